@@ -7,9 +7,9 @@
  *
  *   common/   options, worlds and devices, turns and their times, the machine, random bits
  *   ep/       dispatch and combine: routings, sessions, cases, verification, copy limit, reports; tensors on the CPU
- *   ll/       the same in low-latency mode, on the CPU: formats, sums and hooks, round trips of a flag
+ *   ll/       the same in low-latency mode: formats, sums and hooks, round trips of a flag, who is late; the CPU's part
  *   rma/      operations on symmetric memory, by several ways that take turns
- *   gpu/      the same as ep/ on GPUs: ranks that are threads, tensors, gate, copy limit; kernels/
+ *   gpu/      ep/ and ll/ on GPUs: ranks that are threads, tensors, gate, copy limits; kernels/
  *   mpi/      the baseline over MPI, and its program
  *   options.c   options and their checks
  *
@@ -41,7 +41,7 @@ int bench_run(const struct bench_world *world, const struct bench_options *optio
 int ll_run(const struct bench_world *world, const struct bench_options *options);
 /* Operations on symmetric memory, in groups that it forms from the environment, one a transport. Collective. */
 int rma_run(const struct bench_options *options);
-/* Dispatch and combine on options->num_ranks threads that share out options->num_gpus GPUs. */
+/* Both modes on options->num_ranks threads that share out options->num_gpus GPUs. */
 int bench_gpu_main(const struct bench_options *options);
 
 #endif

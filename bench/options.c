@@ -51,7 +51,8 @@ const struct argp_option bench_option_table[] = {
      "cpu (default), or cuda: the ranks are threads of this process, one a GPU unless -n asks for more", 0},
     {"gpus", KEY_GPUS, "G", 0, "Ranks share out the first G GPUs (default: all, at most one for each rank)", 0},
     {"tokens", KEY_TOKENS, "T", 0,
-     "Tokens of each rank: a number, a list A,B,C, or a range A..B by powers of two (default: 256)", 0},
+     "Tokens of each rank: a number, a list A,B,C, or a range A..B by powers of two (default: 256; ll on GPUs: 1..256)",
+     0},
     {"hidden", KEY_HIDDEN, "H", 0, "Elements of a row (default: 7168)", 0},
     {"topk", KEY_TOPK, "K", 0, "Experts of a token (default: 8)", 0},
     {"experts", KEY_EXPERTS, "E", 0, "Experts, a multiple of N (default: 64, or the next multiple)", 0},
@@ -68,8 +69,8 @@ const struct argp_option bench_option_table[] = {
      "there is no copy limit)",
      0},
     {"sms", KEY_SMS, "COUNT", 0,
-     "SMs of a rank's GPU that each call takes, a number or a list (default: 24, or what fits); on the CPU the same as "
-     "--threads",
+     "SMs of a rank's GPU that each call takes, a number or a list (default: 24, or what fits; ll: 128, or what fits); "
+     "on the CPU the same as --threads, but for ll",
      0},
     {"path", KEY_PATH, "PATH", 0, "auto (default), direct, queue, or all: a result for each", 0},
     {"cached", KEY_CACHED, "WHEN", OPTION_ARG_OPTIONAL,
@@ -280,7 +281,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
                      of_ll[] = {KEY_FORMAT, KEY_SUM, KEY_HOOK};
     static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN,  KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,
                                 KEY_ROUTING, KEY_THREADS, KEY_SMS,  KEY_PATH,    KEY_CACHED};
-    static const int of_normal[] = {KEY_SMS, KEY_PATH, KEY_CACHED};
+    static const int of_normal[] = {KEY_PATH, KEY_CACHED}, of_gpu[] = {KEY_SMS};
     refuse_both(state, options, KEY_JSON, KEY_CSV);
     refuse_both(state, options, KEY_THREADS, KEY_SMS);
     if (options->rma.wanted)
@@ -291,14 +292,25 @@ static void check_given(struct argp_state *state, struct bench_options *options)
         refuse_given(state, options, of_normal, COUNT(of_normal), "ll has none");
     else
         refuse_given(state, options, of_ll, COUNT(of_ll), "only with ll");
+    if (options->ll.wanted && !options->cuda)
+        refuse_given(state, options, of_gpu, COUNT(of_gpu), "ll has none on the CPU, but --threads");
     if (options->cuda)
         refuse_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
+}
+
+/* What a decode may have, where GPUs make it quick to see them all. */
+static void usual_decodes(struct bench_options *options)
+{
+    options->num_tokens = 0;
+    for (int64_t tokens = 1; tokens <= 256; tokens *= 2)
+        options->tokens[options->num_tokens++] = tokens;
 }
 
 static void check(struct argp_state *state, struct bench_options *options)
 {
     static const int of_dispatch[] = {KEY_CACHED}, of_combine[] = {KEY_SUM};
     check_given(state, options);
+    if (options->ll.wanted && options->cuda && !(options->given & bit_of(KEY_TOKENS))) usual_decodes(options);
     if (options->rma.wanted)
         rma_options_check(state, options);
     else

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a report says of the machine. */
 #include "bench/common/machine.h"
+#include <expar/info.h>
 #include <expar/status.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -31,7 +31,39 @@ void bench_tcp_congestion_control(char *name, size_t bytes)
     if (file) fclose(file);
 }
 
-json_t *bench_machine(void)
+/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
+
+static json_t *version_json(int32_t version)
+{
+    return json_sprintf("%d.%d", version / 1000, version % 1000 / 10);
+}
+
+static json_t *gpus_json(int32_t count)
+{
+    json_t *list = json_array();
+    for (int32_t i = 0; i < count; i++) {
+        expar_gpu gpu = EXPAR_GPU_INIT;
+        if (expar_cuda_gpu(i, &gpu) != EXPAR_OK) continue;
+        json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:o}", "name", gpu.name, "sms", gpu.num_sms,
+                                              "memory_bytes", (json_int_t)gpu.memory_bytes, "compute_capability",
+                                              json_sprintf("%d.%d", gpu.major, gpu.minor)));
+    }
+    return list;
+}
+
+static void add_cuda(json_t *machine)
+{
+    int32_t driver = 0, compiler = 0, count = 0;
+    if (expar_cuda_driver(&driver, &count) != EXPAR_OK) return;
+    json_object_set_new(machine, "gpus", gpus_json(count));
+    json_object_set_new(machine, "cuda_driver", version_json(driver));
+    bool found = expar_cuda_compiler(&compiler, NULL) == EXPAR_OK;
+    json_object_set_new(machine, "nvrtc", found ? version_json(compiler) : json_null());
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+json_t *bench_machine(bool cuda)
 {
     char model[256], tcp[32];
     struct utsname system;
@@ -39,6 +71,9 @@ json_t *bench_machine(void)
     bench_tcp_congestion_control(tcp, sizeof tcp);
     const char *kernel = uname(&system) == 0 ? system.release : "unknown";
     json_int_t memory = (json_int_t)sysconf(_SC_PHYS_PAGES) * (json_int_t)sysconf(_SC_PAGESIZE);
-    return json_pack("{s:s, s:I, s:I, s:s, s:s, s:s}", "cpu", model, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
-                     "memory_bytes", memory, "kernel", kernel, "tcp_congestion_control", tcp, "expar", expar_version());
+    json_t *machine =
+        json_pack("{s:s, s:I, s:I, s:s, s:s, s:s}", "cpu", model, "cores", (json_int_t)sysconf(_SC_NPROCESSORS_ONLN),
+                  "memory_bytes", memory, "kernel", kernel, "tcp_congestion_control", tcp, "expar", expar_version());
+    if (machine && cuda) add_cuda(machine);
+    return machine;
 }

@@ -2,46 +2,8 @@
 /* Results as one JSON object: the machine, what was asked for, a list of results. */
 #include "bench/common/machine.h"
 #include "bench/ep/session.h"
-#include <expar/info.h>
 #include <jansson.h>
 #include <stdio.h>
-
-/* ---- the machine ------------------------------------------------------------------------------------------------- */
-
-static json_t *version_json(int32_t version)
-{
-    return json_sprintf("%d.%d", version / 1000, version % 1000 / 10);
-}
-
-static json_t *gpus_json(int32_t count)
-{
-    json_t *list = json_array();
-    for (int32_t i = 0; i < count; i++) {
-        expar_gpu gpu = EXPAR_GPU_INIT;
-        if (expar_cuda_gpu(i, &gpu) != EXPAR_OK) continue;
-        json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:o}", "name", gpu.name, "sms", gpu.num_sms,
-                                              "memory_bytes", (json_int_t)gpu.memory_bytes, "compute_capability",
-                                              json_sprintf("%d.%d", gpu.major, gpu.minor)));
-    }
-    return list;
-}
-
-static void add_cuda(json_t *machine)
-{
-    int32_t driver = 0, compiler = 0, count = 0;
-    if (expar_cuda_driver(&driver, &count) != EXPAR_OK) return;
-    json_object_set_new(machine, "gpus", gpus_json(count));
-    json_object_set_new(machine, "cuda_driver", version_json(driver));
-    bool found = expar_cuda_compiler(&compiler, NULL) == EXPAR_OK;
-    json_object_set_new(machine, "nvrtc", found ? version_json(compiler) : json_null());
-}
-
-static json_t *machine_json(bool cuda)
-{
-    json_t *machine = bench_machine();
-    if (cuda) add_cuda(machine);
-    return machine;
-}
 
 /* ---- what was asked for ------------------------------------------------------------------------------------------ */
 
@@ -138,7 +100,7 @@ void bench_report_json(const struct bench_world *world, const struct bench_optio
     json_t *list = json_array();
     for (int i = 0; i < results->count; i++)
         json_array_append_new(list, result_json(world, &results->items[i]));
-    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", machine_json(options->cuda), "config",
+    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(options->cuda), "config",
                                config_json(world, options), "results", list);
     json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
     printf("\n");

@@ -4,6 +4,7 @@
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
 #include "bench/ll/limit.h"
+#include "ep/low_latency/tools.h"
 #include "tool_kernels.h"
 #include <stdlib.h>
 #include <string.h>
@@ -289,7 +290,29 @@ static bool launch_nothing(void *context)
     const struct bench_world *world = context;
     const struct gpu_rank *rank = world->gpu;
     const cuda_launch launch = {.function = rank->ll_nothing, .stream = rank->stream, .blocks = 1, .threads = 32};
-    return bench_good(world, cuda_launch_kernel(&launch, NULL));
+    ll_nothing call = {{0}};
+    void *parameters[] = {&call};
+    return bench_good(world, cuda_launch_kernel(&launch, parameters));
+}
+
+/* ---- clocks read in the kernels ---------------------------------------------------------------------------------- */
+
+static bool gpu_clocks(const struct ll_session *session)
+{
+    return bench_good(session->world, ll_times_take(session->ll, true));
+}
+
+static bool gpu_moments(const struct ll_session *session, struct ll_moments *out)
+{
+    ll_times times;
+    if (!ll_times_last(session->ll, &times)) return false;
+    *out = (struct ll_moments){.started_us = times.started_us,
+                               .sent_middle_us = times.sent_middle_us,
+                               .sent_us = times.sent_us,
+                               .seen_us = times.seen_us,
+                               .done_us = times.done_us,
+                               .ended_us = times.ended_us};
+    return true;
 }
 
 const struct ll_place ll_cuda = {
@@ -307,5 +330,7 @@ const struct ll_place ll_cuda = {
     .trip_free = gpu_trip_free,
     .trip_contenders = gpu_trip_contenders,
     .trip_times = gpu_trip_times,
+    .clocks = gpu_clocks,
+    .moments = gpu_moments,
     .launch = launch_nothing,
 };

@@ -40,6 +40,15 @@ static bool check_all_sms(const struct bench_options *options)
     return true;
 }
 
+/* Times of decodes are those of kernels that run side by side on all ranks. */
+static void warn_of_sharing(const struct bench_options *options)
+{
+    const int ranks = options->num_ranks, gpus = options->num_gpus;
+    if (!options->ll.wanted || ranks <= gpus) return;
+    fprintf(stderr, "expar bench: %d ranks on %d GPU%s: up to %d share one, so that times mean little\n", ranks, gpus,
+            gpus == 1 ? "" : "s", (ranks + gpus - 1) / gpus);
+}
+
 /* ---- one rank ---------------------------------------------------------------------------------------------------- */
 
 /* In the rank's device. */
@@ -155,6 +164,7 @@ int bench_gpu_main(const struct bench_options *options)
         fprintf(stderr, "expar bench: out of memory\n");
         return 1;
     }
+    warn_of_sharing(options);
     /* Devices stay open until the end, so that their contexts and kernels outlive each session. */
     if (check_all_sms(options) && open_devices(ranks, &crew) && make_words(ranks[0].device, &crew) &&
         make_group(ranks, options))

@@ -13,6 +13,7 @@ struct combine_case {
     expar_ll_combine_result result;
     uint64_t calls;
     bool verified;
+    struct ll_late late, late_send; /* of its last kernel; of the first of two */
 };
 
 /* One sum, with what it is compared with. */
@@ -69,8 +70,18 @@ static bool verify(const struct combine_case *self, uint64_t salt)
 static bool combine_after(void *context, bool check)
 {
     struct combine_case *self = context;
-    if (check) self->verified &= verify(self, ll_measured_salt(self->session));
+    if (check)
+        self->verified &= verify(self, ll_measured_salt(self->session));
+    else
+        ll_late_note(&self->late, self->session);
     combine_release(self);
+    return true;
+}
+
+static bool combine_sent(void *context, bool check)
+{
+    struct combine_case *self = context;
+    if (!check) ll_late_note(&self->late_send, self->session);
     return true;
 }
 
@@ -149,7 +160,17 @@ static bool open_sum(struct combine_turns *self, struct combine_sum *sum, bool r
                                 .limit = ll_limit_combine(session, reduced)};
     sum->hooked = sum->baseline = sum->whole;
     sum->hooked.args.hook = 1;
-    return sum->limit != NULL;
+    return sum->limit && bench_all_true(session->world, ll_late_open(&sum->whole.late, session) &&
+                                                            ll_late_open(&sum->hooked.late, session) &&
+                                                            ll_late_open(&sum->hooked.late_send, session));
+}
+
+static void close_sum(struct combine_sum *sum, bool sound)
+{
+    ll_late_close(&sum->whole.late);
+    ll_late_close(&sum->hooked.late);
+    ll_late_close(&sum->hooked.late_send);
+    ll_limit_free(sum->limit, sound);
 }
 
 static struct contender *add_contender(struct combine_turns *self, struct contender contender)
@@ -165,7 +186,8 @@ static void add_sum(struct combine_turns *self, struct combine_sum *sum)
         sum->of_whole =
             add_contender(self, (struct contender){.run = combine_run, .after = combine_after, .context = &sum->whole});
     if (phases != BENCH_WHOLE) {
-        sum->of_send = add_contender(self, (struct contender){.run = combine_run, .context = &sum->hooked});
+        sum->of_send =
+            add_contender(self, (struct contender){.run = combine_run, .after = combine_sent, .context = &sum->hooked});
         sum->of_receive = add_contender(
             self, (struct contender){.run = combine_receive, .after = combine_after, .context = &sum->hooked});
     }
@@ -202,7 +224,7 @@ static bool counts_are_right(const struct combine_turns *self)
 }
 
 static bool add_result(const struct combine_turns *self, const struct combine_sum *sum, const char *phase,
-                       const struct contender *own, struct ll_results *results)
+                       const struct contender *own, const struct ll_late *late, struct ll_results *results)
 {
     const struct ll_session *session = self->session;
     const struct problem *problem = session->problem;
@@ -222,6 +244,7 @@ static bool add_result(const struct combine_turns *self, const struct combine_su
     result->verified = bench_all_true(session->world, what->verified) && sum->verified;
     if (!bench_mean(session->world, (double)rows_back(session, sum->reduced), &result->messages)) return false;
     result->bytes = result->messages * (double)problem->row_bytes;
+    if (!ll_late_find(late, session, result)) return false;
     if (own != sum->of_whole) return true;
     result->num_copies = sum->num_copies;
     for (int i = 0; i < sum->num_copies; i++)
@@ -237,9 +260,9 @@ static bool add_results_of(struct combine_turns *self, struct combine_sum *sum, 
     if (!sum->limit) return true;
     const bool mine = counts_are_right(self) && ll_limit_verify(sum->limit, ll_measured_salt(session));
     sum->verified = bench_all_true(session->world, mine && sum->baseline.verified);
-    if (sum->of_whole && !add_result(self, sum, "call", sum->of_whole, results)) return false;
-    if (sum->of_send && !add_result(self, sum, "send", sum->of_send, results)) return false;
-    return !sum->of_receive || add_result(self, sum, "receive", sum->of_receive, results);
+    if (sum->of_whole && !add_result(self, sum, "call", sum->of_whole, &sum->whole.late, results)) return false;
+    if (sum->of_send && !add_result(self, sum, "send", sum->of_send, &sum->hooked.late_send, results)) return false;
+    return !sum->of_receive || add_result(self, sum, "receive", sum->of_receive, &sum->hooked.late, results);
 }
 
 /* ---- all together ------------------------------------------------------------------------------------------------ */
@@ -284,8 +307,8 @@ bool ll_case_combine(struct ll_session *session, struct ll_results *results)
     struct combine_turns self = {.session = session};
     bool good = make_handle(&self) && open_sums(&self) && measure(&self);
     good = good && add_results_of(&self, &self.exact, results) && add_results_of(&self, &self.reduced, results);
-    ll_limit_free(self.exact.limit, good);
-    ll_limit_free(self.reduced.limit, good);
+    close_sum(&self.exact, good);
+    close_sum(&self.reduced, good);
     expar_ll_handle_destroy(self.handle);
     return good;
 }

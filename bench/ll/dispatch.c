@@ -13,6 +13,7 @@ struct dispatch_case {
     expar_ll_dispatch_result result;
     uint64_t calls;
     bool verified;
+    struct ll_late late, late_send; /* of its last kernel; of the first of two */
 };
 
 static bool dispatch_run(void *context)
@@ -40,8 +41,18 @@ static void dispatch_release(struct dispatch_case *self)
 static bool dispatch_after(void *context, bool check)
 {
     struct dispatch_case *self = context;
-    if (check) self->verified &= ll_verify_dispatch(self->session, ll_measured_salt(self->session), &self->result);
+    if (check)
+        self->verified &= ll_verify_dispatch(self->session, ll_measured_salt(self->session), &self->result);
+    else
+        ll_late_note(&self->late, self->session);
     dispatch_release(self);
+    return true;
+}
+
+static bool dispatch_sent(void *context, bool check)
+{
+    struct dispatch_case *self = context;
+    if (!check) ll_late_note(&self->late_send, self->session);
     return true;
 }
 
@@ -112,7 +123,8 @@ static void add_turns(struct turns *self)
         self->of_whole = add_contender(
             self, (struct contender){.run = dispatch_run, .after = dispatch_after, .context = &self->whole});
     if (phases != BENCH_WHOLE) {
-        self->of_send = add_contender(self, (struct contender){.run = dispatch_run, .context = &self->hooked});
+        self->of_send = add_contender(
+            self, (struct contender){.run = dispatch_run, .after = dispatch_sent, .context = &self->hooked});
         self->of_receive = add_contender(
             self, (struct contender){.run = dispatch_receive, .after = dispatch_after, .context = &self->hooked});
     }
@@ -146,7 +158,7 @@ static bool count_messages(struct turns *self)
 }
 
 static bool add_result(const struct turns *self, const char *phase, const struct contender *own,
-                       struct ll_results *results)
+                       const struct ll_late *late, struct ll_results *results)
 {
     const struct ll_session *session = self->session;
     const struct dispatch_case *what = own->context;
@@ -164,6 +176,7 @@ static bool add_result(const struct turns *self, const char *phase, const struct
     if (self->trips) session->world->device->ll->trip_times(self->trips, result);
     if (self->launch) result->launch_us = self->launch->times.median_us;
     result->verified = bench_all_true(session->world, what->verified) && self->verified;
+    if (!ll_late_find(late, session, result)) return false;
     if (own != self->of_whole) return true;
     result->num_copies = self->num_copies;
     for (int i = 0; i < self->num_copies; i++)
@@ -183,9 +196,9 @@ static bool add_results(struct turns *self, struct ll_results *results)
     if (!bench_mean(session->world, (double)session->layout->num_rows * (double)row_bytes, &self->bytes)) return false;
     self->verified &= ll_limit_verify(self->limit, ll_measured_salt(session));
     self->verified = bench_all_true(session->world, self->verified && self->baseline.verified);
-    if (self->of_whole && !add_result(self, "call", self->of_whole, results)) return false;
-    if (self->of_send && !add_result(self, "send", self->of_send, results)) return false;
-    return !self->of_receive || add_result(self, "receive", self->of_receive, results);
+    if (self->of_whole && !add_result(self, "call", self->of_whole, &self->whole.late, results)) return false;
+    if (self->of_send && !add_result(self, "send", self->of_send, &self->hooked.late_send, results)) return false;
+    return !self->of_receive || add_result(self, "receive", self->of_receive, &self->hooked.late, results);
 }
 
 static bool measure(struct turns *self)
@@ -198,6 +211,14 @@ static bool measure(struct turns *self)
     return ll_session_measure(session, "dispatch", self->list, self->count);
 }
 
+static bool open_late(struct turns *self)
+{
+    const struct ll_session *session = self->session;
+    return bench_all_true(session->world, ll_late_open(&self->whole.late, session) &&
+                                              ll_late_open(&self->hooked.late, session) &&
+                                              ll_late_open(&self->hooked.late_send, session));
+}
+
 bool ll_case_dispatch(struct ll_session *session, struct ll_results *results)
 {
     struct turns self = {.session = session,
@@ -207,7 +228,10 @@ bool ll_case_dispatch(struct ll_session *session, struct ll_results *results)
     self.hooked = self.whole;
     self.hooked.args.hook = 1;
     if (!self.limit) return false;
-    bool good = measure(&self) && add_results(&self, results);
+    bool good = open_late(&self) && measure(&self) && add_results(&self, results);
+    ll_late_close(&self.whole.late);
+    ll_late_close(&self.hooked.late);
+    ll_late_close(&self.hooked.late_send);
     ll_limit_free(self.limit, good);
     return good;
 }

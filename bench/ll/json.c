@@ -56,11 +56,14 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
 {
     static const char *const hooks[] = {"no", "yes", "both"};
     const char *sum = !o->ll.exact ? "reduced" : !o->ll.reduced ? "exact" : "both";
-    return json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:s, s:i, s:i, s:o, s:I}", "ranks",
-                     world->size, "nodes", 1, "device", world->device->name, "tokens", tokens_json(o), "hidden",
-                     o->hidden, "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "format",
-                     formats_json(o), "sum", sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters,
-                     "warmup", o->warmup, world->device->workers, workers_json(world, o), "seed", (json_int_t)o->seed);
+    json_t *config =
+        json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:s, s:i, s:i, s:o, s:I}", "ranks",
+                  world->size, "nodes", 1, "device", world->device->name, "tokens", tokens_json(o), "hidden", o->hidden,
+                  "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "format", formats_json(o), "sum",
+                  sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters, "warmup", o->warmup,
+                  world->device->workers, workers_json(world, o), "seed", (json_int_t)o->seed);
+    if (o->cuda) json_object_set_new(config, "gpus", json_integer(o->num_gpus));
+    return config;
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -68,6 +71,19 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
 static json_t *real_or_null(bool there, double value)
 {
     return there ? json_real(value) : json_null();
+}
+
+static json_t *breakdown_json(const struct ll_breakdown *b)
+{
+    json_t *json = json_object();
+    json_object_set_new(json, "start_us", json_real(b->start_us));
+    for (int i = 0; i < LL_SPANS; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "%s_us", ll_span_names[i]);
+        json_object_set_new(json, name, json_real(b->us[i]));
+    }
+    json_object_set_new(json, "late_rank", b->late_rank < 0 ? json_null() : json_integer(b->late_rank));
+    return json;
 }
 
 static json_t *result_json(const struct bench_world *world, const struct ll_result *r)
@@ -85,9 +101,14 @@ static json_t *result_json(const struct bench_world *world, const struct ll_resu
     json_object_set_new(json, "copies_us", copies);
     json_object_set_new(json, "fraction_of_copy_limit", real_or_null(copied, ll_fraction_of_copy_limit(r)));
     json_object_set_new(json, "round_trip_us", real_or_null(r->has_trip, r->trip_us));
-    json_object_set_new(json, "raw_round_trip_us", real_or_null(r->has_trip, r->raw_trip_us));
+    json_object_set_new(json, "raw_round_trip_us", real_or_null(r->has_raw_trip, r->raw_trip_us));
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
+    if (world->place.type == EXPAR_CUDA) json_object_set_new(json, "launch_us", json_real(r->launch_us));
+    if (r->has_breakdown) {
+        json_object_set_new(json, "kernel_us", json_real(r->breakdown.kernel_us));
+        json_object_set_new(json, "breakdown", breakdown_json(&r->breakdown));
+    }
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));
         json_object_set_new(json, "speedup_over_mpi", json_real(ll_speedup(r)));
@@ -102,8 +123,8 @@ void ll_report_json(const struct bench_world *world, const struct bench_options 
     json_t *list = json_array();
     for (int i = 0; i < results->count; i++)
         json_array_append_new(list, result_json(world, &results->items[i]));
-    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(), "config", config_json(world, options),
-                               "results", list);
+    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(options->cuda), "config",
+                               config_json(world, options), "results", list);
     json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
     printf("\n");
     json_decref(object);

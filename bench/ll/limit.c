@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 struct ll_limit {
+    const struct bench_world *world;
     struct limit_way *ways[LL_MAX_COPIES];
     int count;
 };
@@ -114,6 +115,7 @@ static struct ll_limit *limit_create(const struct limit_way *plan)
     struct ll_limit *limit = calloc(1, sizeof *limit);
     const int ways = place_of_way(plan)->num_ways(plan->session->workers);
     bool good = bench_all_true(plan->session->world, limit != NULL);
+    if (good) limit->world = plan->session->world;
     for (int i = 0; i < ways && good; i++) {
         struct limit_way way = *plan;
         way.stream_messages = i == LL_LIMIT_STREAMED;
@@ -159,6 +161,7 @@ static bool way_verify(const struct limit_way *way, uint64_t salt)
     if (!ll_look(session, &rows, &seen)) return false;
     seen.counts = layout->counts + (ptrdiff_t)session->problem->rank * layout->local_experts;
     bool good = ll_verify_rows(session, salt, &seen);
+    seen.counts = NULL;
     ll_unlook(session, &seen);
     return good;
 }
@@ -175,5 +178,7 @@ void ll_limit_free(struct ll_limit *limit, bool sound)
     if (!limit) return;
     for (int i = 0; i < limit->count; i++)
         way_free(limit->ways[i], sound);
+    /* Giving memory back may wait for all kernels on a GPU, so that none that waits for this rank may run before. */
+    if (sound) bench_all_true(limit->world, true);
     free(limit);
 }

@@ -41,7 +41,6 @@ static void check_formats(struct argp_state *state, const struct bench_options *
 
 void ll_options_check(struct argp_state *state, struct bench_options *options)
 {
-    if (options->cuda) argp_failure(state, EX_USAGE, 0, "ll --device cuda: low-latency mode runs on the CPU only");
     if (options->layout) argp_failure(state, EX_USAGE, 0, "layout: ll has none");
     check_shape(state, options);
     check_formats(state, options);

@@ -7,7 +7,8 @@
 #include "bench/common/measure.h"
 #include "bench/ll/results.h"
 
-struct limit_way; /* ll/limit.h */
+struct limit_way;  /* ll/limit.h */
+struct ll_session; /* ll/session.h */
 
 struct ll_place {
     /* Memory of this rank that all ranks reach, zero; bases[r]: that of rank r, as this rank names it. Collective; NULL
@@ -33,6 +34,10 @@ struct ll_place {
     void (*trip_free)(void *trip, bool sound);
     int (*trip_contenders)(void *trip, struct contender *contenders);
     void (*trip_times)(const struct contender *contenders, struct ll_result *result);
+    /* Has the kernels of the session's buffer read clocks from now on, on this rank; false after saying why not. The
+       moments of the last one that did, which is done; false: there are none. NULL: there are no kernels. */
+    bool (*clocks)(const struct ll_session *session);
+    bool (*moments)(const struct ll_session *session, struct ll_moments *out);
     /* An empty launch, as a contender with the world; NULL: there are none. */
     bool (*launch)(void *world);
 };

@@ -38,6 +38,25 @@ double ll_copy_speedup(const struct ll_result *result)
 
 /* ---- CSV --------------------------------------------------------------------------------------------------------- */
 
+/* Nothing where there is none. */
+static void print_csv_number(bool there, double number, char behind)
+{
+    if (there) printf("%.4f", number);
+    putchar(behind);
+}
+
+static void print_csv_kernels(const struct ll_result *r)
+{
+    const struct ll_breakdown *b = &r->breakdown;
+    print_csv_number(true, r->launch_us, ',');
+    print_csv_number(r->has_breakdown, b->kernel_us, ',');
+    print_csv_number(r->has_breakdown, b->start_us, ',');
+    for (int i = 0; i < LL_SPANS; i++)
+        print_csv_number(r->has_breakdown, b->us[i], ',');
+    if (r->has_breakdown && b->late_rank >= 0) printf("%d", b->late_rank);
+    printf("\n");
+}
+
 static void print_csv_row(const struct bench_options *o, int num_ranks, const struct ll_result *r)
 {
     printf("%s,low_latency,%s,%s,%s,%s,direct,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,%.1f,", r->op,
@@ -48,11 +67,13 @@ static void print_csv_row(const struct bench_options *o, int num_ranks, const st
         printf("%.3f,%.4f,", ll_copy_limit_us(r), ll_fraction_of_copy_limit(r));
     else
         printf(",,");
-    if (r->has_trip)
-        printf("%.4f,%.4f,", r->trip_us, r->raw_trip_us);
-    else
-        printf(",,");
+    print_csv_number(r->has_trip, r->trip_us, ',');
+    print_csv_number(r->has_raw_trip, r->raw_trip_us, ',');
     printf("%d,%d,", r->workers, r->verified);
+    if (o->cuda) {
+        print_csv_kernels(r);
+        return;
+    }
     if (r->has_mpi)
         printf("%.3f,%.4f,%.4f\n", r->mpi.median_us, ll_speedup(r), ll_copy_speedup(r));
     else
@@ -63,8 +84,16 @@ static void print_csv(const struct bench_world *world, const struct bench_option
                       const struct ll_results *results)
 {
     printf("op,mode,sum,phase,format,dtype,path,ranks,tokens,hidden,topk,experts,routing,median_us,min_us,p99_us,bytes,"
-           "gbps,messages,copy_limit_us,fraction_of_copy_limit,round_trip_us,raw_round_trip_us,threads,verified,mpi_us,"
-           "speedup_over_mpi,copy_limit_speedup_over_mpi\n");
+           "gbps,messages,copy_limit_us,fraction_of_copy_limit,round_trip_us,raw_round_trip_us,%s,verified,",
+           world->device->workers);
+    if (options->cuda) {
+        printf("launch_us,kernel_us,start_us,");
+        for (int i = 0; i < LL_SPANS; i++)
+            printf("%s_us,", ll_span_names[i]);
+        printf("late_rank\n");
+    } else {
+        printf("mpi_us,speedup_over_mpi,copy_limit_speedup_over_mpi\n");
+    }
     for (int i = 0; i < results->count; i++)
         print_csv_row(options, world->size, &results->items[i]);
 }
@@ -100,39 +129,79 @@ static void add_pair(struct table *table, bool there, const char *first_form, do
     }
 }
 
-static void add_result(struct table *table, const struct ll_result *r, bool trips, bool mpi)
+/* Columns behind those of all devices. */
+struct columns {
+    bool cuda, trips, mpi;
+};
+
+/* Kernel time, its spans, and who was late in it. */
+static void add_kernels(struct table *table, const struct ll_result *r)
 {
+    const struct ll_breakdown *b = &r->breakdown;
+    table_cell(table, "%.2f", r->launch_us);
+    for (int i = 0; i < LL_SPANS + 3 && !r->has_breakdown; i++)
+        table_skip(table);
+    if (!r->has_breakdown) return;
+    table_cell(table, "%.1f", b->kernel_us);
+    table_cell(table, "%.1f", b->start_us);
+    for (int i = 0; i < LL_SPANS; i++)
+        table_cell(table, "%.1f", b->us[i]);
+    if (b->late_rank >= 0)
+        table_cell(table, "%d", b->late_rank);
+    else
+        table_skip(table);
+}
+
+static void add_result(struct table *table, const struct ll_result *r, const struct columns *columns)
+{
+    const bool mpi = columns->mpi;
     add_head(table, r);
     add_pair(table, r->num_copies > 0, "%.1f", ll_copy_limit_us(r), "%.2f", ll_fraction_of_copy_limit(r));
-    if (trips) add_pair(table, r->has_trip, "%.2f", r->trip_us, "%.2f", r->raw_trip_us);
+    if (columns->trips && !columns->cuda) add_pair(table, r->has_trip, "%.2f", r->trip_us, "%.2f", r->raw_trip_us);
+    if (columns->trips && columns->cuda) table_cell(table, "%.2f", r->raw_trip_us);
+    if (columns->cuda) add_kernels(table, r);
     if (mpi) add_pair(table, r->has_mpi, "%.1f", r->mpi.median_us, "%.2fx", ll_speedup(r));
     if (mpi && r->has_mpi) table_cell(table, "%.2fx", ll_copy_speedup(r));
     if (mpi && !r->has_mpi) table_skip(table);
     table_verdict(table, r->verified);
 }
 
+static void add_columns(struct table *table, const struct columns *columns)
+{
+    static const char *const of_all[] = {"median us", "min us", "p99 us", "GB/s", "messages", "copy us", "of copy"};
+    table_column(table, "operation", TABLE_LEFT);
+    table_column(table, "format", TABLE_LEFT);
+    table_column(table, "tokens", TABLE_RIGHT);
+    table_column(table, columns->cuda ? "SMs" : "threads", TABLE_RIGHT);
+    for (size_t i = 0; i < sizeof of_all / sizeof *of_all; i++)
+        table_column(table, of_all[i], TABLE_RIGHT);
+    if (columns->trips && !columns->cuda) table_column(table, "trip us", TABLE_RIGHT);
+    if (columns->trips) table_column(table, "raw us", TABLE_RIGHT);
+    if (columns->cuda) {
+        table_column(table, "launch us", TABLE_RIGHT);
+        table_column(table, "kernel us", TABLE_RIGHT);
+        table_column(table, "start", TABLE_RIGHT);
+        for (int i = 0; i < LL_SPANS; i++)
+            table_column(table, ll_span_names[i], TABLE_RIGHT);
+        table_column(table, "late", TABLE_RIGHT);
+    }
+    if (columns->mpi) table_column(table, "MPI us", TABLE_RIGHT);
+    if (columns->mpi) table_column(table, "faster", TABLE_RIGHT);
+    if (columns->mpi) table_column(table, "copy faster", TABLE_RIGHT);
+    table_column(table, "verified", TABLE_LEFT);
+}
+
 static bool print_table(const struct bench_world *world, const struct bench_options *o,
                         const struct ll_results *results)
 {
-    static const char *const titles[] = {"tokens", "threads",  "median us", "min us", "p99 us",
-                                         "GB/s",   "messages", "copy us",   "of copy"};
-    const bool trips = world->size > 1, mpi = world->ll_baseline != NULL;
+    const struct columns columns = {.cuda = o->cuda, .trips = world->size > 1, .mpi = world->ll_baseline != NULL};
     printf("low-latency mode, %d ranks, rows of %d elements, top-%d of %d experts, %s routing; median of %d "
            "iterations\n\n",
            world->size, o->hidden, o->topk, o->experts, o->routing, o->iters);
     struct table *table = table_new();
-    table_column(table, "operation", TABLE_LEFT);
-    table_column(table, "format", TABLE_LEFT);
-    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
-        table_column(table, titles[i], TABLE_RIGHT);
-    if (trips) table_column(table, "trip us", TABLE_RIGHT);
-    if (trips) table_column(table, "raw us", TABLE_RIGHT);
-    if (mpi) table_column(table, "MPI us", TABLE_RIGHT);
-    if (mpi) table_column(table, "faster", TABLE_RIGHT);
-    if (mpi) table_column(table, "copy faster", TABLE_RIGHT);
-    table_column(table, "verified", TABLE_LEFT);
+    add_columns(table, &columns);
     for (int i = 0; i < results->count; i++)
-        add_result(table, &results->items[i], trips, mpi);
+        add_result(table, &results->items[i], &columns);
     return table_print(table, stdout);
 }
 

@@ -8,6 +8,22 @@
 #define LL_MOST_COPIES 3
 #define LL_MOST_ROWS   32 /* of a sum: the largest K */
 
+/* When the warps of a call's kernel came where on one rank, in microseconds from its first warp's start: as the
+   library's ll_times. */
+struct ll_moments {
+    double started_us, sent_middle_us, sent_us, seen_us, done_us, ended_us;
+};
+
+/* Where the time of a call's kernels goes (late.c), medians over the measured calls, each by itself. */
+enum ll_span_name { LL_SEND, LL_WARPS, LL_RANKS, LL_WIRE, LL_PLACE, LL_CLOSE, LL_SPANS };
+extern const char *const ll_span_names[LL_SPANS];
+struct ll_breakdown {
+    double kernel_us;    /* from the first warp's start to the end, of the rank that takes longest */
+    double start_us;     /* until the last warp has started; among the spans */
+    double us[LL_SPANS]; /* those of a call make up its time */
+    int late_rank;       /* that was the last to send in most calls; -1: nobody sends */
+};
+
 struct ll_result {
     const char *op;    /* "dispatch", "combine" */
     const char *sum;   /* "exact", "reduced"; NULL: a dispatch */
@@ -18,11 +34,12 @@ struct ll_result {
     int workers; /* threads of a rank; on GPUs SMs of a call */
     struct bench_times expar, copies[LL_MOST_COPIES], mpi;
     int num_copies; /* 0: nothing to compare with */
-    bool has_mpi, has_trip, has_raw_trip, verified;
-    double trip_us, raw_trip_us; /* of a flag between two ranks, by the library and bare: medians */
-    double launch_us;            /* on GPUs, an empty launch: median. 0: there are none */
-    double messages;             /* of a call and rank, mean over ranks, as the library counts them */
-    double bytes;                /* mean over ranks: dispatch: of the experts' rows; combine: of the rows sent back */
+    bool has_mpi, has_trip, has_raw_trip, has_breakdown, verified;
+    struct ll_breakdown breakdown; /* on GPUs */
+    double trip_us, raw_trip_us;   /* of a flag between two ranks, by the library and bare: medians */
+    double launch_us;              /* on GPUs, an empty launch: median. 0: there are none */
+    double messages;               /* of a call and rank, mean over ranks, as the library counts them */
+    double bytes;                  /* mean over ranks: dispatch: of the experts' rows; combine: of the rows sent back */
 };
 
 struct ll_results {

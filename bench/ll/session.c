@@ -203,6 +203,7 @@ bool ll_session_open(struct ll_session *session, const struct bench_world *world
     bool good = session->problem && make_tensors(session);
     good = bench_all_true(world, good) && make_ll(session);
     good = bench_all_true(world, good) && make_baseline(session);
+    good = good && (!world->device->ll->clocks || world->device->ll->clocks(session));
     good = bench_all_true(world, good);
     if (!good || world->size == 1) return good;
     session->trip = world->device->ll->trip_create(world);

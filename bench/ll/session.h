@@ -15,6 +15,7 @@
 
 #include "bench/ep/problem.h"
 #include "bench/ll/format.h"
+#include "bench/ll/late.h"
 #include "bench/ll/place.h"
 #include "bench/ll/results.h"
 

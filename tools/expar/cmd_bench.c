@@ -23,6 +23,8 @@ static const struct command_example examples[] = {
     {"expar bench ll -n 2 --tokens 1,8,32,128 --hook=both", "low-latency mode, also with send and receive apart"},
     {"expar bench ll -n 2 --tokens 1,8,32 --mpi", "beside an MPI program that delivers the same layout"},
     {"expar bench ll dispatch --format bf16,fp8,int8", "low-latency dispatch in three payload formats"},
+    {"expar bench ll --device cuda --format bf16,fp8,fp8_round,fp8_ue8m0,int8,logfmt --experts 256",
+     "low-latency mode on all GPUs, for 1 to 256 tokens"},
     {"expar bench rma --sizes 8,4K..64K --json", "put, get, signals, atomics, barrier and collectives of two ranks"},
     {"expar bench rma -n 8 --ops barrier,collectives --transports p2p", "what eight ranks do together"},
     {NULL, NULL},
@@ -154,8 +156,7 @@ const struct command command_bench = {
         "gate "
         "that opens for all ranks at once. GB/s counts the rows that go into a rank's output, 10^9 bytes a second. "
         "Outputs are compared in full with what the routing demands; a difference makes the exit code 1.\n\n"
-        "ll measures dispatch and combine in low-latency mode instead, on the CPU: combines with exact and with "
-        "reduced "
+        "ll measures dispatch and combine in low-latency mode instead: combines with exact and with reduced "
         "sums, with --hook also send and receive by themselves. The copy limit is then a program of bare copies that "
         "moves the same bytes by one thread a rank, without a flag: each message once to each rank that its token goes "
         "to, and from there to its experts' rows; for a combine the rows back, and the sums. In turns with them go "
@@ -165,6 +166,16 @@ const struct command command_bench = {
         "that are not coded to the same layout: counts, a packed record for each token and rank, fan-out; rows or sums "
         "back, and weighted sums; copy faster is how many times as fast as that the copy limit is. Where each rank can "
         "have a core, ranks are bound.\n\n"
+        "ll on GPUs: the copy limit is a kernel of as many SMs that carries the same messages and rows and adds the "
+        "same sums, without a flag; raw is a round trip of a flag between the GPUs of ranks 0 and 1 within one kernel "
+        "each; launch is an empty kernel. These, median, minimum and p99 are by events, launch included. kernel is "
+        "what the call's kernel takes by clocks that all of its warps read, from the first warp's start to the end on "
+        "the rank that takes longest. It is one sum: send (until the median warp of the median rank has stored its "
+        "part of its last row), warps (how much later that rank's last warp has), ranks (how much later the last rank "
+        "has), wire (from there until the last flag has been seen), place (until rows are placed or added), close. "
+        "start is when the last warp began; late is the rank that was the last to send in most calls. Each is the "
+        "median of the measured calls by itself. Ranks that share a GPU share what it can do: their times mean "
+        "little.\n\n"
         "rma measures the operations on symmetric memory instead, over each transport: put and get (latency with the "
         "wait for completion, bandwidth of many on their way), round trips of a put with signal, atomics, barrier, "
         "collectives. In turns with them it measures the same by other means: memcpy, atomic instructions, bare flags, "

@@ -71,4 +71,9 @@ typedef struct ll_trip_call {
     int32_t trips, rank;
 } ll_trip_call;
 
+/* Of an empty launch, with about as many bytes of arguments as a call has. */
+typedef struct ll_nothing {
+    uint64_t unused[96];
+} ll_nothing;
+
 #endif

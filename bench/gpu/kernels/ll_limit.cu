@@ -114,6 +114,7 @@ GPU_KERNEL(32) bench_ll_trip(GPU_ARGS ll_trip_call t)
     if (!come) *t.expired = 1;
 }
 
-GPU_KERNEL(32) bench_ll_nothing(void)
+GPU_KERNEL(32) bench_ll_nothing(GPU_ARGS ll_nothing a)
 {
+    (void)a;
 }

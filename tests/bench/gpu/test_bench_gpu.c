@@ -2,9 +2,8 @@
 /* The benchmark on GPUs: every result is verified, by every operation, number of SMs, dtype and routing, with ranks
  * that share GPUs; and what is refused. Times are never judged. */
 #include "bench/bench.h"
-#include "bench/gpu/gpu.h"
+#include "capture.h"
 #include "cuda/gpus.h"
-#include <jansson.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -34,37 +33,6 @@ static struct bench_options small(void)
     return options;
 }
 
-/* Runs with stream `fd` kept in a file; what it held is the caller's to free. */
-static char *captured(int fd, const struct bench_options *options, int *code)
-{
-    FILE *file = tmpfile();
-    fflush(NULL);
-    int kept = dup(fd);
-    assert_true(file && kept >= 0 && dup2(fileno(file), fd) >= 0);
-    *code = bench_gpu_main(options);
-    fflush(NULL);
-    dup2(kept, fd);
-    close(kept);
-    fseek(file, 0, SEEK_END);
-    long bytes = ftell(file);
-    char *text = calloc((size_t)bytes + 1, 1);
-    rewind(file);
-    assert_true(text && fread(text, 1, (size_t)bytes, file) == (size_t)bytes);
-    fclose(file);
-    return text;
-}
-
-static json_t *bench(const struct bench_options *options)
-{
-    int code;
-    json_error_t error;
-    char *text = captured(STDOUT_FILENO, options, &code);
-    json_t *json = json_loads(text, 0, &error);
-    if (code != 0 || !json) fail_msg("exit code %d: %s", code, text);
-    free(text);
-    return json;
-}
-
 static const char *text_of(const json_t *object, const char *name)
 {
     return json_string_value(json_object_get(object, name));
@@ -89,7 +57,7 @@ static void each_operation_is_verified(void **state)
     memcpy(options.tokens, (int64_t[]){0, 1, 37}, 3 * sizeof(int64_t));
     options.num_workers = 2;
     options.workers[1] = 7;
-    json_t *json = bench(&options), *list = json_object_get(json, "results");
+    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
     assert_int_equal(json_array_size(list), 2 * 3 * 4);
     for (size_t i = 0; i < 24; i++) {
         const json_t *result = json_array_get(list, i);
@@ -119,7 +87,7 @@ static void every_dtype_and_routing_is_verified(void **state)
         options.tokens[0] = 65;
         options.num_dtypes = 3;
         memcpy(options.dtypes, (expar_dtype[]){EXPAR_BF16, EXPAR_F8E4M3, EXPAR_F32}, 3 * sizeof(expar_dtype));
-        json_t *json = bench(&options), *list = json_object_get(json, "results");
+        json_t *json = capture_json(&options), *list = json_object_get(json, "results");
         assert_int_equal(json_array_size(list), 3 + 2 + 3);
         for (size_t r = 0; r < 8; r++)
             assert_sound(json_array_get(list, r));
@@ -134,7 +102,7 @@ static void more_sms_than_there_are_are_refused(void **state)
     struct bench_options options = small();
     options.num_gpus = 1;
     options.workers[0] = 1000;
-    char *text = captured(STDERR_FILENO, &options, &code);
+    char *text = capture(STDERR_FILENO, &options, &code);
     assert_int_equal(code, 1);
     assert_non_null(strstr(text, "--sms 1000: GPU 0"));
     assert_non_null(strstr(text, "SMs for 2 ranks"));

@@ -238,7 +238,7 @@ static void bad_options_are_named(void **state)
         {"--sms 2", "--sms: ll has none"},
         {"--sizes 8", "--sizes: only with rma"},
         {"layout", "layout: ll has none"},
-        {"--device cuda", "--device cuda"},
+        {"--device cuda --threads 2", "--threads: only on the CPU"},
         {"--format fp9", "--format 'fp9': one of bf16|f16|f32|fp8|fp8_round|fp8_ue8m0|int8|logfmt is expected"},
         {"--format bf16,,fp8", "--format ''"},
         {"--format f32,f32,f32,f32,f32,f32,f32,f32,f32", "more than 8"},

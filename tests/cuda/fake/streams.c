@@ -5,6 +5,8 @@
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
+#include <time.h>
 
 /* ---- captures -------------------------------------------------------------------------------------------------------
  * The work of a stream that is being captured is done at once all the same, and noted for the graph (graphs.c). As long
@@ -148,7 +150,9 @@ typedef struct event_record {
     unsigned long long capture; /* that the stream was in; 0: none */
     unsigned long long mark;    /* of work that the stream had not come to; 0: none */
     unsigned long long context; /* number of the event's own */
-    struct event_record *next;  /* in the list of all; guarded by lock */
+    bool timed;
+    struct timespec when;      /* a timed one's stream came to it last */
+    struct event_record *next; /* in the list of all; guarded by lock */
 } event_record;
 /* Those of contexts that have gone stay, since nobody gives them back. Guarded by lock. */
 static event_record *events;
@@ -162,6 +166,8 @@ static void set_record(cu_event event, event_record to)
     pthread_mutex_lock(&lock);
     to.context = record_of(event)->context;
     to.next = record_of(event)->next;
+    to.timed = record_of(event)->timed;
+    to.when = record_of(event)->when;
     *record_of(event) = to;
     pthread_mutex_unlock(&lock);
 }
@@ -172,9 +178,22 @@ static event_record get_record(cu_event event)
     pthread_mutex_unlock(&lock);
     return found;
 }
+/* The stream has come to an event, which may have gone. */
+static void note_when(void *of)
+{
+    cu_event event;
+    memcpy(&event, of, sizeof event);
+    pthread_mutex_lock(&lock);
+    event_record *found = events;
+    while (found && found != record_of(event))
+        found = found->next;
+    if (found) clock_gettime(CLOCK_MONOTONIC, &found->when);
+    pthread_mutex_unlock(&lock);
+}
 void record(cu_stream stream, cu_event event)
 {
     const stream_lane lane = lane_of(stream);
+    if (get_record(event).timed && !queue_put(&lane, QUEUE_APART, note_when, &event, sizeof event)) note_when(&event);
     set_record(event, (event_record){.lane = lane, .mark = queue_mark(&lane)});
 }
 void wait_for(cu_stream stream, cu_event event)
@@ -186,8 +205,8 @@ void wait_for(cu_stream stream, cu_event event)
 cu_result cuEventCreate(cu_event *event, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
-    (void)flags;
     *event = calloc(1, sizeof(event_record));
+    record_of(*event)->timed = !(flags & CU_EVENT_NO_TIMING);
     record_of(*event)->context = context_number(current_device());
     pthread_mutex_lock(&lock);
     record_of(*event)->next = events;
@@ -205,6 +224,13 @@ cu_result cuEventRecord(cu_event event, cu_stream stream)
         set_record(event, (event_record){.lane = lane_of(stream), .capture = capture});
     else
         record(stream, event);
+    return CU_OK;
+}
+cu_result cuEventElapsedTime(float *milliseconds, cu_event start, cu_event end)
+{
+    if (!has_context()) return INVALID_CONTEXT;
+    const struct timespec from = get_record(start).when, to = get_record(end).when;
+    *milliseconds = (float)((double)(to.tv_sec - from.tv_sec) * 1e3 + (double)(to.tv_nsec - from.tv_nsec) * 1e-6);
     return CU_OK;
 }
 cu_result cuEventSynchronize(cu_event event)

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The library's kernels, compiled for the host with the vocabulary of simt.h, as the played driver launches them. */
+/* The kernels of the library and the benchmark, compiled for the host with the vocabulary of simt.h, as the played
+ * driver launches them. */
+#include "bench/gpu/kernels/forms.h"
 #include "cuda/fake/fake.h"
 #include "cuda/simt/launch.h"
 #include "exec/cuda/kernels/ll_args.h"
@@ -19,7 +21,13 @@
     X(ep_reduce, gpu_reduce_args)                                                                                      \
     X(ep_tell_counts, gpu_tell_args)                                                                                   \
     X(ll_dispatch, ll_dispatch_args)                                                                                   \
-    X(ll_combine, ll_combine_args)
+    X(ll_combine, ll_combine_args)                                                                                     \
+    X(bench_gate, gate_call)                                                                                           \
+    X(bench_copy_push, copy_list)                                                                                      \
+    X(bench_copy_pull, copy_list)                                                                                      \
+    X(bench_ll_turn, ll_turn)                                                                                          \
+    X(bench_ll_trip, ll_trip_call)                                                                                     \
+    X(bench_ll_nothing, ll_nothing)
 
 #define DECLARE(name, type)                                                                                            \
     void name(const type a);                                                                                           \

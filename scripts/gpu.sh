@@ -7,7 +7,8 @@
 #        gpu.sh run DIR [PATTERN]       runs what was packed, or the tests whose names match; prints a table
 #        gpu.sh spread DIR [PATTERN]    the same, as many tests at a time as there are GPUs, each on one of them
 #        gpu.sh again DIR COUNT:PATTERN so many times, until something fails, for what fails now and then
-#        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs
+#        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs, then measure_ll
+#        gpu.sh measure_ll DIR [TOKENS] low-latency mode in all formats beside copy limit, round trip and launch
 #        gpu.sh demo DIR                the demo on all GPUs
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
@@ -269,6 +270,48 @@ measure() {
     return $code
 }
 
+# As table, of low-latency mode: total and kernel, what they are compared with, where the kernel's time went.
+table_ll() {
+    awk -F '[:,]' -v short="${EXPAR_CALL_ENDS:-}" '
+        function row() {
+            if (!short || v["tokens"] ~ /^(1|16|128)$/) show()
+            delete v
+        }
+        function show() {
+            printf form, v["op"], v["sum"] == "null" ? "" : v["sum"], v["format"], v["tokens"], v["sms"], v["median_us"], v["kernel_us"], \
+                v["copy_limit_us"], v["raw_round_trip_us"] == "null" ? "" : v["raw_round_trip_us"], v["launch_us"], v["start_us"], \
+                v["send_us"], v["warps_us"], v["ranks_us"], v["wire_us"], v["place_us"], v["close_us"], v["late_rank"], \
+                v["verified"] == "true" ? "yes" : "NO"
+        }
+        BEGIN {
+            form = "%-9s %-7s %-9s %6s %4s %7s %7s %7s %6s %7s %6s %6s %6s %6s %6s %6s %6s %4s %s\n"
+            printf form, "operation", "", "format", "tokens", "sms", "us", "kernel", "copy us", "trip", "launch", "start", \
+                "send", "warps", "ranks", "wire", "place", "close", "late", "verified"
+        }
+        /"results"/ { inside = 1 }
+        inside && /^    }/ { row(); next }
+        inside && NF > 1 { gsub(/[ "]/, ""); v[$1] = $2 + 0 == $2 && $2 ~ /\./ ? sprintf("%.2f", $2) : $2 }'
+}
+
+measure_ll() {
+    local tokens=${1:-1,2,4,8,16,32,64,128,256} gpus name code=0 start=$EPOCHREALTIME
+    gpus=$(count_gpus)
+    name=bench_ll_${gpus}_${tokens//,/_}
+    limited "$here/bin/expar" bench ll --device cuda -n "$gpus" --experts $((256 / gpus * gpus)) --tokens "$tokens" \
+        --format bf16,fp8,fp8_round,fp8_ue8m0,int8,logfmt --json >"$logs/$name.json" 2>"$logs/$name" || code=$?
+    [ "$code" = 0 ] && table_ll <"$logs/$name.json"
+    note "$name" "$start" "$code"
+    return $code
+}
+
+# Both, whatever becomes of the first.
+measure_all() {
+    local code=0
+    measure "${1:-}" || code=$?
+    measure_ll "${1:-}" || code=$?
+    return $code
+}
+
 demo() {
     local code=0 start=$EPOCHREALTIME
     limited "$here/bin/expar" demo --device cuda --model "$here/moe-lm" --json >"$logs/demo.json" 2>"$logs/demo" || code=$?
@@ -283,7 +326,7 @@ test_and_measure() {
     pack "$1" "$1/gpu"
     open_packed "$1/gpu"
     : >"$logs/results"
-    run . && measure
+    run . && measure_all
 }
 
 # Before anything is played: a word that is none would be noticed when the time of those before it is gone.
@@ -293,11 +336,11 @@ check_again() {
 
 check_part() {
     case $1 in
-        run | run=* | spread | spread=* | measure | measure=* | sanitize | demo) ;;
+        run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | sanitize | demo) ;;
         again=*) check_again "${1#again=}" ;;
         again) check_again '' ;;
         sanitize=* | demo=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
-        *) echo "gpu.sh: '$1': run, spread, again, measure, sanitize or demo is expected" >&2 && return 2 ;;
+        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, sanitize or demo is expected" >&2 && return 2 ;;
     esac
 }
 
@@ -307,7 +350,8 @@ part() {
     case $word in
         run) tests "${argument:-.}" "$jobs" ;;
         spread) tests "${argument:-.}" "$(count_gpus)" spread ;;
-        measure) measure "$argument" ;;
+        measure) measure_all "$argument" ;;
+        measure_ll) measure_ll "$argument" ;;
         again) again "$argument" ;;
         sanitize | demo) "$word" ;;
     esac
@@ -352,12 +396,13 @@ case ${1:-}:$# in
         open_packed "$2"
         "$1" "${@:3}"
         ;;
-    run:[23] | spread:[23] | measure:[23] | again:3 | demo:2 | sanitize:2)
+    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | again:3 | demo:2 | sanitize:2)
         open_packed "$2"
         : >"$logs/results"
         case $1 in
             spread) tests "${3:-.}" "$(count_gpus)" spread ;;
             again) check_again "$3" && again "$3" ;;
+            measure) measure_all "${3:-}" ;;
             *) "$1" "${@:3}" ;;
         esac
         ;;

@@ -29,7 +29,7 @@
  * ended: that one is carried out, returns the error, and gives no result.
  *
  * This version has the mode for ranks of one node. EXPAR_ERR_UNSUPPORTED is what creating a buffer returns across nodes
- * or unmapped; on a GPU also with masks. */
+ * or unmapped. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 
@@ -230,7 +230,10 @@ EXPAR_API void expar_ll_handle_destroy(expar_ll_handle *handle);
    that rank knows it. There are four regions for that, or as many as ranks: a fourth rank that is masked apart from
    three others, which all live, or are silent, finds none, until one of them is dead, back by a clean, or has left the
    buffer. Its mask is EXPAR_ERR_LIMIT, and a wait or clean that had to go on without it ends with EXPAR_ERR_PEER; the
-   others learn that, and go on without this rank. */
+   others learn that, and go on without this rank.
+
+   On a GPU set and clean first wait until this rank's calls have come to their ends there. A query is put on the
+   stream, behind the calls before it; the default one is EXPAR_ERR_ARGUMENT where ranks are threads of a process. */
 
 /* Masks the rank, or, with 0, does not any more where no call has begun or ended meanwhile (else EXPAR_ERR_STATE:
    clean takes it in again). Local. EXPAR_ERR_ARGUMENT: no rank of the group, or this one; masked is neither 0 nor 1.

@@ -138,6 +138,9 @@ typedef enum ll_clean_word {
 #define LL_CLEAN_SETS    3
 #define LL_REGIONS       4 /* at most: one in use, and others to move to */
 
+/* Of a masker, beside the word that counts: "I have left the buffer", behind all that this rank has written. */
+#define LL_MASKER_PARTED ((uint64_t)1 << 63)
+
 /* A message's first bytes: behind these stand int32 expert[K] (local, or -1), int32 row[K] (among this source's rows
    for that expert) and float weights[K], where given; then, at header_bytes, the payload and its scales. K: the
    buffer's. */

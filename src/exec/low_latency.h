@@ -151,8 +151,8 @@ typedef struct ll_executor_ops {
     bool (*times)(ll_executor *self, ll_times *out);
     /* With masks: masks another rank, or takes that back. EXPAR_ERR_STATE, EXPAR_ERR_LIMIT. */
     expar_status (*mask_set)(ll_executor *self, int32_t rank, bool masked);
-    /* status: [N], 1 for masked ranks. */
-    void (*mask_query)(ll_executor *self, int32_t *status);
+    /* status: [N], 1 for masked ranks; where the data lies, by the stream of an executor that streams. */
+    expar_status (*mask_query)(ll_executor *self, int32_t *status, void *stream);
     /* Collective among the ranks that come. */
     expar_status (*mask_clean)(ll_executor *self, ll_clean_step *step);
 } ll_executor_ops;

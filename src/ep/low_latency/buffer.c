@@ -36,9 +36,6 @@ static expar_status ll_agree(expar_group *group, const expar_ll_config *config, 
 /* What this version does not carry out. */
 static expar_status ll_check_built(const expar_group *group, const expar_ll_config *config)
 {
-    if (config->device.type == EXPAR_CUDA && config->masking)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "config.masking is 1; expected 0: a low-latency buffer on a GPU has no masks yet");
     if (config->unmapped || group->num_nodes > 1)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "%s; expected a group on one node: low-latency mode is not built across networks yet",

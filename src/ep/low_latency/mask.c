@@ -45,15 +45,13 @@ static expar_status check_query(const expar_ll *ll, const expar_tensor *status)
     return ll_check_vector(ll, "status", status, EXPAR_I32, ll->shape.ranks);
 }
 
-/* On the CPU there are no streams. */
 expar_status expar_ll_mask_query(expar_ll *ll, const expar_tensor *status, void *stream)
 {
     static const char name[] = "expar_ll_mask_query";
-    (void)stream;
     expar_status begun = mask_begin(ll, name);
     if (begun != EXPAR_OK) return ll_ended(ll, begun);
     expar_status checked = check_query(ll, status);
-    if (checked == EXPAR_OK) ll->exec->ops->mask_query(ll->exec, status->data);
+    if (checked == EXPAR_OK) checked = ll->exec->ops->mask_query(ll->exec, status->data, stream);
     return ll_ended(ll, mask_end(ll, name, checked));
 }
 

@@ -8,10 +8,16 @@
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 /* From the thread that learns of a failure: kernels look at the word while they wait. */
+static void leave_waits(gpu_executor *self)
+{
+    __atomic_fetch_or(&self->report->orders, GPU_ABORT, __ATOMIC_RELEASE);
+}
+
+/* Who goes on without ranks that are lost leaves where this one has to. */
 static void group_failed(void *context)
 {
     gpu_executor *self = context;
-    __atomic_fetch_or(&self->report->orders, GPU_ABORT, __ATOMIC_RELEASE);
+    if (!self->lose || sym_check_self(self->sym, "low latency") != EXPAR_OK) leave_waits(self);
 }
 
 bool gpu_group_failed(const gpu_executor *self)
@@ -27,7 +33,7 @@ void gpu_end_waits(gpu_executor *self, expar_status status)
         error_keep(&self->reason, status);
         atomic_store_explicit(&self->has_reason, true, memory_order_release);
     }
-    group_failed(self);
+    leave_waits(self);
 }
 
 /* Why waits end, once the abort word is set. The group may have failed, or this buffer alone be lost. */
@@ -62,6 +68,11 @@ static expar_status failure(const gpu_executor *self, const char *what)
 {
     const gpu_report *r = self->report;
     const unsigned long long seen = r->seen, expected = r->expected;
+    if (r->was_abort == GPU_NO_REGION)
+        return error_set(EXPAR_ERR_PEER,
+                         "%s: no %s from rank %d, which cannot be masked: masked ranks that are neither dead nor gone "
+                         "nor back may still write to all regions of this buffer",
+                         what, waits[r->wait], r->peer);
     if (r->was_abort)
         return error_prefix(why_waits_end(self, what), "no %s from rank %d (seen %#llx, expected %#llx)",
                             waits[r->wait], r->peer, seen, expected);

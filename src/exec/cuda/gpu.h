@@ -117,6 +117,8 @@ typedef struct gpu_executor {
        rank's in vain. */
     uint64_t wish_seen;
     int32_t waits, vain;
+    /* Goes on without a rank that the guard finds lost; why: for the log. NULL: a loss ends the buffer's waits. */
+    void (*lose)(struct gpu_executor *self, int32_t rank, const char *why);
     uint64_t tickets;       /* given out so far */
     gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
     int32_t *expert_counts; /* [E] device; zero between calls */

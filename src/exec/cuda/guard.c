@@ -13,6 +13,7 @@
 #include "exec/cuda/gpu.h"
 #include "group/group.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -111,11 +112,58 @@ static void guard_begin_wait(gpu_executor *self, const gpu_awaited *await)
     const boot_topic topic = topic_of(self, await->epoch);
     boot_wait_begin(&watch->wait, self->sym->boot, &topic, what_is_awaited[await->wait]);
     watch->wait.for_caller = true;
+    watch->wait.missed_alone = self->lose != NULL;
     watch->wait.misses = guard_is_awaited;
     watch->wait.context = self;
     watch->epoch = await->epoch;
     watch->waits = true;
 }
+
+/* ---- without those who are lost ---------------------------------------------------------------------------------- */
+
+/* Who was silent once may answer again, and is asked. */
+static bool guard_finds_gone(const gpu_executor *self, int32_t rank)
+{
+    const uint8_t gone = atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire);
+    return gone == SYM_PEER_DIED || gone == SYM_PEER_LEFT;
+}
+
+/* Kernels go on without whom their wait has failed for. */
+static void lose_awaited(gpu_executor *self)
+{
+    const boot_wait *wait = &self->watch.wait;
+    char why[512];
+    bool any = false;
+    snprintf(why, sizeof why, "%s", expar_last_error());
+    for (int32_t r = 0; r < self->sym->size; r++) {
+        if (r == self->sym->rank || !guard_is_awaited(self, r)) continue;
+        if (!guard_finds_gone(self, r) && !(wait->silent && wait->silent[r]) && wait->culprit != r) continue;
+        self->lose(self, r, why);
+        any = true;
+    }
+    /* The one to blame is awaited by others: whom this rank awaits does not come for it. */
+    for (int32_t r = 0; r < self->sym->size && !any; r++) {
+        any = r != self->sym->rank && guard_is_awaited(self, r);
+        if (any) self->lose(self, r, why);
+    }
+}
+
+/* As sym_wait_look, with a rank that has died or left among those that are lost. */
+static expar_status look_tolerantly(gpu_executor *self)
+{
+    const char *what = self->watch.wait.what;
+    expar_status status = sym_check_self(self->sym, what);
+    for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK; r++)
+        if (r != self->sym->rank && guard_is_awaited(self, r) && guard_finds_gone(self, r))
+            status = error_set(EXPAR_ERR_PEER, "%s: rank %d died, or has left the group", what, r);
+    if (status == EXPAR_OK) status = boot_wait_look(&self->watch.wait);
+    if (status != EXPAR_ERR_PEER) return status;
+    lose_awaited(self);
+    guard_end_wait(self);
+    return EXPAR_OK;
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
 
 /* True: kernels of this buffer wait, or did so until lately. */
 static bool look_at_wait(gpu_executor *self)
@@ -127,7 +175,7 @@ static bool look_at_wait(gpu_executor *self)
     if (!waits) return false;
     if (await.beat != beats_of(self)) return true;
     if (!watch->waits) guard_begin_wait(self, &await);
-    expar_status status = sym_wait_look(self->sym, &watch->wait);
+    expar_status status = self->lose ? look_tolerantly(self) : sym_wait_look(self->sym, &watch->wait);
     if (status == EXPAR_OK) return true;
     gpu_end_waits(self, status);
     const boot_topic topic = {.kind = self->topic_kind, .object = self->number, .number = watch->wait.topic.number};

@@ -22,6 +22,9 @@
     X(ep_tell_counts, gpu_tell_args)                                                                                   \
     X(ll_dispatch, ll_dispatch_args)                                                                                   \
     X(ll_combine, ll_combine_args)                                                                                     \
+    X(ll_dispatch_masks, ll_dispatch_args)                                                                             \
+    X(ll_combine_masks, ll_combine_args)                                                                               \
+    X(ll_mask, ll_mask_args)                                                                                           \
     X(bench_gate, gate_call)                                                                                           \
     X(bench_copy_push, copy_list)                                                                                      \
     X(bench_copy_pull, copy_list)                                                                                      \

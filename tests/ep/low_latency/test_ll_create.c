@@ -249,11 +249,6 @@ static void create_unmapped(expar_group *group, void *shared)
     config.unmapped = 1;
     CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ll_create(group, &config, &ll));
     CHECK_TEXT("expar_ll_create", "config.unmapped is 1");
-    config.unmapped = 0;
-    config.device.type = EXPAR_CUDA;
-    config.masking = 1;
-    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ll_create(group, &config, &ll));
-    CHECK_TEXT("expar_ll_create", "config.masking is 1");
     CHECK(!ll, "a buffer that was refused was given");
     works(group);
 }

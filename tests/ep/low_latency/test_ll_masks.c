@@ -8,6 +8,7 @@
 #include "ep/low_latency/play.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
+#include <stdlib.h>
 #include <string.h>
 
 static ranks_kind kind;
@@ -18,6 +19,7 @@ typedef struct mask_show {
     lowlat_plan plan;
     holdup holdups[MOST_RANKS]; /* of thread ranks, with `late` */
     bool late;
+    int32_t trials; /* TRIALS, or EXPAR_TEST_ROUNDS of them */
     int64_t tokens[MOST_RANKS];
     masked_traffic *rounds[TRIALS][ROUNDS]; /* those of a trial have one victim */
     lowlat_choice choices[TRIALS][ROUNDS];
@@ -65,6 +67,8 @@ static void run_show(int32_t ranks, uint64_t seed, bool late, ranks_body body)
     draw_show(&show, ranks, seed);
     holdups_draw(show.holdups, MOST_RANKS, SLEEPS, &random);
     show.late = late;
+    show.trials = getenv("EXPAR_TEST_ROUNDS") ? (int32_t)random_test_rounds(TRIALS) : TRIALS;
+    assert_in_range(show.trials, 1, TRIALS);
     const bool passed = ranks_run(&plan, body, &show);
     free_show(&show);
     assert_true(passed);
@@ -98,7 +102,7 @@ static void play_set(expar_group *group, void *shared)
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     if (show->late) hold_install(ll, holdup_step, &show->holdups[rank]);
     bool good = true;
-    for (int i = 0; i < TRIALS && good; i++) {
+    for (int i = 0; i < show->trials && good; i++) {
         masked_traffic *const *rounds = show->rounds[i];
         const int32_t victim = rounds[0]->victim;
         good = play_view(ll, rounds[0], MASKED_NOBODY, rank, &show->choices[i][0]) &&
@@ -113,10 +117,16 @@ static void play_set(expar_group *group, void *shared)
     if (good) CHECK_OK(expar_ll_destroy(ll));
 }
 
+/* Fewer where EXPAR_TEST_QUICK asks for it: on a GPU that is played a rank is not cheap. */
+static int32_t most_ranks(int32_t most)
+{
+    return getenv("EXPAR_TEST_QUICK") && most > 3 ? 3 : most;
+}
+
 static void test_set(void **state)
 {
     (void)state;
-    for (int32_t ranks = 2; ranks <= MOST_RANKS; ranks++)
+    for (int32_t ranks = 2; ranks <= most_ranks(MOST_RANKS); ranks++)
         run_show(ranks, (uint64_t)ranks, false, play_set);
 }
 
@@ -124,7 +134,7 @@ static void test_set(void **state)
 static void test_set_late(void **state)
 {
     (void)state;
-    for (int32_t ranks = 2; ranks <= 4; ranks++)
+    for (int32_t ranks = 2; ranks <= most_ranks(4); ranks++)
         run_show(ranks, 70 + (uint64_t)ranks, true, play_set);
 }
 

@@ -291,7 +291,6 @@ bool ll_is_masked_by(const ll_cpu *self, int32_t rank);
    was in without the other. */
 void ll_masker_tell(ll_cpu *self, int32_t rank, bool masked);
 /* "I have left the buffer", to all, behind all that this rank has written: with what that word says otherwise. */
-#define LL_MASKER_PARTED (UINT64_C(1) << 63)
 void ll_masker_part(ll_cpu *self);
 /* Whether each half has a region for what it reads next. */
 bool ll_regions_suffice(const ll_cpu *self);
@@ -310,7 +309,7 @@ static inline int32_t ll_region_at(const ll_cpu *self, int32_t pe, uint64_t epoc
     return self->masks ? self->masks->peer_regions[pe] : 0;
 }
 expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked);
-void ll_cpu_mask_query(ll_executor *base, int32_t *status);
+expar_status ll_cpu_mask_query(ll_executor *base, int32_t *status, void *stream);
 
 /* ---- clean.c ----------------------------------------------------------------------------------------------------- */
 expar_status ll_cpu_mask_clean(ll_executor *base, ll_clean_step *step);

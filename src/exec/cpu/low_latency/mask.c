@@ -166,8 +166,11 @@ expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked)
     return EXPAR_OK;
 }
 
-void ll_cpu_mask_query(ll_executor *base, int32_t *status)
+/* There are no streams. */
+expar_status ll_cpu_mask_query(ll_executor *base, int32_t *status, void *stream)
 {
     const ll_cpu *self = ll_cpu_of(base);
+    (void)stream;
     memcpy(status, self->masks->masked, (size_t)self->shape.ranks * sizeof *status);
+    return EXPAR_OK;
 }

@@ -63,6 +63,9 @@ typedef struct gpu_state {
 #define GPU_ABORT 1u
 #define GPU_BEAT  2u
 
+/* Of gpu_report.was_abort: the peer is lost and cannot be masked (ll_masks.h). */
+#define GPU_NO_REGION 2u
+
 /* What a kernel says of a wait that lasts: whom it awaits is the word's place. */
 typedef struct gpu_awaited {
     uint64_t beat;  /* the pulse when it said so, modulo GPU_BEAT_MASK + 1 */
@@ -102,7 +105,8 @@ typedef struct gpu_report {
        system scope), read by the host (acquire). */
     uint32_t failed;
     int32_t wait, peer; /* gpu_wait */
-    uint32_t was_abort; /* the abort word ended it; else the host had not moved the pulse for world.orphan_ns */
+    uint32_t was_abort; /* the abort word ended it, or GPU_NO_REGION; 0: the host had not moved the pulse for
+                           world.orphan_ns */
     uint64_t seen, expected;
     /* GPU_ABORT: all waits end, of kernels (relaxed: nothing but the word counts) and of the host (acquire); set by the
        host (release). The rest is the pulse, which the host's guard moves on by GPU_BEAT (relaxed). One word, so that a

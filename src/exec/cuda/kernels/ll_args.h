@@ -4,7 +4,9 @@
  *
  *   ll_gpu_call    the same for both kinds of call, a member of either kernel's arguments
  *   ll_gpu_state   device memory of this rank alone, touched by its own kernels
- *   ll_gpu_counts  pinned host memory: kernels write, the host reads whenever it is asked */
+ *   ll_gpu_counts  pinned host memory: kernels write, the host reads whenever it is asked
+ *   ll_gpu_masks   device memory of this rank alone, of a buffer with masks, and ll_gpu_mask [N]
+ *   ll_gpu_loss    [N] pinned host memory: the host tells kernels of ranks that are lost */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LL_ARGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LL_ARGS_H
 
@@ -39,6 +41,56 @@ typedef struct ll_gpu_record {
     ep_refusal refusal; /* then: what the send found wrong, for the receive to tell */
 } ll_gpu_record;
 
+/* ---- masks ------------------------------------------------------------------------------------------------------- */
+
+#define LL_MASK_SET   1u /* of ll_gpu_mask.masked */
+#define LL_MASK_BEGUN 2u /* by whoever has the lock */
+
+/* Of a buffer with masks. Kernels of a rank follow each other; whoever changes it in one has the lock. */
+typedef struct ll_gpu_masks {
+    uint32_t lock;             /* 1: somebody has it */
+    uint32_t lost;             /* 1: a rank has been masked in this kernel; 0 again at its end */
+    uint32_t attempt;          /* the last one of this rank's cleans */
+    int32_t region[LL_HALVES]; /* in which each half of combines lies here */
+    uint32_t unused;
+    uint64_t steps; /* kernels of calls that have ended */
+} ll_gpu_masks;
+
+/* A rank, as this one sees it. */
+typedef struct ll_gpu_mask {
+    uint32_t masked;          /* LL_MASK_SET: it is sent nothing, and nothing is awaited from it */
+    int32_t knows[LL_HALVES]; /* of a masked rank: the region of each half in which it may still write */
+    uint32_t with;            /* the attempt in which it was in the last clean that this rank was in with it */
+    uint64_t since;           /* of a masked rank: `steps` when the caller masked it; ~0: not the caller */
+} ll_gpu_mask;
+
+/* Written by the host's guard or by whoever calls, read by kernels that wait (relaxed: each by itself). */
+typedef struct ll_gpu_loss {
+    uint64_t asked; /* waits for the rank that have lasted since this pulse or an earlier one are to end: one more than
+                       it; 0: none is */
+    uint64_t dead;  /* 1: the rank writes nothing any more */
+} ll_gpu_loss;
+
+/* What ll_mask is to do; one block. */
+typedef enum ll_gpu_errand {
+    LL_ERRAND_SET,   /* mask `rank`, for the caller */
+    LL_ERRAND_UNSET, /* take that back */
+    LL_ERRAND_QUERY, /* [N] to `status` */
+    LL_ERRAND_READ,  /* what a clean has to know, to the answer */
+    LL_ERRAND_BEGIN, /* anew behind a clean: masks by `view`, epochs */
+    LL_ERRAND_PART   /* tell all that this rank has left the buffer */
+} ll_gpu_errand;
+
+/* Pinned: what comes of it, for the host, which reads it when the stream has come there. */
+typedef struct ll_gpu_answer {
+    uint64_t epochs[LL_KINDS];
+    int32_t status;         /* expar_status */
+    int32_t open[LL_KINDS]; /* 1: a call of the kind awaits its hook */
+    int32_t unused;
+} ll_gpu_answer;
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
 /* Times that warps write for benchmarks, in nanoseconds of the GPU's clock: at its start; when its part of the last row
    it sends is stored, ahead of the block's flag; when it has seen the last flag it waits for; when it is through with
    its work; those of the last block at its end. 0: it has not come there. */
@@ -60,6 +112,13 @@ typedef struct ll_gpu_call {
     uint64_t *waits;       /* [N] of device memory: the longest of all blocks so far; zeros between receives */
     int32_t phases;        /* LL_GPU_SEND | LL_GPU_RECEIVE */
     int32_t unused;
+    /* Of a buffer with masks; else NULL. */
+    ll_gpu_masks *masks;
+    ll_gpu_mask *mask_of; /* [N] */
+    ll_gpu_loss *losses;  /* [N] */
+    /* [kind][half][N] what the blocks of a kernel agree on: stamp << 32 | 1, the rank's unit counts for nothing, or 2,
+       it has been seen whole. By whoever comes first. */
+    uint64_t *decided;
 } ll_gpu_call;
 
 /* The handle's arrays (ll_route_map_of), in device memory. */
@@ -97,11 +156,23 @@ typedef struct ll_combine_args {
     int32_t unused;
 } ll_combine_args;
 
+typedef struct ll_mask_args {
+    ll_gpu_call call;
+    ll_gpu_answer *answer;
+    const uint32_t *view; /* [N] pinned: attempts of those who are in; 0: is not */
+    int32_t *status;      /* [N] the caller's */
+    uint64_t epochs[LL_KINDS];
+    int32_t what; /* ll_gpu_errand */
+    int32_t rank;
+    uint32_t attempt;
+    int32_t unused;
+} ll_mask_args;
+
 /* ---- shared memory of a block ------------------------------------------------------------------------------------
  *
  * bases [N] u64, waits [N] u64, then of a dispatch the destinations [32] u64 of a token; then i32: what each source has
- * told [4][N]; notes [4][32]; of a dispatch the first rows of experts [N+1][L] and the experts of all tokens
- * [K][pitch]. */
+ * told [4][N], and with masks whether that counts [N]; notes [4][32]; of a dispatch the first rows of experts [N+1][L]
+ * and the experts of all tokens [K][pitch]. */
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4
@@ -111,21 +182,22 @@ EP_FUNC int32_t ll_gpu_idx_pitch(int32_t tokens)
 {
     return (tokens + 31) / 32 * 32 + 4;
 }
-EP_FUNC uint64_t ll_gpu_words_bytes(int32_t ranks)
+EP_FUNC uint64_t ll_gpu_words_bytes(const ll_shape *shape)
 {
-    const uint64_t words = (uint64_t)LL_GPU_TOLD * (uint64_t)ranks + LL_GPU_NOTES * LL_MOST_TOPK;
-    return 8 * (2 * (uint64_t)ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
+    const uint64_t ranks = (uint64_t)shape->ranks, told = LL_GPU_TOLD + (shape->masking ? 1 : 0);
+    const uint64_t words = told * ranks + LL_GPU_NOTES * LL_MOST_TOPK;
+    return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
 }
 /* Of a combine: a bit for each group of a row of LogFMT. */
 EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
 {
-    return ll_gpu_words_bytes(shape->ranks) + ((uint64_t)shape->hidden / 128 + 31) / 32 * 4;
+    return ll_gpu_words_bytes(shape) + ((uint64_t)shape->hidden / 128 + 31) / 32 * 4;
 }
 /* Of a dispatch of so many tokens. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens, int32_t topk)
 {
     const uint64_t firsts = ((uint64_t)shape->ranks + 1) * (uint64_t)shape->local_experts;
-    return ll_gpu_words_bytes(shape->ranks) + 4 * (firsts + (uint64_t)topk * (uint64_t)ll_gpu_idx_pitch(tokens));
+    return ll_gpu_words_bytes(shape) + 4 * (firsts + (uint64_t)topk * (uint64_t)ll_gpu_idx_pitch(tokens));
 }
 
 #endif

@@ -63,8 +63,14 @@ GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const
 {
     const ll_gpu_call *c = &a->call;
     if (now->behind && blockIdx.x == 0 && !ll_await_between(c, s, now)) return false;
+    /* No read word has told others where this half lies: this unit does. */
+    if (LL_MASKS && now->behind && blockIdx.x == 0 && !c->state->open[LL_COMBINE][now->half])
+        ll_settle(c, s, now->half);
+    const int32_t region = LL_MASKS ? c->masks->region[now->half] : 0;
     for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
-        ll_post_unit(c, s, now, (c->world.rank + 1 + i) % LL_RANKS(c), route, 0, NULL);
+        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        if (!ll_is_told(c, pe)) continue;
+        ll_post_unit(c, s, now, pe, route, region, NULL);
         __syncthreads();
     }
     return true;
@@ -125,6 +131,12 @@ GPU_FUNC bool ll_header_fits(const ll_combine_args *a, const ll_header *header)
            header->place < c->space.places;
 }
 
+/* Region of the half that a rank's rows go to; s->messages is what the send makes of it. */
+GPU_FUNC int32_t ll_region_there(const ll_shared *s, int32_t source)
+{
+    return LL_MASKS ? s->messages[source] - 1 : 0;
+}
+
 GPU_FUNC const uint8_t *ll_pointer_of(const void *pointer, int32_t lane)
 {
     return (const uint8_t *)__shfl_sync(GPU_ALL, (unsigned long long)pointer, lane);
@@ -162,8 +174,8 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
 {
     const ll_gpu_call *c = &a->call;
     const int32_t lane = threadIdx.x % 32;
-    const uint64_t number =
-        ll_place_number(&c->space, &c->shape, now->epoch, 0, header->token, lane < a->routing.topk ? lane : 0);
+    const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, ll_region_there(s, source), header->token,
+                                            lane < a->routing.topk ? lane : 0);
     const uint8_t *place = ll_there(s, source, ll_row_at(&c->space, number));
     uint32_t mask = __ballot_sync(GPU_ALL, slot->row != NULL);
     for (; a->coded && mask; mask &= mask - 1)
@@ -220,7 +232,8 @@ GPU_FUNC void ll_send_sum(const ll_combine_args *a, const ll_shared *s, const ll
                           const ll_header *header, const ll_slot *slot)
 {
     const ll_gpu_call *c = &a->call;
-    const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, 0, header->token, header->place);
+    const uint64_t number =
+        ll_place_number(&c->space, &c->shape, now->epoch, ll_region_there(s, source), header->token, header->place);
     ll_add_rows(a, __ballot_sync(GPU_ALL, slot->row != NULL), slot->row, slot->weight, true,
                 (uint4 *)ll_there(s, source, ll_row_at(&c->space, number)));
     ll_stamp_time(c, LL_GPU_SENT);
@@ -256,7 +269,8 @@ GPU_FUNC bool ll_send_all_weights(const ll_combine_args *a, const ll_shared *s, 
     bool ok = true;
     for (int32_t i = threadIdx.x / 32; i + 1 < LL_RANKS(c) && !blockIdx.x; i += LL_BLOCK_WARPS) {
         const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
-        const ll_gpu_door door = ll_await_half(c, s, now, pe);
+        int32_t region;
+        const ll_gpu_door door = ll_await_half(c, s, now, pe, &region);
         ok &= door != LL_GPU_LEAVES;
         if (__all_sync(GPU_ALL, door == LL_GPU_OPEN)) ll_send_weights(a, s, now, pe);
     }
@@ -265,16 +279,18 @@ GPU_FUNC bool ll_send_all_weights(const ll_combine_args *a, const ll_shared *s, 
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-/* Whether rows may go to each rank, in s->messages: 1, or 0. False: a wait was given up. */
+/* Whether rows may go to each rank, in s->messages: 1, with masks and the region there, or 0. False: a wait was given
+   up. */
 GPU_FUNC bool ll_await_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
 {
     const ll_gpu_call *c = &a->call;
     bool ok = true;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
         ll_gpu_door door = LL_GPU_REFUSES;
+        int32_t region = 0;
         if (a->routing.messages[r] > 0 && !(c->form.weights && !ll_sends_data(s, r)))
-            door = ll_await_half(c, s, now, r);
-        s->messages[r] = door == LL_GPU_OPEN;
+            door = ll_await_half(c, s, now, r, &region);
+        s->messages[r] = door == LL_GPU_OPEN ? 1 + region : 0;
         ok &= door != LL_GPU_LEAVES;
     }
     return !__syncthreads_or(!ok);
@@ -290,8 +306,10 @@ GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, co
     if (c->form.weights && source != c->world.rank) {
         uint64_t seen;
         const uint64_t flag = ll_weight_flag_at(&c->space, &c->shape, source, now->epoch, number);
-        const bool ok = ll_await(c, (const uint64_t *)ll_own(c, s, flag), now->stamp, GPU_WAIT_WEIGHTS, source, &seen);
-        if (__syncthreads_or(!ok)) return false;
+        const ll_gpu_turn turn =
+            ll_await(c, s, (const uint64_t *)ll_own(c, s, flag), now->stamp, GPU_WAIT_WEIGHTS, source, &seen);
+        if (__syncthreads_or(turn == LL_TURN_LEAVE)) return false;
+        if (LL_MASKS && __syncthreads_or(turn == LL_TURN_LOST)) return true;
     }
     const ll_slot slot = ll_slot_of(a, s, now, source, number, header);
     if (c->form.sum == LL_GPU_REDUCED)
@@ -308,10 +326,10 @@ GPU_FUNC void ll_count_returned(const ll_combine_args *a)
     int32_t rows = 0;
     if (c->form.sum == LL_GPU_REDUCED)
         for (int32_t r = threadIdx.x; r < n; r += blockDim.x)
-            rows += a->routing.messages[r];
+            rows += ll_is_masked(c, r) ? 0 : a->routing.messages[r];
     else
         for (int32_t i = threadIdx.x; i < ranges; i += blockDim.x)
-            rows += ll_range_count(a->routing.range[i]);
+            rows += LL_MASKS && ll_is_masked(c, i % n) ? 0 : ll_range_count(a->routing.range[i]);
     rows = __reduce_add_sync(GPU_ALL, rows);
     if (threadIdx.x % 32 || rows == 0) return;
     atomicAdd(&c->state->rows, (unsigned long long)rows);
@@ -405,17 +423,20 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
     ll_gpu_part part = ll_part_of_slot(a, s, token);
     if (reduced) part = ll_parts_by_rank(part);
     if (part.rank >= 0 && !ll_sends_data(s, part.rank)) part.rank = -1;
-    const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, 0, token, part.rank < 0 ? 0 : part.place);
+    const int32_t region = LL_MASKS ? ll_region_of(c, (uint32_t)s->messages[c->world.rank]) : 0;
+    const uint64_t number =
+        ll_place_number(&c->space, &c->shape, now->epoch, region, token, part.rank < 0 ? 0 : part.place);
     const bool clocked = c->wait_ns && threadIdx.x < 32 && part.rank >= 0;
     const uint64_t since_ns = ll_wait_begin(c), before = clocked ? s->waits[part.rank] : 0;
-    bool ok = true;
+    ll_gpu_turn turn = LL_TURN_ON;
     uint64_t seen;
     __syncwarp();
     if (part.rank >= 0)
-        ok = ll_await(c, (const uint64_t *)ll_own(c, s, ll_row_flag_at(&c->space, number)), now->stamp,
-                      GPU_WAIT_MESSAGE, part.rank, &seen);
-    if (__any_sync(GPU_ALL, !ok)) return false;
-    if (clocked) ll_wait_end(c, s, part.rank, before, since_ns);
+        turn = ll_await(c, s, (const uint64_t *)ll_own(c, s, ll_row_flag_at(&c->space, number)), now->stamp,
+                        GPU_WAIT_MESSAGE, part.rank, &seen);
+    if (__any_sync(GPU_ALL, turn == LL_TURN_LEAVE)) return false;
+    if (LL_MASKS && turn == LL_TURN_LOST) part.rank = -1;
+    if (clocked && part.rank >= 0) ll_wait_end(c, s, part.rank, before, since_ns);
     ll_stamp_time(c, LL_GPU_SEEN);
     __syncwarp();
     const uint32_t mask = __ballot_sync(GPU_ALL, part.rank >= 0);
@@ -442,9 +463,19 @@ GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, c
     return true;
 }
 
+/* With masks: a rank that has been masked meanwhile adds to no token. By the last block to end. */
+GPU_FUNC void ll_combine_mend(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
+{
+    const ll_gpu_call *c = &a->call;
+    bool ok = true;
+    while (ok && __syncthreads_or(threadIdx.x == 0 && atomicExch(&c->masks->lost, 0u)))
+        for (int32_t token = 0; token < a->routing.tokens && ok; token++)
+            ok = !__syncthreads_or(!ll_add_token(a, s, now, token));
+}
+
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-GPU_KERNEL(LL_GPU_THREADS) ll_combine(GPU_ARGS ll_combine_args a)
+GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(ll_combine)(GPU_ARGS ll_combine_args a)
 {
     GPU_LAUNCH_SHARED(uint8_t, memory);
     const ll_shared s = ll_shared_of(&a.call, memory);
@@ -456,5 +487,7 @@ GPU_KERNEL(LL_GPU_THREADS) ll_combine(GPU_ARGS ll_combine_args a)
     bool goes = !(a.call.phases & LL_GPU_SEND) || ll_combine_send(&a, &s, &now, route, &mismatched);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
     if (receives) goes = ll_combine_receive(&a, &s, &now, route, &mismatched);
+    if (!ll_ends_last(&a.call, &s, receives)) return;
+    if (LL_MASKS && goes && receives && !mismatched) ll_combine_mend(&a, &s, &now);
     ll_close(&a.call, &s, &now, receives, mismatched);
 }

@@ -10,87 +10,9 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LL_DEVICE_H
 #define EXPAR_EXEC_CUDA_KERNELS_LL_DEVICE_H
 
-#include "exec/cuda/kernels/device.h"
-#include "exec/cuda/kernels/ll_args.h"
+#include "exec/cuda/kernels/ll_call.h"
+#include "exec/cuda/kernels/ll_masks.h"
 #include "exec/cuda/kernels/refusal.h"
-
-#define LL_BLOCK_WARPS LL_GPU_BLOCK_WARPS
-#define LL_GPU_PARTS   4 /* rows that a thread loads before it uses the first */
-
-#ifdef EXPAR_TOPK
-#define LL_BUFFER_TOPK(c) EXPAR_TOPK
-#else
-#define LL_BUFFER_TOPK(c) ((c)->shape.topk)
-#endif
-#define LL_RANKS(c) GPU_RANKS(&(c)->world)
-
-/* The call, as a block sees it. */
-typedef struct ll_now {
-    uint64_t epoch;
-    uint32_t stamp, between, before; /* of the epoch, and of the two before it */
-    int32_t kind, half;
-    bool kept;   /* this call's units are where they were kept */
-    bool behind; /* its send stands behind a call of the half that was not read */
-} ll_now;
-
-/* A block's shared memory. */
-typedef struct ll_shared {
-    uint64_t *bases;                          /* [N] where the buffer of each rank lies */
-    unsigned long long *waits;                /* [N] nanoseconds of this block's waits for each rank */
-    uint64_t *places;                         /* [32] */
-    int32_t *status, *tag, *route, *messages; /* [N] that each rank has told */
-    int32_t *notes;                           /* [LL_GPU_NOTES][32] */
-    ep_refusal *refusal;                      /* of this rank */
-    unsigned long long *first_bad;            /* slot; ~0: none */
-    int32_t *sum;                             /* one word */
-    int32_t *rest;                            /* what one kernel has behind that */
-} ll_shared;
-
-GPU_FUNC ll_shared ll_shared_of(const ll_gpu_call *c, uint8_t *memory)
-{
-    const int32_t ranks = LL_RANKS(c);
-    ll_shared s;
-    s.bases = (uint64_t *)memory;
-    s.waits = (unsigned long long *)(s.bases + ranks);
-    s.places = (uint64_t *)(s.waits + ranks);
-    s.first_bad = (unsigned long long *)(s.places + LL_MOST_TOPK);
-    s.sum = (int32_t *)(s.first_bad + 1);
-    s.status = s.sum + 2;
-    s.tag = s.status + ranks;
-    s.route = s.tag + ranks;
-    s.messages = s.route + ranks;
-    s.notes = s.messages + ranks;
-    s.refusal = (ep_refusal *)(s.notes + LL_GPU_NOTES * LL_MOST_TOPK);
-    s.rest = (int32_t *)(s.refusal + 1);
-    return s;
-}
-
-GPU_FUNC uint8_t *ll_there(const ll_shared *s, int32_t pe, uint64_t offset)
-{
-    return (uint8_t *)(s->bases[pe] + offset);
-}
-GPU_FUNC uint8_t *ll_own(const ll_gpu_call *c, const ll_shared *s, uint64_t offset)
-{
-    return ll_there(s, c->world.rank, offset);
-}
-GPU_FUNC uint64_t ll_flag_of(const ll_now *now, uint32_t value)
-{
-    return (uint64_t)now->stamp << 32 | value;
-}
-
-/* Of the warp. */
-GPU_FUNC void ll_stamp_time(const ll_gpu_call *c, int32_t which)
-{
-    if (!c->stamps || threadIdx.x % 32) return;
-    c->stamps[(which * gridDim.x + blockIdx.x) * LL_BLOCK_WARPS + threadIdx.x / 32] = clock_now();
-}
-GPU_FUNC void ll_stamp_start(const ll_gpu_call *c)
-{
-    if (!c->stamps || threadIdx.x % 32) return;
-    for (int32_t which = LL_GPU_SENT; which < LL_GPU_MOMENTS; which++)
-        c->stamps[(which * gridDim.x + blockIdx.x) * LL_BLOCK_WARPS + threadIdx.x / 32] = 0;
-    ll_stamp_time(c, LL_GPU_STARTED);
-}
 
 /* ---- a call begins ----------------------------------------------------------------------------------------------- */
 
@@ -142,15 +64,17 @@ GPU_FUNC bool ll_status_goes_on(int32_t status)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Until the word has the stamp; what it says. */
-GPU_FUNC bool ll_await(const ll_gpu_call *c, const uint64_t *word, uint32_t stamp, int32_t wait, int32_t peer,
-                       uint64_t *seen)
+/* Until the word has the stamp (LL_TURN_ON); what it says. */
+GPU_FUNC ll_gpu_turn ll_await(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
+                              int32_t wait, int32_t peer, uint64_t *seen)
 {
-    gpu_waiting p = {0, 0, 0};
+    ll_waiting w = {{0, 0, 0}, 0, false};
+    if (ll_is_masked(c, peer)) return LL_TURN_LOST;
     for (;;) {
         *seen = load_acquire(word);
-        if ((uint32_t)(*seen >> 32) == stamp) return true;
-        if (!may_wait(&c->world, &p, wait, peer, *seen, (uint64_t)stamp << 32)) return false;
+        if ((uint32_t)(*seen >> 32) == stamp) return LL_TURN_ON;
+        const ll_gpu_turn turn = ll_may_wait(c, s, &w, wait, peer, *seen, (uint64_t)stamp << 32);
+        if (turn != LL_TURN_ON) return turn;
     }
 }
 
@@ -194,21 +118,38 @@ GPU_FUNC void ll_tell_waits(const ll_gpu_call *c)
 /* Whether this rank's data of the call may go to the peer. */
 typedef enum ll_gpu_door { LL_GPU_LEAVES = -1, LL_GPU_REFUSES = 0, LL_GPU_OPEN = 1 } ll_gpu_door;
 
-/* Until the peer's half is free, or it refuses: its read word of the call before the last, or its unit of this one. */
-GPU_FUNC ll_gpu_door ll_await_half(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe)
+/* Of a combine with masks: where the half of the rank lies, as its unit or its read word says. */
+GPU_FUNC int32_t ll_region_of(const ll_gpu_call *c, uint64_t word)
 {
-    if (pe == c->world.rank || now->before == 0) return LL_GPU_OPEN;
+    return (uint32_t)word < (uint32_t)c->shape.regions ? (int32_t)(uint32_t)word : 0;
+}
+
+/* Until the peer's half is free, or it refuses: its read word of the call before the last, or its unit of this one.
+   region: of a combine with masks, where it is open. This rank's own unit tells its own. */
+GPU_FUNC ll_gpu_door ll_await_half(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe,
+                                   int32_t *region)
+{
     const ll_kind kind = (ll_kind)now->kind;
+    const bool own = pe == c->world.rank, tells = LL_MASKS && kind == LL_COMBINE;
+    *region = 0;
+    if (ll_is_masked(c, pe)) return LL_GPU_REFUSES;
+    if (!(tells && own) && (own || now->before == 0)) return LL_GPU_OPEN;
     const uint64_t *read = (const uint64_t *)ll_own(c, s, ll_read_at(&c->space, kind, pe, now->epoch));
     const uint64_t *unit = (const uint64_t *)ll_own(c, s, ll_unit_at(&c->space, kind, pe, now->epoch));
-    gpu_waiting p = {0, 0, 0};
+    ll_waiting w = {{0, 0, 0}, 0, false};
     for (;;) {
         const uint64_t seen = load_acquire(read);
-        if ((uint32_t)(seen >> 32) == now->before) return LL_GPU_OPEN;
+        if (tells && !own) *region = ll_region_of(c, seen);
+        if (!own && (uint32_t)(seen >> 32) == now->before) return LL_GPU_OPEN;
         const uint64_t status = load_acquire(unit + LL_UNIT_STATUS);
-        if ((uint32_t)(status >> 32) == now->stamp)
-            return ll_status_goes_on((int32_t)(uint32_t)status) ? LL_GPU_OPEN : LL_GPU_REFUSES;
-        if (!may_wait(&c->world, &p, GPU_WAIT_HALF, pe, seen, ll_flag_of(now, 0))) return LL_GPU_LEAVES;
+        const bool came = (uint32_t)(status >> 32) == now->stamp;
+        if (came && !ll_status_goes_on((int32_t)(uint32_t)status)) return LL_GPU_REFUSES;
+        if (came && !tells) return LL_GPU_OPEN;
+        const uint64_t told = tells && came ? load_acquire(unit + LL_UNIT_MESSAGES) : 0;
+        *region = ll_region_of(c, told);
+        if (tells && came && (uint32_t)(told >> 32) == now->stamp) return LL_GPU_OPEN;
+        const ll_gpu_turn turn = ll_may_wait(c, s, &w, GPU_WAIT_HALF, pe, seen, ll_flag_of(now, 0));
+        if (turn != LL_TURN_ON) return turn == LL_TURN_LOST ? LL_GPU_REFUSES : LL_GPU_LEAVES;
     }
 }
 
@@ -217,6 +158,12 @@ GPU_FUNC ll_gpu_door ll_await_half(const ll_gpu_call *c, const ll_shared *s, con
 GPU_FUNC int32_t ll_unit_words(const ll_gpu_call *c, int32_t kind)
 {
     return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? c->shape.local_experts : 0);
+}
+
+/* Whether the rank is told of the call; the same for all threads of the block. */
+GPU_FUNC bool ll_is_told(const ll_gpu_call *c, int32_t pe)
+{
+    return !LL_MASKS || !__syncthreads_or(ll_is_masked(c, pe));
 }
 
 GPU_FUNC uint8_t *ll_kept_unit(const ll_gpu_call *c, int32_t kind, int32_t half, int32_t source)
@@ -236,7 +183,8 @@ GPU_FUNC bool ll_await_between(const ll_gpu_call *c, const ll_shared *s, const l
     for (int32_t pe = threadIdx.x; pe < LL_RANKS(c) && now->between; pe += blockDim.x) {
         uint64_t seen;
         const uint8_t *unit = ll_own(c, s, ll_unit_at(&c->space, kind, pe, now->epoch - 1));
-        ok &= ll_await(c, (const uint64_t *)unit + LL_UNIT_STATUS, now->between, GPU_WAIT_UNIT, pe, &seen);
+        ok &= ll_await(c, s, (const uint64_t *)unit + LL_UNIT_STATUS, now->between, GPU_WAIT_UNIT, pe, &seen) !=
+              LL_TURN_LEAVE;
     }
     if (__syncthreads_or(!ok)) return false;
     for (int32_t pe = 0; pe < LL_RANKS(c) && open && !c->state->kept[kind][now->half]; pe++) {
@@ -291,6 +239,17 @@ GPU_FUNC const uint64_t *ll_unit_of(const ll_gpu_call *c, const ll_shared *s, co
     return (const uint64_t *)ll_own(c, s, ll_unit_at(&c->space, (ll_kind)now->kind, source, now->epoch));
 }
 
+/* A word of the source's unit. */
+GPU_FUNC void ll_note_told(const ll_gpu_call *c, const ll_shared *s, int32_t source, int32_t w, int32_t value,
+                           int32_t *counts)
+{
+    if (w == LL_UNIT_STATUS) s->status[source] = value;
+    if (w == LL_UNIT_TAG) s->tag[source] = value;
+    if (w == LL_UNIT_ROUTE) s->route[source] = value;
+    if (w == LL_UNIT_MESSAGES) s->messages[source] = value;
+    if (w >= LL_UNIT_COUNTS) counts[source * c->shape.local_experts + w - LL_UNIT_COUNTS] = value;
+}
+
 /* A peer whose counts do not fit the buffer is taken for one that refuses, whatever has become of it. */
 GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const int32_t *counts)
 {
@@ -299,6 +258,29 @@ GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const in
         if ((uint32_t)counts[i] > (uint32_t)c->shape.tokens) s->status[i / locals] = EXPAR_STATUS_PEER;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
         if ((uint32_t)s->messages[r] > (uint32_t)c->shape.tokens) s->status[r] = EXPAR_STATUS_PEER;
+    __syncthreads();
+    if (LL_MASKS) ll_mask_doubted(c, s);
+}
+
+/* What has become of each rank's unit in this block, which all blocks agree on: those that have seen it whole, and
+   those that have not, since its rank has been masked meanwhile. Of one that another block has seen whole all words are
+   there. counts as below. */
+GPU_FUNC void ll_decide_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t *counts)
+{
+    const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
+    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
+        s->out[r] = ll_decide(c, now, r, s->out[r] != LL_OUT_NOT);
+    __syncthreads();
+    for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
+        const int32_t source = i / words, w = i - source * words;
+        if (s->out[source] == LL_OUT_NOT) continue;
+        const uint64_t *word = ll_unit_of(c, s, now, source) + w;
+        uint64_t seen = 0;
+        while (s->out[source] == LL_OUT_BUT_HERE && (uint32_t)(seen >> 32) != now->stamp)
+            seen = load_acquire(word);
+        const bool out = s->out[source] == LL_OUT;
+        ll_note_told(c, s, source, w, out && w == LL_UNIT_STATUS ? LL_GPU_IS_OUT : (int32_t)(uint32_t)seen, counts);
+    }
     __syncthreads();
 }
 
@@ -309,21 +291,24 @@ GPU_FUNC bool ll_take_units(const ll_gpu_call *c, const ll_shared *s, const ll_n
     const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
     const uint64_t since_ns = ll_wait_begin(c);
     bool ok = true, fits = true;
+    for (int32_t r = threadIdx.x; LL_MASKS && r < LL_RANKS(c); r += blockDim.x)
+        s->out[r] = LL_OUT_NOT;
+    if (LL_MASKS) __syncthreads();
     for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
         const int32_t source = i / words, w = i - source * words;
         uint64_t seen = 0;
-        ok &= ll_await(c, ll_unit_of(c, s, now, source) + w, now->stamp, GPU_WAIT_UNIT, source, &seen);
+        const ll_gpu_turn turn =
+            ll_await(c, s, ll_unit_of(c, s, now, source) + w, now->stamp, GPU_WAIT_UNIT, source, &seen);
+        ok &= turn != LL_TURN_LEAVE;
         ll_wait_end(c, s, source, 0, since_ns);
+        if (LL_MASKS && turn == LL_TURN_LOST) s->out[source] = LL_OUT;
         const int32_t value = (int32_t)(uint32_t)seen;
-        if (w == LL_UNIT_STATUS) s->status[source] = value;
-        if (w == LL_UNIT_TAG) s->tag[source] = value;
-        if (w == LL_UNIT_ROUTE) s->route[source] = value;
-        if (w == LL_UNIT_MESSAGES) s->messages[source] = value;
-        if (w >= LL_UNIT_COUNTS) counts[source * c->shape.local_experts + w - LL_UNIT_COUNTS] = value;
+        ll_note_told(c, s, source, w, value, counts);
         if (w >= LL_UNIT_MESSAGES) fits &= (uint32_t)value <= (uint32_t)c->shape.tokens;
     }
     if (__syncthreads_or(!ok)) return false;
-    if (now->kind == LL_DISPATCH && __syncthreads_or(!fits)) ll_doubt_counts(c, s, counts);
+    if (LL_MASKS) ll_decide_units(c, s, now, counts);
+    if (now->kind == LL_DISPATCH && (LL_MASKS || __syncthreads_or(!fits))) ll_doubt_counts(c, s, counts);
     return true;
 }
 
@@ -338,8 +323,19 @@ typedef struct ll_outcome {
     bool mismatched; /* a rank that goes on has another form: nothing more is awaited */
 } ll_outcome;
 
+GPU_FUNC bool ll_is_out(const ll_shared *s, int32_t source)
+{
+    return LL_MASKS && s->status[source] == LL_GPU_IS_OUT;
+}
+/* It does, or reports. */
+GPU_FUNC bool ll_refuses(const ll_shared *s, int32_t source)
+{
+    return s->status[source] && !ll_is_out(s, source);
+}
+
 GPU_FUNC bool ll_has_form(const ll_gpu_call *c, const ll_shared *s, int32_t source, uint32_t route)
 {
+    if (ll_is_out(s, source)) return true;
     return (uint32_t)s->tag[source] == ll_form_tag(&c->form) && (uint32_t)s->route[source] == route;
 }
 
@@ -349,7 +345,7 @@ GPU_FUNC ll_outcome ll_judge(const ll_gpu_call *c, const ll_shared *s, uint32_t 
     bool odd = false, differs = false;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
         const bool other = !ll_has_form(c, s, r, route);
-        odd |= other || s->status[r];
+        odd |= other || ll_refuses(s, r);
         differs |= other && ll_sends_data(s, r);
     }
     ll_outcome outcome = {__syncthreads_or(odd) != 0, false};
@@ -364,7 +360,7 @@ GPU_FUNC void ll_report(const ll_gpu_call *c, const ll_shared *s, const ll_now *
     gpu_verdict *slot = verdict_slot(&c->world);
     int32_t rank = 0;
     if (!slot) return;
-    while (rank < LL_RANKS(c) && !s->status[rank])
+    while (rank < LL_RANKS(c) && !ll_refuses(s, rank))
         rank++;
     if (s->status[c->world.rank]) rank = c->world.rank;
     const bool refused = rank < LL_RANKS(c);
@@ -397,10 +393,11 @@ GPU_FUNC void ll_sweep(const ll_gpu_call *c, const ll_shared *s, const ll_now *n
     const ll_space *space = &c->space;
     const uint64_t half = (uint64_t)now->half, share = (uint64_t)LL_RANKS(c) * space->flag_share_bytes;
     const uint64_t rows = (uint64_t)c->shape.tokens * (uint64_t)space->places * 8;
+    const uint64_t region = LL_MASKS ? (uint64_t)c->masks->region[now->half] * LL_HALVES : 0;
     if (now->epoch - c->state->swept[now->kind][now->half] < LL_SWEEP_CALLS) return;
     const bool dispatch = now->kind == LL_DISPATCH;
-    uint64_t *flags =
-        (uint64_t *)ll_own(c, s, dispatch ? space->message_flags + half * share : space->row_flags + half * rows);
+    uint64_t *flags = (uint64_t *)ll_own(
+        c, s, dispatch ? space->message_flags + half * share : space->row_flags + (region + half) * rows);
     for (uint64_t i = threadIdx.x; i < (dispatch ? share : rows) / 8; i += blockDim.x)
         flags[i] = 0;
     flags = (uint64_t *)ll_own(c, s, space->weight_flags + half * share);
@@ -413,10 +410,14 @@ GPU_FUNC void ll_sweep(const ll_gpu_call *c, const ll_shared *s, const ll_now *n
 GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
 {
     ll_sweep(c, s, now);
+    const bool moves = LL_MASKS && now->kind == LL_COMBINE;
+    if (moves) ll_settle(c, s, now->half);
+    const uint32_t region = moves ? (uint32_t)c->masks->region[now->half] : 0;
     for (int32_t i = threadIdx.x; i + 1 < LL_RANKS(c); i += blockDim.x) {
         const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        if (ll_is_masked(c, pe)) continue;
         store_release((uint64_t *)ll_there(s, pe, ll_read_at(&c->space, (ll_kind)now->kind, c->world.rank, now->epoch)),
-                      ll_flag_of(now, 0));
+                      ll_flag_of(now, region));
     }
 }
 
@@ -440,18 +441,25 @@ GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_shared *s, const ll_now 
         state->kept[kind][half] = 0;
         if (mismatched) state->unread[kind][half] = 1;
     }
+    if (LL_MASKS) c->masks->steps++;
+    if (LL_MASKS) c->masks->lost = 0;
     store_relaxed_64(&c->counts->messages, state->messages);
     store_relaxed_64(&c->counts->rows, state->rows);
     store_relaxed_64(&c->counts->bytes, state->bytes);
 }
 
-/* By all threads of all blocks. */
+/* By all threads of all blocks: true in the last one to end. */
+GPU_FUNC bool ll_ends_last(const ll_gpu_call *c, const ll_shared *s, bool received)
+{
+    ll_stamp_time(c, LL_GPU_DONE);
+    if (received) ll_keep_waits(c, s);
+    return last_block(&c->world, false);
+}
+
+/* By that block. */
 GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received, bool mismatched)
 {
     const bool refused = !ll_status_goes_on(s->refusal->status);
-    ll_stamp_time(c, LL_GPU_DONE);
-    if (received) ll_keep_waits(c, s);
-    if (!last_block(&c->world, false)) return;
     if (received) ll_tell_waits(c);
     if (received && !mismatched && !__syncthreads_or(has_failed(&c->world))) ll_say_read(c, s, now);
     if (threadIdx.x == 0) ll_move_on(c, s, now, refused, received, mismatched);

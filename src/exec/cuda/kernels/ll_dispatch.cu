@@ -153,6 +153,7 @@ GPU_FUNC bool ll_open_ranks(const ll_dispatch_args *a, const ll_shared *s, const
     if (now->behind && blockIdx.x == 0 && !ll_await_between(c, s, now)) return false;
     for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
         const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        if (!ll_is_told(c, pe)) continue;
         const int32_t messages = goes ? ll_count_for(a, s, t, pe) : 0;
         ll_post_unit(c, s, now, pe, 0, messages, t->first);
         if (goes) ll_count_sent(a, messages);
@@ -194,7 +195,8 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
     ll_gpu_door door = LL_GPU_OPEN;
     if (lane == 0) {
         const int32_t place = __popc(firsts & ((1u << k) - 1));
-        door = ll_await_half(c, s, now, rank);
+        int32_t region;
+        door = ll_await_half(c, s, now, rank, &region);
         const uint64_t at = ll_message_at(&c->space, &c->shape, c->world.rank, ll_half(now->epoch), message);
         ll_notes(s, LL_NOTE_MESSAGE)[place] = message;
         ll_notes(s, LL_NOTE_RANK)[place] = rank;
@@ -478,7 +480,18 @@ GPU_FUNC void ll_keep_header(const ll_dispatch_args *a, const uint8_t *message, 
         keep[w] = load_relaxed((const uint32_t *)message + w);
 }
 
-/* Each warp by itself; false: a wait was given up. */
+/* With masks: whether the message is lost, as all warps of the block see it then. *ok: no wait was given up. */
+GPU_FUNC bool ll_loses_message(const ll_dispatch_args *a, int32_t source, int32_t number, ll_gpu_turn turn, bool *ok)
+{
+    const int64_t place = (int64_t)source * a->call.shape.tokens + number;
+    *ok = !__syncthreads_or(turn == LL_TURN_LEAVE);
+    if (!__syncthreads_or(turn == LL_TURN_LOST)) return false;
+    if (threadIdx.x == 0)
+        ((ll_header *)(a->routing.headers + place * (int64_t)a->routing.header_bytes))->token = LL_NO_TOKEN;
+    return true;
+}
+
+/* Each warp by itself, but with masks; false: a wait was given up. */
 GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                               int32_t source, int32_t number)
 {
@@ -487,7 +500,11 @@ GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, con
     const uint64_t flag = ll_message_flag_at(&c->space, &c->shape, source, now->epoch, number);
     const uint64_t since_ns = ll_wait_begin(c), before = c->wait_ns && threadIdx.x == 0 ? s->waits[source] : 0;
     uint64_t seen;
-    if (!ll_await(c, (const uint64_t *)ll_own(c, s, flag), now->stamp, GPU_WAIT_MESSAGE, source, &seen)) return false;
+    const ll_gpu_turn turn =
+        ll_await(c, s, (const uint64_t *)ll_own(c, s, flag), now->stamp, GPU_WAIT_MESSAGE, source, &seen);
+    bool ok = turn != LL_TURN_LEAVE;
+    if (LL_MASKS && ll_loses_message(a, source, number, turn, &ok)) return ok;
+    if (!ok) return false;
     if (threadIdx.x == 0) ll_wait_end(c, s, source, before, since_ns);
     ll_stamp_time(c, LL_GPU_SEEN);
     const uint8_t *message = ll_own(c, s, ll_message_at(&c->space, &c->shape, source, ll_half(now->epoch), number));
@@ -521,6 +538,67 @@ GPU_FUNC bool ll_take_messages(const ll_dispatch_args *a, const ll_shared *s, co
     return true;
 }
 
+/* ---- with masks: what a rank has counted and not sent ------------------------------------------------------------ */
+
+GPU_FUNC void ll_find_missing(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, int32_t source)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t locals = c->shape.local_experts, topk = a->routing.topk;
+    for (int32_t l = 0; l < locals; l++) {
+        const int64_t rows = (int64_t)l * LL_RANKS(c) * c->shape.tokens;
+        for (int32_t i = t->first[source * locals + l] + (int32_t)threadIdx.x; i < t->first[(source + 1) * locals + l];
+             i += blockDim.x)
+            a->routing.src_info[rows + i] = LL_NO_TOKEN;
+    }
+    __syncthreads();
+    for (int32_t m = threadIdx.x; m < s->messages[source]; m += blockDim.x) {
+        const int64_t place = (int64_t)source * c->shape.tokens + m;
+        ll_header *header = (ll_header *)(a->routing.headers + place * (int64_t)a->routing.header_bytes);
+        for (int32_t k = 0; k < topk && header->token != LL_NO_TOKEN; k++) {
+            const int64_t to = ll_row_of_slot(a, t, source, ll_header_experts(header)[k],
+                                              ll_header_rows(header, LL_BUFFER_TOPK(c))[k]);
+            if (to >= 0) a->routing.src_info[to] = header->token;
+        }
+    }
+    __syncthreads();
+}
+
+GPU_FUNC void ll_clear_row(const ll_dispatch_args *a, int64_t row)
+{
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const int64_t rows = (int64_t)LL_RANKS(&a->call) * a->call.shape.tokens;
+    for (int32_t u = threadIdx.x; u < units; u += blockDim.x)
+        store_row((uint4 *)(a->out_x + row * GPU_ROW_BYTES(a)) + u, make_uint4(0, 0, 0, 0));
+    for (int32_t w = threadIdx.x; w < a->scales; w += blockDim.x)
+        a->out_scales[codec_scale_at(a->scales, rows, row / rows, w, row % rows)] = 0;
+}
+
+GPU_FUNC void ll_clear_missing(const ll_dispatch_args *a, const ll_tokens *t, int32_t source)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t locals = c->shape.local_experts;
+    for (int32_t l = 0; l < locals; l++) {
+        const int64_t rows = (int64_t)l * LL_RANKS(c) * c->shape.tokens;
+        for (int32_t i = t->first[source * locals + l]; i < t->first[(source + 1) * locals + l]; i++)
+            if (a->routing.src_info[rows + i] == LL_NO_TOKEN) ll_clear_row(a, rows + i);
+    }
+}
+
+/* Rows of ranks that have been masked meanwhile: those that have not come are zero. By the last block to end. */
+GPU_FUNC void ll_dispatch_mend(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
+{
+    const ll_gpu_call *c = &a->call;
+    if (!__syncthreads_or(load_relaxed(&c->masks->lost))) return;
+    for (int32_t r = 0; r < LL_RANKS(c); r++) {
+        if (!ll_sends_data(s, r) || !__syncthreads_or(ll_is_masked(c, r))) continue;
+        ll_find_missing(a, s, t, r);
+        ll_clear_missing(a, t, r);
+    }
+    __syncthreads();
+}
+
+/* ---- the whole of it --------------------------------------------------------------------------------------------- */
+
 /* False: the call was not received. */
 GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                                   bool *mismatched)
@@ -539,7 +617,7 @@ GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s,
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-GPU_KERNEL(LL_GPU_THREADS) ll_dispatch(GPU_ARGS ll_dispatch_args a)
+GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(ll_dispatch)(GPU_ARGS ll_dispatch_args a)
 {
     GPU_LAUNCH_SHARED(uint8_t, memory);
     const ll_shared s = ll_shared_of(&a.call, memory);
@@ -551,5 +629,7 @@ GPU_KERNEL(LL_GPU_THREADS) ll_dispatch(GPU_ARGS ll_dispatch_args a)
     bool goes = !(a.call.phases & LL_GPU_SEND) || ll_dispatch_send(&a, &s, &now, &t);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
     if (receives) goes = ll_dispatch_receive(&a, &s, &now, &t, &mismatched);
+    if (!ll_ends_last(&a.call, &s, receives)) return;
+    if (LL_MASKS && goes && receives && !mismatched) ll_dispatch_mend(&a, &s, &t);
     ll_close(&a.call, &s, &now, receives, mismatched);
 }

@@ -74,7 +74,11 @@ static ll_gpu_call arguments_of(const ll_gpu *self, const ll_call *call, int32_t
                              .stamps = self->core.stamps,
                              .wait_ns = call->wait_ns,
                              .waits = self->waits,
-                             .phases = phases};
+                             .phases = phases,
+                             .masks = self->masks,
+                             .mask_of = self->mask_of,
+                             .losses = self->losses_there,
+                             .decided = self->decided};
     if (call->record) arguments.record = call->record->data;
     return arguments;
 }
@@ -150,6 +154,7 @@ static expar_status call_send(ll_gpu *self, ll_call *call, ll_kind kind, const l
                               void *step)
 {
     ll_gpu_refuse(call, call_take_record(self, call));
+    ll_gpu_note_dead(self);
     count_open(self, call, kind);
     expar_status status = call_begin(self, call);
     if (status != EXPAR_OK || !call->open) {
@@ -207,6 +212,7 @@ expar_status ll_gpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
     ll_gpu *self = ll_gpu_of(base);
     if (step->call.refusal.status == EXPAR_OK)
         atomic_fetch_add_explicit(&base->counts.dispatches, 1, memory_order_relaxed);
+    if (step->routing) step->routing->era = self->era;
     return call_send(self, &step->call, LL_DISPATCH, step->routing, launch_dispatch, step);
 }
 
@@ -234,9 +240,17 @@ static expar_status launch_combine(ll_gpu *self, void *combine, int32_t phases)
     return launch_call(self, &step->call, self->combine_kernel, ll_gpu_combine_shared(&self->shape), &args);
 }
 
+/* Ranks that a clean has taken in again know nothing of the dispatches before. */
+static expar_status ll_gpu_check_era(const ll_gpu *self, const ll_combine_step *step)
+{
+    if (!step->routing || step->routing->era == self->era) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "handle is of a dispatch before expar_ll_mask_clean; expected one behind it");
+}
+
 expar_status ll_gpu_combine_send(ll_executor *base, ll_combine_step *step)
 {
     ll_gpu *self = ll_gpu_of(base);
+    ll_gpu_refuse(&step->call, ll_gpu_check_era(self, step));
     if (step->call.refusal.status == EXPAR_OK)
         atomic_fetch_add_explicit(&base->counts.combines, 1, memory_order_relaxed);
     return call_send(self, &step->call, LL_COMBINE, step->routing, launch_combine, step);

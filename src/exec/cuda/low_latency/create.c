@@ -35,6 +35,8 @@ static void ll_gpu_close_part(ll_gpu *self)
     sym_unlisten(core->sym, &core->listener);
     cuda_program_release(self->dispatch_program);
     cuda_program_release(self->combine_program);
+    cuda_program_release(self->mask_program);
+    ll_gpu_masks_close(self);
     gpu_scratch_give(core->stamp_memory);
     if (!core->unsettled) gpu_scratch_give(core->scratch);
 }
@@ -61,6 +63,7 @@ static void ll_gpu_destroy(ll_executor *base, bool sound)
     bool quiet = sound && !core->unsettled && well;
     if (sound && device_heap_give(core->heap, ll_buffer_name, core->world.buffer, &quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
+    if (sound) ll_gpu_masks_give(self);
     gpu_home_leave(core, quiet);
     free(self);
 }
@@ -72,38 +75,17 @@ static void ll_gpu_halt(ll_executor *base)
     gpu_halt(&ll_gpu_of(base)->core.base);
 }
 
-/* Kernels open calls, and a rank that goes can wait for none: others learn of it as they ask. */
+/* Kernels open calls, and a rank that goes can wait for none: others learn of it as they ask. With masks they learn,
+   too, that it writes no more. */
 static void ll_gpu_retire(ll_executor *base, const ep_refusal *refusal)
 {
-    (void)base, (void)refusal;
+    (void)refusal;
+    ll_gpu_part(ll_gpu_of(base));
 }
 
 static expar_status ll_gpu_take(ll_executor *base, uint64_t bytes, mem_block **out)
 {
     return ll_gpu_cache_take(ll_gpu_of(base), bytes, out);
-}
-
-static expar_status no_masks(void)
-{
-    return error_set(EXPAR_ERR_UNSUPPORTED, "a buffer on a GPU has no masks yet (config.masking)");
-}
-
-/* A buffer with masks is not made, so nobody comes here. */
-static expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked)
-{
-    (void)base, (void)rank, (void)masked;
-    return no_masks();
-}
-
-static void ll_gpu_mask_query(ll_executor *base, int32_t *status)
-{
-    (void)base, (void)status;
-}
-
-static expar_status ll_gpu_mask_clean(ll_executor *base, ll_clean_step *step)
-{
-    (void)base, (void)step;
-    return no_masks();
 }
 
 static const ll_executor_ops ll_gpu_ops = {
@@ -132,22 +114,28 @@ static const ll_executor_ops ll_gpu_ops = {
 
 /* Parts of the one block of device memory, and of pinned memory. */
 typedef struct ll_gpu_parts {
-    size_t state, ll_state, waits, kept, device_bytes;
-    size_t awaits, counts, pinned_bytes;
+    size_t state, ll_state, waits, masks, mask_of, decided, kept, device_bytes;
+    size_t awaits, counts, losses, answer, view, pinned_bytes;
 } ll_gpu_parts;
 
 static ll_gpu_parts parts_of(const ll_gpu *self)
 {
-    const size_t ranks = (size_t)self->shape.ranks;
+    const size_t ranks = (size_t)self->shape.ranks, masked = self->shape.masking ? ranks : 0;
     ll_gpu_parts parts;
     parts.state = (size_t)ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
     parts.ll_state = parts.state + (size_t)ep_round(sizeof(gpu_state), EP_ALIGN_BYTES);
     parts.waits = parts.ll_state + (size_t)ep_round(sizeof(ll_gpu_state), EP_ALIGN_BYTES);
-    parts.kept = parts.waits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.masks = parts.waits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.mask_of = parts.masks + (size_t)ep_round(masked ? sizeof(ll_gpu_masks) : 0, EP_ALIGN_BYTES);
+    parts.decided = parts.mask_of + (size_t)ep_round(masked * sizeof(ll_gpu_mask), EP_ALIGN_BYTES);
+    parts.kept = parts.decided + (size_t)ep_round(LL_KINDS * LL_HALVES * masked * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.device_bytes = parts.kept + LL_KINDS * LL_HALVES * ranks * (size_t)self->space.unit_bytes[LL_DISPATCH];
     parts.awaits = (size_t)ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
     parts.counts = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
-    parts.pinned_bytes = parts.counts + sizeof(ll_gpu_counts);
+    parts.losses = parts.counts + (size_t)ep_round(sizeof(ll_gpu_counts), EP_ALIGN_BYTES);
+    parts.answer = parts.losses + (size_t)ep_round(masked * sizeof(ll_gpu_loss), EP_ALIGN_BYTES);
+    parts.view = parts.answer + (size_t)ep_round(masked ? sizeof(ll_gpu_answer) : 0, EP_ALIGN_BYTES);
+    parts.pinned_bytes = parts.view + masked * sizeof(uint32_t);
     return parts;
 }
 
@@ -182,6 +170,16 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     self->kept = (uint8_t *)(uintptr_t)(memory + parts->kept);
     self->counts = (ll_gpu_counts *)(uintptr_t)(pinned + parts->counts);
     self->counted = (ll_gpu_counts *)(void *)(host + parts->counts);
+    if (!self->shape.masking) return;
+    self->masks = (ll_gpu_masks *)(uintptr_t)(memory + parts->masks);
+    self->mask_of = (ll_gpu_mask *)(uintptr_t)(memory + parts->mask_of);
+    self->decided = (uint64_t *)(uintptr_t)(memory + parts->decided);
+    self->losses_there = (ll_gpu_loss *)(uintptr_t)(pinned + parts->losses);
+    self->losses = (ll_gpu_loss *)(void *)(host + parts->losses);
+    self->answer_there = (ll_gpu_answer *)(uintptr_t)(pinned + parts->answer);
+    self->answer = (ll_gpu_answer *)(void *)(host + parts->answer);
+    self->view_there = (uint32_t *)(uintptr_t)(pinned + parts->view);
+    self->view = (uint32_t *)(void *)(host + parts->view);
 }
 
 static expar_status ll_gpu_memory_open(ll_gpu *self)
@@ -226,11 +224,17 @@ static expar_status load_kernel(const ll_gpu *self, const char *source, const ch
 /* All of them now: the driver lets no module in while other ranks' kernels run on the GPU. */
 static expar_status load_kernels(ll_gpu *self)
 {
+    const bool masks = self->shape.masking;
     expar_status status = check_shared(self);
     if (status == EXPAR_OK)
-        status = load_kernel(self, "ll_dispatch.cu", "ll_dispatch", &self->dispatch_program, &self->dispatch_kernel);
+        status =
+            load_kernel(self, masks ? "ll_dispatch_masks.cu" : "ll_dispatch.cu",
+                        masks ? "ll_dispatch_masks" : "ll_dispatch", &self->dispatch_program, &self->dispatch_kernel);
     if (status == EXPAR_OK)
-        status = load_kernel(self, "ll_combine.cu", "ll_combine", &self->combine_program, &self->combine_kernel);
+        status = load_kernel(self, masks ? "ll_combine_masks.cu" : "ll_combine.cu",
+                             masks ? "ll_combine_masks" : "ll_combine", &self->combine_program, &self->combine_kernel);
+    if (status == EXPAR_OK && masks)
+        status = load_kernel(self, "ll_mask.cu", "ll_mask", &self->mask_program, &self->mask_kernel);
     return status;
 }
 
@@ -244,6 +248,7 @@ static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t 
     if (status == EXPAR_OK) status = gpu_own_stream_make(core);
     if (status == EXPAR_OK) status = ll_gpu_memory_open(self);
     if (status == EXPAR_OK) status = load_kernels(self);
+    if (status == EXPAR_OK) status = ll_gpu_masks_open(self);
     if (status == EXPAR_OK) gpu_listen(core);
     if (status == EXPAR_OK) status = gpu_guard_hold(core);
     if (status != EXPAR_OK) return status;
@@ -257,6 +262,7 @@ static void ll_gpu_unmake(ll_gpu *self)
     bool quiet = !self->core.unsettled;
     ll_gpu_close_part(self);
     if (self->core.world.buffer) device_heap_give(self->core.heap, ll_buffer_name, self->core.world.buffer, &quiet);
+    ll_gpu_masks_give(self);
     gpu_home_leave(&self->core, quiet);
 }
 
@@ -268,6 +274,7 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
     expar_status status = gpu_home_enter(core, plan->device.index);
     if (status != EXPAR_OK) return status;
     status = device_heap_take(core->heap, ll_buffer_name, self->space.total_bytes, 4096, &core->world.buffer);
+    if (status == EXPAR_OK) status = ll_gpu_masks_take(self);
     if (status == EXPAR_OK) status = gpu_count_sharers(core, &sharers);
     if (status == EXPAR_OK) status = gpu_agree(core, ll_gpu_make_part(self, plan, sharers), NULL);
     if (status == EXPAR_OK) return EXPAR_OK;

@@ -5,17 +5,19 @@
  *   create.c  the object: its place on the GPU, its memory, its kernels
  *   calls.c   phases become launches; how calls went
  *   cache.c   memory of results, kept from call to call
+ *   mask.c    masks: what the host has to do with them
  *   times.c   times that kernels take
  *
- * The kernels are kernels/ll_dispatch.cu and ll_combine.cu; kernels/ll_args.h is what both sides know. The protocol is
- * theirs: epochs, units, halves and read words live on the GPU, so that graphs replay and mix with other calls. The
- * host launches, and looks at what they report. */
+ * The kernels are kernels/ll_dispatch.cu and ll_combine.cu, and with masks ll_mask.cu; kernels/ll_args.h is what both
+ * sides know. The protocol is theirs: epochs, units, halves and read words live on the GPU, so that graphs replay and
+ * mix with other calls. The host launches, and looks at what they report. */
 #ifndef EXPAR_EXEC_CUDA_LOW_LATENCY_LL_GPU_H
 #define EXPAR_EXEC_CUDA_LOW_LATENCY_LL_GPU_H
 
 #include "exec/cuda/gpu.h"
 #include "exec/cuda/kernels/ll_args.h"
 #include "exec/cuda/low_latency/create.h"
+#include "exec/ll_clean.h"
 
 typedef struct ll_gpu_cache ll_gpu_cache;
 
@@ -38,6 +40,19 @@ typedef struct ll_gpu {
        whoever calls. */
     uint64_t made[LL_KINDS];
     bool open[LL_KINDS][LL_HALVES];
+    /* Of a buffer with masks. */
+    ll_gpu_masks *masks; /* device, with the next two; NULL: without masks */
+    ll_gpu_mask *mask_of;
+    uint64_t *decided;
+    ll_gpu_loss *losses, *losses_there;   /* pinned, as the host sees it, and as kernels do; likewise the next two */
+    ll_gpu_answer *answer, *answer_there; /* of the errand that is under way; by whoever calls */
+    uint32_t *view, *view_there;
+    cuda_program *mask_program;
+    cu_function mask_kernel;
+    ll_cleaner *cleaner;
+    uint64_t clean_words; /* offset in the host's heap, of what cleaner->words are */
+    bool has_clean_words;
+    uint32_t era; /* of masks: each clean begins one, and handles of earlier ones serve no more; from 1 on */
 } ll_gpu;
 
 static inline ll_gpu *ll_gpu_of(ll_executor *base)
@@ -51,6 +66,22 @@ ll_gpu_cache *ll_gpu_cache_make(void); /* NULL: no memory */
 void ll_gpu_cache_close(ll_gpu_cache *cache);
 /* Of the driver's memory; not between the place of a call and its end. */
 expar_status ll_gpu_cache_take(ll_gpu *self, uint64_t bytes, mem_block **out);
+
+/* ---- mask.c ------------------------------------------------------------------------------------------------------ */
+/* Collective: the words of cleans; then this rank's part. Without masks neither has anything to do. */
+expar_status ll_gpu_masks_take(ll_gpu *self);
+expar_status ll_gpu_masks_open(ll_gpu *self);
+void ll_gpu_masks_close(ll_gpu *self);
+/* Collective; without effect where none were taken. */
+void ll_gpu_masks_give(ll_gpu *self);
+/* Tells all that this rank has left the buffer, if its calls have ended. */
+void ll_gpu_part(ll_gpu *self);
+/* Tells kernels who is dead. */
+void ll_gpu_note_dead(ll_gpu *self);
+/* Operations. */
+expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked);
+expar_status ll_gpu_mask_query(ll_executor *base, int32_t *status, void *stream);
+expar_status ll_gpu_mask_clean(ll_executor *base, ll_clean_step *step);
 
 /* ---- calls.c: operations ----------------------------------------------------------------------------------------- */
 expar_status ll_gpu_dispatch_send(ll_executor *base, ll_dispatch_step *step);

@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Masks in kernels: ranks without which a call goes on, and regions, to which halves of combines move because of them.
+ * The rules are those of the CPU's executor (exec/cpu/low_latency/mask.c); what a call is to do about a rank that is
+ * lost in its midst stands in the kernels.
+ *
+ * A thread that waits for a rank looks now and then whether that has been masked, whether it has masked this one, and
+ * whether the host has found it to be lost; in the latter cases it looks once more at what it waits for, and masks the
+ * rank. Blocks see that at different times: where they have to be of one mind they agree by a word (ll_decide), or the
+ * last one to end makes the results anew. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LL_MASKS_H
+#define EXPAR_EXEC_CUDA_KERNELS_LL_MASKS_H
+
+#include "exec/cuda/kernels/ll_call.h"
+
+GPU_FUNC bool ll_is_masked(const ll_gpu_call *c, int32_t rank)
+{
+    return LL_MASKS && load_relaxed(&c->mask_of[rank].masked) == LL_MASK_SET;
+}
+
+/* ---- the lock ---------------------------------------------------------------------------------------------------- */
+
+/* Never waited for by a thread that waits for a rank. */
+GPU_FUNC bool ll_try_lock(const ll_gpu_call *c)
+{
+    if (atomicCAS(&c->masks->lock, 0u, 1u)) return false;
+    fence_gpu();
+    return true;
+}
+GPU_FUNC void ll_unlock(const ll_gpu_call *c)
+{
+    fence_gpu();
+    atomicExch(&c->masks->lock, 0u);
+}
+
+/* ---- regions ----------------------------------------------------------------------------------------------------- */
+
+GPU_FUNC const uint64_t *ll_masker_of(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
+{
+    return (const uint64_t *)ll_own(c, s, ll_masker_at(&c->space, rank));
+}
+
+GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
+{
+    return load_relaxed_64(&c->losses[rank].dead) || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
+}
+
+GPU_FUNC bool ll_region_is_known(const ll_gpu_call *c, const ll_shared *s, int32_t half, int32_t region)
+{
+    for (int32_t r = 0; r < LL_RANKS(c); r++) {
+        const ll_gpu_mask *one = &c->mask_of[r];
+        if (load_relaxed(&one->masked) && one->knows[half] == region && !ll_writes_no_more(c, s, r)) return true;
+    }
+    return false;
+}
+
+/* Where the half may lie from its next read word on: where it does, if possible. -1: nowhere. With the lock. */
+GPU_FUNC int32_t ll_find_region(const ll_gpu_call *c, const ll_shared *s, int32_t half)
+{
+    const int32_t now = c->masks->region[half];
+    if (!ll_region_is_known(c, s, half, now)) return now;
+    for (int32_t region = 0; region < c->shape.regions; region++)
+        if (!ll_region_is_known(c, s, half, region)) return region;
+    return -1;
+}
+
+GPU_FUNC bool ll_regions_suffice(const ll_gpu_call *c, const ll_shared *s)
+{
+    return ll_find_region(c, s, 0) >= 0 && ll_find_region(c, s, 1) >= 0;
+}
+
+/* The half of combines, of which nothing is awaited and to which nobody may write yet, leaves a region that a masked
+   rank may still write to. Flags there may be older than any sweep. By all threads of a block. */
+GPU_FUNC void ll_settle(const ll_gpu_call *c, const ll_shared *s, int32_t half)
+{
+    const uint64_t words = (uint64_t)c->shape.tokens * (uint64_t)c->space.places;
+    if (threadIdx.x == 0) {
+        while (!ll_try_lock(c))
+            __nanosleep(100);
+        const int32_t region = ll_find_region(c, s, half);
+        *s->sum = region == c->masks->region[half] ? -1 : region;
+        if (*s->sum >= 0) c->masks->region[half] = region;
+        ll_unlock(c);
+    }
+    __syncthreads();
+    const int32_t region = *s->sum;
+    const uint64_t first = ((uint64_t)(region < 0 ? 0 : region) * LL_HALVES + (uint64_t)half) * words;
+    uint64_t *flags = (uint64_t *)ll_own(c, s, ll_row_flag_at(&c->space, first));
+    for (uint64_t i = threadIdx.x; region >= 0 && i < words; i += blockDim.x)
+        flags[i] = 0;
+    __syncthreads();
+}
+
+/* ---- masking ----------------------------------------------------------------------------------------------------- */
+
+typedef enum ll_gpu_masking { LL_MASKING_BUSY, LL_MASKING_DONE, LL_MASKING_NO_REGION } ll_gpu_masking;
+
+/* "You are masked here": one more than the last attempt, so that it counts until both are in a clean together again. */
+GPU_FUNC void ll_tell_masker(const ll_gpu_call *c, const ll_shared *s, int32_t rank, uint64_t parted)
+{
+    const uint64_t word = c->mask_of[rank].masked ? (uint64_t)c->masks->attempt + 1 : 0;
+    store_release((uint64_t *)ll_there(s, rank, ll_masker_at(&c->space, c->world.rank)), word | parted);
+}
+
+/* Masks another rank, for good or until clean, and tells it so. By one thread; what it does is `lost` first. */
+GPU_FUNC ll_gpu_masking ll_mask_rank(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
+{
+    ll_gpu_mask *one = &c->mask_of[rank];
+    if (!ll_try_lock(c)) return LL_MASKING_BUSY;
+    bool may = true;
+    if (load_relaxed(&one->masked) != LL_MASK_SET) {
+        one->since = ~(uint64_t)0;
+        for (int32_t half = 0; half < LL_HALVES; half++)
+            one->knows[half] = c->masks->region[half];
+        atomicExch(&one->masked, LL_MASK_BEGUN);
+        may = ll_regions_suffice(c, s);
+        if (may) atomicExch(&c->masks->lost, 1u);
+        fence_gpu();
+        atomicExch(&one->masked, may ? LL_MASK_SET : 0u);
+        if (may) ll_tell_masker(c, s, rank, 0);
+    }
+    ll_unlock(c);
+    return may ? LL_MASKING_DONE : LL_MASKING_NO_REGION;
+}
+
+/* With masks: the rank's unit counts for nothing, and none of the rank's data do. In the place of a status. */
+#define LL_GPU_IS_OUT (-1)
+
+/* Those whose counts do not fit the buffer, by all threads of each block; they are out. */
+GPU_FUNC void ll_mask_doubted(const ll_gpu_call *c, const ll_shared *s)
+{
+    for (int32_t r = 0; threadIdx.x == 0 && r < LL_RANKS(c); r++) {
+        if (s->status[r] != EXPAR_STATUS_PEER || r == c->world.rank) continue;
+        ll_gpu_masking made;
+        while ((made = ll_mask_rank(c, s, r)) == LL_MASKING_BUSY)
+            __nanosleep(100);
+        if (made == LL_MASKING_DONE) s->status[r] = LL_GPU_IS_OUT;
+    }
+    __syncthreads();
+}
+
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
+
+/* What comes of a wait, or of a look at one: it goes on, or what was awaited has come; the rank has been masked; all
+   waits end. */
+typedef enum ll_gpu_turn { LL_TURN_LEAVE = -1, LL_TURN_LOST = 0, LL_TURN_ON = 1 } ll_gpu_turn;
+
+/* A wait in progress. */
+typedef struct ll_waiting {
+    gpu_waiting at;
+    uint64_t since_pulse; /* one more than the pulse when it was first looked at; 0: not yet */
+    bool loses;           /* the rank is lost, unless what is awaited has come by now */
+} ll_waiting;
+
+/* Polls between two looks at what lies in this rank's own memory: at masks, and at maskers. */
+#define LL_MASK_POLLS 16
+
+GPU_FUNC bool ll_is_masked_by(const ll_gpu_call *c, const ll_shared *s, int32_t peer)
+{
+    return (load_acquire(ll_masker_of(c, s, peer)) & ~LL_MASKER_PARTED) > c->mask_of[peer].with;
+}
+
+/* The host has found the rank to be lost, in this wait. */
+GPU_FUNC bool ll_is_lost(const ll_gpu_call *c, ll_waiting *w, int32_t peer)
+{
+    const uint64_t pulse = load_relaxed_64(&c->world.report->orders) / GPU_BEAT;
+    if (!w->since_pulse) w->since_pulse = pulse + 1;
+    return load_relaxed_64(&c->losses[peer].asked) >= w->since_pulse;
+}
+
+GPU_FUNC ll_gpu_turn ll_may_wait(const ll_gpu_call *c, const ll_shared *s, ll_waiting *w, int32_t wait, int32_t peer,
+                                 uint64_t seen, uint64_t expected)
+{
+    if (LL_MASKS && w->loses) {
+        const ll_gpu_masking made = ll_mask_rank(c, s, peer);
+        if (made == LL_MASKING_DONE) return LL_TURN_LOST;
+        if (made == LL_MASKING_NO_REGION) give_up(&c->world, wait, peer, seen, expected, GPU_NO_REGION);
+    }
+    if (LL_MASKS && w->at.polls % LL_MASK_POLLS == LL_MASK_POLLS - 1 && peer != c->world.rank) {
+        if (ll_is_masked(c, peer)) return LL_TURN_LOST;
+        w->loses |= ll_is_masked_by(c, s, peer);
+        if ((w->at.polls + 1) % GPU_POLLS == 0) w->loses |= ll_is_lost(c, w, peer);
+    }
+    return may_wait(&c->world, &w->at, wait, peer, seen, expected) ? LL_TURN_ON : LL_TURN_LEAVE;
+}
+
+/* ---- of one mind ------------------------------------------------------------------------------------------------- */
+
+/* What a block makes of a rank's unit: it has it; it does without; or others have it, and so will this one. */
+typedef enum ll_gpu_out { LL_OUT_NOT = 0, LL_OUT = 1, LL_OUT_BUT_HERE = 2 } ll_gpu_out;
+
+/* out: this block does without. */
+GPU_FUNC int32_t ll_decide(const ll_gpu_call *c, const ll_now *now, int32_t rank, bool out)
+{
+    unsigned long long *word =
+        (unsigned long long *)&c->decided[(now->kind * LL_HALVES + now->half) * LL_RANKS(c) + rank];
+    const unsigned long long mine = (unsigned long long)now->stamp << 32 | (out ? 1 : 2);
+    unsigned long long seen = atomicAdd(word, 0ull);
+    while ((uint32_t)(seen >> 32) != now->stamp) {
+        const unsigned long long before = atomicCAS(word, seen, mine);
+        seen = before == seen ? mine : before;
+    }
+    return (uint32_t)seen == 1 ? LL_OUT : out ? LL_OUT_BUT_HERE : LL_OUT_NOT;
+}
+
+#endif

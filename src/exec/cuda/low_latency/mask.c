@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Masks: the host's part. They lie on the GPU, where kernels make them in the midst of calls; what the host has to do
+ * with them between calls a kernel of its own does (ll_mask.cu), which follows the rank's calls. Whom kernels await in
+ * vain the guard finds (gpu_executor.lose), and cleans are agreed on by hosts (exec/ll_clean.c). */
+#include "exec/cuda/low_latency/ll_gpu.h"
+#include "group/group.h"
+
+#include <stddef.h>
+#include <string.h>
+
+static const char clean_words_name[] = "the words of cleans";
+
+/* ---- who is lost ------------------------------------------------------------------------------------------------- */
+
+/* For kernels, which ask when a half is to move. */
+void ll_gpu_note_dead(ll_gpu *self)
+{
+    const sym *symmetric = self->core.sym;
+    for (int32_t r = 0; self->losses && r < self->shape.ranks; r++)
+        if (atomic_load_explicit(&symmetric->gone[r], memory_order_acquire) == SYM_PEER_DIED)
+            __atomic_store_n(&self->losses[r].dead, 1, __ATOMIC_RELAXED);
+}
+
+#define SAME_LOSS_BEATS 20
+
+/* Of gpu_executor: by the guard, or whoever learns of a death. */
+static void ll_gpu_lose(gpu_executor *core, int32_t rank, const char *why)
+{
+    ll_gpu *self = (ll_gpu *)(void *)((char *)core - offsetof(ll_gpu, core));
+    const uint64_t pulse = __atomic_load_n(&core->report->orders, __ATOMIC_RELAXED) / GPU_BEAT;
+    ll_gpu_loss *loss = &self->losses[rank];
+    const uint64_t told = __atomic_load_n(&loss->asked, __ATOMIC_RELAXED);
+    /* At each beat anew, until all kernels that wait for it have seen it. */
+    if (!told || told + SAME_LOSS_BEATS < pulse) LOG(LOG_WARN, "rank %d is masked: %s", rank, why);
+    ll_gpu_note_dead(self);
+    __atomic_store_n(&loss->asked, pulse + 1, __ATOMIC_RELAXED);
+}
+
+/* ---- errands ----------------------------------------------------------------------------------------------------- */
+
+/* Puts it on the stream, behind the rank's calls. */
+static expar_status errand_put(ll_gpu *self, ll_mask_args *args, void *stream)
+{
+    gpu_executor *core = &self->core;
+    exec_call exec = {0};
+    error_kept kept;
+    ll_gpu_note_dead(self);
+    expar_status status = gpu_begin(&core->base, &exec, stream);
+    if (status == EXPAR_OK) status = gpu_place(&core->base, &exec);
+    if (status != EXPAR_OK) return status;
+    args->call = (ll_gpu_call){.world = gpu_world_of(core, &exec),
+                               .shape = self->shape,
+                               .space = self->space,
+                               .state = self->state,
+                               .masks = self->masks,
+                               .mask_of = self->mask_of,
+                               .losses = self->losses_there,
+                               .decided = self->decided};
+    args->answer = self->answer_there;
+    status = gpu_launch(core, &exec, self->mask_kernel, 1, LL_GPU_THREADS,
+                        (uint32_t)ll_gpu_combine_shared(&self->shape), args);
+    error_keep(&kept, status);
+    status = gpu_end(&core->base, &exec);
+    return kept.status == EXPAR_OK ? status : error_restore(&kept);
+}
+
+/* Until it is done; what has come of it is in the answer. */
+static expar_status errand_do(ll_gpu *self, ll_mask_args *args)
+{
+    *self->answer = (ll_gpu_answer){0};
+    expar_status status = errand_put(self, args, self->core.own_stream);
+    if (status == EXPAR_OK) status = gpu_own_stream_await(&self->core);
+    return status == EXPAR_OK ? gpu_check(&self->core.base, "masks") : status;
+}
+
+expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked)
+{
+    ll_gpu *self = ll_gpu_of(base);
+    ll_mask_args args = {.what = masked ? LL_ERRAND_SET : LL_ERRAND_UNSET, .rank = rank};
+    expar_status status = errand_do(self, &args);
+    if (status != EXPAR_OK || self->answer->status == EXPAR_OK) return status;
+    if (!masked)
+        return error_set(EXPAR_ERR_STATE,
+                         "rank %d has been left out of a call meanwhile, or has masked this one; expected "
+                         "expar_ll_mask_clean to take it in again",
+                         rank);
+    return error_set(EXPAR_ERR_LIMIT,
+                     "rank %d cannot be masked: masked ranks that are neither dead nor gone nor back may still write "
+                     "to all %d regions of this buffer",
+                     rank, self->shape.regions);
+}
+
+expar_status ll_gpu_mask_query(ll_executor *base, int32_t *status, void *stream)
+{
+    ll_mask_args args = {.what = LL_ERRAND_QUERY, .status = status};
+    return errand_put(ll_gpu_of(base), &args, stream);
+}
+
+/* Nobody is waited for: of a rank whose calls have not ended others learn by asking. */
+#define PART_NS ((int64_t)100 * 1000 * 1000)
+void ll_gpu_part(ll_gpu *self)
+{
+    ll_mask_args args = {.what = LL_ERRAND_PART};
+    if (!self->masks || !gpu_order_has_ended(&self->core, PART_NS)) return;
+    if (errand_do(self, &args) != EXPAR_OK) LOG(LOG_INFO, "a rank that leaves: %s", expar_last_error());
+}
+
+/* ---- clean ------------------------------------------------------------------------------------------------------- */
+
+/* Of a clean that awaits its hooks, which would be lost by it. */
+static expar_status masks_check_closed(const ll_gpu *self)
+{
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        if (self->answer->open[kind])
+            return error_set(EXPAR_ERR_STATE, "a %s is open; expected its hook to be called first",
+                             kind == LL_DISPATCH ? "dispatch" : "combine");
+    return EXPAR_OK;
+}
+
+static expar_status masks_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS])
+{
+    ll_mask_args args = {.what = LL_ERRAND_BEGIN,
+                         .view = self->view_there,
+                         .epochs = {epochs[LL_DISPATCH], epochs[LL_COMBINE]},
+                         .attempt = self->cleaner->attempt};
+    self->era++;
+    memcpy(self->view, self->cleaner->view, (size_t)self->shape.ranks * sizeof *self->view);
+    memcpy(self->made, epochs, sizeof self->made);
+    expar_status status = errand_do(self, &args);
+    if (status != EXPAR_OK || self->answer->status == EXPAR_OK) return status;
+    return error_set(EXPAR_ERR_PEER,
+                     "masked ranks that are neither dead nor gone nor back may still write to all %d regions of "
+                     "this buffer",
+                     self->shape.regions);
+}
+
+expar_status ll_gpu_mask_clean(ll_executor *base, ll_clean_step *step)
+{
+    ll_gpu *self = ll_gpu_of(base);
+    ll_mask_args args = {.what = LL_ERRAND_READ};
+    expar_status status = errand_do(self, &args);
+    if (status != EXPAR_OK) return status;
+    status = masks_check_closed(self);
+    if (status != EXPAR_OK) step->call.refusal = ep_refusal_of(status);
+    uint64_t epochs[LL_KINDS] = {self->answer->epochs[LL_DISPATCH], self->answer->epochs[LL_COMBINE]};
+    status = ll_clean_agree(self->cleaner, step, epochs);
+    if (status != EXPAR_OK) return status;
+    return step->call.verdict.rank < 0 ? masks_begin_anew(self, epochs) : EXPAR_OK;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* Words of cleans lie in the host's heap: hosts agree. */
+static expar_status map_words(ll_gpu *self)
+{
+    sym *symmetric = self->core.sym;
+    self->cleaner = ll_cleaner_make(symmetric, self->core.number, self->space.clean_bytes);
+    if (!self->cleaner) return error_set(EXPAR_ERR_MEMORY, "no memory for masks");
+    self->cleaner->halted = &self->core.halted;
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        self->cleaner->words[r] = sym_at(symmetric, r, self->clean_words);
+        if (!self->cleaner->words[r])
+            return error_set(EXPAR_ERR_UNSUPPORTED,
+                             "rank %d's memory is not mapped on rank %d; expected all ranks to share memory: let "
+                             "EXPAR_TRANSPORTS be unset, or name p2p",
+                             r, symmetric->rank);
+    }
+    memset(self->cleaner->words[symmetric->rank], 0, (size_t)self->shape.ranks * (size_t)self->space.clean_bytes);
+    return EXPAR_OK;
+}
+
+expar_status ll_gpu_masks_take(ll_gpu *self)
+{
+    if (!self->shape.masking) return EXPAR_OK;
+    const uint64_t bytes = (uint64_t)self->shape.ranks * self->space.clean_bytes;
+    expar_status status = sym_take(self->core.sym, clean_words_name, bytes, EP_LINE_BYTES, &self->clean_words);
+    self->has_clean_words = status == EXPAR_OK;
+    return status;
+}
+
+expar_status ll_gpu_masks_open(ll_gpu *self)
+{
+    if (!self->shape.masking) return EXPAR_OK;
+    self->era = 1;
+    self->core.lose = ll_gpu_lose;
+    return map_words(self);
+}
+
+void ll_gpu_masks_close(ll_gpu *self)
+{
+    ll_cleaner_free(self->cleaner);
+    self->cleaner = NULL;
+}
+
+void ll_gpu_masks_give(ll_gpu *self)
+{
+    if (self->has_clean_words && sym_give(self->core.sym, clean_words_name, self->clean_words) != EXPAR_OK)
+        LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
+    self->has_clean_words = false;
+}

@@ -64,6 +64,9 @@ typedef struct expar_dispatch_args {
     int32_t row_weights;          /* 1: recv_row_weights is given. Needs expert_major and topk_weights */
     expar_tensor out_row_weights; /* the caller's own, f32, with at least as many rows as recv_x, contiguous; asks for
                                      it, too */
+    int32_t src_stride; /* M > 0, on all ranks: recv_src_metadata is given, and recv_src_token with it. At least T, at
+                           most (2^31 - 1) / N; the same on all ranks, so that no number stands for two tokens */
+    expar_tensor out_src_metadata; /* the caller's own, [≥ R][2 + K] i32, contiguous. Needs src_stride */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
@@ -100,6 +103,9 @@ typedef struct expar_dispatch_result {
     expar_tensor recv_row_weights; /* expert-major, with row_weights: [rows of recv_x] f32, the weight of the slot that
                                       each row belongs to, bit for bit. Rows without a slot: as those of recv_x. Else
                                       none */
+    expar_tensor recv_src_metadata; /* with src_stride: [R][2 + K] i32, of each token that came source rank · M + number
+                                       there, the source rank, and then as recv_row_map, -1 where there is none. With
+                                       num_worst_tokens -1 from R on. Else none */
 } expar_dispatch_result;
 #define EXPAR_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_dispatch_result)
 

@@ -33,7 +33,8 @@ typedef enum expar_ep_part {
     EXPAR_EP_PART_ROW_MAP = 4,      /* recv_row_map */
     EXPAR_EP_PART_SRC_TOKEN = 5,    /* recv_src_token */
     EXPAR_EP_PART_COUNT = 6,        /* recv_count of a low-latency dispatch */
-    EXPAR_EP_PART_ROW_WEIGHTS = 7   /* recv_row_weights */
+    EXPAR_EP_PART_ROW_WEIGHTS = 7,  /* recv_row_weights */
+    EXPAR_EP_PART_SRC_METADATA = 8  /* recv_src_metadata */
 } expar_ep_part;
 
 /* Memory of `bytes` bytes, aligned to 128, for rows that a combine on any buffer of the group is to send: it reads them

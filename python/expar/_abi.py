@@ -135,6 +135,7 @@ class EpPart(IntEnum):
     SRC_TOKEN = 5
     COUNT = 6
     ROW_WEIGHTS = 7
+    SRC_METADATA = 8
 
 
 class Path(IntEnum):
@@ -567,6 +568,8 @@ class DispatchArgs(Structure):
     num_sms: int
     row_weights: int
     out_row_weights: Tensor
+    src_stride: int
+    out_src_metadata: Tensor
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
@@ -598,6 +601,8 @@ class DispatchArgs(Structure):
         ("num_sms", c_int32),
         ("row_weights", c_int32),
         ("out_row_weights", Tensor),
+        ("src_stride", c_int32),
+        ("out_src_metadata", Tensor),
     ]
 
 
@@ -618,6 +623,7 @@ class DispatchResult(Structure):
     event: int | None
     recv_src_token: Tensor
     recv_row_weights: Tensor
+    recv_src_metadata: Tensor
     _fields_ = [
         ("struct_size", c_size_t),
         ("recv_x", Tensor),
@@ -635,6 +641,7 @@ class DispatchResult(Structure):
         ("event", c_void_p),
         ("recv_src_token", Tensor),
         ("recv_row_weights", Tensor),
+        ("recv_src_metadata", Tensor),
     ]
 
 

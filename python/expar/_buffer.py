@@ -146,6 +146,7 @@ class Dispatched:
     scales: Any  # [R, S], dtype of x_scales. None without
     row_map: Any  # expert-major: [R, K] i32, row of x or -1. Else None
     src_token: Any  # with src_tokens: [R] i32, the row's token number at its source. Else None
+    src_metadata: Any  # with src_stride M: [R, 2 + K] i32, source rank * M + token, source rank, row_map or -1
     row_weights: Any  # expert-major, with row_weights: [rows of x] f32, the weight of each row's slot. Else None
     tokens_per_expert: list[int] | None  # [L], rounded up to expert_alignment; None for a dispatch with a handle
     num_recv_tokens: int  # R; -1 with num_worst_tokens on a GPU, and with async_finish: recv_counts has it
@@ -176,6 +177,7 @@ _WRITTEN = {
     "out_row_map",
     "out_row_weights",
     "out_scales",
+    "out_src_metadata",
     "out_src_token",
     "out_topk_idx",
     "out_topk_weights",
@@ -471,6 +473,7 @@ class Buffer(Owned):
         src_tokens: bool = False,
         global_experts: bool = False,
         row_weights: bool = False,
+        src_stride: int = 0,
         path: Path = Path.AUTO,
         out_x: Any = None,
         out_scales: Any = None,
@@ -479,6 +482,7 @@ class Buffer(Owned):
         out_row_map: Any = None,
         out_src_token: Any = None,
         out_row_weights: Any = None,
+        out_src_metadata: Any = None,
         recv_counts: RecvCounts | None = None,
         wait_event: Event | None = None,
         async_finish: bool = False,
@@ -499,7 +503,7 @@ class Buffer(Owned):
             between them are zero.
         keep_slots: for combines with a sum_order by slots or weights_of the owner. src_tokens: see Dispatched.
             global_experts: topk_idx as the senders have it, instead of local numbers. row_weights: a weight for each
-            row of an expert-major x.
+            row of an expert-major x. src_stride: M of Dispatched.src_metadata, at least T, the same on all ranks.
         out_…: the caller's own memory for results, with at least as many rows, contiguous.
         recv_counts: counts that are written, too, before the return, or the event.
         wait_event: nothing is read before it has happened. async_finish: returns once the results' places are known;
@@ -511,8 +515,9 @@ class Buffer(Owned):
         """
         call = Arguments(_abi.DispatchArgs(), self.device, stream)
         call.numbers(num_experts=num_experts)
-        if not _values.all_zero((expert_alignment, num_worst_tokens, num_threads, num_sms, path), _ZEROS[:5]):
-            call.numbers(expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
+        numbers = (expert_alignment, num_worst_tokens, src_stride, num_threads, num_sms, path)
+        if not _values.all_zero(numbers, _ZEROS[:6]):
+            call.numbers(expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens, src_stride=src_stride)
             call.struct.num_sms = self._workers(num_threads, num_sms)
             call.choices(path=path)
         flags = (expert_major, zero_padding, keep_slots, src_tokens, global_experts, row_weights, async_finish)
@@ -522,7 +527,8 @@ class Buffer(Owned):
             call.flags(async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
         outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
-        call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token, out_row_weights=out_row_weights)
+        call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
+        call.tensors(out_row_weights=out_row_weights, out_src_metadata=out_src_metadata)
         call.event(wait_event)
         if handle is not None:
             call.handle(_values.one_of(handle, "handle", Handle))
@@ -546,6 +552,7 @@ class Buffer(Owned):
             row_map=own_or_library(out_row_map, result.recv_row_map, output),
             src_token=own_or_library(out_src_token, result.recv_src_token, output),
             row_weights=own_or_library(out_row_weights, result.recv_row_weights, output),
+            src_metadata=own_or_library(out_src_metadata, result.recv_src_metadata, output),
             tokens_per_expert=_ints(result.recv_tokens_per_expert, result.num_local_experts),
             num_recv_tokens=result.num_recv_tokens,
             num_dropped_tokens=result.num_dropped_tokens,

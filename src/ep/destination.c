@@ -51,7 +51,8 @@ static const char *const out_names[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = "ou
                                                          [EXPAR_EP_PART_TOPK_WEIGHTS] = "out_topk_weights",
                                                          [EXPAR_EP_PART_ROW_MAP] = "out_row_map",
                                                          [EXPAR_EP_PART_SRC_TOKEN] = "out_src_token",
-                                                         [EXPAR_EP_PART_ROW_WEIGHTS] = "out_row_weights"};
+                                                         [EXPAR_EP_PART_ROW_WEIGHTS] = "out_row_weights",
+                                                         [EXPAR_EP_PART_SRC_METADATA] = "out_src_metadata"};
 
 const char *ep_out_name(int part)
 {
@@ -135,6 +136,7 @@ static ep_block_shape block_shape(const ep_wish *wish)
     if (!in_block(wish, EXPAR_EP_PART_ROW_MAP)) shape.map = 0;
     if (!in_block(wish, EXPAR_EP_PART_SRC_TOKEN)) shape.src = 0;
     if (!in_block(wish, EXPAR_EP_PART_ROW_WEIGHTS)) shape.row_weights = 0;
+    if (!in_block(wish, EXPAR_EP_PART_SRC_METADATA)) shape.metadata = 0;
     return shape;
 }
 
@@ -220,6 +222,7 @@ static void output_place(const ep_wish *wish, ep_destination *to)
     to->weights = result_of(wish, EXPAR_EP_PART_TOPK_WEIGHTS, arrival->weights);
     to->src = result_of(wish, EXPAR_EP_PART_SRC_TOKEN, arrival->src);
     if (wish->shape.map) to->row_map = result_of(wish, EXPAR_EP_PART_ROW_MAP, data + map.map);
+    if (wish->shape.metadata) to->metadata = result_of(wish, EXPAR_EP_PART_SRC_METADATA, data + map.metadata);
     if (wish->shape.row_weights) to->row_weights = result_of(wish, EXPAR_EP_PART_ROW_WEIGHTS, data + map.row_weights);
 }
 

@@ -23,7 +23,8 @@ static void dispatch_fill_form(dispatch_call *call)
                       .weights = tensor_given(&args->topk_weights),
                       .scales = scales ? (int32_t)args->x_scales.shape[1] : 0,
                       .scale_dtype = scales ? (int32_t)args->x_scales.dtype : 0};
-    if (args->src_tokens || tensor_given(&args->out_src_token)) form->options |= EP_OPTION_SRC_TOKENS;
+    if (args->src_tokens || args->src_stride || tensor_given(&args->out_src_token))
+        form->options |= EP_OPTION_SRC_TOKENS;
     if (args->global_experts) form->options |= EP_OPTION_GLOBAL_EXPERTS;
     if (!dispatch_cached(call)) return;
     form->topk = call->given->routing.topk;
@@ -217,7 +218,8 @@ static void note_parts(const dispatch_call *call, const expar_dispatch_result *f
                                                           [EXPAR_EP_PART_TOPK_WEIGHTS] = &full->recv_topk_weights,
                                                           [EXPAR_EP_PART_ROW_MAP] = &full->recv_row_map,
                                                           [EXPAR_EP_PART_SRC_TOKEN] = &full->recv_src_token,
-                                                          [EXPAR_EP_PART_ROW_WEIGHTS] = &full->recv_row_weights};
+                                                          [EXPAR_EP_PART_ROW_WEIGHTS] = &full->recv_row_weights,
+                                                          [EXPAR_EP_PART_SRC_METADATA] = &full->recv_src_metadata};
     for (int i = 0; i < EP_DISPATCH_PARTS; i++)
         if (parts[i] && parts[i]->ndim && !dispatch_own(call, i)) call->to.output->parts[i] = *parts[i];
 }
@@ -246,7 +248,8 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
     if (to->row_map) full.recv_row_map = expar_tensor_2d(to->row_map, EXPAR_I32, handle->rows, form->topk);
     if (to->src) full.recv_src_token = expar_tensor_1d(to->src, EXPAR_I32, handle->rows);
     if (to->row_weights) full.recv_row_weights = expar_tensor_1d(to->row_weights, EXPAR_F32, x_rows);
-    full.recv_row_weights.device = call->base.ep->device;
+    if (to->metadata) full.recv_src_metadata = expar_tensor_2d(to->metadata, EXPAR_I32, handle->rows, 2 + form->topk);
+    full.recv_row_weights.device = full.recv_src_metadata.device = call->base.ep->device;
     full.recv_x.device = full.recv_x_scales.device = full.recv_src_token.device = call->base.ep->device;
     full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.ep->device;
     ep_count_path(call->base.ep, to->arrival.mode);

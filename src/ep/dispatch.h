@@ -49,7 +49,8 @@ static inline const expar_tensor *dispatch_own(const dispatch_call *call, int pa
                                                         [EXPAR_EP_PART_TOPK_WEIGHTS] = &args->out_topk_weights,
                                                         [EXPAR_EP_PART_ROW_MAP] = &args->out_row_map,
                                                         [EXPAR_EP_PART_SRC_TOKEN] = &args->out_src_token,
-                                                        [EXPAR_EP_PART_ROW_WEIGHTS] = &args->out_row_weights};
+                                                        [EXPAR_EP_PART_ROW_WEIGHTS] = &args->out_row_weights,
+                                                        [EXPAR_EP_PART_SRC_METADATA] = &args->out_src_metadata};
     return own[part] && tensor_given(own[part]) ? own[part] : NULL;
 }
 

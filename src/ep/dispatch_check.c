@@ -138,6 +138,18 @@ static expar_status check_own(const dispatch_call *call, int part, const char *f
     return status;
 }
 
+static expar_status check_stride(const dispatch_call *call)
+{
+    const expar_dispatch_args *args = &call->args;
+    const int32_t most = INT32_MAX / call->base.ep->shape.ranks;
+    if (args->src_stride < 0 || args->src_stride > most)
+        return error_set(EXPAR_ERR_ARGUMENT, "src_stride is %d; expected 0 (none) to %d", args->src_stride, most);
+    if (args->src_stride && args->src_stride < args->x.shape[0])
+        return error_set(EXPAR_ERR_ARGUMENT, "src_stride is %d; expected at least the %lld tokens of x",
+                         args->src_stride, (long long)args->x.shape[0]);
+    return EXPAR_OK;
+}
+
 /* Of those that have one element a row. */
 static expar_status check_own_vector(const dispatch_call *call, int part, expar_dtype dtype)
 {
@@ -162,11 +174,13 @@ static expar_status check_outputs(const dispatch_call *call)
     const expar_dispatch_args *args = &call->args;
     const int64_t topk = call->given ? call->given->routing.topk : args->topk_idx.shape[1];
     const expar_tensor map = args->expert_major ? expar_tensor_2d(NULL, EXPAR_I32, 1, topk) : EXPAR_TENSOR_NONE;
+    const expar_tensor sources = args->src_stride ? expar_tensor_2d(NULL, EXPAR_I32, 1, 2 + topk) : EXPAR_TENSOR_NONE;
     expar_status status = check_out_x(call);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_SCALES, "x_scales", &args->x_scales);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_IDX, "topk_idx", &args->topk_idx);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_WEIGHTS, "topk_weights", &args->topk_weights);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_ROW_MAP, "expert_major", &map);
+    if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_SRC_METADATA, "src_stride", &sources);
     if (status == EXPAR_OK) status = check_own_vector(call, EXPAR_EP_PART_SRC_TOKEN, EXPAR_I32);
     return status == EXPAR_OK ? check_row_weights(call) : status;
 }
@@ -187,6 +201,7 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     if ((status = dispatch_check_x(call)) != EXPAR_OK) return status;
     status = dispatch_cached(call) ? check_cached(call) : check_fresh(call);
     if (status == EXPAR_OK) status = dispatch_check_options(&call->args);
+    if (status == EXPAR_OK) status = check_stride(call);
     if (status == EXPAR_OK) status = check_capture(call);
     if (status == EXPAR_OK) status = opening_check_counts(call->base.ep, call->args.recv_counts, &call->counts);
     return status == EXPAR_OK ? check_outputs(call) : status;

@@ -100,6 +100,7 @@ ep_wish dispatch_wish(const dispatch_call *call)
                     .path = args->path,
                     .rows_known = handle->recv_tokens >= 0,
                     .output = call->ahead};
+    wish.shape.metadata = args->src_stride != 0;
     for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         wish.out[part] = dispatch_own(call, part);
     if (!wish.expert_major) return wish;
@@ -264,6 +265,20 @@ static expar_status make_expert_major(dispatch_call *call)
     return status;
 }
 
+static expar_status tell_sources(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    const ep_sources_step step = {.routing = &handle->routing,
+                                  .rows = handle->rows,
+                                  .topk = call->base.form.topk,
+                                  .stride = call->args.src_stride,
+                                  .src = call->to.arrival.src,
+                                  .map = call->args.expert_major ? row_map_of(call) : NULL,
+                                  .out = call->to.metadata};
+    return exec->ops->sources(exec, &call->base.exec, &step);
+}
+
 expar_status dispatch_arrange(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
@@ -280,6 +295,7 @@ expar_status dispatch_arrange(dispatch_call *call)
                  {to->weights, to->arrival.weights, form->topk * (int64_t)sizeof(float)},
                  {to->src, to->arrival.src, sizeof(int32_t)}};
     expar_status status = call->args.expert_major ? make_expert_major(call) : EXPAR_OK;
+    if (status == EXPAR_OK && to->metadata) status = tell_sources(call);
     for (size_t i = 0; i < ARRAY_LENGTH(parts) && status == EXPAR_OK; i++)
         if (parts[i].row_bytes && parts[i].to != parts[i].from)
             status = exec->ops->copy(exec, &call->base.exec, parts[i].to, parts[i].from,

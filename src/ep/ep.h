@@ -155,7 +155,7 @@ static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
     return map ? map->data : NULL;
 }
 
-#define EP_OUTPUT_PARTS   (EXPAR_EP_PART_ROW_WEIGHTS + 1)
+#define EP_OUTPUT_PARTS   (EXPAR_EP_PART_SRC_METADATA + 1)
 #define EP_DISPATCH_PARTS EP_OUTPUT_PARTS /* all but EXPAR_EP_PART_COUNT are a dispatch's of normal mode, too */
 enum { EP_OUTPUT_READERS = 8 };
 struct expar_ep_output {
@@ -297,7 +297,7 @@ typedef struct ep_destination {
     /* The results: what has arrived, or copies of it, expert-major ones for two. NULL without. */
     void *x, *scales, *idx;
     float *weights, *row_weights;
-    int32_t *row_map, *src;
+    int32_t *row_map, *src, *metadata;
 } ep_destination;
 /* "out_x" of EXPAR_EP_PART_X, and so on. */
 const char *ep_out_name(int part);

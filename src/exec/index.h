@@ -398,7 +398,7 @@ EP_FUNC int32_t ep_saturate(int64_t count)
 /* ---- outputs of a dispatch --------------------------------------------------------------------------------------- */
 
 /* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights, recv_row_map,
-   recv_src_token and recv_row_weights, in this order. */
+   recv_src_token, recv_row_weights and recv_src_metadata, in this order. */
 typedef struct ep_block_shape {
     int64_t x_rows;      /* rows of recv_x, its scales and its weights */
     int64_t rows;        /* rows of the rest */
@@ -410,10 +410,11 @@ typedef struct ep_block_shape {
     int32_t map;         /* 1: with a row map */
     int32_t src;         /* 1: with numbers at the source */
     int32_t row_weights; /* 1: with a weight a row of recv_x */
+    int32_t metadata;    /* 1: with what is told of sources */
 } ep_block_shape;
 /* Offsets from the block's start. */
 typedef struct ep_block_map {
-    uint64_t x, scales, idx, weights, map, src, row_weights, total_bytes;
+    uint64_t x, scales, idx, weights, map, src, row_weights, metadata, total_bytes;
 } ep_block_map;
 EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
 {
@@ -426,7 +427,9 @@ EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
     m.map = m.weights + (shape->weights ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
     m.src = m.map + (shape->map ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
     m.row_weights = m.src + (shape->src ? ep_round(4 * (uint64_t)shape->rows, EP_ALIGN_BYTES) : 0);
-    m.total_bytes = m.row_weights + (shape->row_weights ? ep_round(4 * (uint64_t)shape->x_rows, EP_ALIGN_BYTES) : 0);
+    m.metadata = m.row_weights + (shape->row_weights ? ep_round(4 * (uint64_t)shape->x_rows, EP_ALIGN_BYTES) : 0);
+    m.total_bytes =
+        m.metadata + (shape->metadata ? ep_round(4 * (slots + 2 * (uint64_t)shape->rows), EP_ALIGN_BYTES) : 0);
     return m;
 }
 /* The block of a dispatch whose results are the rows as they come. idx_bytes: of an index, 0 without. */
@@ -441,7 +444,7 @@ EP_FUNC ep_block_shape ep_block_shape_of(const ep_form *form, int64_t row_bytes,
     s.weights = form->weights;
     s.map = 0;
     s.src = form->options & EP_OPTION_SRC_TOKENS ? 1 : 0;
-    s.row_weights = 0;
+    s.row_weights = s.metadata = 0;
     return s;
 }
 

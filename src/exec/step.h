@@ -208,6 +208,16 @@ typedef struct ep_expand_step {
     float *out_weights; /* the weight of each row's slot; NULL: not wanted */
 } ep_expand_step;
 
+/* Where rows came from, as told by recv_src_metadata. */
+typedef struct ep_sources_step {
+    const ep_routing *routing;
+    int64_t rows;
+    int32_t topk, stride; /* stride: M */
+    const int32_t *src;   /* [rows] */
+    const int32_t *map;   /* NULL: the rows are not expert-major */
+    int32_t *out;         /* [rows][2 + K] */
+} ep_sources_step;
+
 /* Zeroes the rows, scales and weights of an expert-major output that the map names nowhere. */
 typedef struct ep_padding_step {
     const ep_routing *routing;

@@ -104,6 +104,7 @@ typedef struct move_form {
     deal_order order;
     bool owners_weights;
     bool src_tokens, global_experts; /* of dispatches */
+    int32_t src_stride;              /* likewise; 0: none */
     bool routed;                     /* of a first dispatch: expar_ep_route comes before it, and makes the handle */
     bool with_topk; /* of a repeat: topk_idx, and topk_weights if the deal has them, are carried again */
     move_refusal refusal;

@@ -57,7 +57,7 @@ static expar_tensor make_own(deal_call *call, const play_area *area, expar_ep_pa
     size_t bytes = (size_t)((rows + SPARE_ROWS) * width) * expar_dtype_bytes(dtype);
     bool fits = choice->own_symmetric && call->area_used + bytes <= area->bytes;
     bool local = part == EXPAR_EP_PART_ROW_MAP || part == EXPAR_EP_PART_ROW_WEIGHTS ||
-                 (part == EXPAR_EP_PART_SCALES && choice->expert_major);
+                 part == EXPAR_EP_PART_SRC_METADATA || (part == EXPAR_EP_PART_SCALES && choice->expert_major);
     if (!(choice->own >> part & 1) || (!fits && !local && choice->path == EXPAR_PATH_DIRECT)) return EXPAR_TENSOR_NONE;
     void *data = fits ? (char *)area->out + call->area_used : NULL;
     if (fits) call->area_used += (bytes + 127) / 128 * 128;
@@ -69,6 +69,11 @@ static expar_tensor make_own(deal_call *call, const play_area *area, expar_ep_pa
 static bool carries_topk(const deal_move *m)
 {
     return m->job.topk && (m->form.kind == MOVE_DISPATCH || m->form.with_topk);
+}
+
+static bool tells_sources(const move_form *form)
+{
+    return form->src_tokens || form->src_stride;
 }
 
 static bool weighs_rows(const deal_call *call)
@@ -87,7 +92,9 @@ static void add_own(deal_call *call, const play_area *area, expar_dispatch_args 
         args->out_topk_idx = make_own(call, area, EXPAR_EP_PART_TOPK_IDX, args->topk_idx.dtype, rows, topk);
     if (args->topk_weights.ndim)
         args->out_topk_weights = make_own(call, area, EXPAR_EP_PART_TOPK_WEIGHTS, EXPAR_F32, rows, topk);
-    if (m->form.src_tokens) {
+    if (m->form.src_stride)
+        args->out_src_metadata = make_own(call, area, EXPAR_EP_PART_SRC_METADATA, EXPAR_I32, rows, 2 + topk);
+    if (tells_sources(&m->form)) {
         args->out_src_token = make_own(call, area, EXPAR_EP_PART_SRC_TOKEN, EXPAR_I32, rows, 1);
         if (args->out_src_token.ndim)
             args->out_src_token = expar_tensor_1d(args->out_src_token.data, EXPAR_I32, rows + SPARE_ROWS);
@@ -144,6 +151,7 @@ static expar_dispatch_args make_args(deal_call *call, const play_area *area)
     args.keep_slots = move_is_fresh(&m->form) && m->deal->keep_slots;
     args.async_finish = choice->async;
     args.src_tokens = m->form.src_tokens;
+    args.src_stride = m->form.src_stride;
     args.num_sms = choice->num_sms;
     args.global_experts = m->form.global_experts;
     if (carries_topk(m)) add_topk(call, choice, &args);
@@ -539,7 +547,7 @@ static bool check_sources(const deal_call *call, const expected *e)
 {
     const deal_move *m = call->move;
     const expar_tensor *src = &call->result.recv_src_token;
-    if (!m->form.src_tokens) return CHECK(!src->data && src->ndim == 0, "recv_src_token is given");
+    if (!tells_sources(&m->form)) return CHECK(!src->data && src->ndim == 0, "recv_src_token is given");
     if (!CHECK(src->ndim == 1 && src->dtype == EXPAR_I32 && src->shape[0] == e->rows && src->strides[0] == 1,
                "recv_src_token is of %d dimensions, [%lld]", (int)src->ndim, (long long)src->shape[0]))
         return false;
@@ -553,6 +561,25 @@ static bool check_sources(const deal_call *call, const expected *e)
     free(right);
     return same & CHECK(!call->args.out_src_token.data || src->data == call->args.out_src_token.data,
                         "recv_src_token is not the caller's");
+}
+
+static bool check_metadata(const deal_call *call, const expected *e)
+{
+    const deal_move *m = call->move;
+    const expar_tensor *got = &call->result.recv_src_metadata;
+    int64_t width = 2 + m->job.topk;
+    if (!check_shape(got, m->form.src_stride > 0, EXPAR_I32, e->rows, width, "recv_src_metadata")) return false;
+    if (!m->form.src_stride) return true;
+    int32_t *right = traffic_alloc((size_t)(e->rows * width), sizeof *right);
+    memset(right, 0xff, (size_t)(e->rows * width) * sizeof *right);
+    oracle_dispatch_metadata(&m->job, call->rank, m->form.src_stride,
+                             m->choices[call->rank].expert_major ? e->map : NULL, right);
+    bool same = true;
+    for (int64_t i = 0; same && i < e->rows * width; i++)
+        same = CHECK(((int32_t *)got->data)[i] == right[i], "recv_src_metadata[%lld][%lld] is %d, expected %d",
+                     (long long)(i / width), (long long)(i % width), (int)((int32_t *)got->data)[i], (int)right[i]);
+    free(right);
+    return same;
 }
 
 static bool check_map(const deal_call *call, const expected *e)
@@ -609,11 +636,12 @@ static bool check_own(const deal_call *call)
 {
     const expar_dispatch_args *args = &call->args;
     const expar_dispatch_result *result = &call->result;
-    const expar_tensor *own[] = {&args->out_scales, &args->out_topk_idx, &args->out_topk_weights, &args->out_row_map};
+    const expar_tensor *own[] = {&args->out_scales, &args->out_topk_idx, &args->out_topk_weights, &args->out_row_map,
+                                 &args->out_src_metadata};
     const expar_tensor *got[] = {&result->recv_x_scales, &result->recv_topk_idx, &result->recv_topk_weights,
-                                 &result->recv_row_map};
+                                 &result->recv_row_map, &result->recv_src_metadata};
     bool right = true;
-    for (int i = 0; i < 4 && right; i++) {
+    for (int i = 0; i < 5 && right; i++) {
         if (!own[i]->data) continue;
         int64_t row = own[i]->shape[1] * (int64_t)expar_dtype_bytes(own[i]->dtype);
         right = CHECK(got[i]->data == own[i]->data, "part %d is not the caller's", i + 1) &&
@@ -629,7 +657,8 @@ bool deal_dispatch_check(const deal_call *call)
     expected e = expected_make(call);
     bool right = check_counts(call, &e) && check_x(call, &e) && check_scales(call, &e) &&
                  check_idx_and_weights(call, &e) && check_map(call, &e) && check_row_weights(call, &e) &&
-                 check_sources(call, &e) && check_own(call) && (!choice->counts || check_told(call)) &&
+                 check_metadata(call, &e) && check_sources(call, &e) && check_own(call) &&
+                 (!choice->counts || check_told(call)) &&
                  CHECK(choice->path == EXPAR_PATH_AUTO || call->result.path == choice->path, "path is %d, expected %d",
                        (int)call->result.path, (int)choice->path) &&
                  CHECK(pitched_equals(&call->args.x, call->move->inputs[call->rank].x), "the dispatch changed x");

@@ -110,6 +110,8 @@ deal_move *options_draw_dispatch(const options_limits *limits, const deal *d, mo
     form.routed = kind == MOVE_DISPATCH && random_once_in(random, 3);
     form.with_topk = kind == MOVE_REPEAT && random_once_in(random, 2);
     form.src_tokens = random_once_in(random, 3);
+    if (random_once_in(random, 3))
+        form.src_stride = (int32_t)(limits->config->max_tokens + random_between(random, 0, 9));
     form.global_experts = random_once_in(random, 3);
     form.hidden = draw_hidden(limits, form.type, random);
     if (form.type >= ORACLE_F8E4M3 && !random_once_in(random, 4))

@@ -337,6 +337,37 @@ static void own_row_weights_too_short(expar_dispatch_args *args, const refusal_s
     add_own_row_weights(args, EXPAR_F32, 89);
 }
 
+static void negative_stride(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->src_stride = -1;
+}
+
+static void stride_beyond_31_bits(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->src_stride = INT32_MAX / 3 + 1;
+}
+
+static void stride_of_fewer_tokens(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->src_stride = 4;
+}
+
+static void own_metadata_without_a_stride(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->out_src_metadata = expar_tensor_2d(memory, EXPAR_I32, 40, 5);
+}
+
+static void own_metadata_too_narrow(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->src_stride = 5;
+    args->out_src_metadata = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
+}
+
 static void own_sources_of_two_dimensions(expar_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
@@ -570,6 +601,11 @@ static const refusal_case cases[] = {
     DISPATCH(own_row_weights_of_integers, EXPAR_ERR_DTYPE, "out_row_weights.dtype is i32", "expected f32"),
     DISPATCH(own_row_weights_with_gaps, EXPAR_ERR_STRIDE, "out_row_weights.strides[0] is 2"),
     DISPATCH(own_row_weights_too_short, EXPAR_ERR_BUFFER_SIZE, "out_row_weights has 89 rows", "90 are received"),
+    DISPATCH(negative_stride, EXPAR_ERR_ARGUMENT, "src_stride is -1; expected 0 (none) to"),
+    DISPATCH(stride_beyond_31_bits, EXPAR_ERR_ARGUMENT, "src_stride is 715827883", "to 715827882"),
+    DISPATCH(stride_of_fewer_tokens, EXPAR_ERR_ARGUMENT, "src_stride is 4; expected at least the 5 tokens of x"),
+    DISPATCH(own_metadata_without_a_stride, EXPAR_ERR_ARGUMENT, "out_src_metadata is given without src_stride"),
+    DISPATCH(own_metadata_too_narrow, EXPAR_ERR_SHAPE, "out_src_metadata has"),
     DISPATCH(own_sources_of_two_dimensions, EXPAR_ERR_SHAPE, "out_src_token has 2 dimensions"),
     DISPATCH(own_sources_of_long_integers, EXPAR_ERR_DTYPE, "out_src_token.dtype is i64", "expected i32"),
     DISPATCH(own_sources_with_gaps, EXPAR_ERR_STRIDE, "out_src_token.strides[0] is 2"),

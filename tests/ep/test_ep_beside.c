@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dispatch can give beside its rows, made of them on the rank itself: a weight for each expert-major row. Short
- * enough for GPUs that a CPU plays; test_ep_options has these by every path, and test_ep_options_random at random. */
+/* What a dispatch can give beside its rows, made of them on the rank itself: a weight for each expert-major row, and
+ * where they came from. Short enough for GPUs that a CPU plays; test_ep_options has these by every path, and test_ep_options_random at random. */
 #include "ep/stage.h"
 #include "ep/table.h"
 #include "oracle/unit.h"
@@ -84,6 +84,43 @@ static void test_weights_of_duplicates(void **state)
     play(&c, 1);
 }
 
+/* ---- where rows came from ---------------------------------------------------------------------------------------- */
+
+static table_case traced(deal_choice choice)
+{
+    table_case c = beside();
+    c.choice = choice;
+    c.there.src_stride = 8;
+    return c;
+}
+
+static void test_sources_of_rows(void **state)
+{
+    (void)state;
+    table_case cases[] = {traced((deal_choice){0}), traced((deal_choice){.worst = WORST_LARGER}),
+                          traced((deal_choice){.worst = WORST_ONE_SHORT, .own = 511})};
+    cases[1].there.src_tokens = true;
+    play(cases, 3);
+}
+
+static void test_sources_and_places_of_expert_major_rows(void **state)
+{
+    (void)state;
+    const table_case cases[] = {traced((deal_choice){.expert_major = true, .alignment = 4}),
+                                traced((deal_choice){.expert_major = true, .worst = WORST_LARGER, .own = 511})};
+    play(cases, 2);
+}
+
+static void test_sources_of_rows_without_slots(void **state)
+{
+    (void)state;
+    table_case c = traced((deal_choice){0});
+    c.plan.by_hand = true;
+    c.plan.topk = 0;
+    c.there.with_topk = false;
+    play(&c, 1);
+}
+
 int main(int argc, char **argv)
 {
     kind = stage_kind(argc, argv);
@@ -91,6 +128,9 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_weights_of_expert_major_rows),
         cmocka_unit_test(test_weights_of_more_and_fewer_rows_than_come),
         cmocka_unit_test(test_weights_of_duplicates),
+        cmocka_unit_test(test_sources_of_rows),
+        cmocka_unit_test(test_sources_and_places_of_expert_major_rows),
+        cmocka_unit_test(test_sources_of_rows_without_slots),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -158,6 +158,7 @@ static void test_all_outputs_of_the_callers(void **state)
     for (int i = 0; i < 4; i++) {
         table_case c = i & 1 ? everything() : table_case_make();
         c.there.src_tokens = true;
+        c.there.src_stride = 5;
         c.choice.own = 511;
         c.choice.own_symmetric = i & 2;
         play(&c);

@@ -250,6 +250,13 @@ static expar_status reduce(executor *base, exec_call *call, const ep_reduce_step
     return answer(base, "reduce");
 }
 
+static expar_status sources(executor *base, exec_call *call, const ep_sources_step *step)
+{
+    (void)call, (void)step;
+    note(base, "sources");
+    return answer(base, "sources");
+}
+
 static expar_status tell_counts(executor *base, exec_call *call, const ep_counts_step *step)
 {
     (void)call, (void)step;
@@ -342,6 +349,7 @@ static const executor_ops recorder_ops = {
     .expand = expand,
     .pad = pad,
     .reduce = reduce,
+    .sources = sources,
     .tell_counts = tell_counts,
     .copy = copy,
     .end = end,

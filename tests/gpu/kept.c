@@ -49,7 +49,8 @@ void kept_add(trip *t, expar_dispatch_result *result, const expar_dispatch_args 
                                              args->out_scales.ndim ? NULL : &result->recv_x_scales,
                                              args->out_row_map.ndim ? NULL : &result->recv_row_map,
                                              args->out_src_token.ndim ? NULL : &result->recv_src_token,
-                                             args->out_row_weights.ndim ? NULL : &result->recv_row_weights};
+                                             args->out_row_weights.ndim ? NULL : &result->recv_row_weights,
+                                             args->out_src_metadata.ndim ? NULL : &result->recv_src_metadata};
     kept_put(t, result->output, parts);
 }
 

@@ -7,7 +7,7 @@
 
 /* Puts host memory in place of the GPU memory of each tensor, filled when the trip ends. They belong to `owner`, an
    output or a handle; NULL parts, and none, are left out. */
-#define KEPT_PARTS 7
+#define KEPT_PARTS 8
 void kept_put(trip *t, const void *owner, expar_tensor *const parts[KEPT_PARTS]);
 /* Likewise of a dispatch's result, but for what args say is the caller's. */
 void kept_add(trip *t, expar_dispatch_result *result, const expar_dispatch_args *args);

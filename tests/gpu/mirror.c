@@ -87,7 +87,7 @@ static expar_path path_on_cpu(const buffer *b, const expar_dispatch_args *args, 
 }
 
 /* The caller's own outputs, in one order. */
-#define OUTPUTS 7
+#define OUTPUTS 8
 typedef struct outputs {
     expar_tensor *of[OUTPUTS];
 } outputs;
@@ -95,7 +95,7 @@ typedef struct outputs {
 static outputs outputs_of(expar_dispatch_args *args)
 {
     return (outputs){{&args->out_x, &args->out_scales, &args->out_topk_idx, &args->out_topk_weights, &args->out_row_map,
-                      &args->out_src_token, &args->out_row_weights}};
+                      &args->out_src_token, &args->out_row_weights, &args->out_src_metadata}};
 }
 
 static void lend_outputs(trip *t, const expar_dispatch_args *args, expar_dispatch_args *given)
@@ -113,8 +113,8 @@ static void fetch_outputs(trip *t, const expar_dispatch_args *args, const expar_
     expar_dispatch_args host = *args, gpu = *given;
     outputs to = outputs_of(&host), from = outputs_of(&gpu);
     expar_tensor *const got[OUTPUTS] = {
-        &result->recv_x,       &result->recv_x_scales,  &result->recv_topk_idx,   &result->recv_topk_weights,
-        &result->recv_row_map, &result->recv_src_token, &result->recv_row_weights};
+        &result->recv_x,       &result->recv_x_scales,  &result->recv_topk_idx,    &result->recv_topk_weights,
+        &result->recv_row_map, &result->recv_src_token, &result->recv_row_weights, &result->recv_src_metadata};
     for (int i = 0; i < OUTPUTS; i++) {
         if (!to.of[i]->ndim) continue;
         trip_fetch(t, from.of[i], to.of[i]->data);

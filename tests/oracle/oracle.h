@@ -122,6 +122,10 @@ void oracle_expert_expand(const oracle_job *job, int32_t rank, size_t row_bytes,
 /* row_weights: [rows of the output] bits, of each row the weight of its slot, as its source gave it; those of rows
    without a slot are left alone. */
 void oracle_expert_weights(const oracle_job *job, int32_t rank, uint32_t *row_weights);
+/* metadata: [R][2 + K], of each row that `rank` receives and keeps: source * stride + its number there; the source; map
+   as above, or -1 without. */
+void oracle_dispatch_metadata(const oracle_job *job, int32_t rank, int32_t stride, const int32_t *map,
+                              int32_t *metadata);
 /* rows: [R][H], each the sum of its slots' rows, slots ascending; weights: [rows][K] bits of FP32, NULL: all 1. */
 void oracle_expert_reduce(const oracle_job *job, int32_t rank, const void *expert_rows, const uint32_t *weights,
                           void *rows);

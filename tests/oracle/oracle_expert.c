@@ -88,6 +88,21 @@ void oracle_expert_weights(const oracle_job *job, int32_t rank, uint32_t *row_we
     free(map);
 }
 
+void oracle_dispatch_metadata(const oracle_job *job, int32_t rank, int32_t stride, const int32_t *map,
+                              int32_t *metadata)
+{
+    int64_t row = 0, end = oracle_num_kept(job, rank);
+    for (int32_t source = 0; source < job->num_ranks; source++)
+        for (int64_t t = 0; t < job->inputs[source].num_tokens && row < end; t++) {
+            if (!oracle_token_in_rank(job, source, t, rank)) continue;
+            *metadata++ = (int32_t)(source * stride + t);
+            *metadata++ = source;
+            for (int32_t k = 0; k < job->topk; k++)
+                *metadata++ = map ? map[row * job->topk + k] : -1;
+            row++;
+        }
+}
+
 static float weight_of(const uint32_t *weights, int64_t slot)
 {
     float weight = 1.0f;

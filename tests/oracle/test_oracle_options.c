@@ -215,6 +215,20 @@ static void test_expert_rows_have_the_weights_of_their_slots(void **state)
     ASSERT_ARRAY(row_weights, 23, 25, 28, 10, 10, 12, 1, 1);
 }
 
+static void test_sources_are_told_with_their_places(void **state)
+{
+    (void)state;
+    oracle_input inputs[2];
+    make_inputs(inputs);
+    oracle_job job = make_job(inputs);
+    int32_t map[9], metadata[15];
+    oracle_expert_map(&job, 1, map);
+    oracle_dispatch_metadata(&job, 1, 10, map, metadata);
+    ASSERT_ARRAY(metadata, 0, 0, 3, -1, 4, 11, 1, 0, -1, 1, 12, 1, -1, -1, 2);
+    oracle_dispatch_metadata(&job, 1, 10, NULL, metadata);
+    ASSERT_ARRAY(metadata, 0, 0, -1, -1, -1, 11, 1, -1, -1, -1, 12, 1, -1, -1, -1);
+}
+
 /* (1 + 2^-12)² rounds to 1 + 2^-11 before -1 is added; a fused product would keep 2^-24. */
 static void test_products_are_rounded(void **state)
 {
@@ -272,6 +286,7 @@ int main(void)
         cmocka_unit_test(test_expert_rows_beyond_the_worst_case),
         cmocka_unit_test(test_expert_rows_are_weighted_and_summed),
         cmocka_unit_test(test_expert_rows_have_the_weights_of_their_slots),
+        cmocka_unit_test(test_sources_are_told_with_their_places),
         cmocka_unit_test(test_products_are_rounded),
         cmocka_unit_test(test_biases_come_first),
     };

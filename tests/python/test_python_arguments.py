@@ -302,6 +302,8 @@ DISPATCHED = {
     "out_topk_idx": tensor((6, 2), "int64", written=True),
     "out_topk_weights": tensor((6, 2), "float32", written=True),
     "out_row_map": NO_TENSORS + [(filled((6, 2), "int32"), Error, "without expert_major; expected both")],
+    "src_stride": whole(-1, 5),
+    "out_src_metadata": NO_TENSORS + [(filled((6, 4), "int32"), Error, "without src_stride; expected both")],
     "out_row_weights": NO_TENSORS + [(filled(6, "float32"), Error, "without expert_major; expected both")],
     "out_src_token": NO_TENSORS + [(filled((6, 2), "int32"), Error, "has 2 dimensions; expected 1"),
                                    (read_only(6, "int32"), TypeError, "the array is read only")],

@@ -103,6 +103,7 @@ def expert_major(group: expar.Group) -> None:
             expert_alignment=8,
             src_tokens=True,
             row_weights=True,
+            src_stride=100,
         )
         row_map, sources = traffic.expert_major(rank, 8)
         received = traffic.received(rank)
@@ -113,6 +114,9 @@ def expert_major(group: expar.Group) -> None:
         row_weights = numpy.zeros(len(sources), "float32")
         row_weights[row_map[row_map >= 0]] = rows.topk_weights.numpy()[row_map >= 0]
         same(rows.row_weights.numpy(), row_weights)
+        from_ranks = [numpy.full(traffic.goes_to(source, rank).sum(), source) for source in range(group.size)]
+        ranks = numpy.concatenate(from_ranks)
+        same(rows.src_metadata.numpy(), numpy.column_stack([ranks * 100 + received[3], ranks, row_map]))
         answers = buffer.alloc(rows.x.shape, "f32")
         answers.numpy()[:] = rows.x.numpy() * 2
         y = numpy.full(traffic.x[rank].shape, 9, "float32")

@@ -261,6 +261,7 @@ static const executor_ops cpu_ops = {
     .expand = cpu_expand,
     .pad = cpu_pad,
     .reduce = cpu_reduce,
+    .sources = cpu_sources,
     .tell_counts = cpu_tell_counts,
     .copy = cpu_call_copy,
     .end = cpu_call_end,

@@ -112,6 +112,50 @@ expar_status cpu_expand(executor *base, exec_call *call, const ep_expand_step *s
     return cpu_workers_run(self->workers, self->active, expand_share, &run);
 }
 
+/* ---- where rows came from ---------------------------------------------------------------------------------------- */
+
+typedef struct sources_run {
+    const cpu_executor *self;
+    const ep_sources_step *step;
+    int64_t rows; /* that came */
+} sources_run;
+
+static void tell_source(const ep_sources_step *step, int32_t source, int64_t row)
+{
+    const int32_t topk = step->topk;
+    int32_t *out = step->out + row * (2 + topk);
+    out[0] = ep_saturate((int64_t)source * step->stride + step->src[row]);
+    out[1] = source;
+    if (step->map)
+        memcpy(out + 2, step->map + row * topk, (size_t)topk * sizeof *out);
+    else
+        memset(out + 2, 0xff, (size_t)topk * sizeof *out);
+}
+
+static expar_status sources_share(void *context, int32_t worker)
+{
+    const sources_run *run = context;
+    const int32_t *prefix = run->step->routing->rank_prefix;
+    int64_t end = ep_channel_begin(run->rows, run->self->active, worker + 1);
+    int32_t source = 0;
+    for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row++) {
+        while (prefix[source] <= row)
+            source++;
+        tell_source(run->step, source, row);
+    }
+    return EXPAR_OK;
+}
+
+expar_status cpu_sources(executor *base, exec_call *call, const ep_sources_step *step)
+{
+    cpu_executor *self = cpu_of(base);
+    sources_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
+    const int64_t row_bytes = (2 + step->topk) * (int64_t)sizeof *step->out;
+    memset(step->out + run.rows * (2 + step->topk), 0xff, (size_t)((step->rows - run.rows) * row_bytes));
+    cpu_call_workers(self, call, run.rows * row_bytes);
+    return cpu_workers_run(self->workers, self->active, sources_share, &run);
+}
+
 /* ---- and back ---------------------------------------------------------------------------------------------------- */
 
 typedef struct reduce_run {

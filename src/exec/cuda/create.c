@@ -103,6 +103,7 @@ static const executor_ops gpu_ops = {
     .expand = gpu_expand,
     .pad = gpu_pad,
     .reduce = gpu_reduce,
+    .sources = gpu_sources,
     .tell_counts = gpu_tell_counts,
     .copy = gpu_copy,
     .end = gpu_end,

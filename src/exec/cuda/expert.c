@@ -71,6 +71,21 @@ expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *s
     return gpu_launch(self, call, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
+expar_status gpu_sources(executor *base, exec_call *call, const ep_sources_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    const ep_routing *routing = step->routing;
+    gpu_sources_args args = {.src = step->src,
+                             .map = step->map,
+                             .rows = step->rows,
+                             .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(routing).rank_prefix),
+                             .ranks = routing->ranks,
+                             .topk = step->topk,
+                             .stride = step->stride,
+                             .out = step->out};
+    return gpu_launch(self, call, self->sources_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+}
+
 expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *step)
 {
     gpu_executor *self = gpu_of(base);

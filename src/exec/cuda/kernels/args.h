@@ -349,6 +349,15 @@ typedef struct gpu_expand_args {
     uint32_t *out_weights;   /* NULL: not wanted */
 } gpu_expand_args;
 
+/* As ep_sources_step. */
+typedef struct gpu_sources_args {
+    const int32_t *src, *map;
+    int64_t rows;
+    const int32_t *rank_prefix;
+    int32_t ranks, topk, stride, unused;
+    int32_t *out;
+} gpu_sources_args;
+
 typedef struct gpu_padding_args {
     const int32_t *expert_counts; /* [L] unaligned */
     int32_t local_experts, alignment;

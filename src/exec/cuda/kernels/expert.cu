@@ -3,7 +3,7 @@
  *
  * ep_map: a warp an expert walks over all slots in order and numbers those of its expert. ep_expand: a warp a row,
  * copied to the row of each of its slots. ep_zero_padding: a block an expert. ep_reduce: a warp a token.
- * ep_tell_counts: one warp tells the caller what the handle knows. */
+ * ep_sources: a warp a row. ep_tell_counts: one warp tells the caller what the handle knows. */
 #include "exec/cuda/kernels/number.h"
 
 GPU_FUNC int64_t aligned_count(int32_t count, int32_t alignment)
@@ -138,6 +138,42 @@ GPU_KERNEL(256) ep_zero_padding(GPU_ARGS gpu_padding_args a)
         if (a.scale_bytes) zero_words(a.scales, used * a.scale_bytes, end * a.scale_bytes);
         if (a.weights) zero_words(a.weights, used * 4, end * 4);
     }
+}
+
+/* ---- sources ----------------------------------------------------------------------------------------------------- */
+
+/* The rank among whose rows this one is. */
+GPU_FUNC int32_t source_of(const gpu_sources_args *a, int64_t row)
+{
+    int32_t low = 0, high = a->ranks - 1;
+    while (low < high) {
+        int32_t middle = (low + high) / 2;
+        if (a->rank_prefix[middle] > row)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* By one warp. */
+GPU_FUNC void tell_source(const gpu_sources_args *a, int64_t row, bool came)
+{
+    int32_t *out = a->out + row * (2 + a->topk), source = came ? source_of(a, row) : -1;
+    for (int32_t i = threadIdx.x % 32; i < 2 + a->topk; i += 32) {
+        int32_t told = -1;
+        if (came && i == 0) told = ep_saturate((int64_t)source * a->stride + a->src[row]);
+        if (i == 1) told = source;
+        if (came && i > 1 && a->map) told = a->map[row * a->topk + i - 2];
+        out[i] = told;
+    }
+}
+
+GPU_KERNEL(256) ep_sources(GPU_ARGS gpu_sources_args a)
+{
+    int64_t warps = (int64_t)gridDim.x * (blockDim.x / 32), rows = rows_held(a.rank_prefix, a.ranks, a.rows);
+    for (int64_t r = (int64_t)blockIdx.x * (blockDim.x / 32) + threadIdx.x / 32; r < a.rows; r += warps)
+        tell_source(&a, r, r < rows);
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */

@@ -67,6 +67,9 @@ typedef struct expar_dispatch_args {
     int32_t src_stride; /* M > 0, on all ranks: recv_src_metadata is given, and recv_src_token with it. At least T, at
                            most (2^31 - 1) / N; the same on all ranks, so that no number stands for two tokens */
     expar_tensor out_src_metadata; /* the caller's own, [≥ R][2 + K] i32, contiguous. Needs src_stride */
+    int32_t column_scales; /* 1: recv_x_scales lies column by column, with strides (1, its rows rounded up to a multiple
+                              of 4), so that each column begins at a multiple of 16 bytes, as TMA wants it. Needs
+                              x_scales. out_scales then has strides (1, a multiple of 4), and is aligned to 16 bytes */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 
@@ -94,7 +97,7 @@ typedef struct expar_dispatch_result {
     expar_ep_handle *handle;               /* the caller's; NULL for a dispatch with a handle */
     expar_ep_output *output; /* the caller's; owns all tensors here and recv_tokens_per_expert, but not the caller's */
     expar_path path;         /* how this rank's rows came: DIRECT or QUEUE */
-    expar_tensor recv_x_scales;    /* [R][S] contiguous, dtype of x_scales; none without */
+    expar_tensor recv_x_scales;    /* [R][S] contiguous, or as column_scales says; dtype of x_scales; none without */
     expar_tensor recv_row_map;     /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
     int64_t num_dropped_tokens;    /* as far as the host knows */
     expar_event *event;            /* with async_finish: the caller's. Else NULL */

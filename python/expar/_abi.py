@@ -570,6 +570,7 @@ class DispatchArgs(Structure):
     out_row_weights: Tensor
     src_stride: int
     out_src_metadata: Tensor
+    column_scales: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
@@ -603,6 +604,7 @@ class DispatchArgs(Structure):
         ("out_row_weights", Tensor),
         ("src_stride", c_int32),
         ("out_src_metadata", Tensor),
+        ("column_scales", c_int32),
     ]
 
 

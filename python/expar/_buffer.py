@@ -143,7 +143,7 @@ class Dispatched:
     x: Any  # [R, H], dtype of the dispatch's x; expert-major: [sum of tokens_per_expert, H]
     topk_idx: Any  # [R, K], dtype of the dispatch's topk_idx: local expert, -1 where it lives elsewhere. None without
     topk_weights: Any  # [R, K] f32, 0 where topk_idx is -1. None without
-    scales: Any  # [R, S], dtype of x_scales. None without
+    scales: Any  # [R, S], dtype of x_scales; with column_scales column by column. None without
     row_map: Any  # expert-major: [R, K] i32, row of x or -1. Else None
     src_token: Any  # with src_tokens: [R] i32, the row's token number at its source. Else None
     src_metadata: Any  # with src_stride M: [R, 2 + K] i32, source rank * M + token, source rank, row_map or -1
@@ -195,7 +195,7 @@ _CHOICES = {
     "weights_of": "one of expar.WeightsOf",
 }
 
-_ZEROS = (0,) * 7
+_ZEROS = (0,) * 8
 
 # Of enumerations and structs, once: making one by its value, or asking for its size, takes longer than some calls.
 _PATHS = {path.value: path for path in Path}
@@ -474,6 +474,7 @@ class Buffer(Owned):
         global_experts: bool = False,
         row_weights: bool = False,
         src_stride: int = 0,
+        column_scales: bool = False,
         path: Path = Path.AUTO,
         out_x: Any = None,
         out_scales: Any = None,
@@ -504,6 +505,7 @@ class Buffer(Owned):
         keep_slots: for combines with a sum_order by slots or weights_of the owner. src_tokens: see Dispatched.
             global_experts: topk_idx as the senders have it, instead of local numbers. row_weights: a weight for each
             row of an expert-major x. src_stride: M of Dispatched.src_metadata, at least T, the same on all ranks.
+        column_scales: scales with strides (1, rows rounded up to a multiple of 4).
         out_…: the caller's own memory for results, with at least as many rows, contiguous.
         recv_counts: counts that are written, too, before the return, or the event.
         wait_event: nothing is read before it has happened. async_finish: returns once the results' places are known;
@@ -520,11 +522,20 @@ class Buffer(Owned):
             call.numbers(expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens, src_stride=src_stride)
             call.struct.num_sms = self._workers(num_threads, num_sms)
             call.choices(path=path)
-        flags = (expert_major, zero_padding, keep_slots, src_tokens, global_experts, row_weights, async_finish)
+        flags = (
+            expert_major,
+            zero_padding,
+            keep_slots,
+            src_tokens,
+            global_experts,
+            row_weights,
+            column_scales,
+            async_finish,
+        )
         if not _values.all_zero(flags, _ZEROS):
             call.flags(expert_major=expert_major, zero_padding=zero_padding, keep_slots=keep_slots)
             call.flags(src_tokens=src_tokens, global_experts=global_experts, row_weights=row_weights)
-            call.flags(async_finish=async_finish)
+            call.flags(column_scales=column_scales, async_finish=async_finish)
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
         outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
         call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
@@ -602,7 +613,7 @@ class Buffer(Owned):
         call = Arguments(_abi.CombineArgs(), self.device, stream)
         args = call.struct
         choices = (path, sum_order, weights_of, num_threads, num_sms, expert_major, async_finish)
-        if not _values.all_zero(choices, _ZEROS):
+        if not _values.all_zero(choices, _ZEROS[:7]):
             call.choices(path=path, sum_order=sum_order, weights_of=weights_of)
             call.flags(expert_major=expert_major, async_finish=async_finish)
             args.num_sms = self._workers(num_threads, num_sms)

@@ -226,6 +226,21 @@ expar_status ep_check_scales(expar_device device, const expar_tensor *scales, in
     return check_alignment("x_scales", scales, 4);
 }
 
+expar_status ep_check_columns(expar_device device, const char *name, const expar_tensor *tensor,
+                              const expar_tensor *like)
+{
+    expar_status status = check_basics(device, name, tensor);
+    if (status != EXPAR_OK) return status;
+    if (tensor->dtype != like->dtype)
+        return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected %s", name, ep_tell_dtype(tensor->dtype).text,
+                         expar_dtype_string(like->dtype));
+    if (tensor->shape[1] != like->shape[1])
+        return error_set(EXPAR_ERR_SHAPE, "%s has %lld columns; expected %lld", name, (long long)tensor->shape[1],
+                         (long long)like->shape[1]);
+    if ((status = check_span(name, tensor)) != EXPAR_OK) return status;
+    return check_alignment(name, tensor, 16);
+}
+
 expar_status ep_check_wait_event(const expar_event *wait_event)
 {
     if (!wait_event || event_alive(wait_event)) return EXPAR_OK;

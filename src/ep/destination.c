@@ -88,11 +88,13 @@ static uint64_t *part_offset(ep_arrival *arrival, int part)
     return offsets[part];
 }
 
-/* Rows of that part come straight to the caller's memory: expert-major ones come to a block of their own first. */
+/* Rows of that part come straight to the caller's memory: expert-major ones come to a block of their own first, scales
+   that are to be column-major to the result's. */
 static bool part_arrives_there(const ep_wish *wish, int part)
 {
     bool expanded = wish->expert_major && (part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES);
-    return wish->out[part] && !expanded && part_row_bytes(&wish->shape, part) > 0;
+    bool turned = wish->shape.column_bytes && part == EXPAR_EP_PART_SCALES;
+    return wish->out[part] && !expanded && !turned && part_row_bytes(&wish->shape, part) > 0;
 }
 
 /* Whether the caller's wish and memory allow rows to be written by their senders. The caller's memory need not be
@@ -130,7 +132,8 @@ static ep_block_shape block_shape(const ep_wish *wish)
 {
     ep_block_shape shape = wish->shape;
     if (!in_block(wish, EXPAR_EP_PART_X)) shape.row_bytes = 0;
-    if (!in_block(wish, EXPAR_EP_PART_SCALES)) shape.scale_bytes = 0;
+    if (!in_block(wish, EXPAR_EP_PART_SCALES)) shape.column_bytes = 0;
+    if (wish->shape.column_bytes ? wish->expert_major : !in_block(wish, EXPAR_EP_PART_SCALES)) shape.scale_bytes = 0;
     if (!in_block(wish, EXPAR_EP_PART_TOPK_IDX)) shape.idx_bytes = 0;
     if (!in_block(wish, EXPAR_EP_PART_TOPK_WEIGHTS)) shape.weights = 0;
     if (!in_block(wish, EXPAR_EP_PART_ROW_MAP)) shape.map = 0;
@@ -202,6 +205,14 @@ static void *result_of(const ep_wish *wish, int part, void *arrived)
     return arrived && wish->out[part] ? wish->out[part]->data : arrived;
 }
 
+/* Those of the result, in its block: where they have come, or made of what has. */
+static void *scales_in_block(const ep_wish *wish, void *arrived, const ep_block_map *map, uint8_t *data)
+{
+    if (!arrived) return NULL;
+    if (wish->shape.column_bytes) return data + map->columns;
+    return wish->expert_major ? data + map->scales : arrived;
+}
+
 /* Puts every part of the results in its place. */
 static void output_place(const ep_wish *wish, ep_destination *to)
 {
@@ -216,8 +227,7 @@ static void output_place(const ep_wish *wish, ep_destination *to)
     arrival->weights = place_part(wish, arrival, EXPAR_EP_PART_TOPK_WEIGHTS, block, map.weights);
     arrival->src = place_part(wish, arrival, EXPAR_EP_PART_SRC_TOKEN, block, map.src);
     to->x = result_of(wish, EXPAR_EP_PART_X, wish->expert_major ? data + map.x : arrival->x);
-    to->scales = result_of(wish, EXPAR_EP_PART_SCALES,
-                           wish->expert_major && arrival->scales ? data + map.scales : arrival->scales);
+    to->scales = result_of(wish, EXPAR_EP_PART_SCALES, scales_in_block(wish, arrival->scales, &map, data));
     to->idx = result_of(wish, EXPAR_EP_PART_TOPK_IDX, arrival->idx);
     to->weights = result_of(wish, EXPAR_EP_PART_TOPK_WEIGHTS, arrival->weights);
     to->src = result_of(wish, EXPAR_EP_PART_SRC_TOKEN, arrival->src);

@@ -242,6 +242,10 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
     full.path = to->arrival.mode == EP_MODE_DIRECT ? EXPAR_PATH_DIRECT : EXPAR_PATH_QUEUE;
     if (form->scales)
         full.recv_x_scales = expar_tensor_2d(to->scales, (expar_dtype)form->scale_dtype, x_rows, form->scales);
+    if (form->scales && call->args.column_scales) {
+        full.recv_x_scales.strides[0] = 1;
+        full.recv_x_scales.strides[1] = dispatch_scales_pitch(call);
+    }
     if (form->idx_dtype)
         full.recv_topk_idx = expar_tensor_2d(to->idx, (expar_dtype)form->idx_dtype, handle->rows, form->topk);
     if (form->weights) full.recv_topk_weights = expar_tensor_2d(to->weights, EXPAR_F32, handle->rows, form->topk);

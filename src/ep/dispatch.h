@@ -54,6 +54,16 @@ static inline const expar_tensor *dispatch_own(const dispatch_call *call, int pa
     return own[part] && tensor_given(own[part]) ? own[part] : NULL;
 }
 
+/* Of column-major scales, elements from column to column; 0: they are not. */
+static inline int64_t dispatch_scales_pitch(const dispatch_call *call)
+{
+    const expar_tensor *own = dispatch_own(call, EXPAR_EP_PART_SCALES);
+    const expar_ep_handle *handle = dispatch_handle(call);
+    if (!call->args.column_scales) return 0;
+    if (own && own->shape[1] > 1) return own->strides[1];
+    return (int64_t)ep_column_pitch(call->args.expert_major ? handle->expert_rows : handle->rows);
+}
+
 static inline bool dispatch_weighs_rows(const dispatch_call *call)
 {
     return call->args.row_weights || tensor_given(&call->args.out_row_weights);

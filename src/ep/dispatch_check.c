@@ -84,7 +84,7 @@ static expar_status dispatch_check_flags(const expar_dispatch_args *args)
     const ep_flag flags[] = {{"expert_major", args->expert_major}, {"zero_padding", args->zero_padding},
                              {"async_finish", args->async_finish}, {"keep_slots", args->keep_slots},
                              {"src_tokens", args->src_tokens},     {"global_experts", args->global_experts},
-                             {"row_weights", args->row_weights}};
+                             {"row_weights", args->row_weights},   {"column_scales", args->column_scales}};
     return ep_check_flags(flags, ARRAY_LENGTH(flags));
 }
 
@@ -138,6 +138,35 @@ static expar_status check_own(const dispatch_call *call, int part, const char *f
     return status;
 }
 
+/* out_scales that are to be column-major, and have passed what any scales have to. */
+static expar_status check_pitch(const expar_tensor *out)
+{
+    const long long rows = out->shape[0], row = out->strides[0], column = out->strides[1];
+    if ((rows > 1 && row != 1) || (out->shape[1] > 1 && (column < rows || column % 4)))
+        return error_set(EXPAR_ERR_STRIDE,
+                         "out_scales has strides (%lld, %lld); expected (1, a multiple of 4, at least %lld), as "
+                         "column_scales says",
+                         row, column, rows);
+    return EXPAR_OK;
+}
+
+static expar_status check_column_scales(const dispatch_call *call)
+{
+    const expar_tensor *scales = &call->args.x_scales, *out = &call->args.out_scales;
+    if (!tensor_given(scales))
+        return error_set(EXPAR_ERR_ARGUMENT, "column_scales is given without x_scales; expected both, or none");
+    if (!tensor_given(out)) return EXPAR_OK;
+    expar_status status = ep_check_columns(call->base.ep->device, "out_scales", out, scales);
+    return status == EXPAR_OK ? check_pitch(out) : status;
+}
+
+static expar_status check_own_scales(const dispatch_call *call)
+{
+    const expar_tensor *scales = &call->args.x_scales;
+    return call->args.column_scales ? check_column_scales(call)
+                                    : check_own(call, EXPAR_EP_PART_SCALES, "x_scales", scales);
+}
+
 static expar_status check_stride(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
@@ -176,7 +205,7 @@ static expar_status check_outputs(const dispatch_call *call)
     const expar_tensor map = args->expert_major ? expar_tensor_2d(NULL, EXPAR_I32, 1, topk) : EXPAR_TENSOR_NONE;
     const expar_tensor sources = args->src_stride ? expar_tensor_2d(NULL, EXPAR_I32, 1, 2 + topk) : EXPAR_TENSOR_NONE;
     expar_status status = check_out_x(call);
-    if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_SCALES, "x_scales", &args->x_scales);
+    if (status == EXPAR_OK) status = check_own_scales(call);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_IDX, "topk_idx", &args->topk_idx);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_TOPK_WEIGHTS, "topk_weights", &args->topk_weights);
     if (status == EXPAR_OK) status = check_own(call, EXPAR_EP_PART_ROW_MAP, "expert_major", &map);

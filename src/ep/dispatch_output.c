@@ -101,6 +101,7 @@ ep_wish dispatch_wish(const dispatch_call *call)
                     .rows_known = handle->recv_tokens >= 0,
                     .output = call->ahead};
     wish.shape.metadata = args->src_stride != 0;
+    wish.shape.column_bytes = args->column_scales ? wish.shape.scale_bytes : 0;
     for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         wish.out[part] = dispatch_own(call, part);
     if (!wish.expert_major) return wish;
@@ -234,6 +235,7 @@ static expar_status expand_rows(dispatch_call *call)
                                  .weights = call->to.arrival.weights,
                                  .out_x = call->to.x,
                                  .out_scales = call->to.scales,
+                                 .out_pitch = dispatch_scales_pitch(call),
                                  .out_weights = call->to.row_weights};
     return exec->ops->expand(exec, &call->base.exec, &step);
 }
@@ -251,6 +253,7 @@ static expar_status pad_rows(dispatch_call *call)
                                   .scale_bytes = 4 * (int64_t)call->base.form.scales,
                                   .x = call->to.x,
                                   .scales = call->to.scales,
+                                  .scales_pitch = dispatch_scales_pitch(call),
                                   .weights = call->to.row_weights};
     return exec->ops->pad(exec, &call->base.exec, &step);
 }
@@ -263,6 +266,19 @@ static expar_status make_expert_major(dispatch_call *call)
     mem_block_release(call->to.output->arrival);
     call->to.output->arrival = NULL;
     return status;
+}
+
+static expar_status turn_scales(dispatch_call *call)
+{
+    executor *exec = call->base.ep->exec;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    const ep_columns_step step = {.routing = &handle->routing,
+                                  .rows = handle->rows,
+                                  .pitch = dispatch_scales_pitch(call),
+                                  .scales = call->to.arrival.scales,
+                                  .out = call->to.scales,
+                                  .num_scales = call->base.form.scales};
+    return exec->ops->columns(exec, &call->base.exec, &step);
 }
 
 static expar_status tell_sources(dispatch_call *call)
@@ -284,17 +300,18 @@ expar_status dispatch_arrange(dispatch_call *call)
     executor *exec = call->base.ep->exec;
     const ep_destination *to = &call->to;
     const ep_form *form = &call->base.form;
-    bool rows = !call->args.expert_major;
+    bool rows = !call->args.expert_major, columns = rows && call->args.column_scales && form->scales;
     const struct {
         void *to;
         const void *from;
         int64_t row_bytes;
     } parts[] = {{to->x, to->arrival.x, rows ? dispatch_row_bytes(call) : 0},
-                 {to->scales, to->arrival.scales, rows ? 4 * (int64_t)form->scales : 0},
+                 {to->scales, to->arrival.scales, rows && !columns ? 4 * (int64_t)form->scales : 0},
                  {to->idx, to->arrival.idx, form->topk * (int64_t)expar_dtype_bytes((expar_dtype)form->idx_dtype)},
                  {to->weights, to->arrival.weights, form->topk * (int64_t)sizeof(float)},
                  {to->src, to->arrival.src, sizeof(int32_t)}};
     expar_status status = call->args.expert_major ? make_expert_major(call) : EXPAR_OK;
+    if (status == EXPAR_OK && columns) status = turn_scales(call);
     if (status == EXPAR_OK && to->metadata) status = tell_sources(call);
     for (size_t i = 0; i < ARRAY_LENGTH(parts) && status == EXPAR_OK; i++)
         if (parts[i].row_bytes && parts[i].to != parts[i].from)

@@ -44,7 +44,7 @@ static bool room_take_block(dispatch_call *call, mem_block **out)
     for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         if (wish.out[part]) return false;
     /* Rows that were sent ahead lie as those that stand alone. */
-    if (wish.expert_major || wish.shape.metadata) return false;
+    if (wish.expert_major || wish.shape.metadata || wish.shape.column_bytes) return false;
     const int64_t rows = guess_rows(call);
     const uint64_t least = bytes_of_rows(&wish, rows - rows / 9);
     if (mem_pool_take_whole(exec->pool, bytes_of_rows(&wish, rows), out)) return true;

@@ -229,6 +229,10 @@ expar_status ep_check_rows(expar_device device, const char *name, const expar_te
 expar_status ep_check_units(const char *name, const expar_tensor *tensor);
 /* [rows][1 to max_scales] of 4-byte elements on the device, any strides. */
 expar_status ep_check_scales(expar_device device, const expar_tensor *scales, int64_t rows, int32_t max_scales);
+/* Rows of as many elements of the same dtype as those of `like`, on the device, at a multiple of 16 bytes; any strides.
+ */
+expar_status ep_check_columns(expar_device device, const char *name, const expar_tensor *tensor,
+                              const expar_tensor *like);
 /* [rows][columns], each row contiguous, dtype one of two. */
 expar_status ep_check_matrix(expar_device device, const char *name, const expar_tensor *tensor, int64_t rows,
                              int64_t columns, expar_dtype dtype, expar_dtype other);

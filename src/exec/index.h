@@ -398,23 +398,29 @@ EP_FUNC int32_t ep_saturate(int64_t count)
 /* ---- outputs of a dispatch --------------------------------------------------------------------------------------- */
 
 /* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights, recv_row_map,
-   recv_src_token, recv_row_weights and recv_src_metadata, in this order. */
+   recv_src_token, recv_row_weights, recv_src_metadata and column-major scales, in this order. */
 typedef struct ep_block_shape {
     int64_t x_rows;      /* rows of recv_x, its scales and its weights */
     int64_t rows;        /* rows of the rest */
     int64_t row_bytes;   /* 0: no recv_x */
     int64_t scale_bytes; /* a row; 0: none */
     int32_t topk;
-    int32_t idx_bytes;   /* an index; 0: none */
-    int32_t weights;     /* 1: with weights */
-    int32_t map;         /* 1: with a row map */
-    int32_t src;         /* 1: with numbers at the source */
-    int32_t row_weights; /* 1: with a weight a row of recv_x */
-    int32_t metadata;    /* 1: with what is told of sources */
+    int32_t idx_bytes;    /* an index; 0: none */
+    int32_t weights;      /* 1: with weights */
+    int32_t map;          /* 1: with a row map */
+    int32_t src;          /* 1: with numbers at the source */
+    int32_t row_weights;  /* 1: with a weight a row of recv_x */
+    int32_t metadata;     /* 1: with what is told of sources */
+    int64_t column_bytes; /* scales of a row once more, column-major; 0: none */
 } ep_block_shape;
+/* Elements from one column of column-major scales to the next. */
+EP_FUNC uint64_t ep_column_pitch(int64_t rows)
+{
+    return ep_round((uint64_t)rows, 4);
+}
 /* Offsets from the block's start. */
 typedef struct ep_block_map {
-    uint64_t x, scales, idx, weights, map, src, row_weights, metadata, total_bytes;
+    uint64_t x, scales, idx, weights, map, src, row_weights, metadata, columns, total_bytes;
 } ep_block_map;
 EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
 {
@@ -428,8 +434,9 @@ EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
     m.src = m.map + (shape->map ? ep_round(4 * slots, EP_ALIGN_BYTES) : 0);
     m.row_weights = m.src + (shape->src ? ep_round(4 * (uint64_t)shape->rows, EP_ALIGN_BYTES) : 0);
     m.metadata = m.row_weights + (shape->row_weights ? ep_round(4 * (uint64_t)shape->x_rows, EP_ALIGN_BYTES) : 0);
+    m.columns = m.metadata + (shape->metadata ? ep_round(4 * (slots + 2 * (uint64_t)shape->rows), EP_ALIGN_BYTES) : 0);
     m.total_bytes =
-        m.metadata + (shape->metadata ? ep_round(4 * (slots + 2 * (uint64_t)shape->rows), EP_ALIGN_BYTES) : 0);
+        m.columns + ep_round(ep_column_pitch(shape->x_rows) * (uint64_t)shape->column_bytes, EP_ALIGN_BYTES);
     return m;
 }
 /* The block of a dispatch whose results are the rows as they come. idx_bytes: of an index, 0 without. */
@@ -445,6 +452,7 @@ EP_FUNC ep_block_shape ep_block_shape_of(const ep_form *form, int64_t row_bytes,
     s.map = 0;
     s.src = form->options & EP_OPTION_SRC_TOKENS ? 1 : 0;
     s.row_weights = s.metadata = 0;
+    s.column_bytes = 0;
     return s;
 }
 

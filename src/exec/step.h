@@ -205,8 +205,18 @@ typedef struct ep_expand_step {
     const void *x, *scales; /* [rows] */
     const float *weights;   /* [rows][K] */
     void *out_x, *out_scales;
+    int64_t out_pitch;  /* of out_scales, elements from column to column; 0: its rows are contiguous */
     float *out_weights; /* the weight of each row's slot; NULL: not wanted */
 } ep_expand_step;
+
+/* Scales as they came, to column-major ones. */
+typedef struct ep_columns_step {
+    const ep_routing *routing;
+    int64_t rows, pitch;    /* pitch: elements from column to column */
+    const uint32_t *scales; /* [rows][S] */
+    uint32_t *out;
+    int32_t num_scales;
+} ep_columns_step;
 
 /* Where rows came from, as told by recv_src_metadata. */
 typedef struct ep_sources_step {
@@ -226,7 +236,8 @@ typedef struct ep_padding_step {
     int64_t map_rows;
     int64_t rows, row_bytes, scale_bytes; /* of the output */
     void *x, *scales;
-    float *weights; /* NULL: none */
+    int64_t scales_pitch; /* as in ep_expand_step */
+    float *weights;       /* NULL: none */
 } ep_padding_step;
 
 /* Expert-major rows to one a token, and weights of such rows to those of slots; either may be absent. */

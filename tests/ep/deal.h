@@ -57,7 +57,8 @@ typedef struct deal_choice {
     uint32_t own; /* bit i: the part i (expar_ep_part) of the results but recv_x is the caller's own, as far as there */
     bool own_symmetric; /* is one; in the area, where it fits */
     deal_scales scales;
-    int32_t alignment; /* these two: of the first dispatch */
+    bool column_scales; /* of the result */
+    int32_t alignment;  /* these two: of the first dispatch */
     deal_worst worst;
     /* Combines: */
     bool expert_weights; /* with expert_major */

@@ -8,6 +8,8 @@
 /* Of the caller's own recv_x, where no row goes. */
 #define SPARE_BYTE 0x5a
 #define SPARE_ROWS 2
+/* Rounds columns up. */
+#define COLUMN_SPARE 4
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
@@ -57,7 +59,8 @@ static expar_tensor make_own(deal_call *call, const play_area *area, expar_ep_pa
     size_t bytes = (size_t)((rows + SPARE_ROWS) * width) * expar_dtype_bytes(dtype);
     bool fits = choice->own_symmetric && call->area_used + bytes <= area->bytes;
     bool local = part == EXPAR_EP_PART_ROW_MAP || part == EXPAR_EP_PART_ROW_WEIGHTS ||
-                 part == EXPAR_EP_PART_SRC_METADATA || (part == EXPAR_EP_PART_SCALES && choice->expert_major);
+                 part == EXPAR_EP_PART_SRC_METADATA ||
+                 (part == EXPAR_EP_PART_SCALES && (choice->expert_major || choice->column_scales));
     if (!(choice->own >> part & 1) || (!fits && !local && choice->path == EXPAR_PATH_DIRECT)) return EXPAR_TENSOR_NONE;
     void *data = fits ? (char *)area->out + call->area_used : NULL;
     if (fits) call->area_used += (bytes + 127) / 128 * 128;
@@ -82,12 +85,26 @@ static bool weighs_rows(const deal_call *call)
     return choice->row_weights && choice->expert_major && carries_topk(call->move) && call->move->deal->with_weights;
 }
 
+/* Column-major, columns a multiple of 4 apart. */
+static void turn_own_scales(expar_tensor *own, int64_t rows)
+{
+    own->shape[0] = rows + SPARE_ROWS;
+    own->strides[0] = 1;
+    own->strides[1] = (rows + SPARE_ROWS + 3) / 4 * 4;
+}
+
 static void add_own(deal_call *call, const play_area *area, expar_dispatch_args *args)
 {
     const deal_move *m = call->move;
     int64_t rows = oracle_num_rows(&m->job, call->rank), x_rows = move_num_x_rows(m, call->rank);
     int64_t topk = m->job.topk, scales = m->form.num_scales;
-    if (scales) args->out_scales = make_own(call, area, EXPAR_EP_PART_SCALES, args->x_scales.dtype, x_rows, scales);
+    if (scales) {
+        const bool columns = m->choices[call->rank].column_scales;
+        args->column_scales = columns;
+        args->out_scales = make_own(call, area, EXPAR_EP_PART_SCALES, args->x_scales.dtype,
+                                    x_rows + (columns ? COLUMN_SPARE : 0), scales);
+        if (columns && args->out_scales.ndim) turn_own_scales(&args->out_scales, x_rows);
+    }
     if (args->topk_idx.ndim)
         args->out_topk_idx = make_own(call, area, EXPAR_EP_PART_TOPK_IDX, args->topk_idx.dtype, rows, topk);
     if (args->topk_weights.ndim)
@@ -473,18 +490,56 @@ static bool check_x(const deal_call *call, const expected *e)
     return right & CHECK(all_bytes(behind, SPARE_ROWS * row_bytes(m), SPARE_BYTE), "rows behind recv_x were written");
 }
 
+/* Column by column, with what is said of the pitch; a copy of them in rows. */
+static bool take_columns(const deal_call *call, const expected *e, uint32_t *rows)
+{
+    const expar_tensor *got = &call->result.recv_x_scales, *own = &call->args.out_scales;
+    int64_t width = got->shape[1], pitch = own->ndim && width > 1 ? own->strides[1] : (e->x_rows + 3) / 4 * 4;
+    if (!CHECK(got->strides[0] == 1 && got->strides[1] == pitch && (uintptr_t)got->data % 16 == 0,
+               "recv_x_scales %p has strides (%lld, %lld), expected (1, %lld)", got->data, (long long)got->strides[0],
+               (long long)got->strides[1], (long long)pitch))
+        return false;
+    for (int64_t row = 0; row < e->x_rows; row++)
+        for (int64_t i = 0; i < width; i++)
+            rows[row * width + i] = ((uint32_t *)got->data)[row + i * pitch];
+    bool right = CHECK(!own->data || got->data == own->data, "recv_x_scales is not the caller's");
+    for (int64_t i = 0; right && own->data && i < width; i++)
+        right = CHECK(all_bytes((uint8_t *)own->data + 4 * (i * pitch + e->x_rows), 4 * (long)SPARE_ROWS, SPARE_BYTE),
+                      "what is behind column %lld was written", (long long)i);
+    return right;
+}
+
+static bool check_columns(const deal_call *call, const expected *e, uint32_t *scales)
+{
+    const deal_choice *choice = &call->move->choices[call->rank];
+    const expar_tensor *got = &call->result.recv_x_scales;
+    int64_t width = call->move->form.num_scales;
+    if (!CHECK(got->ndim == 2 && got->dtype == call->args.x_scales.dtype && got->shape[0] == e->x_rows &&
+                   got->shape[1] == width,
+               "recv_x_scales is [%lld][%lld]", (long long)got->shape[0], (long long)got->shape[1]))
+        return false;
+    uint32_t *rows = traffic_alloc((size_t)(e->x_rows * width), sizeof *rows);
+    bool right = take_columns(call, e, rows) && check_rows(call, e, "recv_x_scales by columns", rows, 4 * width, scales,
+                                                           choice->expert_major && choice->zero_padding ? 0 : -1);
+    free(rows);
+    return right;
+}
+
 static bool check_scales(const deal_call *call, const expected *e)
 {
     const deal_move *m = call->move;
     const deal_choice *choice = &m->choices[call->rank];
     int64_t width = m->form.num_scales;
     expar_dtype dtype = m->form.packed ? EXPAR_I32 : EXPAR_F32;
-    if (!check_shape(&call->result.recv_x_scales, width > 0, dtype, e->x_rows, width, "recv_x_scales")) return false;
+    const bool columns = width && choice->column_scales;
+    if (!columns && !check_shape(&call->result.recv_x_scales, width > 0, dtype, e->x_rows, width, "recv_x_scales"))
+        return false;
     if (!width) return true;
     uint32_t *scales = traffic_alloc((size_t)(e->kept * width), sizeof *scales);
     oracle_dispatch_scales(&m->job, call->rank, scales);
-    bool right = check_rows(call, e, "recv_x_scales", call->result.recv_x_scales.data, 4 * width, scales,
-                            choice->expert_major && choice->zero_padding ? 0 : -1);
+    bool right = columns ? check_columns(call, e, scales)
+                         : check_rows(call, e, "recv_x_scales", call->result.recv_x_scales.data, 4 * width, scales,
+                                      choice->expert_major && choice->zero_padding ? 0 : -1);
     free(scales);
     return right;
 }
@@ -642,7 +697,7 @@ static bool check_own(const deal_call *call)
                                  &result->recv_row_map, &result->recv_src_metadata};
     bool right = true;
     for (int i = 0; i < 5 && right; i++) {
-        if (!own[i]->data) continue;
+        if (!own[i]->data || (i == 0 && args->column_scales)) continue;
         int64_t row = own[i]->shape[1] * (int64_t)expar_dtype_bytes(own[i]->dtype);
         right = CHECK(got[i]->data == own[i]->data, "part %d is not the caller's", i + 1) &&
                 CHECK(all_bytes((const uint8_t *)own[i]->data + got[i]->shape[0] * row, SPARE_ROWS * row, SPARE_BYTE),

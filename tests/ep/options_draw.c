@@ -36,6 +36,7 @@ static deal_choice draw_dispatch_choice(const options_limits *limits, bool may_b
     choice.counts = random_once_in(random, 2);
     if (random_once_in(random, 3)) choice.own = (uint32_t)random_between(random, 0, 511);
     choice.own_symmetric = random_once_in(random, 2);
+    choice.column_scales = random_once_in(random, 3);
     choice.scales = (deal_scales)random_between(random, 0, SCALES_ORDERS - 1);
     choice.alignment = alignments[random_between(random, 0, 5)];
     choice.worst = random_once_in(random, 3) ? (deal_worst)random_between(random, 0, WORST_KINDS - 1) : WORST_NONE;

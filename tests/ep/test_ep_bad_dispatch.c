@@ -373,6 +373,7 @@ NEITHER(async_finish, 3)
 NEITHER(keep_slots, 2)
 NEITHER(src_tokens, 256)
 NEITHER(row_weights, -1)
+NEITHER(column_scales, 2)
 NEITHER(global_experts, -7)
 
 #define SPOILED(function, expected, ...)                                                                               \
@@ -443,6 +444,7 @@ static const refusal_case cases[] = {
     SPOILED(async_finish_neither, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),
     SPOILED(keep_slots_neither, EXPAR_ERR_ARGUMENT, "keep_slots is 2; expected 0 or 1"),
     SPOILED(row_weights_neither, EXPAR_ERR_ARGUMENT, "row_weights is -1; expected 0 or 1"),
+    SPOILED(column_scales_neither, EXPAR_ERR_ARGUMENT, "column_scales is 2; expected 0 or 1"),
     SPOILED(src_tokens_neither, EXPAR_ERR_ARGUMENT, "src_tokens is 256; expected 0 or 1"),
     SPOILED(global_experts_neither, EXPAR_ERR_ARGUMENT, "global_experts is -7; expected 0 or 1"),
     SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),

@@ -337,6 +337,48 @@ static void own_row_weights_too_short(expar_dispatch_args *args, const refusal_s
     add_own_row_weights(args, EXPAR_F32, 89);
 }
 
+static void column_scales_of_bf16(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->column_scales = 1;
+}
+
+/* From here on the caller's own, of one scale a token. */
+static void turned(expar_dispatch_args *args, expar_dtype dtype, int64_t columns)
+{
+    quantised(args, EXPAR_F32, 5, 1);
+    args->column_scales = 1;
+    args->out_scales = expar_tensor_2d(memory, dtype, 40, columns);
+    args->out_scales.strides[0] = 1;
+    args->out_scales.strides[1] = 40;
+}
+
+static void own_columns_of_another_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    turned(args, EXPAR_I32, 1);
+}
+
+static void own_columns_too_many(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    turned(args, EXPAR_F32, 2);
+}
+
+static void own_columns_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    turned(args, EXPAR_F32, 1);
+    args->out_scales.strides[0] = 2;
+}
+
+static void own_columns_at_8_bytes(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    turned(args, EXPAR_F32, 1);
+    args->out_scales.data = memory + 8;
+}
+
 static void negative_stride(expar_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
@@ -601,6 +643,11 @@ static const refusal_case cases[] = {
     DISPATCH(own_row_weights_of_integers, EXPAR_ERR_DTYPE, "out_row_weights.dtype is i32", "expected f32"),
     DISPATCH(own_row_weights_with_gaps, EXPAR_ERR_STRIDE, "out_row_weights.strides[0] is 2"),
     DISPATCH(own_row_weights_too_short, EXPAR_ERR_BUFFER_SIZE, "out_row_weights has 89 rows", "90 are received"),
+    DISPATCH(column_scales_of_bf16, EXPAR_ERR_ARGUMENT, "column_scales is given without x_scales"),
+    DISPATCH(own_columns_of_another_dtype, EXPAR_ERR_DTYPE, "out_scales.dtype is i32", "expected f32"),
+    DISPATCH(own_columns_too_many, EXPAR_ERR_SHAPE, "out_scales has 2 columns; expected 1"),
+    DISPATCH(own_columns_with_gaps, EXPAR_ERR_STRIDE, "out_scales has strides (2, 40)", "column_scales"),
+    DISPATCH(own_columns_at_8_bytes, EXPAR_ERR_ALIGNMENT, "out_scales.data"),
     DISPATCH(negative_stride, EXPAR_ERR_ARGUMENT, "src_stride is -1; expected 0 (none) to"),
     DISPATCH(stride_beyond_31_bits, EXPAR_ERR_ARGUMENT, "src_stride is 715827883", "to 715827882"),
     DISPATCH(stride_of_fewer_tokens, EXPAR_ERR_ARGUMENT, "src_stride is 4; expected at least the 5 tokens of x"),

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dispatch can give beside its rows, made of them on the rank itself: a weight for each expert-major row, and
- * where they came from. Short enough for GPUs that a CPU plays; test_ep_options has these by every path, and test_ep_options_random at random. */
+/* What a dispatch can give beside its rows, made of them on the rank itself: a weight for each expert-major row, where
+ * rows came from, and column-major scales. Short enough for GPUs that a CPU plays; test_ep_options has these by every
+ * path, and test_ep_options_random at random. */
 #include "ep/stage.h"
 #include "ep/table.h"
 #include "oracle/unit.h"
@@ -121,6 +122,38 @@ static void test_sources_of_rows_without_slots(void **state)
     play(&c, 1);
 }
 
+/* ---- column-major scales ----------------------------------------------------------------------------------------- */
+
+static table_case turned(deal_choice choice)
+{
+    table_case c = beside();
+    c.choice = choice;
+    c.choice.column_scales = true;
+    c.there.type = ORACLE_F8E4M3;
+    c.there.hidden = 32;
+    c.there.num_scales = 3;
+    return c;
+}
+
+static void test_column_major_scales(void **state)
+{
+    (void)state;
+    const table_case cases[] = {turned((deal_choice){.scales = SCALES_TRANSPOSED}),
+                                turned((deal_choice){.worst = WORST_LARGER, .own = 511, .own_symmetric = true}),
+                                turned((deal_choice){.worst = WORST_ONE_SHORT})};
+    play(cases, 3);
+}
+
+static void test_column_major_scales_of_expert_major_rows(void **state)
+{
+    (void)state;
+    const table_case cases[] = {
+        turned((deal_choice){.expert_major = true, .alignment = 4, .zero_padding = true}),
+        turned((deal_choice){.expert_major = true, .zero_padding = true, .worst = WORST_LARGER, .own = 511}),
+        turned((deal_choice){.expert_major = true})};
+    play(cases, 3);
+}
+
 int main(int argc, char **argv)
 {
     kind = stage_kind(argc, argv);
@@ -131,6 +164,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_sources_of_rows),
         cmocka_unit_test(test_sources_and_places_of_expert_major_rows),
         cmocka_unit_test(test_sources_of_rows_without_slots),
+        cmocka_unit_test(test_column_major_scales),
+        cmocka_unit_test(test_column_major_scales_of_expert_major_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -58,6 +58,17 @@ static void test_as_many_scales_as_the_buffer_takes(void **state)
     play(&c);
 }
 
+static void test_column_major_scales(void **state)
+{
+    (void)state;
+    table_case c = table_case_make();
+    for (int i = 0; i < 4; i++) {
+        c.there = (move_form){.type = ORACLE_F8E4M3, .hidden = 32, .num_scales = 1 + i, .packed = i & 1};
+        c.choice = (deal_choice){.column_scales = true, .own = i & 1 ? 511 : 0, .own_symmetric = i & 2};
+        play(&c);
+    }
+}
+
 /* The last rank's scales do not fit the others': all are told what and where, and the buffer goes on. */
 static void mismatch(table *t)
 {
@@ -520,6 +531,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_scales_of_any_stride),
         cmocka_unit_test(test_one_scale_a_token),
+        cmocka_unit_test(test_column_major_scales),
         cmocka_unit_test(test_as_many_scales_as_the_buffer_takes),
         cmocka_unit_test(test_quantised_rows_without_scales),
         cmocka_unit_test(test_numbers_at_the_source),

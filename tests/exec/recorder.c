@@ -250,6 +250,13 @@ static expar_status reduce(executor *base, exec_call *call, const ep_reduce_step
     return answer(base, "reduce");
 }
 
+static expar_status columns(executor *base, exec_call *call, const ep_columns_step *step)
+{
+    (void)call, (void)step;
+    note(base, "columns");
+    return answer(base, "columns");
+}
+
 static expar_status sources(executor *base, exec_call *call, const ep_sources_step *step)
 {
     (void)call, (void)step;
@@ -349,6 +356,7 @@ static const executor_ops recorder_ops = {
     .expand = expand,
     .pad = pad,
     .reduce = reduce,
+    .columns = columns,
     .sources = sources,
     .tell_counts = tell_counts,
     .copy = copy,

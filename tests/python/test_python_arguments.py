@@ -294,7 +294,7 @@ DISPATCHED = {
     "handle": object_of("Handle", optional=True),
     "x_scales": NO_TENSORS + [(filled((6, 1), "float32"), Error, "with x of f32; expected f8e4m3")],
     "expert_major": FLAG, "zero_padding": FLAG, "src_tokens": FLAG, "global_experts": FLAG, "async_finish": FLAG,
-    "row_weights": [value for value in FLAG if value[1] is not None] + [(True, Error, "without expert_major")],
+    "row_weights": FLAG + [(True, Error, "without expert_major")],
     "path": choice("Path"),
     "out_x": tensor((6, 64), "float32", written=True)
     + [(filled((5, 64), "float32"), Error, "has 5 rows; 6 are received")],
@@ -302,6 +302,7 @@ DISPATCHED = {
     "out_topk_idx": tensor((6, 2), "int64", written=True),
     "out_topk_weights": tensor((6, 2), "float32", written=True),
     "out_row_map": NO_TENSORS + [(filled((6, 2), "int32"), Error, "without expert_major; expected both")],
+    "column_scales": FLAG + [(True, Error, "without x_scales")],
     "src_stride": whole(-1, 5),
     "out_src_metadata": NO_TENSORS + [(filled((6, 4), "int32"), Error, "without src_stride; expected both")],
     "out_row_weights": NO_TENSORS + [(filled(6, "float32"), Error, "without expert_major; expected both")],

@@ -54,6 +54,19 @@ expar_status cpu_map(executor *base, exec_call *call, const ep_map_step *step)
     return EXPAR_OK;
 }
 
+/* The scales of one row of an output; from: NULL for zeros. */
+static void put_scales(void *scales, int64_t pitch, int64_t row, const uint32_t *from, int64_t bytes)
+{
+    uint32_t *to = (uint32_t *)scales + (pitch ? row : row * bytes / 4);
+    for (int64_t i = 0; pitch && i < bytes / 4; i++)
+        to[i * pitch] = from ? from[i] : 0;
+    if (pitch) return;
+    if (from)
+        memcpy(to, from, (size_t)bytes);
+    else
+        memset(to, 0, (size_t)bytes);
+}
+
 expar_status cpu_pad(executor *base, exec_call *call, const ep_padding_step *step)
 {
     (void)base, (void)call;
@@ -65,7 +78,7 @@ expar_status cpu_pad(executor *base, exec_call *call, const ep_padding_step *ste
     for (int64_t row = 0; row < step->rows; row++) {
         if (placed[row]) continue;
         memset((uint8_t *)step->x + row * step->row_bytes, 0, (size_t)step->row_bytes);
-        if (step->scale_bytes) memset((uint8_t *)step->scales + row * step->scale_bytes, 0, (size_t)step->scale_bytes);
+        if (step->scale_bytes) put_scales(step->scales, step->scales_pitch, row, NULL, step->scale_bytes);
         if (step->weights) step->weights[row] = 0.0f;
     }
     free(placed);
@@ -88,8 +101,8 @@ static void expand_row(const ep_expand_step *step, int64_t row)
         memcpy((uint8_t *)step->out_x + to * step->row_bytes, (const uint8_t *)step->x + row * step->row_bytes,
                (size_t)step->row_bytes);
         if (step->scale_bytes)
-            memcpy((uint8_t *)step->out_scales + to * step->scale_bytes,
-                   (const uint8_t *)step->scales + row * step->scale_bytes, (size_t)step->scale_bytes);
+            put_scales(step->out_scales, step->out_pitch, to,
+                       (const uint32_t *)step->scales + row * step->scale_bytes / 4, step->scale_bytes);
         if (step->out_weights)
             memcpy(&step->out_weights[to], &step->weights[row * step->topk + k], sizeof *step->weights);
     }
@@ -110,6 +123,41 @@ expar_status cpu_expand(executor *base, exec_call *call, const ep_expand_step *s
     expand_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
     cpu_call_workers(self, call, run.rows * step->row_bytes);
     return cpu_workers_run(self->workers, self->active, expand_share, &run);
+}
+
+/* ---- column-major scales ----------------------------------------------------------------------------------------- */
+
+/* Rows whose scales are in the cache while columns are written. */
+#define COLUMN_ROWS 64
+
+typedef struct columns_run {
+    const cpu_executor *self;
+    const ep_columns_step *step;
+    int64_t rows; /* that came */
+} columns_run;
+
+static void turn_rows(const ep_columns_step *step, int64_t begin, int64_t end)
+{
+    for (int32_t i = 0; i < step->num_scales; i++)
+        for (int64_t row = begin; row < end; row++)
+            step->out[i * step->pitch + row] = step->scales[row * step->num_scales + i];
+}
+
+static expar_status columns_share(void *context, int32_t worker)
+{
+    const columns_run *run = context;
+    int64_t end = ep_channel_begin(run->rows, run->self->active, worker + 1);
+    for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row += COLUMN_ROWS)
+        turn_rows(run->step, row, row + COLUMN_ROWS < end ? row + COLUMN_ROWS : end);
+    return EXPAR_OK;
+}
+
+expar_status cpu_columns(executor *base, exec_call *call, const ep_columns_step *step)
+{
+    cpu_executor *self = cpu_of(base);
+    columns_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
+    cpu_call_workers(self, call, run.rows * step->num_scales * (int64_t)sizeof *step->out);
+    return cpu_workers_run(self->workers, self->active, columns_share, &run);
 }
 
 /* ---- where rows came from ---------------------------------------------------------------------------------------- */
@@ -146,7 +194,7 @@ static expar_status sources_share(void *context, int32_t worker)
     return EXPAR_OK;
 }
 
-expar_status cpu_sources(executor *base, exec_call *call, const ep_sources_step *step)
+expar_status cpu_tell_sources(executor *base, exec_call *call, const ep_sources_step *step)
 {
     cpu_executor *self = cpu_of(base);
     sources_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};

@@ -67,11 +67,26 @@ expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *s
                             .row_bytes = step->row_bytes,
                             .scale_bytes = step->scale_bytes,
                             .weights = (const uint32_t *)step->weights,
-                            .out_weights = (uint32_t *)step->out_weights};
+                            .out_weights = (uint32_t *)step->out_weights,
+                            .out_pitch = step->out_pitch};
     return gpu_launch(self, call, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
-expar_status gpu_sources(executor *base, exec_call *call, const ep_sources_step *step)
+expar_status gpu_columns(executor *base, exec_call *call, const ep_columns_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    const ep_routing *routing = step->routing;
+    gpu_columns_args args = {.scales = step->scales,
+                             .out = step->out,
+                             .rows = step->rows,
+                             .pitch = step->pitch,
+                             .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(routing).rank_prefix),
+                             .ranks = routing->ranks,
+                             .num_scales = step->num_scales};
+    return gpu_launch(self, call, self->columns_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+}
+
+expar_status gpu_tell_sources(executor *base, exec_call *call, const ep_sources_step *step)
 {
     gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
@@ -104,7 +119,8 @@ expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *ste
                              .scales = step->scales,
                              .row_bytes = step->row_bytes,
                              .scale_bytes = step->scale_bytes,
-                             .weights = (uint8_t *)step->weights};
+                             .weights = (uint8_t *)step->weights,
+                             .scales_pitch = step->scales_pitch};
     return gpu_launch(self, call, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
 }
 

@@ -126,7 +126,7 @@ typedef struct gpu_executor {
     sym_listener listener;
     cuda_program *open_program, *expert_program;
     cu_function notify_kernel, check_kernel;
-    cu_function map_kernel, expand_kernel, padding_kernel, sources_kernel, reduce_kernel, tell_kernel;
+    cu_function map_kernel, expand_kernel, padding_kernel, columns_kernel, sources_kernel, reduce_kernel, tell_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
     uint64_t *stamps;       /* device memory that kernels write times to (stamps.c); NULL: they do not */
     gpu_scratch *stamp_memory;
@@ -268,7 +268,8 @@ expar_status gpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
 expar_status gpu_map(executor *base, exec_call *call, const ep_map_step *step);
 expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *step);
 expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *step);
-expar_status gpu_sources(executor *base, exec_call *call, const ep_sources_step *step);
+expar_status gpu_columns(executor *base, exec_call *call, const ep_columns_step *step);
+expar_status gpu_tell_sources(executor *base, exec_call *call, const ep_sources_step *step);
 expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step);
 expar_status gpu_tell_counts(executor *base, exec_call *call, const ep_counts_step *step);
 expar_status gpu_copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes);

@@ -136,6 +136,7 @@ expar_status gpu_programs_open(gpu_executor *self)
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_expand", 0, &self->expand_kernel);
     if (status == EXPAR_OK)
         status = cuda_program_kernel(self->expert_program, "ep_zero_padding", 0, &self->padding_kernel);
+    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_columns", 0, &self->columns_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_sources", 0, &self->sources_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_reduce", 0, &self->reduce_kernel);
     if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_tell_counts", 0, &self->tell_kernel);

@@ -18,6 +18,7 @@
     X(ep_map, gpu_map_args)                                                                                            \
     X(ep_expand, gpu_expand_args)                                                                                      \
     X(ep_zero_padding, gpu_padding_args)                                                                               \
+    X(ep_columns, gpu_columns_args)                                                                                    \
     X(ep_sources, gpu_sources_args)                                                                                    \
     X(ep_reduce, gpu_reduce_args)                                                                                      \
     X(ep_tell_counts, gpu_tell_args)                                                                                   \

@@ -347,7 +347,17 @@ typedef struct gpu_expand_args {
     int64_t row_bytes, scale_bytes;
     const uint32_t *weights; /* [rows][K] */
     uint32_t *out_weights;   /* NULL: not wanted */
+    int64_t out_pitch;       /* as in ep_expand_step */
 } gpu_expand_args;
+
+/* As ep_columns_step. */
+typedef struct gpu_columns_args {
+    const uint32_t *scales;
+    uint32_t *out;
+    int64_t rows, pitch;
+    const int32_t *rank_prefix;
+    int32_t ranks, num_scales;
+} gpu_columns_args;
 
 /* As ep_sources_step. */
 typedef struct gpu_sources_args {
@@ -368,7 +378,8 @@ typedef struct gpu_padding_args {
     int64_t rows; /* of the output */
     uint8_t *x, *scales;
     int64_t row_bytes, scale_bytes;
-    uint8_t *weights; /* NULL: none */
+    uint8_t *weights;     /* NULL: none */
+    int64_t scales_pitch; /* as in ep_padding_step */
 } gpu_padding_args;
 
 typedef struct gpu_reduce_args {

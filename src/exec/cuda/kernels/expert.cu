@@ -3,7 +3,8 @@
  *
  * ep_map: a warp an expert walks over all slots in order and numbers those of its expert. ep_expand: a warp a row,
  * copied to the row of each of its slots. ep_zero_padding: a block an expert. ep_reduce: a warp a token.
- * ep_sources: a warp a row. ep_tell_counts: one warp tells the caller what the handle knows. */
+ * ep_columns: a thread a scale, those of a column together. ep_sources: a warp a row. ep_tell_counts: one warp tells
+ * the caller what the handle knows. */
 #include "exec/cuda/kernels/number.h"
 
 GPU_FUNC int64_t aligned_count(int32_t count, int32_t alignment)
@@ -80,6 +81,16 @@ GPU_FUNC void expand_weights(const gpu_expand_args *a, int64_t row)
     }
 }
 
+/* A row's scales, to that row of the output. */
+GPU_FUNC void expand_scales(const gpu_expand_args *a, const uint32_t *scales, int64_t to)
+{
+    int32_t count = (int32_t)(a->scale_bytes / 4);
+    int64_t pitch = a->out_pitch ? a->out_pitch : 1;
+    uint32_t *out = (uint32_t *)a->out_scales + (a->out_pitch ? to : to * count);
+    for (int32_t s = threadIdx.x % 32; s < count; s += 32)
+        out[s * pitch] = scales[s];
+}
+
 /* One row to the rows of all its slots; vectors of 16 bytes. */
 GPU_FUNC void expand_row(const gpu_expand_args *a, int64_t row)
 {
@@ -91,8 +102,7 @@ GPU_FUNC void expand_row(const gpu_expand_args *a, int64_t row)
         if (to < 0) continue;
         for (int32_t v = lane; v < vectors; v += 32)
             ((uint4 *)(a->out_x + to * a->row_bytes))[v] = from[v];
-        for (int32_t s = lane; s < a->scale_bytes / 4; s += 32)
-            ((uint32_t *)(a->out_scales + to * a->scale_bytes))[s] = scales[s];
+        expand_scales(a, scales, to);
     }
     if (a->out_weights) expand_weights(a, row);
 }
@@ -123,6 +133,13 @@ GPU_FUNC int64_t mapped_end(const gpu_padding_args *a, int64_t begin, int64_t en
     return most;
 }
 
+GPU_FUNC void zero_scales(const gpu_padding_args *a, int64_t begin, int64_t end)
+{
+    if (!a->scales_pitch) zero_words(a->scales, begin * a->scale_bytes, end * a->scale_bytes);
+    for (int64_t s = 0; a->scales_pitch && s < a->scale_bytes / 4; s++)
+        zero_words(a->scales + 4 * s * a->scales_pitch, 4 * begin, 4 * end);
+}
+
 GPU_KERNEL(256) ep_zero_padding(GPU_ARGS gpu_padding_args a)
 {
     bool dropped = a.rank_prefix[a.ranks - 1] > a.map_rows;
@@ -135,9 +152,18 @@ GPU_KERNEL(256) ep_zero_padding(GPU_ARGS gpu_padding_args a)
         if (dropped) used = mapped_end(&a, begin, end);
         if (used >= end) continue;
         zero_words(a.x, used * a.row_bytes, end * a.row_bytes);
-        if (a.scale_bytes) zero_words(a.scales, used * a.scale_bytes, end * a.scale_bytes);
+        if (a.scale_bytes) zero_scales(&a, used, end);
         if (a.weights) zero_words(a.weights, used * 4, end * 4);
     }
+}
+
+/* ---- column-major scales ----------------------------------------------------------------------------------------- */
+
+GPU_KERNEL(256) ep_columns(GPU_ARGS gpu_columns_args a)
+{
+    int64_t rows = rows_held(a.rank_prefix, a.ranks, a.rows), stride = (int64_t)gridDim.x * blockDim.x;
+    for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * a.num_scales; i += stride)
+        a.out[i / rows * a.pitch + i % rows] = a.scales[i % rows * a.num_scales + i / rows];
 }
 
 /* ---- sources ----------------------------------------------------------------------------------------------------- */

@@ -95,6 +95,19 @@ def put_view(args: Any, offset: int, data: int, code: int, shape: tuple[int, ...
     _VIEW.pack_into(args, offset, data, code, 2, rows, columns, 0, 0, columns, 1, 0, 0, _CPU, 0)
 
 
+_int_arrays: dict[int, Any] = {}
+
+
+def ints_at(address: int | None, count: int) -> list[int]:
+    """int32 [count] of the library's. Types of arrays are kept: to make one takes longer than a call, and leaves
+    garbage for the collector."""
+    kind = _int_arrays.get(count)
+    if kind is None:
+        kind = _int_arrays[count] = ctypes.c_int32 * count
+    found: list[int] = kind.from_address(address or 0)[:]
+    return found
+
+
 def address_of(function: Any) -> int:
     value = ctypes.cast(function, ctypes.c_void_p).value
     assert value is not None

@@ -8,7 +8,7 @@ X rows expanded, M tokens of a rank at most, A expert_alignment.
 from __future__ import annotations
 
 import contextlib
-from ctypes import addressof, c_int32, c_void_p, sizeof
+from ctypes import addressof, c_void_p, sizeof
 from typing import Any, Callable, NoReturn
 
 import torch
@@ -16,8 +16,8 @@ from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
 from expar._event import Event
 
 from . import _handles
-from ._call import Output, check, keep, plain, pool_tensor, put, put_view
-from ._elastic_handle import Counts, EPHandle, column_major, fill_metadata, ranks_of, weights_by_row
+from ._call import Output, check, ints_at, keep, plain, pool_tensor, put, put_view
+from ._elastic_handle import Counts, EPHandle
 from .utils.math import align
 
 _dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
@@ -37,17 +37,20 @@ _OUT = {
     "scales": _Args.out_scales.offset,
     "topk_idx": _Args.out_topk_idx.offset,
     "topk_weights": _Args.out_topk_weights.offset,
-    "row_map": _Args.out_row_map.offset,
-    "src_token": _Args.out_src_token.offset,
+    "row_weights": _Args.out_row_weights.offset,
+    "metadata": _Args.out_src_metadata.offset,
 }
 _RECV = {
     "x": _Result.recv_x.offset,
     "scales": _Result.recv_x_scales.offset,
     "topk_idx": _Result.recv_topk_idx.offset,
     "topk_weights": _Result.recv_topk_weights.offset,
-    "row_map": _Result.recv_row_map.offset,
-    "src_token": _Result.recv_src_token.offset,
+    "row_weights": _Result.recv_row_weights.offset,
+    "metadata": _Result.recv_src_metadata.offset,
 }
+_X, _SCALES = _Args.x.offset, _Args.x_scales.offset
+_TOPK_IDX, _TOPK_WEIGHTS = _Args.topk_idx.offset, _Args.topk_weights.offset
+_OF_ROWS = ("x", "scales", "row_weights")  # of results: a row each of recv_x; the others of tokens
 
 
 class How:
@@ -101,7 +104,7 @@ class Routing:
 
 
 class Received:
-    """What a dispatch gives. finish: makes the rest of it, once the event has happened; None: nothing is left."""
+    """What a dispatch gives. finish: what is left to be done once the event has happened; None: nothing."""
 
     __slots__ = ("x", "scales", "topk_idx", "topk_weights", "handle", "event", "finish")
 
@@ -113,13 +116,6 @@ class Received:
         self.topk_weights: Any = None
         self.event: Event | None = None
         self.finish: Callable[[], None] | None = None
-
-    def end(self, event: Event | None, finish: Callable[[], None] | None) -> None:
-        self.event = event
-        if event is None and finish is not None:
-            finish()
-        else:
-            self.finish = finish
 
 
 class ElasticMode:
@@ -154,40 +150,35 @@ class ElasticMode:
         self, x: Any, scales: Any, topk_weights: Any, routing: Routing, stats: Any, how: How
     ) -> Received:
         """A fresh one. stats: int32 [L], to which what comes is added; or None."""
-        args, result = self._arguments(x, scales, routing.topk_idx, topk_weights, how)
+        topk_idx, expand = routing.topk_idx, how.expand
+        args, result = self._arguments(x, scales, topk_idx, topk_weights, how)
         args.num_experts, args.expert_alignment = routing.num_experts, routing.alignment
-        args.keep_slots = args.src_tokens = 1
-        counts = Counts(self._size, routing.local)
-        told = counts.struct()
-        args.recv_counts = addressof(told)
-        parts = self._forms(x, scales, routing.topk_idx, topk_weights)
-        parts["src_token"] = (1, torch.int32)
-        if how.expand:
-            parts["row_map"] = (routing.topk_idx.shape[-1], torch.int32)
+        args.keep_slots, args.src_stride = 1, routing.num_max_tokens_per_rank
+        counts = Counts(self._size, routing.local, expand)
+        args.recv_counts = addressof(counts.struct)
+        parts = self._forms(x, scales, topk_idx, topk_weights, expand)
+        parts["metadata"] = (2 + topk_idx.shape[1], torch.int32)
         own = None
         if not routing.synced:
-            own = self._own(args, parts, routing.rows, routing.expanded if how.expand else routing.rows)
+            own = self._own(args, parts, routing.rows, routing.expanded if expand else routing.rows, how.column_major)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        aligned = (c_int32 * result.num_local_experts).from_address(result.recv_tokens_per_expert or 0)[:]
-        made = _handles.Handle(result.handle or 0, x.shape[0], routing.topk_idx.shape[1], result.num_recv_tokens)
+        aligned = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
+        made = _handles.Handle(result.handle or 0, x.shape[0], topk_idx.shape[1], result.num_recv_tokens)
         event_pointer = result.event
         found = self._take(result, parts, own)
-        handle = self._handle(made, routing, counts, aligned, found.get("row_map"))
-        received = Received(handle)
-        finish_results = self._arrange(received, found, handle, how)
-        source = found["src_token"]
-
-        def finish() -> None:
-            most = routing.num_max_tokens_per_rank
-            fill_metadata(handle.recv_src_metadata, counts, source.view(-1), handle._row_map, most)
-            handle.psum_num_recv_tokens_per_expert.copy_(counts.ends(how.expand))
+        handle = self._handle(made, routing, counts, aligned, expand)
+        handle.recv_src_metadata = found["metadata"]
+        received = self._received(found, handle, expand)
+        if not event_pointer:
             if stats is not None:
                 stats.add_(counts.per_expert)
-            if finish_results is not None:
-                finish_results()
+            return received
 
-        kept = [x, scales, routing, topk_weights, how.previous, counts, told, found, handle]
-        received.end(keep(event_pointer, kept), finish)
+        def finish() -> None:
+            stats.add_(counts.per_expert)
+
+        received.finish = finish if stats is not None else None
+        received.event = keep(event_pointer, [x, scales, routing, topk_weights, how.previous, counts, found, handle])
         return received
 
     def dispatch_again(
@@ -197,55 +188,67 @@ class ElasticMode:
         topk_idx = handle.topk_idx  # carried: it comes again
         args, result = self._arguments(x, scales, topk_idx, topk_weights, how)
         args.handle = handle._routing.pointer
-        parts = self._forms(x, scales, topk_idx, topk_weights)
+        parts = self._forms(x, scales, topk_idx, topk_weights, how.expand)
         own = None
         if not handle._synced:
             rows, expanded = handle.num_recv_tokens, handle.num_expanded_tokens
-            own = self._own(args, parts, rows, expanded if how.expand else rows)
+            own = self._own(args, parts, rows, expanded if how.expand else rows, how.column_major)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
         event_pointer = result.event
         found = self._take(result, parts, own)
-        received = Received(handle)
-        finish = self._arrange(received, found, handle, how)
-        kept = [x, scales, topk_idx, topk_weights, how.previous, found, handle]
-        received.end(keep(event_pointer, kept), finish)
+        received = self._received(found, handle, how.expand)
+        if event_pointer:
+            received.event = keep(event_pointer, [x, scales, topk_idx, topk_weights, how.previous, found, handle])
         return received
 
     @staticmethod
     def _arguments(x: Any, scales: Any, topk_idx: Any, topk_weights: Any, how: How) -> tuple[Any, Any]:
         args = _Args(_ARGS_BYTES)
-        put(args, _Args.x.offset, x, "x")
+        put(args, _X, x, "x")
         if scales is not None:
-            put(args, _Args.x_scales.offset, scales, "x[1]")
+            put(args, _SCALES, scales, "x[1]")
+            args.column_scales = how.column_major
         if topk_idx is not None:
-            put(args, _Args.topk_idx.offset, topk_idx, "topk_idx")
+            put(args, _TOPK_IDX, topk_idx, "topk_idx")
         if topk_weights is not None:
-            put(args, _Args.topk_weights.offset, topk_weights, "topk_weights")
-        args.expert_major, args.zero_padding = how.expand, how.zero_padding
+            put(args, _TOPK_WEIGHTS, topk_weights, "topk_weights")
+            args.row_weights = how.expand
+        if how.expand:
+            args.expert_major, args.zero_padding = 1, how.zero_padding
         args.num_sms, args.async_finish = how.threads, how.asynchronous
         if how.previous is not None:
             args.wait_event = how.previous.pointer
         return args, _Result(_RESULT_BYTES)
 
     @staticmethod
-    def _forms(x: Any, scales: Any, topk_idx: Any, topk_weights: Any) -> dict[str, tuple[int, Any]]:
-        """Columns and dtype of each result that there will be."""
-        forms = {}
-        for name, given in (("topk_idx", topk_idx), ("topk_weights", topk_weights), ("scales", scales), ("x", x)):
-            if given is not None:
-                forms[name] = (given.shape[-1], given.dtype)
+    def _forms(
+        x: Any, scales: Any, topk_idx: Any, topk_weights: Any, expand: bool
+    ) -> dict[str, tuple[int, Any]]:
+        """Columns and dtype of each result that the caller gets; 0 columns: it has one dimension."""
+        forms: dict[str, tuple[int, Any]] = {"x": (x.shape[1], x.dtype)}
+        if scales is not None:
+            forms["scales"] = (scales.shape[1], scales.dtype)
+        if topk_idx is not None and not expand:
+            forms["topk_idx"] = (topk_idx.shape[1], topk_idx.dtype)
+        if topk_weights is not None:
+            forms["row_weights" if expand else "topk_weights"] = (0 if expand else topk_weights.shape[1], torch.float32)
         return forms
 
-    def _own(self, args: Any, forms: dict[str, tuple[int, Any]], rows: int, rows_of_x: int) -> dict[str, Any]:
-        """Memory of the pool for more rows than may come. Indices of those that do not are -1."""
+    def _own(
+        self, args: Any, forms: dict[str, tuple[int, Any]], rows: int, rows_of_x: int, column_major: bool
+    ) -> dict[str, Any]:
+        """Memory of the pool for more rows than may come. Numbers of those that do not are -1."""
         found = {}
         for name, (columns, dtype) in forms.items():
-            many = rows_of_x if name in ("x", "scales") else rows
-            memory = pool_tensor(self.ep.pointer, many, columns, dtype, dtype.itemsize)
-            if name in ("topk_idx", "row_map", "src_token"):
+            many = rows_of_x if name in _OF_ROWS else rows
+            if name == "scales" and column_major:
+                memory = pool_tensor(self.ep.pointer, columns, align(many, 4), dtype, dtype.itemsize).t()[:many]
+            else:
+                memory = pool_tensor(self.ep.pointer, many, columns or 1, dtype, dtype.itemsize)
+            if name in ("topk_idx", "metadata"):
                 memory.fill_(-1)
-            found[name] = memory
-            put(args, _OUT[name], memory.view(-1) if name == "src_token" else memory, f"recv_{name}")
+            found[name] = memory if columns else memory.view(-1)
+            put(args, _OUT[name], found[name], f"recv_{name}")
         return found
 
     @staticmethod
@@ -256,49 +259,32 @@ class ElasticMode:
             return own
         return {name: output.tensor(result, _RECV[name], dtype) for name, (_, dtype) in forms.items()}
 
+    @staticmethod
+    def _received(found: dict[str, Any], handle: EPHandle, expand: bool) -> Received:
+        received = Received(handle)
+        received.x, received.scales = found["x"], found.get("scales")
+        received.topk_idx, received.topk_weights = found.get("topk_idx"), found.get("topk_weights")
+        if expand:
+            received.topk_weights = found.get("row_weights")
+        return received
+
+    @staticmethod
     def _handle(
-        self, made: _handles.Handle, routing: Routing, counts: Counts, aligned: list[int], row_map: Any
+        made: _handles.Handle, routing: Routing, counts: Counts, aligned: list[int], expand: bool
     ) -> EPHandle:
         handle = EPHandle(made, routing.topk_idx.clone() if routing.copied else routing.topk_idx)
-        expand, synced = row_map is not None, routing.synced
-        handle._row_map, handle._num_exact_expanded, handle._synced = row_map, sum(aligned), synced
+        synced = routing.synced
+        handle._num_exact_expanded, handle._synced = sum(aligned), synced
         handle.do_expand, handle.num_experts = expand, routing.num_experts
         handle.expert_alignment, handle.num_max_tokens_per_rank = routing.alignment, routing.num_max_tokens_per_rank
         handle.num_recv_tokens = made.num_rows if synced else routing.rows
-        handle.num_expanded_tokens = sum(aligned) if synced else routing.expanded
+        handle.num_expanded_tokens = handle._num_exact_expanded if synced else routing.expanded
         handle.num_recv_tokens_per_expert_list = aligned if synced else []
         handle.psum_num_recv_tokens_per_scaleup_rank = counts.rank_prefix
         handle.num_unaligned_recv_tokens_per_expert = counts.per_expert
-        handle.psum_num_recv_tokens_per_expert = torch.zeros_like(counts.per_expert)
-        handle.recv_src_metadata = torch.full(
-            (handle.num_recv_tokens, 2 + made.num_topk), -1, dtype=torch.int32, device="cpu"
-        )
-        handle.dst_buffer_slot_idx = ranks_of(routing.topk_idx, routing.local)
+        handle.psum_num_recv_tokens_per_expert = counts.ends
+        handle._counts = counts
         return handle
-
-    @staticmethod
-    def _arrange(received: Received, found: dict[str, Any], handle: EPHandle, how: How) -> Callable[[], None] | None:
-        """The results as the caller has them; what fills those that the library has in another form."""
-        received.x, scales, weights = found["x"], found.get("scales"), found.get("topk_weights")
-        received.scales, received.topk_weights = scales, weights
-        if not how.expand:
-            received.topk_idx = found.get("topk_idx")
-        elif weights is not None:
-            received.topk_weights = torch.zeros(len(received.x), dtype=torch.float32, device="cpu")
-        if scales is not None and how.column_major:
-            received.scales = column_major(scales)
-        by_row = how.expand and weights is not None
-        if not by_row and received.scales is scales:
-            return None
-
-        def finish() -> None:
-            if by_row:
-                weights_by_row(weights, handle._row_map, received_weights)
-            if received_scales is not scales:
-                received_scales.copy_(scales)
-
-        received_weights, received_scales = received.topk_weights, received.scales
-        return finish
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dispatch of `ElasticBuffer` leaves: its handle, and what is made of the library's results for it.
+"""What a dispatch of `ElasticBuffer` leaves: its handle, and the counts that go with it.
 
 Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows received,
 M tokens of a rank at most, A expert_alignment.
@@ -31,7 +31,8 @@ class EPHandle:
 
     def __init__(self, routing: _handles.Handle, topk_idx: Any) -> None:
         self._routing = routing
-        self._row_map: Any = None  # expanded: [R, K], or as many rows as recv_x has plain
+        self._counts: Any = None
+        self._slot_ranks: Any = None  # dst_buffer_slot_idx, once somebody has asked for it
         self._num_exact_expanded = 0  # rows that came, whatever recv_x has
         self._synced = True
         self.topk_idx = topk_idx
@@ -47,62 +48,48 @@ class EPHandle:
         self.psum_num_recv_tokens_per_expert: Any = None
         self.num_unaligned_recv_tokens_per_expert: Any = None
         self.recv_src_metadata: Any = None
-        self.dst_buffer_slot_idx: Any = None
         # Of forwarders, which there are across nodes only.
         self.token_metadata_at_forward: Any = None
         self.channel_linked_list: Any = None
 
 
+    @property
+    def dst_buffer_slot_idx(self) -> Any:
+        if self._slot_ranks is None:
+            local = max(self.num_experts // self._counts.num_ranks, 1)
+            self._slot_ranks = torch.where(self.topk_idx >= 0, self.topk_idx // local, -1).to(torch.int32)
+        return self._slot_ranks
+
+    @dst_buffer_slot_idx.setter
+    def dst_buffer_slot_idx(self, value: Any) -> None:
+        self._slot_ranks = value
+
+    def last_row(self) -> int:
+        """The last of the expanded rows that some slot has, or -1."""
+        counts = self._counts
+        ends: list[int] = counts.ends[counts.per_expert > 0].tolist()
+        return max(ends, default=0) - 1
+
+
 class Counts:
-    """Where the library writes what this rank receives, at the end of a dispatch."""
+    """Where the library writes what this rank receives, at the end of a dispatch. struct: the argument of a call, which
+    must stay until it is done."""
 
-    __slots__ = ("per_expert", "expert_prefix", "rank_prefix", "num_recv")
+    __slots__ = ("num_ranks", "per_expert", "ends", "rank_prefix", "struct", "_memory")
 
-    def __init__(self, ranks: int, local: int) -> None:
-        memory = torch.zeros(ranks + 2 * local + 1, dtype=torch.int32, device="cpu")
-        self.rank_prefix, self.per_expert = memory[:ranks], memory[ranks : ranks + local]
-        self.expert_prefix = memory[ranks + local :]
-        self.num_recv = torch.zeros(1, dtype=torch.int64, device="cpu")
-
-    def struct(self) -> _abi.RecvCounts:
-        """The argument of a call; this must stay until it is done."""
-        return _abi.RecvCounts(
+    def __init__(self, ranks: int, local: int, expanded: bool) -> None:
+        memory = torch.empty(ranks + 2 * local + 1, dtype=torch.int32, device="cpu")
+        self._memory = memory
+        self.num_ranks = ranks
+        # Of rounded counts the library gives where they begin: 0 first, and then the ends.
+        self.rank_prefix, self.per_expert, _, self.ends = memory.split((ranks, local, 1, local))
+        start = memory.data_ptr()
+        at_prefix = start + 4 * (ranks + local)
+        self.struct = _abi.RecvCounts(
             sizeof(_abi.RecvCounts),
-            self.per_expert.data_ptr(),
-            self.expert_prefix.data_ptr(),
-            self.rank_prefix.data_ptr(),
-            self.num_recv.data_ptr(),
+            start + 4 * ranks,
+            None if expanded else at_prefix,
+            start,
+            None,
+            at_prefix + 4 if expanded else None,
         )
-
-    def ends(self, expanded: bool) -> Any:
-        """psum_num_recv_tokens_per_expert"""
-        return self.expert_prefix[:-1] + self.per_expert if expanded else self.expert_prefix[1:]
-
-
-def ranks_of(topk_idx: Any, local: int) -> Any:
-    """int32 [T, K]: on which rank each slot's expert lives; -1 without one."""
-    return torch.where(topk_idx >= 0, topk_idx // local, -1).to(torch.int32)
-
-
-def fill_metadata(metadata: Any, counts: Counts, src_token: Any, row_map: Any, max_tokens: int) -> None:
-    """Of rows that came, ordered by source and token; the others stay as they are."""
-    rows = int(counts.num_recv)
-    sizes = torch.diff(counts.rank_prefix, prepend=counts.rank_prefix.new_zeros(1))
-    source = torch.arange(len(sizes), dtype=torch.int32, device="cpu").repeat_interleave(sizes)
-    metadata[:rows, 0] = source * max_tokens + src_token[:rows]
-    metadata[:rows, 1] = source
-    if row_map is not None:
-        metadata[:rows, 2:] = row_map[:rows]
-
-
-def weights_by_row(weights: Any, row_map: Any, out: Any) -> None:
-    """out [expanded rows] gets the weight of each slot, where its row is."""
-    here = row_map >= 0
-    out[row_map[here].to(torch.int64)] = weights[here]
-
-
-def column_major(scales: Any) -> Any:
-    """[rows, n] with strides (1, rows rounded up to 4)."""
-    rows, columns = scales.shape
-    memory = torch.empty((columns, (rows + 3) // 4 * 4), dtype=scales.dtype, device="cpu")
-    return memory.t()[:rows]

@@ -16,7 +16,7 @@ from expar._event import Event
 from expar import DroppedError
 
 from . import _handles
-from ._call import CODES, FP8, Output, check, keep, plain, pool_tensor, put, refuse_device
+from ._call import CODES, FP8, Output, check, ints_at, keep, plain, pool_tensor, put, refuse_device
 
 _dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
 _combine = plain("expar_combine", c_void_p, c_void_p)
@@ -114,7 +114,7 @@ class NormalMode:
             recv_scales = output.tensor(result, _RECV_SCALES, scales.dtype)
         counts: list[int] = []
         if not num_worst_tokens:
-            counts = (c_int32 * result.num_local_experts).from_address(result.recv_tokens_per_expert or 0)[:]
+            counts = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
         recv_x = output.last(result, _RECV_X, x.dtype)
         if handle is None:
             handle = _handles.wrap(result.handle or 0, recv_x.shape[0], self._rank, self._size, token_in_rank)
@@ -204,7 +204,7 @@ class NormalMode:
         route = self._route_first(args)
         counts: list[int] = []
         if tells:
-            counts = (c_int32 * route.num_local_experts).from_address(route.recv_tokens_per_expert or 0)[:]
+            counts = ints_at(route.recv_tokens_per_expert, route.num_local_experts)
         handle = _handles.wrap(route.handle or 0, route.num_rows, self._rank, self._size, token_in_rank)
         args.async_finish = async_finish
         recv_x, recv_scales, idx, weights = self._own_outputs(args, route.num_rows, x, scales, topk_idx, topk_weights)

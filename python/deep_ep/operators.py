@@ -119,9 +119,8 @@ def _dispatch(
         do_zero_padding=expand,
     )
     _clear(rows, handle, expand)
-    if not expand:
-        weights[handle._routing.num_rows :].zero_()
-    else:
+    _clear(weights, handle, expand)
+    if expand:
         idx = topk_idx.new_empty((0, topk_idx.shape[1]))
     return rows, idx, weights, handle.psum_num_recv_tokens_per_expert.clone(), _wrap(handle)
 

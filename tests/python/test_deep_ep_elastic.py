@@ -248,9 +248,9 @@ class Calls(unittest.TestCase):
                 answers[rank], first[3], previous_event=first[4], allocate_on_comm_stream=True,
                 async_with_compute_stream=True,
             )
-            check(first)  # its event has been waited for
             second = begin(previous_event=event.event, previous_event_before_epilogue=first[4],
                            allocate_on_comm_stream=True)
+            check(first)  # its event has been waited for: of two that are under way the host waits for one
             same(buffer.combine(answers[rank], second[3])[0], e.combined(rank, answers, True, True, ()))
             check(second)  # a call behind it is done
             same(y, e.combined(rank, answers, True, True, ()))

@@ -12,14 +12,14 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from expar._event import Event
 
 from .. import _elastic_checks as checks
 from .. import _elastic_sizes as sizes
-from .._elastic import ElasticMode, How, Received, Routing
+from .._elastic import ElasticMode, How, Routing
 from .._elastic_handle import EPHandle
 from ..utils.event import EventHandle, EventOverlap, event_of
 from .elastic_others import Others
@@ -195,7 +195,7 @@ class ElasticBuffer(Others):
         self._group.barrier()
 
     def _settle(self, wait: bool) -> None:
-        """Finishes results of calls that are done; wait: of all, since a call behind them is."""
+        """Finishes calls that are done; wait: all."""
         left = []
         for handle in self._unfinished:
             if wait or handle.work is None or handle.work.done:
@@ -219,15 +219,14 @@ class ElasticBuffer(Others):
                 found = handle.work
         return found
 
-    def _event(self, asynchronous: bool, work: Event | None, received: Received | None) -> EventOverlap:
+    def _event(self, asynchronous: bool, work: Event | None, finish: Callable[[], None] | None) -> EventOverlap:
         """That of a call which has been made."""
+        if self._unfinished:
+            self._settle(wait=not asynchronous)
         if not asynchronous:
-            self._settle(wait=True)
             return EventOverlap()
-        self._settle(wait=False)
-        handle = event_of(work, received.finish if received is not None else None)
-        if not handle.finished:
-            self._unfinished.append(handle)
+        handle = event_of(work, finish)
+        self._unfinished.append(handle)
         return EventOverlap(handle)
 
     # ---- calls -------------------------------------------------------------------------------------------------------
@@ -332,7 +331,7 @@ class ElasticBuffer(Others):
         else:
             assert handle is not None
             received = mode.dispatch_again(x, scales, topk_weights, handle, how)
-        event = self._event(async_with_compute_stream, received.event, received)
+        event = self._event(async_with_compute_stream, received.event, received.finish)
         rows = received.x if scales is None else (received.x, received.scales)
         return rows, received.topk_idx, received.topk_weights, received.handle, event
 

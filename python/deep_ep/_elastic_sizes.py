@@ -16,6 +16,7 @@ from .utils.math import align, ceil_div
 
 UNIT_BYTES = 2 << 20  # of sizes
 _DEFAULT_TOPK = 32
+_TIMEOUT_SECS = 300  # of waits of the host
 _NVLINK_GBS = 450.0
 _RDMA_GBS = 50.0  # where there is no port to ask
 _FEWEST_SMS = 4
@@ -24,13 +25,15 @@ _MOST_QPS_BY_NODE = 9
 _QPS, _QPS_ACROSS, _QPS_ACROSS_MT4131 = 17, 129, 65
 
 
-def group_for(group: Any) -> expar.Group:
-    """That of a process group, or of a communicator of mpi4py's. TypeError for another thing."""
+def group_for(group: Any, timeout_secs: float = _TIMEOUT_SECS) -> expar.Group:
+    """That of a process group, or of a communicator of mpi4py's. timeout_secs: how long a rank may be silent, where it
+    is made now. TypeError for another thing."""
+    timeout_ms = max(int(timeout_secs * 1000), 1)
     if hasattr(group, "bcast") and hasattr(group, "Get_rank"):
-        return group_of(None, group)
+        return group_of(None, group, timeout_ms)
     if not hasattr(group, "rank") or not hasattr(group, "size"):
         raise TypeError(f"group is of type {type(group).__name__}: expected a process group of torch.distributed")
-    return group_of(group, None)
+    return group_of(group, None, timeout_ms)
 
 
 def _size_of(group: Any) -> int:

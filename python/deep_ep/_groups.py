@@ -20,8 +20,8 @@ _by_comm: dict[int, tuple[Any, expar.Group]] = {}
 _TIMEOUT_MS = 100_000
 
 
-def group_of(group: Any, comm: Any) -> expar.Group:
-    """Collective where there is none yet. ValueError without either."""
+def group_of(group: Any, comm: Any, timeout_ms: int = _TIMEOUT_MS) -> expar.Group:
+    """Collective where there is none yet; one that there is keeps its time-out. ValueError without either."""
     if group is None and comm is None:
         raise ValueError(
             "neither group nor comm is given: expected a process group of torch.distributed, or an mpi4py communicator"
@@ -33,7 +33,7 @@ def group_of(group: Any, comm: Any) -> expar.Group:
         found = _by_comm.get(id(key), (None, None))[1]
     if found is not None and not found.closed:
         return found
-    options: dict[str, Any] = {} if os.environ.get("EXPAR_TIMEOUT") else {"timeout_ms": _TIMEOUT_MS}
+    options: dict[str, Any] = {} if os.environ.get("EXPAR_TIMEOUT") else {"timeout_ms": timeout_ms}
     made = expar.Group.from_torch(group, **options) if group is not None else expar.Group.from_mpi4py(comm, **options)
     try:
         _by_group[key] = made

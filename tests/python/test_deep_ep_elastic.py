@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import time
 import unittest
 import warnings
 from typing import Any, Callable
+from unittest import mock
 
 import torch
 from deep_ep_elastic_calls import Options, check_rows, combine, dispatch, exchange, gathered
@@ -19,6 +21,7 @@ from test_deep_ep import arguments_of, on_threads, said
 from test_python_group import FakeComm
 
 import deep_ep
+import expar
 from deep_ep import operators
 from deep_ep._elastic_sizes import group_for
 
@@ -414,6 +417,26 @@ class Wrong(unittest.TestCase):
 
 
 class Ends(unittest.TestCase):
+    def test_time_outs(self) -> None:
+        """The first buffer of a group says how long a rank may be silent."""
+        given, make = [], expar.Group.from_mpi4py
+
+        def making(comm: Any, **options: Any) -> Any:
+            given.append(options)
+            return make(comm, **options)
+
+        def body(comm: Any) -> None:
+            for seconds in (7, 9):
+                deep_ep.ElasticBuffer(comm, **HINTS, num_cpu_timeout_secs=seconds, num_gpu_timeout_secs=seconds)
+            for name in ("num_cpu_timeout_secs", "num_gpu_timeout_secs"):
+                with self.assertRaisesRegex(AssertionError, f"{name} is 0: expected more than 0"):
+                    deep_ep.ElasticBuffer(comm, **HINTS, **{name: 0})
+
+        with mock.patch.object(expar.Group, "from_mpi4py", making), mock.patch.dict(os.environ):
+            os.environ.pop("EXPAR_TIMEOUT", None)
+            on_ranks(2, body)
+        assert given == [{"timeout_ms": 7000}] * 2, given
+
     def test_destroy(self) -> None:
         def body(comm: Any) -> None:
             buffer, e = deep_ep.ElasticBuffer(comm, **HINTS, explicitly_destroy=True), Elastic(World(2, 4, 3, 32, 9), 8)

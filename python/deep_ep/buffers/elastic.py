@@ -36,7 +36,8 @@ class ElasticBuffer(Others):
     will be. Neither is a limit, and memory is taken when a call needs it. deterministic: always.
     allow_multiple_reduction: expanded rows of a token are summed on each rank first. prefer_overlap_with_compute: calls
     want fewer SMs. explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the
-    buffer up. The others are stored, and shown.
+    buffer up. num_cpu_timeout_secs: how long a rank may be silent, unless EXPAR_TIMEOUT says it, of the first buffer of a
+    group; one that is late and answers is waited for. The others are stored, and shown.
     """
 
     def __init__(
@@ -61,7 +62,10 @@ class ElasticBuffer(Others):
         self._mode_or_none: ElasticMode | None = None
         self.explicitly_destroy = False  # until there is something to destroy
         self.num_bytes = self._total_bytes(num_bytes, group, num_max_tokens_per_rank, hidden, num_topk)
-        self._group = sizes.group_for(group)
+        for name, seconds in (("cpu", num_cpu_timeout_secs), ("gpu", num_gpu_timeout_secs)):
+            if seconds <= 0:
+                raise AssertionError(f"num_{name}_timeout_secs is {seconds}: expected more than 0")
+        self._group = sizes.group_for(group, num_cpu_timeout_secs)
         self.group = group
         self.rank_idx, self.num_ranks = self._group.rank, self._group.size
         self.num_cpu_bytes = num_cpu_bytes

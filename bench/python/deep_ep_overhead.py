@@ -98,6 +98,65 @@ def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
     }
 
 
+def elastic(buffer: Any, own: Arguments) -> dict[str, Pair]:
+    calls: dict[str, Pair] = {}
+    ep = buffer._mode().ep
+    memory = torch.empty(3 * EXPERTS + 2, dtype=torch.int32)
+    counts = sized(_abi.RecvCounts, tokens_per_expert=memory.data_ptr(), expert_ends=memory.data_ptr() + 4 * EXPERTS)
+    for expand in (False, True):
+        rows, _, weights, handle, _ = buffer.dispatch(
+            own.x, own.topk_idx, own.weights, num_experts=EXPERTS, do_expand=expand
+        )
+        routed = dict(topk_idx=view(own.topk_idx), topk_weights=view(own.weights), expert_major=expand)
+        args = sized(
+            _abi.DispatchArgs,
+            x=view(own.x),
+            num_experts=EXPERTS,
+            keep_slots=1,
+            src_stride=16,
+            row_weights=expand,
+            recv_counts=ctypes.addressof(counts),
+            **routed,
+        )
+        cached = sized(_abi.DispatchArgs, x=view(own.x), handle=handle._routing.pointer, **routed)
+        back = sized(
+            _abi.CombineArgs,
+            handle=handle._routing.pointer,
+            x=view(rows),
+            y=view(own.y),
+            expert_major=expand,
+            sum_order=expar.SumOrder.BY_SLOT,
+        )
+        result = sized(_abi.DispatchResult)
+
+        def bare_dispatch(args: Any = args, result: Any = result) -> None:
+            lib.expar_dispatch(ep.pointer, ctypes.byref(args), ctypes.byref(result))
+            lib.expar_ep_output_release(result.output)
+            lib.expar_ep_handle_destroy(result.handle)
+
+        def bare_combine(back: Any = back) -> None:
+            lib.expar_combine(ep.pointer, ctypes.byref(back))
+
+        def dispatch(expand: bool = expand) -> Any:
+            return buffer.dispatch(own.x, own.topk_idx, own.weights, num_experts=EXPERTS, do_expand=expand)
+
+        def again(expand: bool = expand, handle: Any = handle) -> Any:
+            return buffer.dispatch(own.x, topk_weights=own.weights, handle=handle, do_expand=expand)
+
+        def combine(rows: Any = rows, handle: Any = handle) -> Any:
+            return buffer.combine(rows, handle)
+
+        def bare_again(cached: Any = cached, result: Any = result) -> None:
+            lib.expar_dispatch(ep.pointer, ctypes.byref(cached), ctypes.byref(result))
+            lib.expar_ep_output_release(result.output)
+
+        what = ", expanded" if expand else ""
+        calls["elastic dispatch" + what] = (dispatch, bare_dispatch)
+        calls["elastic, handle" + what] = (again, bare_again)
+        calls["elastic combine" + what] = (combine, bare_combine)
+    return calls
+
+
 def low_latency(buffer: Any, own: Arguments) -> dict[str, Pair]:
     calls: dict[str, Pair] = {}
     for use_fp8, format in ((False, expar.LlFormat.PLAIN), (True, expar.LlFormat.FP8)):
@@ -141,12 +200,16 @@ def main() -> None:
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     buffer, own = deep_ep.Buffer(torch.distributed.group.WORLD, explicitly_destroy=True), Arguments()
     print(f"{'T 1, one rank, us':28}{'deep_ep':>9}{'bare':>9}{'between':>9}")
-    for calls in (normal(buffer, own), low_latency(buffer, own)):
+    second = deep_ep.ElasticBuffer(
+        torch.distributed.group.WORLD, num_max_tokens_per_rank=16, hidden=HIDDEN, explicitly_destroy=True
+    )
+    for calls in (normal(buffer, own), elastic(second, own), low_latency(buffer, own)):
         for name, pair in calls.items():
             both = [[microseconds(call) for call in pair] for _ in range(rounds)]
             module, bare = (statistics.median(each) for each in zip(*both))
             print(f"{name:28}{module:9.1f}{bare:9.1f}{module - bare:9.1f}", flush=True)
     del calls, pair
+    second.destroy()
     buffer.destroy()
     torch.distributed.destroy_process_group()
 

@@ -44,17 +44,40 @@ static void bad_arguments_are_refused(void **state)
 
 /* ---- somebody does not come -------------------------------------------------------------------------------------- */
 
-/* Rank 1 stays away until the others have given up. */
+enum { LATE_RANKS = 3 };
+
+typedef struct late_scene {
+    boot *_Atomic groups[LATE_RANKS]; /* of those who wait; written by them, read by the late one */
+    atomic_int given_up;              /* ranks; raised by each once */
+} late_scene;
+
+/* Until it has looked in vain: or the other one would take it for late, too. */
+static void await_waiting(boot *group, int32_t rank)
+{
+    const boot_topic barrier = {.kind = BOOT_KIND_CONTROL, .number = 1};
+    boot_answer answers[LATE_RANKS] = {{0}};
+    while (!answers[rank].waits || answers[rank].waited_ns == 0) {
+        answers[rank].asked = true;
+        group->ops->ask(group, &barrier, answers, 0);
+        sched_yield();
+    }
+}
+
+/* Rank 1 stays away until the others have given up. Their limit begins when both wait. */
 static expar_status one_is_late(boot *group, void *context)
 {
-    atomic_int *given_up = context;
-    group->late_limit_ms = 100;
+    late_scene *scene = context;
+    atomic_store(&scene->groups[group->rank], group);
     if (group->rank == 1) {
-        while (atomic_load(given_up) < group->size - 1)
+        for (int32_t r = 0; r < group->size; r += 2)
+            await_waiting(group, r);
+        for (int32_t r = 0; r < group->size; r += 2)
+            atomic_load(&scene->groups[r])->late_limit_ms = 100;
+        while (atomic_load(&scene->given_up) < group->size - 1)
             sched_yield();
     }
     expar_status status = group->ops->barrier(group);
-    atomic_fetch_add(given_up, 1);
+    atomic_fetch_add(&scene->given_up, 1);
     BODY_CHECK(status == EXPAR_ERR_PEER);
     BODY_CHECK(strstr(expar_last_error(), "waiting for rank 1; rank 1 is alive but has not come"));
     BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
@@ -66,9 +89,9 @@ static void late_rank_is_named(void **state)
 {
     (void)state;
     squad_rank ranks[CREW_MAX];
-    atomic_int given_up = 0;
-    squad_run(ranks, 3, LONG_MS, one_is_late, &given_up);
-    squad_assert_ok(ranks, 3);
+    late_scene scene = {.given_up = 0};
+    squad_run(ranks, LATE_RANKS, LONG_MS, one_is_late, &scene);
+    squad_assert_ok(ranks, LATE_RANKS);
 }
 
 typedef struct gone_note {

@@ -53,11 +53,12 @@ static bool await_count(const atomic_int *counter, int count)
     return atomic_load(counter) >= count;
 }
 
-/* Of the rank that stays away: until the others wait in calls on its buffer, or for its end. */
+/* Of the rank that stays away: until the others wait in calls on its buffer, or for its end, and have looked there in
+   vain: of one that has not the other would say that it waits for it. */
 static void stay_away(const stage *s, const scene *c, boot_kind kind)
 {
     const boot_topic topic = {.kind = kind, .object = s->ep->number, .number = UINT64_MAX};
-    kind_await_waiting(s->group, &topic, RANKS - 1, 0);
+    kind_await_waiting(s->group, &topic, RANKS - 1, 1);
     atomic_store(c->waiting, 1);
 }
 
@@ -152,6 +153,7 @@ static void replace_behind_a_combine(expar_group *group, void *shared)
     stage s = {.group = group, .rank = expar_group_rank(group)};
     play_arrival arrival;
     if (!create(&s, c) || !play_dispatch(s.ep, c->traffic, s.rank, &plain, &s.area, NULL, &arrival)) return;
+    if (!CHECK_OK(expar_group_barrier(group))) return; /* those who wait from here on do so in the combine */
     if (s.rank == AWAY) stay_away(&s, c, BOOT_KIND_BUFFER);
     bool ended = s.rank == AWAY ? destroy(&s) : combine_in_vain(&s, c, &arrival);
     play_release(&arrival, true);

@@ -129,7 +129,7 @@ def elastic(buffer: Any, own: Arguments) -> dict[str, Pair]:
         )
         result = sized(_abi.DispatchResult)
 
-        def bare_dispatch(args: Any = args, result: Any = result) -> None:
+        def bare_dispatch(args: Any = args, result: Any = result, kept: Any = (counts, memory)) -> None:
             lib.expar_dispatch(ep.pointer, ctypes.byref(args), ctypes.byref(result))
             lib.expar_ep_output_release(result.output)
             lib.expar_ep_handle_destroy(result.handle)

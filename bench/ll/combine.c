@@ -239,8 +239,8 @@ static bool add_result(const struct combine_turns *self, const struct combine_su
                                  .tokens = problem->tokens,
                                  .workers = session->workers,
                                  .expar = own->times};
-    if (self->trips) session->world->device->ll->trip_times(self->trips, result);
     if (self->launch) result->launch_us = self->launch->times.median_us;
+    if (self->trips) session->world->device->ll->trip_times(self->trips, result);
     result->verified = bench_all_true(session->world, what->verified) && sum->verified;
     if (!bench_mean(session->world, (double)rows_back(session, sum->reduced), &result->messages)) return false;
     result->bytes = result->messages * (double)problem->row_bytes;

@@ -173,8 +173,8 @@ static bool add_result(const struct turns *self, const char *phase, const struct
                                  .expar = own->times,
                                  .messages = self->messages,
                                  .bytes = self->bytes};
-    if (self->trips) session->world->device->ll->trip_times(self->trips, result);
     if (self->launch) result->launch_us = self->launch->times.median_us;
+    if (self->trips) session->world->device->ll->trip_times(self->trips, result);
     result->verified = bench_all_true(session->world, what->verified) && self->verified;
     if (!ll_late_find(late, session, result)) return false;
     if (own != self->of_whole) return true;

@@ -33,6 +33,7 @@ struct ll_place {
     void *(*trip_create)(const struct bench_world *world);
     void (*trip_free)(void *trip, bool sound);
     int (*trip_contenders)(void *trip, struct contender *contenders);
+    /* The launch's time is in `result` already. */
     void (*trip_times)(const struct contender *contenders, struct ll_result *result);
     /* Has the kernels of the session's buffer read clocks from now on, on this rank; false after saying why not. The
        moments of the last one that did, which is done; false: there are none. NULL: there are no kernels. */

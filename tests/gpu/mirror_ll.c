@@ -285,3 +285,12 @@ expar_status mirror_ll_mask_query(expar_ll *ll, const expar_tensor *status, void
     trip_end(t, ended == EXPAR_OK);
     return ended;
 }
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+
+expar_status mirror_ll_get_stats(expar_ll *ll, expar_ll_stats *stats)
+{
+    const buffer *b = buffer_find(ll);
+    if (b) hand_wait(hand_of(b->device));
+    return expar_ll_get_stats(ll, stats);
+}

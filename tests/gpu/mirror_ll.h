@@ -22,6 +22,8 @@ void mirror_ll_hook_destroy(expar_ll_hook *hook);
 expar_status mirror_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_handle_info *info);
 void mirror_ll_handle_destroy(expar_ll_handle *handle);
 expar_status mirror_ll_mask_query(expar_ll *ll, const expar_tensor *status, void *stream);
+/* When this thread's stream has come past what counts. */
+expar_status mirror_ll_get_stats(expar_ll *ll, expar_ll_stats *stats);
 
 #ifdef MIRROR_RENAMES
 #define expar_ll_create          mirror_ll_create
@@ -34,6 +36,7 @@ expar_status mirror_ll_mask_query(expar_ll *ll, const expar_tensor *status, void
 #define expar_ll_handle_info_get mirror_ll_handle_info_get
 #define expar_ll_handle_destroy  mirror_ll_handle_destroy
 #define expar_ll_mask_query      mirror_ll_mask_query
+#define expar_ll_get_stats       mirror_ll_get_stats
 #endif
 
 #endif

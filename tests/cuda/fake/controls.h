@@ -38,6 +38,9 @@ typedef struct fake_compiler_controls {
     atomic_int hold;  /* 1: those of sources with "held" in their names wait until it is 0 */
 } fake_compiler_controls;
 
+/* In code that the compiler makes: the seed of the delays in kernels follows (exec/cuda/kernels/delay.h). */
+#define CODE_DELAYS "EXPAR_DELAYS="
+
 /* Of the libraries that have been opened; by dlsym. */
 typedef fake_controls *fake_controls_function(void);
 typedef fake_compiler_controls *fake_compiler_controls_function(void);

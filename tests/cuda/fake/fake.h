@@ -106,6 +106,8 @@ cu_function kernel_named(const char *name);
 size_t kernel_argument_bytes(cu_function function);
 /* Whether a capture runs it, too. */
 bool kernels_run_in_captures(void);
+/* Those that run from now on hold threads back at random, by that seed; 0: they do not. */
+void kernels_delay(uint32_t seed);
 /* Runs it in this thread, to its end. False: it is not one that is played. */
 bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments);
 

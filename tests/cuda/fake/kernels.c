@@ -317,6 +317,12 @@ bool kernels_run_in_captures(void)
     return true;
 }
 
+/* They have no threads. */
+void kernels_delay(uint32_t seed)
+{
+    (void)seed;
+}
+
 bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
 {
     (void)grid;

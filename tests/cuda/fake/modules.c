@@ -44,6 +44,12 @@ static bool is_refused(void)
     return left > 0;
 }
 
+static void read_code(const char *image)
+{
+    const char *delays = strstr(image, CODE_DELAYS);
+    kernels_delay(delays ? (uint32_t)strtoul(delays + strlen(CODE_DELAYS), NULL, 10) : 0);
+}
+
 cu_result cuModuleLoadData(cu_module *module, const void *image)
 {
     if (!has_context()) return INVALID_CONTEXT;
@@ -53,6 +59,7 @@ cu_result cuModuleLoadData(cu_module *module, const void *image)
     await_kernels(device);
     pthread_mutex_unlock(&gates[device]);
     if (!image || is_refused()) return INVALID_VALUE;
+    read_code(image);
     *module = calloc(1, 1);
     atomic_fetch_add(&controls.modules, 1);
     return CU_OK;

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A run-time compiler for the driver that plays GPUs (fake.c): it takes every source but those whose names hold the
- * word in FAKE_REFUSES, and what it makes is no code. A test may hold some (controls.h). */
+ * word in FAKE_REFUSES, and what it makes is no code, but for the delays that are asked of kernels (CODE_DELAYS). A
+ * test may hold some (controls.h). */
 #include "cuda/nvrtc.h"
 #include "controls.h"
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -15,10 +17,11 @@
 
 enum { COMPILATION_FAILED = 6 };
 
-static const char log_text[] = "fake error: this is refused\n", code[] = "no code";
+static const char log_text[] = "fake error: this is refused\n";
 
 struct _nvrtcProgram {
     bool refused, held;
+    char code[32];
 };
 
 static fake_compiler_controls controls;
@@ -60,7 +63,11 @@ nvrtc_result nvrtcCreateProgram(nvrtc_program *program, const char *source, cons
 }
 nvrtc_result nvrtcCompileProgram(nvrtc_program program, int num_options, const char *const *options)
 {
-    (void)num_options, (void)options;
+    strcpy(program->code, "no code");
+    for (int i = 0; i < num_options; i++) {
+        const char *delays = strstr(options[i], CODE_DELAYS);
+        if (delays) snprintf(program->code, sizeof program->code, "%s", delays);
+    }
     atomic_fetch_add(&controls.begun, 1);
     while (program->held && atomic_load(&controls.hold))
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
@@ -78,14 +85,12 @@ nvrtc_result nvrtcGetProgramLog(nvrtc_program program, char *log)
 }
 nvrtc_result nvrtcGetCUBINSize(nvrtc_program program, size_t *bytes)
 {
-    (void)program;
-    *bytes = sizeof code;
+    *bytes = strlen(program->code) + 1;
     return 0;
 }
 nvrtc_result nvrtcGetCUBIN(nvrtc_program program, char *cubin)
 {
-    (void)program;
-    memcpy(cubin, code, sizeof code);
+    strcpy(cubin, program->code);
     return 0;
 }
 nvrtc_result nvrtcDestroyProgram(nvrtc_program *program)

@@ -77,6 +77,11 @@ bool kernels_run_in_captures(void)
     return false;
 }
 
+void kernels_delay(uint32_t seed)
+{
+    simt_delay(seed);
+}
+
 bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
 {
     const simt_launch launch = {.kernel = kernel_of(function)->run,

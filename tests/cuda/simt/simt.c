@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <ucontext.h>
 
 enum { MOST_THREADS = 1024, WARPS = MOST_THREADS / 32, BARRIERS = 16, MASKS = 4 };
@@ -47,6 +48,7 @@ typedef struct block {
 
 _Thread_local simt_place threadIdx, blockIdx, blockDim, gridDim;
 static _Thread_local block *here;
+_Atomic uint32_t simt_delays;
 
 static void fail(const char *what)
 {
@@ -68,6 +70,17 @@ static void give_turn(turn_kind kind)
 void simt_poll(void)
 {
     give_turn(READY);
+}
+
+void simt_sleep(uint32_t ns)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t end_ns = now.tv_sec * 1000000000 + now.tv_nsec + ns;
+    do {
+        simt_poll();
+        clock_gettime(CLOCK_MONOTONIC, &now);
+    } while (now.tv_sec * 1000000000 + now.tv_nsec < end_ns);
 }
 
 void *simt_shared(void)
@@ -242,6 +255,11 @@ static void *play_block(void *argument)
     give_stacks(b->stacks);
     free(b->shared);
     return NULL;
+}
+
+void simt_delay(uint32_t seed)
+{
+    simt_delays = seed;
 }
 
 void simt_play(const simt_launch *launch)

@@ -176,10 +176,15 @@ static inline float __fmul_rn(float a, float b)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
+/* Others have turns for so long. */
+void simt_sleep(uint32_t ns);
 static inline void __nanosleep(uint32_t ns)
 {
-    (void)ns;
-    simt_poll();
+    simt_sleep(ns);
 }
+
+/* The seed of delays at random (exec/cuda/kernels/delay.h); 0: there are none. Set by whoever loads a module, read by
+   kernels: nothing but the word counts. */
+extern _Atomic uint32_t simt_delays;
 
 #endif

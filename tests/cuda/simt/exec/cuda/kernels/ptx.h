@@ -28,7 +28,15 @@ GPU_FUNC uint32_t cycles_now(void)
     return (uint32_t)clock_now();
 }
 
+/* Compiled in, and asked for when a kernel runs. */
+#define EXPAR_DELAYS simt_delays
+#define hold_back    hold_back_at_random
 #include "exec/cuda/kernels/delay.h"
+#undef hold_back
+GPU_FUNC void hold_back(void)
+{
+    if (simt_delays) hold_back_at_random();
+}
 
 /* ---- ordered accesses -------------------------------------------------------------------------------------------- */
 

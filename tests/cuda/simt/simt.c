@@ -40,6 +40,7 @@ typedef struct block {
     meeting barriers[BARRIERS], lanes[WARPS][MASKS];
     int32_t alive;
     uint32_t running;
+    bool moved; /* a thread has done more in its turn than to poll */
     jmp_buf scheduler;
     ucontext_t birth, home;
     char *stacks;
@@ -64,6 +65,7 @@ static void give_turn(turn_kind kind)
     block *b = here;
     fiber *own = &b->fibers[b->running];
     own->kind = kind;
+    b->moved |= kind != READY;
     if (_setjmp(own->at) == 0) _longjmp(b->scheduler, 1);
 }
 
@@ -114,6 +116,7 @@ static void live(void)
     block *b = here;
     b->launch->kernel(b->launch->arguments);
     b->fibers[b->running].kind = GONE;
+    b->moved = true;
     b->alive--;
     if (b->barriers[0].came > 0 && b->barriers[0].came >= b->alive) complete(&b->barriers[0]);
     _longjmp(b->scheduler, 1);
@@ -141,18 +144,26 @@ static void take_turn(block *b, uint32_t thread)
     _longjmp(f->at, 1);
 }
 
+/* Where threads only poll, others are to have the core; soon, since some polls have what they want. */
+#define POLLS_BEFORE_REST 8
+#define REST_NS           50000
+
 /* To the end of all its threads. */
 static void run_block(block *b)
 {
-    while (b->alive > 0) {
+    for (int polls = 0; b->alive > 0; polls = b->moved ? 0 : polls + 1) {
         bool any = false;
+        if (polls >= POLLS_BEFORE_REST)
+            nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+        else
+            sched_yield();
+        b->moved = false;
         for (uint32_t t = 0; t < b->launch->threads; t++) {
             if (b->fibers[t].kind == WAITS || b->fibers[t].kind == GONE) continue;
             take_turn(b, t);
             any = true;
         }
         if (!any) fail("all threads that are left wait for each other, not all at one meeting");
-        sched_yield();
     }
 }
 

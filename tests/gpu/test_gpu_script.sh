@@ -49,6 +49,16 @@ sed -i '$d' "$work/tests.txt"
 expect 0 run "$work" 'good|none'
 grep -q '^1 passed, 0 failed, 1 skipped$' "$work/out" || fail "run does not count"
 [ "$(head -n 2 "$work/out" | tr '\n' ';')" = 'GPUs;  kernel compiler  lost;' ] || fail "run does not say what the machine has"
+# What bench ll prints becomes a table.
+mv "$work/bin/expar" "$work/bin/kept"
+# shellcheck disable=SC2016 # the program's own shell expands it
+program expar '[ "$1 $2 $3 $4" = "bench ll --device cuda" ] || exit 9' 'printf "%s\n" "{" "  \"results\": [" "    {" \
+    "      \"op\": \"combine\"," "      \"sum\": \"reduced\"," "      \"tokens\": 16," "      \"kernel_us\": 12.345," \
+    "      \"breakdown\": {" "        \"wire_us\": 3.25" "      }," "      \"verified\": true" "    }" "  ]" "}"'
+expect 0 measure_ll "$work" 16
+grep -Eq '^combine +reduced +16 +12[.]3[45] +3[.]25 +yes$' "$work/out" || fail "measure_ll prints no table"
+mv "$work/bin/kept" "$work/bin/expar"
+rm "$work/logs/"bench_ll*
 expect 1 run "$work" none
 expect 1 call "$work" 30 'run=good|bad|none' demo 'spread=slow'
 [ "$(tail -n 1 "$work/out")" = '2 passed, 2 failed, 1 skipped' ] || fail "call does not end with its count"

@@ -23,7 +23,9 @@ _raised = _interrupt._raised
 # expar_tensor: data, dtype, ndim, shape, strides, device.
 _VIEW = struct.Struct("@Pii4q4qii")
 assert _VIEW.size == ctypes.sizeof(_abi.Tensor)
-_CPU = int(_abi.DeviceType.CPU)
+_CPU, _CUDA = int(_abi.DeviceType.CPU), int(_abi.DeviceType.CUDA)
+# What tensors of the host's memory are to the library.
+host = (_CPU, 0)
 
 CODES: dict[Any, int] = {
     torch.bfloat16: Dtype.BF16,
@@ -57,42 +59,42 @@ def check(status: int) -> None:
         _check(status, None, ())
 
 
-def refuse_device(tensor: Any, name: str) -> None:
-    """AssertionError: it is no tensor. RuntimeError: one that lies where buffers have no backend in Python."""
+def _device_of(tensor: Any, name: str) -> tuple[int, int]:
+    """AssertionError: it is no tensor. RuntimeError: one that lies where buffers have no backend."""
     if not isinstance(tensor, torch.Tensor):
         raise AssertionError(f"{name} is of type {type(tensor).__name__}: expected a tensor")
-    if not tensor.is_cpu:
-        raise RuntimeError(
-            f"{name} lies on {tensor.device}: expected a tensor on the CPU; expar's buffers on GPUs are not bound to "
-            "Python yet"
-        )
+    if not tensor.is_cuda:
+        raise RuntimeError(f"{name} lies on {tensor.device}: expected a tensor on the CPU or on a GPU of CUDA's")
+    return _CUDA, tensor.device.index
 
 
 def put(args: Any, offset: int, tensor: Any, name: str) -> None:
     """The view of a tensor, as that argument."""
     try:
-        if not tensor.is_cpu:
-            refuse_device(tensor, name)
+        kind, index = host if tensor.is_cpu else _device_of(tensor, name)
         shape = tensor.shape
     except AttributeError:
-        return refuse_device(tensor, name)
+        _device_of(tensor, name)
+        raise
     strides, dims, code = tensor.stride(), len(shape), CODES.get(tensor.dtype, _NO_CODE)
     data = tensor.data_ptr()
     if dims == 2:
         _VIEW.pack_into(
-            args, offset, data, code, 2, shape[0], shape[1], 0, 0, strides[0], strides[1], 0, 0, _CPU, 0
+            args, offset, data, code, 2, shape[0], shape[1], 0, 0, strides[0], strides[1], 0, 0, kind, index
         )
         return
     if dims > 4:
         raise AssertionError(f"{name} has {dims} dimensions: expected at most 4")
     fill = (0,) * (4 - dims)
-    _VIEW.pack_into(args, offset, data, code, dims, *shape, *fill, *strides, *fill, _CPU, 0)
+    _VIEW.pack_into(args, offset, data, code, dims, *shape, *fill, *strides, *fill, kind, index)
 
 
-def put_view(args: Any, offset: int, data: int, code: int, shape: tuple[int, ...]) -> None:
+def put_view(
+    args: Any, offset: int, data: int, code: int, shape: tuple[int, ...], device: tuple[int, int] = (_CPU, 0)
+) -> None:
     """Contiguous memory of two dimensions, as that argument."""
     rows, columns = shape
-    _VIEW.pack_into(args, offset, data, code, 2, rows, columns, 0, 0, columns, 1, 0, 0, _CPU, 0)
+    _VIEW.pack_into(args, offset, data, code, 2, rows, columns, 0, 0, columns, 1, 0, 0, *device)
 
 
 _int_arrays: dict[int, Any] = {}
@@ -175,7 +177,7 @@ _output_tensor = plain("expar_ep_output_tensor", ctypes.c_void_p, ctypes.c_int, 
 
 
 def pool_tensor(buffer: int, rows: int, columns: int, dtype: Any, item_bytes: int) -> Any:
-    """Memory of the pool, not set to anything."""
+    """Memory of the pool of a buffer on the CPU, not set to anything."""
     pointer = ctypes.c_void_p()
     check(_alloc(buffer, max(rows * columns * item_bytes, 1), ctypes.addressof(pointer)))
     assert pointer.value is not None
@@ -187,7 +189,7 @@ def pool_tensor(buffer: int, rows: int, columns: int, dtype: Any, item_bytes: in
 
 
 def keep(pointer: int | None, kept: list[Any]) -> Event | None:
-    """The event of a call, if it has one; what the call uses stays until then."""
+    """The event of a call on the CPU, if it has one; what the call uses stays until then."""
     if not pointer:
         return None
     event = Event(pointer)

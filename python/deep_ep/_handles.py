@@ -16,6 +16,7 @@ import torch
 from expar import _abi
 from expar._library import lib
 
+from . import _place
 from ._call import check, plain
 
 
@@ -64,15 +65,47 @@ def wrap(pointer: int, num_rows: int, rank: int, size: int, token_in_rank: Any) 
     return (prefix.view(size, size), opaque[0], opaque[1], opaque[2], token_in_rank, opaque[3])
 
 
+class _Counts:
+    """The memory of a first tensor on a GPU."""
+
+    __slots__ = ("handle", "memory", "__weakref__")
+
+    def __init__(self, handle: Handle, memory: Any) -> None:
+        self.handle = handle
+        self.memory = memory
+
+
+def wrap_on_gpu(
+    pointer: int, num_rows: int, place: _place.Place, counts: Any, token_in_rank: Any
+) -> tuple[Any, ...]:
+    """The same of a dispatch on a GPU. counts: int32 [N, N], of which row `rank` is written by the call; it is the tuple's
+    first tensor, turned."""
+    info = _abi.HandleInfo(_INFO_BYTES)
+    check(_info_get(pointer, ctypes.addressof(info)))
+    owner = _Counts(Handle(pointer, info.num_tokens, info.num_topk, num_rows), counts)
+    shape = tuple(counts.shape)
+    prefix = place.borrow(counts.data_ptr(), shape, (1, shape[0]), torch.int32, owner)
+    _counts[prefix.data_ptr()] = owner
+    opaque = [place.empty((1,), torch.int32) for _ in range(4)]
+    return (prefix, opaque[0], opaque[1], opaque[2], token_in_rank, opaque[3])
+
+
+# As _prefixes.
+_counts: weakref.WeakValueDictionary[int, _Counts] = weakref.WeakValueDictionary()
+
+
 def find(handle: Sequence[Any]) -> Handle:
     """AssertionError for what is no handle."""
     if not isinstance(handle, (tuple, list)) or len(handle) not in (6, 10):
         raise AssertionError(f"handle is {type(handle).__name__}: expected the tuple that a dispatch gave")
     first = handle[0]
-    memory = _prefixes.get(first.data_ptr()) if isinstance(first, torch.Tensor) else None
+    memory: Any = None
+    if isinstance(first, torch.Tensor):
+        memory = _prefixes.get(first.data_ptr()) or _counts.get(first.data_ptr())
     if memory is None:
         raise AssertionError("handle is of no dispatch of this process: its first tensor, or a view of it, is needed")
-    return memory.handle
+    found: Handle = memory.handle
+    return found
 
 
 # ---- low latency -----------------------------------------------------------------------------------------------------
@@ -92,35 +125,25 @@ class LowLatencyHandle:
         destroy(self.pointer)
 
 
-_sources: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
-_array_types: dict[int, Any] = {}
+# By the address of src_info, which is nobody else's as long as the handle is there.
+_sources: weakref.WeakValueDictionary[int, LowLatencyHandle] = weakref.WeakValueDictionary()
 _ll_info_get = plain("expar_ll_handle_info_get", ctypes.c_void_p, ctypes.c_void_p)
 _LL_INFO_BYTES = ctypes.sizeof(_abi.LlHandleInfo)
 
 
-def _memory(address: int, size: int, handle: LowLatencyHandle) -> Any:
-    """That memory of a handle's, which keeps the handle."""
-    kind: Any = _array_types.get(size)
-    if kind is None:
-        kind = _array_types[size] = ctypes.c_char * size
-    memory: Any = kind.from_address(address)
-    memory.handle = handle
-    return memory
-
-
-def wrap_low_latency(pointer: int, key: Any, ranks: int, local_experts: int) -> tuple[Any, ...]:
+def wrap_low_latency(
+    pointer: int, key: Any, place: _place.Place, ranks: int, local_experts: int
+) -> tuple[Any, ...]:
     """(src_info int32 [L, N*B], range int64 [L, N], B, H, E). Filled when rows are."""
     info = _abi.LlHandleInfo(_LL_INFO_BYTES)
     check(_ll_info_get(pointer, ctypes.addressof(info)))
     handle = LowLatencyHandle(pointer, key, info.num_tokens)
-    rows, source, places = ranks * info.max_tokens, info.src_info.data, info.range.data
-    assert source is not None and places is not None
-    memory = _memory(source, 4 * local_experts * rows, handle)
-    _sources[source] = memory
-    spans = _memory(places, 8 * local_experts * ranks, handle)
+    rows, source, spans = ranks * info.max_tokens, info.src_info.data, info.range.data
+    assert source is not None and spans is not None
+    _sources[source] = handle
     return (
-        torch.frombuffer(memory, dtype=torch.int32).view(local_experts, rows),
-        torch.frombuffer(spans, dtype=torch.int64).view(local_experts, ranks),
+        place.borrow(source, (local_experts, rows), (rows, 1), torch.int32, handle),
+        place.borrow(spans, (local_experts, ranks), (ranks, 1), torch.int64, handle),
         info.max_tokens,
         info.hidden,
         info.num_experts,
@@ -132,8 +155,7 @@ def find_low_latency(handle: Sequence[Any]) -> LowLatencyHandle:
     if not isinstance(handle, (tuple, list)) or len(handle) != 5:
         raise AssertionError(f"handle is {type(handle).__name__}: expected the tuple that low_latency_dispatch gave")
     first = handle[0]
-    memory = _sources.get(first.data_ptr()) if isinstance(first, torch.Tensor) else None
-    if memory is None:
+    found = _sources.get(first.data_ptr()) if isinstance(first, torch.Tensor) else None
+    if found is None:
         raise AssertionError("handle is of no low-latency dispatch of this process: its first tensor is needed")
-    found: LowLatencyHandle = memory.handle
     return found

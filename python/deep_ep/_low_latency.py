@@ -7,20 +7,21 @@ L = E/N local experts.
 
 from __future__ import annotations
 
-from ctypes import addressof, c_void_p, sizeof
+from ctypes import addressof, c_int, c_void_p, sizeof
 from typing import Any, Callable, NamedTuple
 
 import torch
 from expar import _abi, Group, LlFormat, LlSum, LowLatencyBuffer
-from expar._event import Event
 from expar._library import lib
 
-from . import _handles
-from ._call import FP8, Output, check, keep, plain, put, refuse_device
+from . import _handles, _place
+from ._call import CODES, FP8, Output, check, plain, put
+from .utils.event import EventHandle
 
 _dispatch = plain("expar_ll_dispatch", c_void_p, c_void_p, c_void_p)
 _combine = plain("expar_ll_combine", c_void_p, c_void_p, c_void_p)
 _call_hook = plain("expar_ll_hook_call", c_void_p, c_void_p)
+_combine_buffer = plain("expar_ll_combine_buffer", c_void_p, c_void_p, c_int, c_void_p)
 
 _Args, _Result = _abi.LlDispatchArgs, _abi.LlDispatchResult
 _Sums, _Summed = _abi.LlCombineArgs, _abi.LlCombineResult
@@ -43,16 +44,19 @@ class Shape(NamedTuple):
 
 
 class Hook:
-    """The second half of a call: it receives when it is called, once."""
+    """The second half of a call: it receives when it is called, once; on a GPU on the stream that is current then."""
 
-    __slots__ = ("_pointer", "_kept", "__weakref__")
+    __slots__ = ("_pointer", "_place", "_kept", "__weakref__")
 
-    def __init__(self, pointer: int, kept: list[Any]) -> None:
+    def __init__(self, pointer: int, place: _place.Place, kept: list[Any]) -> None:
         self._pointer = pointer
+        self._place = place
         self._kept = kept
 
     def __call__(self) -> None:
-        check(_call_hook(self._pointer, None))
+        turn = self._place.turn(None, False)
+        check(_call_hook(self._pointer, turn.stream or None))
+        turn.end(None, self._kept, (), False)
         self._kept.clear()
 
     def __del__(self, destroy: Any = lib.expar_ll_hook_destroy) -> None:
@@ -69,12 +73,21 @@ class _Made(NamedTuple):
 class LowLatencyMode:
     """Low-latency calls of a group, of any shape: the first one of a shape makes its buffer, on all ranks together."""
 
-    def __init__(self, group: Group, masking: bool, unmapped: bool, sums: LlSum, outputs_of_torch: bool) -> None:
+    def __init__(
+        self,
+        group: Group,
+        place: _place.Place,
+        masking: bool,
+        unmapped: bool,
+        sums: LlSum,
+        outputs_of_torch: bool,
+    ) -> None:
         self._group = group
+        self._place = place
         self._size = group.size
         self._masking, self._unmapped = masking, unmapped
         self._sums = sums
-        self._of_torch = outputs_of_torch
+        self._of_torch = outputs_of_torch or place.on_gpu  # there PyTorch's memory is as good as the library's
         self._made: dict[Shape, _Made] = {}
         self._regions: dict[Shape, Any] = {}  # of zero copy
         self._masked: set[int] = set()  # by the caller, for buffers that are still to be made
@@ -83,9 +96,14 @@ class LowLatencyMode:
         """All there are, in the order in which they were made, which is that of all ranks."""
         return [made.buffer for made in self._made.values()]
 
-    def _buffer(self, shape: Shape, topk: int) -> LowLatencyBuffer:
+    def _buffer(self, shape: Shape, topk: int, captured: bool) -> LowLatencyBuffer:
         made = self._made.get(shape)
         if made is None or made.topk < topk:
+            if captured:
+                raise RuntimeError(
+                    f"a low-latency call of {shape.tokens} tokens, hidden {shape.hidden}, {shape.experts} experts and "
+                    f"top-{topk} is captured: expected one such call before, outside of any capture"
+                )
             if made is not None:
                 made.buffer.close()
             buffer = LowLatencyBuffer(
@@ -94,11 +112,14 @@ class LowLatencyMode:
                 shape.hidden,
                 topk,
                 shape.experts,
+                device=self._place.pair,
                 max_element_bytes=shape.element_bytes,
                 masking=int(self._masking),
                 unmapped=int(self._unmapped),
             )
             made = self._made[shape] = _Made(buffer, topk)
+            if self._place.on_gpu:
+                self._regions.pop(shape, None)  # it was the buffer's before
             for rank in self._masked:
                 buffer.mask_set(rank)
         return made.buffer
@@ -116,24 +137,29 @@ class LowLatencyMode:
         format: LlFormat,
         async_finish: bool,
         hook: bool,
-    ) -> tuple[Any, Any, Any, tuple[Any, ...], Event | None, Hook | None]:
+    ) -> tuple[Any, Any, Any, tuple[Any, ...], EventHandle | None, Hook | None]:
         """(x, scales, count, handle, event, hook)"""
         for tensor, name in ((x, "x"), (topk_idx, "topk_idx")):
-            refuse_device(tensor, name)
+            _place.of(tensor, name)
             if tensor.dim() != 2:
                 raise AssertionError(f"{name} has {tensor.dim()} dimensions: expected 2")
         shape = Shape(tokens, x.shape[1], experts, 4 if x.element_size() == 4 else 2)
-        ll = self._buffer(shape, topk_idx.shape[1])
+        turn = self._place.turn(None, async_finish)
+        ll = self._buffer(shape, topk_idx.shape[1], turn.captured)
         args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
+        turn.begin(args)
         put(args, _X, x, "x")
         put(args, _TOPK_IDX, topk_idx, "topk_idx")
         if stats is not None:
             put(args, _STATS, stats, "cumulative_local_expert_recv_stats")
         if wait_ns is not None:
             put(args, _WAIT, wait_ns, "dispatch_wait_recv_cost_stats")
-        args.format, args.hook, args.async_finish = format, hook, async_finish
+        args.format, args.hook, args.async_finish = format, hook, self._asynchronous(async_finish)
         scaled = format != LlFormat.PLAIN
-        outs = self._own_rows(args, shape, x, format) if self._of_torch else None
+        outs: Any = None
+        if self._of_torch:
+            with turn.work():
+                outs = self._own_rows(args, shape, x, format)
         check(_dispatch(ll.pointer, addressof(args), addressof(result)))
         output = Output(result.output or 0)
         if outs is None:
@@ -145,23 +171,30 @@ class LowLatencyMode:
             rows = output.last(result, _RECV_X, FP8 if scaled else x.dtype)
         else:
             rows, scales, count = outs
-        handle = _handles.wrap_low_latency(result.handle or 0, shape, self._size, experts // self._size)
+        handle = _handles.wrap_low_latency(
+            result.handle or 0, shape, self._place, self._size, experts // self._size
+        )
         kept = [x, topk_idx, stats, wait_ns, rows, scales, count, ll]
-        waiting = Hook(result.hook, kept) if result.hook else None
-        return rows, scales, count, handle, keep(result.event, kept), waiting
+        waiting = Hook(result.hook, self._place, kept) if result.hook else None
+        event = turn.end(result.event, kept, outs or (), async_finish)
+        return rows, scales, count, handle, event, waiting
+
+    def _asynchronous(self, asked: bool) -> bool:
+        """Whether the library returns before the call is through, with an event: on a GPU it always does, without."""
+        return asked and not self._place.on_gpu
 
     def _own_rows(self, args: Any, shape: Shape, x: Any, format: LlFormat) -> tuple[Any, Any, Any]:
         """Results in memory of PyTorch's."""
         local, rows = shape.experts // self._size, self._size * shape.tokens
         scaled = format != LlFormat.PLAIN
-        out = torch.empty((local, rows, shape.hidden), dtype=FP8 if scaled else x.dtype, device="cpu")
-        count = torch.empty(local, dtype=torch.int32, device="cpu")
+        out = self._place.empty((local, rows, shape.hidden), FP8 if scaled else x.dtype)
+        count = self._place.empty((local,), torch.int32)
         scales = None
         if scaled:
             packed = format == LlFormat.FP8_UE8M0
             columns = -(-shape.hidden // 512) if packed else shape.hidden // 128
             kind = torch.int32 if packed else torch.float32
-            scales = torch.empty((local, columns, rows), dtype=kind, device="cpu").transpose(1, 2)
+            scales = self._place.empty((local, columns, rows), kind).transpose(1, 2)
             put(args, _OUT_SCALES, scales, "recv_x[1]")
         put(args, _OUT_X, out, "recv_x")
         put(args, _OUT_COUNT, count, "recv_count")
@@ -181,9 +214,9 @@ class LowLatencyMode:
         hook: bool,
         out: Any,
         wait_ns: Any,
-    ) -> tuple[Any, Event | None, Hook | None]:
+    ) -> tuple[Any, EventHandle | None, Hook | None]:
         """(y, event, hook)"""
-        refuse_device(x, "x")
+        _place.of(x, "x")
         made = self._made.get(handle.buffer)
         if made is None:
             raise AssertionError("handle is of a low-latency dispatch of another buffer")
@@ -192,16 +225,20 @@ class LowLatencyMode:
             if x is None:
                 raise AssertionError("zero_copy: there are no rows from get_next_low_latency_combine_buffer")
         args, result = _Sums(_SUMS_BYTES), _Summed(_SUMMED_BYTES)
+        turn = self._place.turn(None, async_finish)
+        turn.begin(args)
         put(args, _SUM_X, x, "x")
         put(args, _SUM_IDX, topk_idx, "topk_idx")
         put(args, _SUM_WEIGHTS, topk_weights, "topk_weights")
-        if out is None and self._of_torch:
-            out = torch.empty((topk_idx.shape[0], x.shape[-1]), dtype=x.dtype, device="cpu")
+        own = out is None and self._of_torch
+        if own:
+            with turn.work():
+                out = self._place.empty((topk_idx.shape[0], x.shape[-1]), x.dtype)
         if out is not None:
             put(args, _SUM_OUT, out, "out")
         if wait_ns is not None:
             put(args, _SUM_WAIT, wait_ns, "combine_wait_recv_cost_stats")
-        args.handle, args.hook, args.async_finish = handle.pointer, hook, async_finish
+        args.handle, args.hook, args.async_finish = handle.pointer, hook, self._asynchronous(async_finish)
         # A hook's call has no time to wait for weights, which this surface's dispatch does not carry.
         args.sum = LlSum.EXACT if hook or logfmt else self._sums
         args.format = LlFormat.LOGFMT if logfmt else LlFormat.PLAIN
@@ -209,19 +246,29 @@ class LowLatencyMode:
         output = Output(result.output or 0)
         y = out if out is not None else output.last(result, _Y, x.dtype)
         kept = [x, topk_idx, topk_weights, handle, y, wait_ns, made]
-        waiting = Hook(result.hook, kept) if result.hook else None
-        return y, keep(result.event, kept), waiting
+        waiting = Hook(result.hook, self._place, kept) if result.hook else None
+        return y, turn.end(result.event, kept, (y,) if own else (), async_finish), waiting
 
     def region(self, handle: _handles.LowLatencyHandle, dtype: Any) -> Any:
         """[L, N*B, H] that combines with zero_copy send from, always the same. On a CPU they send from any memory, so
-        it is PyTorch's, and stays as long as somebody has it."""
+        it is PyTorch's, and stays as long as somebody has it. On a GPU it is the library's, and its rows may lie further
+        apart than H; it is there as long as this buffer."""
         shape: Shape = handle.buffer
         found = self._regions.get(shape)
         if found is None:
             local = shape.experts // self._size
-            found = torch.empty((local, self._size * shape.tokens, shape.hidden), dtype=dtype, device="cpu")
+            whole = (local, self._size * shape.tokens, shape.hidden)
+            found = self._lent(shape, handle, dtype, whole) if self._place.on_gpu else self._place.empty(whole, dtype)
             self._regions[shape] = found
         return found
+
+    def _lent(self, shape: Shape, handle: _handles.LowLatencyHandle, dtype: Any, whole: tuple[int, ...]) -> Any:
+        made = self._made.get(shape)
+        if made is None:
+            raise AssertionError("handle is of a low-latency dispatch of another buffer")
+        view = _abi.Tensor()
+        check(_combine_buffer(made.buffer.pointer, handle.pointer, CODES[dtype], addressof(view)))
+        return self._place.borrow(view.data or 0, whole, tuple(view.strides[:3]), dtype, None)
 
     # ---- masks -------------------------------------------------------------------------------------------------------
 

@@ -11,17 +11,18 @@ from ctypes import addressof, c_int32, c_void_p, sizeof
 from typing import Any
 
 import torch
-from expar import _abi, Buffer as EpBuffer, Group
-from expar._event import Event
-from expar import DroppedError
+from expar import _abi, Buffer as EpBuffer, DroppedError, Group
+from expar._library import lib
 
-from . import _handles
-from ._call import CODES, FP8, Output, check, ints_at, keep, plain, pool_tensor, put, refuse_device
+from . import _handles, _place
+from ._call import CODES, FP8, Output, check, ints_at, plain, pool_tensor, put
+from .utils.event import EventHandle, event_of
 
 _dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
 _combine = plain("expar_combine", c_void_p, c_void_p)
 _route = plain("expar_ep_route", c_void_p, c_void_p, c_void_p)
 _layout = plain("expar_ep_layout", c_void_p, c_void_p, c_int32, c_void_p)
+_query = plain("expar_ep_query", c_void_p)
 
 _Args = _abi.DispatchArgs
 _Result = _abi.DispatchResult
@@ -39,28 +40,36 @@ _ARGS_BYTES, _RESULT_BYTES, _SUMS_BYTES = sizeof(_Args), sizeof(_Result), sizeof
 
 
 def layout(
-    group: Group, topk_idx: Any, num_experts: int, num_nodes: int, previous: Event | None
-) -> tuple[Any, Any, Any, Any]:
-    """(tokens per rank int32 [N], per node int32 [M] or None, per expert int32 [E], token in rank bool [T, N])"""
-    refuse_device(topk_idx, "topk_idx")
-    if previous is not None:
-        previous.wait()
+    group: Group, topk_idx: Any, num_experts: int, num_nodes: int, previous: EventHandle | None, async_finish: bool
+) -> tuple[Any, Any, Any, Any, EventHandle | None]:
+    """(tokens per rank int32 [N], per node int32 [M] or None, per expert int32 [E], token in rank bool [T, N], event)"""
+    place = _place.of(topk_idx, "topk_idx")
+    turn = place.turn(previous, async_finish)
+    if turn.previous is not None:
+        turn.previous.wait()
     ranks = group.size
-    counts = [torch.empty(n, dtype=torch.int32, device="cpu") for n in (ranks, num_nodes, max(num_experts, 0))]
     tokens = topk_idx.shape[0] if topk_idx.dim() else 0
-    in_rank = torch.empty((tokens, ranks), dtype=torch.bool, device="cpu")
+    with turn.work():
+        counts = [place.empty((n,), torch.int32) for n in (ranks, num_nodes, max(num_experts, 0))]
+        in_rank = place.empty((tokens, ranks), torch.bool)
     view = _abi.Tensor()
     put(view, 0, topk_idx, "topk_idx")
-    wanted = _abi.Layout(sizeof(_abi.Layout), *[each.data_ptr() or None for each in (*counts, in_rank)])
+    arrays = [each.data_ptr() or None for each in (*counts, in_rank)]
+    wanted = _abi.Layout(sizeof(_abi.Layout), *arrays, turn.stream or None)
     check(_layout(group.pointer, addressof(view), num_experts, addressof(wanted)))
-    return counts[0], counts[1] if num_nodes > 1 else None, counts[2], in_rank
+    event = turn.end(None, [topk_idx], [*counts, in_rank], async_finish)
+    if event is None and async_finish:
+        event = event_of(None)  # it has happened
+    return counts[0], counts[1] if num_nodes > 1 else None, counts[2], in_rank, event
 
 
 class NormalMode:
-    """Dispatches and combines on one buffer of the library's."""
+    """Dispatches and combines on one buffer of the library's. On a GPU the library's calls return before it is known how
+    they end: what went wrong is raised by a later one, which has been made by then, so that no rank waits for it."""
 
-    def __init__(self, group: Group, pool_bytes: int, outputs_of_torch: bool) -> None:
-        self.ep = EpBuffer(group, pool_bytes=pool_bytes)
+    def __init__(self, group: Group, place: _place.Place, pool_bytes: int, outputs_of_torch: bool) -> None:
+        self.ep = EpBuffer(group, device=place.pair, pool_bytes=pool_bytes)
+        self._place = place
         self._rank, self._size = group.rank, group.size
         self._of_torch = outputs_of_torch
 
@@ -75,11 +84,13 @@ class NormalMode:
         expert_alignment: int,
         num_worst_tokens: int,
         num_threads: int,
-        previous: Event | None,
+        previous: EventHandle | None,
         async_finish: bool,
-    ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], Event | None]:
+    ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], EventHandle | None]:
         """A fresh one: (x, scales, topk_idx, topk_weights, counts, handle, event)"""
         args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
+        turn = self._place.turn(previous, async_finish)
+        turn.begin(args)
         put(args, _X, x, "x")
         put(args, _IN_RANK, token_in_rank, "is_token_in_rank")
         if topk_idx is not None:
@@ -93,18 +104,18 @@ class NormalMode:
         args.num_experts = tokens_per_expert.numel()
         args.expert_alignment, args.num_worst_tokens = expert_alignment, num_worst_tokens
         args.num_sms = num_threads
-        kept = [x, scales, topk_idx, topk_weights, token_in_rank, tokens_per_expert, previous]
-        if previous is not None:
-            args.wait_event = previous.pointer
+        kept = [x, scales, topk_idx, topk_weights, token_in_rank, tokens_per_expert]
+        prefix = self._prefix(args, turn)
         if self._of_torch:
-            return self._dispatch_to_torch(args, result, kept, async_finish)
-        args.async_finish = async_finish
+            return self._dispatch_to_torch(args, result, kept, turn, prefix, async_finish)
+        args.async_finish = turn.asynchronous(async_finish, counted=True)
         handle = None
-        if async_finish and num_worst_tokens:  # it would return before the handle knows its counts
+        if args.async_finish and num_worst_tokens:  # it would return before the handle knows its counts
             route = self._route_first(args)
-            handle = _handles.wrap(route.handle or 0, route.num_rows, self._rank, self._size, token_in_rank)
+            handle = self._handle(route.handle or 0, route.num_rows, turn, prefix, token_in_rank)
         self._carry_out(args, result)
         output = Output(result.output or 0)
+        turn.give(result.output or 0)
         idx = weights = recv_scales = None
         if topk_idx is not None:
             idx = output.tensor(result, _RECV_IDX, topk_idx.dtype)
@@ -117,8 +128,34 @@ class NormalMode:
             counts = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
         recv_x = output.last(result, _RECV_X, x.dtype)
         if handle is None:
-            handle = _handles.wrap(result.handle or 0, recv_x.shape[0], self._rank, self._size, token_in_rank)
-        return recv_x, recv_scales, idx, weights, counts, handle, keep(result.event, kept)
+            handle = self._handle(result.handle or 0, recv_x.shape[0], turn, prefix, token_in_rank)
+        event = turn.end(result.event, kept, [prefix], async_finish)
+        self._ask()
+        return recv_x, recv_scales, idx, weights, counts, handle, event
+
+    def _prefix(self, args: Any, turn: _place.Turn) -> Any:
+        """Where a call on a GPU writes how many rows come from ranks 0..i: row `rank` of int32 [N, N]. On a CPU
+        None, since the handle tells it."""
+        if not self._place.on_gpu:
+            return None
+        with turn.work():
+            prefix = self._place.zeros((self._size, self._size), torch.int32)
+        counts = _abi.RecvCounts(sizeof(_abi.RecvCounts))
+        counts.rank_prefix = prefix[self._rank].data_ptr()
+        args.recv_counts = addressof(counts)
+        args.counts_kept = counts
+        return prefix
+
+    def _handle(self, pointer: int, rows: int, turn: _place.Turn, prefix: Any, token_in_rank: Any) -> tuple[Any, ...]:
+        if prefix is None:
+            return _handles.wrap(pointer, rows, self._rank, self._size, token_in_rank)
+        with turn.work():
+            return _handles.wrap_on_gpu(pointer, rows, self._place, prefix, token_in_rank)
+
+    def _ask(self) -> None:
+        """Raises what went wrong in earlier calls on a GPU."""
+        if self._place.on_gpu:
+            check(_query(self.ep.pointer))
 
     def dispatch_again(
         self,
@@ -126,25 +163,29 @@ class NormalMode:
         scales: Any,
         handle: _handles.Handle,
         num_threads: int,
-        previous: Event | None,
+        previous: EventHandle | None,
         async_finish: bool,
-    ) -> tuple[Any, Any, Event | None]:
+    ) -> tuple[Any, Any, EventHandle | None]:
         """One with a handle: (x, scales, event)"""
         args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
+        turn = self._place.turn(previous, async_finish)
+        turn.begin(args)
         put(args, _X, x, "x")
         if scales is not None:
             put(args, _SCALES, scales, "x[1]")
-        args.handle, args.num_sms, args.async_finish = handle.pointer, num_threads, async_finish
-        if previous is not None:
-            args.wait_event = previous.pointer
-        kept = [x, scales, handle, previous]
+        args.handle, args.num_sms = handle.pointer, num_threads
+        args.async_finish = turn.asynchronous(async_finish)
+        own: list[Any] = []
         if self._of_torch:
-            kept += self._own_outputs(args, handle.num_rows, x, scales, None, None)
+            with turn.work():
+                own = self._own_outputs(args, handle.num_rows, x, scales, None, None)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
         output = Output(result.output or 0)
-        event = keep(result.event, kept)
+        turn.give(result.output or 0)
+        event = turn.end(result.event, [x, scales, handle, *own], own, async_finish)
+        self._ask()
         if self._of_torch:
-            return kept[4], kept[5], event
+            return own[0], own[1], event
         recv_scales = None if scales is None else output.tensor(result, _RECV_SCALES, scales.dtype)
         return output.last(result, _RECV_X, x.dtype), recv_scales, event
 
@@ -156,7 +197,8 @@ class NormalMode:
             Output(result.output or 0)
             if result.handle:
                 _handles.Handle(result.handle, 0, 0, 0)
-            keep(result.event, [])
+            if result.event:
+                lib.expar_event_destroy(result.event)
             raise
 
     def _route_first(self, args: Any) -> Any:
@@ -171,6 +213,7 @@ class NormalMode:
         routing.num_experts, routing.expert_alignment = args.num_experts, args.expert_alignment
         routing.tokens_per_expert, routing.num_worst_tokens = args.tokens_per_expert, args.num_worst_tokens
         routing.wait_event, routing.num_sms = args.wait_event, args.num_sms
+        routing.stream, routing.recv_counts = args.stream, args.recv_counts
         check(_route(self.ep.pointer, addressof(routing), addressof(route)))
         args.handle = route.handle
         ctypes.memset(addressof(args) + _IN_RANK, 0, _VIEW_BYTES)
@@ -179,8 +222,7 @@ class NormalMode:
 
     # ---- results in memory of PyTorch's ------------------------------------------------------------------------------
 
-    @staticmethod
-    def _own_outputs(args: Any, rows: int, x: Any, scales: Any, topk_idx: Any, topk_weights: Any) -> list[Any]:
+    def _own_outputs(self, args: Any, rows: int, x: Any, scales: Any, topk_idx: Any, topk_weights: Any) -> list[Any]:
         outs = []
         for given, offset, name in (
             (x, _OUT_X, "recv_x"),
@@ -190,28 +232,30 @@ class NormalMode:
         ):
             out = None
             if given is not None:
-                out = torch.empty((rows, given.shape[1]), dtype=given.dtype, device="cpu")
+                out = self._place.empty((rows, given.shape[1]), given.dtype)
                 put(args, offset, out, name)
             outs.append(out)
         return outs
 
     def _dispatch_to_torch(
-        self, args: Any, result: Any, kept: list[Any], async_finish: bool
-    ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], Event | None]:
+        self, args: Any, result: Any, kept: list[Any], turn: _place.Turn, prefix: Any, async_finish: bool
+    ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], EventHandle | None]:
         """Its routing first: then it is known how large they are."""
-        x, scales, topk_idx, topk_weights, token_in_rank, _, _ = kept
+        x, scales, topk_idx, topk_weights, token_in_rank, _ = kept
         tells = not args.num_worst_tokens
         route = self._route_first(args)
         counts: list[int] = []
         if tells:
             counts = ints_at(route.recv_tokens_per_expert, route.num_local_experts)
-        handle = _handles.wrap(route.handle or 0, route.num_rows, self._rank, self._size, token_in_rank)
-        args.async_finish = async_finish
-        recv_x, recv_scales, idx, weights = self._own_outputs(args, route.num_rows, x, scales, topk_idx, topk_weights)
+        handle = self._handle(route.handle or 0, route.num_rows, turn, prefix, token_in_rank)
+        args.async_finish, args.recv_counts = turn.asynchronous(async_finish), None
+        with turn.work():
+            own = self._own_outputs(args, route.num_rows, x, scales, topk_idx, topk_weights)
         self._carry_out(args, result)
         Output(result.output or 0)
-        kept += [recv_x, recv_scales, idx, weights, handle]
-        return recv_x, recv_scales, idx, weights, counts, handle, keep(result.event, kept)
+        event = turn.end(result.event, [*kept, *own, handle], [*own, prefix], async_finish)
+        self._ask()
+        return (*own, counts, handle, event)
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 
@@ -222,30 +266,34 @@ class NormalMode:
         topk_weights: Any,
         biases: tuple[Any, ...],
         num_threads: int,
-        previous: Event | None,
+        previous: EventHandle | None,
         async_finish: bool,
-    ) -> tuple[Any, Any, Event | None]:
+    ) -> tuple[Any, Any, EventHandle | None]:
         """(y, topk_weights, event)"""
         args = _Sums(_SUMS_BYTES)
+        turn = self._place.turn(previous, async_finish)
+        turn.begin(args)
         put(args, _SUM_X, x, "x")
         weights = None
         if topk_weights is not None:
             put(args, _SUM_WEIGHTS, topk_weights, "topk_weights")
-            weights = torch.empty((handle.num_tokens, handle.num_topk), dtype=torch.float32, device="cpu")
+            with turn.work():
+                weights = self._place.empty((handle.num_tokens, handle.num_topk), torch.float32)
             put(args, _SUM_OUT_WEIGHTS, weights, "combined topk_weights")
         for index, bias in enumerate(biases):
             put(args, _SUM_BIAS + index * _VIEW_BYTES, bias, f"bias[{index}]")
         hidden = x.shape[1] if x.dim() == 2 else 0
-        if self._of_torch or x.dtype not in CODES or x.dtype is FP8:
-            y = torch.empty((handle.num_tokens, hidden), dtype=x.dtype, device="cpu")
+        if self._of_torch or self._place.on_gpu or x.dtype not in CODES or x.dtype is FP8:
+            with turn.work():
+                y = self._place.empty((handle.num_tokens, hidden), x.dtype)
         else:
             y = pool_tensor(self.ep.pointer, handle.num_tokens, hidden, x.dtype, x.element_size())
         put(args, _SUM_Y, y, "y")
         args.handle, args.num_sms = handle.pointer, num_threads
-        if previous is not None:
-            args.wait_event = previous.pointer
         event = c_void_p()
-        if async_finish:
+        if turn.asynchronous(async_finish):
             args.async_finish, args.event = 1, addressof(event)
         check(_combine(self.ep.pointer, addressof(args)))
-        return y, weights, keep(event.value, [x, topk_weights, biases, y, weights, handle, previous])
+        made = turn.end(event.value, [x, topk_weights, biases, y, weights, handle], [y, weights], async_finish)
+        self._ask()
+        return y, weights, made

@@ -286,7 +286,8 @@ class Buffer(Owned):
     the library chooses:
     `max_tokens` (the largest T of any rank), `max_row_bytes` (H times an element's bytes), `max_topk`, `max_experts`,
     `max_scales`: what is given is reserved now, and a call beyond it is ERR_LIMIT; `num_channels`, `ring_slots`,
-    `num_threads` (worker threads of this rank), `num_sms` (on a GPU, of kernels that wait for others), `pool_bytes` (memory for outputs that is taken now),
+    `num_threads` (worker threads of this rank), `num_sms` (on a GPU, of kernels that wait for others), `pool_bytes`
+    (memory for outputs that is taken now),
     `pool_limit_bytes` (the most that outputs may hold of what peers reach).
 
     allocator: memory for outputs beyond that limit: allocator(size) gives an array or a tensor of so many bytes, such as
@@ -294,8 +295,8 @@ class Buffer(Owned):
     gone. What it raises comes out of the call as the cause of ERR_MEMORY; the other ranks get ERR_REMOTE. Outputs of
     such a buffer go to other libraries by `numpy()` and `torch()`. None: memory of the library's own.
 
-    On a GPU calls are put on a stream (`stream`: None for the one that PyTorch or CuPy has as its current one, an object of
-    theirs, or an address), and results are there for what comes behind them in it, or by `Tensor.torch()` and DLPack in
+    On a GPU calls are put on a stream (`stream`: None for the one that PyTorch or CuPy has as its current one, an
+    object of theirs, or an address), and results are there for what comes behind them in it, or by `Tensor.torch()` and DLPack in
     the consumer's. What goes wrong there is told by the result's event, or by `query` and the next call. A graph's
     calls are captured as others are; what they use is kept by whoever launches it. docs/gpu.md says what a call waits
     for. PyTorch's tensors are taken as they are: what fills them comes before the call in its stream.
@@ -491,8 +492,8 @@ class Buffer(Owned):
         num_sms: int = 0,
         stream: Any = None,
     ) -> Dispatched:
-        """Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, on a GPU when
-        their counts are.
+        """Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, on a
+        GPU when their counts are.
 
         x: [T, H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64,
             -1 for none. topk_weights: [T, K] f32. num_experts: E.

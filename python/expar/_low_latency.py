@@ -140,8 +140,8 @@ class LowLatencyBuffer(Owned):
     Collective; all arguments but `num_threads`, `num_sms` and the GPU's number are the same on all ranks. device, and
     `stream` of calls and hooks: as of Buffer; on a GPU a call only puts its work on the stream, and what goes wrong there
     is told by its event, or by the next call. Options: `max_element_bytes` of x (2, the default, or 4);
-    `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`; `num_sms`, on a GPU; `masking` (1: a rank that is
-    lost is masked, and the calls of the others go on); `unmapped` (for tests of the network). ERR_UNSUPPORTED for what
+    `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`; `num_sms`, on a GPU; `masking` (1:
+    a rank that is lost is masked, and the calls of the others go on); `unmapped` (for tests of the network). ERR_UNSUPPORTED for what
     this version of the library has not.
 
     Calls are made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). At most two dispatches

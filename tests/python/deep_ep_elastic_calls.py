@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 from deep_ep_elastic_reference import Elastic
-from deep_ep_reference import same
+from deep_ep_reference import here, same
 
 import deep_ep
 
@@ -40,7 +40,7 @@ def streams(buffer: Any, options: Options) -> dict[str, Any]:
 
 
 def payload(e: Elastic, rank: int, options: Options) -> Any:
-    return (e.fp8[rank], e.scales[rank]) if options.fp8 else e.x[rank]
+    return here((e.fp8[rank], e.scales[rank]) if options.fp8 else e.x[rank])
 
 
 def gathered(of_ranks: Any, rows: Any) -> torch.Tensor:
@@ -113,10 +113,10 @@ def check_handle(e: Elastic, rank: int, options: Options, handle: Any) -> None:
 def dispatch(buffer: Any, e: Elastic, options: Options, **others: Any) -> Any:
     """A fresh one, with all that it gives."""
     rank = buffer.rank_idx
-    weights = e.weights[rank] if options.weights else None
+    weights = here(e.weights[rank]) if options.weights else None
     x, idx, found, handle, event = buffer.dispatch(
         payload(e, rank, options),
-        e.topk_idx[rank],
+        here(e.topk_idx[rank]),
         weights,
         num_experts=e.world.experts,
         num_max_tokens_per_rank=e.world.most,
@@ -143,7 +143,7 @@ def replay(buffer: Any, e: Elastic, options: Options, handle: Any, expand: bool)
     """With the handle of that dispatch: other rows, and plain ones of an expanded handle."""
     rank = buffer.rank_idx
     options = options._replace(expand=expand, fp8=not options.fp8, padding=options.padding and expand)
-    weights = e.weights[rank] if options.weights else None
+    weights = here(e.weights[rank]) if options.weights else None
     x, idx, found, again, event = buffer.dispatch(
         payload(e, rank, options),
         topk_weights=weights,
@@ -175,10 +175,10 @@ def combine(buffer: Any, e: Elastic, options: Options, handle: Any, seed: int) -
     given = [e.back_weights(r, shapes[r], seed) for r in ranks]
     biases = e.biases[rank][: options.biases]
     y, weights, event = buffer.combine(
-        answers[rank].clone(),
+        here(answers[rank]).clone(),
         handle,
-        given[rank] if weighs else None,
-        bias=(None, biases[0] if biases else None, biases)[options.biases],
+        here(given[rank]) if weighs else None,
+        bias=here((None, biases[0] if biases else None, biases)[options.biases]),
         **streams(buffer, options),
     )
     finish(event, options.asynchronous)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from deep_ep_elastic_reference import Elastic
+from deep_ep_reference import here
 
 from deep_ep import operators
 
@@ -19,9 +20,9 @@ def layer(number: int, e: Elastic, expand: bool, synced: bool, x: Any, idx: Any,
     rows, chosen, given, ends, handle = operators.dispatch(
         number, x, idx, weights, world.experts, world.most, world.alignment, expand, synced
     )
-    out = torch.zeros(rows.shape, dtype=torch.float32)
+    out = torch.zeros(rows.shape, dtype=torch.float32, device=rows.device)
     if expand:
-        place = torch.arange(rows.shape[0], dtype=torch.int32)
+        place = torch.arange(rows.shape[0], dtype=torch.int32, device=rows.device)
         expert = torch.searchsorted(ends, place, right=True).clamp(max=e.local - 1)
     for i in range(e.local):
         mine = given * (expert == i) if expand else (given * (chosen == i)).sum(dim=1)
@@ -44,10 +45,10 @@ def gradients_of(e: Elastic) -> list[torch.Tensor]:
 
 def step(run: Any, number: int, e: Elastic, rank: int, expand: bool, synced: bool) -> Tensors:
     """y, and the gradients of tokens, weights and this rank's experts."""
-    x, weights = e.x[rank].clone().requires_grad_(), e.weights[rank].clone().requires_grad_()
-    experts = experts_of(e)[rank * e.local : (rank + 1) * e.local].clone().requires_grad_()
-    y = run(number, e, expand, synced, x, e.topk_idx[rank], weights, experts)
-    y.backward(gradients_of(e)[rank])
+    x, weights = here(e.x[rank]).clone().requires_grad_(), here(e.weights[rank]).clone().requires_grad_()
+    experts = here(experts_of(e)[rank * e.local : (rank + 1) * e.local]).clone().requires_grad_()
+    y = run(number, e, expand, synced, x, here(e.topk_idx[rank]), weights, experts)
+    y.backward(here(gradients_of(e)[rank]))
     assert x.grad is not None and weights.grad is not None and experts.grad is not None
     return y.detach(), x.grad, weights.grad, experts.grad
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from deep_ep_reference import Shape, Traffic, exponents, plain, quantised, same
+from deep_ep_reference import Shape, Traffic, exponents, here, place, plain, quantised, same
 
 import deep_ep
 
@@ -23,10 +23,14 @@ BATCH = 12  # B of low-latency calls
 def fresh(buffer: Any, traffic: Traffic, **options: Any) -> Any:
     """A dispatch of that traffic, behind its layout."""
     rank, shape = buffer.rank, traffic.shape
-    per_rank, per_node, per_expert, in_rank, _ = buffer.get_dispatch_layout(traffic.topk_idx[rank], shape.experts)
+    topk_idx = here(traffic.topk_idx[rank])
+    per_rank, per_node, per_expert, in_rank, _ = buffer.get_dispatch_layout(topk_idx, shape.experts)
     x = options.pop("x", traffic.x[rank])
-    given: dict[str, Any] = dict(topk_idx=traffic.topk_idx[rank], topk_weights=traffic.weights[rank])
+    given: dict[str, Any] = dict(topk_idx=topk_idx, topk_weights=here(traffic.weights[rank]))
     given.update(options)
+    x = here(x)
+    if given.get("previous_event") is not None:
+        given["previous_event"] = buffer.capture()  # behind the layout
     return buffer.dispatch(
         x,
         num_tokens_per_rank=per_rank,
@@ -43,7 +47,9 @@ def fresh(buffer: Any, traffic: Traffic, **options: Any) -> Any:
 def exchange(buffer: Any, traffic: Traffic, step: int) -> None:
     """Layout, a dispatch and its combine, and a dispatch with the handle."""
     rank, shape = buffer.rank, traffic.shape
-    per_rank, per_node, per_expert, in_rank, event = buffer.get_dispatch_layout(traffic.topk_idx[rank], shape.experts)
+    per_rank, per_node, per_expert, in_rank, event = buffer.get_dispatch_layout(
+        here(traffic.topk_idx[rank]), shape.experts
+    )
     assert per_node is None and event.event is None
     for one, other in zip((per_rank, per_expert, in_rank), traffic.layout(rank)):
         same(one, other)
@@ -75,7 +81,7 @@ def exchange(buffer: Any, traffic: Traffic, step: int) -> None:
 
     answers = traffic.answer(rank, recv_x)
     biases = [torch.full_like(traffic.x[rank], 0.5), torch.full_like(traffic.x[rank], -2.0)][: step % 3]
-    bias = (None, biases[0] if biases else None, tuple(biases))[len(biases)]
+    bias = here((None, biases[0] if biases else None, tuple(biases))[len(biases)])
     y, sums, event = buffer.combine(answers, handle, weights, bias, async_finish=async_finish)
     del answers  # the call keeps what it needs
     with event:
@@ -83,7 +89,7 @@ def exchange(buffer: Any, traffic: Traffic, step: int) -> None:
     for one, other in zip((y, sums), traffic.combined(rank, tuple(biases))):
         same(one, other)
 
-    again, *nothing, event = buffer.dispatch(traffic.x[rank], handle=handle, async_finish=async_finish)
+    again, *nothing, event = buffer.dispatch(here(traffic.x[rank]), handle=handle, async_finish=async_finish)
     with event:
         pass
     assert nothing == [None] * 4
@@ -128,7 +134,7 @@ def pairs(group: Any) -> None:
             same(recv_x, torch.cat([q[tokens] for (q, _), tokens in zip(fp8, others)]))
             same(recv_scales, torch.cat([each[tokens] for each, tokens in zip(scales, others)]))
             assert recv_scales.is_contiguous()
-            recv_x, recv_scales = buffer.dispatch((fp8[rank][0], scales[rank]), handle=handle)[0]
+            recv_x, recv_scales = buffer.dispatch(here((fp8[rank][0], scales[rank])), handle=handle)[0]
 
 
 def by_hand(group: Any) -> None:
@@ -139,10 +145,10 @@ def by_hand(group: Any) -> None:
     in_rank = [(torch.arange(6)[:, None] + torch.arange(size) + r) % 3 == 0 for r in range(size)]
     per_expert = torch.full((size * 2,), rank + 1, dtype=torch.int32)
     recv_x, idx, weights, counts, handle, _ = buffer.dispatch(
-        x[rank],
-        num_tokens_per_rank=in_rank[rank].sum(0).int(),
-        is_token_in_rank=in_rank[rank],
-        num_tokens_per_expert=per_expert,
+        here(x[rank]),
+        num_tokens_per_rank=here(in_rank[rank].sum(0).int()),
+        is_token_in_rank=here(in_rank[rank]),
+        num_tokens_per_expert=here(per_expert),
     )
     same(recv_x, torch.cat([x[r][in_rank[r][:, rank]] for r in range(size)]))
     assert idx is None and weights is None and counts == [size * (size + 1) // 2] * 2
@@ -183,7 +189,9 @@ def handles(group: Any) -> None:
     count = later.combine(torch.ones_like(recv_x), fresh(later, traffic)[4])[0].sum()
     assert x.grad is not None and (x.grad == count).all()
     numbers["of operators"] = later
-    rows, *carried = torch.ops.deep_ep_test.dispatch(traffic.x[rank], traffic.topk_idx[rank], traffic.shape.experts)
+    rows, *carried = torch.ops.deep_ep_test.dispatch(
+        here(traffic.x[rank]), here(traffic.topk_idx[rank]), traffic.shape.experts
+    )
     same(rows, recv_x)
     same(torch.ops.deep_ep_test.combine(traffic.answer(rank, rows), carried), wanted)
     numbers.clear()
@@ -247,11 +255,11 @@ def low_latency(group: Any, number: int = 6) -> None:
     buffer = deep_ep.Buffer(group, 0, 1 << 20, low_latency_mode=True)
     rank, size = buffer.rank, buffer.group_size
     buffer.clean_low_latency_buffer(BATCH, 256, size * 2)
-    rows_so_far = torch.zeros(2, dtype=torch.int32)
-    waits = [torch.zeros(size, dtype=torch.int64) for _ in range(2)]
+    rows_so_far = here(torch.zeros(2, dtype=torch.int32))
+    waits = [here(torch.zeros(size, dtype=torch.int64)) for _ in range(2)]
     for step in range(number):
         traffic = ll_traffic(buffer, 40 + step)
-        x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
+        x, idx, weights = here((traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]))
         how = ({}, {"return_recv_hook": True}, {"async_finish": True})[step % 3]
         fp8 = step % 4
         rows, count, handle, event, hook = buffer.low_latency_dispatch(
@@ -259,7 +267,7 @@ def low_latency(group: Any, number: int = 6) -> None:
         )
         ll_finish(event, hook)
         found = ll_check(traffic, rank, rows, count, handle, fp8 > 1)
-        answers = traffic.answer(rank, found)
+        answers = here(traffic.answer(rank, found))
         y, event, hook = buffer.low_latency_combine(
             answers, idx, weights, handle, combine_wait_recv_cost_stats=waits[1], **how
         )
@@ -277,7 +285,7 @@ def low_latency(group: Any, number: int = 6) -> None:
         same(out, traffic.weighted(rank))
         y, event, hook = buffer.low_latency_combine(answers / 64, idx, weights, handle, use_logfmt=True, **how)
         ll_finish(event, hook)
-        torch.testing.assert_close(y.float(), traffic.weighted(rank).float() / 64, rtol=0.05, atol=0.05)
+        torch.testing.assert_close(y.cpu().float(), traffic.weighted(rank).float() / 64, rtol=0.05, atol=0.05)
     wanted = [
         [len(each) for each in ll_traffic(buffer, 40 + step).received_by_expert(rank)[0]] for step in range(number)
     ]
@@ -293,17 +301,17 @@ def micro_batches(group: Any) -> None:
     for _ in range(4):
         sent = [
             buffer.low_latency_dispatch(
-                t.x[rank], t.topk_idx[rank], BATCH, t.shape.experts, use_fp8=False, return_recv_hook=True
+                *here((t.x[rank], t.topk_idx[rank])), BATCH, t.shape.experts, use_fp8=False, return_recv_hook=True
             )
             for t in both
         ]
         back = []
         for traffic, (rows, count, handle, _, hook) in zip(both, sent):
             hook()
-            answers = traffic.answer(rank, ll_check(traffic, rank, rows, count, handle))
+            answers = here(traffic.answer(rank, ll_check(traffic, rank, rows, count, handle)))
             back.append(
                 buffer.low_latency_combine(
-                    answers, traffic.topk_idx[rank], traffic.weights[rank], handle, return_recv_hook=True
+                    answers, *here((traffic.topk_idx[rank], traffic.weights[rank])), handle, return_recv_hook=True
                 )
             )
             del answers
@@ -328,15 +336,15 @@ def layer(group: Any) -> None:
     up, down = torch.randn((experts, hidden, inner)) / hidden**0.5, torch.randn((experts, inner, hidden)) / inner**0.5
     grad = torch.randn((size, tokens, hidden))
 
-    moe = MoeLayer(buffer, hidden, inner, experts, topk)
+    moe = MoeLayer(buffer, hidden, inner, experts, topk).to(place["device"])
     own = slice(rank * 2, rank * 2 + 2)
     with torch.no_grad():
         moe.router.weight.copy_(router)
         moe.experts.up.copy_(up[own])
         moe.experts.down.copy_(down[own])
-    mine = x[rank].clone().requires_grad_()
+    mine = here(x[rank]).clone().requires_grad_()
     y = moe(mine)
-    y.backward(grad[rank])
+    y.backward(here(grad[rank]))
 
     wide = [each.double().requires_grad_() for each in (x, router, up, down)]
     scores = torch.softmax(wide[0] @ wide[1].t(), dim=-1)
@@ -349,13 +357,12 @@ def layer(group: Any) -> None:
     dense.backward(grad.double())
 
     close = dict(rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(y, dense[rank].float(), **close)
-    torch.testing.assert_close(mine.grad, wide[0].grad[rank].float(), **close)
-    torch.testing.assert_close(moe.experts.up.grad, wide[2].grad[own].float(), **close)
-    torch.testing.assert_close(moe.experts.down.grad, wide[3].grad[own].float(), **close)
     total = moe.router.weight.grad.clone()
     dist.all_reduce(total, group=group)
-    torch.testing.assert_close(total, wide[1].grad.float(), **close)
+    found = (y, mine.grad, moe.experts.up.grad, moe.experts.down.grad, total)
+    wanted = (dense[rank], wide[0].grad[rank], wide[2].grad[own], wide[3].grad[own], wide[1].grad)
+    for one, other in zip(found, wanted):
+        torch.testing.assert_close(one.cpu(), other.float(), **close)
 
 
 # ---- many steps ------------------------------------------------------------------------------------------------------

@@ -9,6 +9,15 @@ import torch
 from torch import Tensor
 
 GROUP = 128  # elements that share a scale
+# Where tensors of calls lie; references are computed on the CPU. Programs for GPUs set it.
+place: dict[str, Any] = {"device": "cpu"}
+
+
+def here(tensor: Any) -> Any:
+    """For a call. Of a tuple each; None stays None."""
+    if isinstance(tensor, tuple):
+        return tuple(here(each) for each in tensor)
+    return tensor.to(place["device"]) if tensor is not None else None
 
 
 class Shape(NamedTuple):
@@ -151,6 +160,7 @@ def plain(q: Tensor, scales: Tensor) -> Tensor:
 
 
 def same(one: Any, other: Any) -> None:
+    one, other = one.cpu(), other.cpu()
     assert one.shape == other.shape and one.dtype == other.dtype, (one.shape, other.shape, one.dtype, other.dtype)
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
     assert torch.equal(one.contiguous().view(bits), other.contiguous().view(bits)), (one, other)

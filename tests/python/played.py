@@ -97,3 +97,8 @@ def array_at(address: int | None, dtype: Dtype, shape: Any, strides: Any) -> Any
     memory = (ctypes.c_char * (extent * size)).from_address(address)
     flat = numpy.frombuffer(memory, typestr)
     return numpy.lib.stride_tricks.as_strided(flat, shape, [stride * size for stride in strides])
+
+
+def pointer_in(capsule: Any) -> int:
+    """Of a capsule from before versions."""
+    return int(_tensor._pointer_in(capsule, b"dltensor") or 0)

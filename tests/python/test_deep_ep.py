@@ -19,6 +19,7 @@ from test_python_group import FakeComm
 
 import deep_ep
 import expar
+from deep_ep import _place
 import ranks
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -170,17 +171,17 @@ class Surface(unittest.TestCase):
         """It acts on the next call, wherever it was set, where there are cores for as many threads."""
         buffer = alone()
         buffer._max_threads = 64
-        self.assertEqual(buffer._threads(None), 20)
+        self.assertEqual(buffer._workers(None, _place.CPU), 20)
         try:
             deep_ep.Buffer.set_num_sms(24)
-            self.assertEqual((buffer._threads(None), buffer.get_dispatch_config(1).num_sms), (24, 24))
+            self.assertEqual((buffer._workers(None, _place.CPU), buffer.get_dispatch_config(1).num_sms), (24, 24))
         finally:
             deep_ep.Buffer.set_num_sms(20)
         buffer.num_sms = 4
-        self.assertEqual(buffer._threads(None), 4)
-        self.assertEqual(buffer._threads(deep_ep.Config(6)), 6)
+        self.assertEqual(buffer._workers(None, _place.CPU), 4)
+        self.assertEqual(buffer._workers(deep_ep.Config(6), _place.CPU), 6)
         buffer._max_threads = 6
-        self.assertEqual(buffer._threads(deep_ep.Config(6)), 0)
+        self.assertEqual(buffer._workers(deep_ep.Config(6), _place.CPU), 0)
         self.assertIn("expected an even number", said(AssertionError, lambda: deep_ep.Buffer.set_num_sms(3)))
 
     def test_configs_of_no_ranks(self) -> None:
@@ -299,7 +300,7 @@ class Wrong(unittest.TestCase):
         meta = torch.empty((2, 128), device="meta")
         counts = torch.zeros(1, dtype=torch.int32)
         text = said(RuntimeError, lambda: buffer.dispatch(meta, None, idx, None, idx, counts))
-        self.assertRegex(text, "^x lies on meta: expected a tensor on the CPU; expar's buffers on GPUs are not bound")
+        self.assertRegex(text, "^x lies on meta: expected a tensor on the CPU or on a GPU of CUDA's")
         self.assertRegex(said(RuntimeError, lambda: buffer.get_dispatch_layout(meta, 2)), "^topk_idx lies on meta")
 
     def test_what_the_library_reports(self) -> None:
@@ -480,7 +481,7 @@ class Choices(unittest.TestCase):
                 )
             answers = traffic.answer(rank, buffer.get_next_low_latency_combine_buffer(handle).zero_())
             buffer.low_latency_combine(answers, traffic.topk_idx[rank], traffic.weights[rank], handle)
-            self.assertEqual(buffer._mode().ep.stats()["used_high_bytes"], 0)
+            self.assertEqual(buffer._at(_place.CPU)[0].ep.stats()["used_high_bytes"], 0)
 
         self.with_variable("EXPAR_DEEP_EP_OUTPUTS", "torch", body)
 

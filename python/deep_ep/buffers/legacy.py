@@ -17,11 +17,11 @@ import torch
 from expar import Group, LlFormat, LlSum, LowLatencyBuffer, _abi
 from expar._library import lib
 
-from .. import _handles
+from .. import _handles, _place
 from .._groups import group_of
 from .._low_latency import LowLatencyMode
 from .._normal import NormalMode, layout
-from ..utils.event import EventHandle, EventOverlap, event_of, work_of
+from ..utils.event import EventHandle, EventOverlap, before
 
 topk_idx_t = torch.int64
 
@@ -128,23 +128,33 @@ class Buffer:
         self.use_fabric = use_fabric
         self.explicitly_destroy = explicitly_destroy
         self.enable_shrink = enable_shrink
-        of_torch = _choice("EXPAR_DEEP_EP_OUTPUTS", "pool", ("torch",)) == "torch"
+        self._of_torch = _choice("EXPAR_DEEP_EP_OUTPUTS", "pool", ("torch",)) == "torch"
         reduced = _choice("EXPAR_DEEP_EP_SUM", "exact", ("reduced",)) == "reduced"
-        pool_bytes = num_nvl_bytes + (0 if low_latency_mode else num_rdma_bytes)
-        self._modes: tuple[NormalMode, LowLatencyMode] | None = (
-            NormalMode(self._group, pool_bytes, of_torch),
-            LowLatencyMode(
-                self._group,
-                enable_shrink,
-                not allow_nvlink_for_low_latency_mode,
-                LlSum.REDUCED if reduced else LlSum.EXACT,
-                of_torch,
-            ),
-        )
+        self._sums = LlSum.REDUCED if reduced else LlSum.EXACT
+        # By where tensors lie: of the first call's, where there is a choice.
+        self._modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None = {}
+        if not _place.usual().on_gpu:
+            self._make(_place.CPU)
         self.runtime: Runtime | None = Runtime(self._group)
         self._local: dict[bool, Any] = {}
         # More threads than cores for each rank only get in each other's way.
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
+
+    def _make(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
+        assert self._modes is not None
+        pool_bytes = self.num_nvl_bytes + (0 if self.low_latency_mode else self.num_rdma_bytes)
+        unmapped = not self.allow_nvlink_for_low_latency_mode
+        made = self._modes[place] = (
+            NormalMode(self._group, place, pool_bytes, self._of_torch),
+            LowLatencyMode(self._group, place, self.enable_shrink, unmapped, self._sums, self._of_torch),
+        )
+        return made
+
+    def _at(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
+        """What works on tensors that lie there. Collective where there is none yet, as calls are."""
+        if self._modes is None:
+            raise AssertionError("the buffer has been destroyed")
+        return self._modes.get(place) or self._make(place)
 
     def destroy(self) -> None:
         """Collective: every rank ends the buffer. Results and handles stay good. Again: no effect. AssertionError for a
@@ -153,22 +163,21 @@ class Buffer:
             raise AssertionError("destroy() is for buffers with explicitly_destroy=True; others end by themselves")
         if self._modes is None:
             return
-        normal, low_latency = self._modes
-        self._modes = None
+        modes, self._modes = self._modes, None
         self.runtime = None
         self._local.clear()
-        low_latency.end(LowLatencyBuffer.close)
-        normal.ep.close()
+        for normal, low_latency in modes.values():  # in the order of the first calls, which is that of all ranks
+            low_latency.end(LowLatencyBuffer.close)
+            normal.ep.close()
 
-    def _mode(self) -> NormalMode:
+    def _check_open(self) -> None:
         if self._modes is None:
             raise AssertionError("the buffer has been destroyed")
-        return self._modes[0]
 
-    def _low_latency(self) -> LowLatencyMode:
-        if self._modes is None:
-            raise AssertionError("the buffer has been destroyed")
-        return self._modes[1]
+    def _low_latency(self, x: Any = None) -> LowLatencyMode:
+        """For calls with that tensor; without one where tensors lie usually."""
+        self._check_open()
+        return self._at(_place.usual() if x is None else _place.of(x, "x"))[1]
 
     # ---- settings ----------------------------------------------------------------------------------------------------
 
@@ -216,10 +225,11 @@ class Buffer:
         lib.expar_ll_buffer_size(addressof(config), num_ranks, byref(size))
         return size.value
 
-    def _threads(self, config: Config | None) -> int:
-        """Of a call; 0: the library chooses."""
+    def _workers(self, config: Config | None, place: _place.Place) -> int:
+        """Of a call: SMs of a GPU, threads on a CPU; 0: the library chooses."""
         wanted = self.num_sms if config is None else config.num_sms
-        return wanted if 0 < wanted < self._max_threads else 0
+        most = place.num_sms() if place.on_gpu else self._max_threads - 1
+        return wanted if 0 < wanted <= most else 0
 
     # ---- streams and memory ------------------------------------------------------------------------------------------
 
@@ -229,19 +239,21 @@ class Buffer:
         return EventOverlap(EventHandle())
 
     def get_comm_stream(self) -> Any:
-        """What calls run on. On a CPU streams are there, and do nothing."""
-        return torch.cpu.Stream()
+        """What calls run on that have async_finish or previous_event, others run on the current stream. On a CPU streams
+        are there, and do nothing."""
+        place = _place.usual()
+        return place.comm() if isinstance(place, _place.Gpu) else torch.cpu.Stream()
 
     def get_local_buffer_tensor(
         self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
     ) -> Any:
         """Memory of num_nvl_bytes, or num_rdma_bytes, from that byte on. It is the caller's alone: nothing of a call
         lies there, so anything may be written to it, zeros included."""
-        self._mode()
+        self._check_open()
         memory = self._local.get(use_rdma_buffer)
         if memory is None:
             count = self.num_rdma_bytes if use_rdma_buffer else self.num_nvl_bytes
-            memory = self._local[use_rdma_buffer] = torch.zeros(count, dtype=torch.uint8, device="cpu")
+            memory = self._local[use_rdma_buffer] = _place.usual().zeros((count,), torch.uint8)
         item_bytes = torch.empty(0, dtype=dtype, device="cpu").element_size()
         if offset < 0 or offset > memory.numel() or offset % item_bytes:
             most = memory.numel()
@@ -268,9 +280,11 @@ class Buffer:
         """(tokens per rank int32 [N], per node int32 [M] or None on one node, per expert int32 [E], is_token_in_rank
         bool [T, N], event). topk_idx: [T, K] int64 or int32, -1 for none."""
         self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
-        self._mode()
-        counts = layout(self._group, topk_idx, num_experts, self._group.num_nodes, work_of(previous_event))
-        return (*counts, EventOverlap(EventHandle() if async_finish else None))
+        self._check_open()
+        *counts, event = layout(
+            self._group, topk_idx, num_experts, self._group.num_nodes, before(previous_event), async_finish
+        )
+        return (*counts, EventOverlap(event))
 
     @staticmethod
     def _check_streams(previous: EventOverlap | None, async_finish: bool, allocate_on_comm_stream: bool) -> None:
@@ -305,19 +319,22 @@ class Buffer:
             comes; the list is empty, and recv_topk_idx is -1 behind the last row.
         Rows are ordered by source rank, then by the source's token."""
         self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
-        mode, previous = self._mode(), work_of(previous_event)
+        self._check_open()
+        previous = before(previous_event)
         scales = None
         paired = isinstance(x, tuple)
         if paired:
             if len(x) != 2:
                 raise AssertionError(f"x is a tuple of {len(x)}: expected rows and scales")
             x, scales = x
+        place = _place.of(x, "x")
+        mode = self._at(place)[0]
         if handle is not None:
             if topk_idx is not None or topk_weights is not None:
                 raise AssertionError("topk_idx and topk_weights do not go with a handle, which has its routing")
             found = _handles.find(handle)
             recv_x, recv_scales, event = mode.dispatch_again(
-                x, scales, found, self._threads(config), previous, async_finish
+                x, scales, found, self._workers(config, place), previous, async_finish
             )
             return (
                 (recv_x, recv_scales) if paired else recv_x,
@@ -325,9 +342,11 @@ class Buffer:
                 None,
                 None,
                 None,
-                EventOverlap(event_of(event) if event else None),
+                EventOverlap(event),
             )
-        self._check_routing(num_tokens_per_rank, is_token_in_rank, num_tokens_per_expert, topk_idx, topk_weights)
+        self._check_routing(
+            place, num_tokens_per_rank, is_token_in_rank, num_tokens_per_expert, topk_idx, topk_weights
+        )
         if num_worst_tokens and topk_idx is None:
             raise AssertionError("num_worst_tokens needs topk_idx")
         recv_x, recv_scales, recv_idx, recv_weights, counts, made, event = mode.dispatch(
@@ -339,7 +358,7 @@ class Buffer:
             num_tokens_per_expert,
             expert_alignment,
             num_worst_tokens,
-            self._threads(config),
+            self._workers(config, place),
             previous,
             async_finish,
         )
@@ -349,21 +368,24 @@ class Buffer:
             recv_weights,
             counts,
             made,
-            EventOverlap(event_of(event) if event else None),
+            EventOverlap(event),
         )
 
     @staticmethod
-    def _check_routing(per_rank: Any, in_rank: Any, per_expert: Any, topk_idx: Any, topk_weights: Any) -> None:
+    def _check_routing(
+        place: _place.Place, per_rank: Any, in_rank: Any, per_expert: Any, topk_idx: Any, topk_weights: Any
+    ) -> None:
         if per_rank is None or in_rank is None or per_expert is None:
             raise AssertionError(
                 "without a handle num_tokens_per_rank, is_token_in_rank and num_tokens_per_expert are needed"
             )
         if topk_weights is not None and topk_idx is None:
             raise AssertionError("topk_weights needs topk_idx")
-        if per_expert.dtype is not torch.int32 or not per_expert.is_contiguous() or not per_expert.is_cpu:
+        there = per_expert.device == place.device
+        if per_expert.dtype is not torch.int32 or not per_expert.is_contiguous() or not there:
             raise AssertionError(
                 f"num_tokens_per_expert is {per_expert.dtype} on {per_expert.device}: expected contiguous int32 [E] on "
-                "the CPU"
+                f"{place.device}, as x"
             )
 
     def combine(
@@ -386,16 +408,18 @@ class Buffer:
         biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
         if len(biases) > 2:
             raise AssertionError(f"bias is a tuple of {len(biases)}: expected at most 2")
-        y, weights, event = self._mode().combine(
+        self._check_open()
+        place = _place.of(x, "x")
+        y, weights, event = self._at(place)[0].combine(
             x,
             _handles.find(handle),
             topk_weights,
             tuple(each for each in biases if each is not None),
-            self._threads(config),
-            work_of(previous_event),
+            self._workers(config, place),
+            before(previous_event),
             async_finish,
         )
-        return y, weights, EventOverlap(event_of(event) if event else None)
+        return y, weights, EventOverlap(event)
 
     def internode_dispatch(
         self,
@@ -454,7 +478,7 @@ class Buffer:
         """Before low-latency calls behind normal ones. Collective: no rank leaves before all have come. The two modes
         share no memory here, so there is nothing to clean; with enable_shrink nobody is waited for, since some may be
         lost."""
-        self._low_latency()
+        self._check_open()
         if not self.enable_shrink:
             self._group.barrier()
 
@@ -493,7 +517,7 @@ class Buffer:
         format = LlFormat.PLAIN
         if use_fp8:
             format = LlFormat.FP8_UE8M0 if use_ue8m0 else LlFormat.FP8_ROUND if round_scale else LlFormat.FP8
-        rows, scales, count, handle, event, hook = self._low_latency().dispatch(
+        rows, scales, count, handle, event, hook = self._low_latency(x).dispatch(
             x,
             topk_idx,
             num_max_dispatch_tokens_per_rank,
@@ -508,7 +532,7 @@ class Buffer:
             (rows, scales) if use_fp8 else rows,
             count,
             handle,
-            EventOverlap(event_of(event) if event else None),
+            EventOverlap(event),
             hook,
         )
 
@@ -557,7 +581,7 @@ class Buffer:
                 _unsupported(name, "given", "a combine begins when all of x is there")
         if use_logfmt and zero_copy:
             raise AssertionError("use_logfmt does not go with zero_copy")
-        y, event, hook = self._low_latency().combine(
+        y, event, hook = self._low_latency(x).combine(
             x,
             topk_idx,
             topk_weights,
@@ -569,7 +593,7 @@ class Buffer:
             out,
             combine_wait_recv_cost_stats,
         )
-        return y, EventOverlap(event_of(event) if event else None), hook
+        return y, EventOverlap(event), hook
 
     @staticmethod
     def _check_hook(async_finish: bool, return_recv_hook: bool) -> None:
@@ -578,7 +602,7 @@ class Buffer:
 
     def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
         """bf16 [L, N*B, H], for a GEMM to write to: a combine with zero_copy sends from there."""
-        return self._low_latency().region(_handles.find_low_latency(handle), torch.bfloat16)
+        return self._low_latency(handle[0]).region(_handles.find_low_latency(handle), torch.bfloat16)
 
     # ---- masks -------------------------------------------------------------------------------------------------------
 

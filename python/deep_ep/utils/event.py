@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events: where a stream stands, and when an asynchronous call is done.
 
-On a CPU there are no streams: what the current stream waits for, the thread waits for.
+On a CPU there are no streams: what the current stream waits for, the thread waits for. On a GPU nobody waits but
+streams; what a call ended with is told where it is known.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 from types import TracebackType
 from typing import Any, Callable
 
+import torch
 from expar import Event
 
 _finishing = threading.Lock()
@@ -18,15 +20,21 @@ _finishing = threading.Lock()
 class EventHandle:
     """`EventHandle()`: all that the current stream holds now. Asynchronous calls have their own."""
 
-    __slots__ = ("work", "_finish", "__weakref__")
+    __slots__ = ("work", "point", "_finish", "__weakref__")
 
     def __init__(self) -> None:
-        self.work: Event | None = None  # of a call; without one nothing is under way
+        self.work: Event | None = None  # of a call; without one nothing is under way on the CPU
+        self.point: Any = _mark()  # PyTorch's event, of a stream
         self._finish: Callable[[], None] | None = None  # what of the results is made when the call is done
 
     def current_stream_wait(self) -> None:
-        """The current stream goes on when it has happened; RuntimeError with what the call ended with."""
-        if self.work is not None:
+        """The current stream goes on when it has happened; RuntimeError with what the call ended with, on a GPU where
+        that is known by now."""
+        if self.point is not None:
+            self.point.wait()
+            if self.work is not None and self.work.done:
+                self.work.wait()
+        elif self.work is not None:
             self.work.wait()
         if self._finish is not None:
             with _finishing:
@@ -40,10 +48,20 @@ class EventHandle:
         return self._finish is None
 
 
+def _mark() -> Any:
+    """All that the current stream holds now; None where there is no stream that holds anything."""
+    cuda: Any = torch.cuda
+    if not cuda.is_initialized():
+        return None
+    point = cuda.Event()
+    point.record()
+    return point
+
+
 def event_of(work: Event | None, finish: Callable[[], None] | None = None) -> EventHandle:
     """That of a call, or of nothing. finish: once, by the first who waits."""
-    made = EventHandle()
-    made.work, made._finish = work, finish
+    made = EventHandle.__new__(EventHandle)
+    made.work, made.point, made._finish = work, None, finish
     return made
 
 
@@ -92,10 +110,10 @@ class EventOverlap:
             self.current_stream_wait(release)
 
 
-def work_of(previous: EventOverlap | None) -> Event | None:
+def before(previous: EventOverlap | None) -> EventHandle | None:
     """What a call has to wait for."""
     if previous is None:
         return None
     if not isinstance(previous, EventOverlap):
         raise AssertionError(f"previous_event is of type {type(previous).__name__}: expected an EventOverlap")
-    return previous.event.work if previous.event is not None else None
+    return previous.event

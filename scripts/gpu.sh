@@ -10,6 +10,7 @@
 #        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs, then measure_ll
 #        gpu.sh measure_ll DIR [TOKENS] low-latency mode in all formats beside copy limit, round trip and launch
 #        gpu.sh demo DIR                the demo on all GPUs
+#        gpu.sh python DIR [PART…]      the Python packages with PyTorch, where that sees GPUs ($PYTHON, python3)
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
 #                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
@@ -60,6 +61,16 @@ pack() {
     pack_program "$build/bin/expar" "$out"
     cp "$data/config.json" "$data/model.safetensors" "$out/moe-lm"
     cp "$data/routing_topk_idx.npy" "$script" "$out"
+    pack_python "$build" "$out"
+}
+
+# The packages beside their library, and what plays them.
+pack_python() {
+    mkdir -p "$2/python" "$2/python-tests"
+    cp -r "$root/python/expar" "$root/python/deep_ep" "$2/python"
+    find "$2/python" -name __pycache__ -prune -exec rm -r {} +
+    cp "$root"/tests/python/{gpu_torch,gpu_calls,torch_card,played,reference,deep_ep_ranks,deep_ep_reference}.py "$2/python-tests"
+    cp "$root"/tests/python/deep_ep_elastic_{calls,layer,reference}.py "$root/examples/python/moe.py" "$2/python-tests"
 }
 
 # ---- where things lie, and how much time is left -------------------------------------------------------------------------
@@ -320,6 +331,16 @@ demo() {
     return $code
 }
 
+python() {
+    local code=0 start=$EPOCHREALTIME
+    limited env PYTHONPATH="$here/python:$here/python-tests" PYTHONDONTWRITEBYTECODE=1 \
+        EXPAR_LIBRARY="$(find "$here/lib" -name 'libexpar.so.*' | head -n 1)" \
+        "${PYTHON:-python3}" "$here/python-tests/gpu_torch.py" "$@" >"$logs/python" 2>&1 || code=$?
+    awk -v all="$code" '/^part  / { inside = 1 } /^    host, / || inside || all' "$logs/python" | tail -c 8000
+    note python "$start" "$code"
+    return $code
+}
+
 # ---- several of them -----------------------------------------------------------------------------------------------------
 
 test_and_measure() {
@@ -336,22 +357,23 @@ check_again() {
 
 check_part() {
     case $1 in
-        run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | sanitize | demo) ;;
+        run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | python | python=* | sanitize | demo) ;;
         again=*) check_again "${1#again=}" ;;
         again) check_again '' ;;
         sanitize=* | demo=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
-        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, sanitize or demo is expected" >&2 && return 2 ;;
+        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, python, sanitize or demo is expected" >&2 && return 2 ;;
     esac
 }
 
 part() {
-    local word=${1%%=*} argument=
+    local word=${1%%=*} words argument=
     [ "$word" = "$1" ] || argument=${1#*=}
     case $word in
         run) tests "${argument:-.}" "$jobs" ;;
         spread) tests "${argument:-.}" "$(count_gpus)" spread ;;
         measure) measure_all "$argument" ;;
         measure_ll) measure_ll "$argument" ;;
+        python) IFS=, read -ra words <<<"$argument" && python "${words[@]}" ;;
         again) again "$argument" ;;
         sanitize | demo) "$word" ;;
     esac
@@ -405,6 +427,11 @@ case ${1:-}:$# in
             measure) measure_all "${3:-}" ;;
             *) "$1" "${@:3}" ;;
         esac
+        ;;
+    python:[2-9] | python:1?)
+        open_packed "$2"
+        : >"$logs/results"
+        python "${@:3}"
         ;;
     call:[3-9] | call:1?)
         open_packed "$2"

@@ -69,6 +69,18 @@ grep -q '^this went wrong: hello there$' "$work/out" || fail "the end of a failu
 tar -tzf "$work/logs/logs.tar.gz" >"$work/packed"
 grep -qx test_bad "$work/packed" || fail "a log is missing"
 
+# The Python packages: a table, of what fails all that was said, and what is skipped.
+mkdir "$work/python-tests"
+# shellcheck disable=SC2016 # the program's own shell expands it
+program python 'shift' 'echo "rank 0 says $*"' 'echo "part    seconds  result"' 'echo "$1  1.0  passed"' 'exit "$2"'
+PYTHON=$work/bin/python expect 0 python "$work" normal 0
+grep -q '^normal  1.0  passed$' "$work/out" || fail "python has no table"
+! grep -q '^rank 0 says' "$work/out" || fail "python shows what passed"
+PYTHON=$work/bin/python expect 1 call "$work" 30 python=normal,4
+grep -q '^rank 0 says normal 4$' "$work/out" || fail "python does not show what failed"
+PYTHON=$work/bin/python expect 77 python "$work" normal 77
+grep -q '^python .* skipped$' "$work/out" || fail "python does not say that it was skipped"
+
 # Two that pass only beside each other.
 for name in one other; do
     # shellcheck disable=SC2016 # the program's own shell expands it

@@ -82,7 +82,8 @@ class Counts:
         self._memory = memory
         self.num_ranks = ranks
         # Of rounded counts the library gives where they begin: 0 first, and then the ends.
-        self.rank_prefix, self.per_expert, _, self.ends = memory.split((ranks, local, 1, local))
+        self.rank_prefix, self.per_expert = memory[:ranks], memory[ranks : ranks + local]
+        self.ends = memory[ranks + local + 1 :]
         start = memory.data_ptr()
         at_prefix = start + 4 * (ranks + local)
         self.struct = _abi.RecvCounts(

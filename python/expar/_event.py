@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import threading
 from typing import Any
 
 from . import _values
+from ._errors import Error
 from ._library import lib
 
 
@@ -82,6 +84,16 @@ def keep_until(event: Event, kept: list[Any]) -> None:
     _forget_ended()
     with _lock:
         _under_way.append((event, kept))
+
+
+def end_calls_with(things: list[Any]) -> None:
+    """Waits for the calls under way that keep one of these, however they end, and forgets what they keep."""
+    with _lock:
+        found = [one for one in _under_way if any(thing is kept for kept in one[1] for thing in things)]
+    for event, _ in found:
+        with contextlib.suppress(Error):
+            event.wait()
+    _forget_ended()
 
 
 def _forget_ended() -> None:

@@ -16,7 +16,7 @@ from . import _abi, _values
 from ._abi import DeviceType, Dtype, LlFormat, LlSum
 from ._buffer import Arguments, keep_call, output_of, own_or_library
 from ._device import CPU, device_of, keep_behind, stream_of
-from ._event import Event
+from ._event import Event, end_calls_with
 from ._group import Group, Owned, fill
 from ._library import lib
 from ._symmetric import stats_of
@@ -193,10 +193,15 @@ class LowLatencyBuffer(Owned):
 
     def close(self) -> None:
         """Collective: every rank ends it; hooks that were not called cannot be any more. Again: no effect. BufferError
-        while memory of `combine_buffer` is in use."""
-        if not self.closed and any(lent() is not None for lent in self._lent.values()):
+        while memory of `combine_buffer` is in use, but by calls that are under way: those are waited for."""
+        if not self.closed and self._is_lent():
+            end_calls_with([lent() for lent in self._lent.values()])
+        if not self.closed and self._is_lent():
             raise BufferError("memory of combine_buffer is alive: delete it before the buffer is closed")
         super().close()
+
+    def _is_lent(self) -> bool:
+        return any(lent() is not None for lent in self._lent.values())
 
     def dispatch(
         self,

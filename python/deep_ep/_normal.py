@@ -255,7 +255,8 @@ class NormalMode:
         Output(result.output or 0)
         event = turn.end(result.event, [*kept, *own, handle], [*own, prefix], async_finish)
         self._ask()
-        return (*own, counts, handle, event)
+        rows, row_scales, idx, weights = own
+        return rows, row_scales, idx, weights, counts, handle, event
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 

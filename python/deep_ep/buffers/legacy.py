@@ -281,10 +281,10 @@ class Buffer:
         bool [T, N], event). topk_idx: [T, K] int64 or int32, -1 for none."""
         self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
         self._check_open()
-        *counts, event = layout(
+        per_rank, per_node, per_expert, in_rank, event = layout(
             self._group, topk_idx, num_experts, self._group.num_nodes, before(previous_event), async_finish
         )
-        return (*counts, EventOverlap(event))
+        return per_rank, per_node, per_expert, in_rank, EventOverlap(event)
 
     @staticmethod
     def _check_streams(previous: EventOverlap | None, async_finish: bool, allocate_on_comm_stream: bool) -> None:

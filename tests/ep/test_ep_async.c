@@ -4,6 +4,7 @@
 #include "exec/event.h"
 #include "oracle/unit.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -420,6 +421,9 @@ static void test_dropped_rows_end_the_event(void **state)
     run_plain(play_dropped);
 }
 
+/* Ranks whose combine is in flight; written by each, once. */
+static _Atomic int32_t in_flight;
+
 /* A group that fails ends calls in flight, and poisons their buffer: rank 0 aborts and leaves; rank 1 never calls. */
 static void play_abort(table *t)
 {
@@ -427,6 +431,9 @@ static void play_abort(table *t)
     expar_status ends = t->rank == 0 ? EXPAR_ERR_ABORTED : EXPAR_ERR_PEER;
     hand_start(&h, t->ep, MOVE_DISPATCH, &sync_choice, NULL);
     if (t->rank != 1 && hand_start(&h, t->ep, MOVE_COMBINE, &async_choice, NULL)) {
+        atomic_fetch_add(&in_flight, 1);
+        while (t->rank == 0 && atomic_load(&in_flight) < 2)
+            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         if (t->rank == 0) expar_group_abort(t->group);
         CHECK_STATUS(ends, expar_event_wait(h.calls[1].event));
         CHECK_TEXT("expar_combine");
@@ -456,6 +463,7 @@ static void test_an_abort_ends_calls_in_flight(void **state)
     (void)state;
     table_case c = table_case_make();
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = c.plan.num_ranks};
+    atomic_store(&in_flight, 0);
     assert_true(ranks_run(&plan, play_abort_body, &c));
 }
 

@@ -25,6 +25,7 @@ typedef struct gate {
     bool open;
     int sent, at_gate;  /* dispatches that were sent; that have come to their second half */
     int sent_at_notify; /* how many were, when the last notify began */
+    int past;           /* ranks that have come out of a barrier */
 } gate;
 
 static gate the_gate;
@@ -91,7 +92,7 @@ static void gate_build(const table *t)
     g->ops.dispatch_receive = held_receive;
     g->exec->ops = &g->ops;
     g->open = false;
-    g->sent = g->at_gate = g->sent_at_notify = 0;
+    g->sent = g->at_gate = g->sent_at_notify = g->past = 0;
 }
 
 static void gate_open(const table *t)
@@ -108,6 +109,14 @@ static void gate_await_call(void)
 {
     pthread_mutex_lock(&the_gate.lock);
     while (the_gate.at_gate == 0)
+        pthread_cond_wait(&the_gate.change, &the_gate.lock);
+    pthread_mutex_unlock(&the_gate.lock);
+}
+
+static void gate_await_past(int ranks)
+{
+    pthread_mutex_lock(&the_gate.lock);
+    while (the_gate.past < ranks)
         pthread_cond_wait(&the_gate.change, &the_gate.lock);
     pthread_mutex_unlock(&the_gate.lock);
 }
@@ -395,8 +404,10 @@ static void fail_between_the_halves(table *t)
     play_start(&first, t, 11, MOVE_DISPATCH, &queued, NULL, NULL);
     play_start(&second, t, 12, MOVE_DISPATCH, &queued, NULL, NULL);
     CHECK_OK(expar_barrier_all(t->group)); /* all have begun the second */
+    gate_note(&the_gate, &the_gate.past);
     if (t->rank == HELD) {
         gate_await_call();
+        gate_await_past(t->group->size); /* an abort would end the barrier of the others */
         CHECK_OK(expar_group_abort(t->group));
         gate_open(t);
         CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(first.call.event));

@@ -348,8 +348,15 @@ static void queue_drop(queue *q)
 /* In memory that processes share. */
 typedef struct failing {
     table_case what;
+    _Atomic int32_t past;  /* ranks that have come out of the barrier; by each, once */
     _Atomic int32_t ended; /* ranks whose first call has ended; by each, once */
 } failing;
+
+static void await_ranks(_Atomic int32_t *counter, int32_t ranks)
+{
+    while (atomic_load(counter) < ranks)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
 
 /* Every one of them ends with the report. */
 static void play_failed(expar_group *group, void *shared)
@@ -360,10 +367,11 @@ static void play_failed(expar_group *group, void *shared)
     queue q = queue_make(&t, t.ep, 160);
     queue_fill(&q, 6);
     CHECK_OK(expar_barrier_all(group));
+    atomic_fetch_add(&f->past, 1);
     if (t.rank == HELD) {
+        await_ranks(&f->past, group->size); /* an abort would end the barrier of the others */
         CHECK_OK(expar_group_abort(group));
-        while (atomic_load(&f->ended) < group->size - 1)
-            nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        await_ranks(&f->ended, group->size - 1);
         queue_release(&q);
     } else {
         CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(q.calls[0].event));

@@ -4,6 +4,9 @@
 #include "shmem/device_heap_parts.h"
 #include "shmem/kind.h"
 
+#include <stdatomic.h>
+#include <time.h>
+
 #define MIB ((uint64_t)1 << 20)
 
 static void two_gpus_without_access(expar_group *group, void *shared)
@@ -59,6 +62,9 @@ static void descriptors_are_not_needed(void **state)
     kind_run_with("FAKE_EXPORT", "0", 3, memory_without_descriptors);
 }
 
+/* Ranks that have taken their part; written by each, once. */
+static _Atomic int32_t taken;
+
 /* Rank 1 aborts: what threads leave behind is freed with the last heap, and the next heap is as good. */
 static void a_failed_group(expar_group *group, void *shared)
 {
@@ -67,6 +73,9 @@ static void a_failed_group(expar_group *group, void *shared)
     uint64_t offset;
     if (!CHECK_OK(device_heap_create(group->sym, 0, &heap))) return;
     CHECK_OK(device_heap_take(heap, "test", 8 * MIB, 4096, &offset));
+    atomic_fetch_add(&taken, 1);
+    while (group->rank == 1 && atomic_load(&taken) < group->size)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     if (group->rank == 1) CHECK_OK(expar_group_abort(group));
     device_heap_destroy(heap, true);
 }
@@ -78,6 +87,7 @@ static void a_failed_group_leaves_nothing(void **state)
     if (kind_of_ranks == RANKS_PROCESSES) skip();
     assert_int_equal(cuda_open(), EXPAR_OK);
     assert_int_equal(cuda_driver()->MemGetInfo(&before, &total), CU_OK);
+    atomic_store(&taken, 0);
     kind_run((ranks_plan){0}, 3, a_failed_group);
     assert_int_equal(cuda_driver()->MemGetInfo(&after, &total), CU_OK);
     assert_int_equal(before, after);

@@ -52,6 +52,7 @@ static int tear_down(void **state)
         NEED(CUDA_CALL(StreamDestroy, b.streams[i]));
     NEED(CUDA_CALL(ModuleUnload, b.module));
     cuda_leave();
+    cuda_device_close(b.gpu);
     return 0;
 }
 

@@ -310,7 +310,7 @@ measure_ll() {
     name=bench_ll_${gpus}_${tokens//,/_}
     limited "$here/bin/expar" bench ll --device cuda -n "$gpus" --experts $((256 / gpus * gpus)) --tokens "$tokens" \
         --format bf16,fp8,fp8_round,fp8_ue8m0,int8,logfmt --json >"$logs/$name.json" 2>"$logs/$name" || code=$?
-    [ "$code" = 0 ] && table_ll <"$logs/$name.json"
+    if [ "$code" = 0 ]; then table_ll <"$logs/$name.json"; else tail -n 3 "$logs/$name"; fi
     note "$name" "$start" "$code"
     return $code
 }

@@ -7,7 +7,7 @@
 # A step that fails, or takes longer than an hour, does not keep the others from running: the last line says how many
 # there were and which of them failed, and only where none did is the status 0.
 set -eu
-build=$1
+build=${1:?usage: nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]}
 rounds=${2:-20000}
 soak_rounds=${3:-100000}
 root=$(cd "$(dirname "$0")/.." && pwd)

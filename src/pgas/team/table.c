@@ -64,28 +64,58 @@ static expar_status add_standing(const char *call, expar_group *group, team_tabl
         if (status != EXPAR_OK) return status;
     }
     for (int32_t s = 0; s < TEAM_FIRST_SLOT; s++) {
-        expar_status status = team_slot_prepare(call, table, group->size);
+        team_peer *peers;
+        expar_status status = team_slot_prepare(call, group->size, &peers);
         if (status != EXPAR_OK) return status;
-        team_slot_use(table, s);
+        team_slot_use(table, s, peers);
     }
     return EXPAR_OK;
 }
 
-expar_status team_slot_prepare(const char *call, team_table *table, int32_t group_size)
+expar_status team_slot_prepare(const char *call, int32_t group_size, team_peer **peers)
 {
-    if (!table->spare) table->spare = calloc((size_t)group_size, sizeof *table->spare);
-    if (!table->spare) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %d records", call, group_size);
+    *peers = calloc((size_t)group_size, sizeof **peers);
+    if (!*peers) return error_set(EXPAR_ERR_MEMORY, "%s: no memory for %d records", call, group_size);
     return EXPAR_OK;
 }
 
-void team_slot_use(team_table *table, int32_t slot)
+uint64_t team_slots_free(team_table *table)
 {
+    pthread_mutex_lock(&table->lock);
+    const uint64_t free = ~table->used;
+    pthread_mutex_unlock(&table->lock);
+    return free;
+}
+
+bool team_slot_claim(team_table *table, int32_t slot)
+{
+    const uint64_t bit = UINT64_C(1) << slot;
+    pthread_mutex_lock(&table->lock);
+    const bool claimed = !((table->used | table->claimed) & bit);
+    if (claimed) table->claimed |= bit;
+    pthread_mutex_unlock(&table->lock);
+    return claimed;
+}
+
+void team_slot_drop(team_table *table, int32_t slot)
+{
+    pthread_mutex_lock(&table->lock);
+    table->claimed &= ~(UINT64_C(1) << slot);
+    pthread_mutex_unlock(&table->lock);
+}
+
+void team_slot_use(team_table *table, int32_t slot, team_peer *peers)
+{
+    const uint64_t bit = UINT64_C(1) << slot;
     team_channel *channel = &table->channels[slot];
-    if (!channel->peers) {
-        channel->peers = table->spare;
-        table->spare = NULL;
-    }
-    table->used |= UINT64_C(1) << slot;
+    pthread_mutex_lock(&table->lock);
+    if (channel->peers)
+        free(peers);
+    else
+        channel->peers = peers;
+    table->used |= bit;
+    table->claimed &= ~bit;
+    pthread_mutex_unlock(&table->lock);
 }
 
 expar_status team_turn_begin(const char *call, const expar_team *team)
@@ -127,7 +157,6 @@ static void table_end(group_resident *resident)
         free(table->channels[s].peers);
         team_reach_free(&table->teams[s].reach);
     }
-    free(table->spare);
     context_free_list(table->contexts);
     free_formed(table->formed);
     pthread_mutex_destroy(&table->turn);

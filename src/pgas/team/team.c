@@ -108,23 +108,64 @@ static expar_status check_config(const char *call, const char *name, const expar
 /* Which slots are free on a member; that of the world, which none ever gets, says that it is able to use one. */
 #define ABLE (UINT64_C(1) << TEAM_WORLD_SLOT)
 
-/* A slot that is free on all members of the parent, each of which has said how it could prepare for the team.
+/* Slots that are free on all members of the parent, each of which has said how it could prepare for the team.
    Collective over the parent. */
-static expar_status agree_on_slot(const char *call, expar_team *parent, expar_status prepared, int32_t *slot)
+static expar_status find_free_slots(const char *call, expar_team *parent, expar_status prepared, uint64_t *slots)
 {
     error_kept kept;
     error_keep(&kept, prepared);
-    uint64_t common = ~parent->table->used | (prepared == EXPAR_OK ? ABLE : 0);
-    expar_status status = team_and(call, parent, &common);
+    *slots = (team_slots_free(parent->table) & ~ABLE) | (prepared == EXPAR_OK ? ABLE : 0);
+    expar_status status = team_and(call, parent, slots);
     if (status != EXPAR_OK) return status;
     if (prepared != EXPAR_OK) return error_restore(&kept);
-    if (!(common & ABLE))
+    if (!(*slots & ABLE))
         return error_set(EXPAR_ERR_REMOTE, "%s: some member of the parent has no memory for the team", call);
-    if ((common &= ~ABLE) == 0)
+    if ((*slots &= ~ABLE) == 0)
         return error_set(EXPAR_ERR_LIMIT, "%s: some member of the parent is in %d teams already", call,
                          EXPAR_MAX_TEAMS);
-    *slot = __builtin_ctzll(common);
     return EXPAR_OK;
+}
+
+/* Of the free ones: the same on all members of the parent. The lowest at first; behind a meeting with a split of
+   another parent any, or none (-1), so that the two come apart. */
+static int32_t choose_slot(const expar_team *parent, uint64_t slots, uint32_t attempt)
+{
+    const boot_topic topic = team_topic(parent);
+    uint64_t mixed = (topic.object + topic.number + ((uint64_t)attempt << 32) + 1) * UINT64_C(0x9e3779b97f4a7c15);
+    mixed = (mixed ^ mixed >> 32) * UINT64_C(0xbf58476d1ce4e5b9);
+    int32_t skip = attempt ? (int32_t)((mixed >> 32) % ((uint32_t)__builtin_popcountll(slots) + 1)) : 0;
+    while (slots && skip--)
+        slots &= slots - 1;
+    return slots ? __builtin_ctzll(slots) : -1;
+}
+
+/* Whether all members of the team to be have it, or claim it. Collective over the parent. */
+static expar_status claim_slot(const char *call, expar_team *parent, bool member, int32_t slot, bool *claimed)
+{
+    const bool own = member && team_slot_claim(parent->table, slot);
+    uint64_t all = own || !member;
+    expar_status status = team_and(call, parent, &all);
+    *claimed = status == EXPAR_OK && all;
+    if (own && !*claimed) team_slot_drop(parent->table, slot);
+    return status;
+}
+
+/* One that is free on all members of the parent, and claimed by those of the team. Other threads of theirs may be about
+   to split other teams, of which some have other members, so that none can wait for the others: where two ask for the
+   same slot neither gets it if each meets the other somewhere, and both ask again. Collective over the parent. */
+static expar_status agree_on_slot(const char *call, expar_team *parent, bool member, expar_status prepared,
+                                  int32_t *slot)
+{
+    bool claimed = false;
+    expar_status status = EXPAR_OK;
+    for (uint32_t attempt = 0; status == EXPAR_OK && !claimed; attempt++) {
+        uint64_t slots;
+        status = find_free_slots(call, parent, prepared, &slots);
+        if (status != EXPAR_OK) return status;
+        *slot = choose_slot(parent, slots, attempt);
+        if (*slot >= 0) status = claim_slot(call, parent, member, *slot, &claimed);
+    }
+    return status;
 }
 
 /* The team is no more, and its slot free; the slot of formed teams is none that others get. */
@@ -144,7 +185,6 @@ static void slot_begin(const expar_team *made)
     const boot_topic topic = team_topic(made);
     boot_note_new(made->group->boot, &topic);
     boot_note_met(made->group->boot, &topic);
-    team_slot_use(made->table, made->slot);
 }
 
 /* Collective over the parent, with one selection for each rank; all are checked. What may fail comes before all agree,
@@ -155,6 +195,7 @@ static expar_status split(const char *call, expar_team *parent, const selection 
     int32_t slot = -1;
     expar_group *group = parent->group;
     team_table *table = parent->table;
+    team_peer *peers = NULL;
     expar_team made = {.group = group,
                        .table = table,
                        .start = team_rank(parent, members->start),
@@ -163,16 +204,20 @@ static expar_status split(const char *call, expar_team *parent, const selection 
     made.me = team_member(&made, group->rank);
     const bool member = made.me >= 0;
     expar_status status = member ? team_reach_find(call, &made) : EXPAR_OK;
-    if (status == EXPAR_OK && member) status = team_slot_prepare(call, table, group->size);
-    status = agree_on_slot(call, parent, status, &slot);
+    if (status == EXPAR_OK && member) status = team_slot_prepare(call, group->size, &peers);
+    status = agree_on_slot(call, parent, member, status, &slot);
     if (status != EXPAR_OK) {
+        free(peers);
         team_reach_free(&made.reach);
         return status;
     }
     made.slot = slot;
-    if (member) slot_begin(&made);
     made.config = config ? *config : (expar_team_config)EXPAR_TEAM_CONFIG_INIT;
-    if (member) table->teams[slot] = made;
+    if (member) {
+        slot_begin(&made);
+        table->teams[slot] = made;
+        team_slot_use(table, slot, peers);
+    }
     *team = member ? &table->teams[slot] : NULL;
     return EXPAR_OK;
 }

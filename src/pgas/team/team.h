@@ -85,8 +85,9 @@ typedef struct team_table {
     uint64_t offset; /* of the channels' memory, which goes with the heap */
     size_t piece_bytes;
     pthread_mutex_t lock;
-    uint64_t used;    /* bit s: slot s is taken by a team that this rank is a member of */
-    team_peer *spare; /* [size of the group] for a slot that is used for the first time; or NULL */
+    /* Bit s, guarded by the lock: slot s is taken by a team that this rank is a member of; or a split of this rank's
+       asks whether the others can take it, too, and no other split may meanwhile. */
+    uint64_t used, claimed;
     team_channel channels[TEAM_SLOTS];
     expar_team teams[TEAM_SLOTS];
     /* Formed teams, guarded by the lock. They live as long as the group, so that one that is gone can still be told
@@ -158,9 +159,15 @@ team_table *team_table_of(const expar_group *group);
 expar_status team_table_open(const char *call, expar_group *group, team_table **out);
 
 /* Makes counts for a slot that is to be used, any. */
-expar_status team_slot_prepare(const char *call, team_table *table, int32_t group_size);
-/* Marks it as taken; one that was never used gets those counts. */
-void team_slot_use(team_table *table, int32_t slot);
+expar_status team_slot_prepare(const char *call, int32_t group_size, team_peer **peers);
+/* Bit s: slot s is not taken; another thread may have claimed it. */
+uint64_t team_slots_free(team_table *table);
+/* False: it is taken, or another thread has claimed it. */
+bool team_slot_claim(team_table *table, int32_t slot);
+/* Gives a claim up. */
+void team_slot_drop(team_table *table, int32_t slot);
+/* Marks a slot as taken; one that was never used gets those counts, which are given up in any case. */
+void team_slot_use(team_table *table, int32_t slot, team_peer *peers);
 
 /* Around what uses a team's channel. Different teams may be used by different threads at once, and formed teams have
    one channel: there threads wait for each other. Begin fails when what came before has left the channel out of step;

@@ -481,6 +481,100 @@ static void test_absent(void **state)
     kind_run((ranks_plan){0}, 2, absent);
 }
 
+/* ---- splits by threads ------------------------------------------------------------------------------------------- */
+
+#define SPLITTERS        2
+#define SPLIT_ROUNDS     400
+#define SPLIT_FAR_ROUNDS 60
+
+/* What a thread does with one parent. */
+typedef struct splitter {
+    pthread_t thread;
+    expar_team *parent;
+    uint64_t *sum; /* symmetric */
+    bool with_one; /* it finds one slot at most */
+    int64_t failures;
+} splitter;
+
+/* Of a team on which nobody else is. */
+static void check_sum(const splitter *self, expar_team *team, uint64_t round)
+{
+    const uint64_t size = (uint64_t)expar_team_n_pes(team), mine = round * 100 + (uint64_t)expar_team_my_pe(team);
+    const uint64_t right = size * round * 100 + size * (size - 1) / 2;
+    CHECK_OK(expar_sum_reduce_u64(team, self->sum, &mine, 1));
+    CHECK(*self->sum == right, "the sum of round %llu is %llu, not %llu", (unsigned long long)round,
+          (unsigned long long)*self->sum, (unsigned long long)right);
+}
+
+/* A child of all members, and one of all but the first; who finds no slot tries again. */
+static void *split_parent(void *argument)
+{
+    splitter *self = argument;
+    const int32_t size = self->parent->size, me = self->parent->group->rank;
+    const uint64_t rounds = self->parent->group->sym->peers[(me + 1) % size] ? SPLIT_ROUNDS : SPLIT_FAR_ROUNDS;
+    check_begin(me);
+    for (uint64_t round = 1; round <= rounds && check_failures() == 0; round++) {
+        expar_team *child = NULL;
+        const int32_t first = round % 2;
+        expar_status status;
+        do
+            status = expar_team_split_strided(self->parent, first, 1, size - first, NULL, &child);
+        while (self->with_one && status == EXPAR_ERR_LIMIT);
+        if (!CHECK_OK(status) || !child) continue;
+        check_sum(self, child, round);
+        CHECK_OK(expar_team_destroy(child));
+    }
+    self->failures = check_failures();
+    return NULL;
+}
+
+/* Leaves one slot free, or all. */
+static int32_t fill_slots(expar_team *world, bool with_one, expar_team *fillers[EXPAR_MAX_TEAMS])
+{
+    int32_t count = 0;
+    while (with_one && CHECK(count < EXPAR_MAX_TEAMS, "%d teams", (int)count) &&
+           expar_team_split_strided(world, 0, 1, world->size, NULL, &fillers[count]) == EXPAR_OK)
+        count++;
+    if (count) CHECK_OK(expar_team_destroy(fillers[--count]));
+    return count;
+}
+
+static void split_by_threads(expar_group *group, bool with_one)
+{
+    expar_team *world, *fillers[EXPAR_MAX_TEAMS];
+    splitter all[SPLITTERS] = {{.with_one = with_one}, {.with_one = with_one}};
+    CHECK_OK(expar_team_world(group, &world));
+    for (int i = 0; i < SPLITTERS; i++) {
+        CHECK_OK(expar_team_split_strided(world, 0, 1, group->size, NULL, &all[i].parent));
+        CHECK_OK(expar_calloc(group, 1, sizeof *all[i].sum, (void **)&all[i].sum));
+    }
+    const int32_t filled = fill_slots(world, with_one, fillers);
+    CHECK_OK(expar_barrier_all(group));
+    for (int i = 0; i < SPLITTERS; i++)
+        CHECK(pthread_create(&all[i].thread, NULL, split_parent, &all[i]) == 0, "thread %d", i);
+    for (int i = 0; i < SPLITTERS; i++) {
+        pthread_join(all[i].thread, NULL);
+        CHECK(all[i].failures == 0, "thread %d failed", i);
+    }
+    for (int32_t i = 0; i < filled; i++)
+        CHECK_OK(expar_team_destroy(fillers[i]));
+    CHECK_OK(expar_barrier_all(group));
+}
+
+static void splits_by_threads(expar_group *group, void *shared)
+{
+    (void)shared;
+    split_by_threads(group, false);
+    split_by_threads(group, true);
+}
+
+/* Threads of a rank that split different teams at once get different slots, the last one included. */
+static void test_splits_by_threads(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 3, splits_by_threads);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -495,6 +589,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_split_without_memory),
         cmocka_unit_test(test_formed_again),
         cmocka_unit_test(test_formed_by_threads),
+        cmocka_unit_test(test_splits_by_threads),
         cmocka_unit_test(test_absent),
     };
     kind_read(argc, argv);

@@ -51,15 +51,20 @@ static bool barrier_has_come(const _Atomic uint64_t *word, uint64_t epoch)
     return atomic_load_explicit(word, memory_order_acquire) >= epoch;
 }
 
-/* Writes the ranks that are seen not to have come to the epoch's barrier into text; false: there is none. A rank's
- * coming is seen in round 0 at the PE above it, where that one's heap is mapped here. */
+/* The word by which a rank's coming is seen, in round 0 at the PE above it; NULL where that heap is not mapped. */
+static const _Atomic uint64_t *barrier_first_word(const sym *self, int32_t pe)
+{
+    const meeting its = meeting_of(self, pe);
+    return barrier_word(self, meeting_pe(&its, 1), 0);
+}
+
+/* Writes the ranks that are seen not to have come to the epoch's barrier into text; false: there is none. */
 static bool list_missing(const sym *self, uint64_t epoch, char *text, size_t text_bytes)
 {
     size_t used = 0;
     text[0] = '\0';
     for (int32_t pe = 0; pe < self->size; pe++) {
-        const meeting its = meeting_of(self, pe);
-        const _Atomic uint64_t *word = barrier_word(self, meeting_pe(&its, 1), 0);
+        const _Atomic uint64_t *word = barrier_first_word(self, pe);
         if (pe == self->rank || !word || barrier_has_come(word, epoch)) continue;
         if (used < text_bytes)
             used += (size_t)snprintf(text + used, text_bytes - used, "%s%d", used == 0 ? "" : ", ", pe);
@@ -90,13 +95,31 @@ static expar_status barrier_tell(sym *self, uint64_t epoch, int32_t pe, int32_t 
     return barrier_failed(self, epoch, &unwaited, status);
 }
 
+/* What this rank still waits for: a word of pe's. */
+typedef struct barrier_wait {
+    const sym *sym;
+    uint64_t epoch;
+    int32_t pe;
+} barrier_wait;
+
+/* Of one that has come, and has told this rank all, nothing more is needed but that others have heard of it. */
+static bool barrier_owes(const void *context, int32_t rank)
+{
+    const barrier_wait *wait = context;
+    const _Atomic uint64_t *word = barrier_first_word(wait->sym, rank);
+    return rank == wait->pe || !word || !barrier_has_come(word, wait->epoch);
+}
+
+/* Whoever leaves the barrier may leave the group while others still hear of it from each other. */
 static expar_status barrier_hear(sym *self, uint64_t epoch, int32_t pe, int32_t number)
 {
+    const barrier_wait wait = {.sym = self, .epoch = epoch, .pe = pe};
     const _Atomic uint64_t *word = barrier_word(self, self->rank, number);
     const boot_topic topic = barrier_topic(epoch);
     expar_status status = EXPAR_OK;
     sym_rest rest = sym_rest_begin(self, "barrier");
     sym_rest_expect(&rest, &topic, pe);
+    sym_rest_outlast(&rest, barrier_owes, &wait);
     while (!barrier_has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);

@@ -157,19 +157,20 @@ void sym_rest_tolerate(sym_rest *rest)
     rest->tolerant = rest->wait.missed_alone = true;
 }
 
-void sym_rest_outlast(sym_rest *rest)
+void sym_rest_outlast(sym_rest *rest, bool (*owes)(const void *context, int32_t rank), const void *context)
 {
-    rest->outlasts = true;
+    rest->owes = owes;
+    rest->owed_to = context;
 }
 
-/* The group has failed by the leaving of ranks alone, none of which is missed. */
+/* The group has failed by the leaving of ranks alone, none of which owes anything. */
 static bool is_outlasted(const sym_rest *rest)
 {
     const sym *self = rest->sym;
     if (!sym_failed_by_leaving(self)) return false;
     for (int32_t r = 0; r < self->size; r++) {
         const uint8_t gone = atomic_load_explicit(&self->gone[r], memory_order_acquire);
-        if (gone != 0 && (gone != SYM_PEER_LEFT || rest->wait.misses(rest->wait.context, r))) return false;
+        if (gone != 0 && (gone != SYM_PEER_LEFT || rest->owes(rest->owed_to, r))) return false;
     }
     return true;
 }
@@ -178,7 +179,7 @@ static bool is_outlasted(const sym_rest *rest)
 static bool looks_once_more(sym_rest *rest)
 {
     const uint32_t losses = atomic_load_explicit(&rest->sym->losses, memory_order_acquire);
-    const bool news = rest->outlasts && losses != rest->losses;
+    const bool news = rest->owes && losses != rest->losses;
     if (news) rest->losses = losses;
     return news;
 }
@@ -210,7 +211,7 @@ bool sym_rest_has_lost(const sym_rest *rest, int32_t rank)
 static expar_status rest_check(sym_rest *rest)
 {
     if (rest->tolerant) return check_missed(rest);
-    if (rest->outlasts && is_outlasted(rest)) {
+    if (rest->owes && is_outlasted(rest)) {
         rest->wait.missed_alone = true;
         return EXPAR_OK;
     }

@@ -338,9 +338,11 @@ typedef struct sym_rest {
     bool timed_out;   /* set when a turn failed because of those who are waited for */
     bool open;        /* by sym_rest_begin_open */
     bool tolerant;    /* by sym_rest_tolerate */
-    bool outlasts;    /* by sym_rest_outlast */
-    uint32_t losses;  /* then: of sym when the caller was last sent to look again */
-    sym_ranks among;  /* those whose loss ends the wait, unless it is open; size 0: all */
+    /* By sym_rest_outlast; else NULL. */
+    bool (*owes)(const void *context, int32_t rank);
+    const void *owed_to;
+    uint32_t losses; /* then: of sym when the caller was last sent to look again */
+    sym_ranks among; /* those whose loss ends the wait, unless it is open; size 0: all */
     /* Ends it too, once it is set (relaxed): what the wait is for has been abandoned. NULL: nothing does */
     const atomic_bool *halt;
     uint32_t tellings; /* open: of sym at the beginning */
@@ -361,10 +363,10 @@ void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)
 /* Behind sym_rest_expect_all: the loss or silence of a rank ends the wait only while it is missed, and no failed wait
    makes a rank gone for others: the caller goes on without those who are lost (sym_rest_has_lost), by another wait. */
 void sym_rest_tolerate(sym_rest *rest);
-/* Behind sym_rest_expect_all, for what a rank that is not missed has done its whole part in: the wait goes on when such
-   a rank leaves the group, which has failed then, and ends as soon as one has left that is missed. What had come before
-   it left counts: the caller looks once more before a loss ends the wait. */
-void sym_rest_outlast(sym_rest *rest);
+/* For what a rank for which owes(context, rank) is false has done its whole part in: the wait goes on when such a rank
+   leaves the group, which has failed then, and ends as soon as one has left that owes something. What had come before
+   it left counts: the caller looks once more before a loss ends the wait. The context stays until the end. */
+void sym_rest_outlast(sym_rest *rest, bool (*owes)(const void *context, int32_t rank), const void *context);
 /* Whether the wait, a tolerant one that a turn has failed with EXPAR_ERR_PEER, has failed because of the rank. */
 bool sym_rest_has_lost(const sym_rest *rest, int32_t rank);
 expar_status sym_rest_turn(sym_rest *rest);

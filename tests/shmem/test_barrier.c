@@ -2,6 +2,8 @@
 /* The barrier: nobody leaves before all have come, for every size, for large epochs, and across pretended nodes. */
 #include "shmem/kind.h"
 
+#include <stdatomic.h>
+#include <stddef.h>
 #include <sys/mman.h>
 #include <time.h>
 
@@ -109,6 +111,66 @@ static void test_silence_is_named(void **state)
     munmap(vigil, sizeof *vigil);
 }
 
+/* Of three thread ranks: rank 2's, written by it before it comes to the barrier, read by rank 0. */
+static _Atomic(sym *) who_waits;
+
+static uint64_t barrier_word_offset(int32_t word)
+{
+    return offsetof(sym_control, barrier) + (uint64_t)word * sizeof(uint64_t);
+}
+
+static void tell_rank_2(expar_group *group, int32_t word, uint64_t epoch)
+{
+    CHECK_OK(sym_word_set(group->sym, 2, barrier_word_offset(word), epoch));
+}
+
+/* What rank 2 tells once it has heard of this rank. */
+static void hear_rank_2(const expar_group *group, uint64_t epoch)
+{
+    const _Atomic uint64_t *word = sym_at(group->sym, group->rank, barrier_word_offset(1));
+    while (atomic_load(word) < epoch)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Until rank 2 knows that a rank has left, and then as long again as it may take to look. */
+static void await_its_loss(void)
+{
+    const struct timespec step = {.tv_nsec = 20000000};
+    sym *waiting = NULL;
+    while (!(waiting = atomic_load(&who_waits)) || atomic_load(&waiting->failure) == 0)
+        nanosleep(&step, NULL);
+    nanosleep(&step, NULL);
+}
+
+/* Rank 1 is out of the barrier and leaves, rank 2 still waits there for rank 0's second word. What those two tell is
+   played. */
+static void one_leaves(expar_group *group, void *shared)
+{
+    (void)shared;
+    const uint64_t epoch = group->sym->barrier_epoch + 1;
+    if (group->rank == 2) {
+        atomic_store(&who_waits, group->sym);
+        CHECK_OK(expar_barrier_all(group));
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+        CHECK_TEXT("rank 1 has left the group");
+    } else if (group->rank == 1) {
+        tell_rank_2(group, 0, epoch);
+        hear_rank_2(group, epoch);
+        CHECK_OK(expar_group_abort(group));
+    } else {
+        await_its_loss();
+        tell_rank_2(group, 1, epoch);
+    }
+}
+
+static void test_who_has_come_may_leave(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = 3, .heap_bytes = 4 << 20};
+    if (kind_of_ranks != RANKS_THREADS || getenv("EXPAR_TRANSPORTS")) skip();
+    assert_true(ranks_run(&plan, one_leaves, NULL));
+}
+
 /* Where heaps are neither mapped nor reached by atomics the control sockets carry the barrier. */
 static void across_nodes(expar_group *group, void *shared)
 {
@@ -134,9 +196,8 @@ static void test_across_nodes(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_sizes),
-        cmocka_unit_test(test_far_epochs),
-        cmocka_unit_test(test_silence_is_named),
+        cmocka_unit_test(test_all_sizes),        cmocka_unit_test(test_far_epochs),
+        cmocka_unit_test(test_silence_is_named), cmocka_unit_test(test_who_has_come_may_leave),
         cmocka_unit_test(test_across_nodes),
     };
     kind_read(argc, argv);

@@ -206,14 +206,17 @@ static expar_status end_calls(expar_ep *ep)
     return ended;
 }
 
-/* Whether the ranks give the buffer back together. Only the group's failure, and who has abandoned the buffer, is known
-   to all of them: a call that failed may have failed here alone. Who was missed in it may have fallen silent, though;
-   to ask takes less time than to wait for it again. */
+/* Whether the ranks give the buffer back together. Only who has abandoned it, or says that the group has failed, is
+   known to all of them: a call that failed may have failed here alone, and so may the group. Who was missed in it may
+   have fallen silent, though; to ask takes less time than to wait for it again. */
 static bool all_come(expar_ep *ep, expar_status ended)
 {
     sym *symmetric = ep->group->sym;
-    if (sym_check(symmetric, destroying) != EXPAR_OK) return false;
-    if (ended == EXPAR_ERR_PEER && sym_blame_silent(symmetric, ended)) return false;
+    if (sym_check(symmetric, destroying) != EXPAR_OK ||
+        (ended == EXPAR_ERR_PEER && sym_blame_silent(symmetric, ended))) {
+        ep_parting_fail(&ep->parting);
+        return false;
+    }
     if (ep_parting_meet(&ep->parting) == EXPAR_OK) return true;
     LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
     return false;

@@ -207,6 +207,8 @@ expar_status ep_parting_give(ep_parting *parting);
 /* Tells all ranks that this one comes to no end of the buffer's; once, and not behind ep_parting_meet. Waits for
    nobody; any thread. */
 void ep_parting_leave(ep_parting *parting);
+/* This rank does not come to the end, for its group has failed, as the last error says; that stays. */
+void ep_parting_fail(ep_parting *parting);
 /* This rank comes to the end. EXPAR_OK: so do all, and the buffer is given back together. EXPAR_ERR_PEER: a rank has
    abandoned the buffer, which all learn alike, and the group is sound. Else it is not: EXPAR_ERR_PEER,
    EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED. */

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether all ranks come to a buffer's end. Each rank says once, in a word of its own in every rank's heap, that it
- * comes to the end or that it has gone without the others. A word never changes again, so all ranks that come read the
- * same: either all of them go on to give the buffer back together, or none does, and the group is as sound as before.
- * A rank that says nothing is waited for as in any collective call. */
+ * comes to the end or that it does not: it has gone, or its group has failed. A word never changes again, so all ranks
+ * that come read the same: either all of them go on to give the buffer back together, or none does, and the group is as
+ * sound as before. A rank that says nothing is waited for as in any collective call. */
 #include "ep/ep.h"
 
 static const char parting_name[] = "the buffer's end";
 
 /* In each rank's heap, from parting->offset on, a word from each rank. Written once by that rank (release), read by
    the heap's owner (acquire). */
-typedef enum parting_word { PARTING_UNTOLD, PARTING_COMES, PARTING_GONE } parting_word;
+typedef enum parting_word { PARTING_UNTOLD, PARTING_COMES, PARTING_GONE, PARTING_FAILED } parting_word;
 
 static uint64_t word_offset(const ep_parting *parting, int32_t source)
 {
@@ -44,13 +44,25 @@ static uint64_t told_by(const ep_parting *parting, int32_t source)
 }
 
 /* Where a heap is not mapped the note alone tells of it, for no network is waited for here. */
-void ep_parting_leave(ep_parting *parting)
+static void tell_absence(const ep_parting *parting, parting_word word, const char *reason)
 {
     sym *symmetric = parting->group->sym;
     const boot_topic topic = parting_topic(parting);
     for (int32_t pe = 0; pe < symmetric->size; pe++)
-        if (sym_at(symmetric, pe, 0)) sym_word_set(symmetric, pe, word_offset(parting, symmetric->rank), PARTING_GONE);
-    boot_note_ended(parting->group->boot, &topic, EXPAR_ERR_PEER, "it has abandoned the buffer");
+        if (sym_at(symmetric, pe, 0)) sym_word_set(symmetric, pe, word_offset(parting, symmetric->rank), word);
+    boot_note_ended(parting->group->boot, &topic, EXPAR_ERR_PEER, reason);
+}
+
+void ep_parting_leave(ep_parting *parting)
+{
+    tell_absence(parting, PARTING_GONE, "it has abandoned the buffer");
+}
+
+void ep_parting_fail(ep_parting *parting)
+{
+    error_kept kept;
+    error_keep(&kept, EXPAR_ERR_PEER);
+    tell_absence(parting, PARTING_FAILED, kept.text);
 }
 
 static expar_status tell_coming(const ep_parting *parting)
@@ -67,13 +79,13 @@ static bool misses_parting(const void *context, int32_t rank)
     return told_by(context, rank) == PARTING_UNTOLD;
 }
 
-/* The first rank that has gone; -1: none is known. *all: all ranks have told. */
-static int32_t find_gone(const ep_parting *parting, bool *all)
+/* The first rank that does not come; -1: none is known. *all: all ranks have told. */
+static int32_t parting_find_absent(const ep_parting *parting, bool *all)
 {
     *all = true;
     for (int32_t rank = 0; rank < parting->group->size; rank++) {
         const uint64_t told = told_by(parting, rank);
-        if (told == PARTING_GONE) return rank;
+        if (told == PARTING_GONE || told == PARTING_FAILED) return rank;
         *all = *all && told == PARTING_COMES;
     }
     return -1;
@@ -83,16 +95,19 @@ expar_status ep_parting_meet(ep_parting *parting)
 {
     const boot_topic topic = parting_topic(parting);
     bool all = false;
-    int32_t gone = -1;
+    int32_t absent = -1;
     boot_note_call(parting->group->boot, &topic, parting->call);
     expar_status status = tell_coming(parting);
     sym_rest rest = sym_rest_begin(parting->group->sym, parting_name);
     sym_rest_expect_all(&rest, &topic, misses_parting, parting);
-    while (status == EXPAR_OK && (gone = find_gone(parting, &all)) < 0 && !all)
+    while (status == EXPAR_OK && (absent = parting_find_absent(parting, &all)) < 0 && !all)
         status = sym_rest_turn(&rest);
     sym_rest_end(&rest);
-    /* A rank that goes tells by its word first. */
-    if (status != EXPAR_OK) gone = find_gone(parting, &all);
-    if (gone >= 0) return error_set(EXPAR_ERR_PEER, "%s: rank %d has abandoned the buffer", parting_name, gone);
+    /* A rank that does not come tells by its word first. */
+    if (status != EXPAR_OK) absent = parting_find_absent(parting, &all);
+    if (absent >= 0)
+        return error_set(EXPAR_ERR_PEER, "%s: rank %d %s", parting_name, absent,
+                         told_by(parting, absent) == PARTING_GONE ? "has abandoned the buffer"
+                                                                  : "comes no more: its group has failed");
     return status == EXPAR_OK ? EXPAR_OK : sym_rest_blame(&rest, status);
 }

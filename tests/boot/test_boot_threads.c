@@ -49,6 +49,7 @@ enum { LATE_RANKS = 3 };
 typedef struct late_scene {
     boot *_Atomic groups[LATE_RANKS]; /* of those who wait; written by them, read by the late one */
     atomic_int given_up;              /* ranks; raised by each once */
+    atomic_bool limited;              /* the late one has set the others' limits, and touches their groups no more */
 } late_scene;
 
 /* Until it has looked in vain: or the other one would take it for late, too. */
@@ -73,6 +74,7 @@ static expar_status one_is_late(boot *group, void *context)
             await_waiting(group, r);
         for (int32_t r = 0; r < group->size; r += 2)
             atomic_load(&scene->groups[r])->late_limit_ms = 100;
+        atomic_store(&scene->limited, true);
         while (atomic_load(&scene->given_up) < group->size - 1)
             sched_yield();
     }
@@ -81,6 +83,8 @@ static expar_status one_is_late(boot *group, void *context)
     BODY_CHECK(status == EXPAR_ERR_PEER);
     BODY_CHECK(strstr(expar_last_error(), "waiting for rank 1; rank 1 is alive but has not come"));
     BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
+    while (!atomic_load(&scene->limited))
+        sched_yield();
     group->ops->leave(group, false);
     return EXPAR_OK;
 }

@@ -187,6 +187,33 @@ static void destroy_in_vain(expar_group *group, void *shared)
     if (s.rank == AWAY) destroy(&s);
 }
 
+/* ---- a rank whose group has failed for it alone ------------------------------------------------------------------ */
+
+/* It has given up a collective of the group's for which others were late. It comes to the buffer's end no more, and the
+   others learn of it there, while it stays. */
+static void destroy_without_one(expar_group *group, void *shared)
+{
+    const scene *c = shared;
+    stage s = {.group = group, .rank = expar_group_rank(group)};
+    if (!create(&s, c)) return;
+    play_round(&s, c);
+    if (!CHECK_OK(expar_group_barrier(group))) return;
+    if (s.rank == AWAY) {
+        group->boot->late_limit_ms = SHORT_MS;
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+        CHECK_TEXT("timed out after 300 ms (the late limit)");
+        group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
+        destroy(&s);
+        atomic_store(c->waiting, 1);
+    } else {
+        CHECK(await_count(c->waiting, 1), "rank 1 has not destroyed its buffer");
+        destroy(&s);
+        CHECK_TEXT("the buffer's end: rank 1 comes no more: its group has failed");
+        atomic_fetch_add(c->ended, 1);
+    }
+    CHECK(await_count(c->ended, RANKS - 1), "destroying did not end");
+}
+
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
 static void run(ranks_body body)
@@ -225,12 +252,19 @@ static void a_rank_that_does_not_come_is_given_up(void **state)
     run(destroy_in_vain);
 }
 
+static void a_rank_whose_group_has_failed_says_so(void **state)
+{
+    (void)state;
+    run(destroy_without_one);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_buffer_is_replaced_after_a_dispatch),
         cmocka_unit_test(a_buffer_is_replaced_behind_a_combine),
         cmocka_unit_test(a_rank_that_does_not_come_is_given_up),
+        cmocka_unit_test(a_rank_whose_group_has_failed_says_so),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

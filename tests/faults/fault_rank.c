@@ -158,7 +158,9 @@ static bool join(fault_worker *w)
     options.rank = w->rank;
     options.size = w->plan->size;
     options.heap_bytes = RANKS_HEAP_BYTES;
-    options.bootstrap_timeout_ms = 3000;
+    /* Where the victim may not join, nobody will. */
+    const bool all_join = w->plan->by_itself && w->plan->place != FAULT_STARTED;
+    options.bootstrap_timeout_ms = all_join ? FAULT_DEADLINE_MS / 2 : 3000;
     return note(w, expar_group_create(&options, &w->group));
 }
 

@@ -39,6 +39,7 @@ enum {
     KEY_FORMAT,
     KEY_SUM,
     KEY_HOOK,
+    KEY_STAMPS,
     KEY_SIZES,
     KEY_OPS,
     KEY_TRANSPORTS
@@ -76,6 +77,10 @@ const struct argp_option bench_option_table[] = {
     {"cached", KEY_CACHED, "WHEN", OPTION_ARG_OPTIONAL,
      "Dispatch with the handle of an earlier one, without layout and notify: yes (when no WHEN is given), no "
      "(default on the CPU), both (default on GPUs)",
+     0},
+    {"stamps", KEY_STAMPS, "WHEN", 0,
+     "On GPUs: whether kernels read clocks on their way, for the breakdown: yes (default), no (what they cost is the "
+     "difference)",
      0},
     {"seed", KEY_SEED, "SEED", 0, "Of routing and rows (default: 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
@@ -281,7 +286,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
                      of_ll[] = {KEY_FORMAT, KEY_SUM, KEY_HOOK};
     static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN,  KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,
                                 KEY_ROUTING, KEY_THREADS, KEY_SMS,  KEY_PATH,    KEY_CACHED};
-    static const int of_normal[] = {KEY_PATH, KEY_CACHED}, of_gpu[] = {KEY_SMS};
+    static const int of_normal[] = {KEY_PATH, KEY_CACHED}, of_gpu[] = {KEY_SMS}, with_kernels[] = {KEY_STAMPS};
     refuse_both(state, options, KEY_JSON, KEY_CSV);
     refuse_both(state, options, KEY_THREADS, KEY_SMS);
     if (options->rma.wanted)
@@ -294,6 +299,8 @@ static void check_given(struct argp_state *state, struct bench_options *options)
         refuse_given(state, options, of_ll, COUNT(of_ll), "only with ll");
     if (options->ll.wanted && !options->cuda)
         refuse_given(state, options, of_gpu, COUNT(of_gpu), "ll has none on the CPU, but --threads");
+    if (!options->cuda)
+        refuse_given(state, options, with_kernels, COUNT(with_kernels), "only on GPUs: their kernels read clocks");
     if (options->cuda)
         refuse_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
 }
@@ -400,6 +407,9 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_CACHED:
         options->cached = (enum bench_cached)word(state, "--cached", arg ? arg : "yes", "no|yes|both");
+        return 0;
+    case KEY_STAMPS:
+        options->unstamped = word(state, "--stamps", arg, "no|yes") == 0;
         return 0;
     case KEY_SUM:
         parse_sum(state, options, arg);

@@ -141,7 +141,7 @@ static bool gpu_turn(const struct bench_world *world, struct contender *contende
 /* A store a block and moment, to the GPU's own memory. Nobody calls before all have taken that. */
 static bool gpu_open(struct bench_session *session)
 {
-    bool taken = bench_good(session->world, ep_times_take(session->ep, true));
+    bool taken = bench_good(session->world, ep_times_take(session->ep, !session->options->unstamped));
     return bench_all_true(session->world, taken) && gpu_copy_open(session);
 }
 

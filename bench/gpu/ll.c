@@ -300,7 +300,7 @@ static bool launch_nothing(void *context)
 
 static bool gpu_clocks(const struct ll_session *session)
 {
-    return bench_good(session->world, ll_times_take(session->ll, true));
+    return bench_good(session->world, ll_times_take(session->ll, !session->options->unstamped));
 }
 
 static bool gpu_moments(const struct ll_session *session, struct ll_moments *out)

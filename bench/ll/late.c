@@ -20,7 +20,7 @@ const char *const ll_span_names[LL_SPANS] = {"send", "warps", "ranks", "wire", "
 bool ll_late_open(struct ll_late *late, const struct ll_session *session)
 {
     *late = (struct ll_late){.iters = session->options->iters};
-    if (!session->world->device->ll->moments) return true;
+    if (!session->world->device->ll->moments || session->options->unstamped) return true;
     late->calls = calloc((size_t)late->iters, sizeof *late->calls);
     return late->calls || bench_complain(session->world, "out of memory");
 }

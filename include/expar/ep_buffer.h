@@ -30,9 +30,8 @@ typedef void (*expar_ep_free_fn)(void *context, void *data, size_t bytes, void *
    It waits for this rank's calls on the buffer before it, also with async_finish, and what went wrong with the growing,
    or with another rank's arguments, it returns itself; on the CPU a call that returns at once (expar/ep.h) leaves that
    to the buffer's thread, and to its event. On a GPU pools grow with them for an output of num_worst_tokens
-   rows, or of a handle's. On a GPU that is EXPAR_ERR_LIMIT in a capture, where processes
-   share memory by CUDA IPC, and for more than 16384 experts. A limit that is given reserves what it needs when the
-   buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */
+   rows, or of a handle's. On a GPU that is EXPAR_ERR_LIMIT in a capture, and where processes share memory by CUDA IPC.
+   A limit that is given reserves what it needs when the buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */
 typedef struct expar_ep_config {
     size_t struct_size;    /* set by EXPAR_EP_CONFIG_INIT */
     int64_t max_tokens;    /* largest T of any rank */

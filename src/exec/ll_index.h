@@ -13,6 +13,8 @@
  *     message flags [2][N][B]     8               of messages
  *     row flags     [2][B][P]     8               of places
  *     weight flags  [2][N][B]     8               of weights sent ahead
+ *     word messages [2][N][W]     2 message_bytes messages of small batches, in words
+ *     word rows     [2][W][P]     2 place_bytes   rows of small batches' places, in words
  *     weights       [2][N][B][K]  4               of a reduced combine whose dispatch had none
  *     messages      [2][N][B]     message_bytes   dispatch: two banks, in each a share for each source, in its token
  *                                                 order
@@ -20,6 +22,10 @@
  *
  * All up to the weights are words, and all zero in a clean buffer. Nothing is cleared after: each word carries the
  * stamp of its call's epoch.
+ *
+ * W is at most so many tokens as a small batch has: a rank with no more sends its messages, and gets its rows back, in
+ * words that carry 32 bits of data each, twice the bytes, for which no flag is awaited behind them. W is 0 where an
+ * executor makes no such batches.
  *
  * Messages of a dispatch stand in one bank, which their source chooses among those that are free there, and their flags
  * name. So a call's bank need not be its half. An executor whose flags name no bank takes the half's.
@@ -104,6 +110,10 @@ EP_FUNC ll_form ll_form_of(uint32_t tag, uint32_t route)
     return form;
 }
 
+/* Of LL_UNIT_MESSAGES, in a dispatch: they come in words. */
+#define LL_UNIT_IN_WORDS 0x40000000u
+#define LL_WORD_TOKENS   16 /* of a small batch, at most */
+
 /* Words of an opening unit, each by itself complete once it has the call's stamp. Written by the source (release), the
    status last, read by the owner (acquire). Behind a dispatch's stand the counts of the L experts here; then, as plain
    bytes that are there before the status is, the reason of a refusal. */
@@ -168,6 +178,7 @@ typedef struct ll_shape {
     int32_t hidden, element_bytes;              /* H, and of its elements at most */
     int32_t exact, reduced;                     /* 1: such combines will be made */
     int32_t masking, regions;                   /* 1: there are masks; of row flags and places, 1 without masks */
+    int32_t word_tokens, unused;                /* W */
 } ll_shape;
 
 typedef struct ll_space {
@@ -177,6 +188,7 @@ typedef struct ll_space {
     int32_t places; /* P */
     uint64_t units[LL_KINDS], reads, message_flags, row_flags, weight_flags;
     uint64_t maskers, cleans, clean_bytes; /* with masks */
+    uint64_t word_messages, word_rows;     /* with small batches */
     uint64_t words_bytes;                  /* all of these */
     uint64_t weights, messages, rows, total_bytes;
 } ll_space;
@@ -216,7 +228,10 @@ EP_FUNC ll_space ll_space_of(const ll_shape *shape)
     space.maskers = space.weight_flags + (shape->reduced ? LL_HALVES * n * space.flag_share_bytes : 0);
     space.clean_bytes = ep_round((LL_CLEAN_SET + sets) * 8, EP_LINE_BYTES);
     space.cleans = space.maskers + (shape->masking ? n * EP_LINE_BYTES : 0);
-    space.words_bytes = space.cleans + (shape->masking ? n * space.clean_bytes : 0);
+    const uint64_t small = LL_HALVES * (uint64_t)shape->word_tokens;
+    space.word_messages = space.cleans + (shape->masking ? n * space.clean_bytes : 0);
+    space.word_rows = space.word_messages + small * n * 2 * space.message_bytes;
+    space.words_bytes = space.word_rows + small * (uint64_t)space.places * 2 * space.place_bytes;
     space.weights = space.words_bytes;
     space.messages = ep_round(space.weights + LL_HALVES * ahead * topk * sizeof(float), 4096);
     space.rows = space.messages + LL_HALVES * n * tokens * space.message_bytes;
@@ -280,6 +295,20 @@ EP_FUNC uint64_t ll_weights_at(const ll_space *space, const ll_shape *shape, int
     return space->weights + (first + (uint64_t)message) * (uint64_t)shape->topk * sizeof(float);
 }
 
+/* Of small batches: the word that carries the first 32 bits. */
+EP_FUNC uint64_t ll_word_message_at(const ll_space *space, const ll_shape *shape, int32_t source, uint64_t epoch,
+                                    int32_t message)
+{
+    uint64_t first = ll_share(shape, source, epoch) * (uint64_t)shape->word_tokens;
+    return space->word_messages + (first + (uint64_t)message) * 2 * space->message_bytes;
+}
+EP_FUNC uint64_t ll_word_row_at(const ll_space *space, const ll_shape *shape, uint64_t epoch, int32_t token,
+                                int32_t place)
+{
+    uint64_t row = (epoch & 1) * (uint64_t)shape->word_tokens + (uint64_t)token;
+    return space->word_rows + (row * (uint64_t)space->places + (uint64_t)place) * 2 * space->place_bytes;
+}
+
 EP_FUNC uint64_t ll_masker_at(const ll_space *space, int32_t source)
 {
     return space->maskers + (uint64_t)source * EP_LINE_BYTES;
@@ -306,7 +335,8 @@ EP_FUNC int32_t ll_range_count(int64_t range)
 }
 
 /* The block that holds it, with parts aligned for their elements:
-   range [L][N] i64, src_info [L][N*B] i32, messages [N] i32 (how many each source sent), idx [B][K] i32 (experts of
+   range [L][N] i64, src_info [L][N*B] i32, messages [N] i32 (how many each source sent,
+   on GPUs with LL_UNIT_IN_WORDS), idx [B][K] i32 (experts of
    this rank's own tokens; -1 where a token went nowhere), headers [N][B] of the messages that came; stamp u64, of the
    dispatch once all of it has come, where hosts do not know it. */
 typedef struct ll_route_map {

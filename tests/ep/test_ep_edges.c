@@ -136,6 +136,39 @@ static void test_many_experts(void **state)
     run_edge(&plan, NULL, NULL, play_edge);
 }
 
+/* More than a GPU's buffer begins with counters for, behind calls with few and before such. */
+static void play_more_experts(stage *s, void *shared)
+{
+    const edge *edges = shared; /* with few, and many */
+    for (int i = 0; i < 5; i++)
+        play_edge(s, (void *)(uintptr_t)&edges[i % 2]);
+    CHECK(s->ep->growths == 2, "%llu growths", (unsigned long long)s->ep->growths);
+}
+
+static void test_more_experts_without_limits(void **state)
+{
+    (void)state;
+    static const int64_t num_tokens[] = {40, 0, 21};
+    static const int32_t num_experts[] = {6, 60000};
+    random_source random = random_start(3);
+    edge edges[2];
+    for (int i = 0; i < 2; i++) {
+        traffic_plan plan = EXAMPLE;
+        plan.num_tokens = num_tokens;
+        plan.num_experts = num_experts[i];
+        edges[i].traffic = traffic_make(&plan, &random);
+        edges[i].answers = answers_make(edges[i].traffic, true, &random);
+    }
+    stage_plan setting = stage_plan_for(edges[1].traffic, kind);
+    setting.config = (expar_ep_config)EXPAR_EP_CONFIG_INIT;
+    const bool passed = stage_run(&setting, play_more_experts, edges);
+    for (int i = 0; i < 2; i++) {
+        answers_free(edges[i].answers);
+        traffic_free(edges[i].traffic);
+    }
+    assert_true(passed);
+}
+
 /* Puts these into slot 0 of token 1090 and slot 1 of token 701, and takes out what was there. */
 static void exchange_slots(int64_t *slots, int64_t values[2])
 {
@@ -494,6 +527,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_seventeen_ranks),
         cmocka_unit_test(test_many_tokens),
         cmocka_unit_test(test_many_experts),
+        cmocka_unit_test(test_more_experts_without_limits),
         cmocka_unit_test(test_bad_indices_among_many_tokens),
         cmocka_unit_test(test_all_to_one_expert),
         cmocka_unit_test(test_all_experts_on_one_rank),

@@ -1,15 +1,74 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* hold.h where calls are carried out by kernels: between their steps no thread of the host's can be held. What a test
- * would do there it does behind the call. */
+ * would do there it does behind the call, or while the kernel waits. */
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
 #include "exec/cpu/low_latency/create.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "gpu/hand.h"
+#include "gpu/serves.h"
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <time.h>
 
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
 {
     if (hand_is_host()) ll_executor_cpu_delay(ll->exec, step, context);
+}
+
+/* ---- what happens while a kernel waits --------------------------------------------------------------------------- */
+
+/* One at a time in a process. */
+typedef struct hold_watcher {
+    pthread_t thread;
+    const expar_ll *ll;
+    int32_t ranks;
+    void (*step)(void *context);
+    void *context;
+    atomic_bool runs; /* by who began it; the thread ends when it is false */
+} hold_watcher;
+static hold_watcher watcher;
+
+static uint64_t pulses(const hold_watcher *w)
+{
+    uint64_t sum = 0;
+    for (int32_t r = 0; r < w->ranks; r++)
+        sum += hold_pulse(w->ll, r);
+    return sum;
+}
+
+static void *watch(void *context)
+{
+    const hold_watcher *w = context;
+    uint64_t last = pulses(w);
+    while (atomic_load(&w->runs)) {
+        const uint64_t now = pulses(w);
+        if (now != last) w->step(w->context);
+        last = now;
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    }
+    return NULL;
+}
+
+void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *context)
+{
+    if (hand_is_host()) {
+        hold_install(ll, step, context);
+    } else if (step) {
+        watcher = (hold_watcher){.ll = ll, .ranks = ranks, .step = step, .context = context, .runs = true};
+        if (pthread_create(&watcher.thread, NULL, watch, &watcher)) abort();
+    } else {
+        atomic_store(&watcher.runs, false);
+        pthread_join(watcher.thread, NULL);
+    }
+}
+
+/* ---- other holds ------------------------------------------------------------------------------------------------- */
+
+bool hold_device_serves(int32_t rank)
+{
+    return hand_is_host() || serves_context(hand_device(rank).index);
 }
 
 void hold_stream(expar_ll *ll, uint64_t bytes)
@@ -23,6 +82,11 @@ void hold_skip(expar_ll *ll, uint64_t calls)
 }
 
 bool hold_finds_late(void)
+{
+    return !hand_is_host();
+}
+
+bool hold_goes_on(void)
 {
     return !hand_is_host();
 }

@@ -75,6 +75,13 @@ static expar_status ll_check_together(const expar_ll_config *config, int32_t ran
     return EXPAR_OK;
 }
 
+/* Small batches are for GPUs, whose flags wait for all rows before them; with masks they are as others. */
+static int32_t ll_word_tokens(const expar_ll_config *config)
+{
+    if (config->device.type != EXPAR_CUDA || config->masking) return 0;
+    return config->max_tokens < LL_WORD_TOKENS ? config->max_tokens : LL_WORD_TOKENS;
+}
+
 expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll_config *config, ll_shape *shape)
 {
     expar_status status = ep_copy_struct("config", config, sizeof *config, given);
@@ -93,7 +100,8 @@ expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll
                         .exact = (sums >> EXPAR_LL_EXACT) & 1,
                         .reduced = (sums >> EXPAR_LL_REDUCED) & 1,
                         .masking = config->masking,
-                        .regions = config->masking ? (ranks < LL_REGIONS ? ranks : LL_REGIONS) : 1};
+                        .regions = config->masking ? (ranks < LL_REGIONS ? ranks : LL_REGIONS) : 1,
+                        .word_tokens = ll_word_tokens(config)};
     return EXPAR_OK;
 }
 

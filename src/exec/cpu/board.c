@@ -133,7 +133,7 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     cpu_expect(&rest, &missing);
     /* Whoever has posted its done, and has left since this rank did, leaves nothing of the call undone. Before that it
        has broken the call off, and what it sends may be its program's again. */
-    if (board == EP_BOARD_DONE && self->sound_at_done) sym_rest_outlast(&rest);
+    if (board == EP_BOARD_DONE && self->sound_at_done) sym_rest_outlast(&rest, is_missing, &missing);
     expar_status status = EXPAR_OK;
     int32_t next = 0;
     for (;;) {

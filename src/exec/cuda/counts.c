@@ -17,11 +17,6 @@ struct gpu_counts {
     gpu_counts *next;
 };
 
-static size_t most_bytes(const gpu_executor *self)
-{
-    return (size_t)gpu_experts_room(&self->world.shape) * sizeof(int32_t);
-}
-
 /* Of one that is in no list; what it does not have is NULL. */
 static void counts_free(gpu_counts *one)
 {
@@ -30,11 +25,12 @@ static void counts_free(gpu_counts *one)
     free(one);
 }
 
-static expar_status counts_add(gpu_executor *self)
+static expar_status counts_add(gpu_executor *self, int32_t experts)
 {
     gpu_counts *one = calloc(1, sizeof *one);
     if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of counts");
-    expar_status status = gpu_scratch_take(self->device, sizeof(uint64_t), most_bytes(self), &one->scratch);
+    expar_status status =
+        gpu_scratch_take(self->device, sizeof(uint64_t), (size_t)experts * sizeof(int32_t), &one->scratch);
     if (status == EXPAR_OK) status = CUDA_CALL(EventCreate, &one->copied, CU_EVENT_NO_TIMING);
     if (status != EXPAR_OK) {
         counts_free(one);
@@ -45,46 +41,46 @@ static expar_status counts_add(gpu_executor *self)
     return EXPAR_OK;
 }
 
-/* One that no copy will read any more. An event that was not recorded yet has passed. */
-static expar_status counts_find(gpu_executor *self, gpu_counts **out)
+/* One for so many that no copy will read any more; a new one is for as many as there are counters. An event that was
+   not recorded yet has passed. */
+static expar_status counts_find(gpu_executor *self, size_t bytes, gpu_counts **out)
 {
     for (gpu_counts *one = self->counts; one; one = one->next) {
-        if (one->in_graph || cuda_driver()->EventQuery(one->copied) != CU_OK) continue;
+        if (one->scratch->pinned.bytes < bytes || one->in_graph) continue;
+        if (cuda_driver()->EventQuery(one->copied) != CU_OK) continue;
         *out = one;
         return EXPAR_OK;
     }
-    expar_status status = counts_add(self);
+    expar_status status = counts_add(self, self->counters->experts);
     if (status == EXPAR_OK) *out = self->counts;
     return status;
 }
 
-static expar_status find_beside_captures(gpu_executor *self, gpu_counts **out)
+static expar_status find_beside_captures(gpu_executor *self, size_t bytes, gpu_counts **out)
 {
     int mode;
     expar_status status = gpu_leave_captures(&mode);
     if (status != EXPAR_OK) return status;
-    status = counts_find(self, out);
+    status = counts_find(self, bytes, out);
     gpu_return_to_captures(mode);
     return status;
 }
 
-expar_status gpu_counts_open(gpu_executor *self)
+expar_status gpu_counts_open(gpu_executor *self, int32_t experts)
 {
-    return counts_add(self);
+    return counts_add(self, experts);
 }
 
 expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const int32_t *counts, int32_t experts)
 {
-    size_t bytes = (size_t)experts * sizeof *counts;
+    const size_t bytes = (size_t)experts * sizeof *counts;
+    const cu_address to = self->counters->scratch->memory;
     gpu_counts *one;
-    if (exec_is_far(counts))
-        return CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)self->expert_counts, (cu_address)(uintptr_t)counts, bytes,
-                         call->stream);
-    expar_status status = find_beside_captures(self, &one);
+    if (exec_is_far(counts)) return CUDA_CALL(MemcpyAsync, to, (cu_address)(uintptr_t)counts, bytes, call->stream);
+    expar_status status = find_beside_captures(self, bytes, &one);
     if (status != EXPAR_OK) return status;
     memcpy(one->scratch->pinned.host, counts, bytes);
-    status = CUDA_CALL(MemcpyHtoDAsync, (cu_address)(uintptr_t)self->expert_counts, one->scratch->pinned.host, bytes,
-                       call->stream);
+    status = CUDA_CALL(MemcpyHtoDAsync, to, one->scratch->pinned.host, bytes, call->stream);
     if (status != EXPAR_OK) return status;
     one->in_graph = call->captured;
     return one->in_graph ? EXPAR_OK : CUDA_CALL(EventRecord, one->copied, call->stream);

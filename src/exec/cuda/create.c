@@ -36,6 +36,7 @@ static void close_part(gpu_executor *self)
     sym_unlisten(self->sym, &self->listener);
     gpu_programs_close(self);
     gpu_scratch_give(self->stamp_memory);
+    gpu_counters_give(self, self->counters);
     if (!self->unsettled) gpu_scratch_give(self->scratch);
     mem_pool_close(self->base.pool);
     self->base.pool = NULL;

@@ -4,6 +4,7 @@
 #include "exec/cuda/gpu.h"
 
 #include <sched.h>
+#include <stdio.h>
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
@@ -61,8 +62,31 @@ void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
     (void)base, (void)epoch, (void)refusal;
 }
 
-static const char *const waits[] = {"nothing", "hello", "offer",     "end of rows", "free slot",
-                                    "row",     "unit",  "free half", "row",         "weights"};
+static const char *const waits[] = {"nothing",   "hello", "offer",   "end of rows", "free slot", "row", "unit",
+                                    "free half", "row",   "weights", "unit",        "free half", "row", "weights"};
+
+/* Of what kernels of low latency wait for. */
+static const char *const due_names[GPU_LL_WAITS] = {"units", "halves", "rows", "weights"};
+
+/* "; rows of rank 3: 12 of 40" of each rank that kernels miss, as many as fit. */
+static expar_status tell_dues(const gpu_executor *self, expar_status status)
+{
+    const int32_t wait = self->report->wait - GPU_WAIT_UNIT;
+    char text[512] = "";
+    size_t length = 0;
+    if (!self->dues || wait < 0) return status;
+    for (int32_t r = 0; r < self->sym->size; r++) {
+        const uint64_t due = __atomic_load_n(&self->dues[r], __ATOMIC_RELAXED);
+        const size_t room = sizeof text - length;
+        if (!due) continue;
+        const int more = snprintf(text + length, room, "; %s of rank %d: %u of %u", due_names[wait % GPU_LL_WAITS], r,
+                                  (unsigned)(due >> 32), (unsigned)due);
+        if (more < 0 || (size_t)more >= room) break;
+        length += (size_t)more;
+    }
+    text[length] = '\0';
+    return error_set(status, "%s%s", expar_last_error(), text);
+}
 
 static expar_status failure(const gpu_executor *self, const char *what)
 {
@@ -86,7 +110,7 @@ expar_status gpu_check(executor *base, const char *what)
 {
     const gpu_executor *self = gpu_of(base);
     if (!__atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE)) return EXPAR_OK;
-    return failure(self, what);
+    return tell_dues(self, failure(self, what));
 }
 
 /* ---- tickets ----------------------------------------------------------------------------------------------------- */

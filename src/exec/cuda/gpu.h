@@ -9,6 +9,7 @@
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, rows that are sent ahead, and the host's wait for the counts
  *   count.c     the layout by itself, without a buffer
+ *   counters.c  what notify counts for each expert
  *   counts.c    the caller's counts of experts, by pinned memory
  *   rows.c      dispatch and combine
  *   scratch.c   small memory, handed on from executor to executor
@@ -50,11 +51,15 @@ typedef struct gpu_programs {
 /* What kernels take of the shared memory for records of their own, at most. */
 #define GPU_STATIC_SHARED_BYTES 512
 
-/* Experts that a buffer has counters for, whatever its limits. */
-#define GPU_EXPERTS_ROOM 16384
-
 /* Bytes of counters in shared memory that every GPU has without asking. */
 #define GPU_SHARED_COUNTS (40 << 10)
+
+/* What notify counts for each expert, and tells the host (counters.c). */
+typedef struct gpu_counters {
+    gpu_scratch *scratch;        /* device: int32 [E], zero between calls; pinned: gpu_notify_args.told */
+    int32_t experts;             /* E at most */
+    struct gpu_counters *before; /* smaller ones, which graphs may use */
+} gpu_counters;
 
 /* Pinned memory for counts of the caller's (counts.c). */
 typedef struct gpu_counts gpu_counts;
@@ -120,9 +125,12 @@ typedef struct gpu_executor {
     /* Goes on without a rank that the guard finds lost; why: for the log. NULL: a loss ends the buffer's waits. */
     void (*lose)(struct gpu_executor *self, int32_t rank, const char *why);
     uint64_t tickets;       /* given out so far */
-    gpu_scratch *scratch;   /* device: heaps, state, expert counts; pinned: the report */
-    int32_t *expert_counts; /* [E] device; zero between calls */
+    gpu_scratch *scratch;   /* device: heaps, state; pinned: the report */
+    gpu_counters *counters; /* the largest; by whoever calls */
     gpu_report *report;     /* the host's view */
+    /* [N] pinned, of a low-latency buffer: what was missing of each rank when a wait was given up (ll_gpu_due); NULL:
+       kernels do not say. */
+    const uint64_t *dues;
     sym_listener listener;
     cuda_program *open_program, *expert_program;
     cu_function notify_kernel, check_kernel;
@@ -234,7 +242,6 @@ expar_status gpu_choose_sms(gpu_executor *self, int32_t asked, int32_t usual, in
 expar_status gpu_read_orphan_time(gpu_world *world);
 
 /* ---- records.c --------------------------------------------------------------------------------------------------- */
-int32_t gpu_experts_room(const ep_shape *shape);
 /* Collective. Old records, with the buffer's. */
 void gpu_records_give(gpu_executor *self, bool *quiet);
 /* Operations. */
@@ -279,9 +286,18 @@ gpu_route gpu_route_of(const ep_route_view *route);
 /* Puts a dispatch on the stream, and waits for nothing. */
 expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step);
 
+/* ---- counters.c -------------------------------------------------------------------------------------------------- */
+/* For calls of that shape; *out is NULL where those that are in use do. No other rank's kernels may be waiting for this
+   one's. The device has been entered. */
+expar_status gpu_counters_make(gpu_executor *self, const ep_shape *shape, gpu_counters **out);
+/* By the next notify on. NULL is allowed. */
+void gpu_counters_use(gpu_executor *self, gpu_counters *counters);
+/* With all before them, when no kernel uses them. NULL is allowed. */
+void gpu_counters_give(gpu_executor *self, gpu_counters *counters);
+
 /* ---- counts.c ---------------------------------------------------------------------------------------------------- */
-/* Takes what one call needs, before other ranks' kernels may be waiting for this one. */
-expar_status gpu_counts_open(gpu_executor *self);
+/* Takes what one call of so many experts needs, before other ranks' kernels may be waiting for this one. */
+expar_status gpu_counts_open(gpu_executor *self, int32_t experts);
 /* Counts for each expert, to where notify reads them, in the order of the call's stream. The caller's may go when this
    returns, if they lie on the host. The device has been entered, for all three. */
 expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const int32_t *counts, int32_t experts);

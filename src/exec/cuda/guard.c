@@ -82,10 +82,14 @@ static const char *const what_is_awaited[] = {"a kernel",
                                               "ends of rows on the GPU",
                                               "free slots on the GPU",
                                               "rows on the GPU",
-                                              "low-latency units on the GPU",
-                                              "low-latency halves on the GPU",
-                                              "low-latency rows on the GPU",
-                                              "low-latency weights on the GPU"};
+                                              "low-latency dispatch: units on the GPU",
+                                              "low-latency dispatch: reading of the half before on the GPU",
+                                              "low-latency dispatch: rows on the GPU",
+                                              "low-latency dispatch: weights on the GPU",
+                                              "low-latency combine: units on the GPU",
+                                              "low-latency combine: reading of the half before on the GPU",
+                                              "low-latency combine: rows on the GPU",
+                                              "low-latency combine: weights on the GPU"};
 
 /* Graphs move the epoch on, and captured calls do not, so that their calls are not counted alike by hosts and GPUs:
    then all of the buffer's calls are one; and so are those of a low-latency buffer, of which kernels count each kind

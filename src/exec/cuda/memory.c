@@ -7,36 +7,29 @@
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
-/* Of the state, so that the counts behind it are aligned. */
-#define STATE_BYTES ((sizeof(gpu_state) + EP_ALIGN_BYTES - 1) / EP_ALIGN_BYTES * EP_ALIGN_BYTES)
-
-/* One block of device memory: where the heaps are, the state, the counts. */
+/* One block of device memory: where the heaps are, the state. */
 static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
 {
-    const ep_shape *shape = &self->world.shape;
-    size_t ranks = (size_t)shape->ranks, experts = (size_t)gpu_experts_room(shape);
-    const cu_address at_state = memory + heaps_bytes, at_counts = at_state + STATE_BYTES;
+    const size_t ranks = (size_t)self->world.shape.ranks;
+    const cu_address at_state = memory + heaps_bytes;
     const gpu_state state = {.bad_slot = ~0ull};
     self->world.heaps = (const uint64_t *)(uintptr_t)memory;
     self->world.state = (gpu_state *)(uintptr_t)at_state;
-    self->expert_counts = (int32_t *)(uintptr_t)at_counts;
     const cu_stream own = self->own_stream;
     expar_status status =
         CUDA_CALL(MemcpyHtoDAsync, memory, device_heap_bases(self->heap), ranks * sizeof(cu_address), own);
     if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoDAsync, at_state, &state, sizeof state, own);
-    if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8Async, at_counts, 0, experts * sizeof(int32_t), own);
     return status == EXPAR_OK ? gpu_own_stream_await(self) : status;
 }
 
-/* That block, the pinned report with the counts and what kernels await behind it, and the event. */
+/* That block, the pinned report with what kernels await behind it, the counters, and the event. */
 expar_status gpu_memory_open(gpu_executor *self)
 {
-    const ep_shape *shape = &self->world.shape;
-    size_t ranks = (size_t)shape->ranks, experts = (size_t)gpu_experts_room(shape);
-    size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
-    size_t counts = ranks * ((size_t)shape->channels + 1) + (experts + ranks - 1) / ranks;
-    const size_t awaits_at = (size_t)ep_round(sizeof(gpu_report) + counts * sizeof(int32_t), EP_ALIGN_BYTES);
-    expar_status status = gpu_scratch_take(self->device, heaps_bytes + STATE_BYTES + experts * sizeof(int32_t),
+    const size_t ranks = (size_t)self->world.shape.ranks;
+    const size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
+    const size_t awaits_at = ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
+    gpu_counters *counters = NULL;
+    expar_status status = gpu_scratch_take(self->device, heaps_bytes + sizeof(gpu_state),
                                            awaits_at + ranks * sizeof(uint64_t), &self->scratch);
     if (status != EXPAR_OK) return status;
     self->watch.awaits = (uint64_t *)(void *)((char *)self->scratch->pinned.host + awaits_at);
@@ -44,7 +37,8 @@ expar_status gpu_memory_open(gpu_executor *self)
     self->report = self->scratch->pinned.host;
     self->world.report = (gpu_report *)(uintptr_t)self->scratch->pinned.device;
     status = fill_memory(self, self->scratch->memory, heaps_bytes);
-    if (status == EXPAR_OK) status = gpu_counts_open(self);
+    if (status == EXPAR_OK) status = gpu_counters_make(self, &self->world.shape, &counters);
+    gpu_counters_use(self, counters);
     return status == EXPAR_OK ? gpu_order_hold(self) : status;
 }
 

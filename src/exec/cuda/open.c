@@ -22,7 +22,7 @@ static expar_status send_counts(gpu_executor *self, const exec_call *call, const
 /* Counts that kernels wrote, for the caller. */
 static void gpu_take_counts(const gpu_executor *self, ep_routing *routing)
 {
-    const int32_t *counts = (const int32_t *)(self->report + 1);
+    const int32_t *counts = self->counters->scratch->pinned.host;
     size_t ranks = (size_t)routing->ranks, cells = ranks * (size_t)routing->channels;
     memcpy(routing->rank_prefix, counts, ranks * sizeof(int32_t));
     memcpy(routing->channel_prefix, counts + ranks, cells * sizeof(int32_t));
@@ -80,7 +80,8 @@ static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_not
                             .stamps = self->stamps,
                             .channels = shape->channels,
                             .local_experts = shape->local_experts,
-                            .expert_counts = self->expert_counts};
+                            .expert_counts = (int32_t *)(uintptr_t)self->counters->scratch->memory,
+                            .told = (int32_t *)(uintptr_t)self->counters->scratch->pinned.device};
     bool goes_on = step->refusal.status == EXPAR_OK;
     if (step->routing && goes_on) add_routing(step, &args);
     if (step->rows && goes_on) args.room = step->rows->room;

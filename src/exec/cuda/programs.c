@@ -50,7 +50,7 @@ static expar_status load_rows(gpu_executor *self, const gpu_programs *shape, con
                                  {"EXPAR_ROW_BYTES", shape->row_bytes},
                                  {"EXPAR_TOPK", shape->topk},
                                  {"EXPAR_DTYPE", shape->dtype}};
-    const bool adds = strcmp(name, "ep_combine") == 0; /* a dispatch does not ask for the type */
+    const bool adds = strcmp(name, "ep_dispatch") != 0; /* a dispatch does not ask for the type */
     expar_status status = gpu_program_load(self, source, macros, adds ? 4 : 3, program);
     if (status != EXPAR_OK) return status;
     return cuda_program_kernel(*program, name, self->device->shared_bytes - GPU_STATIC_SHARED_BYTES, kernel);
@@ -65,7 +65,7 @@ static expar_status programs_load(gpu_executor *self, gpu_programs *out)
     if (status == EXPAR_OK && plain && adds)
         status = load_rows(self, out, "combine.cu", "ep_combine", &out->combine, &out->combine_kernel);
     if (status == EXPAR_OK && (out->any_shape || out->by_slot))
-        status = load_rows(self, out, "combine_slots.cu", "ep_combine", &out->slots, &out->slots_kernel);
+        status = load_rows(self, out, "combine_slots.cu", "ep_combine_slots", &out->slots, &out->slots_kernel);
     return status;
 }
 

@@ -9,14 +9,11 @@
 
 #include <stdlib.h>
 
+static const char records_name[] = "the buffer's records";
+
 static int64_t most_of(int64_t a, int64_t b)
 {
     return a > b ? a : b;
-}
-
-int32_t gpu_experts_room(const ep_shape *shape)
-{
-    return (int32_t)most_of(shape->ranks * (int64_t)shape->local_experts, GPU_EXPERTS_ROOM);
 }
 
 bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
@@ -44,20 +41,39 @@ static ep_shape gpu_shape_for(const gpu_executor *self, const ep_grow_step *step
 /* Flags of old epochs must go before anybody can post. */
 static expar_status records_clear(gpu_executor *self, uint64_t offset, uint64_t bytes)
 {
-    expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemsetD8Async, device_heap_at(self->heap, offset), 0, bytes, self->own_stream);
-    cuda_leave();
+    expar_status status = CUDA_CALL(MemsetD8Async, device_heap_at(self->heap, offset), 0, bytes, self->own_stream);
     return status == EXPAR_OK ? gpu_own_stream_await(self) : status;
 }
 
-/* Room to remember the old ones by. */
-static expar_status records_prepare(gpu_executor *self)
+/* Room to remember the old ones by; and what a rank has by itself. */
+static expar_status records_prepare(gpu_executor *self, const ep_shape *shape, gpu_counters **counters)
 {
     uint64_t *old = realloc(self->old_records, (self->num_old_records + 1) * sizeof *old);
     if (!old) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
     self->old_records = old;
-    return EXPAR_OK;
+    return gpu_counters_make(self, shape, counters);
+}
+
+/* This rank's part: *counters is NULL where those that are in use do, or with an error. */
+static expar_status records_make(gpu_executor *self, const ep_shape *shape, uint64_t offset, gpu_counters **counters)
+{
+    *counters = NULL;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = records_clear(self, offset, ep_space_of(shape).slots);
+    if (status == EXPAR_OK) status = records_prepare(self, shape, counters);
+    cuda_leave();
+    return status;
+}
+
+/* Memory that one rank lacks is what all of them are told of. */
+static expar_status records_agree(const gpu_executor *self, expar_status own)
+{
+    const boot_matter matter = {.what = records_name,
+                                .refused = "could not make its part",
+                                .common = EXPAR_ERR_MEMORY,
+                                .lacks = "has no memory for its part"};
+    return sym_agree(self->sym, &matter, own);
 }
 
 static expar_status records_replace(gpu_executor *self, const ep_shape *shape)
@@ -65,17 +81,18 @@ static expar_status records_replace(gpu_executor *self, const ep_shape *shape)
     const ep_space space = ep_space_of(shape);
     gpu_world *world = &self->world;
     uint64_t offset;
-    expar_status status = device_heap_take(self->heap, "the buffer's records", space.pool, 4096, &offset);
+    expar_status status = device_heap_take(self->heap, records_name, space.pool, 4096, &offset);
     if (status != EXPAR_OK) return status;
-    expar_status own = records_prepare(self);
-    if (own == EXPAR_OK) own = records_clear(self, offset, space.slots);
-    status = gpu_agree(self, own, NULL);
+    gpu_counters *counters;
+    status = records_agree(self, records_make(self, shape, offset, &counters));
     if (status != EXPAR_OK) {
         error_kept kept;
         error_keep(&kept, status);
-        device_heap_give(self->heap, "the buffer's records", offset, NULL);
+        gpu_counters_give(self, counters);
+        device_heap_give(self->heap, records_name, offset, NULL);
         return error_restore(&kept);
     }
+    gpu_counters_use(self, counters);
     self->old_records[self->num_old_records++] = world->buffer;
     world->buffer = offset;
     world->shape = *shape;
@@ -86,7 +103,7 @@ static expar_status records_replace(gpu_executor *self, const ep_shape *shape)
 void gpu_records_give(gpu_executor *self, bool *quiet)
 {
     for (size_t i = 0; i < self->num_old_records; i++)
-        if (device_heap_give(self->heap, "the buffer's records", self->old_records[i], quiet) != EXPAR_OK)
+        if (device_heap_give(self->heap, records_name, self->old_records[i], quiet) != EXPAR_OK)
             LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
 }
 
@@ -94,14 +111,11 @@ void gpu_records_give(gpu_executor *self, bool *quiet)
 
 static expar_status check_growth(const gpu_executor *self, const ep_grow_step *step)
 {
-    if (!device_heap_grows(self->heap))
-        return error_set(EXPAR_ERR_LIMIT,
-                         "rows of %lld bytes, top-k %d and %d experts: by CUDA IPC records do not grow; give "
-                         "config.max_row_bytes, max_scales, max_topk and max_experts",
-                         (long long)step->row_bytes, step->form.topk, step->form.experts);
-    if (step->form.experts <= gpu_experts_room(&self->world.shape)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_LIMIT, "%d experts: a buffer on a GPU holds %d unless config.max_experts says more",
-                     step->form.experts, gpu_experts_room(&self->world.shape));
+    if (device_heap_grows(self->heap)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_LIMIT,
+                     "rows of %lld bytes, top-k %d and %d experts: by CUDA IPC records do not grow; give "
+                     "config.max_row_bytes, max_scales, max_topk and max_experts",
+                     (long long)step->row_bytes, step->form.topk, step->form.experts);
 }
 
 /* Opens the growth, and closes what it has on its stream, which is the buffer's own; the call that grows goes on with

@@ -214,6 +214,8 @@ static void bad_options_are_named(void **state)
         {"--format fp8", "--format: only with ll", 64},
         {"--sum exact", "--sum: only with ll", 64},
         {"rma --hook", "--hook: only with ll", 64},
+        {"ll --stamps no", "--stamps: only on GPUs", 64},
+        {"ll --device cuda --stamps off", "--stamps 'off': one of no|yes is expected", 64},
         {"multiply", "one of dispatch|combine|all|layout|rma|ll is expected", 64},
         {"''", "operation ''", 64},
     };

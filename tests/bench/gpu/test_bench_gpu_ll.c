@@ -175,6 +175,25 @@ static void halves_and_shared_gpus(void **state)
     json_decref(json);
 }
 
+/* Without clocks there is nothing that they tell; all else is there. */
+static void stamps_are_left_out(void **state)
+{
+    (void)state;
+    struct bench_options options = small(2, 2);
+    options.tokens[0] = 2;
+    options.unstamped = true;
+    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
+    assert_int_equal(json_array_size(list), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *result = json_array_get(list, i);
+        assert_true(json_is_true(json_object_get(result, "verified")));
+        assert_true(number_of(result, "median_us") > 0 && number_of(result, "copy_limit_us") > 0);
+        assert_null(json_object_get(result, "kernel_us"));
+        assert_null(json_object_get(result, "breakdown"));
+    }
+    json_decref(json);
+}
+
 static int count_of(const char *text, char what, size_t length)
 {
     int count = 0;
@@ -218,9 +237,8 @@ static void sharing_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row_is_there),
-        cmocka_unit_test(halves_and_shared_gpus),
-        cmocka_unit_test(csv_is_whole),
+        cmocka_unit_test(every_row_is_there),  cmocka_unit_test(halves_and_shared_gpus),
+        cmocka_unit_test(stamps_are_left_out), cmocka_unit_test(csv_is_whole),
         cmocka_unit_test(sharing_is_told),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

@@ -31,6 +31,7 @@ cu_result cuMemHostAlloc(void **data, size_t bytes, unsigned int flags)
 {
     if (!has_context()) return INVALID_CONTEXT;
     (void)flags;
+    if (atomic_load(&fake_controls_of()->no_pinned)) return CU_ERROR_OUT_OF_MEMORY;
     pinned *one = malloc(sizeof *one);
     *data = calloc(bytes, 1);
     if (!one || !*data) {
@@ -84,11 +85,14 @@ static void carry_out(void *of)
     free(c->own);
 }
 
-/* What is captured is done at once (streams.c). */
+/* Where captures run kernels, they copy, too. */
 static void put_copy(cu_stream stream, copy c)
 {
     const stream_lane lane = lane_of(stream);
-    if (capture_of(stream) || !queue_put(&lane, QUEUE_APART, carry_out, &c, sizeof c)) carry_out(&c);
+    const unsigned long long capture = capture_of(stream);
+    if (capture) graph_add_copy(capture, carry_out, &c, sizeof c);
+    if (capture && !kernels_run_in_captures()) return;
+    if (capture || !queue_put(&lane, QUEUE_APART, carry_out, &c, sizeof c)) carry_out(&c);
 }
 
 static void await_stream(cu_stream stream)
@@ -101,7 +105,7 @@ cu_result cuMemcpyHtoDAsync_v2(cu_address dest, const void *source, size_t bytes
 {
     if (!has_context()) return INVALID_CONTEXT;
     copy c = {.to = (void *)(uintptr_t)dest, .from = source, .bytes = bytes};
-    if (streams_run_apart() && bytes && !is_pinned(source)) {
+    if (streams_run_apart() && bytes && !is_pinned(source) && !capture_of(stream)) {
         c.own = malloc(bytes);
         if (!c.own) return CU_ERROR_OUT_OF_MEMORY;
         c.from = memcpy(c.own, source, bytes);

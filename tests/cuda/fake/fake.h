@@ -74,6 +74,8 @@ void let_go_of(unsigned long long capture);
 /* ---- graphs.c ---------------------------------------------------------------------------------------------------- */
 void graph_add_kernel(unsigned long long capture, cu_function function, const kernel_grid *grid, const void *arguments);
 void graph_add_event(unsigned long long capture, cu_event event, bool waits);
+/* Carried out by run, with a copy of what `of` has. */
+void graph_add_copy(unsigned long long capture, void (*run)(void *of), const void *of, size_t bytes);
 /* The capture has ended: its graph, with the caller's hold. NULL: there is nothing in it. */
 cu_graph graph_close(unsigned long long capture);
 

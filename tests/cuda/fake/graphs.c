@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs of the driver that plays GPUs: kernels and external event nodes, in the order in which they were captured,
- * which a launch puts on its stream one after another. As the driver's interface has it, the launch itself records an
- * event, to be behind what stands before that node, and waits for what an event has when the graph is launched. What a
- * capture does besides is in no graph: it was done at once (streams.c). A graph, and what it holds, goes when nobody
- * has it any more and its launches have come to their ends. */
+/* Graphs of the driver that plays GPUs: kernels, copies and external event nodes, in the order in which they were
+ * captured, which a launch puts on its stream one after another. As the driver's interface has it, the launch itself
+ * records an event, to be behind what stands before that node, and waits for what an event has when the graph is
+ * launched. What else a capture does is in no graph. A graph, and what it holds, goes when nobody has it any more and
+ * its launches have come to their ends. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -12,8 +12,9 @@
 
 typedef struct node {
     struct node *next;
-    cu_event event; /* NULL: a kernel */
-    bool waits;     /* for the event, else records it */
+    cu_event event;         /* NULL: a kernel or a copy */
+    bool waits;             /* for the event, else records it */
+    void (*copy)(void *of); /* of the arguments; NULL: none */
     cu_function function;
     kernel_grid grid;
     size_t bytes;
@@ -56,6 +57,17 @@ void graph_add_kernel(unsigned long long capture, cu_function function, const ke
     one->grid = *grid;
     one->bytes = bytes;
     memcpy(one->arguments, arguments, bytes);
+    pthread_mutex_lock(&lock);
+    add(capture, one);
+    pthread_mutex_unlock(&lock);
+}
+
+void graph_add_copy(unsigned long long capture, void (*run)(void *of), const void *of, size_t bytes)
+{
+    node *one = calloc(1, sizeof *one + bytes);
+    one->copy = run;
+    one->bytes = bytes;
+    memcpy(one->arguments, of, bytes);
     pthread_mutex_lock(&lock);
     add(capture, one);
     pthread_mutex_unlock(&lock);
@@ -110,11 +122,16 @@ cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
     if (!has_context()) return INVALID_CONTEXT;
     graph *g = (graph *)(void *)exec;
     const stream_lane lane = lane_of(stream);
-    for (node *one = g->first; one; one = one->next) {
-        if (!one->event && !put_kernel(stream, one->function, &one->grid, one->arguments)) return LAUNCH_FAILED;
-        if (one->event && one->waits) wait_for(stream, one->event);
-        if (one->event && !one->waits) record(stream, one->event);
-    }
+    for (node *one = g->first; one; one = one->next)
+        if (one->copy) {
+            if (!queue_put(&lane, QUEUE_APART, one->copy, one->arguments, one->bytes)) one->copy(one->arguments);
+        } else if (!one->event) {
+            if (!put_kernel(stream, one->function, &one->grid, one->arguments)) return LAUNCH_FAILED;
+        } else if (one->waits) {
+            wait_for(stream, one->event);
+        } else {
+            record(stream, one->event);
+        }
     atomic_fetch_add(&g->references, 1);
     if (!queue_put(&lane, QUEUE_BEHIND, let_go, g, 0)) let_go(g);
     return CU_OK;
@@ -130,9 +147,9 @@ cu_result cuGraphGetNodes(cu_graph of, void **nodes, size_t *count)
 }
 cu_result cuGraphNodeGetType(void *of, int *type)
 {
-    enum { KERNEL = 0, WAIT_EVENT = 6, EVENT_RECORD = 7 };
+    enum { KERNEL = 0, MEMCPY = 1, WAIT_EVENT = 6, EVENT_RECORD = 7 };
     const node *one = of;
-    *type = !one->event ? KERNEL : one->waits ? WAIT_EVENT : EVENT_RECORD;
+    *type = one->copy ? MEMCPY : !one->event ? KERNEL : one->waits ? WAIT_EVENT : EVENT_RECORD;
     return CU_OK;
 }
 cu_result cuGraphUpload(cu_graph_exec exec, cu_stream stream)

@@ -195,7 +195,7 @@ static bool play_notify(const gpu_notify_args *a)
     size_t counts = (size_t)shape->ranks * (size_t)(shape->channels + 1) + (size_t)shape->local_experts;
     if (a->tokens) return false;
     if (a->routing) memset(a->routing, 0, a->at.total_bytes);
-    if (world->ticket) memset(world->report + 1, 0, counts * sizeof(int32_t));
+    if (world->ticket) memset(a->told, 0, counts * sizeof(int32_t));
     world->state->refused = !exchange_hellos(world, epoch, &a->form, &a->refusal, &a->room);
     world->state->grows = !world->state->refused && pools_grow(world, epoch);
     world->state->epoch = epoch;
@@ -301,10 +301,11 @@ size_t kernel_argument_bytes(cu_function function)
     static const struct {
         const char *name;
         size_t bytes;
-    } known[] = {{"ep_notify", sizeof(gpu_notify_args)},   {"ep_dispatch", sizeof(gpu_dispatch_args)},
-                 {"ep_combine", sizeof(gpu_combine_args)}, {FAKE_SPIN, sizeof(fake_spin_args)},
-                 {"ep_count", sizeof(gpu_count_args)},     {"ep_map", sizeof(gpu_map_args)},
-                 {"ep_expand", sizeof(gpu_expand_args)},   {"ep_reduce", sizeof(gpu_reduce_args)}};
+    } known[] = {{"ep_notify", sizeof(gpu_notify_args)},        {"ep_dispatch", sizeof(gpu_dispatch_args)},
+                 {"ep_combine", sizeof(gpu_combine_args)},      {FAKE_SPIN, sizeof(fake_spin_args)},
+                 {"ep_count", sizeof(gpu_count_args)},          {"ep_map", sizeof(gpu_map_args)},
+                 {"ep_expand", sizeof(gpu_expand_args)},        {"ep_reduce", sizeof(gpu_reduce_args)},
+                 {"ep_combine_slots", sizeof(gpu_combine_args)}};
     const char *name = (const char *)(void *)function;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(name, known[i].name)) return known[i].bytes;
@@ -331,7 +332,7 @@ bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
     const char *name = (const char *)(void *)function;
     if (!strcmp(name, "ep_notify")) return play_notify(arguments);
     if (!strcmp(name, "ep_dispatch")) return play_dispatch(arguments);
-    if (!strcmp(name, "ep_combine")) return play_combine(arguments);
+    if (!strcmp(name, "ep_combine") || !strcmp(name, "ep_combine_slots")) return play_combine(arguments);
     if (!strcmp(name, FAKE_SPIN)) return play_spin(arguments);
     if (!strcmp(name, "ep_count")) return play_count(arguments);
     if (!strcmp(name, "ep_map")) return play_map(arguments);

@@ -9,8 +9,9 @@
 #include <time.h>
 
 /* ---- captures -------------------------------------------------------------------------------------------------------
- * The work of a stream that is being captured is done at once all the same, and noted for the graph (graphs.c). As long
- * as the capture goes on the graph is its number, and so what the graph holds is found by that. */
+ * The work of a stream that is being captured is noted for the graph (graphs.c), and where captures run kernels done at
+ * once all the same. As long as the capture goes on the graph is its number, and so what the graph holds is found by
+ * that. */
 
 #define CAPTURED 32
 typedef struct captured_stream {

@@ -14,6 +14,7 @@
     X(ep_check_topk, gpu_check_args)                                                                                   \
     X(ep_dispatch, gpu_dispatch_args)                                                                                  \
     X(ep_combine, gpu_combine_args)                                                                                    \
+    X(ep_combine_slots, gpu_combine_args)                                                                              \
     X(ep_count, gpu_count_args)                                                                                        \
     X(ep_map, gpu_map_args)                                                                                            \
     X(ep_expand, gpu_expand_args)                                                                                      \
@@ -24,6 +25,7 @@
     X(ep_tell_counts, gpu_tell_args)                                                                                   \
     X(ll_dispatch, ll_dispatch_args)                                                                                   \
     X(ll_combine, ll_combine_args)                                                                                     \
+    X(ll_combine_log, ll_combine_args)                                                                                 \
     X(ll_dispatch_masks, ll_dispatch_args)                                                                             \
     X(ll_combine_masks, ll_combine_args)                                                                               \
     X(ll_mask, ll_mask_args)                                                                                           \

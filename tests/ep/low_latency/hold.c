@@ -10,6 +10,12 @@ void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
     ll_executor_cpu_delay(ll->exec, step, context);
 }
 
+void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *context)
+{
+    (void)ranks;
+    hold_install(ll, step, context);
+}
+
 void hold_stream(expar_ll *ll, uint64_t bytes)
 {
     ll_executor_cpu_stream(ll->exec, bytes);
@@ -23,6 +29,17 @@ void hold_skip(expar_ll *ll, uint64_t calls)
 bool hold_finds_late(void)
 {
     return false;
+}
+
+bool hold_goes_on(void)
+{
+    return false;
+}
+
+bool hold_device_serves(int32_t rank)
+{
+    (void)rank;
+    return true;
 }
 
 uint64_t hold_pulse(const expar_ll *ll, int32_t source)

@@ -9,6 +9,9 @@
 
 /* Calls `step` between any two steps of this rank on the buffer, on the thread that takes them; NULL: no more. */
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context);
+/* Likewise; where kernels carry the calls out it is called by a thread of its own, whenever this rank's kernel is seen
+   to wait for another rank. NULL waits until that thread has gone. */
+void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *context);
 /* The buffer goes on as if so many calls of each kind had been made: an even number, on all ranks, while none is
    open. */
 void hold_skip(expar_ll *ll, uint64_t calls);
@@ -17,6 +20,10 @@ void hold_stream(expar_ll *ll, uint64_t bytes);
 
 /* Whether what the memory of a combine's tensors holds is looked at behind the call: by kernels. */
 bool hold_finds_late(void);
+/* Whether a call that has begun goes on while its rank is stopped: kernels do. */
+bool hold_goes_on(void);
+/* Whether the rank's device still does what it is told: its memory, its stream. */
+bool hold_device_serves(int32_t rank);
 /* A word that changes as long as the rank's kernel waits for the source; without kernels it never does. Any thread of
    the rank's process. */
 uint64_t hold_pulse(const expar_ll *ll, int32_t source);

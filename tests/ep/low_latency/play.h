@@ -32,9 +32,14 @@ typedef struct lowlat_call {
     expar_ll_combine_result back;
     expar_event *wait_event;
     int64_t *waits;    /* [N], given and added to */
-    int32_t *stats;    /* [L] */
+    int32_t *stats;    /* [L], with lowlat_first_stat in them */
     bool wants_finish; /* hook or event are still to be called or waited for */
 } lowlat_call;
+
+static inline int32_t lowlat_first_stat(int32_t expert)
+{
+    return 7 * expert - 3;
+}
 
 /* Arguments in memory of their own, which tests may spoil before the start. */
 void lowlat_prepare_dispatch(lowlat_call *call, expar_ll *ll, const lowlat_traffic *t, int32_t rank,

@@ -163,6 +163,18 @@ static void test_many_ranks(void **state)
     run(c, play_rounds);
 }
 
+/* On GPUs at most 16 tokens go in words, more by flags; ranks of one call may differ. */
+static void test_small_batches_beside_others(void **state)
+{
+    (void)state;
+    ll_case c = {.ranks = 3, .max_tokens = 18, .hidden = 128, .topk = 4, .experts = 6, .tokens = {16, 17, 3}};
+    c.seed = 16;
+    c.weights = true;
+    run(c, play_rounds);
+    c.sum = EXPAR_LL_REDUCED;
+    run(c, play_rounds);
+}
+
 static void test_rows_beyond_the_cache(void **state)
 {
     (void)state;
@@ -251,6 +263,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_logfmt),
         cmocka_unit_test(test_top_32),
         cmocka_unit_test(test_many_ranks),
+        cmocka_unit_test(test_small_batches_beside_others),
         cmocka_unit_test(test_rows_beyond_the_cache),
         cmocka_unit_test(test_counts),
         cmocka_unit_test(test_buffer_size),

@@ -47,6 +47,8 @@ typedef struct fault_case {
     int32_t step;
     int signal; /* SIGKILL, or SIGSTOP */
     bool ahead; /* combines are reduced, and their weights go ahead: without a hook */
+    bool whole; /* the call of the phase has no hook, and the others begin theirs when the victim has struck itself: in
+                   its wait for them, at the step, on GPUs whenever it is seen there */
 } fault_case;
 
 /* Rounds of all cases with such a victim, by turns. */
@@ -96,25 +98,37 @@ static bool is_victim(const fault_seat *seat)
     return seat->rank == seat->table->what.victim;
 }
 
+static bool without_hook(const fault_seat *seat, phase send)
+{
+    const fault_case *what = &seat->table->what;
+    return (send == SENDS_BACK && what->ahead) || (what->whole && send == what->phase);
+}
+
 /* Others are not to go on before the victim is stopped: then nobody is late but it. In a clean it waits for them. */
 static void enter_phase(fault_seat *seat, phase now)
 {
     const fault_case *what = &seat->table->what;
     if (seat->round != FATAL || now != what->phase) return;
     if (is_victim(seat)) {
-        seat->steps_left = what->step;
-        hold_install(seat->ll, strike_in_time, seat);
-    } else if (what->signal == SIGSTOP) {
-        while (now != CLEANS && !atomic_load(&seat->table->struck))
-            nap();
-        kind_set_silence(seat->group, SHORT_SILENCE_MS);
+        seat->steps_left = what->whole && hold_goes_on() ? 1 : what->step;
+        if (what->whole)
+            hold_watch(seat->ll, RANKS, strike_in_time, seat);
+        else
+            hold_install(seat->ll, strike_in_time, seat);
+        return;
     }
+    while ((what->signal == SIGSTOP || what->whole) && now != CLEANS && !atomic_load(&seat->table->struck))
+        nap();
+    if (what->signal == SIGSTOP) kind_set_silence(seat->group, SHORT_SILENCE_MS);
 }
 
 static void leave_phase(fault_seat *seat, phase now)
 {
     if (seat->round != FATAL || now != seat->table->what.phase || !is_victim(seat)) return;
-    hold_install(seat->ll, NULL, NULL);
+    if (seat->table->what.whole)
+        hold_watch(seat->ll, RANKS, NULL, NULL);
+    else
+        hold_install(seat->ll, NULL, NULL);
     if (seat->steps_left > 0) strike(seat);
 }
 
@@ -133,6 +147,22 @@ static bool play_phases(fault_seat *seat, lowlat_call *call, phase now)
 }
 
 /* ---- what comes of the round in which it happens ----------------------------------------------------------------- */
+
+/* What was added for each expert is as many rows as came. */
+static bool check_stats(const lowlat_call *call, const int32_t *src_info)
+{
+    const llo_job *job = &call->traffic->job;
+    const int64_t places = lowlat_places(job);
+    bool right = true;
+    for (int32_t l = 0; l < lowlat_locals(job) && right; l++) {
+        int32_t came = 0;
+        for (int32_t i = 0; i < call->traffic->arrivals[call->rank].count[l]; i++)
+            came += src_info[l * places + i] != -1;
+        const int32_t grew = call->stats[l] - lowlat_first_stat(l);
+        right = CHECK(grew == came, "stats[%d] grew by %d, and %d rows came", (int)l, (int)grew, (int)came);
+    }
+    return right;
+}
 
 /* Counts of the victim's rows have come: rows of others are all here, and of its own each is, or is none. */
 static bool check_part(const lowlat_call *call, int32_t victim)
@@ -156,7 +186,7 @@ static bool check_part(const lowlat_call *call, int32_t victim)
                       "row %lld, %s", (long long)i, missing ? "which has not come" : "which has come");
     }
     free(none);
-    return right;
+    return right && check_stats(call, info.src_info.data);
 }
 
 /* Whether the victim's counts came; the call is compared with that view. */
@@ -183,7 +213,8 @@ static bool check_sums(lowlat_call *call, const masked_traffic *m, masked_view v
 
 static bool play_fatal(fault_seat *seat, const masked_traffic *m)
 {
-    const lowlat_choice hooked = {.hook = true}, choice = {.hook = !seat->table->what.ahead};
+    const lowlat_choice hooked = {.hook = !without_hook(seat, SENDS_THERE), .stats = true},
+                        choice = {.hook = !without_hook(seat, SENDS_BACK)};
     lowlat_call there, back;
     lowlat_prepare_dispatch(&there, seat->ll, m->there[MASKED_NOBODY], seat->rank, &hooked);
     bool well = play_phases(seat, &there, SENDS_THERE);
@@ -310,6 +341,7 @@ static void play_rank(expar_group *group, void *shared)
     if (!seat.cleaned) well = well && (is_victim(&seat) ? play_alone(&seat) : play_behind(&seat));
     well = well && play_cleaned(&seat);
     if (well) {
+        CHECK(hold_device_serves(seat.rank), "the device of rank %d serves no more", (int)seat.rank);
         CHECK_OK(expar_ll_destroy(seat.ll));
         CHECK_OK(expar_group_destroy(group));
     } else {
@@ -408,12 +440,31 @@ static bool play_cases(const fault_case *cases, int32_t count)
     return passed;
 }
 
+/* How many go on side by side: on GPUs, which all their ranks share, one. */
+static int32_t abreast(void)
+{
+    return hold_goes_on() ? 1 : SIDE_BY_SIDE;
+}
+
+static void play_all(const fault_case *cases, int32_t count)
+{
+    for (int32_t first = 0; first < count; first += abreast())
+        assert_true(play_cases(cases + first, count - first < abreast() ? count - first : abreast()));
+}
+
 static void play_phases_of(int32_t victim, int32_t step, int signal)
 {
     fault_case cases[PHASES];
     for (int i = 0; i < PHASES; i++)
         cases[i] = (fault_case){.victim = victim, .phase = (phase)i, .step = step, .signal = signal};
-    assert_true(play_cases(cases, PHASES));
+    play_all(cases, PHASES);
+}
+
+/* Nobody counts a kernel's steps: there each rank is the victim once, or where EXPAR_TEST_QUICK asks for it one is. */
+static int32_t victims_of(size_t steps)
+{
+    const int32_t most = getenv("EXPAR_TEST_QUICK") ? 1 : RANKS;
+    return hold_goes_on() && steps > (size_t)most ? most : (int32_t)steps;
 }
 
 /* At the first step, in the unit's words, behind them, among the rows, and behind all. */
@@ -421,8 +472,8 @@ static void test_killed(void **state)
 {
     static const int32_t steps[] = {1, 5, 11, 20, 1000};
     (void)state;
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        play_phases_of((int32_t)(i % RANKS), steps[i], SIGKILL);
+    for (int32_t i = 0; i < victims_of(sizeof steps / sizeof *steps); i++)
+        play_phases_of(i % RANKS, steps[i], SIGKILL);
 }
 
 static void play_ahead(int signal)
@@ -430,9 +481,39 @@ static void play_ahead(int signal)
     static const int32_t steps[SIDE_BY_SIDE] = {3, 9, 13, 17, 24, 1000};
     fault_case cases[SIDE_BY_SIDE];
     for (int i = 0; i < SIDE_BY_SIDE; i++)
-        cases[i] =
-            (fault_case){.victim = i % RANKS, .phase = SENDS_BACK, .step = steps[i], .signal = signal, .ahead = true};
-    assert_true(play_cases(cases, SIDE_BY_SIDE));
+        cases[i] = (fault_case){.victim = i % RANKS,
+                                .phase = SENDS_BACK,
+                                .step = steps[i],
+                                .signal = signal,
+                                .ahead = true,
+                                .whole = hold_goes_on()};
+    play_all(cases, victims_of(SIDE_BY_SIDE));
+}
+
+/* What the victim sends is with the others; it waits for theirs. */
+static void play_waits(int signal)
+{
+    static const int32_t steps[] = {5, 20, 40};
+    fault_case cases[2 * RANKS];
+    for (int i = 0; i < 2 * RANKS; i++)
+        cases[i] = (fault_case){.victim = i / 2,
+                                .phase = i % 2 ? SENDS_BACK : SENDS_THERE,
+                                .step = steps[i / 2],
+                                .signal = signal,
+                                .whole = true};
+    play_all(cases, 2 * victims_of(RANKS));
+}
+
+static void test_killed_in_a_wait(void **state)
+{
+    (void)state;
+    play_waits(SIGKILL);
+}
+
+static void test_stopped_in_a_wait(void **state)
+{
+    (void)state;
+    play_waits(SIGSTOP);
 }
 
 /* Among the units, the weights, and the rows. */
@@ -446,8 +527,8 @@ static void test_stopped(void **state)
 {
     static const int32_t steps[] = {1, 17};
     (void)state;
-    for (size_t i = 0; i < sizeof steps / sizeof *steps; i++)
-        play_phases_of((int32_t)(i % RANKS), steps[i], SIGSTOP);
+    for (int32_t i = 0; i < victims_of(sizeof steps / sizeof *steps); i++)
+        play_phases_of(i % RANKS, steps[i], SIGSTOP);
 }
 
 static void test_stopped_while_weights_go_ahead(void **state)
@@ -460,12 +541,10 @@ static void test_stopped_while_weights_go_ahead(void **state)
 static void play_cleans(int signal)
 {
     static const int32_t steps[2 * SIDE_BY_SIDE] = {1, 8, 19, 20, 23, 25, 26, 28, 29, 31, 33, 1000};
-    for (int first = 0; first < 2 * SIDE_BY_SIDE; first += SIDE_BY_SIDE) {
-        fault_case cases[SIDE_BY_SIDE];
-        for (int i = 0; i < SIDE_BY_SIDE; i++)
-            cases[i] = (fault_case){.victim = i % RANKS, .phase = CLEANS, .step = steps[first + i], .signal = signal};
-        assert_true(play_cases(cases, SIDE_BY_SIDE));
-    }
+    fault_case cases[2 * SIDE_BY_SIDE];
+    for (int i = 0; i < 2 * SIDE_BY_SIDE; i++)
+        cases[i] = (fault_case){.victim = i % RANKS, .phase = CLEANS, .step = steps[i], .signal = signal};
+    play_all(cases, victims_of(2 * SIDE_BY_SIDE));
 }
 
 static void test_killed_in_a_clean(void **state)
@@ -488,6 +567,8 @@ int main(int argc, char **argv)
                                        cmocka_unit_test(test_killed_while_weights_go_ahead),
                                        cmocka_unit_test(test_stopped),
                                        cmocka_unit_test(test_stopped_while_weights_go_ahead),
+                                       cmocka_unit_test(test_killed_in_a_wait),
+                                       cmocka_unit_test(test_stopped_in_a_wait),
                                        cmocka_unit_test(test_killed_in_a_clean),
                                        cmocka_unit_test(test_stopped_in_a_clean)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

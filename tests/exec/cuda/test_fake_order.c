@@ -392,8 +392,8 @@ static void play_counts_that_stay(expar_group *group, void *shared)
     capture c;
     expar_dispatch_result results[2] = {EXPAR_DISPATCH_RESULT_INIT, EXPAR_DISPATCH_RESULT_INIT};
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    gpu_report *report = gpu_of(one.ep->exec)->report;
-    int32_t *counts = (int32_t *)(report + 1);
+    const gpu_report *report = gpu_of(one.ep->exec)->report;
+    int32_t *counts = gpu_of(one.ep->exec)->counters->scratch->pinned.host;
     const uint64_t ready = report->counts_ready;
     CHECK(ready > 0, "the call that was waited for has no ticket");
     counts[0] = 77; /* no count of a rank without tokens */

@@ -11,6 +11,42 @@ bool ll_streams(const ll_cpu *self, uint64_t rows, size_t row_bytes)
     return rows * row_bytes * (uint64_t)self->shape.ranks > self->stream_bytes;
 }
 
+/* ---- pace -------------------------------------------------------------------------------------------------------- */
+
+/* Cores of one socket copy 15 to 20 bytes in a nanosecond, those of two 2 (measured: docs/performance.md). Fewer bytes
+   tell nothing. */
+#define PACE_BYTES_PER_NS 5
+#define PACE_LEAST_BYTES  8192
+/* One in so many sends that go through the cache is timed. */
+#define PACE_TIMED 8
+
+static bool pace_probes(const ll_pace *pace)
+{
+    return pace->sends % LL_PACE_PROBE == 0;
+}
+
+bool ll_pace_streams(const ll_pace *pace)
+{
+    return pace->slow == LL_PACE_SLOW && !pace_probes(pace);
+}
+
+bool ll_pace_times(const ll_pace *pace)
+{
+    return pace->slow > 0 ? !ll_pace_streams(pace) : pace->sends % PACE_TIMED == 0;
+}
+
+void ll_pace_note(ll_pace *pace, uint64_t bytes, int64_t ns)
+{
+    pace->sends++;
+    if (ns == 0 || bytes < PACE_LEAST_BYTES) return;
+    if (bytes >= (uint64_t)ns * PACE_BYTES_PER_NS)
+        pace->slow = 0;
+    else if (pace->slow < LL_PACE_SLOW)
+        pace->slow++;
+}
+
+/* ---- bursts ------------------------------------------------------------------------------------------------------ */
+
 ll_burst ll_burst_begin(const ll_cpu *self, uint64_t epoch, bool streaming)
 {
     return (ll_burst){.self = self, .epoch = epoch, .streaming = streaming};

@@ -158,6 +158,17 @@ static bool header_fits(const ll_combine *c, const ll_header *header)
            header->place < c->self->space.places;
 }
 
+/* Rows that go back to a rank. */
+static uint64_t count_rows_to(const ll_combine *c, int32_t rank)
+{
+    const int32_t locals = c->self->shape.local_experts, n = c->self->shape.ranks;
+    uint64_t rows = 0;
+    if (c->reduced) return (uint64_t)c->step->routing->messages[rank];
+    for (int32_t l = 0; l < locals; l++)
+        rows += (uint64_t)ll_range_count(c->step->routing->range[(int64_t)l * n + rank]);
+    return rows;
+}
+
 /* Where rows go back to. */
 typedef struct ll_returns {
     const ll_combine *c;
@@ -185,10 +196,13 @@ static void send_messages_back(const void *context, const ll_scratch *scratch, i
 
 static void send_to(const ll_combine *c, int32_t source)
 {
-    const ll_cpu *self = c->self;
+    ll_cpu *self = c->self;
     const ll_returns returns = {.c = c, .source = source};
     const int32_t messages = c->step->routing->messages[source];
+    const bool plain = source != self->sym->rank && !c->reduced && !c->coded;
+    const int64_t begin_ns = plain && !c->streaming && ll_pace_times(&self->pace) ? clock_ns() : 0;
     ll_share_out(self, messages, (uint64_t)messages * c->row_bytes, send_messages_back, &returns);
+    if (plain) ll_pace_note(&self->pace, count_rows_to(c, source) * c->row_bytes, begin_ns ? clock_ns() - begin_ns : 0);
     if (source != self->sym->rank) sym_ring(self->sym, source);
 }
 
@@ -317,17 +331,6 @@ static expar_status send_with_weights(const ll_combine *c)
 
 /* ---- the send ---------------------------------------------------------------------------------------------------- */
 
-/* Rows that go back to a rank. */
-static uint64_t count_rows_to(const ll_combine *c, int32_t rank)
-{
-    const int32_t locals = c->self->shape.local_experts, n = c->self->shape.ranks;
-    uint64_t rows = 0;
-    if (c->reduced) return (uint64_t)c->step->routing->messages[rank];
-    for (int32_t l = 0; l < locals; l++)
-        rows += (uint64_t)ll_range_count(c->step->routing->range[(int64_t)l * n + rank]);
-    return rows;
-}
-
 /* Rows that this rank sends for tokens of all ranks. */
 static uint64_t count_rows(const ll_combine *c)
 {
@@ -361,7 +364,7 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
     c = combine_of(self, step);
     const uint64_t rows = count_rows(&c);
     combine_count(&c, rows);
-    c.streaming = ll_streams(self, rows, c.row_bytes);
+    c.streaming = ll_streams(self, rows, c.row_bytes) || ll_pace_streams(&self->pace);
     return call->form.weights ? send_with_weights(&c) : combine_send_rows(&c, door_of_half);
 }
 

@@ -9,7 +9,7 @@
  *   dispatch.c  messages from their source to the experts' rows
  *   combine.c   rows to the places of their tokens, and sums
  *   share.c     rows shared out among worker threads
- *   burst.c     rows to peers, past the cache where they are many, and the flags behind them
+ *   burst.c     rows to peers, past the cache where they are many or slow, and the flags behind them
  *   mask.c      ranks without which calls go on, and where halves move because of them
  *   clean.c     a new beginning behind a clean (exec/ll_clean.c)
  *   cache.c     memory of results, kept mapped
@@ -77,6 +77,14 @@ typedef struct ll_banks {
     int32_t now;             /* of the dispatch that is being sent */
 } ll_banks;
 
+/* How fast rows go to peers through the cache. A line that a core far away has read is slow to write (another socket,
+   or virtual cores that the host has put there): by stores past the cache it is not. Touched by the thread that is in
+   a call. */
+typedef struct ll_pace {
+    uint32_t sends; /* of plain rows, so far */
+    uint32_t slow;  /* timed ones in a row that were slow, up to LL_PACE_SLOW */
+} ll_pace;
+
 typedef struct ll_cache ll_cache;
 
 /* What a worker needs for itself. */
@@ -116,7 +124,8 @@ typedef struct ll_cpu {
     uint64_t epochs[LL_KINDS]; /* of the last call */
     ll_record records[LL_KINDS][LL_HALVES];
     ll_sends sends;
-    ll_banks *banks;       /* [N] */
+    ll_banks *banks; /* [N] */
+    ll_pace pace;
     int32_t *progress;     /* [N] of the phase: what has moved to, or come from, each rank */
     int32_t *waiting;      /* [B] tokens whose rows have not all come */
     int32_t *own_messages; /* [B] number of a token's message to this rank itself, or -1 */
@@ -257,6 +266,14 @@ void ll_share_out(const ll_cpu *self, int32_t items, uint64_t bytes, ll_items_fn
 
 /* Whether the rows of a call bypass the cache, if each rank has about as many of them as this one. */
 bool ll_streams(const ll_cpu *self, uint64_t rows, size_t row_bytes);
+/* So many slow sends in a row make the next ones bypass the cache; but for one in so many, which is timed again. */
+#define LL_PACE_SLOW  3
+#define LL_PACE_PROBE 64
+/* Whether the next send of plain rows bypasses the cache since others were slow; and whether it is to be timed. */
+bool ll_pace_streams(const ll_pace *pace);
+bool ll_pace_times(const ll_pace *pace);
+/* It has sent so many bytes; ns: the time it took through the cache; 0: it was not timed. */
+void ll_pace_note(ll_pace *pace, uint64_t bytes, int64_t ns);
 /* Flags that are held back until a fence is behind their rows. */
 #define LL_BURST_FLAGS 8
 typedef struct ll_burst {

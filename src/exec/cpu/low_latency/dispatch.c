@@ -17,6 +17,7 @@ typedef struct ll_dispatch {
     size_t row_bytes; /* of it */
     int32_t scales;   /* words of a row's scales, which stand behind it in a message */
     bool streaming;   /* rows of the results bypass the cache */
+    bool sends_past;  /* and messages do */
 } ll_dispatch;
 
 static ll_dispatch dispatch_of(ll_cpu *self, ll_dispatch_step *step)
@@ -134,8 +135,7 @@ static void send_tokens(const void *context, const ll_scratch *scratch, int32_t 
     const ll_dispatch *d = context;
     const ll_cpu *self = d->self;
     const ll_sends *sends = &self->sends;
-    const uint64_t all = (uint64_t)sends->first[d->step->tokens];
-    ll_burst burst = ll_burst_begin(self, d->step->call.epoch, ll_streams(self, all, d->row_bytes));
+    ll_burst burst = ll_burst_begin(self, d->step->call.epoch, d->sends_past);
     for (int32_t t = begin; t < end; t++) {
         const void *payload = NULL;
         for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
@@ -147,11 +147,23 @@ static void send_tokens(const void *context, const ll_scratch *scratch, int32_t 
     ll_burst_end(&burst);
 }
 
+/* Of the messages of this round. */
+static uint64_t bytes_now(const ll_dispatch *d)
+{
+    const ll_cpu *self = d->self;
+    uint64_t messages = 0;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        messages += self->progress[r] == SEND_NOW ? (uint64_t)self->sends.messages[r] : 0;
+    return messages * d->row_bytes;
+}
+
 static void send_round(const ll_dispatch *d)
 {
     ll_cpu *self = d->self;
     const int32_t tokens = d->step->tokens;
+    const int64_t begin_ns = d->scales == 0 && !d->sends_past && ll_pace_times(&self->pace) ? clock_ns() : 0;
     ll_share_out(self, tokens, (uint64_t)self->sends.first[tokens] * d->row_bytes, send_tokens, d);
+    if (d->scales == 0) ll_pace_note(&self->pace, bytes_now(d), begin_ns ? clock_ns() - begin_ns : 0);
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
         if (self->progress[pe] != SEND_NOW) continue;
@@ -221,6 +233,8 @@ expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
     step->routing->route = ll_stamp(call->epoch);
     step->routing->era = self->masks ? self->masks->era : 0;
     count_sent(&d);
+    d.sends_past =
+        ll_streams(self, (uint64_t)self->sends.first[step->tokens], d.row_bytes) || ll_pace_streams(&self->pace);
     return send_messages(&d);
 }
 
@@ -251,7 +265,6 @@ static void place_ranges(ll_dispatch *d)
         }
         rows += (uint64_t)begin;
         d->step->out_count[l] = begin;
-        if (d->step->stats) d->step->stats[l] += begin;
     }
     /* They are read later than what is on its way, and so bypass the cache from half as many on. */
     d->streaming = ll_streams(self, 2 * rows, d->row_bytes);
@@ -428,21 +441,41 @@ static expar_status receive_messages(const ll_dispatch *d)
     return ll_wait_end(&wait, status);
 }
 
-/* Rows that a masked source has counted and not sent: its messages come in order, and in them the rows of each expert.
-   */
+/* Rows of the source for an expert that have come: its messages come in order, and in them the rows of each expert. */
+static int32_t count_came(const ll_dispatch *d, int32_t source, int32_t local)
+{
+    const int32_t topk = d->step->call.form.topk;
+    int32_t came = 0;
+    for (int32_t m = 0; m < d->self->progress[source]; m++)
+        for (int32_t k = 0; k < topk; k++)
+            came += ll_header_experts(header_kept(d, source, m))[k] == local;
+    return came;
+}
+
+/* Rows that have come, and are in the caller's results: of whom messages are missing fewer than were counted. */
+static void add_stats(const ll_dispatch *d)
+{
+    const int32_t n = d->self->shape.ranks;
+    if (!d->step->stats) return;
+    for (int32_t s = 0; s < n; s++) {
+        const bool whole = d->self->progress[s] == d->record->told[s].messages;
+        for (int32_t l = 0; l < d->self->shape.local_experts; l++) {
+            const int32_t counted = ll_range_count(d->step->routing->range[(int64_t)l * n + s]);
+            d->step->stats[l] += whole || counted == 0 ? counted : count_came(d, s, l);
+        }
+    }
+}
+
+/* Rows that a masked source has counted and not sent. */
 static void clear_missing(const ll_dispatch *d, int32_t source)
 {
     ll_cpu *self = d->self;
-    const int32_t topk = d->step->call.form.topk, n = self->shape.ranks;
+    const int32_t n = self->shape.ranks;
     for (int32_t l = 0; l < self->shape.local_experts; l++) {
         const int32_t count = ll_range_count(d->step->routing->range[(int64_t)l * n + source]);
-        int32_t came = 0;
-        for (int32_t m = 0; m < self->progress[source] && count > 0; m++)
-            for (int32_t k = 0; k < topk; k++)
-                came += ll_header_experts(header_kept(d, source, m))[k] == l;
-        for (; came < count; came++) {
+        for (int32_t i = count > 0 ? count_came(d, source, l) : 0; i < count; i++) {
             int64_t row;
-            if (!message_row(d, source, l, came, &row)) continue;
+            if (!message_row(d, source, l, i, &row)) continue;
             memset((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, 0, d->row_bytes);
             memset(self->scratch->payload, 0, (size_t)d->scales * sizeof(uint32_t));
             if (d->scales) place_scales(d, row, self->scratch->payload);
@@ -468,6 +501,7 @@ expar_status ll_cpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step)
     if (!mismatched) {
         place_ranges(&d);
         status = receive_messages(&d);
+        add_stats(&d);
         if (status != EXPAR_OK) return status;
         for (int32_t s = 0; s < self->shape.ranks; s++)
             if (ll_is_masked(self, s)) clear_missing(&d, s);

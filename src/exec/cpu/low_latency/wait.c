@@ -22,7 +22,7 @@ static void begin_rest(ll_wait *wait)
     if (wait->cpu->masks)
         sym_rest_tolerate(&wait->rest);
     else if (wait->receives)
-        sym_rest_outlast(&wait->rest);
+        sym_rest_outlast(&wait->rest, wait_misses, wait);
     wait->begun = true;
 }
 

@@ -34,12 +34,13 @@ typedef enum gpu_wait {
     GPU_WAIT_DONE = 3,
     GPU_WAIT_SLOT = 4, /* queue: a free slot in the peer's ring */
     GPU_WAIT_ROW = 5,  /* queue: a row from the peer */
-    /* Of low-latency mode: */
+    /* Of low-latency mode, in a dispatch; in a combine GPU_LL_WAITS more: */
     GPU_WAIT_UNIT = 6,    /* an opening unit */
     GPU_WAIT_HALF = 7,    /* that the half before was read */
     GPU_WAIT_MESSAGE = 8, /* a message of a dispatch, or a row of a combine */
     GPU_WAIT_WEIGHTS = 9  /* weights that go ahead of rows */
 } gpu_wait;
+#define GPU_LL_WAITS 4
 
 /* Whether a wait on this buffer was given up. */
 typedef enum gpu_soundness {
@@ -112,9 +113,10 @@ typedef struct gpu_report {
        host (release). The rest is the pulse, which the host's guard moves on by GPU_BEAT (relaxed). One word, so that a
        wait reads both at once. */
     uint64_t orders;
-    /* Ticket of the last notify whose counts are complete below. Written last (release), read by the host (acquire).
-       This word, the next one and the counts are for calls that have a ticket: one that nobody asks for, in a graph for
-       instance, leaves them alone. A host may still poll, or read, for a call of which the notify is through. */
+    /* Ticket of the last notify whose counts are complete (gpu_notify_args.told). Written last (release), read by the
+       host (acquire). This word, the next one and the counts are for calls that have a ticket: one that nobody asks
+       for, in a graph for instance, leaves them alone. A host may still poll, or read, for a call of which the notify
+       is through. */
     uint64_t counts_ready;
     /* Ticket of the last notify that did not go on: before counts_ready is set to it. Its verdict stands below; any
        other that is found there once counts are ready is that of the dispatch behind it. */
@@ -132,8 +134,6 @@ typedef struct gpu_report {
     /* Of calls that nobody asks for (ticket 0: in graphs, for one): the first that did not end well. `ticket` is set to
        1 by the kernel (release), and to 0 by the host once it has read the rest (release). */
     gpu_verdict untold;
-    /* Behind it, of the last notify with a ticket: int32 rank_prefix[N], channel_prefix[N][C],
-       recv_expert_counts[L]. */
 } gpu_report;
 
 /* A handle's arrays, as offsets in its block of device memory. */
@@ -247,6 +247,8 @@ typedef struct gpu_notify_args {
     ep_room room; /* bytes 0: none */
     /* [E], scratch of the buffer: zero or, without topk_idx, the caller's counts; left at zero. */
     int32_t *expert_counts;
+    /* Pinned, of the last notify with a ticket: rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L]. */
+    int32_t *told;
     int32_t shared_counts; /* 1: dynamic shared memory holds [E] counts */
     int32_t keeps_slots;   /* 1: the routing has owners */
     int32_t check_counts;  /* 1: the caller's counts may be anything */

@@ -17,6 +17,7 @@
  * under GPU_BY_SLOT: a token's rows are found by places (ep_sum_place), which are the ranks here. */
 #ifndef GPU_BY_SLOT
 #define GPU_BY_SLOT 0
+#define GPU_COMBINE ep_combine
 #endif
 #include "exec/cuda/kernels/bulk.h"
 #include "exec/cuda/kernels/number.h"
@@ -347,7 +348,7 @@ GPU_FUNC void stamp(const gpu_combine_args *a, int32_t which)
     if (a->stamps && threadIdx.x == 0) a->stamps[which * gridDim.x + blockIdx.x] = clock_now();
 }
 
-GPU_KERNEL(32 * GPU_COMBINE_WARPS) ep_combine(GPU_ARGS gpu_combine_args a)
+GPU_KERNEL(32 * GPU_COMBINE_WARPS) GPU_COMBINE(GPU_ARGS gpu_combine_args a)
 {
     GPU_LAUNCH_SHARED(uint8_t, shared);
     gpu_source *sources = (gpu_source *)shared;

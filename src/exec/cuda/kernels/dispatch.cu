@@ -90,7 +90,9 @@ GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(world), before = 0, all = 0;
-    if (!ep_tells_room(ranks) || world->state->grows) return false;
+    if (!ep_tells_room(ranks)) return false;
+    /* Looked at last, so that it is loaded beside the rest. */
+    const uint32_t grows = world->state->grows;
     const ep_room room = hello_at(world, world->rank, epoch, pe)->room;
     for (int32_t s = 0; s < ranks; s++) {
         const uint8_t *hello = (const uint8_t *)hello_at(world, world->rank, epoch, s);
@@ -99,7 +101,7 @@ GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t
         all += sent;
     }
     offer->first_row = before;
-    return room.bytes && offer_of_room(a, &room, all, offer);
+    return !grows && room.bytes && offer_of_room(a, &room, all, offer);
 }
 
 /* Where this rank's rows go at rank pe. False when its offer was waited for in vain. *against: it refused with it, or
@@ -120,11 +122,12 @@ GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe
         *against = come && reply->refusal.status;
         offer = reply->offer;
     }
-    target->x = heap_at(world, pe, offer.x_offset);
-    target->scales = heap_at(world, pe, offer.scales_offset);
-    target->idx = heap_at(world, pe, offer.idx_offset);
-    target->weights = (float *)heap_at(world, pe, offer.weights_offset);
-    target->src = (int32_t *)heap_at(world, pe, offer.src_offset);
+    uint8_t *heap = heap_at(world, pe, 0);
+    target->x = heap + offer.x_offset;
+    target->scales = heap + offer.scales_offset;
+    target->idx = heap + offer.idx_offset;
+    target->weights = (float *)(heap + offer.weights_offset);
+    target->src = (int32_t *)(heap + offer.src_offset);
     target->first_row = offer.first_row;
     target->rows = offer.rows;
     target->mode = offer.mode;
@@ -223,8 +226,9 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch(GPU_ARGS gpu_dispatch_args a)
     bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->state->refused;
     bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(world)); /* the offer that notify made */
     if (a.room.bytes) {
-        if (world->state->grows) return;
-        if (!__syncthreads_and(threadIdx.x || settle_arrival(&a, &settled))) return;
+        /* Both are loaded at once: blocks that wait for one and then for the other begin later. */
+        const bool grows = world->state->grows;
+        if (!__syncthreads_and(threadIdx.x || (settle_arrival(&a, &settled) && !grows))) return;
         arrival = &settled;
     }
     if (refused) {

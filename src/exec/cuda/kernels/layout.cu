@@ -229,10 +229,12 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
         const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
         come &= await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
+        /* Loaded beside the form: behind the store it would be waited for by itself. */
+        const int32_t growth = hello->room.growth;
         agree &= hello_agrees(hello, &a->form);
         received[pe] = counts_from(a, epoch, pe)[a->channels - 1];
-        can &= hello->room.growth != EP_GROWTH_NONE;
-        wished |= hello->room.growth == EP_GROWTH_WISHED;
+        can &= growth != EP_GROWTH_NONE;
+        wished |= growth == EP_GROWTH_WISHED;
     }
     if (__syncthreads_and(come && agree && !wished)) return end;
     end.come = __syncthreads_and(come);
@@ -253,7 +255,7 @@ GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *r
     int32_t *recv_prefix = (int32_t *)(a->routing + a->at.recv_channel_prefix);
     int32_t *recv_experts = (int32_t *)(a->routing + a->at.recv_expert_counts);
     const int32_t *sent_prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
-    int32_t *host = a->world.ticket ? (int32_t *)(a->world.report + 1) : NULL;
+    int32_t *host = a->world.ticket ? a->told : NULL;
     for (int32_t s = threadIdx.x; s < ranks; s += blockDim.x) {
         int32_t total = 0;
         for (int32_t i = 0; i <= s; i++)

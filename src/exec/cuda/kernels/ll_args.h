@@ -3,9 +3,10 @@
  * nvcc.
  *
  *   ll_gpu_call    the same for both kinds of call, a member of either kernel's arguments
- *   ll_gpu_state   device memory of this rank alone, touched by its own kernels
- *   ll_gpu_counts  pinned host memory: kernels write, the host reads whenever it is asked
+ *   ll_gpu_state   device memory of this rank alone, touched by its own kernels; so is ll_gpu_tally [N]
+ *   ll_gpu_counts  [N] pinned host memory: kernels write, the host reads whenever it is asked
  *   ll_gpu_masks   device memory of this rank alone, of a buffer with masks, and ll_gpu_mask [N]
+ *   ll_gpu_due     [N] pinned host memory: kernels tell the host what was missing
  *   ll_gpu_loss    [N] pinned host memory: the host tells kernels of ranks that are lost */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LL_ARGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LL_ARGS_H
@@ -13,27 +14,48 @@
 #include "exec/cuda/kernels/args.h"
 #include "exec/ll_index.h"
 
-#define LL_GPU_THREADS 512 /* of a block; the kernels' registers are bounded by it */
+#define LL_GPU_LOG_THREADS 9
+#define LL_GPU_THREADS     (1 << LL_GPU_LOG_THREADS) /* of a block; the kernels' registers are bounded by it */
 
 /* Parts of a call that one kernel carries out. */
 #define LL_GPU_SEND    1
 #define LL_GPU_RECEIVE 2
 
-/* Kernels of a rank follow each other, so that what one has left here the next one finds. Blocks of one kernel read it
-   as they begin, and the last of them to end writes it. */
+/* Kernels of a rank follow each other, so that what one has left here the next one finds: of each kind of call. */
+typedef struct ll_gpu_line {
+    uint64_t epoch;             /* of the last call */
+    uint64_t open[LL_HALVES];   /* epoch of the call whose receive is still to come; 0: none */
+    uint64_t swept[LL_HALVES];  /* of the last sweep of the half's words */
+    uint32_t unread[LL_HALVES]; /* 1: the half's last call was not read here */
+    uint32_t kept[LL_HALVES];   /* 1: units of the call that is open lie in ll_gpu_call.kept */
+    uint64_t untold;            /* of the last call, which has been read here, and whose read words the next kernel of
+                                   this rank stores; 0: they are stored */
+} ll_gpu_line;
+
+/* There is a copy of it for each block that a kernel can have, all the same between kernels. A block reads its own as
+   it begins. A quick call (ll_now) is followed by what each block knows by itself, and each writes its own, with those
+   that are no block's; else the last block to end writes all. So no block waits for others to end. */
 typedef struct ll_gpu_state {
-    uint64_t epochs[LL_KINDS];                /* of the last call */
-    uint64_t open[LL_KINDS][LL_HALVES];       /* epoch of the call whose receive is still to come; 0: none */
-    uint64_t swept[LL_KINDS][LL_HALVES];      /* of the last sweep of the half's flags */
-    uint32_t unread[LL_KINDS][LL_HALVES];     /* 1: the half's last call was not read here */
-    uint32_t kept[LL_KINDS][LL_HALVES];       /* 1: units of the call that is open lie in ll_gpu_call.kept */
-    unsigned long long messages, rows, bytes; /* sent so far; by all blocks */
+    ll_gpu_line lines[LL_KINDS];
 } ll_gpu_state;
 
-/* Of ll_gpu_state, for expar_ll_get_stats: each word by itself (relaxed, system scope). */
+/* [N] What this rank's kernels have sent to each rank: by the block that opens a call there, but for bytes of coded
+   rows, which all add. */
+typedef struct ll_gpu_tally {
+    unsigned long long messages, rows, bytes;
+} ll_gpu_tally;
+
+/* [N] The same for the host, for expar_ll_get_stats: each word by itself (relaxed, system scope). */
 typedef struct ll_gpu_counts {
     uint64_t messages, rows, bytes;
 } ll_gpu_counts;
+
+/* [N] pinned: what had come of what a rank was to bring, and all of it, when a wait was given up; 0: nothing is
+   missing. Written by the kernel in which that was, read by the host once it knows of it (relaxed: each by itself). */
+EP_FUNC uint64_t ll_gpu_due(int32_t came, int32_t all)
+{
+    return came < all ? (uint64_t)came << 32 | (uint32_t)all : 0;
+}
 
 /* Of a call with a hook: what its send leaves for its receive. By kernels alone. */
 typedef struct ll_gpu_record {
@@ -101,17 +123,22 @@ typedef struct ll_gpu_call {
     gpu_world world; /* its shape and space are not those of an EP buffer, and only `ranks` of them counts */
     ll_shape shape;
     ll_space space;
-    ll_form form;       /* route: 0, it lies with the handle */
-    ep_refusal refusal; /* status 0: the host finds nothing wrong */
-    ll_gpu_state *state;
-    ll_gpu_counts *counts;
+    ll_form form;          /* route: 0, it lies with the handle */
+    ep_refusal refusal;    /* status 0: the host finds nothing wrong */
+    uint8_t *own;          /* this rank's buffer */
+    ll_gpu_state *state;   /* [copies] */
+    uint32_t *told;        /* 1: what was missing when a wait was given up has been told */
+    ll_gpu_tally *tally;   /* [N] */
+    ll_gpu_counts *counts; /* [N] */
+    uint64_t *dues;        /* [N] ll_gpu_due */
     uint8_t *kept;         /* [kind][half][N] units, each of unit_bytes[LL_DISPATCH] */
     ll_gpu_record *record; /* NULL: the call has both phases in one kernel */
     uint64_t *stamps;      /* [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS], or NULL */
     int64_t *wait_ns;      /* [N] the caller's, added to by a receive, or NULL */
     uint64_t *waits;       /* [N] of device memory: the longest of all blocks so far; zeros between receives */
     int32_t phases;        /* LL_GPU_SEND | LL_GPU_RECEIVE */
-    int32_t unused;
+    int32_t kind;          /* ll_kind */
+    int32_t copies, unused;
     /* Of a buffer with masks; else NULL. */
     ll_gpu_masks *masks;
     ll_gpu_mask *mask_of; /* [N] */
@@ -124,7 +151,7 @@ typedef struct ll_gpu_call {
 /* The handle's arrays (ll_route_map_of), in device memory. */
 typedef struct ll_gpu_routing {
     int64_t *range;
-    int32_t *src_info, *messages, *idx;
+    int32_t *src_info, *messages, *idx; /* messages: with LL_UNIT_IN_WORDS */
     uint8_t *headers;
     uint64_t *stamp; /* of the dispatch, when its rows are all there; 0: it serves no combine */
     uint64_t header_bytes;
@@ -171,8 +198,8 @@ typedef struct ll_mask_args {
 /* ---- shared memory of a block ------------------------------------------------------------------------------------
  *
  * bases [N] u64, waits [N] u64, then of a dispatch the destinations [32] u64 of a token; then i32: what each source has
- * told [4][N], and with masks whether that counts [N]; notes [4][32]; of a dispatch the first rows of experts [N+1][L]
- * and the experts of all tokens [K][pitch]. */
+ * told [4][N], whether its half is open [N], what a combine owes it [N], and with masks whether what it told counts
+ * [N]; notes [4][32]; of a dispatch the first rows of experts [N+1][L] and the experts of all tokens [K][pitch]. */
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4
@@ -184,7 +211,7 @@ EP_FUNC int32_t ll_gpu_idx_pitch(int32_t tokens)
 }
 EP_FUNC uint64_t ll_gpu_words_bytes(const ll_shape *shape)
 {
-    const uint64_t ranks = (uint64_t)shape->ranks, told = LL_GPU_TOLD + (shape->masking ? 1 : 0);
+    const uint64_t ranks = (uint64_t)shape->ranks, told = LL_GPU_TOLD + 2 + (shape->masking ? 1 : 0);
     const uint64_t words = told * ranks + LL_GPU_NOTES * LL_MOST_TOPK;
     return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
 }

@@ -12,7 +12,8 @@
 #define LL_MASKS 0
 #endif
 #if LL_MASKS
-#define LL_KERNEL(name) name##_masks
+#define LL_KERNEL_NAME(name) name##_masks
+#define LL_KERNEL(name)      LL_KERNEL_NAME(name)
 #else
 #define LL_KERNEL(name) name
 #endif
@@ -35,8 +36,11 @@ typedef struct ll_now {
     uint64_t epoch;
     uint32_t stamp, between, before; /* of the epoch, and of the two before it */
     int32_t kind, half;
-    bool kept;   /* this call's units are where they were kept */
-    bool behind; /* its send stands behind a call of the half that was not read */
+    bool kept;    /* this call's units are where they were kept */
+    bool pending; /* the half's last call is still open */
+    bool behind;  /* its send stands behind a call of the half that was not read */
+    bool quick;   /* both phases, and nothing that blocks would have to come to together: each ends by itself, and the
+                     read words of the call are left to the next kernel */
 } ll_now;
 
 /* A block's shared memory. */
@@ -45,6 +49,8 @@ typedef struct ll_shared {
     unsigned long long *waits;                /* [N] nanoseconds of this block's waits for each rank */
     uint64_t *places;                         /* [32] */
     int32_t *status, *tag, *route, *messages; /* [N] that each rank has told */
+    int32_t *open;                            /* [N] 1: the rank's half is known to be free; 0: it is to be awaited */
+    int32_t *owed;                            /* [N] of a combine: the handle's messages */
     int32_t *out;                             /* [N] with masks: what has become of the rank's unit (ll_gpu_out) */
     int32_t *notes;                           /* [LL_GPU_NOTES][32] */
     ep_refusal *refusal;                      /* of this rank */
@@ -66,7 +72,9 @@ GPU_FUNC ll_shared ll_shared_of(const ll_gpu_call *c, uint8_t *memory)
     s.tag = s.status + ranks;
     s.route = s.tag + ranks;
     s.messages = s.route + ranks;
-    s.out = s.messages + ranks;
+    s.open = s.messages + ranks;
+    s.owed = s.open + ranks;
+    s.out = s.owed + ranks;
     s.notes = LL_MASKS ? s.out + ranks : s.out;
     s.refusal = (ep_refusal *)(s.notes + LL_GPU_NOTES * LL_MOST_TOPK);
     s.rest = (int32_t *)(s.refusal + 1);
@@ -77,14 +85,56 @@ GPU_FUNC uint8_t *ll_there(const ll_shared *s, int32_t pe, uint64_t offset)
 {
     return (uint8_t *)(s->bases[pe] + offset);
 }
-GPU_FUNC uint8_t *ll_own(const ll_gpu_call *c, const ll_shared *s, uint64_t offset)
+GPU_FUNC uint8_t *ll_own(const ll_gpu_call *c, uint64_t offset)
 {
-    return ll_there(s, c->world.rank, offset);
+    return c->own + offset;
 }
 GPU_FUNC uint64_t ll_flag_of(const ll_now *now, uint32_t value)
 {
     return (uint64_t)now->stamp << 32 | value;
 }
+
+/* ---- who does what ----------------------------------------------------------------------------------------------- */
+
+/* Threads that work on one row together: those of several blocks, of one, or of a part of one's warps. */
+typedef struct ll_team {
+    int32_t at, threads; /* this thread's number, and how many there are */
+} ll_team;
+
+/* Rows, messages or tokens of which this thread's team has every stride-th from the first on. */
+typedef struct ll_split {
+    int32_t first, stride;
+    int32_t part, parts; /* blocks that share each of them */
+    ll_team team;
+    int32_t group, groups; /* teams of the block */
+} ll_split;
+
+/* As many teams a block as leave none with more than one of the items, up to so many; of a part of the blocks each if
+   items are few. The first of the blocks is that number. */
+GPU_FUNC ll_split ll_split_of(int32_t items, int32_t first_block, int32_t most_parts, int32_t most_groups)
+{
+    const int32_t blocks = (int32_t)gridDim.x, from = first_block < blocks ? first_block : 0;
+    const int32_t block = (int32_t)blockIdx.x - from + ((int32_t)blockIdx.x < from ? blocks : 0);
+    int32_t parts = 0, groups = 0; /* powers of two */
+    while (2 << parts <= most_parts && (int64_t)items << (parts + 1) <= blocks)
+        parts++;
+    while (2 << groups <= most_groups && items > blocks << groups)
+        groups++;
+    const int32_t threads = LL_GPU_THREADS >> groups;
+    ll_split split;
+    split.parts = 1 << parts;
+    split.part = block & (split.parts - 1);
+    split.groups = 1 << groups;
+    split.group = (int32_t)threadIdx.x >> (LL_GPU_LOG_THREADS - groups);
+    split.stride = blocks >> parts << groups;
+    split.first = (block >> parts << groups) + split.group;
+    if (split.first >= split.stride) split.first = items; /* blocks that are left over */
+    split.team.at = split.part * threads + ((int32_t)threadIdx.x & (threads - 1));
+    split.team.threads = threads << parts;
+    return split;
+}
+
+/* ---- stamps ------------------------------------------------------------------------------------------------------ */
 
 /* Of the warp. */
 GPU_FUNC void ll_stamp_time(const ll_gpu_call *c, int32_t which)

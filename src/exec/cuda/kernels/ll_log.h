@@ -89,7 +89,8 @@ GPU_FUNC void ll_log_store_bf16(const float values[LL_LOG_LANE], uint8_t *bytes)
 }
 
 /* A row to its place. By all threads of a block, which meet behind it; bits: one for each group, in shared memory. */
-GPU_FUNC void ll_log_send_row(const ll_gpu_call *c, uint32_t *bits, int32_t dtype, const uint8_t *row, uint8_t *place)
+GPU_FUNC void ll_log_send_row(const ll_gpu_call *c, int32_t to, uint32_t *bits, int32_t dtype, const uint8_t *row,
+                              uint8_t *place)
 {
     const int32_t groups = ll_log_groups(c), warp = threadIdx.x / 32;
     float *heads = (float *)place;
@@ -117,7 +118,7 @@ GPU_FUNC void ll_log_send_row(const ll_gpu_call *c, uint32_t *bits, int32_t dtyp
     }
     if (threadIdx.x == 0) {
         const int64_t bytes = 8 * groups + ll_log_begin(groups, ll_log_bits_before(bits, groups));
-        atomicAdd(&c->state->bytes, (unsigned long long)bytes);
+        atomicAdd(&c->tally[to].bytes, (unsigned long long)bytes);
     }
     __syncthreads();
 }
@@ -177,11 +178,11 @@ GPU_FUNC void ll_log_store_sums(int32_t dtype, const float sums[LL_LOG_LANE], ui
     to[1] = narrow_pair(dtype, sums[2], sums[3]);
 }
 
-/* The block's part of the sum of the rows of the lanes in mask, from the lowest lane on. */
-GPU_FUNC void ll_log_add_rows(const ll_gpu_call *c, int32_t dtype, uint32_t mask, const uint8_t *place, float weight,
-                              uint8_t *y)
+/* The team's part of the sum of the rows of the lanes in mask, from the lowest lane on. */
+GPU_FUNC void ll_log_add_rows(const ll_gpu_call *c, int32_t dtype, const ll_team *team, uint32_t mask,
+                              const uint8_t *place, float weight, uint8_t *y)
 {
-    for (int32_t g = threadIdx.x / 32; g < ll_log_groups(c); g += LL_BLOCK_WARPS) {
+    for (int32_t g = team->at / 32; g < ll_log_groups(c); g += team->threads / 32) {
         float sums[LL_LOG_LANE] = {0};
         for (uint32_t rest = mask; rest; rest &= rest - 1) {
             const int32_t lane = __ffs((int)rest) - 1;

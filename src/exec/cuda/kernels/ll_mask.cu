@@ -32,10 +32,10 @@ GPU_FUNC void ll_unset_mask(const ll_mask_args *a, const ll_shared *s)
 
 GPU_FUNC void ll_read_state(const ll_mask_args *a)
 {
-    const ll_gpu_state *state = a->call.state;
     for (int32_t kind = 0; kind < LL_KINDS; kind++) {
-        a->answer->epochs[kind] = state->epochs[kind];
-        a->answer->open[kind] = state->open[kind][0] != 0 || state->open[kind][1] != 0;
+        const ll_gpu_line *line = ll_line_of(&a->call, kind);
+        a->answer->epochs[kind] = line->epoch;
+        a->answer->open[kind] = line->open[0] != 0 || line->open[1] != 0;
     }
 }
 
@@ -61,11 +61,13 @@ GPU_FUNC void ll_take_view(const ll_mask_args *a, const ll_shared *s)
 GPU_FUNC void ll_begin_anew(const ll_mask_args *a, const ll_shared *s)
 {
     const ll_gpu_call *c = &a->call;
-    for (int32_t kind = 0; kind < LL_KINDS; kind++) {
-        c->state->epochs[kind] = a->epochs[kind];
-        for (int32_t half = 0; half < LL_HALVES; half++)
-            c->state->open[kind][half] = c->state->unread[kind][half] = c->state->kept[kind][half] = 0;
-    }
+    for (int32_t i = 0; i < c->copies; i++)
+        for (int32_t kind = 0; kind < LL_KINDS; kind++) {
+            ll_gpu_line *line = &c->state[i].lines[kind];
+            line->epoch = a->epochs[kind];
+            for (int32_t half = 0; half < LL_HALVES; half++)
+                line->open[half] = line->unread[half] = line->kept[half] = 0;
+        }
     c->masks->attempt = a->attempt;
     ll_take_view(a, s);
     if (!ll_regions_suffice(c, s)) a->answer->status = EXPAR_STATUS_PEER;

@@ -36,7 +36,7 @@ GPU_FUNC void ll_unlock(const ll_gpu_call *c)
 
 GPU_FUNC const uint64_t *ll_masker_of(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
 {
-    return (const uint64_t *)ll_own(c, s, ll_masker_at(&c->space, rank));
+    return (const uint64_t *)ll_own(c, ll_masker_at(&c->space, rank));
 }
 
 GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
@@ -84,7 +84,7 @@ GPU_FUNC void ll_settle(const ll_gpu_call *c, const ll_shared *s, int32_t half)
     __syncthreads();
     const int32_t region = *s->sum;
     const uint64_t first = ((uint64_t)(region < 0 ? 0 : region) * LL_HALVES + (uint64_t)half) * words;
-    uint64_t *flags = (uint64_t *)ll_own(c, s, ll_row_flag_at(&c->space, first));
+    uint64_t *flags = (uint64_t *)ll_own(c, ll_row_flag_at(&c->space, first));
     for (uint64_t i = threadIdx.x; region >= 0 && i < words; i += blockDim.x)
         flags[i] = 0;
     __syncthreads();
@@ -170,17 +170,18 @@ GPU_FUNC bool ll_is_lost(const ll_gpu_call *c, ll_waiting *w, int32_t peer)
 GPU_FUNC ll_gpu_turn ll_may_wait(const ll_gpu_call *c, const ll_shared *s, ll_waiting *w, int32_t wait, int32_t peer,
                                  uint64_t seen, uint64_t expected)
 {
+    const int32_t named = wait + c->kind * GPU_LL_WAITS;
     if (LL_MASKS && w->loses) {
         const ll_gpu_masking made = ll_mask_rank(c, s, peer);
         if (made == LL_MASKING_DONE) return LL_TURN_LOST;
-        if (made == LL_MASKING_NO_REGION) give_up(&c->world, wait, peer, seen, expected, GPU_NO_REGION);
+        if (made == LL_MASKING_NO_REGION) give_up(&c->world, named, peer, seen, expected, GPU_NO_REGION);
     }
     if (LL_MASKS && w->at.polls % LL_MASK_POLLS == LL_MASK_POLLS - 1 && peer != c->world.rank) {
         if (ll_is_masked(c, peer)) return LL_TURN_LOST;
         w->loses |= ll_is_masked_by(c, s, peer);
         if ((w->at.polls + 1) % GPU_POLLS == 0) w->loses |= ll_is_lost(c, w, peer);
     }
-    return may_wait(&c->world, &w->at, wait, peer, seen, expected) ? LL_TURN_ON : LL_TURN_LEAVE;
+    return may_wait(&c->world, &w->at, named, peer, seen, expected) ? LL_TURN_ON : LL_TURN_LEAVE;
 }
 
 /* ---- of one mind ------------------------------------------------------------------------------------------------- */

@@ -64,6 +64,32 @@ GPU_FUNC void store_relaxed_64(uint64_t *address, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
+/* Two words that each carry data and their stamp: each is one access, the two of them are not. */
+GPU_FUNC void store_words(uint64_t *address, uint64_t first, uint64_t second)
+{
+    hold_back();
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" ::"l"(address), "l"(first), "l"(second) : "memory");
+}
+GPU_FUNC void poll_words(const uint64_t *address, uint64_t *first, uint64_t *second)
+{
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(*first), "=l"(*second)
+                 : "l"(address)
+                 : "memory");
+}
+/* Two words that tell of what was stored before each. */
+GPU_FUNC void load_acquire_both(const uint64_t *address, uint64_t *first, uint64_t *second)
+{
+    asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
+                 : "=l"(*first), "=l"(*second)
+                 : "l"(address)
+                 : "memory");
+    hold_back();
+}
+/* Before a thread looks again. */
+GPU_FUNC void between_polls(void)
+{
+}
 GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
 {
     hold_back();
@@ -79,6 +105,12 @@ GPU_FUNC void fence_system(void)
 GPU_FUNC void fence_gpu(void)
 {
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
+}
+
+/* Into the second-level cache. */
+GPU_FUNC void prefetch(const void *address)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
 /* Payload that is read once: keep it out of the first-level cache, which other GPUs' stores do not reach. */

@@ -61,20 +61,31 @@ static expar_status call_end(ll_gpu *self, ll_call *call, expar_status launched)
     return kept.status == EXPAR_OK ? ended : error_restore(&kept);
 }
 
-static ll_gpu_call arguments_of(const ll_gpu *self, const ll_call *call, int32_t phases)
+static uint8_t *own_buffer(const ll_gpu *self)
+{
+    return (uint8_t *)(uintptr_t)device_heap_at(self->core.heap, self->core.world.buffer);
+}
+
+static ll_gpu_call arguments_of(const ll_gpu *self, const ll_call *call, ll_kind kind, int32_t phases)
 {
     ll_gpu_call arguments = {.world = gpu_world_of(&self->core, &call->exec),
                              .shape = self->shape,
                              .space = self->space,
                              .form = call->form,
                              .refusal = call->refusal,
+                             .own = own_buffer(self),
                              .state = self->state,
+                             .told = self->told,
+                             .tally = self->tally,
                              .counts = self->counts,
+                             .dues = self->dues,
                              .kept = self->kept,
                              .stamps = self->core.stamps,
                              .wait_ns = call->wait_ns,
                              .waits = self->waits,
                              .phases = phases,
+                             .kind = (int32_t)kind,
+                             .copies = self->copies,
                              .masks = self->masks,
                              .mask_of = self->mask_of,
                              .losses = self->losses_there,
@@ -191,7 +202,7 @@ static expar_status launch_dispatch(ll_gpu *self, void *dispatch, int32_t phases
 {
     const ll_dispatch_step *step = dispatch;
     const int32_t codec = ll_codec_of(&step->call.form);
-    ll_dispatch_args args = {.call = arguments_of(self, &step->call, phases),
+    ll_dispatch_args args = {.call = arguments_of(self, &step->call, LL_DISPATCH, phases),
                              .route = device_route(&step->route),
                              .routing = device_routing(self, step->routing),
                              .codec = codec,
@@ -227,7 +238,7 @@ static expar_status launch_combine(ll_gpu *self, void *combine, int32_t phases)
 {
     const ll_combine_step *step = combine;
     const int64_t element = step->call.form.dtype == EXPAR_F32 ? 4 : 2;
-    ll_combine_args args = {.call = arguments_of(self, &step->call, phases),
+    ll_combine_args args = {.call = arguments_of(self, &step->call, LL_COMBINE, phases),
                             .route = device_route(&step->route),
                             .routing = device_routing(self, step->routing),
                             .x = step->x,
@@ -237,7 +248,8 @@ static expar_status launch_combine(ll_gpu *self, void *combine, int32_t phases)
                             .y = step->y,
                             .y_pitch_bytes = step->y_pitch_bytes,
                             .coded = step->call.form.format == EXPAR_LL_LOGFMT};
-    return launch_call(self, &step->call, self->combine_kernel, ll_gpu_combine_shared(&self->shape), &args);
+    return launch_call(self, &step->call, args.coded ? self->log_kernel : self->combine_kernel,
+                       ll_gpu_combine_shared(&self->shape), &args);
 }
 
 /* Ranks that a clean has taken in again know nothing of the dispatches before. */
@@ -285,10 +297,16 @@ expar_status ll_gpu_tell(ll_executor *base, const ll_call *call, executor_done_f
 
 void ll_gpu_count(ll_executor *base)
 {
-    const ll_gpu_counts *counted = ll_gpu_of(base)->counted;
-    ll_counts *counts = &base->counts;
-    const uint64_t *const from[] = {&counted->messages, &counted->rows, &counted->bytes};
-    _Atomic uint64_t *const to[] = {&counts->dispatch_messages, &counts->combine_rows, &counts->bytes_sent};
+    const ll_gpu *self = ll_gpu_of(base);
+    _Atomic uint64_t *const to[] = {&base->counts.dispatch_messages, &base->counts.combine_rows,
+                                    &base->counts.bytes_sent};
+    uint64_t sums[ARRAY_LENGTH(to)] = {0};
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        const ll_gpu_counts *one = &self->counted[r];
+        const uint64_t *const from[] = {&one->messages, &one->rows, &one->bytes};
+        for (size_t i = 0; i < ARRAY_LENGTH(to); i++)
+            sums[i] += __atomic_load_n(from[i], __ATOMIC_RELAXED);
+    }
     for (size_t i = 0; i < ARRAY_LENGTH(to); i++)
-        atomic_store_explicit(to[i], __atomic_load_n(from[i], __ATOMIC_RELAXED), memory_order_relaxed);
+        atomic_store_explicit(to[i], sums[i], memory_order_relaxed);
 }

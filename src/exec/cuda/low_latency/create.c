@@ -35,6 +35,7 @@ static void ll_gpu_close_part(ll_gpu *self)
     sym_unlisten(core->sym, &core->listener);
     cuda_program_release(self->dispatch_program);
     cuda_program_release(self->combine_program);
+    cuda_program_release(self->log_program);
     cuda_program_release(self->mask_program);
     ll_gpu_masks_close(self);
     gpu_scratch_give(core->stamp_memory);
@@ -114,8 +115,8 @@ static const ll_executor_ops ll_gpu_ops = {
 
 /* Parts of the one block of device memory, and of pinned memory. */
 typedef struct ll_gpu_parts {
-    size_t state, ll_state, waits, masks, mask_of, decided, kept, device_bytes;
-    size_t awaits, counts, losses, answer, view, pinned_bytes;
+    size_t state, ll_state, tally, told, waits, masks, mask_of, decided, kept, device_bytes;
+    size_t awaits, dues, counts, losses, answer, view, pinned_bytes;
 } ll_gpu_parts;
 
 static ll_gpu_parts parts_of(const ll_gpu *self)
@@ -124,15 +125,18 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     ll_gpu_parts parts;
     parts.state = (size_t)ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
     parts.ll_state = parts.state + (size_t)ep_round(sizeof(gpu_state), EP_ALIGN_BYTES);
-    parts.waits = parts.ll_state + (size_t)ep_round(sizeof(ll_gpu_state), EP_ALIGN_BYTES);
+    parts.tally = parts.ll_state + (size_t)ep_round((size_t)self->copies * sizeof(ll_gpu_state), EP_ALIGN_BYTES);
+    parts.told = parts.tally + (size_t)ep_round(ranks * sizeof(ll_gpu_tally), EP_ALIGN_BYTES);
+    parts.waits = parts.told + (size_t)ep_round(sizeof(uint32_t), EP_ALIGN_BYTES);
     parts.masks = parts.waits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.mask_of = parts.masks + (size_t)ep_round(masked ? sizeof(ll_gpu_masks) : 0, EP_ALIGN_BYTES);
     parts.decided = parts.mask_of + (size_t)ep_round(masked * sizeof(ll_gpu_mask), EP_ALIGN_BYTES);
     parts.kept = parts.decided + (size_t)ep_round(LL_KINDS * LL_HALVES * masked * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.device_bytes = parts.kept + LL_KINDS * LL_HALVES * ranks * (size_t)self->space.unit_bytes[LL_DISPATCH];
     parts.awaits = (size_t)ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
-    parts.counts = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
-    parts.losses = parts.counts + (size_t)ep_round(sizeof(ll_gpu_counts), EP_ALIGN_BYTES);
+    parts.dues = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.counts = parts.dues + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.losses = parts.counts + (size_t)ep_round(ranks * sizeof(ll_gpu_counts), EP_ALIGN_BYTES);
     parts.answer = parts.losses + (size_t)ep_round(masked * sizeof(ll_gpu_loss), EP_ALIGN_BYTES);
     parts.view = parts.answer + (size_t)ep_round(masked ? sizeof(ll_gpu_answer) : 0, EP_ALIGN_BYTES);
     parts.pinned_bytes = parts.view + masked * sizeof(uint32_t);
@@ -165,9 +169,13 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     core->world.awaits = (uint64_t *)(uintptr_t)(pinned + parts->awaits);
     core->report = (gpu_report *)(void *)host;
     core->watch.awaits = (uint64_t *)(void *)(host + parts->awaits);
+    core->dues = (const uint64_t *)(const void *)(host + parts->dues);
     self->state = (ll_gpu_state *)(uintptr_t)(memory + parts->ll_state);
+    self->tally = (ll_gpu_tally *)(uintptr_t)(memory + parts->tally);
+    self->told = (uint32_t *)(uintptr_t)(memory + parts->told);
     self->waits = (uint64_t *)(uintptr_t)(memory + parts->waits);
     self->kept = (uint8_t *)(uintptr_t)(memory + parts->kept);
+    self->dues = (uint64_t *)(uintptr_t)(pinned + parts->dues);
     self->counts = (ll_gpu_counts *)(uintptr_t)(pinned + parts->counts);
     self->counted = (ll_gpu_counts *)(void *)(host + parts->counts);
     if (!self->shape.masking) return;
@@ -233,6 +241,9 @@ static expar_status load_kernels(ll_gpu *self)
     if (status == EXPAR_OK)
         status = load_kernel(self, masks ? "ll_combine_masks.cu" : "ll_combine.cu",
                              masks ? "ll_combine_masks" : "ll_combine", &self->combine_program, &self->combine_kernel);
+    self->log_kernel = self->combine_kernel;
+    if (status == EXPAR_OK && !masks)
+        status = load_kernel(self, "ll_combine_log.cu", "ll_combine_log", &self->log_program, &self->log_kernel);
     if (status == EXPAR_OK && masks)
         status = load_kernel(self, "ll_mask.cu", "ll_mask", &self->mask_program, &self->mask_kernel);
     return status;
@@ -246,6 +257,7 @@ static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t 
     expar_status status = gpu_choose_sms(core, plan->num_sms, USUAL_SMS, sharers);
     if (status == EXPAR_OK) status = gpu_read_orphan_time(&core->world);
     if (status == EXPAR_OK) status = gpu_own_stream_make(core);
+    self->copies = core->most_sms;
     if (status == EXPAR_OK) status = ll_gpu_memory_open(self);
     if (status == EXPAR_OK) status = load_kernels(self);
     if (status == EXPAR_OK) status = ll_gpu_masks_open(self);

@@ -8,9 +8,9 @@
  *   mask.c    masks: what the host has to do with them
  *   times.c   times that kernels take
  *
- * The kernels are kernels/ll_dispatch.cu and ll_combine.cu, and with masks ll_mask.cu; kernels/ll_args.h is what both
- * sides know. The protocol is theirs: epochs, units, halves and read words live on the GPU, so that graphs replay and
- * mix with other calls. The host launches, and looks at what they report. */
+ * The kernels are kernels/ll_dispatch.cu, ll_combine.cu and ll_combine_log.cu, and with masks ll_mask.cu;
+ * kernels/ll_args.h is what both sides know. The protocol is theirs: epochs, units, halves and read words live on the
+ * GPU, so that graphs replay and mix with other calls. The host launches, and looks at what they report. */
 #ifndef EXPAR_EXEC_CUDA_LOW_LATENCY_LL_GPU_H
 #define EXPAR_EXEC_CUDA_LOW_LATENCY_LL_GPU_H
 
@@ -28,13 +28,17 @@ typedef struct ll_gpu {
     gpu_executor core;
     ll_shape shape;
     ll_space space;
-    ll_gpu_state *state;   /* device */
+    int32_t copies;        /* blocks that a kernel can have */
+    ll_gpu_state *state;   /* device [copies] */
+    ll_gpu_tally *tally;   /* device [N] */
+    uint32_t *told;        /* device */
     uint64_t *waits;       /* device */
     uint8_t *kept;         /* device */
-    ll_gpu_counts *counts; /* pinned, as kernels see it, and as the host does */
+    ll_gpu_counts *counts; /* pinned [N], as kernels see it, and as the host does */
     ll_gpu_counts *counted;
-    cuda_program *dispatch_program, *combine_program;
-    cu_function dispatch_kernel, combine_kernel;
+    uint64_t *dues; /* pinned, as kernels see it; for the host core.dues */
+    cuda_program *dispatch_program, *combine_program, *log_program;
+    cu_function dispatch_kernel, combine_kernel, log_kernel; /* log: of rows of LogFMT */
     ll_gpu_cache *cache;
     /* Calls, and those that wait for their hooks, as the host knows them as long as none was made in a capture. By
        whoever calls. */

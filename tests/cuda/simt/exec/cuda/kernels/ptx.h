@@ -64,6 +64,32 @@ GPU_FUNC void store_relaxed_64(uint64_t *address, uint64_t value)
 {
     __atomic_store_n(address, value, __ATOMIC_RELAXED);
 }
+GPU_FUNC void store_words(uint64_t *address, uint64_t first, uint64_t second)
+{
+    hold_back();
+    __atomic_store_n(address, first, __ATOMIC_RELAXED);
+    hold_back();
+    __atomic_store_n(address + 1, second, __ATOMIC_RELAXED);
+}
+GPU_FUNC void poll_words(const uint64_t *address, uint64_t *first, uint64_t *second)
+{
+    *first = __atomic_load_n(address, __ATOMIC_RELAXED);
+    hold_back();
+    *second = __atomic_load_n(address + 1, __ATOMIC_RELAXED);
+}
+GPU_FUNC void load_acquire_both(const uint64_t *address, uint64_t *first, uint64_t *second)
+{
+    *first = load_acquire(address);
+    *second = load_acquire(address + 1);
+}
+GPU_FUNC void between_polls(void)
+{
+    simt_poll();
+}
+GPU_FUNC void prefetch(const void *address)
+{
+    (void)address;
+}
 GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
 {
     hold_back();

@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How far each rank had come when a wait of this kernel's was given up, which the host tells with it. The first warp
+ * that leaves its call because of that looks at all words that the call waits for; they lie in this rank's own memory.
+ * A call that goes well does none of this. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LL_DUES_H
+#define EXPAR_EXEC_CUDA_KERNELS_LL_DUES_H
+
+#include "exec/cuda/kernels/ll_device.h"
+
+/* By all lanes of a warp that leaves: what was waited for, if this warp is the one to tell how far that had come, else
+   GPU_WAIT_NONE. A refusal, too, makes a warp leave. */
+GPU_FUNC int32_t ll_dues_begin(const ll_gpu_call *c)
+{
+    int32_t wait = GPU_WAIT_NONE;
+    if (threadIdx.x % 32 == 0 && has_failed(&c->world) && !atomicCAS(c->told, 0u, 1u))
+        wait = c->world.report->wait - c->kind * GPU_LL_WAITS;
+    return __shfl_sync(GPU_ALL, wait, 0);
+}
+
+GPU_FUNC void ll_dues_tell(const ll_gpu_call *c, int32_t rank, int32_t came, int32_t all)
+{
+    if (threadIdx.x % 32 || rank == c->world.rank || ll_is_masked(c, rank)) return;
+    store_relaxed_64(&c->dues[rank], ll_gpu_due(came, all));
+}
+
+GPU_FUNC bool ll_has_stamp(const uint64_t *word, uint32_t stamp)
+{
+    return (uint32_t)(load_acquire(word) >> 32) == stamp;
+}
+
+/* Of so many flags that stand one behind the other from the offset on: how many have come. By a warp. */
+GPU_FUNC int32_t ll_count_flags(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint64_t at, int32_t flags)
+{
+    const uint64_t *first = (const uint64_t *)ll_own(c, at);
+    int32_t came = 0;
+    for (int32_t i = threadIdx.x % 32; i < flags; i += 32)
+        came += ll_has_stamp(first + i, now->stamp);
+    return __reduce_add_sync(GPU_ALL, came);
+}
+
+/* All words of the rank's unit, of this call or, where that was waited for, of the one before. By a warp. */
+GPU_FUNC bool ll_unit_is_here(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank)
+{
+    const bool between = (uint32_t)(c->world.report->expected >> 32) != now->stamp;
+    const uint64_t *unit = ll_unit_of(c, s, now, rank);
+    bool here = true;
+    if (between) unit = (const uint64_t *)ll_own(c, ll_unit_at(&c->space, (ll_kind)now->kind, rank, now->epoch - 1));
+    for (int32_t w = threadIdx.x % 32; w < ll_unit_words(c, now->kind); w += 32)
+        here &= ll_has_stamp(unit + w, between ? now->between : now->stamp);
+    return __all_sync(GPU_ALL, here);
+}
+
+/* What the rank's unit says of its part in the call: it sends data. */
+GPU_FUNC bool ll_unit_promises(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank)
+{
+    const uint64_t status = load_acquire(ll_unit_of(c, s, now, rank) + LL_UNIT_STATUS);
+    return (uint32_t)(status >> 32) == now->stamp && ll_status_goes_on((int32_t)(uint32_t)status);
+}
+
+/* The rank's half is free, or its unit of this call is here. */
+GPU_FUNC bool ll_half_is_known(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank)
+{
+    const ll_kind kind = (ll_kind)now->kind;
+    const uint64_t *read = (const uint64_t *)ll_own(c, ll_read_at(&c->space, kind, rank, now->epoch));
+    const uint64_t *unit = (const uint64_t *)ll_own(c, ll_unit_at(&c->space, kind, rank, now->epoch));
+    return ll_has_stamp(read, now->before) || ll_has_stamp(unit + LL_UNIT_STATUS, now->stamp);
+}
+
+/* Units and halves, of which there is one a rank. By a warp. */
+GPU_FUNC void ll_dues_tell_one(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t wait, int32_t rank)
+{
+    const bool came = wait == GPU_WAIT_UNIT ? ll_unit_is_here(c, s, now, rank) : ll_half_is_known(c, s, now, rank);
+    ll_dues_tell(c, rank, came, 1);
+}
+
+#endif

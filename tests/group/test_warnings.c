@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who waits tells the log for whom, ever more rarely. The minutes go by on a clock that the late rank moves on while
- * the other one waits; ranks are threads, who read one clock. */
+/* What goes by the clock in a wait: who waits tells the log for whom, ever more rarely; and it asks the program at
+ * least every 100 ms whether to go on. The late rank moves the clock on while the others wait; ranks are threads, who
+ * read one clock. */
 #include "group/calls.h"
+
+#include <expar/interrupt.h>
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -15,23 +18,47 @@
 #define STEP_S 25
 #define STEPS  10
 
-/* Seconds by which the clock is ahead. Added to by the late rank, read by all threads; relaxed: a thread that reads an
-   old value reads the new one later. */
-static _Atomic int64_t ahead_s;
+/* By how much the clock is ahead, and what it would show without that where it stands (0: it goes). Written by the late
+   rank, read by all threads; relaxed: a thread that reads an old value reads the new one later. */
+static _Atomic int64_t ahead_ns, stands_at_ns;
+
+#define SECOND_NS INT64_C(1000000000)
+
+static int64_t span_ns(const struct timespec *span)
+{
+    return span->tv_sec * SECOND_NS + span->tv_nsec;
+}
+
+static struct timespec span_of(int64_t ns)
+{
+    return (struct timespec){.tv_sec = ns / SECOND_NS, .tv_nsec = ns % SECOND_NS};
+}
+
+static int64_t kernels_ns(void)
+{
+    struct timespec now = {0};
+    syscall(SYS_clock_gettime, CLOCK_MONOTONIC, &now);
+    return span_ns(&now);
+}
+
+static int64_t shown_ns(void)
+{
+    const int64_t stands = atomic_load_explicit(&stands_at_ns, memory_order_relaxed);
+    return (stands ? stands : kernels_ns()) + atomic_load_explicit(&ahead_ns, memory_order_relaxed);
+}
 
 /* Before those of libc, also for expar. */
 int clock_gettime(clockid_t clock, struct timespec *now)
 {
-    const long result = syscall(SYS_clock_gettime, clock, now);
-    if (result == 0 && clock == CLOCK_MONOTONIC) now->tv_sec += atomic_load_explicit(&ahead_s, memory_order_relaxed);
-    return (int)result;
+    if (clock != CLOCK_MONOTONIC) return (int)syscall(SYS_clock_gettime, clock, now);
+    *now = span_of(shown_ns());
+    return 0;
 }
 
-/* The kernel's clock is not ahead: the wait is one by the other clock for as long. */
+/* The kernel's clock is another one: the wait is one by that for as long. */
 int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock, const struct timespec *end)
 {
-    struct timespec its = *end;
-    its.tv_sec -= atomic_load_explicit(&ahead_s, memory_order_relaxed);
+    const struct timespec its = span_of(span_ns(end) - shown_ns() + kernels_ns());
     return pthread_cond_clockwait(condition, lock, CLOCK_MONOTONIC, &its);
 }
 
@@ -78,8 +105,8 @@ static void let_time_pass(expar_group *group)
 {
     calls_await_waiting(group, CALLS_RANKS - 1, 0);
     for (int64_t step = 1; step <= STEPS && check_failures() == 0; step++) {
-        atomic_fetch_add_explicit(&ahead_s, STEP_S, memory_order_relaxed);
-        calls_await_waiting(group, CALLS_RANKS - 1, step * STEP_S * INT64_C(1000000000));
+        atomic_fetch_add_explicit(&ahead_ns, STEP_S * SECOND_NS, memory_order_relaxed);
+        calls_await_waiting(group, CALLS_RANKS - 1, step * STEP_S * SECOND_NS);
     }
 }
 
@@ -92,24 +119,89 @@ static void wait_for_long(calls_view *v, const calls_call *call)
     check_lines(&lines, call);
 }
 
-static void play_calls(expar_group *group, void *shared)
+static const char *const names[] = {"group_barrier", "barrier_all", "reduce",    "sync",    "wait",
+                                    "create",        "dispatch",    "combine",   "destroy", "ll create",
+                                    "ll dispatch",   "ll combine",  "ll destroy"};
+
+/* Each of the calls: what the late rank does before it comes, and how the others wait. */
+static void play_each(expar_group *group, const calls_rows *rows, void (*let_pass)(expar_group *group),
+                      void (*wait)(calls_view *v, const calls_call *call))
 {
-    static const char *const names[] = {"group_barrier", "barrier_all", "reduce",    "sync",    "wait",
-                                        "create",        "dispatch",    "combine",   "destroy", "ll create",
-                                        "ll dispatch",   "ll combine",  "ll destroy"};
     calls_view v;
-    if (!calls_open(&v, group, shared)) return;
+    if (!calls_open(&v, group, rows)) return;
     for (size_t i = 0; i < ARRAY_LENGTH(names) && check_failures() == 0; i++) {
         const calls_call *call = calls_find(names[i]);
         if (group->rank == CALLS_LATE) {
-            let_time_pass(group);
+            let_pass(group);
             CHECK_OK(call->make(&v));
         } else {
-            wait_for_long(&v, call);
+            wait(&v, call);
         }
         CHECK_OK(expar_barrier_all(group));
     }
     calls_close(&v);
+}
+
+static void play_calls(expar_group *group, void *shared)
+{
+    play_each(group, shared, let_time_pass, wait_for_long);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
+
+#define ASK_NS    INT64_C(100000000)
+#define QUESTIONS 4
+
+/* How often the waits of each rank have asked. Added to by them, read by the late rank. */
+static _Atomic int64_t asked[CALLS_RANKS];
+
+static int note_question(void *context)
+{
+    atomic_fetch_add((_Atomic int64_t *)context, 1);
+    return 0;
+}
+
+/* The clock stands but for what it is moved on by here: nobody asks without that. */
+static void let_them_ask(expar_group *group)
+{
+    calls_await_waiting(group, CALLS_RANKS - 1, 0);
+    atomic_store_explicit(&stands_at_ns, kernels_ns(), memory_order_relaxed);
+    for (int32_t i = 0; i < QUESTIONS && check_failures() == 0; i++) {
+        const int64_t before[] = {atomic_load(&asked[0]), atomic_load(&asked[1])};
+        const int64_t until_ns = kernels_ns() + 30 * SECOND_NS;
+        atomic_fetch_add_explicit(&ahead_ns, ASK_NS, memory_order_relaxed);
+        for (int32_t r = 0; r < CALLS_RANKS - 1; r++) {
+            while (atomic_load(&asked[r]) == before[r] && kernels_ns() < until_ns)
+                nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
+            CHECK(atomic_load(&asked[r]) > before[r], "rank %d has not asked for 100 ms", (int)r);
+        }
+    }
+    atomic_store_explicit(&stands_at_ns, 0, memory_order_relaxed);
+}
+
+static void wait_and_ask(calls_view *v, const calls_call *call)
+{
+    CHECK_OK(expar_set_thread_interrupt(note_question, &asked[v->group->rank]));
+    CHECK(call->make(v) == EXPAR_OK, "%s: %s", call->name, expar_last_error());
+    CHECK_OK(expar_set_thread_interrupt(NULL, NULL));
+}
+
+static void play_asking(expar_group *group, void *shared)
+{
+    play_each(group, shared, let_them_ask, wait_and_ask);
+}
+
+static void test_programs_are_asked_in_time(void **state)
+{
+    (void)state;
+    calls_rows rows = calls_rows_make();
+    const ranks_plan plan = {.kind = RANKS_THREADS,
+                             .size = CALLS_RANKS,
+                             .heap_bytes = CALLS_HEAP_BYTES,
+                             .late_limit_ms = INT64_C(24) * 3600 * 1000};
+    const bool passed = ranks_run(&plan, play_asking, &rows);
+    calls_rows_free(&rows);
+    assert_true(passed);
 }
 
 static void test_long_waits_are_told(void **state)
@@ -129,6 +221,7 @@ static void test_long_waits_are_told(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_waits_are_told)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_long_waits_are_told),
+                                       cmocka_unit_test(test_programs_are_asked_in_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

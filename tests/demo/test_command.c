@@ -198,8 +198,6 @@ static void test_refused(void **state)
         {"demo --device abacus", "cpu or cuda"},
         {"demo --path copy_engine", "auto, direct or queue"},
         {"demo --decode fast", "--decode 'fast': low-latency or normal is expected"},
-        {"demo --decode low-latency --device cuda", "no low-latency mode for --device cuda"},
-        {"demo --device cuda --decode low-latency", "--decode normal is what there is"},
         {"demo --bytes 0", "a number from 1 to"},
         {"demo --bytes 496", "context of 512"},
         {"demo --bytes 2147483647", "context of 512"},

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The demo on GPUs: every operation has the CPU's bits, and texts that ranks on GPUs grew equal the CPU's reference and
- * what was shipped. Ranks share GPUs where there are fewer. */
+ * what was shipped, whichever mode decodes. Ranks share GPUs where there are fewer. With `played` behind the program's
+ * name the GPU is one that the CPU plays, which does the demo's arithmetic, too (played_compute.h). */
 #include "cmocka_headers.h"
 #include "cuda/gpus.h"
 #include "operations.h"
+#include "played_compute.h"
 #include "rank_threads.h"
 #include "ranks.h"
 #include "reference.h"
@@ -12,6 +14,13 @@
 #include <string.h>
 
 enum { BYTES = 24 };
+
+/* One way to run: on what, how many ranks, how many bytes a text, and which mode for decode. */
+typedef struct variant {
+    const compute_kind *kind;
+    int32_t ranks, bytes;
+    bool low_latency;
+} variant;
 
 static void run_on(const compute_kind *kind, unsigned seed, operations_result *out)
 {
@@ -70,9 +79,10 @@ static const char *model_folder(void)
 
 static void texts_equal_the_reference(void **state)
 {
-    int32_t ranks = *(int32_t *)*state;
+    const variant *v = *state;
+    const int32_t ranks = v->ranks;
     demo_error error = {.text = ""};
-    texts_run run = {.task = {.ranks = ranks, .bytes = BYTES, .kind = &compute_cuda}};
+    texts_run run = {.task = {.ranks = ranks, .bytes = v->bytes, .kind = v->kind, .low_latency = v->low_latency}};
     if (!demo_task_prepare(&run.task, model_folder(), &error)) fail_msg("%s", error.text);
     for (int32_t r = 0; r < ranks; r++)
         assert_true(demo_results_create(&run.task, &run.results[r], &error));
@@ -93,18 +103,40 @@ static void texts_equal_the_reference(void **state)
     demo_task_free(&run.task);
 }
 
-int main(void)
+/* Fewer ranks, whose kernels the CPU carries out. */
+static int run_played(void)
 {
-    static int32_t one = 1, two = 2, four = 4, eight = 8;
+    static variant normal = {&compute_played, 2, 3, false}, two = {&compute_played, 2, 6, true},
+                   four = {&compute_played, 4, 3, true};
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operations_have_the_bits_of_the_cpu),
-        cmocka_unit_test_prestate(texts_equal_the_reference, &one),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &normal),
         cmocka_unit_test_prestate(texts_equal_the_reference, &two),
         cmocka_unit_test_prestate(texts_equal_the_reference, &four),
-        cmocka_unit_test_prestate(texts_equal_the_reference, &eight),
     };
+    return cmocka_run_group_tests_name("played", tests, NULL, NULL);
+}
+
+static int run_on_gpus(void)
+{
+    static variant of[] = {{&compute_cuda, 1, BYTES, true},  {&compute_cuda, 2, BYTES, true},
+                           {&compute_cuda, 4, BYTES, true},  {&compute_cuda, 8, BYTES, true},
+                           {&compute_cuda, 2, BYTES, false}, {&compute_cuda, 8, BYTES, false}};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(operations_have_the_bits_of_the_cpu),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &of[0]),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &of[1]),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &of[2]),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &of[3]),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &of[4]),
+        cmocka_unit_test_prestate(texts_equal_the_reference, &of[5]),
+    };
+    return cmocka_run_group_tests_name("gpus", tests, NULL, NULL);
+}
+
+int main(int argc, char **argv)
+{
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     if (gpus_count(1) == 0) return GPUS_SKIP;
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return argc > 1 && strcmp(argv[1], "played") == 0 ? run_played() : run_on_gpus();
 }

@@ -75,7 +75,6 @@ static void wrong_usage_ends_with_64(void **state)
         {"demo --device abacus", "--device 'abacus'"},
         {"demo --path copy_engine", "--path 'copy_engine'"},
         {"demo --decode fast", "--decode 'fast'"},
-        {"demo --decode low-latency --device cuda", "--decode normal is what there is"},
         {"demo --bytes 0", "--bytes '0'"},
         {"demo --bytes 496", "context of 512"},
         {"demo --prompt ''", "empty prompt"},

@@ -5,7 +5,7 @@
  *   compute_cuda.c  kernels/model.cu on a GPU, in order on a stream of its own
  *
  * Both round every product and sum alike and add in the same order, so that they give the same bits. Operations return
- * nothing: what fails on the way is kept, and reported by the next `read`, which waits for all before it. */
+ * nothing: what fails on the way is kept, and reported by the next `read` or `settle`, which wait for all before it. */
 #ifndef EXPAR_DEMO_COMPUTE_H
 #define EXPAR_DEMO_COMPUTE_H
 
@@ -30,6 +30,8 @@ typedef struct compute_ops {
     /* From and to the host's memory. */
     bool (*write)(compute *c, void *to, const void *from, size_t bytes, demo_error *error);
     bool (*read)(compute *c, void *to, const void *from, size_t bytes, demo_error *error);
+    /* Waits for all operations, and what else stands on its stream. */
+    bool (*settle)(compute *c, demo_error *error);
     void (*copy)(compute *c, void *to, const void *from, size_t bytes);
     /* For batches of at most so many rows; then says which rows the next operations are about. */
     bool (*reserve)(compute *c, int64_t max_rows, demo_error *error);
@@ -67,7 +69,6 @@ typedef struct compute_kind {
     const char *name;  /* "cpu", "cuda" */
     const char *where; /* "on the CPU" */
     bool threads;      /* ranks that the demo starts are threads of one process */
-    bool low_latency;  /* low-latency mode takes tensors that lie there */
     /* Says why this machine cannot. */
     bool (*check)(demo_error *error);
     /* For the rank `local` of `num_local` on this host. NVRTC may have to compile: a second. */

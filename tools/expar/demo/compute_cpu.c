@@ -47,6 +47,12 @@ static bool cpu_read(compute *c, void *to, const void *from, size_t bytes, demo_
     return cpu_write(c, to, from, bytes, error);
 }
 
+static bool cpu_settle(compute *c, demo_error *error)
+{
+    (void)c, (void)error;
+    return true;
+}
+
 static void cpu_copy(compute *c, void *to, const void *from, size_t bytes)
 {
     (void)c;
@@ -157,6 +163,7 @@ static const compute_ops cpu_ops = {
     .release = cpu_release,
     .write = cpu_write,
     .read = cpu_read,
+    .settle = cpu_settle,
     .copy = cpu_copy,
     .reserve = cpu_reserve,
     .begin = cpu_begin,
@@ -193,8 +200,7 @@ static bool cpu_create(const model_sizes *sizes, int32_t local, int32_t num_loca
     return true;
 }
 
-const compute_kind compute_cpu = {
-    .name = "cpu", .where = "on the CPU", .low_latency = true, .check = cpu_check, .create = cpu_create};
+const compute_kind compute_cpu = {.name = "cpu", .where = "on the CPU", .check = cpu_check, .create = cpu_create};
 
 void compute_free(compute *c)
 {

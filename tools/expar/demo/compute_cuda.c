@@ -91,6 +91,11 @@ static bool gpu_read(compute *c, void *to, const void *from, size_t bytes, demo_
     return settle(self, error);
 }
 
+static bool gpu_settle(compute *c, demo_error *error)
+{
+    return settle(gpu_of(c), error);
+}
+
 static void gpu_copy(compute *c, void *to, const void *from, size_t bytes)
 {
     gpu *self = gpu_of(c);
@@ -207,6 +212,7 @@ static const compute_ops gpu_ops = {
     .release = gpu_release,
     .write = gpu_write,
     .read = gpu_read,
+    .settle = gpu_settle,
     .copy = gpu_copy,
     .reserve = gpu_reserve,
     .begin = gpu_begin,

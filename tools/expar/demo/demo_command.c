@@ -26,10 +26,7 @@ static const struct argp_option options[] = {
     {"bytes", KEY_BYTES, "COUNT", 0, "Write COUNT bytes behind each prompt (default 160)", 0},
     {"path", KEY_PATH, "PATH", 0, "How rows travel in normal mode: auto (default), direct, queue", 0},
     {"decode", KEY_DECODE, "MODE", 0,
-     "Dispatch and combine of decode: low-latency (default on the CPU), or normal (on GPUs the only one); prefill is "
-     "in "
-     "normal mode",
-     0},
+     "Dispatch and combine of decode: low-latency (default), or normal; prefill is in normal mode", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
      "Where the model runs: cpu (default), or cuda: the ranks are threads that share the GPUs", 0},
     {"nodes", KEY_NODES, "M", 0, "Let the ranks play M nodes: 1", 0},
@@ -56,7 +53,7 @@ const struct command command_demo = {
     .description =
         "Runs a small mixture-of-experts language model, expert parallel: attention on every rank, experts only on "
         "their owner, tokens by dispatch and combine: whole prompts in normal mode, then a byte of each text in "
-        "low-latency mode, on GPUs in normal mode. The first prompt's continuation is printed as it comes, then "
+        "low-latency mode. The first prompt's continuation is printed as it comes, then "
         "the other texts, the experts' load, tokens per second and bytes moved.\n\n"
         "Every text is compared with a reference that one rank computes without dispatch, and with the continuation "
         "that the model was shipped with, where there is one. On GPUs the arithmetic is the same, product by product, "
@@ -68,14 +65,10 @@ const struct command command_demo = {
     .run = run,
 };
 
-/* Of decode, as typed. */
-typedef enum demo_mode { MODE_DEFAULT, MODE_LOW_LATENCY, MODE_NORMAL } demo_mode;
-
 typedef struct demo_request {
     demo_task task;
     const char *directory;
     int64_t nodes;
-    demo_mode decode;
 } demo_request;
 
 static int64_t parse_count(struct argp_state *state, const char *option, const char *text, int64_t high)
@@ -94,11 +87,12 @@ static expar_path parse_path(struct argp_state *state, const char *text)
     return EXPAR_PATH_AUTO;
 }
 
-static demo_mode parse_decode(struct argp_state *state, const char *text)
+/* Whether in low-latency mode. */
+static bool parse_decode(struct argp_state *state, const char *text)
 {
-    if (!strcmp(text, "low-latency")) return MODE_LOW_LATENCY;
+    if (!strcmp(text, "low-latency")) return true;
     if (strcmp(text, "normal")) argp_error(state, "--decode '%s': low-latency or normal is expected", text);
-    return MODE_NORMAL;
+    return false;
 }
 
 static const compute_kind *parse_device(struct argp_state *state, const char *text)
@@ -135,7 +129,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         task->kind = parse_device(state, arg);
         return 0;
     case KEY_DECODE:
-        request->decode = parse_decode(state, arg);
+        task->low_latency = parse_decode(state, arg);
         return 0;
     case KEY_NODES:
         request->nodes = parse_count(state, "--nodes", arg, MAX_RANKS);
@@ -160,20 +154,6 @@ static bool check_machine(const demo_request *request, demo_error *error)
         return demo_refuse(error, "--nodes %lld: this build has no dispatch across nodes; --nodes 1 is what there is",
                            (long long)request->nodes);
     return request->task.kind->check(error);
-}
-
-/* Decode's mode, now that the device is known, too. */
-static bool choose_mode(demo_request *request, demo_error *error)
-{
-    const compute_kind *kind = request->task.kind;
-    if (request->decode == MODE_LOW_LATENCY && !kind->low_latency)
-        return demo_refuse(
-            error,
-            "--decode low-latency: this build has no low-latency mode for --device %s; --decode normal is "
-            "what there is",
-            kind->name);
-    request->task.low_latency = kind->low_latency && request->decode != MODE_NORMAL;
-    return true;
 }
 
 /* What rank 0 does after the parallel run; the group is gone by then. */
@@ -264,12 +244,12 @@ static int run_outside(demo_request *request, int argc, char **argv)
 static int run(int argc, char **argv)
 {
     demo_error error = {.text = ""};
-    demo_request request = {.task = {.bytes = DEFAULT_BYTES, .kind = &compute_cpu}, .nodes = 1};
+    demo_request request = {.task = {.bytes = DEFAULT_BYTES, .low_latency = true, .kind = &compute_cpu}, .nodes = 1};
     int code;
     launch_prepare_gpus();
     command_parse(&command_demo, parse, false, argc, argv, &request);
     if (launch_inside() || request.task.kind->threads) stop_listen();
-    if (!choose_mode(&request, &error) || !check_machine(&request, &error))
+    if (!check_machine(&request, &error))
         code = fail(&error);
     else
         code = launch_inside() ? run_rank(&request) : run_outside(&request, argc, argv);

@@ -38,7 +38,6 @@ void moe_counts_free(moe_counts *counts);
    0. max_tokens: the most rows that any rank brings. Runs add to *counts, which is borrowed. */
 bool moe_normal_create(expar_group *group, const model *m, int64_t max_tokens, expar_path path, moe_counts *counts,
                        moe **out, demo_error *error);
-/* For a compute in the host's memory. */
 bool moe_low_latency_create(expar_group *group, const model *m, int32_t max_tokens, moe_counts *counts, moe **out,
                             demo_error *error);
 /* Symmetric heap that the latter takes on each of so many ranks; 0 where there can be no such buffer. */

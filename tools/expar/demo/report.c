@@ -55,8 +55,7 @@ static void put_modes(const demo_printer *printer)
         fprintf(printer->out, "prefill in normal mode, decode in low-latency mode (its buffer: %.2f MB a rank)\n",
                 (double)demo_decode_bytes(task) / 1e6);
     else
-        fprintf(printer->out, "prefill and decode in normal mode%s\n",
-                task->kind->low_latency ? "" : " (this build has no low-latency mode there)");
+        fprintf(printer->out, "prefill and decode in normal mode\n");
 }
 
 static void start(demo_printer *printer)

@@ -10,6 +10,7 @@ rounds, in microseconds. usage: PYTHONPATH=python bench/python/overhead.py [--to
 from __future__ import annotations
 
 import ctypes
+import os
 import statistics
 import subprocess
 import sys
@@ -130,21 +131,23 @@ def microseconds(call: Callable[[], Any]) -> float:
     return (time.perf_counter_ns() - begin) / CALLS / 1000
 
 
-def import_milliseconds() -> float:
-    """Of the package alone: a Python that imports it, less one that does not."""
+def import_milliseconds(module: str, before: str = "sys", repeats: int = 5) -> float:
+    """Of a module beyond another one, by fresh interpreters, and as it is once installed: the first one compiles it."""
+    code = f"import time, {before}; begin = time.perf_counter(); import {module}; print(time.perf_counter() - begin)"
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
-    def run(code: str) -> float:
-        begin = time.perf_counter_ns()
-        subprocess.run([sys.executable, "-c", code], check=True)
-        return (time.perf_counter_ns() - begin) / 1e6
+    def run() -> float:
+        ended = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, check=True)
+        return 1000 * float(ended.stdout)
 
-    return statistics.median(run("import expar") for _ in range(9)) - statistics.median(run("") for _ in range(9))
+    run()
+    return statistics.median(run() for _ in range(repeats))
 
 
 def main() -> None:
     numbers = [word for word in sys.argv[1:] if word != "--torch"]
     rounds = int(numbers[0]) if numbers else 200
-    print(f"import expar: {import_milliseconds():.0f} ms")
+    print(f"import expar: {import_milliseconds('expar'):.0f} ms")
     print(f"{'T 0, one rank, us':28}{'package':>9}{'bare':>9}{'between':>9}")
     with expar.Group.from_env() as group:
         own = Arguments("--torch" in sys.argv)

@@ -7,6 +7,11 @@ is covered, and what differs.
 
 from __future__ import annotations
 
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("deep_ep needs PyTorch, which cannot be imported; the package expar does without") from error
+
 from ._elastic_handle import EPHandle
 from ._elastic_sizes import get_logical_domain_size, get_physical_domain_size
 from .buffers.elastic import ElasticBuffer

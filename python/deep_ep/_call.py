@@ -15,7 +15,6 @@ from typing import Any, Callable
 import torch
 from expar import _abi, _interrupt
 from expar._abi import Dtype
-from expar._event import Event, keep_until
 from expar._library import _check, lib
 
 _raised = _interrupt._raised
@@ -186,12 +185,3 @@ def pool_tensor(buffer: int, rows: int, columns: int, dtype: Any, item_bytes: in
     check(_output_tensor(pointer.value, _abi.EpPart.X, ctypes.addressof(view)))
     put_view(view, 0, view.data or 0, CODES[dtype], (rows, columns))
     return output.last(view, 0, dtype)
-
-
-def keep(pointer: int | None, kept: list[Any]) -> Event | None:
-    """The event of a call on the CPU, if it has one; what the call uses stays until then."""
-    if not pointer:
-        return None
-    event = Event(pointer)
-    keep_until(event, kept)
-    return event

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import contextlib
 from ctypes import addressof, c_void_p, sizeof
-from typing import Any, Callable, NoReturn
+from typing import Any, NoReturn
 
 import torch
 from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
-from expar._event import Event
 
-from . import _handles
-from ._call import Output, check, ints_at, keep, plain, pool_tensor, put, put_view
+from . import _handles, _place
+from ._call import CODES, Output, check, ints_at, plain, pool_tensor, put, put_view
 from ._elastic_handle import Counts, EPHandle
-from .utils.math import align
+from .utils.event import EventHandle
+from .utils.math import align, ceil_div
 
 _dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
 _combine = plain("expar_combine", c_void_p, c_void_p)
+_query = plain("expar_ep_query", c_void_p)
 
 _Args = _abi.DispatchArgs
 _Result = _abi.DispatchResult
@@ -54,21 +55,21 @@ _OF_ROWS = ("x", "scales", "row_weights")  # of results: a row each of recv_x; t
 
 
 class How:
-    """What one call is asked for, beside its tensors."""
+    """What one call is asked for, beside its tensors. workers: SMs of a GPU, threads of a CPU; 0: the library's choice."""
 
-    __slots__ = ("threads", "previous", "asynchronous", "expand", "zero_padding", "column_major")
+    __slots__ = ("workers", "turn", "asynchronous", "expand", "zero_padding", "column_major")
 
     def __init__(
         self,
-        threads: int,
-        previous: Event | None,
+        workers: int,
+        turn: _place.Turn,
         asynchronous: bool,
         expand: bool = False,
         zero_padding: bool = False,
         column_major: bool = False,
     ) -> None:
-        self.threads = threads
-        self.previous = previous
+        self.workers = workers
+        self.turn = turn
         self.asynchronous = asynchronous
         self.expand = expand
         self.zero_padding = zero_padding
@@ -76,8 +77,8 @@ class How:
 
 
 class Routing:
-    """What a fresh dispatch goes by. synced: as many rows as come; else the most that there can be. copied: the handle
-    gets a topk_idx of its own."""
+    """What a fresh dispatch goes by. synced: as many rows as come; else the most that there can be, which are
+    num_recv_tokens and num_expanded_tokens. copied: the handle gets a topk_idx of its own."""
 
     __slots__ = (
         "topk_idx",
@@ -87,8 +88,8 @@ class Routing:
         "synced",
         "copied",
         "local",
-        "rows",
-        "expanded",
+        "num_recv_tokens",
+        "num_expanded_tokens",
     )
 
     def __init__(self, topk_idx: Any, num_experts: int, max_tokens: int, alignment: int, ranks: int) -> None:
@@ -98,15 +99,25 @@ class Routing:
         self.alignment = alignment
         self.synced = self.copied = True
         self.local = max(num_experts // ranks, 1)
-        self.rows = ranks * max_tokens
-        most = self.rows * min(topk_idx.shape[-1], self.local) + (alignment - 1) * self.local
-        self.expanded = align(most, alignment)
+        self.num_recv_tokens = ranks * max_tokens
+        most = self.num_recv_tokens * min(topk_idx.shape[-1], self.local) + (alignment - 1) * self.local
+        self.num_expanded_tokens = align(most, alignment)
+
+    def worst_rows(self, tokens: int) -> int:
+        """Expanded rows that the library has room for, of so many tokens."""
+        return tokens * int(self.topk_idx.shape[1]) + (self.alignment - 1) * self.local
+
+    def worst_tokens(self, expand: bool) -> int:
+        """For how many there is room, that there is enough for the expanded ones."""
+        tokens = self.num_recv_tokens
+        lacking = self.num_expanded_tokens - self.worst_rows(tokens) if expand else 0
+        return tokens + ceil_div(max(lacking, 0), max(self.topk_idx.shape[1], 1))
 
 
 class Received:
-    """What a dispatch gives. finish: what is left to be done once the event has happened; None: nothing."""
+    """What a dispatch gives. event: where it was asked for."""
 
-    __slots__ = ("x", "scales", "topk_idx", "topk_weights", "handle", "event", "finish")
+    __slots__ = ("x", "scales", "topk_idx", "topk_weights", "handle", "event")
 
     def __init__(self, handle: EPHandle) -> None:
         self.handle = handle
@@ -114,16 +125,23 @@ class Received:
         self.scales: Any = None
         self.topk_idx: Any = None
         self.topk_weights: Any = None
-        self.event: Event | None = None
-        self.finish: Callable[[], None] | None = None
+        self.event: EventHandle | None = None
 
 
 class ElasticMode:
-    """Calls on one buffer of the library's."""
+    """Calls on one buffer of the library's. On a GPU the library's calls return before it is known how they end: what
+    went wrong is raised by a later one, which has been made by then, so that no rank waits for it."""
 
-    def __init__(self, group: Group) -> None:
-        self.ep = EpBuffer(group)
+    def __init__(self, group: Group, place: _place.Place) -> None:
+        self.ep = EpBuffer(group, device=place.pair)
+        self.place = place
         self._size = group.size
+        self._meeting: Any = None  # a dispatch that all ranks have a part in
+
+    def _ask(self) -> None:
+        """Raises what went wrong in earlier calls on a GPU."""
+        if self.place.on_gpu:
+            check(_query(self.ep.pointer))
 
     # ---- refusals ----------------------------------------------------------------------------------------------------
 
@@ -131,6 +149,7 @@ class ElasticMode:
         """RuntimeError for what the library does not look at. It gets a call that it refuses: so the other ranks, who
         are in theirs, learn of it."""
         args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
+        self.place.turn(None, False).begin(args)
         put_view(args, _Args.x.offset, 0, -1, (0, 0))
         with contextlib.suppress(RuntimeError):
             check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
@@ -139,6 +158,7 @@ class ElasticMode:
     def refuse_combine(self, text: str) -> NoReturn:
         """Likewise."""
         args = _Sums(_SUMS_BYTES)
+        self.place.turn(None, False).begin(args)
         put_view(args, _Sums.x.offset, 0, -1, (0, 0))
         with contextlib.suppress(RuntimeError):
             check(_combine(self.ep.pointer, addressof(args)))
@@ -150,60 +170,73 @@ class ElasticMode:
         self, x: Any, scales: Any, topk_weights: Any, routing: Routing, stats: Any, how: How
     ) -> Received:
         """A fresh one. stats: int32 [L], to which what comes is added; or None."""
-        topk_idx, expand = routing.topk_idx, how.expand
+        topk_idx, turn = routing.topk_idx, how.turn
         args, result = self._arguments(x, scales, topk_idx, topk_weights, how)
         args.num_experts, args.expert_alignment = routing.num_experts, routing.alignment
         args.keep_slots, args.src_stride = 1, routing.num_max_tokens_per_rank
-        counts = Counts(self._size, routing.local, expand)
+        with turn.work():
+            counts = Counts(self.place, self._size, routing.local, how.expand)
         args.recv_counts = addressof(counts.struct)
-        parts = self._forms(x, scales, topk_idx, topk_weights, expand)
+        parts = self._forms(x, scales, topk_idx, topk_weights, how.expand)
         parts["metadata"] = (2 + topk_idx.shape[1], torch.int32)
         own = None
-        if not routing.synced:
-            own = self._own(args, parts, routing.rows, routing.expanded if expand else routing.rows, how.column_major)
+        if not routing.synced and self.place.on_gpu:
+            args.num_worst_tokens = routing.worst_tokens(how.expand)
+        elif not routing.synced:
+            own = self._own(args, parts, routing, how)
+        args.async_finish = turn.asynchronous(how.asynchronous, counted=True)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        aligned = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
-        made = _handles.Handle(result.handle or 0, x.shape[0], topk_idx.shape[1], result.num_recv_tokens)
-        event_pointer = result.event
-        found = self._take(result, parts, own)
-        handle = self._handle(made, routing, counts, aligned, expand)
+        with turn.work():
+            handle = self._handle(result, routing, counts, how.expand)
+        found = self._take(result, parts, own, handle, how)
         handle.recv_src_metadata = found["metadata"]
-        received = self._received(found, handle, expand)
-        if not event_pointer:
-            if stats is not None:
+        received = self._received(found, handle, how.expand)
+        kept = [x, scales, topk_idx, topk_weights, stats, counts, found, handle]
+        mine = [counts.memory, handle.topk_idx if routing.copied else None]
+        later = stats is not None and how.asynchronous and not self.place.on_gpu
+        if stats is not None and not later:
+            with turn.work():
                 stats.add_(counts.per_expert)
-            return received
-
-        def finish() -> None:
-            stats.add_(counts.per_expert)
-
-        received.finish = finish if stats is not None else None
-        received.event = keep(event_pointer, [x, scales, routing, topk_weights, how.previous, counts, found, handle])
+        received.event = turn.end(result.event, kept, mine, how.asynchronous)
+        if later and received.event is not None:
+            received.event.finish_by(lambda: stats.add_(counts.per_expert))
+        self._ask()
         return received
 
     def dispatch_again(
         self, x: Any, scales: Any, topk_weights: Any, handle: EPHandle, how: How
     ) -> Received:
         """One with a handle."""
-        topk_idx = handle.topk_idx  # carried: it comes again
+        topk_idx, turn = handle.topk_idx, how.turn  # the index is carried: it comes again
         args, result = self._arguments(x, scales, topk_idx, topk_weights, how)
         args.handle = handle._routing.pointer
         parts = self._forms(x, scales, topk_idx, topk_weights, how.expand)
         own = None
-        if not handle._synced:
-            rows, expanded = handle.num_recv_tokens, handle.num_expanded_tokens
-            own = self._own(args, parts, rows, expanded if how.expand else rows, how.column_major)
+        if not handle._synced and not self.place.on_gpu:
+            own = self._own(args, parts, handle, how)
+        args.async_finish = turn.asynchronous(how.asynchronous)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        event_pointer = result.event
-        found = self._take(result, parts, own)
+        found = self._take(result, parts, own, handle, how)
         received = self._received(found, handle, how.expand)
-        if event_pointer:
-            received.event = keep(event_pointer, [x, scales, topk_idx, topk_weights, how.previous, found, handle])
+        kept = [x, scales, topk_idx, topk_weights, found, handle]
+        received.event = turn.end(result.event, kept, [], how.asynchronous)
+        self._ask()
         return received
+
+    def meet(self, turn: _place.Turn) -> None:
+        """What comes behind it in the call's stream comes behind what all ranks have put before theirs."""
+        with turn.work():
+            x = self.place.zeros((self._size, 8), torch.bfloat16)
+            if self._meeting is None:
+                everybody = torch.arange(self._size, dtype=torch.int64, device=self.place.device).view(-1, 1)
+                routing = Routing(everybody, self._size, self._size, 1, self._size)
+                self._meeting = self.dispatch(x, None, None, routing, None, How(0, turn, False)).handle
+            self.dispatch_again(x, None, None, self._meeting, How(0, turn, False))
 
     @staticmethod
     def _arguments(x: Any, scales: Any, topk_idx: Any, topk_weights: Any, how: How) -> tuple[Any, Any]:
         args = _Args(_ARGS_BYTES)
+        how.turn.begin(args)
         put(args, _X, x, "x")
         if scales is not None:
             put(args, _SCALES, scales, "x[1]")
@@ -215,9 +248,7 @@ class ElasticMode:
             args.row_weights = how.expand
         if how.expand:
             args.expert_major, args.zero_padding = 1, how.zero_padding
-        args.num_sms, args.async_finish = how.threads, how.asynchronous
-        if how.previous is not None:
-            args.wait_event = how.previous.pointer
+        args.num_sms = how.workers
         return args, _Result(_RESULT_BYTES)
 
     @staticmethod
@@ -234,14 +265,13 @@ class ElasticMode:
             forms["row_weights" if expand else "topk_weights"] = (0 if expand else topk_weights.shape[1], torch.float32)
         return forms
 
-    def _own(
-        self, args: Any, forms: dict[str, tuple[int, Any]], rows: int, rows_of_x: int, column_major: bool
-    ) -> dict[str, Any]:
-        """Memory of the pool for more rows than may come. Numbers of those that do not are -1."""
+    def _own(self, args: Any, forms: dict[str, tuple[int, Any]], of: Any, how: How) -> dict[str, Any]:
+        """On a CPU: memory of the pool for more rows than may come. Numbers of those that do not are -1. of: the
+        routing, or the handle of one."""
         found = {}
         for name, (columns, dtype) in forms.items():
-            many = rows_of_x if name in _OF_ROWS else rows
-            if name == "scales" and column_major:
+            many = of.num_expanded_tokens if how.expand and name in _OF_ROWS else of.num_recv_tokens
+            if name == "scales" and how.column_major:
                 memory = pool_tensor(self.ep.pointer, columns, align(many, 4), dtype, dtype.itemsize).t()[:many]
             else:
                 memory = pool_tensor(self.ep.pointer, many, columns or 1, dtype, dtype.itemsize)
@@ -251,13 +281,34 @@ class ElasticMode:
             put(args, _OUT[name], found[name], f"recv_{name}")
         return found
 
-    @staticmethod
-    def _take(result: Any, forms: dict[str, tuple[int, Any]], own: dict[str, Any] | None) -> dict[str, Any]:
+    def _take(
+        self, result: Any, forms: dict[str, tuple[int, Any]], own: dict[str, Any] | None, handle: EPHandle, how: How
+    ) -> dict[str, Any]:
         """The results, of which nobody else has a reference."""
         output = Output(result.output or 0)
         if own is not None:
             return own
-        return {name: output.tensor(result, _RECV[name], dtype) for name, (_, dtype) in forms.items()}
+        how.turn.give(result.output or 0)
+        found = {name: output.tensor(result, _RECV[name], dtype) for name, (_, dtype) in forms.items()}
+        if not handle._synced:
+            for name, tensor in found.items():
+                many = handle.num_expanded_tokens if how.expand and name in _OF_ROWS else handle.num_recv_tokens
+                found[name] = self._first(tensor, many, how, name == "scales" and how.column_major)
+        return found
+
+    @staticmethod
+    def _first(tensor: Any, rows: int, how: How, columns: bool) -> Any:
+        """So many of its rows: the library may have room for more, since it knows experts that are not distinct.
+        columns: where that is between columns, it is taken out."""
+        if tensor.shape[0] == rows:
+            return tensor
+        if not columns or tensor.stride(1) == align(rows, 4):
+            return tensor[:rows]
+        with how.turn.work():
+            memory = tensor.new_empty((tensor.shape[1], align(rows, 4)))
+            memory.t()[:rows].copy_(tensor[:rows])
+            how.turn.made(memory)
+        return memory.t()[:rows]
 
     @staticmethod
     def _received(found: dict[str, Any], handle: EPHandle, expand: bool) -> Received:
@@ -268,17 +319,23 @@ class ElasticMode:
             received.topk_weights = found.get("row_weights")
         return received
 
-    @staticmethod
-    def _handle(
-        made: _handles.Handle, routing: Routing, counts: Counts, aligned: list[int], expand: bool
-    ) -> EPHandle:
-        handle = EPHandle(made, routing.topk_idx.clone() if routing.copied else routing.topk_idx)
-        synced = routing.synced
-        handle._num_exact_expanded, handle._synced = sum(aligned), synced
+    def _handle(self, result: Any, routing: Routing, counts: Counts, expand: bool) -> EPHandle:
+        synced, topk_idx = routing.synced, routing.topk_idx
+        tokens, topk = topk_idx.shape
+        if synced or not self.place.on_gpu:
+            aligned = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
+            rows, expanded = result.num_recv_tokens, sum(aligned)
+        else:  # the host does not know more
+            aligned, rows = [], routing.worst_tokens(expand)
+            expanded = routing.worst_rows(rows)
+        made = _handles.Handle(result.handle or 0, tokens, topk, rows)
+        handle = EPHandle(made, topk_idx.clone() if routing.copied else topk_idx)
+        handle._rows_of_library, handle._synced = expanded, synced
+        handle._counted = synced or not self.place.on_gpu
         handle.do_expand, handle.num_experts = expand, routing.num_experts
         handle.expert_alignment, handle.num_max_tokens_per_rank = routing.alignment, routing.num_max_tokens_per_rank
-        handle.num_recv_tokens = made.num_rows if synced else routing.rows
-        handle.num_expanded_tokens = handle._num_exact_expanded if synced else routing.expanded
+        handle.num_recv_tokens = rows if synced else routing.num_recv_tokens
+        handle.num_expanded_tokens = expanded if synced else routing.num_expanded_tokens
         handle.num_recv_tokens_per_expert_list = aligned if synced else []
         handle.psum_num_recv_tokens_per_scaleup_rank = counts.rank_prefix
         handle.num_unaligned_recv_tokens_per_expert = counts.per_expert
@@ -290,38 +347,46 @@ class ElasticMode:
 
     def combine(
         self, x: Any, handle: EPHandle, topk_weights: Any, biases: tuple[Any, ...], each_slot: bool, how: How
-    ) -> tuple[Any, Any, Event | None]:
+    ) -> tuple[Any, Any, EventHandle | None]:
         """(y, topk_weights, event). each_slot: expanded rows are not summed on the ranks that they come from."""
-        args, expand, routing = _Sums(_SUMS_BYTES), handle.do_expand, handle._routing
-        rows = handle._num_exact_expanded if expand else routing.num_rows
-        x = self._exactly(x, rows)
-        put(args, _Sums.x.offset, x, "x")
+        args, expand, routing, turn = _Sums(_SUMS_BYTES), handle.do_expand, handle._routing, how.turn
+        turn.begin(args)
+        rows = handle._rows_of_library if expand else routing.num_rows
+        used = [self._put_rows(args, _Sums.x.offset, x, rows, turn)]
         weights = None
         if topk_weights is not None:
-            topk_weights = self._exactly(topk_weights.view(-1, 1) if expand else topk_weights, rows)
-            put(args, _Sums.topk_weights.offset, topk_weights, "topk_weights")
-            weights = torch.empty((routing.num_tokens, routing.num_topk), dtype=torch.float32, device="cpu")
+            given = topk_weights.view(-1, 1) if expand else topk_weights
+            used.append(self._put_rows(args, _Sums.topk_weights.offset, given, rows, turn))
+            with turn.work():
+                weights = self.place.empty((routing.num_tokens, routing.num_topk), torch.float32)
             put(args, _Sums.out_topk_weights.offset, weights, "combined topk_weights")
             args.weights_of = _OWNER
         for index, bias in enumerate(biases):
             put(args, _BIAS + index * _VIEW_BYTES, bias, f"bias[{index}]")
-        y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype, x.element_size())
+        if self.place.on_gpu:
+            with turn.work():
+                y = self.place.empty((routing.num_tokens, x.shape[1]), x.dtype)
+        else:
+            y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype, x.element_size())
         put(args, _Sums.y.offset, y, "y")
-        args.handle, args.num_sms = routing.pointer, how.threads
+        args.handle, args.num_sms = routing.pointer, how.workers
         args.expert_major, args.sum_order = expand, _EACH_SLOT if each_slot else _BY_SLOT
-        if how.previous is not None:
-            args.wait_event = how.previous.pointer
         event = c_void_p()
-        if how.asynchronous:
+        if turn.asynchronous(how.asynchronous):
             args.async_finish, args.event = 1, addressof(event)
         check(_combine(self.ep.pointer, addressof(args)))
-        return y, weights, keep(event.value, [x, topk_weights, biases, y, weights, handle, how.previous])
+        made = turn.end(event.value, [*used, biases, y, weights, handle], [y, weights], how.asynchronous)
+        self._ask()
+        return y, weights, made
 
-    @staticmethod
-    def _exactly(tensor: Any, rows: int) -> Any:
-        """With as many rows as the library knows of. What is behind those that are named is not read."""
-        if tensor.shape[0] >= rows:
-            return tensor[:rows]
-        whole = torch.zeros((rows, tensor.shape[1]), dtype=tensor.dtype, device="cpu")
-        whole[: tensor.shape[0]] = tensor
-        return whole
+    def _put_rows(self, args: Any, offset: int, tensor: Any, rows: int, turn: _place.Turn) -> Any:
+        """As an argument with as many rows as the library knows of, of which only those that are named are read. What
+        has to stay meanwhile."""
+        many, columns = tensor.shape
+        if many < rows and (many == 0 or not self.place.on_gpu):
+            with turn.work():
+                whole = self.place.zeros((rows, columns), tensor.dtype)
+                whole[:many] = tensor
+            tensor = whole
+        put_view(args, offset, tensor.data_ptr(), CODES[tensor.dtype], (rows, columns), self.place.pair)
+        return tensor

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from expar import _abi
 
-from . import _handles
+from . import _handles, _place
 
 
 class EPHandle:
@@ -33,8 +33,9 @@ class EPHandle:
         self._routing = routing
         self._counts: Any = None
         self._slot_ranks: Any = None  # dst_buffer_slot_idx, once somebody has asked for it
-        self._num_exact_expanded = 0  # rows that came, whatever recv_x has
-        self._synced = True
+        self._rows_of_library = 0  # expanded ones that it takes back
+        self._synced = True  # recv_x has the rows that came, else as many as there can be
+        self._counted = True  # the host knows how many came
         self.topk_idx = topk_idx
         self.do_expand = False
         self.num_experts = 0
@@ -52,7 +53,6 @@ class EPHandle:
         self.token_metadata_at_forward: Any = None
         self.channel_linked_list: Any = None
 
-
     @property
     def dst_buffer_slot_idx(self) -> Any:
         if self._slot_ranks is None:
@@ -65,7 +65,7 @@ class EPHandle:
         self._slot_ranks = value
 
     def last_row(self) -> int:
-        """The last of the expanded rows that some slot has, or -1."""
+        """The last of the expanded rows that some slot has, or -1. On a GPU the host waits for it."""
         counts = self._counts
         ends: list[int] = counts.ends[counts.per_expert > 0].tolist()
         return max(ends, default=0) - 1
@@ -75,11 +75,11 @@ class Counts:
     """Where the library writes what this rank receives, at the end of a dispatch. struct: the argument of a call, which
     must stay until it is done."""
 
-    __slots__ = ("num_ranks", "per_expert", "ends", "rank_prefix", "struct", "_memory")
+    __slots__ = ("num_ranks", "per_expert", "ends", "rank_prefix", "struct", "memory")
 
-    def __init__(self, ranks: int, local: int, expanded: bool) -> None:
-        memory = torch.empty(ranks + 2 * local + 1, dtype=torch.int32, device="cpu")
-        self._memory = memory
+    def __init__(self, place: _place.Place, ranks: int, local: int, expanded: bool) -> None:
+        memory = place.empty((ranks + 2 * local + 1,), torch.int32)
+        self.memory = memory
         self.num_ranks = ranks
         # Of rounded counts the library gives where they begin: 0 first, and then the ends.
         self.rank_prefix, self.per_expert = memory[:ranks], memory[ranks : ranks + local]

@@ -11,7 +11,7 @@ from ctypes import addressof, c_int, c_void_p, sizeof
 from typing import Any, Callable, NamedTuple
 
 import torch
-from expar import _abi, Group, LlFormat, LlSum, LowLatencyBuffer
+from expar import _abi, _values, Group, LlFormat, LlSum, LowLatencyBuffer
 from expar._library import lib
 
 from . import _handles, _place
@@ -22,6 +22,7 @@ _dispatch = plain("expar_ll_dispatch", c_void_p, c_void_p, c_void_p)
 _combine = plain("expar_ll_combine", c_void_p, c_void_p, c_void_p)
 _call_hook = plain("expar_ll_hook_call", c_void_p, c_void_p)
 _combine_buffer = plain("expar_ll_combine_buffer", c_void_p, c_void_p, c_int, c_void_p)
+_mask_query = plain("expar_ll_mask_query", c_void_p, c_void_p, c_void_p)
 
 _Args, _Result = _abi.LlDispatchArgs, _abi.LlDispatchResult
 _Sums, _Summed = _abi.LlCombineArgs, _abi.LlCombineResult
@@ -46,14 +47,16 @@ class Shape(NamedTuple):
 class Hook:
     """The second half of a call: it receives when it is called, once; on a GPU on the stream that is current then."""
 
-    __slots__ = ("_pointer", "_place", "_kept", "__weakref__")
+    __slots__ = ("_pointer", "_place", "_process", "_kept", "__weakref__")
 
     def __init__(self, pointer: int, place: _place.Place, kept: list[Any]) -> None:
         self._pointer = pointer
         self._place = place
+        self._process = _values.this_process()
         self._kept = kept
 
     def __call__(self) -> None:
+        _values.check_process(self._process, "hook")
         turn = self._place.turn(None, False)
         check(_call_hook(self._pointer, turn.stream or None))
         turn.end(None, self._kept, (), False)
@@ -77,20 +80,20 @@ class LowLatencyMode:
         self,
         group: Group,
         place: _place.Place,
-        masking: bool,
+        masked: set[int] | None,
         unmapped: bool,
         sums: LlSum,
         outputs_of_torch: bool,
     ) -> None:
+        """masked: ranks that the caller has masked, for buffers that are still to be made; None: there are no masks."""
         self._group = group
         self._place = place
         self._size = group.size
-        self._masking, self._unmapped = masking, unmapped
+        self._masked, self._unmapped = masked, unmapped
         self._sums = sums
         self._of_torch = outputs_of_torch or place.on_gpu  # there PyTorch's memory is as good as the library's
         self._made: dict[Shape, _Made] = {}
         self._regions: dict[Shape, Any] = {}  # of zero copy
-        self._masked: set[int] = set()  # by the caller, for buffers that are still to be made
 
     def buffers(self) -> list[LowLatencyBuffer]:
         """All there are, in the order in which they were made, which is that of all ranks."""
@@ -114,13 +117,13 @@ class LowLatencyMode:
                 shape.experts,
                 device=self._place.pair,
                 max_element_bytes=shape.element_bytes,
-                masking=int(self._masking),
+                masking=int(self._masked is not None),
                 unmapped=int(self._unmapped),
             )
             made = self._made[shape] = _Made(buffer, topk)
             if self._place.on_gpu:
                 self._regions.pop(shape, None)  # it was the buffer's before
-            for rank in self._masked:
+            for rank in self._masked or ():
                 buffer.mask_set(rank)
         return made.buffer
 
@@ -273,22 +276,20 @@ class LowLatencyMode:
     # ---- masks -------------------------------------------------------------------------------------------------------
 
     def mask(self, rank: int, masked: bool) -> None:
-        """For all buffers, those to come included."""
         for buffer in self.buffers():
             buffer.mask_set(rank, masked)
-        (self._masked.add if masked else self._masked.discard)(rank)
 
-    def masked(self) -> list[bool]:
-        """[N]: masked on one buffer or more."""
-        found = [rank in self._masked for rank in range(self._size)]
+    def add_masked(self, status: Any) -> None:
+        """status: int32 [N], anywhere; what is masked on one buffer or more becomes 1, on a GPU in the current stream."""
         for buffer in self.buffers():
-            found = [one or other for one, other in zip(found, buffer.mask_query())]
-        return found
+            view, found = _abi.Tensor(), self._place.empty((self._size,), torch.int32)
+            put(view, 0, found, "mask_status")
+            check(_mask_query(buffer.pointer, addressof(view), self._place.turn(None, False).stream or None))
+            status |= found.to(status.device)
 
     def clean_masks(self) -> None:
         for buffer in self.buffers():
             buffer.mask_clean()
-        self._masked.clear()
 
     def end(self, how: Callable[[LowLatencyBuffer], None]) -> None:
         for buffer in self.buffers():

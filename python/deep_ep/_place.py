@@ -55,6 +55,9 @@ class Place:
     def num_sms(self) -> int:
         return 0
 
+    def settle(self) -> None:
+        """Waits for what the current stream holds."""
+
 
 _array_types: dict[int, Any] = {}
 
@@ -75,7 +78,16 @@ class Turn:
 
     def __init__(self, place: Place, previous: EventHandle | None) -> None:
         self.place = place
-        self.previous = previous.work if previous is not None else None
+        self.previous: Event | None = None
+        if previous is not None:
+            self.follow(previous)
+
+    def follow(self, other: EventHandle) -> None:
+        """The call waits for that one, too. Of several the host waits, and where something is left to be done."""
+        if self.previous is None and other.finished:
+            self.previous = other.work
+        else:
+            other.current_stream_wait()
 
     def work(self) -> Any:
         """For what PyTorch does as a part of the call."""
@@ -91,6 +103,9 @@ class Turn:
 
     def give(self, output: int) -> None:
         """The results of the library's that the caller is about to get."""
+
+    def made(self, tensor: Any) -> None:
+        """PyTorch has its memory, and it goes to the caller."""
 
     def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> EventHandle | None:
         """The call has been made. event: of the library's; kept: what it uses, own: what PyTorch has the memory of among
@@ -143,14 +158,24 @@ class Gpu(Place):
     def num_sms(self) -> int:
         return int(torch.cuda.get_device_properties(self.index).multi_processor_count)
 
+    def settle(self) -> None:
+        self.current().synchronize()
+
     def current(self) -> Any:
         return torch.cuda.current_stream(self.index)
 
     def comm(self) -> Any:
-        """The stream for communication, one a GPU and process."""
+        """The stream for communication, one a GPU and process. What it holds goes before others' work."""
         if self._comm is None:
-            self._comm = _cuda.Stream(self.index)
+            self._comm = _cuda.Stream(self.index, priority=-1)
         return self._comm
+
+    def on_comm(self) -> bool:
+        """Whether that is the current one."""
+        return self._comm is not None and bool(self._comm == self.current())
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.index)
 
     def capturing(self) -> bool:
         return bool(torch.cuda.is_current_stream_capturing())
@@ -189,17 +214,21 @@ class GpuTurn(Turn):
         self.captured = place.capturing()
         self.aside = aside or previous is not None
         self.own = place.comm() if self.aside else self.current
-        if previous is not None and previous.point is None and previous.work is not None:
-            previous.work.wait()  # of a call on the CPU
-        if self.aside:
-            if previous is not None and previous.point is not None:
-                self.own.wait_event(previous.point)
-            else:
-                self.own.wait_stream(self.current)
+        if self.aside and (previous is None or previous.point is None):
+            self.own.wait_stream(self.current)
+        if previous is not None:
+            self.follow(previous)
         self.stream: int = self.own.cuda_stream
 
     def work(self) -> Any:
         return self.place.on(self.own) if self.aside else contextlib.nullcontext()
+
+    def follow(self, other: EventHandle) -> None:
+        """Its stream waits."""
+        if other.point is not None:
+            self.own.wait_event(other.point)
+        elif other.work is not None:
+            other.work.wait()  # of a call on the CPU
 
     def begin(self, args: Any) -> None:
         args.stream = self.stream or None
@@ -213,11 +242,14 @@ class GpuTurn(Turn):
         if output:
             lib.expar_ep_output_read_on(output, self.current.cuda_stream or _LEGACY)
 
-    def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> EventHandle | None:
+    def made(self, tensor: Any) -> None:
         if self.aside:
-            for tensor in own:
-                if tensor is not None:
-                    self.place.used_on(tensor, self.current)
+            self.place.used_on(tensor, self.current)
+
+    def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> EventHandle | None:
+        for tensor in own:
+            if tensor is not None:
+                self.made(tensor)
         if not asked:
             if event:
                 lib.expar_event_destroy(event)  # how it ended is told by the next call

@@ -18,6 +18,7 @@ from typing import Any, Callable, Optional, Tuple
 import torch
 from torch import Tensor
 
+from . import _place
 from ._elastic import How, Received, Routing
 from ._elastic_handle import EPHandle
 from .buffers.elastic import ElasticBuffer
@@ -127,7 +128,14 @@ def _dispatch(
 
 def _clear(rows: Tensor, handle: EPHandle, expand: bool) -> None:
     """Rows behind those that came."""
-    rows[handle._num_exact_expanded if expand else handle._routing.num_rows :].zero_()
+    if handle._counted:
+        rows[handle._rows_of_library if expand else handle._routing.num_rows :].zero_()
+        return
+    came = (handle.psum_num_recv_tokens_per_expert if expand else handle.psum_num_recv_tokens_per_scaleup_rank)[-1]
+    if expand:  # rows that round up are zero already
+        came = (came + handle.expert_alignment - 1) // handle.expert_alignment * handle.expert_alignment
+    behind = torch.arange(rows.shape[0], device=rows.device) >= came
+    rows.masked_fill_(behind.view(-1, *(1,) * (rows.dim() - 1)), 0)
 
 
 @_fake_of(_dispatch)
@@ -143,7 +151,7 @@ def _(
     synced: bool,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     routing = Routing(topk_idx, num_experts, max_tokens, alignment, _buffer(buffer).num_ranks)
-    rows: Any = routing.expanded if expand else routing.rows
+    rows: Any = routing.num_expanded_tokens if expand else routing.num_recv_tokens
     if synced:
         rows = torch.library.get_ctx().new_dynamic_size()
     topk = topk_idx.shape[1]
@@ -152,7 +160,7 @@ def _(
         topk_idx.new_empty((0 if expand else rows, topk)),
         topk_weights.new_empty((rows,) if expand else (rows, topk)),
         topk_idx.new_empty((routing.local,), dtype=torch.int32),
-        x.new_empty((x.shape[0] + _NUMBER_BYTES,), dtype=torch.uint8),
+        x.new_empty((x.shape[0] + _NUMBER_BYTES,), dtype=torch.uint8, device="cpu"),
     )
 
 
@@ -162,8 +170,9 @@ def _dispatch_backward(
 ) -> Tuple[Tensor, Tensor]:
     """Of tokens [T, H], and of their weights [T, K]. Expanded rows are summed on their rank first, always."""
     of, found = _buffer(buffer), _find(handle)
-    how = How(of._threads(found.num_sms), None, False)
-    y, weights, _ = of._mode().combine(grad, found, grad_weights, (), False, how)
+    place = _place.of(grad, "grad")
+    how = How(of._workers(found.num_sms, place), place.turn(None, False), False)
+    y, weights, _ = of._at(place).combine(grad, found, grad_weights, (), False, how)
     of._settle(wait=True)
     return y, weights
 
@@ -206,9 +215,9 @@ def _(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional[Tensor
 def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> Tensor:
     """Of rows, which are as many as the dispatch gave."""
     of, found = _buffer(buffer), _find(handle)
-    expand = found.do_expand
-    how = How(of._threads(found.num_sms), None, False, expand, expand)
-    received: Received = of._mode().dispatch_again(grad, None, None, found, how)
+    expand, place = found.do_expand, _place.of(grad, "grad")
+    how = How(of._workers(found.num_sms, place), place.turn(None, False), False, expand, expand)
+    received: Received = of._at(place).dispatch_again(grad, None, None, found, how)
     of._settle(wait=True)
     _clear(received.x, found, expand)
     x: Tensor = received.x

@@ -11,12 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ._abi import Cmp, Dtype, HeapKind, HeapPages, LlFormat, LlSum, Path, SignalOp, Status, SumOrder, WeightsOf
-from ._buffer import Buffer, Combined, Dispatched, Handle, Layout, RecvCounts, Route
+from ._buffer import Buffer
 from ._errors import DroppedError, Error
 from ._event import Event
 from ._group import Group, UniqueId
 from ._library import library_path, version
 from ._low_latency import Hook, LowLatencyBuffer, LowLatencyCombined, LowLatencyDispatched, LowLatencyHandle
+from ._results import Combined, Dispatched, Handle, Layout, RecvCounts, Route
 from ._symmetric import Lock, Symmetric
 from ._team import Team
 from ._tensor import Tensor, View

@@ -8,192 +8,22 @@ rank receives, S scales a row. Expert e lives on rank e // L and is local expert
 from __future__ import annotations
 
 import ctypes
-import weakref
-from dataclasses import dataclass
 from typing import Any, Callable, Sequence
 
 from . import _abi, _values
 from ._abi import DeviceType, Dtype, Path, SumOrder, WeightsOf
-from ._device import CPU, device_of, keep_behind, stream_of
+from ._arguments import Arguments, keep_call, output_of, own_or_library
+from ._device import CPU, device_of, stream_for
 from ._errors import DroppedError, Error
-from ._event import Event, keep_until
+from ._event import Event
 from ._group import Group, Owned, fill
 from ._library import lib
+from ._results import Combined, Dispatched, Handle, Layout, RecvCounts, Route
 from ._symmetric import stats_of
-from ._tensor import Counted, ELEMENT_BYTES, Tensor, dtype_of, pool_view, tensor_or_none, view_of
+from ._tensor import Counted, ELEMENT_BYTES, Tensor, dtype_of, pool_view, view_of
 
 _NOT_OPTIONS = ("struct_size", "device", "alloc", "free", "alloc_context")
 _CONFIG_NAMES = [name for name, *_ in _abi.EpConfig._fields_ if name not in _NOT_OPTIONS]
-
-
-class Handle(Counted):
-    """The routing of one dispatch: for its combine, and for later dispatches of the same routing, on any buffer of the
-    group. It lives as long as somebody has it, also when buffer and group are gone."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self, pointer: int) -> None:
-        super().__init__(pointer, lib.expar_ep_handle_retain, lib.expar_ep_handle_destroy)
-        self._known: _abi.HandleInfo | None = None
-
-    @property
-    def _info(self) -> _abi.HandleInfo:
-        """Asked for when it is needed: most programs only hand a handle on."""
-        if self._known is None:
-            info = _abi.HandleInfo(struct_size=ctypes.sizeof(_abi.HandleInfo))
-            lib.expar_ep_handle_info(self.pointer, ctypes.byref(info))
-            self._known = info
-        return self._known
-
-    @property
-    def num_tokens(self) -> int:
-        """T of the dispatch."""
-        return self._info.num_tokens
-
-    @property
-    def num_recv_tokens(self) -> int:
-        """R."""
-        return self._info.num_recv_tokens
-
-    @property
-    def num_experts(self) -> int:
-        """E."""
-        return self._info.num_experts
-
-    @property
-    def num_topk(self) -> int:
-        """K."""
-        return self._info.num_topk
-
-
-class RecvCounts:
-    """Counts that a dispatch or a route writes beside its result, where the tensors lie: into contiguous arrays of the
-    caller's, None for what is not wanted.
-
-    tokens_per_expert: [L] i32, rows for each local expert, not rounded up, those that were dropped included.
-    expert_prefix: [L+1] i32, where each expert's rows begin in an expert-major output, and its length.
-    rank_prefix: [N] i32, rows from ranks 0..i, those that were dropped included. num_recv_tokens: [1] i64, R.
-    expert_ends: [L] i32, where each expert's rows end there, before those that only round up.
-    """
-
-    __slots__ = ("_members",)
-
-    def __init__(
-        self,
-        tokens_per_expert: Any = None,
-        expert_prefix: Any = None,
-        rank_prefix: Any = None,
-        num_recv_tokens: Any = None,
-        expert_ends: Any = None,
-    ) -> None:
-        self._members = {
-            "tokens_per_expert": (tokens_per_expert, Dtype.I32),
-            "expert_prefix": (expert_prefix, Dtype.I32),
-            "rank_prefix": (rank_prefix, Dtype.I32),
-            "num_recv_tokens": (num_recv_tokens, Dtype.I64),
-            "expert_ends": (expert_ends, Dtype.I32),
-        }
-
-    def struct(self, num_local_experts: int, num_ranks: int, device: tuple[int, int], call: Arguments) -> int:
-        """The address of the library's struct. TypeError and ValueError for what does not fit, with its name."""
-        kept = call.kept
-        struct = _abi.RecvCounts(struct_size=ctypes.sizeof(_abi.RecvCounts))
-        lengths = (num_local_experts, num_local_experts + 1, num_ranks, 1, num_local_experts)
-        for (name, (value, dtype)), length in zip(self._members.items(), lengths):
-            if value is None:
-                continue
-            view = view_of(value, name, kept, stream=call.stream, writable=True)
-            if view.dtype != dtype or (view.device.type, view.device.index) != device:
-                where = "the CPU" if device == CPU else f"GPU {device[1]}"
-                raise TypeError(f"{name}: expected elements of {dtype.name.lower()} on {where}")
-            if view.ndim != 1 or view.shape[0] != length or (length > 1 and view.strides[0] != 1):
-                shape = tuple(view.shape[: view.ndim])
-                raise ValueError(f"{name} has the shape {shape}: expected {length} elements, contiguous")
-            setattr(struct, name, view.data)
-        kept.append(struct)
-        return ctypes.addressof(struct)
-
-
-@dataclass(eq=False)
-class Layout:
-    """Counts that follow from the experts of this rank's tokens alone."""
-
-    tokens_per_rank: Any  # [N] a token counts once for a rank, however many of its experts live there
-    tokens_per_node: Any  # [M] likewise for a node
-    tokens_per_expert: Any  # [E] every occurrence counts
-    token_in_rank: Any  # [T, N] bool: NumPy's, on a GPU a tensor
-
-
-@dataclass(eq=False)
-class Route:
-    """What a rank will receive."""
-
-    handle: Handle
-    num_recv_tokens: int  # R; -1 on a GPU with num_worst_tokens
-    num_rows: int  # of outputs of dispatches with the handle: R, or num_worst_tokens
-    num_expert_rows: int  # of expert-major ones
-    num_dropped_tokens: int
-    tokens_per_expert: list[int] | None  # [L] rows for each local expert, rounded up to expert_alignment
-
-
-@dataclass(eq=False)
-class Dispatched:
-    """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's."""
-
-    x: Any  # [R, H], dtype of the dispatch's x; expert-major: [sum of tokens_per_expert, H]
-    topk_idx: Any  # [R, K], dtype of the dispatch's topk_idx: local expert, -1 where it lives elsewhere. None without
-    topk_weights: Any  # [R, K] f32, 0 where topk_idx is -1. None without
-    scales: Any  # [R, S], dtype of x_scales; with column_scales column by column. None without
-    row_map: Any  # expert-major: [R, K] i32, row of x or -1. Else None
-    src_token: Any  # with src_tokens: [R] i32, the row's token number at its source. Else None
-    src_metadata: Any  # with src_stride M: [R, 2 + K] i32, source rank * M + token, source rank, row_map or -1
-    row_weights: Any  # expert-major, with row_weights: [rows of x] f32, the weight of each row's slot. Else None
-    tokens_per_expert: list[int] | None  # [L], rounded up to expert_alignment; None for a dispatch with a handle
-    num_recv_tokens: int  # R; -1 with num_worst_tokens on a GPU, and with async_finish: recv_counts has it
-    num_dropped_tokens: int
-    handle: Handle | None  # None for a dispatch with a handle
-    path: Path  # how this rank's rows came
-    event: Event | None  # with async_finish: until it has happened the tensors are not filled
-
-
-@dataclass(eq=False)
-class Combined:
-    """Sums, back in the order of the tokens."""
-
-    y: Any  # [T, H], dtype of x: the caller's own, or the library's
-    topk_weights: Any  # [T, K] f32; None for a combine without weights
-    event: Event | None  # with async_finish: until it has happened the tensors are not filled
-
-
-def _ints(pointer: int | None, count: int) -> list[int] | None:
-    return list((ctypes.c_int32 * count).from_address(pointer)) if pointer else None
-
-
-# Tensors that calls write to.
-_WRITTEN = {
-    "expert_recv_stats",
-    "out",
-    "out_count",
-    "out_row_map",
-    "out_row_weights",
-    "out_scales",
-    "out_src_metadata",
-    "out_src_token",
-    "out_topk_idx",
-    "out_topk_weights",
-    "out_x",
-    "wait_ns",
-}
-
-
-# Which enumeration an argument is of.
-_CHOICES = {
-    "format": "one of expar.LlFormat",
-    "path": "one of expar.Path",
-    "sum": "one of expar.LlSum",
-    "sum_order": "one of expar.SumOrder",
-    "weights_of": "one of expar.WeightsOf",
-}
 
 _ZEROS = (0,) * 8
 
@@ -202,80 +32,8 @@ _PATHS = {path.value: path for path in Path}
 _DISPATCHED_BYTES = ctypes.sizeof(_abi.DispatchResult)
 
 
-class Arguments:
-    """The tensors of a call, and what must live as long as it."""
-
-    __slots__ = ("kept", "stream", "struct")
-
-    def __init__(self, struct: Any, device: tuple[int, int] = CPU, stream: Any = None) -> None:
-        """device: of the buffer; stream: of a call on a GPU."""
-        self.struct = struct
-        self.kept: list[Any] = []
-        self.stream: int | None = None
-        struct.struct_size = ctypes.sizeof(struct)
-        if device != CPU:
-            self.stream = struct.stream = stream_of(stream, device[1])
-        elif stream is not None:
-            stream_of(stream, 0)
-
-    def tensors(self, **values: Any) -> None:
-        for name, value in values.items():
-            if value is not None:
-                view = view_of(value, name, self.kept, stream=self.stream, writable=name in _WRITTEN)
-                setattr(self.struct, name, view)
-
-    def numbers(self, **values: Any) -> None:
-        for name, value in values.items():
-            _values.set_number(self.struct, name, value)
-
-    def choices(self, **values: Any) -> None:
-        for name, value in values.items():
-            _values.set_number(self.struct, name, value, _CHOICES[name])
-
-    def flags(self, **values: Any) -> None:
-        for name, value in values.items():
-            setattr(self.struct, name, _values.flag(value, name))
-
-    def event(self, event: Event | None) -> None:
-        if event is not None:
-            self.kept.append(_values.one_of(event, "wait_event", Event))
-            self.struct.wait_event = event.pointer
-
-    def issued(self) -> None:
-        """The call has no event: on a GPU what it uses stays until its stream has come past it."""
-        if self.stream is not None:
-            keep_behind(self.stream, self.kept)
-
-    def handle(self, handle: Counted) -> None:
-        self.kept.append(handle)
-        self.struct.handle = handle.pointer
-
-
-def output_of(pointer: int | None, stream: int | None, in_python: bool = False) -> Counted | None:
-    """The memory of a call's results; None where all are the caller's own. stream: of a call on a GPU. in_python: it may
-    be an allocator's."""
-    if pointer is None:
-        return None
-    read_on = lib.expar_ep_output_read_on
-    output = Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release, stream, read_on)
-    if in_python:
-        output.hold_at_exit()
-    return output
-
-
-def own_or_library(given: Any, view: _abi.Tensor, output: Counted | None) -> Any:
-    """That tensor of a result: the caller's own where one was given, else the library's, or None."""
-    return given if given is not None or output is None else tensor_or_none(view, output)
-
-
-def keep_call(pointer: int | None, arguments: Arguments, *results: Any) -> Event | None:
-    """The event of a call, if it has one; what the call uses stays until then."""
-    if pointer is None:
-        arguments.issued()
-        return None
-    event = Event(pointer)
-    keep_until(event, [*arguments.kept, *results])
-    return event
+def _ints(pointer: int | None, count: int) -> list[int] | None:
+    return list((ctypes.c_int32 * count).from_address(pointer)) if pointer else None
 
 
 class Buffer(Owned):
@@ -291,8 +49,8 @@ class Buffer(Owned):
     `pool_limit_bytes` (the most that outputs may hold of what peers reach).
 
     allocator: memory for outputs beyond that limit: allocator(size) gives an array or a tensor of so many bytes, such as
-    `lambda size: torch.empty(size, dtype=torch.uint8)`. It is let go by any thread when the output's last tensor is
-    gone. What it raises comes out of the call as the cause of ERR_MEMORY; the other ranks get ERR_REMOTE. Outputs of
+    `lambda size: torch.empty(size, dtype=torch.uint8)`, on a GPU with device="cuda". It is let go by any thread when the
+    output's last tensor is gone, on a GPU behind the calls that may use it. What it raises comes out of the call as the cause of ERR_MEMORY; the other ranks get ERR_REMOTE. Outputs of
     such a buffer go to other libraries by `numpy()` and `torch()`. None: memory of the library's own.
 
     On a GPU calls are put on a stream (`stream`: None for the one that PyTorch or CuPy has as its current one, an
@@ -318,15 +76,13 @@ class Buffer(Owned):
         self.device = device_of(device)
         config.device.type, config.device.index = self.device
         self._allocator = None
-        if allocator is not None and self.device != CPU:
-            raise ValueError("allocator is given with a buffer on a GPU: expected none, or a buffer on the CPU")
         if allocator is not None:
             if not callable(allocator):
                 raise TypeError(f"allocator is {_values.shown(allocator)}: expected a callable, or None")
             from ._allocator import Allocator
 
-            self._allocator = Allocator(allocator)
-            weakref.finalize(self, self._allocator.end).atexit = False
+            self._allocator = Allocator(allocator, self.device)
+            self._allocator.serve(self)
             self._allocator.fill(config)
         pointer = ctypes.c_void_p()
         lib.expar_ep_create(group.pointer, ctypes.byref(config), ctypes.byref(pointer))
@@ -368,8 +124,7 @@ class Buffer(Owned):
         experts = _values.whole(num_experts, "num_experts")
         if self.device != CPU:
             return self._gpu_layout(topk_idx, experts, stream)
-        if stream is not None:
-            stream_of(stream, 0)
+        stream_for(stream, self.device)
         import numpy
 
         view = view_of(topk_idx, "topk_idx", kept)
@@ -655,8 +410,7 @@ class Buffer(Owned):
         """Memory of the pool, contiguous and not set to anything, for rows that a combine is to send: it reads them in
         place. Local. stream: on a GPU, one that comes behind this rank's calls so far, where it is filled. Error:
         ERR_MEMORY, ERR_BUSY."""
-        on = stream_of(stream, self.device[1]) if stream is not None or self.device != CPU else None
-        return self._alloc(_values.extents_of(shape, 0), dtype_of(dtype), on)
+        return self._alloc(_values.extents_of(shape, 0), dtype_of(dtype), stream_for(stream, self.device))
 
     def _alloc(self, extents: tuple[int, ...], element: Dtype, stream: int | None) -> Tensor:
         size = _values.bytes_for(extents, ELEMENT_BYTES[element])

@@ -79,6 +79,15 @@ def stream_of(stream: Any, index: int) -> int:
     return _values.whole(stream, "stream", ctypes.c_uint64, "a stream of PyTorch's or CuPy's, or its address")
 
 
+def stream_for(stream: Any, device: tuple[int, int]) -> int | None:
+    """The address of the stream of a call on that device; None on the CPU, where one that is given is only looked at."""
+    if device != CPU:
+        return stream_of(stream, device[1])
+    if stream is not None:
+        stream_of(stream, 0)
+    return None
+
+
 def let_follow(stream: int, other: int) -> None:
     """What is put on the stream from now on comes behind what the other one holds now. Neither is waited for."""
     if (stream or LEGACY) == (other or LEGACY):

@@ -10,17 +10,17 @@ from __future__ import annotations
 import ctypes
 import weakref
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, overload
 
 from . import _abi, _values
-from ._abi import DeviceType, Dtype, LlFormat, LlSum
-from ._buffer import Arguments, keep_call, output_of, own_or_library
-from ._device import CPU, device_of, keep_behind, stream_of
+from ._abi import Dtype, LlFormat, LlSum
+from ._arguments import Arguments, keep_call, output_of, own_or_library
+from ._device import CPU, device_of, keep_behind, stream_for
 from ._event import Event, end_calls_with
 from ._group import Group, Owned, fill
 from ._library import lib
 from ._symmetric import stats_of
-from ._tensor import Counted, Tensor, dtype_of, make_view
+from ._tensor import Counted, Tensor, dtype_of, make_view, view_of
 
 _NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "num_topk", "num_experts", "device")
 _ZEROS = (0,) * 4
@@ -90,9 +90,9 @@ class Hook:
         """stream: on a GPU, where it receives. Error: ERR_STATE when it has been called, or the buffer is gone; else those
         of the call."""
         _values.check_process(self._process, "hook")
-        on = stream_of(stream, self._device[1]) if stream is not None or self._device != CPU else None
+        on = stream_for(stream, self._device)
         lib.expar_ll_hook_call(self._pointer, on)
-        if on is not None and self._device != CPU:
+        if on is not None:
             for each in self._kept:
                 if isinstance(each, Counted) and each.stream is not None:
                     each.stream = on
@@ -320,13 +320,31 @@ class LowLatencyBuffer(Owned):
         (the buffer was made without `masking`), ERR_ARGUMENT."""
         lib.expar_ll_mask_set(self.pointer, _values.whole(rank, "rank"), _values.flag(masked, "masked"))
 
-    def mask_query(self) -> list[bool]:
-        """[N]: who is masked here. Local. Error: ERR_STATE."""
+    @overload
+    def mask_query(self) -> list[bool]: ...
+
+    @overload
+    def mask_query(self, status: Any, *, stream: Any = None) -> None: ...
+
+    def mask_query(self, status: Any = None, *, stream: Any = None) -> list[bool] | None:
+        """[N]: who is masked here, as a list. Local. status: [N] i32 that is filled instead, 1 for masked ranks; on a GPU
+        it is needed, lies there, and is filled in the stream (as of dispatch) behind this rank's calls. Error: ERR_STATE,
+        ERR_DTYPE, ERR_SHAPE, ERR_STRIDE, ERR_DEVICE."""
+        on = stream_for(stream, self.device)
+        if status is not None:
+            kept: list[Any] = []
+            view = view_of(status, "status", kept, stream=on, writable=True)
+            lib.expar_ll_mask_query(self.pointer, ctypes.byref(view), on)
+            if on is not None:
+                keep_behind(on, kept)
+            return None
+        if self.device != CPU:
+            raise ValueError(f"status is None: expected [{self.group.size}] i32 on GPU {self.device[1]}")
         size = self.group.size
-        status = (ctypes.c_int32 * size)()
-        view = make_view(ctypes.addressof(status), Dtype.I32, (size,), (1,), (DeviceType.CPU, 0))
+        found = (ctypes.c_int32 * size)()
+        view = make_view(ctypes.addressof(found), Dtype.I32, (size,), (1,), CPU)
         lib.expar_ll_mask_query(self.pointer, ctypes.byref(view), None)
-        return [value != 0 for value in status]
+        return [value != 0 for value in found]
 
     def mask_clean(self) -> None:
         """Collective among the living: agrees on who is masked, and takes a rank that has come back in again."""

@@ -286,6 +286,11 @@ class Counted:
 _held_at_exit: weakref.WeakSet[Counted] = weakref.WeakSet()
 
 
+def outputs_in_python() -> list[Counted]:
+    """Those that somebody has and whose memory may be an allocator's in Python."""
+    return list(_held_at_exit)
+
+
 @atexit.register
 def _hold() -> None:
     for counted in list(_held_at_exit):

@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, NamedTuple
 
 import torch
-from deep_ep_elastic_reference import Elastic
+from deep_ep_elastic_reference import Elastic, World
 from deep_ep_reference import here, same
 
 import deep_ep
+
+
+HINTS = dict(num_max_tokens_per_rank=16, hidden=64)
 
 
 class Options(NamedTuple):
@@ -198,3 +202,79 @@ def exchange(buffer: Any, e: Elastic, options: Options, seed: int) -> Any:
     check_handle(e, buffer.rank_idx, options, handle)
     check_rows(e, buffer.rank_idx, options, x, weights)
     return handle
+
+
+def combinations(group: Any, few: bool = False, shapes: int = 2) -> None:
+    """Plain or expanded, synchronous or not, FP8 or BF16, on the compute stream or beside it, without biases, with one
+    and two, in two shapes, with sums on each rank and without. few: one of these four for each of the others."""
+    buffers = [deep_ep.ElasticBuffer(group, **HINTS, allow_multiple_reduction=on) for on in (True, False)]
+    size = buffers[0].num_ranks
+    worlds = [World(size, 4 * size, 5, 64, 12, 1), World(size, 3 * size, 3, 32, 15, 4)]
+    cases = [Elastic(world, seed) for seed, world in enumerate(worlds[:shapes])]
+    every = itertools.product((False, True), (True, False), (False, True), (False, True), range(3))
+    for number, (expand, synced, fp8, asynchronous, biases) in enumerate(every):
+        options = Options(
+            expand,
+            synced,
+            fp8,
+            asynchronous,
+            biases,
+            weights=number % 5 != 0,
+            padding=expand and number % 2 == 0,
+            column_major=number % 3 == 0,
+        )
+        for turn, (e, buffer) in enumerate(itertools.product(cases, buffers)):
+            if not few or number % (2 * shapes) == turn:
+                exchange(buffer, e, options, number)
+
+
+def chains(group: Any) -> None:
+    """Calls behind calls, with their events or without, and results of those that nobody has waited for."""
+    buffer = deep_ep.ElasticBuffer(group, **HINTS)
+    size, rank = buffer.num_ranks, buffer.rank_idx
+    e = Elastic(World(size, 3 * size, 3, 64, 9, 4), 5)
+    options = Options(True, fp8=True, column_major=True, padding=True)
+    answers = [e.answers(r, len(e.expanded(r)), 1) for r in range(size)]
+    mine, rows = here(answers[rank]), payload(e, rank, options)
+    idx, weights = here(e.topk_idx[rank]), here(e.weights[rank])
+    wanted = e.combined(rank, answers, True, True, ())
+
+    def begin(**others: Any) -> Any:
+        return buffer.dispatch(
+            rows, idx, weights, num_experts=3 * size, num_max_tokens_per_rank=9, expert_alignment=4, do_expand=True,
+            do_zero_padding=True, use_tma_aligned_col_major_sf=True, async_with_compute_stream=True, **others,
+        )
+
+    def check(given: Any) -> None:
+        check_rows(e, rank, options, given[0], given[2])
+
+    first = begin()
+    y, none, event = buffer.combine(
+        mine, first[3], previous_event=first[4], allocate_on_comm_stream=True, async_with_compute_stream=True
+    )
+    second = begin(previous_event=event.event, previous_event_before_epilogue=first[4], allocate_on_comm_stream=True)
+    first[4].current_stream_wait()
+    check(first)
+    same(buffer.combine(mine, second[3])[0], wanted)
+    check(second)  # a call behind it that the current stream has waited for
+    same(y, wanted)
+    third = begin()
+    buffer.barrier()
+    check(third)
+    for given in (first, second, third):
+        with given[4].ev(True):
+            pass
+    forgotten = [begin()[0] for _ in range(5)]
+    del forgotten
+    assert none is None and len(buffer._unfinished) <= 5
+    same(buffer.combine(mine, third[3])[0], wanted)
+    assert not buffer._unfinished
+
+
+def barriers(group: Any) -> None:
+    """In each form, between calls."""
+    buffer = deep_ep.ElasticBuffer(group, **HINTS)
+    e = Elastic(World(buffer.num_ranks, 2 * buffer.num_ranks, 2, 64, 8), 3)
+    for form in itertools.product((False, True), repeat=3):
+        buffer.barrier(*form)
+        check_rows(e, buffer.rank_idx, Options(), dispatch(buffer, e, Options())[0], None)

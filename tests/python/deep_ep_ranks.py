@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks of `deep_ep` do together: a program for torchrun, and bodies for threads.
 
-As a program: `deep_ep_ranks.py [STEPS]`; every rank does all of it in groups of 2, 4 and 8, and leaves without an end.
+As a program: `deep_ep_ranks.py [STEPS [soak]]`; every rank does all of it in groups of 2, 4 and 8, or the many steps
+alone in those of 2, and leaves without an end.
 """
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
 import sys
@@ -320,6 +322,45 @@ def micro_batches(group: Any) -> None:
             same(y, traffic.weighted(rank))
 
 
+def masks(group: Any) -> None:
+    """Rank 1 is masked by the others, before they have made a call and between calls: they go on without it, and it is
+    back after a clean. The status is told where tensors of calls lie, and on the host."""
+    buffer = deep_ep.Buffer(group, low_latency_mode=True, enable_shrink=True)
+    traffic = ll_traffic(buffer, 6)
+    rank, size, experts = buffer.rank, buffer.group_size, traffic.shape.experts
+    x, idx, weights = here((traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]))
+    without = copy.copy(traffic)  # what goes to rank 1 goes nowhere
+    without.topk_idx = [torch.where(each // traffic.local == 1, -1, each) for each in traffic.topk_idx]
+
+    def check_masked(*wanted: int) -> None:
+        for status in (torch.full((size,), 9, dtype=torch.int32), here(torch.full((size,), 9, dtype=torch.int32))):
+            buffer.low_latency_query_mask_buffer(status)
+            same(status, torch.tensor([int(r in wanted) for r in range(size)], dtype=torch.int32))
+
+    def exchange() -> tuple[Any, Any]:
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(x, idx, BATCH, experts, use_fp8=False)
+        answers = traffic.answer(rank, rows)
+        return buffer.low_latency_combine(answers, idx, weights, handle)[0], handle[1]
+
+    check_masked()
+    if rank != 1:
+        buffer.low_latency_update_mask_buffer(1, True)  # of buffers that are to come
+        check_masked(1)
+        buffer.low_latency_update_mask_buffer(1)
+        check_masked()
+    same(exchange()[0], traffic.weighted(rank))
+    if rank != 1:
+        buffer.low_latency_update_mask_buffer(1, True)
+        check_masked(1)
+        y, spans = exchange()
+        same(y, without.weighted(rank))
+        assert not (spans[:, 1] & 0xFFFFFFFF).any()
+    buffer._group.barrier()
+    buffer.low_latency_clean_mask_buffer()
+    check_masked()
+    same(exchange()[0], traffic.weighted(rank))
+
+
 # ---- a layer ---------------------------------------------------------------------------------------------------------
 
 
@@ -398,10 +439,12 @@ def soak(group: Any, steps: int) -> None:
             gc.collect()
             early = resident_bytes()
     gc.collect()
-    assert resident_bytes() < early + (16 << 20), (early, resident_bytes())
+    late = resident_bytes()
+    print(f"soak: {steps} steps; resident {early / 2**20:.1f} MiB after a third, {late / 2**20:.1f} MiB at the end")
+    assert late < early + (16 << 20), (early, late)
 
 
-BODIES = (normal, pairs, by_hand, handles, low_latency, micro_batches, layer)
+BODIES = (normal, pairs, by_hand, handles, low_latency, micro_batches, masks, layer)
 
 
 def main() -> None:
@@ -414,7 +457,7 @@ def main() -> None:
         if size <= world
     }
     for size, all_of_size in groups.items():
-        for body in BODIES:
+        for body in () if sys.argv[2:] == ["soak"] else BODIES:
             body(all_of_size[rank // size])
     soak(groups[2][rank // 2], int(sys.argv[1]) if len(sys.argv) > 1 else 150)
     print(f"rank {rank} is through", flush=True)

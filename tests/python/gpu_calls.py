@@ -8,6 +8,9 @@ streams (`lane`), and names the device. `PlayedCard` is for GPUs that are played
 from __future__ import annotations
 
 import contextlib
+import gc
+import time
+import weakref
 from typing import Any, Iterator
 
 import numpy
@@ -19,12 +22,16 @@ import played
 from reference import Shape, Traffic, from_float, to_float
 
 same = numpy.testing.assert_array_equal
+DEADLINE_S = 60
 
 
 class PlayedCard:
-    """NumPy's arrays. Streams are named in each call."""
+    """NumPy's arrays. Streams are named in each call. One card a rank."""
 
     device = "cuda:0"
+
+    def __init__(self) -> None:
+        self._stream = played.Stream()
 
     def put(self, values: Any, dtype: str | None = None) -> Any:
         return played.on_gpu(values, dtype if dtype == "bf16" else None)
@@ -33,12 +40,13 @@ class PlayedCard:
         return played.empty(shape, dtype)
 
     def get(self, tensor: Any) -> Any:
-        return played.values_of(tensor)
+        return played.values_of(tensor, self._stream)
 
     @contextlib.contextmanager
     def lane(self) -> Iterator[dict[str, Any]]:
         """Work of this block has a stream of its own: what calls are told of it."""
-        yield {"stream": played.Stream()}
+        self._stream = played.Stream()
+        yield {"stream": self._stream}
 
 
 # ---- normal mode -----------------------------------------------------------------------------------------------------
@@ -174,6 +182,57 @@ def expert_major(group: expar.Group, card: Any) -> None:
         assert card.get(done.y).shape == traffic.x[rank].shape
 
 
+def allocators(group: expar.Group, card: Any) -> None:
+    """Outputs that find no room come from the program's memory, which it has back behind the calls that may use it. What
+    it gets wrong is told, and the buffer goes on."""
+    shape = Shape(group.size, group.size * 2, 3, 64, 20, "f32")
+    traffic = Traffic(shape, 7)
+    rank = group.rank
+    lent: list[Any] = []
+    wrong: list[Any] = []
+
+    def allocate(size: int) -> Any:
+        if wrong:
+            return wrong.pop()
+        block = card.empty(size, "uint8")
+        lent.append(weakref.ref(block))
+        return block
+
+    def in_use() -> int:
+        return sum(each() is not None for each in lent)
+
+    with card.lane() as lane:
+        buffer = expar.Buffer(group, device=card.device, num_sms=2, pool_limit_bytes=128, allocator=allocate)
+        for _ in range(3):
+            _exchange(card, buffer, traffic, lane)
+        assert lent and buffer.stats()["other_blocks"] > 0
+        x, experts = card.put(traffic.x[rank]), card.put(traffic.topk_idx[rank])
+        for answer, text in ((numpy.empty(1 << 20, "uint8"), "or not on GPU 0"), (card.empty(5, "uint8"), "has 5 bytes")):
+            if rank == 0:
+                wrong[:] = [answer]
+            try:
+                buffer.dispatch(x, experts, num_experts=shape.experts, **lane)
+                raise AssertionError("there was memory")
+            except expar.Error as error:
+                assert error.status == (expar.Status.ERR_REMOTE if rank else expar.Status.ERR_MEMORY), error
+                assert rank or text in str(error.__cause__), error.__cause__
+        rows = buffer.dispatch(x, experts, num_experts=shape.experts, **lane)
+        try:
+            rows.x.__dlpack__()
+            raise AssertionError("another library has it")
+        except BufferError:
+            pass
+        buffer.close()
+        assert in_use() > 0
+        same(card.get(rows.x), traffic.received(rank)[0])
+        del rows, buffer
+        deadline = time.monotonic() + DEADLINE_S
+        while in_use() and time.monotonic() < deadline:
+            gc.collect()
+            time.sleep(0.01)
+        assert in_use() == 0, in_use()
+
+
 def refusals(group: expar.Group, card: Any) -> None:
     """What one rank gets wrong both learn, and the buffer goes on. A wait_event that a stream makes happen."""
     shape = Shape(group.size, group.size * 2, 3, 64, 20, "f32")
@@ -257,4 +316,31 @@ def low_latency_fp8(group: expar.Group, card: Any) -> None:
             assert (error <= numpy.abs(groups) / 16 * 1.001 + amax[:, :, None] * 2.0**-17).all()
 
 
-ALL = (normal, worst_case, layout, expert_major, refusals, low_latency, low_latency_fp8)
+def masks(group: expar.Group, card: Any) -> None:
+    """Rank 1 is masked by the others, which are told so where tensors of calls lie, and is back after a clean."""
+    shape = Shape(group.size, group.size * 2, 3, 128, 12, "bf16")
+    traffic = Traffic(shape, 6, distinct=True)
+    rank = group.rank
+    x, experts = card.put(traffic.x[rank], "bf16"), card.put(traffic.topk_idx[rank])
+    options: Any = dict(device=card.device, num_sms=2, masking=1)
+    with card.lane() as lane, expar.LowLatencyBuffer(group, 12, 128, 3, shape.experts, **options) as buffer:
+
+        def check_masked(wanted: int | None) -> None:
+            status = card.empty(group.size, "int32")
+            assert buffer.mask_query(status, **lane) is None
+            same(card.get(status), [int(r == wanted) for r in range(group.size)])
+
+        check_masked(None)
+        _ll_exchange(card, buffer, traffic, lane, hook=False)
+        if rank != 1:
+            buffer.mask_set(1)
+            check_masked(1)
+            done = buffer.dispatch(x, experts, **lane)
+            assert not (card.get(done.handle.range)[:, 1] & 0xFFFFFFFF).any()
+        group.barrier()
+        buffer.mask_clean()
+        check_masked(None)
+        _ll_exchange(card, buffer, traffic, lane, hook=True)
+
+
+ALL = (normal, worst_case, layout, expert_major, allocators, refusals, low_latency, low_latency_fp8, masks)

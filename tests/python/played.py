@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A GPU that is played (tests/cuda/simt), for Python: arrays of NumPy's that other libraries see on GPU 0, and streams.
 
-Run with the driver in LD_LIBRARY_PATH and FAKE_ANYWHERE=1. What is put on a stream there is done when the call returns.
+Run with the driver in LD_LIBRARY_PATH and FAKE_ANYWHERE=1. Streams run by themselves, as a real GPU's do: what a test
+reads it has waited for on a stream.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any
+import time
+from typing import Any, Callable
 
 import numpy
 
@@ -20,6 +22,9 @@ from expar._library import lib
 os.environ.update(HOME="", XDG_CACHE_HOME="")
 GPU = (int(DeviceType.CUDA), 0)
 _driver: Any = None
+REST_S = 0.03
+_HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_slow: list[Any] = []  # for good: the driver has them
 
 
 def driver() -> Any:
@@ -43,6 +48,21 @@ class Stream:
         pointer = ctypes.c_void_p()
         assert driver().cuStreamCreate(ctypes.byref(pointer), 1) == 0
         self.cuda_stream: int = pointer.value or 0
+
+    def synchronize(self) -> None:
+        """Until all is done that it holds now."""
+        assert driver().cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream)) == 0
+
+    def slowly(self, work: Callable[[], object]) -> None:
+        """Puts it on the stream, behind a rest."""
+
+        def run(_: Any) -> None:
+            time.sleep(REST_S)
+            work()
+
+        function = _HOST_FUNCTION(run)  # not _slow[-1]: other threads append, too
+        _slow.append(function)
+        assert driver().cuLaunchHostFunc(ctypes.c_void_p(self.cuda_stream), function, None) == 0
 
 
 class Array:
@@ -75,12 +95,18 @@ def empty(shape: Any, dtype: str) -> Array:
     return Array(numpy.full(shape, 77, dtype))
 
 
-def values_of(tensor: Any, stream: Any = -1) -> Any:
-    """What a result holds, taken as a consumer on that stream takes it: an array of NumPy's, over the same memory."""
+def values_of(tensor: Any, stream: Stream) -> Any:
+    """What a result holds, or an array that a call on that stream fills, read by a consumer on the stream."""
     if isinstance(tensor, Array):
-        return tensor.array
+        stream.synchronize()
+        return tensor.array.copy()
     assert tensor.__dlpack_device__() == GPU, tensor
-    capsule = tensor.__dlpack__(stream=stream, max_version=(1, 1))
+    if tensor._owner.in_python:  # is no other library's, but by PyTorch's way, which is told like this
+        tensor._owner.serve(stream.cuda_stream)
+        stream.synchronize()
+        return array_at(tensor.data_ptr, tensor.dtype, tensor.shape, tensor.strides).copy()
+    capsule = tensor.__dlpack__(stream=stream.cuda_stream, max_version=(1, 1))
+    stream.synchronize()
     managed = _abi.DlVersioned.from_address(_tensor._pointer_in(capsule, b"dltensor_versioned"))
     own = managed.tensor
     assert own.device.device_type == DeviceType.CUDA and own.device.device_id == 0

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """`deep_ep` on a GPU that is played: tensors of the CPU's stand for tensors on GPU 0, whose memory is the host's.
 
-Streams are done at once there, so that what PyTorch does behind a call finds its results. What is PyTorch's alone
-(streams, events, its allocator, captures) is not played.
+Streams run by themselves. What PyTorch computes it does when it is told to, and behind all that its current stream
+holds by then, as a real GPU does later; so what no stream waits for is computed with too early. What is PyTorch's alone
+(its streams, allocator, captures) is not played, but for the promise of the allocator that memory is given to others
+behind the stream that it was taken on, and behind those that it was told of.
 """
 
 from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any
+from typing import Any, Iterator, Sequence
 
 import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode, TorchDispatchMode
 
+import expar
 import played
 from deep_ep import _call, _groups, _place
-from expar import _abi
+from expar import _abi, _device
 
 _streams = threading.local()
 
@@ -23,14 +27,31 @@ _streams = threading.local()
 class _Stream(played.Stream):
     def wait_stream(self, other: Any) -> None:
         assert isinstance(other, _Stream)
+        _device.let_follow(self.cuda_stream, other.cuda_stream)
 
     def wait_event(self, point: Any) -> None:
         assert isinstance(point, _Point)
+        point.wait(self)
 
 
 class _Point:
+    def __init__(self, stream: _Stream) -> None:
+        self._event = expar.Event.record(stream)
+
     def wait(self, stream: Any = None) -> None:
-        """It has happened."""
+        self._event.stream_wait(stream or GPU.current())
+
+
+class _Turn(_place.GpuTurn):
+    def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> Any:
+        made = super().end(event, kept, own, asked)
+        # Of what a call beside the current stream uses PyTorch's allocator has to be told, unless that waits for it.
+        told = self.aside and asked
+        mine = _place._tensors_of(own if told else [*kept, *own])
+        _device.keep_behind((self.own if told else self.current).cuda_stream, mine)
+        if _get_current_dispatch_mode() is None:  # in an operator, whose work `Behind` does not see
+            self.own.synchronize()
+        return made
 
 
 class PlayedGpu(_place.Gpu):
@@ -42,36 +63,61 @@ class PlayedGpu(_place.Gpu):
         self.device = torch.device("cpu")
         self.used: list[tuple[int, bool]] = []
 
+    def turn(self, previous: Any, aside: bool) -> Any:
+        return _Turn(self, previous, aside)
+
     def _stream(self, name: str) -> Any:
         if not hasattr(_streams, name):
             setattr(_streams, name, _Stream())
         return getattr(_streams, name)
 
     def current(self) -> Any:
-        return self._stream("main")
+        inner = getattr(_streams, "inner", [])
+        return inner[-1] if inner else self._stream("main")
 
     def comm(self) -> Any:
         return self._stream("side")
 
+    def on_comm(self) -> bool:
+        return self.comm() is self.current()
+
+    def synchronize(self) -> None:
+        for stream in (self.comm(), self.current()):
+            stream.synchronize()
+
     def capturing(self) -> bool:
         return False
 
-    def on(self, stream: Any) -> Any:
-        assert stream is self.comm()
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def on(self, stream: Any) -> Iterator[None]:
+        _streams.inner = [*getattr(_streams, "inner", []), stream]
+        try:
+            yield
+        finally:
+            _streams.inner = _streams.inner[:-1]
 
     def record(self, stream: Any) -> Any:
-        assert stream is self.comm()
-        return _Point()
+        return _Point(stream)
 
     def used_on(self, tensor: Any, stream: Any) -> None:
         self.used.append((tensor.data_ptr(), stream is self.comm()))
+        _device.keep_behind(stream.cuda_stream, [tensor])
 
     def borrow(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any) -> Any:
         return _place.CPU.borrow(address, shape, strides, dtype, owner)
 
     def num_sms(self) -> int:
         return 2
+
+
+class Behind(TorchDispatchMode):
+    """What PyTorch reads or writes in this thread comes behind the current stream."""
+
+    def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
+        everything = (*arguments, *(options or {}).values())
+        if not function.is_view and _place._tensors_of(everything):
+            GPU.current().synchronize()
+        return function(*arguments, **(options or {}))
 
 
 GPU = PlayedGpu()

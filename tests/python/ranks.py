@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+import unittest
 from typing import Any, Callable
 
 import expar
@@ -47,6 +48,16 @@ def on_threads(size: int, body: Callable[..., None], *arguments: Any, **options:
             body(group, *arguments)
 
     at_once([functools.partial(run, group) for group in expar.Group.threads(size, **options)])
+
+
+def torch_for(test: unittest.TestCase) -> Any:
+    """PyTorch. The test is skipped where it is not installed, or fails where EXPAR_REQUIRE_TORCH is 1."""
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        if os.environ.get("EXPAR_REQUIRE_TORCH") == "1":
+            raise
+        test.skipTest("there is no PyTorch")
 
 
 def start(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -6,6 +6,9 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import subprocess
+import sys
+import tempfile
 import time
 import unittest
 import warnings
@@ -13,7 +16,9 @@ from typing import Any, Callable
 from unittest import mock
 
 import torch
-from deep_ep_elastic_calls import Options, check_rows, combine, dispatch, exchange, gathered
+from deep_ep_elastic_calls import (
+    HINTS, Options, barriers, chains, check_rows, combinations, combine, dispatch, exchange, gathered,
+)
 from deep_ep_elastic_layer import dense, layer, step
 from deep_ep_elastic_reference import Elastic, World
 from deep_ep_reference import same
@@ -40,31 +45,9 @@ def on_ranks(size: int, body: Callable[[Any], None]) -> None:
     on_threads(size, run)
 
 
-HINTS = dict(num_max_tokens_per_rank=16, hidden=64)
-
-
 class Combinations(unittest.TestCase):
     def test_all(self) -> None:
-        def body(comm: Any) -> None:
-            buffers = [deep_ep.ElasticBuffer(comm, **HINTS, allow_multiple_reduction=on) for on in (True, False)]
-            worlds = [World(4, 8, 5, 64, 12, 1), World(4, 12, 3, 32, 15, 4)]
-            cases = [Elastic(world, seed) for seed, world in enumerate(worlds)]
-            every = itertools.product((False, True), (True, False), (False, True), (False, True), range(3))
-            for number, (expand, synced, fp8, asynchronous, biases) in enumerate(every):
-                options = Options(
-                    expand,
-                    synced,
-                    fp8,
-                    asynchronous,
-                    biases,
-                    weights=number % 5 != 0,
-                    padding=expand and number % 2 == 0,
-                    column_major=number % 3 == 0,
-                )
-                for e, buffer in itertools.product(cases, buffers):
-                    exchange(buffer, e, options, number)
-
-        on_ranks(4, body)
+        on_ranks(4, combinations)
 
 
 SURFACE = {
@@ -228,48 +211,11 @@ class Calls(unittest.TestCase):
 
         on_ranks(2, body)
 
-    def test_events(self) -> None:
-        """Calls behind calls, with their events or without, and results of those that nobody has waited for."""
+    def test_chains(self) -> None:
+        on_ranks(2, chains)
 
-        def body(comm: Any) -> None:
-            buffer, e = deep_ep.ElasticBuffer(comm, **HINTS), Elastic(World(2, 6, 3, 32, 9, 4), 5)
-            rank, options = buffer.rank_idx, Options(True, fp8=True, column_major=True, padding=True)
-            answers = [e.answers(r, len(e.expanded(r)), 1) for r in range(2)]
-
-            def begin(**others: Any) -> Any:
-                return buffer.dispatch(
-                    (e.fp8[rank], e.scales[rank]), e.topk_idx[rank], e.weights[rank], num_experts=6,
-                    num_max_tokens_per_rank=9, expert_alignment=4, do_expand=True, do_zero_padding=True,
-                    use_tma_aligned_col_major_sf=True, async_with_compute_stream=True, **others,
-                )
-
-            def check(given: Any) -> None:
-                check_rows(e, rank, options, given[0], given[2])
-
-            first = begin()
-            y, weights, event = buffer.combine(
-                answers[rank], first[3], previous_event=first[4], allocate_on_comm_stream=True,
-                async_with_compute_stream=True,
-            )
-            second = begin(previous_event=event.event, previous_event_before_epilogue=first[4],
-                           allocate_on_comm_stream=True)
-            check(first)  # its event has been waited for: of two that are under way the host waits for one
-            same(buffer.combine(answers[rank], second[3])[0], e.combined(rank, answers, True, True, ()))
-            check(second)  # a call behind it is done
-            same(y, e.combined(rank, answers, True, True, ()))
-            third = begin()
-            buffer.barrier()
-            check(third)
-            for given in (first, second, third):
-                with given[4].ev(True):
-                    pass
-            forgotten = [begin()[0] for _ in range(5)]
-            del forgotten
-            assert weights is None and len(buffer._unfinished) <= 5
-            buffer.combine(answers[rank], third[3])
-            assert not buffer._unfinished
-
-        on_ranks(2, body)
+    def test_barriers(self) -> None:
+        on_ranks(2, barriers)
 
     def test_stats(self) -> None:
         def body(comm: Any) -> None:
@@ -436,6 +382,24 @@ class Ends(unittest.TestCase):
             os.environ.pop("EXPAR_TIMEOUT", None)
             on_ranks(2, body)
         assert given == [{"timeout_ms": 7000}] * 2, given
+
+    def test_silence(self) -> None:
+        """A rank that is stopped is given up after num_cpu_timeout_secs, which are 3, and not 300."""
+        program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "deep_ep_silence.py")
+        environment = {name: value for name, value in os.environ.items() if name != "EXPAR_TIMEOUT"}
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, program, "0", os.path.join(folder, "meeting")]
+            first, second = (
+                subprocess.Popen([*command[:2], rank, command[3]], stdout=subprocess.PIPE, text=True, env=environment)
+                for rank in ("0", "1")
+            )
+            try:
+                heard = first.communicate(timeout=400)[0]
+            finally:
+                for each in (first, second):
+                    each.kill()
+                    each.communicate()
+        self.assertIn("silent: rank 1", heard)
 
     def test_destroy(self) -> None:
         def body(comm: Any) -> None:

@@ -16,10 +16,9 @@ from deep_ep_reference import Shape, Traffic, same
 import deep_ep
 
 
-
 def _played(group: Any, body: Any) -> None:
-    key = played_torch.group_of(group)
-    body(key)
+    with played_torch.Behind():
+        body(played_torch.group_of(group))
 
 
 def beside(group: Any) -> None:
@@ -44,6 +43,35 @@ def beside(group: Any) -> None:
     assert isinstance(buffer.get_comm_stream(), played_torch._Stream)
 
 
+def slow_work(group: Any) -> None:
+    """The stream for communication comes behind slow work of the current one, and the current one behind slow work there:
+    both ways of a call, with an event and without."""
+    buffer = deep_ep.Buffer(group)
+    size, gpu = buffer.group_size, played_torch.GPU
+    traffic = Traffic(Shape(size, size * 2, 3, 64, 24), 8)
+    source, wanted = traffic.x[buffer.rank], traffic.received(buffer.rank)[0]
+    handle = deep_ep_ranks.fresh(buffer, traffic)[4]
+    for previous in (False, True):
+        x = torch.full_like(source, -3.0)
+        gpu.current().slowly(functools.partial(x.copy_, source))
+        rows, _, _, _, _, event = buffer.dispatch(
+            x, handle=handle, async_finish=True, previous_event=buffer.capture() if previous else None
+        )
+        event.current_stream_wait()
+        same(rows, wanted)
+        gpu.comm().slowly(lambda: None)
+        same(buffer.dispatch(x, handle=handle, previous_event=buffer.capture())[0], wanted)
+
+
+def cleaned(group: Any) -> None:
+    """A clean comes behind what all current streams hold."""
+    buffer = deep_ep.Buffer(group)
+    done: list[int] = []
+    played_torch.GPU.current().slowly(lambda: done.append(buffer.rank))
+    buffer.clean_low_latency_buffer(12, 256, 4)
+    assert done == [buffer.rank]
+
+
 def late(group: Any) -> None:
     """What is known only when the call has returned is raised by a later one, on the rank that it came to, and the buffer
     goes on: rows that found no room."""
@@ -60,6 +88,7 @@ def late(group: Any) -> None:
             )
         except RuntimeError as error:
             many.append(str(error))
+        played_torch.GPU.current().synchronize()  # now it is known
     assert bool(many) == (rank == 0), many
     assert rank or "dropped" in many[0], many
 
@@ -77,7 +106,10 @@ class Gpu(unittest.TestCase):
             deep_ep_ranks.pairs,
             deep_ep_ranks.by_hand,
             deep_ep_ranks.micro_batches,
+            deep_ep_ranks.masks,
             beside,
+            slow_work,
+            cleaned,
             late,
         ]
         for body in bodies:

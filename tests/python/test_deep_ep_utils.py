@@ -64,7 +64,8 @@ class Events(unittest.TestCase):
             done.wait(0.05)
             counts.append(True)
 
-        handle = event_of(work, finish)
+        handle = event_of(work)
+        handle.finish_by(finish)
         self.assertFalse(handle.finished)
 
         def wait() -> None:

@@ -469,6 +469,12 @@ CALLS: dict[str, Call] = {
          "dtype": [*DTYPE, ("i64", Error, "dtype is i64; expected bf16")]}),
     "LowLatencyBuffer.mask_set": (lambda w: w.low.mask_set, lambda _: {"rank": 0}, {
         "rank": whole(-1, 0, 99), "masked": FLAG}),
+    "LowLatencyBuffer.mask_query": (lambda w: w.low.mask_query, lambda _: {}, {
+        "status": NO_TENSORS + [(read_only(1, "int32"), TypeError, "the array is read only"),
+                                (OnGpu(filled(1, "int32")), Error, "of type 2; expected 0 of type 1"),
+                                (filled(2, "int32"), Error, "expected 1"),
+                                (filled(1, "int64"), Error, "dtype is i64; expected i32")],
+        "stream": STREAM}),
 }  # fmt: skip
 # Tested elsewhere, for what is said there.
 ELSEWHERE = {
@@ -688,10 +694,7 @@ group.barrier()
 
     def test_with(self) -> None:
         """Where it is installed."""
-        try:
-            import torch
-        except ImportError:
-            self.skipTest("there is no PyTorch")
+        torch = ranks.torch_for(self)
         world = World()
         with self.assertRaisesRegex(TypeError, "process_group is 'all': expected one of torch.distributed"):
             expar.Group.from_torch("all")

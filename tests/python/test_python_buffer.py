@@ -402,10 +402,7 @@ sys.kept = [array, rows]
 
     def test_torch(self) -> None:
         """Where it is installed."""
-        try:
-            import torch
-        except ImportError:
-            self.skipTest("there is no PyTorch")
+        torch = ranks.torch_for(self)
         with expar.Group.from_env() as group:
             buffer = expar.Buffer(group, pool_limit_bytes=128, allocator=lambda n: torch.empty(n, dtype=torch.uint8))
             for dtype in (torch.bfloat16, torch.float32):
@@ -583,10 +580,7 @@ class Arguments(unittest.TestCase):
 
     def test_torch(self) -> None:
         """Where it is installed."""
-        try:
-            import torch
-        except ImportError:
-            self.skipTest("there is no PyTorch")
+        torch = ranks.torch_for(self)
         with expar.Group.from_env() as group, expar.Buffer(group) as buffer:
             for dtype in (torch.bfloat16, torch.float16, torch.float32):
                 x = torch.arange(16).reshape(2, 8).to(dtype)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import unittest
@@ -43,12 +42,6 @@ class Examples(unittest.TestCase):
     def test_training_step(self) -> None:
         self.says(3, "3 ranks: gradients are those", str(EXAMPLES / "training_step.py"))
 
-    def test_training_step_torch(self) -> None:
-        """Where it is installed."""
-        if importlib.util.find_spec("torch") is None:
-            self.skipTest("there is no PyTorch")
-        self.says(2, "2 ranks: autograd's gradients are those", str(EXAMPLES / "training_step_torch.py"))
-
     def test_bench(self) -> None:
         sizes = ("--tokens", "32", "--hidden", "128", "--iters", "3", "--warmup", "1")
         self.says(2, "dispatch with a handle", str(EXAMPLES / "bench.py"), *sizes)
@@ -65,10 +58,13 @@ class Examples(unittest.TestCase):
         after = "\nassert (y.numpy() == 6).all()\nprint('six')"
         self.says(4, "six", "-c", BEFORE + shown("README.md", "# expar") + after)
 
-    def test_readme_begins_with_it(self) -> None:
-        """On the first screen."""
-        lines = (ROOT / "README.md").read_text().splitlines()
-        self.assertLess(lines.index("```python"), 30)
+    def test_readme_begins_with_both(self) -> None:
+        """On the first screen: `expar`, and `deep_ep`."""
+        screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:40])
+        programs = re.findall(r"```python\n(.*?)```", screen, re.DOTALL)
+        self.assertEqual(len(programs), 2)
+        self.assertIn("expar.Buffer(group)", programs[0])
+        self.assertIn("deep_ep.Buffer(", programs[1])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import importlib.util
 import os
 import signal
 import subprocess
@@ -115,8 +114,7 @@ class Making(unittest.TestCase):
 
     def test_torch(self) -> None:
         """Where it is installed: a process group of all ranks, and one of some, in another order."""
-        if importlib.util.find_spec("torch") is None:
-            self.skipTest("there is no PyTorch")
+        ranks.torch_for(self)
         code = """
 import os, sys
 import torch.distributed as dist

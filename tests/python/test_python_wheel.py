@@ -87,8 +87,9 @@ class Wheel(unittest.TestCase):
             ended = ranks.start(command, env={**environment_of(cls.venv), "PIP_DISABLE_PIP_VERSION_CHECK": "1"})
             assert ended.returncode == 0, ended.stdout
 
-    def run_in(self, *command: str) -> subprocess.CompletedProcess[str]:
-        return ranks.start([str(self.venv / "bin" / command[0]), *command[1:]], env=environment_of(self.venv), cwd="/")
+    def run_in(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        env = {**environment_of(self.venv), **variables}
+        return ranks.start([str(self.venv / "bin" / command[0]), *command[1:]], env=env, cwd="/")
 
     def test_what_is_in_it(self) -> None:
         name = re.fullmatch(r"expar-([0-9.]+)-py3-none-manylinux_2_[0-9]+_\w+\.whl", self.wheel.name)
@@ -113,6 +114,18 @@ class Wheel(unittest.TestCase):
             for rank in range(2):
                 said = f"rank {rank} of 2 is right with {self.venv}/lib/"
                 self.assertIn(said, ended.stdout)
+
+    def test_text(self) -> None:
+        """The model of the demo writes, with PyTorch lent from here, and `deep_ep` of the wheel."""
+        torch = ranks.torch_for(self)
+        lent = dict(PYTHONPATH=str(Path(torch.__file__).parents[1]), OMP_NUM_THREADS="1")
+        where = self.run_in("python", "-c", "import deep_ep; print(deep_ep.__file__)", **lent)
+        self.assertEqual(where.stdout.strip().partition("/lib/")[0], str(self.venv), where.stdout)
+        torchrun = ("python", "-m", "torch.distributed.run", "--nproc-per-node", "2")
+        meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
+        ended = self.run_in(*torchrun, *meeting, str(ROOT / "examples/python/generate.py"), "--bytes", "8", **lent)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        self.assertIn("8 of 8 texts on 2 ranks", ended.stdout)
 
     def test_the_command(self) -> None:
         version = self.wheel.name.split("-")[1]

@@ -12,16 +12,16 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from typing import Any, Callable
+from typing import Any
 
 import torch
-from expar._event import Event
 
 from .. import _elastic_checks as checks
 from .. import _elastic_sizes as sizes
+from .. import _place
 from .._elastic import ElasticMode, How, Routing
 from .._elastic_handle import EPHandle
-from ..utils.event import EventHandle, EventOverlap, event_of
+from ..utils.event import EventHandle, EventOverlap
 from .elastic_others import Others
 from .legacy import Runtime
 
@@ -36,8 +36,9 @@ class ElasticBuffer(Others):
     will be. Neither is a limit, and memory is taken when a call needs it. deterministic: always.
     allow_multiple_reduction: expanded rows of a token are summed on each rank first. prefer_overlap_with_compute: calls
     want fewer SMs. explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the
-    buffer up. num_cpu_timeout_secs: how long a rank may be silent, unless EXPAR_TIMEOUT says it, of the first buffer of a
-    group; one that is late and answers is waited for. The others are stored, and shown.
+    buffer up. num_cpu_timeout_secs, num_gpu_timeout_secs: how long a rank may be silent, unless EXPAR_TIMEOUT says it,
+    of the first buffer of a group: the former on a CPU, the less of both on GPUs, whose kernels the host watches; one
+    that is late and answers is waited for. The others are stored, and shown.
     """
 
     def __init__(
@@ -59,13 +60,16 @@ class ElasticBuffer(Others):
         num_gpu_timeout_secs: int = 100,
         explicitly_destroy: bool = False,
     ) -> None:
-        self._mode_or_none: ElasticMode | None = None
+        # By where tensors lie: of the first call's, where there is a choice.
+        self._modes: dict[_place.Place, ElasticMode] | None = None
         self.explicitly_destroy = False  # until there is something to destroy
         self.num_bytes = self._total_bytes(num_bytes, group, num_max_tokens_per_rank, hidden, num_topk)
         for name, seconds in (("cpu", num_cpu_timeout_secs), ("gpu", num_gpu_timeout_secs)):
             if seconds <= 0:
                 raise AssertionError(f"num_{name}_timeout_secs is {seconds}: expected more than 0")
-        self._group = sizes.group_for(group, num_cpu_timeout_secs)
+        usual = _place.usual()
+        timeout_secs = min(num_cpu_timeout_secs, num_gpu_timeout_secs) if usual.on_gpu else num_cpu_timeout_secs
+        self._group = sizes.group_for(group, timeout_secs)
         self.group = group
         self.rank_idx, self.num_ranks = self._group.rank, self._group.size
         self.num_cpu_bytes = num_cpu_bytes
@@ -81,12 +85,13 @@ class ElasticBuffer(Others):
         self.scaleout_rank_idx = self.rank_idx // self.num_scaleup_ranks
         self.scaleup_rank_idx = self.rank_idx % self.num_scaleup_ranks
         self.num_allocated_qps = sizes.allocated_qps(num_allocated_qps, self.num_scaleout_ranks > 1)
-        on_gpu = torch.cuda.is_available()
-        self._most_sms = torch.cuda.get_device_properties().multi_processor_count if on_gpu else None
+        self._most_sms = usual.num_sms() if usual.on_gpu else None
         # More threads than cores for each rank only get in each other's way.
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
         self._unfinished: list[EventHandle] = []  # of calls whose results nobody has waited for
-        self._mode_or_none = ElasticMode(self._group)
+        self._modes = {}
+        if not usual.on_gpu:
+            self._at(_place.CPU)
         self.runtime: Runtime | None = Runtime(self._group)
         self.explicitly_destroy = explicitly_destroy
         self._group.barrier()
@@ -106,23 +111,28 @@ class ElasticBuffer(Others):
     def destroy(self) -> None:
         """Collective: every rank ends the buffer. Results and handles stay good. Again: no effect. AssertionError for a
         buffer without explicitly_destroy."""
-        if self._mode_or_none is None:
+        if self._modes is None:
             return
         if not self.explicitly_destroy:
             raise AssertionError("destroy() is for buffers with explicitly_destroy=True; others end by themselves")
-        mode, self._mode_or_none, self.runtime = self._mode_or_none, None, None
+        modes, self._modes, self.runtime = self._modes, None, None
         self._unfinished.clear()
-        mode.ep.close()
+        for mode in modes.values():  # in the order of the first calls, which is that of all ranks
+            mode.ep.close()
 
     def __del__(self, warn: Any = warnings.warn) -> None:
-        if self.explicitly_destroy and self._mode_or_none is not None:
+        if self.explicitly_destroy and self._modes is not None:
             with contextlib.suppress(Exception):  # of an interpreter that is ending
                 warn("an ElasticBuffer with explicitly_destroy=True ends without destroy()", RuntimeWarning, 2)
 
-    def _mode(self) -> ElasticMode:
-        if self._mode_or_none is None:
+    def _at(self, place: _place.Place) -> ElasticMode:
+        """What works on tensors that lie there. Collective where there is none yet, as calls are."""
+        if self._modes is None:
             raise AssertionError("the buffer has been destroyed")
-        return self._mode_or_none
+        found = self._modes.get(place)
+        if found is None:
+            found = self._modes[place] = ElasticMode(self._group, place)
+        return found
 
     # ---- sizes -------------------------------------------------------------------------------------------------------
 
@@ -186,20 +196,34 @@ class ElasticBuffer(Others):
         return EventHandle()
 
     def get_comm_stream(self) -> Any:
-        """What calls run on, one a process. On a CPU streams are there, and do nothing."""
+        """What calls run on that have async_with_compute_stream or previous_event, one a process and GPU; others run on
+        the current stream, and the order is the same. It must not be current in a call. On a CPU streams are there,
+        and do nothing."""
         global _comm_stream
+        place = _place.usual()
+        if isinstance(place, _place.Gpu):
+            return place.comm()
         if _comm_stream is None:
             _comm_stream = torch.cpu.Stream()
         return _comm_stream
 
     def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
-        """Collective: behind the calls before it nobody goes on before all have come."""
-        self._mode()
+        """Collective: behind the calls before it nobody goes on before all have come. On a GPU the streams do, and the
+        host waits with_cpu_sync alone, for all that the GPU has to do, before and behind it."""
+        place = _place.usual()
+        mode = self._at(place)
         self._settle(wait=True)
-        self._group.barrier()
+        if not isinstance(place, _place.Gpu):
+            self._group.barrier()
+            return
+        if with_cpu_sync:
+            place.synchronize()
+        mode.meet(place.turn(None, use_comm_stream))
+        if with_cpu_sync:
+            place.synchronize()
 
     def _settle(self, wait: bool) -> None:
-        """Finishes calls that are done; wait: all."""
+        """Finishes calls on the CPU that are done; wait: all."""
         left = []
         for handle in self._unfinished:
             if wait or handle.work is None or handle.work.done:
@@ -208,29 +232,28 @@ class ElasticBuffer(Others):
                 left.append(handle)
         self._unfinished = left
 
-    def _previous(self, *events: Any) -> Event | None:
-        """What a call has to wait for. Of several, and of calls whose results nobody has waited for, the host waits."""
-        found = None
-        for each in events:
-            handle = each.event if isinstance(each, EventOverlap) else each
-            if handle is None:
-                continue
-            if not isinstance(handle, EventHandle):
-                raise TypeError(f"previous_event is of type {type(each).__name__}: expected an EventHandle")
-            if not handle.finished or (found is not None and handle.work is not None):
-                handle.current_stream_wait()
-            elif handle.work is not None:
-                found = handle.work
-        return found
+    @staticmethod
+    def _event_of(given: Any, name: str) -> EventHandle | None:
+        handle = given.event if isinstance(given, EventOverlap) else given
+        if handle is not None and not isinstance(handle, EventHandle):
+            raise TypeError(f"{name} is of type {type(given).__name__}: expected an EventHandle")
+        return handle
 
-    def _event(self, asynchronous: bool, work: Event | None, finish: Callable[[], None] | None) -> EventOverlap:
+    def _turn(self, place: _place.Place, previous: Any, before_epilogue: Any, asynchronous: bool) -> _place.Turn:
+        """A call's, behind these events."""
+        first = self._event_of(previous, "previous_event")
+        second = self._event_of(before_epilogue, "previous_event_before_epilogue")
+        turn = place.turn(first, asynchronous)
+        if second is not None:
+            turn.follow(second)
+        return turn
+
+    def _event(self, place: _place.Place, handle: EventHandle | None) -> EventOverlap:
         """That of a call which has been made."""
         if self._unfinished:
-            self._settle(wait=not asynchronous)
-        if not asynchronous:
-            return EventOverlap()
-        handle = event_of(work, finish)
-        self._unfinished.append(handle)
+            self._settle(wait=handle is None)
+        if handle is not None and not place.on_gpu:
+            self._unfinished.append(handle)
         return EventOverlap(handle)
 
     # ---- calls -------------------------------------------------------------------------------------------------------
@@ -241,15 +264,20 @@ class ElasticBuffer(Others):
             raise AssertionError(f"num_qps is {num_qps}: expected at most the {self.num_allocated_qps} allocated")
         return num_sms or self.get_theoretical_num_sms(num_experts, num_topk)
 
-    def _threads(self, num_sms: int) -> int:
-        """Of a call; 0: the library chooses."""
-        return num_sms if 0 < num_sms < self._max_threads else 0
+    def _workers(self, num_sms: int, place: _place.Place) -> int:
+        """Of a call: SMs of a GPU, threads on a CPU; 0: the library chooses."""
+        most = place.num_sms() if place.on_gpu else self._max_threads - 1
+        return num_sms if 0 < num_sms <= most else 0
 
-    def _wrong_call(self, num_sms: int, previous_event: Any, allocate_on_comm_stream: bool) -> str | None:
+    def _wrong_call(
+        self, place: _place.Place, num_sms: int, previous_event: Any, allocate_on_comm_stream: bool
+    ) -> str | None:
         if self._most_sms is not None and num_sms > self._most_sms:
             return f"num_sms is {num_sms}: expected at most the GPU's {self._most_sms}"
         if previous_event is not None and not allocate_on_comm_stream:
             return "previous_event is given: expected allocate_on_comm_stream with it"
+        if isinstance(place, _place.Gpu) and place.on_comm():
+            return "the stream for communication is current: expected another one"
         return None
 
     def _routing(
@@ -296,8 +324,9 @@ class ElasticBuffer(Others):
         do_expand: a row for each (token, local expert), by expert; do_zero_padding: rows between are zero.
         do_cpu_sync=False: as many rows as there can be. do_handle_copy=False: the handle keeps the caller's topk_idx.
         """
-        mode = self._mode()
         x, scales = checks.rows_and_scales(x)
+        place = _place.of(x, "x")
+        mode = self._at(place)
         stats = cumulative_local_expert_recv_stats
         checks.check_tensors(topk_idx=topk_idx, topk_weights=topk_weights, cumulative_local_expert_recv_stats=stats)
         routing = None
@@ -310,20 +339,20 @@ class ElasticBuffer(Others):
             )
         of: Any = routing or handle
         topk = topk_idx.shape[-1] if handle is None else handle._routing.num_topk
-        num_sms = self._sms(num_sms, of.num_experts, topk, num_qps)
+        used_sms = self._sms(num_sms, of.num_experts, topk, num_qps)
         wrong = (
             checks.wrong_rows(x, scales, of.num_max_tokens_per_rank)
             or checks.wrong_routing(topk_idx, topk_weights, x.shape[0], topk)
             or checks.wrong_stats(stats, handle, of.num_experts // self.num_ranks)
-            or self._wrong_call(num_sms, previous_event, allocate_on_comm_stream)
+            or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
         )
         if do_zero_padding and not do_expand:
             wrong = wrong or "do_zero_padding is set: expected do_expand with it"
         if wrong:
             mode.refuse_dispatch(wrong)
         how = How(
-            self._threads(num_sms),
-            self._previous(previous_event, previous_event_before_epilogue),
+            self._workers(used_sms, place),
+            self._turn(place, previous_event, previous_event_before_epilogue, async_with_compute_stream),
             async_with_compute_stream,
             do_expand,
             do_zero_padding,
@@ -331,11 +360,11 @@ class ElasticBuffer(Others):
         )
         if routing is not None:
             received = mode.dispatch(x, scales, topk_weights, routing, stats, how)
-            received.handle.num_sms = num_sms
+            received.handle.num_sms = used_sms
         else:
             assert handle is not None
             received = mode.dispatch_again(x, scales, topk_weights, handle, how)
-        event = self._event(async_with_compute_stream, received.event, received.finish)
+        event = self._event(place, received.event)
         rows = received.x if scales is None else (received.x, received.scales)
         return rows, received.topk_idx, received.topk_weights, received.handle, event
 
@@ -359,25 +388,26 @@ class ElasticBuffer(Others):
         a tuple of two. Sums are FP32, biases first, then ranks by the highest slot of the token that lives there; one
         rounding. Expanded: each rank first sums the token's rows by ascending slot, and rounds, or without
         allow_multiple_reduction all rows are added by ascending slot."""
-        mode = self._mode()
         if not isinstance(handle, EPHandle):
             raise TypeError(f"handle is of type {type(handle).__name__}: expected the EPHandle that dispatch gave")
         if x is None:
             raise TypeError("x is None: expected a tensor")
         checks.check_tensors(x=x, topk_weights=topk_weights)
+        place = _place.of(x, "x")
+        mode = self._at(place)
         biases = checks.two_biases(bias)
         each_slot = handle.do_expand and not self.allow_multiple_reduction
         if each_slot and topk_weights is not None:
             raise AssertionError("topk_weights is given: expected allow_multiple_reduction with expanded rows")
-        num_sms = self._sms(num_sms or handle.num_sms, handle.num_experts, handle._routing.num_topk, num_qps)
+        used_sms = self._sms(num_sms or handle.num_sms, handle.num_experts, handle._routing.num_topk, num_qps)
         wrong = checks.wrong_sums(x, handle, topk_weights, biases)
-        wrong = wrong or self._wrong_call(num_sms, previous_event, allocate_on_comm_stream)
+        wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
         if wrong:
             mode.refuse_combine(wrong)
         how = How(
-            self._threads(num_sms),
-            self._previous(previous_event, previous_event_before_epilogue),
+            self._workers(used_sms, place),
+            self._turn(place, previous_event, previous_event_before_epilogue, async_with_compute_stream),
             async_with_compute_stream,
         )
-        y, weights, work = mode.combine(x, handle, topk_weights, biases, each_slot, how)
-        return y, weights, self._event(async_with_compute_stream, work, None)
+        y, weights, event = mode.combine(x, handle, topk_weights, biases, each_slot, how)
+        return y, weights, self._event(place, event)

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import os
 from ctypes import addressof, byref, c_size_t, sizeof
-from typing import Any, Callable, NoReturn
+from typing import Any
 
 import torch
-from expar import Group, LlFormat, LlSum, LowLatencyBuffer, _abi
+from expar import Group, LlSum, LowLatencyBuffer, _abi
 from expar._library import lib
 
 from .. import _handles, _place
+from .._checks import whole
 from .._groups import group_of
 from .._low_latency import LowLatencyMode
 from .._normal import NormalMode, layout
 from ..utils.event import EventHandle, EventOverlap, before
+from .low_latency import LowLatencyCalls
 
 topk_idx_t = torch.int64
 
@@ -48,9 +50,10 @@ class Config:
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
         """Bytes that calls with such rows need on each of so many ranks, beside their results."""
-        config = _abi.EpConfig(struct_size=sizeof(_abi.EpConfig), max_row_bytes=hidden_bytes)
+        row_bytes = whole(hidden_bytes, "hidden_bytes")
+        config = _abi.EpConfig(struct_size=sizeof(_abi.EpConfig), max_row_bytes=row_bytes)
         size = c_size_t()
-        lib.expar_ep_buffer_size(addressof(config), num_ranks, byref(size))
+        lib.expar_ep_buffer_size(addressof(config), whole(num_ranks, "num_ranks"), byref(size))
         return size.value
 
     def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
@@ -84,11 +87,7 @@ def _choice(name: str, fallback: str, others: tuple[str, ...]) -> str:
     return value
 
 
-def _unsupported(name: str, value: Any, instead: str) -> NoReturn:
-    raise RuntimeError(f"{name} is {value!r}: expected its default; {instead}")
-
-
-class Buffer:
+class Buffer(LowLatencyCalls):
     """What the ranks of a group dispatch and combine in. Collective. group: a process group of torch.distributed;
     comm: an mpi4py communicator, instead.
 
@@ -115,7 +114,13 @@ class Buffer:
         enable_shrink: bool = False,
         comm: Any = None,
     ) -> None:
-        self._group = group_of(group, comm)
+        for name, count in (("num_nvl_bytes", num_nvl_bytes), ("num_rdma_bytes", num_rdma_bytes)):
+            if whole(count, name) < 0:
+                raise AssertionError(f"{name} is {count}: expected 0 or more")
+        try:
+            self._group = group_of(group, comm)
+        except TypeError as error:
+            raise AssertionError(str(error)) from None
         self.rank = self._group.rank
         self.group_size = self._group.size
         self.group = group if group is not None else comm
@@ -131,6 +136,7 @@ class Buffer:
         self._of_torch = _choice("EXPAR_DEEP_EP_OUTPUTS", "pool", ("torch",)) == "torch"
         reduced = _choice("EXPAR_DEEP_EP_SUM", "exact", ("reduced",)) == "reduced"
         self._sums = LlSum.REDUCED if reduced else LlSum.EXACT
+        self._masked: set[int] = set()  # by the caller
         # By where tensors lie: of the first call's, where there is a choice.
         self._modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None = {}
         if not _place.usual().on_gpu:
@@ -144,16 +150,17 @@ class Buffer:
         assert self._modes is not None
         pool_bytes = self.num_nvl_bytes + (0 if self.low_latency_mode else self.num_rdma_bytes)
         unmapped = not self.allow_nvlink_for_low_latency_mode
+        masked = self._masked if self.enable_shrink else None
         made = self._modes[place] = (
             NormalMode(self._group, place, pool_bytes, self._of_torch),
-            LowLatencyMode(self._group, place, self.enable_shrink, unmapped, self._sums, self._of_torch),
+            LowLatencyMode(self._group, place, masked, unmapped, self._sums, self._of_torch),
         )
         return made
 
     def _at(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
         """What works on tensors that lie there. Collective where there is none yet, as calls are."""
-        if self._modes is None:
-            raise AssertionError("the buffer has been destroyed")
+        self._check_open()
+        assert self._modes is not None
         return self._modes.get(place) or self._make(place)
 
     def destroy(self) -> None:
@@ -170,15 +177,6 @@ class Buffer:
             low_latency.end(LowLatencyBuffer.close)
             normal.ep.close()
 
-    def _check_open(self) -> None:
-        if self._modes is None:
-            raise AssertionError("the buffer has been destroyed")
-
-    def _low_latency(self, x: Any = None) -> LowLatencyMode:
-        """For calls with that tensor; without one where tensors lie usually."""
-        self._check_open()
-        return self._at(_place.usual() if x is None else _place.of(x, "x"))[1]
-
     # ---- settings ----------------------------------------------------------------------------------------------------
 
     @staticmethod
@@ -189,7 +187,7 @@ class Buffer:
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
         """For normal calls from now on. On a CPU that many threads, where there are cores for them."""
-        if new_num_sms % 2 != 0:
+        if whole(new_num_sms, "new_num_sms") % 2 != 0:
             raise AssertionError(f"new_num_sms is {new_num_sms}: expected an even number")
         Buffer.num_sms = new_num_sms
 
@@ -216,18 +214,21 @@ class Buffer:
         """Bytes that low-latency calls of that shape, in BF16, take on each rank, for any top-k there is."""
         config = _abi.LlConfig(
             struct_size=sizeof(_abi.LlConfig),
-            max_tokens=num_max_dispatch_tokens_per_rank,
-            hidden=hidden,
-            num_topk=min(_HINT_TOPK, num_experts),
+            max_tokens=whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
+            hidden=whole(hidden, "hidden"),
+            num_topk=min(_HINT_TOPK, whole(num_experts, "num_experts")),
             num_experts=num_experts,
         )
         size = c_size_t()
-        lib.expar_ll_buffer_size(addressof(config), num_ranks, byref(size))
+        lib.expar_ll_buffer_size(addressof(config), whole(num_ranks, "num_ranks"), byref(size))
         return size.value
 
     def _workers(self, config: Config | None, place: _place.Place) -> int:
         """Of a call: SMs of a GPU, threads on a CPU; 0: the library chooses."""
-        wanted = self.num_sms if config is None else config.num_sms
+        try:
+            wanted = whole(self.num_sms if config is None else config.num_sms, "num_sms")
+        except AttributeError:
+            raise AssertionError(f"config is {config!r}: expected a Config") from None
         most = place.num_sms() if place.on_gpu else self._max_threads - 1
         return wanted if 0 < wanted <= most else 0
 
@@ -282,7 +283,7 @@ class Buffer:
         self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
         self._check_open()
         per_rank, per_node, per_expert, in_rank, event = layout(
-            self._group, topk_idx, num_experts, self._group.num_nodes, before(previous_event), async_finish
+            self._group, topk_idx, whole(num_experts, "num_experts"), self._group.num_nodes, before(previous_event), async_finish
         )
         return per_rank, per_node, per_expert, in_rank, EventOverlap(event)
 
@@ -356,8 +357,8 @@ class Buffer:
             topk_weights,
             is_token_in_rank,
             num_tokens_per_expert,
-            expert_alignment,
-            num_worst_tokens,
+            whole(expert_alignment, "expert_alignment"),
+            whole(num_worst_tokens, "num_worst_tokens"),
             self._workers(config, place),
             previous,
             async_finish,
@@ -471,159 +472,3 @@ class Buffer:
         return self.combine(
             x, handle, topk_weights, bias, config, previous_event, async_finish, allocate_on_comm_stream
         )
-
-    # ---- low latency -------------------------------------------------------------------------------------------------
-
-    def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
-        """Before low-latency calls behind normal ones. Collective: no rank leaves before all have come. The two modes
-        share no memory here, so there is nothing to clean; with enable_shrink nobody is waited for, since some may be
-        lost."""
-        self._check_open()
-        if not self.enable_shrink:
-            self._group.barrier()
-
-    def low_latency_dispatch(
-        self,
-        x: Any,
-        topk_idx: Any,
-        num_max_dispatch_tokens_per_rank: int,
-        num_experts: int,
-        cumulative_local_expert_recv_stats: Any = None,
-        dispatch_wait_recv_cost_stats: Any = None,
-        use_fp8: bool = True,
-        round_scale: bool = False,
-        use_ue8m0: bool = False,
-        async_finish: bool = False,
-        return_recv_hook: bool = False,
-        use_nvfp4: bool = False,
-        x_global_scale: Any = None,
-    ) -> tuple[Any, Any, tuple[Any, ...], EventOverlap, Callable[[], None] | None]:
-        """Carries each token to its experts: (recv_x [L, N*B, H] or a pair (FP8, scales), rows of each expert [L],
-        handle, event, hook). Collective; the first call with new B, H, E, or a larger K, makes memory for it.
-
-        x: [T, H] bf16, f16 or f32, T <= B, which is num_max_dispatch_tokens_per_rank. topk_idx: [T, K].
-        cumulative_local_expert_recv_stats: int32 [L], rows are added. dispatch_wait_recv_cost_stats: int64 [N],
-            nanoseconds of waiting are added.
-        use_fp8: rows are FP8 with scales float32 [L, N*B, H/128]; round_scale: powers of two; use_ue8m0: their
-            exponents, int32 [L, N*B, ceil(H/512)]. Scales lie with the rows' dimension contiguous.
-        return_recv_hook: only sends; the hook receives, and nothing is there before it has been called."""
-        self._check_hook(async_finish, return_recv_hook)
-        if use_nvfp4:
-            _unsupported("use_nvfp4", use_nvfp4, "rows are BF16 or FP8 (use_fp8)")
-        if x_global_scale is not None:
-            _unsupported("x_global_scale", "given", "scales of rows are made here")
-        if use_fp8 and use_ue8m0 and not round_scale:
-            raise AssertionError("use_ue8m0 needs round_scale")
-        format = LlFormat.PLAIN
-        if use_fp8:
-            format = LlFormat.FP8_UE8M0 if use_ue8m0 else LlFormat.FP8_ROUND if round_scale else LlFormat.FP8
-        rows, scales, count, handle, event, hook = self._low_latency(x).dispatch(
-            x,
-            topk_idx,
-            num_max_dispatch_tokens_per_rank,
-            num_experts,
-            cumulative_local_expert_recv_stats,
-            dispatch_wait_recv_cost_stats,
-            format,
-            async_finish,
-            return_recv_hook,
-        )
-        return (
-            (rows, scales) if use_fp8 else rows,
-            count,
-            handle,
-            EventOverlap(event),
-            hook,
-        )
-
-    def low_latency_combine(
-        self,
-        x: Any,
-        topk_idx: Any,
-        topk_weights: Any,
-        handle: tuple[Any, ...],
-        use_logfmt: bool = False,
-        zero_copy: bool = False,
-        async_finish: bool = False,
-        return_recv_hook: bool = False,
-        out: Any = None,
-        combine_wait_recv_cost_stats: Any = None,
-        overlap: bool = False,
-        packed_recv_count: Any = None,
-        comp_signal: Any = None,
-        block_m: int = 64,
-        threshold: int = 0,
-        num_sms: int | None = None,
-        src_signals: Any = None,
-        src_signal_expect_value: int = 0,
-    ) -> tuple[Any, EventOverlap, Callable[[], None] | None]:
-        """Brings the experts' rows back: (y [T, H], event, hook), y the sum of weight times row over the slots of the
-        token, ascending, in FP32, rounded once. Collective.
-
-        x: [L, N*B, H] as the dispatch gave it; zero_copy: what get_next_low_latency_combine_buffer gave goes instead.
-        topk_idx, topk_weights float32 [T, K]: of the dispatch's tokens. out: [T, H], the caller's own y.
-        use_logfmt: rows travel in 10 bits an element. combine_wait_recv_cost_stats: int64 [N], nanoseconds are added.
-        """
-        self._check_hook(async_finish, return_recv_hook)
-        if overlap or num_sms is not None or block_m != 64 or threshold or src_signal_expect_value:
-            given = (("overlap", overlap), ("num_sms", num_sms), ("block_m", block_m), ("threshold", threshold))
-            name, value = next(
-                (each for each, default in zip(given, (False, None, 64, 0)) if each[1] != default),
-                ("src_signal_expect_value", src_signal_expect_value),
-            )
-            _unsupported(name, value, "a combine begins when all of x is there")
-        for name, tensor in (
-            ("packed_recv_count", packed_recv_count),
-            ("comp_signal", comp_signal),
-            ("src_signals", src_signals),
-        ):
-            if tensor is not None:
-                _unsupported(name, "given", "a combine begins when all of x is there")
-        if use_logfmt and zero_copy:
-            raise AssertionError("use_logfmt does not go with zero_copy")
-        y, event, hook = self._low_latency(x).combine(
-            x,
-            topk_idx,
-            topk_weights,
-            _handles.find_low_latency(handle),
-            use_logfmt,
-            zero_copy,
-            async_finish,
-            return_recv_hook,
-            out,
-            combine_wait_recv_cost_stats,
-        )
-        return y, EventOverlap(event), hook
-
-    @staticmethod
-    def _check_hook(async_finish: bool, return_recv_hook: bool) -> None:
-        if async_finish and return_recv_hook:
-            raise AssertionError("async_finish and return_recv_hook do not go together")
-
-    def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
-        """bf16 [L, N*B, H], for a GEMM to write to: a combine with zero_copy sends from there."""
-        return self._low_latency(handle[0]).region(_handles.find_low_latency(handle), torch.bfloat16)
-
-    # ---- masks -------------------------------------------------------------------------------------------------------
-
-    def _masks(self) -> LowLatencyMode:
-        if not self.enable_shrink:
-            raise AssertionError("masks need enable_shrink=True")
-        return self._low_latency()
-
-    def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
-        """Masks the rank here, or does not any more: it is sent nothing, and nobody waits for it."""
-        self._masks().mask(rank_to_mask, bool(mask))
-
-    def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
-        """mask_status: int32 [N]; 1 for masked ranks, else 0."""
-        masks = self._masks()
-        if mask_status.dtype is not torch.int32 or tuple(mask_status.shape) != (self.group_size,):
-            raise AssertionError(
-                f"mask_status is {mask_status.dtype} {tuple(mask_status.shape)}: expected int32 [{self.group_size}]"
-            )
-        mask_status.copy_(torch.tensor(masks.masked(), dtype=torch.int32, device="cpu"))
-
-    def low_latency_clean_mask_buffer(self) -> None:
-        """Nobody is masked any more. Collective among the living."""
-        self._masks().clean_masks()

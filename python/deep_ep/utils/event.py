@@ -25,7 +25,7 @@ class EventHandle:
     def __init__(self) -> None:
         self.work: Event | None = None  # of a call; without one nothing is under way on the CPU
         self.point: Any = _mark()  # PyTorch's event, of a stream
-        self._finish: Callable[[], None] | None = None  # what of the results is made when the call is done
+        self._finish: Callable[[], object] | None = None  # what of the results is made when the call is done
 
     def current_stream_wait(self) -> None:
         """The current stream goes on when it has happened; RuntimeError with what the call ended with, on a GPU where
@@ -41,6 +41,10 @@ class EventHandle:
                 if self._finish is not None:
                     self._finish()
                 self._finish = None  # behind it: who finds none comes back at once
+
+    def finish_by(self, finish: Callable[[], object]) -> None:
+        """What is left to be done once the call is through: by the first who waits."""
+        self._finish = finish
 
     @property
     def finished(self) -> bool:
@@ -58,10 +62,10 @@ def _mark() -> Any:
     return point
 
 
-def event_of(work: Event | None, finish: Callable[[], None] | None = None) -> EventHandle:
-    """That of a call, or of nothing. finish: once, by the first who waits."""
+def event_of(work: Event | None) -> EventHandle:
+    """That of a call, or of nothing."""
     made = EventHandle.__new__(EventHandle)
-    made.work, made.point, made._finish = work, None, finish
+    made.work, made.point, made._finish = work, None, None
     return made
 
 

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The low-latency calls of `Buffer`, and its masks. Letters in shapes: as in legacy.py."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, NoReturn
+
+import torch
+from expar import Group, LlFormat
+
+from .. import _handles, _place
+from .._checks import whole
+from .._low_latency import LowLatencyMode
+from ..utils.event import EventOverlap
+
+if TYPE_CHECKING:
+    from .._normal import NormalMode
+
+
+def _unsupported(name: str, value: Any, instead: str) -> NoReturn:
+    raise RuntimeError(f"{name} is {value!r}: expected its default; {instead}")
+
+
+class LowLatencyCalls:
+    """A part of `Buffer`, which has the rest."""
+
+    rank: int
+    group_size: int
+    enable_shrink: bool
+    _group: Group
+    _masked: set[int]
+    _modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None
+
+    def _check_open(self) -> None:
+        if self._modes is None:
+            raise AssertionError("the buffer has been destroyed")
+
+    def _at(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
+        """What works on tensors that lie there."""
+        raise NotImplementedError
+
+    def _low_latency(self, x: Any) -> LowLatencyMode:
+        """For calls with that tensor."""
+        self._check_open()
+        return self._at(_place.of(x, "x"))[1]
+
+    # ---- low latency -------------------------------------------------------------------------------------------------
+
+    def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
+        """Before low-latency calls behind normal ones. Collective: no rank leaves before all have come, and what their
+        current streams hold by then is done. The two modes share no memory here, so there is nothing to clean; with
+        enable_shrink nobody is waited for, since some may be lost."""
+        self._check_open()
+        if not self.enable_shrink:
+            _place.usual().settle()
+            self._group.barrier()
+
+    def low_latency_dispatch(
+        self,
+        x: Any,
+        topk_idx: Any,
+        num_max_dispatch_tokens_per_rank: int,
+        num_experts: int,
+        cumulative_local_expert_recv_stats: Any = None,
+        dispatch_wait_recv_cost_stats: Any = None,
+        use_fp8: bool = True,
+        round_scale: bool = False,
+        use_ue8m0: bool = False,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+        use_nvfp4: bool = False,
+        x_global_scale: Any = None,
+    ) -> tuple[Any, Any, tuple[Any, ...], EventOverlap, Callable[[], None] | None]:
+        """Carries each token to its experts: (recv_x [L, N*B, H] or a pair (FP8, scales), rows of each expert [L],
+        handle, event, hook). Collective; the first call with new B, H, E, or a larger K, makes memory for it.
+
+        x: [T, H] bf16, f16 or f32, T <= B, which is num_max_dispatch_tokens_per_rank. topk_idx: [T, K].
+        cumulative_local_expert_recv_stats: int32 [L], rows are added. dispatch_wait_recv_cost_stats: int64 [N],
+            nanoseconds of waiting are added.
+        use_fp8: rows are FP8 with scales float32 [L, N*B, H/128]; round_scale: powers of two; use_ue8m0: their
+            exponents, int32 [L, N*B, ceil(H/512)]. Scales lie with the rows' dimension contiguous.
+        return_recv_hook: only sends; the hook receives, and nothing is there before it has been called."""
+        self._check_hook(async_finish, return_recv_hook)
+        if use_nvfp4:
+            _unsupported("use_nvfp4", use_nvfp4, "rows are BF16 or FP8 (use_fp8)")
+        if x_global_scale is not None:
+            _unsupported("x_global_scale", "given", "scales of rows are made here")
+        if use_fp8 and use_ue8m0 and not round_scale:
+            raise AssertionError("use_ue8m0 needs round_scale")
+        format = LlFormat.PLAIN
+        if use_fp8:
+            format = LlFormat.FP8_UE8M0 if use_ue8m0 else LlFormat.FP8_ROUND if round_scale else LlFormat.FP8
+        rows, scales, count, handle, event, hook = self._low_latency(x).dispatch(
+            x,
+            topk_idx,
+            whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
+            whole(num_experts, "num_experts"),
+            cumulative_local_expert_recv_stats,
+            dispatch_wait_recv_cost_stats,
+            format,
+            async_finish,
+            return_recv_hook,
+        )
+        return (
+            (rows, scales) if use_fp8 else rows,
+            count,
+            handle,
+            EventOverlap(event),
+            hook,
+        )
+
+    def low_latency_combine(
+        self,
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        handle: tuple[Any, ...],
+        use_logfmt: bool = False,
+        zero_copy: bool = False,
+        async_finish: bool = False,
+        return_recv_hook: bool = False,
+        out: Any = None,
+        combine_wait_recv_cost_stats: Any = None,
+        overlap: bool = False,
+        packed_recv_count: Any = None,
+        comp_signal: Any = None,
+        block_m: int = 64,
+        threshold: int = 0,
+        num_sms: int | None = None,
+        src_signals: Any = None,
+        src_signal_expect_value: int = 0,
+    ) -> tuple[Any, EventOverlap, Callable[[], None] | None]:
+        """Brings the experts' rows back: (y [T, H], event, hook), y the sum of weight times row over the slots of the
+        token, ascending, in FP32, rounded once. Collective.
+
+        x: [L, N*B, H] as the dispatch gave it; zero_copy: what get_next_low_latency_combine_buffer gave goes instead.
+        topk_idx, topk_weights float32 [T, K]: of the dispatch's tokens. out: [T, H], the caller's own y.
+        use_logfmt: rows travel in 10 bits an element. combine_wait_recv_cost_stats: int64 [N], nanoseconds are added.
+        """
+        self._check_hook(async_finish, return_recv_hook)
+        if overlap or num_sms is not None or block_m != 64 or threshold or src_signal_expect_value:
+            given = (("overlap", overlap), ("num_sms", num_sms), ("block_m", block_m), ("threshold", threshold))
+            name, value = next(
+                (each for each, default in zip(given, (False, None, 64, 0)) if each[1] != default),
+                ("src_signal_expect_value", src_signal_expect_value),
+            )
+            _unsupported(name, value, "a combine begins when all of x is there")
+        for name, tensor in (
+            ("packed_recv_count", packed_recv_count),
+            ("comp_signal", comp_signal),
+            ("src_signals", src_signals),
+        ):
+            if tensor is not None:
+                _unsupported(name, "given", "a combine begins when all of x is there")
+        if use_logfmt and zero_copy:
+            raise AssertionError("use_logfmt does not go with zero_copy")
+        y, event, hook = self._low_latency(x).combine(
+            x,
+            topk_idx,
+            topk_weights,
+            _handles.find_low_latency(handle),
+            use_logfmt,
+            zero_copy,
+            async_finish,
+            return_recv_hook,
+            out,
+            combine_wait_recv_cost_stats,
+        )
+        return y, EventOverlap(event), hook
+
+    @staticmethod
+    def _check_hook(async_finish: bool, return_recv_hook: bool) -> None:
+        if async_finish and return_recv_hook:
+            raise AssertionError("async_finish and return_recv_hook do not go together")
+
+    def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
+        """bf16 [L, N*B, H], for a GEMM to write to: a combine with zero_copy sends from there."""
+        found = _handles.find_low_latency(handle)
+        return self._low_latency(handle[0]).region(found, torch.bfloat16)
+
+    # ---- masks -------------------------------------------------------------------------------------------------------
+
+    def _with_masks(self) -> list[LowLatencyMode]:
+        """What there is by now: masks are local, and make nothing that all ranks would have to come to."""
+        if not self.enable_shrink:
+            raise AssertionError("masks need enable_shrink=True")
+        self._check_open()
+        return [low_latency for _, low_latency in (self._modes or {}).values()]
+
+    def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
+        """Masks the rank here, or does not any more: it is sent nothing, and nobody waits for it. On a GPU behind this
+        rank's calls so far, which are waited for."""
+        modes = self._with_masks()
+        if not 0 <= whole(rank_to_mask, "rank_to_mask") < self.group_size or rank_to_mask == self.rank:
+            raise AssertionError(
+                f"rank_to_mask is {rank_to_mask}: expected 0 to {self.group_size - 1}, and not this rank, {self.rank}"
+            )
+        for low_latency in modes:
+            low_latency.mask(rank_to_mask, bool(mask))
+        (self._masked.add if mask else self._masked.discard)(rank_to_mask)
+
+    def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
+        """mask_status: int32 [N], where tensors of calls lie; 1 for masked ranks, else 0. On a GPU it is filled in the
+        current stream, behind this rank's calls, and nobody waits for it."""
+        modes = self._with_masks()
+        _place.of(mask_status, "mask_status")
+        if mask_status.dtype is not torch.int32 or tuple(mask_status.shape) != (self.group_size,):
+            raise AssertionError(
+                f"mask_status is {mask_status.dtype} {tuple(mask_status.shape)}: expected int32 [{self.group_size}]"
+            )
+        mask_status.zero_()
+        for rank in self._masked:
+            mask_status[rank] = 1
+        for low_latency in modes:
+            low_latency.add_masked(mask_status)
+
+    def low_latency_clean_mask_buffer(self) -> None:
+        """Nobody is masked any more. Collective among the living."""
+        for low_latency in self._with_masks():
+            low_latency.clean_masks()
+        self._masked.clear()

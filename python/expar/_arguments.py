@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls on EP buffers take, as the library's structs, and the memory of what they give."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+from . import _abi, _values
+from ._device import CPU, keep_behind, stream_for
+from ._event import Event, keep_until
+from ._library import lib
+from ._tensor import Counted, tensor_or_none, view_of
+
+# Tensors that calls write to.
+_WRITTEN = {
+    "expert_recv_stats",
+    "out",
+    "out_count",
+    "out_row_map",
+    "out_row_weights",
+    "out_scales",
+    "out_src_metadata",
+    "out_src_token",
+    "out_topk_idx",
+    "out_topk_weights",
+    "out_x",
+    "wait_ns",
+}
+
+
+# Which enumeration an argument is of.
+_CHOICES = {
+    "format": "one of expar.LlFormat",
+    "path": "one of expar.Path",
+    "sum": "one of expar.LlSum",
+    "sum_order": "one of expar.SumOrder",
+    "weights_of": "one of expar.WeightsOf",
+}
+
+
+class Arguments:
+    """The tensors of a call, and what must live as long as it."""
+
+    __slots__ = ("kept", "stream", "struct")
+
+    def __init__(self, struct: Any, device: tuple[int, int] = CPU, stream: Any = None) -> None:
+        """device: of the buffer; stream: of a call on a GPU."""
+        self.struct = struct
+        self.kept: list[Any] = []
+        self.stream: int | None = None
+        struct.struct_size = ctypes.sizeof(struct)
+        if device != CPU or stream is not None:
+            self.stream = struct.stream = stream_for(stream, device)
+
+    def tensors(self, **values: Any) -> None:
+        for name, value in values.items():
+            if value is not None:
+                view = view_of(value, name, self.kept, stream=self.stream, writable=name in _WRITTEN)
+                setattr(self.struct, name, view)
+
+    def numbers(self, **values: Any) -> None:
+        for name, value in values.items():
+            _values.set_number(self.struct, name, value)
+
+    def choices(self, **values: Any) -> None:
+        for name, value in values.items():
+            _values.set_number(self.struct, name, value, _CHOICES[name])
+
+    def flags(self, **values: Any) -> None:
+        for name, value in values.items():
+            setattr(self.struct, name, _values.flag(value, name))
+
+    def event(self, event: Event | None) -> None:
+        if event is not None:
+            self.kept.append(_values.one_of(event, "wait_event", Event))
+            self.struct.wait_event = event.pointer
+
+    def issued(self) -> None:
+        """The call has no event: on a GPU what it uses stays until its stream has come past it."""
+        if self.stream is not None:
+            keep_behind(self.stream, self.kept)
+
+    def handle(self, handle: Counted) -> None:
+        self.kept.append(handle)
+        self.struct.handle = handle.pointer
+
+
+def output_of(pointer: int | None, stream: int | None, in_python: bool = False) -> Counted | None:
+    """The memory of a call's results; None where all are the caller's own. stream: of a call on a GPU. in_python: it may
+    be an allocator's."""
+    if pointer is None:
+        return None
+    read_on = lib.expar_ep_output_read_on
+    output = Counted(pointer, lib.expar_ep_output_retain, lib.expar_ep_output_release, stream, read_on)
+    if in_python:
+        output.hold_at_exit()
+    return output
+
+
+def own_or_library(given: Any, view: _abi.Tensor, output: Counted | None) -> Any:
+    """That tensor of a result: the caller's own where one was given, else the library's, or None."""
+    return given if given is not None or output is None else tensor_or_none(view, output)
+
+
+def keep_call(pointer: int | None, arguments: Arguments, *results: Any) -> Event | None:
+    """The event of a call, if it has one; what the call uses stays until then."""
+    if pointer is None:
+        arguments.issued()
+        return None
+    event = Event(pointer)
+    keep_until(event, [*arguments.kept, *results])
+    return event

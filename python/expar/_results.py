@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What calls in normal mode give: handles, counts, and results by name.
+
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows that this
+rank receives, S scales a row. Expert e lives on rank e // L and is local expert e % L there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import dataclass
+from typing import Any
+
+from . import _abi
+from ._abi import Dtype, Path
+from ._arguments import Arguments
+from ._device import CPU
+from ._event import Event
+from ._library import lib
+from ._tensor import Counted, view_of
+
+
+class Handle(Counted):
+    """The routing of one dispatch: for its combine, and for later dispatches of the same routing, on any buffer of the
+    group. It lives as long as somebody has it, also when buffer and group are gone."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self, pointer: int) -> None:
+        super().__init__(pointer, lib.expar_ep_handle_retain, lib.expar_ep_handle_destroy)
+        self._known: _abi.HandleInfo | None = None
+
+    @property
+    def _info(self) -> _abi.HandleInfo:
+        """Asked for when it is needed: most programs only hand a handle on."""
+        if self._known is None:
+            info = _abi.HandleInfo(struct_size=ctypes.sizeof(_abi.HandleInfo))
+            lib.expar_ep_handle_info(self.pointer, ctypes.byref(info))
+            self._known = info
+        return self._known
+
+    @property
+    def num_tokens(self) -> int:
+        """T of the dispatch."""
+        return self._info.num_tokens
+
+    @property
+    def num_recv_tokens(self) -> int:
+        """R."""
+        return self._info.num_recv_tokens
+
+    @property
+    def num_experts(self) -> int:
+        """E."""
+        return self._info.num_experts
+
+    @property
+    def num_topk(self) -> int:
+        """K."""
+        return self._info.num_topk
+
+
+class RecvCounts:
+    """Counts that a dispatch or a route writes beside its result, where the tensors lie: into contiguous arrays of the
+    caller's, None for what is not wanted.
+
+    tokens_per_expert: [L] i32, rows for each local expert, not rounded up, those that were dropped included.
+    expert_prefix: [L+1] i32, where each expert's rows begin in an expert-major output, and its length.
+    rank_prefix: [N] i32, rows from ranks 0..i, those that were dropped included. num_recv_tokens: [1] i64, R.
+    expert_ends: [L] i32, where each expert's rows end there, before those that only round up.
+    """
+
+    __slots__ = ("_members",)
+
+    def __init__(
+        self,
+        tokens_per_expert: Any = None,
+        expert_prefix: Any = None,
+        rank_prefix: Any = None,
+        num_recv_tokens: Any = None,
+        expert_ends: Any = None,
+    ) -> None:
+        self._members = {
+            "tokens_per_expert": (tokens_per_expert, Dtype.I32),
+            "expert_prefix": (expert_prefix, Dtype.I32),
+            "rank_prefix": (rank_prefix, Dtype.I32),
+            "num_recv_tokens": (num_recv_tokens, Dtype.I64),
+            "expert_ends": (expert_ends, Dtype.I32),
+        }
+
+    def struct(self, num_local_experts: int, num_ranks: int, device: tuple[int, int], call: Arguments) -> int:
+        """The address of the library's struct. TypeError and ValueError for what does not fit, with its name."""
+        kept = call.kept
+        struct = _abi.RecvCounts(struct_size=ctypes.sizeof(_abi.RecvCounts))
+        lengths = (num_local_experts, num_local_experts + 1, num_ranks, 1, num_local_experts)
+        for (name, (value, dtype)), length in zip(self._members.items(), lengths):
+            if value is None:
+                continue
+            view = view_of(value, name, kept, stream=call.stream, writable=True)
+            if view.dtype != dtype or (view.device.type, view.device.index) != device:
+                where = "the CPU" if device == CPU else f"GPU {device[1]}"
+                raise TypeError(f"{name}: expected elements of {dtype.name.lower()} on {where}")
+            if view.ndim != 1 or view.shape[0] != length or (length > 1 and view.strides[0] != 1):
+                shape = tuple(view.shape[: view.ndim])
+                raise ValueError(f"{name} has the shape {shape}: expected {length} elements, contiguous")
+            setattr(struct, name, view.data)
+        kept.append(struct)
+        return ctypes.addressof(struct)
+
+
+@dataclass(eq=False)
+class Layout:
+    """Counts that follow from the experts of this rank's tokens alone."""
+
+    tokens_per_rank: Any  # [N] a token counts once for a rank, however many of its experts live there
+    tokens_per_node: Any  # [M] likewise for a node
+    tokens_per_expert: Any  # [E] every occurrence counts
+    token_in_rank: Any  # [T, N] bool: NumPy's, on a GPU a tensor
+
+
+@dataclass(eq=False)
+class Route:
+    """What a rank will receive."""
+
+    handle: Handle
+    num_recv_tokens: int  # R; -1 on a GPU with num_worst_tokens
+    num_rows: int  # of outputs of dispatches with the handle: R, or num_worst_tokens
+    num_expert_rows: int  # of expert-major ones
+    num_dropped_tokens: int
+    tokens_per_expert: list[int] | None  # [L] rows for each local expert, rounded up to expert_alignment
+
+
+@dataclass(eq=False)
+class Dispatched:
+    """What a rank has received: each tensor the caller's own where it was given (out_…), else the library's."""
+
+    x: Any  # [R, H], dtype of the dispatch's x; expert-major: [sum of tokens_per_expert, H]
+    topk_idx: Any  # [R, K], dtype of the dispatch's topk_idx: local expert, -1 where it lives elsewhere. None without
+    topk_weights: Any  # [R, K] f32, 0 where topk_idx is -1. None without
+    scales: Any  # [R, S], dtype of x_scales; with column_scales column by column. None without
+    row_map: Any  # expert-major: [R, K] i32, row of x or -1. Else None
+    src_token: Any  # with src_tokens: [R] i32, the row's token number at its source. Else None
+    src_metadata: Any  # with src_stride M: [R, 2 + K] i32, source rank * M + token, source rank, row_map or -1
+    row_weights: Any  # expert-major, with row_weights: [rows of x] f32, the weight of each row's slot. Else None
+    tokens_per_expert: list[int] | None  # [L], rounded up to expert_alignment; None for a dispatch with a handle
+    num_recv_tokens: int  # R; -1 with num_worst_tokens on a GPU, and with async_finish: recv_counts has it
+    num_dropped_tokens: int
+    handle: Handle | None  # None for a dispatch with a handle
+    path: Path  # how this rank's rows came
+    event: Event | None  # with async_finish: until it has happened the tensors are not filled
+
+
+@dataclass(eq=False)
+class Combined:
+    """Sums, back in the order of the tokens."""
+
+    y: Any  # [T, H], dtype of x: the caller's own, or the library's
+    topk_weights: Any  # [T, K] f32; None for a combine without weights
+    event: Event | None  # with async_finish: until it has happened the tensors are not filled

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The examples and the measurement that need PyTorch run, and say what they should."""
+
+from __future__ import annotations
+
+import os
+import sys
+import unittest
+from pathlib import Path
+
+import ranks
+
+ROOT = Path(os.environ["EXPAR_TEST_ROOT"])
+EXAMPLES = ROOT / "examples" / "python"
+# Threads beside those of ranks would only wait for each other on few cores.
+ALONE = {**os.environ, "OMP_NUM_THREADS": "1"}
+BYTES = "24"
+
+
+class Examples(unittest.TestCase):
+    def run_here(self, *command: str) -> str:
+        ended = ranks.start([*command], env=ALONE)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        return ended.stdout
+
+    def test_generate(self) -> None:
+        """On 8 ranks: the texts of `expar demo`."""
+        torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "8")
+        meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
+        said = self.run_here(*torchrun, *meeting, str(EXAMPLES / "generate.py"), "--bytes", BYTES)
+        texts, _, end = said.partition("equals the continuation that came with the model: ")
+        self.assertEqual(end.strip(), "8 of 8 texts on 8 ranks")
+        shipped = ("--model", str(ROOT / "data" / "moe-lm"))
+        demo = self.run_here(os.environ["EXPAR_TEST_TOOL"], "demo", "--bytes", BYTES, *shipped)
+        self.assertIn(texts[texts.index("Call me Ishmael. ") :].rstrip(), demo)
+
+    def test_generate_is_not_always_right(self) -> None:
+        """A model that is another one writes other texts, and that is said."""
+        code = f"""
+import sys, torch
+sys.path.insert(0, {str(EXAMPLES)!r})
+sys.argv = ["generate", "--bytes", "12"]
+import generate
+read = generate.weights_of
+def other(*given):
+    tensors = read(*given)
+    tensors["blocks.1.w2"].neg_()
+    return tensors
+generate.weights_of = other
+generate.main()
+"""
+        place = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+        ended = ranks.start([sys.executable, "-c", code], env={**ALONE, **place})
+        self.assertEqual(ended.returncode, 1, ended.stdout)
+        self.assertRegex(ended.stdout, "came with the model: [0-7] of 8 texts on 1 rank")
+
+    def test_training_step(self) -> None:
+        ended = ranks.launched(2, str(EXAMPLES / "training_step_torch.py"), env=ALONE)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        self.assertIn("2 ranks: autograd's gradients are those", ended.stdout)
+
+    def test_measurement(self) -> None:
+        """A row for each call, whatever the numbers are."""
+        said = self.run_here(sys.executable, str(ROOT / "bench" / "python" / "deep_ep_overhead.py"), "1")
+        for call in ("get_dispatch_layout", "dispatch with a handle", "combine", "low_latency_combine"):
+            self.assertRegex(said, rf"(?m)^{call} +\d+\.\d +\d+\.\d +-?\d+\.\d$")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deep_ep.Buffer: wrong arguments of each kind, tensors that lie badly, a child by fork, Ctrl-C while calls wait, and
+imports that cannot be."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+import threading
+import unittest
+from typing import Any, Callable
+
+import torch
+from deep_ep_ranks import BATCH, fresh, ll_traffic
+from test_deep_ep import alone, said
+from test_python_group import FakeComm
+
+import deep_ep
+import expar
+import ranks
+
+INTERRUPT_AFTER_S = 0.1
+
+
+class World:
+    """A buffer, and results of all its calls."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer = buffer
+        self.traffic = traffic = next(each for each in map(self.many, itertools.count(3)) if each is not None)
+        self.experts = traffic.shape.experts
+        self.x, self.idx, self.weights = (
+            each[buffer.rank] for each in (traffic.x, traffic.topk_idx, traffic.weights)
+        )
+        self.per_rank, _, self.per_expert, self.in_rank, _ = buffer.get_dispatch_layout(self.idx, self.experts)
+        self.rows, _, _, _, self.handle, _ = fresh(buffer, traffic)
+        self.packed, _, self.ll_handle, _, self.hook = self.sent(return_recv_hook=True)
+
+    def many(self, seed: int) -> Any:
+        """None where a rank has fewer than two tokens or rows: one lies right either way round."""
+        traffic = ll_traffic(self.buffer, seed)
+        ranks_ = range(traffic.shape.ranks)
+        return traffic if min(min(len(traffic.x[r]), len(traffic.received(r)[0])) for r in ranks_) > 1 else None
+
+    def dispatch(self, x: Any = None, **options: Any) -> Any:
+        routing = dict(
+            num_tokens_per_rank=self.per_rank, is_token_in_rank=self.in_rank, num_tokens_per_expert=self.per_expert
+        )
+        given = {**routing, "topk_idx": self.idx, **options}
+        return self.buffer.dispatch(self.x if x is None else x, **given)
+
+    def sent(self, x: Any = None, idx: Any = None, **options: Any) -> Any:
+        given = (self.x if x is None else x, self.idx if idx is None else idx)
+        return self.buffer.low_latency_dispatch(*given, BATCH, self.experts, use_fp8=False, **options)
+
+    def summed(self, packed: Any = None, **options: Any) -> Any:
+        given = (self.packed if packed is None else packed, self.idx, self.weights)
+        return self.buffer.low_latency_combine(*given, self.ll_handle, **options)
+
+
+def across(tensor: Any) -> Any:
+    """The same values, the other way round in memory."""
+    return tensor.t().contiguous().t()
+
+
+class Arguments(unittest.TestCase):
+    def test_what_is_no_number(self) -> None:
+        world = World(alone(enable_shrink=True))
+        buffer, hint = world.buffer, deep_ep.Buffer.get_low_latency_rdma_size_hint
+        for name, call in (
+            ("num_nvl_bytes", lambda: alone(num_nvl_bytes="1 GB")),
+            ("num_rdma_bytes", lambda: alone(num_rdma_bytes=1.5)),
+            ("new_num_sms", lambda: deep_ep.Buffer.set_num_sms("20")),
+            ("num_experts", lambda: buffer.get_dispatch_layout(world.idx, "two")),
+            ("num_worst_tokens", lambda: world.dispatch(num_worst_tokens="64")),
+            ("expert_alignment", lambda: world.dispatch(expert_alignment=1.5)),
+            ("num_sms", lambda: world.dispatch(config=deep_ep.Config("many"))),
+            ("hidden_bytes", lambda: deep_ep.Config().get_nvl_buffer_size_hint("wide", 2)),
+            ("num_ranks", lambda: deep_ep.Config().get_nvl_buffer_size_hint(256, None)),
+            ("num_max_dispatch_tokens_per_rank", lambda: hint("few", 128, 2, 4)),
+            ("hidden", lambda: hint(16, 128.5, 2, 4)),
+            ("num_ranks", lambda: hint(16, 128, "2", 4)),
+            ("num_experts", lambda: hint(16, 128, 2, [4])),
+            ("num_max_dispatch_tokens_per_rank", lambda: buffer.low_latency_dispatch(world.x, world.idx, "8", 2)),
+            ("num_experts", lambda: buffer.low_latency_dispatch(world.x, world.idx, 8, 2.5)),
+            ("rank_to_mask", lambda: buffer.low_latency_update_mask_buffer("1", True)),
+        ):
+            self.assertRegex(said(AssertionError, call), f"^{name} is .*: expected a whole number$")
+        self.assertEqual(said(AssertionError, lambda: world.dispatch(config=3)), "config is 3: expected a Config")
+        self.assertIn("num_nvl_bytes is -1: expected 0", said(AssertionError, lambda: alone(num_nvl_bytes=-1)))
+        self.assertIn("process_group is 'all'", said(AssertionError, lambda: deep_ep.Buffer("all")))
+        self.assertIn("comm is 7: expected a communicator", said(AssertionError, lambda: deep_ep.Buffer(comm=7)))
+        wrong_handle = said(AssertionError, lambda: buffer.get_next_low_latency_combine_buffer((1, 2, 3, 4, 5)))
+        self.assertIn("of no low-latency dispatch", wrong_handle)
+        ahead = torch.zeros(1, dtype=torch.int64)[0]  # whatever is an index
+        self.assertEqual(len(world.dispatch(num_worst_tokens=ahead + 64)[0]), 64)
+
+    def test_what_lies_badly(self) -> None:
+        """Rows have to be contiguous; the text has the argument, what it is and what is expected."""
+        world = World(alone())
+        packed = world.packed.transpose(1, 2).contiguous().transpose(1, 2)
+        world.hook()
+        for name, call in (
+            ("x", lambda: world.dispatch(across(world.x))),
+            ("topk_idx", lambda: world.dispatch(topk_idx=across(world.idx))),
+            ("topk_idx", lambda: world.buffer.get_dispatch_layout(across(world.idx), world.experts)),
+            ("x", lambda: world.buffer.combine(across(world.rows), world.handle)),
+            ("x", lambda: world.sent(across(world.x))),
+            ("topk_idx", lambda: world.sent(idx=across(world.idx))),
+            ("x", lambda: world.summed(packed)),
+            ("out", lambda: world.summed(out=across(torch.empty_like(world.x)))),
+        ):
+            self.assertRegex(said(RuntimeError, call), rf"{name}\.strides\[\d\] is \d+; expected 1 .*EXPAR_ERR_STRIDE")
+        for name, call in (
+            ("x", lambda: world.dispatch(world.x[None])),
+            ("x", lambda: world.buffer.combine(world.rows[None], world.handle)),
+        ):
+            self.assertRegex(said(RuntimeError, call), f"{name} has 3 dimensions; expected 2.*EXPAR_ERR_SHAPE")
+        y = world.buffer.combine(world.traffic.answer(0, world.rows), world.handle)[0]
+        self.assertTrue(torch.equal(y, world.traffic.combined(0)[0]))
+
+
+class Fork(unittest.TestCase):
+    def test_in_a_child(self) -> None:
+        """Each call says whose the buffer is; results can be read."""
+        world = World(alone(explicitly_destroy=True))
+        buffer = world.buffer
+        calls: list[Callable[[], Any]] = [
+            lambda: buffer.get_dispatch_layout(world.idx, world.experts),
+            world.dispatch,
+            lambda: buffer.dispatch(world.x, handle=world.handle),
+            lambda: buffer.combine(world.rows, world.handle),
+            world.sent,
+            world.hook,
+            world.summed,
+            lambda: buffer.clean_low_latency_buffer(BATCH, 256, world.experts),
+            lambda: deep_ep.Buffer(comm=buffer.group),
+            buffer.destroy,
+        ]
+        wanted = world.rows.clone()
+        child = os.fork()
+        if child == 0:
+            failed = 0
+            signal.alarm(ranks.DEADLINE_S)  # a call that waits ends the child
+            try:
+                for index, call in enumerate(calls):
+                    try:
+                        call()
+                        failed = failed or 100 + index
+                    except RuntimeError as error:
+                        if "forked" not in str(error):
+                            failed = failed or 1 + index
+                if not torch.equal(world.rows, wanted):
+                    failed = failed or 99
+            finally:
+                os._exit(failed)
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0, "the call's number from 1, or from 100")
+        world.hook()
+        buffer.destroy()
+
+
+class Interrupts(unittest.TestCase):
+    def test_each_wait(self) -> None:
+        """Rank 1 has come so far and makes no call any more; rank 0 waits for it until Ctrl-C."""
+        for name, call in {
+            "dispatch": lambda world: world.dispatch(),
+            "dispatch, handle": lambda world: world.buffer.dispatch(world.x, handle=world.handle),
+            "combine": lambda world: world.buffer.combine(world.rows, world.handle),
+            "low-latency dispatch": lambda world: world.sent(),
+            "hook": lambda world: world.sent(return_recv_hook=True)[4](),
+            "low-latency combine": lambda world: world.summed(),
+            "event": lambda world: world.dispatch(num_worst_tokens=99, async_finish=True)[5].current_stream_wait(),
+            "another shape": lambda world: world.buffer.low_latency_dispatch(world.x, world.idx, 99, world.experts),
+            "clean": lambda world: world.buffer.clean_low_latency_buffer(BATCH, 256, world.experts),
+            "destroy": lambda world: world.buffer.destroy(),
+        }.items():
+            with self.subTest(name=name):
+                self.interrupted(call)
+
+    def interrupted(self, call: Callable[[World], Any]) -> None:
+        comm = FakeComm(2)
+        made: dict[int, World] = {}
+
+        def begin(number: int) -> None:
+            world = World(deep_ep.Buffer(comm=comm.rank(number), explicitly_destroy=True))
+            world.hook()
+            made[number] = world
+
+        other = threading.Thread(target=begin, args=(1,))
+        other.start()
+        begin(0)
+        other.join(ranks.DEADLINE_S)
+        timer = threading.Timer(INTERRUPT_AFTER_S, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        with self.assertRaises(KeyboardInterrupt):
+            call(made[0])
+            timer.join()  # a call that does not wait fails below
+            raise AssertionError("the call did not wait")
+
+
+class Imports(unittest.TestCase):
+    def test_without_torch(self) -> None:
+        code = "import sys; sys.modules['torch'] = None\nimport deep_ep"
+        said_ = ranks.start([sys.executable, "-c", code])
+        self.assertNotEqual(said_.returncode, 0)
+        self.assertIn("ImportError: deep_ep needs PyTorch, which cannot be imported", said_.stdout)
+
+    def test_without_a_gpu(self) -> None:
+        """Or without so many."""
+        for group in expar.Group.threads(1):
+            with group:
+                text = said(RuntimeError, lambda: expar.Buffer(group, device="cuda:99"))
+                self.assertRegex(text, "libcuda.so.1: cannot open|99")
+
+
+if __name__ == "__main__":
+    unittest.main()

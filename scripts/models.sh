@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks the models of protocols (tests/models) with spin, all states of them: that what they model is right, and that
 # they still find what is wrong with weaker forms of it. Without spin it says so, and passes.
-#   scripts/models.sh FOLDER [ERRORS [MODEL_OPTION…]]
-# FOLDER is for what spin makes. With options of a model (tests/models/clean.pml) it checks that alone, for so many errors:
-# 0, or 1.
+#   scripts/models.sh FOLDER [MODEL ERRORS [OPTION…]]
+# FOLDER is for what spin makes. With a model (clean or banks) and options of it that alone is checked, for so many
+# errors: 0, or 1.
 set -eu
 folder=$1
 shift
@@ -24,32 +24,37 @@ complain() {
     exit 1
 }
 
-# check WANTED OPTION…: 0 errors in all states, or 1 found.
+# check MODEL WANTED OPTION…: 0 errors in all states, or 1 found.
 check() {
-    wanted=$1
-    shift
+    model=$1
+    wanted=$2
+    shift 2
     rm -f pan pan.* ./*.trail
-    spin -a "$@" "$models/clean.pml"
+    spin -a "$@" "$models/$model.pml"
     "${CC:-cc}" -w -O2 -DSAFETY -DCOLLAPSE -o pan pan.c
     ./pan -E -n -b -m"$depth" > pan.out 2>&1 || true
-    grep -q "errors: $wanted\$" pan.out || complain "clean.pml with '$*': expected $wanted errors"
+    grep -q "errors: $wanted\$" pan.out || complain "$model.pml with '$*': expected $wanted errors"
     if [ "$wanted" -eq 0 ] && grep -q 'Search not completed' pan.out; then
-        complain "clean.pml with '$*': not all states were looked at"
+        complain "$model.pml with '$*': not all states were looked at"
     fi
     states=$(sed -n 's/^ *\([0-9.e+]*\) states, stored.*/\1/p' pan.out)
-    echo "models: clean.pml with '$*': $wanted errors in $states states"
+    echo "models: $model.pml with '$*': $wanted errors in $states states"
 }
 
 if [ $# -gt 0 ]; then
-    wanted=$1
-    shift
-    check "$wanted" "$@"
+    check "$@"
     exit 0
 fi
-check 0
-check 0 -DCLEANS=2
-check 0 -DLOSSES=2
-check 0 -DDEATHS=1
-check 0 -DDEATHS=1 -DLOSSES=0 -DCLEANS=2
-check 1 -DTAKEOVER=0
-check 1 -DVECTORS=0 -DCLEANS=2
+check banks 0
+check banks 0 -DREFUSE=1
+check banks 0 -DSTATES=1
+check banks 1 -DRULE=1
+check banks 1 -DRULE=2
+check banks 1 -DRULE=3 -DCALLS=5
+check clean 0
+check clean 0 -DCLEANS=2
+check clean 0 -DLOSSES=2
+check clean 0 -DDEATHS=1
+check clean 0 -DDEATHS=1 -DLOSSES=0 -DCLEANS=2
+check clean 1 -DTAKEOVER=0
+check clean 1 -DVECTORS=0 -DCLEANS=2

@@ -51,7 +51,7 @@ EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_faults_kill"
 EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_exit"
 for test in test_gone test_interrupts test_stuck test_barrier; do
     EXPAR_TEST_ROUNDS=$rounds run "$build/tests/$test" mix
-    EXPAR_TEST_ROUNDS=$rounds EXPAR_TRANSPORTS=fabric run "$build/tests/$test" processes
+    EXPAR_TEST_ROUNDS=$((rounds / 4)) EXPAR_TRANSPORTS=fabric run "$build/tests/$test" processes
 done
 # Kernels for every architecture under every set of macros, by both compilers; endpoints of a network that is slow besides.
 EXPAR_TEST_ROUNDS=$rounds run ctest --test-dir "$build" --output-on-failure --no-tests=error \
@@ -64,6 +64,8 @@ for how in threads processes; do
     run env EXPAR_LIBRARY="$build/lib/libexpar.so" EXPAR_TEST_TOOL="$build/bin/expar" EXPAR_REQUIRE_PYTHON=1 \
         "$root/tests/python/python.sh" "$root" soak_python $how 3 "$((soak_rounds / 10))"
 done
+run env EXPAR_LIBRARY="$build/lib/libexpar.so" EXPAR_REQUIRE_TORCH=1 \
+    "$root/tests/python/python.sh" "$root" soak_deep_ep "$((soak_rounds / 10))"
 run "$(dirname "$0")/wheel.sh" "$build" "$build/wheel/nightly" sdist compiled
 run "$(dirname "$0")/models.sh" "$build/models"
 run "$root/scripts/lint.sh" "$build"

@@ -18,7 +18,7 @@ lacking="nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile=
 
 # What the tests import: the first time leaves it compiled.
 whole() {
-    "$python" -c 'import numpy, torch.distributed.run' 2>/dev/null
+    "$python" -c 'import numpy, torch.distributed.run, torch._dynamo, functorch.compile' 2>/dev/null
 }
 
 install() {

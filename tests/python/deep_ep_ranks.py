@@ -202,7 +202,12 @@ def handles(group: Any) -> None:
 numbers: dict[str, Any] = {}  # the buffer that operators work on
 
 
-@torch.library.custom_op("deep_ep_test::dispatch", mutates_args=())
+# Not by torch.library.custom_op, whose operators load all of PyTorch's compiler, in each rank.
+operators = torch.library.Library("deep_ep_test", "FRAGMENT")
+operators.define("dispatch(Tensor x, Tensor topk_idx, int num_experts) -> Tensor[]")
+operators.define("combine(Tensor x, Tensor[] handle) -> Tensor")
+
+
 def dispatch_operator(x: torch.Tensor, topk_idx: torch.Tensor, num_experts: int) -> list[torch.Tensor]:
     buffer = numbers["of operators"]
     per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(topk_idx, num_experts)
@@ -210,10 +215,13 @@ def dispatch_operator(x: torch.Tensor, topk_idx: torch.Tensor, num_experts: int)
     return [rows, *handle]
 
 
-@torch.library.custom_op("deep_ep_test::combine", mutates_args=())
 def combine_operator(x: torch.Tensor, handle: list[torch.Tensor]) -> torch.Tensor:
     y: torch.Tensor = numbers["of operators"].combine(x, tuple(handle))[0]
     return y
+
+
+operators.impl("dispatch", dispatch_operator, "CompositeExplicitAutograd")
+operators.impl("combine", combine_operator, "CompositeExplicitAutograd")
 
 
 # ---- low latency -----------------------------------------------------------------------------------------------------

@@ -42,11 +42,12 @@ _CHOICES = {
 class Arguments:
     """The tensors of a call, and what must live as long as it."""
 
-    __slots__ = ("kept", "stream", "struct")
+    __slots__ = ("device", "kept", "stream", "struct")
 
     def __init__(self, struct: Any, device: tuple[int, int] = CPU, stream: Any = None) -> None:
         """device: of the buffer; stream: of a call on a GPU."""
         self.struct = struct
+        self.device = device
         self.kept: list[Any] = []
         self.stream: int | None = None
         struct.struct_size = ctypes.sizeof(struct)
@@ -62,6 +63,15 @@ class Arguments:
     def numbers(self, **values: Any) -> None:
         for name, value in values.items():
             _values.set_number(self.struct, name, value)
+
+    def sms(self, num_sms: int) -> None:
+        """Of a call on a GPU; on the CPU there are none."""
+        if _values.all_zero((num_sms,), (0,)):
+            return
+        if self.device == CPU:
+            sms = _values.whole(num_sms, "num_sms")
+            raise ValueError(f"num_sms is {sms}: expected 0, since the buffer lies on the CPU")
+        self.numbers(num_sms=num_sms)
 
     def choices(self, **values: Any) -> None:
         for name, value in values.items():

@@ -80,11 +80,13 @@ def stream_of(stream: Any, index: int) -> int:
 
 
 def stream_for(stream: Any, device: tuple[int, int]) -> int | None:
-    """The address of the stream of a call on that device; None on the CPU, where one that is given is only looked at."""
+    """The address of the stream of a call on that device; None on the CPU, where one that is given is a ValueError: who
+    gives it counts on an order that nobody keeps."""
     if device != CPU:
         return stream_of(stream, device[1])
     if stream is not None:
-        stream_of(stream, 0)
+        address = stream_of(stream, 0)
+        raise ValueError(f"stream is {address:#x}: expected None, since the buffer lies on the CPU")
     return None
 
 

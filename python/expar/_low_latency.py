@@ -234,8 +234,7 @@ class LowLatencyBuffer(Owned):
         Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_STATE (two are open), ERR_REMOTE, ERR_MISMATCH, …
         """
         call = Arguments(_abi.LlDispatchArgs(), self.device, stream)
-        if not _values.all_zero((num_sms,), _ZEROS[:1]):
-            call.numbers(num_sms=num_sms)
+        call.sms(num_sms)
         if not _values.all_zero((format, hook, async_finish), _ZEROS[:3]):
             call.choices(format=format)
             call.flags(hook=hook, async_finish=async_finish)
@@ -283,8 +282,7 @@ class LowLatencyBuffer(Owned):
         out: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE, ERR_UNSUPPORTED.
         """
         call = Arguments(_abi.LlCombineArgs(), self.device, stream)
-        if not _values.all_zero((num_sms,), _ZEROS[:1]):
-            call.numbers(num_sms=num_sms)
+        call.sms(num_sms)
         if not _values.all_zero((sum, format, hook, async_finish), _ZEROS):
             call.choices(sum=sum, format=format)
             call.flags(hook=hook, async_finish=async_finish)

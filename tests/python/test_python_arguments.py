@@ -186,6 +186,7 @@ STREAM: list[Wrong] = [
     ("main", TypeError, "is 'main': expected a stream of"),
     (1.5, TypeError, "is 1.5: expected a stream of"),
     (-1, ValueError, "is -1: expected a stream of"),
+    (5, ValueError, "is 0x5: expected None, since the buffer lies on the CPU"),
 ]
 
 
@@ -325,7 +326,7 @@ COMBINED = {
     "wait_event": object_of("Event", optional=True),
     "num_threads": whole(-1, 5000), "num_sms": whole(-1, 8, error=ValueError), "stream": STREAM,
 }  # fmt: skip
-LL_CALL = {"num_sms": NO_NUMBERS, "stream": STREAM,
+LL_CALL = {"num_sms": whole(-1, 8, error=ValueError), "stream": STREAM,
            "hook": FLAG, "async_finish": FLAG, "wait_event": object_of("Event", optional=True),
            "wait_ns": NO_TENSORS + [(filled(1, "int32"), Error, "dtype is i32; expected i64"),
                                     (read_only(1, "int64"), TypeError, "the array is read only")]}  # fmt: skip

@@ -92,6 +92,11 @@ def hooks(group: expar.Group) -> None:
             except expar.Error as error:
                 assert error.status == expar.Status.ERR_STATE, error
         assert opened[0].hook is not None
+        try:
+            opened[0].hook(stream=5)
+            raise AssertionError("a stream is taken on the CPU")
+        except ValueError as error:
+            assert str(error) == "stream is 0x5: expected None, since the buffer lies on the CPU", error
         opened[0].hook()
         for traffic, done in zip(both, opened):
             check_rows(traffic, rank, done)

@@ -118,11 +118,12 @@ bool note_look(const stream_lane *lane, unsigned long long mark)
     return !atomic_load(&controls.unfinished) && !queue_has(lane, mark);
 }
 
-static void count_launch(cu_function function, cu_stream stream)
+static void count_launch(cu_function function, cu_stream stream, unsigned blocks)
 {
     const char *name = (const char *)(void *)function; /* kernel_named */
     unsigned launch = (unsigned)atomic_fetch_add(&controls.launches, 1);
     atomic_store(&controls.streams[launch % FAKE_LAUNCHES], stream);
+    atomic_store(&controls.blocks[launch % FAKE_LAUNCHES], blocks);
     if (strstr(name, "dispatch")) atomic_fetch_add(&controls.dispatches, 1);
     if (strstr(name, "combine")) atomic_fetch_add(&controls.combines, 1);
 }
@@ -171,7 +172,7 @@ cu_result cuLaunchKernelEx(const cu_launch_config *config, cu_function function,
     const kernel_grid grid = {config->grid_x, config->block_x, config->shared_bytes};
     (void)extra;
     if (!setting("FAKE_LAUNCH", 1)) return LAUNCH_FAILED;
-    count_launch(function, config->stream);
+    count_launch(function, config->stream, config->grid_x);
     if (capture) graph_add_kernel(capture, function, &grid, parameters[0]);
     if (capture && !kernels_run_in_captures()) return CU_OK;
     return put_kernel(config->stream, function, &grid, parameters[0]) ? CU_OK : LAUNCH_FAILED;

@@ -2,6 +2,7 @@
 /* What a call puts on its stream, as the driver that plays GPUs sees it (cuda/fake/fake.c): a dispatch one kernel with
  * that word in its name, a combine likewise, by every path; a fresh dispatch opens with notify, one with a handle does
  * not. The kernel of a fresh dispatch is launched before the counts are read, where the pool has room for its results.
+ * A call takes as many SMs as it says, a block each.
  * Ranks without tokens, for which there is no layout to make. And the library brings the context that this needs. */
 #include "cuda/find_controls.h"
 #include "ep/ep.h"
@@ -85,6 +86,56 @@ static void a_call_is_one_kernel(void **state)
 {
     (void)state;
     kind_run((ranks_plan){0}, 1, play_calls);
+}
+
+/* ---- SMs --------------------------------------------------------------------------------------------------------- */
+
+/* Of the last kernel that was launched. */
+static void check_blocks(const fake_controls *controls, int32_t expected, const char *what, int32_t asked)
+{
+    const unsigned last = (unsigned)atomic_load(&controls->launches) - 1;
+    const unsigned blocks = atomic_load(&controls->blocks[last % FAKE_LAUNCHES]);
+    CHECK(blocks == (unsigned)expected, "%s with num_sms %d: %u blocks, expected %d", what, (int)asked, blocks,
+          (int)expected);
+}
+
+/* asked: of each call; 0: the buffer's. */
+static void play_sms(idle_rank *one, const fake_controls *controls, int32_t asked)
+{
+    const int32_t expected = asked ? asked : gpu_of(one->ep->exec)->num_sms;
+    expar_dispatch_result again = EXPAR_DISPATCH_RESULT_INIT;
+    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    args.num_sms = asked;
+    idle_forget(one);
+    if (!CHECK_OK(expar_dispatch(one->ep, &args, &one->came))) return;
+    check_blocks(controls, expected, "a fresh dispatch", asked);
+    args.handle = one->came.handle;
+    args.topk_idx = EXPAR_TENSOR_NONE;
+    CHECK_OK(expar_dispatch(one->ep, &args, &again));
+    check_blocks(controls, expected, "a dispatch with a handle", asked);
+    expar_ep_output_release(again.output);
+    expar_combine_args back = idle_combine_args(one);
+    back.num_sms = asked;
+    CHECK_OK(expar_combine(one->ep, &back));
+    check_blocks(controls, expected, "a combine", asked);
+}
+
+static void play_calls_of_some_sms(expar_group *group, void *shared)
+{
+    static const int32_t asked[] = {1, 0, 7, 3, 0};
+    (void)shared;
+    idle_rank one;
+    if (!idle_begin(&one, group)) return;
+    const fake_controls *controls = controls_find();
+    for (size_t i = 0; CHECK(controls, "another driver is open") && i < ARRAY_LENGTH(asked); i++)
+        play_sms(&one, controls, asked[i]);
+    idle_end(&one);
+}
+
+static void a_call_takes_the_sms_that_it_says(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 1, play_calls_of_some_sms);
 }
 
 /* ---- ahead of the counts ----------------------------------------------------------------------------------------- */
@@ -232,9 +283,14 @@ static void callers_need_no_context(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_call_is_one_kernel),       cmocka_unit_test(fresh_dispatches_are_launched_ahead),
-        cmocka_unit_test(threads_on_one_gpu_are_not), cmocka_unit_test(more_ranks_than_tell_room),
-        cmocka_unit_test(room_that_is_missing),       cmocka_unit_test(callers_need_no_context)};
+        cmocka_unit_test(a_call_is_one_kernel),
+        cmocka_unit_test(a_call_takes_the_sms_that_it_says),
+        cmocka_unit_test(fresh_dispatches_are_launched_ahead),
+        cmocka_unit_test(threads_on_one_gpu_are_not),
+        cmocka_unit_test(more_ranks_than_tell_room),
+        cmocka_unit_test(room_that_is_missing),
+        cmocka_unit_test(callers_need_no_context),
+    };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,6 +9,7 @@
  *   ep/       dispatch and combine: routings, sessions, cases, verification, copy limit, reports; tensors on the CPU
  *   ll/       the same in low-latency mode: formats, sums and hooks, round trips of a flag, who is late; the CPU's part
  *   rma/      operations on symmetric memory, by several ways that take turns
+ *   setup/    groups, and buffers without limits, that are made and ended
  *   gpu/      ep/ and ll/ on GPUs: ranks that are threads, tensors, gate, copy limits; kernels/
  *   mpi/      the baseline over MPI, and its program
  *   options.c   options and their checks
@@ -30,7 +31,7 @@ void bench_options_init(struct bench_options *options);
 /* argp's parser; input is a struct bench_options. Checks all that can be checked before ranks are there. */
 error_t bench_options_parse(int key, char *arg, struct argp_state *state);
 
-/* ---- ep/run.c, ll/run.c, rma/run.c, gpu/main.c ------------------------------------------------------------------- */
+/* ---- ep/run.c, ll/run.c, rma/run.c, setup/run.c, gpu/main.c ------------------------------------------------------ */
 
 /* Each measures all that the options ask for and prints it from rank 0. Returns the exit code: 0 only when all went
    well and every output was right. */
@@ -41,6 +42,9 @@ int bench_run(const struct bench_world *world, const struct bench_options *optio
 int ll_run(const struct bench_world *world, const struct bench_options *options);
 /* Operations on symmetric memory, in groups that it forms from the environment, one a transport. Collective. */
 int rma_run(const struct bench_options *options);
+/* How long it takes until ranks have a group and a buffer; and what of the options can be refused. Collective. */
+int setup_run(const struct bench_world *world, const struct bench_options *options);
+void setup_options_check(struct argp_state *state, struct bench_options *options);
 /* Both modes on options->num_ranks threads that share out options->num_gpus GPUs. */
 int bench_gpu_main(const struct bench_options *options);
 

@@ -268,10 +268,11 @@ static void parse_path(struct argp_state *state, struct bench_options *options, 
 
 static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)
 {
-    int index = word(state, "operation", text, "dispatch|combine|all|layout|rma|ll");
+    int index = word(state, "operation", text, "dispatch|combine|all|layout|rma|ll|setup");
     options->layout |= index == 3;
     options->rma.wanted |= index == 4;
     options->ll.wanted |= index == 5;
+    options->setup |= index == 6;
     options->dispatch |= index == 0 || index == 2;
     options->combine |= index == 1 || index == 2;
 }
@@ -286,13 +287,18 @@ static void check_given(struct argp_state *state, struct bench_options *options)
                      of_ll[] = {KEY_FORMAT, KEY_SUM, KEY_HOOK};
     static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN,  KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,
                                 KEY_ROUTING, KEY_THREADS, KEY_SMS,  KEY_PATH,    KEY_CACHED};
-    static const int of_normal[] = {KEY_PATH, KEY_CACHED}, of_gpu[] = {KEY_SMS}, with_kernels[] = {KEY_STAMPS};
+    static const int of_normal[] = {KEY_PATH, KEY_CACHED}, of_gpu[] = {KEY_SMS}, with_kernels[] = {KEY_STAMPS},
+                     drawn[] = {KEY_SEED};
     refuse_both(state, options, KEY_JSON, KEY_CSV);
     refuse_both(state, options, KEY_THREADS, KEY_SMS);
     if (options->rma.wanted)
         refuse_given(state, options, of_ep, COUNT(of_ep), "rma has none: it is of dispatch and combine");
     else
         refuse_given(state, options, of_rma, COUNT(of_rma), "only with rma");
+    if (options->setup) {
+        refuse_given(state, options, of_ep, COUNT(of_ep), "setup has none: its buffers have no limits");
+        refuse_given(state, options, drawn, COUNT(drawn), "setup has none: nothing is drawn");
+    }
     if (options->ll.wanted)
         refuse_given(state, options, of_normal, COUNT(of_normal), "ll has none");
     else
@@ -318,7 +324,9 @@ static void check(struct argp_state *state, struct bench_options *options)
     static const int of_dispatch[] = {KEY_CACHED}, of_combine[] = {KEY_SUM};
     check_given(state, options);
     if (options->ll.wanted && options->cuda && !(options->given & bit_of(KEY_TOKENS))) usual_decodes(options);
-    if (options->rma.wanted)
+    if (options->setup)
+        setup_options_check(state, options);
+    else if (options->rma.wanted)
         rma_options_check(state, options);
     else
         ep_options_check(state, options);

@@ -38,6 +38,7 @@ struct ll_options {
 
 struct bench_options {
     bool dispatch, combine;
+    bool setup;                      /* of groups and buffers, and nothing else */
     bool layout;                     /* what a fresh dispatch takes beyond a cached one */
     bool cuda;                       /* on GPUs, else on the CPU */
     int num_ranks;                   /* 0 until checked: 8, or as many as there are GPUs */

@@ -27,6 +27,7 @@ static const struct command_example examples[] = {
      "low-latency mode on all GPUs, for 1 to 256 tokens"},
     {"expar bench rma --sizes 8,4K..64K --json", "put, get, signals, atomics, barrier and collectives of two ranks"},
     {"expar bench rma -n 8 --ops barrier,collectives --transports p2p", "what eight ranks do together"},
+    {"expar bench setup -n 8", "until eight ranks have a group and a buffer"},
     {NULL, NULL},
 };
 
@@ -47,7 +48,9 @@ static int run_inside(const struct bench_options *options)
     if (world.size != options->num_ranks)
         fprintf(stderr, "expar bench: -n %d, but this job has %d ranks\n", options->num_ranks, world.size);
     else
-        code = options->ll.wanted ? ll_run(&world, options) : bench_run(&world, options);
+        code = options->setup       ? setup_run(&world, options)
+               : options->ll.wanted ? ll_run(&world, options)
+                                    : bench_run(&world, options);
     if (expar_group_destroy(group) != EXPAR_OK) code = 1;
     return code;
 }
@@ -143,8 +146,8 @@ static int run(int argc, char **argv)
 
 const struct command command_bench = {
     .name = "bench",
-    .summary = "measure dispatch, combine and RMA, and verify each byte",
-    .arguments = "[dispatch] [combine] [layout] [all] [ll] [rma]",
+    .summary = "measure dispatch, combine, RMA and set-up, and verify each byte",
+    .arguments = "[dispatch] [combine] [layout] [all] [ll] [rma] [setup]",
     .description =
         "Measures the operations (default: all, which is dispatch and combine) on ranks of this machine, which it "
         "starts "
@@ -181,7 +184,10 @@ const struct command command_bench = {
         "collectives. In turns with them it measures the same by other means: memcpy, atomic instructions, bare flags, "
         "and for a barrier a token that goes once round the ranks by futex, in memory that is mapped; bare libfabric "
         "on the same provider, complete when delivered, where the network is used; for collectives the copies alone, "
-        "without any agreement.",
+        "without any agreement.\n\n"
+        "setup measures how long it takes until all ranks have a group, a buffer without limits (which reserves "
+        "nothing), and both; from the first rank that begins to the last one that has it. What was made is used once "
+        "and ended outside of the time.",
     .options = bench_option_table,
     .examples = examples,
     .run = run,

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* setup: how long it takes until ranks have a group, and a buffer that begins with nothing.
+ *
+ * Called through bench/bench.h (setup_run, setup_options_check); calls the public interface of the library only.
+ *
+ *   run.c      what is made, used once, and ended again, in turns
+ *   report.c   JSON, CSV, table */
+#ifndef EXPAR_BENCH_SETUP_SETUP_H
+#define EXPAR_BENCH_SETUP_SETUP_H
+
+#include "bench/common/measure.h"
+
+struct setup_result {
+    const char *what;
+    struct bench_times times;
+    bool verified; /* what was made served, on all ranks */
+};
+
+/* False: out of memory. */
+bool setup_report(const struct bench_options *options, const struct setup_result *results, int count);
+
+#endif

@@ -203,6 +203,9 @@ typedef struct boot_wait {
     /* NULL: `awaited` alone. Else whether a rank has still to come; `awaited` is one of them at the last look, `reason`
        or the first. */
     bool (*misses)(const void *context, int32_t rank);
+    /* For `awaited` alone, set by who begins it: whether what it is for has come meanwhile; NULL: only the caller
+       knows. */
+    bool (*has_come)(const void *context);
     const void *context;
     bool
         missed_alone; /* set by who begins it: those who are not missed are not asked, and their silence ends nothing */
@@ -228,7 +231,8 @@ typedef struct boot_wait {
     bool *silent;
 } boot_wait;
 
-/* The first look notes it; so it must stay where it is until boot_wait_end. misses is called by looks alone. */
+/* The first look notes it; so it must stay where it is until boot_wait_end. misses and has_come are called by looks
+   alone. */
 void boot_wait_begin(boot_wait *wait, boot *self, const boot_topic *topic, const char *what);
 /* Whom it is for now. */
 static inline void boot_wait_for(boot_wait *wait, int32_t rank)

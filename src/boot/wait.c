@@ -469,6 +469,20 @@ static void note_failure(const inquiry *q)
         notes_failed(wait->boot->notes, wait, q->status, expar_last_error());
 }
 
+/* Whoever notes an end has told before what it had finished. A wait for several looks at whom it misses when the
+   answers have come; for one alone only its caller has looked, before they were asked. */
+static void forgive_what_has_come(inquiry *q)
+{
+    boot_wait *wait = q->wait;
+    if (!q->failed || !wait->has_come || !wait->has_come(wait->context)) return;
+    q->failed = false;
+    q->ended = -1;
+    wait->verdict = BOOT_GOES_ON;
+    wait->culprit = -1;
+    free(wait->silent);
+    wait->silent = NULL;
+}
+
 static expar_status inquire(boot_wait *wait, int64_t now_ns)
 {
     boot *self = wait->boot;
@@ -484,6 +498,7 @@ static expar_status inquire(boot_wait *wait, int64_t now_ns)
     if (!q.failed) follow_chain(&q);
     if (!q.failed) judge_lateness(&q);
     if (!q.failed) log_wait(&q);
+    forgive_what_has_come(&q);
     wait->circled = wait->circled || (q.failed && circled);
     if (!wait->circled) find_broken_circle(&q);
     break_circle(&q);

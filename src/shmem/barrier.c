@@ -115,10 +115,12 @@ static expar_status barrier_hear(sym *self, uint64_t epoch, int32_t pe, int32_t 
 {
     const barrier_wait wait = {.sym = self, .epoch = epoch, .pe = pe};
     const _Atomic uint64_t *word = barrier_word(self, self->rank, number);
+    const sym_rest_goal goal = {.word = word, .least = epoch};
     const boot_topic topic = barrier_topic(epoch);
     expar_status status = EXPAR_OK;
     sym_rest rest = sym_rest_begin(self, "barrier");
     sym_rest_expect(&rest, &topic, pe);
+    sym_rest_until(&rest, &goal);
     sym_rest_outlast(&rest, barrier_owes, &wait);
     while (!barrier_has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }

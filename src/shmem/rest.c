@@ -142,6 +142,18 @@ void sym_rest_expect(sym_rest *rest, const boot_topic *topic, int32_t rank)
     boot_wait_for(&rest->wait, rank);
 }
 
+static bool goal_is_met(const void *context)
+{
+    const sym_rest_goal *goal = context;
+    return atomic_load_explicit(goal->word, memory_order_acquire) >= goal->least;
+}
+
+void sym_rest_until(sym_rest *rest, const sym_rest_goal *goal)
+{
+    rest->wait.has_come = goal_is_met;
+    rest->wait.context = goal;
+}
+
 void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)(const void *context, int32_t rank),
                          const void *context)
 {

@@ -309,6 +309,12 @@ void sym_ring(sym *sym, int32_t pe);
 /* The same after a put to [offset, offset + bytes) of its heap: only if it watches words there. */
 void sym_ring_put(sym *sym, int32_t pe, uint64_t offset, uint64_t bytes);
 
+/* What a wait for one rank is for: the word is at least the value. */
+typedef struct sym_rest_goal {
+    const _Atomic uint64_t *word;
+    uint64_t least;
+} sym_rest_goal;
+
 /* A wait in progress, for conditions of any shape:
  *
  *     sym_rest rest = sym_rest_begin(sym, "dispatch: rows");
@@ -357,6 +363,9 @@ sym_rest sym_rest_begin_among(sym *sym, const char *what, sym_ranks among);
 sym_rest sym_rest_begin_open(sym *sym, const char *what, uint64_t offset, uint64_t bytes);
 /* What is waited for there, and who has to come; others who ask are told. Else it is not known. */
 void sym_rest_expect(sym_rest *rest, const boot_topic *topic, int32_t rank);
+/* Behind sym_rest_expect: what the rank tells is that the word reaches the value (one of its writers stores it with
+   release order). It counts where it has come before the rank noted an end. Both stay until the wait's end. */
+void sym_rest_until(sym_rest *rest, const sym_rest_goal *goal);
 /* For all of whom misses(context, rank) is true, at each time. The context stays until the end. */
 void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)(const void *context, int32_t rank),
                          const void *context);

@@ -278,6 +278,65 @@ static void who_awaits_one_that_is_not_missed_is_not_lost(void **state)
     assert_int_equal(wait.verdict, BOOT_LATE);
 }
 
+/* ---- what comes while others are asked --------------------------------------------------------------------------- */
+
+/* Rank 1 tells what rank 0 waits for, if it does, and then that it does not come any more. */
+typedef struct last_word {
+    played_boot played;
+    bool tells, told;
+} last_word;
+
+static bool has_been_told(const void *context)
+{
+    return ((const last_word *)context)->told;
+}
+
+static void answer_and_leave(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+{
+    last_word *last = (last_word *)self;
+    (void)topic;
+    *answer = (boot_answer){.asked = true, .came = true, .rank = -1, .blamed = -1};
+    if (rank != 1) return;
+    last->told = last->tells;
+    answer->ended = EXPAR_ERR_ABORTED;
+    strcpy(answer->reason, "interrupted");
+}
+
+/* How it goes on once rank 1 has been asked. */
+static expar_status await_last_word(last_word *last, boot_wait *wait)
+{
+    boot_answer own;
+    expar_status status = EXPAR_OK;
+    begin_play(&last->played);
+    boot_wait_begin(wait, &last->played.boot, &first, "barrier");
+    boot_wait_for(wait, 1);
+    wait->has_come = has_been_told;
+    wait->context = last;
+    while (status == EXPAR_OK && !last->told) {
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+        status = boot_wait_look(wait);
+    }
+    boot_wait_end(wait);
+    notes_read(&last->played.notes, &first, TIMEOUT_MS, &own);
+    notes_destroy(&last->played.notes);
+    assert_int_equal(own.ended, status); /* nobody is told of a failure that was none */
+    return status;
+}
+
+static void what_came_before_an_end_counts(void **state)
+{
+    (void)state;
+    boot_wait wait;
+    last_word tells = {.played = {.answer = answer_and_leave}, .tells = true};
+    last_word does_not = {.played = {.answer = answer_and_leave}};
+    assert_int_equal(await_last_word(&tells, &wait), EXPAR_OK);
+    assert_int_equal(wait.verdict, BOOT_GOES_ON);
+    assert_int_equal(wait.culprit, -1);
+    assert_int_equal(await_last_word(&does_not, &wait), EXPAR_ERR_PEER);
+    assert_int_equal(wait.verdict, BOOT_WILL_NOT_COME);
+    assert_int_equal(wait.culprit, 1);
+}
+
 /* ---- who is held up ---------------------------------------------------------------------------------------------- */
 
 static void hold_up(void)
@@ -415,6 +474,7 @@ int main(void)
         cmocka_unit_test(a_circle_is_found_behind_who_has_left_it),
         cmocka_unit_test(who_leaves_a_circle_comes_to_the_end),
         cmocka_unit_test(who_awaits_one_that_is_not_missed_is_not_lost),
+        cmocka_unit_test(what_came_before_an_end_counts),
         cmocka_unit_test(who_is_held_up_looks_again),
         cmocka_unit_test(others_are_not_told_of_more_than_its_look),
         cmocka_unit_test(a_circle_is_walked_at_once),

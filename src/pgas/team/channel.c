@@ -125,11 +125,13 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
     int32_t rank = team_rank(team, from);
     uint64_t awaited = ++peer_of(team, from)->heard;
     const _Atomic uint64_t *flags = (const _Atomic uint64_t *)sym_at(self, self->rank, channel_of(team)->flags);
+    const sym_rest_goal goal = {.word = &flags[rank], .least = awaited};
     const boot_topic topic = team_topic(team);
     expar_status status = EXPAR_OK;
     boot_note_call(self->boot, &topic, call);
     sym_rest rest = sym_rest_begin_among(self, call, team_awaited(team));
     sym_rest_expect(&rest, &topic, rank);
+    sym_rest_until(&rest, &goal);
     while (atomic_load_explicit(&flags[rank], memory_order_acquire) < awaited &&
            (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }

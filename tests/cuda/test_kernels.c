@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every kernel, compiled by NVRTC for each architecture, and under every macro set of variants.txt: without a warning,
  * without a register spilled, without local memory. The nights have all of that (EXPAR_TEST_ROUNDS); by day it is one
- * architecture, also without macros where nvcc compiles for the others (scripts/check_kernels.sh), and each file's first
- * macro set. Needs no GPU. */
+ * architecture, also without macros where nvcc compiles for the others (scripts/check_kernels.sh), and each file's
+ * first macro set. Needs no GPU. */
 #include "cuda/parts.h"
 #include "cuda/test_sources.h"
 #include "cuda/without_nvrtc.h"

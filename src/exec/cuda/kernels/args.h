@@ -64,7 +64,7 @@ typedef struct gpu_state {
 #define GPU_ABORT 1u
 #define GPU_BEAT  2u
 
-/* Of gpu_report.was_abort: the peer is lost and cannot be masked (ll_masks.h). */
+/* Of gpu_report.was_abort: the peer is lost and cannot be masked (low_latency/masks.h). */
 #define GPU_NO_REGION 2u
 
 /* What a kernel says of a wait that lasts: whom it awaits is the word's place. */

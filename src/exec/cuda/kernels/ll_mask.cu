@@ -4,7 +4,7 @@
  *   grid   one block of LL_GPU_THREADS; it follows the rank's calls, and waits for nobody
  *   bytes  some words a rank, here and there; behind a clean also the row flags of a region */
 #define LL_MASKS 1
-#include "exec/cuda/kernels/ll_device.h"
+#include "exec/cuda/kernels/low_latency/end.h"
 
 /* By thread 0, which is alone. */
 GPU_FUNC void ll_set_mask(const ll_mask_args *a, const ll_shared *s)

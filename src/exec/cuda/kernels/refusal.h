@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The refusals that kernels write themselves: of an index out of range, which only they see. Used by layout.cu,
- * ll_dispatch.cu and ll_combine.cu. */
+/* The refusals that kernels write themselves: of an index out of range, which only they see. Used by layout.cu
+ * and by the kernels of low-latency mode. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_REFUSAL_H
 #define EXPAR_EXEC_CUDA_KERNELS_REFUSAL_H
 

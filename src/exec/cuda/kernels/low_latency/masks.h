@@ -7,10 +7,10 @@
  * whether the host has found it to be lost; in the latter cases it looks once more at what it waits for, and masks the
  * rank. Blocks see that at different times: where they have to be of one mind they agree by a word (ll_decide), or the
  * last one to end makes the results anew. */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_LL_MASKS_H
-#define EXPAR_EXEC_CUDA_KERNELS_LL_MASKS_H
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_MASKS_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_MASKS_H
 
-#include "exec/cuda/kernels/ll_call.h"
+#include "exec/cuda/kernels/low_latency/call.h"
 
 GPU_FUNC bool ll_is_masked(const ll_gpu_call *c, int32_t rank)
 {

@@ -3,11 +3,11 @@
  * gaps. A warp has a group at a time, four elements a lane. Where a group begins follows from how many before it go as
  * BF16, which have a head of zeros: the sender keeps a bit for each in shared memory, the receiver looks at the heads.
  */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_LL_LOG_H
-#define EXPAR_EXEC_CUDA_KERNELS_LL_LOG_H
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_H
 
 #include "exec/codec/codec.h"
-#include "exec/cuda/kernels/ll_device.h"
+#include "exec/cuda/kernels/low_latency/split.h"
 #include "exec/cuda/kernels/number.h"
 
 #define LL_LOG_LANE 4 /* elements */

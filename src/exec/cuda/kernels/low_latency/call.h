@@ -1,7 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A low-latency call, as a block of its kernel sees it: shapes, shared memory, where ranks lie. */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_LL_CALL_H
-#define EXPAR_EXEC_CUDA_KERNELS_LL_CALL_H
+/* A low-latency call, as a block of its kernel sees it: shapes, shared memory, where ranks lie. The protocol is that of
+ * exec/low_latency.h; where words lie, and what they mean, is in exec/ll_index.h.
+ *
+ * There is no barrier over the grid. Each block finds out by itself what it needs (the epoch from its copy of the
+ * state, the others' units from this rank's own memory). Of a quick call each moves its copy on, and the next kernel
+ * says that the half was read; else the last one to end does both. Words of units carry their stamp and are complete by
+ * themselves, so they are stored without an order; a refusal's text stands before its status, which is stored with
+ * release. Rows are stored by all threads of a block, which then meet, and flagged with release by threads that were
+ * there.
+ *
+ * What both kernels have, in the order of a call: begin.h, doors.h, units.h, outcome.h, end.h, of which each needs
+ * words.h, masks.h, times.h or none. What one has: dispatch_*.h and combine_*.h. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
 
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/ll_args.h"
@@ -94,60 +105,15 @@ GPU_FUNC uint64_t ll_flag_of(const ll_now *now, uint32_t value)
     return (uint64_t)now->stamp << 32 | value;
 }
 
-/* ---- who does what ----------------------------------------------------------------------------------------------- */
-
-/* Threads that work on one row together: those of several blocks, of one, or of a part of one's warps. */
-typedef struct ll_team {
-    int32_t at, threads; /* this thread's number, and how many there are */
-} ll_team;
-
-/* Rows, messages or tokens of which this thread's team has every stride-th from the first on. */
-typedef struct ll_split {
-    int32_t first, stride;
-    int32_t part, parts; /* blocks that share each of them */
-    ll_team team;
-    int32_t group, groups; /* teams of the block */
-} ll_split;
-
-/* As many teams a block as leave none with more than one of the items, up to so many; of a part of the blocks each if
-   items are few. The first of the blocks is that number. */
-GPU_FUNC ll_split ll_split_of(int32_t items, int32_t first_block, int32_t most_parts, int32_t most_groups)
+/* What the previous kernels have left, in this block's own copy. */
+GPU_FUNC const ll_gpu_line *ll_line_of(const ll_gpu_call *c, int32_t kind)
 {
-    const int32_t blocks = (int32_t)gridDim.x, from = first_block < blocks ? first_block : 0;
-    const int32_t block = (int32_t)blockIdx.x - from + ((int32_t)blockIdx.x < from ? blocks : 0);
-    int32_t parts = 0, groups = 0; /* powers of two */
-    while (2 << parts <= most_parts && (int64_t)items << (parts + 1) <= blocks)
-        parts++;
-    while (2 << groups <= most_groups && items > blocks << groups)
-        groups++;
-    const int32_t threads = LL_GPU_THREADS >> groups;
-    ll_split split;
-    split.parts = 1 << parts;
-    split.part = block & (split.parts - 1);
-    split.groups = 1 << groups;
-    split.group = (int32_t)threadIdx.x >> (LL_GPU_LOG_THREADS - groups);
-    split.stride = blocks >> parts << groups;
-    split.first = (block >> parts << groups) + split.group;
-    if (split.first >= split.stride) split.first = items; /* blocks that are left over */
-    split.team.at = split.part * threads + ((int32_t)threadIdx.x & (threads - 1));
-    split.team.threads = threads << parts;
-    return split;
+    return &c->state[blockIdx.x].lines[kind];
 }
 
-/* ---- stamps ------------------------------------------------------------------------------------------------------ */
-
-/* Of the warp. */
-GPU_FUNC void ll_stamp_time(const ll_gpu_call *c, int32_t which)
+GPU_FUNC bool ll_status_goes_on(int32_t status)
 {
-    if (!c->stamps || threadIdx.x % 32) return;
-    c->stamps[(which * gridDim.x + blockIdx.x) * LL_BLOCK_WARPS + threadIdx.x / 32] = clock_now();
-}
-GPU_FUNC void ll_stamp_start(const ll_gpu_call *c)
-{
-    if (!c->stamps || threadIdx.x % 32) return;
-    for (int32_t which = LL_GPU_SENT; which < LL_GPU_MOMENTS; which++)
-        c->stamps[(which * gridDim.x + blockIdx.x) * LL_BLOCK_WARPS + threadIdx.x / 32] = 0;
-    ll_stamp_time(c, LL_GPU_STARTED);
+    return status == 0 || status == EXPAR_STATUS_INDEX;
 }
 
 #endif

@@ -2,10 +2,10 @@
 /* How far each rank had come when a wait of this kernel's was given up, which the host tells with it. The first warp
  * that leaves its call because of that looks at all words that the call waits for; they lie in this rank's own memory.
  * A call that goes well does none of this. */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_LL_DUES_H
-#define EXPAR_EXEC_CUDA_KERNELS_LL_DUES_H
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DUES_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DUES_H
 
-#include "exec/cuda/kernels/ll_device.h"
+#include "exec/cuda/kernels/low_latency/outcome.h"
 
 /* By all lanes of a warp that leaves: what was waited for, if this warp is the one to tell how far that had come, else
    GPU_WAIT_NONE. A refusal, too, makes a warp leave. */

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a combine: what rows it has, and whether they go in words. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_FORM_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_FORM_H
+
+#include "exec/cuda/kernels/low_latency/call.h"
+
+/* expar_ll_sum; the host checks it. */
+#define LL_GPU_REDUCED 1
+
+/* 1: the kernel for rows of LogFMT, which has no others. */
+#ifndef LL_CODED
+#define LL_CODED 0
+#endif
+
+GPU_FUNC bool ll_is_coded(const ll_combine_args *a)
+{
+    return LL_MASKS ? a->coded != 0 : LL_CODED != 0;
+}
+
+/* Messages of the dispatch that the rank has sent; whether its rows go back in words. */
+GPU_FUNC int32_t ll_owed(const ll_shared *s, int32_t source)
+{
+    return (int32_t)((uint32_t)s->owed[source] & ~LL_UNIT_IN_WORDS);
+}
+GPU_FUNC bool ll_owes_words(const ll_combine_args *a, const ll_shared *s, int32_t source)
+{
+    return !LL_MASKS && !ll_is_coded(a) && ((uint32_t)s->owed[source] & LL_UNIT_IN_WORDS);
+}
+/* Whether this rank's rows come back so. */
+GPU_FUNC bool ll_awaits_words(const ll_combine_args *a)
+{
+    const int32_t most = a->call.shape.word_tokens;
+    return !LL_MASKS && !ll_is_coded(a) && most && a->routing.tokens <= most;
+}
+
+#endif

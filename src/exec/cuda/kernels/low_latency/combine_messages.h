@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a combine: a message of the dispatch, and where what it brought goes back to. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_MESSAGES_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_MESSAGES_H
+
+#include "exec/cuda/kernels/low_latency/combine_form.h"
+#include "exec/cuda/kernels/low_latency/words.h"
+
+/* This lane's slot of a message, as every warp of a block sees it. */
+typedef struct ll_slot {
+    const uint8_t *row; /* the expert's; NULL: the slot has none here */
+    float weight;
+} ll_slot;
+
+GPU_FUNC const ll_header *ll_header_of(const ll_combine_args *a, int32_t source, int32_t number)
+{
+    const int64_t place = (int64_t)source * a->call.shape.tokens + number;
+    return (const ll_header *)(a->routing.headers + place * (int64_t)a->routing.header_bytes);
+}
+
+GPU_FUNC const uint8_t *ll_row_there(const ll_combine_args *a, const ll_header *header, int32_t k)
+{
+    const int32_t local = ll_header_experts((ll_header *)header)[k];
+    const int32_t row = ll_header_rows((ll_header *)header, LL_BUFFER_TOPK(&a->call))[k];
+    if (local < 0) return NULL;
+    return a->x + local * a->x_expert_pitch_bytes + row * a->x_row_pitch_bytes;
+}
+
+/* With its header, by those that went ahead of the rows, or this rank's own. */
+GPU_FUNC const float *ll_weights_of(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t source,
+                                    int32_t number, const ll_header *header)
+{
+    const ll_gpu_call *c = &a->call;
+    if (!c->form.weights) return ll_header_weights((ll_header *)header, LL_BUFFER_TOPK(c));
+    if (source == c->world.rank) return a->route.weights + header->token * a->route.weights_pitch;
+    return (const float *)ll_own(c, ll_weights_at(&c->space, &c->shape, source, now->epoch, number));
+}
+
+GPU_FUNC ll_slot ll_slot_of(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t source,
+                            int32_t number, const ll_header *header)
+{
+    const int32_t lane = threadIdx.x % 32;
+    ll_slot slot = {NULL, 0.0f};
+    if (lane >= a->routing.topk) return slot;
+    slot.row = ll_row_there(a, header, lane);
+    if (slot.row && a->call.form.sum == LL_GPU_REDUCED)
+        slot.weight = ll_weights_of(a, s, now, source, number, header)[lane];
+    return slot;
+}
+
+/* What names no place comes from a broken peer alone. */
+GPU_FUNC bool ll_header_fits(const ll_combine_args *a, const ll_header *header)
+{
+    const ll_gpu_call *c = &a->call;
+    return header->token >= 0 && header->token < c->shape.tokens && header->place >= 0 &&
+           header->place < c->space.places;
+}
+
+/* Region of the half that a rank's rows go to; s->messages is what the send makes of it. */
+GPU_FUNC int32_t ll_region_there(const ll_shared *s, int32_t source)
+{
+    return LL_MASKS ? s->messages[source] - 1 : 0;
+}
+
+GPU_FUNC const uint8_t *ll_pointer_of(const void *pointer, int32_t lane)
+{
+    return (const uint8_t *)__shfl_sync(GPU_ALL, (unsigned long long)pointer, lane);
+}
+
+/* Where a row goes: its place, or the words of its place. */
+GPU_FUNC uint8_t *ll_place_there(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t source,
+                                 int32_t token, int32_t place)
+{
+    const ll_gpu_call *c = &a->call;
+    if (ll_owes_words(a, s, source))
+        return ll_there(s, source, ll_word_row_at(&c->space, &c->shape, now->epoch, token, place));
+    const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, ll_region_there(s, source), token, place);
+    return ll_there(s, source, ll_row_at(&c->space, number));
+}
+
+/* Unit u of a row, to the place. stamp: of words; 0: it lies there as it is. */
+GPU_FUNC void ll_bring_unit(uint8_t *place, int32_t u, uint32_t stamp, uint4 value)
+{
+    if (stamp)
+        ll_store_in_words((uint64_t *)place + 4 * u, stamp, value);
+    else
+        store_row((uint4 *)place + u, value);
+}
+
+#endif

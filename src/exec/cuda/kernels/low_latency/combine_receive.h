@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a combine: its receive. Tokens are summed from the rows at their places. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_RECEIVE_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_RECEIVE_H
+
+#include "exec/cuda/kernels/low_latency/combine_sums.h"
+#include "exec/cuda/kernels/low_latency/doors.h"
+#include "exec/cuda/kernels/low_latency/log.h"
+#include "exec/cuda/kernels/low_latency/outcome.h"
+
+/* What a token awaits, this lane's part: from which rank, to which place; of a rank's sum, in the order of ranks. */
+typedef struct ll_gpu_part {
+    int32_t rank, place; /* rank -1: the lane has none */
+    float weight;
+} ll_gpu_part;
+
+GPU_FUNC ll_gpu_part ll_part_of_slot(const ll_combine_args *a, const ll_shared *s, int32_t token)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t lane = threadIdx.x % 32;
+    ll_gpu_part part = {-1, lane, 0.0f};
+    if (lane >= a->routing.topk) return part;
+    const int32_t expert = a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + lane];
+    if (expert < 0) return part;
+    part.rank = expert / c->shape.local_experts;
+    if (c->form.sum != LL_GPU_REDUCED) part.weight = a->route.weights[token * a->route.weights_pitch + lane];
+    return part;
+}
+
+/* One part a rank: places are numbered in the order in which ranks come first in the token's slots, and lanes have
+   parts in the order of ranks. */
+GPU_FUNC ll_gpu_part ll_parts_by_rank(ll_gpu_part slot)
+{
+    const int32_t lane = threadIdx.x % 32;
+    const uint32_t same = __match_any_sync(GPU_ALL, slot.rank < 0 ? -1 - lane : slot.rank);
+    const bool first = slot.rank >= 0 && __ffs((int)same) - 1 == lane;
+    const uint32_t firsts = __ballot_sync(GPU_ALL, first);
+    const int32_t place = __popc(firsts & ((1u << lane) - 1));
+    ll_gpu_part part = {-1, 0, 0.0f};
+    int32_t below = 0;
+    for (uint32_t rest = firsts; rest; rest &= rest - 1)
+        below += __shfl_sync(GPU_ALL, slot.rank, __ffs((int)rest) - 1) < slot.rank;
+    for (uint32_t rest = firsts; rest; rest &= rest - 1) {
+        const int32_t from = __ffs((int)rest) - 1;
+        const int32_t order = __shfl_sync(GPU_ALL, below, from), rank = __shfl_sync(GPU_ALL, slot.rank, from);
+        const int32_t where = __shfl_sync(GPU_ALL, place, from);
+        if (order == lane) {
+            part.rank = rank;
+            part.place = where;
+        }
+    }
+    return part;
+}
+
+/* Until the flag of this lane's row is there, if it has one. */
+GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t rank,
+                                  uint64_t number)
+{
+    const ll_gpu_call *c = &a->call;
+    const bool clocked = c->wait_ns && threadIdx.x < 32 && rank >= 0;
+    const uint64_t since_ns = ll_wait_begin(c), before = clocked ? s->waits[rank] : 0;
+    const uint64_t *flag = (const uint64_t *)ll_own(c, ll_row_flag_at(&c->space, number));
+    ll_gpu_turn turn = LL_TURN_ON;
+    uint64_t seen;
+    __syncwarp();
+    if (rank >= 0) turn = ll_await(c, s, flag, now->stamp, GPU_WAIT_MESSAGE, rank, &seen);
+    if (clocked && turn == LL_TURN_ON) ll_wait_end(c, s, rank, before, since_ns);
+    return turn;
+}
+
+/* Each warp by itself; false: a wait was given up. */
+GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
+                           int32_t token)
+{
+    const ll_gpu_call *c = &a->call;
+    const bool reduced = c->form.sum == LL_GPU_REDUCED, words = ll_awaits_words(a);
+    ll_gpu_part part = ll_part_of_slot(a, s, token);
+    if (reduced) part = ll_parts_by_rank(part);
+    if (part.rank >= 0 && !ll_sends_data(s, part.rank)) part.rank = -1;
+    const int32_t region = LL_MASKS ? ll_region_of(c, (uint32_t)s->messages[c->world.rank]) : 0;
+    const int32_t place = part.rank < 0 ? 0 : part.place;
+    const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, region, token, place);
+    const ll_gpu_turn turn = words ? LL_TURN_ON : ll_await_row(a, s, now, part.rank, number);
+    if (__any_sync(GPU_ALL, turn == LL_TURN_LEAVE)) return false;
+    if (LL_MASKS && turn == LL_TURN_LOST) part.rank = -1;
+    ll_stamp_time(c, LL_GPU_SEEN);
+    __syncwarp();
+    const uint32_t mask = __ballot_sync(GPU_ALL, part.rank >= 0);
+    const uint64_t at =
+        words ? ll_word_row_at(&c->space, &c->shape, now->epoch, token, place) : ll_row_at(&c->space, number);
+    uint8_t *y = a->y + token * a->y_pitch_bytes;
+    const ll_addend mine = {ll_own(c, at), part.weight, !reduced, part.rank};
+    if (ll_is_coded(a)) {
+        ll_log_add_rows(c, c->form.dtype, team, mask, mine.row, part.weight, y);
+        return true;
+    }
+    return __all_sync(GPU_ALL, ll_add_rows(a, s, now, team, mask, &mine, words, y, 0));
+}
+
+/* False: the call was not received. */
+GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route,
+                                 int32_t sending, bool *mismatched)
+{
+    ll_clear_waits(&a->call, s); /* a barrier, too: s->messages is no longer what the send makes of it */
+    const ll_outcome outcome = ll_take_units(&a->call, s, now, route, NULL);
+    if (outcome.left) return false;
+    const int32_t tokens = outcome.mismatched ? 0 : a->routing.tokens, parts = ll_is_coded(a) ? 4 : 2;
+    const ll_split split = ll_split_of(tokens, sending, LL_MASKS ? 1 : parts, LL_MASKS ? 1 : 4);
+    *mismatched = outcome.mismatched;
+    if (blockIdx.x == 0 && threadIdx.x == 0 && outcome.odd) ll_report(&a->call, s, now, route);
+    for (int32_t token = split.first; token < tokens; token += split.stride)
+        if (!ll_add_token(a, s, now, &split.team, token)) return false;
+    return true;
+}
+
+/* With masks: a rank that has been masked meanwhile adds to no token. By the last block to end. */
+GPU_FUNC void ll_combine_mend(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
+{
+    const ll_gpu_call *c = &a->call;
+    const ll_team block = {(int32_t)threadIdx.x, LL_GPU_THREADS};
+    bool ok = true;
+    while (ok && __syncthreads_or(threadIdx.x == 0 && atomicExch(&c->masks->lost, 0u)))
+        for (int32_t token = 0; token < a->routing.tokens && ok; token++)
+            ok = !__syncthreads_or(!ll_add_token(a, s, now, &block, token));
+}
+
+#endif

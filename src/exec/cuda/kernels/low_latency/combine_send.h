@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a combine: its send. Messages of the dispatch are answered by the rows of their slots, or by one sum. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_SEND_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_SEND_H
+
+#include "exec/cuda/kernels/low_latency/combine_sums.h"
+#include "exec/cuda/kernels/low_latency/combine_weights.h"
+#include "exec/cuda/kernels/low_latency/log.h"
+
+/* ---- opening units ----------------------------------------------------------------------------------------------- */
+
+/* Rows that go to the rank, whose number is known before they are sent; those that are coded count their bytes
+   themselves. By the last warp. */
+GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, int32_t pe)
+{
+    const ll_gpu_call *c = &a->call;
+    int32_t rows = c->form.sum == LL_GPU_REDUCED && threadIdx.x % 32 == 0 ? ll_owed(s, pe) : 0;
+    if (threadIdx.x < LL_GPU_THREADS - 32) return;
+    for (int32_t l = threadIdx.x % 32; l < c->shape.local_experts && c->form.sum != LL_GPU_REDUCED; l += 32)
+        rows += ll_range_count(a->routing.range[(int64_t)l * LL_RANKS(c) + pe]);
+    rows = __reduce_add_sync(GPU_ALL, rows);
+    if (threadIdx.x % 32 == 0)
+        ll_count_sent(c, pe, 0, rows, ll_is_coded(a) ? 0 : (uint64_t)rows * (uint64_t)a->row_bytes);
+}
+
+/* False: a wait was given up. */
+GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route)
+{
+    const ll_gpu_call *c = &a->call;
+    if (now->behind && blockIdx.x == 0 && !ll_await_between(c, s, now)) return false;
+    /* No read word has told others where this half lies: this unit does. */
+    if (LL_MASKS && now->behind && blockIdx.x == 0 && !ll_line_of(c, LL_COMBINE)->open[now->half])
+        ll_settle(c, s, now->half);
+    const int32_t region = LL_MASKS ? c->masks->region[now->half] : 0;
+    for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
+        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        if (!ll_is_told(c, pe)) continue;
+        ll_post_unit(c, s, now, pe, route, region, NULL);
+        ll_tell_read(c, s, pe);
+        if (!s->refusal->status) ll_count_returned(a, s, pe);
+        __syncthreads();
+    }
+    return true;
+}
+
+/* ---- rows as they are -------------------------------------------------------------------------------------------- */
+
+/* The team's part of the rows of up to LL_GPU_PARTS slots, from the lowest one in *mask on. */
+GPU_FUNC void ll_bring_rows(const ll_combine_args *a, const ll_team *team, uint32_t *mask, const uint8_t *row,
+                            const uint8_t *place, uint32_t stamp)
+{
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const uint4 *from[LL_GPU_PARTS];
+    uint8_t *to[LL_GPU_PARTS];
+#pragma unroll
+    for (int32_t i = 0; i < LL_GPU_PARTS; i++) {
+        const int32_t lane = *mask ? __ffs((int)*mask) - 1 : 0;
+        from[i] = *mask ? (const uint4 *)ll_pointer_of(row, lane) : NULL;
+        to[i] = *mask ? (uint8_t *)ll_pointer_of(place, lane) : NULL;
+        *mask &= *mask - 1;
+    }
+    for (int32_t u = team->at; u < units; u += team->threads) {
+        uint4 value[LL_GPU_PARTS];
+#pragma unroll
+        for (int32_t i = 0; i < LL_GPU_PARTS; i++)
+            if (from[i]) value[i] = load_row(from[i] + u);
+#pragma unroll
+        for (int32_t i = 0; i < LL_GPU_PARTS; i++)
+            if (from[i]) ll_bring_unit(to[i], u, stamp, value[i]);
+    }
+}
+
+/* Each slot's row to the slot's place; where several blocks share the message, of this one's slots. */
+GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_split *split,
+                            int32_t source, const ll_header *header, const ll_slot *slot)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t lane = threadIdx.x % 32, k = lane < a->routing.topk ? lane : 0;
+    const ll_team group = ll_group_of(split);
+    const bool words = ll_owes_words(a, s, source);
+    const uint8_t *place = ll_place_there(a, s, now, source, header->token, k);
+    const bool mine = slot->row && lane % split->parts == split->part;
+    uint32_t mask = __ballot_sync(GPU_ALL, mine);
+    for (; ll_is_coded(a) && mask; mask &= mask - 1)
+        ll_log_send_row(c, source, (uint32_t *)s->rest, c->form.dtype, ll_pointer_of(slot->row, __ffs((int)mask) - 1),
+                        (uint8_t *)ll_pointer_of(place, __ffs((int)mask) - 1));
+    while (mask)
+        ll_bring_rows(a, &group, &mask, slot->row, place, words ? now->stamp : 0);
+    ll_stamp_time(c, LL_GPU_SENT);
+    if (words) return;
+    ll_meet_group(split);
+    const uint64_t number =
+        ll_place_number(&c->space, &c->shape, now->epoch, ll_region_there(s, source), header->token, k);
+    if (group.at < 32 && mine)
+        store_release((uint64_t *)ll_there(s, source, ll_row_flag_at(&c->space, number)), ll_flag_of(now, 1));
+}
+
+/* ---- send -------------------------------------------------------------------------------------------------------- */
+
+/* Whether rows may go to each rank, in s->messages: 1, with masks and the region there, or 0. False: a wait was given
+   up. */
+GPU_FUNC bool ll_await_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
+{
+    const ll_gpu_call *c = &a->call;
+    bool ok = true;
+    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
+        ll_gpu_door door = LL_GPU_REFUSES;
+        int32_t region = 0;
+        if (ll_owed(s, r) > 0 && !(c->form.weights && !ll_sends_data(s, r)))
+            door = ll_await_half(c, s, now, r, &region);
+        s->messages[r] = door == LL_GPU_OPEN ? 1 + region : 0;
+        ok &= door != LL_GPU_LEAVES;
+    }
+    return !__syncthreads_or(!ok);
+}
+
+/* False: a wait was given up. */
+GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_split *split,
+                                int32_t source, int32_t number)
+{
+    const ll_gpu_call *c = &a->call;
+    const ll_header *header = ll_header_of(a, source, number);
+    if (!ll_header_fits(a, header)) return true;
+    if (c->form.weights && source != c->world.rank) {
+        uint64_t seen;
+        const uint64_t flag = ll_weight_flag_at(&c->space, &c->shape, source, now->epoch, number);
+        const ll_gpu_turn turn =
+            ll_await(c, s, (const uint64_t *)ll_own(c, flag), now->stamp, GPU_WAIT_WEIGHTS, source, &seen);
+        if (__syncthreads_or(turn == LL_TURN_LEAVE)) return false;
+        if (LL_MASKS && __syncthreads_or(turn == LL_TURN_LOST)) return true;
+    }
+    const ll_slot slot = ll_slot_of(a, s, now, source, number, header);
+    if (c->form.sum == LL_GPU_REDUCED)
+        ll_send_sum(a, s, now, split, source, header, &slot);
+    else
+        ll_send_slots(a, s, now, split, source, header, &slot);
+    return true;
+}
+
+/* The messages of all ranks, in turn from the next rank on, this one last; *sending: blocks that have one first. */
+GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t *sending)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t n = LL_RANKS(c);
+    const bool exact = c->form.sum != LL_GPU_REDUCED, one = LL_MASKS || c->form.weights || ll_is_coded(a);
+    int32_t most = 0;
+    for (int32_t r = 0; r < n; r++)
+        most = max(most, ll_owed(s, r));
+    const ll_split split = ll_split_of(most * n, 0, LL_MASKS ? 1 : exact ? 8 : 2, one ? 1 : 4);
+    *sending = most * n * split.parts;
+    for (int32_t i = split.first; i < most * n; i += split.stride) {
+        const int32_t number = i / n, source = (c->world.rank + 1 + i % n) % n;
+        if (number >= ll_owed(s, source) || !s->messages[source]) continue;
+        if (!ll_return_message(a, s, now, &split, source, number)) return false;
+    }
+    return true;
+}
+
+/* *mismatched: nothing is sent, as weights that go ahead are not those of this call. False: nothing is to be received.
+   */
+GPU_FUNC bool ll_combine_send(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route,
+                              bool *mismatched, int32_t *sending)
+{
+    if (!ll_open_owners(a, s, now, route)) return false;
+    if (s->refusal->status) return false;
+    if (a->call.form.weights) {
+        if (!ll_send_all_weights(a, s, now)) return false;
+        const ll_outcome outcome = ll_take_units(&a->call, s, now, route, NULL);
+        if (outcome.left) return false;
+        *mismatched = outcome.mismatched;
+        if (*mismatched) return true;
+    }
+    return ll_await_owners(a, s, now) && ll_return_messages(a, s, now, sending);
+}
+
+#endif

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a reduced combine whose dispatch had no weights: they go ahead of the rows. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_WEIGHTS_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_WEIGHTS_H
+
+#include "exec/cuda/kernels/low_latency/combine_form.h"
+#include "exec/cuda/kernels/low_latency/doors.h"
+#include "exec/cuda/kernels/low_latency/outcome.h"
+
+/* The token's message to the rank, if it has one, is that rank's next: its weights go to it. By one warp a rank. */
+GPU_FUNC void ll_send_weights(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t pe)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t topk = a->routing.topk, locals = c->shape.local_experts, lane = threadIdx.x % 32;
+    int32_t message = 0;
+    for (int32_t token = 0; token < a->routing.tokens; token++) {
+        const int32_t expert = lane < topk ? a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + lane] : -1;
+        if (!__any_sync(GPU_ALL, expert >= 0 && expert / locals == pe)) continue;
+        float *to = (float *)ll_there(s, pe, ll_weights_at(&c->space, &c->shape, c->world.rank, now->epoch, message));
+        if (lane < topk) to[lane] = a->route.weights[token * a->route.weights_pitch + lane];
+        __syncwarp();
+        const uint64_t flag = ll_weight_flag_at(&c->space, &c->shape, c->world.rank, now->epoch, message);
+        if (lane == 0) store_release((uint64_t *)ll_there(s, pe, flag), ll_flag_of(now, 1));
+        message++;
+    }
+}
+
+/* To all ranks, by block 0. False: a wait was given up. */
+GPU_FUNC bool ll_send_all_weights(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
+{
+    const ll_gpu_call *c = &a->call;
+    bool ok = true;
+    for (int32_t i = threadIdx.x / 32; i + 1 < LL_RANKS(c) && !blockIdx.x; i += LL_BLOCK_WARPS) {
+        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        int32_t region;
+        const ll_gpu_door door = ll_await_half(c, s, now, pe, &region);
+        ok &= door != LL_GPU_LEAVES;
+        if (__all_sync(GPU_ALL, door == LL_GPU_OPEN)) ll_send_weights(a, s, now, pe);
+    }
+    return !__syncthreads_or(!ok);
+}
+
+#endif

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a dispatch: what this rank sends to each, counted and told in its opening unit. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_OPEN_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_OPEN_H
+
+#include "exec/cuda/kernels/low_latency/dispatch_tokens.h"
+#include "exec/cuda/kernels/low_latency/units.h"
+
+/* Rows for each of the rank's experts into t->first, and messages to it. */
+GPU_FUNC int32_t ll_count_for(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, int32_t pe)
+{
+    const int32_t locals = a->call.shape.local_experts, topk = a->routing.topk;
+    for (int32_t l = threadIdx.x; l < locals; l += blockDim.x)
+        t->first[l] = 0;
+    if (threadIdx.x == 0) *s->sum = 0;
+    __syncthreads();
+    for (int32_t token = threadIdx.x; token < a->routing.tokens; token += blockDim.x) {
+        bool any = false;
+        for (int32_t k = 0; k < topk; k++) {
+            const int32_t local = t->idx[k * t->pitch + token] - pe * locals;
+            if (local < 0 || local >= locals) continue;
+            atomicAdd(&t->first[local], 1);
+            any = true;
+        }
+        if (any) atomicAdd(s->sum, 1);
+    }
+    __syncthreads();
+    return *s->sum;
+}
+
+/* Of a message, as it is counted. */
+GPU_FUNC uint64_t ll_message_bytes(const ll_dispatch_args *a)
+{
+    const uint64_t numbers = a->route.weights ? 12 : 8;
+    const uint64_t header = sizeof(ll_header) + numbers * (uint64_t)a->routing.topk;
+    return header + (uint64_t)a->row_bytes + 4 * (uint64_t)a->scales;
+}
+
+/* Rows of a call of so few tokens go in words. */
+GPU_FUNC bool ll_sends_words(const ll_dispatch_args *a)
+{
+    return !LL_MASKS && a->call.shape.word_tokens && a->routing.tokens <= a->call.shape.word_tokens;
+}
+
+/* False: a wait was given up. */
+GPU_FUNC bool ll_open_ranks(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
+{
+    const ll_gpu_call *c = &a->call;
+    const bool goes = ll_status_goes_on(s->refusal->status);
+    const int32_t words = ll_sends_words(a) ? (int32_t)LL_UNIT_IN_WORDS : 0;
+    if (now->behind && blockIdx.x == 0 && !ll_await_between(c, s, now)) return false;
+    for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
+        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        if (!ll_is_told(c, pe)) continue;
+        const int32_t messages = goes ? ll_count_for(a, s, t, pe) : 0;
+        ll_post_unit(c, s, now, pe, 0, messages | words, t->first);
+        ll_tell_read(c, s, pe);
+        if (threadIdx.x == LL_GPU_THREADS - 1)
+            ll_count_sent(c, pe, messages, 0, (uint64_t)messages * ll_message_bytes(a));
+        __syncthreads();
+    }
+    return true;
+}
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a dispatch: its send. Each token finds its messages, and its header and row go there. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_SEND_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_SEND_H
+
+#include "exec/cuda/kernels/low_latency/dispatch_rows.h"
+#include "exec/cuda/kernels/low_latency/doors.h"
+#include "exec/cuda/kernels/low_latency/times.h"
+
+/* ---- one token --------------------------------------------------------------------------------------------------- */
+
+/* What a token's slots are, in s->notes: rows among this rank's for the expert, and of the j-th of its ranks the number
+   of its message, the rank itself, whose row lies at s->places[j] then; 0: it takes none. */
+#define LL_NOTE_ROW     0
+#define LL_NOTE_MESSAGE 1
+#define LL_NOTE_RANK    2
+
+GPU_FUNC int32_t *ll_notes(const ll_shared *s, int32_t which)
+{
+    return s->notes + which * LL_MOST_TOPK;
+}
+
+/* The token's slot k, by one warp. False: a wait was given up. */
+GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                            int32_t token, int32_t k)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t topk = a->routing.topk, locals = c->shape.local_experts, lane = threadIdx.x % 32;
+    const int32_t expert = t->idx[k * t->pitch + token];
+    if (expert < 0) return true;
+    const int32_t rank = expert / locals;
+    const uint32_t before = ll_count_before(t, topk, token, expert, locals);
+    if (lane == 0) ll_notes(s, LL_NOTE_ROW)[k] = (int32_t)(before & 0xffffu);
+    const int32_t mine = lane < topk ? t->idx[lane * t->pitch + token] : -1;
+    const int32_t to = mine < 0 ? -1 - lane : mine / locals;
+    const uint32_t same = __match_any_sync(GPU_ALL, to);
+    const uint32_t firsts = __ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane);
+    if (!(firsts >> k & 1)) return true;
+    const int32_t message = (int32_t)(before >> 16);
+    ll_gpu_door door = LL_GPU_OPEN;
+    if (lane == 0) {
+        const int32_t place = __popc(firsts & ((1u << k) - 1));
+        int32_t region;
+        door = ll_await_half(c, s, now, rank, &region);
+        const uint64_t at = ll_sends_words(a)
+                                ? ll_word_message_at(&c->space, &c->shape, c->world.rank, now->epoch, message)
+                                : ll_message_at(&c->space, &c->shape, c->world.rank, now->half, message);
+        ll_notes(s, LL_NOTE_MESSAGE)[place] = message;
+        ll_notes(s, LL_NOTE_RANK)[place] = rank;
+        s->places[place] = door == LL_GPU_OPEN ? (uint64_t)ll_there(s, rank, at) : 0;
+    }
+    return door != LL_GPU_LEAVES;
+}
+
+/* Ranks that the token goes to. */
+GPU_FUNC int32_t ll_count_ranks(const ll_dispatch_args *a, const ll_tokens *t, int32_t token)
+{
+    const int32_t topk = a->routing.topk, lane = threadIdx.x % 32;
+    const int32_t mine = lane < topk ? t->idx[lane * t->pitch + token] : -1;
+    const int32_t to = mine < 0 ? -1 - lane : mine / a->call.shape.local_experts;
+    const uint32_t same = __match_any_sync(GPU_ALL, to);
+    return __popc(__ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane));
+}
+
+/* To the j-th of the token's ranks, by one warp. */
+GPU_FUNC void ll_write_header(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                              int32_t token, int32_t j)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t lane = threadIdx.x % 32, locals = c->shape.local_experts, topk = LL_BUFFER_TOPK(c);
+    const uint64_t message = s->places[j];
+    const int64_t first = sizeof(ll_header) / 4;
+    if (!message) return;
+    if (lane < a->routing.topk) {
+        const int32_t expert = t->idx[lane * t->pitch + token];
+        const int32_t local = expert - ll_notes(s, LL_NOTE_RANK)[j] * locals;
+        const bool here = expert >= 0 && local >= 0 && local < locals;
+        ll_put(a, now, message, first + lane, (uint32_t)(here ? local : -1));
+        ll_put(a, now, message, first + topk + lane, here ? (uint32_t)ll_notes(s, LL_NOTE_ROW)[lane] : 0);
+        if (a->route.weights)
+            ll_put(a, now, message, first + 2 * topk + lane,
+                   __float_as_uint(a->route.weights[token * a->route.weights_pitch + lane]));
+    }
+    if (lane < 2) ll_put(a, now, message, lane, (uint32_t)(lane ? j : token));
+}
+
+/* ---- send -------------------------------------------------------------------------------------------------------- */
+
+/* A row that goes by flags belongs to one block, which stores its flag. */
+GPU_FUNC ll_split ll_sending(const ll_dispatch_args *a)
+{
+    return ll_split_of(a->routing.tokens, 0, ll_sends_words(a) ? 2 : 1, 1);
+}
+
+/* So that rows are near when their indices are there. */
+GPU_FUNC void ll_fetch_row(const ll_dispatch_args *a)
+{
+    const ll_split split = ll_sending(a);
+    const int64_t bytes = (int64_t)a->call.shape.hidden * (a->call.form.dtype == CODEC_F32 ? 4 : 2);
+    if (split.first >= a->routing.tokens) return;
+    const uint8_t *row = a->x + split.first * a->x_pitch_bytes;
+    for (int64_t at = (int64_t)threadIdx.x * 128; at < bytes; at += LL_GPU_THREADS * 128)
+        prefetch(row + at);
+}
+
+/* Flags behind all that the block has stored. */
+GPU_FUNC void ll_flag_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks)
+{
+    const ll_gpu_call *c = &a->call;
+    __syncthreads();
+    for (int32_t j = threadIdx.x; j < ranks; j += blockDim.x) {
+        const uint64_t flag =
+            ll_message_flag_at(&c->space, &c->shape, c->world.rank, now->epoch, ll_notes(s, LL_NOTE_MESSAGE)[j]);
+        if (s->places[j])
+            store_release((uint64_t *)ll_there(s, ll_notes(s, LL_NOTE_RANK)[j], flag), ll_flag_of(now, 1));
+    }
+}
+
+/* By all threads of the block; false: a wait was given up. */
+GPU_FUNC bool ll_send_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                            const ll_split *split, int32_t token)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t topk = a->routing.topk, warp = threadIdx.x / 32;
+    bool ok = true;
+    for (int32_t k = warp; k < topk; k += LL_BLOCK_WARPS)
+        ok &= ll_place_slot(a, s, now, t, token, k);
+    if (__syncthreads_or(!ok)) return false;
+    const int32_t ranks = ll_count_ranks(a, t, token);
+    const uint8_t *row = a->x + token * a->x_pitch_bytes;
+    for (int32_t j = warp; j < ranks && split->part == 0; j += LL_BLOCK_WARPS)
+        ll_write_header(a, s, now, t, token, j);
+    if (a->scales)
+        ll_send_quantised(a, s, now, &split->team, row, ranks);
+    else
+        ll_send_plain(a, s, now, &split->team, (const uint4 *)row, ranks);
+    ll_stamp_time(c, LL_GPU_SENT);
+    if (!ll_sends_words(a)) ll_flag_token(a, s, now, ranks);
+    for (int32_t k = threadIdx.x; k < topk && split->part == 0; k += blockDim.x)
+        a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + k] = t->idx[k * t->pitch + token];
+    return true;
+}
+
+/* False: nothing is to be received, as this rank refused, or a wait was given up. */
+GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
+{
+    const ll_split split = ll_sending(a);
+    if (ll_status_goes_on(s->refusal->status)) ll_check_tokens(a, s, t);
+    if (!ll_open_ranks(a, s, now, t)) return false;
+    if (!ll_status_goes_on(s->refusal->status)) return false;
+    for (int32_t token = split.first; token < a->routing.tokens; token += split.stride) {
+        if (token != split.first) __syncthreads(); /* notes of the token before are read */
+        if (!ll_send_token(a, s, now, t, &split, token)) return false;
+    }
+    return true;
+}
+
+#endif

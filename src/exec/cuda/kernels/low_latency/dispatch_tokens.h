@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a dispatch: the experts of this rank's tokens, in shared memory, and what is wrong with them. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TOKENS_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TOKENS_H
+
+#include "exec/cuda/kernels/low_latency/call.h"
+#include "exec/cuda/kernels/refusal.h"
+
+/* Shared memory of this kernel, behind what both have. */
+typedef struct ll_tokens {
+    int32_t *first; /* [N+1][L] counts, then first rows, of each rank's for each expert here */
+    int32_t *idx;   /* [K][pitch] expert, or -1; a token that is not right goes nowhere */
+    int32_t pitch;
+} ll_tokens;
+
+GPU_FUNC ll_tokens ll_tokens_of(const ll_dispatch_args *a, const ll_shared *s)
+{
+    ll_tokens t;
+    t.first = s->rest;
+    t.idx = t.first + (LL_RANKS(&a->call) + 1) * a->call.shape.local_experts;
+    t.pitch = ll_gpu_idx_pitch(a->routing.tokens);
+    return t;
+}
+
+#define LL_OUT_OF_RANGE (-2)
+
+GPU_FUNC void ll_load_idx(const ll_dispatch_args *a, const ll_tokens *t)
+{
+    const int32_t topk = a->routing.topk, experts = LL_RANKS(&a->call) * a->call.shape.local_experts;
+    for (int32_t i = threadIdx.x; i < a->routing.tokens * topk; i += blockDim.x) {
+        const int32_t token = i / topk, k = i - token * topk;
+        const int64_t expert = expert_at(&a->route, token, k);
+        t->idx[k * t->pitch + token] = expert < -1 || expert >= experts ? LL_OUT_OF_RANGE : (int32_t)expert;
+    }
+}
+
+/* The first slot that is out of range, or has an expert of an earlier one; -1: none. */
+GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
+{
+    for (int32_t k = 0; k < topk; k++) {
+        const int32_t expert = column[k * pitch];
+        bool bad = expert == LL_OUT_OF_RANGE;
+        for (int32_t j = 0; j < k; j++)
+            bad |= expert >= 0 && column[j * pitch] == expert;
+        if (bad) return k;
+    }
+    return -1;
+}
+
+/* With the words of the CPU's check. */
+GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
+{
+    const int32_t token = (int32_t)(*s->first_bad >> GPU_SLOT_BITS);
+    const int32_t k = (int32_t)(*s->first_bad & ((1u << GPU_SLOT_BITS) - 1));
+    const int32_t experts = LL_RANKS(&a->call) * a->call.shape.local_experts;
+    const int64_t expert = expert_at(&a->route, token, k);
+    char *text = s->refusal->text;
+    s->refusal->status = EXPAR_STATUS_INDEX;
+    int32_t at = put_words(text, 0, "topk_idx[", token);
+    at = put_words(text, at, "][", k);
+    at = put_words(text, at, "] is ", expert);
+    if (expert >= -1 && expert < experts) {
+        put_text(text + at, ", which stands in an earlier slot of the token, too");
+        return;
+    }
+    at = put_words(text, at, "; expected -1 to ", experts - 1);
+    text[at] = 0;
+}
+
+/* A token with a bad index goes nowhere, and this rank reports it. */
+GPU_FUNC void ll_check_tokens(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
+{
+    const int32_t topk = a->routing.topk;
+    bool any = false;
+    for (int32_t token = threadIdx.x; token < a->routing.tokens; token += blockDim.x) {
+        const int32_t bad = ll_find_bad(t->idx + token, t->pitch, topk);
+        if (bad < 0) continue;
+        any = true;
+        atomicMin(s->first_bad, (unsigned long long)token << GPU_SLOT_BITS | (unsigned)bad);
+        for (int32_t k = 0; k < topk; k++)
+            t->idx[k * t->pitch + token] = -1;
+    }
+    if (!__syncthreads_or(any)) return;
+    if (threadIdx.x == 0) ll_refuse_index(a, s);
+    __syncthreads();
+}
+
+/* Tokens before this one that have the expert, and in the high half those that have one of its rank. By a warp. */
+GPU_FUNC uint32_t ll_count_before(const ll_tokens *t, int32_t topk, int32_t token, int32_t expert, int32_t locals)
+{
+    const int32_t low = expert / locals * locals;
+    uint32_t count = 0;
+    for (int32_t i = threadIdx.x % 32; i < token; i += 32) {
+        bool has = false, any = false;
+#pragma unroll 8
+        for (int32_t k = 0; k < topk; k++) {
+            const int32_t other = t->idx[k * t->pitch + i];
+            has |= other == expert;
+            any |= other >= low && other < low + locals;
+        }
+        count += (any ? 1u << 16 : 0) + (has ? 1 : 0);
+    }
+    return __reduce_add_sync(GPU_ALL, count);
+}
+
+#endif

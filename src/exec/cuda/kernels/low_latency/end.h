@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A call ends: read words, sweeps, and the state that the next kernel finds. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_END_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_END_H
+
+#include "exec/cuda/kernels/low_latency/begin.h"
+#include "exec/cuda/kernels/low_latency/masks.h"
+#include "exec/cuda/kernels/low_latency/times.h"
+#include "exec/cuda/kernels/low_latency/units.h"
+
+GPU_FUNC void ll_clear_words(const ll_gpu_call *c, uint64_t at, uint64_t bytes)
+{
+    uint64_t *words = (uint64_t *)ll_own(c, at);
+    for (uint64_t i = threadIdx.x; i < bytes / 8; i += blockDim.x)
+        words[i] = 0;
+}
+
+/* Words of the half, whose data have all been read and whose next have no leave yet: once in so many calls, that none
+   of them is taken for one of a call with the same stamp. True: they have been. */
+GPU_FUNC bool ll_sweep(const ll_gpu_call *c, const ll_now *now)
+{
+    const ll_space *space = &c->space;
+    const uint64_t half = (uint64_t)now->half, share = (uint64_t)LL_RANKS(c) * space->flag_share_bytes;
+    const uint64_t rows = (uint64_t)c->shape.tokens * (uint64_t)space->places * 8;
+    const uint64_t region = LL_MASKS ? (uint64_t)c->masks->region[now->half] * LL_HALVES : 0;
+    const uint64_t small = 2 * (uint64_t)c->shape.word_tokens;
+    const uint64_t messages = small * (uint64_t)LL_RANKS(c) * space->message_bytes;
+    const uint64_t places = small * (uint64_t)space->places * space->place_bytes;
+    if (now->epoch - ll_line_of(c, now->kind)->swept[now->half] < LL_SWEEP_CALLS) return false;
+    if (now->kind == LL_DISPATCH) {
+        ll_clear_words(c, space->message_flags + half * share, share);
+        ll_clear_words(c, space->word_messages + half * messages, messages);
+    } else {
+        ll_clear_words(c, space->row_flags + (region + half) * rows, rows);
+        ll_clear_words(c, space->word_rows + half * places, places);
+        if (c->shape.reduced) ll_clear_words(c, space->weight_flags + half * share, share);
+    }
+    __syncthreads();
+    return true;
+}
+
+GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
+{
+    const bool moves = LL_MASKS && now->kind == LL_COMBINE;
+    if (moves) ll_settle(c, s, now->half);
+    const uint32_t region = moves ? (uint32_t)c->masks->region[now->half] : 0;
+    for (int32_t i = threadIdx.x; i + 1 < LL_RANKS(c); i += blockDim.x) {
+        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        if (ll_is_masked(c, pe)) continue;
+        store_release((uint64_t *)ll_there(s, pe, ll_read_at(&c->space, (ll_kind)now->kind, c->world.rank, now->epoch)),
+                      ll_flag_of(now, region));
+    }
+}
+
+/* What a call leaves to the next kernel, of its line as it was found. */
+GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_now *now, ll_gpu_line *line, bool refused, bool received,
+                         bool mismatched)
+{
+    const int32_t half = now->half;
+    if (c->phases & LL_GPU_SEND) {
+        line->epoch = now->epoch;
+        if (line->open[half] && now->behind) line->kept[half] = 1;
+        line->unread[half] = refused;
+        if (!refused) line->open[half] = now->epoch;
+    }
+    if (received) {
+        line->open[half] = 0;
+        line->kept[half] = 0;
+        if (mismatched) line->unread[half] = 1;
+    }
+}
+
+/* So in all copies; by all threads of the last block to end. */
+GPU_FUNC void ll_move_all_on(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received,
+                             bool mismatched, bool swept)
+{
+    const bool refused = !ll_status_goes_on(s->refusal->status);
+    for (int32_t i = threadIdx.x; i < c->copies; i += blockDim.x) {
+        ll_gpu_line *line = &c->state[i].lines[now->kind];
+        ll_move_on(c, now, line, refused, received, mismatched);
+        if (swept) line->swept[now->half] = now->epoch;
+        line->untold = c->state[i].lines[1 - now->kind].untold = 0;
+    }
+    if (threadIdx.x || !(c->phases & LL_GPU_SEND)) return;
+    if (c->record) c->record->epoch = refused ? 0 : now->epoch;
+    if (c->record && refused) copy_words(&c->record->refusal, s->refusal, sizeof *s->refusal);
+    if (!c->record && refused && !c->refusal.status) ll_report_own(c, s->refusal);
+}
+
+/* A quick call that was received: each block by itself, for its own copy and those that are no block's here. Before it
+   nothing was open, kept or unread in the half. */
+GPU_FUNC void ll_move_on_quickly(const ll_gpu_call *c, const ll_now *now, bool mismatched)
+{
+    for (int32_t i = (int32_t)blockIdx.x; i < c->copies && threadIdx.x == 0; i += (int32_t)gridDim.x) {
+        ll_gpu_line *line = &c->state[i].lines[now->kind];
+        line->epoch = now->epoch;
+        line->untold = mismatched ? 0 : now->epoch;
+        if (mismatched) line->unread[now->half] = 1;
+        c->state[i].lines[1 - now->kind].untold = 0;
+    }
+}
+
+GPU_FUNC void ll_ends_quickly(const ll_gpu_call *c, const ll_now *now, bool mismatched)
+{
+    ll_move_on_quickly(c, now, mismatched);
+    ll_stamp_time(c, LL_GPU_DONE);
+    ll_stamp_time(c, LL_GPU_ENDED);
+}
+
+/* By all threads of all blocks: true in the last one to end. */
+GPU_FUNC bool ll_ends_last(const ll_gpu_call *c, const ll_shared *s, bool received)
+{
+    ll_stamp_time(c, LL_GPU_DONE);
+    if (received) ll_keep_waits(c, s);
+    return last_block(&c->world, false);
+}
+
+/* By that block. */
+GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received, bool mismatched)
+{
+    bool swept = false;
+    for (int32_t pe = 0; pe < LL_RANKS(c) && !(c->phases & LL_GPU_SEND); pe++)
+        ll_tell_read(c, s, pe);
+    if (received) ll_tell_waits(c);
+    if (received && !mismatched && !__syncthreads_or(has_failed(&c->world))) {
+        swept = ll_sweep(c, now);
+        ll_say_read(c, s, now);
+    }
+    ll_move_all_on(c, s, now, received, mismatched, swept);
+    if (threadIdx.x == 0 && LL_MASKS) {
+        c->masks->steps++;
+        c->masks->lost = 0;
+    }
+    /* Coded rows have been counted since. */
+    for (int32_t pe = threadIdx.x; c->kind == LL_COMBINE && pe < LL_RANKS(c); pe += blockDim.x)
+        store_relaxed_64(&c->counts[pe].bytes, c->tally[pe].bytes);
+    ll_stamp_time(c, LL_GPU_ENDED);
+}
+
+#endif

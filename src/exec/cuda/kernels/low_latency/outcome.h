@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the units of all ranks make of a call: who sends how much, who refuses, differs or is out, and what is told of
+ * that. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_OUTCOME_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_OUTCOME_H
+
+#include "exec/cuda/kernels/low_latency/times.h"
+#include "exec/cuda/kernels/low_latency/units.h"
+#include "exec/cuda/kernels/refusal.h"
+
+/* A word of the source's unit. */
+GPU_FUNC void ll_note_told(const ll_gpu_call *c, const ll_shared *s, int32_t source, int32_t w, int32_t value,
+                           int32_t *counts)
+{
+    if (w == LL_UNIT_STATUS) s->status[source] = value;
+    if (w == LL_UNIT_TAG) s->tag[source] = value;
+    if (w == LL_UNIT_ROUTE) s->route[source] = value;
+    if (w == LL_UNIT_MESSAGES) s->messages[source] = value;
+    if (w >= LL_UNIT_COUNTS) counts[source * c->shape.local_experts + w - LL_UNIT_COUNTS] = value;
+}
+
+/* Whether a word of a unit is what a call that goes well brings. */
+GPU_FUNC bool ll_is_usual(const ll_gpu_call *c, int32_t w, uint32_t value, uint32_t route)
+{
+    if (w == LL_UNIT_STATUS) return value == 0;
+    if (w == LL_UNIT_TAG) return value == ll_form_tag(&c->form);
+    if (w == LL_UNIT_ROUTE) return value == route;
+    const bool words = w == LL_UNIT_MESSAGES && value & LL_UNIT_IN_WORDS;
+    const uint32_t most = (uint32_t)(words ? c->shape.word_tokens : c->shape.tokens);
+    return (words ? value & ~LL_UNIT_IN_WORDS : value) <= most;
+}
+
+/* A peer whose counts do not fit the buffer is taken for one that refuses, whatever has become of it. */
+GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const int32_t *counts)
+{
+    const int32_t locals = c->shape.local_experts;
+    for (int32_t i = threadIdx.x; i < LL_RANKS(c) * locals; i += blockDim.x)
+        if ((uint32_t)counts[i] > (uint32_t)c->shape.tokens) s->status[i / locals] = EXPAR_STATUS_PEER;
+    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
+        if (!ll_is_usual(c, LL_UNIT_MESSAGES, (uint32_t)s->messages[r], 0)) s->status[r] = EXPAR_STATUS_PEER;
+    __syncthreads();
+    if (LL_MASKS) ll_mask_doubted(c, s);
+}
+
+/* What has become of each rank's unit in this block, which all blocks agree on: those that have seen it whole, and
+   those that have not, since its rank has been masked meanwhile. Of one that another block has seen whole all words are
+   there. counts as below. */
+GPU_FUNC void ll_decide_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t *counts)
+{
+    const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
+    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
+        s->out[r] = ll_decide(c, now, r, s->out[r] != LL_OUT_NOT);
+    __syncthreads();
+    for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
+        const int32_t source = i / words, w = i - source * words;
+        if (s->out[source] == LL_OUT_NOT) continue;
+        const uint64_t *word = ll_unit_of(c, s, now, source) + w;
+        uint64_t seen = 0;
+        while (s->out[source] == LL_OUT_BUT_HERE && (uint32_t)(seen >> 32) != now->stamp)
+            seen = load_acquire(word);
+        const bool out = s->out[source] == LL_OUT;
+        ll_note_told(c, s, source, w, out && w == LL_UNIT_STATUS ? LL_GPU_IS_OUT : (int32_t)(uint32_t)seen, counts);
+    }
+    __syncthreads();
+}
+
+GPU_FUNC int32_t ll_messages_of(const ll_shared *s, int32_t source)
+{
+    return (int32_t)((uint32_t)s->messages[source] & ~LL_UNIT_IN_WORDS);
+}
+GPU_FUNC bool ll_in_words(const ll_shared *s, int32_t source)
+{
+    return !LL_MASKS && ((uint32_t)s->messages[source] & LL_UNIT_IN_WORDS);
+}
+
+GPU_FUNC bool ll_sends_data(const ll_shared *s, int32_t source)
+{
+    return ll_status_goes_on(s->status[source]);
+}
+
+/* How the call stands once all units are known. */
+typedef struct ll_outcome {
+    bool left;       /* a wait was given up */
+    bool odd;        /* somebody refused, reports or differs */
+    bool mismatched; /* a rank that goes on has another form: nothing more is awaited */
+} ll_outcome;
+
+GPU_FUNC bool ll_is_out(const ll_shared *s, int32_t source)
+{
+    return LL_MASKS && s->status[source] == LL_GPU_IS_OUT;
+}
+/* It does, or reports. */
+GPU_FUNC bool ll_refuses(const ll_shared *s, int32_t source)
+{
+    return s->status[source] && !ll_is_out(s, source);
+}
+
+GPU_FUNC bool ll_has_form(const ll_gpu_call *c, const ll_shared *s, int32_t source, uint32_t route)
+{
+    if (ll_is_out(s, source)) return true;
+    return (uint32_t)s->tag[source] == ll_form_tag(&c->form) && (uint32_t)s->route[source] == route;
+}
+
+/* Of units that all are known. By all threads of a block. */
+GPU_FUNC ll_outcome ll_judge(const ll_gpu_call *c, const ll_shared *s, uint32_t route)
+{
+    bool odd = false, differs = false;
+    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
+        const bool other = !ll_has_form(c, s, r, route);
+        odd |= other || ll_refuses(s, r);
+        differs |= other && ll_sends_data(s, r);
+    }
+    ll_outcome outcome = {false, __syncthreads_or(odd) != 0, false};
+    if (outcome.odd) outcome.mismatched = __syncthreads_or(differs) != 0;
+    return outcome;
+}
+
+/* All ranks' units, into shared memory, and what they make of the call; counts: [N][L], of a dispatch. By all threads
+   of each block, which meet once where all is well. */
+GPU_FUNC ll_outcome ll_take_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint32_t route,
+                                  int32_t *counts)
+{
+    const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
+    const uint64_t since_ns = ll_wait_begin(c);
+    ll_outcome outcome = {false, false, false};
+    bool ok = true, usual = !LL_MASKS;
+    for (int32_t r = threadIdx.x; LL_MASKS && r < LL_RANKS(c); r += blockDim.x)
+        s->out[r] = LL_OUT_NOT;
+    if (LL_MASKS) __syncthreads();
+    for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
+        const int32_t source = i / words, w = i - source * words;
+        uint64_t seen = 0;
+        const ll_gpu_turn turn =
+            ll_await_word(c, s, ll_unit_of(c, s, now, source) + w, now->stamp, GPU_WAIT_UNIT, source, &seen);
+        ok &= turn != LL_TURN_LEAVE;
+        ll_wait_end(c, s, source, 0, since_ns);
+        if (LL_MASKS && turn == LL_TURN_LOST) s->out[source] = LL_OUT;
+        ll_note_told(c, s, source, w, (int32_t)(uint32_t)seen, counts);
+        usual &= ll_is_usual(c, w, (uint32_t)seen, route);
+    }
+    if (!__syncthreads_or(!ok || !usual)) return outcome;
+    outcome.left = __syncthreads_or(!ok) != 0;
+    if (outcome.left) return outcome;
+    fence_system(); /* what a refusal's status stands behind */
+    if (LL_MASKS) ll_decide_units(c, s, now, counts);
+    if (now->kind == LL_DISPATCH) ll_doubt_counts(c, s, counts);
+    return ll_judge(c, s, route);
+}
+
+/* Of a call that is odd, by one thread: this rank where it refused, else the lowest that did, with its reason, else the
+   lowest that differs. */
+GPU_FUNC void ll_report(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint32_t route)
+{
+    gpu_verdict *slot = verdict_slot(&c->world);
+    int32_t rank = 0;
+    if (!slot) return;
+    while (rank < LL_RANKS(c) && !ll_refuses(s, rank))
+        rank++;
+    if (s->status[c->world.rank]) rank = c->world.rank;
+    const bool refused = rank < LL_RANKS(c);
+    for (rank = refused ? rank : 0; !refused && rank < LL_RANKS(c) && ll_has_form(c, s, rank, route);)
+        rank++;
+    const ll_form form = ll_form_of((uint32_t)s->tag[rank], (uint32_t)s->route[rank]);
+    ll_form own = c->form;
+    slot->rank = rank;
+    slot->dropped = 0;
+    slot->reason.status = refused ? s->status[rank] : 0;
+    slot->reason.text[0] = 0;
+    if (refused && s->status[rank] != EXPAR_STATUS_PEER) {
+        const uint8_t *unit = (const uint8_t *)ll_unit_of(c, s, now, rank);
+        copy_words(slot->reason.text, unit + ll_unit_text_at(&c->shape, (ll_kind)now->kind), EP_REFUSAL_TEXT);
+    } else if (refused) {
+        put_text(slot->reason.text, "its counts are beyond this buffer's tokens");
+    }
+    copy_words(&slot->form, &form, sizeof form);
+    own.route = route;
+    copy_words(&slot->form0, &own, sizeof own);
+    publish_verdict(&c->world, slot);
+}
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Who does what: rows, messages or tokens are shared out among the blocks of a kernel and the warps of a block. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_SPLIT_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_SPLIT_H
+
+#include "exec/cuda/kernels/low_latency/call.h"
+
+/* Threads that work on one row together: those of several blocks, of one, or of a part of one's warps. */
+typedef struct ll_team {
+    int32_t at, threads; /* this thread's number, and how many there are */
+} ll_team;
+
+/* Rows, messages or tokens of which this thread's team has every stride-th from the first on. */
+typedef struct ll_split {
+    int32_t first, stride;
+    int32_t part, parts; /* blocks that share each of them */
+    ll_team team;
+    int32_t group, groups; /* teams of the block */
+} ll_split;
+
+/* As many teams a block as leave none with more than one of the items, up to so many; of a part of the blocks each if
+   items are few. The first of the blocks is that number. */
+GPU_FUNC ll_split ll_split_of(int32_t items, int32_t first_block, int32_t most_parts, int32_t most_groups)
+{
+    const int32_t blocks = (int32_t)gridDim.x, from = first_block < blocks ? first_block : 0;
+    const int32_t block = (int32_t)blockIdx.x - from + ((int32_t)blockIdx.x < from ? blocks : 0);
+    int32_t parts = 0, groups = 0; /* powers of two */
+    while (2 << parts <= most_parts && (int64_t)items << (parts + 1) <= blocks)
+        parts++;
+    while (2 << groups <= most_groups && items > blocks << groups)
+        groups++;
+    const int32_t threads = LL_GPU_THREADS >> groups;
+    ll_split split;
+    split.parts = 1 << parts;
+    split.part = block & (split.parts - 1);
+    split.groups = 1 << groups;
+    split.group = (int32_t)threadIdx.x >> (LL_GPU_LOG_THREADS - groups);
+    split.stride = blocks >> parts << groups;
+    split.first = (block >> parts << groups) + split.group;
+    if (split.first >= split.stride) split.first = items; /* blocks that are left over */
+    split.team.at = split.part * threads + ((int32_t)threadIdx.x & (threads - 1));
+    split.team.threads = threads << parts;
+    return split;
+}
+
+/* Threads of a block that flag a row behind all that they have stored meet. */
+GPU_FUNC void ll_meet_group(const ll_split *split)
+{
+    if (split->groups == 1)
+        __syncthreads();
+    else
+        meet_at(1 + split->group, LL_GPU_THREADS / split->groups);
+}
+GPU_FUNC int32_t ll_thread_of_group(const ll_split *split)
+{
+    return (int32_t)threadIdx.x % (LL_GPU_THREADS / split->groups);
+}
+GPU_FUNC ll_team ll_group_of(const ll_split *split)
+{
+    const ll_team group = {ll_thread_of_group(split), LL_GPU_THREADS / split->groups};
+    return group;
+}
+
+#endif

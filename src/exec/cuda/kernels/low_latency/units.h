@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening units: this rank's, with which it opens a call at each rank, and what it counts of it; where others' lie.
+ * With them go the read words of quick calls before. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_UNITS_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_UNITS_H
+
+#include "exec/cuda/kernels/low_latency/words.h"
+
+GPU_FUNC int32_t ll_unit_words(const ll_gpu_call *c, int32_t kind)
+{
+    return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? c->shape.local_experts : 0);
+}
+
+/* Whether the rank is told of the call; the same for all threads of the block. */
+GPU_FUNC bool ll_is_told(const ll_gpu_call *c, int32_t pe)
+{
+    return !LL_MASKS || !__syncthreads_or(ll_is_masked(c, pe));
+}
+
+GPU_FUNC uint8_t *ll_kept_unit(const ll_gpu_call *c, int32_t kind, int32_t half, int32_t source)
+{
+    const int64_t number = ((int64_t)kind * LL_HALVES + half) * LL_RANKS(c) + source;
+    return c->kept + number * (int64_t)c->space.unit_bytes[LL_DISPATCH];
+}
+
+/* The half's last call was not read here: until all ranks have made the one between. Of a call that is still open the
+   units are kept, which this one lets others overtake. By one block, before its units leave. */
+GPU_FUNC bool ll_await_between(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
+{
+    const ll_kind kind = (ll_kind)now->kind;
+    const int32_t words = (int32_t)(c->space.unit_bytes[kind] / 8);
+    const ll_gpu_line *line = ll_line_of(c, kind);
+    const uint64_t open = line->open[now->half];
+    bool ok = true;
+    for (int32_t pe = threadIdx.x; pe < LL_RANKS(c) && now->between; pe += blockDim.x) {
+        uint64_t seen;
+        const uint8_t *unit = ll_own(c, ll_unit_at(&c->space, kind, pe, now->epoch - 1));
+        ok &= ll_await(c, s, (const uint64_t *)unit + LL_UNIT_STATUS, now->between, GPU_WAIT_UNIT, pe, &seen) !=
+              LL_TURN_LEAVE;
+    }
+    if (__syncthreads_or(!ok)) return false;
+    for (int32_t pe = 0; pe < LL_RANKS(c) && open && !line->kept[now->half]; pe++) {
+        const uint64_t *unit = (const uint64_t *)ll_own(c, ll_unit_at(&c->space, kind, pe, open));
+        uint64_t *keep = (uint64_t *)ll_kept_unit(c, kind, now->half, pe);
+        for (int32_t w = threadIdx.x; w < words; w += blockDim.x)
+            keep[w] = load_relaxed_64(unit + w);
+    }
+    __syncthreads();
+    return true;
+}
+
+/* Whether this block opens the call at some ranks, and from which one on: the last blocks at one each, as they have
+   less else to do. */
+GPU_FUNC int32_t ll_first_opened(const ll_now *now)
+{
+    return now->behind && blockIdx.x ? 1 << 30 : now->behind ? 0 : (int32_t)(gridDim.x - 1 - blockIdx.x);
+}
+GPU_FUNC int32_t ll_opened_stride(const ll_now *now)
+{
+    return now->behind ? 1 : (int32_t)gridDim.x;
+}
+
+/* That quick calls have been read here. The kernels that have read them have ended. By the blocks that open a call of
+   any kind, or the last one of a receive. */
+GPU_FUNC void ll_tell_read(const ll_gpu_call *c, const ll_shared *s, int32_t pe)
+{
+    for (int32_t kind = threadIdx.x; kind < LL_KINDS && pe != c->world.rank; kind += blockDim.x) {
+        const uint64_t epoch = ll_line_of(c, kind)->untold;
+        if (!epoch) continue;
+        uint64_t *word = (uint64_t *)ll_there(s, pe, ll_read_at(&c->space, (ll_kind)kind, c->world.rank, epoch));
+        store_release(word, ll_word(epoch, 0));
+    }
+}
+
+/* One rank's unit; messages and counts ([L], shared) of a dispatch. By all threads of a block. */
+GPU_FUNC void ll_post_unit(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe, uint32_t route,
+                           int32_t messages, const int32_t *counts)
+{
+    const ll_kind kind = (ll_kind)now->kind;
+    const uint64_t at = ll_unit_at(&c->space, kind, c->world.rank, now->epoch);
+    uint64_t *unit = (uint64_t *)ll_there(s, pe, at);
+    const int32_t status = s->refusal->status;
+    const bool goes = ll_status_goes_on(status);
+    for (int32_t w = threadIdx.x; w < ll_unit_words(c, kind); w += blockDim.x) {
+        uint32_t value = 0;
+        if (w == LL_UNIT_TAG) value = ll_form_tag(&c->form);
+        if (w == LL_UNIT_ROUTE) value = route;
+        if (w == LL_UNIT_MESSAGES && goes) value = (uint32_t)messages;
+        if (w >= LL_UNIT_COUNTS && goes) value = (uint32_t)counts[w - LL_UNIT_COUNTS];
+        if (w != LL_UNIT_STATUS || !status) store_relaxed_64(unit + w, ll_flag_of(now, value));
+    }
+    if (!status) return;
+    const uint32_t *text = (const uint32_t *)s->refusal->text;
+    uint32_t *to = (uint32_t *)(ll_there(s, pe, at) + ll_unit_text_at(&c->shape, kind));
+    for (int32_t i = threadIdx.x; i < EP_REFUSAL_TEXT / 4; i += blockDim.x)
+        to[i] = text[i];
+    __syncthreads();
+    if (threadIdx.x == 0) store_release(unit + LL_UNIT_STATUS, ll_flag_of(now, (uint32_t)status));
+}
+
+/* By one thread: what the call sends to the rank. */
+GPU_FUNC void ll_count_sent(const ll_gpu_call *c, int32_t pe, int32_t messages, int32_t rows, uint64_t bytes)
+{
+    ll_gpu_tally *tally = &c->tally[pe];
+    ll_gpu_counts *counts = &c->counts[pe];
+    if (messages + rows == 0) return;
+    tally->messages += (unsigned long long)messages;
+    tally->rows += (unsigned long long)rows;
+    const uint64_t before = atomicAdd(&tally->bytes, (unsigned long long)bytes);
+    store_relaxed_64(&counts->messages, tally->messages);
+    store_relaxed_64(&counts->rows, tally->rows);
+    store_relaxed_64(&counts->bytes, before + bytes);
+}
+
+GPU_FUNC const uint64_t *ll_unit_of(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t source)
+{
+    if (now->kept) return (const uint64_t *)ll_kept_unit(c, now->kind, now->half, source);
+    return (const uint64_t *)ll_own(c, ll_unit_at(&c->space, (ll_kind)now->kind, source, now->epoch));
+}
+
+#endif

@@ -7,33 +7,32 @@
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Until the word, which carries all there is to know, has the stamp (LL_TURN_ON). */
-GPU_FUNC ll_gpu_turn ll_await_word(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
-                                   int32_t wait, int32_t peer, uint64_t *seen)
+/* Until the word has the stamp (LL_TURN_ON), and with `behind` what was stored before it is there; what it says. */
+GPU_FUNC ll_gpu_turn ll_await_stamp(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
+                                    int32_t wait, int32_t peer, bool behind, uint64_t *seen)
 {
     ll_waiting w = {{0, 0, 0}, 0, false};
     if (ll_is_masked(c, peer)) return LL_TURN_LOST;
     for (;;) {
-        *seen = load_relaxed_64(word);
+        *seen = behind ? load_acquire(word) : load_relaxed_64(word);
         if ((uint32_t)(*seen >> 32) == stamp) return LL_TURN_ON;
         const ll_gpu_turn turn = ll_may_wait(c, s, &w, wait, peer, *seen, (uint64_t)stamp << 32);
         if (turn != LL_TURN_ON) return turn;
-        between_polls();
+        if (!behind) between_polls();
     }
 }
 
-/* Until the word has the stamp (LL_TURN_ON), and what was stored before it is there; what it says. */
+/* For a word that carries all there is to know. */
+GPU_FUNC ll_gpu_turn ll_await_word(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
+                                   int32_t wait, int32_t peer, uint64_t *seen)
+{
+    return ll_await_stamp(c, s, word, stamp, wait, peer, false, seen);
+}
+/* For one that other data stand behind. */
 GPU_FUNC ll_gpu_turn ll_await(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
                               int32_t wait, int32_t peer, uint64_t *seen)
 {
-    ll_waiting w = {{0, 0, 0}, 0, false};
-    if (ll_is_masked(c, peer)) return LL_TURN_LOST;
-    for (;;) {
-        *seen = load_acquire(word);
-        if ((uint32_t)(*seen >> 32) == stamp) return LL_TURN_ON;
-        const ll_gpu_turn turn = ll_may_wait(c, s, &w, wait, peer, *seen, (uint64_t)stamp << 32);
-        if (turn != LL_TURN_ON) return turn;
-    }
+    return ll_await_stamp(c, s, word, stamp, wait, peer, true, seen);
 }
 
 /* ---- rows in words ----------------------------------------------------------------------------------------------- */

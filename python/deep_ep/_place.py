@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from typing import Any, Sequence
 
 import torch
@@ -22,6 +23,8 @@ from .utils.event import EventHandle, event_of
 # Of CUDA's interfaces: the default stream by a name of its own.
 _LEGACY = 1
 _cuda: Any = torch.cuda
+# 1: events keep what calls beside the current stream use, which the allocator is not told of then.
+_AVOID_RECORDING = "EP_AVOID_RECORD_STREAM"
 
 
 class Place:
@@ -256,9 +259,12 @@ class GpuTurn(Turn):
             if self.aside:
                 self.current.wait_stream(self.own)
             return None
-        for tensor in _tensors_of(kept):
-            self.place.used_on(tensor, self.own)
         made = event_of(Event(event) if event else None)
+        if os.environ.get(_AVOID_RECORDING) == "1":
+            made.kept = _tensors_of(kept)
+        else:
+            for tensor in _tensors_of(kept):
+                self.place.used_on(tensor, self.own)
         made.point = self.place.record(self.own)
         return made
 

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import itertools
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import torch
 from deep_ep_elastic_reference import Elastic, World
@@ -278,3 +278,22 @@ def barriers(group: Any) -> None:
     for form in itertools.product((False, True), repeat=3):
         buffer.barrier(*form)
         check_rows(e, buffer.rank_idx, Options(), dispatch(buffer, e, Options())[0], None)
+
+
+def held_back(group: Any, came: list[bool], late: Callable[[Callable[[], None]], None], wait: Callable[[], None]) -> None:
+    """Rank 1 comes late to a barrier in each form, and nobody has gone on before that. came: one list of all ranks, set in
+    rank 1's order behind a rest by `late`; wait: until what comes behind the barrier may go on."""
+    buffer = deep_ep.ElasticBuffer(group, **HINTS)
+
+    def arrive() -> None:
+        came[0] = True
+
+    for form in itertools.product((False, True), repeat=3):
+        if buffer.rank_idx == 1:
+            late(arrive)
+        buffer.barrier(*form)
+        wait()
+        assert came[0], form
+        buffer._group.barrier()  # all have looked
+        came[0] = False
+        buffer._group.barrier()

@@ -6,18 +6,23 @@ As a program: `ranks.py MODULE FUNCTION [ARGUMENT…]` is one rank of the latter
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import importlib
 import os
+import pickle
+import signal
 import subprocess
 import sys
 import threading
+import traceback
 import unittest
 from typing import Any, Callable
 
 import expar
 
 DEADLINE_S = 240
+PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
 
 def at_once(bodies: list[Callable[[], None]]) -> None:
@@ -76,6 +81,61 @@ def on_processes(size: int, module: str, function: str, *arguments: str) -> None
     """function(group, *arguments) of that module on each rank."""
     ended = launched(size, __file__, module, function, *arguments)
     assert ended.returncode == 0, ended.stdout
+
+
+class _PipeComm:
+    """A communicator of mpi4py's between two forks, as far as expar uses one. pipe: from rank 0 to rank 1."""
+
+    def __init__(self, rank: int, pipe: tuple[int, int]) -> None:
+        self._rank, self._pipe = rank, pipe
+
+    def Get_rank(self) -> int:
+        return self._rank
+
+    def Get_size(self) -> int:
+        return 2
+
+    def bcast(self, obj: Any, root: int = 0) -> Any:
+        assert root == 0
+        if self._rank == 0:
+            os.write(self._pipe[1], pickle.dumps(obj))
+            return obj
+        return pickle.loads(os.read(self._pipe[0], 1 << 16))
+
+
+class Forks:
+    """body(comm) on two ranks that are forks of this process, which has not used the library by then: what it has
+    imported they need not import again."""
+
+    def __init__(self, body: Callable[[Any], None]) -> None:
+        meeting, told = os.pipe(), os.pipe()
+        sys.stdout.flush()
+        self._children = [self._begin(body, _PipeComm(rank, meeting), told[1]) for rank in range(2)]
+        for end in (*meeting, told[1]):
+            os.close(end)
+        self._told = told[0]
+
+    @staticmethod
+    def _begin(body: Callable[[Any], None], comm: _PipeComm, told: int) -> int:
+        child = os.fork()
+        if child:
+            return child
+        # A rank that is stopped ends with this process, too, whose main thread has begun it.
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.alarm(DEADLINE_S)
+        try:
+            body(comm)
+        except BaseException:
+            os.write(told, traceback.format_exc().encode())
+        os._exit(0)
+
+    def failure(self) -> str:
+        """What went wrong, when rank 0 has come to its end; rank 1 may have been stopped."""
+        os.waitpid(self._children[0], 0)
+        os.kill(self._children[1], signal.SIGKILL)
+        os.waitpid(self._children[1], 0)
+        with os.fdopen(self._told) as file:
+            return file.read()
 
 
 if __name__ == "__main__":

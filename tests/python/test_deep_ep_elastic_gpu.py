@@ -3,20 +3,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import gc
 import itertools
 import os
 import unittest
+import weakref
 from typing import Any
 from unittest import mock
 
 import deep_ep_elastic_calls as calls
+import played
 import played_torch
 import ranks
 import torch
 from deep_ep_elastic_layer import dense, layer, step
 from deep_ep_elastic_reference import Elastic, World
 from deep_ep_reference import same
+from deep_ep_silence import told
 from test_python_group import FakeComm
 
 import deep_ep
@@ -86,6 +91,37 @@ def memory(group: Any) -> None:
     same(buffer.combine(rows, handle, bias=x)[0], y)
 
 
+def kept(group: Any) -> None:
+    """With EP_AVOID_RECORD_STREAM=1 the event of a call keeps its arguments, and the allocator is told of none of them;
+    of results it is told as ever, since they go to the current stream."""
+    buffer, gpu = deep_ep.ElasticBuffer(group, **calls.HINTS), played_torch.GPU
+    rank, e = buffer.rank_idx, Elastic(World(2, 6, 3, 64, 16, 2), 13)
+    handle = calls.dispatch(buffer, e, calls.Options())[2]
+    for _ in range(2):
+        x = e.x[rank].clone()
+        told, stays = gpu.used.count((x.data_ptr(), True)), weakref.ref(x)
+        gpu.current().slowly(lambda: None)  # x is still to be read when nobody else has it
+        rows, _, _, _, event = buffer.dispatch(x, handle=handle, async_with_compute_stream=True)
+        assert gpu.used.count((x.data_ptr(), True)) == told
+        del x
+        gc.collect()
+        assert stays() is not None
+        event.current_stream_wait()
+        calls.check_rows(e, rank, calls.Options(), rows, None)
+        bias = e.x[rank].clone()
+        told, later = gpu.used.count((bias.data_ptr(), True)), weakref.ref(bias)
+        y, _, summed = buffer.combine(rows, handle, bias=bias, async_with_compute_stream=True)
+        assert gpu.used.count((bias.data_ptr(), True)) == told and (y.data_ptr(), False) in gpu.used
+        del bias, event
+        gc.collect()
+        assert stays() is None and later() is not None
+        summed.current_stream_wait()
+        same(y, buffer.combine(rows, handle, bias=e.x[rank])[0])
+        del summed
+        gc.collect()
+        assert later() is None
+
+
 def counted(group: Any) -> None:
     """Rows that came are added to the statistics, on the call's stream, whether anybody waits or not."""
     buffer = deep_ep.ElasticBuffer(group, **calls.HINTS)
@@ -105,6 +141,21 @@ def refused(group: Any) -> None:
     rank, e = buffer.rank_idx, Elastic(World(2, 6, 3, 64, 16, 2), 15)
     rows, _, handle = calls.dispatch(buffer, e, calls.Options())
     x = e.x[rank]
+    most = played_torch.GPU.num_sms()
+    for call in (  # a GPU has no more SMs than it has
+        lambda number: buffer.dispatch(x, e.topk_idx[rank], num_experts=6, num_sms=number),
+        lambda number: buffer.dispatch(x, handle=handle, num_sms=number),
+        lambda number: buffer.combine(rows, handle, num_sms=number),
+    ):
+        try:
+            call(most + 1)
+        except RuntimeError as error:
+            assert str(error) == f"num_sms is {most + 1}: expected at most the GPU's {most}", error
+        else:
+            raise AssertionError("more SMs than there are")
+        with contextlib.suppress(RuntimeError):
+            played_torch.GPU.synchronize()
+            call(most)
     for call in (
         lambda wrong: buffer.dispatch(x.float() if wrong else x, e.topk_idx[rank], num_experts=6),
         lambda wrong: buffer.combine(rows.float() if wrong else rows, handle),
@@ -131,6 +182,23 @@ def trained(group: Any) -> None:
             torch.testing.assert_close(one.double(), other, rtol=0.05, atol=0.05)
 
 
+silence: Any = None  # two ranks, while this process has not used the library
+
+
+def setUpModule() -> None:
+    """A rank is silent after the less of both time-outs."""
+
+    def body(comm: Any) -> None:
+        torch.set_num_threads(1)
+        played_torch.play()
+        played.driver()
+        with played_torch.Behind():
+            told(comm, num_gpu_timeout_secs=3)
+
+    global silence
+    silence = ranks.Forks(body)
+
+
 class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
@@ -147,12 +215,24 @@ class Gpu(unittest.TestCase):
 
     def test_streams(self) -> None:
         self.on_ranks(calls.chains, calls.barriers, slow_work, memory)
+        came = [False]
+        # What rank 1's current stream holds is late.
+        late, wait = (lambda arrive: played_torch.GPU.current().slowly(arrive)), (lambda: played_torch.GPU.synchronize())
+        self.on_ranks(functools.partial(calls.held_back, came=came, late=late, wait=wait))
+
+    def test_kept_by_events(self) -> None:
+        with mock.patch.dict(os.environ, {"EP_AVOID_RECORD_STREAM": "1"}):
+            self.on_ranks(kept)
 
     def test_calls(self) -> None:
         self.on_ranks(counted, refused)
 
     def test_layer(self) -> None:
         self.on_ranks(trained)
+
+    def test_silence(self) -> None:
+        """A rank that is stopped is told of by calls that come behind what has waited for it."""
+        self.assertEqual(silence.failure(), "")
 
     def test_time_outs(self) -> None:
         """With GPUs the less of both acts."""

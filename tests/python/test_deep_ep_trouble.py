@@ -14,6 +14,7 @@ from typing import Any, Callable
 
 import torch
 from deep_ep_ranks import BATCH, fresh, ll_traffic
+from deep_ep_silence import masked
 from test_deep_ep import alone, said
 from test_python_group import FakeComm
 
@@ -22,6 +23,12 @@ import expar
 import ranks
 
 INTERRUPT_AFTER_S = 0.1
+silence: Any = None  # two ranks, while this process has not used the library
+
+
+def setUpModule() -> None:
+    global silence
+    silence = ranks.Forks(masked)
 
 
 class World:
@@ -198,6 +205,12 @@ class Interrupts(unittest.TestCase):
             call(made[0])
             timer.join()  # a call that does not wait fails below
             raise AssertionError("the call did not wait")
+
+
+class Masks(unittest.TestCase):
+    def test_silence(self) -> None:
+        """A rank that is stopped is masked by the others' waits."""
+        self.assertEqual(silence.failure(), "")
 
 
 class Imports(unittest.TestCase):

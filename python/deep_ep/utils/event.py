@@ -20,11 +20,12 @@ _finishing = threading.Lock()
 class EventHandle:
     """`EventHandle()`: all that the current stream holds now. Asynchronous calls have their own."""
 
-    __slots__ = ("work", "point", "_finish", "__weakref__")
+    __slots__ = ("work", "point", "kept", "_finish", "__weakref__")
 
     def __init__(self) -> None:
         self.work: Event | None = None  # of a call; without one nothing is under way on the CPU
         self.point: Any = _mark()  # PyTorch's event, of a stream
+        self.kept: list[Any] | None = None  # what the call uses, where the event has to keep it
         self._finish: Callable[[], object] | None = None  # what of the results is made when the call is done
 
     def current_stream_wait(self) -> None:
@@ -65,7 +66,7 @@ def _mark() -> Any:
 def event_of(work: Event | None) -> EventHandle:
     """That of a call, or of nothing."""
     made = EventHandle.__new__(EventHandle)
-    made.work, made.point, made._finish = work, None, None
+    made.work, made.point, made.kept, made._finish = work, None, None, None
     return made
 
 

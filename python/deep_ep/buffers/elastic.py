@@ -19,6 +19,7 @@ import torch
 from .. import _elastic_checks as checks
 from .. import _elastic_sizes as sizes
 from .. import _place
+from .._checks import whole
 from .._elastic import ElasticMode, How, Routing
 from .._elastic_handle import EPHandle
 from ..utils.event import EventHandle, EventOverlap
@@ -260,6 +261,9 @@ class ElasticBuffer(Others):
 
     def _sms(self, num_sms: int, num_experts: int, num_topk: int, num_qps: int) -> int:
         """That a call uses."""
+        for name, given in (("num_sms", num_sms), ("num_qps", num_qps)):
+            if whole(given, name) < 0:
+                raise AssertionError(f"{name} is {given}: expected 0 or more")
         if num_qps > self.num_allocated_qps:
             raise AssertionError(f"num_qps is {num_qps}: expected at most the {self.num_allocated_qps} allocated")
         return num_sms or self.get_theoretical_num_sms(num_experts, num_topk)
@@ -286,10 +290,11 @@ class ElasticBuffer(Others):
         if topk_idx is None or num_experts is None:
             raise AssertionError("without a handle topk_idx and num_experts are needed")
         most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
-        if most <= 0:
+        whole(num_experts, "num_experts")
+        if whole(most, "num_max_tokens_per_rank") <= 0:
             raise AssertionError(f"num_max_tokens_per_rank is {most}: expected 1 or more, here or of the buffer")
         alignment = 1 if expert_alignment is None else expert_alignment
-        if alignment <= 0:
+        if whole(alignment, "expert_alignment") <= 0:
             raise AssertionError(f"expert_alignment is {alignment}: expected 1 or more")
         return Routing(topk_idx, num_experts, most, alignment, self.num_ranks)
 

@@ -221,6 +221,42 @@ class Surface(unittest.TestCase):
             pass
 
 
+class Defaults(unittest.TestCase):
+    def test_of_torch(self) -> None:
+        """What PyTorch makes where nothing is said is no matter to calls."""
+        buffer, traffic = alone(), Traffic(Shape(1, 4, 2, 64, 9), 8)
+        batch = ll_traffic(buffer, 5)
+        elastic = deep_ep.ElasticBuffer(FakeComm(1).rank(0), num_max_tokens_per_rank=16, hidden=64)
+        x, idx, weights = traffic.x[0].bfloat16(), traffic.topk_idx[0], traffic.weights[0]
+
+        def results() -> list[Any]:
+            rows, local, gates, counts, handle, _ = fresh(buffer, traffic, num_worst_tokens=20)
+            y, sums, _ = buffer.combine(rows, handle, gates)
+            given = batch.x[0], batch.topk_idx[0]
+            coded = buffer.low_latency_dispatch(*given, BATCH, batch.shape.experts)
+            plain, count, sent, _, _ = buffer.low_latency_dispatch(*given, BATCH, batch.shape.experts, use_fp8=False)
+            summed = buffer.low_latency_combine(plain, batch.topk_idx[0], batch.weights[0], sent)[0]
+            here, here_idx, here_gates, way, _ = elastic.dispatch(x, idx, weights, num_experts=4)
+            back, back_gates, _ = elastic.combine(here, way, here_gates)
+            many = len(traffic.received(0)[0])
+            made = [rows[:many], local, gates[:many], *handle, y, sums, count, coded[1], summed]
+            made += [here, here_idx, here_gates, back, back_gates, way.recv_src_metadata]
+            return made + [*coded[0]]
+
+        wanted = results()
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        try:
+            found = results()
+        finally:
+            torch.set_default_device(None)
+            torch.set_default_dtype(torch.float32)
+        for one, other in zip(found[:-2], wanted[:-2]):
+            same(one, other)
+        for one, other in zip(found[-2:], wanted[-2:]):  # rows of which some are nobody's
+            self.assertEqual((one.shape, one.dtype, one.device), (other.shape, other.dtype, other.device))
+
+
 class Ranks(unittest.TestCase):
     def test_torchrun(self) -> None:
         """Groups of 2, 4 and 8 among its ranks; see there."""

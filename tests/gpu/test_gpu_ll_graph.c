@@ -12,16 +12,22 @@
 enum { RANKS = 4, TOKENS = 24, HIDDEN = 256, TOPK = 3, EXPERTS = 8, INPUTS = 16, REPLAYS = 1000, EAGER_EVERY = 7 };
 enum { CHECK_EVERY = 5 };
 
-/* Traffic of one shape, and how calls of a test are made. */
+/* How calls of a test are made. */
+typedef struct manner {
+    llo_format format;
+    expar_ll_sum sum;
+    bool hooks, masking;
+    bool coded; /* combines, in LogFMT */
+} manner;
+
+/* Traffic of one shape. */
 typedef struct inputs {
     lowlat_traffic *t[INPUTS];
     lowlat_answers *a[INPUTS];
-    llo_format format;
-    bool hooks;
-    expar_ll_sum sum;
+    manner how;
 } inputs;
 
-static inputs inputs_make(llo_format format, bool hooks, expar_ll_sum sum)
+static inputs inputs_make(const manner *how)
 {
     static const int64_t tokens[RANKS] = {TOKENS, 1, 0, 17};
     const lowlat_plan plan = {.num_ranks = RANKS,
@@ -29,16 +35,17 @@ static inputs inputs_make(llo_format format, bool hooks, expar_ll_sum sum)
                               .hidden = HIDDEN,
                               .topk = TOPK,
                               .num_experts = EXPERTS,
-                              .format = format,
+                              .format = how->format,
                               .wide = true,
                               .with_weights = true,
                               .disturb = 4,
                               .num_tokens = tokens};
     random_source random = random_start(random_test_seed("low-latency graphs"));
-    inputs in = {.format = format, .hooks = hooks, .sum = sum};
+    inputs in = {.how = *how};
     for (int i = 0; i < INPUTS; i++) {
         in.t[i] = lowlat_traffic_make(&plan, &random);
-        in.a[i] = lowlat_answers_make(in.t[i], ORACLE_BF16, sum, &random);
+        in.a[i] = lowlat_answers_make(in.t[i], ORACLE_BF16, how->sum, &random);
+        if (how->coded) lowlat_answers_code(in.a[i], in.t[i]);
     }
     return in;
 }
@@ -79,6 +86,7 @@ static bool actor_begin(actor *one, expar_group *group, const inputs *in)
     config.hidden = HIDDEN;
     config.num_topk = TOPK;
     config.num_experts = EXPERTS;
+    config.masking = in->how.masking;
     if (!card_open(&one->card, one->rank)) return false;
     config.device = (expar_device){.type = EXPAR_CUDA, .index = one->card.device->index};
     return CHECK_OK(expar_ll_create(group, &config, &one->ll));
@@ -109,7 +117,7 @@ static expar_tensor by_expert(const expar_tensor *flat)
 
 static expar_dtype received_dtype(const inputs *in)
 {
-    return in->format == LLO_PLAIN ? EXPAR_BF16 : EXPAR_F8E4M3;
+    return in->how.format == LLO_PLAIN ? EXPAR_BF16 : EXPAR_F8E4M3;
 }
 
 /* Leaves results that a call may be given. */
@@ -163,11 +171,11 @@ static expar_status call_dispatch(ll_lap *p, const actor *one, cu_stream stream)
     args.x = p->x;
     args.topk_idx = p->idx;
     args.topk_weights = p->weights;
-    args.format = lowlat_format(one->in->format);
+    args.format = lowlat_format(one->in->how.format);
     args.out_x = by_expert(&p->rows);
     args.out_count = expar_tensor_1d(p->count.data, EXPAR_I32, EXPERTS / RANKS);
     args.out_count.device = p->count.device;
-    args.hook = one->in->hooks;
+    args.hook = one->in->how.hooks;
     args.stream = stream;
     expar_status status = expar_ll_dispatch(one->ll, &args, &p->there);
     return status == EXPAR_OK && args.hook ? expar_ll_hook_call(p->there.hook, stream) : status;
@@ -180,9 +188,10 @@ static expar_status call_combine(ll_lap *p, const actor *one, cu_stream stream)
     args.topk_idx = p->idx;
     args.topk_weights = p->weights;
     args.handle = p->there.handle;
-    args.sum = one->in->sum;
+    args.sum = one->in->how.sum;
+    if (one->in->how.coded) args.format = EXPAR_LL_LOGFMT;
     args.out = p->y;
-    args.hook = one->in->hooks;
+    args.hook = one->in->how.hooks;
     args.stream = stream;
     expar_status status = expar_ll_combine(one->ll, &args, &p->home);
     return status == EXPAR_OK && args.hook ? expar_ll_hook_call(p->home.hook, stream) : status;
@@ -207,12 +216,33 @@ static bool check_rows(const actor *one, const lowlat_traffic *t, const int32_t 
     return true;
 }
 
+/* Ends that are one are just these bits; in between numbers count. */
+static bool is_one_from(const void *y, const void *least, const void *most, int64_t element)
+{
+    const uint32_t got = oracle_load(ORACLE_BF16, y, element), low = oracle_load(ORACLE_BF16, least, element),
+                   high = oracle_load(ORACLE_BF16, most, element);
+    const float value = oracle_widen(ORACLE_BF16, got);
+    return low == high ? got == low
+                       : value >= oracle_widen(ORACLE_BF16, low) && value <= oracle_widen(ORACLE_BF16, high);
+}
+
+/* Of coded rows each element is one from y to most. */
+static bool check_sums(const actor *one, const lowlat_answers *a, const void *y)
+{
+    const int64_t count = tokens_of(one) * HIDDEN;
+    const void *least = a->y[one->rank];
+    if (!a->most) return CHECK(memcmp(y, least, (size_t)count * 2) == 0, "y");
+    for (int64_t i = 0; i < count; i++)
+        if (!CHECK(is_one_from(y, least, a->most[one->rank], i), "element %d of y", (int)i)) return false;
+    return true;
+}
+
 static bool ll_lap_check(const ll_lap *p, const actor *one, int which, cu_stream stream)
 {
     int32_t *count = card_fetch(&p->count, stream);
-    char *rows = card_fetch(&p->rows, stream), *y = card_fetch(&p->y, stream);
-    bool right = check_rows(one, one->in->t[which], count, rows) &&
-                 CHECK(memcmp(y, one->in->a[which]->y[one->rank], (size_t)tokens_of(one) * HIDDEN * 2) == 0, "y");
+    char *rows = card_fetch(&p->rows, stream);
+    void *y = card_fetch(&p->y, stream);
+    bool right = check_rows(one, one->in->t[which], count, rows) && check_sums(one, one->in->a[which], y);
     free(count);
     free(rows);
     free(y);
@@ -274,9 +304,9 @@ static void play_replays(expar_group *group, void *shared)
     actor_end(&one);
 }
 
-static void run(llo_format format, bool hooks, expar_ll_sum sum, ranks_body body)
+static void run(const manner *how, ranks_body body)
 {
-    inputs in = inputs_make(format, hooks, sum);
+    inputs in = inputs_make(how);
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
     bool passed = ranks_run(&plan, body, &in);
     inputs_free(&in);
@@ -286,19 +316,19 @@ static void run(llo_format format, bool hooks, expar_ll_sum sum, ranks_body body
 static void test_replays(void **state)
 {
     (void)state;
-    run(LLO_PLAIN, false, EXPAR_LL_EXACT, play_replays);
+    run(&(manner){.sum = EXPAR_LL_EXACT}, play_replays);
 }
 
 static void test_replays_of_hooks(void **state)
 {
     (void)state;
-    run(LLO_PLAIN, true, EXPAR_LL_EXACT, play_replays);
+    run(&(manner){.sum = EXPAR_LL_EXACT, .hooks = true}, play_replays);
 }
 
 static void test_replays_of_fp8_and_reduced_sums(void **state)
 {
     (void)state;
-    run(LLO_FP8, false, EXPAR_LL_REDUCED, play_replays);
+    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_REDUCED}, play_replays);
 }
 
 /* ---- one kernel a call ------------------------------------------------------------------------------------------- */
@@ -357,7 +387,7 @@ static void check_kernels(const actor *one, ll_lap *p, const node_calls *calls, 
 {
     cu_stream stream = one->card.streams[0];
     cu_graph graph = NULL;
-    const int expected = one->in->hooks ? 2 : 1; /* a hook's receive is a kernel of its own */
+    const int expected = one->in->how.hooks ? 2 : 1; /* a hook's receive is a kernel of its own */
     CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
     CHECK_OK(call(p, one, stream));
     CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
@@ -399,14 +429,18 @@ static void play_kernels(expar_group *group, void *shared)
 static void test_one_kernel_a_call(void **state)
 {
     (void)state;
-    run(LLO_PLAIN, false, EXPAR_LL_EXACT, play_kernels);
-    run(LLO_FP8, false, EXPAR_LL_REDUCED, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_EXACT}, play_kernels);
+    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_REDUCED}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_EXACT, .coded = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_EXACT, .masking = true}, play_kernels);
 }
 
 static void test_one_kernel_a_phase(void **state)
 {
     (void)state;
-    run(LLO_PLAIN, true, EXPAR_LL_EXACT, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_EXACT, .hooks = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_EXACT, .hooks = true, .coded = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_EXACT, .hooks = true, .masking = true}, play_kernels);
 }
 
 int main(void)

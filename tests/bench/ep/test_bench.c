@@ -216,7 +216,7 @@ static void bad_options_are_named(void **state)
         {"rma --hook", "--hook: only with ll", 64},
         {"ll --stamps no", "--stamps: only on GPUs", 64},
         {"ll --device cuda --stamps off", "--stamps 'off': one of no|yes is expected", 64},
-        {"multiply", "one of dispatch|combine|all|layout|rma|ll is expected", 64},
+        {"multiply", "one of dispatch|combine|all|layout|rma|ll|setup is expected", 64},
         {"''", "operation ''", 64},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

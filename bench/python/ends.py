@@ -92,9 +92,16 @@ def main() -> None:
         return
     if len(sys.argv) not in (2, 3):
         raise SystemExit(__doc__)
-    tool, rounds = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 20
-    rank = [sys.executable, __file__, "rank", str(rounds)]
-    subprocess.run([tool, "run", "-n", str(RANKS), "--no-prefix", "--", *rank], check=True)
+    tool, text = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "20"
+    if not os.access(tool, os.X_OK) or os.path.isdir(tool):
+        raise SystemExit(f"EXPAR is {tool!r}: expected the path of the tool, as build/release/bin/expar")
+    if not text.isdecimal() or int(text) == 0:
+        raise SystemExit(f"ROUNDS is {text!r}: expected a whole number, 1 or more")
+    rounds = int(text)
+    rank = [sys.executable, __file__, "rank", text]
+    ended = subprocess.run([tool, "run", "-n", str(RANKS), "--no-prefix", "--", *rank])
+    if ended.returncode != 0:
+        raise SystemExit(f"the ranks ended with {ended.returncode}, for what they say above")
     tell("expar bench, Ctrl-C", [milliseconds_to_end(tool) for _ in range(rounds)])
 
 

@@ -111,7 +111,7 @@ void rma_options_check(struct argp_state *state, struct bench_options *options)
     if (!options->num_ranks) options->num_ranks = 2;
     if (options->dispatch || options->combine || options->layout)
         argp_error(state, "rma is measured by itself: its results are of another kind");
-    if (options->mpi) argp_error(state, "--mpi is for dispatch and combine");
+    if (options->mpi) argp_error(state, "--mpi is for dispatch, combine and ll");
     if (options->cuda || options->num_gpus) argp_error(state, "rma is measured on the CPU only");
     if (options->num_ranks < 2) argp_error(state, "-n %d: rma needs 2 ranks or more", options->num_ranks);
     if (options->num_ranks % options->nodes)

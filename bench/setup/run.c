@@ -97,7 +97,7 @@ void setup_options_check(struct argp_state *state, struct bench_options *options
     if (!options->num_ranks) options->num_ranks = 8;
     if (options->dispatch || options->combine || options->layout || options->rma.wanted || options->ll.wanted)
         argp_error(state, "setup is measured by itself: its results are of another kind");
-    if (options->mpi) argp_error(state, "--mpi is for dispatch and combine");
+    if (options->mpi) argp_error(state, "--mpi is for dispatch, combine and ll");
     if (options->cuda || options->num_gpus) argp_error(state, "setup is measured on the CPU only");
     if (options->nodes > 1)
         argp_error(state, "--nodes %d: buffers across nodes are not in this version", options->nodes);

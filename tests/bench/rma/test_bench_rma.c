@@ -156,7 +156,7 @@ static void bad_options_are_named(void **state)
         {"--nodes 3 -n 4", "--nodes 3 does not divide -n 4", 64},
         {"-n 1", "rma needs 2 ranks", 64},
         {"dispatch", "rma is measured by itself", 64},
-        {"--mpi", "--mpi is for dispatch and combine", 64},
+        {"--mpi", "--mpi is for dispatch, combine and ll", 64},
         {"--nodes 2 --transports p2p --ops put" BRIEF, "--transports p2p: it reaches ranks of one node", 64},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -48,7 +48,7 @@ static void bad_options_are_named(void **state)
         {"--seed 3", "--seed: setup has none"},
         {"--ops put", "--ops: only with rma"},
         {"--hook", "--hook: only with ll"},
-        {"--mpi", "--mpi is for dispatch and combine"},
+        {"--mpi", "--mpi is for dispatch, combine and ll"},
         {"--device cuda", "setup is measured on the CPU only"},
         {"--nodes 2 -n 4", "--nodes 2: buffers across nodes"},
         {"dispatch", "setup is measured by itself"},

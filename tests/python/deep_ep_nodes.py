@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank of the tests that start their processes themselves, node by node: `deep_ep_nodes.py LOCAL_RANK NUM_LOCAL`."""
+"""Ranks of tests that start their processes themselves, node by node: `deep_ep_nodes.py`, with WORLD_SIZE nodes of two
+ranks. They are forks of this process, which has imported PyTorch and its compiler for all of them."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 import sys
+import traceback
 
 import torch
 import torch.distributed as dist
@@ -18,6 +21,7 @@ import deep_ep
 from deep_ep import operators
 from deep_ep.utils import envs, refs
 
+NUM_LOCAL = 2  # ranks of a node
 
 def environment(local_rank: int, num_local: int) -> dist.ProcessGroup:
     nodes, node = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
@@ -98,9 +102,9 @@ def compiled(group: dist.ProcessGroup) -> None:
         same(one, other)
 
 
-def main() -> None:
+def rank_main(local_rank: int, num_local: int) -> None:
     torch.set_num_threads(1)
-    group = environment(int(sys.argv[1]), int(sys.argv[2]))
+    group = environment(local_rank, num_local)
     elastic(group)
     torch.set_default_dtype(torch.float32)
     reference_of_dispatch()
@@ -109,6 +113,27 @@ def main() -> None:
         compiled(pairs[0])
     print(f"rank {dist.get_rank()} is through", flush=True)
     dist.destroy_process_group()
+
+
+def begin(node: int, local_rank: int) -> int:
+    child = os.fork()
+    if child == 0:
+        os.environ["RANK"] = str(node)
+        try:
+            rank_main(local_rank, NUM_LOCAL)
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)
+    return child
+
+
+def main() -> None:
+    import torch._dynamo  # before there are ranks, each of which would load it
+
+    children = [begin(*place) for place in itertools.product(range(int(os.environ["WORLD_SIZE"])), range(NUM_LOCAL))]
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    sys.exit(f"ranks ended with {codes}" if any(codes) else 0)
 
 
 if __name__ == "__main__":

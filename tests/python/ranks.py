@@ -77,6 +77,13 @@ def launched(size: int, *command: str, **options: Any) -> subprocess.CompletedPr
     return start([os.environ["EXPAR_TEST_TOOL"], "run", "-n", str(size), "--", sys.executable, *command], **options)
 
 
+def torchrun(size: int, *command: str) -> subprocess.CompletedProcess[str]:
+    """A Python program on that many ranks of torchrun's agent, which are forks: torch_ranks.py. Threads beside those of
+    ranks would only wait for each other on few cores."""
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "torch_ranks.py")
+    return start([sys.executable, program, str(size), *command], env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
 def on_processes(size: int, module: str, function: str, *arguments: str) -> None:
     """function(group, *arguments) of that module on each rank."""
     ended = launched(size, __file__, module, function, *arguments)

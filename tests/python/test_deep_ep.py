@@ -260,11 +260,7 @@ class Defaults(unittest.TestCase):
 class Ranks(unittest.TestCase):
     def test_torchrun(self) -> None:
         """Groups of 2, 4 and 8 among its ranks; see there."""
-        ended = ranks.start(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "8", "--rdzv-backend", "c10d"]
-            + ["--rdzv-endpoint", "127.0.0.1:0", os.path.join(HERE, "deep_ep_ranks.py")],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )
+        ended = ranks.torchrun(8, os.path.join(HERE, "deep_ep_ranks.py"))
         self.assertEqual(ended.returncode, 0, ended.stdout)
         for rank in range(8):
             self.assertIn(f"rank {rank} is through", ended.stdout)

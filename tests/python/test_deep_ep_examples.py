@@ -25,10 +25,9 @@ class Examples(unittest.TestCase):
 
     def test_generate(self) -> None:
         """On 8 ranks: the texts of `expar demo`."""
-        torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "8")
-        meeting = ("--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0")
-        said = self.run_here(*torchrun, *meeting, str(EXAMPLES / "generate.py"), "--bytes", BYTES)
-        texts, _, end = said.partition("equals the continuation that came with the model: ")
+        ended = ranks.torchrun(8, str(EXAMPLES / "generate.py"), "--bytes", BYTES)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        texts, _, end = ended.stdout.partition("equals the continuation that came with the model: ")
         self.assertEqual(end.strip(), "8 of 8 texts on 8 ranks")
         shipped = ("--model", str(ROOT / "data" / "moe-lm"))
         demo = self.run_here(os.environ["EXPAR_TEST_TOOL"], "demo", "--bytes", BYTES, *shipped)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import os
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -283,23 +282,11 @@ class Environment(unittest.TestCase):
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
         variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"}
-        started = [
-            subprocess.Popen(
-                [sys.executable, os.path.join(HERE, "deep_ep_nodes.py"), str(local), "2"],
-                env={**os.environ, **variables, "RANK": str(node)},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-            for node in range(2)
-            for local in range(2)
-        ]
-        said = [process.communicate(timeout=2 * ranks.DEADLINE_S)[0] for process in started]
-        for number, (process, text) in enumerate(zip(started, said)):
-            self.assertEqual(process.returncode, 0, text)
-            self.assertIn(f"rank {number} is through", text)
-            self.assertIn(f"rank {number}\n", text)
-            self.assertEqual("node" in text, number % 2 == 0)
+        ended = ranks.start([sys.executable, os.path.join(HERE, "deep_ep_nodes.py")], env={**os.environ, **variables})
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        said = sorted(line for line in ended.stdout.splitlines() if line.startswith(("rank", "node")))
+        wanted = [f"rank {rank}{end}" for rank in range(4) for end in ("", " is through")]
+        self.assertEqual(said, sorted(["node 0", "node 1", *wanted]))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@
 #include "ep/ranks_internal.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 expar_group_options ranks_options(const ranks_plan *plan)
 {
@@ -73,4 +74,23 @@ free_ranks:
 bool ranks_run(const ranks_plan *plan, ranks_body body, void *shared)
 {
     return plan->kind == RANKS_THREADS ? run_threads(plan, body, shared) : ranks_run_processes(plan, body, shared);
+}
+
+expar_group *ranks_join_again(expar_group *group)
+{
+    expar_unique_id id;
+    expar_group *second = NULL;
+    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
+    const bool first = expar_group_rank(group) == 0;
+    memset(&id, 0, sizeof id);
+    if (first) CHECK_OK(expar_unique_id_create(&id));
+    CHECK_OK(expar_group_broadcast(group, &id, sizeof id, 0));
+    options.id = &id;
+    options.rank = expar_group_rank(group);
+    options.size = expar_group_size(group);
+    options.heap_bytes = (size_t)32 << 20;
+    CHECK_OK(expar_group_create(&options, &second));
+    CHECK_OK(expar_group_barrier(group));
+    if (first) CHECK_OK(expar_unique_id_retire(&id));
+    return second;
 }

@@ -32,6 +32,9 @@ typedef struct ranks_plan {
 /* Makes the group, runs the body, destroys the group on all ranks. True when no check failed on any of them. */
 bool ranks_run(const ranks_plan *plan, ranks_body body, void *shared);
 
+/* In a body, by all ranks: a second group of theirs, to be destroyed by them. NULL: a check has failed. */
+expar_group *ranks_join_again(expar_group *group);
+
 /* ---- for tests that end ranks themselves (ranks_process.c) ------------------------------------------------------- */
 
 /* A process that makes a unique id and serves it. The test itself then has no second thread when it forks ranks, which

@@ -109,26 +109,6 @@ static void outlive_buffer(expar_group *group, void *shared)
     play_release(&kept, false);
 }
 
-/* A second group of the same ranks. */
-static expar_group *join_again(expar_group *group)
-{
-    expar_unique_id id;
-    expar_group *second = NULL;
-    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
-    const bool first = expar_group_rank(group) == 0;
-    memset(&id, 0, sizeof id);
-    if (first) CHECK_OK(expar_unique_id_create(&id));
-    CHECK_OK(expar_group_broadcast(group, &id, sizeof id, 0));
-    options.id = &id;
-    options.rank = expar_group_rank(group);
-    options.size = expar_group_size(group);
-    options.heap_bytes = (size_t)32 << 20;
-    CHECK_OK(expar_group_create(&options, &second));
-    CHECK_OK(expar_group_barrier(group));
-    if (first) CHECK_OK(expar_unique_id_retire(&id));
-    return second;
-}
-
 /* Rows of a group that has gone are the caller's memory to another one's combine, and go by the queue. */
 static void combine_in_another_group(expar_group *group, void *shared)
 {
@@ -136,7 +116,7 @@ static void combine_in_another_group(expar_group *group, void *shared)
     play_arrival other;
     expar_ep *ep = NULL;
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
-    expar_group *second = join_again(group);
+    expar_group *second = ranks_join_again(group);
     if (!second) return;
     leave_arrival(second, l, &plain);
     CHECK_OK(expar_group_destroy(second));

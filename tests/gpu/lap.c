@@ -125,18 +125,24 @@ expar_status lap_dispatch(lap *p, expar_ep *ep, const traffic *t, cu_stream stre
     return expar_dispatch(ep, &there, &p->result);
 }
 
-expar_status lap_combine(const lap *p, expar_ep *ep, cu_stream stream)
+expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_path path, cu_stream stream)
 {
     expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
     int64_t rows = p->worst ? p->worst : p->result.num_recv_tokens;
     back.x = first_rows(&p->back, rows);
     back.topk_weights = first_rows(&p->back_weights, rows);
     back.handle = p->result.handle;
-    back.path = p->path == EXPAR_PATH_DIRECT ? EXPAR_PATH_AUTO : p->path;
+    back.path = path;
     back.y = p->y;
     back.out_topk_weights = p->summed;
     back.stream = stream;
     return expar_combine(ep, &back);
+}
+
+/* What the experts gave is the caller's memory, which DIRECT is refused for. */
+expar_status lap_combine(const lap *p, expar_ep *ep, cu_stream stream)
+{
+    return lap_combine_by(p, ep, p->path == EXPAR_PATH_DIRECT ? EXPAR_PATH_AUTO : p->path, stream);
 }
 
 bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)

@@ -49,6 +49,8 @@ bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stre
 /* Each puts its call on the stream, or into its capture. */
 expar_status lap_dispatch(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
 expar_status lap_combine(const lap *p, expar_ep *ep, cu_stream stream);
+/* On that path, whatever the lap's is. */
+expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_path path, cu_stream stream);
 /* Both, in this order. */
 bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
 /* Waits for the stream, and compares all that came out. */

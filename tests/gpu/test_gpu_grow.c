@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers on GPUs that begin with nothing: records, rings and pools that grow with the calls, memory beside the pool,
- * captures that find no memory, and outputs that are read when buffer and group have gone. And how long it takes to
- * make such a buffer, which is printed. On thread ranks, or with `processes` on process ranks. */
+ * captures that find no memory. And how long it takes to make such a buffer, which is printed. On thread ranks, or with
+ * `processes` on process ranks. */
 #include "ep/ep.h"
 #include "ep/ranks.h"
 #include "exec/cuda/gpu.h"
@@ -76,46 +76,6 @@ static void play_capture(expar_group *group, void *shared)
     lap_pair_close(&one);
 }
 
-/* ---- lives ------------------------------------------------------------------------------------------------------- */
-
-static _Thread_local expar_dispatch_result kept;
-static _Thread_local size_t kept_bytes;
-static _Thread_local void *kept_copy;
-static _Thread_local int32_t kept_device;
-
-static void leave_output(expar_group *group, void *shared)
-{
-    lap_pair one;
-    if (!begin_with(&one, group, shared, 0)) return;
-    for (int32_t i = 0; i < 2; i++)
-        if (!lap_pair_go(&one, i)) return;
-    kept = one.laps[1].result;
-    kept_device = one.card.device->index;
-    kept_bytes = (size_t)kept.recv_x.shape[0] * (size_t)kept.recv_x.shape[1] * expar_dtype_bytes(kept.recv_x.dtype);
-    kept_copy = card_fetch(&kept.recv_x, one.card.streams[0]);
-    one.laps[1].result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    lap_pair_close(&one);
-}
-
-static void read_output(expar_group *none, void *shared)
-{
-    cuda_device *device = NULL;
-    (void)none, (void)shared;
-    if (!kept.output) return;
-    char *seen = malloc(kept_bytes + 1);
-    if (seen && CHECK_OK(cuda_device_open(kept_device, &device)) && CHECK_OK(cuda_enter(device))) {
-        CHECK_OK(CUDA_CALL(MemcpyDtoH, seen, (cu_address)(uintptr_t)kept.recv_x.data, kept_bytes));
-        CHECK(!kept_copy || memcmp(seen, kept_copy, kept_bytes) == 0, "the output has changed");
-        cuda_leave();
-    }
-    free(seen);
-    free(kept_copy);
-    expar_ep_handle_destroy(kept.handle);
-    expar_ep_output_release(kept.output);
-    cuda_later_await();
-    cuda_device_close(device);
-}
-
 /* ---- set-up ------------------------------------------------------------------------------------------------------ */
 
 /* Kernels of the shape are in the cache from the first one on. */
@@ -140,40 +100,34 @@ static void play_set_up(expar_group *group, void *shared)
 
 /* ---- the tests --------------------------------------------------------------------------------------------------- */
 
-static void run_with(ranks_body body, ranks_body after)
+static void run(ranks_body body)
 {
-    const ranks_plan ranks = {.kind = kind, .after = after};
+    const ranks_plan ranks = {.kind = kind};
     assert_true(laps_run(&ranks, 21, body));
 }
 
 static void test_growth(void **state)
 {
     (void)state;
-    run_with(play_growth, NULL);
+    run(play_growth);
 }
 
 static void test_limit(void **state)
 {
     (void)state;
-    run_with(play_limit, NULL);
+    run(play_limit);
 }
 
 static void test_capture_without_memory(void **state)
 {
     (void)state;
-    run_with(play_capture, NULL);
-}
-
-static void test_output_that_outlives_the_group(void **state)
-{
-    (void)state;
-    run_with(leave_output, read_output);
+    run(play_capture);
 }
 
 static void test_set_up(void **state)
 {
     (void)state;
-    run_with(play_set_up, NULL);
+    run(play_set_up);
 }
 
 int main(int argc, char **argv)
@@ -182,7 +136,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_growth),
         cmocka_unit_test(test_limit),
         cmocka_unit_test(test_capture_without_memory),
-        cmocka_unit_test(test_output_that_outlives_the_group),
         cmocka_unit_test(test_set_up),
     };
     if (argc > 1 && strcmp(argv[1], "processes") == 0) kind = RANKS_PROCESSES;

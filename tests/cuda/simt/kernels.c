@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The kernels of the library and the benchmark, compiled for the host with the vocabulary of simt.h, as the played
- * driver launches them. */
+/* The kernels of the library, the benchmark and tests, compiled for the host with the vocabulary of simt.h, as the
+ * played driver launches them. */
 #include "bench/gpu/kernels/forms.h"
 #include "cuda/fake/fake.h"
+#include "cuda/kernels/late_copy.h"
 #include "cuda/simt/launch.h"
 #include "exec/cuda/kernels/ll_args.h"
 
@@ -34,7 +35,8 @@
     X(bench_copy_pull, copy_list)                                                                                      \
     X(bench_ll_turn, ll_turn)                                                                                          \
     X(bench_ll_trip, ll_trip_call)                                                                                     \
-    X(bench_ll_nothing, ll_nothing)
+    X(bench_ll_nothing, ll_nothing)                                                                                    \
+    X(late_copy, late_copy_call)
 
 #define DECLARE(name, type)                                                                                            \
     void name(const type a);                                                                                           \

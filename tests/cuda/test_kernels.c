@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#define MAX_MACROS 8
+#define MAX_MACROS 12
 static const int32_t archs[] = {80, 90, 100};
 #define ARCH_OF_DAYS 90
 
@@ -26,8 +26,8 @@ typedef struct variant {
     const cuda_source *source;
     cuda_macro macros[MAX_MACROS];
     size_t num_macros;
-    char text[256]; /* the macros, to name it */
-    char line[256]; /* what it was read from: the names lie here */
+    char text[512]; /* the macros, to name it */
+    char line[512]; /* what it was read from: the names lie here */
 } variant;
 
 /* ---- reading what the compiler says ------------------------------------------------------------------------------ */

@@ -98,32 +98,43 @@ typedef struct gpu_waiting {
     uint64_t since_ns; /* when the orders were first seen as they are; 0: not looked yet */
     uint64_t orders;
     uint32_t polls;
+    bool over; /* it is given up */
 } gpu_waiting;
 
-/* False when it is time to give up: another thread has, the host asks for it, or the host itself is gone. However late
-   a peer is, the host decides that (guard.c): it is told of each wait that lasts from one pulse to another. */
+/* A look at the clock and the host's orders: p, as it is then. However late a peer is, the host decides when it is time
+   to give up (guard.c): it is told of each wait that lasts from one pulse to another. */
+GPU_ASIDE gpu_waiting look_aside(const gpu_world *world, gpu_waiting p, int32_t wait, int32_t peer, uint64_t seen,
+                                 uint64_t expected)
+{
+    p.over = has_failed(world);
+    if (p.over) return p;
+    uint64_t now = clock_now(), orders = load_relaxed_64(&world->report->orders);
+    if (p.since_ns && orders != p.orders)
+        store_relaxed_64(&world->awaits[peer], gpu_await_word(orders, wait, (uint32_t)(expected >> 32)));
+    if (!p.since_ns || orders != p.orders) {
+        p.since_ns = now;
+        p.orders = orders;
+    }
+    if (!(orders & GPU_ABORT) && now - p.since_ns < world->orphan_ns) return p;
+    give_up(world, wait, peer, seen, expected, orders & GPU_ABORT);
+    p.over = has_failed(world);
+    return p;
+}
+
+/* False when it is time to give up: another thread has, the host asks for it, or the host itself is gone. */
 GPU_FUNC bool may_wait(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                        uint64_t expected)
 {
     if (++p->polls % GPU_POLLS) return true;
-    if (has_failed(world)) return false;
-    uint64_t now = clock_now(), orders = load_relaxed_64(&world->report->orders);
-    if (p->since_ns && orders != p->orders)
-        store_relaxed_64(&world->awaits[peer], gpu_await_word(orders, wait, (uint32_t)(expected >> 32)));
-    if (!p->since_ns || orders != p->orders) {
-        p->since_ns = now;
-        p->orders = orders;
-    }
-    if (!(orders & GPU_ABORT) && now - p->since_ns < world->orphan_ns) return true;
-    give_up(world, wait, peer, seen, expected, orders & GPU_ABORT);
-    return !has_failed(world);
+    *p = look_aside(world, *p, wait, peer, seen, expected);
+    return !p->over;
 }
 
 /* Until the flag of a record is that of this call. */
 GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
 {
     uint64_t expected = ep_word(epoch, 1);
-    gpu_waiting p = {0, 0, 0};
+    gpu_waiting p = {0, 0, 0, false};
     for (;;) {
         uint64_t seen = load_acquire(flag);
         if (seen == expected) return true;

@@ -197,9 +197,10 @@ typedef struct ll_mask_args {
 
 /* ---- shared memory of a block ------------------------------------------------------------------------------------
  *
- * bases [N] u64, waits [N] u64, then of a dispatch the destinations [32] u64 of a token; then i32: what each source has
- * told [4][N], whether its half is open [N], what a combine owes it [N], and with masks whether what it told counts
- * [N]; notes [4][32]; of a dispatch the first rows of experts [N+1][L] and the experts of all tokens [K][pitch]. */
+ * bases [N] u64, waits [N] u64, then of a dispatch the destinations [32] u64 of a token; then i32: what each source
+ * has told [4][N], whether its half is open [N], what a combine owes it [N], whether its rows may go there [N], and
+ * with masks whether what it told counts [N]; notes [4][32]; of a dispatch the first rows of experts [N+1][L] and the
+ * experts of all tokens [K][pitch]. */
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4
@@ -211,7 +212,7 @@ EP_FUNC int32_t ll_gpu_idx_pitch(int32_t tokens)
 }
 EP_FUNC uint64_t ll_gpu_words_bytes(const ll_shape *shape)
 {
-    const uint64_t ranks = (uint64_t)shape->ranks, told = LL_GPU_TOLD + 2 + (shape->masking ? 1 : 0);
+    const uint64_t ranks = (uint64_t)shape->ranks, told = LL_GPU_TOLD + 3 + (shape->masking ? 1 : 0);
     const uint64_t words = told * ranks + LL_GPU_NOTES * LL_MOST_TOPK;
     return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
 }
@@ -221,10 +222,10 @@ EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
     return ll_gpu_words_bytes(shape) + ((uint64_t)shape->hidden / 128 + 31) / 32 * 4;
 }
 /* Of a dispatch of so many tokens. */
-EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens, int32_t topk)
+EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)
 {
     const uint64_t firsts = ((uint64_t)shape->ranks + 1) * (uint64_t)shape->local_experts;
-    return ll_gpu_words_bytes(shape) + 4 * (firsts + (uint64_t)topk * (uint64_t)ll_gpu_idx_pitch(tokens));
+    return ll_gpu_words_bytes(shape) + 4 * (firsts + (uint64_t)shape->topk * (uint64_t)ll_gpu_idx_pitch(tokens));
 }
 
 #endif

@@ -34,8 +34,7 @@ GPU_FUNC int32_t ll_count_word_rows(const ll_combine_args *a, const ll_now *now,
     int32_t came = 0;
     for (; mask; mask &= mask - 1) {
         const int32_t one = __shfl_sync(GPU_ALL, place, __ffs((int)mask) - 1);
-        came +=
-            ll_words_are_here(c, now, ll_word_row_at(&c->space, &c->shape, now->epoch, token, one), a->row_bytes / 4);
+        came += ll_words_are_here(c, now, ll_word_row_place(c, now->epoch, token, one), a->row_bytes / 4);
     }
     return came;
 }
@@ -49,11 +48,11 @@ GPU_FUNC int32_t ll_count_rows(const ll_combine_args *a, const ll_shared *s, con
     int32_t came = 0;
     *all = 0;
     for (int32_t token = 0; token < a->routing.tokens && ll_unit_promises(c, s, now, rank); token++) {
-        ll_gpu_part part = ll_part_of_slot(a, s, token);
+        ll_gpu_part part = ll_part_of_slot(a, token);
         if (c->form.sum == LL_GPU_REDUCED) part = ll_parts_by_rank(part);
         const bool due = part.rank == rank;
-        const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, region, token, due ? part.place : 0);
-        const uint64_t *flag = (const uint64_t *)ll_own(c, ll_row_flag_at(&c->space, number));
+        const uint64_t number = ll_number_of(c, now->epoch, region, token, due ? part.place : 0);
+        const uint64_t *flag = (const uint64_t *)ll_own(c, ll_row_flag_place(c, number));
         const uint32_t mask = __ballot_sync(GPU_ALL, due);
         *all += __popc(mask);
         if (ll_awaits_words(a))
@@ -65,16 +64,18 @@ GPU_FUNC int32_t ll_count_rows(const ll_combine_args *a, const ll_shared *s, con
 }
 
 /* By each warp that leaves. */
-GPU_FUNC void ll_combine_tell_dues(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
+GPU_ASIDE void ll_combine_tell_dues(const ll_combine_args *a, ll_now call)
 {
     const ll_gpu_call *c = &a->call;
+    const ll_shared shared = ll_shared_here(c), *s = &shared;
+    const ll_now *now = &call;
     const int32_t wait = ll_dues_begin(c);
     for (int32_t r = 0; wait && r < LL_RANKS(c); r++) {
         if (wait != GPU_WAIT_MESSAGE && wait != GPU_WAIT_WEIGHTS) {
             ll_dues_tell_one(c, s, now, wait, r);
             continue;
         }
-        const uint64_t first = ll_weight_flag_at(&c->space, &c->shape, r, now->epoch, 0);
+        const uint64_t first = ll_weight_flag_place(c, r, now->epoch, 0);
         int32_t all = wait == GPU_WAIT_WEIGHTS && ll_unit_promises(c, s, now, r) ? ll_owed(s, r) : 0;
         const int32_t weights = ll_count_flags(c, s, now, first, all);
         const int32_t came = wait == GPU_WAIT_WEIGHTS ? weights : ll_count_rows(a, s, now, r, &all);
@@ -82,12 +83,20 @@ GPU_FUNC void ll_combine_tell_dues(const ll_combine_args *a, const ll_shared *s,
     }
 }
 
+/* What calls have behind them that are not quick. By all threads of all blocks. */
+GPU_ASIDE void ll_combine_close(const ll_combine_args *a, ll_now now, bool goes, bool receives, bool mismatched)
+{
+    const ll_shared s = ll_shared_here(&a->call);
+    if (!ll_ends_last(&a->call, &s, receives)) return;
+    if (LL_MASKS && goes && receives && !mismatched) ll_combine_mend(a, &s, &now);
+    ll_close(&a->call, &s, &now, receives, mismatched);
+}
+
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_COMBINE_KERNEL)(GPU_ARGS ll_combine_args a)
 {
-    GPU_LAUNCH_SHARED(uint8_t, memory);
-    const ll_shared s = ll_shared_of(&a.call, memory);
+    const ll_shared s = ll_shared_here(&a.call);
     ll_now now;
     bool mismatched = false, doubt = false;
     int32_t sending = 0;
@@ -95,18 +104,16 @@ GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_COMBINE_KERNEL)(GPU_ARGS ll_combine_args
     const uint32_t route = a.call.refusal.status ? 0 : (uint32_t)*a.routing.stamp;
     ll_begin(&a.call, &s, LL_COMBINE, &now);
     if (!a.call.refusal.status) doubt = ll_doubts_handle(&a, &s, route);
-    if (!ll_has_begun(&a.call, &s, &now)) return;
-    if (a.call.phases & LL_GPU_SEND && !s.refusal->status && __syncthreads_or(doubt)) ll_refuse_handle(&a, &s);
+    if (!ll_has_begun(&a.call, &now, &doubt)) return;
+    if (a.call.phases & LL_GPU_SEND && !s.refusal->status && doubt) ll_refuse_handle(&a);
     now.quick &= !s.refusal->status && !ll_is_coded(&a);
     bool goes = !(a.call.phases & LL_GPU_SEND) || ll_combine_send(&a, &s, &now, route, &mismatched, &sending);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
     if (receives) goes = ll_combine_receive(&a, &s, &now, route, sending, &mismatched);
-    if (!goes) ll_combine_tell_dues(&a, &s, &now);
+    if (!goes) ll_combine_tell_dues(&a, now);
     if (now.quick) {
         if (goes) ll_ends_quickly(&a.call, &now, mismatched);
         return;
     }
-    if (!ll_ends_last(&a.call, &s, receives)) return;
-    if (LL_MASKS && goes && receives && !mismatched) ll_combine_mend(&a, &s, &now);
-    ll_close(&a.call, &s, &now, receives, mismatched);
+    ll_combine_close(&a, now, goes, receives, mismatched);
 }

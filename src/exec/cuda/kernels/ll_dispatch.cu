@@ -34,7 +34,7 @@ GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s,
     if (!outcome.mismatched && !ll_take_messages(a, s, now, t)) return false;
     if (blockIdx.x == gridDim.x - 1) {
         ll_tell_counts(a, s, t, now, outcome);
-        if (outcome.odd && threadIdx.x == 0) ll_report(&a->call, s, now, 0);
+        if (outcome.odd && threadIdx.x == 0) ll_report(&a->call, *now, 0);
     }
     return true;
 }
@@ -49,19 +49,21 @@ GPU_FUNC int32_t ll_count_messages(const ll_dispatch_args *a, const ll_shared *s
     const int32_t all = (int32_t)(told & ~LL_UNIT_IN_WORDS);
     int32_t came = 0;
     if (!(told & LL_UNIT_IN_WORDS))
-        return ll_count_flags(c, s, now, ll_message_flag_at(&c->space, &c->shape, rank, now->epoch, 0), all);
-    const int64_t first = (int64_t)c->space.header_bytes / 4, words = a->row_bytes / 4 + a->scales;
+        return ll_count_flags(c, s, now, ll_message_flag_place(c, rank, now->epoch, 0), all);
+    const int64_t first = (int64_t)ll_header_bytes(c) / 4, words = a->row_bytes / 4 + a->scales;
     for (int32_t m = 0; m < all; m++) {
-        const uint64_t at = ll_word_message_at(&c->space, &c->shape, rank, now->epoch, m);
+        const uint64_t at = ll_word_message_place(c, rank, now->epoch, m);
         came += ll_words_are_here(c, now, at + 8 * (uint64_t)first, words) && ll_words_are_here(c, now, at, 2);
     }
     return came;
 }
 
 /* What was missing of each rank when a wait was given up. By each warp that leaves. */
-GPU_FUNC void ll_dispatch_tell_dues(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now)
+GPU_ASIDE void ll_dispatch_tell_dues(const ll_dispatch_args *a, ll_now call)
 {
     const ll_gpu_call *c = &a->call;
+    const ll_shared shared = ll_shared_here(c), *s = &shared;
+    const ll_now *now = &call;
     const int32_t wait = ll_dues_begin(c);
     for (int32_t r = 0; wait && r < LL_RANKS(c); r++) {
         if (wait != GPU_WAIT_MESSAGE) {
@@ -75,31 +77,38 @@ GPU_FUNC void ll_dispatch_tell_dues(const ll_dispatch_args *a, const ll_shared *
     }
 }
 
+/* What calls have behind them that are not quick. By all threads of all blocks. */
+GPU_ASIDE void ll_dispatch_close(const ll_dispatch_args *a, ll_now now, bool goes, bool receives, bool mismatched)
+{
+    const ll_shared s = ll_shared_here(&a->call);
+    const ll_tokens t = ll_tokens_of(a, &s);
+    if (!ll_ends_last(&a->call, &s, receives)) return;
+    if (LL_MASKS && goes && receives && !mismatched) ll_dispatch_mend(a, &s, &t);
+    ll_close(&a->call, &s, &now, receives, mismatched);
+}
+
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(ll_dispatch)(GPU_ARGS ll_dispatch_args a)
 {
-    GPU_LAUNCH_SHARED(uint8_t, memory);
-    const ll_shared s = ll_shared_of(&a.call, memory);
+    const ll_shared s = ll_shared_here(&a.call);
     const ll_tokens t = ll_tokens_of(&a, &s);
     ll_now now;
-    bool mismatched = false;
+    bool mismatched = false, doubt = false;
     ll_stamp_start(&a.call);
     ll_begin(&a.call, &s, LL_DISPATCH, &now);
     if (a.call.phases & LL_GPU_SEND && ll_status_goes_on(a.call.refusal.status)) {
         ll_fetch_row(&a);
         ll_load_idx(&a, &t);
     }
-    if (!ll_has_begun(&a.call, &s, &now)) return;
+    if (!ll_has_begun(&a.call, &now, &doubt)) return;
     bool goes = !(a.call.phases & LL_GPU_SEND) || ll_dispatch_send(&a, &s, &now, &t);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
     if (receives) goes = ll_dispatch_receive(&a, &s, &now, &t, &mismatched);
-    if (!goes) ll_dispatch_tell_dues(&a, &s, &now);
+    if (!goes) ll_dispatch_tell_dues(&a, now);
     if (now.quick) {
         if (goes) ll_ends_quickly(&a.call, &now, mismatched);
         return;
     }
-    if (!ll_ends_last(&a.call, &s, receives)) return;
-    if (LL_MASKS && goes && receives && !mismatched) ll_dispatch_mend(&a, &s, &t);
-    ll_close(&a.call, &s, &now, receives, mismatched);
+    ll_dispatch_close(&a, now, goes, receives, mismatched);
 }

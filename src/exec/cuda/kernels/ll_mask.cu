@@ -81,9 +81,8 @@ GPU_FUNC void ll_part(const ll_mask_args *a, const ll_shared *s)
 
 GPU_KERNEL(LL_GPU_THREADS) ll_mask(GPU_ARGS ll_mask_args a)
 {
-    GPU_LAUNCH_SHARED(uint8_t, memory);
     const ll_gpu_call *c = &a.call;
-    const ll_shared s = ll_shared_of(c, memory);
+    const ll_shared s = ll_shared_here(c);
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
         s.bases[r] = c->world.heaps[r] + c->world.buffer;
         if (a.what == LL_ERRAND_QUERY) a.status[r] = ll_is_masked(c, r);

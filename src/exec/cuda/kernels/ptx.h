@@ -8,6 +8,9 @@
 #include "exec/cuda/kernels/args.h"
 
 #define GPU_FUNC static __device__ __forceinline__
+/* What calls that go well never come to lies aside, and not in the way of what they do: a kernel's code is fetched as
+   it runs, and each jump over what it does not need takes as long as a load from memory. */
+#define GPU_ASIDE static __device__ __noinline__
 /* A kernel of blocks of so many threads, found by its name; one block of it an SM. */
 #define GPU_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
 /* Its arguments, which all threads read where they are. */

@@ -215,7 +215,7 @@ static expar_status launch_dispatch(ll_gpu *self, void *dispatch, int32_t phases
                              .out_count = step->out_count,
                              .stats = step->stats};
     return launch_call(self, &step->call, self->dispatch_kernel,
-                       ll_gpu_dispatch_shared(&self->shape, args.routing.tokens, args.routing.topk), &args);
+                       ll_gpu_dispatch_shared(&self->shape, args.routing.tokens), &args);
 }
 
 expar_status ll_gpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)

@@ -210,7 +210,7 @@ static expar_status ll_gpu_memory_open(ll_gpu *self)
 /* The indices of all tokens lie in a block's shared memory. */
 static expar_status check_shared(const ll_gpu *self)
 {
-    const uint64_t wanted = ll_gpu_dispatch_shared(&self->shape, self->shape.tokens, self->shape.topk);
+    const uint64_t wanted = ll_gpu_dispatch_shared(&self->shape, self->shape.tokens);
     const int32_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES;
     if (wanted <= (uint64_t)room) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
@@ -220,10 +220,18 @@ static expar_status check_shared(const ll_gpu *self)
                      (unsigned long long)wanted, self->core.device->index, room);
 }
 
+/* The buffer's whole shape (kernels/low_latency/places.h). */
 static expar_status load_kernel(const ll_gpu *self, const char *source, const char *name, cuda_program **program,
                                 cu_function *kernel)
 {
-    const cuda_macro macros[] = {{"EXPAR_RANKS", self->shape.ranks}, {"EXPAR_TOPK", self->shape.topk}};
+    const ll_shape *shape = &self->shape;
+    const cuda_macro macros[] = {
+        {"EXPAR_RANKS", shape->ranks},         {"EXPAR_TOPK", shape->topk},
+        {"EXPAR_LL_TOKENS", shape->tokens},    {"EXPAR_LL_LOCALS", shape->local_experts},
+        {"EXPAR_LL_HIDDEN", shape->hidden},    {"EXPAR_LL_ELEMENT_BYTES", shape->element_bytes},
+        {"EXPAR_LL_EXACT", shape->exact},      {"EXPAR_LL_REDUCED_TOO", shape->reduced},
+        {"EXPAR_LL_MASKING", shape->masking},  {"EXPAR_LL_REGION_COUNT", shape->regions},
+        {"EXPAR_LL_WORDS", shape->word_tokens}};
     expar_status status = gpu_program_load(&self->core, source, macros, ARRAY_LENGTH(macros), program);
     if (status != EXPAR_OK) return status;
     return cuda_program_kernel(*program, name, self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES, kernel);

@@ -7,7 +7,7 @@
 #include "exec/cuda/kernels/refusal.h"
 
 /* What this rank's kernel has found wrong with the call, which brings nothing then. By one thread. */
-GPU_FUNC void ll_report_own(const ll_gpu_call *c, const ep_refusal *refusal)
+GPU_ASIDE void ll_report_own(const ll_gpu_call *c, const ep_refusal *refusal)
 {
     gpu_verdict *slot = verdict_slot(&c->world);
     if (!slot) return;
@@ -22,17 +22,37 @@ GPU_FUNC void ll_report_own(const ll_gpu_call *c, const ep_refusal *refusal)
 GPU_FUNC bool ll_half_is_free(const ll_gpu_call *c, const ll_now *now, int32_t pe)
 {
     if (LL_MASKS && now->kind == LL_COMBINE) return false;
-    const uint64_t *reads = (const uint64_t *)ll_own(c, ll_read_at(&c->space, (ll_kind)now->kind, pe, 0));
+    const uint64_t *reads = (const uint64_t *)ll_own(c, ll_read_place(c, (ll_kind)now->kind, pe, 0));
     uint64_t even, odd;
     load_acquire_both(reads, &even, &odd);
     return pe == c->world.rank || now->before == 0 || (uint32_t)((now->half ? odd : even) >> 32) == now->before;
 }
 
-/* Before the block meets: the epoch, by each thread; the bases, which halves are free, this rank's refusal. */
+/* The host's. By one thread. */
+GPU_ASIDE void ll_keep_refusal(const ll_gpu_call *c)
+{
+    copy_words(ll_shared_here(c).refusal, &c->refusal, sizeof c->refusal);
+}
+
+/* A third call of the kind would be open. By all threads. */
+GPU_ASIDE void ll_refuse_third(const ll_gpu_call *c)
+{
+    ep_refusal *refusal = ll_shared_here(c).refusal;
+    if (threadIdx.x == 0) {
+        refusal->status = EXPAR_STATUS_STATE;
+        put_text(refusal->text, "the call before the last of this kind is still open; expected its hook to be called "
+                                "first: two are open at most");
+    }
+    __syncthreads();
+}
+
+/* Before the block meets: the epoch, by each thread; the bases, which halves are free, this rank's refusal. Whether the
+   buffer has failed is asked for first, since nobody waits for the answer until then. */
 GPU_FUNC void ll_begin(const ll_gpu_call *c, const ll_shared *s, int32_t kind, ll_now *now)
 {
     const bool sends = (c->phases & LL_GPU_SEND) != 0, receives = (c->phases & LL_GPU_RECEIVE) != 0;
     const ll_gpu_line *line = ll_line_of(c, kind);
+    now->failed = load_relaxed(&c->world.state->failed) != GPU_SOUND;
     now->kind = kind;
     now->epoch = sends ? line->epoch + 1 : c->record->epoch;
     now->half = ll_half(now->epoch);
@@ -45,30 +65,27 @@ GPU_FUNC void ll_begin(const ll_gpu_call *c, const ll_shared *s, int32_t kind, l
     now->quick = sends && receives && !LL_MASKS && !now->behind && !c->wait_ns && !c->refusal.status &&
                  now->epoch - line->swept[now->half] < LL_SWEEP_CALLS;
     /* By the last warp, since others load meanwhile what the call is of. */
+#pragma unroll 1
     for (int32_t pe = (int32_t)threadIdx.x - LL_GPU_THREADS + 32; pe >= 0 && pe < LL_RANKS(c); pe += 32) {
         s->bases[pe] = c->world.heaps[pe] + c->world.buffer;
         s->open[pe] = ll_half_is_free(c, now, pe);
+        s->doors[pe] = s->open[pe];
     }
     if (threadIdx.x == 0) {
         *s->first_bad = ~0ull;
         s->refusal->status = c->refusal.status;
-        if (c->refusal.status) copy_words(s->refusal, &c->refusal, sizeof *s->refusal);
+        if (c->refusal.status) ll_keep_refusal(c);
     }
 }
 
-/* By all threads, which meet. False: the call has nothing to receive, or the buffer has failed, so that blocks may have
-   different copies. */
-GPU_FUNC bool ll_has_begun(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
+/* By all threads, which meet; *doubt: whether any of them has it, as this thread has or not. False: the call has
+   nothing to receive, or the buffer has failed, so that blocks may have different copies. */
+GPU_FUNC bool ll_has_begun(const ll_gpu_call *c, const ll_now *now, bool *doubt)
 {
-    if (__syncthreads_or(load_relaxed(&c->world.state->failed) != GPU_SOUND)) return false;
-    if (now->pending && !c->refusal.status) {
-        if (threadIdx.x == 0) {
-            s->refusal->status = EXPAR_STATUS_STATE;
-            put_text(s->refusal->text, "the call before the last of this kind is still open; expected its hook to be "
-                                       "called first: two are open at most");
-        }
-        __syncthreads();
-    }
+    const bool odd = __syncthreads_or(now->failed || *doubt);
+    if (odd && __syncthreads_or(now->failed)) return false;
+    *doubt = odd;
+    if (now->pending && !c->refusal.status) ll_refuse_third(c);
     if (now->epoch == 0 && blockIdx.x == 0 && threadIdx.x == 0) ll_report_own(c, &c->record->refusal);
     return now->epoch != 0;
 }

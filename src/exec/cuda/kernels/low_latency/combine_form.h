@@ -30,7 +30,7 @@ GPU_FUNC bool ll_owes_words(const ll_combine_args *a, const ll_shared *s, int32_
 /* Whether this rank's rows come back so. */
 GPU_FUNC bool ll_awaits_words(const ll_combine_args *a)
 {
-    const int32_t most = a->call.shape.word_tokens;
+    const int32_t most = LL_SMALL(&a->call);
     return !LL_MASKS && !ll_is_coded(a) && most && a->routing.tokens <= most;
 }
 

@@ -35,8 +35,9 @@ GPU_FUNC bool ll_doubts_handle(const ll_combine_args *a, const ll_shared *s, uin
 }
 
 /* What is wrong with the handle becomes the refusal. */
-GPU_FUNC void ll_refuse_handle(const ll_combine_args *a, const ll_shared *s)
+GPU_ASIDE void ll_refuse_handle(const ll_combine_args *a)
 {
+    const ll_shared shared = ll_shared_here(&a->call), *s = &shared;
     const int32_t topk = a->routing.topk, pitch = LL_BUFFER_TOPK(&a->call);
     for (int32_t i = threadIdx.x; i < a->routing.tokens * topk; i += blockDim.x) {
         const int32_t token = i / topk, k = i - token * topk;

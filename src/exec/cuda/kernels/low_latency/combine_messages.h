@@ -14,7 +14,7 @@ typedef struct ll_slot {
 
 GPU_FUNC const ll_header *ll_header_of(const ll_combine_args *a, int32_t source, int32_t number)
 {
-    const int64_t place = (int64_t)source * a->call.shape.tokens + number;
+    const int64_t place = (int64_t)source * LL_TOKENS(&a->call) + number;
     return (const ll_header *)(a->routing.headers + place * (int64_t)a->routing.header_bytes);
 }
 
@@ -33,7 +33,7 @@ GPU_FUNC const float *ll_weights_of(const ll_combine_args *a, const ll_shared *s
     const ll_gpu_call *c = &a->call;
     if (!c->form.weights) return ll_header_weights((ll_header *)header, LL_BUFFER_TOPK(c));
     if (source == c->world.rank) return a->route.weights + header->token * a->route.weights_pitch;
-    return (const float *)ll_own(c, ll_weights_at(&c->space, &c->shape, source, now->epoch, number));
+    return (const float *)ll_own(c, ll_weights_place(c, source, now->epoch, number));
 }
 
 GPU_FUNC ll_slot ll_slot_of(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t source,
@@ -52,14 +52,14 @@ GPU_FUNC ll_slot ll_slot_of(const ll_combine_args *a, const ll_shared *s, const 
 GPU_FUNC bool ll_header_fits(const ll_combine_args *a, const ll_header *header)
 {
     const ll_gpu_call *c = &a->call;
-    return header->token >= 0 && header->token < c->shape.tokens && header->place >= 0 &&
-           header->place < c->space.places;
+    return header->token >= 0 && header->token < LL_TOKENS(c) && header->place >= 0 &&
+           header->place < ll_space_here(c).places;
 }
 
-/* Region of the half that a rank's rows go to; s->messages is what the send makes of it. */
+/* Region of the half that a rank's rows go to. */
 GPU_FUNC int32_t ll_region_there(const ll_shared *s, int32_t source)
 {
-    return LL_MASKS ? s->messages[source] - 1 : 0;
+    return LL_MASKS ? s->doors[source] - 1 : 0;
 }
 
 GPU_FUNC const uint8_t *ll_pointer_of(const void *pointer, int32_t lane)
@@ -72,10 +72,9 @@ GPU_FUNC uint8_t *ll_place_there(const ll_combine_args *a, const ll_shared *s, c
                                  int32_t token, int32_t place)
 {
     const ll_gpu_call *c = &a->call;
-    if (ll_owes_words(a, s, source))
-        return ll_there(s, source, ll_word_row_at(&c->space, &c->shape, now->epoch, token, place));
-    const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, ll_region_there(s, source), token, place);
-    return ll_there(s, source, ll_row_at(&c->space, number));
+    if (ll_owes_words(a, s, source)) return ll_there(s, source, ll_word_row_place(c, now->epoch, token, place));
+    const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, source), token, place);
+    return ll_there(s, source, ll_row_place(c, number));
 }
 
 /* Unit u of a row, to the place. stamp: of words; 0: it lies there as it is. */

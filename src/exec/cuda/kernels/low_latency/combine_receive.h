@@ -14,15 +14,16 @@ typedef struct ll_gpu_part {
     float weight;
 } ll_gpu_part;
 
-GPU_FUNC ll_gpu_part ll_part_of_slot(const ll_combine_args *a, const ll_shared *s, int32_t token)
+/* Of a token that there is not: none. */
+GPU_FUNC ll_gpu_part ll_part_of_slot(const ll_combine_args *a, int32_t token)
 {
     const ll_gpu_call *c = &a->call;
     const int32_t lane = threadIdx.x % 32;
     ll_gpu_part part = {-1, lane, 0.0f};
-    if (lane >= a->routing.topk) return part;
+    if (lane >= a->routing.topk || token >= a->routing.tokens) return part;
     const int32_t expert = a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + lane];
     if (expert < 0) return part;
-    part.rank = expert / c->shape.local_experts;
+    part.rank = expert / LL_LOCALS(c);
     if (c->form.sum != LL_GPU_REDUCED) part.weight = a->route.weights[token * a->route.weights_pitch + lane];
     return part;
 }
@@ -59,7 +60,7 @@ GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, 
     const ll_gpu_call *c = &a->call;
     const bool clocked = c->wait_ns && threadIdx.x < 32 && rank >= 0;
     const uint64_t since_ns = ll_wait_begin(c), before = clocked ? s->waits[rank] : 0;
-    const uint64_t *flag = (const uint64_t *)ll_own(c, ll_row_flag_at(&c->space, number));
+    const uint64_t *flag = (const uint64_t *)ll_own(c, ll_row_flag_place(c, number));
     ll_gpu_turn turn = LL_TURN_ON;
     uint64_t seen;
     __syncwarp();
@@ -68,26 +69,24 @@ GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, 
     return turn;
 }
 
-/* Each warp by itself; false: a wait was given up. */
+/* Each warp by itself; part: ll_part_of_slot. False: a wait was given up. */
 GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
-                           int32_t token)
+                           int32_t token, ll_gpu_part part)
 {
     const ll_gpu_call *c = &a->call;
     const bool reduced = c->form.sum == LL_GPU_REDUCED, words = ll_awaits_words(a);
-    ll_gpu_part part = ll_part_of_slot(a, s, token);
     if (reduced) part = ll_parts_by_rank(part);
     if (part.rank >= 0 && !ll_sends_data(s, part.rank)) part.rank = -1;
     const int32_t region = LL_MASKS ? ll_region_of(c, (uint32_t)s->messages[c->world.rank]) : 0;
     const int32_t place = part.rank < 0 ? 0 : part.place;
-    const uint64_t number = ll_place_number(&c->space, &c->shape, now->epoch, region, token, place);
+    const uint64_t number = ll_number_of(c, now->epoch, region, token, place);
     const ll_gpu_turn turn = words ? LL_TURN_ON : ll_await_row(a, s, now, part.rank, number);
     if (__any_sync(GPU_ALL, turn == LL_TURN_LEAVE)) return false;
     if (LL_MASKS && turn == LL_TURN_LOST) part.rank = -1;
     ll_stamp_time(c, LL_GPU_SEEN);
     __syncwarp();
     const uint32_t mask = __ballot_sync(GPU_ALL, part.rank >= 0);
-    const uint64_t at =
-        words ? ll_word_row_at(&c->space, &c->shape, now->epoch, token, place) : ll_row_at(&c->space, number);
+    const uint64_t at = words ? ll_word_row_place(c, now->epoch, token, place) : ll_row_place(c, number);
     uint8_t *y = a->y + token * a->y_pitch_bytes;
     const ll_addend mine = {ll_own(c, at), part.weight, !reduced, part.rank};
     if (ll_is_coded(a)) {
@@ -101,15 +100,18 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
 GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route,
                                  int32_t sending, bool *mismatched)
 {
-    ll_clear_waits(&a->call, s); /* a barrier, too: s->messages is no longer what the send makes of it */
+    const int32_t tokens = a->routing.tokens, parts = ll_is_coded(a) ? 4 : 2;
+    const ll_split split = ll_split_of(tokens, sending, LL_MASKS ? 1 : parts, LL_MASKS ? 1 : 4);
+    ll_gpu_part part = ll_part_of_slot(a, split.first);
+    if (LL_MASKS || a->call.wait_ns || a->call.form.weights) ll_clear_waits(&a->call, s);
     const ll_outcome outcome = ll_take_units(&a->call, s, now, route, NULL);
     if (outcome.left) return false;
-    const int32_t tokens = outcome.mismatched ? 0 : a->routing.tokens, parts = ll_is_coded(a) ? 4 : 2;
-    const ll_split split = ll_split_of(tokens, sending, LL_MASKS ? 1 : parts, LL_MASKS ? 1 : 4);
     *mismatched = outcome.mismatched;
-    if (blockIdx.x == 0 && threadIdx.x == 0 && outcome.odd) ll_report(&a->call, s, now, route);
-    for (int32_t token = split.first; token < tokens; token += split.stride)
-        if (!ll_add_token(a, s, now, &split.team, token)) return false;
+    if (blockIdx.x == 0 && threadIdx.x == 0 && outcome.odd) ll_report(&a->call, *now, route);
+    for (int32_t token = split.first; token < tokens && !outcome.mismatched; token += split.stride) {
+        if (!ll_add_token(a, s, now, &split.team, token, part)) return false;
+        part = ll_part_of_slot(a, token + split.stride);
+    }
     return true;
 }
 
@@ -121,7 +123,7 @@ GPU_FUNC void ll_combine_mend(const ll_combine_args *a, const ll_shared *s, cons
     bool ok = true;
     while (ok && __syncthreads_or(threadIdx.x == 0 && atomicExch(&c->masks->lost, 0u)))
         for (int32_t token = 0; token < a->routing.tokens && ok; token++)
-            ok = !__syncthreads_or(!ll_add_token(a, s, now, &block, token));
+            ok = !__syncthreads_or(!ll_add_token(a, s, now, &block, token, ll_part_of_slot(a, token)));
 }
 
 #endif

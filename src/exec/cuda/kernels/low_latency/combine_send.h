@@ -16,7 +16,7 @@ GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, in
     const ll_gpu_call *c = &a->call;
     int32_t rows = c->form.sum == LL_GPU_REDUCED && threadIdx.x % 32 == 0 ? ll_owed(s, pe) : 0;
     if (threadIdx.x < LL_GPU_THREADS - 32) return;
-    for (int32_t l = threadIdx.x % 32; l < c->shape.local_experts && c->form.sum != LL_GPU_REDUCED; l += 32)
+    for (int32_t l = threadIdx.x % 32; l < LL_LOCALS(c) && c->form.sum != LL_GPU_REDUCED; l += 32)
         rows += ll_range_count(a->routing.range[(int64_t)l * LL_RANKS(c) + pe]);
     rows = __reduce_add_sync(GPU_ALL, rows);
     if (threadIdx.x % 32 == 0)
@@ -27,7 +27,7 @@ GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, in
 GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route)
 {
     const ll_gpu_call *c = &a->call;
-    if (now->behind && blockIdx.x == 0 && !ll_await_between(c, s, now)) return false;
+    if (now->behind && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
     /* No read word has told others where this half lies: this unit does. */
     if (LL_MASKS && now->behind && blockIdx.x == 0 && !ll_line_of(c, LL_COMBINE)->open[now->half])
         ll_settle(c, s, now->half);
@@ -89,26 +89,34 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
     ll_stamp_time(c, LL_GPU_SENT);
     if (words) return;
     ll_meet_group(split);
-    const uint64_t number =
-        ll_place_number(&c->space, &c->shape, now->epoch, ll_region_there(s, source), header->token, k);
+    const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, source), header->token, k);
     if (group.at < 32 && mine)
-        store_release((uint64_t *)ll_there(s, source, ll_row_flag_at(&c->space, number)), ll_flag_of(now, 1));
+        store_release((uint64_t *)ll_there(s, source, ll_row_flag_place(c, number)), ll_flag_of(now, 1));
 }
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-/* Whether rows may go to each rank, in s->messages: 1, with masks and the region there, or 0. False: a wait was given
-   up. */
+/* Whether all ranks that rows go to were found open as the call began, as nearly always, and none may be left out. */
+GPU_FUNC bool ll_all_are_open(const ll_combine_args *a, const ll_shared *s)
+{
+    bool open = !LL_MASKS && !a->call.form.weights;
+    for (int32_t r = 0; r < LL_RANKS(&a->call); r++)
+        open &= s->open[r] || !ll_owed(s, r);
+    return open;
+}
+
+/* Until it is known whether rows may go to each rank (s->doors). False: a wait was given up. */
 GPU_FUNC bool ll_await_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
 {
     const ll_gpu_call *c = &a->call;
     bool ok = true;
+    if (ll_all_are_open(a, s)) return true;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
         ll_gpu_door door = LL_GPU_REFUSES;
         int32_t region = 0;
         if (ll_owed(s, r) > 0 && !(c->form.weights && !ll_sends_data(s, r)))
             door = ll_await_half(c, s, now, r, &region);
-        s->messages[r] = door == LL_GPU_OPEN ? 1 + region : 0;
+        s->doors[r] = door == LL_GPU_OPEN ? 1 + region : 0;
         ok &= door != LL_GPU_LEAVES;
     }
     return !__syncthreads_or(!ok);
@@ -123,7 +131,7 @@ GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, co
     if (!ll_header_fits(a, header)) return true;
     if (c->form.weights && source != c->world.rank) {
         uint64_t seen;
-        const uint64_t flag = ll_weight_flag_at(&c->space, &c->shape, source, now->epoch, number);
+        const uint64_t flag = ll_weight_flag_place(c, source, now->epoch, number);
         const ll_gpu_turn turn =
             ll_await(c, s, (const uint64_t *)ll_own(c, flag), now->stamp, GPU_WAIT_WEIGHTS, source, &seen);
         if (__syncthreads_or(turn == LL_TURN_LEAVE)) return false;
@@ -150,7 +158,7 @@ GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, c
     *sending = most * n * split.parts;
     for (int32_t i = split.first; i < most * n; i += split.stride) {
         const int32_t number = i / n, source = (c->world.rank + 1 + i % n) % n;
-        if (number >= ll_owed(s, source) || !s->messages[source]) continue;
+        if (number >= ll_owed(s, source) || !s->doors[source]) continue;
         if (!ll_return_message(a, s, now, &split, source, number)) return false;
     }
     return true;

@@ -82,10 +82,8 @@ GPU_FUNC void ll_send_sum(const ll_combine_args *a, const ll_shared *s, const ll
     ll_stamp_time(c, LL_GPU_SENT);
     if (words) return;
     ll_meet_group(split);
-    const uint64_t number =
-        ll_place_number(&c->space, &c->shape, now->epoch, ll_region_there(s, source), header->token, header->place);
-    if (group.at == 0)
-        store_release((uint64_t *)ll_there(s, source, ll_row_flag_at(&c->space, number)), ll_flag_of(now, 1));
+    const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, source), header->token, header->place);
+    if (group.at == 0) store_release((uint64_t *)ll_there(s, source, ll_row_flag_place(c, number)), ll_flag_of(now, 1));
 }
 
 #endif

@@ -11,15 +11,15 @@
 GPU_FUNC void ll_send_weights(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t pe)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t topk = a->routing.topk, locals = c->shape.local_experts, lane = threadIdx.x % 32;
+    const int32_t topk = a->routing.topk, locals = LL_LOCALS(c), lane = threadIdx.x % 32;
     int32_t message = 0;
     for (int32_t token = 0; token < a->routing.tokens; token++) {
         const int32_t expert = lane < topk ? a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + lane] : -1;
         if (!__any_sync(GPU_ALL, expert >= 0 && expert / locals == pe)) continue;
-        float *to = (float *)ll_there(s, pe, ll_weights_at(&c->space, &c->shape, c->world.rank, now->epoch, message));
+        float *to = (float *)ll_there(s, pe, ll_weights_place(c, c->world.rank, now->epoch, message));
         if (lane < topk) to[lane] = a->route.weights[token * a->route.weights_pitch + lane];
         __syncwarp();
-        const uint64_t flag = ll_weight_flag_at(&c->space, &c->shape, c->world.rank, now->epoch, message);
+        const uint64_t flag = ll_weight_flag_place(c, c->world.rank, now->epoch, message);
         if (lane == 0) store_release((uint64_t *)ll_there(s, pe, flag), ll_flag_of(now, 1));
         message++;
     }

@@ -8,16 +8,16 @@
 GPU_FUNC void ll_find_missing(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, int32_t source)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t locals = c->shape.local_experts, topk = a->routing.topk;
+    const int32_t locals = LL_LOCALS(c), topk = a->routing.topk;
     for (int32_t l = 0; l < locals; l++) {
-        const int64_t rows = (int64_t)l * LL_RANKS(c) * c->shape.tokens;
+        const int64_t rows = (int64_t)l * LL_RANKS(c) * LL_TOKENS(c);
         for (int32_t i = t->first[source * locals + l] + (int32_t)threadIdx.x; i < t->first[(source + 1) * locals + l];
              i += blockDim.x)
             a->routing.src_info[rows + i] = LL_NO_TOKEN;
     }
     __syncthreads();
     for (int32_t m = threadIdx.x; m < ll_messages_of(s, source); m += blockDim.x) {
-        const int64_t place = (int64_t)source * c->shape.tokens + m;
+        const int64_t place = (int64_t)source * LL_TOKENS(c) + m;
         ll_header *header = (ll_header *)(a->routing.headers + place * (int64_t)a->routing.header_bytes);
         for (int32_t k = 0; k < topk && header->token != LL_NO_TOKEN; k++) {
             const int32_t local = ll_header_experts(header)[k], row = ll_header_rows(header, LL_BUFFER_TOPK(c))[k];
@@ -30,7 +30,7 @@ GPU_FUNC void ll_find_missing(const ll_dispatch_args *a, const ll_shared *s, con
 GPU_FUNC void ll_clear_row(const ll_dispatch_args *a, int64_t row)
 {
     const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
-    const int64_t rows = (int64_t)LL_RANKS(&a->call) * a->call.shape.tokens;
+    const int64_t rows = (int64_t)LL_RANKS(&a->call) * LL_TOKENS(&a->call);
     for (int32_t u = threadIdx.x; u < units; u += blockDim.x)
         store_row((uint4 *)(a->out_x + row * GPU_ROW_BYTES(a)) + u, make_uint4(0, 0, 0, 0));
     for (int32_t w = threadIdx.x; w < a->scales; w += blockDim.x)
@@ -40,9 +40,9 @@ GPU_FUNC void ll_clear_row(const ll_dispatch_args *a, int64_t row)
 GPU_FUNC void ll_clear_missing(const ll_dispatch_args *a, const ll_tokens *t, int32_t source)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t locals = c->shape.local_experts;
+    const int32_t locals = LL_LOCALS(c);
     for (int32_t l = 0; l < locals; l++) {
-        const int64_t rows = (int64_t)l * LL_RANKS(c) * c->shape.tokens;
+        const int64_t rows = (int64_t)l * LL_RANKS(c) * LL_TOKENS(c);
         int32_t cleared = 0;
         for (int32_t i = t->first[source * locals + l]; i < t->first[(source + 1) * locals + l]; i++) {
             if (a->routing.src_info[rows + i] != LL_NO_TOKEN) continue;

@@ -9,14 +9,14 @@
 /* Rows for each of the rank's experts into t->first, and messages to it. */
 GPU_FUNC int32_t ll_count_for(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, int32_t pe)
 {
-    const int32_t locals = a->call.shape.local_experts, topk = a->routing.topk;
+    const int32_t locals = LL_LOCALS(&a->call), slots = LL_BUFFER_TOPK(&a->call);
     for (int32_t l = threadIdx.x; l < locals; l += blockDim.x)
         t->first[l] = 0;
     if (threadIdx.x == 0) *s->sum = 0;
     __syncthreads();
     for (int32_t token = threadIdx.x; token < a->routing.tokens; token += blockDim.x) {
         bool any = false;
-        for (int32_t k = 0; k < topk; k++) {
+        for (int32_t k = 0; k < slots; k++) {
             const int32_t local = t->idx[k * t->pitch + token] - pe * locals;
             if (local < 0 || local >= locals) continue;
             atomicAdd(&t->first[local], 1);
@@ -39,7 +39,7 @@ GPU_FUNC uint64_t ll_message_bytes(const ll_dispatch_args *a)
 /* Rows of a call of so few tokens go in words. */
 GPU_FUNC bool ll_sends_words(const ll_dispatch_args *a)
 {
-    return !LL_MASKS && a->call.shape.word_tokens && a->routing.tokens <= a->call.shape.word_tokens;
+    return !LL_MASKS && LL_SMALL(&a->call) && a->routing.tokens <= LL_SMALL(&a->call);
 }
 
 /* False: a wait was given up. */
@@ -48,7 +48,7 @@ GPU_FUNC bool ll_open_ranks(const ll_dispatch_args *a, const ll_shared *s, const
     const ll_gpu_call *c = &a->call;
     const bool goes = ll_status_goes_on(s->refusal->status);
     const int32_t words = ll_sends_words(a) ? (int32_t)LL_UNIT_IN_WORDS : 0;
-    if (now->behind && blockIdx.x == 0 && !ll_await_between(c, s, now)) return false;
+    if (now->behind && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
     for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
         const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
         if (!ll_is_told(c, pe)) continue;

@@ -16,13 +16,25 @@ GPU_FUNC void ll_put(const ll_dispatch_args *a, const ll_now *now, uint64_t mess
         ((uint32_t *)message)[i] = value;
 }
 
+/* What a thread has in hand of a row: loaded, and coded where the format says so, before it is known where that goes.
+   */
+#ifdef EXPAR_LL_TOKENS
+#define LL_HAND_UNITS 2
+#else
+#define LL_HAND_UNITS 1
+#endif
+typedef struct ll_hand {
+    uint4 units[LL_HAND_UNITS]; /* coded: the first */
+    float scale;
+} ll_hand;
+
 /* ---- rows as they are -------------------------------------------------------------------------------------------- */
 
 /* At that byte of the payload. */
 GPU_FUNC void ll_store_units(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks,
                              int64_t at, uint4 value)
 {
-    const int64_t from = (int64_t)a->call.space.header_bytes + at;
+    const int64_t from = (int64_t)ll_header_bytes(&a->call) + at;
     for (int32_t j = 0; j < ranks; j++) {
         if (!s->places[j]) continue;
         if (ll_sends_words(a))
@@ -32,13 +44,22 @@ GPU_FUNC void ll_store_units(const ll_dispatch_args *a, const ll_shared *s, cons
     }
 }
 
-GPU_FUNC void ll_send_plain(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
-                            const uint4 *row, int32_t ranks)
+/* Units u, and one team's length further on. */
+GPU_FUNC void ll_load_units(const ll_dispatch_args *a, const ll_team *team, const uint4 *row, int32_t u, ll_hand *hand)
 {
     const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
-#pragma unroll 2
-    for (int32_t u = team->at; u < units; u += team->threads)
-        ll_store_units(a, s, now, ranks, (int64_t)u * 16, load_row(row + u));
+#pragma unroll
+    for (int32_t i = 0; i < LL_HAND_UNITS; i++)
+        if (u + i * team->threads < units) hand->units[i] = load_row(row + u + i * team->threads);
+}
+GPU_FUNC void ll_send_units(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
+                            int32_t u, int32_t ranks, const ll_hand *hand)
+{
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+#pragma unroll
+    for (int32_t i = 0; i < LL_HAND_UNITS; i++)
+        if (u + i * team->threads < units)
+            ll_store_units(a, s, now, ranks, (int64_t)(u + i * team->threads) * 16, hand->units[i]);
 }
 
 /* ---- quantised rows ---------------------------------------------------------------------------------------------- */
@@ -100,39 +121,100 @@ GPU_FUNC uint4 ll_quantise(int32_t codec, const float values[LL_LANE_ELEMENTS], 
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* Scales stand behind the payload. Four groups of a warp have one word of UE8M0. */
+/* A word of a row's scales: number `at`, which this lane has; at -1: it has none. */
+typedef struct ll_scale_word {
+    int32_t at;
+    uint32_t word;
+} ll_scale_word;
+
+/* Four groups of a warp have one word of UE8M0. */
+GPU_FUNC ll_scale_word ll_scale_word_of(const ll_dispatch_args *a, int32_t group, float scale)
+{
+    const int32_t lane = threadIdx.x % 32, groups = LL_HIDDEN(&a->call) / CODEC_GROUP;
+    const bool packed = codec_facts_of(a->codec).scales == CODEC_SCALES_UE8M0;
+    const uint32_t byte = group < groups ? codec_scale_exponent(scale) << (group % 4 * 8) : 0;
+    ll_scale_word word = {packed ? group / 4 : group, number_bits(scale)};
+    if (packed) {
+        word.word = byte | __shfl_xor_sync(GPU_ALL, byte, LL_GROUP_LANES);
+        word.word |= __shfl_xor_sync(GPU_ALL, word.word, 2 * LL_GROUP_LANES);
+    }
+    if (group >= groups || lane % (packed ? 32 : LL_GROUP_LANES)) word.at = -1;
+    return word;
+}
+
+/* Scales stand behind the payload. */
 GPU_FUNC void ll_store_scale(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks,
                              int32_t group, float scale)
 {
-    const int32_t lane = threadIdx.x % 32, groups = a->call.shape.hidden / CODEC_GROUP;
-    const bool packed = codec_facts_of(a->codec).scales == CODEC_SCALES_UE8M0;
-    const uint32_t byte = group < groups ? codec_scale_exponent(scale) << (group % 4 * 8) : 0;
-    uint32_t word = number_bits(scale);
-    if (packed) {
-        word = byte | __shfl_xor_sync(GPU_ALL, byte, LL_GROUP_LANES);
-        word |= __shfl_xor_sync(GPU_ALL, word, 2 * LL_GROUP_LANES);
-    }
-    if (group >= groups || lane % (packed ? 32 : LL_GROUP_LANES)) return;
-    const int64_t bytes = (int64_t)a->call.space.header_bytes + a->row_bytes;
-    for (int32_t j = 0; j < ranks; j++)
-        if (s->places[j]) ll_put(a, now, s->places[j], bytes / 4 + (packed ? group / 4 : group), word);
+    const ll_scale_word word = ll_scale_word_of(a, group, scale);
+    const int64_t bytes = (int64_t)ll_header_bytes(&a->call) + a->row_bytes;
+    for (int32_t j = 0; j < ranks && word.at >= 0; j++)
+        if (s->places[j]) ll_put(a, now, s->places[j], bytes / 4 + word.at, word.word);
 }
 
-/* Eight lanes a group, so that a warp has four that begin at a multiple of four. */
-GPU_FUNC void ll_send_quantised(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
-                                const uint8_t *row, int32_t ranks)
+/* Eight lanes a group, so that a warp has four that begin at a multiple of four: group of the thread that is number
+   `at`, and its first element. */
+GPU_FUNC int32_t ll_group_at(int32_t at)
 {
-    const int32_t dtype = a->call.form.dtype, groups = a->call.shape.hidden / CODEC_GROUP;
-    const int32_t part = threadIdx.x % LL_GROUP_LANES;
-    const int32_t first = team->at / 32 * LL_WARP_GROUPS;
-    for (int32_t base = first; base < groups; base += team->threads / 32 * LL_WARP_GROUPS) {
-        const int32_t group = base + threadIdx.x % 32 / LL_GROUP_LANES;
-        const int64_t element = (int64_t)group * CODEC_GROUP + part * LL_LANE_ELEMENTS;
-        float values[LL_LANE_ELEMENTS] = {0};
-        if (group < groups) ll_load_elements(dtype, row, element, values);
-        const codec_scaling scaling = codec_scaling_of(a->codec, ll_amax(values));
-        if (group < groups) ll_store_units(a, s, now, ranks, element, ll_quantise(a->codec, values, scaling.factor));
-        ll_store_scale(a, s, now, ranks, group, scaling.scale);
+    return at / 32 * LL_WARP_GROUPS + at % 32 / LL_GROUP_LANES;
+}
+GPU_FUNC int64_t ll_element_at(int32_t at)
+{
+    return (int64_t)ll_group_at(at) * CODEC_GROUP + at % LL_GROUP_LANES * LL_LANE_ELEMENTS;
+}
+
+GPU_FUNC void ll_code_group(const ll_dispatch_args *a, const uint8_t *row, int32_t at, ll_hand *hand)
+{
+    float values[LL_LANE_ELEMENTS] = {0};
+    if (ll_group_at(at) < LL_HIDDEN(&a->call) / CODEC_GROUP)
+        ll_load_elements(a->call.form.dtype, row, ll_element_at(at), values);
+    const codec_scaling scaling = codec_scaling_of(a->codec, ll_amax(values));
+    hand->units[0] = ll_quantise(a->codec, values, scaling.factor);
+    hand->scale = scaling.scale;
+}
+GPU_FUNC void ll_send_group(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t at, int32_t ranks,
+                            const ll_hand *hand)
+{
+    const int32_t group = ll_group_at(at);
+    if (group < LL_HIDDEN(&a->call) / CODEC_GROUP) ll_store_units(a, s, now, ranks, ll_element_at(at), hand->units[0]);
+    ll_store_scale(a, s, now, ranks, group, hand->scale);
+}
+
+/* ---- a row, part by part ----------------------------------------------------------------------------------------- */
+
+/* at: from the thread's number in the team on, in steps of ll_hand_step. */
+GPU_FUNC int32_t ll_hand_step(const ll_dispatch_args *a, const ll_team *team)
+{
+    return a->scales ? team->threads : LL_HAND_UNITS * team->threads;
+}
+GPU_FUNC void ll_take_in_hand(const ll_dispatch_args *a, const ll_team *team, const uint8_t *row, int32_t at,
+                              ll_hand *hand)
+{
+    if (a->scales)
+        ll_code_group(a, row, at, hand);
+    else
+        ll_load_units(a, team, (const uint4 *)row, at, hand);
+}
+
+/* Threads that a row's parts take, whole warps. */
+GPU_FUNC int32_t ll_hand_end(const ll_dispatch_args *a)
+{
+    const int32_t lanes = a->scales ? LL_HIDDEN(&a->call) / LL_LANE_ELEMENTS : (int32_t)(GPU_ROW_BYTES(a) / 16);
+    return (lanes + 31) / 32 * 32;
+}
+
+/* To all of the token's ranks; `hand` has the first part. */
+GPU_FUNC void ll_send_row(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
+                          const uint8_t *row, int32_t ranks, ll_hand *hand)
+{
+    const int32_t step = ll_hand_step(a, team), end = ll_hand_end(a);
+    for (int32_t at = team->at; at < end;) {
+        if (a->scales)
+            ll_send_group(a, s, now, at, ranks, hand);
+        else
+            ll_send_units(a, s, now, team, at, ranks, hand);
+        at += step;
+        if (at < end) ll_take_in_hand(a, team, row, at, hand);
     }
 }
 

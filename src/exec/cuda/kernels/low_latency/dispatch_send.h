@@ -10,7 +10,7 @@
 /* ---- one token --------------------------------------------------------------------------------------------------- */
 
 /* What a token's slots are, in s->notes: rows among this rank's for the expert, and of the j-th of its ranks the number
-   of its message, the rank itself, whose row lies at s->places[j] then; 0: it takes none. */
+   of its message, the rank itself, whose row goes to s->places[j] then; 0: to none. */
 #define LL_NOTE_ROW     0
 #define LL_NOTE_MESSAGE 1
 #define LL_NOTE_RANK    2
@@ -25,13 +25,13 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
                             int32_t token, int32_t k)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t topk = a->routing.topk, locals = c->shape.local_experts, lane = threadIdx.x % 32;
+    const int32_t slots = LL_BUFFER_TOPK(c), locals = LL_LOCALS(c), lane = threadIdx.x % 32;
     const int32_t expert = t->idx[k * t->pitch + token];
     if (expert < 0) return true;
     const int32_t rank = expert / locals;
-    const uint32_t before = ll_count_before(t, topk, token, expert, locals);
+    const uint32_t before = ll_count_before(t, slots, token, expert, locals);
     if (lane == 0) ll_notes(s, LL_NOTE_ROW)[k] = (int32_t)(before & 0xffffu);
-    const int32_t mine = lane < topk ? t->idx[lane * t->pitch + token] : -1;
+    const int32_t mine = lane < slots ? t->idx[lane * t->pitch + token] : -1;
     const int32_t to = mine < 0 ? -1 - lane : mine / locals;
     const uint32_t same = __match_any_sync(GPU_ALL, to);
     const uint32_t firsts = __ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane);
@@ -42,9 +42,8 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
         const int32_t place = __popc(firsts & ((1u << k) - 1));
         int32_t region;
         door = ll_await_half(c, s, now, rank, &region);
-        const uint64_t at = ll_sends_words(a)
-                                ? ll_word_message_at(&c->space, &c->shape, c->world.rank, now->epoch, message)
-                                : ll_message_at(&c->space, &c->shape, c->world.rank, now->half, message);
+        const uint64_t at = ll_sends_words(a) ? ll_word_message_place(c, c->world.rank, now->epoch, message)
+                                              : ll_message_place(c, c->world.rank, now->half, message);
         ll_notes(s, LL_NOTE_MESSAGE)[place] = message;
         ll_notes(s, LL_NOTE_RANK)[place] = rank;
         s->places[place] = door == LL_GPU_OPEN ? (uint64_t)ll_there(s, rank, at) : 0;
@@ -55,9 +54,9 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
 /* Ranks that the token goes to. */
 GPU_FUNC int32_t ll_count_ranks(const ll_dispatch_args *a, const ll_tokens *t, int32_t token)
 {
-    const int32_t topk = a->routing.topk, lane = threadIdx.x % 32;
-    const int32_t mine = lane < topk ? t->idx[lane * t->pitch + token] : -1;
-    const int32_t to = mine < 0 ? -1 - lane : mine / a->call.shape.local_experts;
+    const int32_t slots = LL_BUFFER_TOPK(&a->call), lane = threadIdx.x % 32;
+    const int32_t mine = lane < slots ? t->idx[lane * t->pitch + token] : -1;
+    const int32_t to = mine < 0 ? -1 - lane : mine / LL_LOCALS(&a->call);
     const uint32_t same = __match_any_sync(GPU_ALL, to);
     return __popc(__ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane));
 }
@@ -67,7 +66,7 @@ GPU_FUNC void ll_write_header(const ll_dispatch_args *a, const ll_shared *s, con
                               int32_t token, int32_t j)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t lane = threadIdx.x % 32, locals = c->shape.local_experts, topk = LL_BUFFER_TOPK(c);
+    const int32_t lane = threadIdx.x % 32, locals = LL_LOCALS(c), topk = LL_BUFFER_TOPK(c);
     const uint64_t message = s->places[j];
     const int64_t first = sizeof(ll_header) / 4;
     if (!message) return;
@@ -96,7 +95,7 @@ GPU_FUNC ll_split ll_sending(const ll_dispatch_args *a)
 GPU_FUNC void ll_fetch_row(const ll_dispatch_args *a)
 {
     const ll_split split = ll_sending(a);
-    const int64_t bytes = (int64_t)a->call.shape.hidden * (a->call.form.dtype == CODEC_F32 ? 4 : 2);
+    const int64_t bytes = (int64_t)LL_HIDDEN(&a->call) * (a->call.form.dtype == CODEC_F32 ? 4 : 2);
     if (split.first >= a->routing.tokens) return;
     const uint8_t *row = a->x + split.first * a->x_pitch_bytes;
     for (int64_t at = (int64_t)threadIdx.x * 128; at < bytes; at += LL_GPU_THREADS * 128)
@@ -109,34 +108,45 @@ GPU_FUNC void ll_flag_token(const ll_dispatch_args *a, const ll_shared *s, const
     const ll_gpu_call *c = &a->call;
     __syncthreads();
     for (int32_t j = threadIdx.x; j < ranks; j += blockDim.x) {
-        const uint64_t flag =
-            ll_message_flag_at(&c->space, &c->shape, c->world.rank, now->epoch, ll_notes(s, LL_NOTE_MESSAGE)[j]);
+        const uint64_t flag = ll_message_flag_place(c, c->world.rank, now->epoch, ll_notes(s, LL_NOTE_MESSAGE)[j]);
         if (s->places[j])
             store_release((uint64_t *)ll_there(s, ll_notes(s, LL_NOTE_RANK)[j], flag), ll_flag_of(now, 1));
     }
 }
 
+/* The token's slots find their places, by all threads of the block, which meet. doubt: of its indices, as this thread
+   sees them, which nobody has looked at yet; the block that meets doubt looks, and begins again. False: a wait was
+   given up. */
+GPU_FUNC bool ll_place_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                             int32_t token, bool *doubt)
+{
+    for (;;) {
+        bool ok = true;
+        for (int32_t k = threadIdx.x / 32; k < LL_BUFFER_TOPK(&a->call); k += LL_BLOCK_WARPS)
+            ok &= ll_place_slot(a, s, now, t, token, k);
+        if (!__syncthreads_or(!ok || *doubt)) return true;
+        if (!__syncthreads_or(*doubt)) return false;
+        ll_take_out_bad(a);
+        *doubt = false;
+    }
+}
+
 /* By all threads of the block; false: a wait was given up. */
 GPU_FUNC bool ll_send_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
-                            const ll_split *split, int32_t token)
+                            const ll_split *split, int32_t token, bool *doubt)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t topk = a->routing.topk, warp = threadIdx.x / 32;
-    bool ok = true;
-    for (int32_t k = warp; k < topk; k += LL_BLOCK_WARPS)
-        ok &= ll_place_slot(a, s, now, t, token, k);
-    if (__syncthreads_or(!ok)) return false;
-    const int32_t ranks = ll_count_ranks(a, t, token);
     const uint8_t *row = a->x + token * a->x_pitch_bytes;
-    for (int32_t j = warp; j < ranks && split->part == 0; j += LL_BLOCK_WARPS)
+    ll_hand hand;
+    ll_take_in_hand(a, &split->team, row, split->team.at, &hand);
+    if (!ll_place_token(a, s, now, t, token, doubt)) return false;
+    const int32_t ranks = ll_count_ranks(a, t, token);
+    for (int32_t j = threadIdx.x / 32; j < ranks && split->part == 0; j += LL_BLOCK_WARPS)
         ll_write_header(a, s, now, t, token, j);
-    if (a->scales)
-        ll_send_quantised(a, s, now, &split->team, row, ranks);
-    else
-        ll_send_plain(a, s, now, &split->team, (const uint4 *)row, ranks);
+    ll_send_row(a, s, now, &split->team, row, ranks, &hand);
     ll_stamp_time(c, LL_GPU_SENT);
     if (!ll_sends_words(a)) ll_flag_token(a, s, now, ranks);
-    for (int32_t k = threadIdx.x; k < topk && split->part == 0; k += blockDim.x)
+    for (int32_t k = threadIdx.x; k < a->routing.topk && split->part == 0; k += blockDim.x)
         a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + k] = t->idx[k * t->pitch + token];
     return true;
 }
@@ -145,12 +155,16 @@ GPU_FUNC bool ll_send_token(const ll_dispatch_args *a, const ll_shared *s, const
 GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
 {
     const ll_split split = ll_sending(a);
-    if (ll_status_goes_on(s->refusal->status)) ll_check_tokens(a, s, t);
-    if (!ll_open_ranks(a, s, now, t)) return false;
+    bool doubt = ll_status_goes_on(s->refusal->status) && ll_doubts_tokens(a, t);
+    if (ll_first_opened(now) < LL_RANKS(&a->call)) {
+        if (__syncthreads_or(doubt)) ll_take_out_bad(a);
+        doubt = false;
+        if (!ll_open_ranks(a, s, now, t)) return false;
+    }
     if (!ll_status_goes_on(s->refusal->status)) return false;
     for (int32_t token = split.first; token < a->routing.tokens; token += split.stride) {
         if (token != split.first) __syncthreads(); /* notes of the token before are read */
-        if (!ll_send_token(a, s, now, t, &split, token)) return false;
+        if (!ll_send_token(a, s, now, t, &split, token, &doubt)) return false;
     }
     return true;
 }

@@ -9,7 +9,7 @@
 /* Shared memory of this kernel, behind what both have. */
 typedef struct ll_tokens {
     int32_t *first; /* [N+1][L] counts, then first rows, of each rank's for each expert here */
-    int32_t *idx;   /* [K][pitch] expert, or -1; a token that is not right goes nowhere */
+    int32_t *idx;   /* [K][pitch] expert, or -1, K the buffer's; a token that is not right goes nowhere */
     int32_t pitch;
 } ll_tokens;
 
@@ -17,34 +17,41 @@ GPU_FUNC ll_tokens ll_tokens_of(const ll_dispatch_args *a, const ll_shared *s)
 {
     ll_tokens t;
     t.first = s->rest;
-    t.idx = t.first + (LL_RANKS(&a->call) + 1) * a->call.shape.local_experts;
+    t.idx = t.first + (LL_RANKS(&a->call) + 1) * LL_LOCALS(&a->call);
     t.pitch = ll_gpu_idx_pitch(a->routing.tokens);
     return t;
 }
 
 #define LL_OUT_OF_RANGE (-2)
 
+/* By all warps but the last, which looks at the ranks' halves meanwhile (ll_begin). */
 GPU_FUNC void ll_load_idx(const ll_dispatch_args *a, const ll_tokens *t)
 {
-    const int32_t topk = a->routing.topk, experts = LL_RANKS(&a->call) * a->call.shape.local_experts;
-    for (int32_t i = threadIdx.x; i < a->routing.tokens * topk; i += blockDim.x) {
-        const int32_t token = i / topk, k = i - token * topk;
-        const int64_t expert = expert_at(&a->route, token, k);
+    const int32_t slots = LL_BUFFER_TOPK(&a->call), experts = LL_RANKS(&a->call) * LL_LOCALS(&a->call);
+    const int32_t last = threadIdx.x < LL_GPU_THREADS - 32 ? a->routing.tokens * slots : 0;
+#pragma unroll 1
+    for (int32_t i = threadIdx.x; i < last; i += LL_GPU_THREADS - 32) {
+        const int32_t token = i / slots, k = i - token * slots;
+        const int64_t expert = k < a->routing.topk ? expert_at(&a->route, token, k) : -1;
         t->idx[k * t->pitch + token] = expert < -1 || expert >= experts ? LL_OUT_OF_RANGE : (int32_t)expert;
     }
 }
 
-/* The first slot that is out of range, or has an expert of an earlier one; -1: none. */
+/* The first slot that is out of range, or has an expert of an earlier one; -1: none. Of a K that is known to the
+   compiler all are loaded at once. */
 GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
 {
-    for (int32_t k = 0; k < topk; k++) {
+    int32_t first = -1;
+    LL_UNROLL_SLOTS
+    for (int32_t k = topk - 1; k >= 0; k--) {
         const int32_t expert = column[k * pitch];
         bool bad = expert == LL_OUT_OF_RANGE;
+        LL_UNROLL_SLOTS
         for (int32_t j = 0; j < k; j++)
             bad |= expert >= 0 && column[j * pitch] == expert;
-        if (bad) return k;
+        if (bad) first = k;
     }
-    return -1;
+    return first;
 }
 
 /* With the words of the CPU's check. */
@@ -52,7 +59,7 @@ GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
 {
     const int32_t token = (int32_t)(*s->first_bad >> GPU_SLOT_BITS);
     const int32_t k = (int32_t)(*s->first_bad & ((1u << GPU_SLOT_BITS) - 1));
-    const int32_t experts = LL_RANKS(&a->call) * a->call.shape.local_experts;
+    const int32_t experts = LL_RANKS(&a->call) * LL_LOCALS(&a->call);
     const int64_t expert = expert_at(&a->route, token, k);
     char *text = s->refusal->text;
     s->refusal->status = EXPAR_STATUS_INDEX;
@@ -67,33 +74,42 @@ GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
     text[at] = 0;
 }
 
-/* A token with a bad index goes nowhere, and this rank reports it. */
-GPU_FUNC void ll_check_tokens(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
+/* Whether a token of this thread's has a bad index. */
+GPU_FUNC bool ll_doubts_tokens(const ll_dispatch_args *a, const ll_tokens *t)
 {
-    const int32_t topk = a->routing.topk;
-    bool any = false;
+    bool doubt = false;
+    for (int32_t token = threadIdx.x; token < a->routing.tokens; token += blockDim.x)
+        doubt |= ll_find_bad(t->idx + token, t->pitch, LL_BUFFER_TOPK(&a->call)) >= 0;
+    return doubt;
+}
+
+/* A token with a bad index goes nowhere, and this rank reports it. By all threads, once one of them doubts. */
+GPU_ASIDE void ll_take_out_bad(const ll_dispatch_args *a)
+{
+    const int32_t slots = LL_BUFFER_TOPK(&a->call);
+    const ll_shared shared = ll_shared_here(&a->call), *s = &shared;
+    const ll_tokens tokens = ll_tokens_of(a, s), *t = &tokens;
     for (int32_t token = threadIdx.x; token < a->routing.tokens; token += blockDim.x) {
-        const int32_t bad = ll_find_bad(t->idx + token, t->pitch, topk);
+        const int32_t bad = ll_find_bad(t->idx + token, t->pitch, slots);
         if (bad < 0) continue;
-        any = true;
         atomicMin(s->first_bad, (unsigned long long)token << GPU_SLOT_BITS | (unsigned)bad);
-        for (int32_t k = 0; k < topk; k++)
+        for (int32_t k = 0; k < slots; k++)
             t->idx[k * t->pitch + token] = -1;
     }
-    if (!__syncthreads_or(any)) return;
+    __syncthreads();
     if (threadIdx.x == 0) ll_refuse_index(a, s);
     __syncthreads();
 }
 
 /* Tokens before this one that have the expert, and in the high half those that have one of its rank. By a warp. */
-GPU_FUNC uint32_t ll_count_before(const ll_tokens *t, int32_t topk, int32_t token, int32_t expert, int32_t locals)
+GPU_FUNC uint32_t ll_count_before(const ll_tokens *t, int32_t slots, int32_t token, int32_t expert, int32_t locals)
 {
     const int32_t low = expert / locals * locals;
     uint32_t count = 0;
     for (int32_t i = threadIdx.x % 32; i < token; i += 32) {
         bool has = false, any = false;
 #pragma unroll 8
-        for (int32_t k = 0; k < topk; k++) {
+        for (int32_t k = 0; k < slots; k++) {
             const int32_t other = t->idx[k * t->pitch + i];
             has |= other == expert;
             any |= other >= low && other < low + locals;

@@ -44,7 +44,7 @@ GPU_FUNC bool ll_unit_is_here(const ll_gpu_call *c, const ll_shared *s, const ll
     const bool between = (uint32_t)(c->world.report->expected >> 32) != now->stamp;
     const uint64_t *unit = ll_unit_of(c, s, now, rank);
     bool here = true;
-    if (between) unit = (const uint64_t *)ll_own(c, ll_unit_at(&c->space, (ll_kind)now->kind, rank, now->epoch - 1));
+    if (between) unit = (const uint64_t *)ll_own(c, ll_unit_place(c, (ll_kind)now->kind, rank, now->epoch - 1));
     for (int32_t w = threadIdx.x % 32; w < ll_unit_words(c, now->kind); w += 32)
         here &= ll_has_stamp(unit + w, between ? now->between : now->stamp);
     return __all_sync(GPU_ALL, here);
@@ -61,8 +61,8 @@ GPU_FUNC bool ll_unit_promises(const ll_gpu_call *c, const ll_shared *s, const l
 GPU_FUNC bool ll_half_is_known(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank)
 {
     const ll_kind kind = (ll_kind)now->kind;
-    const uint64_t *read = (const uint64_t *)ll_own(c, ll_read_at(&c->space, kind, rank, now->epoch));
-    const uint64_t *unit = (const uint64_t *)ll_own(c, ll_unit_at(&c->space, kind, rank, now->epoch));
+    const uint64_t *read = (const uint64_t *)ll_own(c, ll_read_place(c, kind, rank, now->epoch));
+    const uint64_t *unit = (const uint64_t *)ll_own(c, ll_unit_place(c, kind, rank, now->epoch));
     return ll_has_stamp(read, now->before) || ll_has_stamp(unit + LL_UNIT_STATUS, now->stamp);
 }
 

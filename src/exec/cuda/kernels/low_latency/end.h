@@ -19,21 +19,21 @@ GPU_FUNC void ll_clear_words(const ll_gpu_call *c, uint64_t at, uint64_t bytes)
    of them is taken for one of a call with the same stamp. True: they have been. */
 GPU_FUNC bool ll_sweep(const ll_gpu_call *c, const ll_now *now)
 {
-    const ll_space *space = &c->space;
-    const uint64_t half = (uint64_t)now->half, share = (uint64_t)LL_RANKS(c) * space->flag_share_bytes;
-    const uint64_t rows = (uint64_t)c->shape.tokens * (uint64_t)space->places * 8;
+    const ll_space space = ll_space_here(c);
+    const uint64_t half = (uint64_t)now->half, share = (uint64_t)LL_RANKS(c) * space.flag_share_bytes;
+    const uint64_t rows = (uint64_t)LL_TOKENS(c) * (uint64_t)space.places * 8;
     const uint64_t region = LL_MASKS ? (uint64_t)c->masks->region[now->half] * LL_HALVES : 0;
-    const uint64_t small = 2 * (uint64_t)c->shape.word_tokens;
-    const uint64_t messages = small * (uint64_t)LL_RANKS(c) * space->message_bytes;
-    const uint64_t places = small * (uint64_t)space->places * space->place_bytes;
+    const uint64_t small = 2 * (uint64_t)LL_SMALL(c);
+    const uint64_t messages = small * (uint64_t)LL_RANKS(c) * space.message_bytes;
+    const uint64_t places = small * (uint64_t)space.places * space.place_bytes;
     if (now->epoch - ll_line_of(c, now->kind)->swept[now->half] < LL_SWEEP_CALLS) return false;
     if (now->kind == LL_DISPATCH) {
-        ll_clear_words(c, space->message_flags + half * share, share);
-        ll_clear_words(c, space->word_messages + half * messages, messages);
+        ll_clear_words(c, space.message_flags + half * share, share);
+        ll_clear_words(c, space.word_messages + half * messages, messages);
     } else {
-        ll_clear_words(c, space->row_flags + (region + half) * rows, rows);
-        ll_clear_words(c, space->word_rows + half * places, places);
-        if (c->shape.reduced) ll_clear_words(c, space->weight_flags + half * share, share);
+        ll_clear_words(c, space.row_flags + (region + half) * rows, rows);
+        ll_clear_words(c, space.word_rows + half * places, places);
+        if (ll_shape_here(c).reduced) ll_clear_words(c, space.weight_flags + half * share, share);
     }
     __syncthreads();
     return true;
@@ -47,7 +47,7 @@ GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now
     for (int32_t i = threadIdx.x; i + 1 < LL_RANKS(c); i += blockDim.x) {
         const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
         if (ll_is_masked(c, pe)) continue;
-        store_release((uint64_t *)ll_there(s, pe, ll_read_at(&c->space, (ll_kind)now->kind, c->world.rank, now->epoch)),
+        store_release((uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)now->kind, c->world.rank, now->epoch)),
                       ll_flag_of(now, region));
     }
 }

@@ -14,7 +14,7 @@
 
 GPU_FUNC int32_t ll_log_groups(const ll_gpu_call *c)
 {
-    return c->shape.hidden / LOGFMT_GROUP;
+    return LL_HIDDEN(c) / LOGFMT_GROUP;
 }
 GPU_FUNC int64_t ll_log_begin(int32_t group, int32_t bf16_before)
 {

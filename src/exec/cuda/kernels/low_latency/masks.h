@@ -36,7 +36,7 @@ GPU_FUNC void ll_unlock(const ll_gpu_call *c)
 
 GPU_FUNC const uint64_t *ll_masker_of(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
 {
-    return (const uint64_t *)ll_own(c, ll_masker_at(&c->space, rank));
+    return (const uint64_t *)ll_own(c, ll_masker_place(c, rank));
 }
 
 GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
@@ -58,7 +58,7 @@ GPU_FUNC int32_t ll_find_region(const ll_gpu_call *c, const ll_shared *s, int32_
 {
     const int32_t now = c->masks->region[half];
     if (!ll_region_is_known(c, s, half, now)) return now;
-    for (int32_t region = 0; region < c->shape.regions; region++)
+    for (int32_t region = 0; region < ll_shape_here(c).regions; region++)
         if (!ll_region_is_known(c, s, half, region)) return region;
     return -1;
 }
@@ -72,7 +72,7 @@ GPU_FUNC bool ll_regions_suffice(const ll_gpu_call *c, const ll_shared *s)
    rank may still write to. Flags there may be older than any sweep. By all threads of a block. */
 GPU_FUNC void ll_settle(const ll_gpu_call *c, const ll_shared *s, int32_t half)
 {
-    const uint64_t words = (uint64_t)c->shape.tokens * (uint64_t)c->space.places;
+    const uint64_t words = (uint64_t)LL_TOKENS(c) * (uint64_t)ll_space_here(c).places;
     if (threadIdx.x == 0) {
         while (!ll_try_lock(c))
             __nanosleep(100);
@@ -84,7 +84,7 @@ GPU_FUNC void ll_settle(const ll_gpu_call *c, const ll_shared *s, int32_t half)
     __syncthreads();
     const int32_t region = *s->sum;
     const uint64_t first = ((uint64_t)(region < 0 ? 0 : region) * LL_HALVES + (uint64_t)half) * words;
-    uint64_t *flags = (uint64_t *)ll_own(c, ll_row_flag_at(&c->space, first));
+    uint64_t *flags = (uint64_t *)ll_own(c, ll_row_flag_place(c, first));
     for (uint64_t i = threadIdx.x; region >= 0 && i < words; i += blockDim.x)
         flags[i] = 0;
     __syncthreads();
@@ -98,7 +98,7 @@ typedef enum ll_gpu_masking { LL_MASKING_BUSY, LL_MASKING_DONE, LL_MASKING_NO_RE
 GPU_FUNC void ll_tell_masker(const ll_gpu_call *c, const ll_shared *s, int32_t rank, uint64_t parted)
 {
     const uint64_t word = c->mask_of[rank].masked ? (uint64_t)c->masks->attempt + 1 : 0;
-    store_release((uint64_t *)ll_there(s, rank, ll_masker_at(&c->space, c->world.rank)), word | parted);
+    store_release((uint64_t *)ll_there(s, rank, ll_masker_place(c, c->world.rank)), word | parted);
 }
 
 /* Masks another rank, for good or until clean, and tells it so. By one thread; what it does is `lost` first. */

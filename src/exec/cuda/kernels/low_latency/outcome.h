@@ -16,7 +16,7 @@ GPU_FUNC void ll_note_told(const ll_gpu_call *c, const ll_shared *s, int32_t sou
     if (w == LL_UNIT_TAG) s->tag[source] = value;
     if (w == LL_UNIT_ROUTE) s->route[source] = value;
     if (w == LL_UNIT_MESSAGES) s->messages[source] = value;
-    if (w >= LL_UNIT_COUNTS) counts[source * c->shape.local_experts + w - LL_UNIT_COUNTS] = value;
+    if (w >= LL_UNIT_COUNTS) counts[source * LL_LOCALS(c) + w - LL_UNIT_COUNTS] = value;
 }
 
 /* Whether a word of a unit is what a call that goes well brings. */
@@ -26,16 +26,16 @@ GPU_FUNC bool ll_is_usual(const ll_gpu_call *c, int32_t w, uint32_t value, uint3
     if (w == LL_UNIT_TAG) return value == ll_form_tag(&c->form);
     if (w == LL_UNIT_ROUTE) return value == route;
     const bool words = w == LL_UNIT_MESSAGES && value & LL_UNIT_IN_WORDS;
-    const uint32_t most = (uint32_t)(words ? c->shape.word_tokens : c->shape.tokens);
+    const uint32_t most = (uint32_t)(words ? LL_SMALL(c) : LL_TOKENS(c));
     return (words ? value & ~LL_UNIT_IN_WORDS : value) <= most;
 }
 
 /* A peer whose counts do not fit the buffer is taken for one that refuses, whatever has become of it. */
 GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const int32_t *counts)
 {
-    const int32_t locals = c->shape.local_experts;
+    const int32_t locals = LL_LOCALS(c);
     for (int32_t i = threadIdx.x; i < LL_RANKS(c) * locals; i += blockDim.x)
-        if ((uint32_t)counts[i] > (uint32_t)c->shape.tokens) s->status[i / locals] = EXPAR_STATUS_PEER;
+        if ((uint32_t)counts[i] > (uint32_t)LL_TOKENS(c)) s->status[i / locals] = EXPAR_STATUS_PEER;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
         if (!ll_is_usual(c, LL_UNIT_MESSAGES, (uint32_t)s->messages[r], 0)) s->status[r] = EXPAR_STATUS_PEER;
     __syncthreads();
@@ -115,6 +115,19 @@ GPU_FUNC ll_outcome ll_judge(const ll_gpu_call *c, const ll_shared *s, uint32_t 
     return outcome;
 }
 
+/* Units of which some are not usual, or were not awaited to the end (ok). counts as below. */
+GPU_ASIDE ll_outcome ll_weigh_units(const ll_gpu_call *c, ll_now now, bool ok, uint32_t route, int32_t *counts)
+{
+    const ll_shared s = ll_shared_here(c);
+    ll_outcome outcome = {false, false, false};
+    outcome.left = __syncthreads_or(!ok) != 0;
+    if (outcome.left) return outcome;
+    fence_system(); /* what a refusal's status stands behind */
+    if (LL_MASKS) ll_decide_units(c, &s, &now, counts);
+    if (now.kind == LL_DISPATCH) ll_doubt_counts(c, &s, counts);
+    return ll_judge(c, &s, route);
+}
+
 /* All ranks' units, into shared memory, and what they make of the call; counts: [N][L], of a dispatch. By all threads
    of each block, which meet once where all is well. */
 GPU_FUNC ll_outcome ll_take_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint32_t route,
@@ -139,18 +152,15 @@ GPU_FUNC ll_outcome ll_take_units(const ll_gpu_call *c, const ll_shared *s, cons
         usual &= ll_is_usual(c, w, (uint32_t)seen, route);
     }
     if (!__syncthreads_or(!ok || !usual)) return outcome;
-    outcome.left = __syncthreads_or(!ok) != 0;
-    if (outcome.left) return outcome;
-    fence_system(); /* what a refusal's status stands behind */
-    if (LL_MASKS) ll_decide_units(c, s, now, counts);
-    if (now->kind == LL_DISPATCH) ll_doubt_counts(c, s, counts);
-    return ll_judge(c, s, route);
+    return ll_weigh_units(c, *now, ok, route, counts);
 }
 
 /* Of a call that is odd, by one thread: this rank where it refused, else the lowest that did, with its reason, else the
    lowest that differs. */
-GPU_FUNC void ll_report(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint32_t route)
+GPU_ASIDE void ll_report(const ll_gpu_call *c, ll_now call, uint32_t route)
 {
+    const ll_shared shared = ll_shared_here(c), *s = &shared;
+    const ll_now *now = &call;
     gpu_verdict *slot = verdict_slot(&c->world);
     int32_t rank = 0;
     if (!slot) return;
@@ -168,7 +178,7 @@ GPU_FUNC void ll_report(const ll_gpu_call *c, const ll_shared *s, const ll_now *
     slot->reason.text[0] = 0;
     if (refused && s->status[rank] != EXPAR_STATUS_PEER) {
         const uint8_t *unit = (const uint8_t *)ll_unit_of(c, s, now, rank);
-        copy_words(slot->reason.text, unit + ll_unit_text_at(&c->shape, (ll_kind)now->kind), EP_REFUSAL_TEXT);
+        copy_words(slot->reason.text, unit + ll_unit_text_place(c, (ll_kind)now->kind), EP_REFUSAL_TEXT);
     } else if (refused) {
         put_text(slot->reason.text, "its counts are beyond this buffer's tokens");
     }

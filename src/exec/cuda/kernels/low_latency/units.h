@@ -8,7 +8,7 @@
 
 GPU_FUNC int32_t ll_unit_words(const ll_gpu_call *c, int32_t kind)
 {
-    return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? c->shape.local_experts : 0);
+    return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? LL_LOCALS(c) : 0);
 }
 
 /* Whether the rank is told of the call; the same for all threads of the block. */
@@ -20,27 +20,29 @@ GPU_FUNC bool ll_is_told(const ll_gpu_call *c, int32_t pe)
 GPU_FUNC uint8_t *ll_kept_unit(const ll_gpu_call *c, int32_t kind, int32_t half, int32_t source)
 {
     const int64_t number = ((int64_t)kind * LL_HALVES + half) * LL_RANKS(c) + source;
-    return c->kept + number * (int64_t)c->space.unit_bytes[LL_DISPATCH];
+    return c->kept + number * (int64_t)ll_space_here(c).unit_bytes[LL_DISPATCH];
 }
 
 /* The half's last call was not read here: until all ranks have made the one between. Of a call that is still open the
    units are kept, which this one lets others overtake. By one block, before its units leave. */
-GPU_FUNC bool ll_await_between(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
+GPU_ASIDE bool ll_await_between(const ll_gpu_call *c, ll_now call)
 {
+    const ll_shared shared = ll_shared_here(c), *s = &shared;
+    const ll_now *now = &call;
     const ll_kind kind = (ll_kind)now->kind;
-    const int32_t words = (int32_t)(c->space.unit_bytes[kind] / 8);
+    const int32_t words = (int32_t)(ll_space_here(c).unit_bytes[kind] / 8);
     const ll_gpu_line *line = ll_line_of(c, kind);
     const uint64_t open = line->open[now->half];
     bool ok = true;
     for (int32_t pe = threadIdx.x; pe < LL_RANKS(c) && now->between; pe += blockDim.x) {
         uint64_t seen;
-        const uint8_t *unit = ll_own(c, ll_unit_at(&c->space, kind, pe, now->epoch - 1));
+        const uint8_t *unit = ll_own(c, ll_unit_place(c, kind, pe, now->epoch - 1));
         ok &= ll_await(c, s, (const uint64_t *)unit + LL_UNIT_STATUS, now->between, GPU_WAIT_UNIT, pe, &seen) !=
               LL_TURN_LEAVE;
     }
     if (__syncthreads_or(!ok)) return false;
     for (int32_t pe = 0; pe < LL_RANKS(c) && open && !line->kept[now->half]; pe++) {
-        const uint64_t *unit = (const uint64_t *)ll_own(c, ll_unit_at(&c->space, kind, pe, open));
+        const uint64_t *unit = (const uint64_t *)ll_own(c, ll_unit_place(c, kind, pe, open));
         uint64_t *keep = (uint64_t *)ll_kept_unit(c, kind, now->half, pe);
         for (int32_t w = threadIdx.x; w < words; w += blockDim.x)
             keep[w] = load_relaxed_64(unit + w);
@@ -67,9 +69,20 @@ GPU_FUNC void ll_tell_read(const ll_gpu_call *c, const ll_shared *s, int32_t pe)
     for (int32_t kind = threadIdx.x; kind < LL_KINDS && pe != c->world.rank; kind += blockDim.x) {
         const uint64_t epoch = ll_line_of(c, kind)->untold;
         if (!epoch) continue;
-        uint64_t *word = (uint64_t *)ll_there(s, pe, ll_read_at(&c->space, (ll_kind)kind, c->world.rank, epoch));
+        uint64_t *word = (uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)kind, c->world.rank, epoch));
         store_release(word, ll_word(epoch, 0));
     }
+}
+
+/* The reason, and behind it the status. */
+GPU_ASIDE void ll_post_refusal(const ll_gpu_call *c, uint64_t *unit, ll_kind kind, uint64_t status)
+{
+    const uint32_t *text = (const uint32_t *)ll_shared_here(c).refusal->text;
+    uint32_t *to = (uint32_t *)((uint8_t *)unit + ll_unit_text_place(c, kind));
+    for (int32_t i = threadIdx.x; i < EP_REFUSAL_TEXT / 4; i += blockDim.x)
+        to[i] = text[i];
+    __syncthreads();
+    if (threadIdx.x == 0) store_release(unit + LL_UNIT_STATUS, status);
 }
 
 /* One rank's unit; messages and counts ([L], shared) of a dispatch. By all threads of a block. */
@@ -77,7 +90,7 @@ GPU_FUNC void ll_post_unit(const ll_gpu_call *c, const ll_shared *s, const ll_no
                            int32_t messages, const int32_t *counts)
 {
     const ll_kind kind = (ll_kind)now->kind;
-    const uint64_t at = ll_unit_at(&c->space, kind, c->world.rank, now->epoch);
+    const uint64_t at = ll_unit_place(c, kind, c->world.rank, now->epoch);
     uint64_t *unit = (uint64_t *)ll_there(s, pe, at);
     const int32_t status = s->refusal->status;
     const bool goes = ll_status_goes_on(status);
@@ -89,13 +102,7 @@ GPU_FUNC void ll_post_unit(const ll_gpu_call *c, const ll_shared *s, const ll_no
         if (w >= LL_UNIT_COUNTS && goes) value = (uint32_t)counts[w - LL_UNIT_COUNTS];
         if (w != LL_UNIT_STATUS || !status) store_relaxed_64(unit + w, ll_flag_of(now, value));
     }
-    if (!status) return;
-    const uint32_t *text = (const uint32_t *)s->refusal->text;
-    uint32_t *to = (uint32_t *)(ll_there(s, pe, at) + ll_unit_text_at(&c->shape, kind));
-    for (int32_t i = threadIdx.x; i < EP_REFUSAL_TEXT / 4; i += blockDim.x)
-        to[i] = text[i];
-    __syncthreads();
-    if (threadIdx.x == 0) store_release(unit + LL_UNIT_STATUS, ll_flag_of(now, (uint32_t)status));
+    if (status) ll_post_refusal(c, unit, kind, ll_flag_of(now, (uint32_t)status));
 }
 
 /* By one thread: what the call sends to the rank. */
@@ -115,7 +122,7 @@ GPU_FUNC void ll_count_sent(const ll_gpu_call *c, int32_t pe, int32_t messages, 
 GPU_FUNC const uint64_t *ll_unit_of(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t source)
 {
     if (now->kept) return (const uint64_t *)ll_kept_unit(c, now->kind, now->half, source);
-    return (const uint64_t *)ll_own(c, ll_unit_at(&c->space, (ll_kind)now->kind, source, now->epoch));
+    return (const uint64_t *)ll_own(c, ll_unit_place(c, (ll_kind)now->kind, source, now->epoch));
 }
 
 #endif

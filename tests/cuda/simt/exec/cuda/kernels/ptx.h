@@ -11,6 +11,7 @@
 #include <time.h>
 
 #define GPU_FUNC                      static __attribute__((unused)) inline
+#define GPU_ASIDE                     static __attribute__((unused, noinline))
 #define GPU_KERNEL(threads)           void
 #define GPU_ARGS                      const
 #define GPU_LAUNCH_SHARED(type, name) type *const name = simt_shared()

@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a dispatch: messages on their way in, and what a thread sees of one. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_ARRIVAL_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_ARRIVAL_H
+
+#include "exec/cuda/kernels/low_latency/dispatch_targets.h"
+
+/* A message on its way in: where it lies, and whether it does in words. */
+typedef struct ll_incoming {
+    const uint8_t *message;
+    bool in_words;
+    int32_t source, number;
+} ll_incoming;
+
+/* What a thread has seen of a message: its lane's slot and header word, and its first part of row and scales. */
+typedef struct ll_arrival {
+    uint32_t first; /* lane 0: the token; lane 1: its place */
+    uint32_t expert, row, weight, scale;
+    uint4 units[LL_HAND_UNITS];
+} ll_arrival;
+
+/* Of a message in words: number i, or what stands there instead of a word that the lane does not need. */
+GPU_FUNC uint32_t ll_see_word(const ll_now *now, const ll_incoming *in, int64_t i, bool *here)
+{
+    const uint64_t seen = load_relaxed_64((const uint64_t *)in->message + i);
+    *here &= (uint32_t)(seen >> 32) == now->stamp;
+    return (uint32_t)seen;
+}
+
+/* Looks at all that the thread needs at once: each look takes as long as the way to the memory and back. Lanes that
+   have no slot look at the token's word. False: some of it is not there. */
+GPU_FUNC bool ll_see_words(const ll_dispatch_args *a, const ll_now *now, const ll_team *team, const ll_incoming *in,
+                           ll_arrival *seen)
+{
+    const int32_t lane = threadIdx.x % 32, slots = LL_BUFFER_TOPK(&a->call), at = team->at;
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const int64_t experts = sizeof(ll_header) / 4, payload = (int64_t)ll_header_bytes(&a->call) / 4;
+    const bool slot = lane < a->routing.topk, scale = at < a->scales;
+    bool here = true;
+    seen->first = ll_see_word(now, in, lane < 2 ? lane : 0, &here);
+    seen->expert = ll_see_word(now, in, slot ? experts + lane : 0, &here);
+    seen->row = ll_see_word(now, in, slot ? experts + slots + lane : 0, &here);
+    if (a->call.form.weights) seen->weight = ll_see_word(now, in, slot ? experts + 2 * slots + lane : 0, &here);
+    if (a->scales) seen->scale = ll_see_word(now, in, scale ? payload + a->row_bytes / 4 + at : 0, &here);
+#pragma unroll
+    for (int32_t i = 0; i < LL_HAND_UNITS; i++) {
+        const int32_t u = at + i * team->threads;
+        if (u < units)
+            here &= ll_look_at_words((const uint64_t *)in->message + payload + 4 * u, now->stamp, &seen->units[i]);
+    }
+    return here;
+}
+
+/* The same of a message whose flag has come. */
+GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, const ll_incoming *in, ll_arrival *seen)
+{
+    const int32_t lane = threadIdx.x % 32, slots = LL_BUFFER_TOPK(&a->call), at = team->at;
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const uint32_t *words = (const uint32_t *)in->message;
+    const uint32_t *experts = words + sizeof(ll_header) / 4;
+    const uint8_t *payload = in->message + ll_header_bytes(&a->call);
+    const int32_t slot = lane < a->routing.topk ? lane : 0;
+    seen->first = load_relaxed(words + (lane & 1));
+    seen->expert = load_relaxed(experts + slot);
+    seen->row = load_relaxed(experts + slots + slot);
+    if (a->call.form.weights) seen->weight = load_relaxed(experts + 2 * slots + slot);
+    if (at < a->scales) seen->scale = load_relaxed((const uint32_t *)(payload + a->row_bytes) + at);
+#pragma unroll
+    for (int32_t i = 0; i < LL_HAND_UNITS; i++) {
+        const int32_t u = at + i * team->threads;
+        if (u < units) seen->units[i] = load_row((const uint4 *)payload + u);
+    }
+}
+
+/* False: a wait was given up. */
+GPU_FUNC bool ll_await_arrival(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
+                               const ll_incoming *in, ll_arrival *seen)
+{
+    ll_waiting w = {{0, 0, 0, false}, 0, false};
+    seen->weight = seen->scale = 0;
+    if (!in->in_words) {
+        ll_see_message(a, team, in, seen);
+        return true;
+    }
+    while (!ll_see_words(a, now, team, in, seen)) {
+        if (ll_may_wait(&a->call, s, &w, GPU_WAIT_MESSAGE, in->source, *(const uint64_t *)in->message,
+                        (uint64_t)now->stamp << 32) != LL_TURN_ON)
+            return false;
+        between_polls();
+    }
+    return true;
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a dispatch: where rows belong at this rank, by the counts that all have told, and what the handle keeps of them.
+   */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TARGETS_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TARGETS_H
+
+#include "exec/cuda/kernels/low_latency/dispatch_rows.h"
+#include "exec/cuda/kernels/low_latency/outcome.h"
+
+/* ---- what the counts say ----------------------------------------------------------------------------------------- */
+
+/* From counts to first rows: ranks ascending. */
+GPU_FUNC void ll_place_ranks(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
+{
+    const int32_t locals = LL_LOCALS(&a->call), n = LL_RANKS(&a->call);
+    for (int32_t l = threadIdx.x; l < locals; l += blockDim.x) {
+        int32_t row = 0;
+        for (int32_t r = 0; r < n; r++) {
+            const int32_t count = ll_sends_data(s, r) ? t->first[r * locals + l] : 0;
+            t->first[r * locals + l] = row;
+            row += count;
+        }
+        t->first[n * locals + l] = row;
+    }
+    __syncthreads();
+}
+
+/* What the host's caller and combines read of the counts; of a call that brings nothing zeros. By one block. */
+GPU_FUNC void ll_tell_counts(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, const ll_now *now,
+                             ll_outcome outcome)
+{
+    const int32_t locals = LL_LOCALS(&a->call), n = LL_RANKS(&a->call);
+    for (int32_t i = threadIdx.x; i < locals * n; i += blockDim.x) {
+        const int32_t l = i / n, r = i - l * n, begin = t->first[r * locals + l];
+        a->routing.range[i] = outcome.mismatched ? 0 : ll_range(begin, t->first[(r + 1) * locals + l] - begin);
+    }
+    for (int32_t l = threadIdx.x; l < locals; l += blockDim.x) {
+        const int32_t rows = outcome.mismatched ? 0 : t->first[n * locals + l];
+        a->out_count[l] = rows;
+        if (a->stats) a->stats[l] += rows;
+    }
+    for (int32_t r = threadIdx.x; r < n; r += blockDim.x)
+        a->routing.messages[r] = outcome.mismatched || !ll_sends_data(s, r) ? 0 : s->messages[r];
+    if (threadIdx.x == 0) *a->routing.stamp = outcome.odd ? 0 : now->stamp;
+}
+
+/* ---- where rows go ----------------------------------------------------------------------------------------------- */
+
+/* Where a slot's row goes: of which expert, and the how-many-th of its rows; local -1: nowhere, whatever its source
+   says. Each lane of a warp has one. */
+typedef struct ll_target {
+    int32_t local, row;
+} ll_target;
+
+GPU_FUNC ll_target ll_target_of(const ll_dispatch_args *a, const ll_tokens *t, int32_t source, int32_t local,
+                                int32_t row)
+{
+    const int32_t locals = LL_LOCALS(&a->call);
+    const ll_target none = {-1, -1};
+    if (local < 0 || local >= locals || row < 0) return none;
+    const int32_t begin = t->first[source * locals + local];
+    if (row >= t->first[(source + 1) * locals + local] - begin) return none;
+    const ll_target target = {local, begin + row};
+    return target;
+}
+GPU_FUNC int64_t ll_row_of(const ll_dispatch_args *a, int32_t local, int32_t row)
+{
+    return (int64_t)local * LL_RANKS(&a->call) * LL_TOKENS(&a->call) + row;
+}
+
+/* A unit to the rows in `to` of the lanes in `mask`, by a warp whose lanes have a unit each, but for those that are not
+   `in` the row. */
+GPU_FUNC void ll_fan_out_unit(const ll_dispatch_args *a, uint32_t mask, const ll_target *to, int32_t u, bool in,
+                              uint4 value)
+{
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        const int32_t lane = __ffs((int)rest) - 1;
+        const int64_t row = ll_row_of(a, __shfl_sync(GPU_ALL, to->local, lane), __shfl_sync(GPU_ALL, to->row, lane));
+        if (in) store_row((uint4 *)(a->out_x + row * GPU_ROW_BYTES(a)) + u, value);
+    }
+}
+
+/* ---- the handle -------------------------------------------------------------------------------------------------- */
+
+/* What came with a message, or belongs to a token of this rank's own, for the handle. */
+typedef struct ll_kept {
+    int32_t source, number; /* of the message */
+    int32_t token, place;
+    float weight; /* of this lane's slot */
+} ll_kept;
+
+/* A message's header, with each slot's row among all of its expert's; -1: it has none. By one warp, whose lanes have
+   the slots. */
+GPU_FUNC void ll_keep_header(const ll_dispatch_args *a, const ll_kept *kept, const ll_target *to)
+{
+    const ll_gpu_call *c = &a->call;
+    const int64_t at = (int64_t)kept->source * LL_TOKENS(c) + kept->number;
+    ll_header *keep = (ll_header *)(a->routing.headers + at * (int64_t)a->routing.header_bytes);
+    const int32_t lane = threadIdx.x % 32, slots = LL_BUFFER_TOPK(c);
+    if (lane < slots) {
+        ll_header_experts(keep)[lane] = to->local;
+        ll_header_rows(keep, slots)[lane] = to->row;
+        ll_header_weights(keep, slots)[lane] = lane < a->routing.topk ? kept->weight : 0.0f;
+    }
+    if (lane == 0) {
+        keep->token = kept->token;
+        keep->place = kept->place;
+    }
+    if (to->local >= 0) a->routing.src_info[ll_row_of(a, to->local, to->row)] = kept->token;
+}
+
+#endif

@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links: the choice of what reaches a peer, and operations on top of it. */
+#include "exec/link.h"
+#include "mem/fence.h"
+
+#include <string.h>
+
+/* ---- the choice -------------------------------------------------------------------------------------------------- */
+
+/* The first transport that has all of `wanted` at pe and does not map it; else the one that shmem has chosen. */
+static transport *choose_unmapped(const sym *self, int32_t pe, unsigned wanted, transport *chosen)
+{
+    for (int32_t t = 0; t < self->num_transports; t++) {
+        const unsigned reach = sym_reach(self, self->rank, pe, t);
+        if ((reach & wanted) == wanted && !(reach & TRANSPORT_MAP)) return self->transports[t];
+    }
+    return chosen;
+}
+
+expar_status link_open(sym *self, int32_t pe, bool unmapped, link_counts *counts, link_peer *out)
+{
+    link_peer made = {.sym = self, .pe = pe, .counts = counts};
+    if (pe == self->rank || !unmapped) made.mapped = sym_at(self, pe, 0);
+    if (!made.mapped) {
+        made.data = choose_unmapped(self, pe, TRANSPORT_PUT, self->reach_rma[pe]);
+        made.words = choose_unmapped(self, pe, TRANSPORT_ATOMIC, self->reach_atomic[pe]);
+        if (!made.data || !made.words)
+            return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d with puts and atomics%s%s", pe,
+                             self->unreached ? ": " : "", self->unreached ? self->unreached : "");
+    }
+    *out = made;
+    return EXPAR_OK;
+}
+
+/* ---- mapped memory ----------------------------------------------------------------------------------------------- */
+
+/* Release: partner of the acquire by which the owner polls the word. */
+static void store_flag(const link_peer *peer, const link_flag *flag)
+{
+    atomic_store_explicit((_Atomic uint64_t *)link_at(peer, flag->offset), flag->word, memory_order_release);
+    sym_ring(peer->sym, peer->pe);
+}
+
+static void store_data(const link_peer *peer, const link_data *data)
+{
+    if (data->bytes > 0) memcpy(link_at(peer, data->offset), data->source, data->bytes);
+}
+
+/* ---- transports -------------------------------------------------------------------------------------------------- */
+
+static expar_status link_post(const link_peer *peer, transport *via, const transport_request *request,
+                              transport_batch *batch)
+{
+    return transport_post(via, &peer->sym->site, request, batch);
+}
+
+/* What was handed over, if it was: a message, or a flag by itself. */
+static expar_status link_count(const link_peer *peer, expar_status status, _Atomic uint64_t *what, uint64_t bytes)
+{
+    if (status != EXPAR_OK) return status;
+    atomic_fetch_add_explicit(what, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&peer->counts->bytes, bytes, memory_order_relaxed);
+    return EXPAR_OK;
+}
+
+static transport_request put_of(const link_peer *peer, const link_data *data)
+{
+    return (transport_request){.kind = TRANSPORT_KIND_PUT,
+                               .pe = peer->pe,
+                               .offset = data->offset,
+                               .source = data->source,
+                               .bytes = data->bytes,
+                               .copies = data->copies};
+}
+
+/* The peer may sleep on its bell, where a transport of this host has brought the word. */
+static expar_status post_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch)
+{
+    const transport_request word = {.kind = TRANSPORT_KIND_ATOMIC,
+                                    .pe = peer->pe,
+                                    .offset = flag->offset,
+                                    .bytes = sizeof flag->word,
+                                    .op = TRANSPORT_SET,
+                                    .operand = flag->word};
+    expar_status status = link_post(peer, peer->words, &word, batch);
+    if (status == EXPAR_OK) sym_ring(peer->sym, peer->pe);
+    return status;
+}
+
+static expar_status post_together(const link_peer *peer, const link_data *data, const link_flag *flag,
+                                  transport_batch *batch)
+{
+    transport_request put = put_of(peer, data);
+    put.signals = true;
+    put.op = TRANSPORT_SET;
+    put.operand = flag->word;
+    put.signal_offset = flag->offset;
+    expar_status status = link_post(peer, peer->data, &put, batch);
+    if (status == EXPAR_OK) sym_ring(peer->sym, peer->pe);
+    return status;
+}
+
+/* Two transports know nothing of each other: the flag is sent when the data has come. */
+static expar_status post_apart(const link_peer *peer, const link_data *data, const link_flag *flag,
+                               transport_batch *batch)
+{
+    transport_batch own = {0};
+    const transport_request put = put_of(peer, data);
+    error_kept kept;
+    error_keep(&kept, link_post(peer, peer->data, &put, &own));
+    expar_status status = link_quiet(peer->sym, &own); /* of what was posted before a failure, too */
+    if (kept.status != EXPAR_OK) return error_restore(&kept);
+    return status == EXPAR_OK ? post_flag(peer, flag, batch) : status;
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+expar_status link_put(const link_peer *peer, const link_data *data, transport_batch *batch)
+{
+    if (peer->mapped || data->bytes == 0) {
+        store_data(peer, data);
+        return EXPAR_OK;
+    }
+    const transport_request put = put_of(peer, data);
+    return link_count(peer, link_post(peer, peer->data, &put, batch), &peer->counts->messages, data->bytes);
+}
+
+expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch)
+{
+    if (!peer->mapped) return link_count(peer, post_flag(peer, flag, batch), &peer->counts->flags, sizeof flag->word);
+    store_flag(peer, flag);
+    return EXPAR_OK;
+}
+
+expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, transport_batch *batch)
+{
+    if (peer->mapped) store_data(peer, data);
+    if (peer->mapped || data->bytes == 0) return link_set_flag(peer, flag, batch);
+    const bool apart = peer->data != peer->words;
+    expar_status status = apart ? post_apart(peer, data, flag, batch) : post_together(peer, data, flag, batch);
+    return link_count(peer, status, &peer->counts->messages, data->bytes + sizeof flag->word);
+}
+
+/* ---- order ------------------------------------------------------------------------------------------------------- */
+
+expar_status link_quiet(sym *self, transport_batch *batch)
+{
+    const bool ended = link_is_quiet(batch); /* the status is there before */
+    const bool sound = atomic_load_explicit(&batch->status, memory_order_relaxed) == EXPAR_OK;
+    return ended && sound ? EXPAR_OK : sym_settle(self, batch);
+}
+
+expar_status link_fence(const link_peer *peer, transport_batch *batch)
+{
+    if (!peer->mapped) return link_quiet(peer->sym, batch);
+    fence_release();
+    return EXPAR_OK;
+}

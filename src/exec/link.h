@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* link: how an executor reaches a peer's memory, mapped or by a network: reach, put, flag, fence, quiet.
+ *
+ * Called by the executors on the CPU; calls shmem, and by it net. Each peer has a link, made once and read only from
+ * then on. Where the peer's heap is mapped, link_at gives its address, and whoever writes many rows there does so by
+ * loads and stores of its own, with sym_ring behind the flag; put and flag do the same for those who do not care. Where
+ * it is not, operations go to the transports that shmem has chosen for the peer.
+ *
+ * Batches. What is under way belongs to a batch of the caller's, all zero at its beginning. It stays where it is until
+ * link_quiet has returned, which says that all of it has come to its targets. Several peers may share a batch.
+ *
+ * Order, and there is no other:
+ *   - a flag comes behind the data of its own put, and whoever finds it by an acquire sees the data, behind sym_behold;
+ *   - what is sent behind link_fence or link_quiet comes behind all that was sent with the batch before.
+ * Two puts, two flags, or a put and a later flag may come in any order, also to one peer. So a word to which a flag is
+ * on its way is sent no other one, and what a peer concludes from a flag about an earlier put needs a fence between. A
+ * flag's word comes whole; words of a put need not, and are looked at behind a flag alone. Of the caller's own loads
+ * and stores all that stand before an operation come before it.
+ *
+ * Threads. Any thread of the rank, several at a time, also with one batch and one link; link_fence and link_quiet of a
+ * batch by one thread, while no other one sends with it. They, and operations for which there is no room, drive the
+ * network meanwhile; else its own thread does, so what has been sent arrives without this rank's doing more.
+ *
+ * Errors. EXPAR_ERR_PEER: the peer has died, left or fallen silent, or its network has failed; nothing of that
+ * operation can be relied on. It is told by the operation, or by the next link_fence or link_quiet of its batch, once,
+ * with the peer's name. Waits for an answer end as all do: at once where the peer is known to be gone, else once it is
+ * silent. EXPAR_ERR_INTERRUPTED, EXPAR_ERR_ABORTED: likewise. Whatever link_quiet returns, nothing touches the batch
+ * from then on. Mapped memory knows no errors: who stores to the dead stores in vain. */
+#ifndef EXPAR_EXEC_LINK_H
+#define EXPAR_EXEC_LINK_H
+
+#include "shmem/sym.h"
+
+/* Handed to transports by a rank's links; of what goes to mapped memory nothing is counted. Raised by any thread of the
+   rank, read by those who ask; relaxed, since they order nothing. */
+typedef struct link_counts {
+    _Atomic uint64_t messages; /* puts, each with the flag behind it */
+    _Atomic uint64_t flags;    /* by themselves */
+    _Atomic uint64_t bytes;    /* of both; a flag has 8 */
+} link_counts;
+
+/* To one peer. The owner's threads read it; nobody writes it behind link_open. */
+typedef struct link_peer {
+    sym *sym;
+    int32_t pe;
+    uint8_t *mapped;         /* the peer's heap here, or NULL */
+    transport *data, *words; /* what carries puts and flags; NULL where it is mapped */
+    link_counts *counts;     /* of all links of the caller */
+} link_peer;
+
+/* Where data is to go. */
+typedef struct link_data {
+    uint64_t offset; /* in the peer's heap */
+    const void *source;
+    size_t bytes;
+    /* The source may be reused when the call returns, which for more than a few KB waits until the data has come. Else
+       when link_quiet does. */
+    bool copies;
+} link_data;
+
+/* A word of 8 bytes, aligned, that is stored there. */
+typedef struct link_flag {
+    uint64_t offset, word;
+} link_flag;
+
+/* How this rank, in whose heap everything lies at the same offsets, reaches pe. unmapped: not by mapped memory, even if
+   that is there: by a transport that maps nothing where one reaches the peer, else by the operations of the one that
+   does. EXPAR_ERR_UNSUPPORTED: nothing reaches it. Its own memory is always mapped. */
+expar_status link_open(sym *sym, int32_t pe, bool unmapped, link_counts *counts, link_peer *out);
+
+/* Address of an offset of the peer's heap; NULL where it is not mapped. */
+static inline void *link_at(const link_peer *peer, uint64_t offset)
+{
+    return peer->mapped ? peer->mapped + offset : NULL;
+}
+
+expar_status link_put(const link_peer *peer, const link_data *data, transport_batch *batch);
+/* The flag once the data is there, and wakes the peer. Data of 0 bytes: the flag alone. */
+expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, transport_batch *batch);
+/* A flag behind nothing but what was fenced. Wakes the peer. */
+expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch);
+
+/* Whether all that was sent with it has come to its end, well or not: then link_quiet does not wait. */
+static inline bool link_is_quiet(const transport_batch *batch)
+{
+    return atomic_load_explicit(&batch->left, memory_order_acquire) == 0;
+}
+/* What was sent to the peer with the batch comes before what is sent to it from now on. */
+expar_status link_fence(const link_peer *peer, transport_batch *batch);
+/* All that was sent with it, to whomever, has come; its sources are free. */
+expar_status link_quiet(sym *sym, transport_batch *batch);
+
+#endif

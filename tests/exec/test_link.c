@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Links: data is there behind its flag and behind a fence, sources are free when it is said, what goes to transports is
+ * counted, and who sends to a rank that has gone is told so. On mapped memory, by transports alone, also by one that
+ * delays and reorders, and over a network. */
+#include "exec/link.h"
+#include "oracle/random.h"
+#include "shmem/kind.h"
+
+#define RANKS      4
+#define LETTERS    24 /* of a rank to each other in a round */
+#define ROUNDS     3
+#define MOST_BYTES 9000 /* more than a transport stages */
+
+/* In each rank's heap: a letter of each other's, and the flag behind it. */
+typedef struct mailbox {
+    expar_group *group;
+    uint64_t letters, flags; /* offsets: [RANKS][LETTERS][MOST_BYTES] and [RANKS][LETTERS] words */
+    link_counts counts;
+    link_peer peers[RANKS];
+    uint8_t *sources; /* [RANKS][LETTERS][MOST_BYTES] */
+} mailbox;
+
+static uint64_t place_of(int32_t from, int32_t letter)
+{
+    return (uint64_t)(from * LETTERS + letter);
+}
+
+static uint64_t letter_at(const mailbox *m, int32_t from, int32_t letter)
+{
+    return m->letters + place_of(from, letter) * MOST_BYTES;
+}
+
+static uint64_t flag_at(const mailbox *m, int32_t from, int32_t letter)
+{
+    return m->flags + place_of(from, letter) * sizeof(uint64_t);
+}
+
+static bool mailbox_open(mailbox *m, expar_group *group, bool unmapped)
+{
+    const uint64_t letters = (uint64_t)RANKS * LETTERS, bytes = letters * MOST_BYTES;
+    *m = (mailbox){.group = group, .sources = malloc(bytes)};
+    if (!CHECK_OK(sym_take(group->sym, "mailbox", bytes + letters * sizeof(uint64_t), 64, &m->letters))) return false;
+    m->flags = m->letters + bytes;
+    sym_clear(group->sym, m->flags, letters * sizeof(uint64_t));
+    for (int32_t pe = 0; pe < group->size; pe++)
+        if (!CHECK_OK(link_open(group->sym, pe, unmapped, &m->counts, &m->peers[pe]))) return false;
+    return CHECK_OK(expar_group_barrier(group));
+}
+
+static void mailbox_close(mailbox *m)
+{
+    CHECK_OK(sym_give(m->group->sym, "mailbox", m->letters));
+    free(m->sources);
+}
+
+/* ---- letters ----------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a letter: small ones, some that no transport stages whole, and some of none. */
+static size_t length_of(int32_t letter, int32_t round)
+{
+    return (size_t)((letter * 977 + round * 311) % 7 == 0 ? 0 : 1 + (letter * 2741 + round * 1237) % (MOST_BYTES - 1));
+}
+
+static void write_letter(uint8_t *at, int32_t from, int32_t to, int32_t letter, int32_t round)
+{
+    random_source random = random_start((uint64_t)(((from * RANKS + to) * LETTERS + letter) * ROUNDS + round));
+    for (size_t i = 0; i < length_of(letter, round); i++)
+        at[i] = (uint8_t)random_bits(&random);
+}
+
+static void await_flag(const mailbox *m, int32_t from, int32_t letter, uint64_t word)
+{
+    sym *self = m->group->sym;
+    const _Atomic uint64_t *flag = sym_at(self, self->rank, flag_at(m, from, letter));
+    sym_rest rest = sym_rest_begin(self, "a letter");
+    expar_status status = EXPAR_OK;
+    while (atomic_load_explicit(flag, memory_order_acquire) != word && status == EXPAR_OK)
+        status = sym_rest_turn(&rest);
+    sym_rest_end(&rest);
+    CHECK_OK(status);
+}
+
+static void check_letter(const mailbox *m, int32_t from, int32_t letter, int32_t round)
+{
+    static _Thread_local uint8_t expected[MOST_BYTES];
+    const uint8_t *came = sym_at(m->group->sym, m->group->rank, letter_at(m, from, letter));
+    write_letter(expected, from, m->group->rank, letter, round);
+    CHECK(memcmp(came, expected, length_of(letter, round)) == 0, "letter %d of rank %d in round %d has other bytes",
+          letter, from, round);
+}
+
+/* One in three is copied: its source is made another one at once. */
+static void send_letter(mailbox *m, int32_t to, int32_t letter, int32_t round, transport_batch *batch)
+{
+    uint8_t *source = m->sources + place_of(to, letter) * MOST_BYTES;
+    const link_data data = {.offset = letter_at(m, m->group->rank, letter),
+                            .source = source,
+                            .bytes = length_of(letter, round),
+                            .copies = letter % 3 == 0};
+    const link_flag flag = {.offset = flag_at(m, m->group->rank, letter), .word = (uint64_t)round + 1};
+    write_letter(source, m->group->rank, to, letter, round);
+    CHECK_OK(link_put_flag(&m->peers[to], &data, &flag, batch));
+    if (data.copies) memset(source, 0xa5, MOST_BYTES);
+}
+
+static void send_round(mailbox *m, int32_t round)
+{
+    transport_batch batch = {0};
+    for (int32_t letter = 0; letter < LETTERS; letter++)
+        for (int32_t to = 0; to < m->group->size; to++)
+            send_letter(m, to, letter, round, &batch);
+    for (int32_t from = 0; from < m->group->size; from++)
+        for (int32_t letter = LETTERS - 1; letter >= 0; letter--) {
+            await_flag(m, from, letter, (uint64_t)round + 1);
+            check_letter(m, from, letter, round);
+        }
+    CHECK_OK(link_quiet(m->group->sym, &batch));
+    CHECK(link_is_quiet(&batch), "something is under way behind a quiet");
+    CHECK_OK(expar_group_barrier(m->group)); /* all have read: the next round writes over it */
+}
+
+/* What went to transports: all letters to peers that are not mapped, one message each, or one flag where a letter has
+   no bytes. */
+static void check_counts(const mailbox *m)
+{
+    uint64_t messages = 0, flags = 0, bytes = 0;
+    for (int32_t to = 0; to < m->group->size; to++)
+        for (int32_t round = 0; round < ROUNDS && !m->peers[to].mapped; round++)
+            for (int32_t letter = 0; letter < LETTERS; letter++) {
+                const size_t length = length_of(letter, round);
+                messages += length > 0;
+                flags += length == 0;
+                bytes += length + sizeof(uint64_t);
+            }
+    CHECK(m->counts.messages == messages && m->counts.flags == flags && m->counts.bytes == bytes,
+          "counted %llu messages, %llu flags, %llu bytes; expected %llu, %llu, %llu",
+          (unsigned long long)m->counts.messages, (unsigned long long)m->counts.flags,
+          (unsigned long long)m->counts.bytes, (unsigned long long)messages, (unsigned long long)flags,
+          (unsigned long long)bytes);
+}
+
+static void play_letters(expar_group *group, bool unmapped)
+{
+    mailbox m;
+    if (!mailbox_open(&m, group, unmapped)) return;
+    for (int32_t pe = 0; pe < group->size && unmapped; pe++)
+        CHECK(!link_at(&m.peers[pe], 0) == (pe != group->rank), "rank %d is mapped, or this one is not", pe);
+    for (int32_t round = 0; round < ROUNDS; round++)
+        send_round(&m, round);
+    check_counts(&m);
+    mailbox_close(&m);
+}
+
+static void letters_as_found(expar_group *group, void *shared)
+{
+    (void)shared;
+    play_letters(group, false);
+}
+
+static void letters_unmapped(expar_group *group, void *shared)
+{
+    (void)shared;
+    play_letters(group, true);
+}
+
+static void test_data_is_there_behind_its_flag(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, letters_as_found);
+}
+
+static void test_transports_alone(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, letters_unmapped);
+}
+
+/* ---- fences ------------------------------------------------------------------------------------------------------ */
+
+/* Puts without flags, a fence, and one flag that stands for all of them. */
+static void fence_once(mailbox *m, int32_t round)
+{
+    const int32_t rank = m->group->rank, size = m->group->size;
+    const int32_t next = (rank + 1) % size, before = (rank + size - 1) % size;
+    transport_batch batch = {0};
+    for (int32_t letter = 0; letter < LETTERS; letter++) {
+        uint8_t *source = m->sources + place_of(0, letter) * MOST_BYTES;
+        const link_data data = {
+            .offset = letter_at(m, rank, letter), .source = source, .bytes = length_of(letter, round)};
+        write_letter(source, rank, next, letter, round);
+        CHECK_OK(link_put(&m->peers[next], &data, &batch));
+    }
+    const link_flag flag = {.offset = flag_at(m, rank, 0), .word = (uint64_t)round + 1};
+    CHECK_OK(link_fence(&m->peers[next], &batch));
+    CHECK_OK(link_set_flag(&m->peers[next], &flag, &batch));
+    await_flag(m, before, 0, (uint64_t)round + 1);
+    for (int32_t letter = 0; letter < LETTERS; letter++)
+        check_letter(m, before, letter, round);
+    CHECK_OK(link_quiet(m->group->sym, &batch));
+    CHECK_OK(expar_group_barrier(m->group));
+}
+
+static void fence_letters(expar_group *group, void *shared)
+{
+    (void)shared;
+    for (int32_t unmapped = 0; unmapped < 2; unmapped++) {
+        mailbox m;
+        if (!mailbox_open(&m, group, unmapped)) return;
+        for (int32_t round = 0; round < ROUNDS; round++)
+            fence_once(&m, round);
+        mailbox_close(&m);
+    }
+}
+
+static void test_a_fence_orders(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, fence_letters);
+}
+
+/* ---- the gone ---------------------------------------------------------------------------------------------------- */
+
+/* One flag to the peer, and the wait for it. */
+static expar_status tell(mailbox *m, int32_t pe, int32_t letter)
+{
+    transport_batch batch = {0};
+    const link_data data = {.offset = letter_at(m, 0, letter), .source = m->sources, .bytes = 64};
+    const link_flag flag = {.offset = flag_at(m, 0, letter), .word = 1};
+    expar_status status = link_put_flag(&m->peers[pe], &data, &flag, &batch);
+    if (status == EXPAR_OK) status = link_quiet(m->group->sym, &batch);
+    if (status != EXPAR_OK) CHECK_TEXT("rank 1");
+    CHECK_OK(link_quiet(m->group->sym, &batch)); /* a failure is told once */
+    CHECK(link_is_quiet(&batch), "something is under way behind a quiet");
+    return status;
+}
+
+/* Over a network it is noticed that rank 1 has gone; on memory of this host nobody sees that. */
+static void tell_the_gone(mailbox *m)
+{
+    const bool network = m->peers[1].data->ops->progress;
+    const int64_t end_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    expar_status status = EXPAR_OK;
+    while (network && status == EXPAR_OK && ranks_clock_ms() < end_ms) {
+        status = tell(m, 1, 0);
+        CHECK_OK(tell(m, 2, 0));
+    }
+    if (network) CHECK_STATUS(EXPAR_ERR_PEER, status);
+    CHECK_OK(tell(m, 2, 1));
+}
+
+/* Its group has failed by then, so it looks without a wait of the library's. */
+static void stay_until_told(const mailbox *m)
+{
+    const _Atomic uint64_t *flag = sym_at(m->group->sym, 2, flag_at(m, 0, 1));
+    const int64_t end_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    while (atomic_load(flag) == 0 && ranks_clock_ms() < end_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    CHECK(atomic_load(flag) == 1, "rank 0 has told nothing");
+}
+
+/* Rank 1 leaves without a word. What rank 0 sends to it from then on fails; what it sends to another one does not. */
+static void send_to_the_gone(expar_group *group, void *shared)
+{
+    mailbox m;
+    (void)shared;
+    if (mailbox_open(&m, group, true)) {
+        memset(m.sources, 1, MOST_BYTES);
+        if (group->rank == 0) tell_the_gone(&m);
+        if (group->rank == 2) stay_until_told(&m);
+    }
+    free(m.sources);
+    CHECK_OK(expar_group_abandon(group));
+}
+
+static void test_the_gone_are_named(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){.ends_itself = true}, 3, send_to_the_gone);
+}
+
+int main(int argc, char **argv)
+{
+    kind_read(argc, argv);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_data_is_there_behind_its_flag),
+        cmocka_unit_test(test_transports_alone),
+        cmocka_unit_test(test_a_fence_orders),
+        cmocka_unit_test(test_the_gone_are_named),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

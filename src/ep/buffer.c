@@ -40,11 +40,9 @@ static expar_status check_arguments(const expar_group *group, const expar_ep_con
                                     expar_ep_config *full, ep_shape *shape)
 {
     expar_status status = ep_shape_make(config, group->size, shape);
-    if (status == EXPAR_OK && group->num_nodes > 1)
-        status = error_set(EXPAR_ERR_UNSUPPORTED,
-                           "the group spans %d nodes; expected 1: rows travel inside a node only", group->num_nodes);
     if (status == EXPAR_OK && !out) status = error_set(EXPAR_ERR_NULL, "ep is NULL");
     if (status == EXPAR_OK) status = ep_copy_struct("config", full, sizeof *full, config);
+    if (status == EXPAR_OK && !group->sym->all_mapped) status = ep_shape_check_across(full, group->num_nodes);
     return status == EXPAR_OK ? ep_allocator_check(full) : status;
 }
 
@@ -59,7 +57,7 @@ static expar_status new_buffer(expar_group *group, const ep_shape *shape, const 
     ep->rank = group->rank;
     ep->device = (expar_device){.type = device.type ? device.type : EXPAR_CPU, .index = device.index};
     ep->shape = *shape;
-    ep->limits = ep_limits_of(config, shape);
+    ep->limits = ep_limits_of(config, shape, group->sym->all_mapped);
     ep->ring_slots = config->ring_slots;
     if (!shape->pool_bytes) ep->pool_bytes = (uint64_t)config->pool_bytes;
     ep->pool_limit_bytes = (uint64_t)config->pool_limit_bytes;

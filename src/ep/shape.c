@@ -141,14 +141,33 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
     return EXPAR_OK;
 }
 
+/* Records do not grow there. */
+expar_status ep_shape_check_across(const expar_ep_config *config, int32_t nodes)
+{
+    const bool limited = config->max_row_bytes && config->max_topk && config->max_experts;
+    if (!kind_of(config)->spans_nodes)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "config.device.type is %d, and the ranks are on %d nodes, or do not map each other's memory; "
+                         "expected one node: rows of this device travel inside a node only",
+                         (int)config->device.type, nodes);
+    if (limited) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "config.%s is 0 (no limit), and the ranks are on %d nodes, or do not map each other's memory; "
+                     "expected a limit: records do not grow across nodes",
+                     !config->max_row_bytes ? "max_row_bytes"
+                     : !config->max_topk    ? "max_topk"
+                                            : "max_experts",
+                     nodes);
+}
+
 static int64_t limit_or(int64_t given, int64_t most)
 {
     return given > 0 ? given : most;
 }
 
-ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape)
+ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, bool all_mapped)
 {
-    if (!kind_of(config)->grows)
+    if (!kind_of(config)->grows || !all_mapped)
         return (ep_limits){.tokens = shape->tokens,
                            .row_bytes = shape->row_bytes,
                            .topk = shape->topk,

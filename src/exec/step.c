@@ -7,6 +7,8 @@
 
 void ep_routing_free(ep_routing *routing)
 {
+    if (routing->rails) free((void *)atomic_load_explicit(&routing->rails->masks, memory_order_relaxed));
+    free(routing->rails);
     free(routing->arrays);
     mem_block_release(routing->own);
 }

@@ -7,12 +7,29 @@
 #include "exec/index.h"
 #include "mem/mem.h"
 #include <expar/tensor.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 
 /* One row on its way: token t goes to `rank` as the index-th of all tokens that this rank sends there. */
 typedef struct ep_target {
     int32_t rank, index;
 } ep_target;
+
+/* What a rank knows of its rail, where not all ranks map each other (exec/nodes_index.h): M nodes of P ranks. Lies in a
+ * routing, and is filled with it. */
+typedef struct ep_rail_routing {
+    int32_t nodes, each, node; /* M, P, this rank's node */
+    int64_t *first_mask;       /* [M+1] records that come from the nodes before */
+    int32_t *records_out;      /* [M][C] (m, c): tokens of this rank's channels 0..c that go to node m */
+    int32_t *records_in;       /* [M][C] (m, c): records that come from channels 0..c of this rail's rank on node m */
+    int32_t *rows_in;          /* [M][P][C] (m, l, c): of these, for local rank l */
+    int32_t *first_row;        /* [M][P] (m, l): the first of them in the output of local rank l */
+    /* [records][mask words] which local ranks have the record. Memory by the first dispatch that needs it (acquire,
+       release); words by any dispatch that brings records (relaxed: all bring the same), until one has said that all
+       are there (release), which readers look at (acquire). */
+    _Atomic(_Atomic uint64_t *) masks;
+    atomic_bool masks_known;
+} ep_rail_routing;
 
 /* All that follows from the routing; lives in the handle, and outlives the executor that made it (routing_make) until
  * ep_routing_free. */
@@ -33,6 +50,7 @@ typedef struct ep_routing {
     int32_t *recv_expert_counts;  /* [L] rows for each local expert, unaligned */
     /* From the offers of the dispatch; of a route, from notify: */
     int32_t *first_row; /* [N] this rank's first row in rank r's output */
+    ep_rail_routing *rails; /* NULL: all ranks map each other */
     /* For sums by slot (ep_sum): */
     bool keeps_slots; /* set before the routing is made */
     bool strangers;   /* routed by hand: a rank may have a token none of whose experts live there */

@@ -88,6 +88,7 @@ static traffic *draw_traffic(random_source *random, const script *s)
     int64_t units =
         random_once_in(random, 3) ? config->max_row_bytes / 16 : draw_log(random, config->max_row_bytes / 16);
     traffic_plan plan = {.num_ranks = n,
+                         .ranks_per_node = s->ranks.ranks_per_node,
                          .hidden = (int32_t)(units * 16 / (int64_t)oracle_element_bytes(type)),
                          .topk = (int32_t)random_between(random, 1, config->max_topk),
                          .num_experts = n * (int32_t)random_between(random, 1, config->max_experts / n),
@@ -153,24 +154,30 @@ static size_t heap_bytes(const script *s)
     return bytes + 4 * SCRIPT_SLOTS * s->area_bytes + ((size_t)16 << 20);
 }
 
-script *script_make(uint64_t seed, ranks_kind kind, int64_t num_ops)
+script *script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_ops)
 {
     random_source random = random_start(seed);
     drawn_slot slots[SCRIPT_SLOTS] = {0};
     script *s = traffic_alloc(1, sizeof *s);
-    s->ranks = (ranks_plan){.kind = kind, .size = draw_ranks(&random)};
+    s->ranks = *ranks;
+    if (!ranks->size) s->ranks.size = draw_ranks(&random);
     s->config = draw_config(&random, s->ranks.size);
     s->ample_pool = s->config.pool_limit_bytes == AMPLE_POOL_BYTES;
     s->threads = traffic_alloc((size_t)s->ranks.size, sizeof *s->threads);
     for (int32_t r = 0; r < s->ranks.size; r++)
         s->threads[r] = (int32_t)random_between(&random, 1, 3);
     s->area_bytes = area_bytes(&s->config, s->ranks.size);
-    s->ranks.heap_bytes = heap_bytes(s);
+    s->ranks.heap_bytes = heap_bytes(s) + (s->ranks.ranks_per_node ? (size_t)1 << 30 : 0);
     s->num_ops = num_ops;
     s->ops = traffic_alloc((size_t)num_ops, sizeof *s->ops);
     for (int64_t i = 0; i < num_ops; i++)
         s->ops[i] = draw_op(&random, s, slots);
     return s;
+}
+
+script *script_make(uint64_t seed, ranks_kind kind, int64_t num_ops)
+{
+    return script_make_on(seed, &(ranks_plan){.kind = kind}, num_ops);
 }
 
 void script_free(script *s)
@@ -190,7 +197,8 @@ void script_print(const script *s, uint64_t seed)
     const expar_ep_config *c = &s->config;
     fprintf(stderr,
             "script %" PRIu64
-            ": %d ranks, T ≤ %lld, rows ≤ %lld bytes, K ≤ %d, E ≤ %d, %d channels, %d slots, pool %lld\n",
-            seed, (int)s->ranks.size, (long long)c->max_tokens, (long long)c->max_row_bytes, (int)c->max_topk,
-            (int)c->max_experts, (int)c->num_channels, (int)c->ring_slots, (long long)c->pool_limit_bytes);
+            ": %d ranks, %d a node, T ≤ %lld, rows ≤ %lld bytes, K ≤ %d, E ≤ %d, %d channels, %d slots, pool %lld\n",
+            seed, (int)s->ranks.size, (int)s->ranks.ranks_per_node, (long long)c->max_tokens,
+            (long long)c->max_row_bytes, (int)c->max_topk, (int)c->max_experts, (int)c->num_channels,
+            (int)c->ring_slots, (long long)c->pool_limit_bytes);
 }

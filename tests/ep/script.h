@@ -37,6 +37,8 @@ typedef struct script {
     script_op *ops;
 } script;
 
+/* On such ranks; size 0: so many as are drawn. */
+script *script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_ops);
 script *script_make(uint64_t seed, ranks_kind kind, int64_t num_ops);
 void script_free(script *s);
 /* One line: what the script is about. */

@@ -237,14 +237,23 @@ static void test_create_without_room(void **state)
     run(3, create_too_large);
 }
 
-/* Ranks that cannot map each other's memory: refused with a word, not with a crash later. */
+/* Records do not grow across nodes: a buffer without limits is refused there with a word, on all ranks, and one with
+   limits is made. */
 static void create_across_nodes(expar_group *group, void *shared)
 {
+    static const char *const names[] = {"config.max_row_bytes is 0", "config.max_topk is 0", "config.max_experts is 0"};
     expar_ep *ep = NULL;
     (void)shared;
-    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &good_for_4, &ep));
-    CHECK_TEXT("expar_ep_create", "node");
-    CHECK_OK(expar_ep_destroy(ep));
+    for (int i = 0; i < 3; i++) {
+        expar_ep_config config = good_for_4;
+        if (i == 0) config.max_row_bytes = 0;
+        if (i == 1) config.max_topk = 0;
+        if (i == 2) config.max_experts = 0;
+        CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &config, &ep));
+        CHECK_TEXT("expar_ep_create", names[i], "2 nodes", "do not grow across nodes");
+        CHECK(!ep, "a buffer was given");
+    }
+    if (CHECK_OK(expar_ep_create(group, &good_for_4, &ep))) CHECK_OK(expar_ep_destroy(ep));
 }
 
 static void test_create_across_nodes(void **state)

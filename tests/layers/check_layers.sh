@@ -23,10 +23,11 @@ table='
 3 net/proxy        proxy.h
 4 shmem            sym.h device_heap.h bell.h tree.h
 5 group            group.h
-6 exec             executor.h step.h index.h event.h low_latency.h ll_index.h (ll_clean.h) (link.h)
+6 exec             executor.h step.h index.h event.h low_latency.h ll_index.h nodes_index.h (ll_clean.h) (link.h)
 6 exec/codec       codec.h (logfmt.h) (number.h)
-6 exec/cpu         create.h (rows.h) (encode.h) (workers.h)
+6 exec/cpu         create.h (cpu.h) (moves.h) (rows.h) (encode.h) (workers.h)
 6 exec/cpu/low_latency (create.h)
+6 exec/cpu/nodes   (rails.h)
 6 exec/cuda        create.h (gpu.h)
 6 exec/cuda/kernels args.h (ll_args.h) (device.h) (number.h) (refusal.h)
 6 exec/cuda/kernels/low_latency (begin.h) (combine_handle.h) (combine_receive.h) (combine_send.h) (dispatch_missing.h) (dispatch_receive.h) (dispatch_send.h) (dues.h) (end.h)

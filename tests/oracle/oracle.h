@@ -88,7 +88,8 @@ void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t 
 void oracle_dispatch_sources(const oracle_job *job, int32_t rank, int32_t *sources);
 /* recv_scales: [R][S] */
 void oracle_dispatch_scales(const oracle_job *job, int32_t rank, uint32_t *recv_scales);
-/* expert_x[r]: [R of r][H], what rank r gives back. y: [T][H]. */
+/* expert_x[r]: [R of r][H], what rank r gives back. y: [T][H]. Where the job has several nodes each node's sum is
+   rounded before the nodes' sums are added; those of weights are FP32 throughout. */
 void oracle_combine(const oracle_job *job, int32_t rank, const void *const *expert_x, void *y);
 /* With two more rows [T][H] of this rank, each or NULL, added before all others. */
 void oracle_combine_biased(const oracle_job *job, int32_t rank, const void *const biases[2],

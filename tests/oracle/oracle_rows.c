@@ -79,20 +79,44 @@ static void add_answers(const oracle_job *job, int32_t rank, int32_t target, ora
     }
 }
 
-/* Biases, then ranks ascending; FP32 from +0, one rounding at the end. */
-static void combine(const oracle_job *job, int32_t rank, oracle_type type, int64_t width, const void *const biases[2],
-                    const void *const *answers, void *out)
+static float *take_zeros(int64_t count)
 {
-    int64_t count = job->inputs[rank].num_tokens * width;
     float *sums = malloc((size_t)count * sizeof *sums + 1);
     if (!sums) abort();
     for (int64_t i = 0; i < count; i++)
         sums[i] = 0.0f;
+    return sums;
+}
+
+/* sums[i] += what the node's ranks answer: their sum, FP32 from +0 in rank order, and rounded to the type. */
+static void add_node(const oracle_job *job, int32_t rank, int32_t node, oracle_type type, int64_t width,
+                     const void *const *answers, float *sums)
+{
+    int64_t count = job->inputs[rank].num_tokens * width;
+    float *node_sums = take_zeros(count);
+    for (int32_t target = node * job->ranks_per_node; target < (node + 1) * job->ranks_per_node; target++)
+        add_answers(job, rank, target, type, width, answers[target], node_sums);
+    for (int64_t i = 0; i < count; i++)
+        sums[i] += oracle_widen(type, oracle_round(type, node_sums[i]));
+    free(node_sums);
+}
+
+/* Biases, then ranks ascending; FP32 from +0, one rounding at the end. Over several nodes: their sums ascending, each
+   rounded, too. */
+static void combine(const oracle_job *job, int32_t rank, oracle_type type, int64_t width, const void *const biases[2],
+                    const void *const *answers, void *out)
+{
+    int64_t count = job->inputs[rank].num_tokens * width;
+    float *sums = take_zeros(count);
     for (int b = 0; b < 2; b++)
         for (int64_t i = 0; biases[b] && i < count; i++)
             sums[i] += oracle_widen(type, oracle_load(type, biases[b], i));
-    for (int32_t target = 0; target < job->num_ranks; target++)
-        add_answers(job, rank, target, type, width, answers[target], sums);
+    if (job->ranks_per_node < job->num_ranks)
+        for (int32_t node = 0; node < job->num_ranks / job->ranks_per_node; node++)
+            add_node(job, rank, node, type, width, answers, sums);
+    else
+        for (int32_t target = 0; target < job->num_ranks; target++)
+            add_answers(job, rank, target, type, width, answers[target], sums);
     for (int64_t i = 0; i < count; i++)
         oracle_store(type, out, i, oracle_round(type, sums[i]));
     free(sums);

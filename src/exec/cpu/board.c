@@ -4,16 +4,19 @@
  * Every rank posts each record to every rank, itself included, so each phase is also a meeting of all. A poster fills
  * the record, then stores its flag (release); the owner polls the flag (acquire) and reads. Posts are counted at the
  * owner: the one that makes the set complete rings the bell, so that a sleeping owner wakes once a phase and not once a
- * record. The counter is only about waking: what has come is known by the flags. */
-#include "exec/cpu/cpu.h"
+ * record. The counter is only about waking: what has come is known by the flags.
+ *
+ * Across nodes a rank posts to those of its node, and the records of others come by rails (nodes/board.c), which
+ * whoever waits here hands on; for the rest all is the same. */
+#include "exec/cpu/nodes/rails.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Peers in turn from the next rank on, so that not all ranks knock at rank 0 first. */
+/* Peers in turn from the next rank on, so that not all ranks knock at the first one first. */
 static int32_t peer_in_turn(const cpu_executor *self, int32_t i)
 {
-    return (self->sym->rank + 1 + i) % self->shape.ranks;
+    return self->near_first + (self->sym->rank - self->near_first + 1 + i) % self->near_ranks;
 }
 
 static void count_arrival(cpu_executor *self, ep_board board, uint32_t epoch, int32_t pe)
@@ -24,6 +27,13 @@ static void count_arrival(cpu_executor *self, ep_board board, uint32_t epoch, in
     cpu_step(self);
     uint64_t before = atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
     if ((before + 1) % (uint64_t)self->shape.ranks == 0) sym_ring(self->sym, pe);
+}
+
+void cpu_record_publish(cpu_executor *self, ep_board board, uint32_t epoch, int32_t pe, _Atomic uint64_t *flag)
+{
+    cpu_step(self);
+    atomic_store_explicit(flag, ep_word(epoch, 1), memory_order_release);
+    count_arrival(self, board, epoch, pe);
 }
 
 /* all: behind these, what this rank sends to each, so that the other ranks learn where its rows begin. */
@@ -45,45 +55,53 @@ static ep_offer offer_to(const cpu_offers *offers, int32_t pe)
     return offer;
 }
 
-void cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                    const cpu_offers *offers, const ep_routing *counts)
+/* To this node's ranks. */
+static void post_hello_near(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
+                            const cpu_offers *offers, const ep_routing *counts)
 {
-    for (int32_t i = 0; i < self->shape.ranks; i++) {
+    for (int32_t i = 0; i < self->near_ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         ep_hello *hello = cpu_at(self, pe, ep_hello_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
         hello->form = *form;
         hello->refusal = *refusal;
         if (offers) hello->offer = offer_to(offers, pe);
-        if (counts) fill_counts(self, hello, counts, pe, form->kind == EP_ROUTE);
-        cpu_step(self);
-        atomic_store_explicit(&hello->flag, ep_word(epoch, 1), memory_order_release);
-        count_arrival(self, EP_BOARD_HELLO, epoch, pe);
+        if (counts) fill_counts(self, hello, counts, pe, self->rails || form->kind == EP_ROUTE);
+        cpu_record_publish(self, EP_BOARD_HELLO, epoch, pe, &hello->flag);
     }
 }
 
-void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers)
+/* To other nodes first: they are far away. */
+expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
+                            const cpu_offers *offers, const ep_routing *counts)
 {
-    for (int32_t i = 0; i < self->shape.ranks; i++) {
+    expar_status status = self->rails ? rail_hello_post(self, epoch, form, refusal, counts) : EXPAR_OK;
+    post_hello_near(self, epoch, form, refusal, offers, counts);
+    return status;
+}
+
+expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers)
+{
+    expar_status status = self->rails ? rail_reply_post(self, epoch, refusal) : EXPAR_OK;
+    for (int32_t i = 0; i < self->near_ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         ep_reply *reply = cpu_at(self, pe, ep_reply_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
         reply->refusal = *refusal;
         reply->offer = offer_to(offers, pe);
-        cpu_step(self);
-        atomic_store_explicit(&reply->flag, ep_word(epoch, 1), memory_order_release);
-        count_arrival(self, EP_BOARD_REPLY, epoch, pe);
+        cpu_record_publish(self, EP_BOARD_REPLY, epoch, pe, &reply->flag);
     }
+    return status;
 }
 
-void cpu_done_post(cpu_executor *self, uint32_t epoch)
+expar_status cpu_done_post(cpu_executor *self, uint32_t epoch)
 {
     self->sound_at_done = sym_is_sound(self->sym);
-    for (int32_t i = 0; i < self->shape.ranks; i++) {
+    expar_status status = self->rails ? rail_done_post(self, epoch) : EXPAR_OK;
+    for (int32_t i = 0; i < self->near_ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         _Atomic uint64_t *done = cpu_at(self, pe, ep_done_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
-        cpu_step(self);
-        atomic_store_explicit(done, ep_word(epoch, 1), memory_order_release);
-        count_arrival(self, EP_BOARD_DONE, epoch, pe);
+        cpu_record_publish(self, EP_BOARD_DONE, epoch, pe, done);
     }
+    return status;
 }
 
 static _Atomic uint64_t *flag_of(const cpu_executor *self, ep_board board, uint32_t epoch, int32_t source)
@@ -113,10 +131,13 @@ static expar_status name_missing(const cpu_executor *self, ep_board board, uint3
     return error_prefix(status, "no %s from %s", records[board], missing);
 }
 
+/* A done that has come to this node is handed on by a rank that all here wait for anyhow. */
 static bool is_missing(const void *context, int32_t rank)
 {
     const cpu_missing *missing = context;
-    return !has_come(missing->self, missing->board, missing->epoch, rank);
+    const cpu_executor *self = missing->self;
+    if (has_come(self, missing->board, missing->epoch, rank)) return false;
+    return !self->rails || missing->board != EP_BOARD_DONE || !rail_done_is_here(self, missing->epoch, rank);
 }
 
 void cpu_expect(sym_rest *rest, const cpu_missing *missing)
@@ -136,8 +157,10 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     if (board == EP_BOARD_DONE && self->sound_at_done) sym_rest_outlast(&rest, is_missing, &missing);
     expar_status status = EXPAR_OK;
     int32_t next = 0;
+    if (self->rails) rail_relay_begin(self, board, epoch);
     for (;;) {
         int32_t before = next;
+        if (self->rails && (status = rail_relay(self, board, epoch)) != EXPAR_OK) break;
         while (next < self->shape.ranks && has_come(self, board, epoch, next))
             next++;
         if (next == self->shape.ranks) break;

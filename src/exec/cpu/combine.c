@@ -6,25 +6,18 @@
  * and writes the sum: one read a row, one write a token. Queue: the provider puts rows into the owner's ring, in the
  * owner's token order; the owner adds a token as soon as all of its rows are there. Sums of each slot's row go through
  * the rings in parts (ep_slot_part_bytes), and are added part by part.
- * 3. Done: each owner tells each provider that it has read all; only then may x be used again. */
-#include "exec/cpu/cpu.h"
+ * 3. Done: each owner tells each provider that it has read all; only then may x be used again.
+ *
+ * Across nodes these are the rows inside one: there a provider's rows for a rank of another node go to that rank's
+ * rail, and what it adds them up to is one more row for their owner (nodes/combine.c). */
+#include "exec/cpu/moves.h"
+#include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
 
-typedef struct combine_run {
-    cpu_executor *self;
-    const ep_combine_step *step;
-    const ep_routing *routing;
-    ep_sum sum;
-    int32_t joined;     /* of the routing's channels, by a ring */
-    uint32_t parts;     /* of a row */
-    int64_t part_bytes; /* in one slot of a ring */
-    bool all_direct;    /* every provider of this rank's tokens, and this rank itself, offered rows in place */
-} combine_run;
-
-static combine_run combine_run_make(cpu_executor *self, const ep_combine_step *step)
+static cpu_combine_run combine_run_make(cpu_executor *self, const ep_combine_step *step)
 {
-    combine_run run = {
+    cpu_combine_run run = {
         .self = self, .step = step, .routing = step->routing, .sum = ep_sum_of(step->routing, step->form.sum_order)};
     run.joined = ep_channels_joined(step->routing->channels, self->shape.channels);
     run.part_bytes = ep_slot_part_bytes(self->slot.scales, &run.sum, step->row_bytes);
@@ -33,7 +26,7 @@ static combine_run combine_run_make(cpu_executor *self, const ep_combine_step *s
 }
 
 /* Of the part that begins there. */
-static int64_t part_bytes_at(const combine_run *run, int64_t begin)
+static int64_t part_bytes_at(const cpu_combine_run *run, int64_t begin)
 {
     int64_t left = run->step->row_bytes - begin;
     return left < run->part_bytes ? left : run->part_bytes;
@@ -41,9 +34,17 @@ static int64_t part_bytes_at(const combine_run *run, int64_t begin)
 
 /* ---- offers ------------------------------------------------------------------------------------------------------ */
 
-static const ep_offer *combine_offer_from(const combine_run *run, int32_t provider)
+const ep_offer *cpu_combine_offer(const cpu_combine_run *run, int32_t provider)
 {
     return &cpu_hello_from(run->self, run->step->epoch, provider)->offer;
+}
+
+/* Across nodes: masks come with the records of a dispatch. */
+static void refuse_unknown(ep_combine_step *step)
+{
+    if (rail_masks_are_known(step->routing)) return;
+    step->refusal = ep_refusal_of(error_set(
+        EXPAR_ERR_HANDLE, "the handle is that of a route, with which no dispatch has brought rows across nodes yet"));
 }
 
 static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step *step)
@@ -55,8 +56,9 @@ static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step 
                                          .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
                                          .rows = step->rows,
                                          .mode = step->mode}};
-    cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
-    expar_status status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: offers");
+    if (self->rails && step->refusal.status == EXPAR_OK) refuse_unknown(step);
+    expar_status status = cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
+    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: offers");
     if (status == EXPAR_OK) cpu_hello_judge(self, step->epoch, &step->verdict);
     return status;
 }
@@ -64,24 +66,17 @@ static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step 
 /* ---- owner: one token -------------------------------------------------------------------------------------------- */
 
 /* The row of a target at its provider, or -1 where it was dropped. */
-static int64_t row_at_provider(const combine_run *run, ep_target target)
+static int64_t row_at_provider(const cpu_combine_run *run, ep_target target)
 {
     int64_t row = (int64_t)run->routing->first_row[target.rank] + target.index;
-    return row < combine_offer_from(run, target.rank)->rows ? row : -1;
+    return row < cpu_combine_offer(run, target.rank)->rows ? row : -1;
 }
 
-/* A part of a token that this rank adds. */
-typedef struct token_part {
-    int64_t token;
-    int32_t channel;
-    int64_t begin, bytes; /* of a row */
-} token_part;
-
 /* Where the target's row for a place lies, from the part's begin on; NULL: it has none for that slot. */
-static const uint8_t *find_row(const combine_run *run, const token_part *part, ep_target target, int64_t row,
+static const uint8_t *find_row(const cpu_combine_run *run, const cpu_token_part *part, ep_target target, int64_t row,
                                int32_t slot)
 {
-    const ep_offer *offer = combine_offer_from(run, target.rank);
+    const ep_offer *offer = cpu_combine_offer(run, target.rank);
     const sym *memory = run->self->sym;
     const int32_t topk = run->sum.topk;
     if (offer->mode != EP_MODE_DIRECT) {
@@ -94,9 +89,9 @@ static const uint8_t *find_row(const combine_run *run, const token_part *part, e
     return (const uint8_t *)sym_at(memory, target.rank, offer->x_offset) + row * offer->x_pitch_bytes + part->begin;
 }
 
-static const float *find_weights(const combine_run *run, int32_t channel, ep_target target, int64_t row)
+static const float *find_weights(const cpu_combine_run *run, int32_t channel, ep_target target, int64_t row)
 {
-    const ep_offer *offer = combine_offer_from(run, target.rank);
+    const ep_offer *offer = cpu_combine_offer(run, target.rank);
     const uint8_t *weights;
     if (offer->mode == EP_MODE_DIRECT)
         weights = (const uint8_t *)sym_at(run->self->sym, target.rank, offer->weights_offset) +
@@ -106,7 +101,7 @@ static const float *find_weights(const combine_run *run, int32_t channel, ep_tar
     return (const float *)weights;
 }
 
-static int32_t find_biases(const ep_combine_step *step, const token_part *part, const void **rows)
+static int32_t find_biases(const ep_combine_step *step, const cpu_token_part *part, const void **rows)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < 2; i++)
@@ -123,24 +118,25 @@ static const ep_target *target_at(const ep_routing *routing, int64_t token, int3
     return NULL;
 }
 
-static const uint16_t *owners_of(const combine_run *run, int64_t token)
+static const uint16_t *owners_of(const cpu_combine_run *run, int64_t token)
 {
     return run->routing->owners + token * run->routing->topk;
 }
 
-/* By rank: the targets as they stand. Returns how many rows there are. */
-static int32_t find_rows_by_rank(const combine_run *run, const token_part *part, const void **rows)
+/* The targets as they stand. */
+int32_t cpu_rows_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const ep_routing *routing = run->routing;
     int32_t count = 0;
     for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
+        if (!cpu_is_near(run->self, routing->targets[i].rank)) continue;
         int64_t row = row_at_provider(run, routing->targets[i]);
         if (row >= 0) rows[count++] = find_row(run, part, routing->targets[i], row, -1);
     }
     return count;
 }
 
-static int32_t find_rows_by_slot(const combine_run *run, const token_part *part, const void **rows)
+static int32_t find_rows_by_slot(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const uint16_t *owners = owners_of(run, part->token);
     int32_t count = 0, places = ep_sum_places(&run->sum);
@@ -154,21 +150,28 @@ static int32_t find_rows_by_slot(const combine_run *run, const token_part *part,
     return count;
 }
 
-/* Slot by slot over all ranks, in rank order. */
-static void sum_weights(const combine_run *run, int32_t channel, int64_t token, const void **rows)
+int32_t cpu_weights_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
-    const ep_combine_step *step = run->step;
     const ep_routing *routing = run->routing;
     int32_t count = 0;
-    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
+    for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
+        if (!cpu_is_near(run->self, routing->targets[i].rank)) continue;
         int64_t row = row_at_provider(run, routing->targets[i]);
-        if (row >= 0) rows[count++] = find_weights(run, channel, routing->targets[i], row);
+        if (row >= 0) rows[count++] = find_weights(run, part->channel, routing->targets[i], row);
     }
-    cpu_sum_rows(EXPAR_F32, step->out_weights + token * step->out_weights_pitch, rows, count, routing->topk);
+    return count;
+}
+
+/* Slot by slot over all ranks, in rank order; across nodes over the nodes' sums. */
+static void sum_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    const ep_combine_step *step = run->step;
+    const int32_t count = run->self->rails ? rail_find_weights(run, part, rows) : cpu_weights_by_rank(run, part, rows);
+    cpu_sum_rows(EXPAR_F32, step->out_weights + part->token * step->out_weights_pitch, rows, count, run->routing->topk);
 }
 
 /* What each slot's owner gave for it, as it is. */
-static void take_weights(const combine_run *run, int32_t channel, int64_t token)
+static void take_weights(const cpu_combine_run *run, int32_t channel, int64_t token)
 {
     const uint16_t *owners = owners_of(run, token);
     float *out = run->step->out_weights + token * run->step->out_weights_pitch;
@@ -180,82 +183,90 @@ static void take_weights(const combine_run *run, int32_t channel, int64_t token)
     }
 }
 
+static int32_t find_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    if (run->self->rails) return rail_find_sums(run, part, rows);
+    return run->sum.order == EP_SUM_BY_RANK ? cpu_rows_by_rank(run, part, rows) : find_rows_by_slot(run, part, rows);
+}
+
 /* Adds a part whose rows are all there: biases, then rows in order. The first part has the weights with it. */
-static void sum_part(const combine_run *run, int32_t worker, const token_part *part)
+static void sum_part(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part)
 {
     const ep_combine_step *step = run->step;
     const void **rows = cpu_sources_of(run->self, worker);
     const expar_dtype dtype = (expar_dtype)step->form.dtype;
     int32_t count = find_biases(step, part, rows);
-    count += run->sum.order == EP_SUM_BY_RANK ? find_rows_by_rank(run, part, rows + count)
-                                              : find_rows_by_slot(run, part, rows + count);
+    count += find_rows(run, part, rows + count);
     cpu_sum_rows(dtype, (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin, rows, count,
                  part->bytes / (int64_t)expar_dtype_bytes(dtype));
     if (!step->out_weights || part->begin > 0) return;
     if (step->form.weights_of == EP_WEIGHTS_OF_OWNER)
         take_weights(run, part->channel, part->token);
     else
-        sum_weights(run, part->channel, part->token, rows);
+        sum_weights(run, part, rows);
 }
 
 /* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
-static void sum_share_direct(const combine_run *run, int32_t worker)
+static void sum_share_direct(const cpu_combine_run *run, int32_t worker)
 {
     int32_t workers = run->self->active;
     int64_t end = ep_channel_begin(run->routing->tokens, workers, worker + 1);
     for (int64_t t = ep_channel_begin(run->routing->tokens, workers, worker); t < end; t++)
-        sum_part(run, worker, &(token_part){.token = t, .bytes = run->step->row_bytes});
+        sum_part(run, worker, &(cpu_token_part){.token = t, .bytes = run->step->row_bytes});
 }
 
-/* True for a row that comes by the queue. */
-static bool is_queued(const combine_run *run, ep_target target)
+/* True for a row that comes by a ring of this node's. */
+static bool is_queued(const cpu_combine_run *run, ep_target target)
 {
-    return combine_offer_from(run, target.rank)->mode != EP_MODE_DIRECT && row_at_provider(run, target) >= 0;
+    if (!cpu_is_near(run->self, target.rank)) return false;
+    return cpu_combine_offer(run, target.rank)->mode != EP_MODE_DIRECT && row_at_provider(run, target) >= 0;
 }
 
 /* True when each of the token's rows is in place or at the front of its ring. */
-static bool rows_ready(const combine_run *run, int32_t channel, int64_t token)
+static bool rows_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status)
 {
     const ep_routing *routing = run->routing;
     for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
         ep_target target = routing->targets[i];
         if (is_queued(run, target) && !cpu_ring_ready(run->self, run->step->epoch, channel, target.rank)) return false;
     }
-    return true;
+    return !run->self->rails || rail_sums_ready(run, channel, token, status);
 }
 
-static void free_slots(const combine_run *run, int32_t channel, int64_t token)
+static expar_status free_slots(const cpu_combine_run *run, int32_t channel, int64_t token)
 {
     const ep_routing *routing = run->routing;
     for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++)
         if (is_queued(run, routing->targets[i]))
             cpu_ring_pop(run->self, run->step->epoch, channel, routing->targets[i].rank);
+    return run->self->rails ? rail_sums_pop(run, channel, token) : EXPAR_OK;
 }
 
-static void next_part(const combine_run *run, cpu_cursor *cursor)
+static void next_part(const cpu_combine_run *run, cpu_cursor *cursor)
 {
     if (++cursor->part < run->parts) return;
     cursor->part = 0;
     cursor->token++;
 }
 
-static int64_t combine_ring_begin(const combine_run *run, int32_t channel)
+static int64_t combine_ring_begin(const cpu_combine_run *run, int32_t channel)
 {
     return ep_ring_begin(run->routing->tokens, run->routing->channels, run->joined, channel);
 }
 
 /* Adds the parts of the channel's tokens until one lacks a row; true when any was added. */
-static bool sum_some(const combine_run *run, int32_t worker, int32_t channel)
+static bool sum_some(const cpu_combine_run *run, int32_t worker, int32_t channel, expar_status *status)
 {
     cpu_cursor *cursor = &run->self->cursors[channel];
     int64_t end = combine_ring_begin(run, channel + 1);
     bool moved = false;
-    for (; cursor->token < end && rows_ready(run, channel, cursor->token); next_part(run, cursor)) {
-        token_part part = {.token = cursor->token, .channel = channel, .begin = cursor->part * run->part_bytes};
+    for (; cursor->token < end && rows_ready(run, channel, cursor->token, status); next_part(run, cursor)) {
+        cpu_token_part part = {.token = cursor->token, .channel = channel, .begin = cursor->part * run->part_bytes};
         part.bytes = part_bytes_at(run, part.begin);
         sum_part(run, worker, &part);
-        free_slots(run, channel, cursor->token);
+        *status = free_slots(run, channel, cursor->token);
         moved = true;
+        if (*status != EXPAR_OK) break;
     }
     return moved;
 }
@@ -263,7 +274,7 @@ static bool sum_some(const combine_run *run, int32_t worker, int32_t channel)
 /* ---- provider ---------------------------------------------------------------------------------------------------- */
 
 /* The first of the rows that came from owner's channel. */
-static int64_t first_row_of(const combine_run *run, int32_t channel, int32_t owner)
+static int64_t first_row_of(const cpu_combine_run *run, int32_t channel, int32_t owner)
 {
     const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
     return (int64_t)ep_prefix_before(run->routing->rank_prefix, owner) +
@@ -271,7 +282,7 @@ static int64_t first_row_of(const combine_run *run, int32_t channel, int32_t own
 }
 
 /* Slots of the channel's ring that this rank fills for owner; rows that were dropped do not exist. */
-static uint32_t slots_to_fill(const combine_run *run, int32_t channel, int32_t owner)
+static uint32_t slots_to_fill(const cpu_combine_run *run, int32_t channel, int32_t owner)
 {
     if (run->step->mode == EP_MODE_DIRECT) return 0;
     const int32_t channels = run->routing->channels;
@@ -282,7 +293,7 @@ static uint32_t slots_to_fill(const combine_run *run, int32_t channel, int32_t o
 }
 
 /* The same part of the row of each of the token's slots. */
-static void put_slot_rows(const combine_run *run, uint8_t *slot, int64_t row, int64_t begin)
+static void put_slot_rows(const cpu_combine_run *run, uint8_t *slot, int64_t row, int64_t begin)
 {
     const ep_combine_step *step = run->step;
     const int32_t *map = step->map + row * run->sum.topk;
@@ -293,7 +304,7 @@ static void put_slot_rows(const combine_run *run, uint8_t *slot, int64_t row, in
                          (size_t)part_bytes_at(run, begin), false);
 }
 
-static bool fill_slot(const combine_run *run, int32_t channel, int32_t owner)
+static bool fill_slot(const cpu_combine_run *run, int32_t channel, int32_t owner)
 {
     cpu_executor *self = run->self;
     const ep_combine_step *step = run->step;
@@ -313,7 +324,7 @@ static bool fill_slot(const combine_run *run, int32_t channel, int32_t owner)
 }
 
 /* Fills the channel's rings; true when any row went. *open counts what is still to go. */
-static bool return_some(const combine_run *run, int32_t channel, uint64_t *open)
+static bool return_some(const cpu_combine_run *run, int32_t channel, uint64_t *open)
 {
     bool moved = false;
     for (int32_t owner = 0; owner < run->routing->ranks; owner++) {
@@ -328,22 +339,22 @@ static bool return_some(const combine_run *run, int32_t channel, uint64_t *open)
 
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
-static int32_t combine_rings(const combine_run *run)
+static int32_t combine_rings(const cpu_combine_run *run)
 {
     return ep_rings_of(run->routing->channels, run->joined);
 }
 
-/* One look at all channels of a lane: true when anything moved. *open counts rows and tokens that are left. */
-static bool combine_lane_turn(const void *context, int32_t worker, uint64_t *open)
+/* One look at all channels of a lane: true when anything moved. What is open are rows and tokens. */
+static bool combine_lane_turn(const void *context, int32_t worker, cpu_lane_turn *turn)
 {
-    const combine_run *run = context;
+    const cpu_combine_run *run = context;
     bool moved = false;
-    *open = 0;
-    for (int32_t c = worker; c < combine_rings(run); c += run->self->active) {
-        moved |= return_some(run, c, open);
-        moved |= sum_some(run, worker, c);
+    for (int32_t c = worker; c < combine_rings(run) && turn->status == EXPAR_OK; c += run->self->active) {
+        moved |= return_some(run, c, &turn->open);
+        if (run->self->rails) moved |= rail_return_turn(run, worker, c, turn);
+        if (turn->status == EXPAR_OK) moved |= sum_some(run, worker, c, &turn->status);
         cpu_ring_flush(run->self, run->step->epoch, c);
-        *open += (uint64_t)(combine_ring_begin(run, c + 1) - run->self->cursors[c].token);
+        turn->open += (uint64_t)(combine_ring_begin(run, c + 1) - run->self->cursors[c].token);
     }
     return moved;
 }
@@ -351,26 +362,29 @@ static bool combine_lane_turn(const void *context, int32_t worker, uint64_t *ope
 /* For each peer: rows that came back by its rings, and rows that went into ours. */
 static expar_status combine_report_lane(const void *context, int32_t worker, expar_status status)
 {
-    const combine_run *run = context;
+    const cpu_combine_run *run = context;
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
         uint64_t came = 0, expected = 0, put = 0, all = 0;
         const int32_t channels = run->routing->channels, *prefix = run->routing->channel_prefix + (int64_t)r * channels;
+        const bool near = cpu_is_near(run->self, r);
         for (int32_t c = worker; c < combine_rings(run); c += run->self->active) {
             came += cpu_ring_of(run->self, c, r)->taken;
             expected += (uint64_t)ep_rows_of_ring(prefix, channels, run->joined, c) * run->parts;
             put += cpu_ring_of(run->self, c, r)->put;
             all += slots_to_fill(run, c, r);
         }
-        if (combine_offer_from(run, r)->mode != EP_MODE_DIRECT) cpu_report_add(&report, r, "rows from", came, expected);
+        if (near && cpu_combine_offer(run, r)->mode != EP_MODE_DIRECT)
+            cpu_report_add(&report, r, "rows from", came, expected);
         cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
+    if (run->self->rails) rail_combine_report(run, worker, &report);
     return cpu_report_finish(&report, status);
 }
 
 static expar_status combine_share(void *context, int32_t worker)
 {
-    const combine_run *run = context;
+    const cpu_combine_run *run = context;
     static const cpu_lane lane = {.what = "combine: rows", .turn = combine_lane_turn, .report = combine_report_lane};
     if (!run->all_direct) return cpu_lane_run(run->self, &lane, run->step->epoch, run, worker);
     sum_share_direct(run, worker);
@@ -379,11 +393,11 @@ static expar_status combine_share(void *context, int32_t worker)
 
 /* ---- the halves -------------------------------------------------------------------------------------------------- */
 
-static bool takes_all_directly(const combine_run *run)
+static bool takes_all_directly(const cpu_combine_run *run)
 {
-    if (run->step->mode != EP_MODE_DIRECT) return false;
+    if (run->step->mode != EP_MODE_DIRECT || run->self->rails) return false;
     for (int32_t r = 0; r < run->routing->ranks; r++)
-        if (ep_rows_to(run->routing, r) > 0 && combine_offer_from(run, r)->mode != EP_MODE_DIRECT) return false;
+        if (ep_rows_to(run->routing, r) > 0 && cpu_combine_offer(run, r)->mode != EP_MODE_DIRECT) return false;
     return true;
 }
 
@@ -407,15 +421,17 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     cpu_executor *self = cpu_of(base);
     cpu_call_workers(self, call, combine_bytes(step));
     cpu_rings_form(self, &step->form, step->row_bytes);
-    combine_run run = combine_run_make(self, step);
+    cpu_combine_run run = combine_run_make(self, step);
     run.all_direct = takes_all_directly(&run);
     cpu_rings_reset(self);
+    if (self->rails) rail_combine_begin(&run);
     for (int32_t c = 0; c < combine_rings(&run); c++)
         self->cursors[c] = (cpu_cursor){.token = combine_ring_begin(&run, c)};
     atomic_store_explicit(&self->moving, true, memory_order_relaxed);
     expar_status status = cpu_workers_run(self->workers, self->active, combine_share, &run);
     atomic_store_explicit(&self->moving, false, memory_order_relaxed);
     if (status != EXPAR_OK) return status;
-    cpu_done_post(self, step->epoch);
+    status = cpu_done_post(self, step->epoch);
+    if (status != EXPAR_OK) return status;
     return cpu_board_await(self, EP_BOARD_DONE, step->epoch, "combine: rows");
 }

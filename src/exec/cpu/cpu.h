@@ -13,6 +13,7 @@
  *   dispatch.c  rows from their source to their receivers; combine.c the way back
  *   expert.c    rows to expert-major order and back, on one rank
  *   report.c    what a wait that failed was waiting for
+ *   moves.h     what dispatch.c and combine.c share with nodes/, which carries rows and records across nodes
  *   rows.h      moving rows (copy.c), adding them (sum.c)
  *   workers.h   a pool of threads that run one function side by side (workers.c)
  *
@@ -25,7 +26,8 @@
 #include "exec/cpu/workers.h"
 #include "group/group.h"
 
-/* This rank's two ends of the ring (channel, peer), for one call. Touched only by the lane that has the channel. */
+/* This rank's two ends of the ring (channel, peer), for one call. A peer of another node stands for what is forwarded:
+   see ring.c. Touched only by the lane that has the channel. */
 typedef struct cpu_ring {
     uint32_t put;       /* rows written into the ring towards the peer */
     uint32_t published; /* of these, announced by the tail */
@@ -48,6 +50,8 @@ typedef struct cpu_sources {
     int32_t workers;
 } cpu_sources;
 
+struct cpu_rails; /* exec/cpu/nodes/rails.h */
+
 typedef struct cpu_executor {
     executor base;
     sym *sym;
@@ -55,14 +59,17 @@ typedef struct cpu_executor {
     int32_t host_ranks; /* ranks of the group on this host */
     ep_shape shape;
     ep_space space;
-    uint64_t buffer;        /* offset of the records in the heap that the buffer begins with */
-    uint8_t **bases;        /* [N] where each rank's records begin here */
-    int32_t given_slots;    /* of a ring, by the caller; 0: by the rows of each call */
-    mem_pool *record_pool;  /* larger records come from here: the group's store, without limit */
-    mem_block *records;     /* NULL: those in the heap */
-    mem_block *old_records; /* the ones before, until the next hellos have come; by the thread that awaits these */
-    ep_slot slot;           /* of the call whose rows move */
-    uint32_t slots;         /* of a ring, in that call */
+    uint64_t buffer; /* offset of the records in the heap that the buffer begins with */
+    uint8_t **bases; /* [N] where each rank's records begin here; NULL: it is on another node */
+    /* Ranks that map each other, this one among them: all, or those of its node. */
+    int32_t near_first, near_ranks;
+    struct cpu_rails *rails; /* to the others; NULL: there are none */
+    int32_t given_slots;     /* of a ring, by the caller; 0: by the rows of each call */
+    mem_pool *record_pool;   /* larger records come from here: the group's store, without limit */
+    mem_block *records;      /* NULL: those in the heap */
+    mem_block *old_records;  /* the ones before, until the next hellos have come; by the thread that awaits these */
+    ep_slot slot;            /* of the call whose rows move */
+    uint32_t slots;          /* of a ring, in that call */
     cpu_workers *workers;
     int32_t num_workers;     /* of the buffer */
     bool chose_workers;      /* the library did: calls of few bytes go on with fewer */
@@ -100,6 +107,11 @@ static inline void *cpu_at(const cpu_executor *self, int32_t pe, uint64_t offset
     return self->bases[pe] + offset;
 }
 
+static inline bool cpu_is_near(const cpu_executor *self, int32_t rank)
+{
+    return rank >= self->near_first && rank < self->near_first + self->near_ranks;
+}
+
 static inline const void **cpu_sources_of(const cpu_executor *self, int32_t worker)
 {
     return self->sources.rows + worker * self->sources.each;
@@ -133,10 +145,12 @@ typedef struct cpu_offers {
 } cpu_offers;
 /* Tells every rank that this one opens call `epoch`. offers: NULL without. counts: routing whose layout part is sent,
  * or NULL. */
-void cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                    const cpu_offers *offers, const ep_routing *counts);
-void cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers);
-void cpu_done_post(cpu_executor *self, uint32_t epoch);
+expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
+                            const cpu_offers *offers, const ep_routing *counts);
+expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers);
+expar_status cpu_done_post(cpu_executor *self, uint32_t epoch);
+/* A record for pe has been filled: its flag is set, and pe woken if it was the last of its board. */
+void cpu_record_publish(cpu_executor *self, ep_board board, uint32_t epoch, int32_t pe, _Atomic uint64_t *flag);
 /* Waits for the record of every rank. `what` is the phase, for error texts. */
 expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch, const char *what);
 /* What a wait in the call is for: the records of a board. Stays as it is as long as the wait goes on. */
@@ -181,11 +195,16 @@ void cpu_ring_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t p
 void cpu_ring_flush(cpu_executor *self, uint32_t epoch, int32_t channel);
 
 /* ---- lane.c ------------------------------------------------------------------------------------------------------ */
+/* What one look at a lane's channels found. */
+typedef struct cpu_lane_turn {
+    uint64_t open;       /* what is left to do */
+    expar_status status; /* not OK: the lane is to end with it */
+} cpu_lane_turn;
 /* What one worker does for its channels when there may be something to wait for. */
 typedef struct cpu_lane {
     const char *what; /* the phase, for error texts */
-    /* One look at all channels of the lane: true when anything moved. *open counts what is left to do. */
-    bool (*turn)(const void *context, int32_t worker, uint64_t *open);
+    /* One look at all channels of the lane: true when anything moved. */
+    bool (*turn)(const void *context, int32_t worker, cpu_lane_turn *turn);
     /* Adds to the text of a wait that failed what it was waiting for. Returns status. */
     expar_status (*report)(const void *context, int32_t worker, expar_status status);
 } cpu_lane;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU executor's object: its place in the group's heap, its pools, its operations. */
-#include "exec/cpu/cpu.h"
+#include "exec/cpu/nodes/rails.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,8 +66,11 @@ static void cpu_trim(executor *base)
 
 static expar_status routing_make(executor *base, ep_routing *routing, int32_t most_targets)
 {
-    (void)base;
-    return cpu_routing_make(routing, most_targets);
+    expar_status status = cpu_routing_make(routing, most_targets);
+    if (status != EXPAR_OK || !cpu_of(base)->rails) return status;
+    status = rail_routing_make(cpu_of(base), routing);
+    if (status != EXPAR_OK) ep_routing_free(routing);
+    return status;
 }
 
 static expar_status map_make(executor *base, int64_t slots, mem_block **out)
@@ -198,6 +201,7 @@ static void cpu_destroy(executor *base, bool sound, bool quiet)
 {
     (void)quiet;
     cpu_executor *self = cpu_of(base);
+    rail_free(self);
     free_part(self);
     if (sound && sym_give(self->sym, buffer_name, self->buffer) != EXPAR_OK) {
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
@@ -271,19 +275,13 @@ static const executor_ops cpu_ops = {
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* Rows are stored where they belong: the memory of every rank must be mapped here. */
+/* Of the ranks of this node, which are mapped here. */
 static expar_status find_bases(cpu_executor *self)
 {
     self->bases = calloc((size_t)self->shape.ranks, sizeof *self->bases);
     if (!self->bases) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory");
-    for (int32_t r = 0; r < self->shape.ranks; r++) {
+    for (int32_t r = self->near_first; r < self->near_first + self->near_ranks; r++)
         self->bases[r] = sym_at(self->sym, r, self->buffer);
-        if (!self->bases[r])
-            return error_set(EXPAR_ERR_UNSUPPORTED,
-                             "rank %d's memory is not mapped on rank %d; expected all ranks to share memory, for rows "
-                             "travel inside a node only: let EXPAR_TRANSPORTS be unset, or name p2p",
-                             r, self->sym->rank);
-    }
     return EXPAR_OK;
 }
 
@@ -322,6 +320,7 @@ static expar_status cpu_make_part(cpu_executor *self, const executor_plan *plan)
     if (status != EXPAR_OK) return status;
     /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
     memset(sym_at(self->sym, self->sym->rank, self->buffer), 0, self->space.slots);
+    if (self->rails) rail_clear(self);
     return EXPAR_OK;
 }
 
@@ -338,6 +337,19 @@ static expar_status cpu_make_parts(cpu_executor *self, const executor_plan *plan
     return error_restore(&kept);
 }
 
+/* Before the buffer's size is known. All ranks have them, or none. */
+static expar_status make_rails(cpu_executor *self, const executor_plan *plan)
+{
+    const boot_matter matter = {.what = buffer_name, .refused = "could not make its rails"};
+    return self->sym->all_mapped ? EXPAR_OK : sym_agree(self->sym, &matter, rail_make(self, plan));
+}
+
+static expar_status take_place(cpu_executor *self)
+{
+    const uint64_t bytes = self->rails ? self->rails->space.total_bytes : self->space.total_bytes;
+    return sym_take(self->sym, buffer_name, bytes, 4096, &self->buffer);
+}
+
 static expar_status cpu_create(const executor_plan *plan, executor **out)
 {
     sym *symmetric = plan->group->sym;
@@ -348,12 +360,18 @@ static expar_status cpu_create(const executor_plan *plan, executor **out)
                            .number = plan->number,
                            .host_ranks = plan->group->host_ranks,
                            .shape = *plan->shape,
+                           .near_ranks = plan->shape->ranks,
                            .given_slots = plan->ring_slots,
                            .space = ep_space_of(plan->shape)};
-    expar_status status = sym_take(symmetric, buffer_name, self->space.total_bytes, 4096, &self->buffer);
+    expar_status status = make_rails(self, plan);
+    if (status == EXPAR_OK) status = take_place(self);
     if (status == EXPAR_OK) status = cpu_make_parts(self, plan);
     if (status != EXPAR_OK) {
+        error_kept kept;
+        error_keep(&kept, status);
+        rail_free(self);
         free(self);
+        error_restore(&kept);
         return status;
     }
     *out = &self->base;
@@ -371,6 +389,7 @@ static expar_status hold_until_nothing(expar_device device, void *stream, mem_bl
 const executor_kind executor_cpu = {.create = cpu_create,
                                     .count = cpu_count,
                                     .grows = true,
+                                    .spans_nodes = true,
                                     .num_channels = DEFAULT_CHANNELS,
                                     .hold_until = hold_until_nothing};
 

@@ -6,22 +6,18 @@
  * 2. Rows. Direct: the sender writes each row to its final place: one read, one write a destination. Queue: the sender
  * puts records into the receiver's ring; the receiver copies them out. A lane (one a worker) does both in turn, never
  * blocks on one ring, and so ranks with a single thread cannot wait for each other in a circle.
- * 3. Done: each rank tells each receiver that it wrote all it had. */
-#include "exec/cpu/cpu.h"
+ * 3. Done: each rank tells each receiver that it wrote all it had.
+ *
+ * Across nodes these are the offers, rows and rings inside one; a lane sends and forwards records of its channels
+ * besides (nodes/dispatch.c). */
+#include "exec/cpu/moves.h"
+#include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
 
-typedef struct dispatch_run {
-    cpu_executor *self;
-    const ep_dispatch_step *step;
-    const ep_routing *routing;
-    int32_t joined; /* of its channels, by a ring */
-    bool streaming;
-} dispatch_run;
-
 /* ---- offers ------------------------------------------------------------------------------------------------------ */
 
-static const ep_offer *dispatch_offer_from(const dispatch_run *run, int32_t receiver)
+const ep_offer *cpu_dispatch_offer(const cpu_dispatch_run *run, int32_t receiver)
 {
     if (run->step->form.kind == EP_DISPATCH_CACHED)
         return &cpu_hello_from(run->self, run->step->epoch, receiver)->offer;
@@ -48,12 +44,12 @@ static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_ste
     bool cached = step->form.kind == EP_DISPATCH_CACHED;
     if (cached && step->refusal.status == EXPAR_OK && cpu_check_range(&step->route, step->routing) != EXPAR_OK)
         step->refusal = ep_refusal_of(EXPAR_ERR_INDEX);
-    if (cached)
-        cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
-    else
-        cpu_reply_post(self, step->epoch, &step->refusal, &offers);
-    expar_status status =
-        cpu_board_await(self, cached ? EP_BOARD_HELLO : EP_BOARD_REPLY, step->epoch, "dispatch: offers");
+    if (self->rails && step->refusal.status == EXPAR_OK && rail_masks_make(step->routing) != EXPAR_OK)
+        step->refusal = ep_refusal_of(EXPAR_ERR_MEMORY);
+    expar_status status = cached ? cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL)
+                                 : cpu_reply_post(self, step->epoch, &step->refusal, &offers);
+    if (status == EXPAR_OK)
+        status = cpu_board_await(self, cached ? EP_BOARD_HELLO : EP_BOARD_REPLY, step->epoch, "dispatch: offers");
     if (status != EXPAR_OK) return status;
     if (cached)
         cpu_hello_judge(self, step->epoch, &step->verdict);
@@ -62,134 +58,145 @@ static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_ste
     return EXPAR_OK;
 }
 
-/* Whether every receiver that this rank sends to, and this rank itself, take rows directly. */
-static bool accept_offers(const dispatch_run *run)
+/* Whether every receiver that this rank sends to, and this rank itself, take rows directly, and nobody's help is
+   needed for them. */
+static bool accept_offers(const cpu_dispatch_run *run)
 {
     ep_routing *routing = run->step->routing;
     bool cached = run->step->form.kind == EP_DISPATCH_CACHED, all_direct = run->step->arrival.mode == EP_MODE_DIRECT;
-    for (int32_t r = 0; r < routing->ranks; r++) {
-        const ep_offer *offer = dispatch_offer_from(run, r);
+    const cpu_executor *self = run->self;
+    for (int32_t r = self->near_first; r < self->near_first + self->near_ranks; r++) {
+        const ep_offer *offer = cpu_dispatch_offer(run, r);
         if (!cached) routing->first_row[r] = offer->first_row;
         if (offer->mode != EP_MODE_DIRECT && ep_rows_to(routing, r) > 0) all_direct = false;
     }
-    return all_direct;
+    return all_direct && !self->rails;
 }
 
 /* ---- one row to one place ---------------------------------------------------------------------------------------- */
 
-/* Where one token's record goes: into an output, or into a slot. Parts that are absent are NULL. */
-typedef struct record {
-    uint8_t *x, *idx;
-    uint32_t *scales;
-    float *weights;
-    int32_t *src;
-} record;
-
-static void write_scales(const dispatch_run *run, int64_t token, uint32_t *scales)
-{
-    const ep_dispatch_step *step = run->step;
-    const uint32_t *from = step->scales + token * step->scales_row_pitch;
-    for (int32_t i = 0; i < step->form.scales; i++)
-        scales[i] = from[i * step->scales_column_pitch];
-}
-
 /* recv_topk_idx and recv_topk_weights of one token, as `rank` sees them. */
-static void write_topk(const dispatch_run *run, int64_t token, int32_t rank, const record *to)
+static void write_topk(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, const cpu_place *to)
 {
-    const ep_route_view *route = &run->step->route;
+    const ep_route_view *route = token->route;
     bool global = run->step->form.options & EP_OPTION_GLOBAL_EXPERTS;
     for (int32_t k = 0; k < run->routing->topk; k++) {
-        int64_t expert = ep_route_expert(route, token, k);
+        int64_t expert = ep_route_expert(route, token->entry, k);
         int64_t local = ep_expert_seen_by(expert, rank, run->routing->local_experts);
         int64_t seen = local < 0 || !global ? local : expert;
         if (route->idx_bytes == 8)
             ((int64_t *)to->idx)[k] = seen;
         else
             ((int32_t *)to->idx)[k] = (int32_t)seen;
-        if (to->weights) to->weights[k] = local < 0 ? 0.0f : route->weights[token * route->weights_pitch + k];
+        if (to->weights) to->weights[k] = local < 0 ? 0.0f : route->weights[token->entry * route->weights_pitch + k];
     }
 }
 
-static void write_record(const dispatch_run *run, int64_t token, int32_t rank, const record *to, bool streaming)
+static void write_token(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, const cpu_place *to,
+                        bool streaming)
 {
-    const ep_dispatch_step *step = run->step;
-    const uint8_t *x = (const uint8_t *)step->x + token * step->x_pitch_bytes;
-    cpu_copy_row(to->x, x, (size_t)step->row_bytes, streaming);
-    if (to->scales) write_scales(run, token, to->scales);
+    cpu_copy_row(to->x, token->x, (size_t)run->step->row_bytes, streaming);
+    for (int32_t i = 0; to->scales && i < run->step->form.scales; i++)
+        to->scales[i] = token->scales[i * token->scales_pitch];
     if (to->idx) write_topk(run, token, rank, to);
-    if (to->src) *to->src = (int32_t)token;
+    if (to->src) *to->src = token->number;
 }
 
 /* Row `row` of an output whose parts begin at x, scales, idx and weights. */
-static record output_record(const dispatch_run *run, int64_t row, void *x, void *scales, void *idx, float *weights,
-                            int32_t *src)
+static cpu_place output_place_of(const cpu_dispatch_run *run, int64_t row, void *x, void *scales, void *idx,
+                                 float *weights, int32_t *src)
 {
     const ep_dispatch_step *step = run->step;
     int64_t entry = row * run->routing->topk;
-    return (record){.x = (uint8_t *)x + row * step->row_bytes,
-                    .scales = step->form.scales ? (uint32_t *)scales + row * step->form.scales : NULL,
-                    .idx = step->form.idx_dtype ? (uint8_t *)idx + entry * step->route.idx_bytes : NULL,
-                    .weights = step->form.weights ? weights + entry : NULL,
-                    .src = step->form.options & EP_OPTION_SRC_TOKENS ? src + row : NULL};
+    return (cpu_place){.x = (uint8_t *)x + row * step->row_bytes,
+                       .scales = step->form.scales ? (uint32_t *)scales + row * step->form.scales : NULL,
+                       .idx = step->form.idx_dtype ? (uint8_t *)idx + entry * step->route.idx_bytes : NULL,
+                       .weights = step->form.weights ? weights + entry : NULL,
+                       .src = step->form.options & EP_OPTION_SRC_TOKENS ? src + row : NULL};
 }
 
-static record slot_record(const dispatch_run *run, uint8_t *slot)
+static cpu_place slot_place_of(const cpu_dispatch_run *run, uint8_t *slot)
 {
     const ep_slot *at = &run->self->slot;
     const ep_form *form = &run->step->form;
-    return (record){.x = slot,
-                    .scales = form->scales ? (uint32_t *)(slot + at->scales) : NULL,
-                    .idx = form->idx_dtype ? slot + at->idx : NULL,
-                    .weights = form->weights ? (float *)(slot + at->weights) : NULL,
-                    .src = form->options & EP_OPTION_SRC_TOKENS ? (int32_t *)(slot + at->src) : NULL};
+    return (cpu_place){.x = slot,
+                       .scales = form->scales ? (uint32_t *)(slot + at->scales) : NULL,
+                       .idx = form->idx_dtype ? slot + at->idx : NULL,
+                       .weights = form->weights ? (float *)(slot + at->weights) : NULL,
+                       .src = form->options & EP_OPTION_SRC_TOKENS ? (int32_t *)(slot + at->src) : NULL};
 }
 
-static void send_direct(const dispatch_run *run, int64_t token, ep_target target, const ep_offer *offer)
+void cpu_token_put(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, int64_t row)
 {
     const sym *memory = run->self->sym;
-    int64_t row = (int64_t)run->routing->first_row[target.rank] + target.index;
+    const ep_offer *offer = cpu_dispatch_offer(run, rank);
     if (row >= offer->rows) return;
-    record to = output_record(
-        run, row, sym_at(memory, target.rank, offer->x_offset), sym_at(memory, target.rank, offer->scales_offset),
-        sym_at(memory, target.rank, offer->idx_offset), sym_at(memory, target.rank, offer->weights_offset),
-        sym_at(memory, target.rank, offer->src_offset));
-    write_record(run, token, target.rank, &to, run->streaming);
+    cpu_place to =
+        output_place_of(run, row, sym_at(memory, rank, offer->x_offset), sym_at(memory, rank, offer->scales_offset),
+                        sym_at(memory, rank, offer->idx_offset), sym_at(memory, rank, offer->weights_offset),
+                        sym_at(memory, rank, offer->src_offset));
+    write_token(run, token, rank, &to, run->streaming);
 }
 
-/* False while the ring is full. Rows that the receiver will drop travel all the same: it counts them. */
-static bool send_queued(const dispatch_run *run, int32_t channel, int64_t token, ep_target target)
+/* Rows that the receiver will drop travel all the same: it counts them. */
+bool cpu_token_queue(const cpu_dispatch_run *run, const cpu_token *token, int32_t channel, int32_t rank, int32_t peer)
 {
     cpu_executor *self = run->self;
-    uint8_t *slot = cpu_ring_slot_free(self, run->step->epoch, channel, target.rank);
+    uint8_t *slot = cpu_ring_slot_free(self, run->step->epoch, channel, peer);
     if (!slot) return false;
-    record to = slot_record(run, slot);
-    write_record(run, token, target.rank, &to, false);
-    cpu_ring_push(self, run->step->epoch, channel, target.rank);
+    cpu_place to = slot_place_of(run, slot);
+    write_token(run, token, rank, &to, false);
+    cpu_ring_push(self, run->step->epoch, channel, peer);
     return true;
+}
+
+/* One of this rank's own. */
+static cpu_token token_of(const cpu_dispatch_run *run, int64_t number)
+{
+    const ep_dispatch_step *step = run->step;
+    return (cpu_token){.x = (const uint8_t *)step->x + number * step->x_pitch_bytes,
+                       .scales = step->scales ? step->scales + number * step->scales_row_pitch : NULL,
+                       .scales_pitch = step->scales_column_pitch,
+                       .entry = number,
+                       .route = &step->route,
+                       .number = (int32_t)number};
+}
+
+static void send_direct(const cpu_dispatch_run *run, int64_t number, ep_target target)
+{
+    const cpu_token token = token_of(run, number);
+    cpu_token_put(run, &token, target.rank, (int64_t)run->routing->first_row[target.rank] + target.index);
+}
+
+/* False while the ring is full. */
+static bool send_queued(const cpu_dispatch_run *run, int32_t channel, int64_t number, ep_target target)
+{
+    const cpu_token token = token_of(run, number);
+    return cpu_token_queue(run, &token, channel, target.rank, target.rank);
 }
 
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
 /* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
-static void send_share_direct(const dispatch_run *run, int32_t worker)
+static void send_share_direct(const cpu_dispatch_run *run, int32_t worker)
 {
     const ep_routing *routing = run->routing;
     int32_t workers = run->self->active;
     int64_t end = ep_channel_begin(routing->tokens, workers, worker + 1);
     for (int64_t t = ep_channel_begin(routing->tokens, workers, worker); t < end; t++)
         for (int64_t i = routing->first[t]; i < routing->first[t + 1]; i++)
-            send_direct(run, t, routing->targets[i], dispatch_offer_from(run, routing->targets[i].rank));
+            send_direct(run, t, routing->targets[i]);
     cpu_copy_fence();
 }
 
-static int64_t channel_end(const dispatch_run *run, int32_t channel)
+static int64_t channel_end(const cpu_dispatch_run *run, int32_t channel)
 {
     const ep_routing *routing = run->routing;
     return routing->first[ep_ring_begin(routing->tokens, routing->channels, run->joined, channel + 1)];
 }
 
-/* Sends the channel's rows until one has no free slot; true when any went. */
-static bool send_some(const dispatch_run *run, int32_t channel)
+/* Sends the channel's rows to this node's ranks until one has no free slot; true when any went. */
+static bool send_some(const cpu_dispatch_run *run, int32_t channel)
 {
     const ep_routing *routing = run->routing;
     cpu_cursor *cursor = &run->self->cursors[channel];
@@ -198,9 +205,9 @@ static bool send_some(const dispatch_run *run, int32_t channel)
         while (cursor->target >= routing->first[cursor->token + 1])
             cursor->token++;
         ep_target target = routing->targets[cursor->target];
-        const ep_offer *offer = dispatch_offer_from(run, target.rank);
-        if (offer->mode == EP_MODE_DIRECT)
-            send_direct(run, cursor->token, target, offer);
+        if (!cpu_is_near(run->self, target.rank)) continue;
+        if (cpu_dispatch_offer(run, target.rank)->mode == EP_MODE_DIRECT)
+            send_direct(run, cursor->token, target);
         else if (!send_queued(run, channel, cursor->token, target))
             break;
     }
@@ -208,7 +215,7 @@ static bool send_some(const dispatch_run *run, int32_t channel)
 }
 
 /* Rows that come to this rank by the ring (channel, source): none when the output is direct. */
-static uint32_t rows_expected(const dispatch_run *run, int32_t channel, int32_t source)
+static uint32_t rows_expected(const cpu_dispatch_run *run, int32_t channel, int32_t source)
 {
     if (run->step->arrival.mode == EP_MODE_DIRECT) return 0;
     const int32_t channels = run->routing->channels;
@@ -217,7 +224,7 @@ static uint32_t rows_expected(const dispatch_run *run, int32_t channel, int32_t 
 }
 
 /* Copies one queued row to its final place, if there is one. */
-static void place_row(const dispatch_run *run, int32_t channel, int32_t source, const uint8_t *slot)
+static void place_row(const cpu_dispatch_run *run, int32_t channel, int32_t source, const uint8_t *slot)
 {
     const ep_dispatch_step *step = run->step;
     const ep_arrival *arrival = &step->arrival;
@@ -227,7 +234,7 @@ static void place_row(const dispatch_run *run, int32_t channel, int32_t source, 
     if (row >= arrival->rows) return;
     const ep_slot *at = &run->self->slot;
     size_t topk = (size_t)run->routing->topk;
-    record to = output_record(run, row, arrival->x, arrival->scales, arrival->idx, arrival->weights, arrival->src);
+    cpu_place to = output_place_of(run, row, arrival->x, arrival->scales, arrival->idx, arrival->weights, arrival->src);
     memcpy(to.x, slot, (size_t)step->row_bytes);
     if (to.scales) memcpy(to.scales, slot + at->scales, (size_t)step->form.scales * sizeof(uint32_t));
     if (to.idx) memcpy(to.idx, slot + at->idx, topk * (size_t)step->route.idx_bytes);
@@ -236,7 +243,7 @@ static void place_row(const dispatch_run *run, int32_t channel, int32_t source, 
 }
 
 /* Takes out what lies ready on a channel's rings; true when any did. *missing counts what is still to come. */
-static bool receive_some(const dispatch_run *run, int32_t channel, uint64_t *missing)
+static bool receive_some(const cpu_dispatch_run *run, int32_t channel, uint64_t *missing)
 {
     cpu_executor *self = run->self;
     bool moved = false;
@@ -254,22 +261,22 @@ static bool receive_some(const dispatch_run *run, int32_t channel, uint64_t *mis
     return moved;
 }
 
-static int32_t dispatch_rings(const dispatch_run *run)
+static int32_t dispatch_rings(const cpu_dispatch_run *run)
 {
     return ep_rings_of(run->routing->channels, run->joined);
 }
 
-/* One look at all channels of a lane: true when rows moved. *open counts rows that are still to be sent or received. */
-static bool dispatch_lane_turn(const void *context, int32_t worker, uint64_t *open)
+/* One look at all channels of a lane: true when rows moved. What is open are rows to be sent or received. */
+static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_turn *turn)
 {
-    const dispatch_run *run = context;
+    const cpu_dispatch_run *run = context;
     bool moved = false;
-    *open = 0;
-    for (int32_t c = worker; c < dispatch_rings(run); c += run->self->active) {
+    for (int32_t c = worker; c < dispatch_rings(run) && turn->status == EXPAR_OK; c += run->self->active) {
         moved |= send_some(run, c);
-        moved |= receive_some(run, c, open);
+        if (run->self->rails) moved |= rail_dispatch_turn(run, c, turn);
+        moved |= receive_some(run, c, &turn->open);
         cpu_ring_flush(run->self, run->step->epoch, c);
-        *open += (uint64_t)(channel_end(run, c) - run->self->cursors[c].target);
+        turn->open += (uint64_t)(channel_end(run, c) - run->self->cursors[c].target);
     }
     return moved;
 }
@@ -277,7 +284,7 @@ static bool dispatch_lane_turn(const void *context, int32_t worker, uint64_t *op
 /* For each peer: rows that came by its rings, and rows that it has taken out of ours. */
 static expar_status dispatch_report_lane(const void *context, int32_t worker, expar_status status)
 {
-    const dispatch_run *run = context;
+    const cpu_dispatch_run *run = context;
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
         uint64_t came = 0, expected = 0, put = 0, all = 0;
@@ -289,15 +296,16 @@ static expar_status dispatch_report_lane(const void *context, int32_t worker, ex
             all += (uint64_t)ep_rows_of_ring(prefix, channels, run->joined, c);
         }
         cpu_report_add(&report, r, "rows from", came, expected);
-        if (dispatch_offer_from(run, r)->mode != EP_MODE_DIRECT)
+        if (cpu_is_near(run->self, r) && cpu_dispatch_offer(run, r)->mode != EP_MODE_DIRECT)
             cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
+    if (run->self->rails) rail_dispatch_report(run, worker, &report);
     return cpu_report_finish(&report, status);
 }
 
 static expar_status send_share(void *context, int32_t worker)
 {
-    const dispatch_run *run = context;
+    const cpu_dispatch_run *run = context;
     static const cpu_lane lane = {.what = "dispatch: rows", .turn = dispatch_lane_turn, .report = dispatch_report_lane};
     if (!run->step->all_direct) return cpu_lane_run(run->self, &lane, run->step->epoch, run, worker);
     send_share_direct(run, worker);
@@ -306,23 +314,22 @@ static expar_status send_share(void *context, int32_t worker)
 
 /* ---- the halves -------------------------------------------------------------------------------------------------- */
 
-static dispatch_run run_of(cpu_executor *self, ep_dispatch_step *step)
+static cpu_dispatch_run run_of(cpu_executor *self, ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
     bool streaming = routing->first[routing->tokens] * step->row_bytes > CPU_STREAM_BYTES;
-    return (dispatch_run){.self = self,
-                          .step = step,
-                          .routing = routing,
-                          .joined = ep_channels_joined(routing->channels, self->shape.channels),
-                          .streaming = streaming};
+    return (cpu_dispatch_run){.self = self,
+                              .step = step,
+                              .routing = routing,
+                              .joined = ep_channels_joined(routing->channels, self->shape.channels),
+                              .streaming = streaming};
 }
 
-static expar_status send_all(dispatch_run *run)
+static expar_status send_all(cpu_dispatch_run *run)
 {
     cpu_executor *self = run->self;
     expar_status status = cpu_workers_run(self->workers, self->active, send_share, run);
-    if (status == EXPAR_OK) cpu_done_post(self, run->step->epoch);
-    return status;
+    return status == EXPAR_OK ? cpu_done_post(self, run->step->epoch) : status;
 }
 
 static int32_t rows_coming(const ep_routing *routing)
@@ -338,26 +345,28 @@ static int64_t dispatch_bytes(const ep_dispatch_step *step)
     return (routing->first[routing->tokens] + taken) * step->row_bytes;
 }
 
-/* Where all go directly they need nobody's help, and go now; else in the second half, beside those by the queue. */
+/* Where all go directly, and inside one node, they need nobody's help, and go now; else in the second half, beside
+   those by the queue. */
 expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     cpu_executor *self = cpu_of(base);
     expar_status status = dispatch_exchange_offers(self, step);
     if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
     cpu_call_workers(self, call, dispatch_bytes(step));
-    dispatch_run run = run_of(self, step);
+    cpu_dispatch_run run = run_of(self, step);
     int32_t coming = rows_coming(step->routing);
     step->dropped = coming > step->arrival.rows ? coming - step->arrival.rows : 0;
     step->all_direct = accept_offers(&run);
     return step->all_direct ? send_all(&run) : EXPAR_OK;
 }
 
-static expar_status exchange_queued(dispatch_run *run)
+static expar_status exchange_queued(cpu_dispatch_run *run)
 {
     cpu_executor *self = run->self;
     const ep_routing *routing = run->routing;
     cpu_rings_form(self, &run->step->form, run->step->row_bytes);
     cpu_rings_reset(self);
+    if (self->rails) rail_dispatch_begin(run);
     for (int32_t c = 0; c < dispatch_rings(run); c++) {
         int64_t token = ep_ring_begin(routing->tokens, routing->channels, run->joined, c);
         self->cursors[c] = (cpu_cursor){.token = token, .target = routing->first[token]};
@@ -385,9 +394,10 @@ expar_status cpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_s
 {
     cpu_executor *self = cpu_of(base);
     cpu_call_workers(self, call, dispatch_bytes(step));
-    dispatch_run run = run_of(self, step);
+    cpu_dispatch_run run = run_of(self, step);
     expar_status status = step->all_direct ? EXPAR_OK : exchange_queued(&run);
     if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_DONE, step->epoch, "dispatch: rows");
+    if (status == EXPAR_OK && self->rails) rail_masks_settle(step->routing);
     if (status == EXPAR_OK) blank_tail(step);
     return status;
 }

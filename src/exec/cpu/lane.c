@@ -12,10 +12,11 @@ expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epo
     const cpu_missing missing = {.self = self, .board = EP_BOARD_DONE, .epoch = epoch};
     cpu_expect(&rest, &missing);
     expar_status status = EXPAR_OK;
-    uint64_t open;
     for (;;) {
-        bool moved = lane->turn(context, worker, &open);
-        if (!open) break;
+        cpu_lane_turn turn = {.status = EXPAR_OK};
+        bool moved = lane->turn(context, worker, &turn);
+        status = turn.status;
+        if (!turn.open || status != EXPAR_OK) break;
         if (moved)
             sym_rest_progress(&rest);
         else if ((status = sym_rest_turn(&rest)) != EXPAR_OK)

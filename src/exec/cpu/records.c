@@ -169,8 +169,8 @@ static expar_status exchange_places(cpu_executor *self, const ep_grow_step *step
     expar_status status = growth_make(self, step, &grown);
     if (status != EXPAR_OK) refusal = ep_refusal_of(status);
     const cpu_offers offers = {.offer.x_offset = grown.records ? grown.records->offset : 0};
-    cpu_reply_post(self, step->epoch, &refusal, &offers);
-    status = cpu_board_await(self, EP_BOARD_REPLY, step->epoch, "larger records");
+    status = cpu_reply_post(self, step->epoch, &refusal, &offers);
+    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_REPLY, step->epoch, "larger records");
     if (status == EXPAR_OK) cpu_reply_judge(self, step->epoch, verdict);
     if (status == EXPAR_OK && verdict->rank < 0)
         go_over(self, step, &grown);
@@ -183,8 +183,8 @@ expar_status cpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verd
 {
     cpu_executor *self = cpu_of(base);
     const ep_refusal none = {0};
-    cpu_hello_post(self, step->epoch, &step->form, &none, NULL, NULL);
-    expar_status status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "larger records");
+    expar_status status = cpu_hello_post(self, step->epoch, &step->form, &none, NULL, NULL);
+    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "larger records");
     if (status != EXPAR_OK) return status;
     cpu_hello_judge(self, step->epoch, verdict);
     return verdict->rank < 0 ? exchange_places(self, step, verdict) : EXPAR_OK;

@@ -6,10 +6,15 @@
  *   head  in the source's memory: rows taken out.  The receiver stores (release) after it read the slots, the source
  *         loads (acquire).
  *
- * Both count rows of the current call and carry its epoch; a word of another epoch counts as 0. Rings are empty between
- * calls: a source sends rows of a call only when its call before that has ended, which takes the word of every receiver
- * that it has taken everything out. */
-#include "exec/cpu/cpu.h"
+ * Where a peer is on another node, the ring (channel, peer) carries what is forwarded inside this one, in the name of
+ * ranks there. For node m and local rank l, peer m · P + l stands for: to the rank l here, in the name of this rank's
+ * rail on m; and from the rank l here, which puts in what is for, or comes from, its own rail on m. So a receiver
+ * finds the rows of every source in the ring of that source, whoever has put them in.
+ *
+ * Both count rows of the current call and carry its epoch; a word of another epoch counts as 0. Rings are empty
+ * between calls: a source sends rows of a call only when its call before that has ended, which takes the word of every
+ * receiver that it has taken everything out. */
+#include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
 
@@ -22,6 +27,18 @@ void cpu_rings_reset(cpu_executor *self)
 static uint32_t chunk_rows(const cpu_executor *self)
 {
     return self->slots < 4 ? 1 : self->slots / 4;
+}
+
+/* The rank of this node at the other end of the ring, and under which number it has this end. */
+static int32_t end_of(const cpu_executor *self, int32_t peer)
+{
+    return self->rails ? ep_rail_of(&self->rails->shape, self->rails->node, peer) : peer;
+}
+
+static int32_t this_end_of(const cpu_executor *self, int32_t peer)
+{
+    const struct cpu_rails *rails = self->rails;
+    return rails ? ep_rail_of(&rails->shape, ep_node_of(&rails->shape, peer), self->sym->rank) : self->sym->rank;
 }
 
 static _Atomic uint64_t *word_at(const cpu_executor *self, int32_t pe, uint64_t offset)
@@ -40,21 +57,23 @@ static void publish(cpu_executor *self, cpu_ring *ring, uint32_t epoch, int32_t 
 {
     cpu_copy_fence();
     cpu_step(self);
-    atomic_store_explicit(word_at(self, peer, ep_tail_at(&self->space, self->shape.ranks, channel, self->sym->rank)),
-                          ep_word(epoch, ring->put), memory_order_release);
+    const int32_t pe = end_of(self, peer);
+    const uint64_t tail = ep_tail_at(&self->space, self->shape.ranks, channel, this_end_of(self, peer));
+    atomic_store_explicit(word_at(self, pe, tail), ep_word(epoch, ring->put), memory_order_release);
     ring->published = ring->put;
     cpu_step(self);
-    sym_ring(self->sym, peer);
+    sym_ring(self->sym, pe);
 }
 
 static void give_back(cpu_executor *self, cpu_ring *ring, uint32_t epoch, int32_t channel, int32_t peer)
 {
     cpu_step(self);
-    atomic_store_explicit(word_at(self, peer, ep_head_at(&self->space, self->shape.ranks, channel, self->sym->rank)),
-                          ep_word(epoch, ring->taken), memory_order_release);
+    const int32_t pe = end_of(self, peer);
+    const uint64_t head = ep_head_at(&self->space, self->shape.ranks, channel, this_end_of(self, peer));
+    atomic_store_explicit(word_at(self, pe, head), ep_word(epoch, ring->taken), memory_order_release);
     ring->freed = ring->taken;
     cpu_step(self);
-    sym_ring(self->sym, peer);
+    sym_ring(self->sym, pe);
 }
 
 uint8_t *cpu_ring_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
@@ -65,7 +84,7 @@ uint8_t *cpu_ring_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel,
         atomic_load_explicit(word_at(self, self->sym->rank, ep_head_at(&self->space, self->shape.ranks, channel, peer)),
                              memory_order_acquire);
     if (ring->put - ep_word_value(head, epoch) >= self->slots) return NULL;
-    return slot_at(self, peer, channel, self->sym->rank, ring->put);
+    return slot_at(self, end_of(self, peer), channel, this_end_of(self, peer), ring->put);
 }
 
 void cpu_ring_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)

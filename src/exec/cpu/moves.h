@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One dispatch and one combine while their rows move: what those parts share that carry them inside a node
+ * (dispatch.c, combine.c) and those that carry them across (nodes/). Private to the CPU executor. */
+#ifndef EXPAR_EXEC_CPU_MOVES_H
+#define EXPAR_EXEC_CPU_MOVES_H
+
+#include "exec/cpu/cpu.h"
+
+/* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
+
+typedef struct cpu_dispatch_run {
+    cpu_executor *self;
+    const ep_dispatch_step *step;
+    const ep_routing *routing;
+    int32_t joined; /* of its channels, by a ring */
+    bool streaming;
+} cpu_dispatch_run;
+
+/* What there is of a token, at its source or in a record: entry says where in the route's arrays. */
+typedef struct cpu_token {
+    const uint8_t *x;
+    const uint32_t *scales; /* each scales_pitch elements behind the last */
+    int64_t scales_pitch, entry;
+    const ep_route_view *route;
+    int32_t number; /* at its source */
+} cpu_token;
+
+/* Where it goes: into an output, or into a slot. Parts that are absent are NULL. */
+typedef struct cpu_place {
+    uint8_t *x, *idx;
+    uint32_t *scales;
+    float *weights;
+    int32_t *src;
+} cpu_place;
+
+const ep_offer *cpu_dispatch_offer(const cpu_dispatch_run *run, int32_t receiver);
+/* The token as `rank` sees it, in a row of its output, which is direct; beyond that there is none. */
+void cpu_token_put(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, int64_t row);
+/* The same in a slot of the ring towards it, which is that of `peer`: the rank, or the rank of its number on the node
+   that the token comes from. False while the ring is full. */
+bool cpu_token_queue(const cpu_dispatch_run *run, const cpu_token *token, int32_t channel, int32_t rank, int32_t peer);
+
+/* ---- combine.c --------------------------------------------------------------------------------------------------- */
+
+typedef struct cpu_combine_run {
+    cpu_executor *self;
+    const ep_combine_step *step;
+    const ep_routing *routing;
+    ep_sum sum;
+    int32_t joined;     /* of the routing's channels, by a ring */
+    uint32_t parts;     /* of a row */
+    int64_t part_bytes; /* in one slot of a ring */
+    bool all_direct;    /* every provider of this rank's tokens, and this rank itself, offered rows in place */
+} cpu_combine_run;
+
+/* A part of a token that this rank adds. */
+typedef struct cpu_token_part {
+    int64_t token;
+    int32_t channel;
+    int64_t begin, bytes; /* of a row */
+} cpu_token_part;
+
+const ep_offer *cpu_combine_offer(const cpu_combine_run *run, int32_t provider);
+/* By rank: the part's rows at ranks of this node, ranks ascending, or their weights. Returns how many there are. */
+int32_t cpu_rows_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
+int32_t cpu_weights_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
+
+#endif

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The board across nodes. A rank posts each record to the ranks of its node as ever, and once to every other node: to
+ * the rank of its rail there, with all that the node's ranks must know of it. That rank hands it on to them as the
+ * source would have posted it, its own copy last: so who has heard from all has handed on all that came by its rail,
+ * and nobody on the node waits for it any more.
+ *
+ * It is handed on by whoever awaits the board, and only for that call. So the two parities are enough here, too: a
+ * rank that hands on a record of call n + 2 has opened that call, for which all ranks of its node have judged call n +
+ * 1. */
+#include "exec/cpu/nodes/rails.h"
+
+#include <string.h>
+
+/* ---- posting ----------------------------------------------------------------------------------------------------- */
+
+static void fill_rail_counts(const cpu_executor *self, ep_rail_hello *hello, const ep_routing *routing, int32_t node)
+{
+    const cpu_rails *rails = self->rails;
+    const size_t channels = (size_t)routing->channels, locals = (size_t)routing->local_experts;
+    int32_t *counts = (int32_t *)(hello + 1);
+    memcpy(counts, rail_records_out(routing, node), channels * sizeof *counts);
+    counts += channels;
+    for (int32_t l = 0; l < rails->shape.each; l++) {
+        const size_t pe = (size_t)node * (size_t)rails->shape.each + (size_t)l;
+        memcpy(counts, routing->channel_prefix + pe * channels, channels * sizeof *counts);
+        memcpy(counts + channels, routing->expert_counts + pe * locals, locals * sizeof *counts);
+        counts += channels + (size_t)self->shape.local_experts;
+    }
+}
+
+/* As far as it is filled, the flag left out. */
+static size_t rail_hello_filled(const cpu_executor *self, const ep_routing *counts)
+{
+    const size_t whole = (size_t)self->rails->space.hello_bytes, bare = sizeof(ep_rail_hello);
+    return (counts ? whole : bare) - offsetof(ep_rail_hello, form);
+}
+
+expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
+                             const ep_routing *counts)
+{
+    cpu_rails *rails = self->rails;
+    const int32_t nodes = rails->shape.nodes, rank = self->sym->rank;
+    transport_batch *batch = &rails->hellos[epoch & 1];
+    expar_status status = link_quiet(self->sym, batch);
+    for (int32_t i = 0; i < nodes - 1 && status == EXPAR_OK; i++) {
+        const int32_t node = rail_node_in_turn(rails, i);
+        ep_rail_hello *hello = cpu_at(self, rank, ep_rail_outgoing_at(&rails->space, nodes, epoch, node));
+        const uint64_t there = self->buffer + ep_rail_hello_at(&rails->space, nodes, epoch, rails->node);
+        hello->form = *form;
+        hello->refusal = *refusal;
+        hello->with_counts = counts != NULL;
+        if (counts) fill_rail_counts(self, hello, counts, node);
+        const link_data data = {.offset = there + offsetof(ep_rail_hello, form),
+                                .source = &hello->form,
+                                .bytes = rail_hello_filled(self, counts)};
+        const link_flag flag = {.offset = there, .word = ep_word(epoch, 1)};
+        cpu_step(self);
+        status = link_put_flag(&rails->links[node], &data, &flag, batch);
+    }
+    return status;
+}
+
+expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
+{
+    cpu_rails *rails = self->rails;
+    expar_status status = EXPAR_OK;
+    for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++) {
+        const int32_t node = rail_node_in_turn(rails, i);
+        const uint64_t there = self->buffer + ep_rail_reply_at(&rails->space, rails->shape.nodes, epoch, rails->node);
+        const link_data data = {.offset = there + offsetof(ep_rail_reply, refusal),
+                                .source = refusal,
+                                .bytes = sizeof *refusal,
+                                .copies = true};
+        const link_flag flag = {.offset = there, .word = ep_word(epoch, 1)};
+        cpu_step(self);
+        status = link_put_flag(&rails->links[node], &data, &flag, &rails->flags);
+    }
+    return status;
+}
+
+expar_status rail_done_post(cpu_executor *self, uint32_t epoch)
+{
+    cpu_rails *rails = self->rails;
+    expar_status status = EXPAR_OK;
+    for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++) {
+        const int32_t node = rail_node_in_turn(rails, i);
+        const uint64_t there = ep_rail_done_at(&rails->space, rails->shape.nodes, epoch, rails->node);
+        const link_flag flag = {.offset = self->buffer + there, .word = ep_word(epoch, 1)};
+        cpu_step(self);
+        status = link_set_flag(&rails->links[node], &flag, &rails->flags);
+    }
+    return status;
+}
+
+/* ---- what has come ----------------------------------------------------------------------------------------------- */
+
+static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t epoch, int32_t node)
+{
+    const int32_t nodes = rails->shape.nodes;
+    return board == EP_BOARD_HELLO   ? ep_rail_hello_at(&rails->space, nodes, epoch, node)
+           : board == EP_BOARD_REPLY ? ep_rail_reply_at(&rails->space, nodes, epoch, node)
+                                     : ep_rail_done_at(&rails->space, nodes, epoch, node);
+}
+
+/* In the memory of pe, which is mapped; its own loads are what progress brings. */
+static bool rail_has_come(const cpu_executor *self, int32_t pe, ep_board board, uint32_t epoch, int32_t node)
+{
+    const _Atomic uint64_t *flag = cpu_at(self, pe, rail_record_at(self->rails, board, epoch, node));
+    return ep_word_value(atomic_load_explicit(flag, memory_order_acquire), epoch) == 1;
+}
+
+bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source)
+{
+    const ep_rails *shape = &self->rails->shape;
+    const int32_t node = ep_node_of(shape, source), pe = ep_rail_of(shape, self->rails->node, source);
+    return node != self->rails->node && rail_has_come(self, pe, EP_BOARD_DONE, epoch, node);
+}
+
+/* From entry to entry no less, and no more than `most` gives at the same place (NULL: no more than 2^31 - 1). */
+static bool is_prefix(const int32_t *prefix, const int32_t *most, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        const int64_t step = (int64_t)prefix[i] - ep_prefix_before(prefix, i);
+        if (step < 0 || (most && step > (int64_t)most[i] - ep_prefix_before(most, i))) return false;
+    }
+    return true;
+}
+
+/* What comes from the network is looked at before it is used: counts are places in memory later. */
+static bool hello_is_sound(const cpu_executor *self, const ep_rail_hello *hello)
+{
+    const int32_t channels = self->shape.channels, locals = self->shape.local_experts;
+    const int32_t *records = (const int32_t *)(hello + 1), *counts = records + channels;
+    if (hello->with_counts != 1) return hello->with_counts == 0;
+    if (!is_prefix(records, NULL, channels)) return false;
+    for (int32_t l = 0; l < self->rails->shape.each; l++, counts += channels + locals) {
+        if (!is_prefix(counts, records, channels)) return false;
+        const int32_t experts = hello->form.experts / self->shape.ranks;
+        for (int32_t e = 0; e < experts && e < locals; e++)
+            if (counts[channels + e] < 0) return false;
+    }
+    return true;
+}
+
+/* ---- handing on -------------------------------------------------------------------------------------------------- */
+
+/* What the hello has for the local rank, as its source would have posted it. */
+static void hand_counts(const cpu_executor *self, const ep_rail_hello *from, ep_hello *to, int32_t local)
+{
+    const int32_t channels = self->shape.channels, each = self->rails->shape.each;
+    const size_t stride = (size_t)channels + (size_t)self->shape.local_experts;
+    const int32_t *counts = (const int32_t *)(from + 1) + channels;
+    int32_t *sent = (int32_t *)((uint8_t *)to + self->space.hello_sent);
+    memcpy(to + 1, counts + (size_t)local * stride, stride * sizeof *counts);
+    for (int32_t l = 0; l < each; l++)
+        sent[self->near_first + l] = counts[(size_t)l * stride + (size_t)channels - 1];
+}
+
+static void hand_hello(cpu_executor *self, uint32_t epoch, int32_t source, int32_t local, const ep_rail_hello *from)
+{
+    const int32_t pe = self->near_first + local;
+    ep_hello *hello = cpu_at(self, pe, ep_hello_at(&self->space, self->shape.ranks, epoch, source));
+    hello->form = from->form;
+    hello->refusal = from->refusal;
+    if (from->with_counts) hand_counts(self, from, hello, local);
+    cpu_record_publish(self, EP_BOARD_HELLO, epoch, pe, &hello->flag);
+}
+
+static void hand_reply(cpu_executor *self, uint32_t epoch, int32_t source, int32_t local, const ep_rail_reply *from)
+{
+    const int32_t pe = self->near_first + local;
+    ep_reply *reply = cpu_at(self, pe, ep_reply_at(&self->space, self->shape.ranks, epoch, source));
+    reply->refusal = from->refusal;
+    cpu_record_publish(self, EP_BOARD_REPLY, epoch, pe, &reply->flag);
+}
+
+static void hand_done(cpu_executor *self, uint32_t epoch, int32_t source, int32_t local)
+{
+    const int32_t pe = self->near_first + local;
+    _Atomic uint64_t *done = cpu_at(self, pe, ep_done_at(&self->space, self->shape.ranks, epoch, source));
+    cpu_record_publish(self, EP_BOARD_DONE, epoch, pe, done);
+}
+
+static expar_status hand_on(cpu_executor *self, ep_board board, uint32_t epoch, int32_t node)
+{
+    const cpu_rails *rails = self->rails;
+    const int32_t each = rails->shape.each, source = ep_rail_of(&rails->shape, node, self->sym->rank);
+    const void *record = cpu_at(self, self->sym->rank, rail_record_at(rails, board, epoch, node));
+    sym_behold(self->sym);
+    if (board == EP_BOARD_HELLO && !hello_is_sound(self, record))
+        return error_set(EXPAR_ERR_PEER, "rank %d has sent counts that cannot be", source);
+    for (int32_t i = 0; i < each; i++) {
+        const int32_t local = (rails->local + 1 + i) % each;
+        if (board == EP_BOARD_HELLO)
+            hand_hello(self, epoch, source, local, record);
+        else if (board == EP_BOARD_REPLY)
+            hand_reply(self, epoch, source, local, record);
+        else
+            hand_done(self, epoch, source, local);
+    }
+    return EXPAR_OK;
+}
+
+static bool *handed_of(const cpu_rails *rails, ep_board board, uint32_t epoch)
+{
+    return rails->handed + ((size_t)board * 2 + (epoch & 1)) * (size_t)rails->shape.nodes;
+}
+
+void rail_relay_begin(cpu_executor *self, ep_board board, uint32_t epoch)
+{
+    memset(handed_of(self->rails, board, epoch), 0, (size_t)self->rails->shape.nodes * sizeof(bool));
+}
+
+expar_status rail_relay(cpu_executor *self, ep_board board, uint32_t epoch)
+{
+    const cpu_rails *rails = self->rails;
+    bool *handed = handed_of(rails, board, epoch);
+    expar_status status = EXPAR_OK;
+    for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++) {
+        const int32_t node = rail_node_in_turn(rails, i);
+        if (handed[node] || !rail_has_come(self, self->sym->rank, board, epoch, node)) continue;
+        status = hand_on(self, board, epoch, node);
+        handed[node] = true;
+    }
+    return status;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A buffer's rails: made with it where its ranks do not all map each other. */
+#include "exec/cpu/nodes/rails.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which ranks are a node -------------------------------------------------------------------------------------- */
+
+/* Ranks of the group's node that are mapped here, this one included. */
+static int32_t ranks_mapped(const sym *symmetric, const expar_group *group)
+{
+    int32_t mapped = 0;
+    for (int32_t r = 0; r < group->size; r++)
+        mapped += group->nodes[r] == group->nodes[group->rank] && sym_at(symmetric, r, 0) != NULL;
+    return mapped;
+}
+
+/* All of it, or nobody but this rank, as where mapped memory is switched off. */
+static expar_status ranks_a_node(const expar_group *group, int32_t *out)
+{
+    const int32_t mapped = ranks_mapped(group->sym, group);
+    *out = mapped == 1 ? 1 : group->ranks_per_node;
+    if (mapped == 1 || mapped == group->ranks_per_node) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "rank %d maps the memory of %d of the %d ranks of its node; expected all of them, or none but "
+                     "its own",
+                     group->rank, mapped, group->ranks_per_node);
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static expar_status rail_open_links(cpu_executor *self)
+{
+    cpu_rails *rails = self->rails;
+    expar_status status = EXPAR_OK;
+    for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++) {
+        const int32_t node = rail_node_in_turn(rails, i), pe = ep_rail_of(&rails->shape, node, self->sym->rank);
+        status = link_open(self->sym, pe, true, &rails->counts, &rails->links[node]);
+    }
+    return status;
+}
+
+static bool rail_take_arrays(cpu_rails *rails, const ep_shape *shape)
+{
+    const size_t nodes = (size_t)rails->shape.nodes, channels = (size_t)shape->channels, rings = nodes * channels;
+    rails->sum_bytes = ep_round((uint64_t)shape->row_bytes + 4 * (uint64_t)shape->topk, EP_LINE_BYTES);
+    rails->links = calloc(nodes, sizeof *rails->links);
+    rails->batches = calloc(rings * (size_t)rails->shape.chunks, sizeof *rails->batches);
+    rails->handed = calloc(6 * nodes, sizeof *rails->handed);
+    rails->rings = calloc(rings, sizeof *rails->rings);
+    rails->next = calloc(rings * (size_t)rails->shape.each, sizeof *rails->next);
+    rails->sums = calloc(channels, (size_t)rails->sum_bytes);
+    return rails->links && rails->batches && rails->handed && rails->rings && rails->next && rails->sums;
+}
+
+/* The part of the object that its place in the heap depends on. */
+expar_status rail_make(cpu_executor *self, const executor_plan *plan)
+{
+    int32_t each;
+    expar_status status = ranks_a_node(plan->group, &each);
+    if (status != EXPAR_OK) return status;
+    self->rails = calloc(1, sizeof *self->rails);
+    if (!self->rails) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory");
+    cpu_rails *rails = self->rails;
+    rails->shape = ep_rails_of(plan->group->size / each, each, plan->shape, plan->ring_slots);
+    rails->space = ep_rail_space_of(&rails->shape, plan->shape);
+    rails->node = ep_node_of(&rails->shape, self->sym->rank);
+    rails->local = ep_local_of(&rails->shape, self->sym->rank);
+    self->near_first = rails->node * each;
+    self->near_ranks = each;
+    self->base.by_node = true;
+    if (!rail_take_arrays(rails, plan->shape)) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for rails");
+    return rail_open_links(self);
+}
+
+void rail_clear(cpu_executor *self)
+{
+    const ep_rail_space *space = &self->rails->space;
+    memset(cpu_at(self, self->sym->rank, space->hellos), 0, space->slots - space->hellos);
+}
+
+/* What is under way is to end before the memory of its batch goes: it is little, for calls have ended. */
+void rail_free(cpu_executor *self)
+{
+    cpu_rails *rails = self->rails;
+    if (!rails) return;
+    const size_t batches = (size_t)rails->shape.nodes * (size_t)self->shape.channels * (size_t)rails->shape.chunks;
+    link_quiet(self->sym, &rails->hellos[0]);
+    link_quiet(self->sym, &rails->hellos[1]);
+    link_quiet(self->sym, &rails->flags);
+    for (size_t i = 0; rails->batches && i < batches; i++)
+        link_quiet(self->sym, &rails->batches[i]);
+    free(rails->sums);
+    free(rails->next);
+    free(rails->rings);
+    free(rails->handed);
+    free(rails->batches);
+    free(rails->links);
+    free(rails);
+    self->rails = NULL;
+}
+
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
+
+void rail_begin(cpu_executor *self, const ep_form *form, int64_t row_bytes, const ep_routing *routing, int32_t joined)
+{
+    cpu_rails *rails = self->rails;
+    const size_t rings = (size_t)rails->shape.nodes * (size_t)self->shape.channels;
+    rails->slot = ep_rail_slot_of(rails->shape.each, row_bytes, form->scales, form->topk);
+    rails->slots = (uint32_t)(rails->shape.chunk_bytes / rails->slot.bytes);
+    memset(rails->rings, 0, rings * sizeof *rails->rings);
+    for (int32_t c = 0; c < ep_rings_of(routing->channels, joined); c++)
+        for (int32_t i = 0; i < rails->shape.nodes - 1; i++) {
+            const int32_t node = rail_node_in_turn(rails, i);
+            rail_ring_of(self, c, node)->token = ep_ring_begin(routing->tokens, routing->channels, joined, c);
+            for (int32_t l = 0; l < rails->shape.each; l++)
+                rail_next_of(self, c, node)[l] = ep_rows_before_ring(rail_rows_in(routing, node, l), joined, c);
+        }
+}

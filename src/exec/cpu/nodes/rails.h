@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Normal mode across nodes, on the CPU: what of a call goes over the network. Private to the CPU executor; calls
+ * exec/link.h.
+ *
+ *   rails.c     a buffer's rails: links, memory, state of a call
+ *   board.c     records that open and close a call, by rail: sent once a node, handed on through mapped memory
+ *   routing.c   what a handle keeps of its rail
+ *   ring.c      rings of chunks: places, heads, tails
+ *   dispatch.c  a token's record to each node, and from there to the node's ranks
+ *   combine.c   a node's sum back to the token's rank
+ *
+ * Who waits for whom, and why not in a circle: docs/across-nodes.md. */
+#ifndef EXPAR_EXEC_CPU_NODES_RAILS_H
+#define EXPAR_EXEC_CPU_NODES_RAILS_H
+
+#include "exec/cpu/cpu.h"
+#include "exec/cpu/moves.h"
+#include "exec/link.h"
+#include "exec/nodes_index.h"
+
+/* This rank's two ends of the rings (channel, node), for one call. Touched only by the lane that has the channel. */
+typedef struct rail_ring {
+    /* Towards the node: */
+    uint32_t put;                  /* slots written */
+    uint32_t filled;               /* of these, in the chunk that has not been sent */
+    uint32_t chunks_put;           /* chunks sent */
+    uint32_t sent[EP_MOST_CHUNKS]; /* by place: slots sent in all, its last chunk included */
+    int64_t token;                 /* dispatch: next one to look at */
+    /* From the node: */
+    uint32_t taken;        /* slots read */
+    uint32_t come;         /* slots up to the end of the chunk that is being read */
+    uint32_t chunks_taken; /* chunks read */
+    int32_t target;        /* dispatch: local rank that the oldest slot goes to next */
+} rail_ring;
+
+typedef struct cpu_rails {
+    ep_rails shape;
+    ep_rail_space space;
+    int32_t node, local; /* this rank's place */
+    link_peer *links;    /* [M] to the rank of this rail on each other node */
+    link_counts counts;
+    /* Hellos under way, by parity; flags of which nothing is to be known. Any thread sends with these, by link.h. */
+    transport_batch hellos[2], flags;
+    transport_batch *batches; /* [C][M][K] of the chunk that was sent last from each place; by the channel's lane */
+    /* [3][2][M] by board and parity: this rank has handed on what came from the node. By the thread that awaits the
+       board. */
+    bool *handed;
+    rail_ring *rings; /* [C][M] */
+    int32_t *next;    /* [C][M][P] rows of the channel that went to, or come from, a local rank; by its lane */
+    uint8_t *sums;    /* [C] one row and weights, for the sum of the own node; by its lane */
+    uint64_t sum_bytes;
+    ep_rail_slot slot; /* of the call whose rows move */
+    uint32_t slots;    /* of a chunk, in that call */
+} cpu_rails;
+
+/* ---- rails.c ----------------------------------------------------------------------------------------------------- */
+/* Of a buffer whose ranks do not all map each other; ranks and nodes are those of the group, or, where nobody maps a
+   peer, each rank is a node. */
+expar_status rail_make(cpu_executor *self, const executor_plan *plan);
+/* Makes flags empty, before anybody can post. */
+void rail_clear(cpu_executor *self);
+void rail_free(cpu_executor *self);
+/* Before rows of a call move: slots as its form needs them, nothing put or taken, and of each channel's rows none that
+   go to, or come from, a local rank. joined: channels of the routing, by a ring. */
+void rail_begin(cpu_executor *self, const ep_form *form, int64_t row_bytes, const ep_routing *routing, int32_t joined);
+static inline rail_ring *rail_ring_of(const cpu_executor *self, int32_t channel, int32_t node)
+{
+    return &self->rails->rings[ep_rail_ring(self->rails->shape.nodes, channel, node)];
+}
+static inline int32_t *rail_next_of(const cpu_executor *self, int32_t channel, int32_t node)
+{
+    const cpu_rails *rails = self->rails;
+    return rails->next + ep_rail_ring(rails->shape.nodes, channel, node) * (uint64_t)rails->shape.each;
+}
+/* The other nodes in turn, from the next one on, so that no node is everybody's first: i from 0 to M - 2. */
+static inline int32_t rail_node_in_turn(const cpu_rails *rails, int32_t i)
+{
+    return (rails->node + 1 + i) % rails->shape.nodes;
+}
+
+/* ---- board.c ----------------------------------------------------------------------------------------------------- */
+/* As cpu_hello_post and the others, to the other nodes. */
+expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
+                             const ep_routing *counts);
+expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
+expar_status rail_done_post(cpu_executor *self, uint32_t epoch);
+/* A wait for the board begins. */
+void rail_relay_begin(cpu_executor *self, ep_board board, uint32_t epoch);
+/* Hands on to the ranks of this node what has come by this rank's rail. */
+expar_status rail_relay(cpu_executor *self, ep_board board, uint32_t epoch);
+/* Whether the done of a rank of another node has come to this one, handed on or not. */
+bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source);
+
+/* ---- routing.c --------------------------------------------------------------------------------------------------- */
+expar_status rail_routing_make(const cpu_executor *self, ep_routing *routing);
+/* Behind the layout: records to each node. */
+void rail_layout(ep_routing *routing);
+/* Behind the hellos of a fresh dispatch or a route: what comes by this rail, and where its rows begin. */
+expar_status rail_collect(const cpu_executor *self, uint32_t epoch, ep_routing *routing);
+/* Memory for the masks of what comes, unless there is. */
+expar_status rail_masks_make(const ep_routing *routing);
+/* A dispatch has brought all of them. */
+void rail_masks_settle(const ep_routing *routing);
+static inline bool rail_masks_are_known(const ep_routing *routing)
+{
+    return atomic_load_explicit(&routing->rails->masks_known, memory_order_acquire);
+}
+/* Of a record by its number among those of the node; the word of so many ranks. */
+static inline _Atomic uint64_t *rail_mask_at(const ep_rail_routing *known, int32_t node, int64_t record)
+{
+    _Atomic uint64_t *masks = atomic_load_explicit(&known->masks, memory_order_acquire);
+    return masks + (known->first_mask[node] + record) * ep_mask_words(known->each);
+}
+static inline bool rail_mask_has(const _Atomic uint64_t *mask, int32_t local)
+{
+    return atomic_load_explicit(&mask[local / 64], memory_order_relaxed) >> (local % 64) & 1;
+}
+/* Of a node, channels' prefix: [C]. */
+static inline const int32_t *rail_records_out(const ep_routing *routing, int32_t node)
+{
+    return routing->rails->records_out + (int64_t)node * routing->channels;
+}
+static inline const int32_t *rail_records_in(const ep_routing *routing, int32_t node)
+{
+    return routing->rails->records_in + (int64_t)node * routing->channels;
+}
+static inline const int32_t *rail_rows_in(const ep_routing *routing, int32_t node, int32_t local)
+{
+    const ep_rail_routing *known = routing->rails;
+    return known->rows_in + ((int64_t)node * known->each + local) * routing->channels;
+}
+/* Row of a local rank's output that holds the first of those from this rail's rank on the node. */
+static inline int32_t rail_first_row(const ep_routing *routing, int32_t node, int32_t local)
+{
+    return routing->rails->first_row[(int64_t)node * routing->rails->each + local];
+}
+/* The token's first target on the node, or NULL; *end: behind its last there. */
+const ep_target *rail_targets(const ep_routing *routing, int64_t token, int32_t node, const ep_target **end);
+
+/* ---- ring.c ------------------------------------------------------------------------------------------------------ */
+/* The next slot towards the node, to be filled here; NULL while there is none. *status: why there will be none. */
+uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
+/* It has been filled; sends the chunk when that is full, or holds the last of `all` slots. */
+expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all);
+/* The oldest slot from the node, of `all` that come; NULL while there is none. */
+const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
+                               expar_status *status);
+/* It has been read; returns the place of its chunk when that is read, and is needed again. */
+expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all);
+
+/* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
+void rail_dispatch_begin(const cpu_dispatch_run *run);
+/* One look at the channel's records, those that go and those that come: true when anything moved. */
+bool rail_dispatch_turn(const cpu_dispatch_run *run, int32_t channel, cpu_lane_turn *turn);
+/* Records that the rings of the worker's channels lack. */
+void rail_dispatch_report(const cpu_dispatch_run *run, int32_t worker, cpu_report *report);
+
+/* ---- combine.c --------------------------------------------------------------------------------------------------- */
+void rail_combine_begin(const cpu_combine_run *run);
+/* Sums of this node's rows, back to the ranks of this rail: true when any went. */
+bool rail_return_turn(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn);
+/* Whether the sums of all other nodes that had the token lie ready. */
+bool rail_sums_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status);
+/* A token's sums, nodes ascending, that of this node at its place, or their weights; returns how many there are. */
+int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
+int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
+/* They have been added. */
+expar_status rail_sums_pop(const cpu_combine_run *run, int32_t channel, int64_t token);
+void rail_combine_report(const cpu_combine_run *run, int32_t worker, cpu_report *report);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Index arithmetic of normal mode across nodes: rails, and where their records and rings lie in an EP buffer.
+ *
+ * N = M · P ranks, numbered node by node: rank m · P + l is the l-th of node m. The rail of a rank are the ranks with
+ * its l on the other nodes; nothing else of it crosses the network. As index.h: compiles as C17 and under NVRTC. It
+ * stands behind that buffer, at the same offsets in every PE's heap. Seen from its owner, by node of the rank on its
+ * rail:
+ *
+ *     hellos   [2][M]        hello_bytes   what a rank of the rail opens a call with, for all ranks here; by parity
+ *     replies  [2][M]        reply_bytes   whether it goes on, once it knows its output
+ *     dones    [2][M]        64            "I have sent and read all that I will", in the name of that rank
+ *     heads    [C][M][8]     8             rings that this rank sends into: chunks that were read, by place
+ *     tails    [C][M][8]     8             rings that this rank receives from: chunks that have come, by place
+ *     slots    [C][M][K]     chunk_bytes   their chunks
+ *     staged   [C][M][K]     chunk_bytes   chunks on their way out, from the same places
+ *     outgoing [2][M]        hello_bytes   hellos on their way out
+ *
+ * A ring belongs to a channel and a node, and serves dispatch (the source's records to its rail) and combine (the sums
+ * of a node back to the source) alike: calls follow each other. */
+#ifndef EXPAR_EXEC_NODES_INDEX_H
+#define EXPAR_EXEC_NODES_INDEX_H
+
+#include "exec/index.h"
+
+/* ---- ranks and nodes --------------------------------------------------------------------------------------------- */
+
+typedef struct ep_rails {
+    int32_t nodes, each;  /* M, P */
+    int32_t chunks;       /* places of a ring for chunks: 2 to EP_MOST_CHUNKS */
+    uint64_t chunk_bytes; /* holds the largest slot at least */
+} ep_rails;
+
+#define EP_MOST_CHUNKS 8 /* their words fill a line */
+
+EP_FUNC int32_t ep_node_of(const ep_rails *rails, int32_t rank)
+{
+    return rank / rails->each;
+}
+EP_FUNC int32_t ep_local_of(const ep_rails *rails, int32_t rank)
+{
+    return rank % rails->each;
+}
+/* The rank's place on another node: that of its rail there. */
+EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
+{
+    return node * rails->each + ep_local_of(rails, rank);
+}
+
+/* ---- records ----------------------------------------------------------------------------------------------------- */
+
+/* Brought by the network, with the flag behind it, and read by the owner once it has acquired that. Behind the struct
+   stand, where with_counts is 1: int32 records[C], tokens of the source's channels 0..c that go to this node; then for
+   each of its P ranks what a hello of index.h has for it: int32 channel_prefix[C], int32 expert_counts[max L]. */
+typedef struct ep_rail_hello {
+    EP_SHARED(uint64_t) flag; /* as in ep_hello. Set by the network (release), polled by the owner (acquire) */
+    ep_form form;
+    ep_refusal refusal;
+    int32_t with_counts;
+    int32_t unused;
+} ep_rail_hello;
+
+typedef struct ep_rail_reply {
+    EP_SHARED(uint64_t) flag; /* likewise */
+    ep_refusal refusal;
+} ep_rail_reply;
+
+/* ---- slots and chunks -------------------------------------------------------------------------------------------- */
+
+/* One token of a dispatch, or one sum of a combine, in a chunk: where its parts begin. The mask says by bits which of
+   the node's ranks have the token; `number` is the token's at its source, and of a sum which one of the ring's it
+   is. */
+typedef struct ep_rail_slot {
+    uint64_t number, x, scales, idx, weights, bytes;
+} ep_rail_slot;
+EP_FUNC int32_t ep_mask_words(int32_t each)
+{
+    return (each + 63) / 64;
+}
+EP_FUNC ep_rail_slot ep_rail_slot_of(int32_t each, int64_t row_bytes, int32_t scales, int32_t topk)
+{
+    ep_rail_slot s;
+    s.number = 8 * (uint64_t)ep_mask_words(each);
+    s.x = ep_round(s.number + 4, 16);
+    s.scales = s.x + ep_round((uint64_t)row_bytes, 16);
+    s.idx = s.scales + ep_round(4 * (uint64_t)scales, 16);
+    s.weights = s.idx + ep_round(8 * (uint64_t)topk, 16);
+    s.bytes = s.weights + ep_round(4 * (uint64_t)topk, 16);
+    return s;
+}
+
+/* Chunks of the library's choice: a few of them cover what a network of 10 Gbit/s brings in a trip there and back. */
+#define EP_CHUNK_BYTES (64 << 10)
+#define EP_CHUNKS      4
+/* ring_slots: as the caller gave it; 0: none. */
+EP_FUNC ep_rails ep_rails_of(int32_t nodes, int32_t each, const ep_shape *shape, int32_t ring_slots)
+{
+    ep_rails r;
+    const uint64_t slot = ep_rail_slot_of(each, shape->row_bytes, shape->scales, shape->topk).bytes;
+    const int32_t share = ring_slots / EP_CHUNKS;
+    const uint64_t wanted = ring_slots ? slot * (uint64_t)(share > 0 ? share : 1) : (uint64_t)EP_CHUNK_BYTES;
+    r.nodes = nodes;
+    r.each = each;
+    r.chunks = EP_CHUNKS;
+    r.chunk_bytes = ep_round(wanted > slot ? wanted : slot, EP_ALIGN_BYTES);
+    return r;
+}
+
+/* ---- the buffer -------------------------------------------------------------------------------------------------- */
+
+/* Offsets from the start of the EP buffer. */
+typedef struct ep_rail_space {
+    uint64_t hello_bytes, reply_bytes;
+    uint64_t hellos, replies, dones, heads, tails, slots, staged, outgoing;
+    uint64_t total_bytes; /* of the buffer, with what index.h has of it */
+} ep_rail_space;
+
+EP_FUNC ep_rail_space ep_rail_space_of(const ep_rails *rails, const ep_shape *shape)
+{
+    ep_rail_space s;
+    const uint64_t nodes = (uint64_t)rails->nodes, rings = nodes * (uint64_t)shape->channels;
+    const uint64_t counts = (uint64_t)shape->channels + (uint64_t)shape->local_experts;
+    const uint64_t chunks = rings * (uint64_t)rails->chunks * rails->chunk_bytes;
+    s.hello_bytes = ep_round(sizeof(ep_rail_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)rails->each * counts),
+                             EP_LINE_BYTES);
+    s.reply_bytes = ep_round(sizeof(ep_rail_reply), EP_LINE_BYTES);
+    s.hellos = ep_round(ep_space_of(shape).total_bytes, EP_ALIGN_BYTES);
+    s.replies = s.hellos + 2 * nodes * s.hello_bytes;
+    s.dones = s.replies + 2 * nodes * s.reply_bytes;
+    s.heads = s.dones + 2 * nodes * EP_LINE_BYTES;
+    s.tails = s.heads + rings * EP_LINE_BYTES;
+    s.slots = ep_round(s.tails + rings * EP_LINE_BYTES, EP_ALIGN_BYTES);
+    s.staged = s.slots + chunks;
+    s.outgoing = s.staged + chunks;
+    s.total_bytes = ep_round(s.outgoing + 2 * nodes * s.hello_bytes, 4096);
+    return s;
+}
+
+EP_FUNC uint64_t ep_rail_hello_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
+{
+    return s->hellos + ((uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node) * s->hello_bytes;
+}
+EP_FUNC uint64_t ep_rail_outgoing_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
+{
+    return s->outgoing + ((uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node) * s->hello_bytes;
+}
+EP_FUNC uint64_t ep_rail_reply_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
+{
+    return s->replies + ((uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node) * s->reply_bytes;
+}
+EP_FUNC uint64_t ep_rail_done_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
+{
+    return s->dones + ((uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node) * EP_LINE_BYTES;
+}
+/* A ring's number, of channel and node; and where the words and bytes of its places lie. */
+EP_FUNC uint64_t ep_rail_ring(int32_t nodes, int32_t channel, int32_t node)
+{
+    return (uint64_t)channel * (uint64_t)nodes + (uint64_t)node;
+}
+EP_FUNC uint64_t ep_rail_head_at(const ep_rail_space *s, uint64_t ring, int32_t place)
+{
+    return s->heads + ring * EP_LINE_BYTES + 8 * (uint64_t)place;
+}
+EP_FUNC uint64_t ep_rail_tail_at(const ep_rail_space *s, uint64_t ring, int32_t place)
+{
+    return s->tails + ring * EP_LINE_BYTES + 8 * (uint64_t)place;
+}
+EP_FUNC uint64_t ep_rail_chunk(const ep_rails *rails, uint64_t ring, int32_t place)
+{
+    return (ring * (uint64_t)rails->chunks + (uint64_t)place) * rails->chunk_bytes;
+}
+
+#endif

@@ -92,7 +92,7 @@ deal *deal_make(const deal_plan *plan, random_source *random)
     size_t n = (size_t)plan->num_ranks;
     deal *d = traffic_alloc(1, sizeof *d);
     d->job = (oracle_job){.num_ranks = plan->num_ranks,
-                          .ranks_per_node = plan->num_ranks,
+                          .ranks_per_node = plan->ranks_per_node ? plan->ranks_per_node : plan->num_ranks,
                           .topk = plan->topk,
                           .num_experts = plan->num_experts};
     d->wide = plan->wide;

@@ -67,6 +67,7 @@ typedef struct deal_choice {
 
 typedef struct deal_plan {
     int32_t num_ranks, topk /* 0: without topk_idx, by hand alone */, num_experts;
+    int32_t ranks_per_node; /* 0: one node */
     bool wide, with_weights;
     bool by_hand;     /* token_in_rank is given */
     bool keep_slots;  /* of the first dispatch; with topk_idx */

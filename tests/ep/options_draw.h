@@ -8,7 +8,8 @@
 typedef struct options_limits {
     const expar_ep_config *config;
     int32_t num_ranks;
-    bool ample_pool; /* DIRECT finds room */
+    int32_t ranks_per_node; /* 0: one node; else sums are by rank alone */
+    bool ample_pool;        /* DIRECT finds room */
 } options_limits;
 
 deal *options_draw_deal(const options_limits *limits, random_source *random);

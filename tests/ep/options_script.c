@@ -44,21 +44,27 @@ void options_script_fit(options_script *s)
         }
         all += bytes + 4096;
     }
-    s->ranks.heap_bytes = all;
+    s->ranks.heap_bytes = all + (s->ranks.ranks_per_node ? (size_t)1 << 30 : 0);
 }
 
-options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks, int64_t num_moves)
+options_script options_script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_moves)
 {
     random_source random = random_start(seed);
     options_script s = {.seed = seed, .num_moves = num_moves, .area_bytes = FEW_AREA_BYTES};
     int32_t drawn = (int32_t)random_between(&random, 1, 6);
-    s.ranks = (ranks_plan){.kind = kind, .size = ranks ? ranks : drawn};
+    s.ranks = *ranks;
+    if (!ranks->size) s.ranks.size = drawn;
     s.num_buffers = (int32_t)random_between(&random, 1, OPTIONS_BUFFERS);
     s.ample_pool = !random_once_in(&random, 3);
     for (int32_t b = 0; b < s.num_buffers; b++)
         s.configs[b] = draw_config(&random, s.ranks.size, s.ample_pool);
     options_script_fit(&s);
     return s;
+}
+
+options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks, int64_t num_moves)
+{
+    return options_script_make_on(seed, &(ranks_plan){.kind = kind, .size = ranks}, num_moves);
 }
 
 void options_script_widen(options_script *s)
@@ -79,12 +85,12 @@ void options_script_print(const options_script *s)
     for (int32_t b = 0; b < s->num_buffers; b++) {
         const expar_ep_config *c = &s->configs[b];
         fprintf(stderr,
-                "script %" PRIu64
-                ", buffer %d: %d ranks, T ≤ %lld, rows ≤ %lld bytes, K ≤ %d, E ≤ %d, S ≤ %d, %d channels, %d slots, "
+                "script %" PRIu64 ", buffer %d: %d ranks, %d a node, T ≤ %lld, rows ≤ %lld bytes, K ≤ %d, E ≤ %d, S ≤ "
+                                  "%d, %d channels, %d slots, "
                 "pool %lld\n",
-                s->seed, (int)b, (int)s->ranks.size, (long long)c->max_tokens, (long long)c->max_row_bytes,
-                (int)c->max_topk, (int)c->max_experts, (int)c->max_scales, (int)c->num_channels, (int)c->ring_slots,
-                (long long)c->pool_limit_bytes);
+                s->seed, (int)b, (int)s->ranks.size, (int)s->ranks.ranks_per_node, (long long)c->max_tokens,
+                (long long)c->max_row_bytes, (int)c->max_topk, (int)c->max_experts, (int)c->max_scales,
+                (int)c->num_channels, (int)c->ring_slots, (long long)c->pool_limit_bytes);
     }
 }
 
@@ -196,7 +202,8 @@ static bool open_deals(player *p)
     bool right = true;
     for (p->num_deals = 0; right && p->num_deals < wanted;) {
         int32_t buffer = (int32_t)random_between(&p->random, 0, p->script->num_buffers - 1);
-        options_limits limits = {config_of(p, buffer), p->script->ranks.size, p->script->ample_pool};
+        options_limits limits = {config_of(p, buffer), p->script->ranks.size, p->script->ranks.ranks_per_node,
+                                 p->script->ample_pool};
         open_deal *open = &p->deals[p->num_deals++];
         *open = (open_deal){.deal = options_draw_deal(&limits, &p->random), .buffer = buffer};
         right = play_move(p, open, options_draw_dispatch(&limits, open->deal, MOVE_DISPATCH, false, &p->random));
@@ -209,7 +216,8 @@ static bool play_deals(player *p)
     bool right = true;
     for (int64_t i = random_between(&p->random, 0, 6); right && i > 0; i--) {
         open_deal *open = &p->deals[random_between(&p->random, 0, p->num_deals - 1)];
-        options_limits limits = {config_of(p, open->buffer), p->script->ranks.size, p->script->ample_pool};
+        options_limits limits = {config_of(p, open->buffer), p->script->ranks.size, p->script->ranks.ranks_per_node,
+                                 p->script->ample_pool};
         bool again = random_once_in(&p->random, 3), refused = random_once_in(&p->random, 10);
         right = play_move(p, open,
                           again ? options_draw_dispatch(&limits, open->deal, MOVE_REPEAT, refused, &p->random)
@@ -221,7 +229,8 @@ static bool play_deals(player *p)
 /* A first dispatch that one rank's arguments spoil for all. */
 static bool play_refused(player *p)
 {
-    options_limits limits = {config_of(p, 0), p->script->ranks.size, p->script->ample_pool};
+    options_limits limits = {config_of(p, 0), p->script->ranks.size, p->script->ranks.ranks_per_node,
+                             p->script->ample_pool};
     open_deal spoilt = {.deal = options_draw_deal(&limits, &p->random)};
     bool right = play_move(p, &spoilt, options_draw_dispatch(&limits, spoilt.deal, MOVE_DISPATCH, true, &p->random)) &&
                  finish_until(p, 0);

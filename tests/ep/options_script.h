@@ -26,6 +26,8 @@ typedef struct options_script {
     void *prepare_context;
 } options_script;
 
+/* On such ranks; size 0: so many as are drawn. */
+options_script options_script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_moves);
 /* ranks 0: drawn. */
 options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks, int64_t num_moves);
 /* Gives it many tokens, of short rows, instead of few: so many that a GPU lays them out by several blocks. */

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random scripts on ranks of several nodes, which one host pretends to have: thread ranks, or with the argument
- * "processes" process ranks. A round is one call of the library. A script that fails prints its seed: EXPAR_TEST_SEED=…
- * EXPAR_TEST_ROUNDS=1 plays it alone. */
+/* Random scripts, plain ones and over all options together, on ranks of several nodes, which one host pretends to have:
+ * thread ranks, or with the argument "processes" process ranks. A round is one call of the library. A script that fails
+ * prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+#include "ep/options_script.h"
 #include "ep/script.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
 
 #define OPS_PER_SCRIPT      8
+#define OPTIONS_MOVES       16
 #define ROUNDS_OF_THREADS   192
 #define ROUNDS_OF_PROCESSES 96
 
@@ -17,10 +19,15 @@ static uint64_t first_seed;
 /* Nodes, and ranks a node. */
 static const int32_t layouts[][2] = {{2, 1}, {2, 2}, {2, 4}, {4, 2}, {8, 1}, {3, 2}};
 
-static bool play_script(uint64_t seed)
+static ranks_plan plan_ranks(uint64_t seed)
 {
     const int32_t *layout = layouts[seed % (sizeof layouts / sizeof *layouts)];
-    const ranks_plan ranks = {.kind = kind, .size = layout[0] * layout[1], .ranks_per_node = layout[1]};
+    return (ranks_plan){.kind = kind, .size = layout[0] * layout[1], .ranks_per_node = layout[1]};
+}
+
+static bool play_script(uint64_t seed)
+{
+    const ranks_plan ranks = plan_ranks(seed);
     script *s = script_make_on(seed, &ranks, OPS_PER_SCRIPT);
     bool passed = ranks_run(&s->ranks, script_play, s);
     if (!passed) script_print(s, seed);
@@ -36,6 +43,23 @@ static void test_scripts(void **state)
         assert_true(play_script(seed++));
 }
 
+static bool play_options(uint64_t seed)
+{
+    const ranks_plan ranks = plan_ranks(seed);
+    options_script s = options_script_make_on(seed, &ranks, OPTIONS_MOVES);
+    bool passed = ranks_run(&s.ranks, options_script_play, &s);
+    if (!passed) options_script_print(&s);
+    return passed;
+}
+
+static void test_options(void **state)
+{
+    (void)state;
+    uint64_t seed = first_seed;
+    for (int64_t done = 0; done < rounds; done += OPTIONS_MOVES)
+        assert_true(play_options(seed++));
+}
+
 int main(int argc, char **argv)
 {
     kind = stage_kind(argc, argv);
@@ -43,6 +67,6 @@ int main(int argc, char **argv)
     first_seed =
         random_test_seed(kind == RANKS_THREADS ? "scripts across nodes, threads" : "scripts across nodes, processes");
     routing_recorded();
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scripts)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_scripts), cmocka_unit_test(test_options)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,8 @@ for test in test_ep_random test_ep_options_random; do
     EXPAR_TEST_ROUNDS=$rounds run "$build/tests/$test"
     EXPAR_TEST_ROUNDS=$((rounds / 4)) run "$build/tests/$test" processes
 done
+EXPAR_TEST_ROUNDS=$((rounds / 10)) run "$build/tests/test_ep_nodes"
+EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_ep_nodes" processes
 for test in test_ll_random test_ll_wrap; do
     EXPAR_TEST_ROUNDS=$rounds run "$build/tests/$test"
     EXPAR_TEST_ROUNDS=$((rounds / 4)) run "$build/tests/$test" processes
@@ -48,6 +50,7 @@ done
 EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_litmus"
 EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_ll_litmus"
 EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_faults_kill"
+EXPAR_TEST_ROUNDS=$((rounds / 100)) run "$build/tests/test_faults_nodes"
 EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_exit"
 for test in test_gone test_interrupts test_stuck test_barrier; do
     EXPAR_TEST_ROUNDS=$rounds run "$build/tests/$test" mix

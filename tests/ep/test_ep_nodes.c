@@ -9,8 +9,8 @@
 
 #define OPS_PER_SCRIPT      8
 #define OPTIONS_MOVES       16
-#define ROUNDS_OF_THREADS   192
-#define ROUNDS_OF_PROCESSES 96
+#define ROUNDS_OF_THREADS   96
+#define ROUNDS_OF_PROCESSES 48
 
 static ranks_kind kind;
 static int64_t rounds;

@@ -28,6 +28,7 @@ traffic *fault_traffic(const fault_plan *plan)
     for (int32_t r = 0; r < plan->size; r++)
         num_tokens[r] = plan->load ? plan->load->num_tokens : 30 + r;
     traffic_plan rows = {.num_ranks = plan->size,
+                         .ranks_per_node = plan->ranks_per_node,
                          .hidden = plan->load ? plan->load->hidden : 512,
                          .topk = 4,
                          .num_experts = 4 * plan->size,

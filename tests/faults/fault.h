@@ -43,9 +43,10 @@ typedef struct fault_load {
 
 typedef struct fault_plan {
     int32_t size, victim;
-    fault_place place; /* the victim comes to grief here, if `by_itself`; else the parent strikes at any moment */
-    bool by_itself;    /* right before the call of that place */
-    int64_t round;     /* in this round of the loop; the others leave after it when the place is FAULT_LEAVES */
+    int32_t ranks_per_node; /* 0: the library finds out */
+    fault_place place;      /* the victim comes to grief here, if `by_itself`; else the parent strikes at any moment */
+    bool by_itself;         /* right before the call of that place */
+    int64_t round;          /* in this round of the loop; the others leave after it when the place is FAULT_LEAVES */
     /* Rank that waits before the call of that place until the victim was struck inside it; -1: none. */
     int32_t held_back;
     int signal;         /* SIGKILL or SIGSTOP */

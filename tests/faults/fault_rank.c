@@ -157,6 +157,7 @@ static bool join(fault_worker *w)
     options.id = &w->board->id;
     options.rank = w->rank;
     options.size = w->plan->size;
+    options.ranks_per_node = w->plan->ranks_per_node;
     options.heap_bytes = RANKS_HEAP_BYTES;
     /* Where the victim may not join, nobody will. */
     const bool all_join = w->plan->by_itself && w->plan->place != FAULT_STARTED;

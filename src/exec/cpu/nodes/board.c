@@ -57,7 +57,7 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
         cpu_step(self);
         status = link_put_flag(&rails->links[node], &data, &flag, batch);
     }
-    return status;
+    return rail_ended(self, status);
 }
 
 expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
@@ -75,7 +75,7 @@ expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusa
         cpu_step(self);
         status = link_put_flag(&rails->links[node], &data, &flag, &rails->flags);
     }
-    return status;
+    return rail_ended(self, status);
 }
 
 expar_status rail_done_post(cpu_executor *self, uint32_t epoch)
@@ -89,7 +89,7 @@ expar_status rail_done_post(cpu_executor *self, uint32_t epoch)
         cpu_step(self);
         status = link_set_flag(&rails->links[node], &flag, &rails->flags);
     }
-    return status;
+    return rail_ended(self, status);
 }
 
 /* ---- what has come ----------------------------------------------------------------------------------------------- */

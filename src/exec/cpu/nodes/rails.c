@@ -101,6 +101,15 @@ void rail_free(cpu_executor *self)
     self->rails = NULL;
 }
 
+expar_status rail_ended(const cpu_executor *self, expar_status status)
+{
+    error_kept kept;
+    if (status != EXPAR_ERR_PEER) return status;
+    error_keep(&kept, status);
+    const expar_status failed = sym_check(self->sym, "rows across nodes");
+    return failed != EXPAR_OK ? failed : error_restore(&kept);
+}
+
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 void rail_begin(cpu_executor *self, const ep_form *form, int64_t row_bytes, const ep_routing *routing, int32_t joined)

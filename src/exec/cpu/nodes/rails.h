@@ -78,6 +78,9 @@ static inline int32_t rail_node_in_turn(const cpu_rails *rails, int32_t i)
     return (rails->node + 1 + i) % rails->shape.nodes;
 }
 
+/* What a link has come to. Where the group has failed that is the reason, whoever else cannot be reached for it. */
+expar_status rail_ended(const cpu_executor *self, expar_status status);
+
 /* ---- board.c ----------------------------------------------------------------------------------------------------- */
 /* As cpu_hello_post and the others, to the other nodes. */
 expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,

@@ -37,7 +37,7 @@ static bool place_is_free(cpu_executor *self, uint32_t epoch, const rail_ring *r
     const int32_t place = place_of(rails, ring->chunks_put);
     transport_batch *batch = batch_of(rails, number, place);
     if (!link_is_quiet(batch)) return false;
-    *status = link_quiet(self->sym, batch);
+    *status = rail_ended(self, link_quiet(self->sym, batch));
     if (*status != EXPAR_OK || ring->chunks_put < (uint32_t)rails->shape.chunks) return *status == EXPAR_OK;
     const uint64_t head =
         atomic_load_explicit(rail_word_here(self, ep_rail_head_at(&rails->space, number, place)), memory_order_acquire);
@@ -76,7 +76,7 @@ static expar_status send_chunk(cpu_executor *self, uint32_t epoch, rail_ring *ri
     ring->sent[place] = ring->put;
     ring->filled = 0;
     cpu_step(self);
-    return link_put_flag(&rails->links[node], &data, &tail, batch_of(rails, here, place));
+    return rail_ended(self, link_put_flag(&rails->links[node], &data, &tail, batch_of(rails, here, place)));
 }
 
 expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all)
@@ -137,5 +137,5 @@ expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, 
     const link_flag head = {.offset = self->buffer + ep_rail_head_at(&rails->space, there, place),
                             .word = ep_word(epoch, ring->taken)};
     cpu_step(self);
-    return link_set_flag(&rails->links[node], &head, &self->rails->flags);
+    return rail_ended(self, link_set_flag(&rails->links[node], &head, &self->rails->flags));
 }

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Nodes that disagree, and what does not hold across nodes: all ranks get the same error, which names the rank or the
+ * option, and the buffer serves on. */
+#include "ep/pitched.h"
+#include "ep/stage.h"
+#include "oracle/unit.h"
+
+#define RANKS          4
+#define RANKS_PER_NODE 2
+
+static traffic *make_traffic(void)
+{
+    static const int64_t num_tokens[RANKS] = {9, 0, 5, 12};
+    const traffic_plan plan = {.num_ranks = RANKS,
+                               .ranks_per_node = RANKS_PER_NODE,
+                               .hidden = 24,
+                               .topk = 3,
+                               .num_experts = 2 * RANKS,
+                               .wide = true,
+                               .with_weights = true,
+                               .num_tokens = num_tokens};
+    random_source random = random_start(21);
+    return traffic_make(&plan, &random);
+}
+
+static void run(stage_body body)
+{
+    random_source random = random_start(22);
+    traffic *t = make_traffic();
+    answers *a = answers_make(t, true, &random);
+    stage_plan setting = stage_plan_for(t, RANKS_THREADS);
+    setting.spare_heap_bytes = (size_t)256 << 20;
+    const void *const shared[] = {t, a};
+    bool passed = stage_run(&setting, body, (void *)(uintptr_t)shared);
+    answers_free(a);
+    traffic_free(t);
+    assert_true(passed);
+}
+
+static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *handle, expar_sum_order order,
+                            expar_weights_of of)
+{
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    const int64_t rows = t->arrivals[s->rank].num_rows, tokens = t->inputs[s->rank].num_tokens;
+    args.x = pitched_make(traffic_dtype(t), rows, t->job.hidden, 0, false);
+    args.y = pitched_make(traffic_dtype(t), tokens, t->job.hidden, 0, false);
+    args.topk_weights = pitched_make(EXPAR_F32, rows, t->job.topk, 0, false);
+    args.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->job.topk, 0, false);
+    args.handle = handle;
+    args.sum_order = order;
+    args.weights_of = of;
+    expar_status status = expar_combine(s->ep, &args);
+    pitched_free(&args.x);
+    pitched_free(&args.y);
+    pitched_free(&args.topk_weights);
+    pitched_free(&args.out_topk_weights);
+    return status;
+}
+
+/* The ranks of node 1 dispatch shorter rows; then they combine while those of node 0 dispatch. */
+static void play_disagreement(stage *s, void *shared)
+{
+    const traffic *t = ((const void *const *)shared)[0];
+    const answers *a = ((const void *const *)shared)[1];
+    const play_choice plain = {0};
+    const bool odd = s->rank >= RANKS_PER_NODE;
+    play_arrival before;
+    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &before)) return;
+    expar_dispatch_args given = play_dispatch_args(t, s->rank, &plain, &s->area, NULL), args = given;
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    if (odd) args.x.shape[1] = 16;
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("hidden size", "16 on rank 2", "24 on rank 0");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, odd ? combine(s, t, before.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL)
+                                         : expar_dispatch(s->ep, &given, &result));
+    CHECK_TEXT("rank 2 called expar_combine", "rank 0 called expar_dispatch");
+    play_dispatch_args_free(&given);
+    play_combine(s->ep, t, a, s->rank, &plain, &s->area, before.handle, &before);
+    play_release(&before, true);
+    stage_round_trip(s, t, a, EXPAR_PATH_QUEUE);
+}
+
+static void test_nodes_that_disagree(void **state)
+{
+    (void)state;
+    run(play_disagreement);
+}
+
+/* Sums by slot and weights of owners, which the handle would bear. */
+static void play_unsupported(stage *s, void *shared)
+{
+    const traffic *t = ((const void *const *)shared)[0];
+    const answers *a = ((const void *const *)shared)[1];
+    const play_choice plain = {0};
+    expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    args.keep_slots = 1;
+    CHECK_OK(expar_dispatch(s->ep, &args, &result));
+    play_dispatch_args_free(&args);
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, combine(s, t, result.handle, EXPAR_SUM_BY_SLOT, EXPAR_WEIGHTS_OF_ALL));
+    CHECK_TEXT("expar_combine", "sum_order is 1", "several nodes");
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, combine(s, t, result.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_OWNER));
+    CHECK_TEXT("expar_combine", "weights_of is 1", "several nodes");
+    CHECK_OK(combine(s, t, result.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL));
+    expar_ep_handle_destroy(result.handle);
+    expar_ep_output_release(result.output);
+    stage_round_trip(s, t, a, EXPAR_PATH_AUTO);
+}
+
+static void test_what_does_not_hold(void **state)
+{
+    (void)state;
+    run(play_unsupported);
+}
+
+/* A combine with a route's handle needs to know which ranks have which record, which a dispatch tells. */
+static void play_route_alone(stage *s, void *shared)
+{
+    const traffic *t = ((const void *const *)shared)[0];
+    const play_choice plain = {0};
+    expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    expar_route_args route = EXPAR_ROUTE_ARGS_INIT;
+    expar_route_result routed = EXPAR_ROUTE_RESULT_INIT;
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    route.topk_idx = args.topk_idx;
+    route.num_experts = t->job.num_experts;
+    if (!CHECK_OK(expar_ep_route(s->ep, &route, &routed))) return;
+    expar_status status = combine(s, t, routed.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL);
+    CHECK_STATUS(s->rank == 0 ? EXPAR_ERR_HANDLE : EXPAR_ERR_REMOTE, status);
+    CHECK_TEXT("expar_combine", "that of a route");
+    args.handle = routed.handle;
+    args.num_experts = 0;
+    args.topk_idx = args.topk_weights = (expar_tensor){0};
+    if (CHECK_OK(expar_dispatch(s->ep, &args, &result))) {
+        CHECK_OK(combine(s, t, routed.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL));
+        expar_ep_output_release(result.output);
+    }
+    args.topk_idx = route.topk_idx;
+    play_dispatch_args_free(&args);
+    expar_ep_handle_destroy(routed.handle);
+}
+
+static void test_route_without_a_dispatch(void **state)
+{
+    (void)state;
+    run(play_route_alone);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes_that_disagree),
+                                       cmocka_unit_test(test_what_does_not_hold),
+                                       cmocka_unit_test(test_route_without_a_dispatch)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -379,6 +379,7 @@ class EpConfig(Structure):
     alloc: int | None
     free: int | None
     alloc_context: int | None
+    ranks_per_node: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("max_tokens", c_int64),
@@ -396,6 +397,7 @@ class EpConfig(Structure):
         ("alloc", c_void_p),
         ("free", c_void_p),
         ("alloc_context", c_void_p),
+        ("ranks_per_node", c_int32),
     ]
 
 

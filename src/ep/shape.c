@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a config to the shape of a buffer, and its size: known before anything is allocated. */
 #include "ep/ep.h"
+#include "exec/nodes_index.h"
 
 /* Bounds that keep every product below in 64 bits but for the two that are checked. */
 #define MAX_RANKS       65536
@@ -180,12 +181,35 @@ ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, boo
                        .scales = (int32_t)limit_or(config->max_scales, MAX_SCALES)};
 }
 
+/* With rails, where the config says that there are nodes. */
+static expar_status shape_bytes(const expar_ep_config *given, const ep_shape *shape, uint64_t *bytes)
+{
+    expar_ep_config config;
+    expar_status status = ep_copy_struct("config", &config, sizeof config, given);
+    const int32_t each = config.ranks_per_node ? config.ranks_per_node : shape->ranks;
+    *bytes = ep_space_of(shape).total_bytes;
+    if (status != EXPAR_OK || each == shape->ranks) return status;
+    if (each < 1 || shape->ranks % each)
+        return error_set(EXPAR_ERR_ARGUMENT, "config.ranks_per_node is %d; expected 0, or a divisor of the %d ranks",
+                         config.ranks_per_node, shape->ranks);
+    status = ep_shape_check_across(&config, shape->ranks / each);
+    if (status != EXPAR_OK) return status;
+    const ep_rails rails = ep_rails_of(shape->ranks / each, each, shape, config.ring_slots);
+    const uint64_t places = 4 * (uint64_t)rails.nodes * (uint64_t)rails.chunks * (uint64_t)shape->channels;
+    if (size_mul_overflows(places, rails.chunk_bytes, bytes) || *bytes >= UINT64_MAX / 4)
+        return error_set(EXPAR_ERR_ARGUMENT, "config needs more than 2^60 bytes for rings over the network");
+    *bytes = ep_rail_space_of(&rails, shape).total_bytes;
+    return EXPAR_OK;
+}
+
 expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes)
 {
     if (!bytes) return call_ended(error_set(EXPAR_ERR_NULL, "expar_ep_buffer_size: bytes is NULL"));
     ep_shape shape;
+    uint64_t taken;
     expar_status status = ep_shape_make(config, num_ranks, &shape);
+    if (status == EXPAR_OK) status = shape_bytes(config, &shape, &taken);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_buffer_size"));
-    *bytes = ep_space_of(&shape).total_bytes + ep_parting_bytes(num_ranks);
+    *bytes = taken + ep_parting_bytes(num_ranks);
     return EXPAR_OK;
 }

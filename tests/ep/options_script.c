@@ -38,13 +38,14 @@ void options_script_fit(options_script *s)
     size_t all = 2 * AREAS * s->area_bytes + HEAP_SLACK_BYTES;
     for (int32_t b = 0; b < s->num_buffers; b++) {
         size_t bytes = 0;
+        s->configs[b].ranks_per_node = s->ranks.ranks_per_node;
         if (expar_ep_buffer_size(&s->configs[b], s->ranks.size, &bytes) != EXPAR_OK) {
             fprintf(stderr, "%s\n", expar_last_error());
             abort();
         }
         all += bytes + 4096;
     }
-    s->ranks.heap_bytes = all + (s->ranks.ranks_per_node ? (size_t)1 << 30 : 0);
+    s->ranks.heap_bytes = all;
 }
 
 options_script options_script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_moves)
@@ -86,7 +87,7 @@ void options_script_print(const options_script *s)
         const expar_ep_config *c = &s->configs[b];
         fprintf(stderr,
                 "script %" PRIu64 ", buffer %d: %d ranks, %d a node, T ≤ %lld, rows ≤ %lld bytes, K ≤ %d, E ≤ %d, S ≤ "
-                                  "%d, %d channels, %d slots, "
+                "%d, %d channels, %d slots, "
                 "pool %lld\n",
                 s->seed, (int)b, (int)s->ranks.size, (int)s->ranks.ranks_per_node, (long long)c->max_tokens,
                 (long long)c->max_row_bytes, (int)c->max_topk, (int)c->max_experts, (int)c->max_scales,

@@ -162,12 +162,13 @@ script *script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_ops)
     s->ranks = *ranks;
     if (!ranks->size) s->ranks.size = draw_ranks(&random);
     s->config = draw_config(&random, s->ranks.size);
+    s->config.ranks_per_node = s->ranks.ranks_per_node;
     s->ample_pool = s->config.pool_limit_bytes == AMPLE_POOL_BYTES;
     s->threads = traffic_alloc((size_t)s->ranks.size, sizeof *s->threads);
     for (int32_t r = 0; r < s->ranks.size; r++)
         s->threads[r] = (int32_t)random_between(&random, 1, 3);
     s->area_bytes = area_bytes(&s->config, s->ranks.size);
-    s->ranks.heap_bytes = heap_bytes(s) + (s->ranks.ranks_per_node ? (size_t)1 << 30 : 0);
+    s->ranks.heap_bytes = heap_bytes(s);
     s->num_ops = num_ops;
     s->ops = traffic_alloc((size_t)num_ops, sizeof *s->ops);
     for (int64_t i = 0; i < num_ops; i++)

@@ -16,7 +16,8 @@ stage_plan stage_plan_for(const traffic *t, ranks_kind kind)
         total += count;
         if (count > plan.config.max_tokens) plan.config.max_tokens = count;
     }
-    if (t->job.ranks_per_node < t->job.num_ranks) plan.ranks.ranks_per_node = t->job.ranks_per_node;
+    if (t->job.ranks_per_node < t->job.num_ranks)
+        plan.ranks.ranks_per_node = plan.config.ranks_per_node = t->job.ranks_per_node;
     plan.config.max_row_bytes = (int64_t)traffic_row_bytes(t);
     plan.config.max_topk = t->job.topk;
     plan.config.max_experts = t->job.num_experts;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Nodes that disagree, and what does not hold across nodes: all ranks get the same error, which names the rank or the
- * option, and the buffer serves on. */
+ * option, and the buffer serves on. Also the size of a buffer there. */
 #include "ep/pitched.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
@@ -29,7 +29,6 @@ static void run(stage_body body)
     traffic *t = make_traffic();
     answers *a = answers_make(t, true, &random);
     stage_plan setting = stage_plan_for(t, RANKS_THREADS);
-    setting.spare_heap_bytes = (size_t)256 << 20;
     const void *const shared[] = {t, a};
     bool passed = stage_run(&setting, body, (void *)(uintptr_t)shared);
     answers_free(a);
@@ -146,10 +145,49 @@ static void test_route_without_a_dispatch(void **state)
     run(play_route_alone);
 }
 
+/* It takes of the heap what the one formula says, the network's rings included. */
+static void create_in_its_size(expar_group *group, void *shared)
+{
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    expar_heap_stats before = EXPAR_HEAP_STATS_INIT, after = EXPAR_HEAP_STATS_INIT;
+    size_t near = 0, bytes = 0;
+    expar_ep *ep = NULL;
+    (void)shared;
+    config.max_tokens = 16;
+    config.max_row_bytes = 128;
+    config.max_topk = 2;
+    config.max_experts = 2 * RANKS;
+    CHECK_OK(expar_ep_buffer_size(&config, RANKS, &near));
+    config.ranks_per_node = 2;
+    CHECK_OK(expar_ep_buffer_size(&config, RANKS, &bytes));
+    CHECK(bytes > near, "%zu bytes over two nodes, %zu on one", bytes, near);
+    CHECK_OK(expar_heap_get_stats(group, &before));
+    if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
+    CHECK_OK(expar_heap_get_stats(group, &after));
+    const uint64_t taken = after.used_bytes - before.used_bytes;
+    CHECK(taken >= bytes && taken <= bytes + 2 * 4096, "%llu bytes were taken, not %zu", (unsigned long long)taken,
+          bytes);
+    CHECK_OK(expar_ep_destroy(ep));
+    config.ranks_per_node = 3;
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&config, RANKS, &bytes));
+    CHECK_TEXT("config.ranks_per_node is 3", "divisor of the 4 ranks");
+    config.ranks_per_node = 2;
+    config.max_topk = 0;
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_buffer_size(&config, RANKS, &bytes));
+    CHECK_TEXT("config.max_topk is 0");
+}
+
+static void test_size(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS, .ranks_per_node = RANKS_PER_NODE};
+    assert_true(ranks_run(&plan, create_in_its_size, NULL));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes_that_disagree),
                                        cmocka_unit_test(test_what_does_not_hold),
-                                       cmocka_unit_test(test_route_without_a_dispatch)};
+                                       cmocka_unit_test(test_route_without_a_dispatch), cmocka_unit_test(test_size)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

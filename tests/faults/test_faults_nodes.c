@@ -40,7 +40,8 @@ static void test_before_a_combine(void **state)
     assert_true(fault_run(&plan));
 }
 
-/* One rank is held back, so that the victim is inside the call when it dies: one of its node, of its rail, or neither. */
+/* One rank is held back, so that the victim is inside the call when it dies: one of its node, of its rail, or
+   neither. */
 static void kill_inside(fault_place place, int32_t held_back)
 {
     fault_plan plan = plan_at(place, 0, held_back == 3 ? EXPAR_PATH_AUTO : EXPAR_PATH_QUEUE);

@@ -44,6 +44,8 @@ typedef struct expar_combine_args {
     expar_sum_order sum_order;   /* other than BY_RANK: of a handle whose dispatch had keep_slots */
     expar_weights_of weights_of; /* with topk_weights; OWNER likewise */
     int32_t num_sms;             /* as in expar_dispatch_args */
+    int32_t exact_across_nodes;  /* 1: nodes' sums travel as FP32, and are rounded with the whole alone. The same on all
+                                    ranks; without effect on one node */
 } expar_combine_args;
 #define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
 
@@ -55,6 +57,10 @@ typedef struct expar_combine_args {
  * Expert-major: x is [sum of recv_tokens_per_expert][H]. Each token's rows are first summed here: FP32 from +0, slots
  * ascending, each product weight · x rounded before it is added, and the sum rounded once to x's dtype; that row then
  * travels. Its backward is expar_dispatch with the handle.
+ *
+ * Where ranks are on several nodes, each node's rows are added there, FP32 from +0, ranks ascending, and rounded to x's
+ * dtype, unless exact_across_nodes; y[t] = biases, then the nodes' sums ascending, with one rounding. Weights' sums
+ * stay FP32. Only BY_RANK and weights of all ranks are to be had then (EXPAR_ERR_UNSUPPORTED).
  *
  * sum_order and weights_of are the same on all ranks. The sums of token t, x_r the row of rank r, in FP32 from +0, with
  * one rounding at the end (round):

@@ -667,6 +667,7 @@ class CombineArgs(Structure):
     sum_order: int
     weights_of: int
     num_sms: int
+    exact_across_nodes: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
@@ -685,6 +686,7 @@ class CombineArgs(Structure):
         ("sum_order", c_int),
         ("weights_of", c_int),
         ("num_sms", c_int32),
+        ("exact_across_nodes", c_int32),
     ]
 
 

@@ -155,7 +155,9 @@ static expar_status check_sums(const combine_call *call)
 
 static expar_status combine_check_flags(const expar_combine_args *args)
 {
-    const ep_flag flags[] = {{"expert_major", args->expert_major}, {"async_finish", args->async_finish}};
+    const ep_flag flags[] = {{"expert_major", args->expert_major},
+                             {"async_finish", args->async_finish},
+                             {"exact_across_nodes", args->exact_across_nodes}};
     return ep_check_flags(flags, ARRAY_LENGTH(flags));
 }
 
@@ -370,8 +372,10 @@ static expar_status reduce(combine_call *call)
 static void combine_fill_form(combine_call *call)
 {
     const expar_combine_args *args = &call->args;
+    const bool exact = args->exact_across_nodes && call->base.ep->exec->by_node;
     call->base.row_bytes = row_bytes(call);
     call->base.form = (ep_form){.kind = EP_COMBINE,
+                                .options = exact ? EP_OPTION_EXACT_NODES : 0,
                                 .hidden = (int32_t)args->x.shape[1],
                                 .dtype = (int32_t)args->x.dtype,
                                 .topk = args->handle->routing.topk,

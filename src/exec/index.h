@@ -50,11 +50,12 @@ typedef struct ep_form {
     int32_t weights_of;    /* ep_weights_of, with weights */
     uint32_t route;        /* epoch of the call whose handle is used; 0 without */
     uint32_t route_buffer; /* number of the buffer that it was made on: epochs of two buffers may be the same */
-    int32_t options;       /* EP_OPTION_… of a dispatch */
+    int32_t options;       /* EP_OPTION_… of a dispatch or a combine */
 } ep_form;
 
 #define EP_OPTION_SRC_TOKENS     1 /* each row brings its number at the source */
 #define EP_OPTION_GLOBAL_EXPERTS 2 /* experts keep their numbers */
+#define EP_OPTION_EXACT_NODES    4 /* a combine across nodes rounds its sums at the end alone */
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
 

@@ -95,7 +95,10 @@ EP_FUNC ep_rail_slot ep_rail_slot_of(int32_t each, int64_t row_bytes, int32_t sc
 EP_FUNC ep_rails ep_rails_of(int32_t nodes, int32_t each, const ep_shape *shape, int32_t ring_slots)
 {
     ep_rails r;
-    const uint64_t slot = ep_rail_slot_of(each, shape->row_bytes, shape->scales, shape->topk).bytes;
+    /* The largest are records with scales, and sums that have not been rounded. */
+    const uint64_t record = ep_rail_slot_of(each, shape->row_bytes, shape->scales, shape->topk).bytes;
+    const uint64_t sum = ep_rail_slot_of(each, 2 * shape->row_bytes, 0, shape->topk).bytes;
+    const uint64_t slot = record > sum ? record : sum;
     const int32_t share = ring_slots / EP_CHUNKS;
     const uint64_t wanted = ring_slots ? slot * (uint64_t)(share > 0 ? share : 1) : (uint64_t)EP_CHUNK_BYTES;
     r.nodes = nodes;

@@ -70,6 +70,7 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
                 pitched_make_filled(m->bias[i][call->rank], dtype, tokens, m->form.hidden, gap, choice->null_if_empty);
     args->expert_major = choice->expert_major;
     args->sum_order = sum_orders[m->form.order];
+    args->exact_across_nodes = m->form.exact_across_nodes;
     args->weights_of = m->form.owners_weights ? EXPAR_WEIGHTS_OF_OWNER : EXPAR_WEIGHTS_OF_ALL;
     if (m->expert_weights[call->rank])
         args->expert_weights =

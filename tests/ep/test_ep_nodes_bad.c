@@ -127,14 +127,14 @@ static void play_route_alone(stage *s, void *shared)
     expar_status status = combine(s, t, routed.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL);
     CHECK_STATUS(s->rank == 0 ? EXPAR_ERR_HANDLE : EXPAR_ERR_REMOTE, status);
     CHECK_TEXT("expar_combine", "that of a route");
-    args.handle = routed.handle;
-    args.num_experts = 0;
-    args.topk_idx = args.topk_weights = (expar_tensor){0};
-    if (CHECK_OK(expar_dispatch(s->ep, &args, &result))) {
+    expar_dispatch_args again = args;
+    again.handle = routed.handle;
+    again.num_experts = 0;
+    again.topk_idx = again.topk_weights = (expar_tensor){0};
+    if (CHECK_OK(expar_dispatch(s->ep, &again, &result))) {
         CHECK_OK(combine(s, t, routed.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL));
         expar_ep_output_release(result.output);
     }
-    args.topk_idx = route.topk_idx;
     play_dispatch_args_free(&args);
     expar_ep_handle_destroy(routed.handle);
 }

@@ -34,6 +34,7 @@ typedef struct oracle_input {
 typedef struct oracle_job {
     int32_t num_ranks;
     int32_t ranks_per_node;
+    bool exact_across_nodes; /* nodes' sums are not rounded */
     int32_t hidden;
     int32_t topk; /* 0: nobody gives topk_idx */
     int32_t num_scales;

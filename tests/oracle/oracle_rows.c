@@ -88,7 +88,8 @@ static float *take_zeros(int64_t count)
     return sums;
 }
 
-/* sums[i] += what the node's ranks answer: their sum, FP32 from +0 in rank order, and rounded to the type. */
+/* sums[i] += what the node's ranks answer: their sum, FP32 from +0 in rank order, and rounded to the type unless it is
+   to be exact. */
 static void add_node(const oracle_job *job, int32_t rank, int32_t node, oracle_type type, int64_t width,
                      const void *const *answers, float *sums)
 {
@@ -97,7 +98,7 @@ static void add_node(const oracle_job *job, int32_t rank, int32_t node, oracle_t
     for (int32_t target = node * job->ranks_per_node; target < (node + 1) * job->ranks_per_node; target++)
         add_answers(job, rank, target, type, width, answers[target], node_sums);
     for (int64_t i = 0; i < count; i++)
-        sums[i] += oracle_widen(type, oracle_round(type, node_sums[i]));
+        sums[i] += job->exact_across_nodes ? node_sums[i] : oracle_widen(type, oracle_round(type, node_sums[i]));
     free(node_sums);
 }
 

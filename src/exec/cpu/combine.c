@@ -195,10 +195,13 @@ static void sum_part(const cpu_combine_run *run, int32_t worker, const cpu_token
     const ep_combine_step *step = run->step;
     const void **rows = cpu_sources_of(run->self, worker);
     const expar_dtype dtype = (expar_dtype)step->form.dtype;
-    int32_t count = find_biases(step, part, rows);
-    count += find_rows(run, part, rows + count);
-    cpu_sum_rows(dtype, (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin, rows, count,
-                 part->bytes / (int64_t)expar_dtype_bytes(dtype));
+    const int64_t elements = part->bytes / (int64_t)expar_dtype_bytes(dtype);
+    uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
+    const int32_t biases = find_biases(step, part, rows), count = biases + find_rows(run, part, rows + biases);
+    if (rail_is_exact(run))
+        rail_sum_exact(dtype, y, rows, biases, count, elements);
+    else
+        cpu_sum_rows(dtype, y, rows, count, elements);
     if (!step->out_weights || part->begin > 0) return;
     if (step->form.weights_of == EP_WEIGHTS_OF_OWNER)
         take_weights(run, part->channel, part->token);

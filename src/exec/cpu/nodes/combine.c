@@ -4,14 +4,21 @@
  * Forwarder: for each record that its rail has sent here, in that order, it adds the rows of this node's ranks, in
  * place or from the rings that they fill for it, in rank order, and sends one row back. Source: adds a token's biases,
  * then the sums of the nodes that had it, ascending, its own node's at its place, as soon as all of them lie ready.
- * Each node's sum is FP32 from +0, rounded once to the payload's type; sums of weights stay FP32. */
+ * Each node's sum is FP32 from +0, rounded once to the payload's type unless it is to stay exact; sums of weights stay
+ * FP32. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
 
+static int64_t elements_of(const cpu_combine_run *run)
+{
+    return run->step->row_bytes / (int64_t)expar_dtype_bytes((expar_dtype)run->step->form.dtype);
+}
+
 void rail_combine_begin(const cpu_combine_run *run)
 {
-    rail_begin(run->self, &run->step->form, run->step->row_bytes, run->routing, run->joined);
+    const int64_t bytes = rail_is_exact(run) ? elements_of(run) * (int64_t)sizeof(float) : run->step->row_bytes;
+    rail_begin(run->self, &run->step->form, bytes, run->routing, run->joined);
 }
 
 static uint32_t sums_of(const cpu_combine_run *run, const int32_t *prefix, int32_t channel)
@@ -19,9 +26,14 @@ static uint32_t sums_of(const cpu_combine_run *run, const int32_t *prefix, int32
     return (uint32_t)ep_rows_of_ring(prefix, run->routing->channels, run->joined, channel);
 }
 
-static int64_t elements_of(const cpu_combine_run *run)
+/* What a node's rows add up to: rounded to their type, or not. */
+static void sum_node(const cpu_combine_run *run, void *sum, const void *const *rows, int32_t count)
 {
-    return run->step->row_bytes / (int64_t)expar_dtype_bytes((expar_dtype)run->step->form.dtype);
+    const expar_dtype dtype = (expar_dtype)run->step->form.dtype;
+    if (rail_is_exact(run))
+        rail_sum_wide(dtype, sum, rows, count, elements_of(run));
+    else
+        cpu_sum_rows(dtype, sum, rows, count, elements_of(run));
 }
 
 /* ---- forwarder --------------------------------------------------------------------------------------------------- */
@@ -80,7 +92,7 @@ static void fill_sum(const cpu_combine_run *run, uint8_t *slot, uint32_t number,
 {
     const ep_rail_slot *at = &run->self->rails->slot;
     memcpy(slot + at->number, &number, sizeof number);
-    cpu_sum_rows((expar_dtype)run->step->form.dtype, slot + at->x, found->rows, found->count, elements_of(run));
+    sum_node(run, slot + at->x, found->rows, found->count);
     if (run->step->form.weights)
         cpu_sum_rows(EXPAR_F32, slot + at->weights, found->weights, found->count, run->routing->topk);
 }
@@ -185,7 +197,7 @@ int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, c
 {
     uint8_t *own = own_sum(run, part->channel);
     const int32_t count = cpu_rows_by_rank(run, part, rows);
-    cpu_sum_rows((expar_dtype)run->step->form.dtype, own, rows, count, elements_of(run));
+    sum_node(run, own, rows, count);
     return gather_sums(run, part, run->self->rails->slot.x, count > 0 ? own : NULL, rows);
 }
 

@@ -44,7 +44,7 @@ static expar_status rail_open_links(cpu_executor *self)
 static bool rail_take_arrays(cpu_rails *rails, const ep_shape *shape)
 {
     const size_t nodes = (size_t)rails->shape.nodes, channels = (size_t)shape->channels, rings = nodes * channels;
-    rails->sum_bytes = ep_round((uint64_t)shape->row_bytes + 4 * (uint64_t)shape->topk, EP_LINE_BYTES);
+    rails->sum_bytes = ep_round(2 * (uint64_t)shape->row_bytes + 4 * (uint64_t)shape->topk, EP_LINE_BYTES);
     rails->links = calloc(nodes, sizeof *rails->links);
     rails->batches = calloc(rings * (size_t)rails->shape.chunks, sizeof *rails->batches);
     rails->handed = calloc(6 * nodes, sizeof *rails->handed);

@@ -8,6 +8,7 @@
  *   ring.c      rings of chunks: places, heads, tails
  *   dispatch.c  a token's record to each node, and from there to the node's ranks
  *   combine.c   a node's sum back to the token's rank
+ *   exact.c     sums that are rounded at the end alone
  *
  * Who waits for whom, and why not in a circle: docs/across-nodes.md. */
 #ifndef EXPAR_EXEC_CPU_NODES_RAILS_H
@@ -47,7 +48,7 @@ typedef struct cpu_rails {
     bool *handed;
     rail_ring *rings; /* [C][M] */
     int32_t *next;    /* [C][M][P] rows of the channel that went to, or come from, a local rank; by its lane */
-    uint8_t *sums;    /* [C] one row and weights, for the sum of the own node; by its lane */
+    uint8_t *sums;    /* [C] one row, in FP32 too, and weights: the sum of the own node; by its lane */
     uint64_t sum_bytes;
     ep_rail_slot slot; /* of the call whose rows move */
     uint32_t slots;    /* of a chunk, in that call */
@@ -170,5 +171,17 @@ int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part
 /* They have been added. */
 expar_status rail_sums_pop(const cpu_combine_run *run, int32_t channel, int64_t token);
 void rail_combine_report(const cpu_combine_run *run, int32_t worker, cpu_report *report);
+/* Whether nodes' sums are FP32 until the end. */
+static inline bool rail_is_exact(const cpu_combine_run *run)
+{
+    return run->step->form.options & EP_OPTION_EXACT_NODES;
+}
+
+/* ---- exact.c ----------------------------------------------------------------------------------------------------- */
+/* out = Σ rows[i], i ascending: FP32 from +0, not rounded. */
+void rail_sum_wide(expar_dtype dtype, float *out, const void *const *rows, int32_t num_rows, int64_t elements);
+/* y = Σ rows[i], i ascending, the first num_biases of dtype, the others FP32: FP32 from +0, rounded once. */
+void rail_sum_exact(expar_dtype dtype, void *y, const void *const *rows, int32_t num_biases, int32_t num_rows,
+                    int64_t elements);
 
 #endif

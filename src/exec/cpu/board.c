@@ -174,6 +174,7 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     bool timed_out = rest.timed_out;
     sym_rest_end(&rest);
     if (status == EXPAR_OK && board == EP_BOARD_HELLO) cpu_records_heard(self);
+    if (status == EXPAR_OK && board == EP_BOARD_DONE && self->rails) rail_done_settle(self);
     return timed_out ? name_missing(self, board, epoch, status) : status;
 }
 

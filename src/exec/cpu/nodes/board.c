@@ -92,6 +92,13 @@ expar_status rail_done_post(cpu_executor *self, uint32_t epoch)
     return rail_ended(self, status);
 }
 
+/* All rows are here, so the call has gone well, whatever comes of this: who cannot be told any more has gone. */
+void rail_done_settle(cpu_executor *self)
+{
+    if (link_quiet(self->sym, &self->rails->flags) != EXPAR_OK)
+        LOG(LOG_INFO, "the end of a call did not come to another node: %s", expar_last_error());
+}
+
 /* ---- what has come ----------------------------------------------------------------------------------------------- */
 
 static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t epoch, int32_t node)

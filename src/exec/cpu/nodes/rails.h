@@ -88,6 +88,8 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
                              const ep_routing *counts);
 expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
 expar_status rail_done_post(cpu_executor *self, uint32_t epoch);
+/* This rank's dones have come to the other nodes: it may leave. Behind those of all others. */
+void rail_done_settle(cpu_executor *self);
 /* A wait for the board begins. */
 void rail_relay_begin(cpu_executor *self, ep_board board, uint32_t epoch);
 /* Hands on to the ranks of this node what has come by this rank's rail. */

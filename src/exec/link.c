@@ -32,6 +32,23 @@ expar_status link_open(sym *self, int32_t pe, bool unmapped, link_counts *counts
     return EXPAR_OK;
 }
 
+/* Its own heap is no matter: a rank always has that. */
+static bool is_mapped(const sym *self, int32_t rank, int32_t pe)
+{
+    bool mapped = rank == pe;
+    for (int32_t t = 0; t < self->num_transports && !mapped; t++)
+        mapped = sym_reach(self, rank, pe, t) & TRANSPORT_MAP;
+    return mapped;
+}
+
+bool link_all_mapped(const sym *self)
+{
+    for (int32_t rank = 0; rank < self->size; rank++)
+        for (int32_t pe = 0; pe < self->size; pe++)
+            if (!is_mapped(self, rank, pe)) return false;
+    return true;
+}
+
 /* ---- mapped memory ----------------------------------------------------------------------------------------------- */
 
 /* Release: partner of the acquire by which the owner polls the word. */
@@ -148,6 +165,18 @@ expar_status link_quiet(sym *self, transport_batch *batch)
     const bool ended = link_is_quiet(batch); /* the status is there before */
     const bool sound = atomic_load_explicit(&batch->status, memory_order_relaxed) == EXPAR_OK;
     return ended && sound ? EXPAR_OK : sym_settle(self, batch);
+}
+
+static void drop_by(transport *via, int32_t pe, transport_batch *batch)
+{
+    if (via->ops->drop) via->ops->drop(via, pe, batch);
+}
+
+void link_drop(const link_peer *peer, transport_batch *batch)
+{
+    if (peer->mapped || link_is_quiet(batch)) return;
+    drop_by(peer->data, peer->pe, batch);
+    if (peer->words != peer->data) drop_by(peer->words, peer->pe, batch);
 }
 
 expar_status link_fence(const link_peer *peer, transport_batch *batch)

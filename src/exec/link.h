@@ -68,6 +68,9 @@ typedef struct link_flag {
    does. EXPAR_ERR_UNSUPPORTED: nothing reaches it. Its own memory is always mapped. */
 expar_status link_open(sym *sym, int32_t pe, bool unmapped, link_counts *counts, link_peer *out);
 
+/* Whether each rank has every other one's heap mapped. All ranks find the same. */
+bool link_all_mapped(const sym *sym);
+
 /* Address of an offset of the peer's heap; NULL where it is not mapped. */
 static inline void *link_at(const link_peer *peer, uint64_t offset)
 {
@@ -89,5 +92,8 @@ static inline bool link_is_quiet(const transport_batch *batch)
 expar_status link_fence(const link_peer *peer, transport_batch *batch);
 /* All that was sent with it, to whomever, has come; its sources are free. */
 expar_status link_quiet(sym *sym, transport_batch *batch);
+/* Waits for nothing: what is under way to the peer with the batch may come or not, and nothing touches the batch from
+   then on, nor its sources, but for those of large puts, which a network may read until the group has gone. */
+void link_drop(const link_peer *peer, transport_batch *batch);
 
 #endif

@@ -19,6 +19,8 @@
  *     messages      [2][N][B]     message_bytes   dispatch: two banks, in each a share for each source, in its token
  *                                                 order
  *     places        [2][B][P]     place_bytes     combine: rows of token b; P is K, or min(K, N) without exact combines
+ *     stage         [256]         message_bytes   where ranks are not mapped: messages, and rows that were made for
+ *                                                 their way, which leave from here; nobody else's business
  *
  * All up to the weights are words, and all zero in a clean buffer. Nothing is cleared after: each word carries the
  * stamp of its call's epoch.
@@ -52,6 +54,7 @@ typedef enum ll_kind { LL_DISPATCH = 0, LL_COMBINE = 1 } ll_kind;
 #define LL_UNIT_COPIES 4 /* a rank may be two calls ahead of one that has two open */
 #define LL_MOST_TOPK   32
 #define LL_SWEEP_CALLS ((uint64_t)1 << 30)
+#define LL_STAGED      256 /* as many as a network has under way at a time */
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
@@ -178,7 +181,8 @@ typedef struct ll_shape {
     int32_t hidden, element_bytes;              /* H, and of its elements at most */
     int32_t exact, reduced;                     /* 1: such combines will be made */
     int32_t masking, regions;                   /* 1: there are masks; of row flags and places, 1 without masks */
-    int32_t word_tokens, unused;                /* W */
+    int32_t word_tokens;                        /* W */
+    int32_t unmapped;                           /* 1: some rank's memory is not mapped on some other one */
 } ll_shape;
 
 typedef struct ll_space {
@@ -190,7 +194,9 @@ typedef struct ll_space {
     uint64_t maskers, cleans, clean_bytes; /* with masks */
     uint64_t word_messages, word_rows;     /* with small batches */
     uint64_t words_bytes;                  /* all of these */
-    uint64_t weights, messages, rows, total_bytes;
+    uint64_t weights, messages, rows;
+    uint64_t stage, stage_bytes; /* where ranks are not mapped; and of one message */
+    uint64_t total_bytes;
 } ll_space;
 
 /* H elements of at most so many bytes; a group of 128 may have eight bytes of its own with it. */
@@ -235,7 +241,9 @@ EP_FUNC ll_space ll_space_of(const ll_shape *shape)
     space.weights = space.words_bytes;
     space.messages = ep_round(space.weights + LL_HALVES * ahead * topk * sizeof(float), 4096);
     space.rows = space.messages + LL_HALVES * n * tokens * space.message_bytes;
-    space.total_bytes = ep_round(space.rows + LL_HALVES * places * space.place_bytes, 4096);
+    space.stage = ep_round(space.rows + LL_HALVES * places * space.place_bytes, 4096);
+    space.stage_bytes = space.message_bytes;
+    space.total_bytes = space.stage + (shape->unmapped ? ep_round(LL_STAGED * space.stage_bytes, 4096) : 0);
     return space;
 }
 

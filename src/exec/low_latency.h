@@ -177,13 +177,13 @@ struct ll_executor {
 typedef struct ll_plan {
     struct expar_group *group;
     uint32_t number; /* of the buffer in its group, the same on all ranks */
-    const ll_shape *shape;
+    const ll_shape *shape; /* unmapped: peers are reached through transports alone, even where they are mapped */
     expar_device device;
     int32_t num_threads; /* CPU: of a rank; 0: by the cores of the host */
     int32_t num_sms;     /* CUDA: of a call; 0: the library's choice */
 } ll_plan;
 /* Collective: takes the buffer's memory, with all words zero; all ranks are made, or none is. EXPAR_ERR_UNSUPPORTED: a
-   rank's memory is not mapped here, or the device cannot carry such calls out. */
+   rank's memory cannot be reached as it would have to be, or the device cannot carry such calls out. */
 typedef expar_status (*ll_create_fn)(const ll_plan *plan, ll_executor **out);
 /* NULL: there is none for such a device. */
 ll_create_fn ll_create_of(expar_device_type type);

@@ -33,16 +33,6 @@ static expar_status ll_agree(expar_group *group, const expar_ll_config *config, 
     return sym_agree(group->sym, &matter, own);
 }
 
-/* What this version does not carry out. */
-static expar_status ll_check_built(const expar_group *group, const expar_ll_config *config)
-{
-    if (config->unmapped || group->num_nodes > 1)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "%s; expected a group on one node: low-latency mode is not built across networks yet",
-                         config->unmapped ? "config.unmapped is 1" : "the group spans several nodes");
-    return EXPAR_OK;
-}
-
 static expar_status new_ll(expar_group *group, const expar_ll_config *config, const ll_shape *shape, uint32_t number,
                            expar_ll **out)
 {
@@ -99,7 +89,6 @@ static expar_status ll_make(expar_group *group, const expar_ll_config *given, ex
     expar_ll *ll = NULL;
     expar_status own = ll_shape_make(given, group->size, &config, &shape);
     if (own == EXPAR_OK && !out) own = error_set(EXPAR_ERR_NULL, "ll is NULL");
-    if (own == EXPAR_OK) own = ll_check_built(group, &config);
     if (own == EXPAR_OK) own = new_ll(group, &config, &shape, number, &ll);
     expar_status status = ll_agree(group, &config, number, own);
     if (status == EXPAR_OK) status = ll_make_parts(ll, &config);

@@ -101,7 +101,8 @@ expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll
                         .reduced = (sums >> EXPAR_LL_REDUCED) & 1,
                         .masking = config->masking,
                         .regions = config->masking ? (ranks < LL_REGIONS ? ranks : LL_REGIONS) : 1,
-                        .word_tokens = ll_word_tokens(config)};
+                        .word_tokens = ll_word_tokens(config),
+                        .unmapped = config->unmapped};
     return EXPAR_OK;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ep/low_latency/case.h"
 #include "ep/check.h"
+#include "ep/low_latency/reach.h"
 #include "exec/codec/codec.h"
 #include <stdlib.h>
 #include <string.h>
@@ -23,6 +24,7 @@ expar_ll_config case_config(const ll_case *c)
     config.num_experts = c->experts;
     config.max_element_bytes = 4;
     config.num_threads = c->threads;
+    config.unmapped = reach_unmapped();
     return config;
 }
 

@@ -3,6 +3,7 @@
  * by the delay hook of the executor. */
 #include "ep/low_latency/history.h"
 #include "ep/low_latency/hold.h"
+#include "ep/low_latency/reach.h"
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -231,11 +232,13 @@ static lowlat_script *script_of(const history *h, director *d, random_source *ra
     size_t n = (size_t)h->ranks;
     s->ranks = (ranks_plan){
         .kind = RANKS_THREADS, .size = h->ranks, .heap_bytes = (size_t)16 << 20, .late_limit_ms = LATE_LIMIT_MS};
+    s->ranks.ranks_per_node = reach_ranks_per_node(h->ranks);
     s->config = (expar_ll_config)EXPAR_LL_CONFIG_INIT;
     s->config.max_tokens = TOKENS;
     s->config.hidden = HIDDEN;
     s->config.num_topk = 2;
     s->config.num_experts = 2 * h->ranks;
+    s->config.unmapped = reach_unmapped();
     s->with_trouble = true;
     s->ops = traffic_alloc(MAX_CALLS, sizeof *s->ops);
     s->steps = traffic_alloc(n, sizeof *s->steps);

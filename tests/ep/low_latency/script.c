@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws scripts of low-latency mode. */
 #include "ep/low_latency/script.h"
+#include "ep/low_latency/reach.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -351,10 +352,12 @@ lowlat_script *lowlat_script_make(uint64_t seed, const lowlat_script_plan *plan)
     s->ranks = (ranks_plan){.kind = plan->kind,
                             .size = plan->num_ranks ? plan->num_ranks : (int32_t)random_between(&random, 1, 8)};
     s->config = draw_config(&random, s->ranks.size);
+    s->config.unmapped = reach_unmapped();
+    s->ranks.ranks_per_node = reach_ranks_per_node(s->ranks.size);
     s->config.num_threads = seed % 8 < 2 ? (int32_t)(2 + seed % 3 % 2) : 1; /* they slow a host of few cores down */
     s->ranks.heap_bytes = heap_bytes(s);
     s->with_trouble = plan->with_trouble;
-    s->with_normal = plan->with_normal;
+    s->with_normal = plan->with_normal && reach_is_mapped();
     s->num_ops = plan->num_ops;
     size_t n = (size_t)s->ranks.size;
     s->ops = traffic_alloc((size_t)s->num_ops, sizeof *s->ops);

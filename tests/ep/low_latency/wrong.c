@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One wrong argument on one rank. */
 #include "ep/low_latency/wrong.h"
+#include "ep/low_latency/reach.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,6 +27,7 @@ expar_ll_config wrong_config(void)
     config.hidden = WRONG_HIDDEN;
     config.num_topk = WRONG_TOPK;
     config.num_experts = WRONG_EXPERTS;
+    config.unmapped = reach_unmapped();
     return config;
 }
 

@@ -5,22 +5,9 @@
  * slots. Reduced: the experts' rank adds its own rows of a token, by weights that came with the dispatch or go ahead of
  * the rows, and one row goes to place [token][j]; the token's rank adds those, ranks ascending. What a token awaits are
  * its parts, in the order in which they are added. */
-#include "exec/cpu/low_latency/cpu.h"
-#include <expar/low_latency.h>
+#include "exec/cpu/low_latency/combine.h"
 
 #include <string.h>
-
-/* One combine in one of its phases. */
-typedef struct ll_combine {
-    ll_cpu *self;
-    ll_combine_step *step;
-    ll_record *record;
-    size_t row_bytes;
-    uint64_t header_bytes; /* of the handle's */
-    int32_t codec;         /* codec_format of rows on their way */
-    bool reduced, coded;   /* sums of each rank travel; rows travel in another form than x's */
-    bool streaming;        /* rows on their way bypass the cache */
-} ll_combine;
 
 /* Of a token's sum: what comes from `rank` to a place; a weight of exact sums. */
 typedef struct ll_part {
@@ -40,7 +27,7 @@ static ll_combine combine_of(ll_cpu *self, ll_combine_step *step)
                         .reduced = step->call.form.sum == EXPAR_LL_REDUCED};
 }
 
-/* ---- send -------------------------------------------------------------------------------------------------------- */
+/* ---- checks ------------------------------------------------------------------------------------------------------ */
 
 /* The dispatch's experts are what rows are awaited for: others would be waited for in vain. */
 static expar_status check_idx(const ll_combine *c)
@@ -66,269 +53,6 @@ static expar_status check_era(const ll_combine *c)
     return error_set(EXPAR_ERR_HANDLE, "handle is of a dispatch before expar_ll_mask_clean; expected one behind it");
 }
 
-static const ll_header *header_of(const ll_combine *c, int32_t source, int32_t message)
-{
-    const uint64_t number = (uint64_t)source * (uint64_t)c->self->shape.tokens + (uint64_t)message;
-    return (const ll_header *)(c->step->routing->headers + number * c->header_bytes);
-}
-
-/* The expert's row of a header's slot; NULL: the slot has none here. */
-static const void *row_of_slot(const ll_combine *c, int32_t source, const ll_header *header, int32_t k)
-{
-    const ll_cpu *self = c->self;
-    const int32_t local = ll_header_experts((ll_header *)header)[k];
-    const int32_t row = ll_header_rows((ll_header *)header, self->shape.topk)[k];
-    if (local < 0 || local >= self->shape.local_experts) return NULL;
-    const int64_t range = c->step->routing->range[(int64_t)local * self->shape.ranks + source];
-    if (row < 0 || row >= ll_range_count(range)) return NULL;
-    return (const uint8_t *)c->step->x + local * c->step->x_expert_pitch_bytes +
-           (ll_range_begin(range) + (int64_t)row) * c->step->x_row_pitch_bytes;
-}
-
-/* Coded rows begin with their heads, since how long the rest is depends on what it holds. Returns the bytes sent. */
-static size_t send_row(const ll_combine *c, const ll_scratch *scratch, const void *row, uint8_t *place,
-                       const ll_burst *burst)
-{
-    const ll_cpu *self = c->self;
-    const size_t heads = (size_t)codec_scale_bytes(c->codec, self->shape.hidden);
-    if (!c->coded) {
-        ll_burst_copy(burst, place, row, c->row_bytes);
-        return c->row_bytes;
-    }
-    const size_t bytes = heads + (size_t)cpu_encode_row(c->codec, c->step->call.form.dtype, self->shape.hidden, row,
-                                                        scratch->payload + heads, scratch->payload);
-    ll_burst_copy(burst, place, scratch->payload, bytes);
-    return bytes;
-}
-
-/* Rows of one message, each to its slot's place; their bytes. */
-static uint64_t send_slots(const ll_combine *c, const ll_scratch *scratch, int32_t source, const ll_header *header,
-                           ll_burst *burst)
-{
-    const ll_cpu *self = c->self;
-    const uint64_t epoch = c->step->call.epoch;
-    uint64_t bytes = 0;
-    for (int32_t k = 0; k < c->step->call.form.topk; k++) {
-        const void *row = row_of_slot(c, source, header, k);
-        if (!row) continue;
-        const uint64_t place =
-            ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch), header->token, k);
-        bytes += send_row(c, scratch, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
-        ll_burst_flag(burst, source, ll_row_flag_at(&self->space, place), 1);
-    }
-    return bytes;
-}
-
-/* Weights of a message's slots: with its header, or where they were sent ahead to. This rank's own are
-   at hand. */
-static const float *weights_of(const ll_combine *c, int32_t source, int32_t message, const ll_header *header)
-{
-    const ll_cpu *self = c->self;
-    const ep_route_view *route = &c->step->route;
-    if (!c->step->call.form.weights) return ll_header_weights((ll_header *)header, self->shape.topk);
-    if (source == self->sym->rank) return route->weights + header->token * route->weights_pitch;
-    return ll_here(self, ll_weights_at(&self->space, &self->shape, source, c->step->call.epoch, message));
-}
-
-/* The sum of one message's rows, made where it belongs. */
-static void send_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message,
-                     const ll_header *header)
-{
-    const ll_cpu *self = c->self;
-    const uint64_t epoch = c->step->call.epoch;
-    const float *weights = weights_of(c, source, message, header);
-    int32_t rows = 0;
-    for (int32_t k = 0; k < c->step->call.form.topk; k++) {
-        const void *row = row_of_slot(c, source, header, k);
-        if (!row) continue;
-        scratch->rows[rows] = row;
-        scratch->row_weights[rows++] = weights[k];
-    }
-    const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch),
-                                           header->token, header->place);
-    cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, ll_at(self, source, ll_row_at(&self->space, place)),
-                     scratch->rows, scratch->row_weights, rows, self->shape.hidden);
-    ll_store(self, source, ll_row_flag_at(&self->space, place), ll_word(epoch, 1));
-}
-
-/* What names no place comes from a broken peer alone. */
-static bool header_fits(const ll_combine *c, const ll_header *header)
-{
-    return header->token >= 0 && header->token < c->self->shape.tokens && header->place >= 0 &&
-           header->place < c->self->space.places;
-}
-
-/* Rows that go back to a rank. */
-static uint64_t count_rows_to(const ll_combine *c, int32_t rank)
-{
-    const int32_t locals = c->self->shape.local_experts, n = c->self->shape.ranks;
-    uint64_t rows = 0;
-    if (c->reduced) return (uint64_t)c->step->routing->messages[rank];
-    for (int32_t l = 0; l < locals; l++)
-        rows += (uint64_t)ll_range_count(c->step->routing->range[(int64_t)l * n + rank]);
-    return rows;
-}
-
-/* Where rows go back to. */
-typedef struct ll_returns {
-    const ll_combine *c;
-    int32_t source;
-} ll_returns;
-
-static void send_messages_back(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
-{
-    const ll_returns *returns = context;
-    const ll_combine *c = returns->c;
-    const int32_t source = returns->source;
-    uint64_t bytes = 0;
-    ll_burst burst = ll_burst_begin(c->self, c->step->call.epoch, c->streaming);
-    for (int32_t m = begin; m < end; m++) {
-        const ll_header *header = header_of(c, source, m);
-        if (!header_fits(c, header)) continue;
-        if (c->reduced)
-            send_sum(c, scratch, source, m, header);
-        else
-            bytes += send_slots(c, scratch, source, header, &burst);
-    }
-    ll_burst_end(&burst);
-    if (c->coded) atomic_fetch_add_explicit(&c->self->base.counts.bytes_sent, bytes, memory_order_relaxed);
-}
-
-static void send_to(const ll_combine *c, int32_t source)
-{
-    ll_cpu *self = c->self;
-    const ll_returns returns = {.c = c, .source = source};
-    const int32_t messages = c->step->routing->messages[source];
-    const bool plain = source != self->sym->rank && !c->reduced && !c->coded;
-    const int64_t begin_ns = plain && !c->streaming && ll_pace_times(&self->pace) ? clock_ns() : 0;
-    ll_share_out(self, messages, (uint64_t)messages * c->row_bytes, send_messages_back, &returns);
-    if (plain) ll_pace_note(&self->pace, count_rows_to(c, source) * c->row_bytes, begin_ns ? clock_ns() - begin_ns : 0);
-    if (source != self->sym->rank) sym_ring(self->sym, source);
-}
-
-static ll_due sent_due(const void *context, int32_t rank)
-{
-    const ll_cpu *self = context;
-    return (ll_due){.came = self->progress[rank], .all = 1};
-}
-
-/* Something to do for each peer, once. */
-typedef struct ll_errand {
-    void (*run)(const ll_combine *c, int32_t pe);
-    /* Whether it can be done now, given up, or neither. */
-    ll_door (*door)(const ll_combine *c, int32_t pe);
-    const char *what, *of; /* of its wait */
-} ll_errand;
-
-/* One look at each peer for which it has not been done. */
-static bool run_open(const ll_combine *c, const ll_errand *errand, int32_t *waits)
-{
-    ll_cpu *self = c->self;
-    bool moved = false;
-    *waits = 0;
-    for (int32_t i = 0; i < self->shape.ranks; i++) {
-        const int32_t pe = ll_peer_in_turn(self, i);
-        if (self->progress[pe]) continue;
-        const ll_door door = errand->door(c, pe);
-        *waits += door == LL_DOOR_SHUT;
-        if (door == LL_DOOR_SHUT) continue;
-        if (door == LL_DOOR_OPEN) errand->run(c, pe);
-        self->progress[pe] = moved = true;
-    }
-    return moved;
-}
-
-/* For all that progress does not say to be done already. */
-static expar_status run_errand(const ll_combine *c, const ll_errand *errand)
-{
-    ll_cpu *self = c->self;
-    ll_wait wait = {
-        .cpu = self, .call = &c->step->call, .what = errand->what, .of = errand->of, .due = sent_due, .context = self};
-    expar_status status = EXPAR_OK;
-    for (;;) {
-        int32_t waits;
-        const bool moved = run_open(c, errand, &waits);
-        if (waits == 0) break;
-        status = ll_wait_turn(&wait, moved);
-        if (status != EXPAR_OK) break;
-    }
-    return ll_wait_end(&wait, status);
-}
-
-/* The half of the peer is free. */
-static ll_door door_of_half(const ll_combine *c, int32_t pe)
-{
-    return ll_door_of(c->self, LL_COMBINE, c->step->call.epoch, pe);
-}
-
-/* This rank's own rows need no places where they stay, but for sums and coded rows. */
-static expar_status combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe))
-{
-    static const char half[] = "low-latency combine: reading of the half before";
-    static const char ahead[] = "low-latency combine: weights";
-    ll_cpu *self = c->self;
-    const bool waits = c->step->call.form.weights;
-    const ll_errand rows = {
-        .run = send_to, .door = door, .what = waits ? ahead : half, .of = waits ? "weights" : "halves"};
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        self->progress[r] = c->step->routing->messages[r] == 0 ||
-                            (r == self->sym->rank && c->step->x_stays && !c->reduced && !c->coded);
-    return run_errand(c, &rows);
-}
-
-/* ---- weights that go ahead --------------------------------------------------------------------------------------- */
-
-/* The token's message to the rank, if it has one, is that rank's next: its weights go to it. */
-static void send_weights(const ll_combine *c, int32_t pe)
-{
-    const ll_cpu *self = c->self;
-    const ep_route_view *route = &c->step->route;
-    const uint64_t epoch = c->step->call.epoch;
-    const int32_t own = self->sym->rank, topk = c->step->call.form.topk, locals = self->shape.local_experts;
-    int32_t message = 0;
-    for (int32_t t = 0; t < c->step->routing->tokens; t++) {
-        const int32_t *idx = c->step->routing->idx + (int64_t)t * self->shape.topk;
-        int32_t k = 0;
-        while (k < topk && (idx[k] < 0 || idx[k] / locals != pe))
-            k++;
-        if (k == topk) continue;
-        memcpy(ll_at(self, pe, ll_weights_at(&self->space, &self->shape, own, epoch, message)),
-               route->weights + t * route->weights_pitch, (size_t)topk * sizeof(float));
-        ll_store(self, pe, ll_weight_flag_at(&self->space, &self->shape, own, epoch, message), ll_word(epoch, 1));
-        message++;
-    }
-    sym_ring(self->sym, pe);
-}
-
-/* All of the source's weights are here; or it takes no part in the call. */
-static ll_door door_of_weights(const ll_combine *c, int32_t source)
-{
-    const ll_cpu *self = c->self;
-    const uint64_t epoch = c->step->call.epoch;
-    if (!ll_sends_data(self, c->record, source)) return LL_DOOR_REFUSES;
-    if (source == self->sym->rank) return LL_DOOR_OPEN;
-    for (int32_t m = c->step->routing->messages[source] - 1; m >= 0; m--)
-        if (!ll_word_is_of(ll_look(self, ll_weight_flag_at(&self->space, &self->shape, source, epoch, m)), epoch))
-            return LL_DOOR_SHUT;
-    return door_of_half(c, source);
-}
-
-/* Then sums are made from weights that others have sent; nothing of it where forms differ. */
-static expar_status send_with_weights(const ll_combine *c)
-{
-    static const ll_errand weights = {.run = send_weights,
-                                      .door = door_of_half,
-                                      .what = "low-latency combine: reading of the half before",
-                                      .of = "halves"};
-    ll_cpu *self = c->self;
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        self->progress[r] = r == self->sym->rank;
-    expar_status status = run_errand(c, &weights);
-    if (status == EXPAR_OK) status = ll_units_await(self, &c->step->call, LL_COMBINE);
-    if (status != EXPAR_OK || ll_call_mismatches(self, &c->step->call, LL_COMBINE)) return status;
-    return combine_send_rows(c, door_of_weights);
-}
-
 /* ---- the send ---------------------------------------------------------------------------------------------------- */
 
 /* Rows that this rank sends for tokens of all ranks. */
@@ -336,7 +60,7 @@ static uint64_t count_rows(const ll_combine *c)
 {
     uint64_t rows = 0;
     for (int32_t r = 0; r < c->self->shape.ranks; r++)
-        rows += ll_is_masked(c->self, r) ? 0 : count_rows_to(c, r);
+        rows += ll_is_masked(c->self, r) ? 0 : ll_combine_rows_to(c, r);
     return rows;
 }
 
@@ -347,6 +71,21 @@ static void combine_count(const ll_combine *c, uint64_t rows)
     ll_raise(&counts->combines, 1);
     ll_raise(&counts->combine_rows, rows);
     if (!c->coded) ll_raise(&counts->bytes_sent, rows * c->row_bytes);
+}
+
+/* x goes back to the caller behind the send or the receive: no network reads it from then on, if all is well. */
+static void free_x(const ll_combine *c, bool well)
+{
+    if (well)
+        ll_far_await_rows(c->self, c->step->call.epoch);
+    else
+        ll_far_drop_rows(c->self, c->step->call.epoch);
+}
+
+static expar_status combine_sent(const ll_combine *c, expar_status status)
+{
+    if (!c->step->x_stays || status != EXPAR_OK) free_x(c, status == EXPAR_OK);
+    return status == EXPAR_OK ? ll_far_check(c->self, "low-latency combine: sending") : status;
 }
 
 expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
@@ -365,7 +104,8 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
     const uint64_t rows = count_rows(&c);
     combine_count(&c, rows);
     c.streaming = ll_streams(self, rows, c.row_bytes) || ll_pace_streams(&self->pace);
-    return call->form.weights ? send_with_weights(&c) : combine_send_rows(&c, door_of_half);
+    status = call->form.weights ? ll_combine_send_weighted(&c) : ll_combine_send_rows(&c, ll_combine_door);
+    return combine_sent(&c, status);
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
@@ -452,7 +192,7 @@ static const void *row_of_part(const ll_combine *c, int32_t token, const ll_part
 {
     const ll_cpu *self = c->self;
     if (!stays_here(c, part)) return ll_here(self, ll_row_at(&self->space, place_of_part(c, token, part)));
-    return row_of_slot(c, part->rank, header_of(c, part->rank, self->own_messages[token]), part->place);
+    return ll_row_of_slot(c, part->rank, ll_header_of(c, part->rank, self->own_messages[token]), part->place);
 }
 
 /* Adds the token, if all of it is here. */
@@ -463,6 +203,7 @@ static bool add_token(const ll_combine *c, const ll_scratch *scratch, int32_t to
     const int32_t count = parts_of_token(c, token, parts);
     for (int32_t i = 0; i < count; i++)
         if (!part_has_come(c, token, &parts[i])) return false;
+    ll_far_see(self);
     ll_step(self);
     for (int32_t i = 0; i < count; i++) {
         const void *row = row_of_part(c, token, &parts[i]);
@@ -499,7 +240,7 @@ static void combine_find_own(const ll_combine *c)
     for (int32_t t = 0; t < c->step->routing->tokens; t++)
         self->own_messages[t] = -1;
     for (int32_t m = 0; m < c->step->routing->messages[own]; m++)
-        self->own_messages[header_of(c, own, m)->token] = m;
+        self->own_messages[ll_header_of(c, own, m)->token] = m;
 }
 
 /* Of `waiting`: -1 in the place of each token that was added. */
@@ -585,16 +326,25 @@ static expar_status combine_receive_rows(const ll_combine *c)
     return ll_wait_end(&wait, status);
 }
 
+static expar_status combine_take_in(ll_combine *c)
+{
+    ll_cpu *self = c->self;
+    ll_call *call = &c->step->call;
+    expar_status status = ll_units_await(self, call, LL_COMBINE);
+    if (status != EXPAR_OK) return status;
+    ll_call_judge(self, call, LL_COMBINE);
+    const bool mismatched = ll_call_mismatches(self, call, LL_COMBINE);
+    if (!mismatched) status = combine_receive_rows(c);
+    if (status != EXPAR_OK) return status;
+    ll_call_close(self, call, LL_COMBINE, mismatched);
+    return EXPAR_OK;
+}
+
 expar_status ll_cpu_combine_receive(ll_executor *base, ll_combine_step *step)
 {
     ll_cpu *self = ll_cpu_of(base);
     ll_combine c = combine_of(self, step);
-    expar_status status = ll_units_await(self, &step->call, LL_COMBINE);
-    if (status != EXPAR_OK) return status;
-    ll_call_judge(self, &step->call, LL_COMBINE);
-    const bool mismatched = ll_call_mismatches(self, &step->call, LL_COMBINE);
-    if (!mismatched) status = combine_receive_rows(&c);
-    if (status != EXPAR_OK) return status;
-    ll_call_close(self, &step->call, LL_COMBINE, mismatched);
-    return EXPAR_OK;
+    expar_status status = combine_take_in(&c);
+    free_x(&c, status == EXPAR_OK);
+    return status == EXPAR_OK ? ll_far_check(self, "low-latency combine: the end") : status;
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU's executor of low-latency calls: the calling thread, with others where there are cores and rows for them,
- * writes to mapped peers and reads its own memory. Private to this folder.
+ * writes to mapped peers, sends to others, and reads its own memory. Private to this folder.
  *
  *   create.c    the object: its place in the heap, its table of operations
  *   unit.c      opening units and read words: who is where in which call
  *   wait.c      waiting, with what others are told of it
  *   plan.c      topk_idx → messages: which token goes to whom, as which message, to which rows
  *   dispatch.c  messages from their source to the experts' rows
- *   combine.c   rows to the places of their tokens, and sums
+ *   combine.c   the call, and sums of what has come; combine_rows.c rows to the places of their tokens;
+ *               combine_weights.c weights ahead of them (combine.h)
  *   share.c     rows shared out among worker threads
  *   burst.c     rows to peers, past the cache where they are many or slow, and the flags behind them
+ *   far.c       what goes to ranks that are not mapped (far.h)
  *   mask.c      ranks without which calls go on, and where halves move because of them
  *   clean.c     a new beginning behind a clean (exec/ll_clean.c)
  *   cache.c     memory of results, kept mapped
@@ -86,6 +88,7 @@ typedef struct ll_pace {
 } ll_pace;
 
 typedef struct ll_cache ll_cache;
+typedef struct ll_far ll_far;
 
 /* What a worker needs for itself. */
 typedef struct ll_scratch {
@@ -120,7 +123,8 @@ typedef struct ll_cpu {
     ll_shape shape;
     ll_space space;
     uint64_t buffer;           /* offset in the heap */
-    uint8_t **bases;           /* [N] where each rank's buffer begins here */
+    uint8_t **bases;           /* [N] where each rank's buffer begins here; NULL: it is far */
+    ll_far *far;               /* NULL: nobody is */
     uint64_t epochs[LL_KINDS]; /* of the last call */
     ll_record records[LL_KINDS][LL_HALVES];
     ll_sends sends;
@@ -152,7 +156,13 @@ static inline void ll_step(const ll_cpu *self)
     if (self->delay) self->delay(self->delay_context);
 }
 
-/* Address of an offset of the buffer in pe's memory. */
+/* Whether the rank's memory is not mapped here. */
+static inline bool ll_is_far(const ll_cpu *self, int32_t rank)
+{
+    return !self->bases[rank];
+}
+
+/* Address of an offset of the buffer in pe's memory, which is near. */
 static inline void *ll_at(const ll_cpu *self, int32_t pe, uint64_t offset)
 {
     return self->bases[pe] + offset;

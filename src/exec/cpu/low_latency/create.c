@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The object: its place in the group's heap, its operations. */
-#include "exec/cpu/low_latency/cpu.h"
+#include "exec/cpu/low_latency/far.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,6 +82,7 @@ static void ll_free_arrays(ll_cpu *self)
 static void ll_cpu_destroy(ll_executor *base, bool sound)
 {
     ll_cpu *self = ll_cpu_of(base);
+    ll_far_end(self, sound);
     ll_free_arrays(self);
     if (sound && sym_give(self->sym, ll_buffer_name, self->buffer) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
@@ -111,21 +112,6 @@ static const ll_executor_ops ll_cpu_ops = {
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static expar_status ll_map_peers(ll_cpu *self)
-{
-    self->bases = calloc((size_t)self->shape.ranks, sizeof *self->bases);
-    if (!self->bases) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
-    for (int32_t r = 0; r < self->shape.ranks; r++) {
-        self->bases[r] = sym_at(self->sym, r, self->buffer);
-        if (!self->bases[r])
-            return error_set(EXPAR_ERR_UNSUPPORTED,
-                             "rank %d's memory is not mapped on rank %d; expected all ranks to share memory: let "
-                             "EXPAR_TRANSPORTS be unset, or name p2p",
-                             r, self->sym->rank);
-    }
-    return EXPAR_OK;
-}
-
 static expar_status ll_make_arrays(ll_cpu *self)
 {
     const size_t n = (size_t)self->shape.ranks, locals = (size_t)self->shape.local_experts;
@@ -154,7 +140,7 @@ static expar_status ll_make_arrays(ll_cpu *self)
 
 static expar_status ll_make_part(ll_cpu *self, const ll_plan *plan)
 {
-    expar_status status = ll_map_peers(self);
+    expar_status status = ll_far_make(self, plan->shape->unmapped);
     if (status == EXPAR_OK) status = ll_make_arrays(self);
     if (status == EXPAR_OK) status = ll_workers_make(self, plan);
     /* Memory of the heap may have served others: words must be zero before anybody can write any. */
@@ -170,8 +156,18 @@ static expar_status agree_on_parts(ll_cpu *self, const ll_plan *plan)
     if (status == EXPAR_OK) return EXPAR_OK;
     error_kept kept;
     error_keep(&kept, status);
+    ll_far_end(self, false);
     sym_give(self->sym, ll_buffer_name, self->buffer);
     return error_restore(&kept);
+}
+
+/* A masked rank may write for as long as it lives, and regions are left by what it can be told: both by words whose
+   order is that of stores. All ranks find the same. */
+static expar_status check_masks(const ll_cpu *self)
+{
+    if (!self->shape.masking || !self->shape.unmapped) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "config.masking is 1; expected 0 where ranks are reached by a network: masks are not built there");
 }
 
 expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
@@ -185,10 +181,12 @@ expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
     self->sym = symmetric;
     self->number = plan->number;
     self->shape = *plan->shape;
-    self->space = ll_space_of(plan->shape);
+    self->shape.unmapped = plan->shape->unmapped || !link_all_mapped(symmetric);
+    self->space = ll_space_of(&self->shape);
     self->base.heap_bytes = self->space.total_bytes;
     self->stream_bytes = LL_STREAM_BYTES;
-    expar_status status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
+    expar_status status = check_masks(self);
+    if (status == EXPAR_OK) status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
     if (status == EXPAR_OK) status = agree_on_parts(self, plan);
     if (status != EXPAR_OK) {
         ll_free_arrays(self);

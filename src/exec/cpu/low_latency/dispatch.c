@@ -4,7 +4,7 @@
  * The send goes through the tokens once for all peers whose half is free, so that a row is read once however many ranks
  * it goes to. The receive knows from the units how many rows of each expert come from each rank, so each message goes
  * to its rows as soon as it is there, in whatever order messages come. */
-#include "exec/cpu/low_latency/cpu.h"
+#include "exec/cpu/low_latency/far.h"
 
 #include <string.h>
 
@@ -77,6 +77,23 @@ static void send_message(const ll_dispatch *d, int32_t token, const ll_target *t
                   (uint32_t)bank);
 }
 
+/* To a rank that is not mapped: put together here. */
+static void send_far(const ll_dispatch *d, int32_t token, const ll_target *target, const void *payload)
+{
+    const ll_cpu *self = d->self;
+    const uint64_t epoch = d->step->call.epoch;
+    const int32_t own = self->sym->rank, bank = self->banks[target->rank].now;
+    const size_t bytes = d->row_bytes + (size_t)d->scales * sizeof(uint32_t);
+    const ll_parcel to = {.pe = target->rank,
+                          .at = ll_message_at(&self->space, &self->shape, own, bank, target->message),
+                          .flag = ll_message_flag_at(&self->space, &self->shape, own, epoch, target->message),
+                          .word = ll_word(epoch, (uint32_t)bank)};
+    ll_slot *slot = ll_far_take(self, LL_DISPATCH, epoch);
+    write_header(d, (ll_header *)slot->bytes, token, target);
+    memcpy(slot->bytes + self->space.header_bytes, payload, bytes);
+    ll_far_send(self, slot, (size_t)self->space.header_bytes + bytes, &to);
+}
+
 /* Whether what this rank's last dispatch to the bank left there has been read, or never will be. If it was of the half
    of this dispatch, whose door is open, it has; if of the other half, a later dispatch that was let into that says so,
    or the read word. */
@@ -141,7 +158,10 @@ static void send_tokens(const void *context, const ll_scratch *scratch, int32_t 
         for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
             if (self->progress[sends->targets[i].rank] != SEND_NOW) continue;
             if (!payload) payload = payload_of(d, t, scratch);
-            send_message(d, t, &sends->targets[i], payload, &burst);
+            if (ll_is_far(self, sends->targets[i].rank))
+                send_far(d, t, &sends->targets[i], payload);
+            else
+                send_message(d, t, &sends->targets[i], payload, &burst);
         }
     }
     ll_burst_end(&burst);
@@ -235,7 +255,9 @@ expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
     count_sent(&d);
     d.sends_past =
         ll_streams(self, (uint64_t)self->sends.first[step->tokens], d.row_bytes) || ll_pace_streams(&self->pace);
-    return send_messages(&d);
+    ll_far_await(self, LL_DISPATCH, call->epoch);
+    status = send_messages(&d);
+    return status == EXPAR_OK ? ll_far_check(self, "low-latency dispatch: sending") : status;
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
@@ -379,6 +401,7 @@ static int32_t take_messages(const ll_dispatch *d, int32_t source)
         const ll_arrivals arrivals = {.d = d, .source = source, .first = self->progress[source]};
         const int32_t count = count_arrivals(d, source);
         if (count == 0) break;
+        if (ll_is_far(self, source)) ll_far_see(self);
         ll_share_out(self, count, bytes_from(d, source) * (uint64_t)count / (uint64_t)message_due(d, source).all,
                      take_arrivals, &arrivals);
         self->progress[source] += count;
@@ -508,5 +531,5 @@ expar_status ll_cpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step)
         keep_messages(&d);
     }
     ll_call_close(self, &step->call, LL_DISPATCH, mismatched);
-    return EXPAR_OK;
+    return ll_far_check(self, "low-latency dispatch: the end");
 }

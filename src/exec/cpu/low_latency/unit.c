@@ -4,12 +4,13 @@
  * Units leave without waiting for anybody, since each is kept four times; but a half whose call before was not read
  * here (it was refused, or is still open) says nothing of where the others are. So such a send first waits for all
  * units of the call between, and keeps those of the call that is open, which it is about to overtake. */
-#include "exec/cpu/low_latency/cpu.h"
+#include "exec/cpu/low_latency/far.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static const char *const kind_names[] = {"dispatch", "combine"};
+static const char *const opening_phases[] = {"low-latency dispatch: opening", "low-latency combine: opening"};
 
 /* ---- a unit ------------------------------------------------------------------------------------------------------ */
 
@@ -23,10 +24,13 @@ static uint64_t unit_word(const ll_cpu *self, ll_kind kind, uint64_t epoch, int3
     return ll_look(self, ll_unit_at(&self->space, kind, source, epoch) + (uint64_t)word * 8);
 }
 
-/* All words of it: each is complete by itself, and the status comes last where stores keep their order. */
+/* All words of it: each is complete by itself, and the status comes last where stores keep their order. A far rank's
+   are whole behind its status alone, which is looked at first. */
 static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source)
 {
-    for (int32_t i = 0; i < unit_words(self, kind); i++)
+    if (!ll_word_is_of(unit_word(self, kind, epoch, source, LL_UNIT_STATUS), epoch)) return false;
+    if (ll_is_far(self, source)) ll_far_see(self);
+    for (int32_t i = LL_UNIT_STATUS + 1; i < unit_words(self, kind); i++)
         if (!ll_word_is_of(unit_word(self, kind, epoch, source, i), epoch)) return false;
     return true;
 }
@@ -58,6 +62,37 @@ static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     post_word(self, pe, unit, epoch, LL_UNIT_STATUS, (uint32_t)call->refusal.status);
     ll_step(self);
     sym_ring(self->sym, pe);
+}
+
+/* The same words, as one message of the network's. */
+static void send_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
+{
+    const uint64_t epoch = call->epoch;
+    const int32_t locals = kind == LL_DISPATCH ? self->shape.local_experts : 0;
+    const uint64_t text_at = ll_unit_text_at(&self->shape, kind);
+    const bool refused = call->refusal.status != EXPAR_OK;
+    uint64_t *unit = self->far->unit;
+    unit[LL_UNIT_STATUS] = ll_word(epoch, (uint32_t)call->refusal.status);
+    unit[LL_UNIT_TAG] = ll_word(epoch, ll_form_tag(&call->form));
+    unit[LL_UNIT_ROUTE] = ll_word(epoch, call->form.route);
+    unit[LL_UNIT_MESSAGES] = ll_word(epoch, sends ? (uint32_t)sends->messages[pe] : 0);
+    for (int32_t l = 0; l < locals; l++)
+        unit[LL_UNIT_COUNTS + l] = ll_word(epoch, sends ? (uint32_t)sends->counts[pe * locals + l] : 0);
+    if (refused) memcpy((uint8_t *)unit + text_at, call->refusal.text, EP_REFUSAL_TEXT);
+    ll_far_unit(self, kind, pe, ll_unit_at(&self->space, kind, self->sym->rank, epoch),
+                (size_t)text_at + (refused ? EP_REFUSAL_TEXT : 0));
+}
+
+/* To all who get any. */
+static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends)
+{
+    for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
+        const int32_t pe = ll_peer_in_turn(self, i);
+        if (ll_is_far(self, pe))
+            send_unit(self, call, kind, sends, pe);
+        else if (!ll_is_masked(self, pe))
+            post_unit(self, call, kind, sends, pe);
+    }
 }
 
 /* What comes from a peer has to fit the buffer, whatever has become of the peer. */
@@ -173,11 +208,9 @@ expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_se
     record->unread = !call->open;
     if (!call->open) sends = NULL;
     if (call->open) begin_record(self, call, kind, sends);
-    for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
-        const int32_t pe = ll_peer_in_turn(self, i);
-        if (!ll_is_masked(self, pe)) post_unit(self, call, kind, sends, pe);
-    }
-    return EXPAR_OK;
+    if (kind == LL_COMBINE) ll_far_await(self, kind, call->epoch - 1);
+    post_units(self, call, kind, sends);
+    return ll_far_check(self, opening_phases[kind]);
 }
 
 /* An open door, behind which the peer's half lies in the region that it has told. */
@@ -328,8 +361,10 @@ void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatc
     const uint64_t word = ll_word(call->epoch, (uint32_t)unit_region(self, kind, call->epoch));
     for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
-        if (ll_is_masked(self, pe)) continue;
-        ll_store(self, pe, ll_read_at(&self->space, kind, self->sym->rank, call->epoch), word);
+        const uint64_t at = ll_read_at(&self->space, kind, self->sym->rank, call->epoch);
+        if (ll_is_far(self, pe)) ll_far_read(self, kind, pe, at, word);
+        if (ll_is_far(self, pe) || ll_is_masked(self, pe)) continue;
+        ll_store(self, pe, at, word);
         ll_step(self);
         sym_ring(self->sym, pe);
     }
@@ -345,10 +380,6 @@ void ll_cpu_retire(ll_executor *base, const ep_refusal *refusal)
     for (int kind = 0; kind < LL_KINDS; kind++) {
         const ll_call call = {.epoch = self->epochs[kind] + 1, .refusal = *refusal};
         const ll_record *record = ll_record_of(self, (ll_kind)kind, call.epoch);
-        if (record->epoch || record->unread) continue;
-        for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
-            const int32_t pe = ll_peer_in_turn(self, i);
-            if (!ll_is_masked(self, pe)) post_unit(self, &call, (ll_kind)kind, NULL, pe);
-        }
+        if (!record->epoch && !record->unread) post_units(self, &call, (ll_kind)kind, NULL);
     }
 }

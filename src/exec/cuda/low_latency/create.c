@@ -304,9 +304,20 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
     return error_restore(&kept);
 }
 
+/* All ranks find the same. */
+static expar_status check_one_node(const ll_plan *plan)
+{
+    if (!plan->shape->unmapped && plan->group->num_nodes == 1) return EXPAR_OK;
+    return error_set(EXPAR_ERR_UNSUPPORTED,
+                     "%s; expected a group on one node: low-latency mode on GPUs is not built across networks yet",
+                     plan->shape->unmapped ? "config.unmapped is 1" : "the group spans several nodes");
+}
+
 expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
 {
     sym *symmetric = plan->group->sym;
+    expar_status built = check_one_node(plan);
+    if (built != EXPAR_OK) return built;
     ll_gpu *self = calloc(1, sizeof *self);
     if (!self)
         return sym_out_of_step(symmetric, ll_buffer_name,

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of a combine share: combine.c (the call: checks, phases, sums), combine_rows.c (rows on their way
+ * back) and combine_weights.c (weights ahead of them). Private to this folder. */
+#ifndef EXPAR_EXEC_CPU_LOW_LATENCY_COMBINE_H
+#define EXPAR_EXEC_CPU_LOW_LATENCY_COMBINE_H
+
+#include "exec/cpu/low_latency/far.h"
+#include <expar/low_latency.h>
+
+/* One combine in one of its phases. */
+typedef struct ll_combine {
+    ll_cpu *self;
+    ll_combine_step *step;
+    ll_record *record;
+    size_t row_bytes;
+    uint64_t header_bytes; /* of the handle's */
+    int32_t codec;         /* codec_format of rows on their way */
+    bool reduced, coded;   /* sums of each rank travel; rows travel in another form than x's */
+    bool streaming;        /* rows on their way bypass the cache */
+} ll_combine;
+
+/* The header of a message that came with the dispatch. */
+static inline const ll_header *ll_header_of(const ll_combine *c, int32_t source, int32_t message)
+{
+    const uint64_t number = (uint64_t)source * (uint64_t)c->self->shape.tokens + (uint64_t)message;
+    return (const ll_header *)(c->step->routing->headers + number * c->header_bytes);
+}
+
+/* The expert's row of a header's slot; NULL: the slot has none here. */
+static inline const void *ll_row_of_slot(const ll_combine *c, int32_t source, const ll_header *header, int32_t k)
+{
+    const ll_cpu *self = c->self;
+    const int32_t local = ll_header_experts((ll_header *)header)[k];
+    const int32_t row = ll_header_rows((ll_header *)header, self->shape.topk)[k];
+    if (local < 0 || local >= self->shape.local_experts) return NULL;
+    const int64_t range = c->step->routing->range[(int64_t)local * self->shape.ranks + source];
+    if (row < 0 || row >= ll_range_count(range)) return NULL;
+    return (const uint8_t *)c->step->x + local * c->step->x_expert_pitch_bytes +
+           (ll_range_begin(range) + (int64_t)row) * c->step->x_row_pitch_bytes;
+}
+
+/* ---- combine_rows.c ---------------------------------------------------------------------------------------------- */
+
+/* Something to do for each peer, once. */
+typedef struct ll_errand {
+    void (*run)(const ll_combine *c, int32_t pe);
+    /* Whether it can be done now, given up, or neither. */
+    ll_door (*door)(const ll_combine *c, int32_t pe);
+    const char *what, *of; /* of its wait */
+} ll_errand;
+/* For all that progress does not say to be done already. */
+expar_status ll_errand_run(const ll_combine *c, const ll_errand *errand);
+/* The half of the peer is free. */
+ll_door ll_combine_door(const ll_combine *c, int32_t pe);
+/* Rows that go back to a rank. */
+uint64_t ll_combine_rows_to(const ll_combine *c, int32_t rank);
+/* All rows, to each rank once its door is open. */
+expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe));
+
+/* ---- combine_weights.c ------------------------------------------------------------------------------------------- */
+
+/* Weights to all ranks, and behind them the sums that are made from weights which others have sent; nothing of those
+   where forms differ. */
+expar_status ll_combine_send_weighted(const ll_combine *c);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of a combine on their way back: to places of mapped peers, or by the network, from where they lie or made for
+ * it. */
+#include "exec/cpu/low_latency/combine.h"
+
+/* Coded rows begin with their heads, since how long the rest is depends on what it holds. Returns the bytes of all. */
+static size_t code_row(const ll_combine *c, const void *row, uint8_t *coded)
+{
+    const int64_t hidden = c->self->shape.hidden;
+    const size_t heads = (size_t)codec_scale_bytes(c->codec, hidden);
+    return heads + (size_t)cpu_encode_row(c->codec, c->step->call.form.dtype, hidden, row, coded + heads, coded);
+}
+
+/* Returns the bytes sent. */
+static size_t send_row(const ll_combine *c, const ll_scratch *scratch, const void *row, uint8_t *place,
+                       const ll_burst *burst)
+{
+    const size_t bytes = c->coded ? code_row(c, row, scratch->payload) : c->row_bytes;
+    ll_burst_copy(burst, place, c->coded ? scratch->payload : row, bytes);
+    return bytes;
+}
+
+/* Where a row goes, and its flag. */
+static ll_parcel parcel_to(const ll_combine *c, int32_t source, uint64_t place)
+{
+    return (ll_parcel){.pe = source,
+                       .at = ll_row_at(&c->self->space, place),
+                       .flag = ll_row_flag_at(&c->self->space, place),
+                       .word = ll_word(c->step->call.epoch, 1)};
+}
+
+/* To a rank that is not mapped: from where it lies, or coded here. */
+static size_t send_row_far(const ll_combine *c, const void *row, const ll_parcel *to)
+{
+    const ll_cpu *self = c->self;
+    if (!c->coded) {
+        ll_far_send_row(self, row, c->row_bytes, to);
+        return c->row_bytes;
+    }
+    ll_slot *slot = ll_far_take(self, LL_COMBINE, c->step->call.epoch);
+    const size_t bytes = code_row(c, row, slot->bytes);
+    ll_far_send(self, slot, bytes, to);
+    return bytes;
+}
+
+/* Rows of one message, each to its slot's place; their bytes. */
+static uint64_t send_slots(const ll_combine *c, const ll_scratch *scratch, int32_t source, const ll_header *header,
+                           ll_burst *burst)
+{
+    const ll_cpu *self = c->self;
+    const uint64_t epoch = c->step->call.epoch;
+    uint64_t bytes = 0;
+    for (int32_t k = 0; k < c->step->call.form.topk; k++) {
+        const void *row = ll_row_of_slot(c, source, header, k);
+        if (!row) continue;
+        const uint64_t place =
+            ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch), header->token, k);
+        if (ll_is_far(self, source)) {
+            const ll_parcel to = parcel_to(c, source, place);
+            bytes += send_row_far(c, row, &to);
+            continue;
+        }
+        bytes += send_row(c, scratch, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
+        ll_burst_flag(burst, source, ll_row_flag_at(&self->space, place), 1);
+    }
+    return bytes;
+}
+
+/* Weights of a message's slots: with its header, or where they were sent ahead to. This rank's own are
+   at hand. */
+static const float *weights_of(const ll_combine *c, int32_t source, int32_t message, const ll_header *header)
+{
+    const ll_cpu *self = c->self;
+    const ep_route_view *route = &c->step->route;
+    if (!c->step->call.form.weights) return ll_header_weights((ll_header *)header, self->shape.topk);
+    if (source == self->sym->rank) return route->weights + header->token * route->weights_pitch;
+    return ll_here(self, ll_weights_at(&self->space, &self->shape, source, c->step->call.epoch, message));
+}
+
+/* The sum of one message's rows, made where it belongs, or for its way there. */
+static void send_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message,
+                     const ll_header *header)
+{
+    const ll_cpu *self = c->self;
+    const uint64_t epoch = c->step->call.epoch;
+    const float *weights = weights_of(c, source, message, header);
+    int32_t rows = 0;
+    for (int32_t k = 0; k < c->step->call.form.topk; k++) {
+        const void *row = ll_row_of_slot(c, source, header, k);
+        if (!row) continue;
+        scratch->rows[rows] = row;
+        scratch->row_weights[rows++] = weights[k];
+    }
+    const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch),
+                                           header->token, header->place);
+    const ll_parcel to = parcel_to(c, source, place);
+    ll_slot *slot = ll_is_far(self, source) ? ll_far_take(self, LL_COMBINE, epoch) : NULL;
+    cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, slot ? slot->bytes : ll_at(self, source, to.at),
+                     scratch->rows, scratch->row_weights, rows, self->shape.hidden);
+    if (slot)
+        ll_far_send(self, slot, c->row_bytes, &to);
+    else
+        ll_store(self, source, to.flag, to.word);
+}
+
+/* What names no place comes from a broken peer alone. */
+static bool header_fits(const ll_combine *c, const ll_header *header)
+{
+    return header->token >= 0 && header->token < c->self->shape.tokens && header->place >= 0 &&
+           header->place < c->self->space.places;
+}
+
+uint64_t ll_combine_rows_to(const ll_combine *c, int32_t rank)
+{
+    const int32_t locals = c->self->shape.local_experts, n = c->self->shape.ranks;
+    uint64_t rows = 0;
+    if (c->reduced) return (uint64_t)c->step->routing->messages[rank];
+    for (int32_t l = 0; l < locals; l++)
+        rows += (uint64_t)ll_range_count(c->step->routing->range[(int64_t)l * n + rank]);
+    return rows;
+}
+
+/* Where rows go back to. */
+typedef struct ll_returns {
+    const ll_combine *c;
+    int32_t source;
+} ll_returns;
+
+static void send_messages_back(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
+{
+    const ll_returns *returns = context;
+    const ll_combine *c = returns->c;
+    const int32_t source = returns->source;
+    uint64_t bytes = 0;
+    ll_burst burst = ll_burst_begin(c->self, c->step->call.epoch, c->streaming);
+    for (int32_t m = begin; m < end; m++) {
+        const ll_header *header = ll_header_of(c, source, m);
+        if (!header_fits(c, header)) continue;
+        if (c->reduced)
+            send_sum(c, scratch, source, m, header);
+        else
+            bytes += send_slots(c, scratch, source, header, &burst);
+    }
+    ll_burst_end(&burst);
+    if (c->coded) atomic_fetch_add_explicit(&c->self->base.counts.bytes_sent, bytes, memory_order_relaxed);
+}
+
+static void send_to(const ll_combine *c, int32_t source)
+{
+    ll_cpu *self = c->self;
+    const ll_returns returns = {.c = c, .source = source};
+    const int32_t messages = c->step->routing->messages[source];
+    const bool plain = source != self->sym->rank && !c->reduced && !c->coded;
+    const int64_t begin_ns = plain && !c->streaming && ll_pace_times(&self->pace) ? clock_ns() : 0;
+    ll_share_out(self, messages, (uint64_t)messages * c->row_bytes, send_messages_back, &returns);
+    if (plain)
+        ll_pace_note(&self->pace, ll_combine_rows_to(c, source) * c->row_bytes, begin_ns ? clock_ns() - begin_ns : 0);
+    if (source != self->sym->rank) sym_ring(self->sym, source);
+}
+
+static ll_due sent_due(const void *context, int32_t rank)
+{
+    const ll_cpu *self = context;
+    return (ll_due){.came = self->progress[rank], .all = 1};
+}
+
+/* One look at each peer for which it has not been done. */
+static bool run_open(const ll_combine *c, const ll_errand *errand, int32_t *waits)
+{
+    ll_cpu *self = c->self;
+    bool moved = false;
+    *waits = 0;
+    for (int32_t i = 0; i < self->shape.ranks; i++) {
+        const int32_t pe = ll_peer_in_turn(self, i);
+        if (self->progress[pe]) continue;
+        const ll_door door = errand->door(c, pe);
+        *waits += door == LL_DOOR_SHUT;
+        if (door == LL_DOOR_SHUT) continue;
+        if (door == LL_DOOR_OPEN) errand->run(c, pe);
+        self->progress[pe] = moved = true;
+    }
+    return moved;
+}
+
+expar_status ll_errand_run(const ll_combine *c, const ll_errand *errand)
+{
+    ll_cpu *self = c->self;
+    ll_wait wait = {
+        .cpu = self, .call = &c->step->call, .what = errand->what, .of = errand->of, .due = sent_due, .context = self};
+    expar_status status = EXPAR_OK;
+    for (;;) {
+        int32_t waits;
+        const bool moved = run_open(c, errand, &waits);
+        if (waits == 0) break;
+        status = ll_wait_turn(&wait, moved);
+        if (status != EXPAR_OK) break;
+    }
+    return ll_wait_end(&wait, status);
+}
+
+ll_door ll_combine_door(const ll_combine *c, int32_t pe)
+{
+    return ll_door_of(c->self, LL_COMBINE, c->step->call.epoch, pe);
+}
+
+/* This rank's own rows need no places where they stay, but for sums and coded rows. */
+expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe))
+{
+    static const char half[] = "low-latency combine: reading of the half before";
+    static const char ahead[] = "low-latency combine: weights";
+    ll_cpu *self = c->self;
+    const bool waits = c->step->call.form.weights;
+    const ll_errand rows = {
+        .run = send_to, .door = door, .what = waits ? ahead : half, .of = waits ? "weights" : "halves"};
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        self->progress[r] = c->step->routing->messages[r] == 0 ||
+                            (r == self->sym->rank && c->step->x_stays && !c->reduced && !c->coded);
+    return ll_errand_run(c, &rows);
+}

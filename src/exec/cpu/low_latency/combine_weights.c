@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Weights that go ahead of a reduced combine whose dispatch had none: from each token's rank to its experts' ranks. */
+#include "exec/cpu/low_latency/combine.h"
+
+#include <string.h>
+
+/* The token's slots hold an expert of the rank: then its message there is that rank's next. */
+static bool goes_to(const ll_combine *c, int32_t token, int32_t pe)
+{
+    const int32_t *idx = c->step->routing->idx + (int64_t)token * c->self->shape.topk;
+    const int32_t topk = c->step->call.form.topk, locals = c->self->shape.local_experts;
+    int32_t k = 0;
+    while (k < topk && (idx[k] < 0 || idx[k] / locals != pe))
+        k++;
+    return k < topk;
+}
+
+/* Each message's weights go to it, by their own flag. */
+static void store_weights(const ll_combine *c, int32_t pe)
+{
+    const ll_cpu *self = c->self;
+    const ep_route_view *route = &c->step->route;
+    const uint64_t epoch = c->step->call.epoch;
+    const int32_t own = self->sym->rank;
+    int32_t message = 0;
+    for (int32_t t = 0; t < c->step->routing->tokens; t++) {
+        if (!goes_to(c, t, pe)) continue;
+        memcpy(ll_at(self, pe, ll_weights_at(&self->space, &self->shape, own, epoch, message)),
+               route->weights + t * route->weights_pitch, (size_t)c->step->call.form.topk * sizeof(float));
+        ll_store(self, pe, ll_weight_flag_at(&self->space, &self->shape, own, epoch, message), ll_word(epoch, 1));
+        message++;
+    }
+    sym_ring(self->sym, pe);
+}
+
+/* To a rank that is not mapped: all at once, by the flag of the last. */
+static void send_weights_far(const ll_combine *c, int32_t pe)
+{
+    const ll_cpu *self = c->self;
+    const ep_route_view *route = &c->step->route;
+    const uint64_t epoch = c->step->call.epoch;
+    const int32_t own = self->sym->rank, topk = self->shape.topk;
+    float *weights = ll_far_weights(self, pe);
+    int32_t messages = 0;
+    for (int32_t t = 0; t < c->step->routing->tokens; t++)
+        if (goes_to(c, t, pe))
+            memcpy(weights + (int64_t)topk * messages++, route->weights + t * route->weights_pitch,
+                   (size_t)c->step->call.form.topk * sizeof(float));
+    if (messages == 0) return;
+    const ll_parcel to = {.pe = pe,
+                          .at = ll_weights_at(&self->space, &self->shape, own, epoch, 0),
+                          .flag = ll_weight_flag_at(&self->space, &self->shape, own, epoch, messages - 1),
+                          .word = ll_word(epoch, 1)};
+    ll_far_send_weights(self, (size_t)messages * (size_t)topk * sizeof(float), &to);
+}
+
+static void send_weights(const ll_combine *c, int32_t pe)
+{
+    if (ll_is_far(c->self, pe))
+        send_weights_far(c, pe);
+    else
+        store_weights(c, pe);
+}
+
+static bool weights_have_come(const ll_combine *c, int32_t source, int32_t message)
+{
+    const ll_cpu *self = c->self;
+    const uint64_t epoch = c->step->call.epoch;
+    return ll_word_is_of(ll_look(self, ll_weight_flag_at(&self->space, &self->shape, source, epoch, message)), epoch);
+}
+
+/* All of the source's weights are here, of a far one all with the last; or it takes no part in the call. */
+static ll_door door_of_weights(const ll_combine *c, int32_t source)
+{
+    const ll_cpu *self = c->self;
+    const int32_t last = c->step->routing->messages[source] - 1;
+    if (!ll_sends_data(self, c->record, source)) return LL_DOOR_REFUSES;
+    if (source == self->sym->rank) return LL_DOOR_OPEN;
+    const int32_t first = ll_is_far(self, source) && last > 0 ? last : 0;
+    for (int32_t m = last; m >= first; m--)
+        if (!weights_have_come(c, source, m)) return LL_DOOR_SHUT;
+    if (ll_is_far(self, source)) ll_far_see(self);
+    return ll_combine_door(c, source);
+}
+
+expar_status ll_combine_send_weighted(const ll_combine *c)
+{
+    static const ll_errand weights = {.run = send_weights,
+                                      .door = ll_combine_door,
+                                      .what = "low-latency combine: reading of the half before",
+                                      .of = "halves"};
+    ll_cpu *self = c->self;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        self->progress[r] = r == self->sym->rank;
+    expar_status status = ll_errand_run(c, &weights);
+    if (status == EXPAR_OK) status = ll_units_await(self, &c->step->call, LL_COMBINE);
+    if (status != EXPAR_OK || ll_call_mismatches(self, &c->step->call, LL_COMBINE)) return status;
+    return ll_combine_send_rows(c, door_of_weights);
+}

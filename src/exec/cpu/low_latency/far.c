@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks that are not mapped: the stage, what is under way to each of them, and what could not be sent. */
+#include "exec/cpu/low_latency/far.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* ---- what could not be sent -------------------------------------------------------------------------------------- */
+
+/* A network notices before the control socket does that a rank has gone; only the latter knows how. */
+#define REASON_NS ((int64_t)1000000000)
+
+static bool left_in_peace(const ll_cpu *self, int32_t pe)
+{
+    const _Atomic uint8_t *gone = &self->sym->gone[pe];
+    const int64_t end_ns = clock_ns() + REASON_NS;
+    uint8_t how;
+    while ((how = atomic_load_explicit(gone, memory_order_acquire)) == SYM_SOUND && sym_is_sound(self->sym) &&
+           clock_ns() < end_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    return how == SYM_PEER_LEFT;
+}
+
+static bool has_failed(ll_far *far)
+{
+    pthread_mutex_lock(&far->lock);
+    const bool failed = far->failed.status != EXPAR_OK;
+    pthread_mutex_unlock(&far->lock);
+    return failed;
+}
+
+static void keep_failure(const ll_cpu *self, int32_t pe, expar_status status)
+{
+    ll_far *far = self->far;
+    error_kept kept;
+    if (status == EXPAR_OK || has_failed(far)) return;
+    error_keep(&kept, status);
+    if (status == EXPAR_ERR_PEER && left_in_peace(self, pe)) return;
+    pthread_mutex_lock(&far->lock);
+    if (far->failed.status == EXPAR_OK) far->failed = kept;
+    pthread_mutex_unlock(&far->lock);
+}
+
+expar_status ll_far_check(const ll_cpu *self, const char *what)
+{
+    ll_far *far = self->far;
+    if (!far) return EXPAR_OK;
+    pthread_mutex_lock(&far->lock);
+    expar_status status = error_restore(&far->failed);
+    pthread_mutex_unlock(&far->lock);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", what);
+}
+
+/* ---- waiting ----------------------------------------------------------------------------------------------------- */
+
+static void await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch)
+{
+    keep_failure(self, pe, link_quiet(self->sym, batch));
+}
+
+void ll_far_await_rows(const ll_cpu *self, uint64_t epoch)
+{
+    for (int32_t r = 0; self->far && r < self->shape.ranks; r++)
+        await_batch(self, r, &self->far->ranks[r].rows[ll_half(epoch)]);
+}
+
+void ll_far_drop_rows(const ll_cpu *self, uint64_t epoch)
+{
+    for (int32_t r = 0; self->far && r < self->shape.ranks; r++)
+        link_drop(&self->far->ranks[r].link, &self->far->ranks[r].rows[ll_half(epoch)]);
+}
+
+void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
+{
+    if (!self->far) return;
+    for (int32_t i = 0; i < LL_STAGED; i++) {
+        ll_slot *slot = &self->far->slots[i];
+        if (slot->kind == kind && slot->half == ll_half(epoch)) await_batch(self, slot->pe, &slot->batch);
+    }
+    if (kind == LL_COMBINE) ll_far_await_rows(self, epoch);
+}
+
+/* ---- messages and rows ------------------------------------------------------------------------------------------- */
+
+ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch)
+{
+    ll_far *far = self->far;
+    ll_slot *slot = &far->slots[atomic_fetch_add_explicit(&far->next, 1, memory_order_relaxed) % LL_STAGED];
+    while (atomic_exchange_explicit(&slot->taken, true, memory_order_acquire))
+        sched_yield();
+    await_batch(self, slot->pe, &slot->batch);
+    slot->kind = kind;
+    slot->half = ll_half(epoch);
+    return slot;
+}
+
+static link_flag parcel_flag(const ll_cpu *self, const ll_parcel *to)
+{
+    ll_step(self);
+    return (link_flag){.offset = self->buffer + to->flag, .word = to->word};
+}
+
+/* The source stays until the batch is quiet. */
+static void send_parcel(const ll_cpu *self, const void *source, size_t bytes, const ll_parcel *to,
+                        transport_batch *batch)
+{
+    const link_data data = {.offset = self->buffer + to->at, .source = source, .bytes = bytes};
+    const link_flag flag = parcel_flag(self, to);
+    keep_failure(self, to->pe, link_put_flag(&self->far->ranks[to->pe].link, &data, &flag, batch));
+}
+
+void ll_far_send(const ll_cpu *self, ll_slot *slot, size_t bytes, const ll_parcel *to)
+{
+    slot->pe = to->pe;
+    send_parcel(self, slot->bytes, bytes, to, &slot->batch);
+    atomic_store_explicit(&slot->taken, false, memory_order_release);
+}
+
+void ll_far_send_row(const ll_cpu *self, const void *row, size_t bytes, const ll_parcel *to)
+{
+    send_parcel(self, row, bytes, to, &self->far->ranks[to->pe].rows[ll_half(to->word >> 32)]);
+}
+
+float *ll_far_weights(const ll_cpu *self, int32_t pe)
+{
+    await_batch(self, pe, &self->far->ranks[pe].weights);
+    return self->far->weights + (int64_t)pe * self->shape.tokens * self->shape.topk;
+}
+
+void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to)
+{
+    const float *weights = self->far->weights + (int64_t)to->pe * self->shape.tokens * self->shape.topk;
+    send_parcel(self, weights, bytes, to, &self->far->ranks[to->pe].weights);
+}
+
+/* ---- units and read words ---------------------------------------------------------------------------------------- */
+
+void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, size_t bytes)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    const size_t first = sizeof(uint64_t);
+    const ll_parcel to = {.pe = pe, .flag = unit, .word = self->far->unit[0]};
+    const link_data data = {
+        .offset = self->buffer + unit + first, .source = self->far->unit + 1, .bytes = bytes - first, .copies = true};
+    await_batch(self, pe, &rank->units[kind]);
+    const link_flag flag = parcel_flag(self, &to);
+    keep_failure(self, pe, link_put_flag(&rank->link, &data, &flag, &rank->units[kind]));
+}
+
+void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    const ll_parcel to = {.pe = pe, .flag = at, .word = word};
+    await_batch(self, pe, &rank->reads[kind]);
+    const link_flag flag = parcel_flag(self, &to);
+    keep_failure(self, pe, link_set_flag(&rank->link, &flag, &rank->reads[kind]));
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static expar_status far_no_memory(void)
+{
+    return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
+}
+
+static expar_status open_links(ll_cpu *self, bool unmapped)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
+        ll_far_rank *rank = &self->far->ranks[r];
+        status = link_open(self->sym, r, unmapped, &self->far->counts, &rank->link);
+        if (status == EXPAR_OK) self->bases[r] = link_at(&rank->link, self->buffer);
+    }
+    return status;
+}
+
+static expar_status make_stage(const ll_cpu *self)
+{
+    ll_far *far = self->far;
+    const size_t weights = (size_t)self->shape.ranks * (size_t)self->shape.tokens * (size_t)self->shape.topk;
+    far->slots = calloc(LL_STAGED, sizeof *far->slots);
+    far->unit = malloc((size_t)self->space.unit_bytes[LL_DISPATCH]);
+    if (self->shape.reduced) far->weights = malloc(weights * sizeof *far->weights);
+    if (!far->slots || !far->unit || (self->shape.reduced && !far->weights)) return far_no_memory();
+    for (uint64_t i = 0; i < LL_STAGED; i++)
+        far->slots[i].bytes = ll_here(self, self->space.stage + i * self->space.stage_bytes);
+    return EXPAR_OK;
+}
+
+static void far_free(ll_cpu *self)
+{
+    ll_far *far = self->far;
+    pthread_mutex_destroy(&far->lock);
+    free(far->ranks);
+    free(far->slots);
+    free(far->unit);
+    free(far->weights);
+    free(far);
+    self->far = NULL;
+}
+
+static bool any_is_far(const ll_cpu *self)
+{
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        if (ll_is_far(self, r)) return true;
+    return false;
+}
+
+expar_status ll_far_make(ll_cpu *self, bool unmapped)
+{
+    self->far = calloc(1, sizeof *self->far);
+    if (!self->far) return far_no_memory();
+    pthread_mutex_init(&self->far->lock, NULL);
+    self->bases = calloc((size_t)self->shape.ranks, sizeof *self->bases);
+    self->far->ranks = calloc((size_t)self->shape.ranks, sizeof *self->far->ranks);
+    if (!self->bases || !self->far->ranks) return far_no_memory();
+    expar_status status = open_links(self, unmapped);
+    if (status != EXPAR_OK) return status;
+    if (any_is_far(self)) return make_stage(self);
+    far_free(self);
+    return EXPAR_OK;
+}
+
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+/* What is under way to living ranks comes within this time, mostly at once; a buffer that is given up does not wait for
+   others. */
+#define LINGER_NS ((int64_t)1000000000)
+
+/* Visits all batches. */
+typedef void (*visit_fn)(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, void *context);
+
+static void visit_rank(const ll_cpu *self, ll_far_rank *rank, visit_fn visit, void *context)
+{
+    for (int kind = 0; kind < LL_KINDS; kind++) {
+        visit(self, rank, &rank->units[kind], context);
+        visit(self, rank, &rank->reads[kind], context);
+    }
+    for (int half = 0; half < LL_HALVES; half++)
+        visit(self, rank, &rank->rows[half], context);
+    visit(self, rank, &rank->weights, context);
+}
+
+static void visit_all(const ll_cpu *self, visit_fn visit, void *context)
+{
+    ll_far *far = self->far;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        visit_rank(self, &far->ranks[r], visit, context);
+    for (int32_t i = 0; i < LL_STAGED; i++)
+        visit(self, &far->ranks[far->slots[i].pe], &far->slots[i].batch, context);
+}
+
+static void visit_await(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, void *context)
+{
+    (void)rank, (void)context;
+    link_quiet(self->sym, batch);
+}
+
+static void visit_linger(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, void *context)
+{
+    const int64_t *end_ns = context;
+    (void)self;
+    while (!link_is_quiet(batch) && clock_ns() < *end_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    link_drop(&rank->link, batch);
+}
+
+void ll_far_end(ll_cpu *self, bool sound)
+{
+    error_kept before;
+    int64_t end_ns = clock_ns() + LINGER_NS;
+    if (!self->far) return;
+    error_save(&before);
+    if (self->far->slots) visit_all(self, sound ? visit_await : visit_linger, &end_ns);
+    error_put_back(&before);
+    far_free(self);
+}

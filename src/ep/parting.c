@@ -109,5 +109,7 @@ expar_status ep_parting_meet(ep_parting *parting)
         return error_set(EXPAR_ERR_PEER, "%s: rank %d %s", parting_name, absent,
                          told_by(parting, absent) == PARTING_GONE ? "has abandoned the buffer"
                                                                   : "comes no more: its group has failed");
-    return status == EXPAR_OK ? EXPAR_OK : sym_rest_blame(&rest, status);
+    /* Where its heap is not mapped its note tells: all ranks hear the same of it, and nobody is to blame. */
+    if (status == EXPAR_OK || rest.wait.verdict == BOOT_WILL_NOT_COME) return status;
+    return sym_rest_blame(&rest, status);
 }

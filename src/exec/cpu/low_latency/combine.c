@@ -73,21 +73,6 @@ static void combine_count(const ll_combine *c, uint64_t rows)
     if (!c->coded) ll_raise(&counts->bytes_sent, rows * c->row_bytes);
 }
 
-/* x goes back to the caller behind the send or the receive: no network reads it from then on, if all is well. */
-static void free_x(const ll_combine *c, bool well)
-{
-    if (well)
-        ll_far_await_rows(c->self, c->step->call.epoch);
-    else
-        ll_far_drop_rows(c->self, c->step->call.epoch);
-}
-
-static expar_status combine_sent(const ll_combine *c, expar_status status)
-{
-    if (!c->step->x_stays || status != EXPAR_OK) free_x(c, status == EXPAR_OK);
-    return status == EXPAR_OK ? ll_far_check(c->self, "low-latency combine: sending") : status;
-}
-
 expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
 {
     ll_cpu *self = ll_cpu_of(base);
@@ -105,7 +90,9 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
     combine_count(&c, rows);
     c.streaming = ll_streams(self, rows, c.row_bytes) || ll_pace_streams(&self->pace);
     status = call->form.weights ? ll_combine_send_weighted(&c) : ll_combine_send_rows(&c, ll_combine_door);
-    return combine_sent(&c, status);
+    if (status == EXPAR_OK) status = ll_far_check(self, "low-latency combine: sending");
+    if (status != EXPAR_OK) ll_far_drop_rows(self, call->epoch);
+    return status;
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
@@ -345,6 +332,8 @@ expar_status ll_cpu_combine_receive(ll_executor *base, ll_combine_step *step)
     ll_cpu *self = ll_cpu_of(base);
     ll_combine c = combine_of(self, step);
     expar_status status = combine_take_in(&c);
-    free_x(&c, status == EXPAR_OK);
-    return status == EXPAR_OK ? ll_far_check(self, "low-latency combine: the end") : status;
+    if (status == EXPAR_OK) ll_far_await_rows(self, step->call.epoch);
+    if (status == EXPAR_OK) status = ll_far_check(self, "low-latency combine: the end");
+    if (status != EXPAR_OK) ll_far_drop_rows(self, step->call.epoch);
+    return status;
 }

@@ -3,6 +3,8 @@
  * it. */
 #include "exec/cpu/low_latency/combine.h"
 
+#include <string.h>
+
 /* Coded rows begin with their heads, since how long the rest is depends on what it holds. Returns the bytes of all. */
 static size_t code_row(const ll_combine *c, const void *row, uint8_t *coded)
 {
@@ -29,16 +31,21 @@ static ll_parcel parcel_to(const ll_combine *c, int32_t source, uint64_t place)
                        .word = ll_word(c->step->call.epoch, 1)};
 }
 
-/* To a rank that is not mapped: from where it lies, or coded here. */
+/* To a rank that is not mapped: from where it lies, if it stays there until the receive; else by the stage, since nobody
+   is waited for before the hook. */
 static size_t send_row_far(const ll_combine *c, const void *row, const ll_parcel *to)
 {
     const ll_cpu *self = c->self;
-    if (!c->coded) {
-        ll_far_send_row(self, row, c->row_bytes, to);
-        return c->row_bytes;
+    size_t bytes = c->row_bytes;
+    if (!c->coded && c->step->x_stays) {
+        ll_far_send_row(self, row, bytes, to);
+        return bytes;
     }
     ll_slot *slot = ll_far_take(self, LL_COMBINE, c->step->call.epoch);
-    const size_t bytes = code_row(c, row, slot->bytes);
+    if (c->coded)
+        bytes = code_row(c, row, slot->bytes);
+    else
+        memcpy(slot->bytes, row, bytes);
     ll_far_send(self, slot, bytes, to);
     return bytes;
 }

@@ -2,8 +2,8 @@
 /* far: ranks whose memory is not mapped here, and what goes to them, by links (exec/link.h). Private to this folder.
  *
  * Near ranks are written to by stores, as cpu.h has it; a buffer without far ranks has nothing of this. A message, and
- * a row that is made for its way, is put together in a slot of the stage, which is free again when it has arrived; rows
- * of x go from where they are. Each is one message of the network's, with its flag.
+ * a row that is made for its way or may not stay where it is, is put together in a slot of the stage, which is free
+ * again when it has arrived; other rows go from where they are. Each is one message of the network's, with its flag.
  *
  * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
  * flag alone. What the protocol needs beyond that is waited for, which mostly means that it has come long ago:
@@ -69,7 +69,7 @@ typedef struct ll_parcel {
 /* A free slot for something of the call, to be filled and sent by the same worker. */
 ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch);
 void ll_far_send(const ll_cpu *self, ll_slot *slot, size_t bytes, const ll_parcel *to);
-/* A row of the combine from where it is, and stays until ll_far_await_rows. */
+/* A row of a combine from where it is, and stays until ll_far_await_rows. */
 void ll_far_send_row(const ll_cpu *self, const void *row, size_t bytes, const ll_parcel *to);
 /* The unit that stands in far->unit: its first word behind the others, of `bytes` bytes in all. */
 void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, size_t bytes);
@@ -80,7 +80,7 @@ void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to);
 
 /* Until all has come that this rank has sent to the half of the epoch. */
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch);
-/* Until x of the combine is free; or, of one that has failed, no longer than that is certain of itself. */
+/* Until the rows that went from where they are have come; or, of a call that has failed, without waiting: link_drop. */
 void ll_far_await_rows(const ll_cpu *self, uint64_t epoch);
 void ll_far_drop_rows(const ll_cpu *self, uint64_t epoch);
 /* EXPAR_OK, or why something could not be sent; what: the phase, for the text. */

@@ -28,8 +28,8 @@
  * it, once the stream has come past the call; or else the buffer's next call without a hook, or hook, that finds it
  * ended: that one is carried out, returns the error, and gives no result.
  *
- * This version has the mode for ranks of one node. EXPAR_ERR_UNSUPPORTED is what creating a buffer returns across nodes
- * or unmapped. */
+ * Ranks on the CPU may be on several nodes: those whose memory is not mapped are reached by the network. With such
+ * ranks, or with config.unmapped, EXPAR_ERR_UNSUPPORTED is what creating a buffer with masks or on a GPU returns. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 
@@ -77,12 +77,14 @@ typedef struct expar_ll_config {
                                   the host has cores for its ranks and the call has rows for them */
     int32_t num_sms;           /* CUDA: SMs of a call; 0 chooses. May differ between ranks */
     int32_t masking;           /* 1: a rank that is lost is masked, and the calls of the others go on */
-    int32_t unmapped;          /* 1: peers' memory is written through the network even where it is mapped; for tests */
+    int32_t unmapped;          /* CPU: 1: peers are reached through transports alone, even where their memory is mapped;
+                                  for tests. Not with masking */
 } expar_ll_config;
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
 
 /* Bytes of symmetric heap (of a GPU: of its memory) that expar_ll_create takes on each of num_ranks ranks. Local, no
-   group needed. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size overflows 64 bits). */
+   group needed. Where ranks are not mapped, and with config.unmapped alone this counts it, 256 messages more. Errors:
+   EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size overflows 64 bits). */
 EXPAR_API expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);
 /* Collective; every member of config but num_threads, num_sms and device.index is the same on all ranks
    (EXPAR_ERR_MISMATCH, names a rank and both values). *ll is set on success only; the group must outlive it. Errors:

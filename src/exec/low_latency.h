@@ -176,7 +176,7 @@ struct ll_executor {
 
 typedef struct ll_plan {
     struct expar_group *group;
-    uint32_t number; /* of the buffer in its group, the same on all ranks */
+    uint32_t number;       /* of the buffer in its group, the same on all ranks */
     const ll_shape *shape; /* unmapped: peers are reached through transports alone, even where they are mapped */
     expar_device device;
     int32_t num_threads; /* CPU: of a rank; 0: by the cores of the host */

@@ -174,8 +174,8 @@ static void await_others(fault_seat *seat)
         nap();
 }
 
-/* What a network has taken from a rank that is stopped may not come, and so others may wait before they are where it has
- * struck itself. */
+/* What a network has taken from a rank that is stopped may not come, and so others may wait before they are where it
+ * has struck itself. */
 static void expect_silence(const fault_seat *seat)
 {
     const fault_case *what = &seat->table->what;

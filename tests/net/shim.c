@@ -53,6 +53,7 @@ static uint64_t draw(shim *s)
 
 static int64_t draw_delay(shim *s)
 {
+    if (s->plan.rarest_ns > 0 && draw(s) % 16 == 0) return (int64_t)(draw(s) * 4099 % (uint64_t)s->plan.rarest_ns);
     return s->plan.longest_ns > 0 ? (int64_t)(draw(s) * 4099 % (uint64_t)s->plan.longest_ns) : 0;
 }
 

@@ -10,6 +10,13 @@
 
 #define LONGEST_NS 20000
 
+/* LATE_RAREST_NS: of delays that others overtake by far. */
+static int64_t rarest_ns(void)
+{
+    const char *text = getenv("LATE_RAREST_NS");
+    return text ? strtoll(text, NULL, 10) : 0;
+}
+
 extern const transport_ops transport_late;
 
 typedef struct late {
@@ -24,7 +31,8 @@ static transport *shim_of(const transport *self)
 
 static expar_status open_shim(const transport_site *site, transport **out)
 {
-    const shim_plan plan = {.seed = 23 + (uint64_t)site->boot->rank, .longest_ns = LONGEST_NS};
+    const shim_plan plan = {
+        .seed = 23 + (uint64_t)site->boot->rank, .longest_ns = LONGEST_NS, .rarest_ns = rarest_ns()};
     transport *inner;
     expar_status status = transport_find("p2p", 3)->open(site, &inner);
     if (status != EXPAR_OK) return status;

@@ -31,8 +31,8 @@ static ll_parcel parcel_to(const ll_combine *c, int32_t source, uint64_t place)
                        .word = ll_word(c->step->call.epoch, 1)};
 }
 
-/* To a rank that is not mapped: from where it lies, if it stays there until the receive; else by the stage, since nobody
-   is waited for before the hook. */
+/* To a rank that is not mapped: from where it lies, if it stays there until the receive; else by the stage, since
+   nobody is waited for before the hook. */
 static size_t send_row_far(const ll_combine *c, const void *row, const ll_parcel *to)
 {
     const ll_cpu *self = c->self;

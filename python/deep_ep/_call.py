@@ -21,8 +21,10 @@ _raised = _interrupt._raised
 
 # expar_tensor: data, dtype, ndim, shape, strides, device.
 _VIEW = struct.Struct("@Pii4q4qii")
-assert _VIEW.size == ctypes.sizeof(_abi.Tensor)
+_MATRIX = struct.Struct("@Pii2q16x2q16xii")  # of two dimensions
+assert _VIEW.size == _MATRIX.size == ctypes.sizeof(_abi.Tensor)
 _CPU, _CUDA = int(_abi.DeviceType.CPU), int(_abi.DeviceType.CUDA)
+_X = int(_abi.EpPart.X)
 # What tensors of the host's memory are to the library.
 host = (_CPU, 0)
 
@@ -76,16 +78,13 @@ def put(args: Any, offset: int, tensor: Any, name: str) -> None:
         _device_of(tensor, name)
         raise
     strides, dims, code = tensor.stride(), len(shape), CODES.get(tensor.dtype, _NO_CODE)
-    data = tensor.data_ptr()
     if dims == 2:
-        _VIEW.pack_into(
-            args, offset, data, code, 2, shape[0], shape[1], 0, 0, strides[0], strides[1], 0, 0, kind, index
-        )
+        _MATRIX.pack_into(args, offset, tensor.data_ptr(), code, 2, *shape, *strides, kind, index)
         return
     if dims > 4:
         raise AssertionError(f"{name} has {dims} dimensions: expected at most 4")
     fill = (0,) * (4 - dims)
-    _VIEW.pack_into(args, offset, data, code, dims, *shape, *fill, *strides, *fill, kind, index)
+    _VIEW.pack_into(args, offset, tensor.data_ptr(), code, dims, *shape, *fill, *strides, *fill, kind, index)
 
 
 def put_view(
@@ -93,7 +92,7 @@ def put_view(
 ) -> None:
     """Contiguous memory of two dimensions, as that argument."""
     rows, columns = shape
-    _VIEW.pack_into(args, offset, data, code, 2, rows, columns, 0, 0, columns, 1, 0, 0, *device)
+    _MATRIX.pack_into(args, offset, data, code, 2, rows, columns, columns, 1, *device)
 
 
 _int_arrays: dict[int, Any] = {}
@@ -109,32 +108,26 @@ def ints_at(address: int | None, count: int) -> list[int]:
     return found
 
 
-def address_of(function: Any) -> int:
-    value = ctypes.cast(function, ctypes.c_void_p).value
-    assert value is not None
-    return value
-
-
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 _to_dlpack = plain(
     "expar_tensor_to_dlpack", ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
-_retain = plain("expar_ep_output_retain", ctypes.c_void_p)
+_output_dlpack = plain(
+    "expar_ep_output_dlpack", ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p
+)
 _release = lib.expar_ep_output_release
-_release_address = address_of(_release)
 _new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
     ("PyCapsule_New", ctypes.pythonapi)
 )
-_from_capsule: Callable[[Any], Any] = torch.utils.dlpack.from_dlpack
+# What torch.utils.dlpack calls for a capsule, without looking whether it is one.
+_from_capsule: Callable[[Any], Any] = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
 _NAME = b"dltensor"  # stays, since capsules point to it
 _DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
-def _tensor(view: int, dtype: Any, context: int) -> Any:
-    """PyTorch's tensor of the view at that address; it takes a reference of the output's over."""
-    managed = ctypes.c_void_p()
-    check(_to_dlpack(view, 0, _release_address, context, ctypes.addressof(managed)))
+def _tensor(managed: ctypes.c_void_p, dtype: Any) -> Any:
+    """PyTorch's tensor of what went out by DLPack."""
     try:
         tensor = _from_capsule(_new_capsule(managed.value, _NAME, None))
     except BaseException:
@@ -143,45 +136,71 @@ def _tensor(view: int, dtype: Any, context: int) -> Any:
     return tensor if tensor.dtype is dtype else tensor.view(dtype)
 
 
-class Output:
-    """The memory of a call's results, until all that is wanted of it has gone to tensors."""
+def owned_tensor(view: int, dtype: Any, owner: Any) -> Any:
+    """A tensor of the view at that address, whose memory keeps the owner."""
+    managed = ctypes.c_void_p()
+    check(_to_dlpack(view, 0, None, None, ctypes.addressof(managed)))
+    tensor = _tensor(managed, dtype)
+    give_owner(tensor, owner)
+    return tensor
 
-    __slots__ = ("_pointer",)
+
+class Output:
+    """The memory of a call's results, as long as tensors of it are to be made."""
+
+    __slots__ = ("pointer",)
 
     def __init__(self, pointer: int) -> None:
-        self._pointer: int = pointer
+        self.pointer = pointer
 
-    def tensor(self, struct_: Any, offset: int, dtype: Any) -> Any:
-        """The tensor that the library has put there."""
-        check(_retain(self._pointer))
-        try:
-            return _tensor(ctypes.addressof(struct_) + offset, dtype, self._pointer)
-        except BaseException:
-            _release(self._pointer)
-            raise
-
-    def last(self, struct_: Any, offset: int, dtype: Any) -> Any:
-        """Likewise; there will be no other one."""
-        tensor = _tensor(ctypes.addressof(struct_) + offset, dtype, self._pointer)
-        self._pointer = 0
-        return tensor
+    def tensor(self, part: int, dtype: Any) -> Any:
+        """That one of the library's, which has a reference of its own."""
+        managed = ctypes.c_void_p()
+        check(_output_dlpack(self.pointer, part, 0, ctypes.addressof(managed)))
+        return _tensor(managed, dtype)
 
     def __del__(self, release: Any = _release) -> None:
-        if self._pointer:
-            release(self._pointer)
+        release(self.pointer)
 
 
 _alloc = plain("expar_ep_alloc", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-_output_tensor = plain("expar_ep_output_tensor", ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+# Where PyTorch's allocator on the CPU asks the system for each piece of memory, and the pool does not.
+_LARGE_BYTES = 1 << 16
 
 
-def pool_tensor(buffer: int, rows: int, columns: int, dtype: Any, item_bytes: int) -> Any:
-    """Memory of the pool of a buffer on the CPU, not set to anything."""
+def pool_tensor(buffer: int, rows: int, columns: int, dtype: Any) -> Any:
+    """Memory of the pool of a buffer on the CPU, or of PyTorch's where it is little; not set to anything."""
+    size = rows * columns * dtype.itemsize
+    if size < _LARGE_BYTES:
+        return torch.empty(rows, columns, dtype=dtype, device="cpu")
     pointer = ctypes.c_void_p()
-    check(_alloc(buffer, max(rows * columns * item_bytes, 1), ctypes.addressof(pointer)))
+    check(_alloc(buffer, size, ctypes.addressof(pointer)))
     assert pointer.value is not None
-    output = Output(pointer.value)
-    view = _abi.Tensor()
-    check(_output_tensor(pointer.value, _abi.EpPart.X, ctypes.addressof(view)))
-    put_view(view, 0, view.data or 0, CODES[dtype], (rows, columns))
-    return output.last(view, 0, dtype)
+    return Output(pointer.value).tensor(_X, torch.uint8).view(dtype).view(rows, columns)
+
+
+# ---- who keeps what --------------------------------------------------------------------------------------------------
+
+
+def give_owner(tensor: Any, owner: Any) -> None:
+    """The memory of that tensor keeps the owner, whoever has the memory by then: views, autograd, operators."""
+    tensor.untyped_storage().expar_owner = owner
+
+
+def owner_of(tensor: Any) -> Any:
+    """What the memory of a tensor keeps by `give_owner`, or None."""
+    try:
+        return getattr(tensor.untyped_storage(), "expar_owner", None)
+    except (AttributeError, NotImplementedError):  # no tensor, or one without memory of its own
+        return None
+
+
+def _look_for_owners() -> None:
+    """ImportError where PyTorch's object of memory does not last as long as the memory does."""
+    tensor = torch.empty(1, device="cpu")
+    give_owner(tensor, tensor.dtype)
+    if owner_of(tensor) is None:
+        raise ImportError(f"deep_ep needs PyTorch 2.1 or later: this is {torch.__version__}")
+
+
+_look_for_owners()

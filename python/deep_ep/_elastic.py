@@ -13,12 +13,13 @@ from typing import Any, NoReturn
 
 import torch
 from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
+from expar._abi import EpPart
 
 from . import _handles, _place
 from ._call import CODES, Output, check, ints_at, plain, pool_tensor, put, put_view
-from ._elastic_handle import Counts, EPHandle
+from ._elastic_handle import Counts, EPHandle, Routing
 from .utils.event import EventHandle
-from .utils.math import align, ceil_div
+from .utils.math import align
 
 _dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
 _combine = plain("expar_combine", c_void_p, c_void_p)
@@ -32,7 +33,7 @@ _VIEW_BYTES = sizeof(_abi.Tensor)
 _BIAS = getattr(_Sums, "bias").offset
 _BY_SLOT, _EACH_SLOT, _OWNER = int(SumOrder.BY_SLOT), int(SumOrder.EACH_SLOT), int(WeightsOf.OWNER)
 
-# The results of a dispatch: the arguments for memory of one's own, and where they are told.
+# The results of a dispatch that the caller gets: arguments for memory of one's own, and the library's parts.
 _OUT = {
     "x": _Args.out_x.offset,
     "scales": _Args.out_scales.offset,
@@ -41,13 +42,12 @@ _OUT = {
     "row_weights": _Args.out_row_weights.offset,
     "metadata": _Args.out_src_metadata.offset,
 }
-_RECV = {
-    "x": _Result.recv_x.offset,
-    "scales": _Result.recv_x_scales.offset,
-    "topk_idx": _Result.recv_topk_idx.offset,
-    "topk_weights": _Result.recv_topk_weights.offset,
-    "row_weights": _Result.recv_row_weights.offset,
-    "metadata": _Result.recv_src_metadata.offset,
+_PART = {
+    "x": int(EpPart.X),
+    "scales": int(EpPart.SCALES),
+    "topk_idx": int(EpPart.TOPK_IDX),
+    "topk_weights": int(EpPart.TOPK_WEIGHTS),
+    "row_weights": int(EpPart.ROW_WEIGHTS),
 }
 _X, _SCALES = _Args.x.offset, _Args.x_scales.offset
 _TOPK_IDX, _TOPK_WEIGHTS = _Args.topk_idx.offset, _Args.topk_weights.offset
@@ -76,44 +76,6 @@ class How:
         self.column_major = column_major
 
 
-class Routing:
-    """What a fresh dispatch goes by. synced: as many rows as come; else the most that there can be, which are
-    num_recv_tokens and num_expanded_tokens. copied: the handle gets a topk_idx of its own."""
-
-    __slots__ = (
-        "topk_idx",
-        "num_experts",
-        "num_max_tokens_per_rank",
-        "alignment",
-        "synced",
-        "copied",
-        "local",
-        "num_recv_tokens",
-        "num_expanded_tokens",
-    )
-
-    def __init__(self, topk_idx: Any, num_experts: int, max_tokens: int, alignment: int, ranks: int) -> None:
-        self.topk_idx = topk_idx
-        self.num_experts = num_experts
-        self.num_max_tokens_per_rank = max_tokens
-        self.alignment = alignment
-        self.synced = self.copied = True
-        self.local = max(num_experts // ranks, 1)
-        self.num_recv_tokens = ranks * max_tokens
-        most = self.num_recv_tokens * min(topk_idx.shape[-1], self.local) + (alignment - 1) * self.local
-        self.num_expanded_tokens = align(most, alignment)
-
-    def worst_rows(self, tokens: int) -> int:
-        """Expanded rows that the library has room for, of so many tokens."""
-        return tokens * int(self.topk_idx.shape[1]) + (self.alignment - 1) * self.local
-
-    def worst_tokens(self, expand: bool) -> int:
-        """For how many there is room, that there is enough for the expanded ones."""
-        tokens = self.num_recv_tokens
-        lacking = self.num_expanded_tokens - self.worst_rows(tokens) if expand else 0
-        return tokens + ceil_div(max(lacking, 0), max(self.topk_idx.shape[1], 1))
-
-
 class Received:
     """What a dispatch gives. event: where it was asked for."""
 
@@ -126,6 +88,9 @@ class Received:
         self.topk_idx: Any = None
         self.topk_weights: Any = None
         self.event: EventHandle | None = None
+
+    def tensors(self) -> tuple[Any, ...]:
+        return (self.x, self.scales, self.topk_idx, self.topk_weights)
 
 
 class ElasticMode:
@@ -177,21 +142,23 @@ class ElasticMode:
         with turn.work():
             counts = Counts(self.place, self._size, routing.local, how.expand)
         args.recv_counts = addressof(counts.struct)
-        parts = self._forms(x, scales, topk_idx, topk_weights, how.expand)
-        parts["metadata"] = (2 + topk_idx.shape[1], torch.int32)
+        forms = self._forms(x, scales, topk_idx, topk_weights, how.expand)
         own = None
         if not routing.synced and self.place.on_gpu:
             args.num_worst_tokens = routing.worst_tokens(how.expand)
         elif not routing.synced:
-            own = self._own(args, parts, routing, how)
+            own = self._own(args, {**forms, "metadata": (2 + topk_idx.shape[1], torch.int32)}, routing, how)
         args.async_finish = turn.asynchronous(how.asynchronous, counted=True)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
         with turn.work():
             handle = self._handle(result, routing, counts, how.expand)
-        found = self._take(result, parts, own, handle, how)
-        handle.recv_src_metadata = found["metadata"]
-        received = self._received(found, handle, how.expand)
-        kept = [x, scales, topk_idx, topk_weights, stats, counts, found, handle]
+        output = Output(result.output or 0)
+        if own is None:
+            handle._output = output
+        else:
+            handle.recv_src_metadata = own["metadata"]
+        received = self._received(output, forms, own, handle, how)
+        kept = [x, scales, topk_idx, topk_weights, stats, counts, received.tensors(), handle]
         mine = [counts.memory, handle.topk_idx if routing.copied else None]
         later = stats is not None and how.asynchronous and not self.place.on_gpu
         if stats is not None and not later:
@@ -210,15 +177,14 @@ class ElasticMode:
         topk_idx, turn = handle.topk_idx, how.turn  # the index is carried: it comes again
         args, result = self._arguments(x, scales, topk_idx, topk_weights, how)
         args.handle = handle._routing.pointer
-        parts = self._forms(x, scales, topk_idx, topk_weights, how.expand)
+        forms = self._forms(x, scales, topk_idx, topk_weights, how.expand)
         own = None
         if not handle._synced and not self.place.on_gpu:
-            own = self._own(args, parts, handle, how)
+            own = self._own(args, forms, handle, how)
         args.async_finish = turn.asynchronous(how.asynchronous)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        found = self._take(result, parts, own, handle, how)
-        received = self._received(found, handle, how.expand)
-        kept = [x, scales, topk_idx, topk_weights, found, handle]
+        received = self._received(Output(result.output or 0), forms, own, handle, how)
+        kept = [x, scales, topk_idx, topk_weights, received.tensors(), handle]
         received.event = turn.end(result.event, kept, [], how.asynchronous)
         self._ask()
         return received
@@ -272,29 +238,36 @@ class ElasticMode:
         for name, (columns, dtype) in forms.items():
             many = of.num_expanded_tokens if how.expand and name in _OF_ROWS else of.num_recv_tokens
             if name == "scales" and how.column_major:
-                memory = pool_tensor(self.ep.pointer, columns, align(many, 4), dtype, dtype.itemsize).t()[:many]
+                memory = pool_tensor(self.ep.pointer, columns, align(many, 4), dtype).t()[:many]
             else:
-                memory = pool_tensor(self.ep.pointer, many, columns or 1, dtype, dtype.itemsize)
+                memory = pool_tensor(self.ep.pointer, many, columns or 1, dtype)
             if name in ("topk_idx", "metadata"):
                 memory.fill_(-1)
             found[name] = memory if columns else memory.view(-1)
             put(args, _OUT[name], found[name], f"recv_{name}")
         return found
 
-    def _take(
-        self, result: Any, forms: dict[str, tuple[int, Any]], own: dict[str, Any] | None, handle: EPHandle, how: How
-    ) -> dict[str, Any]:
-        """The results, of which nobody else has a reference."""
-        output = Output(result.output or 0)
-        if own is not None:
-            return own
-        how.turn.give(result.output or 0)
-        found = {name: output.tensor(result, _RECV[name], dtype) for name, (_, dtype) in forms.items()}
-        if not handle._synced:
-            for name, tensor in found.items():
-                many = handle.num_expanded_tokens if how.expand and name in _OF_ROWS else handle.num_recv_tokens
-                found[name] = self._first(tensor, many, how, name == "scales" and how.column_major)
-        return found
+    def _received(
+        self,
+        output: Output,
+        forms: dict[str, tuple[int, Any]],
+        own: dict[str, Any] | None,
+        handle: EPHandle,
+        how: How,
+    ) -> Received:
+        found = own
+        if found is None:
+            how.turn.give(output.pointer)
+            found = {name: output.tensor(_PART[name], dtype) for name, (_, dtype) in forms.items()}
+            if not handle._synced:
+                for name, tensor in found.items():
+                    many = handle.num_expanded_tokens if how.expand and name in _OF_ROWS else handle.num_recv_tokens
+                    found[name] = self._first(tensor, many, how, name == "scales" and how.column_major)
+        received = Received(handle)
+        received.x, received.scales = found["x"], found.get("scales")
+        received.topk_idx = found.get("topk_idx")
+        received.topk_weights = found.get("row_weights" if how.expand else "topk_weights")
+        return received
 
     @staticmethod
     def _first(tensor: Any, rows: int, how: How, columns: bool) -> Any:
@@ -310,38 +283,13 @@ class ElasticMode:
             how.turn.made(memory)
         return memory.t()[:rows]
 
-    @staticmethod
-    def _received(found: dict[str, Any], handle: EPHandle, expand: bool) -> Received:
-        received = Received(handle)
-        received.x, received.scales = found["x"], found.get("scales")
-        received.topk_idx, received.topk_weights = found.get("topk_idx"), found.get("topk_weights")
-        if expand:
-            received.topk_weights = found.get("row_weights")
-        return received
-
     def _handle(self, result: Any, routing: Routing, counts: Counts, expand: bool) -> EPHandle:
-        synced, topk_idx = routing.synced, routing.topk_idx
-        tokens, topk = topk_idx.shape
-        if synced or not self.place.on_gpu:
+        topk_idx, aligned = routing.topk_idx, None
+        if routing.synced or not self.place.on_gpu:
             aligned = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
-            rows, expanded = result.num_recv_tokens, sum(aligned)
-        else:  # the host does not know more
-            aligned, rows = [], routing.worst_tokens(expand)
-            expanded = routing.worst_rows(rows)
-        made = _handles.Handle(result.handle or 0, tokens, topk, rows)
-        handle = EPHandle(made, topk_idx.clone() if routing.copied else topk_idx)
-        handle._rows_of_library, handle._synced = expanded, synced
-        handle._counted = synced or not self.place.on_gpu
-        handle.do_expand, handle.num_experts = expand, routing.num_experts
-        handle.expert_alignment, handle.num_max_tokens_per_rank = routing.alignment, routing.num_max_tokens_per_rank
-        handle.num_recv_tokens = rows if synced else routing.num_recv_tokens
-        handle.num_expanded_tokens = expanded if synced else routing.num_expanded_tokens
-        handle.num_recv_tokens_per_expert_list = aligned if synced else []
-        handle.psum_num_recv_tokens_per_scaleup_rank = counts.rank_prefix
-        handle.num_unaligned_recv_tokens_per_expert = counts.per_expert
-        handle.psum_num_recv_tokens_per_expert = counts.ends
-        handle._counts = counts
-        return handle
+        rows = routing.worst_tokens(expand) if aligned is None else result.num_recv_tokens
+        made = _handles.Handle(result.handle or 0, *topk_idx.shape, rows)
+        return EPHandle(made, routing, topk_idx.clone() if routing.copied else topk_idx, counts, expand, aligned)
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 
@@ -367,7 +315,7 @@ class ElasticMode:
             with turn.work():
                 y = self.place.empty((routing.num_tokens, x.shape[1]), x.dtype)
         else:
-            y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype, x.element_size())
+            y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype)
         put(args, _Sums.y.offset, y, "y")
         args.handle, args.num_sms = routing.pointer, how.workers
         args.expert_major, args.sum_order = expand, _EACH_SLOT if each_slot else _BY_SLOT

@@ -120,10 +120,11 @@ def wrong_sums(x: Any, handle: EPHandle, topk_weights: Any, biases: tuple[Any, .
     """Of a combine."""
     if x.dtype is not torch.bfloat16 or x.dim() != 2 or not x.is_contiguous():
         return f"x is {x.dtype} {tuple(x.shape)}: expected contiguous torch.bfloat16 [rows, H]"
-    rows, named = x.shape[0], handle.recv_src_metadata
+    rows = x.shape[0]
     lacking = handle._counted and rows < (handle._rows_of_library if handle.do_expand else handle._routing.num_rows)
-    if not handle.do_expand and (rows != named.shape[0] or lacking):
-        return f"x has {rows} rows: expected as many as recv_src_metadata, {named.shape[0]}, and all that came"
+    if not handle.do_expand and (rows != handle.num_metadata_rows() or lacking):
+        named = handle.num_metadata_rows()
+        return f"x has {rows} rows: expected as many as recv_src_metadata, {named}, and all that came"
     if handle.do_expand and lacking and rows <= handle.last_row():
         return f"x has {rows} rows: expected all that recv_src_metadata names, to row {handle.last_row()}"
     if topk_weights is not None:

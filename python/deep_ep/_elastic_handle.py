@@ -7,13 +7,57 @@ M tokens of a rank at most, A expert_alignment.
 
 from __future__ import annotations
 
+import functools
 from ctypes import sizeof
 from typing import Any
 
 import torch
 from expar import _abi
+from expar._abi import EpPart
 
 from . import _handles, _place
+from ._call import Output
+from .utils.math import align, ceil_div
+
+_METADATA = int(EpPart.SRC_METADATA)
+
+
+class Routing:
+    """What a fresh dispatch goes by. synced: as many rows as come; else the most that there can be, which are
+    num_recv_tokens and num_expanded_tokens. copied: the handle gets a topk_idx of its own."""
+
+    __slots__ = (
+        "topk_idx",
+        "num_experts",
+        "num_max_tokens_per_rank",
+        "alignment",
+        "synced",
+        "copied",
+        "local",
+        "num_recv_tokens",
+        "num_expanded_tokens",
+    )
+
+    def __init__(self, topk_idx: Any, num_experts: int, max_tokens: int, alignment: int, ranks: int) -> None:
+        self.topk_idx = topk_idx
+        self.num_experts = num_experts
+        self.num_max_tokens_per_rank = max_tokens
+        self.alignment = alignment
+        self.synced = self.copied = True
+        self.local = max(num_experts // ranks, 1)
+        self.num_recv_tokens = ranks * max_tokens
+        most = self.num_recv_tokens * min(topk_idx.shape[-1], self.local) + (alignment - 1) * self.local
+        self.num_expanded_tokens = align(most, alignment)
+
+    def worst_rows(self, tokens: int) -> int:
+        """Expanded rows that the library has room for, of so many tokens."""
+        return tokens * int(self.topk_idx.shape[1]) + (self.alignment - 1) * self.local
+
+    def worst_tokens(self, expand: bool) -> int:
+        """For how many there is room, that there is enough for the expanded ones."""
+        tokens = self.num_recv_tokens
+        lacking = self.num_expanded_tokens - self.worst_rows(tokens) if expand else 0
+        return tokens + ceil_div(max(lacking, 0), max(self.topk_idx.shape[1], 1))
 
 
 class EPHandle:
@@ -29,40 +73,58 @@ class EPHandle:
     dst_buffer_slot_idx [T, K]: the rank of each slot, or -1.
     """
 
-    def __init__(self, routing: _handles.Handle, topk_idx: Any) -> None:
-        self._routing = routing
-        self._counts: Any = None
-        self._slot_ranks: Any = None  # dst_buffer_slot_idx, once somebody has asked for it
-        self._rows_of_library = 0  # expanded ones that it takes back
-        self._synced = True  # recv_x has the rows that came, else as many as there can be
-        self._counted = True  # the host knows how many came
+    def __init__(
+        self, made: _handles.Handle, routing: Routing, topk_idx: Any, counts: Counts, expand: bool, aligned: list[int] | None
+    ) -> None:
+        """aligned: counts of local experts, rounded up; None where the host does not know what came."""
+        synced = routing.synced
+        self._routing = made
+        self._counts = counts
+        self._output: Output | None = None  # has recv_src_metadata, until somebody asks for it
+        self._synced = synced  # recv_x has the rows that came, else as many as there can be
+        self._counted = aligned is not None  # the host knows how many came
+        # Expanded ones that the library takes back.
+        self._rows_of_library = routing.worst_rows(made.num_rows) if aligned is None else sum(aligned)
         self.topk_idx = topk_idx
-        self.do_expand = False
-        self.num_experts = 0
-        self.expert_alignment = 1
-        self.num_max_tokens_per_rank = 0
+        self.do_expand = expand
+        self.num_experts = routing.num_experts
+        self.expert_alignment = routing.alignment
+        self.num_max_tokens_per_rank = routing.num_max_tokens_per_rank
         self.num_sms = 0
-        self.num_recv_tokens = 0
-        self.num_expanded_tokens = 0
-        self.num_recv_tokens_per_expert_list: list[int] = []
-        self.psum_num_recv_tokens_per_scaleup_rank: Any = None
-        self.psum_num_recv_tokens_per_expert: Any = None
-        self.num_unaligned_recv_tokens_per_expert: Any = None
-        self.recv_src_metadata: Any = None
+        self.num_recv_tokens = made.num_rows if synced else routing.num_recv_tokens
+        self.num_expanded_tokens = self._rows_of_library if synced else routing.num_expanded_tokens
+        self.num_recv_tokens_per_expert_list = (aligned or []) if synced else []
         # Of forwarders, which there are across nodes only.
         self.token_metadata_at_forward: Any = None
         self.channel_linked_list: Any = None
 
-    @property
-    def dst_buffer_slot_idx(self) -> Any:
-        if self._slot_ranks is None:
-            local = max(self.num_experts // self._counts.num_ranks, 1)
-            self._slot_ranks = torch.where(self.topk_idx >= 0, self.topk_idx // local, -1).to(torch.int32)
-        return self._slot_ranks
+    # Tensors that most programs never look at are made when somebody does.
 
-    @dst_buffer_slot_idx.setter
-    def dst_buffer_slot_idx(self, value: Any) -> None:
-        self._slot_ranks = value
+    @functools.cached_property
+    def psum_num_recv_tokens_per_scaleup_rank(self) -> Any:
+        return self._counts.rank_prefix
+
+    @functools.cached_property
+    def psum_num_recv_tokens_per_expert(self) -> Any:
+        return self._counts.ends
+
+    @functools.cached_property
+    def num_unaligned_recv_tokens_per_expert(self) -> Any:
+        return self._counts.per_expert
+
+    @functools.cached_property
+    def recv_src_metadata(self) -> Any:
+        output, self._output = self._output, None
+        assert output is not None
+        return output.tensor(_METADATA, torch.int32)[: self.num_recv_tokens]
+
+    def num_metadata_rows(self) -> int:
+        return self.num_recv_tokens if self._output is not None else int(self.recv_src_metadata.shape[0])
+
+    @functools.cached_property
+    def dst_buffer_slot_idx(self) -> Any:
+        local = max(self.num_experts // self._counts.num_ranks, 1)
+        return torch.where(self.topk_idx >= 0, self.topk_idx // local, -1).to(torch.int32)
 
     def last_row(self) -> int:
         """The last of the expanded rows that some slot has, or -1. On a GPU the host waits for it."""
@@ -75,16 +137,13 @@ class Counts:
     """Where the library writes what this rank receives, at the end of a dispatch. struct: the argument of a call, which
     must stay until it is done."""
 
-    __slots__ = ("num_ranks", "per_expert", "ends", "rank_prefix", "struct", "memory")
+    __slots__ = ("num_ranks", "struct", "memory", "_local")
 
     def __init__(self, place: _place.Place, ranks: int, local: int, expanded: bool) -> None:
-        memory = place.empty((ranks + 2 * local + 1,), torch.int32)
-        self.memory = memory
-        self.num_ranks = ranks
-        # Of rounded counts the library gives where they begin: 0 first, and then the ends.
-        self.rank_prefix, self.per_expert = memory[:ranks], memory[ranks : ranks + local]
-        self.ends = memory[ranks + local + 1 :]
-        start = memory.data_ptr()
+        # Rows from ranks 0..i; real counts; of rounded ones the library gives where they begin: 0 first, then the ends.
+        self.memory = place.empty((ranks + 2 * local + 1,), torch.int32)
+        self.num_ranks, self._local = ranks, local
+        start = self.memory.data_ptr()
         at_prefix = start + 4 * (ranks + local)
         self.struct = _abi.RecvCounts(
             sizeof(_abi.RecvCounts),
@@ -94,3 +153,15 @@ class Counts:
             None,
             at_prefix + 4 if expanded else None,
         )
+
+    @property
+    def rank_prefix(self) -> Any:
+        return self.memory[: self.num_ranks]
+
+    @property
+    def per_expert(self) -> Any:
+        return self.memory[self.num_ranks : self.num_ranks + self._local]
+
+    @property
+    def ends(self) -> Any:
+        return self.memory[self.num_ranks + self._local + 1 :]

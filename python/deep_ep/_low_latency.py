@@ -12,10 +12,11 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 from expar import _abi, _values, Group, LlFormat, LlSum, LowLatencyBuffer
+from expar._abi import EpPart
 from expar._library import lib
 
 from . import _handles, _place
-from ._call import CODES, FP8, Output, check, plain, put
+from ._call import CODES, FP8, Output, check, owned_tensor, plain, put
 from .utils.event import EventHandle
 
 _dispatch = plain("expar_ll_dispatch", c_void_p, c_void_p, c_void_p)
@@ -29,9 +30,9 @@ _Sums, _Summed = _abi.LlCombineArgs, _abi.LlCombineResult
 _X, _TOPK_IDX = _Args.x.offset, _Args.topk_idx.offset
 _STATS, _WAIT = _Args.expert_recv_stats.offset, _Args.wait_ns.offset
 _OUT_X, _OUT_SCALES, _OUT_COUNT = _Args.out_x.offset, _Args.out_scales.offset, _Args.out_count.offset
-_RECV_X, _RECV_SCALES, _COUNT = _Result.recv_x.offset, _Result.recv_scales.offset, _Result.recv_count.offset
+_RECV_X, _RECV_SCALES, _COUNT = int(EpPart.X), int(EpPart.SCALES), int(EpPart.COUNT)
 _SUM_X, _SUM_IDX, _SUM_WEIGHTS = _Sums.x.offset, _Sums.topk_idx.offset, _Sums.topk_weights.offset
-_SUM_OUT, _SUM_WAIT, _Y = _Sums.out.offset, _Sums.wait_ns.offset, _Summed.y.offset
+_SUM_OUT, _SUM_WAIT = _Sums.out.offset, _Sums.wait_ns.offset
 _ARGS_BYTES, _RESULT_BYTES, _SUMS_BYTES, _SUMMED_BYTES = (sizeof(each) for each in (_Args, _Result, _Sums, _Summed))
 
 
@@ -99,10 +100,10 @@ class LowLatencyMode:
         """All there are, in the order in which they were made, which is that of all ranks."""
         return [made.buffer for made in self._made.values()]
 
-    def _buffer(self, shape: Shape, topk: int, captured: bool) -> LowLatencyBuffer:
+    def _buffer(self, shape: Shape, topk: int, turn: _place.Turn) -> LowLatencyBuffer:
         made = self._made.get(shape)
         if made is None or made.topk < topk:
-            if captured:
+            if turn.captured:
                 raise RuntimeError(
                     f"a low-latency call of {shape.tokens} tokens, hidden {shape.hidden}, {shape.experts} experts and "
                     f"top-{topk} is captured: expected one such call before, outside of any capture"
@@ -148,7 +149,7 @@ class LowLatencyMode:
                 raise AssertionError(f"{name} has {tensor.dim()} dimensions: expected 2")
         shape = Shape(tokens, x.shape[1], experts, 4 if x.element_size() == 4 else 2)
         turn = self._place.turn(None, async_finish)
-        ll = self._buffer(shape, topk_idx.shape[1], turn.captured)
+        ll = self._buffer(shape, topk_idx.shape[1], turn)
         args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
         turn.begin(args)
         put(args, _X, x, "x")
@@ -166,17 +167,15 @@ class LowLatencyMode:
         check(_dispatch(ll.pointer, addressof(args), addressof(result)))
         output = Output(result.output or 0)
         if outs is None:
-            count = output.tensor(result, _COUNT, torch.int32)
+            count = output.tensor(_COUNT, torch.int32)
             scales = None
             if scaled:
                 packed = torch.int32 if format == LlFormat.FP8_UE8M0 else torch.float32
-                scales = output.tensor(result, _RECV_SCALES, packed)
-            rows = output.last(result, _RECV_X, FP8 if scaled else x.dtype)
+                scales = output.tensor(_RECV_SCALES, packed)
+            rows = output.tensor(_RECV_X, FP8 if scaled else x.dtype)
         else:
             rows, scales, count = outs
-        handle = _handles.wrap_low_latency(
-            result.handle or 0, shape, self._place, self._size, experts // self._size
-        )
+        handle = _handles.wrap_low_latency(result.handle or 0, shape)
         kept = [x, topk_idx, stats, wait_ns, rows, scales, count, ll]
         waiting = Hook(result.hook, self._place, kept) if result.hook else None
         event = turn.end(result.event, kept, outs or (), async_finish)
@@ -247,7 +246,7 @@ class LowLatencyMode:
         args.format = LlFormat.LOGFMT if logfmt else LlFormat.PLAIN
         check(_combine(made.buffer.pointer, addressof(args), addressof(result)))
         output = Output(result.output or 0)
-        y = out if out is not None else output.last(result, _Y, x.dtype)
+        y = out if out is not None else output.tensor(_RECV_X, x.dtype)
         kept = [x, topk_idx, topk_weights, handle, y, wait_ns, made]
         waiting = Hook(result.hook, self._place, kept) if result.hook else None
         return y, turn.end(result.event, kept, (y,) if own else (), async_finish), waiting
@@ -261,17 +260,17 @@ class LowLatencyMode:
         if found is None:
             local = shape.experts // self._size
             whole = (local, self._size * shape.tokens, shape.hidden)
-            found = self._lent(shape, handle, dtype, whole) if self._place.on_gpu else self._place.empty(whole, dtype)
+            found = self._lent(shape, handle, dtype) if self._place.on_gpu else self._place.empty(whole, dtype)
             self._regions[shape] = found
         return found
 
-    def _lent(self, shape: Shape, handle: _handles.LowLatencyHandle, dtype: Any, whole: tuple[int, ...]) -> Any:
+    def _lent(self, shape: Shape, handle: _handles.LowLatencyHandle, dtype: Any) -> Any:
         made = self._made.get(shape)
         if made is None:
             raise AssertionError("handle is of a low-latency dispatch of another buffer")
         view = _abi.Tensor()
         check(_combine_buffer(made.buffer.pointer, handle.pointer, CODES[dtype], addressof(view)))
-        return self._place.borrow(view.data or 0, whole, tuple(view.strides[:3]), dtype, None)
+        return owned_tensor(addressof(view), dtype, None)
 
     # ---- masks -------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from expar import _abi, Buffer as EpBuffer, DroppedError, Group
+from expar._abi import EpPart
 from expar._library import lib
 
 from . import _handles, _place
@@ -31,8 +32,8 @@ _X, _TOPK_IDX, _TOPK_WEIGHTS = _Args.x.offset, _Args.topk_idx.offset, _Args.topk
 _SCALES, _IN_RANK = _Args.x_scales.offset, _Args.token_in_rank.offset
 _OUT_X, _OUT_SCALES = _Args.out_x.offset, _Args.out_scales.offset
 _OUT_IDX, _OUT_WEIGHTS = _Args.out_topk_idx.offset, _Args.out_topk_weights.offset
-_RECV_X, _RECV_SCALES = _Result.recv_x.offset, _Result.recv_x_scales.offset
-_RECV_IDX, _RECV_WEIGHTS = _Result.recv_topk_idx.offset, _Result.recv_topk_weights.offset
+_RECV_X, _RECV_SCALES = int(EpPart.X), int(EpPart.SCALES)
+_RECV_IDX, _RECV_WEIGHTS = int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS)
 _SUM_X, _SUM_WEIGHTS, _SUM_Y = _Sums.x.offset, _Sums.topk_weights.offset, _Sums.y.offset
 _SUM_OUT_WEIGHTS, _SUM_BIAS = _Sums.out_topk_weights.offset, getattr(_Sums, "bias").offset
 _VIEW_BYTES = sizeof(_abi.Tensor)
@@ -69,6 +70,7 @@ class NormalMode:
 
     def __init__(self, group: Group, place: _place.Place, pool_bytes: int, outputs_of_torch: bool) -> None:
         self.ep = EpBuffer(group, device=place.pair, pool_bytes=pool_bytes)
+        place.opaque()  # not in a capture
         self._place = place
         self._rank, self._size = group.rank, group.size
         self._of_torch = outputs_of_torch
@@ -112,45 +114,46 @@ class NormalMode:
         handle = None
         if args.async_finish and num_worst_tokens:  # it would return before the handle knows its counts
             route = self._route_first(args)
-            handle = self._handle(route.handle or 0, route.num_rows, turn, prefix, token_in_rank)
+            handle = self._handle(route.handle or 0, route.num_rows, kept, prefix)
         self._carry_out(args, result)
         output = Output(result.output or 0)
         turn.give(result.output or 0)
         idx = weights = recv_scales = None
         if topk_idx is not None:
-            idx = output.tensor(result, _RECV_IDX, topk_idx.dtype)
+            idx = output.tensor(_RECV_IDX, topk_idx.dtype)
             if topk_weights is not None:
-                weights = output.tensor(result, _RECV_WEIGHTS, torch.float32)
+                weights = output.tensor(_RECV_WEIGHTS, torch.float32)
         if scales is not None:
-            recv_scales = output.tensor(result, _RECV_SCALES, scales.dtype)
+            recv_scales = output.tensor(_RECV_SCALES, scales.dtype)
         counts: list[int] = []
         if not num_worst_tokens:
             counts = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
-        recv_x = output.last(result, _RECV_X, x.dtype)
+        recv_x = output.tensor(_RECV_X, x.dtype)
         if handle is None:
-            handle = self._handle(result.handle or 0, recv_x.shape[0], turn, prefix, token_in_rank)
-        event = turn.end(result.event, kept, [prefix], async_finish)
+            handle = self._handle(result.handle or 0, recv_x.shape[0], kept, prefix)
+        event = turn.end(result.event, kept, (prefix,), async_finish)
         self._ask()
         return recv_x, recv_scales, idx, weights, counts, handle, event
 
     def _prefix(self, args: Any, turn: _place.Turn) -> Any:
-        """Where a call on a GPU writes how many rows come from ranks 0..i: row `rank` of int32 [N, N]. On a CPU
-        None, since the handle tells it."""
-        if not self._place.on_gpu:
-            return None
+        """int32 [N, N], whose row `rank` is how many rows come from ranks 0..i: on a GPU the call writes it, on a CPU the
+        handle tells it at once."""
         with turn.work():
             prefix = self._place.zeros((self._size, self._size), torch.int32)
-        counts = _abi.RecvCounts(sizeof(_abi.RecvCounts))
-        counts.rank_prefix = prefix[self._rank].data_ptr()
-        args.recv_counts = addressof(counts)
-        args.counts_kept = counts
+        if self._place.on_gpu:
+            counts = _abi.RecvCounts(sizeof(_abi.RecvCounts))
+            counts.rank_prefix = prefix.data_ptr() + 4 * self._size * self._rank
+            args.recv_counts = addressof(counts)
+            args.counts_kept = counts
         return prefix
 
-    def _handle(self, pointer: int, rows: int, turn: _place.Turn, prefix: Any, token_in_rank: Any) -> tuple[Any, ...]:
-        if prefix is None:
-            return _handles.wrap(pointer, rows, self._rank, self._size, token_in_rank)
-        with turn.work():
-            return _handles.wrap_on_gpu(pointer, rows, self._place, prefix, token_in_rank)
+    def _handle(self, pointer: int, rows: int, given: list[Any], prefix: Any) -> tuple[Any, ...]:
+        """given: what the dispatch was."""
+        x, _, topk_idx, _, token_in_rank, _ = given
+        handle = _handles.Handle(pointer, x.shape[0], 0 if topk_idx is None else topk_idx.shape[1], rows)
+        if not self._place.on_gpu:
+            _handles.fill_prefix(handle, prefix, self._rank)
+        return _handles.wrap(handle, prefix, self._place, token_in_rank)
 
     def _ask(self) -> None:
         """Raises what went wrong in earlier calls on a GPU."""
@@ -186,8 +189,8 @@ class NormalMode:
         self._ask()
         if self._of_torch:
             return own[0], own[1], event
-        recv_scales = None if scales is None else output.tensor(result, _RECV_SCALES, scales.dtype)
-        return output.last(result, _RECV_X, x.dtype), recv_scales, event
+        recv_scales = None if scales is None else output.tensor(_RECV_SCALES, scales.dtype)
+        return output.tensor(_RECV_X, x.dtype), recv_scales, event
 
     def _carry_out(self, args: Any, result: Any) -> None:
         """What comes with an error that fills the result all the same is given back."""
@@ -241,13 +244,13 @@ class NormalMode:
         self, args: Any, result: Any, kept: list[Any], turn: _place.Turn, prefix: Any, async_finish: bool
     ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], EventHandle | None]:
         """Its routing first: then it is known how large they are."""
-        x, scales, topk_idx, topk_weights, token_in_rank, _ = kept
+        x, scales, topk_idx, topk_weights, _, _ = kept
         tells = not args.num_worst_tokens
         route = self._route_first(args)
         counts: list[int] = []
         if tells:
             counts = ints_at(route.recv_tokens_per_expert, route.num_local_experts)
-        handle = self._handle(route.handle or 0, route.num_rows, turn, prefix, token_in_rank)
+        handle = self._handle(route.handle or 0, route.num_rows, kept, prefix)
         args.async_finish, args.recv_counts = turn.asynchronous(async_finish), None
         with turn.work():
             own = self._own_outputs(args, route.num_rows, x, scales, topk_idx, topk_weights)
@@ -288,7 +291,7 @@ class NormalMode:
             with turn.work():
                 y = self._place.empty((handle.num_tokens, hidden), x.dtype)
         else:
-            y = pool_tensor(self.ep.pointer, handle.num_tokens, hidden, x.dtype, x.element_size())
+            y = pool_tensor(self.ep.pointer, handle.num_tokens, hidden, x.dtype)
         put(args, _SUM_Y, y, "y")
         args.handle, args.num_sms = handle.pointer, num_threads
         event = c_void_p()

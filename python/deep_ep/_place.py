@@ -18,6 +18,7 @@ from expar._abi import DeviceType
 from expar._event import Event, keep_until
 from expar._library import lib
 
+from ._call import check, plain
 from .utils.event import EventHandle, event_of
 
 # Of CUDA's interfaces: the default stream by a name of its own.
@@ -25,6 +26,16 @@ _LEGACY = 1
 _cuda: Any = torch.cuda
 # 1: events keep what calls beside the current stream use, which the allocator is not told of then.
 _AVOID_RECORDING = "EP_AVOID_RECORD_STREAM"
+_read_on = plain("expar_ep_output_read_on", ctypes.c_void_p, ctypes.c_void_p)
+_forget = lib.expar_event_destroy
+
+
+def _raw_stream(index: int) -> int:
+    return int(torch.cuda.current_stream(index).cuda_stream)
+
+
+# What PyTorch's compiled programs ask: a call instead of the ten that make an object.
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
 
 
 class Place:
@@ -35,25 +46,25 @@ class Place:
     def __init__(self) -> None:
         self.pair = (int(DeviceType.CPU), 0)
         self.device: Any = torch.device("cpu")
+        self._opaque: tuple[Any, ...] = ()
+
+    def opaque(self) -> tuple[Any, ...]:
+        """Four tensors for places of tuples that engines hand on: always the same, of memory of its own each, as results
+        of operators have it."""
+        if not self._opaque:
+            with torch.inference_mode(False):  # they may stay for a backward
+                self._opaque = tuple(self.zeros((1,), torch.int32) for _ in range(4))
+        return self._opaque
 
     def turn(self, previous: EventHandle | None, aside: bool) -> Turn:
         """previous: what the call waits for; aside: it runs beside what comes on the current stream."""
         return Turn(self, previous)
 
     def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        return torch.empty(shape, dtype=dtype, device=self.device)
+        return torch.empty(*shape, dtype=dtype, device=self.device)  # one by one: a tuple takes twice as long
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        return torch.zeros(shape, dtype=dtype, device=self.device)
-
-    def borrow(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, owner: Any) -> Any:
-        """A tensor of memory of the library's, which keeps the owner."""
-        size = 1 + sum((n - 1) * stride for n, stride in zip(shape, strides)) if all(shape) else 0
-        if size == 0:
-            return self.zeros(shape, dtype)
-        memory: Any = _array_type(size * dtype.itemsize).from_address(address)
-        memory.owner = owner
-        return torch.frombuffer(memory, dtype=dtype).as_strided(shape, strides)
+        return torch.zeros(*shape, dtype=dtype, device=self.device)
 
     def num_sms(self) -> int:
         return 0
@@ -62,22 +73,17 @@ class Place:
         """Waits for what the current stream holds."""
 
 
-_array_types: dict[int, Any] = {}
-
-
-def _array_type(size: int) -> Any:
-    """Its objects may have attributes."""
-    kind = _array_types.get(size)
-    if kind is None:
-        kind = _array_types[size] = type("Memory", (ctypes.c_char * size,), {"owner": None})
-    return kind
+_HERE = contextlib.nullcontext()
 
 
 class Turn:
     """A call's, on the CPU."""
 
     stream = 0
-    captured = False
+
+    @property
+    def captured(self) -> bool:
+        return False
 
     def __init__(self, place: Place, previous: EventHandle | None) -> None:
         self.place = place
@@ -94,7 +100,7 @@ class Turn:
 
     def work(self) -> Any:
         """For what PyTorch does as a part of the call."""
-        return contextlib.nullcontext()
+        return _HERE
 
     def begin(self, args: Any) -> None:
         if self.previous is not None:
@@ -123,49 +129,37 @@ class Turn:
 # ---- GPUs ------------------------------------------------------------------------------------------------------------
 
 
-class _Array:
-    """Memory on a GPU, and what keeps it, for CUDA's array interface."""
-
-    def __init__(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], size: int, owner: Any) -> None:
-        self.owner = owner
-        self.__cuda_array_interface__ = {
-            "version": 2,
-            "typestr": {1: "|u1", 2: "<i2", 4: "<i4", 8: "<i8"}[size],
-            "shape": shape,
-            "strides": tuple(stride * size for stride in strides),
-            "data": (address, False),
-        }
-
-
 class Gpu(Place):
     """A GPU of PyTorch's."""
 
     on_gpu = True
 
     def __init__(self, index: int) -> None:
+        super().__init__()
         self.index = index
         self.pair = (int(DeviceType.CUDA), index)
         self.device = torch.device("cuda", index)
         self._comm: Any = None
+        self._num_sms = 0
 
     def turn(self, previous: EventHandle | None, aside: bool) -> Turn:
-        return GpuTurn(self, previous, aside)
-
-    def borrow(self, address: int, shape: tuple[int, ...], strides: tuple[int, ...], dtype: Any, owner: Any) -> Any:
-        if not all(shape):
-            return self.zeros(shape, dtype)
-        array = _Array(address, shape, strides, dtype.itemsize, owner)
-        tensor = torch.as_tensor(array, device=self.device)
-        return tensor if tensor.dtype is dtype else tensor.view(dtype)
+        return AsideTurn(self, previous) if aside or previous is not None else GpuTurn(self)
 
     def num_sms(self) -> int:
-        return int(torch.cuda.get_device_properties(self.index).multi_processor_count)
+        if not self._num_sms:
+            self._num_sms = int(torch.cuda.get_device_properties(self.index).multi_processor_count)
+        return self._num_sms
 
     def settle(self) -> None:
         self.current().synchronize()
 
     def current(self) -> Any:
         return torch.cuda.current_stream(self.index)
+
+    def address(self) -> int:
+        """Of the current stream, without an object for it."""
+        found: int = _raw_stream(self.index)
+        return found
 
     def comm(self) -> Any:
         """The stream for communication, one a GPU and process. What it holds goes before others' work."""
@@ -175,7 +169,7 @@ class Gpu(Place):
 
     def on_comm(self) -> bool:
         """Whether that is the current one."""
-        return self._comm is not None and bool(self._comm == self.current())
+        return self._comm is not None and bool(self._comm.cuda_stream == self.address())
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.index)
@@ -208,28 +202,26 @@ def _tensors_of(values: Any) -> list[Any]:
 
 
 class GpuTurn(Turn):
-    """A call's, on a GPU. own: the stream that it is put on."""
+    """A call's, on a GPU: on the current stream. How a call of its own ended is told by the next one."""
 
-    def __init__(self, place: Gpu, previous: EventHandle | None, aside: bool) -> None:
+    def __init__(self, place: Gpu) -> None:
         self.place: Gpu = place
         self.previous = None  # the stream waits
-        self.current = place.current()
-        self.captured = place.capturing()
-        self.aside = aside or previous is not None
-        self.own = place.comm() if self.aside else self.current
-        if self.aside and (previous is None or previous.point is None):
-            self.own.wait_stream(self.current)
-        if previous is not None:
-            self.follow(previous)
-        self.stream: int = self.own.cuda_stream
+        self.stream: int = place.address()
+        self.reader = self.stream  # of results
 
-    def work(self) -> Any:
-        return self.place.on(self.own) if self.aside else contextlib.nullcontext()
+    @property
+    def captured(self) -> bool:
+        return self.place.capturing()
+
+    def own(self) -> Any:
+        """The stream that it is put on."""
+        return self.place.current()
 
     def follow(self, other: EventHandle) -> None:
         """Its stream waits."""
         if other.point is not None:
-            self.own.wait_event(other.point)
+            self.own().wait_event(other.point)
         elif other.work is not None:
             other.work.wait()  # of a call on the CPU
 
@@ -243,29 +235,50 @@ class GpuTurn(Turn):
 
     def give(self, output: int) -> None:
         if output:
-            lib.expar_ep_output_read_on(output, self.current.cuda_stream or _LEGACY)
+            check(_read_on(output, self.reader or _LEGACY))
+
+    def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> EventHandle | None:
+        if event:
+            _forget(event)
+        return None
+
+
+class AsideTurn(GpuTurn):
+    """On the stream for communication."""
+
+    def __init__(self, place: Gpu, previous: EventHandle | None) -> None:
+        self.place = place
+        self.previous = None
+        self._current, self._own = place.current(), place.comm()
+        self.stream, self.reader = self._own.cuda_stream, self._current.cuda_stream
+        if previous is None or previous.point is None:
+            self._own.wait_stream(self._current)
+        if previous is not None:
+            self.follow(previous)
+
+    def own(self) -> Any:
+        return self._own
+
+    def work(self) -> Any:
+        return self.place.on(self._own)
 
     def made(self, tensor: Any) -> None:
-        if self.aside:
-            self.place.used_on(tensor, self.current)
+        self.place.used_on(tensor, self._current)
 
     def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> EventHandle | None:
         for tensor in own:
             if tensor is not None:
                 self.made(tensor)
         if not asked:
-            if event:
-                lib.expar_event_destroy(event)  # how it ended is told by the next call
-            if self.aside:
-                self.current.wait_stream(self.own)
-            return None
+            self._current.wait_stream(self._own)
+            return super().end(event, kept, own, asked)
         made = event_of(Event(event) if event else None)
         if os.environ.get(_AVOID_RECORDING) == "1":
             made.kept = _tensors_of(kept)
         else:
             for tensor in _tensors_of(kept):
-                self.place.used_on(tensor, self.own)
-        made.point = self.place.record(self.own)
+                self.place.used_on(tensor, self._own)
+        made.point = self.place.record(self._own)
         return made
 
 

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from . import _place
-from ._elastic import How, Received, Routing
-from ._elastic_handle import EPHandle
+from ._elastic import How, Received
+from ._elastic_handle import EPHandle, Routing
 from .buffers.elastic import ElasticBuffer
 
 _buffers: weakref.WeakValueDictionary[int, ElasticBuffer] = weakref.WeakValueDictionary()

@@ -46,12 +46,15 @@ class _Turn(_place.GpuTurn):
     def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> Any:
         made = super().end(event, kept, own, asked)
         # Of what a call beside the current stream uses PyTorch's allocator has to be told, unless that waits for it.
-        told = self.aside and asked
-        mine = _place._tensors_of(own if told else [*kept, *own])
-        _device.keep_behind((self.own if told else self.current).cuda_stream, mine)
+        mine = _place._tensors_of(own if asked else [*kept, *own])
+        _device.keep_behind(self.stream if asked else self.reader, mine)
         if _get_current_dispatch_mode() is None:  # in an operator, whose work `Behind` does not see
-            self.own.synchronize()
+            self.own().synchronize()
         return made
+
+
+class _AsideTurn(_Turn, _place.AsideTurn):
+    pass
 
 
 class PlayedGpu(_place.Gpu):
@@ -64,7 +67,7 @@ class PlayedGpu(_place.Gpu):
         self.used: list[tuple[int, bool]] = []
 
     def turn(self, previous: Any, aside: bool) -> Any:
-        return _Turn(self, previous, aside)
+        return _AsideTurn(self, previous) if aside or previous is not None else _Turn(self)
 
     def _stream(self, name: str) -> Any:
         if not hasattr(_streams, name):
@@ -74,6 +77,9 @@ class PlayedGpu(_place.Gpu):
     def current(self) -> Any:
         inner = getattr(_streams, "inner", [])
         return inner[-1] if inner else self._stream("main")
+
+    def address(self) -> int:
+        return int(self.current().cuda_stream)
 
     def comm(self) -> Any:
         return self._stream("side")
@@ -102,9 +108,6 @@ class PlayedGpu(_place.Gpu):
     def used_on(self, tensor: Any, stream: Any) -> None:
         self.used.append((tensor.data_ptr(), stream is self.comm()))
         _device.keep_behind(stream.cuda_stream, [tensor])
-
-    def borrow(self, address: int, shape: Any, strides: Any, dtype: Any, owner: Any) -> Any:
-        return _place.CPU.borrow(address, shape, strides, dtype, owner)
 
     def num_sms(self) -> int:
         return 2

@@ -20,8 +20,8 @@ from .. import _elastic_checks as checks
 from .. import _elastic_sizes as sizes
 from .. import _place
 from .._checks import whole
-from .._elastic import ElasticMode, How, Routing
-from .._elastic_handle import EPHandle
+from .._elastic import ElasticMode, How
+from .._elastic_handle import EPHandle, Routing
 from ..utils.event import EventHandle, EventOverlap
 from .elastic_others import Others
 from .legacy import Runtime

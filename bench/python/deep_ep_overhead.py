@@ -2,36 +2,47 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `deep_ep` costs beside the library: calls with one token on one rank, as engines make them and bare.
 
-Bare is the same call of the library by ctypes with structs that are ready and results in memory of one's own, or given
-back at once; so the rest is the module's own: looking at tensors, making results and handles, and taking them apart
-again. Medians over rounds, in microseconds; needs PyTorch (scripts/torch.sh). With --device cuda the tensors lie on the
-current GPU, which has nothing to do when a call is made; calls of `ElasticBuffer` are left out there.
-usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [--device cpu|cuda] [ROUNDS]
+Bare is the same call of the library by ctypes, with the same arguments, in structs that are ready, and results in memory
+of one's own, or given back at once; on a GPU it says, too, which stream reads the rows. So the rest is the module's own:
+looking at tensors, making results and handles, and taking them apart again. Medians over rounds, in microseconds; needs
+PyTorch (scripts/torch.sh). With --device cuda the tensors lie on the current GPU, which has nothing to do when a call is
+made. With --profile there is no table: for each call, what it spends its time in, by cProfile.
+usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [--device cpu|cuda] [--profile] [ROUNDS]
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import ctypes
+import io
+import pstats
 import statistics
 import time
 from typing import Any, Callable
 
-import torch
 from overhead import CALLS, import_milliseconds, microseconds, sized
 
-import deep_ep
-import expar
-from deep_ep import _handles, _place
-from deep_ep._call import put
-from expar import _abi
-from expar._library import lib
+try:
+    import torch
 
-HIDDEN, TOPK, EXPERTS = 128, 8, 64
+    import deep_ep
+    import expar
+    from deep_ep import _handles, _place
+    from deep_ep._call import put
+    from expar import _abi
+    from expar._library import lib
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
+
+HIDDEN, TOPK, EXPERTS, TOKENS = 128, 8, 64, 16
+LEGACY = 1  # CUDA's name for the default stream
 Pair = tuple[Callable[[], Any], Callable[[], Any]]
 
 
-def view(tensor: Any) -> _abi.Tensor:
+def view(tensor: Any) -> Any:
     made = _abi.Tensor()
     put(made, 0, tensor, "tensor")
     return made
@@ -47,6 +58,9 @@ class Arguments:
         self.weights = torch.ones((1, TOPK), dtype=torch.float32, device=device)
         self.y = torch.empty_like(self.x)
         self.out_weights = torch.empty_like(self.weights)
+        self.place = _place.of(self.x, "x")
+        self.counts = torch.empty(3 * EXPERTS, dtype=torch.int32, device=device)
+        self.event = ctypes.c_void_p()
 
     def microseconds(self, call: Callable[[], Any]) -> float:
         """How long the call holds the host. On a GPU work of many calls would stand in line, and hold it, too."""
@@ -60,22 +74,47 @@ class Arguments:
             total_ns += time.perf_counter_ns() - begin_ns
         return total_ns / CALLS / 1000
 
+    def later(self, **more: Any) -> dict[str, Any]:
+        """What says that the host need not wait: on a GPU, where nothing is to be known, as the module does."""
+        return dict(async_finish=1, **more) if self.on_gpu else {}
 
-def forget(event: Any) -> None:
-    """Of a call on a GPU: nobody waits for it."""
-    if event:
-        lib.expar_event_destroy(event)
+    def give_back(self, result: Any, handle: bool = True) -> None:
+        """What a dispatch has given."""
+        if self.on_gpu:
+            lib.expar_ep_output_read_on(result.output, LEGACY)
+        lib.expar_ep_output_release(result.output)
+        if handle:
+            lib.expar_ep_handle_destroy(result.handle)
+        lib.expar_event_destroy(result.event)
+
+    def bare(self, ep: Any, args: Any, handle: bool = True) -> Callable[[], None]:
+        """A dispatch with these arguments. handle: a fresh one, which gives one."""
+        result = sized(_abi.DispatchResult)
+
+        def call() -> None:
+            lib.expar_dispatch(ep.pointer, ctypes.byref(args), ctypes.byref(result))
+            self.give_back(result, handle)
+
+        return call
+
+    def bare_combine(self, ep: Any, args: Any) -> Callable[[], None]:
+        def call() -> None:
+            lib.expar_combine(ep.pointer, ctypes.byref(args))
+            lib.expar_event_destroy(self.event)
+
+        return call
 
 
 def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
     per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(own.topk_idx, EXPERTS)
     routing = (per_rank, None, in_rank, per_expert, own.topk_idx, own.weights)
     recv_x, _, recv_weights, _, handle, _ = buffer.dispatch(own.x, None, *routing)
-    ep, group, found = buffer._at(_place.of(own.x, "x"))[0].ep, buffer._group, _handles.find(handle)
-    counts = _abi.Layout(
+    ep, group, found = buffer._at(own.place)[0].ep, buffer._group, _handles.find(handle)
+    layout = _abi.Layout(
         ctypes.sizeof(_abi.Layout), per_rank.data_ptr(), None, per_expert.data_ptr(), in_rank.data_ptr()
     )
-    topk = view(own.topk_idx)
+    topk, workers = view(own.topk_idx), dict(num_sms=buffer._workers(None, own.place))
+    counts = sized(_abi.RecvCounts, rank_prefix=own.counts.data_ptr())
     args = sized(
         _abi.DispatchArgs,
         x=view(own.x),
@@ -83,68 +122,62 @@ def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
         topk_weights=view(own.weights),
         token_in_rank=view(in_rank),
         num_experts=EXPERTS,
+        expert_alignment=1,
+        recv_counts=ctypes.addressof(counts) if own.on_gpu else None,
+        **workers,
     )
-    later = dict(async_finish=1) if own.on_gpu else {}  # as the module does where nothing is to be known
-    cached = sized(_abi.DispatchArgs, x=view(own.x), handle=found.pointer, **later)
-    result, event = sized(_abi.DispatchResult), ctypes.c_void_p()
-    if own.on_gpu:
-        later["event"] = ctypes.addressof(event)
+    args.kept = counts
+    cached = sized(_abi.DispatchArgs, x=view(own.x), handle=found.pointer, **own.later(), **workers)
     rows = {"handle": found.pointer, "x": view(recv_x), "y": view(own.y)}
-    back = sized(_abi.CombineArgs, **rows, **later)
+    rows.update(own.later(event=ctypes.addressof(own.event)), **workers)
+    back = sized(_abi.CombineArgs, **rows)
     weighted = sized(
-        _abi.CombineArgs, **rows, **later, topk_weights=view(recv_weights), out_topk_weights=view(own.out_weights)
+        _abi.CombineArgs, **rows, topk_weights=view(recv_weights), out_topk_weights=view(own.out_weights)
     )
 
     def bare_layout() -> None:
-        lib.expar_ep_layout(group.pointer, ctypes.byref(topk), EXPERTS, ctypes.byref(counts))
-
-    def bare_dispatch() -> None:
-        lib.expar_dispatch(ep.pointer, ctypes.byref(args), ctypes.byref(result))
-        lib.expar_ep_output_release(result.output)
-        lib.expar_ep_handle_destroy(result.handle)
-
-    def bare_cached() -> None:
-        lib.expar_dispatch(ep.pointer, ctypes.byref(cached), ctypes.byref(result))
-        lib.expar_ep_output_release(result.output)
-        forget(result.event)
-
-    def bare_combine(args: Any = back) -> None:
-        lib.expar_combine(ep.pointer, ctypes.byref(args))
-        forget(event.value)
+        lib.expar_ep_layout(group.pointer, ctypes.byref(topk), EXPERTS, ctypes.byref(layout))
 
     return {
         "get_dispatch_layout": (lambda: buffer.get_dispatch_layout(own.topk_idx, EXPERTS), bare_layout),
-        "dispatch": (lambda: buffer.dispatch(own.x, None, *routing), bare_dispatch),
-        "dispatch with a handle": (lambda: buffer.dispatch(own.x, handle), bare_cached),
-        "combine": (lambda: buffer.combine(recv_x, handle), bare_combine),
+        "dispatch": (lambda: buffer.dispatch(own.x, None, *routing), own.bare(ep, args)),
+        "dispatch with a handle": (lambda: buffer.dispatch(own.x, handle), own.bare(ep, cached, False)),
+        "combine": (lambda: buffer.combine(recv_x, handle), own.bare_combine(ep, back)),
         "combine with weights": (
             lambda: buffer.combine(recv_x, handle, recv_weights),
-            lambda: bare_combine(weighted),
+            own.bare_combine(ep, weighted),
         ),
     }
 
 
 def elastic(buffer: Any, own: Arguments) -> dict[str, Pair]:
-    calls: dict[str, Pair] = {}
-    ep = buffer._at(_place.CPU).ep
-    memory = torch.empty(3 * EXPERTS + 2, dtype=torch.int32)
-    counts = sized(_abi.RecvCounts, tokens_per_expert=memory.data_ptr(), expert_ends=memory.data_ptr() + 4 * EXPERTS)
+    hint = buffer.get_buffer_size_hint
+    calls: dict[str, Pair] = {
+        "get_buffer_size_hint": (lambda: hint(buffer.group, TOKENS, HIDDEN, TOPK), lambda: None)
+    }
+    ep, at = buffer._at(own.place).ep, own.counts.data_ptr()
+    workers = dict(num_sms=buffer._workers(buffer.get_theoretical_num_sms(EXPERTS, TOPK), own.place))
     for expand in (False, True):
+        counts = sized(_abi.RecvCounts, tokens_per_expert=at, rank_prefix=at + 4 * EXPERTS)
+        name = "expert_ends" if expand else "expert_prefix"
+        setattr(counts, name, at + 4 * EXPERTS + 4)
         rows, _, weights, handle, _ = buffer.dispatch(
             own.x, own.topk_idx, own.weights, num_experts=EXPERTS, do_expand=expand
         )
         routed = dict(topk_idx=view(own.topk_idx), topk_weights=view(own.weights), expert_major=expand)
+        routed.update(workers, row_weights=expand)
         args = sized(
             _abi.DispatchArgs,
             x=view(own.x),
             num_experts=EXPERTS,
+            expert_alignment=1,
             keep_slots=1,
-            src_stride=16,
-            row_weights=expand,
+            src_stride=TOKENS,
             recv_counts=ctypes.addressof(counts),
             **routed,
         )
-        cached = sized(_abi.DispatchArgs, x=view(own.x), handle=handle._routing.pointer, **routed)
+        args.kept = counts
+        cached = sized(_abi.DispatchArgs, x=view(own.x), handle=handle._routing.pointer, **routed, **own.later())
         back = sized(
             _abi.CombineArgs,
             handle=handle._routing.pointer,
@@ -152,16 +185,9 @@ def elastic(buffer: Any, own: Arguments) -> dict[str, Pair]:
             y=view(own.y),
             expert_major=expand,
             sum_order=expar.SumOrder.BY_SLOT,
+            **own.later(event=ctypes.addressof(own.event)),
+            **workers,
         )
-        result = sized(_abi.DispatchResult)
-
-        def bare_dispatch(args: Any = args, result: Any = result, kept: Any = (counts, memory)) -> None:
-            lib.expar_dispatch(ep.pointer, ctypes.byref(args), ctypes.byref(result))
-            lib.expar_ep_output_release(result.output)
-            lib.expar_ep_handle_destroy(result.handle)
-
-        def bare_combine(back: Any = back) -> None:
-            lib.expar_combine(ep.pointer, ctypes.byref(back))
 
         def dispatch(expand: bool = expand) -> Any:
             return buffer.dispatch(own.x, own.topk_idx, own.weights, num_experts=EXPERTS, do_expand=expand)
@@ -172,22 +198,18 @@ def elastic(buffer: Any, own: Arguments) -> dict[str, Pair]:
         def combine(rows: Any = rows, handle: Any = handle) -> Any:
             return buffer.combine(rows, handle)
 
-        def bare_again(cached: Any = cached, result: Any = result) -> None:
-            lib.expar_dispatch(ep.pointer, ctypes.byref(cached), ctypes.byref(result))
-            lib.expar_ep_output_release(result.output)
-
         what = ", expanded" if expand else ""
-        calls["elastic dispatch" + what] = (dispatch, bare_dispatch)
-        calls["elastic, handle" + what] = (again, bare_again)
-        calls["elastic combine" + what] = (combine, bare_combine)
+        calls["elastic dispatch" + what] = (dispatch, own.bare(ep, args))
+        calls["elastic, handle" + what] = (again, own.bare(ep, cached, False))
+        calls["elastic combine" + what] = (combine, own.bare_combine(ep, back))
     return calls
 
 
 def low_latency(buffer: Any, own: Arguments) -> dict[str, Pair]:
     calls: dict[str, Pair] = {}
     for use_fp8, format in ((False, expar.LlFormat.PLAIN), (True, expar.LlFormat.FP8)):
-        rows, _, handle, _, _ = buffer.low_latency_dispatch(own.x, own.topk_idx, 16, EXPERTS, use_fp8=use_fp8)
-        (ll,) = buffer._at(_place.of(own.x, "x"))[1].buffers()
+        rows, _, handle, _, _ = buffer.low_latency_dispatch(own.x, own.topk_idx, TOKENS, EXPERTS, use_fp8=use_fp8)
+        (ll,) = buffer._at(own.place)[1].buffers()
         args = sized(_abi.LlDispatchArgs, x=view(own.x), topk_idx=view(own.topk_idx), format=format)
         result = sized(_abi.LlDispatchResult)
 
@@ -197,7 +219,7 @@ def low_latency(buffer: Any, own: Arguments) -> dict[str, Pair]:
             lib.expar_ll_handle_destroy(result.handle)
 
         def dispatch(use_fp8: bool = use_fp8) -> Any:
-            return buffer.low_latency_dispatch(own.x, own.topk_idx, 16, EXPERTS, use_fp8=use_fp8)
+            return buffer.low_latency_dispatch(own.x, own.topk_idx, TOKENS, EXPERTS, use_fp8=use_fp8)
 
         calls["low_latency_dispatch" + (", FP8" if use_fp8 else "")] = (dispatch, bare_dispatch)
         if not use_fp8:
@@ -228,24 +250,46 @@ def show(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
         print(f"{name:28}{module:9.1f}{bare:9.1f}{module - bare:9.1f}", flush=True)
 
 
+def profile(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
+    """Six lines a call: how often what is called in it, and how long that takes by itself, with cProfile's own time."""
+    for name, (call, _) in calls.items():
+        profiler = cProfile.Profile()
+        for _ in range(rounds * CALLS):
+            own.place.settle()
+            profiler.enable()
+            call()
+            profiler.disable()
+        text = io.StringIO()
+        pstats.Stats(profiler, stream=text).sort_stats("tottime").print_stats(6)
+        lines = text.getvalue().split("filename:lineno(function)\n")[1].splitlines()
+        print(name)
+        for line in filter(None, lines):
+            count, seconds, _, _, _, what = line.split(None, 5)
+            each = float(seconds) / rounds / CALLS * 1e6
+            times = int(count.partition("/")[0]) / rounds / CALLS
+            print(f"{times:6.1f} times {each:6.1f} us  {what.rpartition('/')[2]}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What deep_ep costs beside the library.")
     parser.add_argument("rounds", type=int, nargs="?", default=200)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--profile", action="store_true", help="what calls spend their time in, instead of the table")
     options = parser.parse_args()
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     world, own = torch.distributed.group.WORLD, Arguments(options.device)
-    if not own.on_gpu:
+    if not own.on_gpu and not options.profile:
         beyond = import_milliseconds("deep_ep", "torch.distributed", min(options.rounds, 5))
         print(f"import deep_ep, beyond PyTorch: {beyond:.0f} ms")
-    print(f"{'T 1, one rank, us':28}{'deep_ep':>9}{'bare':>9}{'between':>9}")
+    if not options.profile:
+        print(f"{'T 1, one rank, us':28}{'deep_ep':>9}{'bare':>9}{'between':>9}")
+    told = profile if options.profile else show
     buffer = deep_ep.Buffer(world, explicitly_destroy=True)
-    show(own, normal(buffer, own), options.rounds)
-    if not own.on_gpu:
-        second = deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=16, hidden=HIDDEN, explicitly_destroy=True)
-        show(own, elastic(second, own), options.rounds)
-        second.destroy()
-    show(own, low_latency(buffer, own), options.rounds)
+    second = deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=TOKENS, hidden=HIDDEN, explicitly_destroy=True)
+    told(own, normal(buffer, own), options.rounds)
+    told(own, low_latency(buffer, own), options.rounds)
+    told(own, elastic(second, own), options.rounds)
+    second.destroy()
     buffer.destroy()
     torch.distributed.destroy_process_group()
 

@@ -17,9 +17,13 @@ import subprocess
 import sys
 import time
 
-import numpy
-
-import expar
+try:
+    import numpy
+    import expar
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 
 RANKS = 3
 MOMENT_S = 0.3  # until whoever is to wait does

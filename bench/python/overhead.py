@@ -17,11 +17,15 @@ import sys
 import time
 from typing import Any, Callable
 
-import numpy
-
-import expar
-from expar import _abi
-from expar._library import lib
+try:
+    import numpy
+    import expar
+    from expar import _abi
+    from expar._library import lib
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 
 HIDDEN, TOPK, EXPERTS = 64, 8, 64
 CALLS = 50  # a round

@@ -14,9 +14,13 @@ import sys
 import time
 from typing import Any, Callable
 
-import numpy
-
-import expar
+try:
+    import numpy
+    import expar
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 
 
 def arguments() -> argparse.Namespace:

@@ -19,12 +19,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch import Tensor
-from torch.nn.functional import scaled_dot_product_attention, silu
-
-import deep_ep
+try:
+    import torch
+    import torch.distributed as dist
+    from torch import Tensor
+    from torch.nn.functional import scaled_dot_product_attention, silu
+    import deep_ep
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 
 SHIPPED = Path(__file__).resolve().parents[2] / "data" / "moe-lm"
 

@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-import deep_ep
+try:
+    import torch
+    from torch import Tensor, nn
+    import deep_ep
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 
 
 class Dispatch(torch.autograd.Function):

@@ -15,9 +15,13 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numpy
-
-import expar
+try:
+    import numpy
+    import expar
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 
 T, H, F, K, EXPERTS_PER_RANK = 48, 64, 32, 2, 2
 STEPS, RATE = 4, 0.002

@@ -12,10 +12,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-import expar
+try:
+    import torch
+    from torch import Tensor, nn
+    import expar
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 
 T, H, F, K, EXPERTS_PER_RANK = 48, 64, 32, 2, 2
 

@@ -30,12 +30,8 @@ _read_on = plain("expar_ep_output_read_on", ctypes.c_void_p, ctypes.c_void_p)
 _forget = lib.expar_event_destroy
 
 
-def _raw_stream(index: int) -> int:
-    return int(torch.cuda.current_stream(index).cuda_stream)
-
-
-# What PyTorch's compiled programs ask: a call instead of the ten that make an object.
-_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", _raw_stream)
+# What PyTorch's compiled programs ask: one call instead of the ten that make an object. Not in all builds.
+_raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 
 class Place:
@@ -158,7 +154,7 @@ class Gpu(Place):
 
     def address(self) -> int:
         """Of the current stream, without an object for it."""
-        found: int = _raw_stream(self.index)
+        found: int = self.current().cuda_stream if _raw_stream is None else _raw_stream(self.index)
         return found
 
     def comm(self) -> Any:

@@ -111,7 +111,7 @@ def rank_main(local_rank: int, num_local: int) -> None:
     pairs = [dist.new_group([first, first + 1]) for first in (0, 2)]
     if dist.get_rank() < 2:  # two are enough, and compiling takes time
         compiled(pairs[0])
-    print(f"rank {dist.get_rank()} is through", flush=True)
+    envs.dist_print(f"rank {dist.get_rank()} is through")
     dist.destroy_process_group()
 
 

@@ -49,7 +49,7 @@ def init_seed(seed: int) -> None:
 def dist_print(s: str = "", once_in_node: bool = False) -> None:
     """Prints, on one rank of a node or on all; then nobody goes on before all have. Collective."""
     if not once_in_node or _local_rank == 0:
-        print(s, flush=True)
+        print(f"{s}\n", end="", flush=True)  # in one piece: others print, too
     dist.barrier()
 
 

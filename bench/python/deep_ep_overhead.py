@@ -15,8 +15,7 @@ from __future__ import annotations
 import argparse
 import cProfile
 import ctypes
-import io
-import pstats
+import os
 import statistics
 import time
 from typing import Any, Callable
@@ -259,15 +258,12 @@ def profile(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
             profiler.enable()
             call()
             profiler.disable()
-        text = io.StringIO()
-        pstats.Stats(profiler, stream=text).sort_stats("tottime").print_stats(6)
-        lines = text.getvalue().split("filename:lineno(function)\n")[1].splitlines()
         print(name)
-        for line in filter(None, lines):
-            count, seconds, _, _, _, what = line.split(None, 5)
-            each = float(seconds) / rounds / CALLS * 1e6
-            times = int(count.partition("/")[0]) / rounds / CALLS
-            print(f"{times:6.1f} times {each:6.1f} us  {what.rpartition('/')[2]}", flush=True)
+        each = rounds * CALLS
+        for one in sorted(profiler.getstats(), key=lambda one: -one.inlinetime)[:6]:
+            code: Any = one.code
+            what = code if isinstance(code, str) else f"{os.path.basename(code.co_filename)}: {code.co_name}"
+            print(f"{one.callcount / each:6.1f} times {one.inlinetime / each * 1e6:6.1f} us  {what}", flush=True)
 
 
 def main() -> None:

@@ -15,11 +15,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from deep_ep_reference import Shape, Traffic, exponents, here, place, plain, quantised, same
+from deep_ep_engines import ENGINES
+from deep_ep_reference import BATCH, Shape, Traffic, here, ll_check, ll_traffic, place, quantised, same
 
 import deep_ep
-
-BATCH = 12  # B of low-latency calls
 
 
 def fresh(buffer: Any, traffic: Traffic, **options: Any) -> Any:
@@ -227,37 +226,11 @@ operators.impl("combine", combine_operator, "CompositeExplicitAutograd")
 # ---- low latency -----------------------------------------------------------------------------------------------------
 
 
-def ll_traffic(buffer: Any, seed: int, dtype: torch.dtype = torch.bfloat16, hidden: int = 256) -> Traffic:
-    size = buffer.group_size
-    return Traffic(Shape(size, size * 2, min(3, size * 2), hidden, BATCH, dtype), seed, distinct=True)
-
-
 def ll_finish(event: Any, hook: Any) -> None:
     if hook is not None:
         hook()
     with event:
         pass
-
-
-def ll_check(traffic: Traffic, rank: int, rows: Any, count: Any, handle: Any, round_scale: bool = False) -> Any:
-    """What came, and where from; gives the rows as numbers, and what is behind them as zeros."""
-    expected, tokens, spans = traffic.received_by_expert(rank)
-    same(count, torch.tensor([len(each) for each in expected], dtype=torch.int32))
-    same(handle[1], spans)
-    assert handle[2:] == (BATCH, traffic.shape.hidden, traffic.shape.experts)
-    found = torch.zeros((traffic.local, traffic.shape.ranks * BATCH, traffic.shape.hidden), dtype=traffic.shape.dtype)
-    for expert, each in enumerate(expected):
-        n = len(each)
-        same(handle[0][expert, :n], tokens[expert])
-        if isinstance(rows, tuple):
-            q, scales = quantised(each, round_scale)
-            same(rows[0][expert, :n], q)
-            same(rows[1][expert, :n], exponents(scales) if rows[1].dtype == torch.int32 else scales)
-            assert rows[1].stride(1) == 1
-        else:
-            same(rows[expert, :n], each)
-        found[expert, :n] = each
-    return found
 
 
 def low_latency(group: Any, number: int = 6) -> None:
@@ -465,7 +438,7 @@ def main() -> None:
         if size <= world
     }
     for size, all_of_size in groups.items():
-        for body in () if sys.argv[2:] == ["soak"] else BODIES:
+        for body in () if sys.argv[2:] == ["soak"] else (*BODIES, *ENGINES):
             body(all_of_size[rank // size])
     soak(groups[2][rank // 2], int(sys.argv[1]) if len(sys.argv) > 1 else 150)
     print(f"rank {rank} is through", flush=True)

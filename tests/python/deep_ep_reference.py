@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 GROUP = 128  # elements that share a scale
+BATCH = 12  # B of low-latency calls
 # Where tensors of calls lie; references are computed on the CPU. Programs for GPUs set it.
 place: dict[str, Any] = {"device": "cpu"}
 
@@ -164,3 +165,32 @@ def same(one: Any, other: Any) -> None:
     assert one.shape == other.shape and one.dtype == other.dtype, (one.shape, other.shape, one.dtype, other.dtype)
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[one.element_size()]
     assert torch.equal(one.contiguous().view(bits), other.contiguous().view(bits)), (one, other)
+
+
+# ---- low-latency calls -----------------------------------------------------------------------------------------------
+
+
+def ll_traffic(buffer: Any, seed: int, dtype: torch.dtype = torch.bfloat16, hidden: int = 256) -> Traffic:
+    size = buffer.group_size
+    return Traffic(Shape(size, size * 2, min(3, size * 2), hidden, BATCH, dtype), seed, distinct=True)
+
+
+def ll_check(traffic: Traffic, rank: int, rows: Any, count: Any, handle: Any, round_scale: bool = False) -> Any:
+    """What came, and where from; gives the rows as numbers, and what is behind them as zeros."""
+    expected, tokens, spans = traffic.received_by_expert(rank)
+    same(count, torch.tensor([len(each) for each in expected], dtype=torch.int32))
+    same(handle[1], spans)
+    assert handle[2:] == (BATCH, traffic.shape.hidden, traffic.shape.experts)
+    found = torch.zeros((traffic.local, traffic.shape.ranks * BATCH, traffic.shape.hidden), dtype=traffic.shape.dtype)
+    for expert, each in enumerate(expected):
+        n = len(each)
+        same(handle[0][expert, :n], tokens[expert])
+        if isinstance(rows, tuple):
+            q, scales = quantised(each, round_scale)
+            same(rows[0][expert, :n], q)
+            same(rows[1][expert, :n], exponents(scales) if rows[1].dtype == torch.int32 else scales)
+            assert rows[1].stride(1) == 1
+        else:
+            same(rows[expert, :n], each)
+        found[expert, :n] = each
+    return found

@@ -129,6 +129,14 @@ def layer(group: Ranks) -> None:
     deep_ep_ranks.layer(group)
 
 
+def engines(group: Ranks) -> None:
+    """Calls as engines make them."""
+    import deep_ep_engines
+
+    for body in deep_ep_engines.ENGINES:
+        body(group)
+
+
 def streams(group: Ranks) -> None:
     """Calls behind slow work of the current stream, and results that are let go while slow work still reads them."""
     import torch
@@ -279,13 +287,22 @@ def host_time(group: Ranks) -> None:
 
 def overhead(group: Ranks) -> None:
     """What calls cost beside the library, on rank 0 alone: a table by bench/python/deep_ep_overhead.py."""
+    _overhead(group, "5")
+
+
+def overhead_profile(group: Ranks) -> None:
+    """Likewise: where that goes."""
+    _overhead(group, "--profile", "2")
+
+
+def _overhead(group: Ranks, *arguments: str) -> None:
     import torch
     import torch.distributed as dist
     from deep_ep_reference import place
 
     if dist.get_rank(group) == 0:
         program = next(path for path in _beside("deep_ep_overhead.py", "bench/python") if os.path.exists(path))
-        command = [sys.executable, program, "--device", torch.device(place["device"]).type, "5"]
+        command = [sys.executable, program, "--device", torch.device(place["device"]).type, *arguments]
         said = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
         for line in said.splitlines():
             print(f"    host, {line}", flush=True)
@@ -346,10 +363,12 @@ ON_GPU: dict[str, Callable[[Ranks], Optional[str]]] = {
         micro_batches,
         masks,
         layer,
+        engines,
         streams,
         graphs,
         host_time,
         overhead,
+        overhead_profile,
         text,
         groups,
         *gpu_elastic.PARTS,

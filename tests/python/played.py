@@ -7,10 +7,11 @@ reads it has waited for on a stream.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 import numpy
 
@@ -23,6 +24,7 @@ os.environ.update(HOME="", XDG_CACHE_HOME="")
 GPU = (int(DeviceType.CUDA), 0)
 _driver: Any = None
 REST_S = 0.03
+_THREAD_LOCAL = 1  # of captures: other threads are not looked at
 _HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _slow: list[Any] = []  # for good: the driver has them
 
@@ -63,6 +65,57 @@ class Stream:
         function = _HOST_FUNCTION(run)  # not _slow[-1]: other threads append, too
         _slow.append(function)
         assert driver().cuLaunchHostFunc(ctypes.c_void_p(self.cuda_stream), function, None) == 0
+
+
+class Graph:
+    """What a stream has been told while it was captured."""
+
+    def __init__(self) -> None:
+        self._made = ctypes.c_void_p()
+
+    def fill(self, graph: ctypes.c_void_p) -> None:
+        assert driver().cuGraphInstantiateWithFlags(ctypes.byref(self._made), graph, ctypes.c_ulonglong(0)) == 0
+
+    def launch(self, stream: Stream) -> None:
+        assert driver().cuGraphLaunch(self._made, ctypes.c_void_p(stream.cuda_stream)) == 0
+
+
+@contextlib.contextmanager
+def captured(stream: Stream) -> Iterator[Graph]:
+    """What is put on the stream meanwhile goes to the graph, for good."""
+    of, graph, found = ctypes.c_void_p(stream.cuda_stream), Graph(), ctypes.c_void_p()
+    assert driver().cuStreamBeginCapture_v2(of, _THREAD_LOCAL) == 0
+    try:
+        yield graph
+    finally:
+        assert driver().cuStreamEndCapture(of, ctypes.byref(found)) == 0
+    if found.value:
+        graph.fill(found)
+
+
+def is_captured(stream: Stream) -> bool:
+    found = ctypes.c_int()
+    assert driver().cuStreamIsCapturing(ctypes.c_void_p(stream.cuda_stream), ctypes.byref(found)) == 0
+    return bool(found.value)
+
+
+class _Controls(ctypes.Structure):
+    """As far as the counts of launches: tests/cuda/fake/controls.h."""
+
+    _fields_ = [
+        ("running", ctypes.c_int * 2),
+        *((name, ctypes.c_int) for name in ("loads", "waiting", "modules", "refusals")),
+        ("streams", ctypes.c_void_p * 4096),
+        ("blocks", ctypes.c_uint * 4096),
+        *((name, ctypes.c_int) for name in ("launches", "dispatches", "combines")),
+    ]
+
+
+def launches() -> tuple[int, int]:
+    """Of kernels with `dispatch`, and with `combine`, in their names, so far in this process."""
+    driver().fake_controls_of.restype = ctypes.POINTER(_Controls)
+    controls = driver().fake_controls_of().contents
+    return controls.dispatches, controls.combines
 
 
 class Array:

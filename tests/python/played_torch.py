@@ -3,7 +3,7 @@
 
 Streams run by themselves. What PyTorch computes it does when it is told to, and behind all that its current stream
 holds by then, as a real GPU does later; so what no stream waits for is computed with too early. What is PyTorch's alone
-(its streams, allocator, captures) is not played, but for the promise of the allocator that memory is given to others
+(its streams, allocator, graphs) is not played, but for the promise of the allocator that memory is given to others
 behind the stream that it was taken on, and behind those that it was told of.
 """
 
@@ -92,7 +92,7 @@ class PlayedGpu(_place.Gpu):
             stream.synchronize()
 
     def capturing(self) -> bool:
-        return False
+        return played.is_captured(self.current())
 
     @contextlib.contextmanager
     def on(self, stream: Any) -> Iterator[None]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import functools
 import unittest
-from typing import Any
+from typing import Any, Callable
 
 import deep_ep_ranks
+import played
 import played_torch
 import ranks
 import torch
-from deep_ep_reference import Shape, Traffic, same
+from deep_ep_reference import BATCH, Shape, Traffic, ll_traffic, same
 
 import deep_ep
 
@@ -93,6 +94,91 @@ def late(group: Any) -> None:
     assert rank or "dropped" in many[0], many
 
 
+def graphs(group: Any) -> None:
+    """A low-latency step is captured and launched with other rows; of a shape that no call was made of before it is a
+    RuntimeError on every rank, and leaves the stream and the buffer as they were."""
+    buffer, gpu = deep_ep.Buffer(group, low_latency_mode=True), played_torch.GPU
+    traffic = ll_traffic(buffer, 5)
+    rank, experts, stream = buffer.rank, traffic.shape.experts, gpu.current()
+    x, idx, weights = traffic.x[rank].clone(), traffic.topk_idx[rank], traffic.weights[rank]
+
+    def step() -> Any:
+        rows, count, handle, _, _ = buffer.low_latency_dispatch(x, idx, BATCH, experts, use_fp8=False)
+        return rows, count, handle, buffer.low_latency_combine(rows, idx, weights, handle)[0]
+
+    def refused(text: str) -> None:
+        with played.captured(stream):
+            try:
+                step()
+            except RuntimeError as error:
+                assert text in str(error), error
+            else:
+                raise AssertionError("a shape that was not made before is captured")
+
+    refused(f"of {BATCH} tokens, hidden 256, {experts} experts and top-3 is captured: expected one such call before")
+    step()
+    with played.captured(stream) as graph:
+        held = step()
+    for factor in (1, -2, 4):
+        x.copy_(traffic.x[rank] * factor)
+        graph.launch(stream)
+        wanted = torch.zeros(x.shape)
+        for slot in range(idx.shape[1]):
+            there = idx[:, slot] >= 0
+            wanted[there] += weights[there, slot, None] * x[there].float()
+        same(held[3], wanted.bfloat16())
+    same(step()[3], wanted.bfloat16())
+    idx = torch.cat([idx, idx[:, :1]], dim=1)  # top-4 is more than there is memory for
+    refused("top-4 is captured")
+
+
+def kernels(group: Any) -> None:
+    """Profilers find one kernel a call with `dispatch`, or with `combine`, in its name; in hook mode one a phase."""
+    buffer = deep_ep.Buffer(group)
+    elastic = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=BATCH, hidden=256)
+    traffic = ll_traffic(buffer, 6)
+    rank, size, experts = buffer.rank, buffer.group_size, traffic.shape.experts
+    x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
+
+    def launched(wanted: tuple[int, int], call: Callable[[], Any]) -> Any:
+        """By all ranks, whose counts are one."""
+        buffer._group.barrier()
+        before = played.launches()
+        buffer._group.barrier()
+        result = call()
+        played_torch.GPU.synchronize()
+        buffer._group.barrier()
+        found = played.launches()
+        assert (found[0] - before[0], found[1] - before[1]) == (size * wanted[0], size * wanted[1]), (found, before)
+        return result
+
+    def sent(hook: bool, fp8: bool = False) -> Any:
+        found = buffer.low_latency_dispatch(x, idx, BATCH, experts, use_fp8=fp8, return_recv_hook=hook)
+        if hook:
+            found[4]()
+        return found
+
+    def summed(found: Any, hook: bool) -> None:
+        back = buffer.low_latency_combine(found[0], idx, weights, found[2], return_recv_hook=hook)
+        if hook:
+            back[2]()
+
+    rows, _, _, _, handle, _ = launched((1, 0), lambda: deep_ep_ranks.fresh(buffer, traffic))
+    launched((1, 0), lambda: buffer.dispatch(x, handle=handle))
+    launched((0, 1), lambda: buffer.combine(rows, handle))
+    for expand in (False, True):
+        rows, _, _, way, _ = launched(
+            (1, 0), lambda: elastic.dispatch(x, idx, weights, num_experts=experts, do_expand=expand)
+        )
+        launched((1, 0), lambda: elastic.dispatch(x, handle=way, do_expand=expand))
+        launched((0, 1), lambda: elastic.combine(rows, way))
+    sent(False)
+    for hook in (False, True):
+        launched((1 + hook, 0), lambda: sent(hook, True))
+        found = launched((1 + hook, 0), lambda: sent(hook))
+        launched((0, 1 + hook), lambda: summed(found, hook))
+
+
 class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
@@ -111,6 +197,8 @@ class Gpu(unittest.TestCase):
             slow_work,
             cleaned,
             late,
+            graphs,
+            kernels,
         ]
         for body in bodies:
             name = getattr(body, "__name__", None) or body.func.__name__

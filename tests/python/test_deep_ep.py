@@ -257,6 +257,47 @@ class Defaults(unittest.TestCase):
             self.assertEqual((one.shape, one.dtype, one.device), (other.shape, other.dtype, other.device))
 
 
+def near(hint: int, taken: int) -> None:
+    """A hint is no less than what is taken, and not much more."""
+    assert taken <= hint <= 1.25 * taken + (64 << 20), (hint, taken)
+
+
+class Sizes(unittest.TestCase):
+    def test_normal(self) -> None:
+        """What calls take beside their results, with as many rows as there can be."""
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm)
+            size, hidden = buffer.group_size, 2048
+            x = torch.ones((64, hidden), dtype=torch.bfloat16)
+            idx = torch.arange(2 * size).repeat(64, 1)
+            per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, 2 * size)
+            rows, _, _, _, handle, _ = buffer.dispatch(x, None, per_rank, None, in_rank, per_expert, idx)
+            buffer.combine(rows, handle)
+            taken = buffer._at(_place.CPU)[0].ep.stats()
+            config = buffer.get_dispatch_config(size)
+            near(config.get_nvl_buffer_size_hint(2 * hidden, size), taken["group_used_bytes"] - taken["used_bytes"])
+
+        for size in (1, 4):
+            on_threads(size, body)
+
+    def test_low_latency(self) -> None:
+        """Of the largest top-k that there is, which hints are not told; of others no less."""
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm, low_latency_mode=True)
+            for tokens, hidden, experts in ((128, 4096, 16), (8, 128, 64)):
+                hint = buffer.get_low_latency_rdma_size_hint(tokens, hidden, 2, experts)
+                x = torch.ones((1, hidden), dtype=torch.bfloat16)
+                for topk in (2, min(experts, 32)):
+                    buffer.low_latency_dispatch(x, torch.arange(topk)[None], tokens, experts)
+                    taken = buffer._at(_place.CPU)[1].buffers()[-1].stats()["heap_bytes"]
+                    self.assertLessEqual(taken, hint)
+                near(hint, taken)
+
+        on_threads(2, body)
+
+
 class Ranks(unittest.TestCase):
     def test_torchrun(self) -> None:
         """Groups of 2, 4 and 8 among its ranks; see there."""
@@ -463,6 +504,32 @@ class Ends(unittest.TestCase):
             same(exchange(), traffic.weighted(rank))
 
         on_threads(3, body)
+
+    def test_across(self) -> None:
+        """internode_… are the calls, which find out by themselves where ranks are."""
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm)
+            traffic, rank = Traffic(Shape(2, 4, 2, 32, 9), 6), buffer.rank
+            x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
+            per_rank, per_node, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, 4)
+            config = buffer.get_dispatch_config(2)
+            rows, local, gates, counts, handle, event = buffer.internode_dispatch(
+                x, None, per_rank, per_node, in_rank, per_expert, idx, weights, 8, 0, config, buffer.capture(), True, True
+            )
+            event.current_stream_wait()
+            for one, other in zip((rows, local, gates), traffic.received(rank)):
+                same(one, other)
+            self.assertEqual(counts, traffic.per_expert(rank, 8))
+            bias = torch.full_like(x, 0.5)
+            y, sums, event = buffer.internode_combine(
+                traffic.answer(rank, rows), handle, gates, bias, config, buffer.capture(), True, True
+            )
+            event.current_stream_wait()
+            for one, other in zip((y, sums), traffic.combined(rank, (bias,))):
+                same(one, other)
+
+        on_threads(2, body)
 
     def test_exit(self) -> None:
         """Without an end, with results, hooks and calls under way, also as globals that go one after the other."""

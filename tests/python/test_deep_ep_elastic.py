@@ -26,7 +26,7 @@ from test_python_group import FakeComm
 import deep_ep
 import expar
 import ranks
-from deep_ep import operators
+from deep_ep import _place, operators
 from deep_ep._elastic_sizes import group_for
 
 silence: Any = None  # two ranks, while this process has not used the library
@@ -146,6 +146,21 @@ class Surface(unittest.TestCase):
         for _ in range(1000):
             hint(comm, 4096, 7168, 8)
         self.assertLess(time.perf_counter() - begin, 5)  # 10 us each on a machine of one's own
+
+    def test_sizes_taken(self) -> None:
+        """A hint is what results take where all tokens go to all ranks, and not much more."""
+
+        def body(comm: Any) -> None:
+            tokens, hidden, topk = 512, 7168, 4
+            hint = deep_ep.ElasticBuffer.get_buffer_size_hint(comm, tokens, hidden, topk)
+            buffer = deep_ep.ElasticBuffer(comm, hint, num_max_tokens_per_rank=tokens)
+            x, idx = torch.zeros((tokens, hidden), dtype=torch.bfloat16), torch.arange(topk).repeat(tokens, 1)
+            rows, _, weights, handle, _ = buffer.dispatch(x, idx, torch.ones(idx.shape), num_experts=topk)
+            y, sums, _ = buffer.combine(rows, handle, weights)
+            taken = buffer._at(_place.CPU).ep.stats()["used_high_bytes"]
+            self.assertTrue(taken <= hint <= 1.25 * taken + (64 << 20), (hint, taken))
+
+        on_ranks(2, body)
 
     def test_number_of_sms(self) -> None:
         buffer, busy = alone(), alone(prefer_overlap_with_compute=False)

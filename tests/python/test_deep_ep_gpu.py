@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import unittest
 from typing import Any, Callable
+from unittest import mock
 
 import deep_ep_ranks
 import played
@@ -15,6 +16,8 @@ import torch
 from deep_ep_reference import BATCH, Shape, Traffic, ll_traffic, same
 
 import deep_ep
+from deep_ep import _call, _low_latency
+from expar import _abi
 
 
 def _played(group: Any, body: Any) -> None:
@@ -132,6 +135,31 @@ def graphs(group: Any) -> None:
     refused("top-4 is captured")
 
 
+def apart(group: Any) -> None:
+    """Rows of the memory for zero copy lie as far apart as the library says; a combine sends from there."""
+    buffer = deep_ep.Buffer(group, low_latency_mode=True)
+    traffic = ll_traffic(buffer, 7)
+    rank = buffer.rank
+    x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
+    rows, _, handle, _, _ = buffer.low_latency_dispatch(x, idx, BATCH, traffic.shape.experts, use_fp8=False)
+    region = buffer.get_next_low_latency_combine_buffer(handle)
+    assert region.shape == rows.shape and region.stride()[1:] == (256 + GAP, 1), region.stride()
+    region.copy_(traffic.answer(rank, rows))
+    y, _, _ = buffer.low_latency_combine(torch.zeros_like(rows), idx, weights, handle, zero_copy=True)
+    same(y, traffic.weighted(rank))
+
+
+GAP = 8  # elements between rows
+_lent: list[Any] = []
+
+
+def lend(_buffer: int, _handle: int, _dtype: int, view: int) -> int:
+    """As a library whose rows lie further apart than H."""
+    _lent.append(torch.zeros((2, 2 * BATCH, 256 + GAP), dtype=torch.bfloat16))
+    _call.put(_abi.Tensor.from_address(view), 0, _lent[-1][..., :256], "rows")
+    return 0
+
+
 def kernels(group: Any) -> None:
     """Profilers find one kernel a call with `dispatch`, or with `combine`, in its name; in hook mode one a phase."""
     buffer = deep_ep.Buffer(group)
@@ -204,6 +232,10 @@ class Gpu(unittest.TestCase):
             name = getattr(body, "__name__", None) or body.func.__name__
             with self.subTest(body=name):
                 ranks.on_threads(2, _played, body)
+
+    def test_rows_apart(self) -> None:
+        with mock.patch.object(_low_latency, "_combine_buffer", lend):
+            ranks.on_threads(2, _played, apart)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,11 @@ whole() {
     "$python" -c 'import numpy, torch.distributed.run, torch._dynamo, functorch.compile' 2>/dev/null
 }
 
+# Beside it, whether an MPI is there for it or not.
+has_mpi4py() {
+    "$python" -c 'import importlib.util as u, sys; sys.exit(u.find_spec("mpi4py") is None)'
+}
+
 install() {
     "$python" -m pip install --quiet --disable-pip-version-check --no-cache-dir --no-compile "$@" >&2
 }
@@ -60,4 +65,8 @@ if ! whole; then
         exit 1
     }
 fi
+has_mpi4py || install --no-deps --only-binary mpi4py "mpi4py>=4.1" || {
+    echo "torch.sh: no mpi4py, for what pip says above: it takes a network with packages" >&2
+    exit 1
+}
 echo "$python"

@@ -38,7 +38,7 @@ def group_for(group: Any, timeout_secs: float = _TIMEOUT_SECS) -> expar.Group:
 
 def _size_of(group: Any) -> int:
     """N, without any other rank."""
-    size = group.size() if hasattr(group, "size") else group.Get_size()
+    size = group.Get_size() if hasattr(group, "Get_size") else group.size()
     return int(size)
 
 

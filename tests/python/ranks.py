@@ -11,12 +11,14 @@ import functools
 import importlib
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
 import threading
 import traceback
 import unittest
+from importlib.util import find_spec
 from typing import Any, Callable
 
 import expar
@@ -75,6 +77,17 @@ def start(command: list[str], **options: Any) -> subprocess.CompletedProcess[str
 def launched(size: int, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """A Python program on that many ranks of `expar run`."""
     return start([os.environ["EXPAR_TEST_TOOL"], "run", "-n", str(size), "--", sys.executable, *command], **options)
+
+
+def mpirun(test: unittest.TestCase, size: int, *command: str) -> subprocess.CompletedProcess[str]:
+    """A Python program on that many ranks of mpirun, which use mpi4py. The test is skipped where one of these is not
+    installed, or fails where EXPAR_REQUIRE_TORCH is 1, since mpi4py comes with PyTorch then."""
+    lacking = [name for name, found in (("mpirun", shutil.which("mpirun")), ("mpi4py", find_spec("mpi4py"))) if not found]
+    if lacking and os.environ.get("EXPAR_REQUIRE_TORCH") != "1":
+        test.skipTest(f"there is no {lacking[0]}")
+    test.assertEqual(lacking, [])
+    options = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
+    return start(["mpirun", *options, "-n", str(size), sys.executable, *command])
 
 
 def torchrun(size: int, *command: str) -> subprocess.CompletedProcess[str]:

@@ -39,6 +39,7 @@ class FakeComm:
 
     def rank(self, number: int) -> Any:
         class Rank:
+            rank, size = number, self.size  # numbers, where a process group of PyTorch's has methods
             Get_rank = staticmethod(lambda: number)
             Get_size = staticmethod(lambda: self.size)
             bcast = staticmethod(lambda value: self.broadcast(number, value))

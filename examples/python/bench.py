@@ -3,7 +3,7 @@
 
     expar run -n 4 -- python3 bench.py --tokens 256 --hidden 2048 --topk 4 --dtype float16
 
-Beside them is a copy by NumPy of as many bytes as a rank receives. `expar bench dispatch combine` measures the library
+GB/s are of the rows that rank 0 receives. Beside them is a copy of these by NumPy. `expar bench dispatch combine` measures the library
 alone, and much more.
 """
 
@@ -76,7 +76,7 @@ def main() -> None:
         if group.rank == 0:
             print(f"{group.size} ranks, {options.tokens} tokens of {options.hidden} {options.dtype}, top-{options.topk}")
             for name, time_us in figures:
-                print(f"  {name:<24}{time_us:10.1f} us")
+                print(f"  {name:<24}{time_us:10.1f} us{received.nbytes / time_us / 1000:10.2f} GB/s")
 
 
 if __name__ == "__main__":

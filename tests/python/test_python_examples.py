@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import unittest
 from pathlib import Path
 
@@ -32,19 +33,30 @@ def shown(page: str, title: str) -> str:
 
 
 class Examples(unittest.TestCase):
-    def says(self, size: int, said: str, *command: str) -> None:
+    def says(self, size: int, said: str, *command: str) -> str:
         # Threads of NumPy's beside those of ranks would only wait for each other on few cores.
         ended = ranks.launched(size, *command, env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
         self.assertEqual(ended.returncode, 0, ended.stdout)
         self.assertIn(said, ended.stdout)
         self.assertNotIn("WRONG", ended.stdout)
+        return ended.stdout
 
     def test_training_step(self) -> None:
         self.says(3, "3 ranks: gradients are those", str(EXAMPLES / "training_step.py"))
 
     def test_bench(self) -> None:
         sizes = ("--tokens", "32", "--hidden", "128", "--iters", "3", "--warmup", "1")
-        self.says(2, "dispatch with a handle", str(EXAMPLES / "bench.py"), *sizes)
+        said = self.says(2, "2 ranks, 32 tokens of 128", str(EXAMPLES / "bench.py"), *sizes)
+        for call in ("dispatch", "dispatch with a handle", "combine", "copy of the rows"):
+            self.assertRegex(said, rf"(?m){call} +\d+\.\d us +\d+\.\d\d GB/s$")
+
+    def test_without_the_package(self) -> None:
+        """Each says what to do."""
+        env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        for program in [*EXAMPLES.glob("*.py"), *(ROOT / "bench" / "python").glob("*.py")]:
+            ended = ranks.start([sys.executable, "-S", str(program)], env=env)
+            self.assertEqual(ended.returncode, 1, program)
+            self.assertRegex(ended.stdout, "^No module named '.*': pip has it; .*PYTHONPATH=python\n$")
 
     def test_bench_refuses(self) -> None:
         ended = ranks.launched(1, str(EXAMPLES / "bench.py"), "--topk", "9")

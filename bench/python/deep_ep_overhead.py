@@ -4,8 +4,8 @@
 
 Bare is the same call of the library by ctypes, with the same arguments, in structs that are ready, and results in memory
 of one's own, or given back at once; on a GPU it says, too, which stream reads the rows. So the rest is the module's own:
-looking at tensors, making results and handles, and taking them apart again. Medians over rounds, in microseconds; needs
-PyTorch (scripts/torch.sh). With --device cuda the tensors lie on the current GPU, which has nothing to do when a call is
+looking at tensors, making results and handles, and taking them apart again. The least of all rounds, in microseconds,
+which other work on the machine changes little; needs PyTorch (scripts/torch.sh). With --device cuda the tensors lie on the current GPU, which has nothing to do when a call is
 made. With --profile there is no table: for each call, what it spends its time in, by cProfile.
 usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [--device cpu|cuda] [--profile] [ROUNDS]
 """
@@ -16,7 +16,6 @@ import argparse
 import cProfile
 import ctypes
 import os
-import statistics
 import time
 from typing import Any, Callable
 
@@ -245,7 +244,7 @@ def low_latency(buffer: Any, own: Arguments) -> dict[str, Pair]:
 def show(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
     for name, pair in calls.items():
         both = [[own.microseconds(call) for call in pair] for _ in range(rounds)]
-        module, bare = (statistics.median(each) for each in zip(*both))
+        module, bare = (min(each) for each in zip(*both))
         print(f"{name:28}{module:9.1f}{bare:9.1f}{module - bare:9.1f}", flush=True)
 
 

@@ -285,10 +285,11 @@ class ElasticMode:
 
     def _handle(self, result: Any, routing: Routing, counts: Counts, expand: bool) -> EPHandle:
         topk_idx, aligned = routing.topk_idx, None
+        tokens, topk = topk_idx.shape
         if routing.synced or not self.place.on_gpu:
             aligned = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
         rows = routing.worst_tokens(expand) if aligned is None else result.num_recv_tokens
-        made = _handles.Handle(result.handle or 0, *topk_idx.shape, rows)
+        made = _handles.Handle(result.handle or 0, tokens, topk, rows)
         return EPHandle(made, routing, topk_idx.clone() if routing.copied else topk_idx, counts, expand, aligned)
 
     # ---- combine -----------------------------------------------------------------------------------------------------

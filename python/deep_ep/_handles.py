@@ -43,7 +43,7 @@ def fill_prefix(handle: Handle, prefix: Any, rank: int) -> None:
     info = _abi.HandleInfo(_INFO_BYTES)
     check(_info_get(handle.pointer, ctypes.addressof(info)))
     row_bytes = 4 * prefix.shape[0]
-    ctypes.memmove(prefix.data_ptr() + rank * row_bytes, info.rank_prefix, row_bytes)
+    ctypes.memmove(prefix.data_ptr() + rank * row_bytes, info.rank_prefix or 0, row_bytes)
 
 
 def wrap(handle: Handle, prefix: Any, place: _place.Place, token_in_rank: Any) -> tuple[Any, ...]:

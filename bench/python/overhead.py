@@ -144,7 +144,8 @@ def import_milliseconds(module: str, before: str = "sys", repeats: int = 5) -> f
         ended = subprocess.run([sys.executable, "-c", code], env=env, stdout=subprocess.PIPE, check=True)
         return 1000 * float(ended.stdout)
 
-    run()
+    if repeats > 1:
+        run()
     return statistics.median(run() for _ in range(repeats))
 
 

@@ -248,6 +248,8 @@ def low_latency(group: Any, number: int = 6) -> None:
         rows, count, handle, event, hook = buffer.low_latency_dispatch(
             x, idx, BATCH, size * 2, rows_so_far, waits[0], fp8 > 0, fp8 > 1, fp8 > 2, **how
         )
+        assert (hook is not None) == ("return_recv_hook" in how)
+        assert (event.event is not None) == ("async_finish" in how)
         ll_finish(event, hook)
         found = ll_check(traffic, rank, rows, count, handle, fp8 > 1)
         answers = here(traffic.answer(rank, found))

@@ -11,6 +11,7 @@ import sys
 import threading
 import unittest
 from typing import Any, Callable
+from unittest import mock
 
 import torch
 from deep_ep_ranks import BATCH, fresh, ll_traffic
@@ -19,7 +20,7 @@ from test_python_group import FakeComm
 
 import deep_ep
 import expar
-from deep_ep import _place
+from deep_ep import _low_latency, _normal, _place
 import ranks
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -260,6 +261,20 @@ class Defaults(unittest.TestCase):
 def near(hint: int, taken: int) -> None:
     """A hint is no less than what is taken, and not much more."""
     assert taken <= hint <= 1.25 * taken + (64 << 20), (hint, taken)
+
+
+class Nodes(unittest.TestCase):
+    def test_layout(self) -> None:
+        """Of two nodes, which are pretended: a token counts once for each that it goes to."""
+        traffic = Traffic(Shape(4, 8, 3, 8, 20), 4)
+
+        def body(group: expar.Group) -> None:
+            found = _normal.layout(group, traffic.topk_idx[group.rank], 8, group.num_nodes, None, False)
+            per_rank, per_expert, in_rank = traffic.layout(group.rank)
+            for one, other in zip(found, (per_rank, in_rank.view(-1, 2, 2).any(2).sum(0).int(), per_expert, in_rank)):
+                same(one, other)
+
+        ranks.on_threads(4, body, ranks_per_node=2)
 
 
 class Sizes(unittest.TestCase):
@@ -511,6 +526,21 @@ class Ends(unittest.TestCase):
             same(exchange(), traffic.weighted(rank))
 
         on_threads(3, body)
+
+    def test_options(self) -> None:
+        """What goes on to the library: how long a rank may be silent, and that low latency takes no mapped memory."""
+        with mock.patch.object(expar.Group, "from_mpi4py", side_effect=KeyError) as making, mock.patch.dict(os.environ):
+            os.environ.pop("EXPAR_TIMEOUT", None)
+            self.assertRaises(KeyError, alone)
+            os.environ["EXPAR_TIMEOUT"] = "7"
+            self.assertRaises(KeyError, alone)
+        self.assertEqual([call.kwargs for call in making.call_args_list], [{"timeout_ms": 100_000}, {}])
+        x, idx = torch.zeros((2, 128), dtype=torch.bfloat16), torch.zeros((2, 1), dtype=torch.int64)
+        for allowed in (True, False):
+            buffer = alone(allow_nvlink_for_low_latency_mode=allowed)
+            with mock.patch.object(_low_latency, "LowLatencyBuffer", side_effect=KeyError) as making:
+                self.assertRaises(KeyError, buffer.low_latency_dispatch, x, idx, 8, 2)
+            self.assertEqual(making.call_args.kwargs["unmapped"], 0 if allowed else 1)
 
     def test_across(self) -> None:
         """internode_… are the calls, which find out by themselves where ranks are."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
+from ctypes import addressof
 from typing import Any, Callable
 
 import torch
@@ -73,18 +74,22 @@ def put(args: Any, offset: int, tensor: Any, name: str) -> None:
     """The view of a tensor, as that argument."""
     try:
         kind, index = host if tensor.is_cpu else _device_of(tensor, name)
-        shape = tensor.shape
+        code = CODES.get(tensor.dtype, _NO_CODE)
+        if tensor.dim() == 2:
+            _MATRIX.pack_into(
+                args, offset, tensor.data_ptr(), code, 2, *tensor.shape, *tensor.stride(), kind, index
+            )
+            return
     except AttributeError:
         _device_of(tensor, name)
         raise
-    strides, dims, code = tensor.stride(), len(shape), CODES.get(tensor.dtype, _NO_CODE)
-    if dims == 2:
-        _MATRIX.pack_into(args, offset, tensor.data_ptr(), code, 2, *shape, *strides, kind, index)
-        return
+    dims = tensor.dim()
     if dims > 4:
         raise AssertionError(f"{name} has {dims} dimensions: expected at most 4")
     fill = (0,) * (4 - dims)
-    _VIEW.pack_into(args, offset, tensor.data_ptr(), code, dims, *shape, *fill, *strides, *fill, kind, index)
+    _VIEW.pack_into(
+        args, offset, tensor.data_ptr(), code, dims, *tensor.shape, *fill, *tensor.stride(), *fill, kind, index
+    )
 
 
 def put_view(
@@ -139,7 +144,7 @@ def _tensor(managed: ctypes.c_void_p, dtype: Any) -> Any:
 def owned_tensor(view: int, dtype: Any, owner: Any) -> Any:
     """A tensor of the view at that address, whose memory keeps the owner."""
     managed = ctypes.c_void_p()
-    check(_to_dlpack(view, 0, None, None, ctypes.addressof(managed)))
+    check(_to_dlpack(view, 0, None, None, addressof(managed)))
     tensor = _tensor(managed, dtype)
     give_owner(tensor, owner)
     return tensor
@@ -156,7 +161,7 @@ class Output:
     def tensor(self, part: int, dtype: Any) -> Any:
         """That one of the library's, which has a reference of its own."""
         managed = ctypes.c_void_p()
-        check(_output_dlpack(self.pointer, part, 0, ctypes.addressof(managed)))
+        check(_output_dlpack(self.pointer, part, 0, addressof(managed)))
         return _tensor(managed, dtype)
 
     def __del__(self, release: Any = _release) -> None:
@@ -174,7 +179,7 @@ def pool_tensor(buffer: int, rows: int, columns: int, dtype: Any) -> Any:
     if size < _LARGE_BYTES:
         return torch.empty(rows, columns, dtype=dtype, device="cpu")
     pointer = ctypes.c_void_p()
-    check(_alloc(buffer, size, ctypes.addressof(pointer)))
+    check(_alloc(buffer, size, addressof(pointer)))
     assert pointer.value is not None
     return Output(pointer.value).tensor(_X, torch.uint8).view(dtype).view(rows, columns)
 

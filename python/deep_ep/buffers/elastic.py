@@ -242,6 +242,8 @@ class ElasticBuffer(Others):
 
     def _turn(self, place: _place.Place, previous: Any, before_epilogue: Any, asynchronous: bool) -> _place.Turn:
         """A call's, behind these events."""
+        if previous is None and before_epilogue is None:
+            return place.turn(None, asynchronous)
         first = self._event_of(previous, "previous_event")
         second = self._event_of(before_epilogue, "previous_event_before_epilogue")
         turn = place.turn(first, asynchronous)
@@ -261,11 +263,12 @@ class ElasticBuffer(Others):
 
     def _sms(self, num_sms: int, num_experts: int, num_topk: int, num_qps: int) -> int:
         """That a call uses."""
-        for name, given in (("num_sms", num_sms), ("num_qps", num_qps)):
-            if whole(given, name) < 0:
-                raise AssertionError(f"{name} is {given}: expected 0 or more")
-        if num_qps > self.num_allocated_qps:
-            raise AssertionError(f"num_qps is {num_qps}: expected at most the {self.num_allocated_qps} allocated")
+        if (num_sms, num_qps) != (0, 0):
+            for name, given in (("num_sms", num_sms), ("num_qps", num_qps)):
+                if whole(given, name) < 0:
+                    raise AssertionError(f"{name} is {given}: expected 0 or more")
+            if num_qps > self.num_allocated_qps:
+                raise AssertionError(f"num_qps is {num_qps}: expected at most the {self.num_allocated_qps} allocated")
         return num_sms or self.get_theoretical_num_sms(num_experts, num_topk)
 
     def _workers(self, num_sms: int, place: _place.Place) -> int:

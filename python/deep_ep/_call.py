@@ -115,10 +115,16 @@ def ints_at(address: int | None, count: int) -> list[int]:
 
 # ---- results ---------------------------------------------------------------------------------------------------------
 
-_to_dlpack = plain(
+def _held(name: str, *arguments: Any) -> Callable[..., int]:
+    """A call that never waits, made without letting other threads in: they would take longer than it does."""
+    made: Callable[..., int] = ctypes.PYFUNCTYPE(ctypes.c_int, *arguments)((name, lib))
+    return made
+
+
+_to_dlpack = _held(
     "expar_tensor_to_dlpack", ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
-_output_dlpack = plain(
+_output_dlpack = _held(
     "expar_ep_output_dlpack", ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p
 )
 _release = lib.expar_ep_output_release

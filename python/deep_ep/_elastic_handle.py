@@ -35,7 +35,6 @@ class Routing:
         "copied",
         "local",
         "num_recv_tokens",
-        "num_expanded_tokens",
     )
 
     def __init__(self, topk_idx: Any, num_experts: int, max_tokens: int, alignment: int, ranks: int) -> None:
@@ -46,8 +45,11 @@ class Routing:
         self.synced = self.copied = True
         self.local = max(num_experts // ranks, 1)
         self.num_recv_tokens = ranks * max_tokens
-        most = self.num_recv_tokens * min(topk_idx.shape[-1], self.local) + (alignment - 1) * self.local
-        self.num_expanded_tokens = align(most, alignment)
+
+    @property
+    def num_expanded_tokens(self) -> int:
+        most = self.num_recv_tokens * min(self.topk_idx.shape[-1], self.local) + (self.alignment - 1) * self.local
+        return align(most, self.alignment)
 
     def worst_rows(self, tokens: int) -> int:
         """Expanded rows that the library has room for, of so many tokens."""
@@ -76,7 +78,7 @@ class EPHandle:
     def __init__(
         self, made: _handles.Handle, routing: Routing, topk_idx: Any, counts: Counts, expand: bool, aligned: list[int] | None
     ) -> None:
-        """aligned: counts of local experts, rounded up; None where the host does not know what came."""
+        """aligned: rows of local experts, rounded up; None where the host does not know what came."""
         synced = routing.synced
         self._routing = made
         self._counts = counts

@@ -33,7 +33,7 @@ _VIEW_BYTES = sizeof(_abi.Tensor)
 _BIAS = getattr(_Sums, "bias").offset
 _BY_SLOT, _EACH_SLOT, _OWNER = int(SumOrder.BY_SLOT), int(SumOrder.EACH_SLOT), int(WeightsOf.OWNER)
 
-# The results of a dispatch that the caller gets: arguments for memory of one's own, and the library's parts.
+# The results of a dispatch: arguments for memory of one's own, and the library's parts.
 _OUT = {
     "x": _Args.out_x.offset,
     "scales": _Args.out_scales.offset,
@@ -42,13 +42,8 @@ _OUT = {
     "row_weights": _Args.out_row_weights.offset,
     "metadata": _Args.out_src_metadata.offset,
 }
-_PART = {
-    "x": int(EpPart.X),
-    "scales": int(EpPart.SCALES),
-    "topk_idx": int(EpPart.TOPK_IDX),
-    "topk_weights": int(EpPart.TOPK_WEIGHTS),
-    "row_weights": int(EpPart.ROW_WEIGHTS),
-}
+_RECV_X, _RECV_SCALES = int(EpPart.X), int(EpPart.SCALES)
+_RECV_IDX, _RECV_WEIGHTS, _RECV_ROW_WEIGHTS = int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS), int(EpPart.ROW_WEIGHTS)
 _X, _SCALES = _Args.x.offset, _Args.x_scales.offset
 _TOPK_IDX, _TOPK_WEIGHTS = _Args.topk_idx.offset, _Args.topk_weights.offset
 _OF_ROWS = ("x", "scales", "row_weights")  # of results: a row each of recv_x; the others of tokens
@@ -81,16 +76,22 @@ class Received:
 
     __slots__ = ("x", "scales", "topk_idx", "topk_weights", "handle", "event")
 
-    def __init__(self, handle: EPHandle) -> None:
+    def __init__(self, handle: EPHandle, x: Any, scales: Any, topk_idx: Any, topk_weights: Any) -> None:
         self.handle = handle
-        self.x: Any = None
-        self.scales: Any = None
-        self.topk_idx: Any = None
-        self.topk_weights: Any = None
+        self.x = x
+        self.scales = scales
+        self.topk_idx = topk_idx
+        self.topk_weights = topk_weights
         self.event: EventHandle | None = None
 
     def tensors(self) -> tuple[Any, ...]:
         return (self.x, self.scales, self.topk_idx, self.topk_weights)
+
+
+def _mine(own: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
+    """Of results in memory of one's own what the caller gets."""
+    weights = own.get("topk_weights", own.get("row_weights"))
+    return own["x"], own.get("scales"), own.get("topk_idx"), weights
 
 
 class ElasticMode:
@@ -142,11 +143,11 @@ class ElasticMode:
         with turn.work():
             counts = Counts(self.place, self._size, routing.local, how.expand)
         args.recv_counts = addressof(counts.struct)
-        forms = self._forms(x, scales, topk_idx, topk_weights, how.expand)
         own = None
         if not routing.synced and self.place.on_gpu:
             args.num_worst_tokens = routing.worst_tokens(how.expand)
         elif not routing.synced:
+            forms = self._forms(x, scales, topk_idx, topk_weights, how.expand)
             own = self._own(args, {**forms, "metadata": (2 + topk_idx.shape[1], torch.int32)}, routing, how)
         args.async_finish = turn.asynchronous(how.asynchronous, counted=True)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
@@ -157,8 +158,9 @@ class ElasticMode:
             handle._output = output
         else:
             handle.recv_src_metadata = own["metadata"]
-        received = self._received(output, forms, own, handle, how)
-        kept = [x, scales, topk_idx, topk_weights, stats, counts, received.tensors(), handle]
+        given = (x, scales, topk_idx, topk_weights)
+        received = Received(handle, *(self._results(output, *given, handle, how) if own is None else _mine(own)))
+        kept = [*given, stats, counts, received.tensors(), handle]
         mine = [counts.memory, handle.topk_idx if routing.copied else None]
         later = stats is not None and how.asynchronous and not self.place.on_gpu
         if stats is not None and not later:
@@ -177,14 +179,14 @@ class ElasticMode:
         topk_idx, turn = handle.topk_idx, how.turn  # the index is carried: it comes again
         args, result = self._arguments(x, scales, topk_idx, topk_weights, how)
         args.handle = handle._routing.pointer
-        forms = self._forms(x, scales, topk_idx, topk_weights, how.expand)
         own = None
         if not handle._synced and not self.place.on_gpu:
-            own = self._own(args, forms, handle, how)
+            own = self._own(args, self._forms(x, scales, topk_idx, topk_weights, how.expand), handle, how)
         args.async_finish = turn.asynchronous(how.asynchronous)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        received = self._received(Output(result.output or 0), forms, own, handle, how)
-        kept = [x, scales, topk_idx, topk_weights, received.tensors(), handle]
+        output, given = Output(result.output or 0), (x, scales, topk_idx, topk_weights)
+        received = Received(handle, *(self._results(output, *given, handle, how) if own is None else _mine(own)))
+        kept = [*given, received.tensors(), handle]
         received.event = turn.end(result.event, kept, [], how.asynchronous)
         self._ask()
         return received
@@ -247,33 +249,29 @@ class ElasticMode:
             put(args, _OUT[name], found[name], f"recv_{name}")
         return found
 
-    def _received(
-        self,
-        output: Output,
-        forms: dict[str, tuple[int, Any]],
-        own: dict[str, Any] | None,
-        handle: EPHandle,
-        how: How,
-    ) -> Received:
-        found = own
-        if found is None:
-            how.turn.give(output.pointer)
-            found = {name: output.tensor(_PART[name], dtype) for name, (_, dtype) in forms.items()}
-            if not handle._synced:
-                for name, tensor in found.items():
-                    many = handle.num_expanded_tokens if how.expand and name in _OF_ROWS else handle.num_recv_tokens
-                    found[name] = self._first(tensor, many, how, name == "scales" and how.column_major)
-        received = Received(handle)
-        received.x, received.scales = found["x"], found.get("scales")
-        received.topk_idx = found.get("topk_idx")
-        received.topk_weights = found.get("row_weights" if how.expand else "topk_weights")
-        return received
+    def _results(
+        self, output: Output, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, handle: EPHandle, how: How
+    ) -> tuple[Any, Any, Any, Any]:
+        """The library's (x, scales, topk_idx, topk_weights), of a dispatch of these."""
+        how.turn.give(output.pointer)
+        expand = how.expand
+        recv_x = output.tensor(_RECV_X, x.dtype)
+        recv_scales = None if scales is None else output.tensor(_RECV_SCALES, scales.dtype)
+        idx = None if topk_idx is None or expand else output.tensor(_RECV_IDX, topk_idx.dtype)
+        weights = None
+        if topk_weights is not None:
+            weights = output.tensor(_RECV_ROW_WEIGHTS if expand else _RECV_WEIGHTS, torch.float32)
+        if not handle._synced:
+            rows = handle.num_expanded_tokens if expand else handle.num_recv_tokens
+            recv_x, idx, weights = (self._first(each, rows, how, False) for each in (recv_x, idx, weights))
+            recv_scales = self._first(recv_scales, rows, how, how.column_major)
+        return recv_x, recv_scales, idx, weights
 
     @staticmethod
     def _first(tensor: Any, rows: int, how: How, columns: bool) -> Any:
         """So many of its rows: the library may have room for more, since it knows experts that are not distinct.
         columns: where that is between columns, it is taken out."""
-        if tensor.shape[0] == rows:
+        if tensor is None or tensor.shape[0] == rows:
             return tensor
         if not columns or tensor.stride(1) == align(rows, 4):
             return tensor[:rows]

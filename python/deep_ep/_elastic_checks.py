@@ -26,11 +26,10 @@ def check_tensors(**tensors: Any) -> None:
 
 def rows_and_scales(x: Any) -> tuple[Any, Any]:
     """x, or the tuple that it is. TypeError for another thing."""
-    if not isinstance(x, tuple):
-        check_tensors(x=x)
-        if x is None:
-            raise TypeError("x is None: expected a tensor, or a tuple of rows and scales")
+    if isinstance(x, torch.Tensor):
         return x, None
+    if not isinstance(x, tuple):
+        raise TypeError(f"x is of type {type(x).__name__}: expected a tensor, or a tuple of rows and scales")
     if len(x) != 2 or not all(isinstance(each, torch.Tensor) for each in x):
         raise TypeError(f"x is a tuple of {len(x)}: expected two tensors, rows and scales")
     return x[0], x[1]

@@ -1,24 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program for mpirun: groups and buffers of mpi4py's communicators, of all ranks and of some."""
+"""A program for mpirun: groups of mpi4py's communicators, of all ranks and of some; `mpi_ranks.py deep_ep`: buffers."""
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-import torch
 from mpi4py import MPI
 
-import deep_ep
 import expar
 
 
-def exchange(comm: Any) -> None:
-    """A token of each rank to each, by a buffer of either generation; of `expar` a barrier and an answer to it."""
+def meet(comm: Any) -> None:
     rank, size = comm.Get_rank(), comm.Get_size()
     with expar.Group.from_mpi4py(comm) as group:
         assert (group.rank, group.size) == (rank, size)
         told = [int(each) for each in group.allgather(str(rank).encode())]
         assert told == comm.allgather(rank), told
+
+
+def exchange(comm: Any) -> None:
+    """A token of each rank to each, by a buffer of either generation."""
+    import torch
+
+    import deep_ep
+
+    torch.set_num_threads(1)
+    rank, size = comm.Get_rank(), comm.Get_size()
     x = torch.full((size, 64), float(rank), dtype=torch.bfloat16)
     idx = torch.arange(size)[:, None]
     wanted = torch.arange(size, dtype=torch.bfloat16)[:, None].expand(size, 64)
@@ -35,7 +43,6 @@ def exchange(comm: Any) -> None:
     assert torch.equal(elastic.combine(rows, way)[0], x)
 
 
-torch.set_num_threads(1)
-exchange(MPI.COMM_WORLD)
-exchange(MPI.COMM_WORLD.Split(MPI.COMM_WORLD.Get_rank() % 2))
+for its_comm in (MPI.COMM_WORLD, MPI.COMM_WORLD.Split(MPI.COMM_WORLD.Get_rank() % 2)):
+    (exchange if sys.argv[1:] == ["deep_ep"] else meet)(its_comm)
 print(f"rank {MPI.COMM_WORLD.Get_rank()} of mpi4py is through", flush=True)

@@ -79,15 +79,19 @@ def launched(size: int, *command: str, **options: Any) -> subprocess.CompletedPr
     return start([os.environ["EXPAR_TEST_TOOL"], "run", "-n", str(size), "--", sys.executable, *command], **options)
 
 
-def mpirun(test: unittest.TestCase, size: int, *command: str) -> subprocess.CompletedProcess[str]:
-    """A Python program on that many ranks of mpirun, which use mpi4py. The test is skipped where one of these is not
-    installed, or fails where EXPAR_REQUIRE_TORCH is 1, since mpi4py comes with PyTorch then."""
+def mpirun(test: unittest.TestCase, size: int, *arguments: str) -> None:
+    """mpi_ranks.py on that many ranks of mpirun. The test is skipped where that or mpi4py is not installed, or fails
+    where EXPAR_REQUIRE_TORCH is 1: mpi4py comes with PyTorch."""
     lacking = [name for name, found in (("mpirun", shutil.which("mpirun")), ("mpi4py", find_spec("mpi4py"))) if not found]
     if lacking and os.environ.get("EXPAR_REQUIRE_TORCH") != "1":
         test.skipTest(f"there is no {lacking[0]}")
     test.assertEqual(lacking, [])
+    program = os.path.join(os.path.dirname(os.path.abspath(__file__)), "mpi_ranks.py")
     options = ("--allow-run-as-root", "--oversubscribe", "--bind-to", "none")
-    return start(["mpirun", *options, "-n", str(size), sys.executable, *command])
+    ended = start(["mpirun", *options, "-n", str(size), sys.executable, program, *arguments])
+    test.assertEqual(ended.returncode, 0, ended.stdout)
+    for rank in range(size):
+        test.assertIn(f"rank {rank} of mpi4py is through", ended.stdout)
 
 
 def torchrun(size: int, *command: str) -> subprocess.CompletedProcess[str]:

@@ -321,13 +321,6 @@ class Ranks(unittest.TestCase):
         for rank in range(8):
             self.assertIn(f"rank {rank} is through", ended.stdout)
 
-    def test_mpi4py(self) -> None:
-        """The real one; see there."""
-        ended = ranks.mpirun(self, 2, os.path.join(HERE, "mpi_ranks.py"))
-        self.assertEqual(ended.returncode, 0, ended.stdout)
-        for rank in range(2):
-            self.assertIn(f"rank {rank} of mpi4py is through", ended.stdout)
-
 
 class Wrong(unittest.TestCase):
     def test_arguments(self) -> None:

@@ -74,6 +74,9 @@ class Making(unittest.TestCase):
         comm = FakeComm(3)
         self.made_by(3, lambda number: expar.Group.from_mpi4py(comm.rank(number)))
 
+    def test_mpi4py_itself(self) -> None:
+        ranks.mpirun(self, 3)
+
     def made_by(self, size: int, make: Any) -> None:
         failures: list[BaseException] = []
 

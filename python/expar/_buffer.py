@@ -26,9 +26,11 @@ _NOT_OPTIONS = ("struct_size", "device", "alloc", "free", "alloc_context")
 _CONFIG_NAMES = [name for name, *_ in _abi.EpConfig._fields_ if name not in _NOT_OPTIONS]
 
 _ZEROS = (0,) * 8
+_ALIGNMENT = 128  # of tensors in one piece of memory
 
 # Of enumerations and structs, once: making one by its value, or asking for its size, takes longer than some calls.
 _PATHS = {path.value: path for path in Path}
+_DTYPES = {dtype.value: dtype for dtype in Dtype}
 _DISPATCHED_BYTES = ctypes.sizeof(_abi.DispatchResult)
 
 
@@ -145,11 +147,9 @@ class Buffer(Owned):
     def _gpu_layout(self, topk_idx: Any, experts: int, stream: Any) -> Layout:
         call = Arguments(_abi.Layout(), self.device, stream)
         view = view_of(topk_idx, "topk_idx", call.kept, stream=call.stream)
-        ranks, nodes, most = [
-            self._alloc((size,), Dtype.I32, call.stream)
-            for size in (self.group.size, self.group.num_nodes, max(experts, 0))
-        ]
-        in_rank = self._alloc((view.shape[0], self.group.size), Dtype.U8, call.stream)
+        sizes = (self.group.size, self.group.num_nodes, max(experts, 0))
+        of_tokens = ((view.shape[0], self.group.size), Dtype.U8)
+        ranks, nodes, most, in_rank = self._alloc(call.stream, *(((n,), Dtype.I32) for n in sizes), of_tokens)
         names = ("tokens_per_rank", "tokens_per_node", "tokens_per_expert", "token_in_rank")
         for name, tensor in zip(names, (ranks, nodes, most, in_rank)):
             setattr(call.struct, name, tensor.data_ptr or None)
@@ -382,10 +382,15 @@ class Buffer(Owned):
                 args.bias[index] = view_of(each, f"bias[{index}]", call.kept, stream=call.stream)
         call.handle(_values.one_of(handle, "handle", Handle))
         call.event(wait_event)
+        wanted: list[tuple[tuple[int, ...], Dtype]] = []
         if y is None and x is not None:  # the library refuses a call without x
-            y = self._alloc((handle.num_tokens, args.x.shape[1]), Dtype(args.x.dtype), call.stream)
+            wanted.append(((handle.num_tokens, args.x.shape[1]), _DTYPES[args.x.dtype]))
         if topk_weights is not None and out_topk_weights is None:
-            out_topk_weights = self._alloc((handle.num_tokens, handle.num_topk), Dtype.F32, call.stream)
+            wanted.append(((handle.num_tokens, handle.num_topk), Dtype.F32))
+        if wanted:
+            made = self._alloc(call.stream, *wanted)
+            y = made.pop(0) if y is None and x is not None else y
+            out_topk_weights = made[0] if made else out_topk_weights
         args.y = view_of(y, "y", call.kept, stream=call.stream, writable=True)
         call.tensors(out_topk_weights=out_topk_weights)
         event = ctypes.c_void_p()
@@ -410,17 +415,26 @@ class Buffer(Owned):
         """Memory of the pool, contiguous and not set to anything, for rows that a combine is to send: it reads them in
         place. Local. stream: on a GPU, one that comes behind this rank's calls so far, where it is filled. Error:
         ERR_MEMORY, ERR_BUSY."""
-        return self._alloc(_values.extents_of(shape, 0), dtype_of(dtype), stream_for(stream, self.device))
+        wanted = (_values.extents_of(shape, 0), dtype_of(dtype))
+        return self._alloc(stream_for(stream, self.device), wanted)[0]
 
-    def _alloc(self, extents: tuple[int, ...], element: Dtype, stream: int | None) -> Tensor:
-        size = _values.bytes_for(extents, ELEMENT_BYTES[element])
+    def _alloc(self, stream: int | None, *wanted: tuple[tuple[int, ...], Dtype]) -> list[Tensor]:
+        """Tensors of these extents and dtypes, in one piece of memory: asking for one takes longer than some calls."""
+        total, begins = 0, []
+        for extents, element in wanted:
+            begins.append(total)
+            total += _values.bytes_for(extents, ELEMENT_BYTES[element]) + _ALIGNMENT - 1 & -_ALIGNMENT
         pointer = ctypes.c_void_p()
-        self._call(lib.expar_ep_alloc, max(size, 1), ctypes.byref(pointer))
+        self._call(lib.expar_ep_alloc, max(total, 1), ctypes.byref(pointer))
         output = self._output(pointer.value, stream)
         assert output is not None
         bytes_of_it = _abi.Tensor()
         lib.expar_ep_output_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(bytes_of_it))
-        return Tensor(pool_view(bytes_of_it.data, element, extents, self.device), output)
+        start = bytes_of_it.data or 0
+        return [
+            Tensor(pool_view(start + begin, element, extents, self.device), output)
+            for begin, (extents, element) in zip(begins, wanted)
+        ]
 
     def stats(self) -> dict[str, int]:
         """Memory and calls of the buffer on this rank, by the names of expar_ep_stats."""

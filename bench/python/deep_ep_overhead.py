@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `deep_ep` costs beside the library: calls with one token on one rank, as engines make them and bare.
 
-Bare is the same call of the library by ctypes, with the same arguments, in structs that are ready, and results in memory
-of one's own, or given back at once; on a GPU it says, too, which stream reads the rows. So the rest is the module's own:
-looking at tensors, making results and handles, and taking them apart again. The least of all rounds, in microseconds,
-which other work on the machine changes little; needs PyTorch (scripts/torch.sh). With --device cuda the tensors lie on the current GPU, which has nothing to do when a call is
-made. With --profile there is no table: for each call, what it spends its time in, by cProfile.
+Bare is the same call of the library by ctypes, with the same arguments, in structs that are ready, and results in
+memory of one's own, or given back at once; on a GPU it says, too, which stream reads the rows. So the rest is the
+module's own: looking at tensors, making results and handles, and taking them apart again. The least of all rounds, in
+microseconds, which other work on the machine changes little; needs PyTorch (scripts/torch.sh). With --device cuda the
+tensors lie on the current GPU, which has nothing to do when a call is made. With --profile there is no table: for each
+call, what it spends its time in, by cProfile.
 usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [--device cpu|cuda] [--profile] [ROUNDS]
 """
 

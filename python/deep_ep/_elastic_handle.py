@@ -76,7 +76,13 @@ class EPHandle:
     """
 
     def __init__(
-        self, made: _handles.Handle, routing: Routing, topk_idx: Any, counts: Counts, expand: bool, aligned: list[int] | None
+        self,
+        made: _handles.Handle,
+        routing: Routing,
+        topk_idx: Any,
+        counts: Counts,
+        expand: bool,
+        aligned: list[int] | None,
     ) -> None:
         """aligned: rows of local experts, rounded up; None where the host does not know what came."""
         synced = routing.synced

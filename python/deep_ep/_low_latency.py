@@ -143,10 +143,10 @@ class LowLatencyMode:
         hook: bool,
     ) -> tuple[Any, Any, Any, tuple[Any, ...], EventHandle | None, Hook | None]:
         """(x, scales, count, handle, event, hook)"""
-        for tensor, name in ((x, "x"), (topk_idx, "topk_idx")):
-            _place.of(tensor, name)
-            if tensor.dim() != 2:
-                raise AssertionError(f"{name} has {tensor.dim()} dimensions: expected 2")
+        _place.of(topk_idx, "topk_idx")
+        if x.dim() != 2 or topk_idx.dim() != 2:
+            name, tensor = ("x", x) if x.dim() != 2 else ("topk_idx", topk_idx)
+            raise AssertionError(f"{name} has {tensor.dim()} dimensions: expected 2")
         shape = Shape(tokens, x.shape[1], experts, 4 if x.element_size() == 4 else 2)
         turn = self._place.turn(None, async_finish)
         ll = self._buffer(shape, topk_idx.shape[1], turn)

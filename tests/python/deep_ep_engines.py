@@ -37,7 +37,9 @@ def _sizes(group: Any, hidden_bytes: int) -> tuple[int, int]:
     return num_nvl_bytes, num_rdma_bytes
 
 
-def _check_received(traffic: Traffic, rank: int, x: Any, idx: Any, weights: Any, counts: Any, alignment: int = 1) -> None:
+def _check_received(
+    traffic: Traffic, rank: int, x: Any, idx: Any, weights: Any, counts: Any, alignment: int = 1
+) -> None:
     for one, other in zip((x, idx, weights), traffic.received(rank)):
         same(one, other)
     assert counts == traffic.per_expert(rank, alignment)
@@ -365,7 +367,8 @@ def megatron(group: Any) -> None:
     slots = traffic.topk_idx[rank]
     same(probs.grad, 2.0 * (slots >= 0))
     # Each rank that has the token makes 1 + its own factor of a gradient of ones.
-    grads = [traffic.answer(r, torch.ones_like(traffic.x[rank])) * traffic.goes_to(rank, r)[:, None] for r in range(group.size())]
+    ones = torch.ones_like(traffic.x[rank])
+    grads = [traffic.answer(r, ones) * traffic.goes_to(rank, r)[:, None] for r in range(group.size())]
     same(x.grad, torch.stack(grads).float().sum(0).bfloat16())
 
 

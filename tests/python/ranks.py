@@ -82,7 +82,8 @@ def launched(size: int, *command: str, **options: Any) -> subprocess.CompletedPr
 def mpirun(test: unittest.TestCase, size: int, *arguments: str) -> None:
     """mpi_ranks.py on that many ranks of mpirun. The test is skipped where that or mpi4py is not installed, or fails
     where EXPAR_REQUIRE_TORCH is 1: mpi4py comes with PyTorch."""
-    lacking = [name for name, found in (("mpirun", shutil.which("mpirun")), ("mpi4py", find_spec("mpi4py"))) if not found]
+    there = {"mpirun": shutil.which("mpirun"), "mpi4py": find_spec("mpi4py")}
+    lacking = [name for name, found in there.items() if not found]
     if lacking and os.environ.get("EXPAR_REQUIRE_TORCH") != "1":
         test.skipTest(f"there is no {lacking[0]}")
     test.assertEqual(lacking, [])

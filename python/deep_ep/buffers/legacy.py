@@ -23,7 +23,7 @@ from .._groups import group_of
 from .._low_latency import LowLatencyMode
 from .._normal import NormalMode, layout
 from ..utils.event import EventHandle, EventOverlap, before
-from .low_latency import LowLatencyCalls
+from .low_latency import DESTROYED, LowLatencyCalls
 
 topk_idx_t = torch.int64
 
@@ -159,8 +159,8 @@ class Buffer(LowLatencyCalls):
 
     def _at(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
         """What works on tensors that lie there. Collective where there is none yet, as calls are."""
-        self._check_open()
-        assert self._modes is not None
+        if self._modes is None:
+            raise AssertionError(DESTROYED)
         return self._modes.get(place) or self._make(place)
 
     def destroy(self) -> None:
@@ -280,7 +280,8 @@ class Buffer(LowLatencyCalls):
     ) -> tuple[Any, Any, Any, Any, EventOverlap]:
         """(tokens per rank int32 [N], per node int32 [M] or None on one node, per expert int32 [E], is_token_in_rank
         bool [T, N], event). topk_idx: [T, K] int64 or int32, -1 for none."""
-        self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
+        if allocate_on_comm_stream:
+            self._check_streams(previous_event, async_finish)
         self._check_open()
         per_rank, per_node, per_expert, in_rank, event = layout(
             self._group, topk_idx, whole(num_experts, "num_experts"), self._group.num_nodes, before(previous_event), async_finish
@@ -288,8 +289,9 @@ class Buffer(LowLatencyCalls):
         return per_rank, per_node, per_expert, in_rank, EventOverlap(event)
 
     @staticmethod
-    def _check_streams(previous: EventOverlap | None, async_finish: bool, allocate_on_comm_stream: bool) -> None:
-        if allocate_on_comm_stream and (previous is None or not async_finish):
+    def _check_streams(previous: EventOverlap | None, async_finish: bool) -> None:
+        """Of a call with allocate_on_comm_stream."""
+        if previous is None or not async_finish:
             raise AssertionError("allocate_on_comm_stream needs previous_event and async_finish")
 
     def dispatch(
@@ -319,9 +321,9 @@ class Buffer(LowLatencyCalls):
         expert_alignment: counts are rounded up to multiples of it. num_worst_tokens: recv_x has so many rows, whatever
             comes; the list is empty, and recv_topk_idx is -1 behind the last row.
         Rows are ordered by source rank, then by the source's token."""
-        self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
-        self._check_open()
-        previous = before(previous_event)
+        if allocate_on_comm_stream:
+            self._check_streams(previous_event, async_finish)
+        previous = None if previous_event is None else before(previous_event)
         scales = None
         paired = isinstance(x, tuple)
         if paired:
@@ -405,11 +407,11 @@ class Buffer(LowLatencyCalls):
         x: [R, H] bf16, f16 or f32, as many rows as recv_x had. topk_weights: float32 [R, K]; they are summed slot by
         slot. bias: [T, H], or a pair of such, added first. y is the sum over the ranks that had the token, ascending,
         in FP32, rounded once."""
-        self._check_streams(previous_event, async_finish, allocate_on_comm_stream)
+        if allocate_on_comm_stream:
+            self._check_streams(previous_event, async_finish)
         biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
         if len(biases) > 2:
             raise AssertionError(f"bias is a tuple of {len(biases)}: expected at most 2")
-        self._check_open()
         place = _place.of(x, "x")
         y, weights, event = self._at(place)[0].combine(
             x,
@@ -417,7 +419,7 @@ class Buffer(LowLatencyCalls):
             topk_weights,
             tuple(each for each in biases if each is not None),
             self._workers(config, place),
-            before(previous_event),
+            None if previous_event is None else before(previous_event),
             async_finish,
         )
         return y, weights, EventOverlap(event)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .._normal import NormalMode
 
 
+DESTROYED = "the buffer has been destroyed"
+
+
 def _unsupported(name: str, value: Any, instead: str) -> NoReturn:
     raise RuntimeError(f"{name} is {value!r}: expected its default; {instead}")
 
@@ -33,7 +36,7 @@ class LowLatencyCalls:
 
     def _check_open(self) -> None:
         if self._modes is None:
-            raise AssertionError("the buffer has been destroyed")
+            raise AssertionError(DESTROYED)
 
     def _at(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
         """What works on tensors that lie there."""
@@ -41,7 +44,6 @@ class LowLatencyCalls:
 
     def _low_latency(self, x: Any) -> LowLatencyMode:
         """For calls with that tensor."""
-        self._check_open()
         return self._at(_place.of(x, "x"))[1]
 
     # ---- low latency -------------------------------------------------------------------------------------------------

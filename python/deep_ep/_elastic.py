@@ -8,7 +8,7 @@ X rows expanded, M tokens of a rank at most, A expert_alignment.
 from __future__ import annotations
 
 import contextlib
-from ctypes import addressof, c_void_p, sizeof
+from ctypes import addressof, c_void_p, sizeof, string_at
 from typing import Any, NoReturn
 
 import torch
@@ -16,7 +16,7 @@ from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
 from expar._abi import EpPart
 
 from . import _handles, _place
-from ._call import CODES, Output, check, ints_at, plain, pool_tensor, put, put_view
+from ._call import CODES, Output, check, plain, pool_tensor, put, put_view
 from ._elastic_handle import Counts, EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
@@ -140,8 +140,7 @@ class ElasticMode:
         args, result = self._arguments(x, scales, topk_idx, topk_weights, how)
         args.num_experts, args.expert_alignment = routing.num_experts, routing.alignment
         args.keep_slots, args.src_stride = 1, routing.num_max_tokens_per_rank
-        with turn.work():
-            counts = Counts(self.place, self._size, routing.local, how.expand)
+        counts = turn.run(Counts, self.place, self._size, routing.local, how.expand)
         args.recv_counts = addressof(counts.struct)
         own = None
         if not routing.synced and self.place.on_gpu:
@@ -151,8 +150,7 @@ class ElasticMode:
             own = self._own(args, {**forms, "metadata": (2 + topk_idx.shape[1], torch.int32)}, routing, how)
         args.async_finish = turn.asynchronous(how.asynchronous, counted=True)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        with turn.work():
-            handle = self._handle(result, routing, counts, how.expand)
+        handle = turn.run(self._handle, result, routing, counts, how.expand)
         output = Output(result.output or 0)
         if own is None:
             handle._output = output
@@ -285,7 +283,7 @@ class ElasticMode:
         topk_idx, aligned = routing.topk_idx, None
         tokens, topk = topk_idx.shape
         if routing.synced or not self.place.on_gpu:
-            aligned = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
+            aligned = string_at(result.recv_tokens_per_expert or 0, 4 * result.num_local_experts)
         rows = routing.worst_tokens(expand) if aligned is None else result.num_recv_tokens
         made = _handles.Handle(result.handle or 0, tokens, topk, rows)
         return EPHandle(made, routing, topk_idx.clone() if routing.copied else topk_idx, counts, expand, aligned)
@@ -311,8 +309,7 @@ class ElasticMode:
         for index, bias in enumerate(biases):
             put(args, _BIAS + index * _VIEW_BYTES, bias, f"bias[{index}]")
         if self.place.on_gpu:
-            with turn.work():
-                y = self.place.empty((routing.num_tokens, x.shape[1]), x.dtype)
+            y = turn.run(self.place.empty, (routing.num_tokens, x.shape[1]), x.dtype)
         else:
             y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype)
         put(args, _Sums.y.offset, y, "y")

@@ -82,17 +82,19 @@ class EPHandle:
         topk_idx: Any,
         counts: Counts,
         expand: bool,
-        aligned: list[int] | None,
+        aligned: bytes | None,
     ) -> None:
-        """aligned: rows of local experts, rounded up; None where the host does not know what came."""
+        """aligned: int32 [L], rows of local experts, rounded up; None where the host does not know what came."""
         synced = routing.synced
         self._routing = made
         self._counts = counts
         self._output: Output | None = None  # has recv_src_metadata, until somebody asks for it
         self._synced = synced  # recv_x has the rows that came, else as many as there can be
         self._counted = aligned is not None  # the host knows how many came
-        # Expanded ones that the library takes back.
-        self._rows_of_library = routing.worst_rows(made.num_rows) if aligned is None else sum(aligned)
+        self._aligned = memoryview(aligned or b"").cast("i")
+        # Where the host does not know, or has not waited.
+        self._worst_rows = 0 if self._counted else routing.worst_rows(made.num_rows)
+        self._most_rows = 0 if synced else routing.num_expanded_tokens
         self.topk_idx = topk_idx
         self.do_expand = expand
         self.num_experts = routing.num_experts
@@ -100,13 +102,24 @@ class EPHandle:
         self.num_max_tokens_per_rank = routing.num_max_tokens_per_rank
         self.num_sms = 0
         self.num_recv_tokens = made.num_rows if synced else routing.num_recv_tokens
-        self.num_expanded_tokens = self._rows_of_library if synced else routing.num_expanded_tokens
-        self.num_recv_tokens_per_expert_list = (aligned or []) if synced else []
         # Of forwarders, which there are across nodes only.
         self.token_metadata_at_forward: Any = None
         self.channel_linked_list: Any = None
 
-    # Tensors that most programs never look at are made when somebody does.
+    # What most programs never look at is made when somebody does.
+
+    @functools.cached_property
+    def _rows_of_library(self) -> int:
+        """Expanded ones that the library takes back."""
+        return sum(self._aligned) if self._counted else self._worst_rows
+
+    @functools.cached_property
+    def num_expanded_tokens(self) -> int:
+        return self._rows_of_library if self._synced else self._most_rows
+
+    @functools.cached_property
+    def num_recv_tokens_per_expert_list(self) -> list[int]:
+        return self._aligned.tolist() if self._synced else []
 
     @functools.cached_property
     def psum_num_recv_tokens_per_scaleup_rank(self) -> Any:

@@ -162,8 +162,7 @@ class LowLatencyMode:
         scaled = format != LlFormat.PLAIN
         outs: Any = None
         if self._of_torch:
-            with turn.work():
-                outs = self._own_rows(args, shape, x, format)
+            outs = turn.run(self._own_rows, args, shape, x, format)
         check(_dispatch(ll.pointer, addressof(args), addressof(result)))
         output = Output(result.output or 0)
         if outs is None:
@@ -234,8 +233,7 @@ class LowLatencyMode:
         put(args, _SUM_WEIGHTS, topk_weights, "topk_weights")
         own = out is None and self._of_torch
         if own:
-            with turn.work():
-                out = self._place.empty((topk_idx.shape[0], x.shape[-1]), x.dtype)
+            out = turn.run(self._place.empty, (topk_idx.shape[0], x.shape[-1]), x.dtype)
         if out is not None:
             put(args, _SUM_OUT, out, "out")
         if wait_ns is not None:

@@ -138,8 +138,7 @@ class NormalMode:
     def _prefix(self, args: Any, turn: _place.Turn) -> Any:
         """int32 [N, N], whose row `rank` is how many rows come from ranks 0..i: on a GPU the call writes it, on a CPU the
         handle tells it at once."""
-        with turn.work():
-            prefix = self._place.zeros((self._size, self._size), torch.int32)
+        prefix = turn.run(self._place.zeros, (self._size, self._size), torch.int32)
         if self._place.on_gpu:
             counts = _abi.RecvCounts(sizeof(_abi.RecvCounts))
             counts.rank_prefix = prefix.data_ptr() + 4 * self._size * self._rank
@@ -281,15 +280,13 @@ class NormalMode:
         weights = None
         if topk_weights is not None:
             put(args, _SUM_WEIGHTS, topk_weights, "topk_weights")
-            with turn.work():
-                weights = self._place.empty((handle.num_tokens, handle.num_topk), torch.float32)
+            weights = turn.run(self._place.empty, (handle.num_tokens, handle.num_topk), torch.float32)
             put(args, _SUM_OUT_WEIGHTS, weights, "combined topk_weights")
         for index, bias in enumerate(biases):
             put(args, _SUM_BIAS + index * _VIEW_BYTES, bias, f"bias[{index}]")
         hidden = x.shape[1] if x.dim() == 2 else 0
         if self._of_torch or self._place.on_gpu or x.dtype not in CODES or x.dtype is FP8:
-            with turn.work():
-                y = self._place.empty((handle.num_tokens, hidden), x.dtype)
+            y = turn.run(self._place.empty, (handle.num_tokens, hidden), x.dtype)
         else:
             y = pool_tensor(self.ep.pointer, handle.num_tokens, hidden, x.dtype)
         put(args, _SUM_Y, y, "y")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from typing import Any, Sequence
+from typing import Any, Callable, Sequence
 
 import torch
 from expar._abi import DeviceType
@@ -97,6 +97,10 @@ class Turn:
     def work(self) -> Any:
         """For what PyTorch does as a part of the call."""
         return _HERE
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Does so by a function: sooner than by a context that does nothing."""
+        return function(*arguments)
 
     def begin(self, args: Any) -> None:
         if self.previous is not None:
@@ -257,6 +261,10 @@ class AsideTurn(GpuTurn):
 
     def work(self) -> Any:
         return self.place.on(self._own)
+
+    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        with self.work():
+            return function(*arguments)
 
     def made(self, tensor: Any) -> None:
         self.place.used_on(tensor, self._current)

@@ -26,6 +26,7 @@ from ..utils.event import EventHandle, EventOverlap
 from .elastic_others import Others
 from .legacy import Runtime
 
+_Tensor: Any = torch.Tensor
 _comm_stream: Any = None
 
 
@@ -336,7 +337,8 @@ class ElasticBuffer(Others):
         place = _place.of(x, "x")
         mode = self._at(place)
         stats = cumulative_local_expert_recv_stats
-        checks.check_tensors(topk_idx=topk_idx, topk_weights=topk_weights, cumulative_local_expert_recv_stats=stats)
+        if stats is not None or not (isinstance(topk_idx, _Tensor) and isinstance(topk_weights, _Tensor)):
+            checks.check_tensors(topk_idx=topk_idx, topk_weights=topk_weights, cumulative_local_expert_recv_stats=stats)
         routing = None
         if handle is None:
             routing = self._routing(topk_idx, num_experts, num_max_tokens_per_rank, expert_alignment)

@@ -13,6 +13,7 @@ import played
 import played_torch
 import ranks
 import torch
+from deep_ep_engines import ENGINES
 from deep_ep_reference import BATCH, Shape, Traffic, ll_traffic, same
 
 import deep_ep
@@ -227,6 +228,7 @@ class Gpu(unittest.TestCase):
             late,
             graphs,
             kernels,
+            *ENGINES,
         ]
         for body in bodies:
             name = getattr(body, "__name__", None) or body.func.__name__

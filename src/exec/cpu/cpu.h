@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU executor: steps carried out by worker threads over mapped memory. Private to this folder.
+/* The CPU executor: steps carried out by worker threads over mapped memory. Private to this folder, and to nodes/,
+ * which carries them across nodes.
  *
  *   create.c    the object: its place in the heap, its pools, its table of operations
  *   count.c     the layout by itself, without a buffer

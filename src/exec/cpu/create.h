@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making the CPU executor, which carries out steps by worker threads over mapped memory. What it is beside that stands
- * in exec/executor.h; everything else in this folder is private to it. */
+/* Making the CPU executor, which carries out steps by worker threads over mapped memory, and across nodes by links.
+ * What it is beside that stands in exec/executor.h; everything else in this folder is private to it. */
 #ifndef EXPAR_EXEC_CPU_CREATE_H
 #define EXPAR_EXEC_CPU_CREATE_H
 
 #include "exec/executor.h"
 
-/* In the group's heap. create: EXPAR_ERR_UNSUPPORTED, a rank's memory is not mapped here. */
+/* In the group's heap. create: EXPAR_ERR_UNSUPPORTED, a rank is not mapped here, and no transport reaches it. */
 extern const executor_kind executor_cpu;
 
 /* Tests hold a rank back between any two steps of the protocols, to show that order alone makes them right. `delay` is

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What crosses the network: in a dispatch as many records as tokens have other nodes, in a combine as many sums,
+ * however many experts a token has there; and of bytes little more than these. */
+#include "ep/ep.h"
+#include "ep/stage.h"
+#include "exec/cpu/nodes/rails.h"
+#include "oracle/unit.h"
+
+#define RANKS          4
+#define RANKS_PER_NODE 2
+#define NODES          (RANKS / RANKS_PER_NODE)
+
+/* Slots that went through this rank's rings to, or from, a node in the last call. */
+static int64_t slots_of(const cpu_executor *cpu, int32_t node, bool taken)
+{
+    int64_t slots = 0;
+    for (int32_t c = 0; c < cpu->shape.channels; c++) {
+        const rail_ring *ring = rail_ring_of(cpu, c, node);
+        slots += taken ? ring->taken : ring->put;
+    }
+    return slots;
+}
+
+/* The call has sent so many slots by rails, and at most so many bytes besides. */
+static void check_sent(const cpu_executor *cpu, uint64_t bytes_before, int64_t slots, const char *call)
+{
+    const uint64_t sent = atomic_load(&cpu->rails->counts.bytes) - bytes_before;
+    const uint64_t least = (uint64_t)slots * cpu->rails->slot.bytes;
+    const uint64_t besides =
+        (NODES - 1) * (cpu->rails->space.hello_bytes + cpu->rails->space.reply_bytes) + 64 * (uint64_t)slots + 1024;
+    CHECK(sent >= least && sent <= least + besides, "%s sent %llu bytes; expected %llu to %llu", call,
+          (unsigned long long)sent, (unsigned long long)least, (unsigned long long)(least + besides));
+}
+
+static void play_counted(stage *s, void *shared)
+{
+    const traffic *t = ((const void *const *)shared)[0];
+    const answers *a = ((const void *const *)shared)[1];
+    const cpu_executor *cpu = (const cpu_executor *)s->ep->exec;
+    const int32_t own = s->rank / RANKS_PER_NODE;
+    const play_choice plain = {0};
+    int32_t tokens[NODES];
+    int64_t others = 0, coming = 0;
+    play_arrival arrival;
+    oracle_tokens_per_node(&t->job, s->rank, tokens);
+    uint64_t before = atomic_load(&cpu->rails->counts.bytes);
+    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
+    for (int32_t node = 0; node < NODES; node++) {
+        if (node == own) continue;
+        const int64_t put = slots_of(cpu, node, false);
+        CHECK(put == tokens[node], "%lld records went to node %d; expected %d", (long long)put, node, tokens[node]);
+        others += tokens[node];
+        coming += slots_of(cpu, node, true);
+    }
+    check_sent(cpu, before, others, "a dispatch");
+    before = atomic_load(&cpu->rails->counts.bytes);
+    play_combine(s->ep, t, a, s->rank, &plain, &s->area, arrival.handle, &arrival);
+    for (int32_t node = 0; node < NODES; node++)
+        if (node != own)
+            CHECK(slots_of(cpu, node, true) == tokens[node], "%lld sums came from node %d; expected %d",
+                  (long long)slots_of(cpu, node, true), node, tokens[node]);
+    check_sent(cpu, before, coming, "a combine");
+    play_release(&arrival, true);
+}
+
+static void test_records_and_sums(void **state)
+{
+    (void)state;
+    static const int64_t num_tokens[RANKS] = {200, 0, 31, 120};
+    const traffic_plan plan = {.num_ranks = RANKS,
+                               .ranks_per_node = RANKS_PER_NODE,
+                               .hidden = 512,
+                               .topk = 6,
+                               .num_experts = 8 * RANKS,
+                               .wide = true,
+                               .with_weights = true,
+                               .num_tokens = num_tokens};
+    random_source random = random_start(41);
+    traffic *t = traffic_make(&plan, &random);
+    answers *a = answers_make(t, true, &random);
+    stage_plan setting = stage_plan_for(t, RANKS_THREADS);
+    const void *const shared[] = {t, a};
+    bool passed = stage_run(&setting, play_counted, (void *)(uintptr_t)shared);
+    answers_free(a);
+    traffic_free(t);
+    assert_true(passed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_records_and_sums)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

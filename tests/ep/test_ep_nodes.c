@@ -7,8 +7,8 @@
 #include "ep/stage.h"
 #include "oracle/unit.h"
 
-#define OPS_PER_SCRIPT      8
-#define OPTIONS_MOVES       16
+#define OPS_PER_SCRIPT      16
+#define OPTIONS_MOVES       24
 #define ROUNDS_OF_THREADS   96
 #define ROUNDS_OF_PROCESSES 48
 

@@ -7,7 +7,7 @@
 
 #define RANKS          4
 #define RANKS_PER_NODE 2
-#define ROUNDS         8
+#define ROUNDS         4
 
 static ranks_kind kind;
 

@@ -7,9 +7,11 @@
 #include "net/transport.h"
 
 typedef struct shim_plan {
-    uint64_t seed;       /* same seed, same calls: same delays and order */
-    int64_t longest_ns;  /* of a delay */
-    int64_t rarest_ns;   /* of one delay in 16, which others overtake by far; 0: none is longer */
+    uint64_t seed;      /* same seed, same calls: same delays and order */
+    int64_t longest_ns; /* of a delay */
+    int64_t rarest_ns;  /* of one delay in 16, which others overtake by far; 0: none is longer */
+    int64_t rows_ns;    /* beside it, of puts of so many bytes with a signal: whatever else is sent overtakes them */
+    size_t row_bytes;
     uint32_t busy_every; /* post turns one in so many away with EXPAR_ERR_BUSY; 0: none */
 } shim_plan;
 

@@ -10,10 +10,12 @@
 
 #define LONGEST_NS 20000
 
-/* LATE_RAREST_NS: of delays that others overtake by far. */
-static int64_t rarest_ns(void)
+/* LATE_RAREST_NS: of delays that others overtake by far. LATE_ROWS_NS: by so much all overtakes what is as large as a
+   row, with the flag behind it. */
+#define ROW_BYTES 32
+static int64_t nanoseconds(const char *variable)
 {
-    const char *text = getenv("LATE_RAREST_NS");
+    const char *text = getenv(variable);
     return text ? strtoll(text, NULL, 10) : 0;
 }
 
@@ -31,8 +33,11 @@ static transport *shim_of(const transport *self)
 
 static expar_status open_shim(const transport_site *site, transport **out)
 {
-    const shim_plan plan = {
-        .seed = 23 + (uint64_t)site->boot->rank, .longest_ns = LONGEST_NS, .rarest_ns = rarest_ns()};
+    const shim_plan plan = {.seed = 23 + (uint64_t)site->boot->rank,
+                            .longest_ns = LONGEST_NS,
+                            .rarest_ns = nanoseconds("LATE_RAREST_NS"),
+                            .rows_ns = nanoseconds("LATE_ROWS_NS"),
+                            .row_bytes = ROW_BYTES};
     transport *inner;
     expar_status status = transport_find("p2p", 3)->open(site, &inner);
     if (status != EXPAR_OK) return status;

@@ -26,7 +26,7 @@ GPU_FUNC ll_shape ll_shape_here(const ll_gpu_call *c)
     shape.masking = EXPAR_LL_MASKING;
     shape.regions = EXPAR_LL_REGION_COUNT;
     shape.word_tokens = EXPAR_LL_WORDS;
-    shape.unused = 0;
+    shape.unmapped = 0; /* GPUs reach all ranks */
     return shape;
 #else
     return c->shape;

@@ -45,7 +45,7 @@ expar_status mirror_ep_route(expar_ep *ep, const expar_route_args *args, expar_r
     expar_recv_counts counts;
     given.recv_counts = trip_lend_counts(t, args->recv_counts, args->num_experts, &counts);
     given.tokens_per_expert = trip_lend_numbers(t, args->tokens_per_expert, args->num_experts);
-    given.async_finish = 1;
+    if (args->async_finish == 0) given.async_finish = 1; /* and what is neither is the library's to refuse */
     expar_status status = expar_ep_route(ep, &given, &got);
     if (status == EXPAR_OK) status = expar_event_wait(got.event);
     if (status == EXPAR_OK) fill_result(t->hand, &got);

@@ -49,7 +49,7 @@ typedef struct ep_routing {
     int32_t *recv_channel_prefix; /* [N][C] (s, c): rows that come here from source s's channels 0..c */
     int32_t *recv_expert_counts;  /* [L] rows for each local expert, unaligned */
     /* From the offers of the dispatch; of a route, from notify: */
-    int32_t *first_row; /* [N] this rank's first row in rank r's output */
+    int32_t *first_row;     /* [N] this rank's first row in rank r's output */
     ep_rail_routing *rails; /* NULL: all ranks map each other */
     /* For sums by slot (ep_sum): */
     bool keeps_slots; /* set before the routing is made */

@@ -168,8 +168,10 @@ static int64_t limit_or(int64_t given, int64_t most)
 
 ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, bool all_mapped)
 {
-    if (!kind_of(config)->grows || !all_mapped)
-        return (ep_limits){.tokens = shape->tokens,
+    const bool grows = kind_of(config)->grows;
+    if (!grows || !all_mapped)
+        return (ep_limits){.tokens =
+                               grows ? limit_or(config->max_tokens, MAX_RECV_TOKENS / shape->ranks) : shape->tokens,
                            .row_bytes = shape->row_bytes,
                            .topk = shape->topk,
                            .experts = shape->local_experts * shape->ranks,
@@ -197,7 +199,7 @@ static expar_status shape_bytes(const expar_ep_config *given, const ep_shape *sh
     const ep_rails rails = ep_rails_of(shape->ranks / each, each, shape, config.ring_slots);
     const uint64_t places = 4 * (uint64_t)rails.nodes * (uint64_t)rails.chunks * (uint64_t)shape->channels;
     if (size_mul_overflows(places, rails.chunk_bytes, bytes) || *bytes >= UINT64_MAX / 4)
-        return error_set(EXPAR_ERR_ARGUMENT, "config needs more than 2^60 bytes for rings over the network");
+        return error_set(EXPAR_ERR_ARGUMENT, "config needs more than 2^62 bytes for rings over the network");
     *bytes = ep_rail_space_of(&rails, shape).total_bytes;
     return EXPAR_OK;
 }

@@ -56,6 +56,30 @@ static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *h
     return status;
 }
 
+/* The number of tokens alone may be without a limit. */
+static void play_any_tokens(stage *s, void *shared)
+{
+    const traffic *t = ((const void *const *)shared)[0];
+    const answers *a = ((const void *const *)shared)[1];
+    stage_round_trip(s, t, a, EXPAR_PATH_AUTO);
+    stage_round_trip(s, t, a, EXPAR_PATH_QUEUE);
+}
+
+static void test_tokens_without_a_limit(void **state)
+{
+    (void)state;
+    random_source random = random_start(23);
+    traffic *t = make_traffic();
+    answers *a = answers_make(t, true, &random);
+    stage_plan setting = stage_plan_for(t, RANKS_THREADS);
+    const void *const shared[] = {t, a};
+    setting.config.max_tokens = 0;
+    bool passed = stage_run(&setting, play_any_tokens, (void *)(uintptr_t)shared);
+    answers_free(a);
+    traffic_free(t);
+    assert_true(passed);
+}
+
 /* The ranks of node 1 dispatch shorter rows; then they combine while those of node 0 dispatch. */
 static void play_disagreement(stage *s, void *shared)
 {
@@ -187,6 +211,7 @@ static void test_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes_that_disagree),
+                                       cmocka_unit_test(test_tokens_without_a_limit),
                                        cmocka_unit_test(test_what_does_not_hold),
                                        cmocka_unit_test(test_route_without_a_dispatch), cmocka_unit_test(test_size)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -21,7 +21,7 @@ static inline int32_t reach_ranks_per_node(int32_t ranks)
     return ranks % 2 == 0 ? ranks / 2 : 1;
 }
 
-/* Normal mode is for ranks that are mapped. */
+/* Buffers of normal mode without limits are for ranks that are mapped. */
 static inline bool reach_is_mapped(void)
 {
     return !getenv("EXPAR_TEST_NODES") && !getenv("EXPAR_TRANSPORTS");

@@ -7,6 +7,7 @@
  * It is handed on by whoever awaits the board, and only for that call. So the two parities are enough here, too: a
  * rank that hands on a record of call n + 2 has opened that call, for which all ranks of its node have judged call n +
  * 1. */
+#include "base/interrupt.h"
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
@@ -95,8 +96,13 @@ expar_status rail_done_post(cpu_executor *self, uint32_t epoch)
 /* All rows are here, so the call has gone well, whatever comes of this: who cannot be told any more has gone. */
 void rail_done_settle(cpu_executor *self)
 {
+    error_kept kept;
+    error_save(&kept);
+    interrupt_defer();
     if (link_quiet(self->sym, &self->rails->flags) != EXPAR_OK)
         LOG(LOG_INFO, "the end of a call did not come to another node: %s", expar_last_error());
+    interrupt_undefer();
+    error_put_back(&kept);
 }
 
 /* ---- what has come ----------------------------------------------------------------------------------------------- */
@@ -133,23 +139,33 @@ static bool is_prefix(const int32_t *prefix, const int32_t *most, int32_t count)
     return true;
 }
 
-/* What comes from the network is looked at before it is used: counts are places in memory later. */
+/* What comes from the network is looked at before it is used: the kind has a name, and counts are places in memory
+   later, whose sums over all ranks fit. */
 static bool hello_is_sound(const cpu_executor *self, const ep_rail_hello *hello)
 {
-    const int32_t channels = self->shape.channels, locals = self->shape.local_experts;
+    const int32_t channels = self->shape.channels, locals = self->shape.local_experts, kind = hello->form.kind;
     const int32_t *records = (const int32_t *)(hello + 1), *counts = records + channels;
-    if (hello->with_counts != 1) return hello->with_counts == 0;
-    if (!is_prefix(records, NULL, channels)) return false;
+    const int32_t most = INT32_MAX / self->shape.ranks;
+    const bool counted = (kind == EP_DISPATCH || kind == EP_ROUTE) && !hello->refusal.status;
+    if (kind < 0 || kind > EP_ROUTE) return false;
+    if (hello->with_counts != 1) return hello->with_counts == 0 && !counted;
+    if (!is_prefix(records, NULL, channels) || records[channels - 1] > most) return false;
     for (int32_t l = 0; l < self->rails->shape.each; l++, counts += channels + locals) {
         if (!is_prefix(counts, records, channels)) return false;
         const int32_t experts = hello->form.experts / self->shape.ranks;
         for (int32_t e = 0; e < experts && e < locals; e++)
-            if (counts[channels + e] < 0) return false;
+            if (counts[channels + e] < 0 || counts[channels + e] > most) return false;
     }
     return true;
 }
 
 /* ---- handing on -------------------------------------------------------------------------------------------------- */
+
+static void hand_refusal(ep_refusal *to, const ep_refusal *from)
+{
+    *to = *from;
+    to->text[sizeof to->text - 1] = 0;
+}
 
 /* What the hello has for the local rank, as its source would have posted it. */
 static void hand_counts(const cpu_executor *self, const ep_rail_hello *from, ep_hello *to, int32_t local)
@@ -168,7 +184,7 @@ static void hand_hello(cpu_executor *self, uint32_t epoch, int32_t source, int32
     const int32_t pe = self->near_first + local;
     ep_hello *hello = cpu_at(self, pe, ep_hello_at(&self->space, self->shape.ranks, epoch, source));
     hello->form = from->form;
-    hello->refusal = from->refusal;
+    hand_refusal(&hello->refusal, &from->refusal);
     if (from->with_counts) hand_counts(self, from, hello, local);
     cpu_record_publish(self, EP_BOARD_HELLO, epoch, pe, &hello->flag);
 }
@@ -177,7 +193,7 @@ static void hand_reply(cpu_executor *self, uint32_t epoch, int32_t source, int32
 {
     const int32_t pe = self->near_first + local;
     ep_reply *reply = cpu_at(self, pe, ep_reply_at(&self->space, self->shape.ranks, epoch, source));
-    reply->refusal = from->refusal;
+    hand_refusal(&reply->refusal, &from->refusal);
     cpu_record_publish(self, EP_BOARD_REPLY, epoch, pe, &reply->flag);
 }
 

@@ -101,10 +101,15 @@ typedef struct gpu_waiting {
     bool over; /* it is given up */
 } gpu_waiting;
 
+/* Kernels that have registers to spare for a call have the look aside (GPU_ASIDE). */
+#ifndef GPU_LOOK
+#define GPU_LOOK GPU_FUNC
+#endif
+
 /* A look at the clock and the host's orders: p, as it is then. However late a peer is, the host decides when it is time
    to give up (guard.c): it is told of each wait that lasts from one pulse to another. */
-GPU_ASIDE gpu_waiting look_aside(const gpu_world *world, gpu_waiting p, int32_t wait, int32_t peer, uint64_t seen,
-                                 uint64_t expected)
+GPU_LOOK gpu_waiting look_at_orders(const gpu_world *world, gpu_waiting p, int32_t wait, int32_t peer, uint64_t seen,
+                                    uint64_t expected)
 {
     p.over = has_failed(world);
     if (p.over) return p;
@@ -126,7 +131,7 @@ GPU_FUNC bool may_wait(const gpu_world *world, gpu_waiting *p, int32_t wait, int
                        uint64_t expected)
 {
     if (++p->polls % GPU_POLLS) return true;
-    *p = look_aside(world, *p, wait, peer, seen, expected);
+    *p = look_at_orders(world, *p, wait, peer, seen, expected);
     return !p->over;
 }
 

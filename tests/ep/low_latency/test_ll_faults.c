@@ -274,8 +274,8 @@ static bool names_its_wait(const char *text, const fault_case *what)
 }
 
 /* The phase, and what had come from the victim: "low-latency dispatch: rows: … rows of rank 1: 3 of 7", and not all.
-   Of kernels that the CPU plays, and that get no core for the second in which a GPU's say what they waited for, the host
-   says that alone. */
+ * Of kernels that the CPU plays, and that get no core for the second in which a GPU's say what they waited for, the
+ * host says that alone. */
 static bool tells_of_a_wait(const char *text, const fault_case *what)
 {
     char from[24];

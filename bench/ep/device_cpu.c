@@ -37,7 +37,7 @@ static bool cpu_check(const struct bench_world *world, const struct bench_option
     const char *transports = getenv("EXPAR_TRANSPORTS");
     char text[256];
     snprintf(text, sizeof text,
-             "dispatch and combine go by loads and stores, which do not reach rank %d (%s%.64s); `expar bench rma` "
+             "the copy limit goes by loads and stores, which do not reach rank %d (%s%.64s); `expar bench rma` "
              "measures networks",
              far, transports ? "EXPAR_TRANSPORTS is " : "another node", transports ? transports : "");
     return bench_complain(world, text);

@@ -56,7 +56,8 @@ static void check_rows(struct argp_state *state, const struct bench_options *opt
 void ep_options_check(struct argp_state *state, struct bench_options *options)
 {
     if (options->nodes != 1)
-        argp_failure(state, EX_USAGE, 0, "--nodes %d: dispatch and combine across nodes are not in this version",
+        argp_failure(state, EX_USAGE, 0,
+                     "--nodes %d: dispatch, combine and ll are measured inside a node only; rma goes across",
                      options->nodes);
     if (!options->dispatch && !options->combine && !options->layout) options->dispatch = options->combine = true;
     if (options->mpi && !options->dispatch && !options->combine)

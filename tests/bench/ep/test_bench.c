@@ -187,7 +187,7 @@ static void bad_options_are_named(void **state)
         {"combine --cached", "--cached: only with dispatch", 64},
         {"layout --mpi", "not of layout", 64},
         {"--device tpu", "one of cpu|cuda is expected", 64},
-        {"--nodes 2", "across nodes are not in this version", 64},
+        {"--nodes 2", "measured inside a node only; rma goes across", 64},
         {"--tokens x", "--tokens 'x'", 64},
         {"--tokens 9..3", "a number from 9 to", 64},
         {"--tokens 1,,2", "--tokens ''", 64},

@@ -254,7 +254,7 @@ static void bad_options_are_named(void **state)
         {"--tokens 65536", "--tokens 65536: ll takes at most 65535"},
         {"--hidden 7", "no multiple of 16"},
         {"--experts 9 -n 2", "--experts 9 is no multiple of -n 2"},
-        {"--nodes 2", "across nodes are not in this version"},
+        {"--nodes 2", "measured inside a node only; rma goes across"},
         {"--json --csv", "--json and --csv: one of them"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

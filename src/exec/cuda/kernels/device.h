@@ -98,48 +98,56 @@ typedef struct gpu_waiting {
     uint64_t since_ns; /* when the orders were first seen as they are; 0: not looked yet */
     uint64_t orders;
     uint32_t polls;
-    bool over; /* it is given up */
 } gpu_waiting;
 
-/* Kernels that have registers to spare for a call have the look aside (GPU_ASIDE). */
-#ifndef GPU_LOOK
-#define GPU_LOOK GPU_FUNC
-#endif
-
-/* A look at the clock and the host's orders: p, as it is then. However late a peer is, the host decides when it is time
-   to give up (guard.c): it is told of each wait that lasts from one pulse to another. */
-GPU_LOOK gpu_waiting look_at_orders(const gpu_world *world, gpu_waiting p, int32_t wait, int32_t peer, uint64_t seen,
-                                    uint64_t expected)
+/* A look at the clock and the host's orders: false when it is time to give up, since another thread has, the host asks
+   for it, or the host itself is gone. However late a peer is, the host decides that (guard.c): it is told of each wait
+   that lasts from one pulse to another. */
+GPU_FUNC bool look_at_orders(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
+                             uint64_t expected)
 {
-    p.over = has_failed(world);
-    if (p.over) return p;
+    if (has_failed(world)) return false;
     uint64_t now = clock_now(), orders = load_relaxed_64(&world->report->orders);
-    if (p.since_ns && orders != p.orders)
+    if (p->since_ns && orders != p->orders)
         store_relaxed_64(&world->awaits[peer], gpu_await_word(orders, wait, (uint32_t)(expected >> 32)));
-    if (!p.since_ns || orders != p.orders) {
-        p.since_ns = now;
-        p.orders = orders;
+    if (!p->since_ns || orders != p->orders) {
+        p->since_ns = now;
+        p->orders = orders;
     }
-    if (!(orders & GPU_ABORT) && now - p.since_ns < world->orphan_ns) return p;
+    if (!(orders & GPU_ABORT) && now - p->since_ns < world->orphan_ns) return true;
     give_up(world, wait, peer, seen, expected, orders & GPU_ABORT);
-    p.over = has_failed(world);
-    return p;
+    return !has_failed(world);
 }
 
-/* False when it is time to give up: another thread has, the host asks for it, or the host itself is gone. */
+#ifdef GPU_LOOK_ASIDE
+/* The look where it is in nobody's way; p comes and goes in registers, and as one that has not looked (since_ns 0)
+   when it is time to give up. */
+GPU_ASIDE gpu_waiting look_aside(const gpu_world *world, gpu_waiting p, int32_t wait, int32_t peer, uint64_t seen,
+                                 uint64_t expected)
+{
+    if (!look_at_orders(world, &p, wait, peer, seen, expected)) p.since_ns = 0;
+    return p;
+}
+#endif
+
+/* False when it is time to give up. */
 GPU_FUNC bool may_wait(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                        uint64_t expected)
 {
     if (++p->polls % GPU_POLLS) return true;
-    *p = look_at_orders(world, *p, wait, peer, seen, expected);
-    return !p->over;
+#ifdef GPU_LOOK_ASIDE
+    *p = look_aside(world, *p, wait, peer, seen, expected);
+    return p->since_ns != 0;
+#else
+    return look_at_orders(world, p, wait, peer, seen, expected);
+#endif
 }
 
 /* Until the flag of a record is that of this call. */
 GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
 {
     uint64_t expected = ep_word(epoch, 1);
-    gpu_waiting p = {0, 0, 0, false};
+    gpu_waiting p = {0, 0, 0};
     for (;;) {
         uint64_t seen = load_acquire(flag);
         if (seen == expected) return true;

@@ -5,7 +5,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_PLACES_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_PLACES_H
 
-#define GPU_LOOK GPU_ASIDE
+#define GPU_LOOK_ASIDE
 #include "exec/cuda/kernels/device.h"
 #include "exec/cuda/kernels/ll_args.h"
 

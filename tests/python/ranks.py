@@ -26,6 +26,9 @@ import expar
 DEADLINE_S = 240
 PR_SET_PDEATHSIG = 1  # of <sys/prctl.h>
 
+# A shell's background jobs begin without Ctrl-C, and tests press it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 def at_once(bodies: list[Callable[[], None]]) -> None:
     """Each in a thread of its own; the first failure is raised."""

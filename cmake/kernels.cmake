@@ -5,6 +5,12 @@ if(NOT EXPAR_NVCC AND "$ENV{EXPAR_REQUIRE_KERNELS}" STREQUAL "1")
   message(FATAL_ERROR "EXPAR_REQUIRE_KERNELS=1 asks for every kernel to be compiled, and nvcc is not there")
 endif()
 
+# A kernel has no registers to spill, and no local memory.
+set(kernel_warnings -Xptxas -warn-spills,-warn-lmem-usage)
+if(EXPAR_WERROR)
+  set(kernel_warnings -Werror all-warnings ${kernel_warnings},-Werror)
+endif()
+
 # expar_embed_kernels(TARGET TABLE COUNT ROOTS FILES): adds to TARGET a table of cuda_source named TABLE, its length named
 # COUNT, of FILES (kernels and the headers they include), named from the one of ROOTS each lies under.
 function(expar_embed_kernels target table count roots files)
@@ -28,7 +34,7 @@ function(expar_embed_kernels target table count roots files)
     set(cubin_folder ${folder})
     set(cubin ${folder}/${name}.sm_90.cubin)
     add_custom_command(OUTPUT ${cubin} DEPENDS ${source} ${headers} ${kernel_headers}
-      COMMAND ${EXPAR_NVCC} -cubin -arch=sm_90 -std=c++17 -fmad=false ${includes} -o ${cubin} ${source}
+      COMMAND ${EXPAR_NVCC} -cubin -arch=sm_90 -std=c++17 -fmad=false ${kernel_warnings} ${includes} -o ${cubin} ${source}
       COMMENT "Compiling ${name} for sm_90" VERBATIM)
     list(APPEND cubins ${cubin})
   endforeach()

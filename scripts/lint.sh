@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Static checks: commit subjects, layout, shell scripts, cppcheck, clang-tidy. Needs a configured build for its compile commands.
+# Static checks: commit subjects, layout, shell scripts, kernels, cppcheck, clang-tidy. Needs a configured build for its compile commands.
 # usage: lint.sh BUILD_DIR [shallow]
 # shallow: clang's analyzer follows calls into the smallest functions alone, which takes a twelfth of the time. The nights
 # look at all depths, and so does `make lint`.
@@ -59,6 +59,15 @@ step "what the tools see of the library"
 if grep -rnE '#include "(base|boot|cuda|ep|exec|group|mem|net|openshmem|pgas|shmem)/' bench tools examples |
     grep -vE '"(base/portable|cuda/cuda|ep/tools|ep/low_latency/tools|exec/cpu/encode|exec/cuda/kernels/tools|mem/device)\.h"'; then
     echo "lint: these headers of src/ are not for the tools" >&2
+    exit 1
+fi
+
+step "kernels"
+nvcc=$(command -v nvcc || command -v /usr/local/cuda/bin/nvcc || true)
+if [ -n "$nvcc" ]; then
+    scripts/check_kernels.sh "$nvcc"
+elif [ "${EXPAR_REQUIRE_KERNELS:-}" = 1 ]; then
+    echo "lint: EXPAR_REQUIRE_KERNELS=1 asks for every kernel to be compiled, and nvcc is not there" >&2
     exit 1
 fi
 

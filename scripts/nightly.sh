@@ -57,8 +57,9 @@ for test in test_gone test_interrupts test_stuck test_barrier; do
     EXPAR_TEST_ROUNDS=$((rounds / 4)) EXPAR_TRANSPORTS=fabric run "$build/tests/$test" processes
 done
 # Kernels for every architecture under every set of macros, by both compilers; endpoints of a network that is slow besides.
+EXPAR_TEST_ROUNDS=$rounds run "$root/scripts/check_kernels.sh"
 EXPAR_TEST_ROUNDS=$rounds run ctest --test-dir "$build" --output-on-failure --no-tests=error \
-    --tests-regex '^(test_cuda_kernels|check_kernels|test_transport_channels|test_transport_channels_threads)$'
+    --tests-regex '^(test_cuda_kernels|test_transport_channels|test_transport_channels_threads)$'
 run "$build/tests/soak_calls" threads 4 "$soak_rounds"
 run "$build/tests/soak_calls" processes 4 "$soak_rounds"
 run "$build/tests/soak_ll" threads 4 "$soak_rounds"

@@ -60,7 +60,7 @@ typedef struct expar_combine_args {
  *
  * Where ranks are on several nodes, each node's rows are added there, FP32 from +0, ranks ascending, and rounded to x's
  * dtype, unless exact_across_nodes; y[t] = biases, then the nodes' sums ascending, with one rounding. Weights' sums
- * stay FP32. Only BY_RANK and weights of all ranks are to be had then (EXPAR_ERR_UNSUPPORTED).
+ * stay FP32.
  *
  * sum_order and weights_of are the same on all ranks. The sums of token t, x_r the row of rank r, in FP32 from +0, with
  * one rounding at the end (round):
@@ -69,6 +69,10 @@ typedef struct expar_combine_args {
  *     BY_SLOT     y[t] = round(bias 0 + bias 1 + Σ x_r, s(r) ascending), s(r) = max {k: expert of slot k lives on r};
  *                 ranks that have the token without such an expert (token_in_rank) come first, r ascending
  *     EACH_SLOT   y[t] = round(bias 0 + bias 1 + Σ x(t, k), k ascending), x(t, k) the expert-major row of slot k
+ *
+ * Over several nodes each node adds its ranks' rows, or its slots', in that order, and is rounded as above; y[t] =
+ * round(biases + the nodes' sums), by rank nodes ascending, in the other orders by the highest slot whose expert lives
+ * on the node, those without one first.
  *
  * Expert-major x_r = round(Σ weight · x(t, k), k ascending on r), on each rank that has expert_major set. EACH_SLOT
  * needs expert_major on all ranks, and takes no expert_weights: nothing is multiplied or rounded before the end, and

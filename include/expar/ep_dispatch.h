@@ -49,7 +49,8 @@ typedef struct expar_dispatch_args {
                                 there when result.event has happened */
     void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     int32_t keep_slots; /* 1: the handle keeps whose expert stands in each slot, 2 bytes a slot, for combines with a
-                           sum_order by slots or with weights_of the owner. Needs topk_idx. Ignored with a handle */
+                           sum_order by slots or with weights_of the owner. Needs topk_idx. Ignored with a handle. On
+                           several nodes the same on all ranks, and as much again for each slot that comes by rail */
     const expar_recv_counts *recv_counts; /* counts to be written where the tensors lie; or NULL */
     expar_tensor out_scales, out_topk_idx, out_topk_weights, out_row_map; /* the caller's own, as out_x: each as the
                                    result's tensor of its name, with at least as many rows, contiguous; or none. Where

@@ -514,6 +514,7 @@ static expar_status form_mismatch(int32_t rank, const ep_form *a, const ep_form 
         {"scales a token", a->scales, b->scales},
         {"src_tokens (0 absent, 1 asked for)", a->options & EP_OPTION_SRC_TOKENS, b->options & EP_OPTION_SRC_TOKENS},
         {"global_experts", (a->options & EP_OPTION_GLOBAL_EXPERTS) != 0, (b->options & EP_OPTION_GLOBAL_EXPERTS) != 0},
+        {"keep_slots", (a->options & EP_OPTION_KEEP_SLOTS) != 0, (b->options & EP_OPTION_KEEP_SLOTS) != 0},
         {"exact_across_nodes", (a->options & EP_OPTION_EXACT_NODES) != 0, (b->options & EP_OPTION_EXACT_NODES) != 0},
         {"sum_order", a->sum_order, b->sum_order},
         {"weights_of", a->weights_of, b->weights_of},

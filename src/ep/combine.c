@@ -139,11 +139,6 @@ static expar_status check_sums(const combine_call *call)
         return error_set(EXPAR_ERR_ARGUMENT, "weights_of is %d; expected 0 (all ranks) or 1 (the owner)",
                          (int)args->weights_of);
     bool by_slot = args->sum_order != EXPAR_SUM_BY_RANK;
-    if (call->base.ep->exec->by_node && (by_slot || args->weights_of != EXPAR_WEIGHTS_OF_ALL))
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "%s is %d; expected 0 where ranks are on several nodes, for a node's rows and weights are "
-                         "added there, in rank order",
-                         by_slot ? "sum_order" : "weights_of", (int)(by_slot ? args->sum_order : args->weights_of));
     if ((by_slot || wants_owners_weights(call)) && !routing->keeps_slots)
         return error_set(EXPAR_ERR_HANDLE,
                          "%s is %d, but the handle does not know the tokens' slots; expected one of a "

@@ -26,6 +26,8 @@ static void dispatch_fill_form(dispatch_call *call)
     if (args->src_tokens || args->src_stride || tensor_given(&args->out_src_token))
         form->options |= EP_OPTION_SRC_TOKENS;
     if (args->global_experts) form->options |= EP_OPTION_GLOBAL_EXPERTS;
+    form->options |= opening_slots_option(&call->base, dispatch_cached(call) ? call->given->routing.keeps_slots
+                                                                             : args->keep_slots != 0);
     if (!dispatch_cached(call)) return;
     form->topk = call->given->routing.topk;
     form->experts = call->given->routing.experts;

@@ -107,6 +107,11 @@ ep_route_view opening_view(const ep_opening *opening)
     return route;
 }
 
+int32_t opening_slots_option(const ep_call *call, bool keeps_slots)
+{
+    return keeps_slots && call->ep->exec->by_node ? EP_OPTION_KEEP_SLOTS : 0;
+}
+
 expar_status opening_make_handle(const ep_call *call, const ep_opening *opening, expar_ep_handle **out)
 {
     const ep_shape *shape = &call->ep->shape;

@@ -72,8 +72,10 @@ static void route_fill_form(route_call *call)
 {
     const ep_opening *opening = &call->opening;
     bool topk = tensor_given(&opening->topk_idx);
-    call->base.form = (ep_form){
-        .kind = EP_ROUTE, .topk = topk ? (int32_t)opening->topk_idx.shape[1] : 0, .experts = opening->num_experts};
+    call->base.form = (ep_form){.kind = EP_ROUTE,
+                                .topk = topk ? (int32_t)opening->topk_idx.shape[1] : 0,
+                                .experts = opening->num_experts,
+                                .options = opening_slots_option(&call->base, opening->keep_slots)};
 }
 
 /* In a capture: the graph keeps what its kernels fill. */

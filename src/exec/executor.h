@@ -190,7 +190,7 @@ struct executor {
     mem_pool *pool;   /* where peers reach: outputs whose rows come directly */
     bool grows;       /* the pool: by all ranks together, in calls whose counts they wait for (ops.grow_pool) */
     bool offers_room; /* takes rooms: a fresh dispatch's rows can be sent ahead of the host's knowing the counts */
-    bool by_node;     /* its ranks are on several nodes: sums are made by rank and node, in no other order */
+    bool by_node;     /* its ranks are on several nodes: each makes its sum, and what it needs for it comes with rows */
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */

@@ -56,6 +56,7 @@ typedef struct ep_form {
 #define EP_OPTION_SRC_TOKENS     1 /* each row brings its number at the source */
 #define EP_OPTION_GLOBAL_EXPERTS 2 /* experts keep their numbers */
 #define EP_OPTION_EXACT_NODES    4 /* a combine across nodes rounds its sums at the end alone */
+#define EP_OPTION_KEEP_SLOTS     8 /* across nodes: records bring the ranks of their slots' experts */
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
 

@@ -66,9 +66,10 @@ typedef struct ep_rail_reply {
 
 /* ---- slots and chunks -------------------------------------------------------------------------------------------- */
 
-/* One token of a dispatch, or one sum of a combine, in a chunk: where its parts begin. The mask says by bits which of
-   the node's ranks have the token; `number` is the token's at its source, and of a sum which one of the ring's it
-   is. */
+/* One token of a dispatch, or one sum of a combine, in a chunk: where its parts begin. First, in words of 64 bits, what
+   its forwarder keeps of a token: the mask, which says by bits which of the node's ranks have it, and behind it, where
+   slots are kept, the ranks of its slots' experts (uint16, as ep_routing.owners). `number` is the token's at its
+   source, and of a sum which one of the ring's it is. */
 typedef struct ep_rail_slot {
     uint64_t number, x, scales, idx, weights, bytes;
 } ep_rail_slot;
@@ -76,10 +77,16 @@ EP_FUNC int32_t ep_mask_words(int32_t each)
 {
     return (each + 63) / 64;
 }
-EP_FUNC ep_rail_slot ep_rail_slot_of(int32_t each, int64_t row_bytes, int32_t scales, int32_t topk)
+/* slots: that are kept of a token. */
+EP_FUNC int32_t ep_kept_words(int32_t each, int32_t slots)
+{
+    return ep_mask_words(each) + (slots + 3) / 4;
+}
+/* kept_words: of a sum 0. */
+EP_FUNC ep_rail_slot ep_rail_slot_of(int32_t kept_words, int64_t row_bytes, int32_t scales, int32_t topk)
 {
     ep_rail_slot s;
-    s.number = 8 * (uint64_t)ep_mask_words(each);
+    s.number = 8 * (uint64_t)kept_words;
     s.x = ep_round(s.number + 4, 16);
     s.scales = s.x + ep_round((uint64_t)row_bytes, 16);
     s.idx = s.scales + ep_round(4 * (uint64_t)scales, 16);
@@ -96,8 +103,9 @@ EP_FUNC ep_rails ep_rails_of(int32_t nodes, int32_t each, const ep_shape *shape,
 {
     ep_rails r;
     /* The largest are records with scales, and sums that have not been rounded. */
-    const uint64_t record = ep_rail_slot_of(each, shape->row_bytes, shape->scales, shape->topk).bytes;
-    const uint64_t sum = ep_rail_slot_of(each, 2 * shape->row_bytes, 0, shape->topk).bytes;
+    const int32_t kept = ep_kept_words(each, shape->topk);
+    const uint64_t record = ep_rail_slot_of(kept, shape->row_bytes, shape->scales, shape->topk).bytes;
+    const uint64_t sum = ep_rail_slot_of(0, 2 * shape->row_bytes, 0, shape->topk).bytes;
     const uint64_t slot = record > sum ? record : sum;
     const int32_t share = ring_slots / EP_CHUNKS;
     const uint64_t wanted = ring_slots ? slot * (uint64_t)(share > 0 ? share : 1) : (uint64_t)EP_CHUNK_BYTES;

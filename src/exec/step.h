@@ -19,14 +19,16 @@ typedef struct ep_target {
  * routing, and is filled with it. */
 typedef struct ep_rail_routing {
     int32_t nodes, each, node; /* M, P, this rank's node */
+    int32_t kept_words;        /* of a record (ep_kept_words) */
     int64_t *first_mask;       /* [M+1] records that come from the nodes before */
     int32_t *records_out;      /* [M][C] (m, c): tokens of this rank's channels 0..c that go to node m */
     int32_t *records_in;       /* [M][C] (m, c): records that come from channels 0..c of this rail's rank on node m */
     int32_t *rows_in;          /* [M][P][C] (m, l, c): of these, for local rank l */
     int32_t *first_row;        /* [M][P] (m, l): the first of them in the output of local rank l */
-    /* [records][mask words] which local ranks have the record. Memory by the first dispatch that needs it (acquire,
-       release); words by any dispatch that brings records (relaxed: all bring the same), until one has said that all
-       are there (release), which readers look at (acquire). */
+    /* [records][kept_words] which local ranks have the record, and where its slots' experts live, with keeps_slots.
+       Memory by the first dispatch that needs it (acquire, release); words by any dispatch that brings records
+       (relaxed: all bring the same), until one has said that all are there (release), which readers look at
+       (acquire). */
     _Atomic(_Atomic uint64_t *) masks;
     atomic_bool masks_known;
 } ep_rail_routing;

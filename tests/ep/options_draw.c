@@ -140,12 +140,12 @@ static deal_choice draw_combine_choice(const options_limits *limits, bool may_be
     return choice;
 }
 
-static deal_order draw_order(const options_limits *limits, const deal *d, random_source *random)
+static deal_order draw_order(const deal *d, random_source *random)
 {
     bool each = true;
     for (int32_t r = 0; r < d->job.num_ranks; r++)
         each &= d->choices[r].expert_major;
-    if (!d->keep_slots || limits->ranks_per_node) return ORDER_BY_RANK;
+    if (!d->keep_slots) return ORDER_BY_RANK;
     return (deal_order)random_between(random, ORDER_BY_RANK, each ? ORDER_EACH_SLOT : ORDER_BY_SLOT);
 }
 
@@ -157,8 +157,8 @@ deal_move *options_draw_combine(const options_limits *limits, const deal *d, boo
                       .type = (oracle_type)random_between(random, ORACLE_BF16, ORACLE_F32),
                       .with_weights = d->job.topk && random_once_in(random, 2)};
     form.hidden = draw_hidden(limits, form.type, random);
-    form.order = draw_order(limits, d, random);
-    form.owners_weights = d->keep_slots && !limits->ranks_per_node && form.with_weights && random_once_in(random, 2);
+    form.order = draw_order(d, random);
+    form.owners_weights = d->keep_slots && form.with_weights && random_once_in(random, 2);
     form.exact_across_nodes = limits->ranks_per_node && random_once_in(random, 2);
     for (int32_t r = 0; r < n; r++)
         choices[r] = draw_combine_choice(limits, d->choices[r].expert_major, &form, random);

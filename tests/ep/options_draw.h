@@ -8,7 +8,7 @@
 typedef struct options_limits {
     const expar_ep_config *config;
     int32_t num_ranks;
-    int32_t ranks_per_node; /* 0: one node; else sums are by rank alone */
+    int32_t ranks_per_node; /* 0: one node */
     bool ample_pool;        /* DIRECT finds room */
 } options_limits;
 

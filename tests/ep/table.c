@@ -29,6 +29,7 @@ static expar_ep_config config_for(const table_case *what)
     config.num_channels = what->num_channels;
     config.ring_slots = what->ring_slots;
     config.pool_limit_bytes = what->pool_bytes;
+    config.ranks_per_node = what->plan.ranks_per_node;
     return config;
 }
 
@@ -72,8 +73,10 @@ bool table_run_all(const table_case *cases, size_t count, ranks_kind kind, table
         if (!CHECK_OK(expar_ep_buffer_size(&config, cases[i].plan.num_ranks, &bytes))) return false;
         if (bytes > most) most = bytes;
     }
-    ranks_plan ranks = {
-        .kind = kind, .size = cases[0].plan.num_ranks, .heap_bytes = 3 * most + 2 * AREA_BYTES + HEAP_SLACK};
+    ranks_plan ranks = {.kind = kind,
+                        .size = cases[0].plan.num_ranks,
+                        .ranks_per_node = cases[0].plan.ranks_per_node,
+                        .heap_bytes = 3 * most + 2 * AREA_BYTES + HEAP_SLACK};
     return ranks_run(&ranks, sit_down, &s);
 }
 

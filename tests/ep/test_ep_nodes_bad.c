@@ -36,8 +36,7 @@ static void run(stage_body body)
     assert_true(passed);
 }
 
-static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *handle, expar_sum_order order,
-                            expar_weights_of of)
+static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *handle)
 {
     expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
     const int64_t rows = t->arrivals[s->rank].num_rows, tokens = t->inputs[s->rank].num_tokens;
@@ -46,8 +45,6 @@ static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *h
     args.topk_weights = pitched_make(EXPAR_F32, rows, t->job.topk, 0, false);
     args.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->job.topk, 0, false);
     args.handle = handle;
-    args.sum_order = order;
-    args.weights_of = of;
     expar_status status = expar_combine(s->ep, &args);
     pitched_free(&args.x);
     pitched_free(&args.y);
@@ -94,8 +91,7 @@ static void play_disagreement(stage *s, void *shared)
     if (odd) args.x.shape[1] = 16;
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(s->ep, &args, &result));
     CHECK_TEXT("hidden size", "16 on rank 2", "24 on rank 0");
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, odd ? combine(s, t, before.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL)
-                                         : expar_dispatch(s->ep, &given, &result));
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, odd ? combine(s, t, before.handle) : expar_dispatch(s->ep, &given, &result));
     CHECK_TEXT("rank 2 called expar_combine", "rank 0 called expar_dispatch");
     play_dispatch_args_free(&given);
     play_combine(s->ep, t, a, s->rank, &plain, &s->area, before.handle, &before);
@@ -109,31 +105,31 @@ static void test_nodes_that_disagree(void **state)
     run(play_disagreement);
 }
 
-/* Sums by slot and weights of owners, which the handle would bear. */
-static void play_unsupported(stage *s, void *shared)
+/* Slots come with the records, so all ranks ask for them, or none. */
+static void play_slots_of_some(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
     const answers *a = ((const void *const *)shared)[1];
     const play_choice plain = {0};
     expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    expar_route_args route = EXPAR_ROUTE_ARGS_INIT;
+    expar_route_result routed = EXPAR_ROUTE_RESULT_INIT;
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    args.keep_slots = 1;
-    CHECK_OK(expar_dispatch(s->ep, &args, &result));
+    args.keep_slots = route.keep_slots = s->rank == 3;
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("expar_dispatch", "keep_slots is 1 on rank 3 and 0 on rank 0");
+    route.topk_idx = args.topk_idx;
+    route.num_experts = t->job.num_experts;
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_route(s->ep, &route, &routed));
+    CHECK_TEXT("expar_ep_route", "keep_slots is 1 on rank 3 and 0 on rank 0");
     play_dispatch_args_free(&args);
-    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, combine(s, t, result.handle, EXPAR_SUM_BY_SLOT, EXPAR_WEIGHTS_OF_ALL));
-    CHECK_TEXT("expar_combine", "sum_order is 1", "several nodes");
-    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, combine(s, t, result.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_OWNER));
-    CHECK_TEXT("expar_combine", "weights_of is 1", "several nodes");
-    CHECK_OK(combine(s, t, result.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL));
-    expar_ep_handle_destroy(result.handle);
-    expar_ep_output_release(result.output);
     stage_round_trip(s, t, a, EXPAR_PATH_AUTO);
 }
 
-static void test_what_does_not_hold(void **state)
+static void test_slots_that_some_keep(void **state)
 {
     (void)state;
-    run(play_unsupported);
+    run(play_slots_of_some);
 }
 
 /* A combine with a route's handle needs to know which ranks have which record, which a dispatch tells. */
@@ -148,7 +144,7 @@ static void play_route_alone(stage *s, void *shared)
     route.topk_idx = args.topk_idx;
     route.num_experts = t->job.num_experts;
     if (!CHECK_OK(expar_ep_route(s->ep, &route, &routed))) return;
-    expar_status status = combine(s, t, routed.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL);
+    expar_status status = combine(s, t, routed.handle);
     CHECK_STATUS(s->rank == 0 ? EXPAR_ERR_HANDLE : EXPAR_ERR_REMOTE, status);
     CHECK_TEXT("expar_combine", "that of a route");
     expar_dispatch_args again = args;
@@ -156,7 +152,7 @@ static void play_route_alone(stage *s, void *shared)
     again.num_experts = 0;
     again.topk_idx = again.topk_weights = (expar_tensor){0};
     if (CHECK_OK(expar_dispatch(s->ep, &again, &result))) {
-        CHECK_OK(combine(s, t, routed.handle, EXPAR_SUM_BY_RANK, EXPAR_WEIGHTS_OF_ALL));
+        CHECK_OK(combine(s, t, routed.handle));
         expar_ep_output_release(result.output);
     }
     play_dispatch_args_free(&args);
@@ -212,7 +208,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes_that_disagree),
                                        cmocka_unit_test(test_tokens_without_a_limit),
-                                       cmocka_unit_test(test_what_does_not_hold),
+                                       cmocka_unit_test(test_slots_that_some_keep),
                                        cmocka_unit_test(test_route_without_a_dispatch), cmocka_unit_test(test_size)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

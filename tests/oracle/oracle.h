@@ -102,11 +102,12 @@ void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t 
 /* ---- other orders of sums (oracle_sums.c) ------------------------------------------------------------------------ */
 
 /* Jobs with topk_idx. Biases, then the ranks' rows by the highest slot whose expert lives on the rank; those that have
-   no such expert come first, in rank order. */
+   no such expert come first, in rank order. Over several nodes: biases, then the nodes' sums by the highest slot whose
+   expert lives on the node, likewise; each is that of its ranks in their order, rounded unless it is to be exact. */
 void oracle_combine_by_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
                             const void *const *expert_x, void *y);
-/* Biases, then the rows of all slots, slots ascending. expert_rows[r]: expert-major rows of rank r; maps[r]: as of
-   oracle_expert_map. */
+/* Biases, then the rows of all slots, slots ascending; over several nodes those of each node, and the nodes' sums as
+   above. expert_rows[r]: expert-major rows of rank r; maps[r]: as of oracle_expert_map. */
 void oracle_combine_each_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
                               const int32_t *const *maps, const void *const *expert_rows, void *y);
 /* weights: [T][K] bits, of each slot what its expert's rank gave for it: expert_weights[r] are [R of r][K]. */

@@ -77,39 +77,85 @@ static void end_sum(const oracle_job *job, const float *sums, int64_t t, void *y
         oracle_store(job->type, y, t * job->hidden + i, oracle_round(job->type, sums[i]));
 }
 
+/* The same of a node: of its ranks' slots the highest. */
+static int32_t last_slot_on(const oracle_job *job, int32_t rank, int64_t t, int32_t node)
+{
+    int32_t last = -1;
+    for (int32_t k = 0; k < job->topk; k++)
+        if (owner_of(job, rank, t, k) >= 0 && owner_of(job, rank, t, k) / job->ranks_per_node == node) last = k;
+    return last;
+}
+
+/* What is added for token t, of the ranks of a node. */
+typedef void add_fn(const oracle_job *job, int32_t rank, int64_t t, int32_t node, const void *context, float *sums);
+
+/* Biases, then what the nodes add: one node as it is, several by their last slots, each from +0 and rounded, unless it
+   is to be exact. */
+static void combine(const oracle_job *job, int32_t rank, const void *const biases[2], add_fn *add, const void *context,
+                    void *y)
+{
+    const int32_t nodes = job->num_ranks / job->ranks_per_node;
+    float *sums = take(job->hidden, sizeof *sums), *of_node = take(job->hidden, sizeof *of_node);
+    for (int64_t t = 0; t < job->inputs[rank].num_tokens; t++) {
+        begin_sum(job, biases, t, sums);
+        if (nodes == 1) add(job, rank, t, 0, context, sums);
+        for (int32_t s = -1; nodes > 1 && s < job->topk; s++)
+            for (int32_t node = 0; node < nodes; node++) {
+                if (last_slot_on(job, rank, t, node) != s) continue;
+                memset(of_node, 0, (size_t)job->hidden * sizeof *of_node);
+                add(job, rank, t, node, context, of_node);
+                for (int32_t i = 0; i < job->hidden; i++)
+                    sums[i] += job->exact_across_nodes ? of_node[i]
+                                                       : oracle_widen(job->type, oracle_round(job->type, of_node[i]));
+            }
+        end_sum(job, sums, t, y);
+    }
+    free(of_node);
+    free(sums);
+}
+
+/* What the ranks gave, and where. */
+typedef struct given_rows {
+    whereabouts at;
+    const void *const *rows;
+    const int32_t *const *maps; /* of expert-major rows */
+} given_rows;
+
+static void add_by_slot(const oracle_job *job, int32_t rank, int64_t t, int32_t node, const void *context, float *sums)
+{
+    const given_rows *given = context;
+    for (int32_t s = -1; s < job->topk; s++)
+        for (int32_t r = node * job->ranks_per_node; r < (node + 1) * job->ranks_per_node; r++)
+            if (last_slot(job, rank, t, r) == s && given->at.rows[r][t] >= 0)
+                add_row(job, given->rows[r], given->at.rows[r][t], sums);
+}
+
+static void add_each_slot(const oracle_job *job, int32_t rank, int64_t t, int32_t node, const void *context,
+                          float *sums)
+{
+    const given_rows *given = context;
+    for (int32_t k = 0; k < job->topk; k++) {
+        int32_t r = owner_of(job, rank, t, k);
+        if (r < 0 || r / job->ranks_per_node != node || given->at.rows[r][t] < 0) continue;
+        int32_t row = given->maps[r][given->at.rows[r][t] * job->topk + k];
+        if (row >= 0) add_row(job, given->rows[r], row, sums);
+    }
+}
+
 void oracle_combine_by_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
                             const void *const *expert_x, void *y)
 {
-    whereabouts w = find_tokens(job, rank);
-    float *sums = take(job->hidden, sizeof *sums);
-    for (int64_t t = 0; t < job->inputs[rank].num_tokens; t++) {
-        begin_sum(job, biases, t, sums);
-        for (int32_t s = -1; s < job->topk; s++)
-            for (int32_t r = 0; r < job->num_ranks; r++)
-                if (last_slot(job, rank, t, r) == s && w.rows[r][t] >= 0) add_row(job, expert_x[r], w.rows[r][t], sums);
-        end_sum(job, sums, t, y);
-    }
-    free(sums);
-    forget_tokens(job, w);
+    const given_rows given = {.at = find_tokens(job, rank), .rows = expert_x};
+    combine(job, rank, biases, add_by_slot, &given, y);
+    forget_tokens(job, given.at);
 }
 
 void oracle_combine_each_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
                               const int32_t *const *maps, const void *const *expert_rows, void *y)
 {
-    whereabouts w = find_tokens(job, rank);
-    float *sums = take(job->hidden, sizeof *sums);
-    for (int64_t t = 0; t < job->inputs[rank].num_tokens; t++) {
-        begin_sum(job, biases, t, sums);
-        for (int32_t k = 0; k < job->topk; k++) {
-            int32_t r = owner_of(job, rank, t, k);
-            if (r < 0 || w.rows[r][t] < 0) continue;
-            int32_t row = maps[r][w.rows[r][t] * job->topk + k];
-            if (row >= 0) add_row(job, expert_rows[r], row, sums);
-        }
-        end_sum(job, sums, t, y);
-    }
-    free(sums);
-    forget_tokens(job, w);
+    const given_rows given = {.at = find_tokens(job, rank), .rows = expert_rows, .maps = maps};
+    combine(job, rank, biases, add_each_slot, &given, y);
+    forget_tokens(job, given.at);
 }
 
 void oracle_owners_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,

@@ -67,6 +67,55 @@ static void test_each_slot_is_added_in_its_turn(void **state)
     assert_int_equal(y, 0x40000000u);
 }
 
+/* Slots 0 to 3 lie on ranks 2, 0, 3, 1 of two nodes: the last of node 1 is 2, that of node 0 is 3. So node 1 comes
+   first: (1 + (1 + 2^24)) + 1, where each sum is rounded to 2^24. Nodes ascending it would be (1 + 1) + 2^24, which is
+   2^24 + 2, and on one node 1 + 1 + 1 + 2^24, rounded to 2^24 + 4. */
+static void test_nodes_follow_their_last_slots(void **state)
+{
+    (void)state;
+    const int64_t four[] = {4, 0, 6, 2};
+    const oracle_input of_four[4] = {{.num_tokens = 1, .topk_idx = four}, {0}, {0}, {0}};
+    oracle_job nodes = job;
+    const uint32_t bias = ONE, from0 = ONE, from1 = 0, from2 = ONE, from3 = LARGE;
+    const void *answers[] = {&from0, &from1, &from2, &from3}, *const biases[2] = {&bias, NULL};
+    uint32_t y;
+    nodes.num_ranks = 4;
+    nodes.ranks_per_node = 2;
+    nodes.num_experts = 8;
+    nodes.inputs = of_four;
+    oracle_combine_by_slot(&nodes, 0, biases, answers, &y);
+    assert_int_equal(y, LARGE);
+    nodes.ranks_per_node = 4;
+    oracle_combine_by_slot(&nodes, 0, biases, answers, &y);
+    assert_int_equal(y, LARGE + 2);
+}
+
+/* Slots 1 and 3 lie on node 0, 0 and 2 on node 1, which comes first: (1 + 2^24) + (1 - 2^24) = 2^24 + (-2^24 + 1) = 1.
+   In turn they are 1 + 1 + 2^24 - 2^24 = 2. */
+static void test_each_slot_by_node(void **state)
+{
+    (void)state;
+    const int64_t four[] = {2, 0, 3, 1};
+    const oracle_input of_two[2] = {{.num_tokens = 1, .topk_idx = four}, {0}};
+    oracle_job nodes = job;
+    const uint32_t rows0[] = {ONE, MINUS}, rows1[] = {ONE, LARGE}; /* experts 0 and 1; 2 and 3 */
+    const void *rows[] = {rows0, rows1};
+    int32_t map0[4], map1[4];
+    const int32_t *const maps[] = {map0, map1};
+    uint32_t y;
+    nodes.num_ranks = 2;
+    nodes.ranks_per_node = 1;
+    nodes.num_experts = 4;
+    nodes.inputs = of_two;
+    oracle_expert_map(&nodes, 0, map0);
+    oracle_expert_map(&nodes, 1, map1);
+    oracle_combine_each_slot(&nodes, 0, no_biases, maps, rows, &y);
+    assert_int_equal(y, ONE);
+    nodes.ranks_per_node = 2;
+    oracle_combine_each_slot(&nodes, 0, no_biases, maps, rows, &y);
+    assert_int_equal(y, 0x40000000u);
+}
+
 /* A slot of -1, and one whose expert's rank did not keep its row, add nothing; the same expert twice adds two rows. */
 static void test_each_slot_without_rows(void **state)
 {
@@ -105,6 +154,8 @@ int main(void)
         cmocka_unit_test(test_by_slot_ranks_without_experts_come_first),
         cmocka_unit_test(test_each_slot_is_added_in_its_turn),
         cmocka_unit_test(test_each_slot_without_rows),
+        cmocka_unit_test(test_nodes_follow_their_last_slots),
+        cmocka_unit_test(test_each_slot_by_node),
         cmocka_unit_test(test_owners_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -25,13 +25,6 @@ static cpu_combine_run combine_run_make(cpu_executor *self, const ep_combine_ste
     return run;
 }
 
-/* Of the part that begins there. */
-static int64_t part_bytes_at(const cpu_combine_run *run, int64_t begin)
-{
-    int64_t left = run->step->row_bytes - begin;
-    return left < run->part_bytes ? left : run->part_bytes;
-}
-
 /* ---- offers ------------------------------------------------------------------------------------------------------ */
 
 const ep_offer *cpu_combine_offer(const cpu_combine_run *run, int32_t provider)
@@ -63,43 +56,76 @@ static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step 
     return status;
 }
 
-/* ---- owner: one token -------------------------------------------------------------------------------------------- */
+/* ---- what a rank gave for a token -------------------------------------------------------------------------------- */
 
-/* The row of a target at its provider, or -1 where it was dropped. */
-static int64_t row_at_provider(const cpu_combine_run *run, ep_target target)
+static bool is_queued(const cpu_combine_run *run, const cpu_given *given)
 {
-    int64_t row = (int64_t)run->routing->first_row[target.rank] + target.index;
-    return row < cpu_combine_offer(run, target.rank)->rows ? row : -1;
+    return cpu_combine_offer(run, given->rank)->mode != EP_MODE_DIRECT;
 }
 
-/* Where the target's row for a place lies, from the part's begin on; NULL: it has none for that slot. */
-static const uint8_t *find_row(const cpu_combine_run *run, const cpu_token_part *part, ep_target target, int64_t row,
-                               int32_t slot)
+bool cpu_given_ready(const cpu_combine_run *run, int32_t channel, const cpu_given *given)
 {
-    const ep_offer *offer = cpu_combine_offer(run, target.rank);
+    return !is_queued(run, given) || cpu_ring_ready(run->self, run->step->epoch, channel, given->peer);
+}
+
+void cpu_given_pop(const cpu_combine_run *run, int32_t channel, const cpu_given *given)
+{
+    if (is_queued(run, given)) cpu_ring_pop(run->self, run->step->epoch, channel, given->peer);
+}
+
+const void *cpu_given_row(const cpu_combine_run *run, const cpu_token_part *part, const cpu_given *given, int32_t slot)
+{
+    const ep_offer *offer = cpu_combine_offer(run, given->rank);
     const sym *memory = run->self->sym;
-    const int32_t topk = run->sum.topk;
+    int64_t row = given->row;
     if (offer->mode != EP_MODE_DIRECT) {
-        const uint8_t *front = cpu_ring_front(run->self, part->channel, target.rank);
+        const uint8_t *front = cpu_ring_front(run->self, part->channel, given->peer);
         if (slot < 0) return front;
         return ((const int32_t *)(front + run->self->slot.idx))[slot] < 0 ? NULL : front + slot * run->part_bytes;
     }
-    if (slot >= 0) row = ((const int32_t *)sym_at(memory, target.rank, offer->idx_offset))[row * topk + slot];
+    if (slot >= 0) row = ((const int32_t *)sym_at(memory, given->rank, offer->idx_offset))[row * run->sum.topk + slot];
     if (row < 0) return NULL;
-    return (const uint8_t *)sym_at(memory, target.rank, offer->x_offset) + row * offer->x_pitch_bytes + part->begin;
+    return (const uint8_t *)sym_at(memory, given->rank, offer->x_offset) + row * offer->x_pitch_bytes + part->begin;
 }
 
-static const float *find_weights(const cpu_combine_run *run, int32_t channel, ep_target target, int64_t row)
+const float *cpu_given_weights(const cpu_combine_run *run, int32_t channel, const cpu_given *given)
 {
-    const ep_offer *offer = cpu_combine_offer(run, target.rank);
+    const ep_offer *offer = cpu_combine_offer(run, given->rank);
     const uint8_t *weights;
     if (offer->mode == EP_MODE_DIRECT)
-        weights = (const uint8_t *)sym_at(run->self->sym, target.rank, offer->weights_offset) +
-                  row * offer->weights_pitch_bytes;
+        weights = (const uint8_t *)sym_at(run->self->sym, given->rank, offer->weights_offset) +
+                  given->row * offer->weights_pitch_bytes;
     else
-        weights = cpu_ring_front(run->self, channel, target.rank) + run->self->slot.weights;
+        weights = cpu_ring_front(run->self, channel, given->peer) + run->self->slot.weights;
     return (const float *)weights;
 }
+
+int32_t cpu_rows_by_place(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places,
+                          const void **rows)
+{
+    const int32_t all = ep_sum_places(&places->sum);
+    int32_t count = 0;
+    for (int32_t i = 0; i < all; i++) {
+        const ep_place place = ep_sum_place(&places->sum, places->owners, i);
+        cpu_given given;
+        if (place.rank < 0 || !places->find(run, part, place.rank, &given)) continue;
+        rows[count] = cpu_given_row(run, part, &given, place.slot);
+        if (rows[count]) count++;
+    }
+    return count;
+}
+
+void cpu_take_weights(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places, float *out)
+{
+    for (int32_t k = 0; k < run->routing->topk; k++) {
+        cpu_given given;
+        out[k] = 0.0f;
+        if (places->find(run, part, places->owners[k], &given))
+            memcpy(&out[k], &cpu_given_weights(run, part->channel, &given)[k], sizeof *out);
+    }
+}
+
+/* ---- owner: one token -------------------------------------------------------------------------------------------- */
 
 static int32_t find_biases(const ep_combine_step *step, const cpu_token_part *part, const void **rows)
 {
@@ -110,83 +136,72 @@ static int32_t find_biases(const ep_combine_step *step, const cpu_token_part *pa
     return count;
 }
 
-/* The token's target at a rank, or NULL. Lists are short. */
-static const ep_target *target_at(const ep_routing *routing, int64_t token, int32_t rank)
+/* What a target of this node gave: false for one of another node, and where the row was dropped. */
+static bool given_by(const cpu_combine_run *run, ep_target target, cpu_given *out)
 {
-    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++)
-        if (routing->targets[i].rank == rank) return &routing->targets[i];
-    return NULL;
+    if (!cpu_is_near(run->self, target.rank)) return false;
+    const int64_t row = (int64_t)run->routing->first_row[target.rank] + target.index;
+    *out = (cpu_given){.rank = target.rank, .peer = target.rank, .row = row};
+    return row < cpu_combine_offer(run, target.rank)->rows;
 }
 
-static const uint16_t *owners_of(const cpu_combine_run *run, int64_t token)
+/* The token's target at a rank is found where it stands: lists are short. */
+static bool find_given(const cpu_combine_run *run, const cpu_token_part *part, int32_t rank, cpu_given *out)
 {
-    return run->routing->owners + token * run->routing->topk;
+    const ep_routing *routing = run->routing;
+    for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++)
+        if (routing->targets[i].rank == rank) return given_by(run, routing->targets[i], out);
+    return false;
+}
+
+static cpu_places places_of(const cpu_combine_run *run, int64_t token)
+{
+    return (cpu_places){
+        .sum = run->sum, .owners = run->routing->owners + token * run->routing->topk, .find = find_given};
 }
 
 /* The targets as they stand. */
-int32_t cpu_rows_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+static int32_t find_rows_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const ep_routing *routing = run->routing;
     int32_t count = 0;
     for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
-        if (!cpu_is_near(run->self, routing->targets[i].rank)) continue;
-        int64_t row = row_at_provider(run, routing->targets[i]);
-        if (row >= 0) rows[count++] = find_row(run, part, routing->targets[i], row, -1);
+        cpu_given given;
+        if (given_by(run, routing->targets[i], &given)) rows[count++] = cpu_given_row(run, part, &given, -1);
     }
     return count;
 }
 
-static int32_t find_rows_by_slot(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+int32_t cpu_find_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
-    const uint16_t *owners = owners_of(run, part->token);
-    int32_t count = 0, places = ep_sum_places(&run->sum);
-    for (int32_t i = 0; i < places; i++) {
-        ep_place place = ep_sum_place(&run->sum, owners, i);
-        const ep_target *target = place.rank < 0 ? NULL : target_at(run->routing, part->token, place.rank);
-        int64_t row = target ? row_at_provider(run, *target) : -1;
-        rows[count] = row < 0 ? NULL : find_row(run, part, *target, row, place.slot);
-        if (rows[count]) count++;
-    }
-    return count;
+    if (run->sum.order == EP_SUM_BY_RANK) return find_rows_by_rank(run, part, rows);
+    const cpu_places places = places_of(run, part->token);
+    return cpu_rows_by_place(run, part, &places, rows);
 }
 
-int32_t cpu_weights_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+int32_t cpu_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const ep_routing *routing = run->routing;
     int32_t count = 0;
     for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
-        if (!cpu_is_near(run->self, routing->targets[i].rank)) continue;
-        int64_t row = row_at_provider(run, routing->targets[i]);
-        if (row >= 0) rows[count++] = find_weights(run, part->channel, routing->targets[i], row);
+        cpu_given given;
+        if (given_by(run, routing->targets[i], &given)) rows[count++] = cpu_given_weights(run, part->channel, &given);
     }
     return count;
 }
 
 /* Slot by slot over all ranks, in rank order; across nodes over the nodes' sums. */
-static void sum_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+static void sum_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, float *out)
 {
-    const ep_combine_step *step = run->step;
-    const int32_t count = run->self->rails ? rail_find_weights(run, part, rows) : cpu_weights_by_rank(run, part, rows);
-    cpu_sum_rows(EXPAR_F32, step->out_weights + part->token * step->out_weights_pitch, rows, count, run->routing->topk);
+    const int32_t count = run->self->rails ? rail_find_weights(run, part, rows) : cpu_find_weights(run, part, rows);
+    cpu_sum_rows(EXPAR_F32, out, rows, count, run->routing->topk);
 }
 
-/* What each slot's owner gave for it, as it is. */
-static void take_weights(const cpu_combine_run *run, int32_t channel, int64_t token)
+static void take_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out)
 {
-    const uint16_t *owners = owners_of(run, token);
-    float *out = run->step->out_weights + token * run->step->out_weights_pitch;
-    for (int32_t k = 0; k < run->routing->topk; k++) {
-        const ep_target *target = target_at(run->routing, token, owners[k]);
-        int64_t row = target ? row_at_provider(run, *target) : -1;
-        out[k] = 0.0f;
-        if (row >= 0) memcpy(&out[k], &find_weights(run, channel, *target, row)[k], sizeof *out);
-    }
-}
-
-static int32_t find_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
-{
-    if (run->self->rails) return rail_find_sums(run, part, rows);
-    return run->sum.order == EP_SUM_BY_RANK ? cpu_rows_by_rank(run, part, rows) : find_rows_by_slot(run, part, rows);
+    const cpu_places places = places_of(run, part->token);
+    cpu_take_weights(run, part, &places, out);
+    if (run->self->rails) rail_take_weights(run, part, out);
 }
 
 /* Adds a part whose rows are all there: biases, then rows in order. The first part has the weights with it. */
@@ -197,16 +212,19 @@ static void sum_part(const cpu_combine_run *run, int32_t worker, const cpu_token
     const expar_dtype dtype = (expar_dtype)step->form.dtype;
     const int64_t elements = part->bytes / (int64_t)expar_dtype_bytes(dtype);
     uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
-    const int32_t biases = find_biases(step, part, rows), count = biases + find_rows(run, part, rows + biases);
+    const int32_t biases = find_biases(step, part, rows);
+    const int32_t count = biases + (run->self->rails ? rail_find_sums(run, part, rows + biases)
+                                                     : cpu_find_rows(run, part, rows + biases));
     if (rail_is_exact(run))
         rail_sum_exact(dtype, y, rows, biases, count, elements);
     else
         cpu_sum_rows(dtype, y, rows, count, elements);
     if (!step->out_weights || part->begin > 0) return;
+    float *weights = step->out_weights + part->token * step->out_weights_pitch;
     if (step->form.weights_of == EP_WEIGHTS_OF_OWNER)
-        take_weights(run, part->channel, part->token);
+        take_weights(run, part, weights);
     else
-        sum_weights(run, part, rows);
+        sum_weights(run, part, rows, weights);
 }
 
 /* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
@@ -218,31 +236,27 @@ static void sum_share_direct(const cpu_combine_run *run, int32_t worker)
         sum_part(run, worker, &(cpu_token_part){.token = t, .bytes = run->step->row_bytes});
 }
 
-/* True for a row that comes by a ring of this node's. */
-static bool is_queued(const cpu_combine_run *run, ep_target target)
-{
-    if (!cpu_is_near(run->self, target.rank)) return false;
-    return cpu_combine_offer(run, target.rank)->mode != EP_MODE_DIRECT && row_at_provider(run, target) >= 0;
-}
-
 /* True when each of the token's rows is in place or at the front of its ring. */
 static bool rows_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status)
 {
     const ep_routing *routing = run->routing;
     for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
-        ep_target target = routing->targets[i];
-        if (is_queued(run, target) && !cpu_ring_ready(run->self, run->step->epoch, channel, target.rank)) return false;
+        cpu_given given;
+        if (given_by(run, routing->targets[i], &given) && !cpu_given_ready(run, channel, &given)) return false;
     }
     return !run->self->rails || rail_sums_ready(run, channel, token, status);
 }
 
-static expar_status free_slots(const cpu_combine_run *run, int32_t channel, int64_t token)
+/* Nodes' sums are whole. */
+static expar_status free_slots(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const ep_routing *routing = run->routing;
-    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++)
-        if (is_queued(run, routing->targets[i]))
-            cpu_ring_pop(run->self, run->step->epoch, channel, routing->targets[i].rank);
-    return run->self->rails ? rail_sums_pop(run, channel, token) : EXPAR_OK;
+    for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
+        cpu_given given;
+        if (given_by(run, routing->targets[i], &given)) cpu_given_pop(run, part->channel, &given);
+    }
+    const bool last = part->begin + part->bytes == run->step->row_bytes;
+    return last && run->self->rails ? rail_sums_pop(run, part->channel, part->token) : EXPAR_OK;
 }
 
 static void next_part(const cpu_combine_run *run, cpu_cursor *cursor)
@@ -265,9 +279,9 @@ static bool sum_some(const cpu_combine_run *run, int32_t worker, int32_t channel
     bool moved = false;
     for (; cursor->token < end && rows_ready(run, channel, cursor->token, status); next_part(run, cursor)) {
         cpu_token_part part = {.token = cursor->token, .channel = channel, .begin = cursor->part * run->part_bytes};
-        part.bytes = part_bytes_at(run, part.begin);
+        part.bytes = cpu_part_bytes_at(run, part.begin);
         sum_part(run, worker, &part);
-        *status = free_slots(run, channel, cursor->token);
+        *status = free_slots(run, &part);
         moved = true;
         if (*status != EXPAR_OK) break;
     }
@@ -304,7 +318,7 @@ static void put_slot_rows(const cpu_combine_run *run, uint8_t *slot, int64_t row
     for (int32_t k = 0; k < run->sum.topk; k++)
         if (map[k] >= 0)
             cpu_copy_row(slot + k * run->part_bytes, (const uint8_t *)step->x + map[k] * step->x_pitch_bytes + begin,
-                         (size_t)part_bytes_at(run, begin), false);
+                         (size_t)cpu_part_bytes_at(run, begin), false);
 }
 
 static bool fill_slot(const cpu_combine_run *run, int32_t channel, int32_t owner)
@@ -381,7 +395,7 @@ static expar_status combine_report_lane(const void *context, int32_t worker, exp
             cpu_report_add(&report, r, "rows from", came, expected);
         cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
-    if (run->self->rails) rail_combine_report(run, worker, &report);
+    if (run->self->rails) rail_report(run->self, run->routing, run->joined, true, worker, &report);
     return cpu_report_finish(&report, status);
 }
 

@@ -322,7 +322,7 @@ static expar_status dispatch_report_lane(const void *context, int32_t worker, ex
         if (cpu_is_near(run->self, r) && cpu_dispatch_offer(run, r)->mode != EP_MODE_DIRECT)
             cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
-    if (run->self->rails) rail_dispatch_report(run, worker, &report);
+    if (run->self->rails) rail_report(run->self, run->routing, run->joined, false, worker, &report);
     return cpu_report_finish(&report, status);
 }
 

@@ -53,16 +53,50 @@ typedef struct cpu_combine_run {
     bool all_direct;    /* every provider of this rank's tokens, and this rank itself, offered rows in place */
 } cpu_combine_run;
 
-/* A part of a token that this rank adds. */
+/* Of the part of a row that begins there. */
+static inline int64_t cpu_part_bytes_at(const cpu_combine_run *run, int64_t begin)
+{
+    const int64_t left = run->step->row_bytes - begin;
+    return left < run->part_bytes ? left : run->part_bytes;
+}
+
+/* A part of a token that is added here: one of this rank's own, or one that came by its rail. */
 typedef struct cpu_token_part {
     int64_t token;
     int32_t channel;
-    int64_t begin, bytes; /* of a row */
+    int64_t begin, bytes;             /* of a row */
+    const struct rail_record *record; /* that it came with (nodes/combine.c); NULL: it is this rank's own */
 } cpu_token_part;
 
+/* What a rank of this node gave for a token. */
+typedef struct cpu_given {
+    int32_t rank, peer; /* peer: by which number this rank has the ring from it */
+    int64_t row;        /* of its rows */
+} cpu_given;
+/* Whose rows are added where sums go by slots: places, as ep_sum_place tells them of these owners, and what the rank of
+   a place gave. False: nothing, or not here. */
+typedef struct cpu_places {
+    ep_sum sum;
+    const uint16_t *owners; /* [K] */
+    bool (*find)(const cpu_combine_run *run, const cpu_token_part *part, int32_t rank, cpu_given *out);
+} cpu_places;
+
 const ep_offer *cpu_combine_offer(const cpu_combine_run *run, int32_t provider);
-/* By rank: the part's rows at ranks of this node, ranks ascending, or their weights. Returns how many there are. */
-int32_t cpu_rows_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
-int32_t cpu_weights_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
+/* Whether it is in place, or at the front of its ring; true also for what comes by no ring of this rank's. */
+bool cpu_given_ready(const cpu_combine_run *run, int32_t channel, const cpu_given *given);
+/* It has been added. */
+void cpu_given_pop(const cpu_combine_run *run, int32_t channel, const cpu_given *given);
+/* From the part's begin on. slot: whose row, where each slot has one, else -1; NULL: that slot has none there. */
+const void *cpu_given_row(const cpu_combine_run *run, const cpu_token_part *part, const cpu_given *given, int32_t slot);
+const float *cpu_given_weights(const cpu_combine_run *run, int32_t channel, const cpu_given *given);
+/* The part's rows in the order of these places. Returns how many there are. */
+int32_t cpu_rows_by_place(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places,
+                          const void **rows);
+/* What each slot's owner gave for it, as it is; 0 where there is nothing. */
+void cpu_take_weights(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places, float *out);
+/* This rank's own token: the part's rows at ranks of this node in the order of the call, or their weights, ranks
+   ascending. Return how many there are. */
+int32_t cpu_find_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
+int32_t cpu_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
 
 #endif

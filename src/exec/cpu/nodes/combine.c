@@ -2,23 +2,31 @@
 /* Combine across nodes.
  *
  * Forwarder: for each record that its rail has sent here, in that order, it adds the rows of this node's ranks, in
- * place or from the rings that they fill for it, in rank order, and sends one row back. Source: adds a token's biases,
- * then the sums of the nodes that had it, ascending, its own node's at its place, as soon as all of them lie ready.
- * Each node's sum is FP32 from +0, rounded once to the payload's type unless it is to stay exact; sums of weights stay
- * FP32. */
+ * place or from the rings that they fill for it, and sends one row back. Source: adds a token's biases, then the sums
+ * of the nodes that had it, its own node's at its place, as soon as all of them lie ready. Both go in the order of the
+ * call's sums: by rank, ranks and then nodes ascend; by slots, ranks (or slots) of a node follow their slots, and nodes
+ * their last ones. Each node's sum is FP32 from +0, rounded once to the payload's type unless it is to stay exact; sums
+ * of weights stay FP32, and those of owners come as they are. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
 
-static int64_t elements_of(const cpu_combine_run *run)
+static int64_t elements_of(const cpu_combine_run *run, int64_t bytes)
 {
-    return run->step->row_bytes / (int64_t)expar_dtype_bytes((expar_dtype)run->step->form.dtype);
+    return bytes / (int64_t)expar_dtype_bytes((expar_dtype)run->step->form.dtype);
+}
+
+/* What so many bytes of a row take in a node's sum. */
+static int64_t sum_bytes_of(const cpu_combine_run *run, int64_t bytes)
+{
+    return rail_is_exact(run) ? elements_of(run, bytes) * (int64_t)sizeof(float) : bytes;
 }
 
 void rail_combine_begin(const cpu_combine_run *run)
 {
-    const int64_t bytes = rail_is_exact(run) ? elements_of(run) * (int64_t)sizeof(float) : run->step->row_bytes;
-    rail_begin(run->self, &run->step->form, bytes, run->routing, run->joined);
+    const ep_combine_step *step = run->step;
+    const ep_rail_slot slot = ep_rail_slot_of(0, sum_bytes_of(run, step->row_bytes), 0, step->form.topk);
+    rail_begin(run->self, &slot, run->routing, run->joined);
 }
 
 static uint32_t sums_of(const cpu_combine_run *run, const int32_t *prefix, int32_t channel)
@@ -27,74 +35,130 @@ static uint32_t sums_of(const cpu_combine_run *run, const int32_t *prefix, int32
 }
 
 /* What a node's rows add up to: rounded to their type, or not. */
-static void sum_node(const cpu_combine_run *run, void *sum, const void *const *rows, int32_t count)
+static void sum_node(const cpu_combine_run *run, void *sum, const void *const *rows, int32_t count, int64_t bytes)
 {
     const expar_dtype dtype = (expar_dtype)run->step->form.dtype;
     if (rail_is_exact(run))
-        rail_sum_wide(dtype, sum, rows, count, elements_of(run));
+        rail_sum_wide(dtype, sum, rows, count, elements_of(run, bytes));
     else
-        cpu_sum_rows(dtype, sum, rows, count, elements_of(run));
+        cpu_sum_rows(dtype, sum, rows, count, elements_of(run, bytes));
+}
+
+/* The channel's scratch, from one of its parts on. */
+static void *scratch_of(const cpu_combine_run *run, int32_t channel, uint64_t part)
+{
+    const cpu_rails *rails = run->self->rails;
+    return rails->scratch + (uint64_t)channel * rails->scratch_map.bytes + part;
 }
 
 /* ---- forwarder --------------------------------------------------------------------------------------------------- */
 
-/* One record's rows at this node's ranks, ranks ascending; scratch of a worker's. */
-typedef struct node_rows {
-    const void **rows, **weights;
-    int32_t count;
-} node_rows;
+/* One that has come by this rail. */
+typedef struct rail_record {
+    int32_t node;
+    const _Atomic uint64_t *kept; /* its mask, and behind it the ranks of its slots */
+} rail_record;
 
-/* The row of a local rank that has the record: false while it has not come. */
-static bool find_node_row(const cpu_combine_run *run, int32_t channel, int32_t node, int32_t local, node_rows *found)
+/* What the local rank gave for the record; false where it does not have it, or has dropped it. */
+static bool given_locally(const cpu_combine_run *run, const cpu_token_part *part, int32_t local, cpu_given *out)
 {
-    cpu_executor *self = run->self;
-    const sym *memory = self->sym;
-    const int32_t rank = self->near_first + local, peer = ep_rail_of(&self->rails->shape, node, rank);
-    const ep_offer *offer = cpu_combine_offer(run, rank);
-    const int64_t row = (int64_t)rail_first_row(run->routing, node, local) + rail_next_of(self, channel, node)[local];
-    if (row >= offer->rows) return true;
-    if (offer->mode == EP_MODE_DIRECT) {
-        found->rows[found->count] = (const uint8_t *)sym_at(memory, rank, offer->x_offset) + row * offer->x_pitch_bytes;
-        found->weights[found->count++] =
-            (const uint8_t *)sym_at(memory, rank, offer->weights_offset) + row * offer->weights_pitch_bytes;
-        return true;
+    const cpu_executor *self = run->self;
+    const rail_record *record = part->record;
+    if (!rail_mask_has(record->kept, local)) return false;
+    const int32_t rank = self->near_first + local, next = rail_next_of(self, part->channel, record->node)[local];
+    *out = (cpu_given){.rank = rank,
+                       .peer = ep_rail_of(&self->rails->shape, record->node, rank),
+                       .row = (int64_t)rail_first_row(run->routing, record->node, local) + next};
+    return out->row < cpu_combine_offer(run, rank)->rows;
+}
+
+static bool find_local(const cpu_combine_run *run, const cpu_token_part *part, int32_t rank, cpu_given *out)
+{
+    return rank < run->self->near_ranks && given_locally(run, part, rank, out);
+}
+
+/* The local ranks of the record's slots; those of other nodes are nobody's. */
+static const uint16_t *local_owners(const cpu_combine_run *run, const cpu_token_part *part)
+{
+    const cpu_executor *self = run->self;
+    uint16_t *owners = scratch_of(run, part->channel, self->rails->scratch_map.owners);
+    const int32_t mask_words = ep_mask_words(self->near_ranks);
+    for (int32_t i = mask_words; i < run->routing->rails->kept_words; i++) {
+        const uint64_t four = atomic_load_explicit(&part->record->kept[i], memory_order_relaxed);
+        memcpy(owners + 4 * (i - mask_words), &four, sizeof four);
     }
-    if (!cpu_ring_ready(self, run->step->epoch, channel, peer)) return false;
-    const uint8_t *front = cpu_ring_front(self, channel, peer);
-    found->rows[found->count] = front;
-    found->weights[found->count++] = front + self->slot.weights;
+    for (int32_t k = 0; k < run->routing->topk; k++)
+        owners[k] = cpu_is_near(self, owners[k]) ? (uint16_t)(owners[k] - self->near_first) : (uint16_t)EP_NO_OWNER;
+    return owners;
+}
+
+/* As on one node, of this node's ranks alone. Their source may have routed by hand. */
+static cpu_places record_places(const cpu_combine_run *run, const cpu_token_part *part)
+{
+    const ep_sum sum = {
+        .order = run->sum.order, .ranks = run->self->near_ranks, .topk = run->routing->topk, .strangers = 1};
+    return (cpu_places){.sum = sum, .owners = local_owners(run, part), .find = find_local};
+}
+
+static bool record_is_ready(const cpu_combine_run *run, const cpu_token_part *part)
+{
+    for (int32_t l = 0; l < run->self->near_ranks; l++) {
+        cpu_given given;
+        if (given_locally(run, part, l, &given) && !cpu_given_ready(run, part->channel, &given)) return false;
+    }
     return true;
 }
 
-static bool find_node_rows(const cpu_combine_run *run, int32_t channel, int32_t node, const _Atomic uint64_t *mask,
-                           node_rows *found)
+static int32_t record_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
-    for (int32_t l = 0; l < run->self->rails->shape.each; l++)
-        if (rail_mask_has(mask, l) && !find_node_row(run, channel, node, l, found)) return false;
-    return true;
-}
-
-/* They have been added. */
-static void pop_node_rows(const cpu_combine_run *run, int32_t channel, int32_t node, const _Atomic uint64_t *mask)
-{
-    cpu_executor *self = run->self;
-    int32_t *next = rail_next_of(self, channel, node);
-    for (int32_t l = 0; l < self->rails->shape.each; l++) {
-        if (!rail_mask_has(mask, l)) continue;
-        const ep_offer *offer = cpu_combine_offer(run, self->near_first + l);
-        const int64_t row = (int64_t)rail_first_row(run->routing, node, l) + next[l]++;
-        if (row < offer->rows && offer->mode != EP_MODE_DIRECT)
-            cpu_ring_pop(self, run->step->epoch, channel, ep_rail_of(&self->rails->shape, node, self->near_first + l));
+    int32_t count = 0;
+    if (run->sum.order != EP_SUM_BY_RANK) {
+        const cpu_places places = record_places(run, part);
+        return cpu_rows_by_place(run, part, &places, rows);
     }
+    for (int32_t l = 0; l < run->self->near_ranks; l++) {
+        cpu_given given;
+        if (given_locally(run, part, l, &given)) rows[count++] = cpu_given_row(run, part, &given, -1);
+    }
+    return count;
 }
 
-static void fill_sum(const cpu_combine_run *run, uint8_t *slot, uint32_t number, const node_rows *found)
+static void fill_weights(const cpu_combine_run *run, float *out, const cpu_token_part *part, const void **rows)
+{
+    int32_t count = 0;
+    if (run->step->form.weights_of == EP_WEIGHTS_OF_OWNER) {
+        const cpu_places places = record_places(run, part);
+        cpu_take_weights(run, part, &places, out);
+        return;
+    }
+    for (int32_t l = 0; l < run->self->near_ranks; l++) {
+        cpu_given given;
+        if (given_locally(run, part, l, &given)) rows[count++] = cpu_given_weights(run, part->channel, &given);
+    }
+    cpu_sum_rows(EXPAR_F32, out, rows, count, run->routing->topk);
+}
+
+/* The first part has the weights with it. */
+static void fill_sum(const cpu_combine_run *run, uint8_t *slot, uint32_t number, const cpu_token_part *part,
+                     const void **rows)
 {
     const ep_rail_slot *at = &run->self->rails->slot;
+    const int32_t count = record_rows(run, part, rows);
+    sum_node(run, slot + at->x + sum_bytes_of(run, part->begin), rows, count, part->bytes);
+    if (part->begin > 0) return;
     memcpy(slot + at->number, &number, sizeof number);
-    sum_node(run, slot + at->x, found->rows, found->count);
-    if (run->step->form.weights)
-        cpu_sum_rows(EXPAR_F32, slot + at->weights, found->weights, found->count, run->routing->topk);
+    if (run->step->form.weights) fill_weights(run, (float *)(slot + at->weights), part, rows);
+}
+
+/* The part's rows have been added; with the last one the record's. */
+static void pop_rows(const cpu_combine_run *run, const cpu_token_part *part, bool last)
+{
+    int32_t *next = rail_next_of(run->self, part->channel, part->record->node);
+    for (int32_t l = 0; l < run->self->near_ranks; l++) {
+        cpu_given given;
+        if (given_locally(run, part, l, &given)) cpu_given_pop(run, part->channel, &given);
+        if (last && rail_mask_has(part->record->kept, l)) next[l]++;
+    }
 }
 
 /* Sends back the sums of the channel's records from the node, until rows or a place are missing. */
@@ -102,22 +166,27 @@ static bool return_sums(const cpu_combine_run *run, int32_t worker, int32_t chan
 {
     cpu_executor *self = run->self;
     const int32_t *prefix = rail_records_in(run->routing, node);
-    const uint32_t all = sums_of(run, prefix, channel), before = rail_ring_of(self, channel, node)->put;
+    const uint32_t all = sums_of(run, prefix, channel);
     const int64_t first = ep_rows_before_ring(prefix, run->joined, channel);
     rail_ring *ring = rail_ring_of(self, channel, node);
+    bool moved = false;
     while (ring->put < all && turn->status == EXPAR_OK) {
-        const void **scratch = cpu_sources_of(self, worker);
-        node_rows found = {.rows = scratch, .weights = scratch + self->near_ranks};
-        const _Atomic uint64_t *mask = rail_mask_at(run->routing->rails, node, first + ring->put);
-        if (!find_node_rows(run, channel, node, mask, &found)) break;
+        const rail_record record = {node, rail_mask_at(run->routing->rails, node, first + ring->put)};
+        cpu_token_part part = {.channel = channel, .record = &record, .begin = ring->part * run->part_bytes};
+        part.bytes = cpu_part_bytes_at(run, part.begin);
+        if (!record_is_ready(run, &part)) break;
         uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, &turn->status);
         if (!slot) break;
-        fill_sum(run, slot, ring->put, &found);
-        pop_node_rows(run, channel, node, mask);
+        fill_sum(run, slot, ring->put, &part, cpu_sources_of(self, worker));
+        const bool last = ++ring->part == run->parts;
+        pop_rows(run, &part, last);
+        moved = true;
+        if (!last) continue;
+        ring->part = 0;
         turn->status = rail_slot_push(self, run->step->epoch, channel, node, all);
     }
     turn->open += all - ring->put;
-    return ring->put != before;
+    return moved;
 }
 
 bool rail_return_turn(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn)
@@ -172,22 +241,40 @@ expar_status rail_sums_pop(const cpu_combine_run *run, int32_t channel, int64_t 
     return status;
 }
 
-/* Room for what this node's ranks add up to: a row, and weights behind it. */
-static uint8_t *own_sum(const cpu_combine_run *run, int32_t channel)
+/* ---- source: the order of nodes ---------------------------------------------------------------------------------- */
+
+/* By slots nodes follow their last ones, as ranks do inside one. */
+static ep_sum sum_of_nodes(const cpu_combine_run *run, int32_t order)
 {
-    return run->self->rails->sums + (uint64_t)channel * run->self->rails->sum_bytes;
+    return (ep_sum){.order = order == EP_SUM_BY_RANK ? EP_SUM_BY_RANK : EP_SUM_BY_SLOT,
+                    .ranks = run->self->rails->shape.nodes,
+                    .topk = run->routing->topk,
+                    .strangers = 1};
+}
+
+/* The nodes of the token's slots. */
+static const uint16_t *owning_nodes(const cpu_combine_run *run, const cpu_token_part *part)
+{
+    const cpu_rails *rails = run->self->rails;
+    const uint16_t *ranks = run->routing->owners + part->token * run->routing->topk;
+    uint16_t *nodes = scratch_of(run, part->channel, rails->scratch_map.owners);
+    for (int32_t k = 0; k < run->routing->topk; k++)
+        nodes[k] = ranks[k] == EP_NO_OWNER ? (uint16_t)EP_NO_OWNER : (uint16_t)ep_node_of(&rails->shape, ranks[k]);
+    return nodes;
 }
 
 /* Of the other nodes' slots: the part that begins at `at`; own: what this node has at its place, NULL for none. */
-static int32_t gather_sums(const cpu_combine_run *run, const cpu_token_part *part, uint64_t at, const void *own,
-                           const void **rows)
+static int32_t gather_sums(const cpu_combine_run *run, const cpu_token_part *part, const ep_sum *sum, uint64_t at,
+                           const void *own, const void **rows)
 {
-    const cpu_rails *rails = run->self->rails;
+    const int32_t this_node = run->self->rails->node, places = ep_sum_places(sum);
+    const uint16_t *owners = sum->order == EP_SUM_BY_RANK ? NULL : owning_nodes(run, part);
     int32_t count = 0;
-    for (int32_t node = 0; node < rails->shape.nodes; node++) {
+    for (int32_t i = 0; i < places; i++) {
+        const int32_t node = ep_sum_place(sum, owners, i).rank;
         expar_status unused;
-        if (node == rails->node && own) rows[count++] = own;
-        if (node != rails->node && has_target(run, part->token, node))
+        if (node == this_node && own) rows[count++] = own;
+        if (node >= 0 && node != this_node && has_target(run, part->token, node))
             rows[count++] = sum_front(run, part->channel, node, &unused) + at;
     }
     return count;
@@ -195,36 +282,33 @@ static int32_t gather_sums(const cpu_combine_run *run, const cpu_token_part *par
 
 int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
-    uint8_t *own = own_sum(run, part->channel);
-    const int32_t count = cpu_rows_by_rank(run, part, rows);
-    sum_node(run, own, rows, count);
-    return gather_sums(run, part, run->self->rails->slot.x, count > 0 ? own : NULL, rows);
+    void *own = scratch_of(run, part->channel, 0);
+    const ep_sum sum = sum_of_nodes(run, run->sum.order);
+    const uint64_t at = run->self->rails->slot.x + (uint64_t)sum_bytes_of(run, part->begin);
+    const int32_t count = cpu_find_rows(run, part, rows);
+    sum_node(run, own, rows, count, part->bytes);
+    return gather_sums(run, part, &sum, at, count > 0 ? own : NULL, rows);
 }
 
 int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
-    const int64_t behind_row = (int64_t)run->self->rails->sum_bytes - 4 * (int64_t)run->self->shape.topk;
-    float *own = (float *)(own_sum(run, part->channel) + behind_row);
-    const int32_t count = cpu_weights_by_rank(run, part, rows);
+    const cpu_rails *rails = run->self->rails;
+    float *own = scratch_of(run, part->channel, rails->scratch_map.weights);
+    const ep_sum sum = sum_of_nodes(run, EP_SUM_BY_RANK);
+    const int32_t count = cpu_find_weights(run, part, rows);
     cpu_sum_rows(EXPAR_F32, own, rows, count, run->routing->topk);
-    return gather_sums(run, part, run->self->rails->slot.weights, count > 0 ? own : NULL, rows);
+    return gather_sums(run, part, &sum, rails->slot.weights, count > 0 ? own : NULL, rows);
 }
 
-void rail_combine_report(const cpu_combine_run *run, int32_t worker, cpu_report *report)
+void rail_take_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out)
 {
-    const cpu_executor *self = run->self;
-    const int32_t rings = ep_rings_of(run->routing->channels, run->joined);
-    for (int32_t i = 0; i < self->rails->shape.nodes - 1; i++) {
-        const int32_t node = rail_node_in_turn(self->rails, i);
-        uint64_t came = 0, expected = 0, put = 0, all = 0;
-        for (int32_t c = worker; c < rings; c += self->active) {
-            came += rail_ring_of(self, c, node)->taken;
-            expected += sums_of(run, rail_records_out(run->routing, node), c);
-            put += rail_ring_of(self, c, node)->put;
-            all += sums_of(run, rail_records_in(run->routing, node), c);
-        }
-        const int32_t rank = ep_rail_of(&self->rails->shape, node, self->sym->rank);
-        cpu_report_add(report, rank, "sums from", came, expected);
-        cpu_report_add(report, rank, "sums to", put, all);
+    const cpu_rails *rails = run->self->rails;
+    const uint16_t *owners = owning_nodes(run, part);
+    for (int32_t k = 0; k < run->routing->topk; k++) {
+        const int32_t node = owners[k];
+        expar_status unused;
+        if (node == EP_NO_OWNER || node == rails->node || !has_target(run, part->token, node)) continue;
+        const uint8_t *sum = sum_front(run, part->channel, node, &unused);
+        memcpy(&out[k], sum + rails->slot.weights + (size_t)k * sizeof *out, sizeof *out);
     }
 }

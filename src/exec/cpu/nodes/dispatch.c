@@ -11,7 +11,10 @@
 
 void rail_dispatch_begin(const cpu_dispatch_run *run)
 {
-    rail_begin(run->self, &run->step->form, run->step->row_bytes, run->routing, run->joined);
+    const ep_dispatch_step *step = run->step;
+    const ep_rail_slot slot =
+        ep_rail_slot_of(run->routing->rails->kept_words, step->row_bytes, step->form.scales, step->form.topk);
+    rail_begin(run->self, &slot, run->routing, run->joined);
 }
 
 /* Of the ring's channels. */
@@ -25,11 +28,23 @@ static uint32_t records_of(const cpu_dispatch_run *run, const int32_t *prefix, i
 static void fill_mask(const cpu_rails *rails, uint8_t *slot, const ep_target *target, const ep_target *end)
 {
     uint64_t *mask = (uint64_t *)slot;
-    memset(mask, 0, (size_t)ep_mask_words(rails->shape.each) * sizeof *mask);
     for (; target < end; target++) {
         const int32_t local = ep_local_of(&rails->shape, target->rank);
         mask[local / 64] |= (uint64_t)1 << (local % 64);
     }
+}
+
+/* What the forwarder keeps: the mask, and the ranks of the token's slots as this rank's handle has them. */
+static void fill_kept(const cpu_dispatch_run *run, uint8_t *slot, int64_t token, const ep_target *target,
+                      const ep_target *end)
+{
+    const cpu_rails *rails = run->self->rails;
+    const ep_routing *routing = run->routing;
+    const size_t topk = (size_t)routing->topk, behind_mask = 8 * (size_t)ep_mask_words(rails->shape.each);
+    memset(slot, 0, 8 * (size_t)routing->rails->kept_words);
+    fill_mask(rails, slot, target, end);
+    if (routing->keeps_slots)
+        memcpy(slot + behind_mask, routing->owners + (size_t)token * topk, topk * sizeof *routing->owners);
 }
 
 /* All parts as the caller gave them. */
@@ -64,7 +79,7 @@ static bool send_records(const cpu_dispatch_run *run, int32_t channel, int32_t n
         if (!target) continue;
         uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, &turn->status);
         if (!slot) break;
-        fill_mask(self->rails, slot, target, end);
+        fill_kept(run, slot, ring->token, target, end);
         fill_record(run, slot, ring->token);
         turn->status = rail_slot_push(self, run->step->epoch, channel, node, all);
     }
@@ -74,18 +89,20 @@ static bool send_records(const cpu_dispatch_run *run, int32_t channel, int32_t n
 
 /* ---- forwarder --------------------------------------------------------------------------------------------------- */
 
-/* Keeps the record's mask, or looks whether it is that which is known. A mask that cannot be is the peer's fault. */
-static expar_status learn_mask(const cpu_dispatch_run *run, int32_t channel, int32_t node, const uint8_t *slot)
+/* Keeps the record's mask and slots, or looks whether they are those that are known. What cannot be is the peer's
+   fault; of slots anything can, for they are only compared. */
+static expar_status learn_record(const cpu_dispatch_run *run, int32_t channel, int32_t node, const uint8_t *slot)
 {
     const cpu_rails *rails = run->self->rails;
     const int32_t words = ep_mask_words(rails->shape.each), tail = rails->shape.each % 64;
+    const int32_t all = run->routing->rails->kept_words;
     const int64_t record = (int64_t)ep_rows_before_ring(rail_records_in(run->routing, node), run->joined, channel) +
                            rail_ring_of(run->self, channel, node)->taken;
     const uint64_t *mask = (const uint64_t *)slot;
     _Atomic uint64_t *known = rail_mask_at(run->routing->rails, node, record);
     const bool checks = rail_masks_are_known(run->routing);
     bool sound = !tail || mask[words - 1] >> tail == 0;
-    for (int32_t i = 0; i < words && sound; i++) {
+    for (int32_t i = 0; i < all && sound; i++) {
         if (checks)
             sound = atomic_load_explicit(&known[i], memory_order_relaxed) == mask[i];
         else
@@ -138,7 +155,7 @@ static bool forward_record(const cpu_dispatch_run *run, int32_t channel, int32_t
                                  .weights = (const float *)(slot + rails->slot.weights)};
     const cpu_token token = token_in(rails, slot, &route);
     rail_ring *ring = rail_ring_of(run->self, channel, node);
-    if (ring->target == 0) *status = learn_mask(run, channel, node, slot);
+    if (ring->target == 0) *status = learn_record(run, channel, node, slot);
     for (; ring->target < rails->shape.each && *status == EXPAR_OK; ring->target++)
         if (mask[ring->target / 64] >> (ring->target % 64) & 1 &&
             !forward_row(run, &token, channel, node, ring->target, status))
@@ -172,23 +189,4 @@ bool rail_dispatch_turn(const cpu_dispatch_run *run, int32_t channel, cpu_lane_t
         if (turn->status == EXPAR_OK) moved |= forward_records(run, channel, node, turn);
     }
     return moved;
-}
-
-void rail_dispatch_report(const cpu_dispatch_run *run, int32_t worker, cpu_report *report)
-{
-    const cpu_executor *self = run->self;
-    const int32_t rings = ep_rings_of(run->routing->channels, run->joined);
-    for (int32_t i = 0; i < self->rails->shape.nodes - 1; i++) {
-        const int32_t node = rail_node_in_turn(self->rails, i);
-        uint64_t came = 0, expected = 0, put = 0, all = 0;
-        for (int32_t c = worker; c < rings; c += self->active) {
-            came += rail_ring_of(self, c, node)->taken;
-            expected += records_of(run, rail_records_in(run->routing, node), c);
-            put += rail_ring_of(self, c, node)->put;
-            all += records_of(run, rail_records_out(run->routing, node), c);
-        }
-        const int32_t rank = ep_rail_of(&self->rails->shape, node, self->sym->rank);
-        cpu_report_add(report, rank, "records from", came, expected);
-        cpu_report_add(report, rank, "records to", put, all);
-    }
 }

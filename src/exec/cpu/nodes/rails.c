@@ -44,14 +44,14 @@ static expar_status rail_open_links(cpu_executor *self)
 static bool rail_take_arrays(cpu_rails *rails, const ep_shape *shape)
 {
     const size_t nodes = (size_t)rails->shape.nodes, channels = (size_t)shape->channels, rings = nodes * channels;
-    rails->sum_bytes = ep_round(2 * (uint64_t)shape->row_bytes + 4 * (uint64_t)shape->topk, EP_LINE_BYTES);
+    rails->scratch_map = rail_scratch_of(shape);
     rails->links = calloc(nodes, sizeof *rails->links);
     rails->batches = calloc(rings * (size_t)rails->shape.chunks, sizeof *rails->batches);
     rails->handed = calloc(6 * nodes, sizeof *rails->handed);
     rails->rings = calloc(rings, sizeof *rails->rings);
     rails->next = calloc(rings * (size_t)rails->shape.each, sizeof *rails->next);
-    rails->sums = calloc(channels, (size_t)rails->sum_bytes);
-    return rails->links && rails->batches && rails->handed && rails->rings && rails->next && rails->sums;
+    rails->scratch = calloc(channels, (size_t)rails->scratch_map.bytes);
+    return rails->links && rails->batches && rails->handed && rails->rings && rails->next && rails->scratch;
 }
 
 /* The part of the object that its place in the heap depends on. */
@@ -91,7 +91,7 @@ void rail_free(cpu_executor *self)
     link_quiet(self->sym, &rails->flags);
     for (size_t i = 0; rails->batches && i < batches; i++)
         link_quiet(self->sym, &rails->batches[i]);
-    free(rails->sums);
+    free(rails->scratch);
     free(rails->next);
     free(rails->rings);
     free(rails->handed);
@@ -112,11 +112,11 @@ expar_status rail_ended(const cpu_executor *self, expar_status status)
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-void rail_begin(cpu_executor *self, const ep_form *form, int64_t row_bytes, const ep_routing *routing, int32_t joined)
+void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *routing, int32_t joined)
 {
     cpu_rails *rails = self->rails;
     const size_t rings = (size_t)rails->shape.nodes * (size_t)self->shape.channels;
-    rails->slot = ep_rail_slot_of(rails->shape.each, row_bytes, form->scales, form->topk);
+    rails->slot = *slot;
     rails->slots = (uint32_t)(rails->shape.chunk_bytes / rails->slot.bytes);
     memset(rails->rings, 0, rings * sizeof *rails->rings);
     for (int32_t c = 0; c < ep_rings_of(routing->channels, joined); c++)

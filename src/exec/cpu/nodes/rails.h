@@ -27,12 +27,26 @@ typedef struct rail_ring {
     uint32_t chunks_put;           /* chunks sent */
     uint32_t sent[EP_MOST_CHUNKS]; /* by place: slots sent in all, its last chunk included */
     int64_t token;                 /* dispatch: next one to look at */
+    uint32_t part;                 /* combine: next one of the oldest record's rows */
     /* From the node: */
     uint32_t taken;        /* slots read */
     uint32_t come;         /* slots up to the end of the chunk that is being read */
     uint32_t chunks_taken; /* chunks read */
     int32_t target;        /* dispatch: local rank that the oldest slot goes to next */
 } rail_ring;
+
+/* Scratch of one token that is added: a row, in FP32 too; weights; and owners of its slots, in words of four. */
+typedef struct rail_scratch {
+    uint64_t weights, owners, bytes;
+} rail_scratch;
+static inline rail_scratch rail_scratch_of(const ep_shape *shape)
+{
+    const uint64_t topk = (uint64_t)shape->topk;
+    rail_scratch map = {.weights = 2 * (uint64_t)shape->row_bytes};
+    map.owners = ep_round(map.weights + topk * sizeof(float), sizeof(uint64_t));
+    map.bytes = ep_round(map.owners + ep_round(topk * sizeof(uint16_t), sizeof(uint64_t)), EP_LINE_BYTES);
+    return map;
+}
 
 typedef struct cpu_rails {
     ep_rails shape;
@@ -48,8 +62,8 @@ typedef struct cpu_rails {
     bool *handed;
     rail_ring *rings; /* [C][M] */
     int32_t *next;    /* [C][M][P] rows of the channel that went to, or come from, a local rank; by its lane */
-    uint8_t *sums;    /* [C] one row, in FP32 too, and weights: the sum of the own node; by its lane */
-    uint64_t sum_bytes;
+    uint8_t *scratch; /* [C] of one token; by the channel's lane */
+    rail_scratch scratch_map;
     ep_rail_slot slot; /* of the call whose rows move */
     uint32_t slots;    /* of a chunk, in that call */
 } cpu_rails;
@@ -61,9 +75,9 @@ expar_status rail_make(cpu_executor *self, const executor_plan *plan);
 /* Makes flags empty, before anybody can post. */
 void rail_clear(cpu_executor *self);
 void rail_free(cpu_executor *self);
-/* Before rows of a call move: slots as its form needs them, nothing put or taken, and of each channel's rows none that
-   go to, or come from, a local rank. joined: channels of the routing, by a ring. */
-void rail_begin(cpu_executor *self, const ep_form *form, int64_t row_bytes, const ep_routing *routing, int32_t joined);
+/* Before rows of a call move: slots as it needs them, nothing put or taken, and of each channel's rows none that go to,
+   or come from, a local rank. joined: channels of the routing, by a ring. */
+void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *routing, int32_t joined);
 static inline rail_ring *rail_ring_of(const cpu_executor *self, int32_t channel, int32_t node)
 {
     return &self->rails->rings[ep_rail_ring(self->rails->shape.nodes, channel, node)];
@@ -115,7 +129,7 @@ static inline bool rail_masks_are_known(const ep_routing *routing)
 static inline _Atomic uint64_t *rail_mask_at(const ep_rail_routing *known, int32_t node, int64_t record)
 {
     _Atomic uint64_t *masks = atomic_load_explicit(&known->masks, memory_order_acquire);
-    return masks + (known->first_mask[node] + record) * ep_mask_words(known->each);
+    return masks + (known->first_mask[node] + record) * known->kept_words;
 }
 static inline bool rail_mask_has(const _Atomic uint64_t *mask, int32_t local)
 {
@@ -153,13 +167,14 @@ const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t chann
                                expar_status *status);
 /* It has been read; returns the place of its chunk when that is read, and is needed again. */
 expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all);
+/* What the rings of the worker's channels lack: records of a dispatch, or sums of a combine. */
+void rail_report(const cpu_executor *self, const ep_routing *routing, int32_t joined, bool sums, int32_t worker,
+                 cpu_report *report);
 
 /* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
 void rail_dispatch_begin(const cpu_dispatch_run *run);
 /* One look at the channel's records, those that go and those that come: true when anything moved. */
 bool rail_dispatch_turn(const cpu_dispatch_run *run, int32_t channel, cpu_lane_turn *turn);
-/* Records that the rings of the worker's channels lack. */
-void rail_dispatch_report(const cpu_dispatch_run *run, int32_t worker, cpu_report *report);
 
 /* ---- combine.c --------------------------------------------------------------------------------------------------- */
 void rail_combine_begin(const cpu_combine_run *run);
@@ -167,12 +182,14 @@ void rail_combine_begin(const cpu_combine_run *run);
 bool rail_return_turn(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn);
 /* Whether the sums of all other nodes that had the token lie ready. */
 bool rail_sums_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status);
-/* A token's sums, nodes ascending, that of this node at its place, or their weights; returns how many there are. */
+/* A token's sums in the order of the call, that of this node at its place, or their weights, nodes ascending; returns
+   how many there are. */
 int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
 int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
+/* What the owners of slots on other nodes gave for them. */
+void rail_take_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out);
 /* They have been added. */
 expar_status rail_sums_pop(const cpu_combine_run *run, int32_t channel, int64_t token);
-void rail_combine_report(const cpu_combine_run *run, int32_t worker, cpu_report *report);
 /* Whether nodes' sums are FP32 until the end. */
 static inline bool rail_is_exact(const cpu_combine_run *run)
 {

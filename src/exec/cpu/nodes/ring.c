@@ -139,3 +139,24 @@ expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, 
     cpu_step(self);
     return rail_ended(self, link_set_flag(&rails->links[node], &head, &self->rails->flags));
 }
+
+/* In a combine what goes and what comes change places. */
+void rail_report(const cpu_executor *self, const ep_routing *routing, int32_t joined, bool sums, int32_t worker,
+                 cpu_report *report)
+{
+    const cpu_rails *rails = self->rails;
+    const int32_t rings = ep_rings_of(routing->channels, joined);
+    for (int32_t i = 0; i < rails->shape.nodes - 1; i++) {
+        const int32_t node = rail_node_in_turn(rails, i), rank = ep_rail_of(&rails->shape, node, self->sym->rank);
+        const int32_t *out = rail_records_out(routing, node), *in = rail_records_in(routing, node);
+        uint64_t came = 0, expected = 0, put = 0, all = 0;
+        for (int32_t c = worker; c < rings; c += self->active) {
+            came += rail_ring_of(self, c, node)->taken;
+            expected += (uint64_t)ep_rows_of_ring(sums ? out : in, routing->channels, joined, c);
+            put += rail_ring_of(self, c, node)->put;
+            all += (uint64_t)ep_rows_of_ring(sums ? in : out, routing->channels, joined, c);
+        }
+        cpu_report_add(report, rank, sums ? "sums from" : "records from", came, expected);
+        cpu_report_add(report, rank, sums ? "sums to" : "records to", put, all);
+    }
+}

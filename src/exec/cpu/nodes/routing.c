@@ -16,6 +16,7 @@ expar_status rail_routing_make(const cpu_executor *self, ep_routing *routing)
     known->nodes = shape->nodes;
     known->each = shape->each;
     known->node = self->rails->node;
+    known->kept_words = ep_kept_words(shape->each, routing->keeps_slots ? routing->topk : 0);
     known->first_mask = (int64_t *)(known + 1);
     known->records_out = (int32_t *)(known->first_mask + nodes + 1);
     known->records_in = known->records_out + cells;
@@ -125,7 +126,7 @@ expar_status rail_masks_make(const ep_routing *routing)
     ep_rail_routing *known = routing->rails;
     _Atomic uint64_t *none = NULL;
     if (atomic_load_explicit(&known->masks, memory_order_acquire)) return EXPAR_OK;
-    const int64_t words = known->first_mask[known->nodes] * ep_mask_words(known->each);
+    const int64_t words = known->first_mask[known->nodes] * known->kept_words;
     _Atomic uint64_t *masks = calloc((size_t)words + 1, sizeof *masks);
     if (!masks) return error_set(EXPAR_ERR_MEMORY, "no memory for the masks of %lld records", (long long)words);
     if (!atomic_compare_exchange_strong_explicit(&known->masks, &none, masks, memory_order_acq_rel,

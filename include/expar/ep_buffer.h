@@ -25,8 +25,8 @@ typedef void *(*expar_ep_alloc_fn)(void *context, size_t bytes, size_t alignment
    context is lost it is given back all the same. It makes no call of the library's. */
 typedef void (*expar_ep_free_fn)(void *context, void *data, size_t bytes, void *stream);
 
-/* Across nodes max_row_bytes, max_topk and max_experts are given (docs/across-nodes.md). Else any max_… may be 0: there
-   is no limit, and nothing is reserved. Records and rings grow then with the forms of calls: the first call whose
+/* Any max_… may be 0: there is no limit, and nothing is reserved (across nodes: for 65536 experts, and more are
+   EXPAR_ERR_LIMIT). Records and rings grow then with the forms of calls: the first call whose
    rows, scales, K or E are larger than those before it makes them larger, by all ranks together. It waits for this
    rank's calls on the buffer before it, also with async_finish, and what went wrong with the growing, or with another
    rank's arguments, it returns itself; on the CPU a call that returns at once (expar/ep.h) leaves that to the buffer's
@@ -41,7 +41,8 @@ typedef struct expar_ep_config {
     int32_t max_experts;   /* largest E, a multiple of N */
     int32_t num_channels;  /* C: 0 chooses. Channels share out a rank's tokens among workers */
     int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64. Across nodes also rows
-                              in each ring over the network, 4 at least; 0: 4 chunks of 64 KiB */
+                              in each ring over the network, 4 at least (without max_row_bytes: of 4 KiB); 0: 4 chunks
+                              of 64 KiB. Rows that are longer go in pieces */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host, and fewer for calls of few bytes. May differ
                               between ranks */
@@ -80,8 +81,8 @@ EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32
 /* Collective; every member of config but num_threads, num_sms and device.index must be the same on all ranks
    (EXPAR_ERR_MISMATCH). One thread of a rank makes and destroys the group's buffers at a time. *ep is set on success
    only; the group must outlive it. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member and what is expected),
-   EXPAR_ERR_UNSUPPORTED (ranks on several nodes, or that do not map each other's memory, with a buffer on GPUs or
-   without max_row_bytes, max_topk or max_experts; no CUDA, no compiler of kernels),
+   EXPAR_ERR_UNSUPPORTED (ranks on several nodes, or that do not map each other's memory, with a buffer on GPUs; no
+   CUDA, no compiler of kernels),
    EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_CUDA; on the other ranks then EXPAR_ERR_REMOTE; EXPAR_ERR_PEER,
    EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);

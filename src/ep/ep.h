@@ -175,9 +175,10 @@ struct expar_ep_output {
 
 /* ---- shape.c ----------------------------------------------------------------------------------------------------- */
 expar_status ep_shape_make(const expar_ep_config *config, int32_t ranks, ep_shape *shape);
-/* For ranks of so many nodes, or that do not map each other: EXPAR_ERR_UNSUPPORTED. */
+/* For ranks of so many nodes, or that do not map each other: EXPAR_ERR_UNSUPPORTED, unless buffers of the device serve
+   such. */
 expar_status ep_shape_check_across(const expar_ep_config *config, int32_t nodes);
-/* Of a config that has a shape. all_mapped: of a group whose ranks map each other; else records do not grow. */
+/* Of a config that has a shape. all_mapped: of a group whose ranks map each other. */
 ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, bool all_mapped);
 
 /* ---- memory.c ---------------------------------------------------------------------------------------------------- */

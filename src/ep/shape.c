@@ -142,23 +142,13 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
     return EXPAR_OK;
 }
 
-/* Records do not grow there. */
 expar_status ep_shape_check_across(const expar_ep_config *config, int32_t nodes)
 {
-    const bool limited = config->max_row_bytes && config->max_topk && config->max_experts;
-    if (!kind_of(config)->spans_nodes)
-        return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "config.device.type is %d, and the ranks are on %d nodes, or do not map each other's memory; "
-                         "expected one node: rows of this device travel inside a node only",
-                         (int)config->device.type, nodes);
-    if (limited) return EXPAR_OK;
+    if (kind_of(config)->spans_nodes) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "config.%s is 0 (no limit), and the ranks are on %d nodes, or do not map each other's memory; "
-                     "expected a limit: records do not grow across nodes",
-                     !config->max_row_bytes ? "max_row_bytes"
-                     : !config->max_topk    ? "max_topk"
-                                            : "max_experts",
-                     nodes);
+                     "config.device.type is %d, and the ranks are on %d nodes, or do not map each other's memory; "
+                     "expected one node: rows of this device travel inside a node only",
+                     (int)config->device.type, nodes);
 }
 
 static int64_t limit_or(int64_t given, int64_t most)
@@ -168,10 +158,9 @@ static int64_t limit_or(int64_t given, int64_t most)
 
 ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, bool all_mapped)
 {
-    const bool grows = kind_of(config)->grows;
-    if (!grows || !all_mapped)
-        return (ep_limits){.tokens =
-                               grows ? limit_or(config->max_tokens, MAX_RECV_TOKENS / shape->ranks) : shape->tokens,
+    const int64_t most_experts = all_mapped ? EP_MOST_EXPERTS : (int64_t)ep_rail_experts(shape) * shape->ranks;
+    if (!kind_of(config)->grows)
+        return (ep_limits){.tokens = shape->tokens,
                            .row_bytes = shape->row_bytes,
                            .topk = shape->topk,
                            .experts = shape->local_experts * shape->ranks,
@@ -179,7 +168,7 @@ ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, boo
     return (ep_limits){.tokens = limit_or(config->max_tokens, MAX_RECV_TOKENS / shape->ranks),
                        .row_bytes = limit_or(config->max_row_bytes, MAX_ROW_BYTES),
                        .topk = (int32_t)limit_or(config->max_topk, MAX_TOPK),
-                       .experts = (int32_t)limit_or(config->max_experts, EP_MOST_EXPERTS),
+                       .experts = (int32_t)limit_or(config->max_experts, most_experts),
                        .scales = (int32_t)limit_or(config->max_scales, MAX_SCALES)};
 }
 

@@ -216,7 +216,7 @@ typedef struct executor_kind {
        not waited for; indices out of range count as -1 there, and are EXPAR_ERR_INDEX on the CPU. */
     expar_status (*count)(const ep_count_step *step);
     bool grows;           /* its buffers need no limits */
-    bool spans_nodes;     /* its buffers serve ranks that do not all map each other; with limits */
+    bool spans_nodes;     /* its buffers serve ranks that do not all map each other */
     int32_t num_channels; /* of the library's choice */
     int32_t least_sms;    /* of executor_plan.num_sms; what is wrong with others the executor says */
     /* The pool is a part of the buffer, of shape->pool_bytes; this is what it has to hold beside the outputs of the

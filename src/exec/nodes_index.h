@@ -15,6 +15,7 @@
  *     staged   [C][M][K]     chunk_bytes   chunks on their way out, from the same places
  *     outgoing [2][M]        hello_bytes   hellos on their way out
  *
+ * All of it stays as large as it was made, whatever becomes of the buffer before it: the network reaches nothing else.
  * A ring belongs to a channel and a node, and serves dispatch (the source's records to its rail) and combine (the sums
  * of a node back to the source) alike: calls follow each other. */
 #ifndef EXPAR_EXEC_NODES_INDEX_H
@@ -27,7 +28,7 @@
 typedef struct ep_rails {
     int32_t nodes, each;  /* M, P */
     int32_t chunks;       /* places of a ring for chunks: 2 to EP_MOST_CHUNKS */
-    uint64_t chunk_bytes; /* holds the largest slot at least */
+    uint64_t chunk_bytes; /* of a place. Larger slots go in pieces; where calls have limits there are none */
 } ep_rails;
 
 #define EP_MOST_CHUNKS 8 /* their words fill a line */
@@ -50,7 +51,8 @@ EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
 
 /* Brought by the network, with the flag behind it, and read by the owner once it has acquired that. Behind the struct
    stand, where with_counts is 1: int32 records[C], tokens of the source's channels 0..c that go to this node; then for
-   each of its P ranks what a hello of index.h has for it: int32 channel_prefix[C], int32 expert_counts[max L]. */
+   each of its P ranks what a hello of index.h has for it: int32 channel_prefix[C], int32 expert_counts[L], by the E of
+   its form. A call that makes records larger opens a second time in its epoch: then the flag's value is 2. */
 typedef struct ep_rail_hello {
     EP_SHARED(uint64_t) flag; /* as in ep_hello. Set by the network (release), polled by the owner (acquire) */
     ep_form form;
@@ -95,18 +97,25 @@ EP_FUNC ep_rail_slot ep_rail_slot_of(int32_t kept_words, int64_t row_bytes, int3
     return s;
 }
 
+/* The largest of calls up to this form: records that bring scales and slots, and sums that have not been rounded. */
+EP_FUNC uint64_t ep_largest_rail_slot(int32_t each, int64_t row_bytes, int32_t scales, int32_t topk)
+{
+    const uint64_t record = ep_rail_slot_of(ep_kept_words(each, topk), row_bytes, scales, topk).bytes;
+    const uint64_t sum = ep_rail_slot_of(0, 2 * row_bytes, 0, topk).bytes;
+    return record > sum ? record : sum;
+}
+
 /* Chunks of the library's choice: a few of them cover what a network of 10 Gbit/s brings in a trip there and back. */
 #define EP_CHUNK_BYTES (64 << 10)
 #define EP_CHUNKS      4
+/* What ring_slots counts where there is no longest row. */
+#define EP_FREE_SLOT_BYTES (4 << 10)
 /* ring_slots: as the caller gave it; 0: none. */
 EP_FUNC ep_rails ep_rails_of(int32_t nodes, int32_t each, const ep_shape *shape, int32_t ring_slots)
 {
     ep_rails r;
-    /* The largest are records with scales, and sums that have not been rounded. */
-    const int32_t kept = ep_kept_words(each, shape->topk);
-    const uint64_t record = ep_rail_slot_of(kept, shape->row_bytes, shape->scales, shape->topk).bytes;
-    const uint64_t sum = ep_rail_slot_of(0, 2 * shape->row_bytes, 0, shape->topk).bytes;
-    const uint64_t slot = record > sum ? record : sum;
+    const uint64_t largest = ep_largest_rail_slot(each, shape->row_bytes, shape->scales, shape->topk);
+    const uint64_t slot = shape->row_bytes ? largest : (uint64_t)EP_FREE_SLOT_BYTES;
     const int32_t share = ring_slots / EP_CHUNKS;
     const uint64_t wanted = ring_slots ? slot * (uint64_t)(share > 0 ? share : 1) : (uint64_t)EP_CHUNK_BYTES;
     r.nodes = nodes;
@@ -117,6 +126,14 @@ EP_FUNC ep_rails ep_rails_of(int32_t nodes, int32_t each, const ep_shape *shape,
 }
 
 /* ---- the buffer -------------------------------------------------------------------------------------------------- */
+
+/* Hellos are as large as the buffer was made for: where E has no limit, for so many experts. */
+#define EP_MOST_RAIL_EXPERTS (1 << 16)
+EP_FUNC int32_t ep_rail_experts(const ep_shape *shape)
+{
+    const int32_t most = EP_MOST_RAIL_EXPERTS / shape->ranks;
+    return shape->local_experts ? shape->local_experts : most > 0 ? most : 1;
+}
 
 /* Offsets from the start of the EP buffer. */
 typedef struct ep_rail_space {
@@ -129,7 +146,7 @@ EP_FUNC ep_rail_space ep_rail_space_of(const ep_rails *rails, const ep_shape *sh
 {
     ep_rail_space s;
     const uint64_t nodes = (uint64_t)rails->nodes, rings = nodes * (uint64_t)shape->channels;
-    const uint64_t counts = (uint64_t)shape->channels + (uint64_t)shape->local_experts;
+    const uint64_t counts = (uint64_t)shape->channels + (uint64_t)ep_rail_experts(shape);
     const uint64_t chunks = rings * (uint64_t)rails->chunks * rails->chunk_bytes;
     s.hello_bytes = ep_round(sizeof(ep_rail_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)rails->each * counts),
                              EP_LINE_BYTES);

@@ -33,13 +33,24 @@ static expar_ep_config draw_config(random_source *random, int32_t ranks, bool am
     return config;
 }
 
+/* What the buffer is made with. */
+static expar_ep_config config_made(const options_script *s, int32_t buffer)
+{
+    expar_ep_config config = s->configs[buffer];
+    config.ranks_per_node = s->ranks.ranks_per_node;
+    if (!s->unlimited) return config;
+    config.max_tokens = config.max_row_bytes = 0;
+    config.max_topk = config.max_experts = config.max_scales = 0;
+    return config;
+}
+
 void options_script_fit(options_script *s)
 {
     size_t all = 2 * AREAS * s->area_bytes + HEAP_SLACK_BYTES;
     for (int32_t b = 0; b < s->num_buffers; b++) {
+        const expar_ep_config config = config_made(s, b);
         size_t bytes = 0;
-        s->configs[b].ranks_per_node = s->ranks.ranks_per_node;
-        if (expar_ep_buffer_size(&s->configs[b], s->ranks.size, &bytes) != EXPAR_OK) {
+        if (expar_ep_buffer_size(&config, s->ranks.size, &bytes) != EXPAR_OK) {
             fprintf(stderr, "%s\n", expar_last_error());
             abort();
         }
@@ -272,10 +283,8 @@ static bool begin(player *p, expar_group *group)
     const options_script *s = p->script;
     bool right = true;
     for (int32_t b = 0; right && b < s->num_buffers; b++) {
-        expar_ep_config config = s->configs[b];
+        expar_ep_config config = config_made(s, b);
         config.num_threads = (int32_t)random_between(&p->own, 1, 3);
-        if (s->unlimited) config.max_tokens = config.max_row_bytes = 0;
-        if (s->unlimited) config.max_topk = config.max_experts = config.max_scales = 0;
         right = CHECK_OK(expar_ep_create(group, &config, &p->eps[b]));
         if (right && s->prepare) s->prepare(s->prepare_context, p->eps[b], p->rank);
     }

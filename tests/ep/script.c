@@ -176,6 +176,14 @@ script *script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_ops)
     return s;
 }
 
+void script_forget_limits(script *s)
+{
+    expar_ep_config *config = &s->config;
+    config->max_tokens = config->max_row_bytes = 0;
+    config->max_topk = config->max_experts = config->max_scales = 0;
+    s->ranks.heap_bytes = heap_bytes(s);
+}
+
 script *script_make(uint64_t seed, ranks_kind kind, int64_t num_ops)
 {
     return script_make_on(seed, &(ranks_plan){.kind = kind}, num_ops);

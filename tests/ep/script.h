@@ -40,6 +40,8 @@ typedef struct script {
 /* On such ranks; size 0: so many as are drawn. */
 script *script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_ops);
 script *script_make(uint64_t seed, ranks_kind kind, int64_t num_ops);
+/* Its buffer is made without the limits that its calls keep to. */
+void script_forget_limits(script *s);
 void script_free(script *s);
 /* One line: what the script is about. */
 void script_print(const script *s, uint64_t seed);

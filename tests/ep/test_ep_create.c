@@ -17,9 +17,6 @@ static const expar_ep_config good = {.struct_size = sizeof(expar_ep_config),
                                      .ring_slots = 4,
                                      .pool_bytes = 1 << 20};
 
-static const expar_ep_config good_for_4 = {
-    .struct_size = sizeof(expar_ep_config), .max_tokens = 8, .max_row_bytes = 64, .max_topk = 2, .max_experts = 8};
-
 /* One member of the config with a value that does not do. */
 typedef struct wrong_member {
     const char *words[4];
@@ -237,30 +234,6 @@ static void test_create_without_room(void **state)
     run(3, create_too_large);
 }
 
-/* Records do not grow across nodes: a buffer without limits is refused there with a word, on all ranks. */
-static void create_across_nodes(expar_group *group, void *shared)
-{
-    static const char *const names[] = {"config.max_row_bytes is 0", "config.max_topk is 0", "config.max_experts is 0"};
-    expar_ep *ep = NULL;
-    (void)shared;
-    for (int i = 0; i < 3; i++) {
-        expar_ep_config config = good_for_4;
-        if (i == 0) config.max_row_bytes = 0;
-        if (i == 1) config.max_topk = 0;
-        if (i == 2) config.max_experts = 0;
-        CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &config, &ep));
-        CHECK_TEXT("expar_ep_create", names[i], "2 nodes", "do not grow across nodes");
-        CHECK(!ep, "a buffer was given");
-    }
-}
-
-static void test_create_across_nodes(void **state)
-{
-    (void)state;
-    const ranks_plan plan = {.kind = RANKS_THREADS, .size = 4, .ranks_per_node = 2};
-    assert_true(ranks_run(&plan, create_across_nodes, NULL));
-}
-
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__) /* their shadow memory needs the address space */
 /* Rank 1 may map no more memory, and so cannot start its threads: nobody gets a buffer, and the heap is as it was. */
 static void create_without_threads(expar_group *group, void *shared)
@@ -321,7 +294,6 @@ int main(void)
         cmocka_unit_test(test_create_with_different_configs),
         cmocka_unit_test(test_threads_may_differ),
         cmocka_unit_test(test_create_without_room),
-        cmocka_unit_test(test_create_across_nodes),
         cmocka_unit_test(test_group_waits_for_its_buffers),
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
         cmocka_unit_test(test_create_without_threads),

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random scripts, plain ones and over all options together, on ranks of several nodes, which one host pretends to have:
- * thread ranks, or with the argument "processes" process ranks. A round is one call of the library. A script that fails
- * prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+ * thread ranks, or with the argument "processes" process ranks. Every other script's buffers have no limits. A round is
+ * one call of the library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it
+ * alone. */
 #include "ep/options_script.h"
 #include "ep/script.h"
 #include "ep/stage.h"
@@ -18,17 +19,25 @@ static uint64_t first_seed;
 
 /* Nodes, and ranks a node. */
 static const int32_t layouts[][2] = {{2, 1}, {2, 2}, {2, 4}, {4, 2}, {8, 1}, {3, 2}};
+#define LAYOUTS (sizeof layouts / sizeof *layouts)
 
 static ranks_plan plan_ranks(uint64_t seed)
 {
-    const int32_t *layout = layouts[seed % (sizeof layouts / sizeof *layouts)];
+    const int32_t *layout = layouts[seed % LAYOUTS];
     return (ranks_plan){.kind = kind, .size = layout[0] * layout[1], .ranks_per_node = layout[1]};
+}
+
+/* On each of the layouts. */
+static bool has_no_limits(uint64_t seed)
+{
+    return (seed / LAYOUTS + seed) % 2;
 }
 
 static bool play_script(uint64_t seed)
 {
     const ranks_plan ranks = plan_ranks(seed);
     script *s = script_make_on(seed, &ranks, OPS_PER_SCRIPT);
+    if (has_no_limits(seed)) script_forget_limits(s);
     bool passed = ranks_run(&s->ranks, script_play, s);
     if (!passed) script_print(s, seed);
     script_free(s);
@@ -47,6 +56,8 @@ static bool play_options(uint64_t seed)
 {
     const ranks_plan ranks = plan_ranks(seed);
     options_script s = options_script_make_on(seed, &ranks, OPTIONS_MOVES);
+    s.unlimited = has_no_limits(seed);
+    options_script_fit(&s);
     bool passed = ranks_run(&s.ranks, options_script_play, &s);
     if (!passed) options_script_print(&s);
     return passed;

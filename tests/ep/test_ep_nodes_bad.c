@@ -191,10 +191,38 @@ static void create_in_its_size(expar_group *group, void *shared)
     config.ranks_per_node = 3;
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&config, RANKS, &bytes));
     CHECK_TEXT("config.ranks_per_node is 3", "divisor of the 4 ranks");
-    config.ranks_per_node = 2;
-    config.max_topk = 0;
-    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_buffer_size(&config, RANKS, &bytes));
-    CHECK_TEXT("config.max_topk is 0");
+}
+
+/* Without limits hellos have room for 65536 experts, and that is the limit then. */
+static void create_without_limits(expar_group *group, void *shared)
+{
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    expar_heap_stats before = EXPAR_HEAP_STATS_INIT, after = EXPAR_HEAP_STATS_INIT;
+    expar_route_args route = EXPAR_ROUTE_ARGS_INIT;
+    expar_route_result routed = EXPAR_ROUTE_RESULT_INIT;
+    int32_t idx[2] = {0, 65535};
+    size_t bytes = 0;
+    expar_ep *ep = NULL;
+    (void)shared;
+    config.ranks_per_node = RANKS_PER_NODE;
+    CHECK_OK(expar_ep_buffer_size(&config, RANKS, &bytes));
+    CHECK_OK(expar_heap_get_stats(group, &before));
+    if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
+    CHECK_OK(expar_heap_get_stats(group, &after));
+    const uint64_t taken = after.used_bytes - before.used_bytes;
+    CHECK(taken >= bytes && taken <= bytes + 2 * 4096, "%llu bytes were taken, not %zu", (unsigned long long)taken,
+          bytes);
+    route.topk_idx = expar_tensor_2d(idx, EXPAR_I32, 1, 2);
+    route.num_experts = 65536 + RANKS;
+    CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ep_route(ep, &route, &routed));
+    CHECK_TEXT("num_experts is 65540", "65536");
+    route.num_experts = 65536;
+    if (CHECK_OK(expar_ep_route(ep, &route, &routed))) {
+        const bool has = expar_group_rank(group) == 0 || expar_group_rank(group) == RANKS - 1;
+        CHECK(routed.num_recv_tokens == (has ? RANKS : 0), "%lld rows come", (long long)routed.num_recv_tokens);
+        expar_ep_handle_destroy(routed.handle);
+    }
+    CHECK_OK(expar_ep_destroy(ep));
 }
 
 static void test_size(void **state)
@@ -202,6 +230,7 @@ static void test_size(void **state)
     (void)state;
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS, .ranks_per_node = RANKS_PER_NODE};
     assert_true(ranks_run(&plan, create_in_its_size, NULL));
+    assert_true(ranks_run(&plan, create_without_limits, NULL));
 }
 
 int main(void)

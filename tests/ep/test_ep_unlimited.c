@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers without limits, whose records and rings grow with the forms of their calls; "processes": on process ranks. */
+/* Buffers without limits, whose records and rings grow with the forms of their calls; "processes": on process ranks;
+ * "nodes": on thread ranks that are a node each. */
 #include "ep/ep.h"
 #include "ep/options_script.h"
 #include "ep/stage.h"
@@ -18,6 +19,7 @@
 #define SCRIPT_ROUNDS    480
 
 static ranks_kind kind;
+static int32_t ranks_per_node; /* 0: all */
 
 /* ---- forms by hand ----------------------------------------------------------------------------------------------- */
 
@@ -37,6 +39,7 @@ static forms forms_make(void)
     forms f;
     for (int i = 0; i < FORMS; i++) {
         const traffic_plan plan = {.num_ranks = RANKS,
+                                   .ranks_per_node = ranks_per_node,
                                    .hidden = hidden[i],
                                    .topk = topk[i],
                                    .num_experts = experts[i],
@@ -60,6 +63,7 @@ static stage_plan plan_without_limits(const forms *f)
 {
     stage_plan plan = stage_plan_for(f->traffic[LONGER], kind);
     plan.config = (expar_ep_config)EXPAR_EP_CONFIG_INIT;
+    plan.config.ranks_per_node = ranks_per_node;
     plan.area_bytes *= 4;
     return plan;
 }
@@ -385,7 +389,7 @@ static void test_growth_before_the_group_fails(void **state)
 {
     (void)state;
     forms f = forms_make();
-    const ranks_plan plan = {.kind = kind, .size = RANKS};
+    const ranks_plan plan = {.kind = kind, .size = RANKS, .ranks_per_node = ranks_per_node};
     const bool passed = ranks_run(&plan, grow_and_abort, &f);
     forms_free(&f);
     assert_true(passed);
@@ -436,10 +440,11 @@ static void test_slots_that_cannot_be_counted(void **state)
 
 /* ---- all options together ---------------------------------------------------------------------------------------- */
 
-/* Two buffers, calls of many forms, several open at a time. */
+/* Two buffers, calls of many forms, several open at a time. Across nodes test_ep_nodes has them. */
 static void test_scripts(void **state)
 {
     (void)state;
+    if (ranks_per_node) return;
     const int64_t rounds = random_test_rounds(SCRIPT_ROUNDS);
     uint64_t seed = random_test_seed("without limits");
     for (int64_t done = 0; done < rounds; done += MOVES_PER_SCRIPT) {
@@ -466,6 +471,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_old_records_behind_queued_calls),
     };
     kind = stage_kind(argc, argv);
+    ranks_per_node = argc > 1 && strcmp(argv[1], "nodes") == 0;
     routing_recorded();
     expar_set_interrupt(stop, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);

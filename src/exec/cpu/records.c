@@ -6,8 +6,9 @@
  * asks nobody, makes them empty, and says where they lie by a reply in the old ones; where all could, all go over to
  * the new ones, where the call opens in the same epoch, which is on no flag there. Nobody writes to the old ones again
  * but for the counters of those replies: they are given back when later hellos have shown that these have come, too.
- */
-#include "exec/cpu/cpu.h"
+ *
+ * Across nodes that goes for the ranks of one. What the network reaches does not grow (nodes/room.c). */
+#include "exec/cpu/nodes/rails.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -49,7 +50,8 @@ bool cpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
     const ep_shape *shape = &self->shape;
     const ep_slot slot = ep_slot_of(row_bytes, form->scales, form->topk);
     const bool rows_fit = row_bytes == 0 || ring_bytes(self) / slot.bytes >= (uint64_t)slots_least(self);
-    return rows_fit && form->topk <= shape->topk && form->experts / shape->ranks <= shape->local_experts;
+    const bool counts_fit = form->topk <= shape->topk && form->experts / shape->ranks <= shape->local_experts;
+    return rows_fit && counts_fit && (!self->rails || rail_fits(self, form, row_bytes));
 }
 
 static int64_t greater(int64_t a, int64_t b)
@@ -114,6 +116,7 @@ typedef struct growth {
     mem_block *records;
     cpu_sources sources;
     uint8_t **bases;
+    rail_room room; /* across nodes */
 } growth;
 
 static void growth_free(growth *grown)
@@ -121,6 +124,7 @@ static void growth_free(growth *grown)
     mem_block_release(grown->records);
     free(grown->sources.rows);
     free(grown->bases);
+    rail_room_free(&grown->room);
     *grown = (growth){0};
 }
 
@@ -129,6 +133,7 @@ static expar_status growth_take(cpu_executor *self, growth *grown)
     grown->bases = calloc((size_t)self->shape.ranks, sizeof *grown->bases);
     if (!grown->bases) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory");
     expar_status status = cpu_sources_make(&grown->shape, self->sources.workers, &grown->sources);
+    if (status == EXPAR_OK && self->rails) status = rail_room_make(self, &grown->shape, &grown->room);
     return status == EXPAR_OK ? mem_pool_take(self->record_pool, grown->space.total_bytes, &grown->records) : status;
 }
 
@@ -146,11 +151,12 @@ static expar_status growth_make(cpu_executor *self, const ep_grow_step *step, gr
                         (long long)step->row_bytes, step->form.topk, step->form.experts);
 }
 
-/* All have said where theirs lie. */
+/* All have said where theirs lie, to the ranks of their node. */
 static void go_over(cpu_executor *self, const ep_grow_step *step, growth *grown)
 {
-    for (int32_t r = 0; r < self->shape.ranks; r++)
+    for (int32_t r = self->near_first; r < self->near_first + self->near_ranks; r++)
         grown->bases[r] = sym_at(self->sym, r, cpu_reply_from(self, step->epoch, r)->offer.x_offset);
+    if (self->rails) rail_go_over(self, step->epoch, &grown->room);
     mem_block_release(self->old_records);
     free(self->sources.rows);
     free(self->bases);

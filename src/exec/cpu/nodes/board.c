@@ -25,27 +25,38 @@ static void fill_rail_counts(const cpu_executor *self, ep_rail_hello *hello, con
         const size_t pe = (size_t)node * (size_t)rails->shape.each + (size_t)l;
         memcpy(counts, routing->channel_prefix + pe * channels, channels * sizeof *counts);
         memcpy(counts + channels, routing->expert_counts + pe * locals, locals * sizeof *counts);
-        counts += channels + (size_t)self->shape.local_experts;
+        counts += channels + locals;
     }
 }
 
 /* As far as it is filled, the flag left out. */
 static size_t rail_hello_filled(const cpu_executor *self, const ep_routing *counts)
 {
-    const size_t whole = (size_t)self->rails->space.hello_bytes, bare = sizeof(ep_rail_hello);
-    return (counts ? whole : bare) - offsetof(ep_rail_hello, form);
+    const size_t bare = sizeof(ep_rail_hello) - offsetof(ep_rail_hello, form);
+    if (!counts) return bare;
+    const size_t channels = (size_t)counts->channels, each = (size_t)self->rails->shape.each;
+    return bare + sizeof(int32_t) * (channels + each * (channels + (size_t)counts->local_experts));
+}
+
+/* Of hellos and replies. Those of a call whose records have grown come a second time in its epoch. */
+static uint64_t opening_word(const cpu_executor *self, uint32_t epoch)
+{
+    const uint64_t again = ep_word(epoch, 2);
+    return self->rails->again == again ? again : ep_word(epoch, 1);
 }
 
 expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                              const ep_routing *counts)
 {
     cpu_rails *rails = self->rails;
-    const int32_t nodes = rails->shape.nodes, rank = self->sym->rank;
+    const int32_t nodes = rails->shape.nodes;
     transport_batch *batch = &rails->hellos[epoch & 1];
     expar_status status = link_quiet(self->sym, batch);
+    rails->form = *form;
+    rails->counted = counts != NULL;
     for (int32_t i = 0; i < nodes - 1 && status == EXPAR_OK; i++) {
         const int32_t node = rail_node_in_turn(rails, i);
-        ep_rail_hello *hello = cpu_at(self, rank, ep_rail_outgoing_at(&rails->space, nodes, epoch, node));
+        ep_rail_hello *hello = rail_at(self, ep_rail_outgoing_at(&rails->space, nodes, epoch, node));
         const uint64_t there = self->buffer + ep_rail_hello_at(&rails->space, nodes, epoch, rails->node);
         hello->form = *form;
         hello->refusal = *refusal;
@@ -54,7 +65,7 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
         const link_data data = {.offset = there + offsetof(ep_rail_hello, form),
                                 .source = &hello->form,
                                 .bytes = rail_hello_filled(self, counts)};
-        const link_flag flag = {.offset = there, .word = ep_word(epoch, 1)};
+        const link_flag flag = {.offset = there, .word = opening_word(self, epoch)};
         cpu_step(self);
         status = link_put_flag(&rails->links[node], &data, &flag, batch);
     }
@@ -72,7 +83,7 @@ expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusa
                                 .source = refusal,
                                 .bytes = sizeof *refusal,
                                 .copies = true};
-        const link_flag flag = {.offset = there, .word = ep_word(epoch, 1)};
+        const link_flag flag = {.offset = there, .word = opening_word(self, epoch)};
         cpu_step(self);
         status = link_put_flag(&rails->links[node], &data, &flag, &rails->flags);
     }
@@ -118,8 +129,10 @@ static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t 
 /* In the memory of pe, which is mapped; its own loads are what progress brings. */
 static bool rail_has_come(const cpu_executor *self, int32_t pe, ep_board board, uint32_t epoch, int32_t node)
 {
-    const _Atomic uint64_t *flag = cpu_at(self, pe, rail_record_at(self->rails, board, epoch, node));
-    return ep_word_value(atomic_load_explicit(flag, memory_order_acquire), epoch) == 1;
+    const uint64_t offset = rail_record_at(self->rails, board, epoch, node);
+    const _Atomic uint64_t *flag = sym_at(self->sym, pe, self->buffer + offset);
+    const uint64_t awaited = board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
+    return atomic_load_explicit(flag, memory_order_acquire) == awaited;
 }
 
 bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source)
@@ -139,21 +152,35 @@ static bool is_prefix(const int32_t *prefix, const int32_t *most, int32_t count)
     return true;
 }
 
+/* Experts of a rank, by the form that came. */
+static int32_t locals_of(const cpu_executor *self, const ep_rail_hello *hello)
+{
+    return hello->form.experts / self->shape.ranks;
+}
+
+/* A call whose form is this rank's, which has counts, has them, too, unless it is refused. Another form ends the call,
+   whatever comes with it. */
+static bool lacks_counts(const cpu_executor *self, const ep_rail_hello *hello)
+{
+    const cpu_rails *rails = self->rails;
+    if (hello->refusal.status || !rails->counted) return false;
+    return memcmp(&hello->form, &rails->form, sizeof hello->form) == 0;
+}
+
 /* What comes from the network is looked at before it is used: the kind has a name, and counts are places in memory
    later, whose sums over all ranks fit. */
 static bool hello_is_sound(const cpu_executor *self, const ep_rail_hello *hello)
 {
-    const int32_t channels = self->shape.channels, locals = self->shape.local_experts, kind = hello->form.kind;
+    const int32_t channels = self->shape.channels, locals = locals_of(self, hello), kind = hello->form.kind;
     const int32_t *records = (const int32_t *)(hello + 1), *counts = records + channels;
     const int32_t most = INT32_MAX / self->shape.ranks;
-    const bool counted = (kind == EP_DISPATCH || kind == EP_ROUTE) && !hello->refusal.status;
     if (kind < 0 || kind > EP_ROUTE) return false;
-    if (hello->with_counts != 1) return hello->with_counts == 0 && !counted;
+    if (hello->with_counts != 1) return hello->with_counts == 0 && !lacks_counts(self, hello);
+    if (locals < 0 || locals > self->shape.local_experts) return false;
     if (!is_prefix(records, NULL, channels) || records[channels - 1] > most) return false;
     for (int32_t l = 0; l < self->rails->shape.each; l++, counts += channels + locals) {
         if (!is_prefix(counts, records, channels)) return false;
-        const int32_t experts = hello->form.experts / self->shape.ranks;
-        for (int32_t e = 0; e < experts && e < locals; e++)
+        for (int32_t e = 0; e < locals; e++)
             if (counts[channels + e] < 0 || counts[channels + e] > most) return false;
     }
     return true;
@@ -171,7 +198,7 @@ static void hand_refusal(ep_refusal *to, const ep_refusal *from)
 static void hand_counts(const cpu_executor *self, const ep_rail_hello *from, ep_hello *to, int32_t local)
 {
     const int32_t channels = self->shape.channels, each = self->rails->shape.each;
-    const size_t stride = (size_t)channels + (size_t)self->shape.local_experts;
+    const size_t stride = (size_t)channels + (size_t)locals_of(self, from);
     const int32_t *counts = (const int32_t *)(from + 1) + channels;
     int32_t *sent = (int32_t *)((uint8_t *)to + self->space.hello_sent);
     memcpy(to + 1, counts + (size_t)local * stride, stride * sizeof *counts);
@@ -208,7 +235,7 @@ static expar_status hand_on(cpu_executor *self, ep_board board, uint32_t epoch, 
 {
     const cpu_rails *rails = self->rails;
     const int32_t each = rails->shape.each, source = ep_rail_of(&rails->shape, node, self->sym->rank);
-    const void *record = cpu_at(self, self->sym->rank, rail_record_at(rails, board, epoch, node));
+    const void *record = rail_at(self, rail_record_at(rails, board, epoch, node));
     sym_behold(self->sym);
     if (board == EP_BOARD_HELLO && !hello_is_sound(self, record))
         return error_set(EXPAR_ERR_PEER, "rank %d has sent counts that cannot be", source);

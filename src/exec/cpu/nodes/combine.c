@@ -48,7 +48,7 @@ static void sum_node(const cpu_combine_run *run, void *sum, const void *const *r
 static void *scratch_of(const cpu_combine_run *run, int32_t channel, uint64_t part)
 {
     const cpu_rails *rails = run->self->rails;
-    return rails->scratch + (uint64_t)channel * rails->scratch_map.bytes + part;
+    return rails->room.scratch + (uint64_t)channel * rails->room.map.bytes + part;
 }
 
 /* ---- forwarder --------------------------------------------------------------------------------------------------- */
@@ -81,7 +81,7 @@ static bool find_local(const cpu_combine_run *run, const cpu_token_part *part, i
 static const uint16_t *local_owners(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const cpu_executor *self = run->self;
-    uint16_t *owners = scratch_of(run, part->channel, self->rails->scratch_map.owners);
+    uint16_t *owners = scratch_of(run, part->channel, self->rails->room.map.owners);
     const int32_t mask_words = ep_mask_words(self->near_ranks);
     for (int32_t i = mask_words; i < run->routing->rails->kept_words; i++) {
         const uint64_t four = atomic_load_explicit(&part->record->kept[i], memory_order_relaxed);
@@ -169,7 +169,7 @@ static bool return_sums(const cpu_combine_run *run, int32_t worker, int32_t chan
     const uint32_t all = sums_of(run, prefix, channel);
     const int64_t first = ep_rows_before_ring(prefix, run->joined, channel);
     rail_ring *ring = rail_ring_of(self, channel, node);
-    bool moved = false;
+    bool moved = rail_slot_go_on(self, run->step->epoch, channel, node, &turn->status);
     while (ring->put < all && turn->status == EXPAR_OK) {
         const rail_record record = {node, rail_mask_at(run->routing->rails, node, first + ring->put)};
         cpu_token_part part = {.channel = channel, .record = &record, .begin = ring->part * run->part_bytes};
@@ -185,7 +185,7 @@ static bool return_sums(const cpu_combine_run *run, int32_t worker, int32_t chan
         ring->part = 0;
         turn->status = rail_slot_push(self, run->step->epoch, channel, node, all);
     }
-    turn->open += all - ring->put;
+    turn->open += rail_slots_left(ring, all);
     return moved;
 }
 
@@ -257,7 +257,7 @@ static const uint16_t *owning_nodes(const cpu_combine_run *run, const cpu_token_
 {
     const cpu_rails *rails = run->self->rails;
     const uint16_t *ranks = run->routing->owners + part->token * run->routing->topk;
-    uint16_t *nodes = scratch_of(run, part->channel, rails->scratch_map.owners);
+    uint16_t *nodes = scratch_of(run, part->channel, rails->room.map.owners);
     for (int32_t k = 0; k < run->routing->topk; k++)
         nodes[k] = ranks[k] == EP_NO_OWNER ? (uint16_t)EP_NO_OWNER : (uint16_t)ep_node_of(&rails->shape, ranks[k]);
     return nodes;
@@ -293,7 +293,7 @@ int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, c
 int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const cpu_rails *rails = run->self->rails;
-    float *own = scratch_of(run, part->channel, rails->scratch_map.weights);
+    float *own = scratch_of(run, part->channel, rails->room.map.weights);
     const ep_sum sum = sum_of_nodes(run, EP_SUM_BY_RANK);
     const int32_t count = cpu_find_weights(run, part, rows);
     cpu_sum_rows(EXPAR_F32, own, rows, count, run->routing->topk);

@@ -74,6 +74,7 @@ static bool send_records(const cpu_dispatch_run *run, int32_t channel, int32_t n
     const ep_routing *routing = run->routing;
     rail_ring *ring = rail_ring_of(self, channel, node);
     const uint32_t all = records_of(run, rail_records_out(routing, node), channel), before = ring->put;
+    const bool went_on = rail_slot_go_on(self, run->step->epoch, channel, node, &turn->status);
     for (; ring->put < all && turn->status == EXPAR_OK; ring->token++) {
         const ep_target *end, *target = rail_targets(routing, ring->token, node, &end);
         if (!target) continue;
@@ -83,8 +84,8 @@ static bool send_records(const cpu_dispatch_run *run, int32_t channel, int32_t n
         fill_record(run, slot, ring->token);
         turn->status = rail_slot_push(self, run->step->epoch, channel, node, all);
     }
-    turn->open += all - ring->put;
-    return ring->put != before;
+    turn->open += rail_slots_left(ring, all);
+    return went_on || ring->put != before;
 }
 
 /* ---- forwarder --------------------------------------------------------------------------------------------------- */

@@ -44,14 +44,12 @@ static expar_status rail_open_links(cpu_executor *self)
 static bool rail_take_arrays(cpu_rails *rails, const ep_shape *shape)
 {
     const size_t nodes = (size_t)rails->shape.nodes, channels = (size_t)shape->channels, rings = nodes * channels;
-    rails->scratch_map = rail_scratch_of(shape);
     rails->links = calloc(nodes, sizeof *rails->links);
     rails->batches = calloc(rings * (size_t)rails->shape.chunks, sizeof *rails->batches);
     rails->handed = calloc(6 * nodes, sizeof *rails->handed);
     rails->rings = calloc(rings, sizeof *rails->rings);
     rails->next = calloc(rings * (size_t)rails->shape.each, sizeof *rails->next);
-    rails->scratch = calloc(channels, (size_t)rails->scratch_map.bytes);
-    return rails->links && rails->batches && rails->handed && rails->rings && rails->next && rails->scratch;
+    return rails->links && rails->batches && rails->handed && rails->rings && rails->next;
 }
 
 /* The part of the object that its place in the heap depends on. */
@@ -71,13 +69,20 @@ expar_status rail_make(cpu_executor *self, const executor_plan *plan)
     self->near_ranks = each;
     self->base.by_node = true;
     if (!rail_take_arrays(rails, plan->shape)) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for rails");
-    return rail_open_links(self);
+    status = rail_room_make(self, plan->shape, &rails->room);
+    return status == EXPAR_OK ? rail_open_links(self) : status;
 }
 
+/* Of hellos the flags alone: the rest may be large, and is never touched. */
 void rail_clear(cpu_executor *self)
 {
-    const ep_rail_space *space = &self->rails->space;
-    memset(cpu_at(self, self->sym->rank, space->hellos), 0, space->slots - space->hellos);
+    cpu_rails *rails = self->rails;
+    const ep_rail_space *space = &rails->space;
+    rails->here = sym_at(self->sym, self->sym->rank, self->buffer);
+    for (uint32_t parity = 0; parity < 2; parity++)
+        for (int32_t node = 0; node < rails->shape.nodes; node++)
+            memset(rail_at(self, ep_rail_hello_at(space, rails->shape.nodes, parity, node)), 0, sizeof(ep_rail_hello));
+    memset(rail_at(self, space->replies), 0, space->slots - space->replies);
 }
 
 /* What is under way is to end before the memory of its batch goes: it is little, for calls have ended. */
@@ -91,7 +96,7 @@ void rail_free(cpu_executor *self)
     link_quiet(self->sym, &rails->flags);
     for (size_t i = 0; rails->batches && i < batches; i++)
         link_quiet(self->sym, &rails->batches[i]);
-    free(rails->scratch);
+    rail_room_free(&rails->room);
     free(rails->next);
     free(rails->rings);
     free(rails->handed);
@@ -118,6 +123,8 @@ void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *
     const size_t rings = (size_t)rails->shape.nodes * (size_t)self->shape.channels;
     rails->slot = *slot;
     rails->slots = (uint32_t)(rails->shape.chunk_bytes / rails->slot.bytes);
+    if (rails->slots == 0) rails->slots = 1;
+    rails->pieces = (uint32_t)((rails->slot.bytes + rails->shape.chunk_bytes - 1) / rails->shape.chunk_bytes);
     memset(rails->rings, 0, rings * sizeof *rails->rings);
     for (int32_t c = 0; c < ep_rings_of(routing->channels, joined); c++)
         for (int32_t i = 0; i < rails->shape.nodes - 1; i++) {

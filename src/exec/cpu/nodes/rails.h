@@ -6,6 +6,7 @@
  *   board.c     records that open and close a call, by rail: sent once a node, handed on through mapped memory
  *   routing.c   what a handle keeps of its rail
  *   ring.c      rings of chunks: places, heads, tails
+ *   room.c      memory of this rank's own, by the largest calls so far
  *   dispatch.c  a token's record to each node, and from there to the node's ranks
  *   combine.c   a node's sum back to the token's rank
  *   exact.c     sums that are rounded at the end alone
@@ -24,29 +25,31 @@ typedef struct rail_ring {
     /* Towards the node: */
     uint32_t put;                  /* slots written */
     uint32_t filled;               /* of these, in the chunk that has not been sent */
+    uint32_t pieces_left;          /* of the last one, where slots go in pieces */
     uint32_t chunks_put;           /* chunks sent */
-    uint32_t sent[EP_MOST_CHUNKS]; /* by place: slots sent in all, its last chunk included */
+    uint32_t sent[EP_MOST_CHUNKS]; /* by place: slots, or pieces, sent in all, its last chunk included */
     int64_t token;                 /* dispatch: next one to look at */
     uint32_t part;                 /* combine: next one of the oldest record's rows */
     /* From the node: */
     uint32_t taken;        /* slots read */
     uint32_t come;         /* slots up to the end of the chunk that is being read */
+    uint32_t pieces_here;  /* of the oldest slot, where they come in pieces */
     uint32_t chunks_taken; /* chunks read */
     int32_t target;        /* dispatch: local rank that the oldest slot goes to next */
 } rail_ring;
 
-/* Scratch of one token that is added: a row, in FP32 too; weights; and owners of its slots, in words of four. */
+/* Where parts of a token's scratch begin, behind its row. */
 typedef struct rail_scratch {
     uint64_t weights, owners, bytes;
 } rail_scratch;
-static inline rail_scratch rail_scratch_of(const ep_shape *shape)
-{
-    const uint64_t topk = (uint64_t)shape->topk;
-    rail_scratch map = {.weights = 2 * (uint64_t)shape->row_bytes};
-    map.owners = ep_round(map.weights + topk * sizeof(float), sizeof(uint64_t));
-    map.bytes = ep_round(map.owners + ep_round(topk * sizeof(uint16_t), sizeof(uint64_t)), EP_LINE_BYTES);
-    return map;
-}
+typedef struct rail_room {
+    uint8_t *scratch; /* [C] of one token that is added; by the channel's lane */
+    rail_scratch map;
+    int64_t row_bytes; /* that scratch holds */
+    /* [C][M][2] a slot that goes, and one that comes, in pieces; by the channel's lane. NULL: all fit a place. */
+    uint8_t *wide;
+    uint64_t wide_bytes; /* of such a slot */
+} rail_room;
 
 typedef struct cpu_rails {
     ep_rails shape;
@@ -62,10 +65,16 @@ typedef struct cpu_rails {
     bool *handed;
     rail_ring *rings; /* [C][M] */
     int32_t *next;    /* [C][M][P] rows of the channel that went to, or come from, a local rank; by its lane */
-    uint8_t *scratch; /* [C] of one token; by the channel's lane */
-    rail_scratch scratch_map;
+    rail_room room;
+    uint8_t *here;     /* this rank's memory, which the offsets of `space` are in */
     ep_rail_slot slot; /* of the call whose rows move */
-    uint32_t slots;    /* of a chunk, in that call */
+    uint32_t slots;    /* of a chunk, in that call; 1 where each goes in `pieces`, more than 1 */
+    uint32_t pieces;
+    /* Flags of hellos and replies of the call whose records have grown, which opens a second time; and the form of this
+       rank's last hello, and whether it had counts. By the thread that opens calls. */
+    uint64_t again;
+    ep_form form;
+    bool counted;
 } cpu_rails;
 
 /* ---- rails.c ----------------------------------------------------------------------------------------------------- */
@@ -78,6 +87,11 @@ void rail_free(cpu_executor *self);
 /* Before rows of a call move: slots as it needs them, nothing put or taken, and of each channel's rows none that go to,
    or come from, a local rank. joined: channels of the routing, by a ring. */
 void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *routing, int32_t joined);
+/* An offset of the rails' memory, which stays in the heap where the buffer's records have grown. */
+static inline void *rail_at(const cpu_executor *self, uint64_t offset)
+{
+    return self->rails->here + offset;
+}
 static inline rail_ring *rail_ring_of(const cpu_executor *self, int32_t channel, int32_t node)
 {
     return &self->rails->rings[ep_rail_ring(self->rails->shape.nodes, channel, node)];
@@ -157,9 +171,20 @@ static inline int32_t rail_first_row(const ep_routing *routing, int32_t node, in
 /* The token's first target on the node, or NULL; *end: behind its last there. */
 const ep_target *rail_targets(const ep_routing *routing, int64_t token, int32_t node, const ep_target **end);
 
+/* ---- room.c ------------------------------------------------------------------------------------------------------ */
+/* For calls of this shape. */
+expar_status rail_room_make(const cpu_executor *self, const ep_shape *shape, rail_room *out);
+void rail_room_free(rail_room *room);
+/* As cpu_fits. */
+bool rail_fits(const cpu_executor *self, const ep_form *form, int64_t row_bytes);
+/* All ranks have grown in this call: takes the room over. */
+void rail_go_over(cpu_executor *self, uint32_t epoch, rail_room *room);
+
 /* ---- ring.c ------------------------------------------------------------------------------------------------------ */
 /* The next slot towards the node, to be filled here; NULL while there is none. *status: why there will be none. */
 uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
+/* Sends what has found no place yet of a slot that goes in pieces; true when any went. */
+bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
 /* It has been filled; sends the chunk when that is full, or holds the last of `all` slots. */
 expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all);
 /* The oldest slot from the node, of `all` that come; NULL while there is none. */
@@ -167,6 +192,11 @@ const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t chann
                                expar_status *status);
 /* It has been read; returns the place of its chunk when that is read, and is needed again. */
 expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all);
+/* Of `all` slots: those that have not been sent to their end. */
+static inline uint64_t rail_slots_left(const rail_ring *ring, uint32_t all)
+{
+    return (uint64_t)(all - ring->put) + (ring->pieces_left > 0);
+}
 /* What the rings of the worker's channels lack: records of a dispatch, or sums of a combine. */
 void rail_report(const cpu_executor *self, const ep_routing *routing, int32_t joined, bool sums, int32_t worker,
                  cpu_report *report);

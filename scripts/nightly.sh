@@ -48,6 +48,7 @@ for test in test_ll_random test_ll_wrap; do
     EXPAR_TEST_ROUNDS=$((rounds / 4)) run "$build/tests/$test" processes
 done
 EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_litmus"
+EXPAR_TEST_ROUNDS=$((rounds / 10)) run "$build/tests/test_litmus" nodes
 EXPAR_TEST_ROUNDS=$rounds run "$build/tests/test_ll_litmus"
 EXPAR_TEST_ROUNDS=$((rounds / 20)) run "$build/tests/test_faults_kill"
 EXPAR_TEST_ROUNDS=$((rounds / 100)) run "$build/tests/test_faults_nodes"

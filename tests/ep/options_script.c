@@ -92,7 +92,7 @@ void options_script_widen(options_script *s)
     options_script_fit(s);
 }
 
-void options_script_print(const options_script *s)
+static void options_script_print(const options_script *s)
 {
     for (int32_t b = 0; b < s->num_buffers; b++) {
         const expar_ep_config *c = &s->configs[b];
@@ -293,7 +293,8 @@ static bool begin(player *p, expar_group *group)
     return right;
 }
 
-void options_script_play(expar_group *group, void *shared)
+/* The body of its ranks. */
+static void options_script_play(expar_group *group, void *shared)
 {
     const options_script *s = shared;
     player *p = traffic_alloc(1, sizeof *p);
@@ -308,4 +309,11 @@ void options_script_play(expar_group *group, void *shared)
     for (int32_t b = 0; b < s->num_buffers; b++)
         CHECK_OK(expar_ep_destroy(p->eps[b]));
     free(p);
+}
+
+bool options_script_run(options_script *s)
+{
+    const bool passed = ranks_run(&s->ranks, options_script_play, s);
+    if (!passed) options_script_print(s);
+    return passed;
 }

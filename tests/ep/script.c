@@ -159,6 +159,7 @@ script *script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_ops)
     random_source random = random_start(seed);
     drawn_slot slots[SCRIPT_SLOTS] = {0};
     script *s = traffic_alloc(1, sizeof *s);
+    s->seed = seed;
     s->ranks = *ranks;
     if (!ranks->size) s->ranks.size = draw_ranks(&random);
     s->config = draw_config(&random, s->ranks.size);
@@ -189,7 +190,7 @@ script *script_make(uint64_t seed, ranks_kind kind, int64_t num_ops)
     return script_make_on(seed, &(ranks_plan){.kind = kind}, num_ops);
 }
 
-void script_free(script *s)
+static void script_free(script *s)
 {
     for (int64_t i = 0; i < s->num_ops; i++) {
         if (s->ops[i].kind != SCRIPT_COMBINE) traffic_free(s->ops[i].traffic);
@@ -201,13 +202,21 @@ void script_free(script *s)
     free(s);
 }
 
-void script_print(const script *s, uint64_t seed)
+static void script_print(const script *s)
 {
     const expar_ep_config *c = &s->config;
     fprintf(stderr,
             "script %" PRIu64
             ": %d ranks, %d a node, T ≤ %lld, rows ≤ %lld bytes, K ≤ %d, E ≤ %d, %d channels, %d slots, pool %lld\n",
-            seed, (int)s->ranks.size, (int)s->ranks.ranks_per_node, (long long)c->max_tokens,
+            s->seed, (int)s->ranks.size, (int)s->ranks.ranks_per_node, (long long)c->max_tokens,
             (long long)c->max_row_bytes, (int)c->max_topk, (int)c->max_experts, (int)c->num_channels,
             (int)c->ring_slots, (long long)c->pool_limit_bytes);
+}
+
+bool script_run(script *s)
+{
+    const bool passed = ranks_run(&s->ranks, script_play, s);
+    if (!passed) script_print(s);
+    script_free(s);
+    return passed;
 }

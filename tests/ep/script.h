@@ -28,6 +28,7 @@ typedef struct script_op {
 } script_op;
 
 typedef struct script {
+    uint64_t seed;
     ranks_plan ranks;
     expar_ep_config config;
     int32_t *threads; /* [N] worker threads of each rank */
@@ -42,9 +43,8 @@ script *script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_ops);
 script *script_make(uint64_t seed, ranks_kind kind, int64_t num_ops);
 /* Its buffer is made without the limits that its calls keep to. */
 void script_forget_limits(script *s);
-void script_free(script *s);
-/* One line: what the script is about. */
-void script_print(const script *s, uint64_t seed);
+/* Plays it on its ranks, says in one line what it is about where that fails, and frees it. */
+bool script_run(script *s);
 /* The body of its ranks; shared is the script. */
 void script_play(expar_group *group, void *shared);
 

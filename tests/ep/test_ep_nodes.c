@@ -38,10 +38,7 @@ static bool play_script(uint64_t seed)
     const ranks_plan ranks = plan_ranks(seed);
     script *s = script_make_on(seed, &ranks, OPS_PER_SCRIPT);
     if (has_no_limits(seed)) script_forget_limits(s);
-    bool passed = ranks_run(&s->ranks, script_play, s);
-    if (!passed) script_print(s, seed);
-    script_free(s);
-    return passed;
+    return script_run(s);
 }
 
 static void test_scripts(void **state)
@@ -58,9 +55,7 @@ static bool play_options(uint64_t seed)
     options_script s = options_script_make_on(seed, &ranks, OPTIONS_MOVES);
     s.unlimited = has_no_limits(seed);
     options_script_fit(&s);
-    bool passed = ranks_run(&s.ranks, options_script_play, &s);
-    if (!passed) options_script_print(&s);
-    return passed;
+    return options_script_run(&s);
 }
 
 static void test_options(void **state)

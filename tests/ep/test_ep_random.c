@@ -4,8 +4,6 @@
 #include "ep/script.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
-#include <inttypes.h>
-#include <stdio.h>
 
 #define OPS_PER_SCRIPT      12
 #define ROUNDS_OF_THREADS   2400
@@ -17,11 +15,7 @@ static uint64_t first_seed;
 
 static bool play_script(uint64_t seed)
 {
-    script *s = script_make(seed, kind, OPS_PER_SCRIPT);
-    bool passed = ranks_run(&s->ranks, script_play, s);
-    if (!passed) script_print(s, seed);
-    script_free(s);
-    return passed;
+    return script_run(script_make(seed, kind, OPS_PER_SCRIPT));
 }
 
 static void test_scripts(void **state)

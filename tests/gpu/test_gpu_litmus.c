@@ -26,9 +26,7 @@ static bool play_script(uint64_t seed)
         s.configs[b].num_channels = (int32_t)random_between(&random, 1, 3);
     }
     options_script_fit(&s);
-    bool passed = ranks_run(&s.ranks, options_script_play, &s);
-    if (!passed) options_script_print(&s);
-    return passed;
+    return options_script_run(&s);
 }
 
 /* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */

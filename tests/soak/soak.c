@@ -26,7 +26,5 @@ int main(int argc, char **argv)
     options_script s = options_script_make(seed, kind, ranks, rounds);
     s.watch = watch_look;
     s.watch_context = &w;
-    bool passed = ranks_run(&s.ranks, options_script_play, &s);
-    if (!passed) options_script_print(&s);
-    return passed ? EXIT_SUCCESS : EXIT_FAILURE;
+    return options_script_run(&s) ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -20,6 +20,7 @@ static _Thread_local struct {
     expar_interrupt_fn fn; /* expar_set_thread_interrupt */
     void *context;
     const atomic_bool *told; /* interrupt_follow; NULL: nobody */
+    int64_t end_ns;          /* interrupt_at; 0: never */
 } own;
 
 /* Between interrupt_begin and interrupt_take; and the program has said so meanwhile. */
@@ -49,15 +50,21 @@ void interrupt_follow(const atomic_bool *told)
     own.told = told;
 }
 
+void interrupt_at(int64_t end_ns)
+{
+    own.end_ns = end_ns;
+}
+
 static bool is_anybody_asked(void)
 {
-    return own.fn || own.told || atomic_load_explicit(&hooked, memory_order_relaxed);
+    return own.fn || own.told || own.end_ns || atomic_load_explicit(&hooked, memory_order_relaxed);
 }
 
 /* Outside of the lock: fn may wait for what the thread holds that sets another. */
 static bool ask_program(void)
 {
     if (own.told && atomic_load_explicit(own.told, memory_order_relaxed)) return true;
+    if (own.end_ns && clock_ns() >= own.end_ns) return true;
     if (own.fn && own.fn(own.context) != 0) return true;
     if (!atomic_load_explicit(&hooked, memory_order_relaxed)) return false;
     pthread_mutex_lock(&lock);

@@ -28,6 +28,9 @@ expar_status interrupt_take(expar_status status, const char *what);
 /* From now on this thread's waits end, too, once *told is true, which whoever it works for sets (relaxed: it says no
    more than that); NULL: they look at no such word. */
 void interrupt_follow(const atomic_bool *told);
+/* From now on this thread's waits end, too, when that time has come (clock_ns), as if the program had said so: what is
+   given up waits for nobody for long. 0: they know no such time. */
+void interrupt_at(int64_t end_ns);
 
 /* Waits for the condition, whose clock is CLOCK_MONOTONIC, for INTERRUPT_NS at most. */
 void interrupt_cond_wait(pthread_cond_t *condition, pthread_mutex_t *lock);

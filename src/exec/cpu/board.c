@@ -79,6 +79,17 @@ expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *f
     return status;
 }
 
+/* To this node first: its ranks learn of it by this alone, since their rails' hellos come no further. They wake for it,
+   though their boards are not full. */
+void cpu_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
+{
+    const ep_form none = {0};
+    post_hello_near(self, epoch, &none, refusal, NULL, NULL);
+    for (int32_t i = 0; i < self->near_ranks; i++)
+        sym_ring(self->sym, self->near_first + i);
+    if (self->rails) rail_retirement_post(self, epoch, refusal);
+}
+
 expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers)
 {
     expar_status status = self->rails ? rail_reply_post(self, epoch, refusal) : EXPAR_OK;
@@ -119,6 +130,42 @@ static bool has_come(const cpu_executor *self, ep_board board, uint32_t epoch, i
     return ep_word_value(word, epoch) == 1;
 }
 
+/* A rank that has given the buffer up hands nothing on any more. Its hello says so to every rank, and whoever has that
+   waits for no other: all that it owes those of its node it has handed on before. *seen: arrivals at the last look. */
+static expar_status look_for_retired(cpu_executor *self, uint32_t epoch, uint64_t *seen)
+{
+    const _Atomic uint64_t *counter =
+        cpu_at(self, self->sym->rank, ep_counter_at(&self->space, EP_BOARD_HELLO, epoch));
+    const uint64_t arrivals = atomic_load_explicit(counter, memory_order_acquire);
+    if (arrivals == *seen) return EXPAR_OK;
+    *seen = arrivals;
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        if (!has_come(self, EP_BOARD_HELLO, epoch, r)) continue;
+        const ep_refusal *refusal = &cpu_hello_from(self, epoch, r)->refusal;
+        if (refusal->status == EXPAR_ERR_PEER) return error_set(EXPAR_ERR_PEER, "%s", refusal->text);
+    }
+    return EXPAR_OK;
+}
+
+static expar_status look_across(cpu_executor *self, ep_board board, uint32_t epoch, uint64_t *seen)
+{
+    if (!self->rails) return EXPAR_OK;
+    const expar_status status = rail_relay(self, board, epoch);
+    if (status != EXPAR_OK || board != EP_BOARD_HELLO) return status;
+    return look_for_retired(self, epoch, seen);
+}
+
+/* The wait has ended because a rank does not come any more. Who has gone said so by its hello first. */
+static expar_status name_retired(cpu_executor *self, ep_board board, uint32_t epoch, expar_status status)
+{
+    error_kept kept;
+    uint64_t seen = 0;
+    if (status != EXPAR_ERR_PEER || board != EP_BOARD_HELLO || !self->rails) return status;
+    error_keep(&kept, status);
+    const expar_status told = look_for_retired(self, epoch, &seen);
+    return told == EXPAR_OK ? error_restore(&kept) : told;
+}
+
 /* Adds to the error text which ranks did not come. */
 static expar_status name_missing(const cpu_executor *self, ep_board board, uint32_t epoch, expar_status status)
 {
@@ -157,10 +204,12 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     if (board == EP_BOARD_DONE && self->sound_at_done) sym_rest_outlast(&rest, is_missing, &missing);
     expar_status status = EXPAR_OK;
     int32_t next = 0;
+    uint64_t seen = 0;
     if (self->rails) rail_relay_begin(self, board, epoch);
     for (;;) {
         int32_t before = next;
-        if (self->rails && (status = rail_relay(self, board, epoch)) != EXPAR_OK) break;
+        status = look_across(self, board, epoch, &seen);
+        if (status != EXPAR_OK) break;
         while (next < self->shape.ranks && has_come(self, board, epoch, next))
             next++;
         if (next == self->shape.ranks) break;
@@ -175,7 +224,7 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     sym_rest_end(&rest);
     if (status == EXPAR_OK && board == EP_BOARD_HELLO) cpu_records_heard(self);
     if (status == EXPAR_OK && board == EP_BOARD_DONE && self->rails) rail_done_settle(self);
-    return timed_out ? name_missing(self, board, epoch, status) : status;
+    return name_retired(self, board, epoch, timed_out ? name_missing(self, board, epoch, status) : status);
 }
 
 const ep_hello *cpu_hello_from(const cpu_executor *self, uint32_t epoch, int32_t source)
@@ -188,18 +237,24 @@ const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t
     return cpu_at(self, self->sym->rank, ep_reply_at(&self->space, self->shape.ranks, epoch, source));
 }
 
-/* All ranks see the same hellos, so all come to the same verdict: first whoever refused, then whoever differs from rank
- * 0. */
+static void judge_refusals(const cpu_executor *self, uint32_t epoch, bool gone, ep_verdict *verdict)
+{
+    for (int32_t r = 0; r < self->shape.ranks && verdict->rank < 0; r++) {
+        const ep_hello *hello = cpu_hello_from(self, epoch, r);
+        if (hello->refusal.status == EXPAR_OK || (gone && hello->refusal.status != EXPAR_ERR_PEER)) continue;
+        verdict->rank = r;
+        verdict->reason = hello->refusal;
+    }
+}
+
+/* All ranks see the same hellos, so all come to the same verdict: first whoever has gone, which some may have ended
+ * their wait for, then whoever refused, then whoever differs from rank 0. */
 void cpu_hello_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict)
 {
     *verdict = (ep_verdict){.rank = -1};
     verdict->form0 = cpu_hello_from(self, epoch, 0)->form;
-    for (int32_t r = 0; r < self->shape.ranks && verdict->rank < 0; r++) {
-        const ep_hello *hello = cpu_hello_from(self, epoch, r);
-        if (hello->refusal.status == EXPAR_OK) continue;
-        verdict->rank = r;
-        verdict->reason = hello->refusal;
-    }
+    judge_refusals(self, epoch, true, verdict);
+    judge_refusals(self, epoch, false, verdict);
     for (int32_t r = 1; r < self->shape.ranks && verdict->rank < 0; r++) {
         const ep_hello *hello = cpu_hello_from(self, epoch, r);
         if (memcmp(&hello->form, &verdict->form0, sizeof hello->form) == 0) continue;

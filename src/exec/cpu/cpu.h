@@ -148,6 +148,8 @@ typedef struct cpu_offers {
  * or NULL. */
 expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                             const cpu_offers *offers, const ep_routing *counts);
+/* The hello of a rank that has given the buffer up; waits for nobody for long. */
+void cpu_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
 expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers);
 expar_status cpu_done_post(cpu_executor *self, uint32_t epoch);
 /* A record for pe has been filled: its flag is set, and pe woken if it was the last of its board. */

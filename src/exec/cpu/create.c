@@ -118,8 +118,7 @@ static void cpu_halt(executor *base)
 
 static void cpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
 {
-    const ep_form none = {0};
-    cpu_hello_post(cpu_of(base), epoch, &none, refusal, NULL, NULL);
+    cpu_retirement_post(cpu_of(base), epoch, refusal);
 }
 
 static expar_status cpu_call_begin(executor *base, exec_call *call, void *stream)
@@ -201,7 +200,7 @@ static void cpu_destroy(executor *base, bool sound, bool quiet)
 {
     (void)quiet;
     cpu_executor *self = cpu_of(base);
-    rail_free(self);
+    rail_free(self, sound);
     free_part(self);
     if (sound && sym_give(self->sym, buffer_name, self->buffer) != EXPAR_OK) {
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
@@ -369,7 +368,7 @@ static expar_status cpu_create(const executor_plan *plan, executor **out)
     if (status != EXPAR_OK) {
         error_kept kept;
         error_keep(&kept, status);
-        rail_free(self);
+        rail_free(self, false);
         free(self);
         error_restore(&kept);
         return status;

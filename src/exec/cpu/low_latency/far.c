@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that are not mapped: the stage, what is under way to each of them, and what could not be sent. */
+#include "base/interrupt.h"
 #include "exec/cpu/low_latency/far.h"
 
 #include <sched.h>
@@ -224,55 +225,48 @@ expar_status ll_far_make(ll_cpu *self, bool unmapped)
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* What is under way to living ranks comes within this time, mostly at once; a buffer that is given up does not wait for
-   others. */
-#define LINGER_NS ((int64_t)1000000000)
-
-/* Visits all batches. */
-typedef void (*visit_fn)(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, void *context);
-
-static void visit_rank(const ll_cpu *self, ll_far_rank *rank, visit_fn visit, void *context)
+void ll_far_linger_begin(const ll_cpu *self)
 {
-    for (int kind = 0; kind < LL_KINDS; kind++) {
-        visit(self, rank, &rank->units[kind], context);
-        visit(self, rank, &rank->reads[kind], context);
-    }
-    for (int half = 0; half < LL_HALVES; half++)
-        visit(self, rank, &rank->rows[half], context);
-    visit(self, rank, &rank->weights, context);
+    ll_far *far = self->far;
+    if (!far) return;
+    if (far->gone_ns == 0) far->gone_ns = clock_ns() + LINK_LINGER_NS;
+    interrupt_at(far->gone_ns);
 }
 
-static void visit_all(const ll_cpu *self, visit_fn visit, void *context)
+void ll_far_linger_end(void)
+{
+    interrupt_at(0);
+}
+
+static void settle_rank(const ll_cpu *self, ll_far_rank *rank)
+{
+    for (int kind = 0; kind < LL_KINDS; kind++) {
+        link_quiet(self->sym, &rank->units[kind]);
+        link_quiet(self->sym, &rank->reads[kind]);
+    }
+    for (int half = 0; half < LL_HALVES; half++)
+        link_quiet(self->sym, &rank->rows[half]);
+    link_quiet(self->sym, &rank->weights);
+}
+
+/* What a wait leaves under way when it ends is dropped. */
+static void settle_all(const ll_cpu *self)
 {
     ll_far *far = self->far;
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        visit_rank(self, &far->ranks[r], visit, context);
+        settle_rank(self, &far->ranks[r]);
     for (int32_t i = 0; i < LL_STAGED; i++)
-        visit(self, &far->ranks[far->slots[i].pe], &far->slots[i].batch, context);
-}
-
-static void visit_await(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, void *context)
-{
-    (void)rank, (void)context;
-    link_quiet(self->sym, batch);
-}
-
-static void visit_linger(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, void *context)
-{
-    const int64_t *end_ns = context;
-    (void)self;
-    while (!link_is_quiet(batch) && clock_ns() < *end_ns)
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    link_drop(&rank->link, batch);
+        link_quiet(self->sym, &far->slots[i].batch);
 }
 
 void ll_far_end(ll_cpu *self, bool sound)
 {
     error_kept before;
-    int64_t end_ns = clock_ns() + LINGER_NS;
     if (!self->far) return;
     error_save(&before);
-    if (self->far->slots) visit_all(self, sound ? visit_await : visit_linger, &end_ns);
+    if (!sound) ll_far_linger_begin(self);
+    if (self->far->slots) settle_all(self);
+    ll_far_linger_end();
     error_put_back(&before);
     far_free(self);
 }

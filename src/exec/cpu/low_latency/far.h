@@ -52,11 +52,16 @@ struct ll_far {
     link_counts counts;    /* of all that was sent */
     pthread_mutex_t lock;  /* guards what follows */
     error_kept failed;     /* the first that could not be sent; EXPAR_OK: none */
+    int64_t gone_ns;       /* when this rank stops waiting for the network, having given the buffer up; 0: it has not */
 };
 
 /* Finds how each rank is reached, and where the buffers of near ones lie here; self->far only where one is far.
    unmapped: all others are. */
 expar_status ll_far_make(ll_cpu *self, bool unmapped);
+/* Between the two this thread's waits for the network end soon, for the buffer has been given up: LINK_LINGER_NS from
+   the first time on. */
+void ll_far_linger_begin(const ll_cpu *self);
+void ll_far_linger_end(void);
 /* Nothing of it is under way any more. sound: all of it has come, or else what a living network delivers at once. */
 void ll_far_end(ll_cpu *self, bool sound);
 

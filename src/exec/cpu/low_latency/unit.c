@@ -377,9 +377,11 @@ void ll_cpu_retire(ll_executor *base, const ep_refusal *refusal)
     ll_cpu *self = ll_cpu_of(base);
     /* Whoever learns by the units that this rank has left knows by this that it needs no region of its own. */
     if (self->masks) ll_masker_part(self);
+    ll_far_linger_begin(self);
     for (int kind = 0; kind < LL_KINDS; kind++) {
         const ll_call call = {.epoch = self->epochs[kind] + 1, .refusal = *refusal};
         const ll_record *record = ll_record_of(self, (ll_kind)kind, call.epoch);
         if (!record->epoch && !record->unread) post_units(self, &call, (ll_kind)kind, NULL);
     }
+    ll_far_linger_end();
 }

@@ -72,6 +72,17 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
     return rail_ended(self, status);
 }
 
+void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
+{
+    const ep_form none = {0};
+    error_kept kept;
+    error_save(&kept);
+    rail_linger_begin(self);
+    rail_hello_post(self, epoch, &none, refusal, NULL);
+    rail_linger_end();
+    error_put_back(&kept);
+}
+
 expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
 {
     cpu_rails *rails = self->rails;
@@ -214,6 +225,8 @@ static void hand_hello(cpu_executor *self, uint32_t epoch, int32_t source, int32
     hand_refusal(&hello->refusal, &from->refusal);
     if (from->with_counts) hand_counts(self, from, hello, local);
     cpu_record_publish(self, EP_BOARD_HELLO, epoch, pe, &hello->flag);
+    /* Of a rank that has gone it ends the wait for all others. */
+    if (from->refusal.status == EXPAR_ERR_PEER) sym_ring(self->sym, pe);
 }
 
 static void hand_reply(cpu_executor *self, uint32_t epoch, int32_t source, int32_t local, const ep_rail_reply *from)

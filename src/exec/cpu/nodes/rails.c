@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A buffer's rails: made with it where its ranks do not all map each other. */
+#include "base/interrupt.h"
 #include "exec/cpu/nodes/rails.h"
 
 #include <stdlib.h>
@@ -85,17 +86,42 @@ void rail_clear(cpu_executor *self)
     memset(rail_at(self, space->replies), 0, space->slots - space->replies);
 }
 
-/* What is under way is to end before the memory of its batch goes: it is little, for calls have ended. */
-void rail_free(cpu_executor *self)
+/* ---- the end ----------------------------------------------------------------------------------------------------- */
+
+void rail_linger_begin(cpu_executor *self)
 {
     cpu_rails *rails = self->rails;
-    if (!rails) return;
+    if (rails->gone_ns == 0) rails->gone_ns = clock_ns() + LINK_LINGER_NS;
+    interrupt_at(rails->gone_ns);
+}
+
+void rail_linger_end(void)
+{
+    interrupt_at(0);
+}
+
+/* Before the memory of their batches goes. What a wait leaves under way when it ends is dropped. */
+static void rail_settle(const cpu_executor *self)
+{
+    cpu_rails *rails = self->rails;
     const size_t batches = (size_t)rails->shape.nodes * (size_t)self->shape.channels * (size_t)rails->shape.chunks;
     link_quiet(self->sym, &rails->hellos[0]);
     link_quiet(self->sym, &rails->hellos[1]);
     link_quiet(self->sym, &rails->flags);
     for (size_t i = 0; rails->batches && i < batches; i++)
         link_quiet(self->sym, &rails->batches[i]);
+}
+
+void rail_free(cpu_executor *self, bool sound)
+{
+    error_kept kept;
+    cpu_rails *rails = self->rails;
+    if (!rails) return;
+    error_save(&kept);
+    if (!sound) rail_linger_begin(self);
+    rail_settle(self);
+    rail_linger_end();
+    error_put_back(&kept);
     rail_room_free(&rails->room);
     free(rails->next);
     free(rails->rings);

@@ -59,6 +59,7 @@ typedef struct cpu_rails {
     link_counts counts;
     /* Hellos under way, by parity; flags of which nothing is to be known. Any thread sends with these, by link.h. */
     transport_batch hellos[2], flags;
+    int64_t gone_ns; /* when this rank stops waiting for the network, having given the buffer up; 0: it has not */
     transport_batch *batches; /* [C][M][K] of the chunk that was sent last from each place; by the channel's lane */
     /* [3][2][M] by board and parity: this rank has handed on what came from the node. By the thread that awaits the
        board. */
@@ -83,7 +84,8 @@ typedef struct cpu_rails {
 expar_status rail_make(cpu_executor *self, const executor_plan *plan);
 /* Makes flags empty, before anybody can post. */
 void rail_clear(cpu_executor *self);
-void rail_free(cpu_executor *self);
+/* sound: all that is under way is to arrive; else only what does soon. */
+void rail_free(cpu_executor *self, bool sound);
 /* Before rows of a call move: slots as it needs them, nothing put or taken, and of each channel's rows none that go to,
    or come from, a local rank. joined: channels of the routing, by a ring. */
 void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *routing, int32_t joined);
@@ -107,6 +109,11 @@ static inline int32_t rail_node_in_turn(const cpu_rails *rails, int32_t i)
     return (rails->node + 1 + i) % rails->shape.nodes;
 }
 
+/* Between the two this thread's waits for the network end soon, for the buffer has been given up: LINK_LINGER_NS from
+   the first time on. */
+void rail_linger_begin(cpu_executor *self);
+void rail_linger_end(void);
+
 /* What a link has come to. Where the group has failed that is the reason, whoever else cannot be reached for it. */
 expar_status rail_ended(const cpu_executor *self, expar_status status);
 
@@ -116,6 +123,8 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
                              const ep_routing *counts);
 expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
 expar_status rail_done_post(cpu_executor *self, uint32_t epoch);
+/* The hello of a rank that has given the buffer up, as far as the network takes it soon. */
+void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
 /* This rank's dones have come to the other nodes: it may leave. Behind those of all others. */
 void rail_done_settle(cpu_executor *self);
 /* A wait for the board begins. */

@@ -153,15 +153,7 @@ bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source)
     return node != self->rails->node && rail_has_come(self, pe, EP_BOARD_DONE, epoch, node);
 }
 
-/* From entry to entry no less, and no more than `most` gives at the same place (NULL: no more than 2^31 - 1). */
-static bool is_prefix(const int32_t *prefix, const int32_t *most, int32_t count)
-{
-    for (int32_t i = 0; i < count; i++) {
-        const int64_t step = (int64_t)prefix[i] - ep_prefix_before(prefix, i);
-        if (step < 0 || (most && step > (int64_t)most[i] - ep_prefix_before(most, i))) return false;
-    }
-    return true;
-}
+/* ---- what a hello may say ---------------------------------------------------------------------------------------- */
 
 /* Experts of a rank, by the form that came. */
 static int32_t locals_of(const cpu_executor *self, const ep_rail_hello *hello)
@@ -179,22 +171,60 @@ static bool lacks_counts(const cpu_executor *self, const ep_rail_hello *hello)
 }
 
 /* What comes from the network is looked at before it is used: the kind has a name, and counts are places in memory
-   later, whose sums over all ranks fit. */
-static bool hello_is_sound(const cpu_executor *self, const ep_rail_hello *hello)
+   later, whose sums over all ranks fit. An error tells what was seen. */
+static expar_status look_at_step(int64_t step, int64_t most, const char *what, int32_t channel)
 {
-    const int32_t channels = self->shape.channels, locals = locals_of(self, hello), kind = hello->form.kind;
-    const int32_t *records = (const int32_t *)(hello + 1), *counts = records + channels;
+    if (step >= 0 && step <= most) return EXPAR_OK;
+    return error_set(EXPAR_ERR_PEER, "%lld %s in channel %d, of %lld at most", (long long)step, what, channel,
+                     (long long)most);
+}
+
+static int64_t step_of(const int32_t *prefix, int32_t channel)
+{
+    return (int64_t)prefix[channel] - ep_prefix_before(prefix, channel);
+}
+
+static expar_status look_at_records(const cpu_executor *self, const int32_t *records)
+{
     const int32_t most = INT32_MAX / self->shape.ranks;
-    if (kind < 0 || kind > EP_ROUTE) return false;
-    if (hello->with_counts != 1) return hello->with_counts == 0 && !lacks_counts(self, hello);
-    if (locals < 0 || locals > self->shape.local_experts) return false;
-    if (!is_prefix(records, NULL, channels) || records[channels - 1] > most) return false;
-    for (int32_t l = 0; l < self->rails->shape.each; l++, counts += channels + locals) {
-        if (!is_prefix(counts, records, channels)) return false;
-        for (int32_t e = 0; e < locals; e++)
-            if (counts[channels + e] < 0 || counts[channels + e] > most) return false;
+    expar_status status = EXPAR_OK;
+    for (int32_t c = 0; c < self->shape.channels && status == EXPAR_OK; c++)
+        status = look_at_step(step_of(records, c), (int64_t)most - ep_prefix_before(records, c), "records", c);
+    return status;
+}
+
+/* Those for the local rank: of each channel no more rows than records. */
+static expar_status look_at_counts(const cpu_executor *self, const ep_rail_hello *hello, const int32_t *records,
+                                   const int32_t *counts)
+{
+    const int32_t channels = self->shape.channels, most = INT32_MAX / self->shape.ranks;
+    expar_status status = EXPAR_OK;
+    for (int32_t c = 0; c < channels && status == EXPAR_OK; c++)
+        status = look_at_step(step_of(counts, c), step_of(records, c), "rows", c);
+    for (int32_t e = 0; e < locals_of(self, hello) && status == EXPAR_OK; e++)
+        if (counts[channels + e] < 0 || counts[channels + e] > most)
+            status = error_set(EXPAR_ERR_PEER, "%d rows for its expert %d", counts[channels + e], e);
+    return status;
+}
+
+static expar_status look_at_hello(const cpu_executor *self, const ep_rail_hello *hello)
+{
+    const int32_t channels = self->shape.channels, kind = hello->form.kind;
+    const int32_t *records = (const int32_t *)(hello + 1), *counts = records + channels;
+    const int32_t locals = locals_of(self, hello);
+    if (kind < 0 || kind > EP_ROUTE) return error_set(EXPAR_ERR_PEER, "a call of kind %d, which is none", kind);
+    if (hello->with_counts != 1 && (hello->with_counts != 0 || lacks_counts(self, hello)))
+        return error_set(EXPAR_ERR_PEER, "with_counts %d in a call of kind %d", hello->with_counts, kind);
+    if (hello->with_counts && (locals < 0 || locals > self->shape.local_experts))
+        return error_set(EXPAR_ERR_PEER, "%d experts, where the buffer has room for %d a rank", hello->form.experts,
+                         self->shape.local_experts);
+    expar_status status = hello->with_counts ? look_at_records(self, records) : EXPAR_OK;
+    for (int32_t l = 0; hello->with_counts && l < self->rails->shape.each && status == EXPAR_OK; l++) {
+        status = look_at_counts(self, hello, records, counts);
+        if (status != EXPAR_OK) return error_prefix(status, "for rank %d", self->near_first + l);
+        counts += channels + locals;
     }
-    return true;
+    return status;
 }
 
 /* ---- handing on -------------------------------------------------------------------------------------------------- */
@@ -250,8 +280,8 @@ static expar_status hand_on(cpu_executor *self, ep_board board, uint32_t epoch, 
     const int32_t each = rails->shape.each, source = ep_rail_of(&rails->shape, node, self->sym->rank);
     const void *record = rail_at(self, rail_record_at(rails, board, epoch, node));
     sym_behold(self->sym);
-    if (board == EP_BOARD_HELLO && !hello_is_sound(self, record))
-        return error_set(EXPAR_ERR_PEER, "rank %d has sent counts that cannot be", source);
+    const expar_status seen = board == EP_BOARD_HELLO ? look_at_hello(self, record) : EXPAR_OK;
+    if (seen != EXPAR_OK) return error_prefix(seen, "rank %d has told what cannot be", source);
     for (int32_t i = 0; i < each; i++) {
         const int32_t local = (rails->local + 1 + i) % each;
         if (board == EP_BOARD_HELLO)

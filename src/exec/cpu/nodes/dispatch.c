@@ -164,6 +164,22 @@ static bool forward_record(const cpu_dispatch_run *run, int32_t channel, int32_t
     return *status == EXPAR_OK;
 }
 
+/* All records have gone: each local rank has got of the channel what it was told of, and awaits no more. */
+static expar_status check_forwarded(const cpu_dispatch_run *run, int32_t channel, int32_t node)
+{
+    const cpu_executor *self = run->self;
+    for (int32_t l = 0; l < self->rails->shape.each; l++) {
+        const int32_t *prefix = rail_rows_in(run->routing, node, l);
+        const int64_t first = ep_rows_before_ring(prefix, run->joined, channel);
+        const int64_t went = rail_next_of(self, channel, node)[l] - first, told = records_of(run, prefix, channel);
+        if (went != told)
+            return error_set(EXPAR_ERR_PEER, "rank %d has sent %lld rows for rank %d where it has told of %lld",
+                             ep_rail_of(&self->rails->shape, node, self->sym->rank), (long long)went,
+                             self->near_first + l, (long long)told);
+    }
+    return EXPAR_OK;
+}
+
 /* Forwards what has come of the channel from the node; true when any record went. */
 static bool forward_records(const cpu_dispatch_run *run, int32_t channel, int32_t node, cpu_lane_turn *turn)
 {
@@ -175,6 +191,7 @@ static bool forward_records(const cpu_dispatch_run *run, int32_t channel, int32_
         if (!slot || !forward_record(run, channel, node, slot, &turn->status)) break;
         ring->target = 0;
         turn->status = rail_slot_pop(self, run->step->epoch, channel, node, all);
+        if (ring->taken == all && turn->status == EXPAR_OK) turn->status = check_forwarded(run, channel, node);
     }
     turn->open += all - ring->taken;
     return ring->taken != before;

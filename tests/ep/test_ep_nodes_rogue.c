@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a broken peer brings over the network: hellos with counts that cannot be, records for ranks that they cannot be
+ * for, sums, tails and heads out of turn. The rank of its rail says what it has seen, and of whom, and writes nowhere.
+ *
+ * Ranks 0 and 1 are a node, ranks 2 and 3 another. Contents are spoilt at rank 2, between the step that fills them and
+ * the one that sends them; words, which the network stores by themselves, in rank 0's memory, before it looks at them.
+ * Behind its error rank 0 takes the buffer away under the others, which wait for it; but once they learn by
+ * themselves. */
+#include "ep/ep.h"
+#include "ep/pitched.h"
+#include "ep/stage.h"
+#include "exec/cpu/nodes/rails.h"
+#include "oracle/unit.h"
+
+#include <limits.h>
+#include <string.h>
+
+enum { RANKS = 4, RANKS_PER_NODE = 2, VICTIM = 0, ROGUE = 2, FAR = 1 };
+
+typedef enum rogue_call { DISPATCH, CACHED, COMBINE } rogue_call;
+
+typedef struct rogue {
+    const char *name;
+    rogue_call call;
+    void (*hello)(const cpu_executor *cpu, ep_rail_hello *hello); /* at rank 2, else NULL */
+    void (*slot)(const cpu_executor *cpu, uint8_t *slot);         /* at rank 2, else NULL */
+    int32_t tail, head;                                           /* at rank 0: beyond what was read; 0: sound */
+    const char *text;                                             /* rank 0's */
+    bool refuses;                                                 /* the hello is a refusal, and no error of itself */
+} rogue;
+
+/* ---- hellos ------------------------------------------------------------------------------------------------------ */
+
+static int32_t *records_of(ep_rail_hello *hello)
+{
+    return (int32_t *)(hello + 1);
+}
+
+/* Of the node's second rank, which is not the one that looks at them for itself. */
+static int32_t *counts_of(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    const int32_t each = cpu->shape.channels + cpu->shape.local_experts;
+    return records_of(hello) + cpu->shape.channels + each;
+}
+
+static void no_kind(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    hello->form.kind = EP_ROUTE + 1;
+}
+
+static void kind_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    hello->form.kind = INT_MIN;
+}
+
+static void two_counts(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    hello->with_counts = 2;
+}
+
+static void no_counts(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    hello->with_counts = 0;
+}
+
+static void records_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    records_of(hello)[0] = -1;
+}
+
+static void records_that_shrink(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    records_of(hello)[1] = records_of(hello)[0] - 1;
+}
+
+static void records_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    for (int32_t c = 0; c < cpu->shape.channels; c++)
+        records_of(hello)[c] = INT_MAX / RANKS + 1;
+}
+
+static void rows_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    counts_of(cpu, hello)[0] = INT_MIN;
+}
+
+static void more_rows_than_records(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    for (int32_t c = 0; c < cpu->shape.channels; c++)
+        counts_of(cpu, hello)[c] = records_of(hello)[c] + 1;
+}
+
+static void expert_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    counts_of(cpu, hello)[cpu->shape.channels] = -7;
+}
+
+static void expert_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    counts_of(cpu, hello)[cpu->shape.channels + 1] = INT_MAX;
+}
+
+static void text_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    hello->refusal.status = EXPAR_ERR_ARGUMENT;
+    memset(hello->refusal.text, 'x', sizeof hello->refusal.text);
+}
+
+/* ---- records and sums -------------------------------------------------------------------------------------------- */
+
+static void rank_behind_the_last(const cpu_executor *cpu, uint8_t *slot)
+{
+    (void)cpu;
+    *(uint64_t *)slot |= (uint64_t)1 << RANKS_PER_NODE;
+}
+
+static void rank_64(const cpu_executor *cpu, uint8_t *slot)
+{
+    (void)cpu;
+    *(uint64_t *)slot |= (uint64_t)1 << 63;
+}
+
+static void fewer_ranks(const cpu_executor *cpu, uint8_t *slot)
+{
+    (void)cpu;
+    *(uint64_t *)slot = 0;
+}
+
+/* All records of the chunk: for some rank there is a row too many, which the channel's last record shows. */
+static void more_ranks(const cpu_executor *cpu, uint8_t *slot)
+{
+    for (uint32_t i = 0; i < cpu->rails->slots; i++)
+        *(uint64_t *)(slot + i * cpu->rails->slot.bytes) = 3;
+}
+
+static void other_sum(const cpu_executor *cpu, uint8_t *slot)
+{
+    const uint32_t number = 5;
+    memcpy(slot + cpu->rails->slot.number, &number, sizeof number);
+}
+
+static const rogue rogues[] = {
+    {"no kind", .hello = no_kind, .text = "a call of kind 5"},
+    {"a kind below 0", .hello = kind_below_0, .text = "a call of kind -2147483648"},
+    {"counts twice", .hello = two_counts, .text = "with_counts 2"},
+    {"no counts", .hello = no_counts, .text = "with_counts 0"},
+    {"records below 0", .hello = records_below_0, .text = "-1 records in channel 0"},
+    {"records that shrink", .hello = records_that_shrink, .text = "-1 records in channel 1"},
+    {"records without end", .hello = records_without_end, .text = "536870912 records in channel 0, of 536870911"},
+    {"rows below 0", .hello = rows_below_0, .text = "for rank 1: -2147483648 rows in channel 0"},
+    {"more rows than records", .hello = more_rows_than_records, .text = "rows in channel 0, of"},
+    {"an expert below 0", .hello = expert_below_0, .text = "for rank 1: -7 rows for its expert 0"},
+    {"an expert without end", .hello = expert_without_end, .text = "for rank 1: 2147483647 rows for its expert 1"},
+    {"a text without end", .hello = text_without_end, .text = "refused its arguments", .refuses = true},
+    {"a rank behind the last", .slot = rank_behind_the_last, .text = "a record for ranks that it cannot be for"},
+    {"rank 64", .slot = rank_64, .text = "a record for ranks that it cannot be for (0x8000000000000"},
+    {"fewer ranks", .slot = fewer_ranks, .text = "where it has told of"},
+    {"more ranks", .slot = more_ranks, .text = "than it has told of"},
+    {"other ranks than before", .call = CACHED, .slot = fewer_ranks, .text = "ranks that it cannot be for (0)"},
+    {"another sum", .call = COMBINE, .slot = other_sum, .text = "has sent sum 5 where 0 was to come"},
+    {"a tail too far", .tail = 1000, .text = "slots where"},
+    {"a tail too near", .tail = 1, .text = "slots where"},
+    {"a sum's tail too far", .call = COMBINE, .tail = 1000, .text = "slots where"},
+    {"a head too far", .head = 1000000, .text = "has read 1000000 slots of"},
+    {"a sum's head too far", .call = COMBINE, .head = 1000000, .text = "has read 1000000 slots of"},
+};
+
+/* ---- spoiling ---------------------------------------------------------------------------------------------------- */
+
+/* Of one rank, for one call. By its one thread. */
+typedef struct spoiler {
+    const rogue *what;
+    cpu_executor *cpu;
+    uint32_t epoch;
+    bool done;
+} spoiler;
+
+/* The first step of a call is the one behind which the hello to the other node goes, and a chunk's first step behind
+   its filling the one behind which it goes. */
+static void spoil_contents(void *context)
+{
+    spoiler *s = context;
+    const cpu_rails *rails = s->cpu->rails;
+    if (s->done) return;
+    if (s->what->hello) {
+        s->what->hello(s->cpu, cpu_at(s->cpu, ROGUE, ep_rail_outgoing_at(&rails->space, 2, s->epoch, 0)));
+        s->done = true;
+    } else if (s->what->slot && rail_ring_of(s->cpu, 0, 0)->chunks_put == 1) {
+        s->what->slot(s->cpu, cpu_at(s->cpu, ROGUE, rails->space.staged + ep_rail_chunk(&rails->shape, 0, 0)));
+        s->done = true;
+    }
+}
+
+static void spoil_word(const spoiler *s, uint64_t at, uint32_t value)
+{
+    _Atomic uint64_t *word = cpu_at(s->cpu, VICTIM, at);
+    atomic_store_explicit(word, ep_word(s->epoch, value), memory_order_release);
+}
+
+/* What the network brings meanwhile is replaced before each look. */
+static void spoil_words(void *context)
+{
+    const spoiler *s = context;
+    const cpu_rails *rails = s->cpu->rails;
+    for (int32_t c = 0; c < s->cpu->shape.channels; c++) {
+        const uint64_t ring = ep_rail_ring(2, c, FAR);
+        for (int32_t place = 0; place < rails->shape.chunks; place++) {
+            if (s->what->tail)
+                spoil_word(s, ep_rail_tail_at(&rails->space, ring, place),
+                           rail_ring_of(s->cpu, c, FAR)->taken + (uint32_t)s->what->tail);
+            if (s->what->head) spoil_word(s, ep_rail_head_at(&rails->space, ring, place), (uint32_t)s->what->head);
+        }
+    }
+}
+
+/* For the next call on the buffer. */
+static void plant(spoiler *s, const rogue *what, expar_ep *ep, int32_t rank)
+{
+    *s = (spoiler){.what = what, .cpu = (cpu_executor *)ep->exec, .epoch = ep->epoch + 1};
+    if (rank == ROGUE && (what->hello || what->slot)) executor_cpu_delay(ep->exec, spoil_contents, s);
+    if (rank == VICTIM && (what->tail || what->head)) executor_cpu_delay(ep->exec, spoil_words, s);
+}
+
+/* ---- the calls --------------------------------------------------------------------------------------------------- */
+
+typedef struct scene {
+    traffic *traffic;
+    expar_ep *eps[RANKS]; /* by their ranks before a barrier; rank 0 takes them away */
+    bool alone;           /* rank 0 takes none away */
+} scene;
+
+static expar_status dispatch(const stage *s, expar_ep *ep, const traffic *t, const expar_ep_handle *handle,
+                             expar_dispatch_result *result)
+{
+    static const play_choice plain = {0};
+    void *own_out = NULL;
+    expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, &own_out), given = args;
+    if (handle) {
+        given.handle = handle;
+        given.num_experts = 0;
+        given.topk_idx = given.topk_weights = (expar_tensor){0};
+    }
+    expar_status status = expar_dispatch(ep, &given, result);
+    play_dispatch_args_free(&args);
+    return status;
+}
+
+static expar_status combine(const stage *s, expar_ep *ep, const traffic *t, const expar_dispatch_result *came)
+{
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    args.x = came->recv_x;
+    args.y = pitched_make(traffic_dtype(t), t->inputs[s->rank].num_tokens, t->job.hidden, 0, false);
+    args.handle = came->handle;
+    expar_status status = expar_combine(ep, &args);
+    pitched_free(&args.y);
+    return status;
+}
+
+static expar_status call(const stage *s, expar_ep *ep, const traffic *t, const rogue *what)
+{
+    expar_dispatch_result before = EXPAR_DISPATCH_RESULT_INIT, result = EXPAR_DISPATCH_RESULT_INIT;
+    spoiler spoils;
+    expar_status status;
+    if (what->call != DISPATCH) CHECK_OK(dispatch(s, ep, t, NULL, &before));
+    plant(&spoils, what, ep, s->rank);
+    if (what->call == COMBINE)
+        status = combine(s, ep, t, &before);
+    else
+        status = dispatch(s, ep, t, before.handle, &result);
+    expar_ep_handle_destroy(result.handle);
+    expar_ep_output_release(result.output);
+    expar_ep_handle_destroy(before.handle);
+    expar_ep_output_release(before.output);
+    return status;
+}
+
+static void check_victim(const rogue *what, expar_status status)
+{
+    const expar_status expected = what->refuses ? EXPAR_ERR_REMOTE : EXPAR_ERR_PEER;
+    CHECK(status == expected && strstr(expar_last_error(), "rank 2") && strstr(expar_last_error(), what->text),
+          "%s: %s: %s", what->name, expar_status_string(status), expar_last_error());
+}
+
+static void play_rogue(const stage *s, scene *one, const rogue *what)
+{
+    expar_ep_config config = stage_plan_for(one->traffic, RANKS_THREADS).config;
+    config.ring_slots = 8; /* chunks of two slots and more */
+    config.num_threads = 1;
+    if (!CHECK_OK(expar_ep_create(s->group, &config, &one->eps[s->rank]))) return;
+    CHECK_OK(expar_group_barrier(s->group));
+    const expar_status status = call(s, one->eps[s->rank], one->traffic, what);
+    if (s->rank == VICTIM)
+        check_victim(what, status);
+    else
+        CHECK(status != EXPAR_OK, "%s: the call has ended well on rank %d", what->name, (int)s->rank);
+    if (one->alone) CHECK(status == EXPAR_ERR_PEER, "%s on rank %d", expar_status_string(status), (int)s->rank);
+    for (int32_t r = 0; r < RANKS && s->rank == VICTIM && !one->alone; r++)
+        CHECK_OK(expar_ep_abandon(one->eps[r]));
+    CHECK_OK(expar_group_barrier(s->group));
+    if (one->alone) CHECK_OK(expar_ep_destroy(one->eps[s->rank]));
+}
+
+static void play_rogues(stage *s, void *shared)
+{
+    for (size_t i = 0; i < sizeof rogues / sizeof *rogues; i++)
+        play_rogue(s, shared, &rogues[i]);
+}
+
+static void play_one(stage *s, void *shared)
+{
+    play_rogue(s, shared, &rogues[0]);
+}
+
+static void run(stage_body body, bool alone)
+{
+    static const int64_t num_tokens[RANKS] = {80, 3, 80, 12};
+    const traffic_plan plan = {.num_ranks = RANKS,
+                               .ranks_per_node = RANKS_PER_NODE,
+                               .hidden = 24,
+                               .topk = 3,
+                               .num_experts = 2 * RANKS,
+                               .num_tokens = num_tokens};
+    random_source random = random_start(51);
+    scene one = {.traffic = traffic_make(&plan, &random), .alone = alone};
+    stage_plan setting = stage_plan_for(one.traffic, RANKS_THREADS);
+    setting.spare_heap_bytes = (size_t)128 << 20;
+    const bool passed = stage_run(&setting, body, &one);
+    traffic_free(one.traffic);
+    assert_true(passed);
+}
+
+static void test_what_was_seen(void **state)
+{
+    (void)state;
+    run(play_rogues, false);
+}
+
+static void test_others_learn(void **state)
+{
+    (void)state;
+    run(play_one, true);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_what_was_seen), cmocka_unit_test(test_others_learn)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

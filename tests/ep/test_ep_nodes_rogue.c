@@ -283,6 +283,9 @@ static expar_status call(const stage *s, expar_ep *ep, const traffic *t, const r
 
 static void check_victim(const rogue *what, expar_status status)
 {
+    char whole[EP_REFUSAL_TEXT + 1] = "";
+    memset(whole, 'x', EP_REFUSAL_TEXT); /* and what stands behind it */
+    CHECK(!strstr(expar_last_error(), whole), "%s: the text has no end", what->name);
     const expar_status expected = what->refuses ? EXPAR_ERR_REMOTE : EXPAR_ERR_PEER;
     CHECK(status == expected && strstr(expar_last_error(), "rank 2") && strstr(expar_last_error(), what->text),
           "%s: %s: %s", what->name, expar_status_string(status), expar_last_error());

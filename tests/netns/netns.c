@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two namespaces and the cables between them. */
+/* Namespaces and the cables between them. */
 #include "netns/netns.h"
 
 #include <errno.h>
@@ -41,8 +41,12 @@ static bool make_hosts(netns *self)
 {
     self->hosts[0] = make_host();
     if (self->hosts[0] < 0 && errno == EPERM && become_root()) self->hosts[0] = make_host();
-    self->hosts[1] = self->hosts[0] < 0 ? -1 : make_host();
-    if (self->hosts[1] >= 0 && setns(self->hosts[0], CLONE_NEWNET) == 0) return true;
+    bool made = self->hosts[0] >= 0;
+    for (int host = 1; host < self->count && made; host++) {
+        self->hosts[host] = make_host();
+        made = self->hosts[host] >= 0;
+    }
+    if (made && setns(self->hosts[0], CLONE_NEWNET) == 0) return true;
     fprintf(stderr, "network namespaces are not allowed here: %s\n", strerror(errno));
     return false;
 }
@@ -52,7 +56,7 @@ static void path_of(const netns *self, int host, char path[32])
     snprintf(path, 32, "/proc/%d/fd/%d", (int)getpid(), self->hosts[host]);
 }
 
-static bool lay_cables(const netns *self)
+static bool lay_two_cables(const netns *self)
 {
     char other[32];
     path_of(self, 1, other);
@@ -64,22 +68,56 @@ static bool lay_cables(const netns *self)
                                host + 1, cable, cable))
                 return false;
     }
-    return netns_command(self, 0, "ip link set lo up") && netns_command(self, 1, "ip link set lo up");
+    return true;
+}
+
+/* From each host to the bridge. */
+static bool lay_star(const netns *self)
+{
+    if (!netns_command(self, 0, "ip link add net0 type bridge && ip addr add 198.18.0.1/24 dev net0")) return false;
+    for (int host = 1; host < self->count; host++) {
+        char path[32];
+        path_of(self, host, path);
+        if (!netns_command(self, 0,
+                           "ip link add to%d type veth peer name net0 netns %s && ip link set to%d master net0 up",
+                           host, path, host) ||
+            !netns_command(self, host, "ip addr add 198.18.0.%d/24 dev net0 && ip link set net0 up", host + 1))
+            return false;
+    }
+    return netns_command(self, 0, "ip link set net0 up");
+}
+
+static bool lay_cables(const netns *self)
+{
+    if (!(self->count == 2 ? lay_two_cables(self) : lay_star(self))) return false;
+    for (int host = 0; host < self->count; host++)
+        if (!netns_command(self, host, "ip link set lo up")) return false;
+    return true;
+}
+
+bool netns_make_hosts(netns *self, int count)
+{
+    char all[32 * NETNS_MOST];
+    size_t length = 0;
+    if (count < 2 || count > NETNS_MOST) return false;
+    self->count = count;
+    if (!make_hosts(self) || !lay_cables(self)) return false;
+    for (int host = 0; host < count; host++) {
+        char path[32];
+        path_of(self, host, path);
+        length += (size_t)snprintf(all + length, sizeof all - length, "%s%s", host ? ":" : "", path);
+    }
+    return setenv(NETNS_VARIABLE, all, 1) == 0 && setenv("EXPAR_BOOTSTRAP_INTERFACE", NETNS_INTERFACE, 1) == 0;
 }
 
 bool netns_make(netns *self)
 {
-    char paths[2][32], both[80];
-    if (!make_hosts(self) || !lay_cables(self)) return false;
-    path_of(self, 0, paths[0]);
-    path_of(self, 1, paths[1]);
-    snprintf(both, sizeof both, "%s:%s", paths[0], paths[1]);
-    return setenv(NETNS_VARIABLE, both, 1) == 0 && setenv("EXPAR_BOOTSTRAP_INTERFACE", NETNS_INTERFACE, 1) == 0;
+    return netns_make_hosts(self, 2);
 }
 
 void netns_drop(netns *self)
 {
-    for (int host = 0; host < 2; host++)
+    for (int host = 0; host < self->count; host++)
         close(self->hosts[host]);
     unsetenv(NETNS_VARIABLE);
 }

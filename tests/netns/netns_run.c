@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* netns_run COMMAND…: runs a test program on host 0 of a network of its own (netns.h); its ranks go to their hosts by
- * themselves. netns_run --rank COMMAND…: is a rank that `expar run` has started: goes to its host and
- * becomes COMMAND. */
+ * themselves. netns_run --hosts N COMMAND…: of so many hosts. netns_run --rank COMMAND…: is a rank that `expar run`
+ * has started: goes to its host and becomes COMMAND. */
 #include "netns/netns.h"
 
 #include <errno.h>
@@ -34,11 +34,11 @@ static int be_rank(char **command)
 }
 
 /* The command runs in a child, since the namespaces are found by this process' descriptors. */
-static int run(char **command)
+static int run(int hosts, char **command)
 {
     netns net;
     int status;
-    if (!netns_make(&net)) return netns_skip();
+    if (!netns_make_hosts(&net, hosts)) return netns_skip();
     pid_t pid = fork();
     if (pid == 0) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -51,10 +51,11 @@ static int run(char **command)
 
 int main(int argc, char **argv)
 {
-    bool rank = argc > 2 && strcmp(argv[1], "--rank") == 0;
+    bool rank = argc > 2 && strcmp(argv[1], "--rank") == 0, counted = argc > 3 && strcmp(argv[1], "--hosts") == 0;
     if (argc < 2) {
-        fprintf(stderr, "usage: netns_run [--rank] COMMAND…\n");
+        fprintf(stderr, "usage: netns_run [--rank | --hosts N] COMMAND…\n");
         return EXIT_FAILURE;
     }
-    return rank ? be_rank(argv + 2) : run(argv + 1);
+    if (rank) return be_rank(argv + 2);
+    return counted ? run((int)strtol(argv[2], NULL, 10), argv + 3) : run(2, argv + 1);
 }

@@ -12,12 +12,22 @@
 
 #define DEADLINE_MS 60000
 
-int stage_set_up(void **state)
+static int set_up(void **state, int hosts)
 {
     stage *self = mmap(NULL, sizeof *self, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (self == MAP_FAILED) return -1;
     *state = self;
-    return netns_make(&self->net) ? 0 : -1;
+    return netns_make_hosts(&self->net, hosts) ? 0 : -1;
+}
+
+int stage_set_up(void **state)
+{
+    return set_up(state, 2);
+}
+
+int stage_set_up_four(void **state)
+{
+    return set_up(state, 4);
 }
 
 int stage_tear_down(void **state)

@@ -20,8 +20,9 @@ typedef struct stage {
     int32_t number;               /* for bodies; set before the ranks start */
 } stage;
 
-/* cmocka's set-up and tear-down; *state is the stage. */
+/* cmocka's set-up, with two hosts or four, and tear-down; *state is the stage. */
 int stage_set_up(void **state);
+int stage_set_up_four(void **state);
 int stage_tear_down(void **state);
 
 /* Ranks of one group, their id served on host 0. */

@@ -134,8 +134,7 @@ static bool has_come(const cpu_executor *self, ep_board board, uint32_t epoch, i
    waits for no other: all that it owes those of its node it has handed on before. *seen: arrivals at the last look. */
 static expar_status look_for_retired(cpu_executor *self, uint32_t epoch, uint64_t *seen)
 {
-    const _Atomic uint64_t *counter =
-        cpu_at(self, self->sym->rank, ep_counter_at(&self->space, EP_BOARD_HELLO, epoch));
+    const _Atomic uint64_t *counter = cpu_at(self, self->sym->rank, ep_counter_at(&self->space, EP_BOARD_HELLO, epoch));
     const uint64_t arrivals = atomic_load_explicit(counter, memory_order_acquire);
     if (arrivals == *seen) return EXPAR_OK;
     *seen = arrivals;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that are not mapped: the stage, what is under way to each of them, and what could not be sent. */
-#include "base/interrupt.h"
 #include "exec/cpu/low_latency/far.h"
+#include "base/interrupt.h"
 
 #include <sched.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A buffer's rails: made with it where its ranks do not all map each other. */
-#include "base/interrupt.h"
 #include "exec/cpu/nodes/rails.h"
+#include "base/interrupt.h"
 
 #include <stdlib.h>
 #include <string.h>

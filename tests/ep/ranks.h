@@ -48,6 +48,8 @@ bool ranks_host_start(ranks_host *host);
 /* True when it served and ended without trouble. */
 bool ranks_host_stop(ranks_host *host);
 
+/* For who forks ranks himself: what their network's library takes long to find out is found out here. */
+void ranks_start_network(const ranks_plan *plan);
 /* Forks rank `rank` of a group of processes that meet at `id`; the child never returns. -1 on error. */
 pid_t ranks_fork(const ranks_plan *plan, const expar_unique_id *id, int32_t rank, ranks_body body, void *shared);
 /* Joins the group of forked rank `rank`, for bodies that do it themselves. */

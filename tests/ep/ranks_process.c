@@ -26,7 +26,7 @@ int64_t ranks_clock_ms(void)
 /* libfabric takes 0.08 s of processor time to start, wherever it is first used. Ranks that will use it, or may, get it
    started from their parent; not where a test stands another library before it, nor on hosts of its own, whose
    interfaces are not the parent's. */
-static void start_network_library(const ranks_plan *plan)
+void ranks_start_network(const ranks_plan *plan)
 {
     static bool started = false;
     const char *transports = getenv("EXPAR_TRANSPORTS");
@@ -109,7 +109,7 @@ static _Noreturn void child_main(const ranks_plan *plan, const expar_unique_id *
 
 pid_t ranks_fork(const ranks_plan *plan, const expar_unique_id *id, int32_t rank, ranks_body body, void *shared)
 {
-    start_network_library(plan);
+    ranks_start_network(plan);
     fflush(NULL);
     pid_t pid = fork();
     if (pid == 0) child_main(plan, id, rank, body, shared);

@@ -14,6 +14,8 @@
 /* How long the victim is given to be well inside the call that it waits in. Too short a time makes the test weaker, not
    wrong. */
 #define INSIDE_MS 20
+/* How long one that is late stands still: longer than looks at it, and far shorter than the time-out. */
+#define LATE_MS 400
 
 const char *fault_place_name(fault_place place)
 {
@@ -102,6 +104,12 @@ static bool wait_for_victim(const fault_board *board, pid_t pid)
 {
     const fault_plan *plan = board->plan;
     bool wake = plan->signal == SIGSTOP && plan->wake;
+    if (plan->late) {
+        int ended = ranks_wait(pid, ranks_clock_ms() + FAULT_DEADLINE_MS, NULL);
+        return CHECK(board->struck_ms > 0, "it has never stood still") &
+               CHECK(ended == 0, "who was late ended with wait status %#x (%s)", (unsigned)ended,
+                     board->reports[plan->victim].text);
+    }
     if (plan->signal == SIGSTOP) kill(pid, wake ? SIGCONT : SIGKILL);
     int status = ranks_wait(pid, ranks_clock_ms() + FAULT_DEADLINE_MS, NULL);
     if (!wake)
@@ -131,6 +139,9 @@ static bool check_survivor(const fault_board *board, int32_t rank)
 {
     const fault_report *report = &board->reports[rank];
     const fault_plan *plan = board->plan;
+    if (plan->late)
+        return CHECK(report->status == EXPAR_OK, "rank %d got %s (%s)", (int)rank, expar_status_string(report->status),
+                     report->text);
     if (plan->place == FAULT_LEAVES && report->status == EXPAR_OK)
         return true; /* the work was done; destroying never fails */
     bool right = CHECK(status_fits(report), "rank %d got %s (%s)", (int)rank, expar_status_string(report->status),
@@ -187,6 +198,8 @@ typedef struct performance {
 /* Until the victim has been struck. */
 static bool begin(performance *p, const fault_plan *plan)
 {
+    const ranks_plan ranks = {.ranks_per_node = plan->ranks_per_node};
+    ranks_start_network(&ranks);
     if (!ranks_host_start(&p->host)) return false;
     p->traffic = fault_traffic(plan);
     p->board = make_board(plan, p->traffic, &p->host.id);
@@ -194,6 +207,10 @@ static bool begin(performance *p, const fault_plan *plan)
     strike(p->board, p->pids[plan->victim]);
     await_struck(p->pids[plan->victim]);
     atomic_store(&p->board->struck, 1);
+    if (plan->late) {
+        pause_us(LATE_MS * 1000);
+        kill(p->pids[plan->victim], SIGCONT);
+    }
     return true;
 }
 

@@ -29,6 +29,8 @@ typedef enum fault_place {
     FAULT_ENDED
 } fault_place;
 
+struct cpu_executor;
+
 /* What a rank does in a round, other than a dispatch and a combine of few rows in the tests' own memory. */
 typedef struct fault_load {
     int64_t num_tokens; /* of each rank */
@@ -45,8 +47,11 @@ typedef struct fault_plan {
     int32_t size, victim;
     int32_t ranks_per_node; /* 0: the library finds out */
     fault_place place;      /* the victim comes to grief here, if `by_itself`; else the parent strikes at any moment */
-    bool by_itself;         /* right before the call of that place */
-    int64_t round;          /* in this round of the loop; the others leave after it when the place is FAULT_LEAVES */
+    bool by_itself;         /* right before the call of that place, or inside of it: */
+    /* NULL; or, of the executor's state, what the victim has done of something. It comes to grief inside the call, at
+       the first step where this is more than 0, having been 0 there before. Called by any of its threads. */
+    int64_t (*inside)(const struct cpu_executor *cpu, uint32_t epoch);
+    int64_t round; /* in this round of the loop; the others leave after it when the place is FAULT_LEAVES */
     /* Rank that waits before the call of that place until the victim was struck inside it; -1: none. */
     int32_t held_back;
     int signal;         /* SIGKILL or SIGSTOP */
@@ -58,6 +63,7 @@ typedef struct fault_plan {
     /* SIGKILL: survivors end with their first error, as engines do, and say no good-bye. */
     bool ends_at_once;
     bool wake;              /* SIGSTOP: the victim goes on when all others have ended */
+    bool late;              /* SIGSTOP: it goes on soon, and all end well two rounds later */
     const fault_load *load; /* NULL: a dispatch and a combine of few rows */
 } fault_plan;
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each rank of a fault test does. */
+#include "ep/ep.h"
 #include "ep/play.h"
+#include "exec/cpu/cpu.h"
 #include "faults/fault.h"
 #include "shmem/kind.h"
 #include <signal.h>
@@ -19,6 +21,9 @@ typedef struct fault_worker {
     expar_group *group;
     expar_ep *ep;
     void *load; /* of the plan's load */
+    /* Of a victim of a plan with `inside`, in its call. By any of its threads. */
+    uint32_t epoch;
+    atomic_bool began, over; /* `inside` was 0; it has struck itself */
 } fault_worker;
 
 static void nap(void)
@@ -30,7 +35,22 @@ static void nap(void)
 /* Before the call in which it meets the victim, or misses it. */
 static bool waits_for_strike(const fault_worker *w)
 {
+    if (w->plan->inside) return false;
     return w->rank == w->plan->held_back || (w->plan->timeout_ms > 0 && w->rank != w->plan->victim);
+}
+
+static void strike_itself(const fault_worker *w)
+{
+    w->board->struck_ms = ranks_clock_ms();
+    raise(w->plan->signal);
+}
+
+static void look_inside(void *context)
+{
+    fault_worker *w = context;
+    const int64_t done = w->plan->inside((const cpu_executor *)w->ep->exec, w->epoch);
+    if (done == 0) atomic_store(&w->began, true);
+    if (done > 0 && atomic_load(&w->began) && !atomic_exchange(&w->over, true)) strike_itself(w);
 }
 
 /* The victim and whoever is to meet it do what the plan says, before the call of this place. */
@@ -41,13 +61,15 @@ static void reach(fault_worker *w, fault_place place, int64_t round)
     atomic_store(&w->report->place, place);
     if (place != plan->place || round != plan->round) return;
     if (w->rank == plan->victim && plan->by_itself) {
-        w->board->struck_ms = ranks_clock_ms();
-        raise(plan->signal);
+        w->epoch = plan->inside ? w->ep->epoch + 1 : 0;
+        if (plan->inside)
+            executor_cpu_delay(w->ep->exec, look_inside, w);
+        else
+            strike_itself(w);
     }
-    if (!waits_for_strike(w)) return;
-    while (!atomic_load(&w->board->struck))
+    while (waits_for_strike(w) && !atomic_load(&w->board->struck))
         nap();
-    if (plan->timeout_ms > 0) kind_set_silence(w->group, plan->timeout_ms);
+    if (plan->timeout_ms > 0 && w->rank != plan->victim) kind_set_silence(w->group, plan->timeout_ms);
 }
 
 /* Memory of the group must have no name in the file system. */
@@ -135,8 +157,9 @@ static void try_again(fault_worker *w)
 static void work(fault_worker *w)
 {
     const fault_plan *plan = w->plan;
+    const int64_t most = plan->place == FAULT_LEAVES ? plan->round : plan->late ? plan->round + 2 : INT64_MAX;
     bool well = true;
-    for (int64_t round = 0; well && !(plan->place == FAULT_LEAVES && round == plan->round); round++)
+    for (int64_t round = 0; well && round < most; round++)
         well = work_a_round(w, round);
     if (!well) try_again(w);
     if (!well && w->load) plan->load->look(w->load, w->group);
@@ -189,7 +212,7 @@ _Noreturn void fault_rank(fault_board *board, int32_t rank)
         if (w.plan->load) w.load = w.plan->load->open(w.ep, board->traffic, rank);
         work(&w);
     }
-    if (board->plan->signal == SIGSTOP && rank != board->plan->victim) await_others(&w);
+    if (board->plan->signal == SIGSTOP && !board->plan->late && rank != board->plan->victim) await_others(&w);
     reach(&w, FAULT_LEAVES, board->plan->round);
     CHECK_OK(expar_ep_destroy(w.ep));
     CHECK_OK(expar_group_destroy(w.group));

@@ -1,17 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* kill -9 of one rank of two nodes, before and inside the phases of calls: all others learn who it was, those on its
- * node and rail as well as those that have nothing to do with it. EXPAR_TEST_ROUNDS sets the number of kills at random
- * moments. */
+/* One rank of two nodes is killed, or stopped, before and inside the phases of calls: all others learn who it was, those
+ * on its node and rail as well as those that have nothing to do with it; and who goes on soon was only late. With the
+ * argument "all" it happens in every phase to every rank, which each are sender, forwarder and receiver.
+ * EXPAR_TEST_ROUNDS sets the number of kills at random moments. */
+#include "exec/cpu/nodes/rails.h"
 #include "faults/fault.h"
 #include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
+#include <string.h>
 
 #define RANKS        4
 #define RANDOM_KILLS 2
 
+#define SILENCE_MS 700
+
 static uint64_t seed;
 static int64_t rounds;
+static bool all; /* phases and ranks */
 
 static fault_plan plan_at(fault_place place, int32_t victim, expar_path path)
 {
@@ -64,6 +70,136 @@ static void test_inside_a_combine(void **state)
     kill_inside(FAULT_COMBINES, 2);
 }
 
+/* ---- phases ------------------------------------------------------------------------------------------------------ */
+
+static int64_t is_set(const cpu_executor *cpu, uint64_t offset, uint32_t epoch)
+{
+    const _Atomic uint64_t *flag = cpu_at(cpu, cpu->sym->rank, offset);
+    return ep_word_value(atomic_load(flag), epoch) == 1;
+}
+
+/* Its hello has gone to all. */
+static int64_t opened(const cpu_executor *cpu, uint32_t epoch)
+{
+    return is_set(cpu, ep_hello_at(&cpu->space, RANKS, epoch, cpu->sym->rank), epoch);
+}
+
+/* It has handed on what came by its rail. */
+static int64_t handed_on(const cpu_executor *cpu, uint32_t epoch)
+{
+    return is_set(cpu, ep_hello_at(&cpu->space, RANKS, epoch, (cpu->sym->rank + RANKS / 2) % RANKS), epoch);
+}
+
+/* It has told all that it has what it wants. */
+static int64_t closed(const cpu_executor *cpu, uint32_t epoch)
+{
+    return is_set(cpu, ep_done_at(&cpu->space, RANKS, epoch, cpu->sym->rank), epoch);
+}
+
+typedef struct moved {
+    int64_t chunks_sent, slots_read, rows_put, rows_taken;
+} moved;
+
+static moved all_moved(const cpu_executor *cpu)
+{
+    moved sum = {0};
+    for (int32_t i = 0; i < 2 * cpu->shape.channels; i++) {
+        sum.chunks_sent += cpu->rails->rings[i].chunks_put;
+        sum.slots_read += cpu->rails->rings[i].taken;
+    }
+    for (int32_t i = 0; i < RANKS * cpu->shape.channels; i++) {
+        sum.rows_put += cpu->rings[i].put;
+        sum.rows_taken += cpu->rings[i].taken;
+    }
+    return sum;
+}
+
+/* Sender of a dispatch, forwarder of a combine. */
+static int64_t sent_a_chunk(const cpu_executor *cpu, uint32_t epoch)
+{
+    (void)epoch;
+    return all_moved(cpu).chunks_sent;
+}
+
+/* Forwarder of a dispatch, source of a combine. */
+static int64_t read_a_slot(const cpu_executor *cpu, uint32_t epoch)
+{
+    (void)epoch;
+    return all_moved(cpu).slots_read;
+}
+
+/* Forwarder of a dispatch, or provider of a combine, inside the node. */
+static int64_t put_a_row(const cpu_executor *cpu, uint32_t epoch)
+{
+    (void)epoch;
+    return all_moved(cpu).rows_put;
+}
+
+/* Receiver of a dispatch, forwarder of a combine. */
+static int64_t took_a_row(const cpu_executor *cpu, uint32_t epoch)
+{
+    (void)epoch;
+    return all_moved(cpu).rows_taken;
+}
+
+static int64_t (*const phases[])(const cpu_executor *cpu, uint32_t epoch) = {
+    opened, handed_on, sent_a_chunk, read_a_slot, put_a_row, took_a_row, closed};
+#define PHASES ((int32_t)(sizeof phases / sizeof *phases))
+
+static fault_plan plan_inside(int32_t phase, fault_place place, int32_t victim)
+{
+    fault_plan plan = plan_at(place, victim, EXPAR_PATH_QUEUE);
+    plan.inside = phases[phase];
+    return plan;
+}
+
+/* Plans that differ in the phase, and in turn in call and victim; all of them, or by day one of each call. */
+static void play_phases(fault_plan model)
+{
+    fault_plan plans[FAULT_MOST_AT_ONCE];
+    int32_t count = 0;
+    for (int32_t i = 0; i < PHASES * 2 * RANKS; i++) {
+        const int32_t phase = i % PHASES, victim = i / PHASES % RANKS, combine = i / PHASES / RANKS;
+        if (!all && i != (combine ? PHASES * RANKS + 3 : PHASES + 2)) continue;
+        plans[count] = model;
+        plans[count].inside = phases[phase];
+        plans[count].victim = victim;
+        plans[count++].place = combine ? FAULT_COMBINES : FAULT_DISPATCHES;
+        if (count < FAULT_MOST_AT_ONCE && i < PHASES * 2 * RANKS - 1) continue;
+        assert_true(fault_run_all(plans, count));
+        count = 0;
+    }
+    if (count > 0) assert_true(fault_run_all(plans, count));
+}
+
+static void test_killed_in_a_phase(void **state)
+{
+    (void)state;
+    play_phases(plan_inside(0, FAULT_DISPATCHES, 0));
+}
+
+static void test_late_in_a_phase(void **state)
+{
+    (void)state;
+    fault_plan model = plan_inside(0, FAULT_DISPATCHES, 0);
+    model.signal = SIGSTOP;
+    model.late = true;
+    play_phases(model);
+}
+
+static void test_stopped_in_a_phase(void **state)
+{
+    (void)state;
+    fault_plan model = plan_inside(0, FAULT_DISPATCHES, 0);
+    model.signal = SIGSTOP;
+    model.timeout_ms = SILENCE_MS;
+    play_phases(model);
+    model.wake = true;
+    if (all) play_phases(model);
+}
+
+/* ---- random moments ---------------------------------------------------------------------------------------------- */
+
 /* From somewhere in a round on. */
 static void test_at_any_moment(void **state)
 {
@@ -81,13 +217,15 @@ static void test_at_any_moment(void **state)
     }
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    all = argc > 1 && strcmp(argv[1], "all") == 0;
     seed = random_test_seed("kills across nodes");
     rounds = random_test_rounds(RANDOM_KILLS);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_before_a_dispatch),
-                                       cmocka_unit_test(test_before_a_combine),
-                                       cmocka_unit_test(test_inside_a_dispatch),
-                                       cmocka_unit_test(test_inside_a_combine), cmocka_unit_test(test_at_any_moment)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_before_a_dispatch),  cmocka_unit_test(test_before_a_combine),
+        cmocka_unit_test(test_inside_a_dispatch),  cmocka_unit_test(test_inside_a_combine),
+        cmocka_unit_test(test_killed_in_a_phase),  cmocka_unit_test(test_late_in_a_phase),
+        cmocka_unit_test(test_stopped_in_a_phase), cmocka_unit_test(test_at_any_moment)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

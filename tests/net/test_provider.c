@@ -14,6 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -43,6 +44,7 @@ static int clear(void **state)
     atomic_store(&controls->classes, FAKE_CLASSES_REAL);
     atomic_store(&controls->fault, FAKE_NO_FAULT);
     atomic_store(&controls->one_endpoint, 0);
+    atomic_store(&controls->locks, 0);
     setenv("EXPAR_TRANSPORTS", "fabric", 1);
     unsetenv("EXPAR_FABRIC_TRAFFIC_CLASS");
     unsetenv("EXPAR_FABRIC_CHANNELS");
@@ -215,9 +217,7 @@ static void test_a_group_without_it(void **state)
     }
 }
 
-/* ---- quirks ------------------------------------------------------------------------------------------------------ */
-
-/* Memory that is registered for one endpoint alone is reached through that one, whatever was asked for. */
+/* Each to each. */
 static void put_around(expar_group *group, void *shared)
 {
     uint64_t *box, me = (uint64_t)expar_group_rank(group), size = (uint64_t)expar_group_size(group);
@@ -231,6 +231,39 @@ static void put_around(expar_group *group, void *shared)
     CHECK_OK(expar_free(group, box));
 }
 
+/* ---- limits ------------------------------------------------------------------------------------------------------ */
+
+#define LOCK_BYTES ((size_t)4 << 20)
+
+/* All say whose limit it is, and the group goes on. */
+static void take_too_much(expar_group *group, void *shared)
+{
+    char host[64] = "";
+    void *large = NULL;
+    (void)shared;
+    gethostname(host, sizeof host - 1);
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_malloc(group, 4 * LOCK_BYTES, &large));
+    CHECK_TEXT(host, "lets a process lock 4194304 bytes", "ulimit -l");
+    put_around(group, NULL);
+}
+
+static void test_locked_memory(void **state)
+{
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = 3};
+    struct rlimit before, small;
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
+    small = (struct rlimit){.rlim_cur = LOCK_BYTES, .rlim_max = before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &small), 0);
+    atomic_store(&controls->locks, 1);
+    const bool passed = ranks_run(&plan, take_too_much, NULL);
+    assert_int_equal(setrlimit(RLIMIT_MEMLOCK, &before), 0);
+    assert_true(passed);
+}
+
+/* ---- quirks ------------------------------------------------------------------------------------------------------ */
+
+/* Memory that is registered for one endpoint alone is reached through that one, whatever was asked for. */
 static void test_one_endpoint(void **state)
 {
     char text[512];
@@ -388,6 +421,7 @@ int main(void)
         cmocka_unit_test_setup(test_dropped_classes_are_told, clear),
         cmocka_unit_test_setup(test_a_provider_that_fails, clear),
         cmocka_unit_test_setup(test_a_group_without_it, clear),
+        cmocka_unit_test_setup(test_locked_memory, clear),
         cmocka_unit_test_setup(test_one_endpoint, clear),
         cmocka_unit_test_setup(test_incoherent_atomics, clear),
         cmocka_unit_test_setup(test_early_puts_are_confirmed, clear),

@@ -4,6 +4,21 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* Networks that keep registered memory where it is count it against the limit of what a process may lock. */
+static expar_status tell_unregistered(const fabric *f, const fabric_extent *e, int code)
+{
+    char host[64] = "";
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    expar_status status = fabric_error(f, EXPAR_ERR_MEMORY, code, "registering part of the symmetric heap");
+    getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (limit.rlim_cur == RLIM_INFINITY || limit.rlim_cur >= e->bytes) return status;
+    gethostname(host, sizeof host - 1);
+    return error_prefix(status, "%s lets a process lock %llu bytes, fewer than %llu: raise that (ulimit -l)", host,
+                        (unsigned long long)limit.rlim_cur, (unsigned long long)e->bytes);
+}
 
 static expar_status register_own(fabric *f, fabric_extent *e)
 {
@@ -13,7 +28,7 @@ static expar_status register_own(fabric *f, fabric_extent *e)
         code = fi_mr_bind(e->mr, &f->channels[0].ep->fid, 0);
         if (code == 0) code = fi_mr_enable(e->mr);
     }
-    return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_MEMORY, code, "registering part of the symmetric heap");
+    return code == 0 ? EXPAR_OK : tell_unregistered(f, e, code);
 }
 
 /* Hands the keys round. Memory that one rank cannot register is none that any has; to miss the others is another

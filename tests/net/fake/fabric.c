@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 #define PROVIDER "tcp;ofi_rxm"
 
@@ -248,6 +249,9 @@ static int control_memory(struct fid *memory, int command, void *argument)
 static int register_memory(struct fid *domain, const void *base, size_t bytes, uint64_t access, uint64_t offset,
                            uint64_t key, uint64_t flags, struct fid_mr **memory, void *context)
 {
+    struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+    if (atomic_load(&controls.locks)) getrlimit(RLIMIT_MEMLOCK, &limit);
+    if (bytes > limit.rlim_cur) return -FI_ENOMEM;
     int code = real_mr.reg(domain, base, bytes, access, offset, key, flags, memory, context);
     if (code != 0 || !atomic_load(&controls.one_endpoint)) return code;
     pthread_mutex_lock(&tables);

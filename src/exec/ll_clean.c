@@ -22,7 +22,7 @@ enum { STEP_COME = 1 };
 
 /* What a decision comes to: the most that any of its ranks has said. */
 typedef struct ll_result {
-    uint64_t words[LL_CLEAN_RESULTS]; /* calls, epochs, refusal: as LL_CLEAN_RESULT */
+    uint64_t words[LL_CLEAN_RESULTS]; /* calls, epochs, refusal */
 } ll_result;
 enum { RESULT_CALLS = 0, RESULT_EPOCHS = 1, RESULT_REFUSAL = 3 };
 
@@ -48,6 +48,7 @@ void ll_cleaner_free(ll_cleaner *cleaner)
     free(cleaner->view);
     free(cleaner->other);
     free(cleaner->in_view);
+    free(cleaner->cut_off);
     free(cleaner->said);
     free(cleaner);
 }
@@ -64,9 +65,10 @@ ll_cleaner *ll_cleaner_make(sym *symmetric, uint32_t number, uint64_t clean_byte
     cleaner->view = calloc(n, sizeof *cleaner->view);
     cleaner->other = calloc(n, sizeof *cleaner->other);
     cleaner->in_view = calloc(n, sizeof *cleaner->in_view);
+    cleaner->cut_off = calloc(n, sizeof *cleaner->cut_off);
     cleaner->said = calloc(n * LL_CLEAN_SAID, sizeof *cleaner->said);
     if (cleaner->words && cleaner->seen && cleaner->taken && cleaner->view && cleaner->other && cleaner->in_view &&
-        cleaner->said)
+        cleaner->cut_off && cleaner->said)
         return cleaner;
     ll_cleaner_free(cleaner);
     return NULL;
@@ -89,6 +91,11 @@ static int32_t set_at(const ll_clean *c, int32_t set)
     return LL_CLEAN_SET + set * set_words(c);
 }
 
+static int32_t result_at(const ll_clean *c)
+{
+    return set_at(c, LL_CLEAN_SETS);
+}
+
 /* What the source says, in pe's memory: released by the source, acquired by pe. */
 static _Atomic uint64_t *clean_word_at(const ll_clean *c, int32_t pe, int32_t source, int32_t word)
 {
@@ -101,16 +108,26 @@ static uint64_t clean_word(const ll_clean *c, int32_t source, int32_t word)
     return atomic_load_explicit(clean_word_at(c, c->all->sym->rank, source, word), memory_order_acquire);
 }
 
+/* One that vouches for others. Those come with it where a network has brought them. */
+static uint64_t clean_voucher(const ll_clean *c, int32_t source, int32_t word)
+{
+    const uint64_t value = clean_word(c, source, word);
+    if (c->all->spread) sym_behold(c->all->sym);
+    return value;
+}
+
 /* A place between two steps of the protocol. */
 static void clean_step_done(const ll_clean *c)
 {
     if (c->all->delay) c->all->delay(c->all->delay_context);
 }
 
-/* This rank's own, at all ranks: also at those that are masked, which may come. */
+/* This rank's own, at all ranks: also at those that are masked, which may come. To those that are not mapped it is
+   spread later. */
 static void say(const ll_clean *c, int32_t word, uint64_t value)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++) {
+        if (!c->all->words[r]) continue;
         clean_step_done(c);
         atomic_store_explicit(clean_word_at(c, r, c->all->sym->rank, word), value, memory_order_release);
     }
@@ -125,10 +142,17 @@ static void say_set(const ll_clean *c, int32_t set, const uint32_t *attempts)
     }
 }
 
+static void spread(const ll_clean *c)
+{
+    if (c->all->spread) c->all->spread(c->all->spread_context);
+}
+
+/* What was said is whole. */
 static void ring_all(const ll_clean *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++)
         sym_ring(c->all->sym, r);
+    spread(c);
 }
 
 static void say_stage(const ll_clean *c, uint32_t step)
@@ -159,11 +183,11 @@ static void read_set(const ll_clean *c, int32_t source, int32_t set, uint32_t *a
 /* The rank's last decision, into `other` and *result; the attempt that has come to it. 0: there is none. */
 static uint32_t read_decision(const ll_clean *c, int32_t rank, ll_result *result)
 {
-    const uint64_t decided = clean_word(c, rank, LL_CLEAN_DECIDED);
+    const uint64_t decided = clean_voucher(c, rank, LL_CLEAN_DECIDED);
     if (decided == 0) return 0;
     read_set(c, rank, LL_CLEAN_SETS - 1, c->all->other);
     for (int i = 0; i < LL_CLEAN_RESULTS; i++)
-        result->words[i] = clean_word(c, rank, LL_CLEAN_RESULT + i);
+        result->words[i] = clean_word(c, rank, result_at(c) + i);
     return clean_word(c, rank, LL_CLEAN_DECIDED) == decided ? (uint32_t)decided : 0;
 }
 
@@ -171,7 +195,7 @@ static uint32_t read_decision(const ll_clean *c, int32_t rank, ll_result *result
 static bool decides_with(const ll_clean *c, int32_t rank)
 {
     const int32_t own = c->all->sym->rank;
-    if (rank == own || !c->all->in_view[rank] || clean_word(c, rank, LL_CLEAN_DECIDED) == 0) return false;
+    if (rank == own || !c->all->in_view[rank] || clean_voucher(c, rank, LL_CLEAN_DECIDED) == 0) return false;
     return set_entry(c, rank, LL_CLEAN_SETS - 1, own) >= c->begun;
 }
 
@@ -218,15 +242,16 @@ static void come(ll_clean *c, const ll_clean_step *step)
     }
 }
 
-/* Takes what the rank has said on its coming, if it has. */
+/* Takes what the rank has said on its coming, if it has. Over a network its decision may be here before what it says
+   behind it. */
 static bool take_coming(const ll_clean *c, int32_t rank)
 {
     ll_cleaner *all = c->all;
-    const uint64_t stage = clean_word(c, rank, LL_CLEAN_STAGE);
+    const uint64_t stage = clean_voucher(c, rank, LL_CLEAN_STAGE);
     uint64_t *said = all->said + (int64_t)rank * LL_CLEAN_SAID;
     if (all->taken[rank]) return true;
     if (attempt_of(stage) <= all->seen[rank] || (uint32_t)stage < STEP_COME) return false;
-    if (clean_word(c, rank, LL_CLEAN_DECIDED) == attempt_of(stage)) return false;
+    if (clean_word(c, rank, LL_CLEAN_DECIDED) >= attempt_of(stage)) return false;
     for (int32_t w = LL_CLEAN_CALLS; w < LL_CLEAN_SAID; w++)
         said[w] = clean_word(c, rank, w);
     if (attempt_of(clean_word(c, rank, LL_CLEAN_STAGE)) != attempt_of(stage)) return false;
@@ -351,6 +376,13 @@ static expar_status clean_tell_missing(const ll_clean_rest *context, expar_statu
     return error_set(status, "%s%s", expar_last_error(), text);
 }
 
+/* Whoever hears nothing of this rank any more goes on without it. */
+static void leave_out_unreached(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->all->sym->size; r++)
+        if (c->all->in_view[r] && c->all->cut_off[r]) leave_out(c, r, "the network does not reach it");
+}
+
 static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
 {
     const ll_clean_rest context = {.c = c, .how = how};
@@ -359,6 +391,8 @@ static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
         sym_rest rest = clean_rest_begin(&context);
         do {
             clean_step_done(c);
+            spread(c);
+            leave_out_unreached(c);
             status = sym_rest_turn(&rest);
         } while (status == EXPAR_OK && !how->over(c));
         const bool lost = status == EXPAR_ERR_PEER;
@@ -400,7 +434,7 @@ static void find_left_out(ll_clean *c)
 static bool meet_view(ll_clean *c, int32_t rank)
 {
     const ll_cleaner *all = c->all;
-    const uint64_t stage = clean_word(c, rank, LL_CLEAN_STAGE);
+    const uint64_t stage = clean_voucher(c, rank, LL_CLEAN_STAGE);
     if (attempt_of(stage) != all->taken[rank] || (uint32_t)stage < c->step) return false;
     read_set(c, rank, (int32_t)(stage & 1), all->other);
     if (clean_word(c, rank, LL_CLEAN_STAGE) != stage) return false;
@@ -504,7 +538,7 @@ static void say_decision(const ll_clean *c)
     say(c, LL_CLEAN_DECIDED, 0);
     say_set(c, LL_CLEAN_SETS - 1, all->view);
     for (int i = 0; i < LL_CLEAN_RESULTS; i++)
-        say(c, LL_CLEAN_RESULT + i, c->result.words[i]);
+        say(c, result_at(c) + i, c->result.words[i]);
     say(c, LL_CLEAN_DECIDED, all->attempt);
     ring_all(c);
     for (int32_t r = 0; r < c->all->sym->size; r++)

@@ -20,7 +20,8 @@
  *                                                 order
  *     places        [2][B][P]     place_bytes     combine: rows of token b; P is K, or min(K, N) without exact combines
  *     stage         [256]         message_bytes   where ranks are not mapped: messages, and rows that were made for
- *                                                 their way, which leave from here; nobody else's business
+ *                                                 their way, which leave from here; nobody else's business. With masks
+ *                                                 [regions][256]
  *
  * All up to the weights are words, and all zero in a clean buffer. Nothing is cleared after: each word carries the
  * stamp of its call's epoch.
@@ -129,8 +130,10 @@ typedef enum ll_unit_word {
 } ll_unit_word;
 
 /* Words of what a rank says in a clean, of which each is an attempt; written by that rank (release), read by the owner
-   (acquire). Behind them stand three sets of ranks: the views of even and of odd steps, and what was decided. A set has
-   for each rank the attempt of it that was taken, 32 bits each, or 0: not in it. */
+   (acquire). Behind them stand three sets of ranks: the views of even and of odd steps, and what was decided; and
+   behind these what comes of the decision, LL_CLEAN_RESULTS words: the most calls, the highest epochs, who refuses (the
+   lowest: its rank << 32 | its status, or 0). A set has for each rank the attempt of it that was taken, 32 bits each,
+   or 0: not in it. */
 typedef enum ll_clean_word {
     /* attempt << 32 | step; 0 while the words below are written, 1 once they are there, and from 2 on the number of the
        view that is there */
@@ -142,10 +145,7 @@ typedef enum ll_clean_word {
     LL_CLEAN_EPOCHS = 3, /* of each kind */
     LL_CLEAN_STATUS = 5, /* expar_status: 0, or why the rank cannot */
     LL_CLEAN_SAID = 6,   /* so many words are said on coming */
-    /* The decision's, in the same order: the most calls, the highest epochs, who refuses (the lowest: its rank << 32 |
-       its status, or 0). */
-    LL_CLEAN_RESULT = 6,
-    LL_CLEAN_SET = 10
+    LL_CLEAN_SET = 6
 } ll_clean_word;
 #define LL_CLEAN_RESULTS 4
 #define LL_CLEAN_SETS    3
@@ -205,6 +205,12 @@ EP_FUNC uint64_t ll_payload_bytes(const ll_shape *shape)
     uint64_t row = (uint64_t)shape->hidden * (uint64_t)shape->element_bytes;
     return shape->hidden % 128 ? row : row + (uint64_t)shape->hidden / 128 * 8;
 }
+/* Slots of the stage. Ranks that are masked while they are silent may hold some for long: as many as those that know a
+   region. */
+EP_FUNC uint64_t ll_staged(const ll_shape *shape)
+{
+    return LL_STAGED * (uint64_t)shape->regions;
+}
 EP_FUNC int32_t ll_places(const ll_shape *shape)
 {
     return shape->exact || shape->topk < shape->ranks ? shape->topk : shape->ranks;
@@ -232,7 +238,7 @@ EP_FUNC ll_space ll_space_of(const ll_shape *shape)
     space.row_flags = space.message_flags + LL_HALVES * n * space.flag_share_bytes;
     space.weight_flags = space.row_flags + ep_round(LL_HALVES * places * 8, EP_LINE_BYTES);
     space.maskers = space.weight_flags + (shape->reduced ? LL_HALVES * n * space.flag_share_bytes : 0);
-    space.clean_bytes = ep_round((LL_CLEAN_SET + sets) * 8, EP_LINE_BYTES);
+    space.clean_bytes = ep_round((LL_CLEAN_SET + sets + LL_CLEAN_RESULTS) * 8, EP_LINE_BYTES);
     space.cleans = space.maskers + (shape->masking ? n * EP_LINE_BYTES : 0);
     const uint64_t small = LL_HALVES * (uint64_t)shape->word_tokens;
     space.word_messages = space.cleans + (shape->masking ? n * space.clean_bytes : 0);
@@ -243,7 +249,7 @@ EP_FUNC ll_space ll_space_of(const ll_shape *shape)
     space.rows = space.messages + LL_HALVES * n * tokens * space.message_bytes;
     space.stage = ep_round(space.rows + LL_HALVES * places * space.place_bytes, 4096);
     space.stage_bytes = space.message_bytes;
-    space.total_bytes = space.stage + (shape->unmapped ? ep_round(LL_STAGED * space.stage_bytes, 4096) : 0);
+    space.total_bytes = space.stage + (shape->unmapped ? ep_round(ll_staged(shape) * space.stage_bytes, 4096) : 0);
     return space;
 }
 

@@ -48,12 +48,12 @@ uint64_t hold_pulse(const expar_ll *ll, int32_t source)
     return 0;
 }
 
-/* What the source has said at rank `at`, which this rank maps. */
+/* What the source has said at rank `at`, which the group maps, whether the buffer makes use of that or not. */
 static uint64_t clean_word_at(const expar_ll *ll, int32_t at, int32_t source, int32_t word)
 {
     const ll_cpu *self = ll_cpu_of(ll->exec);
-    return atomic_load_explicit((_Atomic uint64_t *)ll_at(self, at, ll_clean_at(&self->space, source, word)),
-                                memory_order_acquire);
+    _Atomic uint64_t *said = sym_at(self->sym, at, self->buffer + ll_clean_at(&self->space, source, word));
+    return atomic_load_explicit(said, memory_order_acquire);
 }
 
 hold_stage hold_clean_stage(const expar_ll *ll, int32_t at, int32_t source)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The same tokens and the same rows for views in which ranks are masked. */
 #include "ep/low_latency/masked.h"
+#include "ep/low_latency/reach.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -103,5 +104,6 @@ expar_ll_config masked_config(const lowlat_plan *plan)
     config.num_topk = plan->topk;
     config.num_experts = plan->num_experts;
     config.masking = 1;
+    config.unmapped = reach_unmapped();
     return config;
 }

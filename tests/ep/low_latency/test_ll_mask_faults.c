@@ -10,6 +10,7 @@
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
+#include "ep/low_latency/reach.h"
 #include "ep/ranks.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"

@@ -10,6 +10,7 @@
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
+#include "ep/low_latency/reach.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
@@ -243,7 +244,11 @@ static void play_rank(expar_group *group, void *shared)
 
 static bool play_case(const late_case *what, int32_t ranks, masked_traffic *const *rounds)
 {
-    const ranks_plan plan = {.kind = kind, .size = ranks, .heap_bytes = (size_t)32 << 20, .late_limit_ms = 30000};
+    const ranks_plan plan = {.kind = kind,
+                             .size = ranks,
+                             .ranks_per_node = reach_ranks_per_node(ranks),
+                             .heap_bytes = (size_t)32 << 20,
+                             .late_limit_ms = 30000};
     const size_t bytes = 4096;
     late_note *notes = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (notes == MAP_FAILED) abort();

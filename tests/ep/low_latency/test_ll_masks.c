@@ -6,6 +6,7 @@
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
+#include "ep/low_latency/reach.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
 #include <stdlib.h>
@@ -62,7 +63,7 @@ static void free_show(mask_show *show)
 static void run_show(int32_t ranks, uint64_t seed, bool late, ranks_body body)
 {
     mask_show show;
-    const ranks_plan plan = {.kind = kind, .size = ranks};
+    const ranks_plan plan = {.kind = kind, .size = ranks, .ranks_per_node = reach_ranks_per_node(ranks)};
     random_source random = random_start(~seed);
     draw_show(&show, ranks, seed);
     holdups_draw(show.holdups, MOST_RANKS, SLEEPS, &random);

@@ -1,23 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a clean leaves: masks, epochs and halves, begun anew by those who are in it. */
-#include "exec/cpu/low_latency/cpu.h"
+#include "exec/cpu/low_latency/far.h"
 
 /* Who is not in the view is masked, and knows where halves have lain until now. */
-static void set_masks(ll_cpu *self)
+static expar_status set_masks(ll_cpu *self)
 {
     ll_masks *masks = self->masks;
     const uint32_t *view = masks->cleaner->view;
-    for (int32_t r = 0; r < self->shape.ranks; r++) {
+    expar_status status = EXPAR_OK;
+    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
         const bool masked = view[r] == 0;
         for (int half = 0; half < LL_HALVES && masked && !masks->masked[r]; half++)
             masks->knows[r][half] = (int8_t)masks->region[half];
         masks->masked[r] = masked;
         masks->since[r] = UINT64_MAX;
-        if (masked)
+        if (masked) {
+            status = ll_far_set_aside(self, r);
             ll_masker_tell(self, r, true);
-        else
+        } else {
             masks->with[r] = view[r];
+        }
     }
+    return status;
 }
 
 static expar_status begin_anew(ll_cpu *self)
@@ -28,7 +32,8 @@ static expar_status begin_anew(ll_cpu *self)
             self->records[kind][half].epoch = 0;
             self->records[kind][half].unread = false;
         }
-    set_masks(self);
+    expar_status status = set_masks(self);
+    if (status != EXPAR_OK) return status;
     if (!ll_regions_suffice(self))
         return error_set(EXPAR_ERR_PEER,
                          "masked ranks that are neither dead nor gone nor back may still write to all %d regions of "
@@ -56,6 +61,7 @@ expar_status ll_cpu_mask_clean(ll_executor *base, ll_clean_step *step)
     expar_status checked = check_closed(self);
     if (checked != EXPAR_OK) step->call.refusal = ep_refusal_of(checked);
     expar_status status = ll_clean_agree(self->masks->cleaner, step, self->epochs);
+    if (status == EXPAR_OK) status = ll_far_conclude(self, self->masks->cleaner->view);
     if (status != EXPAR_OK) return status;
     return step->call.verdict.rank < 0 ? begin_anew(self) : EXPAR_OK;
 }

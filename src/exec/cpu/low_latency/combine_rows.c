@@ -32,12 +32,12 @@ static ll_parcel parcel_to(const ll_combine *c, int32_t source, uint64_t place)
 }
 
 /* To a rank that is not mapped: from where it lies, if it stays there until the receive; else by the stage, since
-   nobody is waited for before the hook. */
+   nobody is waited for before the hook, nor, with masks, is a rank that takes nothing. */
 static size_t send_row_far(const ll_combine *c, const void *row, const ll_parcel *to)
 {
     const ll_cpu *self = c->self;
     size_t bytes = c->row_bytes;
-    if (!c->coded && c->step->x_stays) {
+    if (!c->coded && c->step->x_stays && !self->masks) {
         ll_far_send_row(self, row, bytes, to);
         return bytes;
     }

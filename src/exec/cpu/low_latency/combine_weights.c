@@ -42,6 +42,7 @@ static void send_weights_far(const ll_combine *c, int32_t pe)
     const int32_t own = self->sym->rank, topk = self->shape.topk;
     float *weights = ll_far_weights(self, pe);
     int32_t messages = 0;
+    if (!weights) return;
     for (int32_t t = 0; t < c->step->routing->tokens; t++)
         if (goes_to(c, t, pe))
             memcpy(weights + (int64_t)topk * messages++, route->weights + t * route->weights_pitch,

@@ -11,7 +11,7 @@
  *               combine_weights.c weights ahead of them (combine.h)
  *   share.c     rows shared out among worker threads
  *   burst.c     rows to peers, past the cache where they are many or slow, and the flags behind them
- *   far.c       what goes to ranks that are not mapped (far.h)
+ *   far.c       what goes to ranks that are not mapped; far_words.c what they are told of masks (far.h)
  *   mask.c      ranks without which calls go on, and where halves move because of them
  *   clean.c     a new beginning behind a clean (exec/ll_clean.c)
  *   cache.c     memory of results, kept mapped
@@ -306,10 +306,11 @@ void ll_burst_end(ll_burst *burst);
 /* ---- mask.c ------------------------------------------------------------------------------------------------------ */
 
 /* NULL: no memory. */
-ll_masks *ll_masks_make(const ll_cpu *self);
+ll_masks *ll_masks_make(ll_cpu *self);
 void ll_masks_free(ll_masks *masks);
 /* Masks another rank, for good or until clean, and tells it so; why: for the log; NULL: the caller says so.
-   EXPAR_ERR_PEER: some half would find no region that no masked rank may still write to. */
+   EXPAR_ERR_PEER: some half would find no region that no masked rank may still write to, or the network no slot that
+   none of them still holds. */
 expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why);
 /* Whether the rank has masked this one. */
 bool ll_is_masked_by(const ll_cpu *self, int32_t rank);

@@ -161,15 +161,6 @@ static expar_status agree_on_parts(ll_cpu *self, const ll_plan *plan)
     return error_restore(&kept);
 }
 
-/* A masked rank may write for as long as it lives, and regions are left by what it can be told: both by words whose
-   order is that of stores. All ranks find the same. */
-static expar_status check_masks(const ll_cpu *self)
-{
-    if (!self->shape.masking || !self->shape.unmapped) return EXPAR_OK;
-    return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "config.masking is 1; expected 0 where ranks are reached by a network: masks are not built there");
-}
-
 expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
 {
     sym *symmetric = plan->group->sym;
@@ -185,8 +176,7 @@ expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
     self->space = ll_space_of(&self->shape);
     self->base.heap_bytes = self->space.total_bytes;
     self->stream_bytes = LL_STREAM_BYTES;
-    expar_status status = check_masks(self);
-    if (status == EXPAR_OK) status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
+    expar_status status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
     if (status == EXPAR_OK) status = agree_on_parts(self, plan);
     if (status != EXPAR_OK) {
         ll_free_arrays(self);

@@ -31,13 +31,19 @@ static bool has_failed(ll_far *far)
     return failed;
 }
 
+/* With masks the rank is masked for it. */
 static void keep_failure(const ll_cpu *self, int32_t pe, expar_status status)
 {
     ll_far *far = self->far;
     error_kept kept;
-    if (status == EXPAR_OK || has_failed(far)) return;
+    if (status == EXPAR_OK || has_failed(far) || ll_is_masked(self, pe)) return;
     error_keep(&kept, status);
     if (status == EXPAR_ERR_PEER && left_in_peace(self, pe)) return;
+    if (status == EXPAR_ERR_PEER && self->masks) {
+        status = ll_mask(far->cpu, pe, kept.text);
+        if (status == EXPAR_OK) return;
+        error_keep(&kept, status);
+    }
     pthread_mutex_lock(&far->lock);
     if (far->failed.status == EXPAR_OK) far->failed = kept;
     pthread_mutex_unlock(&far->lock);
@@ -55,9 +61,50 @@ expar_status ll_far_check(const ll_cpu *self, const char *what)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
+static bool is_awaited(const void *context, int32_t rank)
+{
+    const ll_far_wait *wait = context;
+    if (rank != wait->pe) return false;
+    if (!wait->batch) return ll_far_is_owed(wait->self, rank);
+    return !ll_is_masked(wait->self, rank) && !link_is_quiet(wait->batch);
+}
+
+expar_status ll_far_wait_on(const ll_far_wait *wait)
+{
+    static const boot_topic nothing = {.kind = BOOT_KIND_NONE};
+    sym *symmetric = wait->self->sym;
+    expar_status status = EXPAR_OK;
+    if (!is_awaited(wait, wait->pe)) return EXPAR_OK;
+    sym_rest rest = sym_rest_begin(symmetric, "low latency: arrival of what was sent before");
+    rest.halt = &wait->self->halted;
+    sym_rest_expect_all(&rest, &nothing, is_awaited, wait);
+    sym_rest_tolerate(&rest);
+    while (status == EXPAR_OK && is_awaited(wait, wait->pe)) {
+        ll_far_spread(wait->self);
+        status = sym_rest_turn(&rest);
+    }
+    sym_rest_end(&rest);
+    return status;
+}
+
+/* Of a call that has failed nothing is awaited. */
+static void await_tolerantly(const ll_cpu *self, int32_t pe, transport_batch *batch)
+{
+    const ll_far_wait wait = {.self = self->far->cpu, .pe = pe, .batch = batch};
+    if (!has_failed(self->far)) keep_failure(self, pe, ll_far_wait_on(&wait));
+    if (ll_is_masked(self, pe)) return;
+    if (has_failed(self->far))
+        link_drop(&self->far->ranks[pe].link, batch);
+    else
+        keep_failure(self, pe, link_quiet(self->sym, batch));
+}
+
 static void await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch)
 {
-    keep_failure(self, pe, link_quiet(self->sym, batch));
+    if (self->masks)
+        await_tolerantly(self, pe, batch);
+    else
+        keep_failure(self, pe, link_quiet(self->sym, batch));
 }
 
 void ll_far_await_rows(const ll_cpu *self, uint64_t epoch)
@@ -75,7 +122,7 @@ void ll_far_drop_rows(const ll_cpu *self, uint64_t epoch)
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
     if (!self->far) return;
-    for (int32_t i = 0; i < LL_STAGED; i++) {
+    for (uint64_t i = 0; i < ll_staged(&self->shape); i++) {
         ll_slot *slot = &self->far->slots[i];
         if (slot->kind == kind && slot->half == ll_half(epoch)) await_batch(self, slot->pe, &slot->batch);
     }
@@ -87,7 +134,10 @@ void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
     ll_far *far = self->far;
-    ll_slot *slot = &far->slots[atomic_fetch_add_explicit(&far->next, 1, memory_order_relaxed) % LL_STAGED];
+    ll_slot **place = &far->turn[atomic_fetch_add_explicit(&far->next, 1, memory_order_relaxed) % LL_STAGED];
+    /* Another one takes its place where its rank is masked meanwhile. */
+    if (self->masks) await_batch(self, (*place)->pe, &(*place)->batch);
+    ll_slot *slot = *place;
     while (atomic_exchange_explicit(&slot->taken, true, memory_order_acquire))
         sched_yield();
     await_batch(self, slot->pe, &slot->batch);
@@ -114,7 +164,7 @@ static void send_parcel(const ll_cpu *self, const void *source, size_t bytes, co
 void ll_far_send(const ll_cpu *self, ll_slot *slot, size_t bytes, const ll_parcel *to)
 {
     slot->pe = to->pe;
-    send_parcel(self, slot->bytes, bytes, to, &slot->batch);
+    if (!ll_is_masked(self, to->pe)) send_parcel(self, slot->bytes, bytes, to, &slot->batch);
     atomic_store_explicit(&slot->taken, false, memory_order_release);
 }
 
@@ -126,6 +176,7 @@ void ll_far_send_row(const ll_cpu *self, const void *row, size_t bytes, const ll
 float *ll_far_weights(const ll_cpu *self, int32_t pe)
 {
     await_batch(self, pe, &self->far->ranks[pe].weights);
+    if (ll_is_masked(self, pe)) return NULL;
     return self->far->weights + (int64_t)pe * self->shape.tokens * self->shape.topk;
 }
 
@@ -133,6 +184,54 @@ void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to)
 {
     const float *weights = self->far->weights + (int64_t)to->pe * self->shape.tokens * self->shape.topk;
     send_parcel(self, weights, bytes, to, &self->far->ranks[to->pe].weights);
+}
+
+/* ---- slots of masked ranks --------------------------------------------------------------------------------------- */
+
+static bool is_under_way_to(const ll_slot *slot, int32_t rank)
+{
+    return slot->pe == rank && !link_is_quiet(&slot->batch);
+}
+
+/* What came of a slot's last way is told of no more: its rank was masked. */
+static ll_slot *find_spare(const ll_cpu *self)
+{
+    for (uint64_t i = 0; i < ll_staged(&self->shape); i++) {
+        ll_slot *slot = &self->far->slots[i];
+        if (slot->in_turn || !link_is_quiet(&slot->batch)) continue;
+        link_quiet(self->sym, &slot->batch);
+        return slot;
+    }
+    return NULL;
+}
+
+expar_status ll_far_set_aside(const ll_cpu *self, int32_t rank)
+{
+    for (int32_t i = 0; self->far && i < LL_STAGED; i++) {
+        ll_slot **place = &self->far->turn[i];
+        if (!is_under_way_to(*place, rank)) continue;
+        ll_slot *spare = find_spare(self);
+        if (!spare)
+            return error_set(EXPAR_ERR_PEER,
+                             "rank %d cannot be masked: all %llu slots of this buffer hold what is under way to it and "
+                             "other masked ranks, which answer no more",
+                             rank, (unsigned long long)ll_staged(&self->shape));
+        (*place)->in_turn = false;
+        spare->in_turn = true;
+        *place = spare;
+    }
+    return EXPAR_OK;
+}
+
+bool ll_far_has_come(const ll_cpu *self, int32_t rank)
+{
+    const ll_far_rank *to = &self->far->ranks[rank];
+    bool come = link_is_quiet(&to->weights);
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        come = come && link_is_quiet(&to->units[kind]) && link_is_quiet(&to->reads[kind]);
+    for (uint64_t i = 0; come && i < ll_staged(&self->shape); i++)
+        come = !is_under_way_to(&self->far->slots[i], rank);
+    return come;
 }
 
 /* ---- units and read words ---------------------------------------------------------------------------------------- */
@@ -145,6 +244,7 @@ void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, si
     const link_data data = {
         .offset = self->buffer + unit + first, .source = self->far->unit + 1, .bytes = bytes - first, .copies = true};
     await_batch(self, pe, &rank->units[kind]);
+    if (ll_is_masked(self, pe)) return;
     const link_flag flag = parcel_flag(self, &to);
     keep_failure(self, pe, link_put_flag(&rank->link, &data, &flag, &rank->units[kind]));
 }
@@ -154,6 +254,7 @@ void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint
     ll_far_rank *rank = &self->far->ranks[pe];
     const ll_parcel to = {.pe = pe, .flag = at, .word = word};
     await_batch(self, pe, &rank->reads[kind]);
+    if (ll_is_masked(self, pe)) return;
     const link_flag flag = parcel_flag(self, &to);
     keep_failure(self, pe, link_set_flag(&rank->link, &flag, &rank->reads[kind]));
 }
@@ -180,12 +281,29 @@ static expar_status make_stage(const ll_cpu *self)
 {
     ll_far *far = self->far;
     const size_t weights = (size_t)self->shape.ranks * (size_t)self->shape.tokens * (size_t)self->shape.topk;
-    far->slots = calloc(LL_STAGED, sizeof *far->slots);
+    far->slots = calloc((size_t)ll_staged(&self->shape), sizeof *far->slots);
+    far->turn = calloc(LL_STAGED, sizeof *far->turn);
     far->unit = malloc((size_t)self->space.unit_bytes[LL_DISPATCH]);
     if (self->shape.reduced) far->weights = malloc(weights * sizeof *far->weights);
-    if (!far->slots || !far->unit || (self->shape.reduced && !far->weights)) return far_no_memory();
-    for (uint64_t i = 0; i < LL_STAGED; i++)
-        far->slots[i].bytes = ll_here(self, self->space.stage + i * self->space.stage_bytes);
+    if (!far->slots || !far->turn || !far->unit || (self->shape.reduced && !far->weights)) return far_no_memory();
+    for (uint64_t i = 0; i < ll_staged(&self->shape); i++)
+        far->slots[i] = (ll_slot){.bytes = ll_here(self, self->space.stage + i * self->space.stage_bytes),
+                                  .in_turn = i < LL_STAGED};
+    for (int32_t i = 0; i < LL_STAGED; i++)
+        far->turn[i] = &far->slots[i];
+    return EXPAR_OK;
+}
+
+/* What ranks are told of masks leaves from here. */
+static expar_status make_words(const ll_cpu *self)
+{
+    ll_far *far = self->far;
+    const size_t words = (size_t)self->space.clean_bytes / sizeof(uint64_t);
+    if (!self->shape.masking) return EXPAR_OK;
+    far->blocks = calloc((size_t)self->shape.ranks * words, sizeof *far->blocks);
+    if (!far->blocks) return far_no_memory();
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        far->ranks[r].words.block = far->blocks + (size_t)r * words;
     return EXPAR_OK;
 }
 
@@ -195,6 +313,8 @@ static void far_free(ll_cpu *self)
     pthread_mutex_destroy(&far->lock);
     free(far->ranks);
     free(far->slots);
+    free(far->turn);
+    free(far->blocks);
     free(far->unit);
     free(far->weights);
     free(far);
@@ -212,13 +332,17 @@ expar_status ll_far_make(ll_cpu *self, bool unmapped)
 {
     self->far = calloc(1, sizeof *self->far);
     if (!self->far) return far_no_memory();
+    self->far->cpu = self;
     pthread_mutex_init(&self->far->lock, NULL);
     self->bases = calloc((size_t)self->shape.ranks, sizeof *self->bases);
     self->far->ranks = calloc((size_t)self->shape.ranks, sizeof *self->far->ranks);
     if (!self->bases || !self->far->ranks) return far_no_memory();
     expar_status status = open_links(self, unmapped);
     if (status != EXPAR_OK) return status;
-    if (any_is_far(self)) return make_stage(self);
+    if (any_is_far(self)) {
+        status = make_stage(self);
+        return status == EXPAR_OK ? make_words(self) : status;
+    }
     far_free(self);
     return EXPAR_OK;
 }
@@ -238,25 +362,34 @@ void ll_far_linger_end(void)
     interrupt_at(0);
 }
 
-static void settle_rank(const ll_cpu *self, ll_far_rank *rank)
+/* What a wait leaves under way when it ends is dropped. A masked rank may be stopped: for it a sound buffer lingers, too. */
+static void settle(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, bool sound)
 {
-    for (int kind = 0; kind < LL_KINDS; kind++) {
-        link_quiet(self->sym, &rank->units[kind]);
-        link_quiet(self->sym, &rank->reads[kind]);
-    }
-    for (int half = 0; half < LL_HALVES; half++)
-        link_quiet(self->sym, &rank->rows[half]);
-    link_quiet(self->sym, &rank->weights);
+    const bool lingers = sound && ll_is_masked(self, rank->link.pe);
+    if (lingers) ll_far_linger_begin(self);
+    link_quiet(self->sym, batch);
+    if (lingers) ll_far_linger_end();
 }
 
-/* What a wait leaves under way when it ends is dropped. */
-static void settle_all(const ll_cpu *self)
+static void settle_rank(const ll_cpu *self, ll_far_rank *rank, bool sound)
+{
+    for (int kind = 0; kind < LL_KINDS; kind++) {
+        settle(self, rank, &rank->units[kind], sound);
+        settle(self, rank, &rank->reads[kind], sound);
+    }
+    for (int half = 0; half < LL_HALVES; half++)
+        settle(self, rank, &rank->rows[half], sound);
+    settle(self, rank, &rank->weights, sound);
+    settle(self, rank, &rank->words.batch, sound);
+}
+
+static void settle_all(const ll_cpu *self, bool sound)
 {
     ll_far *far = self->far;
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        settle_rank(self, &far->ranks[r]);
-    for (int32_t i = 0; i < LL_STAGED; i++)
-        link_quiet(self->sym, &far->slots[i].batch);
+        settle_rank(self, &far->ranks[r], sound);
+    for (uint64_t i = 0; i < ll_staged(&self->shape); i++)
+        settle(self, &far->ranks[far->slots[i].pe], &far->slots[i].batch, sound);
 }
 
 void ll_far_end(ll_cpu *self, bool sound)
@@ -265,7 +398,7 @@ void ll_far_end(ll_cpu *self, bool sound)
     if (!self->far) return;
     error_save(&before);
     if (!sound) ll_far_linger_begin(self);
-    if (self->far->slots) settle_all(self);
+    if (self->far->slots) settle_all(self, sound);
     ll_far_linger_end();
     error_put_back(&before);
     far_free(self);

@@ -15,7 +15,14 @@
  * None of it waits for a call of the peer's: a network delivers to a rank that does something else, too.
  *
  * Errors. What cannot be sent is kept, the first of it, until the phase looks (ll_far_check). A rank that has left the
- * group in peace had all that it needed: nothing that does not come to it is an error. */
+ * group in peace had all that it needed: nothing that does not come to it is an error.
+ *
+ * Masks. A wait for the network ends as all do, by masking the rank that is silent or dead, and so does what could not
+ * be sent to a rank. What is under way to a masked rank stays so, since that may only be stopped: its slots are set
+ * aside, and rows leave from slots alone, never from x, which its owner takes back. Nobody else is sent anything from
+ * there before it has come. Since waits mask, one thread sends. What a rank is told of masks and cleans goes behind all
+ * that was sent to it (far_words.c): so whoever finds itself masked has all that was sent before, and of whoever is back
+ * behind a clean nothing old is to come. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 
@@ -24,7 +31,8 @@
 
 #include <pthread.h>
 
-/* A place of the stage. A worker takes it, fills it and sends it; then it is under way until its batch is quiet. */
+/* A place of the stage. A worker takes it, fills it and sends it; then it is under way until its batch is quiet. With
+   masks it may be set aside meanwhile. */
 typedef struct ll_slot {
     /* Exchanged to true by the worker that takes it (acquire), set to false by the same (release). */
     atomic_bool taken;
@@ -33,19 +41,33 @@ typedef struct ll_slot {
        work by the thread that is in a call. */
     ll_kind kind;
     int32_t half, pe;
+    bool in_turn; /* it is one of the LL_STAGED that are taken in turns */
     transport_batch batch;
 } ll_slot;
+
+/* What a rank is told of masks and cleans, one thing at a time. Touched by the thread that is in a call. */
+typedef struct ll_far_words {
+    transport_batch batch;
+    uint64_t masker, told_masker;         /* this rank's word there: as it is to be, and as it was sent last */
+    uint64_t told_stage, told_decided;    /* LL_CLEAN_STAGE, LL_CLEAN_DECIDED, as they were sent last */
+    uint64_t *block;                      /* [clean_bytes / 8] words of a clean on their way */
+    bool cut_off;                         /* something could not be sent: nothing more is */
+} ll_far_words;
 
 /* One rank. Units, read words and weights are sent by the thread that is in a call, rows by workers, too. */
 typedef struct ll_far_rank {
     link_peer link; /* with an address: it is near, or this rank itself */
     transport_batch units[LL_KINDS], reads[LL_KINDS], weights;
     transport_batch rows[LL_HALVES]; /* of combines, from x */
+    ll_far_words words;              /* with masks */
 } ll_far_rank;
 
 struct ll_far {
+    ll_cpu *cpu;
     ll_far_rank *ranks;    /* [N] */
-    ll_slot *slots;        /* [LL_STAGED] */
+    ll_slot *slots;        /* [ll_staged] */
+    ll_slot **turn;        /* [LL_STAGED] those that are taken in turns */
+    uint64_t *blocks;      /* ll_far_words.block of all ranks */
     _Atomic uint32_t next; /* slots that were taken so far; raised by workers, relaxed: it only spreads them */
     uint64_t *unit;        /* the one that is being sent, words and text */
     float *weights;        /* [N][B][K] that go ahead to each rank; NULL where none ever do */
@@ -65,6 +87,15 @@ void ll_far_linger_end(void);
 /* Nothing of it is under way any more. sound: all of it has come, or else what a living network delivers at once. */
 void ll_far_end(ll_cpu *self, bool sound);
 
+/* A wait of a buffer with masks for what the rank is sent: for the batch; or, where that is NULL, until it has been told
+   all. EXPAR_ERR_PEER: the rank is lost. */
+typedef struct ll_far_wait {
+    ll_cpu *self;
+    int32_t pe;
+    const transport_batch *batch;
+} ll_far_wait;
+expar_status ll_far_wait_on(const ll_far_wait *wait);
+
 /* Where a message goes in a rank's buffer, and the flag behind it. */
 typedef struct ll_parcel {
     int32_t pe;
@@ -79,7 +110,8 @@ void ll_far_send_row(const ll_cpu *self, const void *row, size_t bytes, const ll
 /* The unit that stands in far->unit: its first word behind the others, of `bytes` bytes in all. */
 void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, size_t bytes);
 void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word);
-/* Where weights for the rank are put together, once those before have come; and their way, with the last one's flag. */
+/* Where weights for the rank are put together, once those before have come; and their way, with the last one's flag.
+   NULL: it has been masked meanwhile. */
 float *ll_far_weights(const ll_cpu *self, int32_t pe);
 void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to);
 
@@ -90,10 +122,28 @@ void ll_far_await_rows(const ll_cpu *self, uint64_t epoch);
 void ll_far_drop_rows(const ll_cpu *self, uint64_t epoch);
 /* EXPAR_OK, or why something could not be sent; what: the phase, for the text. */
 expar_status ll_far_check(const ll_cpu *self, const char *what);
+/* What is under way to a rank that is masked now stays so: its slots are taken no more before all of it has come.
+   EXPAR_ERR_PEER: there are not so many others. */
+expar_status ll_far_set_aside(const ll_cpu *self, int32_t rank);
+/* Whether all that was sent to the rank has come, or never will. */
+bool ll_far_has_come(const ll_cpu *self, int32_t rank);
 /* What has come before a flag that was found is seen from here on. */
 static inline void ll_far_see(const ll_cpu *self)
 {
     if (self->far) sym_behold(self->sym);
 }
+
+/* ---- far_words.c ------------------------------------------------------------------------------------------------- */
+
+/* Tells far ranks what they have not been told of masks and cleans, as far as that can go now. */
+void ll_far_spread(const ll_cpu *self);
+/* Whether there is something that the rank has not been told. */
+bool ll_far_is_owed(const ll_cpu *self, int32_t rank);
+/* "You are masked here", or what else the masker is to be. */
+void ll_far_masker(const ll_cpu *self, int32_t rank, uint64_t masker);
+/* Until the rank has been told all, but for a short time only: it may be stopped, and learns the rest later. */
+void ll_far_linger(const ll_cpu *self, int32_t rank);
+/* Until those of a clean's view have been told all, or are lost. EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED. */
+expar_status ll_far_conclude(ll_cpu *self, const uint32_t *view);
 
 #endif

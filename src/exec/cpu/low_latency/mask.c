@@ -5,8 +5,9 @@
  * In all memory that has one writer that hits nobody. Places of combines belong to tokens, though, and have another
  * writer in each call. So a half whose places a masked rank may still write to goes to a fresh region of them with its
  * next read word, which names the region: not at once, for others have been let in where it lies. A region serves
- * again when all masked ranks that know it are dead, or back. */
-#include "exec/cpu/low_latency/cpu.h"
+ * again when all masked ranks that know it are dead, or back. What a far rank has sent may come behind its death: it is
+ * never known to be dead here. */
+#include "exec/cpu/low_latency/far.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,16 +24,24 @@ void ll_masks_free(ll_masks *masks)
     free(masks);
 }
 
-static ll_cleaner *cleaner_make(const ll_cpu *self)
+static void spread(void *context)
+{
+    ll_far_spread(context);
+}
+
+static ll_cleaner *cleaner_make(ll_cpu *self)
 {
     ll_cleaner *cleaner = ll_cleaner_make(self->sym, self->number, self->space.clean_bytes);
-    for (int32_t r = 0; cleaner && r < self->shape.ranks; r++)
-        cleaner->words[r] = ll_at(self, r, self->space.cleans);
-    if (cleaner) cleaner->halted = &self->halted;
+    if (!cleaner) return NULL;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        cleaner->words[r] = ll_is_far(self, r) ? NULL : ll_at(self, r, self->space.cleans);
+    cleaner->halted = &self->halted;
+    cleaner->spread = self->far ? spread : NULL;
+    cleaner->spread_context = self;
     return cleaner;
 }
 
-ll_masks *ll_masks_make(const ll_cpu *self)
+ll_masks *ll_masks_make(ll_cpu *self)
 {
     const size_t n = (size_t)self->shape.ranks;
     ll_masks *masks = calloc(1, sizeof *masks);
@@ -52,11 +61,12 @@ ll_masks *ll_masks_make(const ll_cpu *self)
 
 /* ---- regions ----------------------------------------------------------------------------------------------------- */
 
-/* The dead write nothing any more, and whoever has left the buffer has said so behind all that it has written. Whoever
+/* The near dead write nothing any more, and whoever has left the buffer has said so behind all that it has written. Whoever
    has only left the group may have a thread that still writes. */
 static bool writes_no_more(const ll_cpu *self, int32_t rank)
 {
-    return atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire) == SYM_PEER_DIED ||
+    const bool dead = atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire) == SYM_PEER_DIED;
+    return (dead && !ll_is_far(self, rank)) ||
            (ll_look(self, ll_masker_at(&self->space, rank)) & LL_MASKER_PARTED) != 0;
 }
 
@@ -99,7 +109,9 @@ void ll_region_settle(ll_cpu *self, int32_t half)
 bool ll_is_masked_by(const ll_cpu *self, int32_t rank)
 {
     const uint64_t word = ll_look(self, ll_masker_at(&self->space, rank));
-    return (word & ~LL_MASKER_PARTED) > self->masks->with[rank];
+    const bool masked = (word & ~LL_MASKER_PARTED) > self->masks->with[rank];
+    if (masked && ll_is_far(self, rank)) ll_far_see(self);
+    return masked;
 }
 
 static uint64_t masker_word(const ll_cpu *self, bool masked)
@@ -107,17 +119,27 @@ static uint64_t masker_word(const ll_cpu *self, bool masked)
     return masked ? (uint64_t)self->masks->cleaner->attempt + 1 : 0;
 }
 
+static void tell(const ll_cpu *self, int32_t rank, uint64_t word)
+{
+    if (ll_is_far(self, rank)) {
+        ll_far_masker(self, rank, word);
+        return;
+    }
+    ll_store(self, rank, ll_masker_at(&self->space, self->sym->rank), word);
+    sym_ring(self->sym, rank);
+}
+
 void ll_masker_tell(ll_cpu *self, int32_t rank, bool masked)
 {
-    ll_store(self, rank, ll_masker_at(&self->space, self->sym->rank), masker_word(self, masked));
-    sym_ring(self->sym, rank);
+    tell(self, rank, masker_word(self, masked));
 }
 
 void ll_masker_part(ll_cpu *self)
 {
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        ll_store(self, r, ll_masker_at(&self->space, self->sym->rank),
-                 masker_word(self, self->masks->masked[r]) | LL_MASKER_PARTED);
+        tell(self, r, masker_word(self, self->masks->masked[r]) | LL_MASKER_PARTED);
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        ll_far_linger(self, r);
 }
 
 expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
@@ -134,6 +156,11 @@ expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
             "rank %d cannot be masked: masked ranks that are neither dead nor gone nor back may still write to all "
             "%d regions of this buffer",
             rank, self->shape.regions);
+    }
+    expar_status status = ll_far_set_aside(self, rank);
+    if (status != EXPAR_OK) {
+        masks->masked[rank] = 0;
+        return status;
     }
     masks->changes++;
     if (why) LOG(LOG_WARN, "rank %d is masked: %s", rank, why);
@@ -162,6 +189,7 @@ expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked)
     if (self->masks->masked[rank]) return EXPAR_OK;
     expar_status status = ll_mask(self, rank, NULL);
     if (status != EXPAR_OK) return error_set(EXPAR_ERR_LIMIT, "%s", expar_last_error());
+    ll_far_linger(self, rank);
     self->masks->since[rank] = self->masks->steps;
     return EXPAR_OK;
 }

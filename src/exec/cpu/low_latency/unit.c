@@ -75,7 +75,8 @@ static void send_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     unit[LL_UNIT_STATUS] = ll_word(epoch, (uint32_t)call->refusal.status);
     unit[LL_UNIT_TAG] = ll_word(epoch, ll_form_tag(&call->form));
     unit[LL_UNIT_ROUTE] = ll_word(epoch, call->form.route);
-    unit[LL_UNIT_MESSAGES] = ll_word(epoch, sends ? (uint32_t)sends->messages[pe] : 0);
+    unit[LL_UNIT_MESSAGES] =
+        ll_word(epoch, sends ? (uint32_t)sends->messages[pe] : (uint32_t)unit_region(self, kind, epoch));
     for (int32_t l = 0; l < locals; l++)
         unit[LL_UNIT_COUNTS + l] = ll_word(epoch, sends ? (uint32_t)sends->counts[pe * locals + l] : 0);
     if (refused) memcpy((uint8_t *)unit + text_at, call->refusal.text, EP_REFUSAL_TEXT);
@@ -88,9 +89,10 @@ static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, co
 {
     for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
+        if (ll_is_masked(self, pe)) continue;
         if (ll_is_far(self, pe))
             send_unit(self, call, kind, sends, pe);
-        else if (!ll_is_masked(self, pe))
+        else
             post_unit(self, call, kind, sends, pe);
     }
 }
@@ -196,6 +198,7 @@ expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_se
     call->epoch = ++self->epochs[kind];
     ll_record *record = ll_record_of(self, kind, call->epoch);
     if (self->masks) self->masks->steps++;
+    ll_far_spread(self);
     if (record->epoch || record->unread) {
         expar_status status = units_await_between(self, call, kind, record);
         if (status != EXPAR_OK) return status;
@@ -232,6 +235,7 @@ ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
     if (!ll_word_is_of(status, epoch)) return LL_DOOR_SHUT;
     if ((uint32_t)status != EXPAR_OK && (uint32_t)status != EXPAR_ERR_INDEX) return LL_DOOR_REFUSES;
     if (!self->masks) return LL_DOOR_OPEN;
+    if (ll_is_far(self, pe)) ll_far_see(self);
     const uint64_t region = unit_word(self, kind, epoch, pe, LL_UNIT_MESSAGES);
     return ll_word_is_of(region, epoch) ? open_door(self, kind, pe, (uint32_t)region) : LL_DOOR_SHUT;
 }
@@ -362,8 +366,11 @@ void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatc
     for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
         const uint64_t at = ll_read_at(&self->space, kind, self->sym->rank, call->epoch);
-        if (ll_is_far(self, pe)) ll_far_read(self, kind, pe, at, word);
-        if (ll_is_far(self, pe) || ll_is_masked(self, pe)) continue;
+        if (ll_is_masked(self, pe)) continue;
+        if (ll_is_far(self, pe)) {
+            ll_far_read(self, kind, pe, at, word);
+            continue;
+        }
         ll_store(self, pe, at, word);
         ll_step(self);
         sym_ring(self->sym, pe);

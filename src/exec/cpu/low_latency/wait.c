@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting in a phase of a call, with what others are told of it, and how long it took for whom. With masks a wait that
  * would end because of a rank goes on without it. */
-#include "exec/cpu/low_latency/cpu.h"
+#include "exec/cpu/low_latency/far.h"
 
 #include <stdio.h>
 
@@ -65,6 +65,7 @@ static expar_status lose_ranks(ll_wait *wait)
 static expar_status masking_turn(ll_wait *wait)
 {
     bool answered = false;
+    ll_far_spread(wait->cpu);
     expar_status status = answer_masks(wait, &answered);
     if (status != EXPAR_OK || answered) return status;
     status = sym_rest_turn(&wait->rest);

@@ -3,6 +3,7 @@
  * would do there it does behind the call, or while the kernel waits. */
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
+#include "exec/cpu/low_latency/cpu.h"
 #include "exec/cpu/low_latency/create.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "gpu/hand.h"
@@ -95,4 +96,9 @@ uint64_t hold_pulse(const expar_ll *ll, int32_t source)
 {
     if (hand_is_host()) return 0;
     return __atomic_load_n(&ll_gpu_of(ll->exec)->core.watch.awaits[source], __ATOMIC_RELAXED);
+}
+
+uint32_t hold_clean_taken(const expar_ll *ll, int32_t other)
+{
+    return hand_is_host() ? ll_cpu_of(ll->exec)->masks->cleaner->view[other] : ll_gpu_of(ll->exec)->cleaner->view[other];
 }

@@ -66,3 +66,8 @@ uint32_t hold_clean_decided(const expar_ll *ll, int32_t at, int32_t source)
 {
     return (uint32_t)clean_word_at(ll, at, source, LL_CLEAN_DECIDED);
 }
+
+uint32_t hold_clean_taken(const expar_ll *ll, int32_t other)
+{
+    return ll_cpu_of(ll->exec)->masks->cleaner->view[other];
+}

@@ -36,5 +36,7 @@ typedef struct hold_stage {
 hold_stage hold_clean_stage(const expar_ll *ll, int32_t at, int32_t source);
 /* The attempt of the source that has come to a decision; 0: none yet. */
 uint32_t hold_clean_decided(const expar_ll *ll, int32_t at, int32_t source);
+/* The attempt in which the other one is in this rank's last decision; 0: it is not. */
+uint32_t hold_clean_taken(const expar_ll *ll, int32_t other);
 
 #endif

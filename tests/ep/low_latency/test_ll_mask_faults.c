@@ -212,6 +212,17 @@ static bool check_sums(lowlat_call *call, const masked_traffic *m, masked_view v
     return CHECK(lowlat_is_right(call), "sums in the round in which it happens, view %d", (int)view);
 }
 
+/* What a rank has sent over a network, and what has not come by then, is lost with it, or held up. So all that is of
+   rounds before has come, and whom something of the round itself is held up for, in whatever phase, need not wait long.
+   */
+static bool settle_before(const fault_seat *seat)
+{
+    if (reach_is_mapped() && !reach_unmapped()) return true;
+    if (!CHECK_OK(expar_group_barrier(seat->group))) return false;
+    if (seat->table->what.signal == SIGSTOP && !is_victim(seat)) kind_set_silence(seat->group, SHORT_SILENCE_MS);
+    return true;
+}
+
 static bool play_fatal(fault_seat *seat, const masked_traffic *m)
 {
     const lowlat_choice hooked = {.hook = !without_hook(seat, SENDS_THERE), .stats = true},
@@ -301,8 +312,11 @@ static bool clean_in_phase(fault_seat *seat)
     enter_phase(seat, CLEANS);
     bool well = CHECK_OK(expar_ll_mask_clean(seat->ll));
     leave_phase(seat, CLEANS);
+    /* If it is not the others' second one the victim has decided for all, and was left out before it could tell them:
+       that it finds in its calls. */
     if (is_victim(seat)) {
-        seat->cleaned = atomic_load(&seat->table->left_out);
+        const int32_t other = seat->rank == 0 ? 1 : 0;
+        seat->cleaned = atomic_load(&seat->table->left_out) && hold_clean_taken(seat->ll, other) > 1;
         return well;
     }
     int32_t masks[RANKS] = {0};
@@ -336,6 +350,7 @@ static void play_rank(expar_group *group, void *shared)
     bool well = true;
     while (seat.round < FATAL && well)
         well = play_view(&seat, MASKED_NOBODY);
+    well = well && settle_before(&seat);
     if (seat.table->what.phase == CLEANS) well = well && clean_in_phase(&seat);
     well = well && (seat.cleaned || play_fatal(&seat, traffic_of(&seat)));
     seat.round++;

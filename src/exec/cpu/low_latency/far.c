@@ -87,13 +87,20 @@ expar_status ll_far_wait_on(const ll_far_wait *wait)
     return status;
 }
 
+/* Nobody asks what has become of what a masked rank was sent. */
+static void forget_end(const ll_cpu *self, transport_batch *batch)
+{
+    if (link_is_quiet(batch)) link_quiet(self->sym, batch);
+}
+
 /* Of a call that has failed nothing is awaited. */
 static void await_tolerantly(const ll_cpu *self, int32_t pe, transport_batch *batch)
 {
     const ll_far_wait wait = {.self = self->far->cpu, .pe = pe, .batch = batch};
     if (!has_failed(self->far)) keep_failure(self, pe, ll_far_wait_on(&wait));
-    if (ll_is_masked(self, pe)) return;
-    if (has_failed(self->far))
+    if (ll_is_masked(self, pe))
+        forget_end(self, batch);
+    else if (has_failed(self->far))
         link_drop(&self->far->ranks[pe].link, batch);
     else
         keep_failure(self, pe, link_quiet(self->sym, batch));
@@ -193,13 +200,12 @@ static bool is_under_way_to(const ll_slot *slot, int32_t rank)
     return slot->pe == rank && !link_is_quiet(&slot->batch);
 }
 
-/* What came of a slot's last way is told of no more: its rank was masked. */
 static ll_slot *find_spare(const ll_cpu *self)
 {
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++) {
         ll_slot *slot = &self->far->slots[i];
         if (slot->in_turn || !link_is_quiet(&slot->batch)) continue;
-        link_quiet(self->sym, &slot->batch);
+        forget_end(self, &slot->batch);
         return slot;
     }
     return NULL;

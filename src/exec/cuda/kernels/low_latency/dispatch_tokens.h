@@ -37,20 +37,24 @@ GPU_FUNC void ll_load_idx(const ll_dispatch_args *a, const ll_tokens *t)
     }
 }
 
-/* The first slot that is out of range, or has an expert of an earlier one; -1: none. Of a K that is known to the
-   compiler all are loaded at once. */
+/* Whether the slot is out of range, or has the expert of an earlier one. */
+GPU_FUNC bool ll_is_bad(const int32_t *column, int32_t pitch, int32_t k)
+{
+    const int32_t expert = column[k * pitch];
+    bool bad = expert == LL_OUT_OF_RANGE;
+    LL_UNROLL_SLOTS
+    for (int32_t j = 0; j < k; j++)
+        bad |= expert >= 0 && column[j * pitch] == expert;
+    return bad;
+}
+
+/* The first such slot of a token; -1: none. Where they are few all are loaded at once. */
 GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
 {
     int32_t first = -1;
     LL_UNROLL_SLOTS
-    for (int32_t k = topk - 1; k >= 0; k--) {
-        const int32_t expert = column[k * pitch];
-        bool bad = expert == LL_OUT_OF_RANGE;
-        LL_UNROLL_SLOTS
-        for (int32_t j = 0; j < k; j++)
-            bad |= expert >= 0 && column[j * pitch] == expert;
-        if (bad) first = k;
-    }
+    for (int32_t k = topk - 1; k >= 0; k--)
+        if (ll_is_bad(column, pitch, k)) first = k;
     return first;
 }
 
@@ -74,12 +78,18 @@ GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
     text[at] = 0;
 }
 
-/* Whether a token of this thread's has a bad index. */
+/* Whether an index that this thread looks at is bad: those of a token, or where these are many one of them. */
 GPU_FUNC bool ll_doubts_tokens(const ll_dispatch_args *a, const ll_tokens *t)
 {
+    const int32_t tokens = a->routing.tokens, slots = LL_BUFFER_TOPK(&a->call);
     bool doubt = false;
-    for (int32_t token = threadIdx.x; token < a->routing.tokens; token += blockDim.x)
-        doubt |= ll_find_bad(t->idx + token, t->pitch, LL_BUFFER_TOPK(&a->call)) >= 0;
+    if (LL_FEW_SLOTS) {
+        for (int32_t token = threadIdx.x; token < tokens; token += blockDim.x)
+            doubt |= ll_find_bad(t->idx + token, t->pitch, slots) >= 0;
+    } else {
+        for (int32_t i = threadIdx.x; i < tokens * slots; i += blockDim.x)
+            doubt |= ll_is_bad(t->idx + i / slots, t->pitch, i % slots);
+    }
     return doubt;
 }
 

@@ -50,9 +50,18 @@ GPU_FUNC ll_space ll_space_here(const ll_gpu_call *c)
 #define LL_SMALL(c)       (ll_shape_here(c).word_tokens) /* tokens of a batch that goes in words; 0: none does */
 #define LL_BUFFER_TOPK(c) (ll_shape_here(c).topk)
 
-/* Ahead of a loop over slots, where their number is known. */
-#ifdef EXPAR_LL_TOKENS
+/* 1: it is known how many slots a token has, and that a register for each of them is not too much. */
+#if defined(EXPAR_LL_TOKENS) && EXPAR_TOPK <= 8
+#define LL_FEW_SLOTS 1
+#else
+#define LL_FEW_SLOTS 0
+#endif
+
+/* Ahead of a loop over slots. */
+#if LL_FEW_SLOTS
 #define LL_UNROLL_SLOTS _Pragma("unroll")
+#elif defined(EXPAR_LL_TOKENS)
+#define LL_UNROLL_SLOTS _Pragma("unroll 4")
 #else
 #define LL_UNROLL_SLOTS _Pragma("unroll 1")
 #endif

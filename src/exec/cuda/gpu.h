@@ -7,6 +7,7 @@
  *   lend.c      memory beside the pool
  *   records.c   records and rings that grow
  *   programs.c  which kernels, compiled for which shape
+ *   together.c  several programs compiled at the same time
  *   open.c      layout and notify, rows that are sent ahead, and the host's wait for the counts
  *   count.c     the layout by itself, without a buffer
  *   counters.c  what notify counts for each expert
@@ -177,6 +178,17 @@ void gpu_programs_delay(uint32_t seed);
 /* A source with macros for the buffer's shape, or without where it serves any. */
 expar_status gpu_program_load(const gpu_executor *self, const char *source, const cuda_macro *macros, size_t num_macros,
                               cuda_program **out);
+/* A program like that, and a kernel of it. */
+typedef struct gpu_wish {
+    const char *source, *name;
+    const cuda_macro *macros;
+    size_t num_macros;
+    cuda_program **program; /* the wisher's to release, also where another wish has failed */
+    cu_function *kernel;
+} gpu_wish;
+#define GPU_MOST_WISHES 3
+/* So many, which are compiled at the same time (together.c). */
+expar_status gpu_programs_wish(const gpu_executor *self, const gpu_wish *wishes, size_t count);
 expar_status gpu_programs_open(gpu_executor *self);
 void gpu_programs_close(gpu_executor *self);
 /* Whether a combine takes the kernel that knows of slots (combine_slots.cu). */

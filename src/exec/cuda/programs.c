@@ -8,7 +8,6 @@
 #include "exec/cuda/gpu.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* Set by tests before any buffer is made. */
 static uint32_t delays;
@@ -42,31 +41,24 @@ static bool is_number(int32_t dtype)
     return dtype == EXPAR_BF16 || dtype == EXPAR_F16 || dtype == EXPAR_F32;
 }
 
-/* One program for rows, and its kernel. */
-static expar_status load_rows(gpu_executor *self, const gpu_programs *shape, const char *source, const char *name,
-                              cuda_program **program, cu_function *kernel)
-{
-    const cuda_macro macros[] = {{"EXPAR_RANKS", self->world.shape.ranks},
-                                 {"EXPAR_ROW_BYTES", shape->row_bytes},
-                                 {"EXPAR_TOPK", shape->topk},
-                                 {"EXPAR_DTYPE", shape->dtype}};
-    const bool adds = strcmp(name, "ep_dispatch") != 0; /* a dispatch does not ask for the type */
-    expar_status status = gpu_program_load(self, source, macros, adds ? 4 : 3, program);
-    if (status != EXPAR_OK) return status;
-    return cuda_program_kernel(*program, name, self->device->shared_bytes - GPU_STATIC_SHARED_BYTES, kernel);
-}
-
-/* Rows that cannot be added are only dispatched. */
+/* Rows that cannot be added are only dispatched, and a dispatch does not ask for the type. */
 static expar_status programs_load(gpu_executor *self, gpu_programs *out)
 {
+    const cuda_macro macros[] = {{"EXPAR_RANKS", self->world.shape.ranks},
+                                 {"EXPAR_ROW_BYTES", out->row_bytes},
+                                 {"EXPAR_TOPK", out->topk},
+                                 {"EXPAR_DTYPE", out->dtype}};
     const bool plain = out->any_shape || !out->by_slot, adds = out->any_shape || is_number(out->dtype);
-    expar_status status = EXPAR_OK;
-    if (plain) status = load_rows(self, out, "dispatch.cu", "ep_dispatch", &out->dispatch, &out->dispatch_kernel);
-    if (status == EXPAR_OK && plain && adds)
-        status = load_rows(self, out, "combine.cu", "ep_combine", &out->combine, &out->combine_kernel);
-    if (status == EXPAR_OK && (out->any_shape || out->by_slot))
-        status = load_rows(self, out, "combine_slots.cu", "ep_combine_slots", &out->slots, &out->slots_kernel);
-    return status;
+    gpu_wish wishes[GPU_MOST_WISHES];
+    size_t count = 0;
+    if (plain)
+        wishes[count++] = (gpu_wish){"dispatch.cu", "ep_dispatch", macros, 3, &out->dispatch, &out->dispatch_kernel};
+    if (plain && adds)
+        wishes[count++] = (gpu_wish){"combine.cu", "ep_combine", macros, 4, &out->combine, &out->combine_kernel};
+    if (out->any_shape || out->by_slot)
+        wishes[count++] =
+            (gpu_wish){"combine_slots.cu", "ep_combine_slots", macros, 4, &out->slots, &out->slots_kernel};
+    return gpu_programs_wish(self, wishes, count);
 }
 
 static expar_status load_beside_captures(gpu_executor *self, gpu_programs *out)

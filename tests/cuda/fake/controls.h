@@ -38,6 +38,7 @@ typedef struct fake_controls {
 typedef struct fake_compiler_controls {
     atomic_int begun; /* compilations, so far */
     atomic_int hold;  /* 1: those of sources with "held" in their names wait until it is 0 */
+    atomic_int meet;  /* all of them wait until so many have begun, and fail where they do not come */
 } fake_compiler_controls;
 
 /* In code that the compiler makes: the seed of the delays in kernels follows (exec/cuda/kernels/delay.h). */

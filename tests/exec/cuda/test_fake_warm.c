@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A program's first calls on a GPU compile kernels, with a compiler that is played (cuda/fake/nvrtc.c); those of the
- * next program find them on the disk, and a shape that is known compiles nothing, whatever the number of tokens. */
+ * next program find them on the disk, and a shape that is known compiles nothing, whatever the number of tokens. What a
+ * call or a buffer needs several of is compiled at the same time. */
 #include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "shmem/kind.h"
+#include <expar/low_latency.h>
 
 #include <ftw.h>
 #include <stdio.h>
@@ -44,6 +46,52 @@ static void a_warm_start_compiles_nothing(void **state)
     assert_true(ranks_run(&plan, play, root));
 }
 
+/* Of the first rows of a kind, dispatch and combine: neither is through before the other has begun. */
+static void call_first(idle_rank *one, fake_compiler_controls *controls)
+{
+    const int begun = atomic_load(&controls->begun);
+    atomic_store(&controls->meet, begun + 2);
+    idle_dispatch(one, EXPAR_F16);
+    CHECK(atomic_load(&controls->begun) == begun + 2, "%d sources were compiled",
+          atomic_load(&controls->begun) - begun);
+}
+
+/* Those of a low-latency buffer. */
+static void create_first(const idle_rank *one, fake_compiler_controls *controls)
+{
+    const int begun = atomic_load(&controls->begun);
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    expar_ll *ll = NULL;
+    config.device = (expar_device){EXPAR_CUDA, 0};
+    config.max_tokens = 4;
+    config.hidden = IDLE_HIDDEN;
+    config.num_topk = 1;
+    config.num_experts = 1;
+    atomic_store(&controls->meet, begun + 3);
+    if (CHECK_OK(expar_ll_create(one->group, &config, &ll))) CHECK_OK(expar_ll_destroy(ll));
+    CHECK(atomic_load(&controls->begun) == begun + 3, "%d sources were compiled",
+          atomic_load(&controls->begun) - begun);
+}
+
+static void play_first_ones(expar_group *group, void *shared)
+{
+    idle_rank one;
+    (void)shared;
+    if (!idle_begin(&one, group)) return;
+    fake_compiler_controls *controls = controls_find_compiler();
+    if (!CHECK(controls, "another compiler is open")) return;
+    call_first(&one, controls);
+    create_first(&one, controls);
+    idle_end(&one);
+}
+
+static void programs_of_a_buffer_are_compiled_at_the_same_time(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = 1};
+    assert_true(ranks_run(&plan, play_first_ones, NULL));
+}
+
 static int remove_one(const char *path, const struct stat *facts, int kind, struct FTW *walk)
 {
     (void)facts, (void)kind, (void)walk;
@@ -52,7 +100,8 @@ static int remove_one(const char *path, const struct stat *facts, int kind, stru
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_warm_start_compiles_nothing)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_warm_start_compiles_nothing),
+                                       cmocka_unit_test(programs_of_a_buffer_are_compiled_at_the_same_time)};
     kind_read(argc, argv);
     if (!mkdtemp(root)) return 1;
     setenv("XDG_CACHE_HOME", root, 1);

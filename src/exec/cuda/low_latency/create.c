@@ -220,9 +220,9 @@ static expar_status check_shared(const ll_gpu *self)
                      (unsigned long long)wanted, self->core.device->index, room);
 }
 
-/* The buffer's whole shape (kernels/low_latency/places.h). */
-static expar_status load_kernel(const ll_gpu *self, const char *source, const char *name, cuda_program **program,
-                                cu_function *kernel)
+/* For the buffer's whole shape (kernels/low_latency/places.h). All of them now: the driver lets no module in while other
+   ranks' kernels run on the GPU. */
+static expar_status load_kernels(ll_gpu *self)
 {
     const ll_shape *shape = &self->shape;
     const cuda_macro macros[] = {
@@ -232,28 +232,18 @@ static expar_status load_kernel(const ll_gpu *self, const char *source, const ch
         {"EXPAR_LL_EXACT", shape->exact},      {"EXPAR_LL_REDUCED_TOO", shape->reduced},
         {"EXPAR_LL_MASKING", shape->masking},  {"EXPAR_LL_REGION_COUNT", shape->regions},
         {"EXPAR_LL_WORDS", shape->word_tokens}};
-    expar_status status = gpu_program_load(&self->core, source, macros, ARRAY_LENGTH(macros), program);
-    if (status != EXPAR_OK) return status;
-    return cuda_program_kernel(*program, name, self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES, kernel);
-}
-
-/* All of them now: the driver lets no module in while other ranks' kernels run on the GPU. */
-static expar_status load_kernels(ll_gpu *self)
-{
-    const bool masks = self->shape.masking;
+    const size_t all = ARRAY_LENGTH(macros);
+    const gpu_wish plain[] = {
+        {"ll_dispatch.cu", "ll_dispatch", macros, all, &self->dispatch_program, &self->dispatch_kernel},
+        {"ll_combine.cu", "ll_combine", macros, all, &self->combine_program, &self->combine_kernel},
+        {"ll_combine_log.cu", "ll_combine_log", macros, all, &self->log_program, &self->log_kernel}};
+    const gpu_wish masks[] = {
+        {"ll_dispatch_masks.cu", "ll_dispatch_masks", macros, all, &self->dispatch_program, &self->dispatch_kernel},
+        {"ll_combine_masks.cu", "ll_combine_masks", macros, all, &self->combine_program, &self->combine_kernel},
+        {"ll_mask.cu", "ll_mask", macros, all, &self->mask_program, &self->mask_kernel}};
     expar_status status = check_shared(self);
-    if (status == EXPAR_OK)
-        status =
-            load_kernel(self, masks ? "ll_dispatch_masks.cu" : "ll_dispatch.cu",
-                        masks ? "ll_dispatch_masks" : "ll_dispatch", &self->dispatch_program, &self->dispatch_kernel);
-    if (status == EXPAR_OK)
-        status = load_kernel(self, masks ? "ll_combine_masks.cu" : "ll_combine.cu",
-                             masks ? "ll_combine_masks" : "ll_combine", &self->combine_program, &self->combine_kernel);
-    self->log_kernel = self->combine_kernel;
-    if (status == EXPAR_OK && !masks)
-        status = load_kernel(self, "ll_combine_log.cu", "ll_combine_log", &self->log_program, &self->log_kernel);
-    if (status == EXPAR_OK && masks)
-        status = load_kernel(self, "ll_mask.cu", "ll_mask", &self->mask_program, &self->mask_kernel);
+    if (status == EXPAR_OK) status = gpu_programs_wish(&self->core, shape->masking ? masks : plain, 3);
+    if (status == EXPAR_OK && shape->masking) self->log_kernel = self->combine_kernel;
     return status;
 }
 

@@ -19,9 +19,17 @@ struct ll_place;        /* ll/place.h */
 struct contender;       /* common/measure.h */
 struct bench_span;
 
+/* What a rank has handed to its network for a buffer so far. */
+struct bench_sent {
+    double messages, flags; /* puts, each with a flag behind it; flags by themselves */
+    double bytes;           /* of both */
+    double rows;            /* of tokens in the messages */
+};
+
 struct bench_world {
     expar_group *group;
     int rank, size;
+    int nodes, each; /* M nodes of P ranks, as they reach each other by loads and stores; one where all do */
     const struct bench_baseline *baseline; /* NULL: none */
     const struct ll_baseline *ll_baseline; /* the same for low-latency mode */
     const struct bench_device *device;
@@ -30,6 +38,11 @@ struct bench_world {
     void *gpu;          /* of bench_cuda: this rank's struct gpu_rank */
 };
 
+/* Finds the nodes of a group, and takes the device that measures across them where there are several. All else is set.
+   Collective. */
+bool bench_world_nodes(struct bench_world *world);
+/* The options of a group whose ranks play nodes, if they are to. */
+expar_group_options bench_group_options(const struct bench_options *options);
 /* Says a failure of the library on stderr. */
 bool bench_good(const struct bench_world *world, expar_status status);
 bool bench_complain(const struct bench_world *world, const char *what);
@@ -37,6 +50,10 @@ bool bench_complain(const struct bench_world *world, const char *what);
 bool bench_all_true(const struct bench_world *world, bool mine);
 /* Mean of a number over all ranks. */
 bool bench_mean(const struct bench_world *world, double mine, double *mean);
+
+/* What was sent between two moments; the same over all ranks, which is collective. */
+struct bench_sent bench_sent_between(const struct bench_sent *before, const struct bench_sent *now);
+bool bench_sent_mean(const struct bench_world *world, const struct bench_sent *mine, struct bench_sent *mean);
 
 /* Ways to copy, each a contender: memcpy and non-temporal stores, or push and pull. */
 #define BENCH_MAX_COPIES 2
@@ -70,7 +87,10 @@ struct bench_device {
     /* Where the time of this rank's last call on the session's buffer went; false: that is not known. NULL: never. */
     bool (*breakdown)(const struct bench_session *session, struct bench_breakdown *out);
     const struct ll_place *ll; /* of low-latency mode; NULL: it is not measured here */
+    /* What goes by a network, of buffers of both modes; `copies` are bare puts then. NULL: nothing does. */
+    struct bench_sent (*sent)(const struct expar_ep *ep);
+    struct bench_sent (*ll_sent)(const struct expar_ll *ll);
 };
-extern const struct bench_device bench_cpu;
+extern const struct bench_device bench_cpu, bench_cpu_nodes;
 
 #endif

@@ -10,15 +10,16 @@ struct combine_case {
     expar_ep_handle *handle;
     bool verified, has_breakdown;
     struct bench_breakdown breakdown; /* of the last measured call */
+    struct bench_traffic traffic;     /* of the last call */
 };
 
-/* Of y, which the host may have to fetch. */
-static bool verify(const struct bench_session *session, uint64_t salt)
+/* Of y, which the host may have to fetch. each: as in verify_combine; the baseline knows no nodes. */
+static bool verify(const struct bench_session *session, uint64_t salt, int each)
 {
     const struct bench_world *world = session->world;
     const struct problem *problem = session->problem;
     const void *y = world->device->view(world, session->y, (size_t)problem->tokens * problem->row_bytes);
-    bool good = y && verify_combine(problem, salt, y);
+    bool good = y && verify_combine(problem, salt, each, y);
     world->device->unview(world, y);
     return good;
 }
@@ -26,6 +27,13 @@ static bool verify(const struct bench_session *session, uint64_t salt)
 static bool barrier(const struct bench_session *session)
 {
     return bench_good(session->world, expar_barrier_all(session->world->group));
+}
+
+static bool combine_before(void *context)
+{
+    struct combine_case *self = context;
+    bench_traffic_begin(self->session, &self->traffic);
+    return true;
 }
 
 static bool combine_run(void *context)
@@ -43,7 +51,9 @@ static void combine_note(void *context)
 static bool combine_after(void *context, bool check)
 {
     struct combine_case *self = context;
-    if (check) self->verified &= verify(self->session, bench_measured_salt(self->session));
+    bench_traffic_end(self->session, &self->traffic);
+    if (check) self->verified &= bench_traffic_verify(self->session, true, &self->traffic);
+    if (check) self->verified &= verify(self->session, bench_measured_salt(self->session), self->session->world->each);
     return true;
 }
 
@@ -84,7 +94,7 @@ static bool combine_first(struct combine_case *self)
     uint64_t salt = bench_first_salt(session);
     if (!spoil_y(session) || !bench_fill_rows(session, salt)) return false;
     if (!barrier(session) || !combine_run(self)) return false;
-    self->verified &= verify(session, salt);
+    self->verified &= verify(session, salt, session->world->each);
     return barrier(session) && bench_fill_rows(session, bench_measured_salt(session));
 }
 
@@ -102,7 +112,7 @@ static bool baseline_run(void *context)
 static bool baseline_after(void *context, bool check)
 {
     struct baseline_case *self = context;
-    if (check) self->verified &= verify(self->session, bench_measured_salt(self->session));
+    if (check) self->verified &= verify(self->session, bench_measured_salt(self->session), self->session->world->size);
     return true;
 }
 
@@ -114,6 +124,7 @@ static bool add_result(const struct bench_session *session, const struct contend
     result->dtype = problem->dtype;
     result->workers = session->workers;
     result->tokens = problem->tokens;
+    result->row_bytes = problem->row_bytes;
     result->expar = contenders[0].times;
     result->num_copies = num_copies;
     for (int i = 0; i < num_copies; i++)
@@ -129,7 +140,7 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
     struct combine_case self = {.session = session};
     struct baseline_case baseline = {.session = session, .verified = true};
     struct contender contenders[2 + BENCH_MAX_COPIES] = {
-        {.run = combine_run, .after = combine_after, .note = combine_note, .context = &self}};
+        {.before = combine_before, .run = combine_run, .after = combine_after, .note = combine_note, .context = &self}};
     int num_copies = session->world->device->add_copies(session, true, contenders + 1), count = 1 + num_copies;
     if (session->baseline)
         contenders[count++] = (struct contender){.run = baseline_run, .after = baseline_after, .context = &baseline};
@@ -141,6 +152,7 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
     if (!result) return bench_complain(session->world, "out of memory");
     result->has_breakdown = self.has_breakdown;
     result->breakdown = self.breakdown;
+    if (!bench_traffic_mean(session->world, &self.traffic, &result->traffic)) return false;
     result->path = path == EXPAR_PATH_QUEUE ? "queue" : "direct"; /* AUTO: the rows lie in symmetric memory */
     return add_result(session, contenders, num_copies, self.verified && baseline.verified, result);
 }

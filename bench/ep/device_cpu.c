@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CPU: tensors are ordinary memory, the symmetric heap holds the rows, a turn is timed by CLOCK_MONOTONIC behind a
- * barrier. */
+/* The CPU, on one node and on several: tensors are ordinary memory, the symmetric heap holds the rows, a turn is timed
+ * by CLOCK_MONOTONIC, which hosts of one machine share, behind a barrier. */
 #include "bench/ep/copy_limit.h"
+#include "bench/ep/nodes.h"
 #include "bench/ll/place.h"
 #include <sched.h>
 #include <stdio.h>
@@ -21,26 +22,6 @@ static int default_threads(const struct bench_world *world)
     cpu_set_t cores;
     int count = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
     return world->size > count ? 1 : count / world->size;
-}
-
-/* Rows go by loads and stores, those of the library and the copies that they are compared with. */
-static bool cpu_check(const struct bench_world *world, const struct bench_options *options)
-{
-    void *word;
-    int far = -1;
-    (void)options;
-    if (!bench_good(world, expar_malloc(world->group, sizeof(uint64_t), &word))) return false;
-    for (int rank = 0; rank < world->size && far < 0; rank++)
-        if (!expar_ptr(world->group, word, rank)) far = rank;
-    bool good = bench_good(world, expar_free(world->group, word));
-    if (far < 0) return good;
-    const char *transports = getenv("EXPAR_TRANSPORTS");
-    char text[256];
-    snprintf(text, sizeof text,
-             "the copy limit goes by loads and stores, which do not reach rank %d (%s%.64s); `expar bench rma` "
-             "measures networks",
-             far, transports ? "EXPAR_TRANSPORTS is " : "another node", transports ? transports : "");
-    return bench_complain(world, text);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -126,7 +107,6 @@ const struct bench_device bench_cpu = {
     .name = "cpu",
     .workers = "threads",
     .copies = {"memcpy_us", "nontemporal_us"},
-    .check = cpu_check,
     .default_workers = default_threads,
     .alloc = cpu_alloc,
     .free = cpu_free,
@@ -139,4 +119,24 @@ const struct bench_device bench_cpu = {
     .add_copies = cpu_add_copies,
     .turn = bench_cpu_turn,
     .ll = &ll_cpu,
+};
+
+const struct bench_device bench_cpu_nodes = {
+    .name = "cpu",
+    .workers = "threads",
+    .copies = {"whole_puts_us", "piece_puts_us"},
+    .default_workers = default_threads,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .view = cpu_view,
+    .unview = cpu_unview,
+    .draft = cpu_draft,
+    .commit = cpu_commit,
+    .open = nodes_open,
+    .close = nodes_close,
+    .add_copies = nodes_add_limits,
+    .turn = bench_cpu_turn,
+    .ll = &ll_cpu,
+    .sent = nodes_sent,
+    .ll_sent = nodes_ll_sent,
 };

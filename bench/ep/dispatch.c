@@ -16,7 +16,15 @@ struct dispatch_case {
     expar_ep_handle *handle; /* of an uncached dispatch; cached ones repeat it */
     bool cached, direct, verified, has_breakdown;
     struct bench_breakdown breakdown; /* of the last measured call */
+    struct bench_traffic traffic;     /* of the last call */
 };
+
+static bool dispatch_before(void *context)
+{
+    struct dispatch_case *self = context;
+    bench_traffic_begin(self->session, &self->traffic);
+    return true;
+}
 
 static bool dispatch_run(void *context)
 {
@@ -67,6 +75,8 @@ static void dispatch_note(void *context)
 static bool dispatch_after(void *context, bool check)
 {
     struct dispatch_case *self = context;
+    bench_traffic_end(self->session, &self->traffic);
+    if (check) self->verified &= bench_traffic_verify(self->session, false, &self->traffic);
     if (check) self->verified &= verify(self, bench_measured_salt(self->session));
     self->verified &= self->result.num_recv_tokens == self->session->problem->num_received;
     self->direct &= self->result.path == EXPAR_PATH_DIRECT;
@@ -79,6 +89,7 @@ static bool verify_copies(const struct bench_session *session)
 {
     const struct bench_world *world = session->world;
     const struct problem *problem = session->problem;
+    if (!session->pushed) return true;
     const void *rows = world->device->view(world, session->pushed, (size_t)problem->num_received * problem->row_bytes);
     bool good = rows && verify_rows(problem, bench_measured_salt(session), rows);
     world->device->unview(world, rows);
@@ -158,7 +169,11 @@ static bool wants(const struct bench_session *session, bool cached)
 
 static struct contender dispatch_contender(struct dispatch_case *self)
 {
-    return (struct contender){.run = dispatch_run, .after = dispatch_after, .note = dispatch_note, .context = self};
+    return (struct contender){.before = dispatch_before,
+                              .run = dispatch_run,
+                              .after = dispatch_after,
+                              .note = dispatch_note,
+                              .context = self};
 }
 
 static void add_turns(struct turns *self)
@@ -198,6 +213,7 @@ static bool add_result(struct turns *self, const struct contender *own, struct b
                                     .expar = own->times,
                                     .num_copies = self->num_copies,
                                     .has_mpi = self->of_baseline != NULL,
+                                    .row_bytes = problem->row_bytes,
                                     .has_breakdown = what->has_breakdown,
                                     .breakdown = what->breakdown};
     for (int i = 0; i < self->num_copies; i++)
@@ -206,7 +222,8 @@ static bool add_result(struct turns *self, const struct contender *own, struct b
     result->verified =
         bench_all_true(session->world, what->verified && (!self->of_baseline || self->baseline.verified)) &&
         self->copied;
-    return bench_mean(session->world, (double)problem->num_received * (double)problem->row_bytes, &result->bytes);
+    return bench_traffic_mean(session->world, &what->traffic, &result->traffic) &&
+           bench_mean(session->world, (double)problem->num_received * (double)problem->row_bytes, &result->bytes);
 }
 
 /* The difference of the two dispatches, iteration by iteration. It may be below 0 where noise is larger. */

@@ -47,9 +47,9 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
     static const char *const cached[] = {"no", "yes", "both"}, *const paths[] = {"auto", "direct", "queue"};
     json_t *config =
         json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:s, s:i, s:i, s:o, s:s, s:s, s:I}", "ranks", world->size,
-                  "nodes", 1, "device", world->device->name, "tokens", tokens_json(o), "hidden", o->hidden, "topk",
-                  o->topk, "experts", o->experts, "dtype", dtypes_json(o), "routing", o->routing, "iters", o->iters,
-                  "warmup", o->warmup, world->device->workers, workers_json(world, o), "path",
+                  "nodes", world->nodes, "device", world->device->name, "tokens", tokens_json(o), "hidden", o->hidden,
+                  "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "routing", o->routing, "iters",
+                  o->iters, "warmup", o->warmup, world->device->workers, workers_json(world, o), "path",
                   o->all_paths ? "all" : paths[o->path], "cached", cached[o->cached], "seed", (json_int_t)o->seed);
     if (o->cuda) json_object_set_new(config, "gpus", json_integer(o->num_gpus));
     return config;
@@ -57,13 +57,34 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
+static json_t *real_or_null(bool there, double value)
+{
+    return there ? json_real(value) : json_null();
+}
+
+/* Across nodes bare puts take the copies' place. */
 static void add_copies(json_t *json, const struct bench_world *world, const struct bench_result *r)
 {
-    json_object_set_new(json, "copy_limit_us", r->num_copies ? json_real(bench_copy_limit_us(r)) : json_null());
+    const bool across = world->nodes > 1, limited = r->num_copies > 0;
+    const double limit_us = bench_limit_us(r), fraction = bench_fraction_of_limit(r);
+    json_object_set_new(json, "copy_limit_us", real_or_null(limited && !across, limit_us));
+    json_object_set_new(json, "fraction_of_copy_limit", real_or_null(limited && !across, fraction));
     for (int i = 0; i < r->num_copies; i++)
         json_object_set_new(json, world->device->copies[i], json_real(r->copies[i].median_us));
-    json_object_set_new(json, "fraction_of_copy_limit",
-                        r->num_copies ? json_real(bench_fraction_of_copy_limit(r)) : json_null());
+    if (!across) return;
+    json_object_set_new(json, "network_limit_us", real_or_null(limited, limit_us));
+    json_object_set_new(json, "fraction_of_network_limit", real_or_null(limited, fraction));
+}
+
+static void add_traffic(json_t *json, const struct bench_result *r)
+{
+    const struct bench_traffic *t = &r->traffic;
+    json_object_set_new(json, "network",
+                        json_pack("{s:f, s:f, s:f, s:f}", "bytes", t->sent.bytes, "messages", t->sent.messages, "flags",
+                                  t->sent.flags, "rows", t->sent.rows));
+    json_object_set_new(json, "node",
+                        json_pack("{s:f, s:f, s:s}", "bytes", t->inside_rows * (double)r->row_bytes, "rows",
+                                  t->inside_rows, "path", r->path));
 }
 
 static json_t *breakdown_json(const struct bench_breakdown *b)
@@ -79,14 +100,16 @@ static json_t *breakdown_json(const struct bench_breakdown *b)
 
 static json_t *result_json(const struct bench_world *world, const struct bench_result *r)
 {
-    json_t *json = json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:f, s:f, s:f, s:f}", "op", r->op, "mode", "normal",
-                             "dtype", expar_dtype_string(r->dtype), "path", r->path, "cached", r->cached, "tokens",
-                             (json_int_t)r->tokens, "median_us", r->expar.median_us, "min_us", r->expar.min_us,
-                             "p99_us", r->expar.p99_us, "bytes", r->bytes, "gbps", bench_gbps(r));
+    json_t *json =
+        json_pack("{s:s, s:s, s:s, s:s, s:b, s:I, s:f, s:f, s:f, s:f, s:f}", "op", r->op, "mode", "normal", "dtype",
+                  expar_dtype_string(r->dtype), "path", world->nodes > 1 ? "network" : r->path, "cached", r->cached,
+                  "tokens", (json_int_t)r->tokens, "median_us", r->expar.median_us, "min_us", r->expar.min_us, "p99_us",
+                  r->expar.p99_us, "bytes", r->bytes, "gbps", bench_gbps(r));
     add_copies(json, world, r);
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
     if (r->has_breakdown) json_object_set_new(json, "breakdown", breakdown_json(&r->breakdown));
+    if (r->traffic.counted) add_traffic(json, r);
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));
         json_object_set_new(json, "speedup_over_mpi", json_real(bench_speedup(r)));

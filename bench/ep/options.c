@@ -55,14 +55,14 @@ static void check_rows(struct argp_state *state, const struct bench_options *opt
 
 void ep_options_check(struct argp_state *state, struct bench_options *options)
 {
-    if (options->nodes != 1)
-        argp_failure(state, EX_USAGE, 0,
-                     "--nodes %d: dispatch, combine and ll are measured inside a node only; rma goes across",
-                     options->nodes);
     if (!options->dispatch && !options->combine && !options->layout) options->dispatch = options->combine = true;
     if (options->mpi && !options->dispatch && !options->combine)
         argp_failure(state, EX_USAGE, 0, "--mpi: the baseline is of dispatch and combine, not of layout");
     check_ranks(state, options);
+    if (options->cuda && options->nodes > 1)
+        argp_failure(state, EX_USAGE, 0, "--nodes %d: rows on GPUs travel inside a node only", options->nodes);
+    if (options->num_ranks % options->nodes)
+        argp_failure(state, EX_USAGE, 0, "--nodes %d does not divide -n %d", options->nodes, options->num_ranks);
     check_routing(state, options);
     if (options->experts % options->num_ranks)
         argp_failure(state, EX_USAGE, 0, "--experts %d is no multiple of -n %d", options->experts, options->num_ranks);

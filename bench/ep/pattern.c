@@ -89,6 +89,25 @@ void pattern_add(expar_dtype dtype, uint64_t key, int hidden, float *sum)
         sum[j] += float_of(f32_element(key, (uint32_t)j));
 }
 
+/* Of any finite binary16. */
+static float f16_any_value(uint16_t half)
+{
+    const float sign = half & 0x8000u ? -1.0f : 1.0f;
+    return half & 0x7c00u ? f16_value(half) : sign * (float)(half & 0x3ffu) * 0x1p-24f;
+}
+
+void pattern_add_row(expar_dtype dtype, const void *row, int hidden, float *sum)
+{
+    const uint16_t *halves = row;
+    const float *words = row;
+    for (int j = 0; dtype == EXPAR_BF16 && j < hidden; j++)
+        sum[j] += float_of((uint32_t)halves[j] << 16);
+    for (int j = 0; dtype == EXPAR_F16 && j < hidden; j++)
+        sum[j] += f16_any_value(halves[j]);
+    for (int j = 0; dtype == EXPAR_F32 && j < hidden; j++)
+        sum[j] += words[j];
+}
+
 /* Drops `count` low bits, to nearest, ties to even. */
 static inline uint32_t drop_bits(uint32_t value, unsigned count)
 {

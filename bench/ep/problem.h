@@ -56,6 +56,8 @@ uint64_t pattern_key(uint64_t salt, int rank, int64_t token);
 void pattern_row(expar_dtype dtype, uint64_t key, int hidden, void *row);
 /* sum[j] += value j of that row, in FP32. Not of 8-bit rows, which are not added. */
 void pattern_add(expar_dtype dtype, uint64_t key, int hidden, float *sum);
+/* The same of a row as pattern_round gives it. */
+void pattern_add_row(expar_dtype dtype, const void *row, int hidden, float *sum);
 /* Rounds to nearest even. Finite values only. */
 void pattern_round(expar_dtype dtype, const float *sum, int hidden, void *row);
 

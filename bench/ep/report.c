@@ -7,7 +7,7 @@
 
 /* ---- what follows from the times --------------------------------------------------------------------------------- */
 
-double bench_copy_limit_us(const struct bench_result *result)
+double bench_limit_us(const struct bench_result *result)
 {
     double least_us = result->num_copies ? result->copies[0].median_us : 0;
     for (int i = 1; i < result->num_copies; i++)
@@ -15,9 +15,9 @@ double bench_copy_limit_us(const struct bench_result *result)
     return least_us;
 }
 
-double bench_fraction_of_copy_limit(const struct bench_result *result)
+double bench_fraction_of_limit(const struct bench_result *result)
 {
-    return result->expar.median_us > 0 ? bench_copy_limit_us(result) / result->expar.median_us : 0;
+    return result->expar.median_us > 0 ? bench_limit_us(result) / result->expar.median_us : 0;
 }
 
 double bench_gbps(const struct bench_result *result)
@@ -37,30 +37,48 @@ const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait", "
 
 /* ---- CSV --------------------------------------------------------------------------------------------------------- */
 
-static void print_csv_row(const struct bench_options *o, int num_ranks, const struct bench_result *r)
+static void print_csv_row(const struct bench_options *o, const struct bench_world *world, const struct bench_result *r)
 {
     printf("%s,normal,%s,%s,%d,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,", r->op, expar_dtype_string(r->dtype),
-           r->path, r->cached, num_ranks, (long long)r->tokens, o->hidden, o->topk, o->experts, o->routing,
-           r->expar.median_us, r->expar.min_us, r->expar.p99_us, r->bytes, bench_gbps(r));
+           world->nodes > 1 ? "network" : r->path, r->cached, world->size, (long long)r->tokens, o->hidden, o->topk,
+           o->experts, o->routing, r->expar.median_us, r->expar.min_us, r->expar.p99_us, r->bytes, bench_gbps(r));
     if (r->num_copies)
-        printf("%.3f,%.4f,", bench_copy_limit_us(r), bench_fraction_of_copy_limit(r));
+        printf("%.3f,%.4f,", bench_limit_us(r), bench_fraction_of_limit(r));
     else
         printf(",,");
     printf("%d,%d,", r->workers, r->verified);
     if (r->has_mpi)
-        printf("%.3f,%.4f\n", r->mpi.median_us, bench_speedup(r));
+        printf("%.3f,%.4f", r->mpi.median_us, bench_speedup(r));
     else
-        printf(",\n");
+        printf(",");
+}
+
+/* Behind a row's other members; what layout lacks is left out. */
+static void print_csv_traffic(const struct bench_world *world, const struct bench_result *r)
+{
+    const struct bench_traffic *t = &r->traffic;
+    printf(",%d,%s,", world->nodes, r->path);
+    if (t->counted)
+        printf("%.0f,%.0f,%.0f,%.0f,%.0f,%.0f", t->sent.bytes, t->sent.messages, t->sent.flags, t->sent.rows,
+               t->inside_rows * (double)r->row_bytes, t->inside_rows);
+    else
+        printf(",,,,,");
 }
 
 static void print_csv(const struct bench_world *world, const struct bench_options *options,
                       const struct bench_results *results)
 {
     printf("op,mode,dtype,path,cached,ranks,tokens,hidden,topk,experts,routing,median_us,min_us,p99_us,bytes,gbps,"
-           "copy_limit_us,fraction_of_copy_limit,%s,verified,mpi_us,speedup_over_mpi\n",
-           world->device->workers);
-    for (int i = 0; i < results->count; i++)
-        print_csv_row(options, world->size, &results->items[i]);
+           "%s_limit_us,fraction_of_%s_limit,%s,verified,mpi_us,speedup_over_mpi%s\n",
+           world->nodes > 1 ? "network" : "copy", world->nodes > 1 ? "network" : "copy", world->device->workers,
+           world->nodes > 1
+               ? ",nodes,node_path,network_bytes,network_messages,network_flags,network_rows,node_bytes,node_rows"
+               : "");
+    for (int i = 0; i < results->count; i++) {
+        print_csv_row(options, world, &results->items[i]);
+        if (world->nodes > 1) print_csv_traffic(world, &results->items[i]);
+        printf("\n");
+    }
 }
 
 /* ---- table ------------------------------------------------------------------------------------------------------- */
@@ -90,8 +108,8 @@ static void add_head(struct table *table, const struct bench_result *r)
 static void add_limit(struct table *table, const struct bench_result *r)
 {
     if (r->num_copies) {
-        table_cell(table, "%.1f", bench_copy_limit_us(r));
-        table_cell(table, "%.2f", bench_fraction_of_copy_limit(r));
+        table_cell(table, "%.1f", bench_limit_us(r));
+        table_cell(table, "%.2f", bench_fraction_of_limit(r));
     } else {
         table_skip(table);
         table_skip(table);
@@ -118,10 +136,12 @@ static void add_result(struct table *table, const struct bench_result *r, bool m
 
 static bool print_results(const struct bench_world *world, const struct bench_results *results)
 {
-    static const char *const titles[] = {"median us", "min us", "p99 us", "GB/s", "copy us", "of copy"};
+    static const char *const inside[] = {"median us", "min us", "p99 us", "GB/s", "copy us", "of copy"},
+                             *const across[] = {"median us", "min us", "p99 us", "GB/s", "puts us", "of puts"};
+    const char *const *titles = world->nodes > 1 ? across : inside;
     struct table *table = new_table(world);
     bool mpi = results->count > 0 && results->items[0].has_mpi;
-    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
         table_column(table, titles[i], TABLE_RIGHT);
     if (mpi) table_column(table, "MPI us", TABLE_RIGHT);
     if (mpi) table_column(table, "faster", TABLE_RIGHT);
@@ -156,12 +176,47 @@ static bool print_breakdowns(const struct bench_world *world, const struct bench
     return table_print(table, stdout);
 }
 
+static void add_traffic(struct table *table, const struct bench_result *r)
+{
+    const struct bench_traffic *t = &r->traffic;
+    add_head(table, r);
+    table_cell(table, "%.1f", t->sent.rows);
+    table_cell(table, "%.1f", t->sent.messages);
+    table_cell(table, "%.1f", t->sent.flags);
+    table_cell(table, "%.1f", t->sent.bytes * 1e-3);
+    table_cell(table, "%.1f", t->inside_rows);
+    table_cell(table, "%.1f", t->inside_rows * (double)r->row_bytes * 1e-3);
+}
+
+/* A row for each result that was counted; nothing inside a node. */
+static bool print_traffic(const struct bench_world *world, const struct bench_results *results)
+{
+    static const char *const titles[] = {"net rows", "net messages", "net flags", "net KB", "node rows", "node KB"};
+    if (world->nodes == 1) return true;
+    struct table *table = new_table(world);
+    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
+        table_column(table, titles[i], TABLE_RIGHT);
+    for (int i = 0; i < results->count; i++)
+        if (results->items[i].traffic.counted) add_traffic(table, &results->items[i]);
+    printf(
+        "\nWhat a call of a rank sends to other nodes, as counted at the provider, and moves inside its own; mean over "
+        "ranks\n\n");
+    return table_print(table, stdout);
+}
+
+static void print_nodes(const struct bench_world *world)
+{
+    if (world->nodes > 1) printf(" on %d nodes", world->nodes);
+}
+
 static bool print_tables(const struct bench_world *world, const struct bench_options *o,
                          const struct bench_results *results)
 {
-    printf("%d ranks, rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations\n\n", world->size,
-           o->hidden, o->topk, o->experts, o->routing, o->iters);
-    return print_results(world, results) && print_breakdowns(world, results);
+    printf("%d ranks", world->size);
+    print_nodes(world);
+    printf(", rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations\n\n", o->hidden, o->topk,
+           o->experts, o->routing, o->iters);
+    return print_results(world, results) && print_breakdowns(world, results) && print_traffic(world, results);
 }
 
 bool bench_report(const struct bench_world *world, const struct bench_options *options,

@@ -30,6 +30,13 @@ static inline int bench_first_span(const struct bench_breakdown *b)
     return b->notified ? BENCH_LAYOUT : BENCH_OPEN;
 }
 
+/* What a call of a rank moves across nodes and inside its own, mean over ranks where that is said. */
+struct bench_traffic {
+    bool counted;           /* there are several nodes */
+    struct bench_sent sent; /* as counted where the library calls its provider */
+    double inside_rows;     /* that it receives from other ranks of its node, by the routing */
+};
+
 struct bench_result {
     const char *op, *path;
     bool cached;
@@ -37,8 +44,10 @@ struct bench_result {
     int workers; /* threads or SMs */
     int64_t tokens;
     struct bench_times expar, copies[BENCH_MAX_COPIES], mpi;
-    int num_copies; /* 0: nothing to compare with */
+    int num_copies; /* 0: nothing to compare with. Across nodes they are bare puts */
     bool has_mpi, verified, has_breakdown;
+    struct bench_traffic traffic;
+    size_t row_bytes;
     struct bench_breakdown breakdown;
     /* Mean over ranks of the bytes of rows that go into a rank's output. Dispatch: the rows received. Combine: the rows
        that are summed, which are the same ones on their way back. */
@@ -59,9 +68,9 @@ bool bench_report(const struct bench_world *world, const struct bench_options *o
                   const struct bench_results *results);
 void bench_report_json(const struct bench_world *world, const struct bench_options *options,
                        const struct bench_results *results);
-/* What follows from the times. A limit of 0: there is none. */
-double bench_copy_limit_us(const struct bench_result *result);
-double bench_fraction_of_copy_limit(const struct bench_result *result);
+/* What follows from the times. The copy limit; across nodes the network limit. 0: there is none. */
+double bench_limit_us(const struct bench_result *result);
+double bench_fraction_of_limit(const struct bench_result *result);
 double bench_gbps(const struct bench_result *result); /* 10^9 bytes a second */
 double bench_speedup(const struct bench_result *result);
 

@@ -6,6 +6,7 @@
  *   dispatch.c, combine.c  the operations            pattern.c         contents of rows, and sums of them
  *   report.c, json.c  table, CSV, JSON               verify.c          outputs against what they must be
  *   options.c    what can be refused                 device_cpu.c, copy_limit.c  tensors and copies on the CPU
+ *   nodes.c      across nodes: network limit, what was sent
  *
  * Called through bench/bench.h, and by bench/gpu and bench/mpi; calls the public interface of the library. */
 #ifndef EXPAR_BENCH_EP_SESSION_H
@@ -69,12 +70,23 @@ bool bench_session_measure(const struct bench_session *session, const char *op, 
 /* Where the time of this rank's last call went; false: not known. */
 bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out);
 
+/* ---- nodes.c; nothing where all ranks are on one node ------------------------------------------------------------ */
+
+/* What this rank's call sends between the two. */
+void bench_traffic_begin(const struct bench_session *session, struct bench_traffic *traffic);
+void bench_traffic_end(const struct bench_session *session, struct bench_traffic *traffic);
+/* That it sent as many rows as the routing demands, and that bare puts came whole; says what is wrong. */
+bool bench_traffic_verify(const struct bench_session *session, bool combine, const struct bench_traffic *traffic);
+/* Collective. */
+bool bench_traffic_mean(const struct bench_world *world, const struct bench_traffic *mine, struct bench_traffic *mean);
+
 /* ---- verify.c ---------------------------------------------------------------------------------------------------- */
 
 /* Each compares a whole output of this rank with what follows from the routing, and says on stderr which token is
  * wrong. */
 bool verify_rows(const struct problem *problem, uint64_t salt, const void *rows);
 bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_dispatch_result *result, bool cached);
-bool verify_combine(const struct problem *problem, uint64_t salt, const void *y);
+/* each: ranks whose rows are summed and rounded before their sums are; all of them: in one sum. */
+bool verify_combine(const struct problem *problem, uint64_t salt, int each, const void *y);
 
 #endif

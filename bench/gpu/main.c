@@ -127,6 +127,8 @@ static bool make_group(struct gpu_rank *ranks, const struct bench_options *optio
     bool made = groups && expar_group_create_threads(options->num_ranks, NULL, groups) == EXPAR_OK;
     for (int32_t r = 0; made && r < options->num_ranks; r++)
         ranks[r].world = (struct bench_world){.group = groups[r],
+                                              .nodes = 1,
+                                              .each = options->num_ranks,
                                               .rank = r,
                                               .size = options->num_ranks,
                                               .device = &bench_cuda,

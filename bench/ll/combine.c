@@ -14,6 +14,7 @@ struct combine_case {
     uint64_t calls;
     bool verified;
     struct ll_late late, late_send; /* of its last kernel; of the first of two */
+    struct ll_traffic traffic;      /* of the last call that was one */
 };
 
 /* One sum, with what it is compared with. */
@@ -38,6 +39,13 @@ struct combine_turns {
 static bool is_reduced(const struct combine_case *self)
 {
     return self->args.sum == EXPAR_LL_REDUCED;
+}
+
+static bool combine_before(void *context)
+{
+    struct combine_case *self = context;
+    ll_traffic_begin(self->session, &self->traffic);
+    return true;
 }
 
 static bool combine_run(void *context)
@@ -70,6 +78,8 @@ static bool verify(const struct combine_case *self, uint64_t salt)
 static bool combine_after(void *context, bool check)
 {
     struct combine_case *self = context;
+    if (!self->args.hook) ll_traffic_end(self->session, &self->traffic);
+    if (check) self->verified &= ll_traffic_verify_combine(self->session, is_reduced(self), &self->traffic);
     if (check)
         self->verified &= verify(self, ll_measured_salt(self->session));
     else
@@ -183,8 +193,9 @@ static void add_sum(struct combine_turns *self, struct combine_sum *sum)
 {
     const enum bench_phases phases = self->session->options->ll.phases;
     if (phases != BENCH_HOOKED)
-        sum->of_whole =
-            add_contender(self, (struct contender){.run = combine_run, .after = combine_after, .context = &sum->whole});
+        sum->of_whole = add_contender(
+            self, (struct contender){
+                      .before = combine_before, .run = combine_run, .after = combine_after, .context = &sum->whole});
     if (phases != BENCH_WHOLE) {
         sum->of_send =
             add_contender(self, (struct contender){.run = combine_run, .after = combine_sent, .context = &sum->hooked});
@@ -246,6 +257,7 @@ static bool add_result(const struct combine_turns *self, const struct combine_su
     result->bytes = result->messages * (double)problem->row_bytes;
     if (!ll_late_find(late, session, result)) return false;
     if (own != sum->of_whole) return true;
+    if (!ll_traffic_mean(session->world, &what->traffic, &result->traffic)) return false;
     result->num_copies = sum->num_copies;
     for (int i = 0; i < sum->num_copies; i++)
         result->copies[i] = sum->copies[i].times;

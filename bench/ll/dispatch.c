@@ -14,7 +14,15 @@ struct dispatch_case {
     uint64_t calls;
     bool verified;
     struct ll_late late, late_send; /* of its last kernel; of the first of two */
+    struct ll_traffic traffic;      /* of the last call that was one */
 };
+
+static bool dispatch_before(void *context)
+{
+    struct dispatch_case *self = context;
+    ll_traffic_begin(self->session, &self->traffic);
+    return true;
+}
 
 static bool dispatch_run(void *context)
 {
@@ -41,6 +49,8 @@ static void dispatch_release(struct dispatch_case *self)
 static bool dispatch_after(void *context, bool check)
 {
     struct dispatch_case *self = context;
+    if (!self->args.hook) ll_traffic_end(self->session, &self->traffic);
+    if (check) self->verified &= ll_traffic_verify_dispatch(self->session, &self->traffic);
     if (check)
         self->verified &= ll_verify_dispatch(self->session, ll_measured_salt(self->session), &self->result);
     else
@@ -120,8 +130,10 @@ static void add_turns(struct turns *self)
     const struct ll_session *session = self->session;
     const enum bench_phases phases = session->options->ll.phases;
     if (phases != BENCH_HOOKED)
-        self->of_whole = add_contender(
-            self, (struct contender){.run = dispatch_run, .after = dispatch_after, .context = &self->whole});
+        self->of_whole = add_contender(self, (struct contender){.before = dispatch_before,
+                                                                .run = dispatch_run,
+                                                                .after = dispatch_after,
+                                                                .context = &self->whole});
     if (phases != BENCH_WHOLE) {
         self->of_send = add_contender(
             self, (struct contender){.run = dispatch_run, .after = dispatch_sent, .context = &self->hooked});
@@ -178,6 +190,7 @@ static bool add_result(const struct turns *self, const char *phase, const struct
     result->verified = bench_all_true(session->world, what->verified) && self->verified;
     if (!ll_late_find(late, session, result)) return false;
     if (own != self->of_whole) return true;
+    if (!ll_traffic_mean(session->world, &what->traffic, &result->traffic)) return false;
     result->num_copies = self->num_copies;
     for (int i = 0; i < self->num_copies; i++)
         result->copies[i] = self->copies[i].times;

@@ -58,10 +58,10 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
     const char *sum = !o->ll.exact ? "reduced" : !o->ll.reduced ? "exact" : "both";
     json_t *config =
         json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:s, s:i, s:i, s:o, s:I}", "ranks",
-                  world->size, "nodes", 1, "device", world->device->name, "tokens", tokens_json(o), "hidden", o->hidden,
-                  "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "format", formats_json(o), "sum",
-                  sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters, "warmup", o->warmup,
-                  world->device->workers, workers_json(world, o), "seed", (json_int_t)o->seed);
+                  world->size, "nodes", world->nodes, "device", world->device->name, "tokens", tokens_json(o), "hidden",
+                  o->hidden, "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "format", formats_json(o),
+                  "sum", sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters, "warmup",
+                  o->warmup, world->device->workers, workers_json(world, o), "seed", (json_int_t)o->seed);
     if (o->cuda) json_object_set_new(config, "gpus", json_integer(o->num_gpus));
     return config;
 }
@@ -86,20 +86,29 @@ static json_t *breakdown_json(const struct ll_breakdown *b)
     return json;
 }
 
+static json_t *traffic_json(const struct bench_sent *sent)
+{
+    return json_pack("{s:f, s:f, s:f, s:f}", "bytes", sent->bytes, "messages", sent->messages, "flags", sent->flags,
+                     "rows", sent->rows);
+}
+
 static json_t *result_json(const struct bench_world *world, const struct ll_result *r)
 {
-    const bool copied = r->num_copies > 0;
+    const bool across = world->nodes > 1, limited = r->num_copies > 0;
     json_t *copies = json_array();
     for (int i = 0; i < r->num_copies; i++)
         json_array_append_new(copies, json_real(r->copies[i].median_us));
     json_t *json = json_pack("{s:s, s:s, s:s?, s:s, s:s, s:s, s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "op", r->op,
                              "mode", "low_latency", "sum", r->sum, "phase", r->phase, "format", r->format, "dtype",
-                             expar_dtype_string(r->dtype), "path", "direct", "tokens", (json_int_t)r->tokens,
-                             "median_us", r->expar.median_us, "min_us", r->expar.min_us, "p99_us", r->expar.p99_us,
-                             "bytes", r->bytes, "gbps", ll_gbps(r), "messages", r->messages);
-    json_object_set_new(json, "copy_limit_us", real_or_null(copied, ll_copy_limit_us(r)));
-    json_object_set_new(json, "copies_us", copies);
-    json_object_set_new(json, "fraction_of_copy_limit", real_or_null(copied, ll_fraction_of_copy_limit(r)));
+                             expar_dtype_string(r->dtype), "path", world->nodes > 1 ? "network" : "direct", "tokens",
+                             (json_int_t)r->tokens, "median_us", r->expar.median_us, "min_us", r->expar.min_us,
+                             "p99_us", r->expar.p99_us, "bytes", r->bytes, "gbps", ll_gbps(r), "messages", r->messages);
+    json_object_set_new(json, "copy_limit_us", real_or_null(limited && !across, ll_limit_us(r)));
+    json_object_set_new(json, across ? "puts_us" : "copies_us", copies);
+    json_object_set_new(json, "fraction_of_copy_limit", real_or_null(limited && !across, ll_fraction_of_limit(r)));
+    if (across) json_object_set_new(json, "network_limit_us", real_or_null(limited, ll_limit_us(r)));
+    if (across) json_object_set_new(json, "fraction_of_network_limit", real_or_null(limited, ll_fraction_of_limit(r)));
+    if (r->traffic.counted) json_object_set_new(json, "network", traffic_json(&r->traffic.sent));
     json_object_set_new(json, "round_trip_us", real_or_null(r->has_trip, r->trip_us));
     json_object_set_new(json, "raw_round_trip_us", real_or_null(r->has_raw_trip, r->raw_trip_us));
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
@@ -112,7 +121,8 @@ static json_t *result_json(const struct bench_world *world, const struct ll_resu
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));
         json_object_set_new(json, "speedup_over_mpi", json_real(ll_speedup(r)));
-        json_object_set_new(json, "copy_limit_speedup_over_mpi", json_real(ll_copy_speedup(r)));
+        json_object_set_new(json, across ? "network_limit_speedup_over_mpi" : "copy_limit_speedup_over_mpi",
+                            json_real(ll_copy_speedup(r)));
     }
     return json;
 }

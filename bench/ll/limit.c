@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copy limit: by several ways, each a contender. Lists of copies and sums are made before; a turn goes through
- * them. Nobody waits for anybody in it: slots and places have the same contents from turn to turn. */
+/* The copy limit, or across nodes the network limit: by several ways, each a contender. Lists of copies and sums are
+ * made before; a turn goes through them. Nobody waits for anybody in it: slots and places have the same contents from
+ * turn to turn. */
 #include "bench/ll/limit.h"
+#include "bench/common/network.h"
 #include <stdlib.h>
 
 struct ll_limit {
     const struct bench_world *world;
     struct limit_way *ways[LL_MAX_COPIES];
     int count;
+    struct network_limit *network; /* across nodes, in place of the ways */
 };
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
@@ -19,6 +22,7 @@ static const struct ll_place *place_of_way(const struct limit_way *way)
 
 int ll_limit_contenders(struct ll_limit *limit, struct contender *contenders)
 {
+    if (limit->network) return network_limit_contenders(limit->network, contenders);
     for (int i = 0; i < limit->count; i++)
         contenders[i] = (struct contender){.run = place_of_way(limit->ways[i])->way_run, .context = limit->ways[i]};
     return limit->count;
@@ -108,14 +112,33 @@ static bool add_way(struct ll_limit *limit, const struct limit_way *plan)
     return way_make(way);
 }
 
+/* Of rows alone: what a message says beside them is the library's. */
+static struct network_limit *bare_puts(const struct limit_way *plan)
+{
+    const struct ll_session *session = plan->session;
+    const struct bench_world *world = session->world;
+    const size_t row_bytes = ll_far_row_bytes(session);
+    size_t *bytes = calloc((size_t)world->size, sizeof *bytes);
+    for (int rank = 0; rank < world->size && bytes; rank++)
+        bytes[rank] = row_bytes * (size_t)(plan->combine ? ll_far_rows_back(session, rank, plan->reduced)
+                                                         : ll_far_messages(session, rank));
+    struct network_limit *limit = NULL;
+    if (bench_all_true(world, bytes || bench_complain(world, "out of memory for bare puts")))
+        limit = network_limit_create(world, bytes);
+    free(bytes);
+    return limit;
+}
+
 /* Ways that would do the same as another one are left out; all that calls of so many workers do not
    compare with. */
 static struct ll_limit *limit_create(const struct limit_way *plan)
 {
+    const struct bench_world *world = plan->session->world;
     struct ll_limit *limit = calloc(1, sizeof *limit);
-    const int ways = place_of_way(plan)->num_ways(plan->session->workers);
-    bool good = bench_all_true(plan->session->world, limit != NULL);
-    if (good) limit->world = plan->session->world;
+    const int ways = world->nodes > 1 ? 0 : place_of_way(plan)->num_ways(plan->session->workers);
+    bool good = bench_all_true(world, limit != NULL);
+    if (good) limit->world = world;
+    if (good && world->nodes > 1) good = (limit->network = bare_puts(plan)) != NULL;
     for (int i = 0; i < ways && good; i++) {
         struct limit_way way = *plan;
         way.stream_messages = i == LL_LIMIT_STREAMED;
@@ -168,6 +191,7 @@ static bool way_verify(const struct limit_way *way, uint64_t salt)
 
 bool ll_limit_verify(struct ll_limit *limit, uint64_t salt)
 {
+    if (limit->network) return network_limit_verify(limit->network);
     for (int i = 0; i < limit->count; i++)
         if (!way_verify(limit->ways[i], salt)) return false;
     return true;
@@ -178,6 +202,7 @@ void ll_limit_free(struct ll_limit *limit, bool sound)
     if (!limit) return;
     for (int i = 0; i < limit->count; i++)
         way_free(limit->ways[i], sound);
+    network_limit_free(limit->network, sound);
     /* Giving memory back may wait for all kernels on a GPU, so that none that waits for this rank may run before. */
     if (sound) bench_all_true(limit->world, true);
     free(limit);

@@ -7,7 +7,7 @@
 
 /* ---- what follows from the times --------------------------------------------------------------------------------- */
 
-double ll_copy_limit_us(const struct ll_result *result)
+double ll_limit_us(const struct ll_result *result)
 {
     double least_us = result->num_copies ? result->copies[0].median_us : 0;
     for (int i = 1; i < result->num_copies; i++)
@@ -15,9 +15,9 @@ double ll_copy_limit_us(const struct ll_result *result)
     return least_us;
 }
 
-double ll_fraction_of_copy_limit(const struct ll_result *result)
+double ll_fraction_of_limit(const struct ll_result *result)
 {
-    return result->expar.median_us > 0 ? ll_copy_limit_us(result) / result->expar.median_us : 0;
+    return result->expar.median_us > 0 ? ll_limit_us(result) / result->expar.median_us : 0;
 }
 
 double ll_gbps(const struct ll_result *result)
@@ -32,7 +32,7 @@ double ll_speedup(const struct ll_result *result)
 
 double ll_copy_speedup(const struct ll_result *result)
 {
-    const double limit_us = ll_copy_limit_us(result);
+    const double limit_us = ll_limit_us(result);
     return limit_us > 0 ? result->mpi.median_us / limit_us : 0;
 }
 
@@ -57,14 +57,24 @@ static void print_csv_kernels(const struct ll_result *r)
     printf("\n");
 }
 
-static void print_csv_row(const struct bench_options *o, int num_ranks, const struct ll_result *r)
+static void print_csv_traffic(const struct bench_world *world, const struct ll_result *r)
 {
-    printf("%s,low_latency,%s,%s,%s,%s,direct,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,%.1f,", r->op,
-           r->sum ? r->sum : "", r->phase, r->format, expar_dtype_string(r->dtype), num_ranks, (long long)r->tokens,
-           o->hidden, o->topk, o->experts, o->routing, r->expar.median_us, r->expar.min_us, r->expar.p99_us, r->bytes,
-           ll_gbps(r), r->messages);
+    const bool counted = r->traffic.counted;
+    printf(",%d,", world->nodes);
+    print_csv_number(counted, r->traffic.sent.bytes, ',');
+    print_csv_number(counted, r->traffic.sent.messages, ',');
+    print_csv_number(counted, r->traffic.sent.flags, ',');
+    if (counted) printf("%.4f", r->traffic.sent.rows);
+}
+
+static void print_csv_row(const struct bench_options *o, const struct bench_world *world, const struct ll_result *r)
+{
+    printf("%s,low_latency,%s,%s,%s,%s,%s,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,%.1f,", r->op,
+           r->sum ? r->sum : "", r->phase, r->format, expar_dtype_string(r->dtype),
+           world->nodes > 1 ? "network" : "direct", world->size, (long long)r->tokens, o->hidden, o->topk, o->experts,
+           o->routing, r->expar.median_us, r->expar.min_us, r->expar.p99_us, r->bytes, ll_gbps(r), r->messages);
     if (r->num_copies)
-        printf("%.3f,%.4f,", ll_copy_limit_us(r), ll_fraction_of_copy_limit(r));
+        printf("%.3f,%.4f,", ll_limit_us(r), ll_fraction_of_limit(r));
     else
         printf(",,");
     print_csv_number(r->has_trip, r->trip_us, ',');
@@ -75,27 +85,31 @@ static void print_csv_row(const struct bench_options *o, int num_ranks, const st
         return;
     }
     if (r->has_mpi)
-        printf("%.3f,%.4f,%.4f\n", r->mpi.median_us, ll_speedup(r), ll_copy_speedup(r));
+        printf("%.3f,%.4f,%.4f", r->mpi.median_us, ll_speedup(r), ll_copy_speedup(r));
     else
-        printf(",,\n");
+        printf(",,");
+    if (world->nodes > 1) print_csv_traffic(world, r);
+    printf("\n");
 }
 
 static void print_csv(const struct bench_world *world, const struct bench_options *options,
                       const struct ll_results *results)
 {
+    const char *const limit = world->nodes > 1 ? "network" : "copy";
     printf("op,mode,sum,phase,format,dtype,path,ranks,tokens,hidden,topk,experts,routing,median_us,min_us,p99_us,bytes,"
-           "gbps,messages,copy_limit_us,fraction_of_copy_limit,round_trip_us,raw_round_trip_us,%s,verified,",
-           world->device->workers);
+           "gbps,messages,%s_limit_us,fraction_of_%s_limit,round_trip_us,raw_round_trip_us,%s,verified,",
+           limit, limit, world->device->workers);
     if (options->cuda) {
         printf("launch_us,kernel_us,start_us,");
         for (int i = 0; i < LL_SPANS; i++)
             printf("%s_us,", ll_span_names[i]);
         printf("late_rank\n");
     } else {
-        printf("mpi_us,speedup_over_mpi,copy_limit_speedup_over_mpi\n");
+        printf("mpi_us,speedup_over_mpi,%s_limit_speedup_over_mpi%s\n", limit,
+               world->nodes > 1 ? ",nodes,network_bytes,network_messages,network_flags,network_rows" : "");
     }
     for (int i = 0; i < results->count; i++)
-        print_csv_row(options, world->size, &results->items[i]);
+        print_csv_row(options, world, &results->items[i]);
 }
 
 /* ---- table ------------------------------------------------------------------------------------------------------- */
@@ -131,7 +145,7 @@ static void add_pair(struct table *table, bool there, const char *first_form, do
 
 /* Columns behind those of all devices. */
 struct columns {
-    bool cuda, trips, mpi;
+    bool cuda, trips, mpi, nodes;
 };
 
 /* Kernel time, its spans, and who was late in it. */
@@ -152,12 +166,25 @@ static void add_kernels(struct table *table, const struct ll_result *r)
         table_skip(table);
 }
 
+/* Rows, messages and KB that a call of a rank sends to other nodes. */
+static void add_traffic(struct table *table, const struct ll_result *r)
+{
+    add_pair(table, r->traffic.counted, "%.1f", r->traffic.sent.rows, "%.1f", r->traffic.sent.messages);
+    if (r->traffic.counted)
+        table_cell(table, "%.1f", r->traffic.sent.bytes * 1e-3);
+    else
+        table_skip(table);
+}
+
 static void add_result(struct table *table, const struct ll_result *r, const struct columns *columns)
 {
     const bool mpi = columns->mpi;
     add_head(table, r);
-    add_pair(table, r->num_copies > 0, "%.1f", ll_copy_limit_us(r), "%.2f", ll_fraction_of_copy_limit(r));
-    if (columns->trips && !columns->cuda) add_pair(table, r->has_trip, "%.2f", r->trip_us, "%.2f", r->raw_trip_us);
+    add_pair(table, r->num_copies > 0, "%.1f", ll_limit_us(r), "%.2f", ll_fraction_of_limit(r));
+    if (columns->nodes) add_traffic(table, r);
+    if (columns->trips && columns->nodes) table_cell(table, "%.2f", r->trip_us);
+    if (columns->trips && !columns->nodes && !columns->cuda)
+        add_pair(table, r->has_trip, "%.2f", r->trip_us, "%.2f", r->raw_trip_us);
     if (columns->trips && columns->cuda) table_cell(table, "%.2f", r->raw_trip_us);
     if (columns->cuda) add_kernels(table, r);
     if (mpi) add_pair(table, r->has_mpi, "%.1f", r->mpi.median_us, "%.2fx", ll_speedup(r));
@@ -168,15 +195,22 @@ static void add_result(struct table *table, const struct ll_result *r, const str
 
 static void add_columns(struct table *table, const struct columns *columns)
 {
-    static const char *const of_all[] = {"median us", "min us", "p99 us", "GB/s", "messages", "copy us", "of copy"};
+    static const char *const of_all[] = {"median us", "min us", "p99 us", "GB/s", "messages"};
     table_column(table, "operation", TABLE_LEFT);
     table_column(table, "format", TABLE_LEFT);
     table_column(table, "tokens", TABLE_RIGHT);
     table_column(table, columns->cuda ? "SMs" : "threads", TABLE_RIGHT);
     for (size_t i = 0; i < sizeof of_all / sizeof *of_all; i++)
         table_column(table, of_all[i], TABLE_RIGHT);
+    table_column(table, columns->nodes ? "puts us" : "copy us", TABLE_RIGHT);
+    table_column(table, columns->nodes ? "of puts" : "of copy", TABLE_RIGHT);
+    if (columns->nodes) {
+        table_column(table, "net rows", TABLE_RIGHT);
+        table_column(table, "net messages", TABLE_RIGHT);
+        table_column(table, "net KB", TABLE_RIGHT);
+    }
     if (columns->trips && !columns->cuda) table_column(table, "trip us", TABLE_RIGHT);
-    if (columns->trips) table_column(table, "raw us", TABLE_RIGHT);
+    if (columns->trips && !columns->nodes) table_column(table, "raw us", TABLE_RIGHT);
     if (columns->cuda) {
         table_column(table, "launch us", TABLE_RIGHT);
         table_column(table, "kernel us", TABLE_RIGHT);
@@ -187,17 +221,20 @@ static void add_columns(struct table *table, const struct columns *columns)
     }
     if (columns->mpi) table_column(table, "MPI us", TABLE_RIGHT);
     if (columns->mpi) table_column(table, "faster", TABLE_RIGHT);
-    if (columns->mpi) table_column(table, "copy faster", TABLE_RIGHT);
+    if (columns->mpi) table_column(table, columns->nodes ? "puts faster" : "copy faster", TABLE_RIGHT);
     table_column(table, "verified", TABLE_LEFT);
 }
 
 static bool print_table(const struct bench_world *world, const struct bench_options *o,
                         const struct ll_results *results)
 {
-    const struct columns columns = {.cuda = o->cuda, .trips = world->size > 1, .mpi = world->ll_baseline != NULL};
-    printf("low-latency mode, %d ranks, rows of %d elements, top-%d of %d experts, %s routing; median of %d "
+    const struct columns columns = {
+        .cuda = o->cuda, .trips = world->size > 1, .mpi = world->ll_baseline != NULL, .nodes = world->nodes > 1};
+    printf("low-latency mode, %d ranks", world->size);
+    if (columns.nodes) printf(" on %d nodes", world->nodes);
+    printf(", rows of %d elements, top-%d of %d experts, %s routing; median of %d "
            "iterations\n\n",
-           world->size, o->hidden, o->topk, o->experts, o->routing, o->iters);
+           o->hidden, o->topk, o->experts, o->routing, o->iters);
     struct table *table = table_new();
     add_columns(table, &columns);
     for (int i = 0; i < results->count; i++)

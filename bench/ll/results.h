@@ -24,6 +24,12 @@ struct ll_breakdown {
     int late_rank;       /* that was the last to send in most calls; -1: nobody sends */
 };
 
+/* What a call of a rank sends to other nodes, as counted where the library calls its provider. */
+struct ll_traffic {
+    bool counted; /* there are several, and it was one call */
+    struct bench_sent sent;
+};
+
 struct ll_result {
     const char *op;    /* "dispatch", "combine" */
     const char *sum;   /* "exact", "reduced"; NULL: a dispatch */
@@ -35,6 +41,7 @@ struct ll_result {
     struct bench_times expar, copies[LL_MOST_COPIES], mpi;
     int num_copies; /* 0: nothing to compare with */
     bool has_mpi, has_trip, has_raw_trip, has_breakdown, verified;
+    struct ll_traffic traffic;     /* mean over ranks */
     struct ll_breakdown breakdown; /* on GPUs */
     double trip_us, raw_trip_us;   /* of a flag between two ranks, by the library and bare: medians */
     double launch_us;              /* on GPUs, an empty launch: median. 0: there are none */
@@ -55,9 +62,9 @@ struct ll_result *ll_results_add(struct ll_results *results);
 bool ll_report(const struct bench_world *world, const struct bench_options *options, const struct ll_results *results);
 void ll_report_json(const struct bench_world *world, const struct bench_options *options,
                     const struct ll_results *results);
-/* What follows from the times. A limit of 0: there is none. */
-double ll_copy_limit_us(const struct ll_result *result);
-double ll_fraction_of_copy_limit(const struct ll_result *result);
+/* What follows from the times. The copy limit; across nodes the network limit. 0: there is none. */
+double ll_limit_us(const struct ll_result *result);
+double ll_fraction_of_limit(const struct ll_result *result);
 double ll_gbps(const struct ll_result *result);
 double ll_speedup(const struct ll_result *result);
 /* The copy limit's: more is not to be had by copies. */

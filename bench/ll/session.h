@@ -4,6 +4,7 @@
  *   run.c        the cases, one after another        layout.c    where rows stand, by own code
  *   session.c    memory and objects of one case      format.c    payload formats, from their definitions
  *   dispatch.c, combine.c  the operations            verify.c    outputs against what they must be
+ *   far.c        what goes to other nodes
  *   limit*.c, sum.c  the copy limit                  trip.c      round trips of a flag on the CPU
  *   place.h, place_cpu.c  what a device does; GPUs: bench/gpu/ll.c
  *   report.c, json.c  table, CSV, JSON               options.c   what can be refused
@@ -100,6 +101,22 @@ int64_t ll_layout_row(const struct problem *problem, const struct ll_layout *lay
 /* The rank of the slot's expert; -1: the slot has none. */
 int ll_layout_rank(const struct problem *problem, int source, int64_t token, int k);
 
+/* ---- far.c; across nodes, else 0 --------------------------------------------------------------------------------- */
+
+/* Messages of this rank's dispatch to a rank of another node; rows of its combine that go back there. */
+int64_t ll_far_messages(const struct ll_session *session, int rank);
+int64_t ll_far_rows_back(const struct ll_session *session, int rank, bool reduced);
+/* Of one of these, as it travels. */
+size_t ll_far_row_bytes(const struct ll_session *session);
+/* What this rank's call sends between the two. */
+void ll_traffic_begin(const struct ll_session *session, struct ll_traffic *traffic);
+void ll_traffic_end(const struct ll_session *session, struct ll_traffic *traffic);
+/* That it sent as many rows as the routing demands. */
+bool ll_traffic_verify_dispatch(const struct ll_session *session, const struct ll_traffic *traffic);
+bool ll_traffic_verify_combine(const struct ll_session *session, bool reduced, const struct ll_traffic *traffic);
+/* Collective. */
+bool ll_traffic_mean(const struct bench_world *world, const struct ll_traffic *mine, struct ll_traffic *mean);
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Of the host; zero, and none of it there before it is touched; NULL: no memory. */
@@ -132,7 +149,8 @@ bool ll_verify_count(const struct ll_session *session, const char *what, uint64_
 
 /* ---- limit.c ----------------------------------------------------------------------------------------------------- */
 
-/* The copy limit: what a program of bare copies takes that moves the same bytes as the calls do, by one thread a rank,
+/* Across nodes: bare puts of the rows that go there, by all ranks at once (common/network.h). Else the copy limit:
+ * what a program of bare copies takes that moves the same bytes as the calls do, by one thread a rank,
  * or a kernel of as many SMs, without flags.
  *
  * Dispatch: each message (header, payload, scales) once to its slot at each other rank; from the slots here each
@@ -164,10 +182,11 @@ void ll_sum_rows(expar_dtype dtype, const void *const *rows, const float *weight
 
 /* ---- trip.c ------------------------------------------------------------------------------------------------------ */
 
-/* A word of 8 bytes that goes from rank 0 to rank 1 and back, by the library's signals and by bare stores and loads. */
+/* A word of 8 bytes that goes from rank 0 to rank 1 and back, by the library's signals and by bare stores and loads;
+   across nodes to the first rank of the next one, by signals alone. */
 void *ll_trip_create(const struct bench_world *world); /* collective; NULL after saying why not */
 void ll_trip_free(void *trip, bool sound);
-/* Appends the two contenders. */
+/* Appends a contender for each of both. */
 int ll_trip_contenders(void *trip, struct contender *contenders);
 /* Of one round trip, from those contenders. */
 void ll_trip_times(const struct contender *contenders, struct ll_result *result);

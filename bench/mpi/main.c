@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 /* Rank 0 makes the meeting place and ships it by MPI. NULL after saying why not. */
-static expar_group *join(int rank, int size)
+static expar_group *join(const struct bench_options *wanted, int rank, int size)
 {
     expar_unique_id id = {{0}};
     expar_group *group = NULL;
@@ -16,7 +16,7 @@ static expar_group *join(int rank, int size)
     MPI_Bcast(&made, 1, MPI_INT, 0, MPI_COMM_WORLD);
     if (!made) return NULL;
     MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, MPI_COMM_WORLD);
-    expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
+    expar_group_options options = bench_group_options(wanted);
     options.id = &id;
     options.rank = rank;
     options.size = size;
@@ -36,8 +36,8 @@ static int run(const struct bench_options *options)
             fprintf(stderr, "expar bench: -n %d, but mpirun started %d ranks\n", options->num_ranks, world.size);
         return 1;
     }
-    world.group = join(world.rank, world.size);
-    if (!world.group) return 1;
+    world.group = join(options, world.rank, world.size);
+    if (!world.group || !bench_world_nodes(&world)) return 1;
     int code = options->ll.wanted ? ll_run(&world, options) : bench_run(&world, options);
     if (expar_group_destroy(world.group) != EXPAR_OK) code = 1;
     return code;

@@ -100,8 +100,7 @@ static const struct bench_device clock_only = {.name = "cpu", .turn = bench_cpu_
 /* False with *absent set: the transport cannot be had here. */
 static bool session_open(struct session *s, const struct bench_options *options, const char *transport, bool *absent)
 {
-    expar_group_options group = EXPAR_GROUP_OPTIONS_INIT;
-    if (options->nodes > 1) group.ranks_per_node = options->num_ranks / options->nodes;
+    const expar_group_options group = bench_group_options(options);
     if (strcmp(transport, "auto") != 0) setenv("EXPAR_TRANSPORTS", transport, 1);
     *s = (struct session){.world = {.device = &clock_only, .place = {.type = EXPAR_CPU}},
                           .contest = {.world = &s->world, .options = options, .transport = transport}};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Times of calls, for the benchmark. */
+/* Times and traffic of calls, for the tools. */
 #include "ep/ep.h"
 #include "ep/tools.h"
 
@@ -11,4 +11,9 @@ expar_status ep_times_take(expar_ep *ep, bool on)
 bool ep_times_last(expar_ep *ep, ep_times *out)
 {
     return ep->exec->ops->times(ep->exec, out);
+}
+
+link_sent ep_sent_so_far(const expar_ep *ep)
+{
+    return link_sent_of(ep->exec->sent);
 }

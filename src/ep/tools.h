@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ep, tools' part (times.c): what the tools of this repository see of a buffer beyond the public calls.
  *
- * Called by bench/gpu; calls exec. */
+ * Called by the benchmark and the demo; calls exec. */
 #ifndef EXPAR_EP_TOOLS_H
 #define EXPAR_EP_TOOLS_H
 
@@ -14,5 +14,9 @@ typedef executor_times ep_times;
 expar_status ep_times_take(expar_ep *ep, bool on);
 /* Of the last call, which must be done. False: there are none. */
 bool ep_times_last(expar_ep *ep, ep_times *out);
+
+/* What this rank has handed to its network for the buffer, all calls together: rows are records and sums. Any
+   thread. All 0 where nothing goes by a network. */
+link_sent ep_sent_so_far(const expar_ep *ep);
 
 #endif

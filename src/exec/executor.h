@@ -13,6 +13,7 @@
 #define EXPAR_EXEC_EXECUTOR_H
 
 #include "exec/event.h"
+#include "exec/link.h"
 #include "exec/step.h"
 
 typedef struct executor executor;
@@ -191,6 +192,7 @@ struct executor {
     bool grows;       /* the pool: by all ranks together, in calls whose counts they wait for (ops.grow_pool) */
     bool offers_room; /* takes rooms: a fresh dispatch's rows can be sent ahead of the host's knowing the counts */
     bool by_node;     /* its ranks are on several nodes: each makes its sum, and what it needs for it comes with rows */
+    const link_counts *sent; /* what this rank has handed to a network; NULL: nothing goes there */
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */

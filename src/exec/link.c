@@ -71,12 +71,23 @@ static expar_status link_post(const link_peer *peer, transport *via, const trans
     return transport_post(via, &peer->sym->site, request, batch);
 }
 
-/* What was handed over, if it was: a message, or a flag by itself. */
-static expar_status link_count(const link_peer *peer, expar_status status, _Atomic uint64_t *what, uint64_t bytes)
+/* What was handed over, if it was: a message, */
+static expar_status link_count_message(const link_peer *peer, expar_status status, const link_data *data,
+                                       uint64_t behind)
 {
     if (status != EXPAR_OK) return status;
-    atomic_fetch_add_explicit(what, 1, memory_order_relaxed);
-    atomic_fetch_add_explicit(&peer->counts->bytes, bytes, memory_order_relaxed);
+    atomic_fetch_add_explicit(&peer->counts->messages, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&peer->counts->bytes, data->bytes + behind, memory_order_relaxed);
+    atomic_fetch_add_explicit(&peer->counts->rows, data->rows, memory_order_relaxed);
+    return EXPAR_OK;
+}
+
+/* or a flag by itself. */
+static expar_status link_count_flag(const link_peer *peer, expar_status status)
+{
+    if (status != EXPAR_OK) return status;
+    atomic_fetch_add_explicit(&peer->counts->flags, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&peer->counts->bytes, sizeof(uint64_t), memory_order_relaxed);
     return EXPAR_OK;
 }
 
@@ -139,12 +150,12 @@ expar_status link_put(const link_peer *peer, const link_data *data, transport_ba
         return EXPAR_OK;
     }
     const transport_request put = put_of(peer, data);
-    return link_count(peer, link_post(peer, peer->data, &put, batch), &peer->counts->messages, data->bytes);
+    return link_count_message(peer, link_post(peer, peer->data, &put, batch), data, 0);
 }
 
 expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch)
 {
-    if (!peer->mapped) return link_count(peer, post_flag(peer, flag, batch), &peer->counts->flags, sizeof flag->word);
+    if (!peer->mapped) return link_count_flag(peer, post_flag(peer, flag, batch));
     store_flag(peer, flag);
     return EXPAR_OK;
 }
@@ -155,7 +166,7 @@ expar_status link_put_flag(const link_peer *peer, const link_data *data, const l
     if (peer->mapped || data->bytes == 0) return link_set_flag(peer, flag, batch);
     const bool apart = peer->data != peer->words;
     expar_status status = apart ? post_apart(peer, data, flag, batch) : post_together(peer, data, flag, batch);
-    return link_count(peer, status, &peer->counts->messages, data->bytes + sizeof flag->word);
+    return link_count_message(peer, status, data, sizeof flag->word);
 }
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
@@ -184,4 +195,17 @@ expar_status link_fence(const link_peer *peer, transport_batch *batch)
     if (!peer->mapped) return link_quiet(peer->sym, batch);
     fence_release();
     return EXPAR_OK;
+}
+
+/* ---- counts ------------------------------------------------------------------------------------------------------ */
+
+link_sent link_sent_of(const link_counts *counts)
+{
+    link_sent sent = {0};
+    if (!counts) return sent;
+    sent.messages = atomic_load_explicit(&counts->messages, memory_order_relaxed);
+    sent.flags = atomic_load_explicit(&counts->flags, memory_order_relaxed);
+    sent.bytes = atomic_load_explicit(&counts->bytes, memory_order_relaxed);
+    sent.rows = atomic_load_explicit(&counts->rows, memory_order_relaxed);
+    return sent;
 }

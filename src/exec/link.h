@@ -41,7 +41,15 @@ typedef struct link_counts {
     _Atomic uint64_t messages; /* puts, each with the flag behind it */
     _Atomic uint64_t flags;    /* by themselves */
     _Atomic uint64_t bytes;    /* of both; a flag has 8 */
+    _Atomic uint64_t rows;     /* in messages, as their senders say */
 } link_counts;
+
+/* What they were at a moment. */
+typedef struct link_sent {
+    uint64_t messages, flags, bytes, rows;
+} link_sent;
+/* NULL: nothing goes by a network, all 0. */
+link_sent link_sent_of(const link_counts *counts);
 
 /* To one peer. The owner's threads read it; nobody writes it behind link_open. */
 typedef struct link_peer {
@@ -60,6 +68,7 @@ typedef struct link_data {
     /* The source may be reused when the call returns, which for more than a few KB waits until the data has come. Else
        when link_quiet does. */
     bool copies;
+    uint32_t rows; /* of tokens that are in it: records, sums, messages; only counted */
 } link_data;
 
 /* A word of 8 bytes, aligned, that is stored there. */

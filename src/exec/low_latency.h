@@ -169,7 +169,8 @@ static inline ll_verdict ll_verdict_of(const ep_verdict *verdict)
 struct ll_executor {
     const ll_executor_ops *ops;
     ll_counts counts;
-    uint64_t heap_bytes; /* of symmetric heap */
+    uint64_t heap_bytes;     /* of symmetric heap */
+    const link_counts *sent; /* what this rank has handed to a network; NULL: nothing goes there */
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */

@@ -18,6 +18,7 @@ static const struct command_example examples[] = {
     {"expar bench all --path all --cached=both --json", "every way that rows can take, as JSON"},
     {"expar bench all -n 8 --mpi", "beside pack, MPI_Alltoallv and unpack in the same run"},
     {"expar bench all --routing grouped --experts 256", "group-limited routing"},
+    {"expar bench all -n 4 --nodes 2 --routing grouped", "across two nodes, played on this machine"},
     {"expar bench dispatch combine layout --device cuda --sms 8,12,24 --tokens 1,16,128,512,4096 --dtype bf16,fp8",
      "on all GPUs of this host, one rank each"},
     {"expar bench ll -n 2 --tokens 1,8,32,128 --hook=both", "low-latency mode, also with send and receive apart"},
@@ -34,8 +35,9 @@ static const struct command_example examples[] = {
 /* Joins the group that the launcher prepared and runs on it. */
 static int run_inside(const struct bench_options *options)
 {
+    const expar_group_options wanted = bench_group_options(options);
     expar_group *group;
-    if (expar_group_create(NULL, &group) != EXPAR_OK) {
+    if (expar_group_create(&wanted, &group) != EXPAR_OK) {
         fprintf(stderr, "expar bench: %s\n", expar_last_error());
         return 1;
     }
@@ -47,6 +49,8 @@ static int run_inside(const struct bench_options *options)
     int code = EX_USAGE;
     if (world.size != options->num_ranks)
         fprintf(stderr, "expar bench: -n %d, but this job has %d ranks\n", options->num_ranks, world.size);
+    else if (!bench_world_nodes(&world))
+        code = 1;
     else
         code = options->setup       ? setup_run(&world, options)
                : options->ll.wanted ? ll_run(&world, options)
@@ -74,9 +78,15 @@ static bool binds(const struct bench_options *options)
 }
 
 /* Open MPI refuses root and more ranks than cores unless told; yielding lets ranks share cores; they are bound
-   where expar's own ranks are. Other MPIs ignore these variables, and what a user has set stays. */
-static void set_mpi_defaults(bool bind)
+   where expar's own ranks are. Played nodes are one host to it: all of its ranks speak TCP then, over loopback. Other
+   MPIs ignore these variables, and what a user has set stays. */
+static void set_mpi_defaults(bool bind, bool across)
 {
+    if (across) {
+        setenv("OMPI_MCA_pml", "ob1", 0);
+        setenv("OMPI_MCA_btl", "self,tcp", 0);
+        setenv("OMPI_MCA_btl_tcp_if_include", "lo", 0);
+    }
     setenv("OMPI_ALLOW_RUN_AS_ROOT", "1", 0);
     setenv("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1", 0);
     setenv("OMPI_MCA_rmaps_base_oversubscribe", "1", 0);
@@ -104,7 +114,7 @@ static int start_mpi(const struct bench_options *options, int argc, char **argv)
     args[2] = ranks;
     args[3] = program;
     memcpy(args + 4, argv + 1, (size_t)(argc - 1) * sizeof *args);
-    set_mpi_defaults(binds(options));
+    set_mpi_defaults(binds(options), options->nodes > 1);
     fflush(NULL);
     execvp("mpirun", args);
     fprintf(stderr, "expar bench: --mpi: cannot start mpirun: %s%s\n", strerror(errno),
@@ -159,6 +169,13 @@ const struct command command_bench = {
         "gate "
         "that opens for all ranks at once. GB/s counts the rows that go into a rank's output, 10^9 bytes a second. "
         "Outputs are compared in full with what the routing demands; a difference makes the exit code 1.\n\n"
+        "Across nodes (--nodes, or several hosts) the network limit is in the place of the copy limit: bare puts of "
+        "the "
+        "same rows to the same ranks, by all at once over the same provider, whole or in pieces of 64 KiB. What a call "
+        "of "
+        "a rank sends to other nodes is counted where the library calls its provider: rows, messages, flags by "
+        "themselves, bytes. With --mpi Open MPI's ranks of played nodes speak TCP over loopback. "
+        "scripts/bench_nodes.sh has network namespaces as hosts.\n\n"
         "ll measures dispatch and combine in low-latency mode instead: combines with exact and with reduced "
         "sums, with --hook also send and receive by themselves. The copy limit is then a program of bare copies that "
         "moves the same bytes by one thread a rank, without a flag: each message once to each rank that its token goes "

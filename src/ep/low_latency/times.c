@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Times of calls, for the benchmark. */
+/* Times and traffic of calls, for the tools. */
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/tools.h"
 
@@ -11,4 +11,9 @@ expar_status ll_times_take(expar_ll *ll, bool on)
 bool ll_times_last(expar_ll *ll, ll_times *out)
 {
     return ll->exec->ops->times(ll->exec, out);
+}
+
+link_sent ll_sent_so_far(const expar_ll *ll)
+{
+    return link_sent_of(ll->exec->sent);
 }

@@ -2,7 +2,7 @@
 /* ep/low_latency, tools' part (times.c): what the tools of this repository see of a low-latency buffer beyond the
  * public calls.
  *
- * Called by bench/gpu; calls exec. */
+ * Called by the benchmark and the demo; calls exec. */
 #ifndef EXPAR_EP_LOW_LATENCY_TOOLS_H
 #define EXPAR_EP_LOW_LATENCY_TOOLS_H
 
@@ -13,5 +13,8 @@
 expar_status ll_times_take(expar_ll *ll, bool on);
 /* Of the kernel of the last call or hook, which must be done. False: there are none. */
 bool ll_times_last(expar_ll *ll, ll_times *out);
+/* What this rank has handed to its network for the buffer, all calls together: rows are messages, and rows of combines.
+   Any thread. All 0 where nothing goes by a network. */
+link_sent ll_sent_so_far(const expar_ll *ll);
 
 #endif

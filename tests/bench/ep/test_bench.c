@@ -187,7 +187,8 @@ static void bad_options_are_named(void **state)
         {"combine --cached", "--cached: only with dispatch", 64},
         {"layout --mpi", "not of layout", 64},
         {"--device tpu", "one of cpu|cuda is expected", 64},
-        {"--nodes 2", "measured inside a node only; rma goes across", 64},
+        {"--nodes 3 -n 4", "--nodes 3 does not divide -n 4", 64},
+        {"--nodes 0", "--nodes '0': a number from 1", 64},
         {"--tokens x", "--tokens 'x'", 64},
         {"--tokens 9..3", "a number from 9 to", 64},
         {"--tokens 1,,2", "--tokens ''", 64},
@@ -226,27 +227,6 @@ static void bad_options_are_named(void **state)
     }
 }
 
-/* Nothing of the library or of the copies is tried where no load or store goes. */
-static void networks_alone_are_refused(void **state)
-{
-    (void)state;
-#ifdef HAVE_FABRIC
-    static const char *const tokens[] = {"0", "4"};
-    for (size_t i = 0; i < 2; i++) {
-        char command[256];
-        snprintf(command, sizeof command, "EXPAR_TRANSPORTS=fabric $EXPAR bench -n 2 --tokens %s" SMALL, tokens[i]);
-        struct shell_result result = shell(command);
-        assert_int_equal(result.code, 1);
-        assert_non_null(strstr(result.err, "by loads and stores, which do not reach rank"));
-        assert_non_null(strstr(result.err, "EXPAR_TRANSPORTS is fabric"));
-        assert_null(strstr(result.err, "signal"));
-        shell_free(&result);
-    }
-#else
-    skip();
-#endif
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,7 +242,6 @@ int main(void)
         cmocka_unit_test(other_forms_of_output),
         cmocka_unit_test(runs_inside_a_job),
         cmocka_unit_test(bad_options_are_named),
-        cmocka_unit_test(networks_alone_are_refused),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

@@ -58,7 +58,7 @@ static void print_report(void *argument)
     options.experts = 256;
     options.workers[0] = 12;
     options.format = *format;
-    const struct bench_world world = {.size = 4, .device = &bench_cuda};
+    const struct bench_world world = {.size = 4, .nodes = 1, .each = 4, .device = &bench_cuda};
     struct bench_results results = {0};
     fill(&results);
     assert_true(bench_report(&world, &options, &results));

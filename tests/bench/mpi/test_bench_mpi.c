@@ -42,6 +42,12 @@ static void mpi_is_compared_or_named_as_missing(void **state)
         assert_compared(result);
     }
     json_decref(json);
+#ifdef HAVE_FABRIC
+    json = results_of("all -n 2 --nodes 2 --tokens 16 --mpi" SMALL);
+    for (size_t i = 0; i < 2; i++)
+        assert_compared(json_array_get(results_list(json), i));
+    json_decref(json);
+#endif
     unsetenv("TSAN_OPTIONS");
     unsetenv("LSAN_OPTIONS");
     shell_expect("PATH=/nowhere $EXPAR bench -n 2 --mpi" SMALL, 1, "", "cannot start mpirun");

@@ -160,24 +160,29 @@ static link_flag parcel_flag(const ll_cpu *self, const ll_parcel *to)
 }
 
 /* The source stays until the batch is quiet. */
-static void send_parcel(const ll_cpu *self, const void *source, size_t bytes, const ll_parcel *to,
-                        transport_batch *batch)
+static void send_parcel(const ll_cpu *self, const link_data *data, const ll_parcel *to, transport_batch *batch)
 {
-    const link_data data = {.offset = self->buffer + to->at, .source = source, .bytes = bytes};
     const link_flag flag = parcel_flag(self, to);
-    keep_failure(self, to->pe, link_put_flag(&self->far->ranks[to->pe].link, &data, &flag, batch));
+    keep_failure(self, to->pe, link_put_flag(&self->far->ranks[to->pe].link, data, &flag, batch));
+}
+
+static link_data parcel_row(const ll_cpu *self, const void *source, size_t bytes, const ll_parcel *to)
+{
+    return (link_data){.offset = self->buffer + to->at, .source = source, .bytes = bytes, .rows = 1};
 }
 
 void ll_far_send(const ll_cpu *self, ll_slot *slot, size_t bytes, const ll_parcel *to)
 {
+    const link_data data = parcel_row(self, slot->bytes, bytes, to);
     slot->pe = to->pe;
-    if (!ll_is_masked(self, to->pe)) send_parcel(self, slot->bytes, bytes, to, &slot->batch);
+    if (!ll_is_masked(self, to->pe)) send_parcel(self, &data, to, &slot->batch);
     atomic_store_explicit(&slot->taken, false, memory_order_release);
 }
 
 void ll_far_send_row(const ll_cpu *self, const void *row, size_t bytes, const ll_parcel *to)
 {
-    send_parcel(self, row, bytes, to, &self->far->ranks[to->pe].rows[ll_half(to->word >> 32)]);
+    const link_data data = parcel_row(self, row, bytes, to);
+    send_parcel(self, &data, to, &self->far->ranks[to->pe].rows[ll_half(to->word >> 32)]);
 }
 
 float *ll_far_weights(const ll_cpu *self, int32_t pe)
@@ -190,7 +195,8 @@ float *ll_far_weights(const ll_cpu *self, int32_t pe)
 void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to)
 {
     const float *weights = self->far->weights + (int64_t)to->pe * self->shape.tokens * self->shape.topk;
-    send_parcel(self, weights, bytes, to, &self->far->ranks[to->pe].weights);
+    const link_data data = {.offset = self->buffer + to->at, .source = weights, .bytes = bytes};
+    send_parcel(self, &data, to, &self->far->ranks[to->pe].weights);
 }
 
 /* ---- slots of masked ranks --------------------------------------------------------------------------------------- */
@@ -346,6 +352,7 @@ expar_status ll_far_make(ll_cpu *self, bool unmapped)
     expar_status status = open_links(self, unmapped);
     if (status != EXPAR_OK) return status;
     if (any_is_far(self)) {
+        self->base.sent = &self->far->counts;
         status = make_stage(self);
         return status == EXPAR_OK ? make_words(self) : status;
     }

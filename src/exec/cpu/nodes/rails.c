@@ -69,6 +69,7 @@ expar_status rail_make(cpu_executor *self, const executor_plan *plan)
     self->near_first = rails->node * each;
     self->near_ranks = each;
     self->base.by_node = true;
+    self->base.sent = &rails->counts;
     if (!rail_take_arrays(rails, plan->shape)) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory for rails");
     status = rail_room_make(self, plan->shape, &rails->room);
     return status == EXPAR_OK ? rail_open_links(self) : status;

@@ -81,9 +81,10 @@ static uint8_t *staged_chunk(const cpu_executor *self, const rail_ring *ring, ui
     return rail_at(self, rails->space.staged + ep_rail_chunk(&rails->shape, number, place));
 }
 
-/* It has been filled with so many bytes. sent: slots, or pieces, that have been sent with it. */
+/* It has been filled with so many bytes, and so many slots whose end is in it. sent: slots, or pieces, that have been
+   sent with it. */
 static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t bytes,
-                               uint32_t sent)
+                               uint32_t slots, uint32_t sent)
 {
     const cpu_rails *rails = self->rails;
     const ep_rails *shape = &rails->shape;
@@ -94,7 +95,8 @@ static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t chann
     const int32_t place = place_of(rails, ring->chunks_put++);
     const link_data data = {.offset = self->buffer + rails->space.slots + ep_rail_chunk(shape, there, place),
                             .source = staged,
-                            .bytes = bytes};
+                            .bytes = bytes,
+                            .rows = slots};
     const link_flag tail = {.offset = self->buffer + ep_rail_tail_at(&rails->space, there, place),
                             .word = ep_word(epoch, sent)};
     ring->sent[place] = sent;
@@ -111,7 +113,7 @@ bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_
     while (ring->pieces_left > 0 && place_is_free(self, epoch, ring, number, node, status)) {
         const uint64_t at = piece_at(rails, ring->pieces_left--), bytes = piece_bytes(rails, at);
         memcpy(staged_chunk(self, ring, number), wide_slot(rails, number, false) + at, (size_t)bytes);
-        *status = send_chunk(self, epoch, channel, node, bytes, ring->chunks_put + 1);
+        *status = send_chunk(self, epoch, channel, node, bytes, ring->pieces_left == 0, ring->chunks_put + 1);
         if (*status != EXPAR_OK) break;
     }
     return ring->pieces_left != before;
@@ -141,9 +143,9 @@ expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel,
     }
     ring->filled++;
     if (ring->filled < rails->slots && ring->put < all) return EXPAR_OK;
-    const uint64_t bytes = ring->filled * rails->slot.bytes;
+    const uint32_t filled = ring->filled;
     ring->filled = 0;
-    return send_chunk(self, epoch, channel, node, bytes, ring->put);
+    return send_chunk(self, epoch, channel, node, filled * rails->slot.bytes, filled, ring->put);
 }
 
 /* ---- receiver ---------------------------------------------------------------------------------------------------- */

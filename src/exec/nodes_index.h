@@ -61,6 +61,9 @@ typedef struct ep_rail_hello {
     int32_t unused;
 } ep_rail_hello;
 
+/* Beside the value of the flag. Without it the rank goes on, and what lies in `refusal` is of an earlier call, if of
+   any. */
+#define EP_REPLY_REFUSES 4u
 typedef struct ep_rail_reply {
     EP_SHARED(uint64_t) flag; /* likewise */
     ep_refusal refusal;

@@ -70,11 +70,14 @@ static void post_hello_near(cpu_executor *self, uint32_t epoch, const ep_form *f
     }
 }
 
-/* To other nodes first: they are far away. */
+/* To other nodes first: they are far away. Where rows follow all hellos at once (with offers in these) the ranks here
+   hear of this one's when it has come there: else their rows, on the same wire, would keep it, and so the rows of other
+   nodes. */
 expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                             const cpu_offers *offers, const ep_routing *counts)
 {
     expar_status status = self->rails ? rail_hello_post(self, epoch, form, refusal, counts) : EXPAR_OK;
+    if (self->rails && offers && status == EXPAR_OK) status = rail_hello_settle(self, epoch);
     post_hello_near(self, epoch, form, refusal, offers, counts);
     return status;
 }

@@ -83,21 +83,34 @@ void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *
     error_put_back(&kept);
 }
 
-expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
+expar_status rail_hello_settle(cpu_executor *self, uint32_t epoch)
+{
+    return rail_ended(self, link_quiet(self->sym, &self->rails->hellos[epoch & 1]));
+}
+
+/* A flag where the rank goes on, which takes one trip; else the refusal, and the flag once that is there. The first row
+   of another rank may be on the same wire as soon as this one's node has its reply. */
+static expar_status post_reply(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, int32_t node)
 {
     cpu_rails *rails = self->rails;
+    const uint64_t there = self->buffer + ep_rail_reply_at(&rails->space, rails->shape.nodes, epoch, rails->node);
+    const uint64_t word = opening_word(self, epoch);
+    const link_flag flag = {.offset = there, .word = refusal->status ? word | EP_REPLY_REFUSES : word};
+    const link_data data = {.offset = there + offsetof(ep_rail_reply, refusal),
+                            .source = refusal,
+                            .bytes = sizeof *refusal,
+                            .copies = true};
+    cpu_step(self);
+    return refusal->status ? link_put_flag(&rails->links[node], &data, &flag, &rails->flags)
+                           : link_set_flag(&rails->links[node], &flag, &rails->flags);
+}
+
+expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
+{
+    const cpu_rails *rails = self->rails;
     expar_status status = EXPAR_OK;
-    for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++) {
-        const int32_t node = rail_node_in_turn(rails, i);
-        const uint64_t there = self->buffer + ep_rail_reply_at(&rails->space, rails->shape.nodes, epoch, rails->node);
-        const link_data data = {.offset = there + offsetof(ep_rail_reply, refusal),
-                                .source = refusal,
-                                .bytes = sizeof *refusal,
-                                .copies = true};
-        const link_flag flag = {.offset = there, .word = opening_word(self, epoch)};
-        cpu_step(self);
-        status = link_put_flag(&rails->links[node], &data, &flag, &rails->flags);
-    }
+    for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++)
+        status = post_reply(self, epoch, refusal, rail_node_in_turn(rails, i));
     return rail_ended(self, status);
 }
 
@@ -143,7 +156,8 @@ static bool rail_has_come(const cpu_executor *self, int32_t pe, ep_board board, 
     const uint64_t offset = rail_record_at(self->rails, board, epoch, node);
     const _Atomic uint64_t *flag = sym_at(self->sym, pe, self->buffer + offset);
     const uint64_t awaited = board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
-    return atomic_load_explicit(flag, memory_order_acquire) == awaited;
+    const uint64_t word = atomic_load_explicit(flag, memory_order_acquire);
+    return (board == EP_BOARD_REPLY ? word & ~(uint64_t)EP_REPLY_REFUSES : word) == awaited;
 }
 
 bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source)
@@ -261,9 +275,11 @@ static void hand_hello(cpu_executor *self, uint32_t epoch, int32_t source, int32
 
 static void hand_reply(cpu_executor *self, uint32_t epoch, int32_t source, int32_t local, const ep_rail_reply *from)
 {
+    static const ep_refusal none;
+    const uint64_t flag = atomic_load_explicit(&from->flag, memory_order_relaxed);
     const int32_t pe = self->near_first + local;
     ep_reply *reply = cpu_at(self, pe, ep_reply_at(&self->space, self->shape.ranks, epoch, source));
-    hand_refusal(&reply->refusal, &from->refusal);
+    hand_refusal(&reply->refusal, flag & EP_REPLY_REFUSES ? &from->refusal : &none);
     cpu_record_publish(self, EP_BOARD_REPLY, epoch, pe, &reply->flag);
 }
 

@@ -121,6 +121,8 @@ expar_status rail_ended(const cpu_executor *self, expar_status status);
 /* As cpu_hello_post and the others, to the other nodes. */
 expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                              const ep_routing *counts);
+/* Until the hello has come to the other nodes. */
+expar_status rail_hello_settle(cpu_executor *self, uint32_t epoch);
 expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
 expar_status rail_done_post(cpu_executor *self, uint32_t epoch);
 /* The hello of a rank that has given the buffer up, as far as the network takes it soon. */

@@ -152,7 +152,7 @@ struct boot {
 
 /* Ranks on the host of a rank, that one included. */
 int32_t boot_host_ranks(const boot *self, int32_t rank);
-/* The address at which other hosts find an interface of this one; false: no such interface, or no such address. */
+/* The address at which other hosts find an interface of this one; false: it is not there, is down, or has none. */
 bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT]);
 
 /* The calling thread begins a call in the topic, which `name` (of static storage) calls so. Where the same thread waits

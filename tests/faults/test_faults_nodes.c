@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of two nodes is killed, or stopped, before and inside the phases of calls: all others learn who it was, those
- * on its node and rail as well as those that have nothing to do with it; and who goes on soon was only late. With the
- * argument "all" it happens in every phase to every rank, which each are sender, forwarder and receiver.
+/* One rank of two nodes is killed, or stopped, before and inside the phases of calls: all others learn who it was,
+ * those on its node and rail as well as those that have nothing to do with it; and who goes on soon was only late. With
+ * the argument "all" it happens in every phase to every rank, which each are sender, forwarder and receiver.
  * EXPAR_TEST_ROUNDS sets the number of kills at random moments. */
 #include "exec/cpu/nodes/rails.h"
 #include "faults/fault.h"

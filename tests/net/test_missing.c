@@ -43,7 +43,7 @@ static void test_interface(void **state)
     unsetenv("EXPAR_FABRIC_PROVIDER");
     assert_int_equal(expar_group_create_threads(1, NULL, &group), EXPAR_ERR_ARGUMENT);
     assert_non_null(strstr(expar_last_error(), "EXPAR_FABRIC_INTERFACE=nowhere0"));
-    assert_non_null(strstr(expar_last_error(), "is no interface with an address"));
+    assert_non_null(strstr(expar_last_error(), "is no interface that is up and has an address"));
     assert_null(group);
     setenv("EXPAR_FABRIC_PROVIDER", "nowhere", 1);
     unsetenv("EXPAR_FABRIC_INTERFACE");

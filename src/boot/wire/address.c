@@ -151,13 +151,15 @@ static bool reaches_out(const struct sockaddr *at, sa_family_t family)
     return !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
+/* One that is down reaches nobody. */
 static bool find_interface(const char *name, sa_family_t family, address *out)
 {
     struct ifaddrs *all = NULL;
     bool found = false;
     if (getifaddrs(&all) != 0) return false;
     for (struct ifaddrs *one = all; one && !found; one = one->ifa_next) {
-        if (strcmp(one->ifa_name, name) != 0 || !reaches_out(one->ifa_addr, family)) continue;
+        if (strcmp(one->ifa_name, name) != 0 || !(one->ifa_flags & IFF_UP)) continue;
+        if (!reaches_out(one->ifa_addr, family)) continue;
         out->bytes = family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6);
         memcpy(&out->storage, one->ifa_addr, out->bytes);
         found = true;
@@ -185,7 +187,7 @@ expar_status address_of_interface(const char *what, const char *text, address *o
         address_from_ip(&ip, &found);
     } else if (!find_interface(text, AF_INET, &found) && !find_interface(text, AF_INET6, &found)) {
         return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: %s, and this is no IP address itself", what, text,
-                         if_nametoindex(text) ? "the interface has no address that other hosts could reach"
+                         if_nametoindex(text) ? "the interface is down, or has no address that other hosts could reach"
                                               : "no such interface");
     }
     if (is_wildcard(&found))

@@ -112,8 +112,8 @@ static expar_status report_none(const char *named, const source *from)
     const char *where = from->address[0] ? from->address : from->domain;
     if (from->domain)
         return error_set(EXPAR_ERR_ARGUMENT,
-                         "'%s' is no interface with an address that other hosts could reach, and no device of "
-                         "libfabric's: `ip address` and `fi_info` list them",
+                         "'%s' is no interface that is up and has an address which other hosts could reach, and no "
+                         "device of libfabric's: `ip address` and `fi_info` list them",
                          from->domain);
     return error_set(EXPAR_ERR_UNSUPPORTED,
                      "libfabric has no provider %s with remote reads, writes and atomics%s%s: see fi_info -l "

@@ -46,6 +46,25 @@ static expar_status silent(fabric_wait *w)
                              (long long)((clock_ns() - w->patience.since_ns) / 1000000));
 }
 
+/* While the group forms all ranks are here, and nobody is late: who is not reached within the time for that never is,
+   though it answers on its line. */
+static bool is_unreached(const fabric_wait *w)
+{
+    return !w->f->opened && w->patience.since_ns != 0 &&
+           clock_ns() - w->patience.since_ns > fabric_timeout_ms(w->f) * 1000000;
+}
+
+static expar_status unreached(const fabric_wait *w)
+{
+    char where[FABRIC_ADDRESS_TEXT];
+    fabric_address_text(w->f, w->pe, where);
+    return error_set(
+        EXPAR_ERR_UNSUPPORTED,
+        "%s: rank %d at %s has not been reached within %lld ms (EXPAR_BOOTSTRAP_TIMEOUT): is its interface "
+        "up, and open to this host? EXPAR_FABRIC_INTERFACE names another",
+        w->what, w->pe, where, (long long)fabric_timeout_ms(w->f));
+}
+
 /* One step of waiting for an answer of pe. */
 static expar_status fabric_wait_turn(fabric_wait *w, int32_t pe)
 {
@@ -66,6 +85,7 @@ static expar_status fabric_wait_turn(fabric_wait *w, int32_t pe)
     w->interrupted = status != EXPAR_OK;
     if (w->interrupted) return status;
     const int64_t limit_ns = FIRST_SLEEP_NS * (int64_t)(number - f->spins - YIELDS + 1);
+    if (is_unreached(w)) return unreached(w);
     if (!transport_waits_on(f->site, &w->patience, pe, clock_ns())) return silent(w);
     /* Completions lie in a queue until they are read, so what arming brings is not slept over. */
     if (fabric_arm(f) && fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1)) w->turn = 0;

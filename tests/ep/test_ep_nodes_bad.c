@@ -36,7 +36,7 @@ static void run(stage_body body)
     assert_true(passed);
 }
 
-static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *handle)
+static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle *handle, bool exact)
 {
     expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
     const int64_t rows = t->arrivals[s->rank].num_rows, tokens = t->inputs[s->rank].num_tokens;
@@ -45,12 +45,18 @@ static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *h
     args.topk_weights = pitched_make(EXPAR_F32, rows, t->job.topk, 0, false);
     args.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->job.topk, 0, false);
     args.handle = handle;
+    args.exact_across_nodes = exact;
     expar_status status = expar_combine(s->ep, &args);
     pitched_free(&args.x);
     pitched_free(&args.y);
     pitched_free(&args.topk_weights);
     pitched_free(&args.out_topk_weights);
     return status;
+}
+
+static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *handle)
+{
+    return combine_by(s, t, handle, false);
 }
 
 /* The number of tokens alone may be without a limit. */
@@ -77,7 +83,7 @@ static void test_tokens_without_a_limit(void **state)
     assert_true(passed);
 }
 
-/* The ranks of node 1 dispatch shorter rows; then they combine while those of node 0 dispatch. */
+/* The ranks of node 1 dispatch shorter rows; then they combine while those of node 0 dispatch, or ask for other sums. */
 static void play_disagreement(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
@@ -93,6 +99,8 @@ static void play_disagreement(stage *s, void *shared)
     CHECK_TEXT("hidden size", "16 on rank 2", "24 on rank 0");
     CHECK_STATUS(EXPAR_ERR_MISMATCH, odd ? combine(s, t, before.handle) : expar_dispatch(s->ep, &given, &result));
     CHECK_TEXT("rank 2 called expar_combine", "rank 0 called expar_dispatch");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, combine_by(s, t, before.handle, odd));
+    CHECK_TEXT("exact_across_nodes", "1 on rank 2", "0 on rank 0");
     play_dispatch_args_free(&given);
     play_combine(s->ep, t, a, s->rank, &plain, &s->area, before.handle, &before);
     play_release(&before, true);
@@ -191,6 +199,10 @@ static void create_in_its_size(expar_group *group, void *shared)
     config.ranks_per_node = 3;
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&config, RANKS, &bytes));
     CHECK_TEXT("config.ranks_per_node is 3", "divisor of the 4 ranks");
+    config.ranks_per_node = 2;
+    config.max_topk = expar_group_rank(group) < RANKS_PER_NODE ? 2 : 3;
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_create(group, &config, &ep));
+    CHECK_TEXT("expar_ep_create", "max_topk", "rank 2", "rank 0");
 }
 
 /* Without limits hellos have room for 65536 experts, and that is the limit then. */

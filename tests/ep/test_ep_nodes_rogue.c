@@ -26,7 +26,7 @@ typedef struct rogue {
     void (*slot)(const cpu_executor *cpu, uint8_t *slot);         /* at rank 2, else NULL */
     int32_t tail, head;                                           /* at rank 0: beyond what was read; 0: sound */
     const char *text;                                             /* rank 0's */
-    bool refuses;                                                 /* the hello is a refusal, and no error of itself */
+    expar_status status;                                          /* rank 0's; 0: EXPAR_ERR_PEER */
 } rogue;
 
 /* ---- hellos ------------------------------------------------------------------------------------------------------ */
@@ -53,6 +53,24 @@ static void kind_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
 {
     (void)cpu;
     hello->form.kind = INT_MIN;
+}
+
+static void kind_of_nothing(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    hello->form.kind = 0;
+}
+
+static void no_type(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    hello->form.dtype = INT_MAX;
+}
+
+static void experts_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    hello->form.experts = INT_MAX;
 }
 
 static void two_counts(const cpu_executor *cpu, ep_rail_hello *hello)
@@ -158,7 +176,10 @@ static const rogue rogues[] = {
     {"more rows than records", .hello = more_rows_than_records, .text = "rows in channel 0, of"},
     {"an expert below 0", .hello = expert_below_0, .text = "for rank 1: -7 rows for its expert 0"},
     {"an expert without end", .hello = expert_without_end, .text = "for rank 1: 2147483647 rows for its expert 1"},
-    {"a text without end", .hello = text_without_end, .text = "refused its arguments", .refuses = true},
+    {"a text without end", .hello = text_without_end, .text = "refused its arguments", .status = EXPAR_ERR_REMOTE},
+    {"a kind of nothing", .hello = kind_of_nothing, .text = "rank 2 called", .status = EXPAR_ERR_MISMATCH},
+    {"no type", .hello = no_type, .text = "dtype of x is", .status = EXPAR_ERR_MISMATCH},
+    {"experts without end", .hello = experts_without_end, .text = "2147483647 on rank 2", .status = EXPAR_ERR_MISMATCH},
     {"a rank behind the last", .slot = rank_behind_the_last, .text = "a record for ranks that it cannot be for"},
     {"rank 64", .slot = rank_64, .text = "a record for ranks that it cannot be for (0x8000000000000"},
     {"fewer ranks", .slot = fewer_ranks, .text = "where it has told of"},
@@ -286,7 +307,7 @@ static void check_victim(const rogue *what, expar_status status)
     char whole[EP_REFUSAL_TEXT + 1] = "";
     memset(whole, 'x', EP_REFUSAL_TEXT); /* and what stands behind it */
     CHECK(!strstr(expar_last_error(), whole), "%s: the text has no end", what->name);
-    const expar_status expected = what->refuses ? EXPAR_ERR_REMOTE : EXPAR_ERR_PEER;
+    const expar_status expected = what->status ? what->status : EXPAR_ERR_PEER;
     CHECK(status == expected && strstr(expar_last_error(), "rank 2") && strstr(expar_last_error(), what->text),
           "%s: %s: %s", what->name, expar_status_string(status), expar_last_error());
 }

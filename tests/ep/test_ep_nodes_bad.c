@@ -83,7 +83,7 @@ static void test_tokens_without_a_limit(void **state)
     assert_true(passed);
 }
 
-/* The ranks of node 1 dispatch shorter rows; then they combine while those of node 0 dispatch, or ask for other sums. */
+/* The ranks of node 1 dispatch shorter rows, combine while those of node 0 dispatch, and ask for other sums. */
 static void play_disagreement(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];

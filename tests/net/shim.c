@@ -119,6 +119,7 @@ static void finish(shim *s, kept *k, expar_status status)
     }
     free(k);
     pthread_cond_broadcast(&s->changed);
+    if (s->site->arrived) s->site->arrived(s->site->context);
 }
 
 static void sleep_until(shim *s, int64_t due_ns)

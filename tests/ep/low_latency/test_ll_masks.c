@@ -40,7 +40,7 @@ static void draw_show(mask_show *show, int32_t ranks, uint64_t seed)
 {
     random_source random = random_start(seed);
     show->plan = masked_plan(ranks, show->tokens, &random);
-    for (int i = 0; i < TRIALS; i++) {
+    for (int i = 0; i < show->trials; i++) {
         const int32_t victim = (int32_t)random_between(&random, 0, ranks - 1);
         for (int j = 0; j < ROUNDS; j++) {
             lowlat_plan plan = show->plan;
@@ -55,7 +55,7 @@ static void draw_show(mask_show *show, int32_t ranks, uint64_t seed)
 
 static void free_show(mask_show *show)
 {
-    for (int i = 0; i < TRIALS; i++)
+    for (int i = 0; i < show->trials; i++)
         for (int j = 0; j < ROUNDS; j++)
             masked_traffic_free(show->rounds[i][j]);
 }
@@ -65,11 +65,11 @@ static void run_show(int32_t ranks, uint64_t seed, bool late, ranks_body body)
     mask_show show;
     const ranks_plan plan = {.kind = kind, .size = ranks, .ranks_per_node = reach_ranks_per_node(ranks)};
     random_source random = random_start(~seed);
-    draw_show(&show, ranks, seed);
     holdups_draw(show.holdups, MOST_RANKS, SLEEPS, &random);
     show.late = late;
     show.trials = getenv("EXPAR_TEST_ROUNDS") ? (int32_t)random_test_rounds(TRIALS) : TRIALS;
     assert_in_range(show.trials, 1, TRIALS);
+    draw_show(&show, ranks, seed);
     const bool passed = ranks_run(&plan, body, &show);
     free_show(&show);
     assert_true(passed);

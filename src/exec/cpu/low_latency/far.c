@@ -248,6 +248,15 @@ bool ll_far_has_come(const ll_cpu *self, int32_t rank)
 
 /* ---- units and read words ---------------------------------------------------------------------------------------- */
 
+/* Whoever has a unit has what it was told of masks before: that it is masked no more. */
+static void await_told(const ll_cpu *self, int32_t pe)
+{
+    const ll_far_wait wait = {.self = self->far->cpu, .pe = pe};
+    if (!self->masks || has_failed(self->far) || ll_is_masked(self, pe)) return;
+    keep_failure(self, pe, ll_far_wait_on(&wait));
+    await_batch(self, pe, &self->far->ranks[pe].words.batch);
+}
+
 void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, size_t bytes)
 {
     ll_far_rank *rank = &self->far->ranks[pe];
@@ -256,6 +265,7 @@ void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, si
     const link_data data = {
         .offset = self->buffer + unit + first, .source = self->far->unit + 1, .bytes = bytes - first, .copies = true};
     await_batch(self, pe, &rank->units[kind]);
+    await_told(self, pe);
     if (ll_is_masked(self, pe)) return;
     const link_flag flag = parcel_flag(self, &to);
     keep_failure(self, pe, link_put_flag(&rank->link, &data, &flag, &rank->units[kind]));

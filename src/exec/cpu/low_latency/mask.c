@@ -179,6 +179,7 @@ static expar_status unmask(ll_cpu *self, int32_t rank)
                          rank);
     masks->masked[rank] = 0;
     ll_masker_tell(self, rank, false);
+    ll_far_linger(self, rank);
     return EXPAR_OK;
 }
 

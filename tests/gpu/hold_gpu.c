@@ -77,9 +77,27 @@ void hold_stream(expar_ll *ll, uint64_t bytes)
     if (hand_is_host()) ll_executor_cpu_stream(ll->exec, bytes);
 }
 
+/* In each block's copy of what the rank's kernels leave for the next one. All calls of this thread's have ended. */
 void hold_skip(expar_ll *ll, uint64_t calls)
 {
-    if (hand_is_host()) ll_executor_cpu_skip(ll->exec, calls);
+    if (hand_is_host()) {
+        ll_executor_cpu_skip(ll->exec, calls);
+        return;
+    }
+    const ll_gpu *gpu = ll_gpu_of(ll->exec);
+    const size_t bytes = (size_t)gpu->copies * sizeof *gpu->state;
+    const cu_address there = (cu_address)(uintptr_t)gpu->state;
+    hand *h = hand_of(gpu->core.device->index);
+    ll_gpu_state *states = malloc(bytes);
+    if (!states) abort();
+    hand_wait(h);
+    hand_fetch(h, states, there, bytes);
+    for (int32_t copy = 0; copy < gpu->copies; copy++)
+        for (int kind = 0; kind < LL_KINDS; kind++)
+            states[copy].lines[kind].epoch += calls;
+    hand_send(h, there, states, bytes);
+    hand_wait(h);
+    free(states);
 }
 
 bool hold_finds_late(void)

@@ -9,9 +9,11 @@
 #        gpu.sh again DIR COUNT:PATTERN so many times, until something fails, for what fails now and then
 #        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs, then measure_ll
 #        gpu.sh measure_ll DIR [TOKENS] low-latency mode in all formats beside copy limit, round trip and launch
+#        gpu.sh turns DIR OTHER [TOKENS]  low-latency mode by the program of OTHER, packed before a change, and this one, in turns
 #        gpu.sh demo DIR                the demo on all GPUs
 #        gpu.sh python DIR [PART…]      the Python packages with PyTorch, where that sees GPUs ($PYTHON, python3)
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
+#        gpu.sh sanitize_ll DIR         likewise the benchmark of low-latency mode, of one rank
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
 #                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
 #                                       of everything stands at the very end, and logs are put into logs.tar.gz
@@ -177,12 +179,17 @@ one() {
     note "$name" "$start" "$code"
 }
 
+# Those of minutes, which come behind all others: where time is short the others have been played.
+long_tests='ll_faults|ll_mask_faults|ll_random_processes|sums_processes'
+
 # Tests whose names match, so many at a time; "spread": each on a GPU of its own.
 tests() {
     local pattern=$1 jobs=$2 slot=() before
     [ "${3:-}" != spread ] || slot=(--process-slot-var=EXPAR_TEST_GPU)
     before=$(wc -l <"$logs/results")
-    awk -v pattern="$pattern" '$1 ~ pattern { print $1; n++ } END { exit !n }' "$here/tests.txt" >"$logs/these" ||
+    awk -v pattern="$pattern" -v long="(^|_)($long_tests)\$" '
+        $1 ~ pattern { if ($1 ~ long) late[++lates] = $1; else print $1; n++ }
+        END { for (i = 1; i <= lates; i++) print late[i]; exit !n }' "$here/tests.txt" >"$logs/these" ||
         { echo "gpu.sh: no packed test's name matches '$pattern'" >&2 && return 2; }
     xargs -a "$logs/these" -n 1 -P "$jobs" "${slot[@]}" "$here/gpu.sh" one "$here"
     tail -n +$((before + 1)) "$logs/results" >"$logs/these"
@@ -215,13 +222,28 @@ again() {
 # Such ranks run kernels compiled for their shapes ("shaped"), or those of the build, for any shape ("ready"). Of all
 # options shaped kernels see few tokens (an odd seed), ready ones many (408: three ranks), laid out by several blocks.
 sanitize_one() {
-    local tool=$1 program=$2 kernels=$3 seed=$4 name=$1_$2 code=0 sanitizer set=() by=() start=$EPOCHREALTIME
+    local tool=$1 program=$2 kernels=$3 seed=$4 name=$1_$2 code=0 set=() by=() start=$EPOCHREALTIME
     [ "$kernels" = shaped ] || { set=(EXPAR_NVRTC=/nowhere) && name+=_ready; }
-    sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
-    [ "$tool" = no_tool ] || by=("$sanitizer" --tool "$tool" --target-processes all --report-api-errors no --error-exitcode 9)
-    see_gpu_of_slot "$EXPAR_TEST_GPU"
+    choose_tool "$tool"
     EXPAR_TEST_SEED=$seed EXPAR_TEST_ROUNDS=${EXPAR_TEST_ROUNDS:-24} \
         limited env "${set[@]}" "${by[@]}" "$here/bin/$program" processes >"$logs/$name" 2>&1 || code=$?
+    note "$name" "$start" "$code"
+}
+
+# `by`: the words ahead of a program; its GPU is that of the slot.
+choose_tool() {
+    local sanitizer
+    sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
+    [ "$1" = no_tool ] || by=("$sanitizer" --tool "$1" --target-processes all --report-api-errors no --error-exitcode 9)
+    see_gpu_of_slot "$EXPAR_TEST_GPU"
+}
+
+# A rank by itself waits for no other one's kernel: rows in words, by flags of one block, and of parts of one.
+sanitize_bench() {
+    local name=$1_bench_ll code=0 by=() start=$EPOCHREALTIME
+    choose_tool "$1"
+    limited "${by[@]}" "$here/bin/expar" bench ll --device cuda -n 1 --experts 64 --hidden 1024 --tokens 1,16,40 \
+        --format bf16,fp8,logfmt --iters 2 >"$logs/$name" 2>&1 || code=$?
     note "$name" "$start" "$code"
 }
 
@@ -241,6 +263,17 @@ sanitize() {
         for tool in racecheck memcheck synccheck; do printf "$tool %s shaped\n" "${programs[@]}"; done
         printf '%s test_gpu_options_random ready\n' racecheck memcheck synccheck
     } | sanitize_these "$drawn"
+    tail -n +$((before + 1)) "$logs/results" >"$logs/these"
+    [ -n "${EXPAR_CALL_ENDS:-}" ] || explain <"$logs/these"
+    count "$logs/these"
+}
+
+sanitize_ll() {
+    local before tools=(no_tool racecheck memcheck synccheck)
+    before=$(wc -l <"$logs/results")
+    EXPAR_TEST_GPU=0 "$here/gpu.sh" sanitize_bench "$here" no_tool
+    printf '%s\n' "${tools[@]:1}" |
+        xargs -n 1 -P "$(count_gpus)" --process-slot-var=EXPAR_TEST_GPU "$here/gpu.sh" sanitize_bench "$here"
     tail -n +$((before + 1)) "$logs/results" >"$logs/these"
     [ -n "${EXPAR_CALL_ENDS:-}" ] || explain <"$logs/these"
     count "$logs/these"
@@ -316,6 +349,51 @@ measure_ll() {
     return $code
 }
 
+# Kernels' times in microseconds, medians of three runs: of each call that before_1.json … and now_3.json tell of.
+table_turns() {
+    awk -F '[:,]' '
+        function row() {
+            call = sprintf("%-9s %-8s %-9s %6s", v["op"], v["sum"] == "null" ? "" : v["sum"], v["format"], v["tokens"])
+            if (!(call in known)) order[++calls] = call
+            known[call]
+            time[which, call, round] = v["kernel_us"] + 0
+            wrong[call] += v["verified"] != "true"
+            delete v
+        }
+        function median(which, call,   a, b, c) {
+            a = time[which, call, 1]; b = time[which, call, 2]; c = time[which, call, 3]
+            return a > b ? (b > c ? b : a > c ? c : a) : (a > c ? a : b > c ? c : b)
+        }
+        FNR == 1 { which = FILENAME ~ /before_.[.]json$/; round = substr(FILENAME, length(FILENAME) - 5, 1); inside = 0 }
+        /"results"/ { inside = 1 }
+        inside && /^    }/ { row(); next }
+        inside && NF > 1 { gsub(/[ "]/, ""); v[$1] = $2 }
+        END {
+            printf "%-9s %-8s %-9s %6s %8s %8s %s\n", "operation", "", "format", "tokens", "before", "now", "verified"
+            for (i = 1; i <= calls; i++)
+                printf "%s %8.2f %8.2f %s\n", order[i], median(1, order[i]), median(0, order[i]), wrong[order[i]] ? "NO" : "yes"
+        }' "$@"
+}
+
+turns() {
+    local other gpus round folder which tokens=${2:-1,16,128} code=0 start=$EPOCHREALTIME
+    [ -x "$1/bin/expar" ] || { echo "gpu.sh: turns '$1': a folder that 'gpu.sh pack' has filled is expected" >&2 && return 2; }
+    other=$(realpath "$1")
+    gpus=$(count_gpus)
+    for round in 1 2 3; do
+        for which in before now; do
+            folder=$here
+            [ $which = now ] || folder=$other
+            limited env LD_LIBRARY_PATH="$folder/lib" "$folder/bin/expar" bench ll --device cuda -n "$gpus" \
+                --experts $((256 / gpus * gpus)) --tokens "$tokens" --format bf16,fp8 --json \
+                >"$logs/${which}_$round.json" 2>>"$logs/turns" || code=$?
+        done
+    done
+    if [ "$code" = 0 ]; then table_turns "$logs"/{before,now}_{1,2,3}.json; else tail -n 3 "$logs/turns"; fi
+    note turns "$start" "$code"
+    return $code
+}
+
 # Both, whatever becomes of the first.
 measure_all() {
     local code=0
@@ -358,11 +436,12 @@ check_again() {
 
 check_part() {
     case $1 in
-        run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | python | python=* | sanitize | demo) ;;
+        run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | python | python=*) ;;
+        sanitize | sanitize_ll | demo | turns=?*) ;;
         again=*) check_again "${1#again=}" ;;
         again) check_again '' ;;
-        sanitize=* | demo=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
-        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, python, sanitize or demo is expected" >&2 && return 2 ;;
+        sanitize=* | sanitize_ll=* | demo=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
+        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, turns=OTHER, python, sanitize, sanitize_ll or demo is expected" >&2 && return 2 ;;
     esac
 }
 
@@ -376,7 +455,8 @@ part() {
         measure_ll) measure_ll "$argument" ;;
         python) IFS=, read -ra words <<<"$argument" && python "${words[@]}" ;;
         again) again "$argument" ;;
-        sanitize | demo) "$word" ;;
+        turns) turns "$argument" ;;
+        sanitize | sanitize_ll | demo) "$word" ;;
     esac
 }
 
@@ -415,11 +495,11 @@ case ${1:-}:$# in
         ;;
     test:2) test_and_measure "$2" ;;
     pack:3) pack "$2" "$3" ;;
-    one:3 | sanitize_one:6)
+    one:3 | sanitize_one:6 | sanitize_bench:3)
         open_packed "$2"
         "$1" "${@:3}"
         ;;
-    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | again:3 | demo:2 | sanitize:2)
+    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | again:3 | turns:[34] | demo:2 | sanitize:2 | sanitize_ll:2)
         open_packed "$2"
         : >"$logs/results"
         case $1 in

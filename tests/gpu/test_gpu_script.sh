@@ -57,8 +57,22 @@ program expar '[ "$1 $2 $3 $4" = "bench ll --device cuda" ] || exit 9' 'printf "
     "      \"breakdown\": {" "        \"wire_us\": 3.25" "      }," "      \"verified\": true" "    }" "  ]" "}"'
 expect 0 measure_ll "$work" 16
 grep -Eq '^combine +reduced +16 +12[.]3[45] +3[.]25 +yes$' "$work/out" || fail "measure_ll prints no table"
+
+# Two programs in turns, of which each has its own libraries and takes longer from run to run: the medians of three.
+mkdir -p "$work/other/bin" "$work/other/lib"
+# shellcheck disable=SC2016 # the program's own shell expands it
+program expar '[ "$1 $2 $3 $4" = "bench ll --device cuda" ] || exit 9' 'echo . >>"$0.runs"' \
+    'case $LD_LIBRARY_PATH in *other*) base=20 ;; *) base=10 ;; esac' \
+    'printf "%s\n" "{" "  \"results\": [" "    {" "      \"op\": \"dispatch\"," "      \"sum\": null," \
+    "      \"tokens\": 8," "      \"kernel_us\": $((base + $(wc -l <"$0.runs"))).5," "      \"verified\": true" "    }" "  ]" "}"'
+cp "$work/bin/expar" "$work/other/bin"
+expect 0 turns "$work" "$work/other" 8
+grep -Eq '^dispatch +8 +22[.]50 +12[.]50 yes$' "$work/out" || fail "turns does not print the medians of both programs"
+expect 2 turns "$work" "$work/empty"
+grep -q "empty': a folder that 'gpu.sh pack' has filled is expected" "$work/out" || fail "turns takes an empty folder"
+expect 2 call "$work" 30 turns
 mv "$work/bin/kept" "$work/bin/expar"
-rm "$work/logs/"bench_ll*
+rm "$work/logs/"bench_ll* "$work/logs/"{turns,before,now}* "$work/bin/expar.runs"
 expect 1 run "$work" none
 expect 1 call "$work" 30 'run=good|bad|none' demo 'spread=slow'
 [ "$(tail -n 1 "$work/out")" = '2 passed, 2 failed, 1 skipped' ] || fail "call does not end with its count"
@@ -80,6 +94,14 @@ PYTHON=$work/bin/python expect 1 call "$work" 30 python=normal,4
 grep -q '^rank 0 says normal 4$' "$work/out" || fail "python does not show what failed"
 PYTHON=$work/bin/python expect 77 python "$work" normal 77
 grep -q '^python .* skipped$' "$work/out" || fail "python does not say that it was skipped"
+
+# The long ones come last.
+cp "$work/tests.txt" "$work/tests.kept"
+printf '%s\n' 'test_gpu_ll_faults - good' 'test_gpu_sums_processes - good' 'test_gpu_sums - good' >>"$work/tests.txt"
+expect 0 run "$work" 'good|gpu'
+[ "$(awk '{ print $1 }' "$work/logs/results" | tr '\n' ' ')" = \
+    'test_good test_gpu_sums test_gpu_ll_faults test_gpu_sums_processes ' ] || fail "long tests are not the last"
+mv "$work/tests.kept" "$work/tests.txt"
 
 # Two that pass only beside each other.
 for name in one other; do
@@ -146,6 +168,14 @@ grep -q '^racecheck_test_gpu_layout .* rc 9$' "$work/sane/results" || fail "what
     fail "other calls were played before"
 grep -q '^[01] memcheck test_gpu_random 48 shaped$' "$work/sane/seen" || fail "the script's seed or its GPU is not set"
 [ "$(awk '{ print $1 }' "$work/sane/seen" | sort -u | tr '\n' ' ')" = '0 1 ' ] || fail "not all GPUs are used"
+
+# The benchmark of one rank, too.
+export EXPAR_TEST_LOGS="$work/sane_ll"
+PATH=$work/path:$PATH expect 0 sanitize_ll "$work"
+grep -q '^4 passed, 0 failed, 0 skipped$' "$work/out" || fail "sanitize_ll does not count"
+[ "$(awk '{ print $2, $3 }' "$work/sane_ll/seen" | sort | tr '\n' ';')" = 'memcheck expar;racecheck expar;synccheck expar;' ] ||
+    fail "not every tool saw the benchmark"
+expect 2 call "$work" 30 sanitize_ll=3
 
 # Of those it uses what CUDA_VISIBLE_DEVICES names.
 export EXPAR_TEST_LOGS="$work/chosen"

@@ -114,9 +114,12 @@ EP_FUNC ll_form ll_form_of(uint32_t tag, uint32_t route)
     return form;
 }
 
-/* Of LL_UNIT_MESSAGES, in a dispatch: they come in words. */
-#define LL_UNIT_IN_WORDS 0x40000000u
-#define LL_WORD_TOKENS   16 /* of a small batch, at most */
+/* Of LL_UNIT_MESSAGES, in a dispatch: they come in words, and sums go back so; with LL_UNIT_FEW rows of slots, too. */
+#define LL_UNIT_IN_WORDS     0x40000000u
+#define LL_UNIT_FEW          0x20000000u
+#define LL_UNIT_MARKS        (LL_UNIT_IN_WORDS | LL_UNIT_FEW)
+#define LL_WORD_TOKENS       16 /* of a small batch, at most */
+#define LL_EXACT_WORD_TOKENS 8  /* of one whose exact combines have rows in words */
 
 /* Words of an opening unit, each by itself complete once it has the call's stamp. Written by the source (release), the
    status last, read by the owner (acquire). Behind a dispatch's stand the counts of the L experts here; then, as plain
@@ -350,7 +353,7 @@ EP_FUNC int32_t ll_range_count(int64_t range)
 
 /* The block that holds it, with parts aligned for their elements:
    range [L][N] i64, src_info [L][N*B] i32, messages [N] i32 (how many each source sent,
-   on GPUs with LL_UNIT_IN_WORDS), idx [B][K] i32 (experts of
+   on GPUs with LL_UNIT_MARKS), idx [B][K] i32 (experts of
    this rank's own tokens; -1 where a token went nowhere), headers [N][B] of the messages that came; stamp u64, of the
    dispatch once all of it has come, where hosts do not know it. */
 typedef struct ll_route_map {

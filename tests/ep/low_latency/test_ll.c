@@ -163,7 +163,8 @@ static void test_many_ranks(void **state)
     run(c, play_rounds);
 }
 
-/* On GPUs at most 16 tokens go in words, more by flags; ranks of one call may differ. */
+/* On GPUs at most 16 tokens go in words, more by flags, and rows of exact combines of at most 8; ranks of one call may
+   differ. */
 static void test_small_batches_beside_others(void **state)
 {
     (void)state;
@@ -172,6 +173,10 @@ static void test_small_batches_beside_others(void **state)
     c.weights = true;
     run(c, play_rounds);
     c.sum = EXPAR_LL_REDUCED;
+    run(c, play_rounds);
+    const int32_t fewer[] = {8, 9, 3};
+    memcpy(c.tokens, fewer, sizeof fewer);
+    c.sum = EXPAR_LL_EXACT;
     run(c, play_rounds);
 }
 

@@ -151,7 +151,7 @@ typedef struct ll_gpu_call {
 /* The handle's arrays (ll_route_map_of), in device memory. */
 typedef struct ll_gpu_routing {
     int64_t *range;
-    int32_t *src_info, *messages, *idx; /* messages: with LL_UNIT_IN_WORDS */
+    int32_t *src_info, *messages, *idx; /* messages: with LL_UNIT_MARKS */
     uint8_t *headers;
     uint64_t *stamp; /* of the dispatch, when its rows are all there; 0: it serves no combine */
     uint64_t header_bytes;

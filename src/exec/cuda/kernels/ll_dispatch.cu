@@ -46,7 +46,7 @@ GPU_FUNC int32_t ll_count_messages(const ll_dispatch_args *a, const ll_shared *s
                                    uint32_t told)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t all = (int32_t)(told & ~LL_UNIT_IN_WORDS);
+    const int32_t all = (int32_t)(told & ~LL_UNIT_MARKS);
     int32_t came = 0;
     if (!(told & LL_UNIT_IN_WORDS))
         return ll_count_flags(c, s, now, ll_message_flag_place(c, rank, now->epoch, 0), all);
@@ -72,7 +72,7 @@ GPU_ASIDE void ll_dispatch_tell_dues(const ll_dispatch_args *a, ll_now call)
         }
         const uint32_t told = (uint32_t)load_acquire(ll_unit_of(c, s, now, r) + LL_UNIT_MESSAGES);
         const bool sends = ll_unit_promises(c, s, now, r) && ll_is_usual(c, LL_UNIT_MESSAGES, told, 0);
-        const int32_t all = sends ? (int32_t)(told & ~LL_UNIT_IN_WORDS) : 0;
+        const int32_t all = sends ? (int32_t)(told & ~LL_UNIT_MARKS) : 0;
         ll_dues_tell(c, r, sends ? ll_count_messages(a, s, now, r, told) : 0, all);
     }
 }

@@ -18,19 +18,22 @@ GPU_FUNC bool ll_is_coded(const ll_combine_args *a)
     return LL_MASKS ? a->coded != 0 : LL_CODED != 0;
 }
 
-/* Messages of the dispatch that the rank has sent; whether its rows go back in words. */
+/* Messages of the dispatch that the rank has sent; whether its rows go back in words: sums of small batches, and rows
+   of even smaller ones. */
 GPU_FUNC int32_t ll_owed(const ll_shared *s, int32_t source)
 {
-    return (int32_t)((uint32_t)s->owed[source] & ~LL_UNIT_IN_WORDS);
+    return (int32_t)((uint32_t)s->owed[source] & ~LL_UNIT_MARKS);
 }
 GPU_FUNC bool ll_owes_words(const ll_combine_args *a, const ll_shared *s, int32_t source)
 {
-    return !LL_MASKS && !ll_is_coded(a) && ((uint32_t)s->owed[source] & LL_UNIT_IN_WORDS);
+    const uint32_t mark = a->call.form.sum == LL_GPU_REDUCED ? LL_UNIT_IN_WORDS : LL_UNIT_FEW;
+    return !LL_MASKS && !ll_is_coded(a) && ((uint32_t)s->owed[source] & mark);
 }
 /* Whether this rank's rows come back so. */
 GPU_FUNC bool ll_awaits_words(const ll_combine_args *a)
 {
-    const int32_t most = LL_SMALL(&a->call);
+    const int32_t small = LL_SMALL(&a->call);
+    const int32_t most = a->call.form.sum == LL_GPU_REDUCED ? small : min(small, LL_EXACT_WORD_TOKENS);
     return !LL_MASKS && !ll_is_coded(a) && most && a->routing.tokens <= most;
 }
 

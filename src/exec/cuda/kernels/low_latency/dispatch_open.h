@@ -42,18 +42,25 @@ GPU_FUNC bool ll_sends_words(const ll_dispatch_args *a)
     return !LL_MASKS && LL_SMALL(&a->call) && a->routing.tokens <= LL_SMALL(&a->call);
 }
 
+/* What is told of the call with the number of messages. */
+GPU_FUNC int32_t ll_marks_of(const ll_dispatch_args *a)
+{
+    if (!ll_sends_words(a)) return 0;
+    return (int32_t)(a->routing.tokens <= LL_EXACT_WORD_TOKENS ? LL_UNIT_MARKS : LL_UNIT_IN_WORDS);
+}
+
 /* False: a wait was given up. */
 GPU_FUNC bool ll_open_ranks(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
 {
     const ll_gpu_call *c = &a->call;
     const bool goes = ll_status_goes_on(s->refusal->status);
-    const int32_t words = ll_sends_words(a) ? (int32_t)LL_UNIT_IN_WORDS : 0;
+    const int32_t marks = ll_marks_of(a);
     if (now->behind && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
     for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
         const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
         if (!ll_is_told(c, pe)) continue;
         const int32_t messages = goes ? ll_count_for(a, s, t, pe) : 0;
-        ll_post_unit(c, s, now, pe, 0, messages | words, t->first);
+        ll_post_unit(c, s, now, pe, 0, messages | marks, t->first);
         ll_tell_read(c, s, pe);
         if (threadIdx.x == LL_GPU_THREADS - 1)
             ll_count_sent(c, pe, messages, 0, (uint64_t)messages * ll_message_bytes(a));

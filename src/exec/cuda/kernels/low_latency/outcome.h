@@ -27,7 +27,7 @@ GPU_FUNC bool ll_is_usual(const ll_gpu_call *c, int32_t w, uint32_t value, uint3
     if (w == LL_UNIT_ROUTE) return value == route;
     const bool words = w == LL_UNIT_MESSAGES && value & LL_UNIT_IN_WORDS;
     const uint32_t most = (uint32_t)(words ? LL_SMALL(c) : LL_TOKENS(c));
-    return (words ? value & ~LL_UNIT_IN_WORDS : value) <= most;
+    return (words ? value & ~LL_UNIT_MARKS : value) <= most;
 }
 
 /* A peer whose counts do not fit the buffer is taken for one that refuses, whatever has become of it. */
@@ -66,7 +66,7 @@ GPU_FUNC void ll_decide_units(const ll_gpu_call *c, const ll_shared *s, const ll
 
 GPU_FUNC int32_t ll_messages_of(const ll_shared *s, int32_t source)
 {
-    return (int32_t)((uint32_t)s->messages[source] & ~LL_UNIT_IN_WORDS);
+    return (int32_t)((uint32_t)s->messages[source] & ~LL_UNIT_MARKS);
 }
 GPU_FUNC bool ll_in_words(const ll_shared *s, int32_t source)
 {

@@ -220,8 +220,8 @@ static expar_status check_shared(const ll_gpu *self)
                      (unsigned long long)wanted, self->core.device->index, room);
 }
 
-/* For the buffer's whole shape (kernels/low_latency/places.h). All of them now: the driver lets no module in while other
-   ranks' kernels run on the GPU. */
+/* For the buffer's whole shape (kernels/low_latency/places.h). All of them now: the driver lets no module in while
+   other ranks' kernels run on the GPU. */
 static expar_status load_kernels(ll_gpu *self)
 {
     const ll_shape *shape = &self->shape;

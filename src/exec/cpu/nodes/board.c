@@ -12,6 +12,8 @@
 
 #include <string.h>
 
+#define SETTLE_NS ((int64_t)1000000000)
+
 /* ---- posting ----------------------------------------------------------------------------------------------------- */
 
 static void fill_rail_counts(const cpu_executor *self, ep_rail_hello *hello, const ep_routing *routing, int32_t node)
@@ -83,9 +85,20 @@ void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *
     error_put_back(&kept);
 }
 
+/* As other waits of a call, which are soon over; what takes longer than a network does is left to link_quiet, which
+   finds out who is silent. */
 expar_status rail_hello_settle(cpu_executor *self, uint32_t epoch)
 {
-    return rail_ended(self, link_quiet(self->sym, &self->rails->hellos[epoch & 1]));
+    const transport_batch *batch = &self->rails->hellos[epoch & 1];
+    const int64_t end_ns = clock_ns() + SETTLE_NS;
+    sym_rest rest = sym_rest_begin(self->sym, "a hello to other nodes");
+    rest.halt = &self->halted;
+    expar_status status = EXPAR_OK;
+    while (!link_is_quiet(batch) && status == EXPAR_OK && clock_ns() < end_ns)
+        status = sym_rest_turn(&rest);
+    sym_rest_end(&rest);
+    if (status == EXPAR_OK) status = link_quiet(self->sym, &self->rails->hellos[epoch & 1]);
+    return rail_ended(self, status);
 }
 
 /* A flag where the rank goes on, which takes one trip; else the refusal, and the flag once that is there. The first row

@@ -16,6 +16,8 @@ run:
 	cmake --preset release >/dev/null
 	cmake --build --preset release -j $(JOBS) --target expar_command
 	build/release/bin/expar demo
+	@echo; echo "The same as two nodes of four ranks, with a network between them:"; echo
+	build/release/bin/expar demo --nodes 2 --bytes 24
 
 # Configured after the packages are there: the tests and the MPI comparison are built with what is found.
 test:

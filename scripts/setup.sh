@@ -4,11 +4,11 @@
 # usage: setup.sh run|build|wheel|test|lint…
 set -eu
 
-# Everything that `make run` needs.
-run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsmartcols-dev libsimde-dev"
-# And that `make` needs: the network transport and the start by PMIx are built where their headers are, the tests where
-# cmocka is.
-build="libcmocka-dev libfabric-dev libfabric1 libpmix-dev"
+# Everything that `make run` needs, whose demo goes by the network, too.
+run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev libhwloc-dev libsmartcols-dev libsimde-dev
+    libfabric-dev libfabric1"
+# And that `make` needs: the start by PMIx is built where its headers are, the tests where cmocka is.
+build="libcmocka-dev libpmix-dev"
 # And that `make wheel` needs.
 wheel="python3 python3-pip python3-venv"
 # And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with, valgrind, and ip,

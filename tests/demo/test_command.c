@@ -88,6 +88,29 @@ static void test_path_and_ranks(void **state)
     }
 }
 
+#ifdef HAVE_FABRIC
+/* The same texts across nodes that the ranks play, and what crossed the network between them. */
+static void test_nodes(void **state)
+{
+    (void)state;
+    json_t *report = run_json("demo -n 4 --nodes 2 --bytes 4 --json");
+    const json_t *network = json_object_get(report, "network");
+    assert_true(json_is_true(json_object_get(report, "matches_reference")));
+    assert_shipped(json_object_get(report, "text"), &config.samples[0], 4);
+    assert_int_equal(json_integer_value(json_object_get(report, "nodes")), 2);
+    static const char *const modes[] = {"normal", "low_latency"};
+    for (int i = 0; i < 2; i++) {
+        const json_t *mode = json_object_get(network, modes[i]);
+        /* A hello of each call at least; of four ranks two prompts each, or three bytes behind the first. */
+        assert_int_equal(json_integer_value(json_object_get(mode, "layers")), 4 * 4 * (i == 0 ? 2 : 3));
+        assert_true(json_integer_value(json_object_get(mode, "messages")) >=
+                    json_integer_value(json_object_get(mode, "layers")));
+        assert_true(json_integer_value(json_object_get(mode, "bytes")) > 0);
+    }
+    json_decref(report);
+}
+#endif
+
 /* Prints the same texts in either mode of decode, having moved the same bytes, and says which it was. */
 static void test_decode_modes(void **state)
 {
@@ -194,7 +217,8 @@ static void test_refused(void **state)
         {"demo -n 64", "must divide 32"},
         {"demo -n 0", "a number from 1 to"},
         {"demo -n x", "a number from 1 to"},
-        {"demo --nodes 2", "no dispatch across nodes"},
+        {"demo -n 8 --nodes 3", "--nodes 3: the 8 ranks are shared out evenly"},
+        {"demo --nodes 0", "a number from 1 to"},
         {"demo --device abacus", "cpu or cuda"},
         {"demo --path copy_engine", "auto, direct or queue"},
         {"demo --decode fast", "--decode 'fast': low-latency or normal is expected"},
@@ -268,6 +292,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_json_of_the_default_run),
         cmocka_unit_test(test_path_and_ranks),
+#ifdef HAVE_FABRIC
+        cmocka_unit_test(test_nodes),
+#endif
+
         cmocka_unit_test(test_decode_modes),
         cmocka_unit_test(test_own_prompts),
         cmocka_unit_test(test_report_for_people),

@@ -103,7 +103,7 @@ static float *local_logits(logits_run *run, int32_t owners)
     assert_non_null(whole.logits[0]);
     if (!compute_cpu.create(sizes, 0, 1, &c, &error) ||
         !model_load(run->task->directory, c, 0, sizes->experts, &m, &error) ||
-        !moe_local_create(m, owners, &experts, &error) || !run_text(m, experts, &whole, 0, &error))
+        !moe_local_create(m, owners, 1, &experts, &error) || !run_text(m, experts, &whole, 0, &error))
         fail_msg("%s", error.text);
     experts->free(experts);
     model_free(m);

@@ -110,7 +110,7 @@ static moe *local_moe(int32_t num_owners)
 {
     demo_error error = {.text = ""};
     moe *experts = NULL;
-    if (!moe_local_create(whole, num_owners, &experts, &error)) fail_msg("%s", error.text);
+    if (!moe_local_create(whole, num_owners, 1, &experts, &error)) fail_msg("%s", error.text);
     return experts;
 }
 
@@ -276,9 +276,11 @@ static void test_local_needs_all_experts(void **state)
     model *part = NULL;
     moe *experts = NULL;
     assert_true(model_load(MOE_LM_DIR, cpu, 8, 4, &part, &error));
-    assert_false(moe_local_create(part, 1, &experts, &error));
-    assert_false(moe_local_create(whole, 5, &experts, &error));
+    assert_false(moe_local_create(part, 1, 1, &experts, &error));
+    assert_false(moe_local_create(whole, 5, 1, &experts, &error));
     assert_non_null(strstr(error.text, "5 owners"));
+    assert_false(moe_local_create(whole, 4, 3, &experts, &error));
+    assert_non_null(strstr(error.text, "4 owners on 3 nodes"));
     size_t matrix = (size_t)D * (size_t)config.sizes.expert_ffn;
     assert_memory_equal(part->layers[2].w2, whole->layers[2].w2 + 8 * matrix, 4 * matrix * sizeof(float));
     model_free(part);

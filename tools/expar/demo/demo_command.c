@@ -29,7 +29,8 @@ static const struct argp_option options[] = {
      "Dispatch and combine of decode: low-latency (default), or normal; prefill is in normal mode", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
      "Where the model runs: cpu (default), or cuda: the ranks are threads that share the GPUs", 0},
-    {"nodes", KEY_NODES, "M", 0, "Let the ranks play M nodes: 1", 0},
+    {"nodes", KEY_NODES, "M", 0,
+     "Let the ranks play M nodes, with a network between them (default: as the hosts are; only on the CPU)", 0},
     {"model", KEY_MODEL, "FOLDER", 0, "Take config.json and model.safetensors from FOLDER", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object at the end, and nothing else", 0},
     {0},
@@ -38,6 +39,7 @@ static const struct argp_option options[] = {
 static const struct command_example examples[] = {
     {"expar demo", "eight shipped prompts on eight ranks"},
     {"expar demo -n 4 --prompt 'Call me Ishmael. ' --bytes 200", "one prompt of your own on four ranks"},
+    {"expar demo --nodes 2", "as two nodes of four ranks; with what crosses the network"},
     {"expar demo --decode normal", "decode in normal mode, too: the same text in another time"},
     {"expar demo --device cuda", "attention, experts, dispatch and combine on the GPUs of this host"},
     {"expar demo --file letter.txt --json", "continue a file, and print JSON"},
@@ -68,7 +70,6 @@ const struct command command_demo = {
 typedef struct demo_request {
     demo_task task;
     const char *directory;
-    int64_t nodes;
 } demo_request;
 
 static int64_t parse_count(struct argp_state *state, const char *option, const char *text, int64_t high)
@@ -132,7 +133,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         task->low_latency = parse_decode(state, arg);
         return 0;
     case KEY_NODES:
-        request->nodes = parse_count(state, "--nodes", arg, MAX_RANKS);
+        task->nodes = (int32_t)parse_count(state, "--nodes", arg, MAX_RANKS);
         return 0;
     case KEY_MODEL:
         request->directory = arg;
@@ -150,9 +151,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static bool check_machine(const demo_request *request, demo_error *error)
 {
-    if (request->nodes != 1)
-        return demo_refuse(error, "--nodes %lld: this build has no dispatch across nodes; --nodes 1 is what there is",
-                           (long long)request->nodes);
+    if (request->task.nodes != 1 && request->task.kind->threads)
+        return demo_refuse(error, "--nodes %d: rows on GPUs travel inside a node only", request->task.nodes);
     return request->task.kind->check(error);
 }
 
@@ -215,13 +215,25 @@ static int run_member(expar_group *group, void *context)
     return code;
 }
 
+/* Joins the group, whose ranks are on nodes or play them. Where ranks are told of none, and are on one host, that is
+   one. */
+static bool join(demo_task *task, expar_group **group, demo_error *error)
+{
+    expar_group_options wanted = EXPAR_GROUP_OPTIONS_INIT;
+    const int32_t size = task->ranks ? task->ranks : (int32_t)launch_job_size();
+    if (task->nodes > 1) wanted.ranks_per_node = size / task->nodes;
+    if (!demo_check(error, "joining the group", expar_group_create(&wanted, group))) return false;
+    task->nodes = expar_group_size(*group) / expar_group_ranks_per_node(*group);
+    return true;
+}
+
 /* One rank, from joining the group on. Returns the exit code. */
 static int run_rank(demo_request *request)
 {
     demo_error error = {.text = ""};
     demo_task *task = &request->task;
     expar_group *group = NULL;
-    if (!demo_check(&error, "joining the group", expar_group_create(NULL, &group))) return fail(&error);
+    if (!join(task, &group, &error)) return fail(&error);
     if (fit_group(task, expar_group_size(group), &error) && demo_task_prepare(task, request->directory, &error))
         return run_member(group, task);
     int code = fail(&error);
@@ -244,7 +256,7 @@ static int run_outside(demo_request *request, int argc, char **argv)
 static int run(int argc, char **argv)
 {
     demo_error error = {.text = ""};
-    demo_request request = {.task = {.bytes = DEFAULT_BYTES, .low_latency = true, .kind = &compute_cpu}, .nodes = 1};
+    demo_request request = {.task = {.bytes = DEFAULT_BYTES, .low_latency = true, .kind = &compute_cpu, .nodes = 1}};
     int code;
     launch_prepare_gpus();
     command_parse(&command_demo, parse, false, argc, argv, &request);

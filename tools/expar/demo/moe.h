@@ -8,18 +8,25 @@
 #include "model.h"
 #include <expar/ep.h>
 
+/* Calls of a layer, and what these sent: as the library counts it where it calls its provider. */
+typedef struct moe_traffic {
+    int64_t layers, messages, bytes;
+} moe_traffic;
+
 typedef struct moe moe;
 struct moe {
     /* Rows and y lie in memory of the model's compute. */
     /* y[count][D] = sum over k of topk_weights · expert topk_idx of `layer`. Experts carry the model's own numbers. */
     bool (*run)(moe *self, int32_t layer, const routed_rows *rows, float *y, demo_error *error);
+    /* What this rank has sent to other nodes so far. NULL: nothing ever is. */
+    moe_traffic (*traffic)(const moe *self);
     void (*free)(moe *self); /* local */
 };
 
 /* The reference, on the CPU: m holds all experts; no dispatch, no group. FP32 sums are taken in the order of num_owners
-   ranks that share the experts out evenly, each adding its own first: the order in which a combine over so many ranks
-   adds. */
-bool moe_local_create(const model *m, int32_t num_owners, moe **out, demo_error *error);
+   ranks that share the experts out evenly, each adding its own first, then of each of num_nodes nodes by itself: the
+   order in which a combine over so many ranks and nodes adds. */
+bool moe_local_create(const model *m, int32_t num_owners, int32_t num_nodes, moe **out, demo_error *error);
 
 /* What moved, and which experts worked. Over all ranks each row is counted once: in normal mode where it came to, in
    low-latency mode where it came from. */

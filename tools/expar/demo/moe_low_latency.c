@@ -8,6 +8,7 @@
  *
  * The order of slots, and how many rows each expert has, the host works out, wherever the rows lie: on a GPU it waits
  * there for the routing, and for what has come. */
+#include "ep/low_latency/tools.h"
 #include "moe.h"
 
 #include <expar/low_latency.h>
@@ -19,6 +20,7 @@ typedef struct moe_low_latency {
     expar_ll *ll;
     int32_t rank, share; /* this rank, and how many experts each has */
     int64_t most_rows;   /* ranks · max_tokens: of one expert in one run */
+    int64_t layers;      /* calls */
     /* The host's: */
     int32_t *slots;      /* [max_tokens][top_k] the routing of the batch, each token's experts rising */
     float *weights;      /* [max_tokens][top_k] */
@@ -147,6 +149,7 @@ static bool moe_low_latency_run(moe *base, int32_t layer, const routed_rows *row
 {
     moe_low_latency *self = (moe_low_latency *)base;
     expar_ll_dispatch_result received = EXPAR_LL_DISPATCH_RESULT_INIT;
+    self->layers++;
     if (!order_slots(self, rows, error) || !send_rows(self, rows, &received, error)) return false;
     bool ok = count_received(self, &received, error);
     if (ok) {
@@ -156,6 +159,14 @@ static bool moe_low_latency_run(moe *base, int32_t layer, const routed_rows *row
     expar_ll_handle_destroy(received.handle);
     expar_ep_output_release(received.output);
     return ok;
+}
+
+static moe_traffic moe_low_latency_traffic(const moe *base)
+{
+    const moe_low_latency *self = (const moe_low_latency *)base;
+    const link_sent sent = ll_sent_so_far(self->ll);
+    return (moe_traffic){
+        .layers = self->layers, .messages = (int64_t)(sent.messages + sent.flags), .bytes = (int64_t)sent.bytes};
 }
 
 static void moe_low_latency_free(moe *base)
@@ -238,7 +249,7 @@ bool moe_low_latency_create(expar_group *group, const model *m, int32_t max_toke
 {
     moe_low_latency *self = demo_calloc(error, 1, sizeof *self);
     if (!self) return false;
-    self->base = (moe){.run = moe_low_latency_run, .free = moe_low_latency_free};
+    self->base = (moe){.run = moe_low_latency_run, .traffic = moe_low_latency_traffic, .free = moe_low_latency_free};
     self->m = m;
     self->rank = expar_group_rank(group);
     self->share = m->num_local_experts;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The MoE layer over a group in normal mode: dispatch carries each row to the ranks that own its experts, each owner
  * runs them and sums their outputs into one row, combine adds the owners' rows up where the token came from. */
+#include "ep/tools.h"
 #include "moe.h"
 
 #include <stdlib.h>
@@ -13,6 +14,7 @@ typedef struct moe_normal {
     int32_t rank;
     float *sums; /* [ranks · max_tokens][D] what the experts made of the received rows */
     moe_counts *counts;
+    int64_t layers; /* calls */
 } moe_normal;
 
 /* The tensors are views: nothing writes through those of const rows. */
@@ -73,6 +75,7 @@ static bool moe_normal_run(moe *base, int32_t layer, const routed_rows *rows, fl
 {
     moe_normal *self = (moe_normal *)base;
     expar_dispatch_result received = EXPAR_DISPATCH_RESULT_INIT;
+    self->layers++;
     if (!dispatch(self, rows, &received, error)) return false;
     bool ok = count(self, &received, error);
     if (ok) {
@@ -82,6 +85,14 @@ static bool moe_normal_run(moe *base, int32_t layer, const routed_rows *rows, fl
     expar_ep_handle_destroy(received.handle);
     expar_ep_output_release(received.output);
     return ok;
+}
+
+static moe_traffic moe_normal_traffic(const moe *base)
+{
+    const moe_normal *self = (const moe_normal *)base;
+    const link_sent sent = ep_sent_so_far(self->ep);
+    return (moe_traffic){
+        .layers = self->layers, .messages = (int64_t)(sent.messages + sent.flags), .bytes = (int64_t)sent.bytes};
 }
 
 static void moe_normal_free(moe *base)
@@ -110,7 +121,7 @@ bool moe_normal_create(expar_group *group, const model *m, int64_t max_tokens, e
 {
     moe_normal *self = demo_calloc(error, 1, sizeof *self);
     if (!self) return false;
-    self->base = (moe){.run = moe_normal_run, .free = moe_normal_free};
+    self->base = (moe){.run = moe_normal_run, .traffic = moe_normal_traffic, .free = moe_normal_free};
     self->m = m;
     self->path = path;
     self->rank = expar_group_rank(group);

@@ -41,7 +41,8 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t bytes)
 static uint64_t task_hash(const demo_task *task)
 {
     uint64_t hash = 14695981039346656037u;
-    const int32_t numbers[] = {task->ranks, task->bytes, (int32_t)task->path, task->low_latency, task->prompts.count};
+    const int32_t numbers[] = {task->ranks,         task->nodes,       task->bytes,
+                               (int32_t)task->path, task->low_latency, task->prompts.count};
     hash = hash_bytes(hash, numbers, sizeof numbers);
     hash = hash_bytes(hash, &task->config.sizes, sizeof task->config.sizes);
     for (int32_t i = 0; i < task->prompts.count; i++) {
@@ -147,6 +148,7 @@ typedef struct report_head {
     double seconds;
     int64_t rows, rows_between_ranks;
     int64_t path; /* an expar_path */
+    moe_traffic prefill, decode;
 } report_head;
 
 static size_t load_bytes(const demo_task *task)
@@ -160,10 +162,27 @@ static size_t report_bytes(const demo_task *task)
            (size_t)demo_task_texts_of(task, 0) * (size_t)task->config.sizes.context;
 }
 
+static moe_traffic traffic_of(const moe *experts)
+{
+    return experts ? experts->traffic(experts) : (moe_traffic){0};
+}
+
+static void add_traffic(moe_traffic *sum, const moe_traffic *part)
+{
+    sum->layers += part->layers;
+    sum->messages += part->messages;
+    sum->bytes += part->bytes;
+}
+
 static void fill_report(const rank_state *s, uint8_t *report)
 {
     const moe_counts *counts = &s->counts;
-    const report_head head = {s->seconds, counts->rows, counts->rows_between_ranks, counts->path};
+    const report_head head = {.seconds = s->seconds,
+                              .rows = counts->rows,
+                              .rows_between_ranks = counts->rows_between_ranks,
+                              .path = counts->path,
+                              .prefill = traffic_of(s->normal),
+                              .decode = traffic_of(s->low_latency)};
     memcpy(report, &head, sizeof head);
     memcpy(report + sizeof head, counts->tokens_per_expert, load_bytes(s->task));
     uint8_t *slot = report + sizeof head + load_bytes(s->task);
@@ -178,6 +197,8 @@ static void read_report(const demo_task *task, int32_t rank, const uint8_t *repo
     if (rank == 0) results->path = (expar_path)head.path;
     int64_t row_bytes = task->config.sizes.hidden * (int64_t)sizeof(float);
     results->seconds = head.seconds > results->seconds ? head.seconds : results->seconds;
+    add_traffic(&results->prefill, &head.prefill);
+    add_traffic(&results->decode, &head.decode);
     results->bytes_moved += 2 * head.rows * row_bytes;
     results->bytes_between_ranks += 2 * head.rows_between_ranks * row_bytes;
     int32_t share = task->config.sizes.experts / task->ranks;

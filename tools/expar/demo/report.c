@@ -63,6 +63,7 @@ static void start(demo_printer *printer)
     const demo_task *task = printer->task;
     const model_sizes *s = &task->config.sizes;
     printer->started = true;
+    if (task->nodes > 1) fprintf(printer->out, "%d nodes, ", task->nodes);
     fprintf(printer->out, "%d rank%s %s, %d experts (%d a rank), %d prompt%s, %d bytes each\n", task->ranks,
             task->ranks == 1 ? "" : "s", task->kind->where, s->experts, s->experts / task->ranks, task->prompts.count,
             task->prompts.count == 1 ? "" : "s", task->bytes);
@@ -140,6 +141,14 @@ static void put_verdicts(const demo_printer *printer, const demo_results *result
                     verdict.shipped);
 }
 
+/* Of one mode, mean over calls of all ranks. */
+static void put_traffic(const demo_printer *printer, const char *mode, const moe_traffic *t)
+{
+    if (t->layers == 0) return;
+    fprintf(printer->out, "to other nodes, a layer and rank in %s mode: %.1f KB in %.1f messages\n", mode,
+            (double)t->bytes / (double)t->layers / 1e3, (double)t->messages / (double)t->layers);
+}
+
 void demo_report_figures(const demo_printer *printer, const demo_results *results)
 {
     int64_t tokens = (int64_t)results->num_texts * printer->task->bytes;
@@ -149,5 +158,11 @@ void demo_report_figures(const demo_printer *printer, const demo_results *result
     fprintf(
         printer->out, "%.1f MB moved by dispatch and combine, %.1f MB of it between ranks, path in normal mode: %s\n",
         (double)results->bytes_moved / 1e6, (double)results->bytes_between_ranks / 1e6, demo_path_name(results->path));
+    if (printer->task->nodes > 1) {
+        put_traffic(printer, "normal", &results->prefill);
+        put_traffic(printer, "low-latency", &results->decode);
+        fprintf(printer->out, "%.1f MB crossed the network between %d nodes\n",
+                (double)(results->prefill.bytes + results->decode.bytes) / 1e6, printer->task->nodes);
+    }
     put_verdicts(printer, results);
 }

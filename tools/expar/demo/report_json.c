@@ -61,6 +61,18 @@ static json_t *difference_json(const demo_results *results)
                      (double)text->reference_gap);
 }
 
+static json_t *traffic_json(const moe_traffic *t)
+{
+    return json_pack("{sI sI sI}", "layers", (json_int_t)t->layers, "messages", (json_int_t)t->messages, "bytes",
+                     (json_int_t)t->bytes);
+}
+
+static json_t *network_json(const demo_results *results)
+{
+    return json_pack("{so so}", "normal", traffic_json(&results->prefill), "low_latency",
+                     traffic_json(&results->decode));
+}
+
 bool demo_report_json(FILE *out, const demo_task *task, const demo_results *results)
 {
     double tokens = (double)results->num_texts * task->bytes;
@@ -74,8 +86,9 @@ bool demo_report_json(FILE *out, const demo_task *task, const demo_results *resu
                       difference_json(results), "matches_shipped", shipped_json(&verdict), "device", task->kind->name,
                       "prefill", "normal", "decode", task->low_latency ? "low_latency" : "normal", "path",
                       demo_path_name(results->path), "decode_heap_bytes", (json_int_t)demo_decode_bytes(task), "ranks",
-                      task->ranks, "nodes", 1, "bytes_moved", (json_int_t)results->bytes_moved, "bytes_between_ranks",
-                      (json_int_t)results->bytes_between_ranks, "expert_load", load);
+                      task->ranks, "nodes", task->nodes, "bytes_moved", (json_int_t)results->bytes_moved,
+                      "bytes_between_ranks", (json_int_t)results->bytes_between_ranks, "expert_load", load);
+    if (report && task->nodes > 1) json_object_set_new(report, "network", network_json(results));
     bool ok = report && json_dumpf(report, out, JSON_INDENT(2)) == 0 && fputc('\n', out) != EOF;
     json_decref(report);
     json_decref(texts);

@@ -3,6 +3,7 @@
 #ifndef EXPAR_DEMO_RESULTS_H
 #define EXPAR_DEMO_RESULTS_H
 
+#include "moe.h"
 #include "task.h"
 
 /* One prompt with its continuation, and how it compares. */
@@ -23,7 +24,9 @@ typedef struct demo_results {
     double seconds;              /* from the first prefill to the last byte, slowest rank */
     int64_t bytes_moved;         /* of rows that dispatch delivered and combine brought back, all ranks */
     int64_t bytes_between_ranks; /* those of them that left their rank */
-    int64_t *expert_load;        /* [num_experts] rows that each expert worked on, all layers */
+    /* To other nodes, of normal mode and of low-latency mode; all ranks. */
+    moe_traffic prefill, decode;
+    int64_t *expert_load; /* [num_experts] rows that each expert worked on, all layers */
     int32_t num_experts;
 } demo_results;
 

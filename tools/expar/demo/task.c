@@ -48,6 +48,9 @@ static bool find_model(demo_task *task, const char *given, demo_error *error)
 static bool check_ranks(const demo_task *task, demo_error *error)
 {
     int32_t experts = task->config.sizes.experts;
+    if (task->ranks >= 1 && task->ranks % task->nodes)
+        return demo_refuse(error, "--nodes %d: the %d ranks are shared out evenly, so it must divide %d", task->nodes,
+                           task->ranks, task->ranks);
     if (task->ranks >= 1 && experts % task->ranks == 0) return true;
     return demo_refuse(error,
                        "-n %d: the model's %d experts are shared out evenly, so the number of ranks must divide %d",
@@ -56,6 +59,7 @@ static bool check_ranks(const demo_task *task, demo_error *error)
 
 bool demo_task_prepare(demo_task *task, const char *directory, demo_error *error)
 {
+    if (task->nodes == 0) task->nodes = 1;
     if (!find_model(task, directory, error) || !model_config_load(task->directory, &task->config, error) ||
         !check_ranks(task, error))
         return false;

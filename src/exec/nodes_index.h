@@ -109,7 +109,7 @@ EP_FUNC uint64_t ep_largest_rail_slot(int32_t each, int64_t row_bytes, int32_t s
 }
 
 /* Chunks of the library's choice: a few of them cover what a network of 10 Gbit/s brings in a trip there and back. */
-#define EP_CHUNK_BYTES (64 << 10)
+#define EP_CHUNK_BYTES (128 << 10)
 #define EP_CHUNKS      4
 /* What ring_slots counts where there is no longest row. */
 #define EP_FREE_SLOT_BYTES (4 << 10)

@@ -115,16 +115,16 @@ def ints_at(address: int | None, count: int) -> list[int]:
 
 # ---- results ---------------------------------------------------------------------------------------------------------
 
-def _held(name: str, *arguments: Any) -> Callable[..., int]:
+def held(name: str, *arguments: Any) -> Callable[..., int]:
     """A call that never waits, made without letting other threads in: they would take longer than it does."""
     made: Callable[..., int] = ctypes.PYFUNCTYPE(ctypes.c_int, *arguments)((name, lib))
     return made
 
 
-_to_dlpack = _held(
+_to_dlpack = held(
     "expar_tensor_to_dlpack", ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
-_output_dlpack = _held(
+_output_dlpack = held(
     "expar_ep_output_dlpack", ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p
 )
 _release = lib.expar_ep_output_release
@@ -167,7 +167,9 @@ class Output:
     def tensor(self, part: int, dtype: Any) -> Any:
         """That one of the library's, which has a reference of its own."""
         managed = ctypes.c_void_p()
-        check(_output_dlpack(self.pointer, part, 0, addressof(managed)))
+        status = _output_dlpack(self.pointer, part, 0, addressof(managed))
+        if status:
+            check(status)
         return _tensor(managed, dtype)
 
     def __del__(self, release: Any = _release) -> None:

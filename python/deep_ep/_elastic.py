@@ -102,6 +102,7 @@ class ElasticMode:
         self.ep = EpBuffer(group, device=place.pair)
         self.place = place
         self._size = group.size
+        self._across = group.num_nodes > 1
         self._meeting: Any = None  # a dispatch that all ranks have a part in
 
     def _ask(self) -> None:
@@ -286,14 +287,25 @@ class ElasticMode:
             aligned = string_at(result.recv_tokens_per_expert or 0, 4 * result.num_local_experts)
         rows = routing.worst_tokens(expand) if aligned is None else result.num_recv_tokens
         made = _handles.Handle(result.handle or 0, tokens, topk, rows)
-        return EPHandle(made, routing, topk_idx.clone() if routing.copied else topk_idx, counts, expand, aligned)
+        handle = EPHandle(made, routing, topk_idx.clone() if routing.copied else topk_idx, counts, expand, aligned)
+        if self._across:
+            handle.token_metadata_at_forward, handle.channel_linked_list, *_ = self.place.opaque()
+        return handle
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 
     def combine(
-        self, x: Any, handle: EPHandle, topk_weights: Any, biases: tuple[Any, ...], each_slot: bool, how: How
+        self,
+        x: Any,
+        handle: EPHandle,
+        topk_weights: Any,
+        biases: tuple[Any, ...],
+        each_slot: bool,
+        exact: bool,
+        how: How,
     ) -> tuple[Any, Any, EventHandle | None]:
-        """(y, topk_weights, event). each_slot: expanded rows are not summed on the ranks that they come from."""
+        """(y, topk_weights, event). each_slot: expanded rows are not summed on the ranks that they come from. exact: nodes'
+        sums are not rounded."""
         args, expand, routing, turn = _Sums(_SUMS_BYTES), handle.do_expand, handle._routing, how.turn
         turn.begin(args)
         rows = handle._rows_of_library if expand else routing.num_rows
@@ -315,6 +327,7 @@ class ElasticMode:
         put(args, _Sums.y.offset, y, "y")
         args.handle, args.num_sms = routing.pointer, how.workers
         args.expert_major, args.sum_order = expand, _EACH_SLOT if each_slot else _BY_SLOT
+        args.exact_across_nodes = exact
         event = c_void_p()
         if turn.asynchronous(how.asynchronous):
             args.async_finish, args.event = 1, addressof(event)

@@ -97,7 +97,7 @@ def wrong_routing(topk_idx: Any, topk_weights: Any, tokens: int, topk: int) -> s
             return f"topk_idx has {topk} slots: expected at most {_MOST_TOPK}"
     if topk_weights is None:
         return None
-    good = topk_weights.dtype is torch.float32 and tuple(topk_weights.shape) == (tokens, topk)
+    good = topk_weights.dtype is torch.float32 and topk_weights.shape == (tokens, topk)
     if not good or not topk_weights.is_contiguous():
         shape = tuple(topk_weights.shape)
         return f"topk_weights is {topk_weights.dtype} {shape}: expected contiguous torch.float32 {(tokens, topk)}"
@@ -128,7 +128,7 @@ def wrong_sums(x: Any, handle: EPHandle, topk_weights: Any, biases: tuple[Any, .
         return f"x has {rows} rows: expected all that recv_src_metadata names, to row {handle.last_row()}"
     if topk_weights is not None:
         wanted = (rows,) if handle.do_expand else (rows, handle._routing.num_topk)
-        good = topk_weights.dtype is torch.float32 and tuple(topk_weights.shape) == wanted
+        good = topk_weights.dtype is torch.float32 and topk_weights.shape == wanted
         if not good or not topk_weights.is_contiguous():
             shape = tuple(topk_weights.shape)
             return f"topk_weights is {topk_weights.dtype} {shape}: expected contiguous torch.float32 {wanted}"

@@ -34,16 +34,21 @@ class Routing:
         "synced",
         "copied",
         "local",
+        "scaleup",
         "num_recv_tokens",
     )
 
-    def __init__(self, topk_idx: Any, num_experts: int, max_tokens: int, alignment: int, ranks: int) -> None:
+    def __init__(
+        self, topk_idx: Any, num_experts: int, max_tokens: int, alignment: int, ranks: int, scaleup: int = 0
+    ) -> None:
+        """scaleup: ranks that scale up, where they are fewer than all."""
         self.topk_idx = topk_idx
         self.num_experts = num_experts
         self.num_max_tokens_per_rank = max_tokens
         self.alignment = alignment
         self.synced = self.copied = True
         self.local = max(num_experts // ranks, 1)
+        self.scaleup = scaleup or ranks
         self.num_recv_tokens = ranks * max_tokens
 
     @property
@@ -70,7 +75,7 @@ class EPHandle:
     topk_idx [T, K]; num_recv_tokens, num_expanded_tokens: rows, or the most there can be where the host has not waited;
     num_recv_tokens_per_expert_list [L]: rounded up to A, [] where the host has not waited;
     num_unaligned_recv_tokens_per_expert [L]; psum_num_recv_tokens_per_expert [L]: sums of the rounded counts, expanded:
-    where the rows of an expert end; psum_num_recv_tokens_per_scaleup_rank [N]: rows from ranks 0..i;
+    where the rows of an expert end; psum_num_recv_tokens_per_scaleup_rank: rows from scale-up ranks 0..i of all nodes;
     recv_src_metadata [rows, 2+K]: source rank * M + token, the source rank, and where slots' rows are, expanded, or -1;
     dst_buffer_slot_idx [T, K]: the rank of each slot, or -1.
     """
@@ -88,10 +93,11 @@ class EPHandle:
         synced = routing.synced
         self._routing = made
         self._counts = counts
+        self._scaleup = routing.scaleup
         self._output: Output | None = None  # has recv_src_metadata, until somebody asks for it
         self._synced = synced  # recv_x has the rows that came, else as many as there can be
         self._counted = aligned is not None  # the host knows how many came
-        self._aligned = memoryview(aligned or b"").cast("i")
+        self._aligned_bytes = aligned or b""
         # Where the host does not know, or has not waited.
         self._worst_rows = 0 if self._counted else routing.worst_rows(made.num_rows)
         self._most_rows = 0 if synced else routing.num_expanded_tokens
@@ -102,11 +108,15 @@ class EPHandle:
         self.num_max_tokens_per_rank = routing.num_max_tokens_per_rank
         self.num_sms = 0
         self.num_recv_tokens = made.num_rows if synced else routing.num_recv_tokens
-        # Of forwarders, which there are across nodes only.
+        # Of forwarders, which there are across nodes only, and opaque.
         self.token_metadata_at_forward: Any = None
         self.channel_linked_list: Any = None
 
     # What most programs never look at is made when somebody does.
+
+    @functools.cached_property
+    def _aligned(self) -> memoryview:
+        return memoryview(self._aligned_bytes).cast("i")
 
     @functools.cached_property
     def _rows_of_library(self) -> int:
@@ -123,7 +133,13 @@ class EPHandle:
 
     @functools.cached_property
     def psum_num_recv_tokens_per_scaleup_rank(self) -> Any:
-        return self._counts.rank_prefix
+        counts = self._counts
+        if self._scaleup == counts.num_ranks:
+            return counts.rank_prefix
+        prefix = torch.empty((1, counts.num_ranks), dtype=torch.int32, device="cpu")  # the CPU's: GPUs are on one node
+        _handles.read_prefix(self._routing, prefix.data_ptr(), counts.num_ranks)
+        from_ranks = torch.diff(prefix[0], prepend=prefix.new_zeros(1))
+        return from_ranks.view(-1, self._scaleup).sum(0, dtype=torch.int32).cumsum(0, dtype=torch.int32)
 
     @functools.cached_property
     def psum_num_recv_tokens_per_expert(self) -> Any:

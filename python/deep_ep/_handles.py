@@ -2,8 +2,8 @@
 """Handles: tuples of tensors for engines, routings of dispatches for the library.
 
 An engine may keep a handle in autograd's context, in a dict, unpack it and pack it again, or send its tensors through
-custom operators: what stays is the memory of its first tensor. So that memory owns the library's handle, and is what
-the handle is found by.
+custom operators: what stays is the memory of its tensors. So the memory of one, the first inside a node, owns the
+library's handle, and is what the handle is found by.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from expar import _abi
 from expar._library import lib
 
 from . import _place
-from ._call import check, give_owner, owned_tensor, owner_of, plain
+from ._call import check, give_owner, held, owned_tensor, owner_of
 
 
 class Handle:
@@ -34,16 +34,15 @@ class Handle:
         destroy(self.pointer)
 
 
-_info_get = plain("expar_ep_handle_info", ctypes.c_void_p, ctypes.c_void_p)
+_info_get = held("expar_ep_handle_info", ctypes.c_void_p, ctypes.c_void_p)
 _INFO_BYTES = ctypes.sizeof(_abi.HandleInfo)
 
 
-def fill_prefix(handle: Handle, prefix: Any, rank: int) -> None:
-    """Row `rank` of int32 [N, N] on a CPU: what the handle knows of rows that come from ranks 0..i."""
+def read_prefix(handle: Handle, to: int, ranks: int) -> None:
+    """Writes int32 [N] to that address on a CPU: what the handle knows of rows that come from ranks 0..i."""
     info = _abi.HandleInfo(_INFO_BYTES)
     check(_info_get(handle.pointer, ctypes.addressof(info)))
-    row_bytes = 4 * prefix.shape[0]
-    ctypes.memmove(prefix.data_ptr() + rank * row_bytes, info.rank_prefix or 0, row_bytes)
+    ctypes.memmove(to, info.rank_prefix or 0, 4 * ranks)
 
 
 def wrap(handle: Handle, prefix: Any, place: _place.Place, token_in_rank: Any) -> tuple[Any, ...]:
@@ -51,17 +50,30 @@ def wrap(handle: Handle, prefix: Any, place: _place.Place, token_in_rank: Any) -
     columns are 0), three opaque tensors, token_in_rank, and another opaque one. prefix: that matrix, turned; on a GPU
     its row is written by the call."""
     give_owner(prefix, handle)
-    one, two, three, four = place.opaque()
-    return (prefix.t(), one, two, three, token_in_rank, four)
+    opaque = place.opaque()
+    return (prefix.t(), opaque[0], opaque[1], opaque[2], token_in_rank, opaque[3])
+
+
+# Of the tuple across nodes, the item whose memory owns the routing: token_in_rank is the caller's.
+_ACROSS_OWNER = 6
+
+
+def wrap_across(handle: Handle, prefix: Any, place: _place.Place, token_in_rank: Any) -> tuple[Any, ...]:
+    """The tuple of a dispatch across nodes: token_in_rank, five opaque tensors, rows from ranks 0..i (int32 [N], the
+    prefix), and three opaque ones."""
+    give_owner(prefix, handle)
+    opaque = place.opaque()
+    return (token_in_rank, *opaque[:5], prefix, *opaque[5:])
 
 
 def find(handle: Sequence[Any]) -> Handle:
     """AssertionError for what is no handle."""
     if not isinstance(handle, (tuple, list)) or len(handle) not in (6, 10):
         raise AssertionError(f"handle is {type(handle).__name__}: expected the tuple that a dispatch gave")
-    found = owner_of(handle[0])
+    at = 0 if len(handle) == 6 else _ACROSS_OWNER
+    found = owner_of(handle[at])
     if not isinstance(found, Handle):
-        raise AssertionError("handle is of no dispatch of this process: its first tensor, or a view of it, is needed")
+        raise AssertionError(f"handle is of no dispatch of this process: its tensor {at}, or a view of it, is needed")
     return found
 
 
@@ -82,7 +94,7 @@ class LowLatencyHandle:
         destroy(self.pointer)
 
 
-_ll_info_get = plain("expar_ll_handle_info_get", ctypes.c_void_p, ctypes.c_void_p)
+_ll_info_get = held("expar_ll_handle_info_get", ctypes.c_void_p, ctypes.c_void_p)
 _LL_INFO_BYTES = ctypes.sizeof(_abi.LlHandleInfo)
 _SRC_INFO, _RANGE = _abi.LlHandleInfo.src_info.offset, _abi.LlHandleInfo.range.offset
 

@@ -73,6 +73,11 @@ class NormalMode:
         place.opaque()  # not in a capture
         self._place = place
         self._rank, self._size = group.rank, group.size
+        across = group.num_nodes > 1
+        # Of the matrix in handles, of which there is this rank's row alone across nodes: where that begins, in bytes.
+        self._prefix_shape = (self._size,) if across else (self._size, self._size)
+        self._own_row = 0 if across else 4 * self._size * self._rank
+        self._wrap = _handles.wrap_across if across else _handles.wrap
         self._of_torch = outputs_of_torch
 
     def dispatch(
@@ -136,12 +141,12 @@ class NormalMode:
         return recv_x, recv_scales, idx, weights, counts, handle, event
 
     def _prefix(self, args: Any, turn: _place.Turn) -> Any:
-        """int32 [N, N], whose row `rank` is how many rows come from ranks 0..i: on a GPU the call writes it, on a CPU the
-        handle tells it at once."""
-        prefix = turn.run(self._place.zeros, (self._size, self._size), torch.int32)
+        """int32 [N, N], whose row `rank` is how many rows come from ranks 0..i, across nodes that row alone: on a GPU the
+        call writes it, on a CPU the handle tells it at once."""
+        prefix = turn.run(self._place.zeros, self._prefix_shape, torch.int32)
         if self._place.on_gpu:
             counts = _abi.RecvCounts(sizeof(_abi.RecvCounts))
-            counts.rank_prefix = prefix.data_ptr() + 4 * self._size * self._rank
+            counts.rank_prefix = prefix.data_ptr() + self._own_row
             args.recv_counts = addressof(counts)
             args.counts_kept = counts
         return prefix
@@ -151,8 +156,8 @@ class NormalMode:
         x, _, topk_idx, _, token_in_rank, _ = given
         handle = _handles.Handle(pointer, x.shape[0], 0 if topk_idx is None else topk_idx.shape[1], rows)
         if not self._place.on_gpu:
-            _handles.fill_prefix(handle, prefix, self._rank)
-        return _handles.wrap(handle, prefix, self._place, token_in_rank)
+            _handles.read_prefix(handle, prefix.data_ptr() + self._own_row, self._size)
+        return self._wrap(handle, prefix, self._place, token_in_rank)
 
     def _ask(self) -> None:
         """Raises what went wrong in earlier calls on a GPU."""

@@ -45,11 +45,11 @@ class Place:
         self._opaque: tuple[Any, ...] = ()
 
     def opaque(self) -> tuple[Any, ...]:
-        """Four tensors for places of tuples that engines hand on: always the same, of memory of its own each, as results
+        """Eight tensors for places of tuples that engines hand on: always the same, of memory of its own each, as results
         of operators have it."""
         if not self._opaque:
             with torch.inference_mode(False):  # they may stay for a backward
-                self._opaque = tuple(self.zeros((1,), torch.int32) for _ in range(4))
+                self._opaque = tuple(self.zeros((1,), torch.int32) for _ in range(8))
         return self._opaque
 
     def turn(self, previous: EventHandle | None, aside: bool) -> Turn:

@@ -172,7 +172,7 @@ def _dispatch_backward(
     of, found = _buffer(buffer), _find(handle)
     place = _place.of(grad, "grad")
     how = How(of._workers(found.num_sms, place), place.turn(None, False), False)
-    y, weights, _ = of._at(place).combine(grad, found, grad_weights, (), False, how)
+    y, weights, _ = of._at(place).combine(grad, found, grad_weights, (), False, of._exact, how)
     of._settle(wait=True)
     return y, weights
 

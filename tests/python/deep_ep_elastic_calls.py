@@ -88,8 +88,8 @@ def check_plain_topk(e: Elastic, rank: int, idx: Any, weights: Any, synced: bool
         same(weights[:rows][expected >= 0], gathered(e.weights, e.plain(rank))[expected >= 0])
 
 
-def check_handle(e: Elastic, rank: int, options: Options, handle: Any) -> None:
-    world, expand = e.world, options.expand
+def check_handle(e: Elastic, buffer: Any, options: Options, handle: Any) -> None:
+    world, expand, rank = e.world, options.expand, buffer.rank_idx
     assert isinstance(handle, deep_ep.EPHandle)
     assert (handle.do_expand, handle.num_experts) == (expand, world.experts)
     assert (handle.expert_alignment, handle.num_max_tokens_per_rank) == (world.alignment, world.most)
@@ -104,14 +104,16 @@ def check_handle(e: Elastic, rank: int, options: Options, handle: Any) -> None:
         assert handle.num_recv_tokens_per_expert_list == []
     same(handle.num_unaligned_recv_tokens_per_expert, ints(e.counts(rank)))
     same(handle.psum_num_recv_tokens_per_expert, ints(e.ends(rank, expand)))
-    same(handle.psum_num_recv_tokens_per_scaleup_rank, ints(e.from_ranks(rank)))
+    same(handle.psum_num_recv_tokens_per_scaleup_rank, ints(e.from_ranks(rank, buffer.num_scaleup_ranks)))
     g, where = e.metadata(rank, expand)
     metadata = handle.recv_src_metadata
     assert metadata.shape == (rows if options.synced else e.worst(False), 2 + world.topk)
     same(metadata[:rows, 0], g)
     same(metadata[:rows, 2:], where)
     assert isinstance(handle.dst_buffer_slot_idx, torch.Tensor)
-    assert handle.token_metadata_at_forward is None and handle.channel_linked_list is None
+    one_node = buffer.num_rdma_ranks == 1
+    for of_forwarder in (handle.token_metadata_at_forward, handle.channel_linked_list):
+        assert of_forwarder is None if one_node else isinstance(of_forwarder, torch.Tensor)
 
 
 def dispatch(buffer: Any, e: Elastic, options: Options, **others: Any) -> Any:
@@ -139,7 +141,7 @@ def dispatch(buffer: Any, e: Elastic, options: Options, **others: Any) -> Any:
         assert idx is None
     else:
         check_plain_topk(e, rank, idx, found, options.synced)
-    check_handle(e, rank, options, handle)
+    check_handle(e, buffer, options, handle)
     return x, found, handle
 
 
@@ -186,7 +188,8 @@ def combine(buffer: Any, e: Elastic, options: Options, handle: Any, seed: int) -
         **streams(buffer, options),
     )
     finish(event, options.asynchronous)
-    same(y, e.combined(rank, answers, options.expand, reduces, biases))
+    exact = not reduces or buffer.num_scaleout_ranks == 1
+    same(y, e.combined(rank, answers, options.expand, reduces, biases, buffer.num_rdma_ranks, exact))
     assert (weights is not None) == weighs
     if weighs:
         same(weights, e.combined_weights(rank, given, options.expand))
@@ -199,7 +202,7 @@ def exchange(buffer: Any, e: Elastic, options: Options, seed: int) -> Any:
     replay(buffer, e, options, handle, options.expand)
     replay(buffer, e, options, handle, False)
     combine(buffer, e, options, handle, seed + 1)
-    check_handle(e, buffer.rank_idx, options, handle)
+    check_handle(e, buffer, options, handle)
     check_rows(e, buffer.rank_idx, options, x, weights)
     return handle
 
@@ -226,6 +229,31 @@ def combinations(group: Any, few: bool = False, shapes: int = 2) -> None:
         for turn, (e, buffer) in enumerate(itertools.product(cases, buffers)):
             if not few or number % (2 * shapes) == turn:
                 exchange(buffer, e, options, number)
+
+
+def across_nodes(group: Any) -> None:
+    """On a group of several nodes: sums of nodes rounded, not rounded, and with all ranks as one domain."""
+    ways = ({}, dict(allow_multiple_reduction=False), dict(allow_hybrid_mode=False))
+    buffers = [deep_ep.ElasticBuffer(group, **HINTS, **way) for way in ways]
+    size = buffers[0].num_ranks
+    assert buffers[0].num_scaleout_ranks > 1 and (buffers[2].num_scaleout_ranks, buffers[2].num_scaleup_ranks) == (1, size)
+    e = Elastic(World(size, 2 * size, 5, 64, 8, 4), 3)
+    for number, (expand, buffer) in enumerate(itertools.product((False, True), buffers)):
+        exchange(
+            buffer,
+            e,
+            Options(
+                expand,
+                synced=number % 4 != 1,
+                fp8=number % 2 == 1,
+                asynchronous=number % 3 == 1,
+                biases=number % 3,
+                padding=expand,
+                column_major=number % 4 == 0,
+            ),
+            number,
+        )
+    buffers[0].barrier()
 
 
 def chains(group: Any) -> None:

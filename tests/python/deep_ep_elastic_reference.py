@@ -147,8 +147,9 @@ class Elastic:
             found.append(end)
         return found
 
-    def from_ranks(self, rank: int) -> list[int]:
-        return [sum(row.source <= source for row in self.plain(rank)) for source in range(self.world.ranks)]
+    def from_ranks(self, rank: int, scaleup: int) -> list[int]:
+        """Of ranks 0..i of every so many."""
+        return [sum(row.source % scaleup <= source for row in self.plain(rank)) for source in range(scaleup)]
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 
@@ -165,17 +166,31 @@ class Elastic:
         return torch.rand(shape, generator=random)
 
     def combined(
-        self, rank: int, answers: list[Tensor], expand: bool, reduces: bool, biases: tuple[Tensor, ...]
+        self,
+        rank: int,
+        answers: list[Tensor],
+        expand: bool,
+        reduces: bool,
+        biases: tuple[Tensor, ...],
+        nodes: int = 1,
+        exact: bool = False,
     ) -> Tensor:
-        """y of that rank's tokens; answers of all ranks."""
-        places = self._places(expand)
+        """y of that rank's tokens; answers of all ranks. Of several nodes each has a sum, in order, not rounded where it is
+        exact; they follow each other by their highest slots."""
+        places, each = self._places(expand), self.world.ranks // nodes
         y = torch.zeros((self.tokens[rank], self.world.hidden), dtype=torch.bfloat16)
         for token in range(self.tokens[rank]):
             total = torch.zeros(self.world.hidden)
             for bias in biases:
                 total = total + bias[token].float()
-            for row in self._rows_in_order(rank, token, answers, places, expand, reduces):
-                total = total + row
+            of_nodes: dict[int, Tensor] = {}
+            for r, row in self._rows_in_order(rank, token, answers, places, expand, reduces):
+                if nodes == 1:
+                    total = total + row
+                else:  # a node stands where its last row does
+                    of_nodes[r // each] = of_nodes.pop(r // each, torch.zeros(self.world.hidden)) + row
+            for part in of_nodes.values():
+                total = total + (part if exact else part.bfloat16().float())
             y[token] = total.bfloat16()
         return y
 
@@ -188,19 +203,20 @@ class Elastic:
 
     def _rows_in_order(
         self, rank: int, token: int, answers: list[Tensor], places: Any, expand: bool, reduces: bool
-    ) -> list[Tensor]:
+    ) -> list[tuple[int, Tensor]]:
+        """Of what rank."""
         by_slot = [(k, self.rank_of(rank, token, k)) for k in range(self.world.topk)]
         if expand and not reduces:
-            return [answers[r][places[r][Row(rank, token, k)]].float() for k, r in by_slot if r >= 0]
+            return [(r, answers[r][places[r][Row(rank, token, k)]].float()) for k, r in by_slot if r >= 0]
         found = []
         for highest, r in sorted((max(k for k, o in by_slot if o == r), r) for r in {o for _, o in by_slot if o >= 0}):
             if not expand:
-                found.append(answers[r][places[r][Row(rank, token)]].float())
+                found.append((r, answers[r][places[r][Row(rank, token)]].float()))
                 continue
             part = torch.zeros(self.world.hidden)
             for k in self.slots_at(rank, token, r):
                 part = part + answers[r][places[r][Row(rank, token, k)]].float()
-            found.append(part.bfloat16().float())
+            found.append((r, part.bfloat16().float()))
         return found
 
     def combined_weights(self, rank: int, given: list[Tensor], expand: bool) -> Tensor:

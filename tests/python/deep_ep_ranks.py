@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What ranks of `deep_ep` do together: a program for torchrun, and bodies for threads.
 
-As a program: `deep_ep_ranks.py [STEPS [soak]]`; every rank does all of it in groups of 2, 4 and 8, or the many steps
-alone in those of 2, and leaves without an end.
+As a program: `deep_ep_ranks.py [STEPS [soak]]`; every rank does all of it in groups of 2, 4 and 8, of which the last may
+be two nodes, or the many steps alone in those of 2, and leaves without an end.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ def exchange(buffer: Any, traffic: Traffic, step: int) -> None:
     per_rank, per_node, per_expert, in_rank, event = buffer.get_dispatch_layout(
         here(traffic.topk_idx[rank]), shape.experts
     )
-    assert per_node is None and event.event is None
+    nodes = buffer.runtime.get_num_rdma_ranks()
+    assert event.event is None and (per_node is None) == (nodes == 1)
+    if per_node is not None:
+        same(per_node, traffic.layout(rank)[2].view(-1, nodes, shape.ranks // nodes).any(2).sum(0).int())
     for one, other in zip((per_rank, per_expert, in_rank), traffic.layout(rank)):
         same(one, other)
     expected_x, expected_idx, expected_weights = traffic.received(rank)
@@ -76,9 +79,7 @@ def exchange(buffer: Any, traffic: Traffic, step: int) -> None:
     same(weights[:rows], expected_weights)
     assert (idx[rows:] == -1).all()
     assert counts == ([] if worst else traffic.per_expert(rank, alignment))
-    assert handle[0].shape == (shape.ranks, shape.ranks) and handle[0][-1][rank].item() == rows
-    same(handle[0][:, rank], traffic.prefix(rank))
-    same(handle[4], in_rank)
+    check_handle(handle, in_rank, traffic.prefix(rank), rank, nodes)
 
     answers = traffic.answer(rank, recv_x)
     biases = [torch.full_like(traffic.x[rank], 0.5), torch.full_like(traffic.x[rank], -2.0)][: step % 3]
@@ -87,7 +88,7 @@ def exchange(buffer: Any, traffic: Traffic, step: int) -> None:
     del answers  # the call keeps what it needs
     with event:
         pass
-    for one, other in zip((y, sums), traffic.combined(rank, tuple(biases))):
+    for one, other in zip((y, sums), traffic.combined(rank, tuple(biases), nodes)):
         same(one, other)
 
     again, *nothing, event = buffer.dispatch(here(traffic.x[rank]), handle=handle, async_finish=async_finish)
@@ -97,7 +98,22 @@ def exchange(buffer: Any, traffic: Traffic, step: int) -> None:
     same(again[:rows], expected_x)
     y, sums, _ = buffer.combine(traffic.answer(rank, again), handle)
     assert sums is None
-    same(y, traffic.combined(rank)[0])
+    same(y, traffic.combined(rank, (), nodes)[0])
+
+
+def check_handle(handle: Any, in_rank: Any, prefix: Any, rank: int, nodes: int) -> None:
+    """What engines read of it. prefix: of rows from ranks 0..i."""
+    assert all(isinstance(each, torch.Tensor) for each in handle)
+    assert len({each.data_ptr() for each in handle if each.numel()}) == sum(each.numel() > 0 for each in handle)
+    if nodes > 1:
+        assert len(handle) == 10
+        same(handle[0], in_rank)
+        same(handle[-4], prefix)
+        return
+    assert len(handle) == 6
+    assert handle[0].shape == (len(prefix), len(prefix)) and handle[0][-1][rank].item() == prefix[-1]
+    same(handle[0][:, rank], prefix)
+    same(handle[4], in_rank)
 
 
 def normal(group: Any, number: int = 10, first: int = 0) -> None:
@@ -170,13 +186,13 @@ def handles(group: Any) -> None:
         @staticmethod
         def backward(ctx: Any, grad: Any) -> Any:  # type: ignore[override]
             buffer = deep_ep.Buffer(group)
-            return (buffer.combine(grad.contiguous(), ctx.saved_tensors)[0].sum().expand_as(grad), *[None] * 6)
+            return (buffer.combine(grad.contiguous(), ctx.saved_tensors)[0].sum().expand_as(grad), *[None] * len(ctx.saved_tensors))
 
     buffer = deep_ep.Buffer(group)
     rank = buffer.rank
     recv_x, _, _, _, handle, _ = fresh(buffer, traffic)
     kept = {"first": handle[0], "others": list(handle[1:])}
-    wanted = traffic.combined(rank)[0]
+    wanted = traffic.combined(rank, (), buffer.runtime.get_num_rdma_ranks())[0]
     x = torch.zeros_like(recv_x, requires_grad=True)
     y = Keeps.apply(x, *handle)
     del buffer, handle
@@ -427,6 +443,7 @@ def soak(group: Any, steps: int) -> None:
     assert late < early + (16 << 20), (early, late)
 
 
+ACROSS = (handles,)
 BODIES = (normal, pairs, by_hand, handles, low_latency, micro_batches, masks, layer)
 
 
@@ -442,6 +459,10 @@ def main() -> None:
     for size, all_of_size in groups.items():
         for body in () if sys.argv[2:] == ["soak"] else (*BODIES, *ENGINES):
             body(all_of_size[rank // size])
+    if world == 8 and sys.argv[2:] != ["soak"]:
+        os.environ["EXPAR_RANKS_PER_NODE"] = "4"  # two nodes, which are pretended
+        for body in ACROSS:
+            body(dist.new_group())
     soak(groups[2][rank // 2], int(sys.argv[1]) if len(sys.argv) > 1 else 150)
     print(f"rank {rank} is through", flush=True)
 

@@ -89,17 +89,22 @@ class Traffic:
         """What rank's experts make of rows."""
         return (rows.float() * (rank + 1.5)).to(rows.dtype)
 
-    def combined(self, rank: int, biases: tuple[Tensor, ...] = ()) -> tuple[Tensor, Tensor]:
-        """y and weights of that rank's tokens: FP32 from 0, biases first, ranks ascending, rounded once."""
+    def combined(self, rank: int, biases: tuple[Tensor, ...] = (), nodes: int = 1) -> tuple[Tensor, Tensor]:
+        """y and weights of that rank's tokens: FP32 from 0, biases first, ranks ascending, rounded once; of several nodes
+        each has a sum of its own, rounded, and those are added."""
         y = torch.zeros(self.x[rank].shape)
-        weights = torch.zeros(self.weights[rank].shape)
+        idx, weights = self.topk_idx[rank], torch.zeros(self.weights[rank].shape)
         for bias in biases:
             y += bias.float()
-        for other in range(self.shape.ranks):
-            tokens = self.goes_to(rank, other)
-            y[tokens] += self.answer(other, self.x[rank][tokens]).float()
-            idx = self.topk_idx[rank]
-            weights += torch.where((idx >= 0) & (idx // self.local == other), self.weights[rank], 0.0)
+        for node in range(nodes):
+            part = y if nodes == 1 else torch.zeros(y.shape)
+            each = self.shape.ranks // nodes
+            for other in range(node * each, (node + 1) * each):
+                tokens = self.goes_to(rank, other)
+                part[tokens] += self.answer(other, self.x[rank][tokens]).float()
+                weights += torch.where((idx >= 0) & (idx // self.local == other), self.weights[rank], 0.0)
+            if nodes > 1:
+                y += part.to(self.shape.dtype).float()
         return y.to(self.shape.dtype), weights
 
     # ---- low latency -------------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ def elastic_graphs(group: Ranks) -> None:
             same(y[:many], e.combined(rank, of_all, expand, True, ()))
             same(stats - before, torch.tensor(e.counts(rank), dtype=torch.int32))
             handle.topk_idx = all_idx[:many]
-            check_handle(e, rank, Options(expand, synced=False), handle)
+            check_handle(e, buffer, Options(expand, synced=False), handle)
         torch.cuda.synchronize()
 
 

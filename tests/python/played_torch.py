@@ -14,11 +14,12 @@ import threading
 from typing import Any, Iterator, Sequence
 
 import torch
+from deep_ep_threads import Key
 from torch.utils._python_dispatch import _get_current_dispatch_mode, TorchDispatchMode
 
 import expar
 import played
-from deep_ep import _call, _groups, _place
+from deep_ep import _call, _place
 from expar import _abi, _device
 
 _streams = threading.local()
@@ -140,19 +141,6 @@ def _from_capsule(capsule: Any) -> Any:
     return torch.utils.dlpack.from_dlpack(capsule)
 
 
-class _Key:
-    """What stands for a process group."""
-
-    def __init__(self, group: Any) -> None:
-        self._rank, self._size = group.rank, group.size
-
-    def rank(self) -> int:
-        return int(self._rank)
-
-    def size(self) -> int:
-        return int(self._size)
-
-
 def play() -> None:
     """From now on in this process."""
     _place.of, _place.usual = _of, lambda: GPU
@@ -162,6 +150,4 @@ def play() -> None:
 def group_of(group: Any) -> Any:
     """Something to make a buffer with, of that group of expar's."""
     played.driver()
-    key = _Key(group)
-    _groups._by_group[key] = group
-    return key
+    return Key(group)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import inspect
 import itertools
@@ -14,8 +15,9 @@ from typing import Any, Callable
 from unittest import mock
 
 import torch
-from deep_ep_ranks import BATCH, fresh, ll_traffic
+from deep_ep_ranks import BATCH, by_hand, fresh, ll_traffic, low_latency, masks, micro_batches, normal, pairs
 from deep_ep_reference import Shape, Traffic, same
+from deep_ep_threads import in_turn
 from test_python_group import FakeComm
 
 import deep_ep
@@ -116,6 +118,13 @@ def arguments_of(function: Any) -> str:
     return ", ".join(given)
 
 
+def _rail_bytes(row_bytes: int, size: int) -> int:
+    """What a buffer has for the network, with K 32 of 256 experts or more, on nodes of eight ranks."""
+    limits = dict(max_row_bytes=row_bytes, max_topk=32, max_experts=max(-(-256 // size) * size, size))
+    needed = expar.Buffer.bytes_needed
+    return needed(size, ranks_per_node=8, **limits) - needed(size, **limits)
+
+
 class Surface(unittest.TestCase):
     def test_names_and_arguments(self) -> None:
         for name, wanted in SURFACE.items():
@@ -162,7 +171,9 @@ class Surface(unittest.TestCase):
             for config in (buffer.get_dispatch_config(size), buffer.get_combine_config(size)):
                 self.assertEqual(config.num_sms, 20)
                 self.assertGreaterEqual(config.get_nvl_buffer_size_hint(7168 * 2, size), 0)
-                self.assertEqual(config.get_rdma_buffer_size_hint(7168 * 2, size), 0)
+                across = config.get_rdma_buffer_size_hint(7168 * 2, size)
+                self.assertEqual(across > 0, size in (144, 1000))  # of nodes of eight
+                self.assertEqual(across, _rail_bytes(7168 * 2, size) if across else 0)
         few = deep_ep.Buffer.get_low_latency_rdma_size_hint(16, 128, 8, 64)
         self.assertGreater(few, 0)
         self.assertGreater(deep_ep.Buffer.get_low_latency_rdma_size_hint(32, 128, 8, 64), few)
@@ -275,6 +286,14 @@ class Nodes(unittest.TestCase):
                 same(one, other)
 
         ranks.on_threads(4, body, ranks_per_node=2)
+
+    def test_calls(self) -> None:
+        """Dispatch, also with a handle, combine and low latency, in buffers that come to larger calls;
+        deep_ep_ranks.py has what handles go through on two nodes."""
+        few = functools.partial(normal, number=4), functools.partial(low_latency, number=3)
+        ranks.on_threads(4, in_turn, (pairs, by_hand, micro_batches, masks, *few), ranks_per_node=2)
+        fewer = functools.partial(normal, number=2), functools.partial(low_latency, number=1)
+        ranks.on_threads(8, in_turn, fewer, ranks_per_node=4)
 
 
 class Sizes(unittest.TestCase):

@@ -14,12 +14,13 @@ from unittest import mock
 
 import torch
 from deep_ep_elastic_calls import (
-    HINTS, Options, barriers, chains, check_rows, combinations, combine, dispatch, exchange, gathered, held_back,
+    HINTS, Options, across_nodes, barriers, chains, check_rows, combinations, combine, dispatch, exchange, gathered, held_back,
 )
 from deep_ep_elastic_layer import dense, layer, step
 from deep_ep_elastic_reference import Elastic, World
 from deep_ep_reference import same
 from deep_ep_silence import told
+from deep_ep_threads import in_turn
 from test_deep_ep import arguments_of, on_threads, said
 from test_python_group import FakeComm
 
@@ -54,6 +55,10 @@ def on_ranks(size: int, body: Callable[[Any], None]) -> None:
 class Combinations(unittest.TestCase):
     def test_all(self) -> None:
         on_ranks(4, combinations)
+
+    def test_nodes(self) -> None:
+        """Of two nodes, which are pretended."""
+        ranks.on_threads(4, in_turn, (across_nodes,), ranks_per_node=2)
 
 
 SURFACE = {

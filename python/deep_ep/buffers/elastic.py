@@ -86,10 +86,12 @@ class ElasticBuffer(Others):
         self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()
         self.scaleout_rank_idx = self.rank_idx // self.num_scaleup_ranks
         self.scaleup_rank_idx = self.rank_idx % self.num_scaleup_ranks
+        self._exact = not allow_multiple_reduction or self.num_scaleout_ranks == 1  # nodes' sums are not rounded
         self.num_allocated_qps = sizes.allocated_qps(num_allocated_qps, self.num_scaleout_ranks > 1)
         self._most_sms = usual.num_sms() if usual.on_gpu else None
         # More threads than cores for each rank only get in each other's way.
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
+        self._usual_sms: dict[tuple[int, int], int] = {}  # by experts and top-k
         self._unfinished: list[EventHandle] = []  # of calls whose results nobody has waited for
         self._modes = {}
         if not usual.on_gpu:
@@ -264,13 +266,19 @@ class ElasticBuffer(Others):
 
     def _sms(self, num_sms: int, num_experts: int, num_topk: int, num_qps: int) -> int:
         """That a call uses."""
-        if (num_sms, num_qps) != (0, 0):
+        if num_sms != 0 or num_qps != 0:
             for name, given in (("num_sms", num_sms), ("num_qps", num_qps)):
                 if whole(given, name) < 0:
                     raise AssertionError(f"{name} is {given}: expected 0 or more")
             if num_qps > self.num_allocated_qps:
                 raise AssertionError(f"num_qps is {num_qps}: expected at most the {self.num_allocated_qps} allocated")
-        return num_sms or self.get_theoretical_num_sms(num_experts, num_topk)
+        if num_sms:
+            return num_sms
+        key = num_experts, num_topk
+        found = self._usual_sms.get(key)
+        if found is None:
+            found = self._usual_sms[key] = self.get_theoretical_num_sms(num_experts, num_topk)
+        return found
 
     def _workers(self, num_sms: int, place: _place.Place) -> int:
         """Of a call: SMs of a GPU, threads on a CPU; 0: the library chooses."""
@@ -300,7 +308,7 @@ class ElasticBuffer(Others):
         alignment = 1 if expert_alignment is None else expert_alignment
         if whole(alignment, "expert_alignment") <= 0:
             raise AssertionError(f"expert_alignment is {alignment}: expected 1 or more")
-        return Routing(topk_idx, num_experts, most, alignment, self.num_ranks)
+        return Routing(topk_idx, num_experts, most, alignment, self.num_ranks, self.num_scaleup_ranks)
 
     def dispatch(
         self,
@@ -397,7 +405,8 @@ class ElasticBuffer(Others):
         for a slot is what the rank of its expert gave, 0 without one; x is not multiplied by it. bias: bf16 [T, H], or
         a tuple of two. Sums are FP32, biases first, then ranks by the highest slot of the token that lives there; one
         rounding. Expanded: each rank first sums the token's rows by ascending slot, and rounds, or without
-        allow_multiple_reduction all rows are added by ascending slot."""
+        allow_multiple_reduction all rows are added by ascending slot. Across nodes each has a sum of its ranks, or slots,
+        rounded with allow_multiple_reduction in hybrid mode, and nodes follow each other by their highest slots."""
         if not isinstance(handle, EPHandle):
             raise TypeError(f"handle is of type {type(handle).__name__}: expected the EPHandle that dispatch gave")
         if x is None:
@@ -419,5 +428,5 @@ class ElasticBuffer(Others):
             self._turn(place, previous_event, previous_event_before_epilogue, async_with_compute_stream),
             async_with_compute_stream,
         )
-        y, weights, event = mode.combine(x, handle, topk_weights, biases, each_slot, how)
+        y, weights, event = mode.combine(x, handle, topk_weights, biases, each_slot, self._exact, how)
         return y, weights, self._event(place, event)

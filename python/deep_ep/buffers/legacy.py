@@ -23,12 +23,22 @@ from .._groups import group_of
 from .._low_latency import LowLatencyMode
 from .._normal import NormalMode, layout
 from ..utils.event import EventHandle, EventOverlap, before
+from ..utils.math import align
 from .low_latency import DESTROYED, LowLatencyCalls
 
 topk_idx_t = torch.int64
 
 # What hints assume for tokens' experts, which they are not told: the largest K of low-latency mode.
 _HINT_TOPK = 32
+# And of nodes, of which they are not told either: their ranks; experts of all ranks.
+_NODE_RANKS, _HINT_EXPERTS = 8, 256
+
+
+def _buffer_bytes(num_ranks: int, **options: int) -> int:
+    """Of a buffer of the library's with these options."""
+    config, size = _abi.EpConfig(struct_size=sizeof(_abi.EpConfig), **options), c_size_t()
+    lib.expar_ep_buffer_size(addressof(config), whole(num_ranks, "num_ranks"), byref(size))
+    return size.value
 
 
 class Config:
@@ -50,15 +60,15 @@ class Config:
 
     def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
         """Bytes that calls with such rows need on each of so many ranks, beside their results."""
-        row_bytes = whole(hidden_bytes, "hidden_bytes")
-        config = _abi.EpConfig(struct_size=sizeof(_abi.EpConfig), max_row_bytes=row_bytes)
-        size = c_size_t()
-        lib.expar_ep_buffer_size(addressof(config), whole(num_ranks, "num_ranks"), byref(size))
-        return size.value
+        return _buffer_bytes(num_ranks, max_row_bytes=whole(hidden_bytes, "hidden_bytes"))
 
     def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """Bytes for the network: none, as there is no normal mode across nodes yet."""
-        return 0
+        """Bytes that they need besides for the network, where that many ranks are on nodes of eight; 0 for one node."""
+        if whole(num_ranks, "num_ranks") <= _NODE_RANKS or num_ranks % _NODE_RANKS:
+            return 0
+        limits = dict(max_row_bytes=whole(hidden_bytes, "hidden_bytes"), max_topk=_HINT_TOPK)
+        limits["max_experts"] = align(_HINT_EXPERTS, num_ranks)
+        return _buffer_bytes(num_ranks, ranks_per_node=_NODE_RANKS, **limits) - _buffer_bytes(num_ranks, **limits)
 
 
 class Runtime:

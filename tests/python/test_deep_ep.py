@@ -316,18 +316,20 @@ class Sizes(unittest.TestCase):
             on_threads(size, body)
 
     def test_low_latency(self) -> None:
-        """Of the largest top-k that there is, which hints are not told; of others no less."""
+        """Hints are of the largest top-k that there is, which they are not told; taken is what the largest so far needs."""
 
         def body(comm: Any) -> None:
             buffer = deep_ep.Buffer(comm=comm, low_latency_mode=True)
             for tokens, hidden, experts in ((128, 4096, 16), (8, 128, 64)):
                 hint = buffer.get_low_latency_rdma_size_hint(tokens, hidden, 2, experts)
                 x = torch.ones((1, hidden), dtype=torch.bfloat16)
-                for topk in (2, min(experts, 32)):
+                for topk, largest in ((2, 2), (8, 8), (4, 8), (min(experts, 32),) * 2):
                     buffer.low_latency_dispatch(x, torch.arange(topk)[None], tokens, experts)
                     taken = buffer._at(_place.CPU)[1].buffers()[-1].stats()["heap_bytes"]
-                    self.assertLessEqual(taken, hint)
+                    needed = expar.LowLatencyBuffer.bytes_needed(2, tokens, hidden, largest, experts)
+                    self.assertEqual(taken, needed)
                 near(hint, taken)
+            self.assertEqual(len(buffer._at(_place.CPU)[1].buffers()), 2)  # smaller ones have gone
 
         on_threads(2, body)
 

@@ -68,8 +68,10 @@ def wrap_across(handle: Handle, prefix: Any, place: _place.Place, token_in_rank:
 
 def find(handle: Sequence[Any]) -> Handle:
     """AssertionError for what is no handle."""
-    if not isinstance(handle, (tuple, list)) or len(handle) not in (6, 10):
+    if not isinstance(handle, (tuple, list)):
         raise AssertionError(f"handle is {type(handle).__name__}: expected the tuple that a dispatch gave")
+    if len(handle) not in (6, 10):
+        raise AssertionError(f"handle has {len(handle)} items: expected the tuple that a dispatch gave, of 6 or 10")
     at = 0 if len(handle) == 6 else _ACROSS_OWNER
     found = owner_of(handle[at])
     if not isinstance(found, Handle):
@@ -116,8 +118,10 @@ def wrap_low_latency(pointer: int, key: Any) -> tuple[Any, ...]:
 
 def find_low_latency(handle: Sequence[Any]) -> LowLatencyHandle:
     """AssertionError for what is no handle."""
-    if not isinstance(handle, (tuple, list)) or len(handle) != 5:
+    if not isinstance(handle, (tuple, list)):
         raise AssertionError(f"handle is {type(handle).__name__}: expected the tuple that low_latency_dispatch gave")
+    if len(handle) != 5:
+        raise AssertionError(f"handle has {len(handle)} items: expected the tuple that low_latency_dispatch gave, of 5")
     found = owner_of(handle[0])
     if not isinstance(found, LowLatencyHandle):
         raise AssertionError("handle is of no low-latency dispatch of this process: its first tensor is needed")

@@ -329,6 +329,10 @@ class Wrong(unittest.TestCase):
         expanded = buffer.dispatch(x, idx, weights, num_experts=2, do_expand=True)
         calls: Any = (
             (AssertionError, "topk_idx and num_experts", lambda: buffer.dispatch(x)),
+            (RuntimeError, "topk_idx is torch.int64 ()", lambda: buffer.dispatch(x, idx[0, 0], num_experts=2)),
+            (AssertionError, "num_bytes is 'all': expected a whole", lambda: alone(num_bytes="all")),
+            (AssertionError, "hidden is 2.5: expected a whole", lambda: alone(hidden=2.5)),
+            (AssertionError, "timeout_secs is None: expected more", lambda: alone(num_gpu_timeout_secs=None)),
             (AssertionError, "does not go with a handle", lambda: buffer.dispatch(x, idx, handle=handle)),
             (AssertionError, "do_cpu_sync", lambda: buffer.dispatch(x, handle=handle, do_cpu_sync=True)),
             (AssertionError, "num_experts is 4", lambda: buffer.dispatch(x, handle=handle, num_experts=4)),

@@ -67,8 +67,8 @@ class ElasticBuffer(Others):
         self.explicitly_destroy = False  # until there is something to destroy
         self.num_bytes = self._total_bytes(num_bytes, group, num_max_tokens_per_rank, hidden, num_topk)
         for name, seconds in (("cpu", num_cpu_timeout_secs), ("gpu", num_gpu_timeout_secs)):
-            if seconds <= 0:
-                raise AssertionError(f"num_{name}_timeout_secs is {seconds}: expected more than 0")
+            if not isinstance(seconds, (int, float)) or seconds <= 0:
+                raise AssertionError(f"num_{name}_timeout_secs is {seconds!r}: expected more than 0")
         usual = _place.usual()
         timeout_secs = min(num_cpu_timeout_secs, num_gpu_timeout_secs) if usual.on_gpu else num_cpu_timeout_secs
         self._group = sizes.group_for(group, timeout_secs)
@@ -103,12 +103,12 @@ class ElasticBuffer(Others):
     @classmethod
     def _total_bytes(cls, given: int | None, group: Any, max_tokens: int, hidden: int, topk: int) -> int:
         if given is None:
-            if max_tokens <= 0 or hidden <= 0:
+            if whole(max_tokens, "num_max_tokens_per_rank") <= 0 or whole(hidden, "hidden") <= 0:
                 raise RuntimeError(
                     f"num_max_tokens_per_rank is {max_tokens} and hidden {hidden}: expected both, or num_bytes"
                 )
             return cls.get_buffer_size_hint(group, max_tokens, hidden, topk)
-        if given <= 0 or given % sizes.UNIT_BYTES:
+        if whole(given, "num_bytes") <= 0 or given % sizes.UNIT_BYTES:
             raise RuntimeError(f"num_bytes is {given}: expected a multiple of 2 MiB")
         return given
 
@@ -356,7 +356,7 @@ class ElasticBuffer(Others):
                 handle, topk_idx, num_experts, num_max_tokens_per_rank, expert_alignment, do_cpu_sync, do_expand
             )
         of: Any = routing or handle
-        topk = topk_idx.shape[-1] if handle is None else handle._routing.num_topk
+        topk = handle._routing.num_topk if handle is not None else topk_idx.shape[-1] if topk_idx.dim() else 0
         used_sms = self._sms(num_sms, of.num_experts, topk, num_qps)
         wrong = (
             checks.wrong_rows(x, scales, of.num_max_tokens_per_rank)

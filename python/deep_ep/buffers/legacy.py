@@ -271,6 +271,8 @@ class Buffer(LowLatencyCalls):
             raise AssertionError(f"offset is {offset}: expected a multiple of {item_bytes}, at most {most}")
         items = (memory.numel() - offset) // item_bytes
         if size is not None:
+            if not isinstance(size, (tuple, list)):
+                raise AssertionError(f"size is {size!r}: expected a torch.Size")
             wanted = torch.Size(size).numel()
             if wanted > items:
                 raise AssertionError(f"size is {tuple(size)}: expected at most {items} elements behind offset {offset}")
@@ -340,6 +342,8 @@ class Buffer(LowLatencyCalls):
             if len(x) != 2:
                 raise AssertionError(f"x is a tuple of {len(x)}: expected rows and scales")
             x, scales = x
+            if scales is None:
+                raise AssertionError("x[1] is None: expected scales")
         place = _place.of(x, "x")
         mode = self._at(place)[0]
         if handle is not None:
@@ -394,6 +398,8 @@ class Buffer(LowLatencyCalls):
             )
         if topk_weights is not None and topk_idx is None:
             raise AssertionError("topk_weights needs topk_idx")
+        if not isinstance(per_expert, torch.Tensor):
+            raise AssertionError(f"num_tokens_per_expert is of type {type(per_expert).__name__}: expected a tensor")
         there = per_expert.device == place.device
         if per_expert.dtype is not torch.int32 or not per_expert.is_contiguous() or not there:
             raise AssertionError(

@@ -100,6 +100,5 @@ void setup_options_check(struct argp_state *state, struct bench_options *options
     if (options->mpi) argp_error(state, "--mpi is for dispatch, combine and ll");
     if (options->cuda || options->num_gpus) argp_error(state, "setup is measured on the CPU only");
     if (options->nodes > 1)
-        argp_error(state, "--nodes %d: buffers without limits, which setup makes, are not across nodes; 1 is expected",
-                   options->nodes);
+        argp_error(state, "--nodes %d: setup is measured inside a node; 1 is expected", options->nodes);
 }

@@ -50,7 +50,7 @@ static void bad_options_are_named(void **state)
         {"--hook", "--hook: only with ll"},
         {"--mpi", "--mpi is for dispatch, combine and ll"},
         {"--device cuda", "setup is measured on the CPU only"},
-        {"--nodes 2 -n 4", "--nodes 2: buffers without limits, which setup makes"},
+        {"--nodes 2 -n 4", "--nodes 2: setup is measured inside a node"},
         {"dispatch", "setup is measured by itself"},
         {"rma", "setup is measured by itself"},
     };

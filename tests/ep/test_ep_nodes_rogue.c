@@ -73,6 +73,12 @@ static void experts_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
     hello->form.experts = INT_MAX;
 }
 
+static void experts_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
+{
+    (void)cpu;
+    hello->form.experts = INT_MIN;
+}
+
 static void two_counts(const cpu_executor *cpu, ep_rail_hello *hello)
 {
     (void)cpu;
@@ -179,7 +185,8 @@ static const rogue rogues[] = {
     {"a text without end", .hello = text_without_end, .text = "refused its arguments", .status = EXPAR_ERR_REMOTE},
     {"a kind of nothing", .hello = kind_of_nothing, .text = "rank 2 called", .status = EXPAR_ERR_MISMATCH},
     {"no type", .hello = no_type, .text = "dtype of x is", .status = EXPAR_ERR_MISMATCH},
-    {"experts without end", .hello = experts_without_end, .text = "2147483647 on rank 2", .status = EXPAR_ERR_MISMATCH},
+    {"experts without end", .hello = experts_without_end, .text = "2147483647 experts, where the buffer has room"},
+    {"experts below 0", .hello = experts_below_0, .text = "-2147483648 experts, where the buffer has room"},
     {"a rank behind the last", .slot = rank_behind_the_last, .text = "a record for ranks that it cannot be for"},
     {"rank 64", .slot = rank_64, .text = "a record for ranks that it cannot be for (0x8000000000000"},
     {"fewer ranks", .slot = fewer_ranks, .text = "where it has told of"},

@@ -29,7 +29,7 @@
  * ended: that one is carried out, returns the error, and gives no result.
  *
  * Ranks on the CPU may be on several nodes: those whose memory is not mapped are reached by the network. With such
- * ranks, or with config.unmapped, EXPAR_ERR_UNSUPPORTED is what creating a buffer with masks or on a GPU returns. */
+ * ranks, or with config.unmapped, EXPAR_ERR_UNSUPPORTED is what creating a buffer on a GPU returns. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 
@@ -78,13 +78,14 @@ typedef struct expar_ll_config {
     int32_t num_sms;           /* CUDA: SMs of a call; 0 chooses. May differ between ranks */
     int32_t masking;           /* 1: a rank that is lost is masked, and the calls of the others go on */
     int32_t unmapped;          /* CPU: 1: peers are reached through transports alone, even where their memory is mapped;
-                                  for tests. Not with masking */
+                                  for tests */
 } expar_ll_config;
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
 
 /* Bytes of symmetric heap (of a GPU: of its memory) that expar_ll_create takes on each of num_ranks ranks. Local, no
-   group needed. Where ranks are not mapped, and with config.unmapped alone this counts it, 256 messages more. Errors:
-   EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size overflows 64 bits). */
+   group needed. Where ranks are not mapped, and with config.unmapped alone this counts it, 256 messages more, and as
+   many for each region that masks add. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size
+   overflows 64 bits). */
 EXPAR_API expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);
 /* Collective; every member of config but num_threads, num_sms and device.index is the same on all ranks
    (EXPAR_ERR_MISMATCH, names a rank and both values). *ll is set on success only; the group must outlive it. Errors:
@@ -231,8 +232,9 @@ EXPAR_API void expar_ll_handle_destroy(expar_ll_handle *handle);
    Combines write to places that a masked rank might still write to, late; so each of their halves moves away from where
    that rank knows it. There are four regions for that, or as many as ranks: a fourth rank that is masked apart from
    three others, which all live, or are silent, finds none, until one of them is dead, back by a clean, or has left the
-   buffer. Its mask is EXPAR_ERR_LIMIT, and a wait or clean that had to go on without it ends with EXPAR_ERR_PEER; the
-   others learn that, and go on without this rank.
+   buffer. (A rank that is not mapped here counts as silent when it is dead, since what it has sent may still come.) Its
+   mask is EXPAR_ERR_LIMIT, and a wait or clean that had to go on without it ends with EXPAR_ERR_PEER; the others learn
+   that, and go on without this rank.
 
    On a GPU set and clean first wait until this rank's calls have come to their ends there. A query is put on the
    stream, behind the calls before it; the default one is EXPAR_ERR_ARGUMENT where ranks are threads of a process. */

@@ -142,7 +142,7 @@ static void say_set(const ll_clean *c, int32_t set, const uint32_t *attempts)
     }
 }
 
-static void spread(const ll_clean *c)
+static void clean_spread(const ll_clean *c)
 {
     if (c->all->spread) c->all->spread(c->all->spread_context);
 }
@@ -152,7 +152,7 @@ static void ring_all(const ll_clean *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++)
         sym_ring(c->all->sym, r);
-    spread(c);
+    clean_spread(c);
 }
 
 static void say_stage(const ll_clean *c, uint32_t step)
@@ -391,7 +391,7 @@ static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
         sym_rest rest = clean_rest_begin(&context);
         do {
             clean_step_done(c);
-            spread(c);
+            clean_spread(c);
             leave_out_unreached(c);
             status = sym_rest_turn(&rest);
         } while (status == EXPAR_OK && !how->over(c));

@@ -11,14 +11,14 @@
 /* What a rank knows of cleans. Its own, but for the words; touched by the thread that is in a call. */
 typedef struct ll_cleaner {
     sym *sym;
-    uint64_t clean_bytes;   /* ll_space.clean_bytes */
-    uint8_t **words;        /* [N] where each rank has [N] times the words of a source (ll_clean_word); NULL: see spread */
+    uint64_t clean_bytes; /* ll_space.clean_bytes */
+    uint8_t **words; /* [N] where each rank has [N] times the words of a source (ll_clean_word); NULL: see spread */
     uint32_t *seen, *taken; /* [N] attempts: the last one that has come to its end; that of this clean */
     uint32_t *view, *other; /* [N] the attempts that were taken, 0: not seen: this rank's view, and one that was read */
     uint8_t *in_view;       /* [N] 1: seen by this rank */
     uint64_t *said;         /* [N][LL_CLEAN_SAID] what each rank has said in this clean */
-    /* Takes what this rank says, as it stands in its own memory, to those that are not mapped, as far as it can go at the
-       time: called when it is whole, and over and over while this rank waits. What vouches for others comes behind
+    /* Takes what this rank says, as it stands in its own memory, to those that are not mapped, as far as it can go at
+       the time: called when it is whole, and over and over while this rank waits. What vouches for others comes behind
        them, and a decision before what is said later. NULL: all are mapped. */
     void (*spread)(void *context);
     void *spread_context;

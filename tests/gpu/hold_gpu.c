@@ -118,5 +118,6 @@ uint64_t hold_pulse(const expar_ll *ll, int32_t source)
 
 uint32_t hold_clean_taken(const expar_ll *ll, int32_t other)
 {
-    return hand_is_host() ? ll_cpu_of(ll->exec)->masks->cleaner->view[other] : ll_gpu_of(ll->exec)->cleaner->view[other];
+    return hand_is_host() ? ll_cpu_of(ll->exec)->masks->cleaner->view[other]
+                          : ll_gpu_of(ll->exec)->cleaner->view[other];
 }

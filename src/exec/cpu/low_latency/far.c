@@ -61,7 +61,7 @@ expar_status ll_far_check(const ll_cpu *self, const char *what)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-static bool is_awaited(const void *context, int32_t rank)
+static bool far_is_awaited(const void *context, int32_t rank)
 {
     const ll_far_wait *wait = context;
     if (rank != wait->pe) return false;
@@ -74,12 +74,12 @@ expar_status ll_far_wait_on(const ll_far_wait *wait)
     static const boot_topic nothing = {.kind = BOOT_KIND_NONE};
     sym *symmetric = wait->self->sym;
     expar_status status = EXPAR_OK;
-    if (!is_awaited(wait, wait->pe)) return EXPAR_OK;
+    if (!far_is_awaited(wait, wait->pe)) return EXPAR_OK;
     sym_rest rest = sym_rest_begin(symmetric, "low latency: arrival of what was sent before");
     rest.halt = &wait->self->halted;
-    sym_rest_expect_all(&rest, &nothing, is_awaited, wait);
+    sym_rest_expect_all(&rest, &nothing, far_is_awaited, wait);
     sym_rest_tolerate(&rest);
-    while (status == EXPAR_OK && is_awaited(wait, wait->pe)) {
+    while (status == EXPAR_OK && far_is_awaited(wait, wait->pe)) {
         ll_far_spread(wait->self);
         status = sym_rest_turn(&rest);
     }
@@ -88,7 +88,7 @@ expar_status ll_far_wait_on(const ll_far_wait *wait)
 }
 
 /* Nobody asks what has become of what a masked rank was sent. */
-static void forget_end(const ll_cpu *self, transport_batch *batch)
+static void batch_forget(const ll_cpu *self, transport_batch *batch)
 {
     if (link_is_quiet(batch)) link_quiet(self->sym, batch);
 }
@@ -99,7 +99,7 @@ static void await_tolerantly(const ll_cpu *self, int32_t pe, transport_batch *ba
     const ll_far_wait wait = {.self = self->far->cpu, .pe = pe, .batch = batch};
     if (!has_failed(self->far)) keep_failure(self, pe, ll_far_wait_on(&wait));
     if (ll_is_masked(self, pe))
-        forget_end(self, batch);
+        batch_forget(self, batch);
     else if (has_failed(self->far))
         link_drop(&self->far->ranks[pe].link, batch);
     else
@@ -211,7 +211,7 @@ static ll_slot *find_spare(const ll_cpu *self)
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++) {
         ll_slot *slot = &self->far->slots[i];
         if (slot->in_turn || !link_is_quiet(&slot->batch)) continue;
-        forget_end(self, &slot->batch);
+        batch_forget(self, &slot->batch);
         return slot;
     }
     return NULL;

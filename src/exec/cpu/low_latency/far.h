@@ -21,8 +21,9 @@
  * be sent to a rank. What is under way to a masked rank stays so, since that may only be stopped: its slots are set
  * aside, and rows leave from slots alone, never from x, which its owner takes back. Nobody else is sent anything from
  * there before it has come. Since waits mask, one thread sends. What a rank is told of masks and cleans goes behind all
- * that was sent to it (far_words.c): so whoever finds itself masked has all that was sent before, and of whoever is back
- * behind a clean nothing old is to come. */
+ * that was sent to it, and before the next unit (far_words.c): so whoever finds itself masked has all that was sent
+ * before, whoever was masked for a moment knows that it is over, and of whoever is back behind a clean nothing old is
+ * to come. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 
@@ -48,10 +49,10 @@ typedef struct ll_slot {
 /* What a rank is told of masks and cleans, one thing at a time. Touched by the thread that is in a call. */
 typedef struct ll_far_words {
     transport_batch batch;
-    uint64_t masker, told_masker;         /* this rank's word there: as it is to be, and as it was sent last */
-    uint64_t told_stage, told_decided;    /* LL_CLEAN_STAGE, LL_CLEAN_DECIDED, as they were sent last */
-    uint64_t *block;                      /* [clean_bytes / 8] words of a clean on their way */
-    bool cut_off;                         /* something could not be sent: nothing more is */
+    uint64_t masker, told_masker;      /* this rank's word there: as it is to be, and as it was sent last */
+    uint64_t told_stage, told_decided; /* LL_CLEAN_STAGE, LL_CLEAN_DECIDED, as they were sent last */
+    uint64_t *block;                   /* [clean_bytes / 8] words of a clean on their way */
+    bool cut_off;                      /* something could not be sent: nothing more is */
 } ll_far_words;
 
 /* One rank. Units, read words and weights are sent by the thread that is in a call, rows by workers, too. */
@@ -87,8 +88,8 @@ void ll_far_linger_end(void);
 /* Nothing of it is under way any more. sound: all of it has come, or else what a living network delivers at once. */
 void ll_far_end(ll_cpu *self, bool sound);
 
-/* A wait of a buffer with masks for what the rank is sent: for the batch; or, where that is NULL, until it has been told
-   all. EXPAR_ERR_PEER: the rank is lost. */
+/* A wait of a buffer with masks for what the rank is sent: for the batch; or, where that is NULL, until it has been
+   told all. EXPAR_ERR_PEER: the rank is lost. */
 typedef struct ll_far_wait {
     ll_cpu *self;
     int32_t pe;

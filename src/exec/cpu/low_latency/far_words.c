@@ -7,10 +7,10 @@
  * nothing for long: then what comes to it in the end is what is owed by that time, and never all that was between.
  *
  * So it sees what a slow reader of mapped memory might see. A block of words goes by one put, its voucher behind it,
- * and readers trust none that a voucher does not stand for: before words are overwritten that a reader may be looking at
- * the voucher is taken back (LL_CLEAN_DECIDED 0, step 0 of LL_CLEAN_STAGE). The next view alone needs none of that, since
- * views of even and of odd steps lie apart. A decision goes before what was said behind it: who finds a rank in an
- * attempt knows what that has decided before. */
+ * and readers trust none that a voucher does not stand for: before words are overwritten that a reader may be looking
+ * at the voucher is taken back (LL_CLEAN_DECIDED 0, step 0 of LL_CLEAN_STAGE). The next view alone needs none of that,
+ * since views of even and of odd steps lie apart. A decision goes before what was said behind it: who finds a rank in
+ * an attempt knows what that has decided before. */
 #include "exec/cpu/low_latency/far.h"
 
 #include <string.h>
@@ -60,7 +60,7 @@ static expar_status send_said(const ll_cpu *self, int32_t pe, int32_t first, int
     return link_put_flag(&rank->link, &data, &flag, &rank->words.batch);
 }
 
-static int32_t set_words(const ll_cpu *self)
+static int32_t words_of_set(const ll_cpu *self)
 {
     return (self->shape.ranks + 1) / 2;
 }
@@ -78,8 +78,8 @@ static expar_status tell_decided(const ll_cpu *self, int32_t pe, uint64_t decide
     const bool stands = words->told_decided != 0;
     words->told_decided = stands ? 0 : decided;
     if (stands) return send_voucher(self, pe, LL_CLEAN_DECIDED, 0);
-    return send_said(self, pe, LL_CLEAN_SET + (LL_CLEAN_SETS - 1) * set_words(self), set_words(self) + LL_CLEAN_RESULTS,
-                     LL_CLEAN_DECIDED, decided);
+    return send_said(self, pe, LL_CLEAN_SET + (LL_CLEAN_SETS - 1) * words_of_set(self),
+                     words_of_set(self) + LL_CLEAN_RESULTS, LL_CLEAN_DECIDED, decided);
 }
 
 static expar_status tell_stage(const ll_cpu *self, int32_t pe, uint64_t stage)
@@ -89,10 +89,11 @@ static expar_status tell_stage(const ll_cpu *self, int32_t pe, uint64_t stage)
     const int32_t step = (int32_t)(uint32_t)stage;
     words->told_stage = stage;
     if (told != begun && told + 1 == stage)
-        return send_said(self, pe, LL_CLEAN_SET + step % 2 * set_words(self), set_words(self), LL_CLEAN_STAGE, stage);
-    if (told == begun)
-        return send_said(self, pe, LL_CLEAN_CALLS, LL_CLEAN_SAID - LL_CLEAN_CALLS + 2 * set_words(self), LL_CLEAN_STAGE,
+        return send_said(self, pe, LL_CLEAN_SET + step % 2 * words_of_set(self), words_of_set(self), LL_CLEAN_STAGE,
                          stage);
+    if (told == begun)
+        return send_said(self, pe, LL_CLEAN_CALLS, LL_CLEAN_SAID - LL_CLEAN_CALLS + 2 * words_of_set(self),
+                         LL_CLEAN_STAGE, stage);
     words->told_stage = begun;
     return send_voucher(self, pe, LL_CLEAN_STAGE, begun);
 }

@@ -24,7 +24,7 @@ void ll_masks_free(ll_masks *masks)
     free(masks);
 }
 
-static void spread(void *context)
+static void masks_spread(void *context)
 {
     ll_far_spread(context);
 }
@@ -36,7 +36,7 @@ static ll_cleaner *cleaner_make(ll_cpu *self)
     for (int32_t r = 0; r < self->shape.ranks; r++)
         cleaner->words[r] = ll_is_far(self, r) ? NULL : ll_at(self, r, self->space.cleans);
     cleaner->halted = &self->halted;
-    cleaner->spread = self->far ? spread : NULL;
+    cleaner->spread = self->far ? masks_spread : NULL;
     cleaner->spread_context = self;
     return cleaner;
 }
@@ -61,8 +61,8 @@ ll_masks *ll_masks_make(ll_cpu *self)
 
 /* ---- regions ----------------------------------------------------------------------------------------------------- */
 
-/* The near dead write nothing any more, and whoever has left the buffer has said so behind all that it has written. Whoever
-   has only left the group may have a thread that still writes. */
+/* The near dead write nothing any more, and whoever has left the buffer has said so behind all that it has written.
+   Whoever has only left the group may have a thread that still writes. */
 static bool writes_no_more(const ll_cpu *self, int32_t rank)
 {
     const bool dead = atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire) == SYM_PEER_DIED;

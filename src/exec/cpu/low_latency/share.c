@@ -53,8 +53,8 @@ void ll_workers_free(ll_cpu *self)
    and is not always woken there: only rows of half a millisecond are worth that (measured: docs/performance.md). */
 #define LL_WORKER_BYTES (8 << 20)
 
-/* Threads are started when something is worth them. Waits for the network mask whom they have lost, which is the calling
-   thread's to do. */
+/* Threads are started when something is worth them. Waits for the network mask whom they have lost, which is the
+   calling thread's to do. */
 static int32_t workers_worth(const ll_cpu *self, int32_t items, uint64_t bytes)
 {
     if (self->masks && self->far) return 1;

@@ -5,6 +5,7 @@
 #include "ep/check.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/play.h"
+#include "ep/low_latency/reach.h"
 #include "ep/ranks.h"
 #include "oracle/unit.h"
 #include <expar/interrupt.h>
@@ -127,6 +128,7 @@ static void play_rank(expar_group *group, void *shared)
     config.num_topk = show->traffic->job.topk;
     config.num_experts = show->traffic->job.num_experts;
     config.masking = show->what.masking;
+    config.unmapped = reach_unmapped();
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     lowlat_prepare_dispatch(&there, ll, show->traffic, seat.rank, &plain);
     if (lowlat_play(&there)) {
@@ -171,13 +173,14 @@ static void test_units(void **state)
         run_case(&(interrupt_case){.awaited = "low-latency combine: units", .masking = masking});
 }
 
-/* Behind two units of four words, with a step each behind the words: before the first weights. */
+/* Behind two units of four words, with a step each behind the words, or of one message: before the first weights. */
 static void test_weights(void **state)
 {
+    const int32_t unit = reach_unmapped() ? 1 : 4 + 1;
     (void)state;
     for (int masking = 0; masking < 2; masking++)
         run_case(
-            &(interrupt_case){.awaited = "low-latency combine: weights", .step = 2 * (4 + 1) + 1, .masking = masking});
+            &(interrupt_case){.awaited = "low-latency combine: weights", .step = 2 * unit + 1, .masking = masking});
 }
 
 int main(void)

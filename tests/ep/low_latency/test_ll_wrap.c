@@ -3,6 +3,7 @@
  * which flags are swept: random scripts that begin before, at and behind these. On thread ranks, or with the argument
  * "processes" on process ranks. */
 #include "ep/low_latency/hold.h"
+#include "ep/low_latency/reach.h"
 #include "ep/low_latency/script.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
@@ -100,6 +101,7 @@ static void come_again(expar_group *group, void *shared)
     config.hidden = 16;
     config.num_topk = 2;
     config.num_experts = 2;
+    config.unmapped = reach_unmapped();
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     play_twice(ll, set->old, set->old_back, rank);
     hold_skip(ll, SWEEPS);

@@ -186,7 +186,7 @@ typedef struct gpu_wish {
     cuda_program **program; /* the wisher's to release, also where another wish has failed */
     cu_function *kernel;
 } gpu_wish;
-#define GPU_MOST_WISHES 3
+#define GPU_MOST_WISHES 4
 /* So many, which are compiled at the same time (together.c). */
 expar_status gpu_programs_wish(const gpu_executor *self, const gpu_wish *wishes, size_t count);
 expar_status gpu_programs_open(gpu_executor *self);

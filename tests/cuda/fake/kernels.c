@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#define MOST_KERNELS 16
+#define MOST_KERNELS 32
 #define NAME_BYTES   32
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

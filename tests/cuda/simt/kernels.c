@@ -26,6 +26,7 @@
     X(ep_tell_counts, gpu_tell_args)                                                                                   \
     X(ll_dispatch, ll_dispatch_args)                                                                                   \
     X(ll_combine, ll_combine_args)                                                                                     \
+    X(ll_dispatch_scaled, ll_dispatch_args)                                                                            \
     X(ll_combine_log, ll_combine_args)                                                                                 \
     X(ll_dispatch_masks, ll_dispatch_args)                                                                             \
     X(ll_combine_masks, ll_combine_args)                                                                               \

@@ -22,6 +22,10 @@
 #include "exec/cuda/kernels/low_latency/dues.h"
 #include "exec/cuda/kernels/low_latency/end.h"
 
+#ifndef LL_DISPATCH_KERNEL
+#define LL_DISPATCH_KERNEL ll_dispatch
+#endif
+
 /* False: the call was not received. */
 GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                                   bool *mismatched)
@@ -50,7 +54,7 @@ GPU_FUNC int32_t ll_count_messages(const ll_dispatch_args *a, const ll_shared *s
     int32_t came = 0;
     if (!(told & LL_UNIT_IN_WORDS))
         return ll_count_flags(c, s, now, ll_message_flag_place(c, rank, now->epoch, 0), all);
-    const int64_t first = (int64_t)ll_header_bytes(c) / 4, words = a->row_bytes / 4 + a->scales;
+    const int64_t first = (int64_t)ll_header_bytes(c) / 4, words = a->row_bytes / 4 + ll_scales_of(a);
     for (int32_t m = 0; m < all; m++) {
         const uint64_t at = ll_word_message_place(c, rank, now->epoch, m);
         came += ll_words_are_here(c, now, at + 8 * (uint64_t)first, words) && ll_words_are_here(c, now, at, 2);
@@ -89,7 +93,7 @@ GPU_ASIDE void ll_dispatch_close(const ll_dispatch_args *a, ll_now now, bool goe
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(ll_dispatch)(GPU_ARGS ll_dispatch_args a)
+GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_DISPATCH_KERNEL)(GPU_ARGS ll_dispatch_args a)
 {
     const ll_shared s = ll_shared_here(&a.call);
     const ll_tokens t = ll_tokens_of(&a, &s);

@@ -214,7 +214,7 @@ static expar_status launch_dispatch(ll_gpu *self, void *dispatch, int32_t phases
                              .out_scales = step->out_scales,
                              .out_count = step->out_count,
                              .stats = step->stats};
-    return launch_call(self, &step->call, self->dispatch_kernel,
+    return launch_call(self, &step->call, args.scales ? self->scaled_kernel : self->dispatch_kernel,
                        ll_gpu_dispatch_shared(&self->shape, args.routing.tokens), &args);
 }
 

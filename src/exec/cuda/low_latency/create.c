@@ -34,6 +34,7 @@ static void ll_gpu_close_part(ll_gpu *self)
     }
     sym_unlisten(core->sym, &core->listener);
     cuda_program_release(self->dispatch_program);
+    cuda_program_release(self->scaled_program);
     cuda_program_release(self->combine_program);
     cuda_program_release(self->log_program);
     cuda_program_release(self->mask_program);
@@ -235,6 +236,7 @@ static expar_status load_kernels(ll_gpu *self)
     const size_t all = ARRAY_LENGTH(macros);
     const gpu_wish plain[] = {
         {"ll_dispatch.cu", "ll_dispatch", macros, all, &self->dispatch_program, &self->dispatch_kernel},
+        {"ll_dispatch_scaled.cu", "ll_dispatch_scaled", macros, all, &self->scaled_program, &self->scaled_kernel},
         {"ll_combine.cu", "ll_combine", macros, all, &self->combine_program, &self->combine_kernel},
         {"ll_combine_log.cu", "ll_combine_log", macros, all, &self->log_program, &self->log_kernel}};
     const gpu_wish masks[] = {
@@ -242,8 +244,12 @@ static expar_status load_kernels(ll_gpu *self)
         {"ll_combine_masks.cu", "ll_combine_masks", macros, all, &self->combine_program, &self->combine_kernel},
         {"ll_mask.cu", "ll_mask", macros, all, &self->mask_program, &self->mask_kernel}};
     expar_status status = check_shared(self);
-    if (status == EXPAR_OK) status = gpu_programs_wish(&self->core, shape->masking ? masks : plain, 3);
-    if (status == EXPAR_OK && shape->masking) self->log_kernel = self->combine_kernel;
+    if (status == EXPAR_OK)
+        status = gpu_programs_wish(&self->core, shape->masking ? masks : plain,
+                                   shape->masking ? ARRAY_LENGTH(masks) : ARRAY_LENGTH(plain));
+    if (status != EXPAR_OK || !shape->masking) return status;
+    self->scaled_kernel = self->dispatch_kernel;
+    self->log_kernel = self->combine_kernel;
     return status;
 }
 

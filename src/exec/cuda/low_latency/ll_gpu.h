@@ -8,7 +8,8 @@
  *   mask.c    masks: what the host has to do with them
  *   times.c   times that kernels take
  *
- * The kernels are kernels/ll_dispatch.cu, ll_combine.cu and ll_combine_log.cu, and with masks ll_mask.cu;
+ * The kernels are kernels/ll_dispatch.cu, ll_dispatch_scaled.cu, ll_combine.cu and ll_combine_log.cu, and with
+ * masks ll_dispatch_masks.cu, ll_combine_masks.cu and ll_mask.cu;
  * kernels/ll_args.h is what both sides know. The protocol is theirs: epochs, units, halves and read words live on the
  * GPU, so that graphs replay and mix with other calls. The host launches, and looks at what they report. */
 #ifndef EXPAR_EXEC_CUDA_LOW_LATENCY_LL_GPU_H
@@ -37,8 +38,9 @@ typedef struct ll_gpu {
     ll_gpu_counts *counts; /* pinned [N], as kernels see it, and as the host does */
     ll_gpu_counts *counted;
     uint64_t *dues; /* pinned, as kernels see it; for the host core.dues */
-    cuda_program *dispatch_program, *combine_program, *log_program;
-    cu_function dispatch_kernel, combine_kernel, log_kernel; /* log: of rows of LogFMT */
+    cuda_program *dispatch_program, *scaled_program, *combine_program, *log_program;
+    /* scaled: of formats with scales; log: of rows of LogFMT */
+    cu_function dispatch_kernel, scaled_kernel, combine_kernel, log_kernel;
     ll_gpu_cache *cache;
     /* Calls, and those that wait for their hooks, as the host knows them as long as none was made in a capture. By
        whoever calls. */

@@ -35,13 +35,13 @@ GPU_FUNC bool ll_see_words(const ll_dispatch_args *a, const ll_now *now, const l
     const int32_t lane = threadIdx.x % 32, slots = LL_BUFFER_TOPK(&a->call), at = team->at;
     const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
     const int64_t experts = sizeof(ll_header) / 4, payload = (int64_t)ll_header_bytes(&a->call) / 4;
-    const bool slot = lane < a->routing.topk, scale = at < a->scales;
+    const bool slot = lane < a->routing.topk, scale = at < ll_scales_of(a);
     bool here = true;
     seen->first = ll_see_word(now, in, lane < 2 ? lane : 0, &here);
     seen->expert = ll_see_word(now, in, slot ? experts + lane : 0, &here);
     seen->row = ll_see_word(now, in, slot ? experts + slots + lane : 0, &here);
     if (a->call.form.weights) seen->weight = ll_see_word(now, in, slot ? experts + 2 * slots + lane : 0, &here);
-    if (a->scales) seen->scale = ll_see_word(now, in, scale ? payload + a->row_bytes / 4 + at : 0, &here);
+    if (ll_is_scaled(a)) seen->scale = ll_see_word(now, in, scale ? payload + a->row_bytes / 4 + at : 0, &here);
 #pragma unroll
     for (int32_t i = 0; i < LL_HAND_UNITS; i++) {
         const int32_t u = at + i * team->threads;
@@ -64,7 +64,7 @@ GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, con
     seen->expert = load_relaxed(experts + slot);
     seen->row = load_relaxed(experts + slots + slot);
     if (a->call.form.weights) seen->weight = load_relaxed(experts + 2 * slots + slot);
-    if (at < a->scales) seen->scale = load_relaxed((const uint32_t *)(payload + a->row_bytes) + at);
+    if (at < ll_scales_of(a)) seen->scale = load_relaxed((const uint32_t *)(payload + a->row_bytes) + at);
 #pragma unroll
     for (int32_t i = 0; i < LL_HAND_UNITS; i++) {
         const int32_t u = at + i * team->threads;

@@ -33,7 +33,7 @@ GPU_FUNC uint64_t ll_message_bytes(const ll_dispatch_args *a)
 {
     const uint64_t numbers = a->route.weights ? 12 : 8;
     const uint64_t header = sizeof(ll_header) + numbers * (uint64_t)a->routing.topk;
-    return header + (uint64_t)a->row_bytes + 4 * (uint64_t)a->scales;
+    return header + (uint64_t)a->row_bytes + 4 * (uint64_t)ll_scales_of(a);
 }
 
 /* Rows of a call of so few tokens go in words. */

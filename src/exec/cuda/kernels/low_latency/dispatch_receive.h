@@ -52,15 +52,15 @@ GPU_FUNC bool ll_fan_out_scales(const ll_dispatch_args *a, const ll_shared *s, c
 {
     const int64_t rows = (int64_t)LL_RANKS(&a->call) * LL_TOKENS(&a->call);
     const int64_t first = ((int64_t)ll_header_bytes(&a->call) + a->row_bytes) / 4;
-    const int32_t end = (a->scales + 31) / 32 * 32;
+    const int32_t end = (ll_scales_of(a) + 31) / 32 * 32;
     bool ok = true;
     for (int32_t w = team->at; w < end; w += team->threads) {
         uint32_t value = seen->scale;
-        if (w != team->at && w < a->scales) ok &= ll_get(a, s, now, in, first + w, &value);
+        if (w != team->at && w < ll_scales_of(a)) ok &= ll_get(a, s, now, in, first + w, &value);
         for (uint32_t rest = mask; rest; rest &= rest - 1) {
             const int32_t lane = __ffs((int)rest) - 1;
             const int32_t local = __shfl_sync(GPU_ALL, to->local, lane), row = __shfl_sync(GPU_ALL, to->row, lane);
-            if (w < a->scales) a->out_scales[codec_scale_at(a->scales, rows, local, w, row)] = value;
+            if (w < ll_scales_of(a)) a->out_scales[codec_scale_at(ll_scales_of(a), rows, local, w, row)] = value;
         }
     }
     return ok;

@@ -185,12 +185,12 @@ GPU_FUNC void ll_send_group(const ll_dispatch_args *a, const ll_shared *s, const
 /* at: from the thread's number in the team on, in steps of ll_hand_step. */
 GPU_FUNC int32_t ll_hand_step(const ll_dispatch_args *a, const ll_team *team)
 {
-    return a->scales ? team->threads : LL_HAND_UNITS * team->threads;
+    return ll_is_scaled(a) ? team->threads : LL_HAND_UNITS * team->threads;
 }
 GPU_FUNC void ll_take_in_hand(const ll_dispatch_args *a, const ll_team *team, const uint8_t *row, int32_t at,
                               ll_hand *hand)
 {
-    if (a->scales)
+    if (ll_is_scaled(a))
         ll_code_group(a, row, at, hand);
     else
         ll_load_units(a, team, (const uint4 *)row, at, hand);
@@ -199,7 +199,7 @@ GPU_FUNC void ll_take_in_hand(const ll_dispatch_args *a, const ll_team *team, co
 /* Threads that a row's parts take, whole warps. */
 GPU_FUNC int32_t ll_hand_end(const ll_dispatch_args *a)
 {
-    const int32_t lanes = a->scales ? LL_HIDDEN(&a->call) / LL_LANE_ELEMENTS : (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const int32_t lanes = ll_is_scaled(a) ? LL_HIDDEN(&a->call) / LL_LANE_ELEMENTS : (int32_t)(GPU_ROW_BYTES(a) / 16);
     return (lanes + 31) / 32 * 32;
 }
 
@@ -209,7 +209,7 @@ GPU_FUNC void ll_send_row(const ll_dispatch_args *a, const ll_shared *s, const l
 {
     const int32_t step = ll_hand_step(a, team), end = ll_hand_end(a);
     for (int32_t at = team->at; at < end;) {
-        if (a->scales)
+        if (ll_is_scaled(a))
             ll_send_group(a, s, now, at, ranks, hand);
         else
             ll_send_units(a, s, now, team, at, ranks, hand);

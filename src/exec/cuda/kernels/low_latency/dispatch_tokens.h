@@ -6,6 +6,21 @@
 #include "exec/cuda/kernels/low_latency/call.h"
 #include "exec/cuda/kernels/refusal.h"
 
+/* 1: the kernel for formats with scales, which has no others. */
+#ifndef LL_SCALED
+#define LL_SCALED 0
+#endif
+
+/* Whether rows are quantised; words of a row's scales. */
+GPU_FUNC bool ll_is_scaled(const ll_dispatch_args *a)
+{
+    return LL_MASKS ? a->scales != 0 : LL_SCALED != 0;
+}
+GPU_FUNC int32_t ll_scales_of(const ll_dispatch_args *a)
+{
+    return ll_is_scaled(a) ? a->scales : 0;
+}
+
 /* Shared memory of this kernel, behind what both have. */
 typedef struct ll_tokens {
     int32_t *first; /* [N+1][L] counts, then first rows, of each rank's for each expert here */

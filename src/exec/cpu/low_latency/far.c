@@ -385,7 +385,8 @@ void ll_far_linger_end(void)
     interrupt_at(0);
 }
 
-/* What a wait leaves under way when it ends is dropped. A masked rank may be stopped: for it a sound buffer lingers, too. */
+/* What a wait leaves under way when it ends is dropped. A masked rank may be stopped: for it a sound buffer lingers,
+   too. */
 static void settle(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, bool sound)
 {
     const bool lingers = sound && ll_is_masked(self, rank->link.pe);

@@ -48,7 +48,18 @@ fi
 
 # A host is a process that holds its namespaces. Both ways are limited: what it sends, and what the bridge sends to it.
 BENCH_NODES_HOSTS=
-trap 'kill $BENCH_NODES_HOSTS' EXIT
+job=
+trap 'kill $job $BENCH_NODES_HOSTS' EXIT
+trap 'exit 143' TERM INT
+# On the first host; in the background, so that a signal is heard at once.
+run() {
+    nsenter --net --uts --target "${BENCH_NODES_HOSTS%% *}" -- "$@" &
+    job=$!
+    local code=0
+    wait "$job" || code=$?
+    job=
+    exit "$code"
+}
 ip link add bridge type bridge
 ip link set bridge up
 names=$(mktemp)
@@ -72,12 +83,11 @@ rm "$names"
 
 export BENCH_NODES_HOSTS EXPAR_BOOTSTRAP_INTERFACE=net0
 if [[ " $* " != *" --mpi "* ]]; then
-    inside 0 "$build/bin/expar" run --no-prefix -n "$ranks" -- "$script" --rank "$build/bin/expar" bench "$@"
-    exit
+    run "$build/bin/expar" run --no-prefix -n "$ranks" -- "$script" --rank "$build/bin/expar" bench "$@"
 fi
 places=
 for ((host = 0; host < hosts; host++)); do places+=${places:+,}host$host:$((ranks / hosts)); done
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
-inside 0 mpirun -n "$ranks" --host "$places" --bind-to none --mca plm_rsh_agent "$script" \
+run mpirun -n "$ranks" --host "$places" --bind-to none --mca plm_rsh_agent "$script" \
     --mca oob_tcp_if_include net0 --mca btl self,vader,tcp --mca btl_tcp_if_include net0 --mca pml ob1 \
     -x BENCH_NODES_HOSTS -x BENCH_NODES_COUNT -x EXPAR_BOOTSTRAP_INTERFACE "$build/bin/expar-bench-mpi" "$@"

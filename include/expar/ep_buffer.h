@@ -42,7 +42,7 @@ typedef struct expar_ep_config {
     int32_t num_channels;  /* C: 0 chooses. Channels share out a rank's tokens among workers */
     int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64. Across nodes also rows
                               in each ring over the network, 4 at least (without max_row_bytes: of 4 KiB); 0: 4 chunks
-                              of 64 KiB. Rows that are longer go in pieces */
+                              of 128 KiB. Rows that are longer go in pieces */
     int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
                               cores, else cores / ranks of the host, and fewer for calls of few bytes. May differ
                               between ranks */

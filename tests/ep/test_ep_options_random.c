@@ -8,7 +8,7 @@
 #include "oracle/unit.h"
 
 #define MOVES_PER_SCRIPT    24
-#define ROUNDS_OF_THREADS   2400
+#define ROUNDS_OF_THREADS   1600
 #define ROUNDS_OF_PROCESSES 480
 /* One seed in so many has many tokens. */
 #define WIDE_ONCE_IN 8

@@ -6,7 +6,7 @@
 #include "oracle/unit.h"
 
 #define OPS_PER_SCRIPT      12
-#define ROUNDS_OF_THREADS   2400
+#define ROUNDS_OF_THREADS   1600
 #define ROUNDS_OF_PROCESSES 600
 
 static ranks_kind kind;

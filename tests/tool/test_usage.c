@@ -70,7 +70,7 @@ static void wrong_usage_ends_with_64(void **state)
         {"demo surplus", "'surplus' is no option"},
         {"demo -n 0", "-n '0'"},
         {"demo -n 3", "must divide 32"},
-        {"demo --nodes 2", "no dispatch across nodes"},
+        {"demo --nodes 3", "--nodes 3: the 8 ranks are shared out evenly"},
         {"demo --nodes x", "--nodes 'x'"},
         {"demo --device abacus", "--device 'abacus'"},
         {"demo --path copy_engine", "--path 'copy_engine'"},

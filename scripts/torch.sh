@@ -64,6 +64,9 @@ if ! whole; then
         echo "torch.sh: no PyTorch, for what pip says above: it takes a network with packages, and 3 GB of disk" >&2
         exit 1
     }
+    # What traces models looks at most of it, and tests leave nothing behind: each would compile 200 files anew.
+    packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    "$python" -m compileall -q "$packages/torch" >/dev/null || true
 fi
 has_mpi4py || install --no-deps --only-binary mpi4py "mpi4py>=4.1" || {
     echo "torch.sh: no mpi4py, for what pip says above: it takes a network with packages" >&2

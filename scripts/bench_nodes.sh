@@ -28,6 +28,16 @@ host[0-9]*) # COMMAND: mpirun starts its part of another host
     ;;
 esac
 
+refuse() {
+    echo "bench_nodes.sh: $1" >&2
+    echo "usage: bench_nodes.sh BUILD_DIR HOSTS RATE ARGUMENTS…      RATE: as tc names it (1gbit), or none" >&2
+    exit 64
+}
+
+[ $# -ge 4 ] || refuse "$# arguments: a build's folder, hosts, a rate, and what \`expar bench\` takes are expected"
+[ -x "$1/bin/expar" ] || refuse "BUILD_DIR '$1': a folder with bin/expar in it is expected"
+[[ $2 =~ ^[1-9][0-9]?$ ]] || refuse "HOSTS '$2': a number from 1 to 99 is expected"
+[[ $3 =~ ^([0-9.]+[kmgt]?bit|none)$ ]] || refuse "RATE '$3': none, or a rate as 1gbit is expected"
 script=$(realpath "$0") build=$(realpath "$1") hosts=$2 rate=$3
 shift 3
 # Namespaces end with the last of their processes: nothing is left behind.
@@ -41,9 +51,8 @@ ranks=
 for ((i = 1; i < $#; i++)); do
     [ "${!i}" != -n ] || { j=$((i + 1)) && ranks=${!j}; }
 done
-if ! [ "${ranks:-0}" -gt 0 ] || ((ranks % hosts)); then
-    echo "bench_nodes.sh: among the arguments -n RANKS is expected, a multiple of $hosts hosts" >&2
-    exit 64
+if ! [[ $ranks =~ ^[1-9][0-9]{0,3}$ ]] || ((ranks % hosts)); then
+    refuse "-n '$ranks': among the arguments of the benchmark a multiple of $hosts hosts is expected"
 fi
 
 # A host is a process that holds its namespaces. Both ways are limited: what it sends, and what the bridge sends to it.

@@ -141,8 +141,22 @@ def _from_capsule(capsule: Any) -> Any:
     return torch.utils.dlpack.from_dlpack(capsule)
 
 
+def _look_up_operators() -> None:
+    """PyTorch keeps what Python calls an operator by when a mode first sees it, and two threads that come to that at once
+    break it: an assertion of its PyHandleCache, or a crash. What has been looked up before is found in one step."""
+    for name in torch._C._dispatch_get_all_op_names():
+        space, _, operator = name.partition("::")
+        operator, _, overload = operator.partition(".")
+        if space == "aten":
+            with contextlib.suppress(AttributeError, RuntimeError):  # some have no form in Python
+                getattr(getattr(torch.ops.aten, operator), overload or "default")
+    with Behind():
+        torch.empty(1)  # and loads what modes need
+
+
 def play() -> None:
     """From now on in this process."""
+    _look_up_operators()
     _place.of, _place.usual = _of, lambda: GPU
     _call.host, _call._from_capsule = played.GPU, _from_capsule
 

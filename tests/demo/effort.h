@@ -7,14 +7,11 @@
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 enum { EFFORT_CONTINUATION = 10, EFFORT_TEXT = 60, EFFORT_PROMPT = 70 };
 #define EFFORT_BYTES "10"
-/* Each number of ranks by one of the two paths. */
-#define EFFORT_VARIANTS(one) one(0), one(3), one(4), one(7)
 #else
 /* The whole shipped continuation, the whole reference text, and a prompt that fills the context with the nine bytes
    that come behind it. */
 enum { EFFORT_CONTINUATION = 160, EFFORT_TEXT = 512, EFFORT_PROMPT = 503 };
-#define EFFORT_BYTES         "160"
-#define EFFORT_VARIANTS(one) one(0), one(1), one(2), one(3), one(4), one(5), one(6), one(7)
+#define EFFORT_BYTES "160"
 #endif
 
 #endif

@@ -365,23 +365,27 @@ static void test_ranks_must_divide_experts(void **state)
     }
 }
 
-/* ---- in normal mode, or with the argument low_latency in that ---------------------------------------------------- */
+/* ---- in normal mode, each number of ranks by one of the two paths; with the argument paths by the other, with the
+ * argument low_latency in that mode --------------------------------------------------------------------------------- */
 
 #define LOGITS(i)      cmocka_unit_test_prestate(test_logits, &variants[i])
 #define SHIPPED(i)     cmocka_unit_test_prestate(test_shipped_texts, &variants[i])
 #define OWN_PROMPTS(i) cmocka_unit_test_prestate(test_own_prompts, &variants[i])
 
+#define NORMAL(a, b, c, d)                                                                                             \
+    LOGITS(a), LOGITS(b), LOGITS(c), LOGITS(d), SHIPPED(a), SHIPPED(b), SHIPPED(c), SHIPPED(d), OWN_PROMPTS(a),        \
+        OWN_PROMPTS(b), OWN_PROMPTS(c), OWN_PROMPTS(d)
+
+static variant variants[] = {
+    {1, EXPAR_PATH_DIRECT, false}, {1, EXPAR_PATH_QUEUE, false},  {2, EXPAR_PATH_DIRECT, false},
+    {2, EXPAR_PATH_QUEUE, false},  {4, EXPAR_PATH_DIRECT, false}, {4, EXPAR_PATH_QUEUE, false},
+    {8, EXPAR_PATH_DIRECT, false}, {8, EXPAR_PATH_QUEUE, false},
+};
+
 static int run_normal(void)
 {
-    static variant variants[] = {
-        {1, EXPAR_PATH_DIRECT, false}, {1, EXPAR_PATH_QUEUE, false},  {2, EXPAR_PATH_DIRECT, false},
-        {2, EXPAR_PATH_QUEUE, false},  {4, EXPAR_PATH_DIRECT, false}, {4, EXPAR_PATH_QUEUE, false},
-        {8, EXPAR_PATH_DIRECT, false}, {8, EXPAR_PATH_QUEUE, false},
-    };
     const struct CMUnitTest tests[] = {
-        EFFORT_VARIANTS(LOGITS),
-        EFFORT_VARIANTS(SHIPPED),
-        EFFORT_VARIANTS(OWN_PROMPTS),
+        NORMAL(0, 3, 4, 7),
         cmocka_unit_test(test_ranks_with_other_prompts),
         cmocka_unit_test(test_rank_without_weights),
         cmocka_unit_test(test_ranks_must_divide_experts),
@@ -389,20 +393,26 @@ static int run_normal(void)
     return cmocka_run_group_tests_name("normal mode", tests, NULL, NULL);
 }
 
+static int run_other_paths(void)
+{
+    const struct CMUnitTest tests[] = {NORMAL(1, 2, 5, 6)};
+    return cmocka_run_group_tests_name("normal mode by the other path", tests, NULL, NULL);
+}
+
 static int run_low_latency(void)
 {
-    static variant variants[] = {
+    static variant all[] = {
         {1, EXPAR_PATH_AUTO, true}, {2, EXPAR_PATH_AUTO, true}, {4, EXPAR_PATH_AUTO, true}, {8, EXPAR_PATH_AUTO, true}};
     static int32_t one = 1, two = 2, eight = 8;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_prestate(test_logits, &variants[0]),
-        cmocka_unit_test_prestate(test_logits, &variants[1]),
-        cmocka_unit_test_prestate(test_logits, &variants[2]),
-        cmocka_unit_test_prestate(test_logits, &variants[3]),
-        cmocka_unit_test_prestate(test_shipped_texts, &variants[0]),
-        cmocka_unit_test_prestate(test_shipped_texts, &variants[1]),
-        cmocka_unit_test_prestate(test_shipped_texts, &variants[2]),
-        cmocka_unit_test_prestate(test_shipped_texts, &variants[3]),
+        cmocka_unit_test_prestate(test_logits, &all[0]),
+        cmocka_unit_test_prestate(test_logits, &all[1]),
+        cmocka_unit_test_prestate(test_logits, &all[2]),
+        cmocka_unit_test_prestate(test_logits, &all[3]),
+        cmocka_unit_test_prestate(test_shipped_texts, &all[0]),
+        cmocka_unit_test_prestate(test_shipped_texts, &all[1]),
+        cmocka_unit_test_prestate(test_shipped_texts, &all[2]),
+        cmocka_unit_test_prestate(test_shipped_texts, &all[3]),
         cmocka_unit_test_prestate(test_modes_do_the_same, &one),
         cmocka_unit_test_prestate(test_modes_do_the_same, &two),
         cmocka_unit_test_prestate(test_modes_do_the_same, &eight),
@@ -413,5 +423,6 @@ static int run_low_latency(void)
 
 int main(int argc, char **argv)
 {
-    return argc > 1 && !strcmp(argv[1], "low_latency") ? run_low_latency() : run_normal();
+    if (argc > 1 && !strcmp(argv[1], "low_latency")) return run_low_latency();
+    return argc > 1 && !strcmp(argv[1], "paths") ? run_other_paths() : run_normal();
 }

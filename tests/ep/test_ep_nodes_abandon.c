@@ -68,12 +68,7 @@ static void play_leaving(stage *s, void *shared)
 static void run(stage_body body, int32_t leaver)
 {
     static const int64_t num_tokens[RANKS] = {9, 3, 5, 12};
-    const traffic_plan plan = {.num_ranks = RANKS,
-                               .ranks_per_node = RANKS_PER_NODE,
-                               .hidden = 24,
-                               .topk = 3,
-                               .num_experts = 2 * RANKS,
-                               .num_tokens = num_tokens};
+    const traffic_plan plan = traffic_plan_small(RANKS, RANKS_PER_NODE, num_tokens);
     random_source random = random_start(41);
     scene one = {.traffic = traffic_make(&plan, &random), .leaver = leaver};
     one.answers = answers_make(one.traffic, false, &random);

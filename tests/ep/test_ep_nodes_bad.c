@@ -11,14 +11,8 @@
 static traffic *make_traffic(void)
 {
     static const int64_t num_tokens[RANKS] = {9, 0, 5, 12};
-    const traffic_plan plan = {.num_ranks = RANKS,
-                               .ranks_per_node = RANKS_PER_NODE,
-                               .hidden = 24,
-                               .topk = 3,
-                               .num_experts = 2 * RANKS,
-                               .wide = true,
-                               .with_weights = true,
-                               .num_tokens = num_tokens};
+    traffic_plan plan = traffic_plan_small(RANKS, RANKS_PER_NODE, num_tokens);
+    plan.wide = plan.with_weights = true;
     random_source random = random_start(21);
     return traffic_make(&plan, &random);
 }

@@ -40,12 +40,7 @@ static void test_others_end_well(void **state)
 {
     (void)state;
     static const int64_t num_tokens[RANKS] = {9, 3, 5, 12};
-    const traffic_plan plan = {.num_ranks = RANKS,
-                               .ranks_per_node = RANKS_PER_NODE,
-                               .hidden = 24,
-                               .topk = 3,
-                               .num_experts = 2 * RANKS,
-                               .num_tokens = num_tokens};
+    const traffic_plan plan = traffic_plan_small(RANKS, RANKS_PER_NODE, num_tokens);
     random_source random = random_start(31);
     scene s = {.traffic = traffic_make(&plan, &random)};
     s.answers = answers_make(s.traffic, false, &random);

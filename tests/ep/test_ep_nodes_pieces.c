@@ -15,40 +15,22 @@
 enum { FORMS = 4 };
 static const int32_t widths[FORMS] = {32, 2056, 12296, 32};
 
-typedef struct forms {
-    traffic *traffic[FORMS];
-    answers *answers[FORMS];
-} forms;
-
-static forms forms_make(void)
+static traffic_forms forms_make(void)
 {
     static const int64_t num_tokens[RANKS] = {9, 0, 5, 12};
     random_source random = random_start(51);
-    forms f;
+    traffic_forms f = {0};
+    traffic_plan plan = traffic_plan_small(RANKS, RANKS_PER_NODE, num_tokens);
+    plan.with_weights = true;
     for (int i = 0; i < FORMS; i++) {
-        const traffic_plan plan = {.num_ranks = RANKS,
-                                   .ranks_per_node = RANKS_PER_NODE,
-                                   .hidden = widths[i],
-                                   .topk = 3,
-                                   .num_experts = 2 * RANKS,
-                                   .with_weights = true,
-                                   .num_tokens = num_tokens};
-        f.traffic[i] = traffic_make(&plan, &random);
-        f.answers[i] = answers_make(f.traffic[i], true, &random);
+        plan.hidden = widths[i];
+        traffic_forms_add(&f, &plan, &random);
     }
     return f;
 }
 
-static void forms_free(forms *f)
-{
-    for (int i = 0; i < FORMS; i++) {
-        traffic_free(f->traffic[i]);
-        answers_free(f->answers[i]);
-    }
-}
-
 /* By which the rings have 4 places of 4 KiB. */
-static stage_plan plan_without_limits(const forms *f)
+static stage_plan plan_without_limits(const traffic_forms *f)
 {
     stage_plan plan = stage_plan_for(f->traffic[2], RANKS_THREADS);
     plan.config = (expar_ep_config)EXPAR_EP_CONFIG_INIT;
@@ -77,7 +59,7 @@ static void check_pieces(const stage *s, const traffic *t, uint64_t messages)
 
 static void play_widths(stage *s, void *shared)
 {
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     const cpu_rails *rails = ((const cpu_executor *)s->ep->exec)->rails;
     for (int i = 0; i < FORMS; i++)
         for (expar_path path = EXPAR_PATH_AUTO; path <= EXPAR_PATH_QUEUE; path += EXPAR_PATH_QUEUE) {
@@ -97,17 +79,17 @@ static void play_widths(stage *s, void *shared)
 static void test_rows_in_pieces(void **state)
 {
     (void)state;
-    forms f = forms_make();
+    traffic_forms f = forms_make();
     const stage_plan plan = plan_without_limits(&f);
     const bool passed = stage_run(&plan, play_widths, &f);
-    forms_free(&f);
+    traffic_forms_free(&f);
     assert_true(passed);
 }
 
 /* Their rows fit a place, but what they add up to does not. */
 static void combine_exactly(stage *s, void *shared)
 {
-    const traffic *t = ((const forms *)shared)->traffic[0];
+    const traffic *t = ((const traffic_forms *)shared)->traffic[0];
     const cpu_rails *rails = ((const cpu_executor *)s->ep->exec)->rails;
     const int64_t tokens = t->inputs[s->rank].num_tokens, rows = t->arrivals[s->rank].num_rows, hidden = 2024;
     const play_choice plain = {0};
@@ -139,10 +121,10 @@ static void combine_exactly(stage *s, void *shared)
 static void test_sums_in_pieces(void **state)
 {
     (void)state;
-    forms f = forms_make();
+    traffic_forms f = forms_make();
     const stage_plan plan = plan_without_limits(&f);
     const bool passed = stage_run(&plan, combine_exactly, &f);
-    forms_free(&f);
+    traffic_forms_free(&f);
     assert_true(passed);
 }
 

@@ -352,12 +352,7 @@ static void play_one(stage *s, void *shared)
 static void run(stage_body body, bool alone)
 {
     static const int64_t num_tokens[RANKS] = {80, 3, 80, 12};
-    const traffic_plan plan = {.num_ranks = RANKS,
-                               .ranks_per_node = RANKS_PER_NODE,
-                               .hidden = 24,
-                               .topk = 3,
-                               .num_experts = 2 * RANKS,
-                               .num_tokens = num_tokens};
+    const traffic_plan plan = traffic_plan_small(RANKS, RANKS_PER_NODE, num_tokens);
     random_source random = random_start(51);
     scene one = {.traffic = traffic_make(&plan, &random), .alone = alone};
     stage_plan setting = stage_plan_for(one.traffic, RANKS_THREADS);

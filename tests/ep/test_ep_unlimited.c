@@ -25,18 +25,13 @@ static int32_t ranks_per_node; /* 0: all */
 
 enum { SHORT, LONGER, WIDER, FORMS };
 
-typedef struct forms {
-    traffic *traffic[FORMS];
-    answers *answers[FORMS];
-} forms;
-
 /* Rows of 32 bytes; of 1 KiB; more experts and more slots a token. */
-static forms forms_make(void)
+static traffic_forms forms_make(void)
 {
     static const int64_t num_tokens[RANKS] = {12, 0, 7};
     static const int32_t hidden[FORMS] = {16, 512, 16}, topk[FORMS] = {2, 2, 20}, experts[FORMS] = {6, 6, 60};
     random_source random = random_start(5);
-    forms f;
+    traffic_forms f = {0};
     for (int i = 0; i < FORMS; i++) {
         const traffic_plan plan = {.num_ranks = RANKS,
                                    .ranks_per_node = ranks_per_node,
@@ -45,21 +40,12 @@ static forms forms_make(void)
                                    .num_experts = experts[i],
                                    .with_weights = true,
                                    .num_tokens = num_tokens};
-        f.traffic[i] = traffic_make(&plan, &random);
-        f.answers[i] = answers_make(f.traffic[i], true, &random);
+        traffic_forms_add(&f, &plan, &random);
     }
     return f;
 }
 
-static void forms_free(forms *f)
-{
-    for (int i = 0; i < FORMS; i++) {
-        traffic_free(f->traffic[i]);
-        answers_free(f->answers[i]);
-    }
-}
-
-static stage_plan plan_without_limits(const forms *f)
+static stage_plan plan_without_limits(const traffic_forms *f)
 {
     stage_plan plan = stage_plan_for(f->traffic[LONGER], kind);
     plan.config = (expar_ep_config)EXPAR_EP_CONFIG_INIT;
@@ -70,14 +56,14 @@ static stage_plan plan_without_limits(const forms *f)
 
 static void run(stage_body body)
 {
-    forms f = forms_make();
+    traffic_forms f = forms_make();
     const stage_plan plan = plan_without_limits(&f);
     const bool passed = stage_run(&plan, body, &f);
-    forms_free(&f);
+    traffic_forms_free(&f);
     assert_true(passed);
 }
 
-static void round_of(stage *s, const forms *f, int form)
+static void round_of(stage *s, const traffic_forms *f, int form)
 {
     stage_round_trip(s, f->traffic[form], f->answers[form], EXPAR_PATH_QUEUE);
     stage_round_trip(s, f->traffic[form], f->answers[form], EXPAR_PATH_AUTO);
@@ -92,7 +78,7 @@ static void check_growths(const stage *s, uint64_t expected)
 /* A form that is new grows them once, the combine of it and all that come later do not. */
 static void grow_once(stage *s, void *shared)
 {
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     check_growths(s, 0);
     for (int again = 0; again < 3; again++)
         for (int form = 0; form < FORMS; form++) {
@@ -108,7 +94,7 @@ static void test_one_growth_for_each_form(void **state)
 }
 
 /* Dispatches a form; returns how that ended. */
-static expar_status dispatch_form(stage *s, const forms *f, int form, expar_dispatch_result *result)
+static expar_status dispatch_form(stage *s, const traffic_forms *f, int form, expar_dispatch_result *result)
 {
     const play_choice plain = {0};
     expar_dispatch_args args = play_dispatch_args(f->traffic[form], s->rank, &plain, &s->area, NULL);
@@ -121,7 +107,7 @@ static expar_status dispatch_form(stage *s, const forms *f, int form, expar_disp
 /* Neither form is there yet: the ranks differ, and nothing grows. Then rank 2's form is. */
 static void grow_apart(stage *s, void *shared)
 {
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     expar_dispatch_result result;
     for (int known = 0; known < 2; known++) {
         CHECK_STATUS(EXPAR_ERR_MISMATCH, dispatch_form(s, f, s->rank == 1 ? LONGER : SHORT, &result));
@@ -142,7 +128,7 @@ static void test_growth_of_forms_that_differ(void **state)
 /* What one rank refuses all hear, in place of growing. */
 static void grow_refused(stage *s, void *shared)
 {
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     expar_dispatch_result result;
     round_of(s, f, SHORT);
     const play_choice plain = {0};
@@ -172,7 +158,7 @@ static expar_status no_fill(void *context, uint64_t offset, uint64_t bytes)
 /* Rank 1 has no memory for it: all are told, what there was is as before, and the next call works. */
 static void grow_without_memory(stage *s, void *shared)
 {
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     expar_dispatch_result result;
     play_arrival before;
     const play_choice plain = {0};
@@ -267,7 +253,7 @@ static void queued_finish(queued_combine *one)
 }
 
 /* A call that would grow them behind two that wait: nobody has heard of it. */
-static void be_interrupted(stage *s, const forms *f, const play_arrival *before)
+static void be_interrupted(stage *s, const traffic_forms *f, const play_arrival *before)
 {
     const uint32_t epoch = s->ep->epoch;
     expar_dispatch_result result;
@@ -288,7 +274,7 @@ static void be_interrupted(stage *s, const forms *f, const play_arrival *before)
 /* It can be made again, the calls before it go on, and the other ranks notice nothing. */
 static void grow_interrupted(stage *s, void *shared)
 {
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     const play_choice plain = {0};
     play_arrival before;
     queued_combine calls[2];
@@ -332,7 +318,7 @@ static void await_growths(const stage *s, uint64_t expected)
 static void grow_and_queue(stage *s, void *shared)
 {
     enum { CALLS = 8 };
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     const cpu_executor *exec = (const cpu_executor *)s->ep->exec;
     const play_choice plain = {0};
     play_arrival before;
@@ -366,7 +352,7 @@ static void test_old_records_behind_queued_calls(void **state)
 /* What has grown may still be written to by peers of a group that has failed: it stays as long as the group does. */
 static void grow_and_abort(expar_group *group, void *shared)
 {
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     const play_choice plain = {0};
     const expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     stage s = {.group = group, .rank = expar_group_rank(group)};
@@ -388,17 +374,17 @@ static void grow_and_abort(expar_group *group, void *shared)
 static void test_growth_before_the_group_fails(void **state)
 {
     (void)state;
-    forms f = forms_make();
+    traffic_forms f = forms_make();
     const ranks_plan plan = {.kind = kind, .size = RANKS, .ranks_per_node = ranks_per_node};
     const bool passed = ranks_run(&plan, grow_and_abort, &f);
-    forms_free(&f);
+    traffic_forms_free(&f);
     assert_true(passed);
 }
 
 /* A limit that is given is checked, beside those that are not. */
 static void heed_limits(stage *s, void *shared)
 {
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     expar_dispatch_result result;
     CHECK_STATUS(EXPAR_ERR_LIMIT, dispatch_form(s, f, LONGER, &result));
     CHECK_TEXT("x has rows of 512 elements", "(config.max_row_bytes)");
@@ -409,18 +395,18 @@ static void heed_limits(stage *s, void *shared)
 static void test_limits_that_are_given(void **state)
 {
     (void)state;
-    forms f = forms_make();
+    traffic_forms f = forms_make();
     stage_plan plan = plan_without_limits(&f);
     plan.config.max_row_bytes = 32;
     const bool passed = stage_run(&plan, heed_limits, &f);
-    forms_free(&f);
+    traffic_forms_free(&f);
     assert_true(passed);
 }
 
 /* So many that a count of them might not fit. */
 static void route_too_many_slots(stage *s, void *shared)
 {
-    const forms *f = shared;
+    const traffic_forms *f = shared;
     const bool wrong = s->rank == 1;
     int32_t idx = 0;
     expar_route_args args = EXPAR_ROUTE_ARGS_INIT;

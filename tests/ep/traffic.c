@@ -32,6 +32,16 @@ int32_t traffic_local_experts(const traffic *t)
     return t->job.num_experts / t->job.num_ranks;
 }
 
+traffic_plan traffic_plan_small(int32_t num_ranks, int32_t ranks_per_node, const int64_t *num_tokens)
+{
+    return (traffic_plan){.num_ranks = num_ranks,
+                          .ranks_per_node = ranks_per_node,
+                          .hidden = 24,
+                          .topk = 3,
+                          .num_experts = 2 * num_ranks,
+                          .num_tokens = num_tokens};
+}
+
 static traffic *traffic_of(const oracle_job *job, bool wide, bool with_weights)
 {
     traffic *t = traffic_alloc(1, sizeof *t);
@@ -193,4 +203,20 @@ void answers_free(answers *a)
     free(a->y);
     free(a->summed);
     free(a);
+}
+
+void traffic_forms_add(traffic_forms *f, const traffic_plan *plan, random_source *random)
+{
+    if (f->count == TRAFFIC_MOST_FORMS) abort();
+    f->traffic[f->count] = traffic_make(plan, random);
+    f->answers[f->count] = answers_make(f->traffic[f->count], plan->with_weights, random);
+    f->count++;
+}
+
+void traffic_forms_free(traffic_forms *f)
+{
+    for (int32_t i = 0; i < f->count; i++) {
+        traffic_free(f->traffic[i]);
+        answers_free(f->answers[i]);
+    }
 }

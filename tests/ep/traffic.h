@@ -11,7 +11,7 @@
 #include <expar/expar.h>
 
 typedef struct traffic_plan {
-    int32_t num_ranks, ranks_per_node;
+    int32_t num_ranks, ranks_per_node; /* 0: all */
     int32_t hidden, topk, num_experts, expert_alignment;
     oracle_type type;
     bool wide; /* topk_idx is int64, else int32 */
@@ -20,6 +20,10 @@ typedef struct traffic_plan {
     int64_t disturb;           /* chances for routing_disturb; 0: none */
     const int64_t *num_tokens; /* [N] */
 } traffic_plan;
+
+/* Rows of 24 elements, K 3, two experts a rank: for tests that are about something else. num_tokens stays the
+   caller's. */
+traffic_plan traffic_plan_small(int32_t num_ranks, int32_t ranks_per_node, const int64_t *num_tokens);
 
 /* What one rank must get from the dispatch. */
 typedef struct traffic_arrival {
@@ -61,6 +65,18 @@ typedef struct answers {
 
 answers *answers_make(const traffic *t, bool with_weights, random_source *random);
 void answers_free(answers *a);
+
+/* Calls of several forms on one buffer, each with what goes back. All zero at its beginning. */
+#define TRAFFIC_MOST_FORMS 4
+typedef struct traffic_forms {
+    int32_t count;
+    traffic *traffic[TRAFFIC_MOST_FORMS];
+    answers *answers[TRAFFIC_MOST_FORMS];
+} traffic_forms;
+
+/* Answers have weights where the traffic has. */
+void traffic_forms_add(traffic_forms *f, const traffic_plan *plan, random_source *random);
+void traffic_forms_free(traffic_forms *f);
 
 /* count elements: mostly of moderate size, some rows with NaN, infinities, signed zeros, denormals and
    large numbers. */

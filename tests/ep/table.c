@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Setting the table, and the round of all paths. */
 #include "ep/table.h"
+#include "exec/event.h"
+
+#include <stdlib.h>
 
 #define MAX_SCALES 8
 #define POOL_BYTES ((int64_t)32 << 20)
@@ -15,6 +18,12 @@ table_case table_case_make(void)
         .there = {.type = ORACLE_BF16, .hidden = 16},
         .back = {.type = ORACLE_BF16, .hidden = 16, .with_weights = true},
         .pool_bytes = POOL_BYTES};
+}
+
+void table_add(table_cases *list, const table_case *what)
+{
+    if (list->count == TABLE_MOST_CASES) abort();
+    list->cases[list->count++] = *what;
 }
 
 static expar_ep_config config_for(const table_case *what)
@@ -116,7 +125,7 @@ deal_move *table_move(const table *t, const deal *d, move_kind kind, const deal_
     return move_make(d, &form, choices, random);
 }
 
-static bool play_one(table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random,
+bool table_play_move(table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random,
                      expar_ep_handle **handle)
 {
     deal_move *m = table_move(t, d, kind, choice, random);
@@ -131,10 +140,10 @@ static bool play_path(table *t, deal_choice there, deal_choice back, random_sour
 {
     deal *d = table_deal(t, &there, random);
     expar_ep_handle *handle = NULL;
-    bool right = play_one(t, d, MOVE_DISPATCH, &there, random, &handle) &&
-                 play_one(t, d, MOVE_COMBINE, &back, random, &handle) &&
-                 play_one(t, d, MOVE_REPEAT, &there, random, &handle) &&
-                 play_one(t, d, MOVE_COMBINE, &back, random, &handle);
+    bool right = table_play_move(t, d, MOVE_DISPATCH, &there, random, &handle) &&
+                 table_play_move(t, d, MOVE_COMBINE, &back, random, &handle) &&
+                 table_play_move(t, d, MOVE_REPEAT, &there, random, &handle) &&
+                 table_play_move(t, d, MOVE_COMBINE, &back, random, &handle);
     expar_ep_handle_destroy(handle);
     deal_free(d);
     return right;
@@ -155,4 +164,13 @@ void table_play_all_paths(table *t)
                        there.async ? "async" : "sync"))
                 return;
         }
+}
+
+expar_event *table_failed_event(void)
+{
+    expar_event *event = NULL;
+    CHECK_OK(event_create_for_call(&event));
+    error_set(EXPAR_ERR_DROPPED, "three of five");
+    event_finish(event, EXPAR_ERR_DROPPED);
+    return event;
 }

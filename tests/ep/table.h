@@ -33,6 +33,14 @@ typedef struct table {
     void *shared;
 } table;
 
+/* Cases of one test, one added behind the other. All zero at its beginning. */
+#define TABLE_MOST_CASES 12
+typedef struct table_cases {
+    table_case cases[TABLE_MOST_CASES];
+    size_t count;
+} table_cases;
+void table_add(table_cases *list, const table_case *what);
+
 typedef void (*table_body)(table *t);
 /* Sets the table on all ranks, plays, and clears it. True when no check failed. */
 bool table_run(const table_case *what, ranks_kind kind, table_body body, void *shared);
@@ -46,5 +54,10 @@ void table_play_all_paths(table *t);
 /* For bodies that play move by move: all ranks draw the same from `random`. */
 deal *table_deal(const table *t, const deal_choice *choice, random_source *random);
 deal_move *table_move(const table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random);
+/* One call with the handle, which a first dispatch sets. */
+bool table_play_move(table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random,
+                     expar_ep_handle **handle);
+/* A call's event that has ended badly: EXPAR_ERR_DROPPED, "three of five". */
+expar_event *table_failed_event(void);
 
 #endif

@@ -4,7 +4,6 @@
  * it before theirs: a call that waited would never end. "processes": on process ranks. */
 #include "ep/ep.h"
 #include "ep/table.h"
-#include "exec/event.h"
 #include "oracle/unit.h"
 
 #include <stdlib.h>
@@ -210,15 +209,6 @@ static void test_an_index_that_is_none(void **state)
     run(play_bad_index);
 }
 
-static expar_event *failed_event(void)
-{
-    expar_event *event = NULL;
-    CHECK_OK(event_create_for_call(&event));
-    error_set(EXPAR_ERR_DROPPED, "three of five");
-    event_finish(event, EXPAR_ERR_DROPPED);
-    return event;
-}
-
 /* Rank 0 comes, before its event has happened; then rank 1's event ends badly. */
 static void play_events(table *t)
 {
@@ -228,7 +218,7 @@ static void play_events(table *t)
     if (t->rank == 0) CHECK_OK(expar_event_signal(one.wait_event));
     CHECK_OK(single_end(&one));
     expar_event_destroy(one.wait_event);
-    one.wait_event = t->rank == 1 ? failed_event() : NULL;
+    one.wait_event = t->rank == 1 ? table_failed_event() : NULL;
     CHECK_OK(single_dispatch(t, &one));
     CHECK_STATUS(t->rank == 1 ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE, single_end(&one));
     CHECK_TEXT("expar_dispatch", "wait_event ended badly", "three of five");

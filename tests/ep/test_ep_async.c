@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls that finish by themselves, and calls that wait for events. */
 #include "ep/table.h"
-#include "exec/event.h"
 #include "oracle/unit.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -313,15 +312,6 @@ static void test_signalled_late_from_another_thread(void **state)
     run_plain(play_late);
 }
 
-static expar_event *failed_event(void)
-{
-    expar_event *event = NULL;
-    CHECK_OK(event_create_for_call(&event));
-    error_set(EXPAR_ERR_DROPPED, "three of five");
-    event_finish(event, EXPAR_ERR_DROPPED);
-    return event;
-}
-
 /* A combine that waits for bad; its event, or NULL. */
 static expar_status combine_after(table *t, const hand *h, const deal_move *m, expar_event *bad, expar_event **event)
 {
@@ -359,7 +349,7 @@ static void refuse_by_event(table *t, hand *h, move_kind kind, bool async)
     bool mine = t->rank == 1;
     deal_choice choice = {.async = async};
     deal_move *m = table_move(t, h->deal, kind, &choice, &random);
-    expar_event *bad = mine ? failed_event() : NULL, *event = NULL;
+    expar_event *bad = mine ? table_failed_event() : NULL, *event = NULL;
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
     expar_status got =
         kind == MOVE_COMBINE ? combine_after(t, h, m, bad, &event) : dispatch_after(t, h, m, bad, &result);

@@ -5,48 +5,25 @@
 #include "ep/table.h"
 #include "oracle/unit.h"
 
-#define MOST_CASES 12
-typedef struct case_list {
-    table_case cases[MOST_CASES];
-    size_t count;
-} case_list;
-
-static void add(case_list *list, const table_case *what)
-{
-    assert_true(list->count < MOST_CASES);
-    list->cases[list->count++] = *what;
-}
-
-static bool play_one(table *t, const deal *d, move_kind kind, const deal_choice *choice, random_source *random,
-                     expar_ep_handle **handle)
-{
-    deal_move *m = table_move(t, d, kind, choice, random);
-    deal_call call;
-    const bool right = deal_call_make(&call, t->ep, m, t->rank, &t->area, *handle);
-    if (kind == MOVE_DISPATCH) *handle = call.result.handle;
-    move_free(m);
-    return right;
-}
-
 static void play_case(table *t)
 {
     random_source random = random_start(9);
     deal_choice back = t->what->back_choice;
     expar_ep_handle *handle = NULL;
     deal *d = table_deal(t, &t->what->choice, &random);
-    if (play_one(t, d, MOVE_DISPATCH, &t->what->choice, &random, &handle)) {
+    if (table_play_move(t, d, MOVE_DISPATCH, &t->what->choice, &random, &handle)) {
         back.path = EXPAR_PATH_QUEUE;
-        play_one(t, d, MOVE_COMBINE, &back, &random, &handle);
+        table_play_move(t, d, MOVE_COMBINE, &back, &random, &handle);
         back.path = EXPAR_PATH_AUTO;
         back.place = PLACE_SYMMETRIC;
         back.async = true;
-        play_one(t, d, MOVE_COMBINE, &back, &random, &handle);
+        table_play_move(t, d, MOVE_COMBINE, &back, &random, &handle);
     }
     expar_ep_handle_destroy(handle);
     deal_free(d);
 }
 
-static void play(const case_list *list)
+static void play(const table_cases *list)
 {
     assert_true(table_run_all(list->cases, list->count, RANKS_THREADS, play_case, NULL));
 }
@@ -67,33 +44,33 @@ static table_case by(int32_t nodes, int32_t each, deal_order order)
 }
 
 /* Rounded by node or not; rings of one slot; rows that a rank has dropped. */
-static void add_order(case_list *list, int32_t nodes, int32_t each, deal_order order)
+static void add_order(table_cases *list, int32_t nodes, int32_t each, deal_order order)
 {
     table_case c = by(nodes, each, order);
     c.back_choice.biases = 3;
-    add(list, &c);
+    table_add(list, &c);
     c.back.exact_across_nodes = true;
     c.back.type = ORACLE_F16;
     c.ring_slots = c.num_channels = 1;
-    add(list, &c);
+    table_add(list, &c);
     c = by(nodes, each, order);
     c.choice.worst = WORST_ONE_SHORT;
     c.back.owners_weights = false;
-    add(list, &c);
+    table_add(list, &c);
 }
 
 static void test_on_two_nodes(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_SLOT; order < ORDERS; order++)
         add_order(&list, 2, 2, order);
     table_case c = by(2, 2, ORDER_BY_SLOT);
     c.choice = (deal_choice){.expert_major = true, .alignment = 4};
     c.back_choice.expert_major = c.back_choice.expert_weights = true;
-    add(&list, &c);
+    table_add(&list, &c);
     c = by(2, 2, ORDER_BY_RANK);
-    add(&list, &c);
+    table_add(&list, &c);
     play(&list);
 }
 
@@ -102,14 +79,14 @@ static void test_on_two_nodes(void **state)
 static void test_on_three_nodes(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_RANK; order < ORDERS; order++) {
         table_case c = by(3, 2, order);
         c.plan.by_hand = true;
-        add(&list, &c);
+        table_add(&list, &c);
         c = by(3, 2, order);
         c.plan.disturb = 3;
-        add(&list, &c);
+        table_add(&list, &c);
     }
     play(&list);
 }

@@ -8,20 +8,7 @@
 
 static ranks_kind kind;
 
-/* The cases of a test, which one set of ranks plays. */
-#define MOST_CASES 12
-typedef struct case_list {
-    table_case cases[MOST_CASES];
-    size_t count;
-} case_list;
-
-static void add(case_list *list, const table_case *what)
-{
-    assert_true(list->count < MOST_CASES);
-    list->cases[list->count++] = *what;
-}
-
-static void play(const case_list *list)
+static void play(const table_cases *list)
 {
     assert_true(table_run_all(list->cases, list->count, kind, table_play_all_paths, NULL));
 }
@@ -37,12 +24,12 @@ static table_case by(deal_order order)
     return c;
 }
 
-static void add_all_types(case_list *list, table_case c)
+static void add_all_types(table_cases *list, table_case c)
 {
     for (oracle_type type = ORACLE_BF16; type <= ORACLE_F32; type++) {
         c.back.type = type;
         c.back_choice.biases = (int32_t)type + 1;
-        add(list, &c);
+        table_add(list, &c);
     }
 }
 
@@ -50,7 +37,7 @@ static void add_all_types(case_list *list, table_case c)
 static void test_by_slot(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     add_all_types(&list, by(ORDER_BY_SLOT));
     play(&list);
 }
@@ -59,7 +46,7 @@ static void test_by_slot(void **state)
 static void test_by_slot_expert_major(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     table_case c = by(ORDER_BY_SLOT);
     c.choice = (deal_choice){.expert_major = true, .alignment = 4};
     c.back_choice.expert_major = true;
@@ -72,7 +59,7 @@ static void test_by_slot_expert_major(void **state)
 static void test_each_slot(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     add_all_types(&list, by(ORDER_EACH_SLOT));
     play(&list);
 }
@@ -81,13 +68,13 @@ static void test_each_slot(void **state)
 static void test_by_short_rings(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_SLOT; order < ORDERS; order++)
         for (int32_t slots = 1; slots <= 3; slots++) {
             table_case c = by(order);
             c.ring_slots = slots;
             c.num_channels = slots;
-            add(&list, &c);
+            table_add(&list, &c);
         }
     play(&list);
 }
@@ -96,12 +83,12 @@ static void test_by_short_rings(void **state)
 static void test_rows_of_few_bytes(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (int32_t hidden = 8; hidden <= 32; hidden += 8) {
         table_case c = by(ORDER_EACH_SLOT);
         c.back.hidden = hidden;
         c.back.with_weights = false;
-        add(&list, &c);
+        table_add(&list, &c);
     }
     play(&list);
 }
@@ -109,15 +96,15 @@ static void test_rows_of_few_bytes(void **state)
 static void test_owners_weights(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_RANK; order < ORDERS; order++) {
         table_case c = by(order);
         c.back.owners_weights = true;
-        add(&list, &c);
+        table_add(&list, &c);
         c.choice.expert_major = c.back_choice.expert_major = true;
         c.choice.alignment = 3;
         c.back_choice.pad = 1;
-        add(&list, &c);
+        table_add(&list, &c);
     }
     play(&list);
 }
@@ -166,13 +153,13 @@ static void test_ranks_that_differ_in_layout(void **state)
 static void test_duplicates_and_gaps(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_SLOT; order < ORDERS; order++) {
         table_case c = by(order);
         c.plan.num_experts = 3;
         c.plan.disturb = 3;
         c.back.owners_weights = true;
-        add(&list, &c);
+        table_add(&list, &c);
     }
     play(&list);
 }
@@ -180,12 +167,12 @@ static void test_duplicates_and_gaps(void **state)
 static void test_tokens_that_go_nowhere(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_SLOT; order < ORDERS; order++) {
         table_case c = by(order);
         c.plan.routing = ROUTING_NOWHERE;
         c.back_choice.biases = 2;
-        add(&list, &c);
+        table_add(&list, &c);
     }
     play(&list);
 }
@@ -194,12 +181,12 @@ static void test_tokens_that_go_nowhere(void **state)
 static void test_by_hand(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_RANK; order < ORDERS; order++) {
         table_case c = by(order);
         c.plan.by_hand = true;
         c.back.owners_weights = true;
-        add(&list, &c);
+        table_add(&list, &c);
     }
     play(&list);
 }
@@ -207,11 +194,11 @@ static void test_by_hand(void **state)
 static void test_one_rank(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_SLOT; order < ORDERS; order++) {
         table_case c = by(order);
         c.plan.num_ranks = 1;
-        add(&list, &c);
+        table_add(&list, &c);
     }
     play(&list);
 }
@@ -219,11 +206,11 @@ static void test_one_rank(void **state)
 static void test_many_ranks_of_one_expert(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_SLOT; order < ORDERS; order++) {
         table_case c = by(order);
         c.plan.num_ranks = c.plan.num_experts = 8;
-        add(&list, &c);
+        table_add(&list, &c);
     }
     play(&list);
 }
@@ -231,15 +218,15 @@ static void test_many_ranks_of_one_expert(void **state)
 static void test_ranks_without_tokens(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     static const int64_t none[3] = {0, 0, 0}, few[3] = {0, 4, 1};
     for (deal_order order = ORDER_BY_SLOT; order < ORDERS; order++) {
         table_case c = by(order);
         c.choice.null_if_empty = c.back_choice.null_if_empty = true;
         c.plan.num_tokens = none;
-        add(&list, &c);
+        table_add(&list, &c);
         c.plan.num_tokens = few;
-        add(&list, &c);
+        table_add(&list, &c);
     }
     play(&list);
 }
@@ -248,13 +235,13 @@ static void test_ranks_without_tokens(void **state)
 static void test_dropped_rows(void **state)
 {
     (void)state;
-    case_list list = {.count = 0};
+    table_cases list = {.count = 0};
     for (deal_order order = ORDER_BY_SLOT; order < ORDERS; order++)
         for (deal_worst worst = WORST_EXACT; worst < WORST_KINDS; worst++) {
             table_case c = by(order);
             c.choice.worst = worst;
             c.back.owners_weights = worst & 1;
-            add(&list, &c);
+            table_add(&list, &c);
         }
     play(&list);
 }

@@ -19,7 +19,7 @@ static const expar_ep_config good = {.struct_size = sizeof(expar_ep_config),
 
 /* One member of the config with a value that does not do. */
 typedef struct wrong_member {
-    const char *words[4];
+    const char *words[5]; /* NULL behind the last */
     expar_ep_config config;
 } wrong_member;
 
@@ -59,12 +59,6 @@ static const wrong_member wrong_members[] = {
 };
 #pragma GCC diagnostic pop
 
-static void check_words(const char *const words[4])
-{
-    const char *all[5] = {words[0], words[1], words[2], words[3]};
-    check_text(__FILE__, __LINE__, all);
-}
-
 static void test_buffer_size_refuses(void **state)
 {
     (void)state;
@@ -73,7 +67,7 @@ static void test_buffer_size_refuses(void **state)
         size_t bytes = 77;
         CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&wrong_members[i].config, 3, &bytes));
         CHECK_TEXT("expar_ep_buffer_size");
-        check_words(wrong_members[i].words);
+        check_text(__FILE__, __LINE__, wrong_members[i].words);
         CHECK(bytes == 77, "the size was written");
     }
     size_t bytes;
@@ -118,7 +112,7 @@ static void create_wrong(expar_group *group, void *shared)
         CHECK_STATUS(rank == 1 ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE,
                      expar_ep_create(group, rank == 1 ? &wrong_members[i].config : &good, &ep));
         CHECK_TEXT("expar_ep_create");
-        check_words(wrong_members[i].words);
+        check_text(__FILE__, __LINE__, wrong_members[i].words);
         if (rank != 1) CHECK_TEXT("rank 1", "EXPAR_ERR_ARGUMENT");
         CHECK(!ep, "a buffer that was refused was given");
     }

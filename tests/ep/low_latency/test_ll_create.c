@@ -38,7 +38,7 @@ static void works(expar_group *group)
 
 /* One member of the config with a value that does not do. */
 typedef struct wrong_member {
-    const char *words[4];
+    const char *words[5]; /* NULL behind the last */
     expar_ll_config config;
 } wrong_member;
 
@@ -83,12 +83,6 @@ static const wrong_member wrong_members[] = {
 };
 #pragma GCC diagnostic pop
 
-static void check_words(const char *const words[4])
-{
-    const char *all[5] = {words[0], words[1], words[2], words[3]};
-    check_text(__FILE__, __LINE__, all);
-}
-
 static void test_buffer_size_refuses(void **state)
 {
     (void)state;
@@ -97,7 +91,7 @@ static void test_buffer_size_refuses(void **state)
     for (size_t i = 0; i < sizeof wrong_members / sizeof *wrong_members; i++) {
         CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_buffer_size(&wrong_members[i].config, RANKS, &bytes));
         CHECK_TEXT("expar_ll_buffer_size");
-        check_words(wrong_members[i].words);
+        check_text(__FILE__, __LINE__, wrong_members[i].words);
     }
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_buffer_size(NULL, RANKS, &bytes));
     CHECK_TEXT("expar_ll_buffer_size", "config");
@@ -146,7 +140,7 @@ static void create_wrong(expar_group *group, void *shared)
         CHECK_STATUS(rank == BAD ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE,
                      expar_ll_create(group, rank == BAD ? &wrong_members[i].config : &good, &ll));
         CHECK_TEXT("expar_ll_create");
-        check_words(wrong_members[i].words);
+        check_text(__FILE__, __LINE__, wrong_members[i].words);
         if (rank != BAD) CHECK_TEXT("rank 1", "EXPAR_ERR_ARGUMENT");
         CHECK(!ll, "a buffer that was refused was given");
     }

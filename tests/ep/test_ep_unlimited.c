@@ -149,6 +149,34 @@ static void test_growth_that_a_rank_refuses(void **state)
     run(grow_refused);
 }
 
+/* Rank 1 refuses when all have grown: its own output is too small, which it knows by the counts of the call's second
+   opening alone. All are told, the larger records stay, and what was told is not told again. */
+static void refuse_behind_growth(stage *s, void *shared)
+{
+    const traffic_forms *f = shared;
+    const play_choice short_of_one = {.place = PLACE_PRIVATE, .spare_rows = -1}, plain = {0};
+    void *own_out = NULL;
+    for (int form = 0; form < FORMS; form++) {
+        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        const play_choice *choice = s->rank == 1 ? &short_of_one : &plain;
+        expar_dispatch_args args = play_dispatch_args(f->traffic[form], s->rank, choice, &s->area, &own_out);
+        CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_REMOTE, expar_dispatch(s->ep, &args, &result));
+        CHECK_TEXT("expar_dispatch", "out_x", s->rank == 1 ? "rows" : "rank 1");
+        play_dispatch_args_free(&args);
+        free(own_out);
+        own_out = NULL;
+        check_growths(s, (uint64_t)form + 1);
+        round_of(s, f, form);
+        check_growths(s, (uint64_t)form + 1);
+    }
+}
+
+static void test_refusal_behind_growth(void **state)
+{
+    (void)state;
+    run(refuse_behind_growth);
+}
+
 static expar_status no_fill(void *context, uint64_t offset, uint64_t bytes)
 {
     (void)context, (void)offset;
@@ -446,6 +474,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_one_growth_for_each_form),
         cmocka_unit_test(test_growth_of_forms_that_differ),
         cmocka_unit_test(test_growth_that_a_rank_refuses),
+        cmocka_unit_test(test_refusal_behind_growth),
         cmocka_unit_test(test_growth_without_memory),
         cmocka_unit_test(test_growth_before_the_group_fails),
         cmocka_unit_test(test_limits_that_are_given),

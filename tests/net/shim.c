@@ -6,6 +6,7 @@
  * earlier epochs to the same PE has been carried out and is complete. Calls that wait do so after a
  * delay of their own. */
 #include "shim.h"
+#include "base/interrupt.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -200,17 +201,22 @@ static kept *find_of_batch(const shim *s, const transport_batch *batch)
 }
 
 /* What is being carried out comes to its end first. */
-static void shim_drop(transport *self, int32_t pe, transport_batch *batch)
+static void drop_batch(shim *s, const transport_batch *batch)
 {
-    shim *s = shim_of(self);
-    (void)pe;
-    pthread_mutex_lock(&s->lock);
     for (kept *k = find_of_batch(s, batch); k; k = find_of_batch(s, batch)) {
         if (k->running)
             pthread_cond_wait(&s->changed, &s->lock);
         else
             finish(s, k, EXPAR_ERR_PEER);
     }
+}
+
+static void shim_drop(transport *self, int32_t pe, transport_batch *batch)
+{
+    shim *s = shim_of(self);
+    (void)pe;
+    pthread_mutex_lock(&s->lock);
+    drop_batch(s, batch);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -309,15 +315,24 @@ static expar_status shim_quiet(transport *self)
     return s->inner->ops->quiet(s->inner);
 }
 
+/* Whoever gives up drops what has not been carried out by then. */
 static expar_status shim_settle(transport *self, transport_batch *batch)
 {
     shim *s = shim_of(self);
+    int64_t asked_ns = 0;
+    expar_status status = EXPAR_OK;
     pthread_mutex_lock(&s->lock);
-    while (find_of_batch(s, batch)) /* others' operations may be in it, too */
-        pthread_cond_wait(&s->changed, &s->lock);
+    while (status == EXPAR_OK && find_of_batch(s, batch)) { /* others' operations may be in it, too */
+        sleep_until(s, clock_ns() + INTERRUPT_NS);
+        pthread_mutex_unlock(&s->lock);
+        status = interrupt_look(&asked_ns, "quiet");
+        pthread_mutex_lock(&s->lock);
+    }
+    drop_batch(s, batch);
     pthread_mutex_unlock(&s->lock);
-    expar_status failed = (expar_status)atomic_exchange(&batch->status, EXPAR_OK);
-    return failed == EXPAR_OK ? EXPAR_OK : error_set(failed, "quiet: a delayed operation failed");
+    const expar_status failed = (expar_status)atomic_exchange(&batch->status, EXPAR_OK);
+    if (status != EXPAR_OK || failed == EXPAR_OK) return status;
+    return error_set(failed, "quiet: a delayed operation failed");
 }
 
 /* ---- handed through ---------------------------------------------------------------------------------------------- */

@@ -19,6 +19,9 @@
 #include <string.h>
 
 enum { STEP_COME = 1 };
+/* Beyond what any clean comes to: a step; and how many calls a rank makes. */
+#define CLEAN_STEPS_END ((uint32_t)1 << 16)
+#define CLEAN_CALLS_END ((uint64_t)1 << 62)
 
 /* What a decision comes to: the most that any of its ranks has said. */
 typedef struct ll_result {
@@ -376,6 +379,47 @@ static expar_status clean_tell_missing(const ll_clean_rest *context, expar_statu
     return error_set(status, "%s%s", expar_last_error(), text);
 }
 
+/* ---- who says what cannot be ------------------------------------------------------------------------------------- */
+
+static bool calls_can_be(const uint64_t *calls_and_epochs)
+{
+    for (int i = 0; i <= LL_KINDS; i++)
+        if (calls_and_epochs[i] >= CLEAN_CALLS_END) return false;
+    return true;
+}
+
+/* Unless it has changed meanwhile. */
+static bool decision_can_be(const ll_clean *c, int32_t rank)
+{
+    const uint64_t decided = clean_voucher(c, rank, LL_CLEAN_DECIDED);
+    uint64_t words[LL_CLEAN_RESULTS];
+    for (int i = 0; i < LL_CLEAN_RESULTS; i++)
+        words[i] = clean_word(c, rank, result_at(c) + i);
+    if (decided == 0 || clean_word(c, rank, LL_CLEAN_DECIDED) != decided) return true;
+    return decided <= UINT32_MAX && calls_can_be(&words[RESULT_CALLS]) &&
+           words[RESULT_REFUSAL] >> 32 < (uint64_t)c->all->sym->size;
+}
+
+static bool coming_can_be(const ll_clean *c, int32_t rank)
+{
+    return (uint32_t)clean_word(c, rank, LL_CLEAN_STAGE) < CLEAN_STEPS_END &&
+           (!c->all->taken[rank] || calls_can_be(c->all->said + (int64_t)rank * LL_CLEAN_SAID + LL_CLEAN_CALLS));
+}
+
+/* Whatever has become of it, nobody goes on for ever, or by its numbers, because of it. */
+static void leave_out_impossible(const ll_clean *c)
+{
+    for (int32_t r = 0; r < c->all->sym->size; r++) {
+        if (r == c->all->sym->rank || !c->all->in_view[r]) continue;
+        if (!coming_can_be(c, r))
+            leave_out(c, r, "it has told a step, or calls, that cannot be");
+        else if (!decision_can_be(c, r))
+            leave_out(c, r, "it has told a decision that cannot be");
+    }
+}
+
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
+
 /* Whoever hears nothing of this rank any more goes on without it. */
 static void leave_out_unreached(const ll_clean *c)
 {
@@ -387,12 +431,14 @@ static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
 {
     const ll_clean_rest context = {.c = c, .how = how};
     expar_status status = EXPAR_OK;
+    leave_out_impossible(c);
     while (status == EXPAR_OK && !how->over(c)) {
         sym_rest rest = clean_rest_begin(&context);
         do {
             clean_step_done(c);
             clean_spread(c);
             leave_out_unreached(c);
+            leave_out_impossible(c);
             status = sym_rest_turn(&rest);
         } while (status == EXPAR_OK && !how->over(c));
         const bool lost = status == EXPAR_ERR_PEER;

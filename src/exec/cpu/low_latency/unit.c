@@ -98,14 +98,17 @@ static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, co
 }
 
 /* What comes from a peer has to fit the buffer, whatever has become of the peer. */
-static void check_told(const ll_cpu *self, ll_told *told, const int32_t *counts)
+static void check_told(const ll_cpu *self, ll_told *told, int32_t source, const int32_t *counts)
 {
-    bool fits = told->messages >= 0 && told->messages <= self->shape.tokens;
-    for (int32_t l = 0; counts && l < self->shape.local_experts; l++)
-        fits = fits && counts[l] >= 0 && counts[l] <= self->shape.tokens;
-    if (fits) return;
+    const int32_t most = self->shape.tokens;
+    char seen[64] = "";
+    if (told->messages < 0 || told->messages > most) snprintf(seen, sizeof seen, "%d messages", told->messages);
+    for (int32_t l = 0; counts && !seen[0] && l < self->shape.local_experts; l++)
+        if (counts[l] < 0 || counts[l] > most)
+            snprintf(seen, sizeof seen, "%d rows for expert %d of rank %d", counts[l], l, self->sym->rank);
+    if (!seen[0]) return;
     told->status = EXPAR_ERR_PEER;
-    snprintf(told->text, sizeof told->text, "its counts are beyond this buffer's %d tokens", self->shape.tokens);
+    snprintf(told->text, sizeof told->text, "rank %d has told what cannot be: %s, of %d at most", source, seen, most);
 }
 
 /* A unit that has come, into the record of its call. */
@@ -125,7 +128,7 @@ static void take_unit(const ll_cpu *self, ll_record *record, ll_kind kind, uint6
         memcpy(told->text, ll_here(self, unit + ll_unit_text_at(&self->shape, kind)), EP_REFUSAL_TEXT);
         told->text[EP_REFUSAL_TEXT - 1] = '\0';
     }
-    check_told(self, told, counts);
+    check_told(self, told, source, counts);
 }
 
 /* ---- a call opens ------------------------------------------------------------------------------------------------ */

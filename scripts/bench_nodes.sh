@@ -40,19 +40,19 @@ refuse() {
 [[ $3 =~ ^([0-9.]+[kmgt]?bit|none)$ ]] || refuse "RATE '$3': none, or a rate as 1gbit is expected"
 script=$(realpath "$0") build=$(realpath "$1") hosts=$2 rate=$3
 shift 3
-# Namespaces end with the last of their processes: nothing is left behind.
-if [ -z "${BENCH_NODES_COUNT:-}" ]; then
-    as_root=()
-    [ "$(id -u)" = 0 ] || as_root=(--map-root-user)
-    BENCH_NODES_COUNT=$hosts exec unshare "${as_root[@]}" --net --mount "$script" "$build" "$hosts" "$rate" "$@"
-fi
-
 ranks=
 for ((i = 1; i < $#; i++)); do
     [ "${!i}" != -n ] || { j=$((i + 1)) && ranks=${!j}; }
 done
 if ! [[ $ranks =~ ^[1-9][0-9]{0,3}$ ]] || ((ranks % hosts)); then
     refuse "-n '$ranks': among the arguments of the benchmark a multiple of $hosts hosts is expected"
+fi
+
+# Namespaces end with the last of their processes: nothing is left behind.
+if [ -z "${BENCH_NODES_COUNT:-}" ]; then
+    as_root=()
+    [ "$(id -u)" = 0 ] || as_root=(--map-root-user)
+    BENCH_NODES_COUNT=$hosts exec unshare "${as_root[@]}" --net --mount "$script" "$build" "$hosts" "$rate" "$@"
 fi
 
 # A host is a process that holds its namespaces. Both ways are limited: what it sends, and what the bridge sends to it.

@@ -138,13 +138,9 @@ expar_event *refusal_event_gone(void)
 void refusal_test(void **state)
 {
     const int64_t num_tokens[] = {4, 5, 6};
-    traffic_plan plan = {.num_ranks = 3,
-                         .hidden = 16,
-                         .topk = 3,
-                         .num_experts = 6,
-                         .wide = true,
-                         .with_weights = true,
-                         .num_tokens = num_tokens};
+    traffic_plan plan = traffic_plan_small(3, 0, num_tokens);
+    plan.hidden = 16;
+    plan.wide = plan.with_weights = true;
     random_source random = random_start(5);
     refusal r = {.what = *state, .traffic = traffic_make(&plan, &random)};
     r.answers = answers_make(r.traffic, true, &random);

@@ -73,13 +73,9 @@ static void play_mismatch(stage *s, void *shared)
 static mismatch make(const difference *what)
 {
     static const int64_t num_tokens[] = {4, 0, 5};
-    traffic_plan plan = {.num_ranks = 3,
-                         .hidden = 16,
-                         .topk = 3,
-                         .num_experts = 6,
-                         .wide = true,
-                         .with_weights = true,
-                         .num_tokens = num_tokens};
+    traffic_plan plan = traffic_plan_small(3, 0, num_tokens);
+    plan.hidden = 16;
+    plan.wide = plan.with_weights = true;
     random_source random = random_start(6);
     mismatch m = {.what = *what, .traffic = traffic_make(&plan, &random)};
     m.answers = answers_make(m.traffic, true, &random);

@@ -17,17 +17,24 @@ static traffic *make_traffic(void)
     return traffic_make(&plan, &random);
 }
 
-static void run(stage_body body)
+/* max_tokens: the buffer's; -1: as many as there are. */
+static void run_within(stage_body body, int64_t max_tokens)
 {
     random_source random = random_start(22);
     traffic *t = make_traffic();
     answers *a = answers_make(t, true, &random);
     stage_plan setting = stage_plan_for(t, RANKS_THREADS);
     const void *const shared[] = {t, a};
+    if (max_tokens >= 0) setting.config.max_tokens = max_tokens;
     bool passed = stage_run(&setting, body, (void *)(uintptr_t)shared);
     answers_free(a);
     traffic_free(t);
     assert_true(passed);
+}
+
+static void run(stage_body body)
+{
+    run_within(body, -1);
 }
 
 static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle *handle, bool exact)
@@ -65,16 +72,7 @@ static void play_any_tokens(stage *s, void *shared)
 static void test_tokens_without_a_limit(void **state)
 {
     (void)state;
-    random_source random = random_start(23);
-    traffic *t = make_traffic();
-    answers *a = answers_make(t, true, &random);
-    stage_plan setting = stage_plan_for(t, RANKS_THREADS);
-    const void *const shared[] = {t, a};
-    setting.config.max_tokens = 0;
-    bool passed = stage_run(&setting, play_any_tokens, (void *)(uintptr_t)shared);
-    answers_free(a);
-    traffic_free(t);
-    assert_true(passed);
+    run_within(play_any_tokens, 0);
 }
 
 /* The ranks of node 1 dispatch shorter rows, combine while those of node 0 dispatch, and ask for other sums. */

@@ -33,6 +33,7 @@ void ranks_start_network(const ranks_plan *plan)
     bool wanted = plan->ranks_per_node > 0 || (transports && strstr(transports, "fabric"));
     if (started || !wanted || netns_on() || getenv("LD_LIBRARY_PATH")) return;
     started = true;
+    setenv("FI_OFI_RXM_BUFFER_SIZE", "1024", 0); /* as the library does before it starts it */
     void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL), *info = NULL;
     int (*getinfo)(uint32_t, const char *, const char *, uint64_t, const void *, void **) = NULL;
     void (*freeinfo)(void *) = NULL;

@@ -32,7 +32,8 @@ typedef struct boot boot;
 #define BOOT_NICS_TEXT 64
 
 typedef struct boot_place {
-    uint64_t host; /* hash of boot id, network namespace and pid namespace */
+    uint64_t host;    /* hash of boot id, network namespace and pid namespace */
+    uint64_t machine; /* of the boot id alone: whose namespaces are others runs on the same cores all the same */
     int32_t pid;
     int32_t num_cores; /* cores this process may run on (its affinity mask) */
     int32_t numa_node; /* of all of these cores; -1: they are of several, or it is not known */
@@ -150,8 +151,9 @@ struct boot {
     char ip[BOOT_IP_TEXT];
 };
 
-/* Ranks on the host of a rank, that one included. */
+/* Ranks on the host of a rank, that one included; on its machine. */
 int32_t boot_host_ranks(const boot *self, int32_t rank);
+int32_t boot_machine_ranks(const boot *self, int32_t rank);
 /* The address at which other hosts find an interface of this one; false: it is not there, is down, or has none. */
 bool boot_interface_ip(const char *name, char text[BOOT_IP_TEXT]);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* place: where this process is: the identity of its host, its pid, the cores that it may use. */
+/* place: where this process is: the identities of its machine and host, its pid, the cores that it may use. */
 #include "boot/place.h"
 
 #include <fcntl.h>
@@ -27,19 +27,36 @@ static void add_namespace(crypto_generichash_state *hash, const char *path)
     crypto_generichash_update(hash, (const unsigned char *)&inode, sizeof inode);
 }
 
+static void identity_begin(crypto_generichash_state *hash)
+{
+    crypto_generichash_init(hash, NULL, 0, crypto_generichash_BYTES_MIN);
+    add_boot_id(hash);
+}
+
+static uint64_t identity_end(crypto_generichash_state *hash)
+{
+    unsigned char digest[crypto_generichash_BYTES_MIN];
+    uint64_t identity = 0;
+    crypto_generichash_final(hash, digest, sizeof digest);
+    memcpy(&identity, digest, sizeof identity);
+    return identity;
+}
+
+static uint64_t machine_identity(void)
+{
+    crypto_generichash_state hash;
+    identity_begin(&hash);
+    return identity_end(&hash);
+}
+
 /* Abstract Unix sockets reach through one network namespace, pids mean the same in one pid namespace. */
 static uint64_t host_identity(void)
 {
     crypto_generichash_state hash;
-    uint64_t host = 0;
-    crypto_generichash_init(&hash, NULL, 0, crypto_generichash_BYTES_MIN);
-    add_boot_id(&hash);
+    identity_begin(&hash);
     add_namespace(&hash, "/proc/self/ns/net");
     add_namespace(&hash, "/proc/self/ns/pid");
-    unsigned char digest[crypto_generichash_BYTES_MIN];
-    crypto_generichash_final(&hash, digest, sizeof digest);
-    memcpy(&host, digest, sizeof host);
-    return host;
+    return identity_end(&hash);
 }
 
 /* The affinity mask's size is not known before: it grows until the kernel is content. */
@@ -59,7 +76,8 @@ static int32_t cores_allowed(void)
 void place_find(boot_place *place)
 {
     cpu_set_t cores;
-    *place = (boot_place){.host = host_identity(), .pid = (int32_t)getpid(), .num_cores = cores_allowed()};
+    *place = (boot_place){
+        .host = host_identity(), .machine = machine_identity(), .pid = (int32_t)getpid(), .num_cores = cores_allowed()};
     /* On a machine with more cores than the set holds that is not known. */
     bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
     place->numa_node = known ? place_numa_node("/sys", &cores) : -1;
@@ -71,5 +89,13 @@ int32_t boot_host_ranks(const boot *self, int32_t rank)
     int32_t count = 0;
     for (int32_t r = 0; r < self->size; r++)
         if (self->places[r].host == self->places[rank].host) count++;
+    return count;
+}
+
+int32_t boot_machine_ranks(const boot *self, int32_t rank)
+{
+    int32_t count = 0;
+    for (int32_t r = 0; r < self->size; r++)
+        if (self->places[r].machine == self->places[rank].machine) count++;
     return count;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whether the ranks of this host have a core each. Launchers bind ranks, each to its own core or all to the same few,
- * so that only all the ranks' sets of cores together tell. */
+ * so that only all the ranks' sets of cores together tell. Hosts may be containers of one machine, which share its
+ * cores unless each has a set of its own: so the machine's ranks are counted as well. */
 #include "shmem/parts.h"
 
 #include <sched.h>
@@ -15,13 +16,25 @@ static cpu_set_t own_cores(void)
     return cores;
 }
 
-/* Of the ranks of this host, all together. */
-static int32_t count_cores(const boot *ctl, const cpu_set_t *all)
+typedef bool shares_fn(const boot_place *a, const boot_place *b);
+
+static bool shares_host(const boot_place *a, const boot_place *b)
+{
+    return a->host == b->host;
+}
+
+static bool shares_machine(const boot_place *a, const boot_place *b)
+{
+    return a->machine == b->machine;
+}
+
+/* Of the ranks that share this one's place, all together. */
+static int32_t count_cores(const boot *ctl, const cpu_set_t *all, shares_fn *shares)
 {
     const boot_place *mine = &ctl->places[ctl->rank];
     cpu_set_t together = all[ctl->rank];
     for (int32_t r = 0; r < ctl->size; r++)
-        if (ctl->places[r].host == mine->host) CPU_OR(&together, &together, &all[r]);
+        if (shares(mine, &ctl->places[r])) CPU_OR(&together, &together, &all[r]);
     int32_t cores = CPU_COUNT(&together);
     return cores > 0 ? cores : mine->num_cores;
 }
@@ -33,13 +46,17 @@ expar_status sym_cores_count(sym *self)
     cpu_set_t *all = calloc((size_t)ctl->size, sizeof *all);
     if (!all) return error_set(EXPAR_ERR_MEMORY, "no memory for the cores of %d ranks", ctl->size);
     expar_status status = ctl->ops->allgather(ctl, &own, all, sizeof own);
-    if (status == EXPAR_OK) self->host_cores = count_cores(ctl, all);
-    if (status == EXPAR_OK) self->crowded = self->spin_ns == 0 || sym_outnumbers(self, 1);
+    if (status == EXPAR_OK) {
+        self->host_cores = count_cores(ctl, all, shares_host);
+        self->machine_cores = count_cores(ctl, all, shares_machine);
+        self->crowded = self->spin_ns == 0 || sym_outnumbers(self, 1);
+    }
     free(all);
     return status;
 }
 
 bool sym_outnumbers(const sym *self, int32_t threads)
 {
-    return self->crowded || (int64_t)threads * self->host_ranks > self->host_cores;
+    return self->crowded || (int64_t)threads * self->host_ranks > self->host_cores ||
+           (int64_t)threads * self->machine_ranks > self->machine_cores;
 }

@@ -71,6 +71,7 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, const sym_patience *patienc
     self->timeout_ms = patience->timeout_ms;
     self->spin_ns = patience->spin_ns;
     self->host_ranks = boot_host_ranks(ctl, ctl->rank);
+    self->machine_ranks = boot_machine_ranks(ctl, ctl->rank);
     self->budget.sharers = self->host_ranks;
     self->heap.fd = -1;
     self->reach_map = calloc(size, sizeof(transport *));

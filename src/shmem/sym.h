@@ -107,7 +107,7 @@ typedef struct sym {
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;
-    bool crowded;       /* more ranks than cores on this host, or nobody is to spin: give the core away early */
+    bool crowded;       /* ranks outnumber cores (sym_outnumbers), or nobody is to spin: give the core away early */
     bool all_mapped;    /* every PE's heap is mapped here */
     bool some_mapped;   /* that of some other PE is */
     bool all_reached;   /* every PE is mapped or reached by atomics */
@@ -156,6 +156,8 @@ typedef struct sym {
     /* Waits in progress. By those who wait, each by itself; read by whoever frees what they use (release, acquire). */
     _Atomic int32_t waiters;
     int32_t host_cores; /* that the ranks of this host may use, all together */
+    /* The same of this machine, whose ranks may be in several namespaces, and so on several hosts. */
+    int32_t machine_ranks, machine_cores;
     /* Times that waits have given the core away, and slept. By those who wait; relaxed, each by itself. */
     _Atomic uint64_t yields, sleeps;
     uint64_t barrier_epoch; /* own count; barriers are called by one thread of a rank at a time */
@@ -380,8 +382,8 @@ void sym_rest_outlast(sym_rest *rest, bool (*owes)(const void *context, int32_t 
 bool sym_rest_has_lost(const sym_rest *rest, int32_t rank);
 expar_status sym_rest_turn(sym_rest *rest);
 void sym_rest_progress(sym_rest *rest);
-/* Whether so many threads of each rank outnumber the cores: for waits of threads that a rank has beside its own
-   (cores.c). */
+/* Whether so many threads of each rank outnumber the cores of the host, or of the machine: for waits of threads that a
+   rank has beside its own (cores.c). */
 bool sym_outnumbers(const sym *sym, int32_t threads);
 void sym_rest_end(sym_rest *rest);
 /* For a collective that is lost to this rank by a wait that failed: the group fails for the sake of whoever is to

@@ -88,8 +88,10 @@ static expar_status form(int32_t rank, void *context)
     if (status != EXPAR_OK) return status;
     snprintf(ip, sizeof ip, "198.18.%d.%d", p->cable, host_of(p, rank) + 1);
     BODY_CHECK(strcmp(group->ip, ip) == 0);
-    for (int32_t other = 0; other < p->size; other++)
+    for (int32_t other = 0; other < p->size; other++) {
         BODY_CHECK((group->places[other].host == group->places[rank].host) == (host_of(p, other) == host_of(p, rank)));
+        BODY_CHECK(group->places[other].machine == group->places[rank].machine);
+    }
     BODY_OK(check_keep_alive(p, group));
     BODY_OK(collectives_check_all(group));
     BODY_OK(collectives_check_errors(group));

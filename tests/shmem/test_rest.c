@@ -82,7 +82,7 @@ static void set_cores(sym *self, bool crowded)
 {
     self->crowded = crowded;
     self->spin_ns = SPIN_NS;
-    self->host_cores = 6;
+    self->host_cores = self->machine_cores = 6;
 }
 
 static void take_turns(sym_rest *rest, int turns)
@@ -179,6 +179,9 @@ static void waits_may_be_crowded(sym *self)
     int turns = turns_to_yield(&rest, before);
     CHECK(turns <= 5, "yielded at turn %d", turns);
     sym_rest_end(&rest);
+    self->machine_cores = 1;
+    CHECK(sym_outnumbers(self, 1), "two ranks of one core's machine are no crowd, though their host has six");
+    self->machine_cores = 6;
     self->crowded = true;
     CHECK(sym_outnumbers(self, 1), "no crowd");
 }
@@ -235,7 +238,7 @@ static void play_scenes(expar_group *group, void *shared)
     sym *self = group->sym;
     const bool crowded = self->crowded;
     const int64_t spin_ns = self->spin_ns;
-    const int32_t cores = self->host_cores;
+    const int32_t cores = self->host_cores, machine_cores = self->machine_cores;
     (void)shared;
     self->crowded = true;
     CHECK_OK(expar_barrier_all(group));
@@ -247,6 +250,7 @@ static void play_scenes(expar_group *group, void *shared)
     self->crowded = crowded;
     self->spin_ns = spin_ns;
     self->host_cores = cores;
+    self->machine_cores = machine_cores;
     CHECK_OK(expar_barrier_all(group));
 }
 

@@ -1,17 +1,29 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs `expar bench` on hosts that are network namespaces of this machine, each with a virtual cable to a bridge; a cable
-# carries so much each way, or as much as the cores copy. With --mpi in the arguments MPI runs on the same hosts: by
-# shared memory inside one, by TCP between them.
+# Runs `expar bench` on hosts that are network namespaces of this machine, each with its share of the cores and a virtual
+# cable to a bridge; a cable carries so much each way, or as much as the cores copy. With --mpi in the arguments MPI runs
+# on the same hosts: by shared memory inside one, by TCP between them.
 # usage: bench_nodes.sh BUILD_DIR HOSTS RATE ARGUMENTS…      RATE: as tc names it (1gbit), or none
 # example: bench_nodes.sh build/release 2 1gbit dispatch combine -n 4 --tokens 256 --mpi
 set -euo pipefail
 PATH=$PATH:/usr/sbin:/sbin
 
+# Hosts that shared cores would wait for each other's ranks where real ones wait for the network. One each at least, so
+# that on few cores they share all the same.
+share_of() { # HOST
+    local host=$1 cores
+    read -ra cores <<<"$BENCH_NODES_CORES"
+    local count=$((${#cores[@]} / BENCH_NODES_COUNT))
+    ((count > 0)) || { count=1 && host=$((host % ${#cores[@]})); }
+    local IFS=,
+    echo "${cores[*]:host * count:count}"
+}
+
 inside() { # HOST COMMAND…
     local host=$1
     shift
-    nsenter --net --uts --target "$(cut -d' ' -f$((host + 1)) <<<"$BENCH_NODES_HOSTS")" -- "$@"
+    nsenter --net --uts --target "$(cut -d' ' -f$((host + 1)) <<<"$BENCH_NODES_HOSTS")" -- \
+        taskset -c "$(share_of "$host")" "$@"
 }
 
 case ${1:-} in
@@ -55,6 +67,11 @@ if [ -z "${BENCH_NODES_COUNT:-}" ]; then
     BENCH_NODES_COUNT=$hosts exec unshare "${as_root[@]}" --net --mount "$script" "$build" "$hosts" "$rate" "$@"
 fi
 
+BENCH_NODES_CORES=
+for range in $(sed -n 's/^Cpus_allowed_list:\t//p' /proc/self/status | tr , ' '); do
+    BENCH_NODES_CORES+="$(seq -s ' ' "${range%-*}" "${range#*-}") "
+done
+export BENCH_NODES_CORES
 # A host is a process that holds its namespaces. Both ways are limited: what it sends, and what the bridge sends to it.
 BENCH_NODES_HOSTS=
 job=
@@ -62,7 +79,7 @@ trap 'kill $job $BENCH_NODES_HOSTS' EXIT
 trap 'exit 143' TERM INT
 # On the first host; in the background, so that a signal is heard at once.
 run() {
-    nsenter --net --uts --target "${BENCH_NODES_HOSTS%% *}" -- "$@" &
+    nsenter --net --uts --target "${BENCH_NODES_HOSTS%% *}" -- taskset -c "$(share_of 0)" "$@" &
     job=$!
     local code=0
     wait "$job" || code=$?

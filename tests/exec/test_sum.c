@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Row sums and row copies of the CPU executor, against the oracle's numbers. */
+/* Row sums and row copies of the CPU executor, against the oracle's numbers; sums in vectors of each width that this
+   processor has. */
 #include "exec/cpu/cpu.h"
+#include "exec/cpu/sum_wide.h"
 #include "oracle/oracle.h"
 #include "oracle/random.h"
 #include "oracle/unit.h"
@@ -13,6 +15,18 @@ static const struct {
     oracle_type type;
 } types[] = {{EXPAR_BF16, ORACLE_BF16}, {EXPAR_F16, ORACLE_F16}, {EXPAR_F32, ORACLE_F32}};
 
+/* NULL: what is chosen here. */
+static const sum_wide *widths[4] = {NULL, &sum_wide_any};
+static size_t num_widths = 2;
+
+static void find_widths(void)
+{
+#ifdef __x86_64__
+    if (__builtin_cpu_supports("avx2")) widths[num_widths++] = &sum_wide_avx2;
+    if (__builtin_cpu_supports("avx512f")) widths[num_widths++] = &sum_wide_avx512;
+#endif
+}
+
 /* The sum of element i of all rows, as the definition has it. */
 static uint32_t expected_sum(oracle_type type, const void *const *rows, int32_t num_rows, int64_t i)
 {
@@ -22,15 +36,33 @@ static uint32_t expected_sum(oracle_type type, const void *const *rows, int32_t 
     return oracle_round(type, sum);
 }
 
+static void sum_by(const sum_wide *wide, size_t which, uint8_t *y, const void *const *rows, int32_t num_rows,
+                   int64_t elements)
+{
+    const int64_t bytes = elements * (int64_t)oracle_element_bytes(types[which].type);
+    if (!wide)
+        cpu_sum_rows(types[which].dtype, y, rows, num_rows, elements);
+    else if (types[which].type == ORACLE_F32)
+        wide->f32(y, rows, NULL, num_rows, bytes);
+    else
+        (types[which].type == ORACLE_BF16 ? wide->bf16 : wide->f16)(y, rows, NULL, num_rows, bytes);
+}
+
 static void check_sum(size_t which, const void *const *rows, int32_t num_rows, int64_t elements)
 {
-    oracle_type type = types[which].type;
-    uint8_t *y = malloc((size_t)elements * 4 + 4);
-    memset(y, 0x5a, (size_t)elements * 4 + 4);
-    cpu_sum_rows(types[which].dtype, y, rows, num_rows, elements);
+    const oracle_type type = types[which].type;
+    const size_t row_bytes = (size_t)elements * oracle_element_bytes(type);
+    uint8_t *y = malloc(row_bytes + 4), *first = malloc(row_bytes + 4);
+    for (size_t w = 0; w < num_widths; w++) {
+        memset(y, 0x5a, row_bytes + 4);
+        sum_by(widths[w], which, y, rows, num_rows, elements);
+        assert_int_equal(y[row_bytes], 0x5a);
+        if (w > 0) assert_memory_equal(y, first, row_bytes);
+        if (w == 0) memcpy(first, y, row_bytes);
+    }
     for (int64_t i = 0; i < elements; i++)
-        assert_int_equal(oracle_load(type, y, i), expected_sum(type, rows, num_rows, i));
-    assert_int_equal(y[(size_t)elements * oracle_element_bytes(type)], 0x5a);
+        assert_int_equal(oracle_load(type, first, i), expected_sum(type, rows, num_rows, i));
+    free(first);
     free(y);
 }
 
@@ -103,5 +135,6 @@ int main(void)
         cmocka_unit_test(f32_rows_keep_their_value),
         cmocka_unit_test(copies_are_exact),
     };
+    find_widths();
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,8 @@ static _Atomic unsigned long long looked_at;
 
 /* Until then the loader is not asked for that number either, for which it goes through all libraries: in some programs
    hundreds of cache lines, and cold ones. From its loading until its first address a driver takes much longer; one that
-   this library opens ends the time itself. Relaxed: as above. */
+   this library opens ends the time itself. Of the coarse clock: it goes on until a tick at least that much later, which
+   is one of 10 ms at most. Relaxed: as above. */
 #define TRUSTED_NS 1000000
 static _Atomic int64_t trusted_until_ns;
 
@@ -42,7 +43,7 @@ static attribute_fn find_attribute(void)
 {
     attribute_fn found = atomic_load_explicit(&known, memory_order_relaxed);
     if (found) return found;
-    const int64_t now_ns = clock_ns();
+    const int64_t now_ns = clock_coarse_ns();
     if (now_ns < atomic_load_explicit(&trusted_until_ns, memory_order_relaxed)) return NULL;
     /* Before the driver is looked for: what is loaded meanwhile makes the number another one. */
     unsigned long long loads = 0;

@@ -276,17 +276,19 @@ static void place_ranges(ll_dispatch *d)
 {
     const ll_cpu *self = d->self;
     const int32_t locals = self->shape.local_experts, n = self->shape.ranks;
+    int64_t *range = d->step->routing->range;
+    int32_t *begins = d->step->out_count;
     uint64_t rows = 0;
-    for (int32_t l = 0; l < locals; l++) {
-        int32_t begin = 0;
-        for (int32_t s = 0; s < n; s++) {
-            const bool sends = ll_sends_data(d->self, d->record, s);
-            const int32_t count = sends ? d->record->counts[(int64_t)s * locals + l] : 0;
-            d->step->routing->range[(int64_t)l * n + s] = ll_range(begin, count);
-            begin += count;
+    memset(begins, 0, (size_t)locals * sizeof *begins);
+    for (int32_t s = 0; s < n; s++) {
+        const bool sends = ll_sends_data(self, d->record, s);
+        const int32_t *counts = d->record->counts + (int64_t)s * locals;
+        for (int32_t l = 0; l < locals; l++) {
+            const int32_t count = sends ? counts[l] : 0;
+            range[(int64_t)l * n + s] = ll_range(begins[l], count);
+            begins[l] += count;
+            rows += (uint64_t)count;
         }
-        rows += (uint64_t)begin;
-        d->step->out_count[l] = begin;
     }
     /* They are read later than what is on its way, and so bypass the cache from half as many on. */
     d->streaming = ll_streams(self, 2 * rows, d->row_bytes);

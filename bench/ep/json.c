@@ -1,36 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results as one JSON object: the machine, what was asked for, a list of results. */
+#include "bench/common/json.h"
 #include "bench/common/machine.h"
 #include "bench/ep/session.h"
 #include <jansson.h>
 #include <stdio.h>
 
 /* ---- what was asked for ------------------------------------------------------------------------------------------ */
-
-/* One value by itself, several as a list. Takes the list over. */
-static json_t *one_or_list(json_t *list)
-{
-    if (json_array_size(list) != 1) return list;
-    json_t *only = json_incref(json_array_get(list, 0));
-    json_decref(list);
-    return only;
-}
-
-static json_t *tokens_json(const struct bench_options *options)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < options->num_tokens; i++)
-        json_array_append_new(list, json_integer(options->tokens[i]));
-    return one_or_list(list);
-}
-
-static json_t *dtypes_json(const struct bench_options *options)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < options->num_dtypes; i++)
-        json_array_append_new(list, json_string(expar_dtype_string(options->dtypes[i])));
-    return one_or_list(list);
-}
 
 static json_t *workers_json(const struct bench_world *world, const struct bench_options *options)
 {
@@ -39,41 +15,36 @@ static json_t *workers_json(const struct bench_world *world, const struct bench_
         int workers = options->workers[i] ? options->workers[i] : world->device->default_workers(world);
         json_array_append_new(list, json_integer(workers));
     }
-    return one_or_list(list);
+    return bench_json_one_or_list(list);
 }
 
 static json_t *config_json(const struct bench_world *world, const struct bench_options *o)
 {
     static const char *const cached[] = {"no", "yes", "both"}, *const paths[] = {"auto", "direct", "queue"};
-    json_t *config =
-        json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:s, s:i, s:i, s:o, s:s, s:s, s:I}", "ranks", world->size,
-                  "nodes", world->nodes, "device", world->device->name, "tokens", tokens_json(o), "hidden", o->hidden,
-                  "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "routing", o->routing, "iters",
-                  o->iters, "warmup", o->warmup, world->device->workers, workers_json(world, o), "path",
-                  o->all_paths ? "all" : paths[o->path], "cached", cached[o->cached], "seed", (json_int_t)o->seed);
+    json_t *config = json_pack(
+        "{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:s, s:i, s:i, s:o, s:s, s:s, s:I}", "ranks", world->size, "nodes",
+        world->nodes, "device", world->device->name, "tokens", bench_json_tokens(o), "hidden", o->hidden, "topk",
+        o->topk, "experts", o->experts, "dtype", bench_json_dtypes(o), "routing", o->routing, "iters", o->iters,
+        "warmup", o->warmup, world->device->workers, workers_json(world, o), "path",
+        o->all_paths ? "all" : paths[o->path], "cached", cached[o->cached], "seed", (json_int_t)o->seed);
     if (o->cuda) json_object_set_new(config, "gpus", json_integer(o->num_gpus));
     return config;
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-static json_t *real_or_null(bool there, double value)
-{
-    return there ? json_real(value) : json_null();
-}
-
 /* Across nodes bare puts take the copies' place. */
 static void add_copies(json_t *json, const struct bench_world *world, const struct bench_result *r)
 {
     const bool across = world->nodes > 1, limited = r->num_copies > 0;
     const double limit_us = bench_limit_us(r), fraction = bench_fraction_of_limit(r);
-    json_object_set_new(json, "copy_limit_us", real_or_null(limited && !across, limit_us));
-    json_object_set_new(json, "fraction_of_copy_limit", real_or_null(limited && !across, fraction));
+    json_object_set_new(json, "copy_limit_us", bench_json_real_or_null(limited && !across, limit_us));
+    json_object_set_new(json, "fraction_of_copy_limit", bench_json_real_or_null(limited && !across, fraction));
     for (int i = 0; i < r->num_copies; i++)
         json_object_set_new(json, world->device->copies[i], json_real(r->copies[i].median_us));
     if (!across) return;
-    json_object_set_new(json, "network_limit_us", real_or_null(limited, limit_us));
-    json_object_set_new(json, "fraction_of_network_limit", real_or_null(limited, fraction));
+    json_object_set_new(json, "network_limit_us", bench_json_real_or_null(limited, limit_us));
+    json_object_set_new(json, "fraction_of_network_limit", bench_json_real_or_null(limited, fraction));
 }
 
 static void add_traffic(json_t *json, const struct bench_result *r)

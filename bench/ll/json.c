@@ -1,36 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results as one JSON object: the machine, what was asked for, a list of results. */
+#include "bench/common/json.h"
 #include "bench/common/machine.h"
 #include "bench/ll/session.h"
 #include <jansson.h>
 #include <stdio.h>
 
 /* ---- what was asked for ------------------------------------------------------------------------------------------ */
-
-/* One value by itself, several as a list. Takes the list over. */
-static json_t *one_or_list(json_t *list)
-{
-    if (json_array_size(list) != 1) return list;
-    json_t *only = json_incref(json_array_get(list, 0));
-    json_decref(list);
-    return only;
-}
-
-static json_t *tokens_json(const struct bench_options *options)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < options->num_tokens; i++)
-        json_array_append_new(list, json_integer(options->tokens[i]));
-    return one_or_list(list);
-}
-
-static json_t *dtypes_json(const struct bench_options *options)
-{
-    json_t *list = json_array();
-    for (int i = 0; i < options->num_dtypes; i++)
-        json_array_append_new(list, json_string(expar_dtype_string(options->dtypes[i])));
-    return one_or_list(list);
-}
 
 static json_t *formats_json(const struct bench_options *options)
 {
@@ -39,7 +15,7 @@ static json_t *formats_json(const struct bench_options *options)
         json_array_append_new(list, json_string(ll_formats[options->ll.formats[i]].name));
     for (int i = 0; i < options->num_dtypes && options->ll.num_formats == 0; i++)
         json_array_append_new(list, json_string(ll_format_plain(options->dtypes[i])->name));
-    return one_or_list(list);
+    return bench_json_one_or_list(list);
 }
 
 /* Those that were not given as the device chooses. */
@@ -49,7 +25,7 @@ static json_t *workers_json(const struct bench_world *world, const struct bench_
     json_t *list = json_array();
     for (int i = 0; i < options->num_workers; i++)
         json_array_append_new(list, json_integer(options->workers[i] ? options->workers[i] : usual));
-    return one_or_list(list);
+    return bench_json_one_or_list(list);
 }
 
 static json_t *config_json(const struct bench_world *world, const struct bench_options *o)
@@ -58,20 +34,15 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
     const char *sum = !o->ll.exact ? "reduced" : !o->ll.reduced ? "exact" : "both";
     json_t *config =
         json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o, s:o, s:s, s:s, s:s, s:i, s:i, s:o, s:I}", "ranks",
-                  world->size, "nodes", world->nodes, "device", world->device->name, "tokens", tokens_json(o), "hidden",
-                  o->hidden, "topk", o->topk, "experts", o->experts, "dtype", dtypes_json(o), "format", formats_json(o),
-                  "sum", sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters, "warmup",
-                  o->warmup, world->device->workers, workers_json(world, o), "seed", (json_int_t)o->seed);
+                  world->size, "nodes", world->nodes, "device", world->device->name, "tokens", bench_json_tokens(o),
+                  "hidden", o->hidden, "topk", o->topk, "experts", o->experts, "dtype", bench_json_dtypes(o), "format",
+                  formats_json(o), "sum", sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters,
+                  "warmup", o->warmup, world->device->workers, workers_json(world, o), "seed", (json_int_t)o->seed);
     if (o->cuda) json_object_set_new(config, "gpus", json_integer(o->num_gpus));
     return config;
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
-
-static json_t *real_or_null(bool there, double value)
-{
-    return there ? json_real(value) : json_null();
-}
 
 static json_t *breakdown_json(const struct ll_breakdown *b)
 {
@@ -103,14 +74,17 @@ static json_t *result_json(const struct bench_world *world, const struct ll_resu
                              expar_dtype_string(r->dtype), "path", world->nodes > 1 ? "network" : "direct", "tokens",
                              (json_int_t)r->tokens, "median_us", r->expar.median_us, "min_us", r->expar.min_us,
                              "p99_us", r->expar.p99_us, "bytes", r->bytes, "gbps", ll_gbps(r), "messages", r->messages);
-    json_object_set_new(json, "copy_limit_us", real_or_null(limited && !across, ll_limit_us(r)));
+    json_object_set_new(json, "copy_limit_us", bench_json_real_or_null(limited && !across, ll_limit_us(r)));
     json_object_set_new(json, across ? "puts_us" : "copies_us", copies);
-    json_object_set_new(json, "fraction_of_copy_limit", real_or_null(limited && !across, ll_fraction_of_limit(r)));
-    if (across) json_object_set_new(json, "network_limit_us", real_or_null(limited, ll_limit_us(r)));
-    if (across) json_object_set_new(json, "fraction_of_network_limit", real_or_null(limited, ll_fraction_of_limit(r)));
+    json_object_set_new(json, "fraction_of_copy_limit",
+                        bench_json_real_or_null(limited && !across, ll_fraction_of_limit(r)));
+    if (across) json_object_set_new(json, "network_limit_us", bench_json_real_or_null(limited, ll_limit_us(r)));
+    if (across)
+        json_object_set_new(json, "fraction_of_network_limit",
+                            bench_json_real_or_null(limited, ll_fraction_of_limit(r)));
     if (r->traffic.counted) json_object_set_new(json, "network", traffic_json(&r->traffic.sent));
-    json_object_set_new(json, "round_trip_us", real_or_null(r->has_trip, r->trip_us));
-    json_object_set_new(json, "raw_round_trip_us", real_or_null(r->has_raw_trip, r->raw_trip_us));
+    json_object_set_new(json, "round_trip_us", bench_json_real_or_null(r->has_trip, r->trip_us));
+    json_object_set_new(json, "raw_round_trip_us", bench_json_real_or_null(r->has_raw_trip, r->raw_trip_us));
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
     if (world->place.type == EXPAR_CUDA) json_object_set_new(json, "launch_us", json_real(r->launch_us));

@@ -28,42 +28,52 @@ static void find_widths(void)
 }
 
 /* The sum of element i of all rows, as the definition has it. */
-static uint32_t expected_sum(oracle_type type, const void *const *rows, int32_t num_rows, int64_t i)
+static uint32_t expected_sum(oracle_type type, const void *const *rows, const float *weights, int32_t num_rows,
+                             int64_t i)
 {
     float sum = 0.0f;
-    for (int32_t r = 0; r < num_rows; r++)
-        sum += oracle_widen(type, oracle_load(type, rows[r], i));
+    for (int32_t r = 0; r < num_rows; r++) {
+        const float element = oracle_widen(type, oracle_load(type, rows[r], i));
+        const float product = weights ? element * weights[r] : element;
+        sum += product;
+    }
     return oracle_round(type, sum);
 }
 
-static void sum_by(const sum_wide *wide, size_t which, uint8_t *y, const void *const *rows, int32_t num_rows,
-                   int64_t elements)
+static void sum_by(const sum_wide *wide, size_t which, uint8_t *y, const void *const *rows, const float *weights,
+                   int32_t num_rows, int64_t elements)
 {
     const int64_t bytes = elements * (int64_t)oracle_element_bytes(types[which].type);
     if (!wide)
-        cpu_sum_rows(types[which].dtype, y, rows, num_rows, elements);
+        cpu_sum_weighted(types[which].dtype, y, rows, weights, num_rows, elements);
     else if (types[which].type == ORACLE_F32)
-        wide->f32(y, rows, NULL, num_rows, bytes);
+        wide->f32(y, rows, weights, num_rows, bytes);
     else
-        (types[which].type == ORACLE_BF16 ? wide->bf16 : wide->f16)(y, rows, NULL, num_rows, bytes);
+        (types[which].type == ORACLE_BF16 ? wide->bf16 : wide->f16)(y, rows, weights, num_rows, bytes);
 }
 
-static void check_sum(size_t which, const void *const *rows, int32_t num_rows, int64_t elements)
+static void check_weighted(size_t which, const void *const *rows, const float *weights, int32_t num_rows,
+                           int64_t elements)
 {
     const oracle_type type = types[which].type;
     const size_t row_bytes = (size_t)elements * oracle_element_bytes(type);
     uint8_t *y = malloc(row_bytes + 4), *first = malloc(row_bytes + 4);
     for (size_t w = 0; w < num_widths; w++) {
         memset(y, 0x5a, row_bytes + 4);
-        sum_by(widths[w], which, y, rows, num_rows, elements);
+        sum_by(widths[w], which, y, rows, weights, num_rows, elements);
         assert_int_equal(y[row_bytes], 0x5a);
         if (w > 0) assert_memory_equal(y, first, row_bytes);
         if (w == 0) memcpy(first, y, row_bytes);
     }
     for (int64_t i = 0; i < elements; i++)
-        assert_int_equal(oracle_load(type, first, i), expected_sum(type, rows, num_rows, i));
+        assert_int_equal(oracle_load(type, first, i), expected_sum(type, rows, weights, num_rows, i));
     free(first);
     free(y);
+}
+
+static void check_sum(size_t which, const void *const *rows, int32_t num_rows, int64_t elements)
+{
+    check_weighted(which, rows, NULL, num_rows, elements);
 }
 
 /* One row of all 65536 values: widening and rounding back, special values included. */
@@ -92,9 +102,12 @@ static void random_bits_any_number_of_rows(void **state)
             for (size_t i = 0; i < (size_t)(num_rows + 1) * 2100 * 4; i++)
                 bits[i] = (uint8_t)random_bits(&random);
             const void *rows[9];
-            for (int32_t r = 0; r < num_rows; r++)
+            float weights[9];
+            for (int32_t r = 0; r < num_rows; r++) {
                 rows[r] = bits + (size_t)r * 2100 * 4;
-            check_sum(which, rows, num_rows, elements);
+                weights[r] = (float)random_between(&random, -1000, 1000) / 512;
+            }
+            check_weighted(which, rows, round % 2 ? weights : NULL, num_rows, elements);
             free(bits);
         }
 }

@@ -365,9 +365,9 @@ static void test_ranks_must_divide_experts(void **state)
     }
 }
 
-/* ---- in normal mode, each number of ranks by one of the two paths; with the argument paths by the other, with the
- * argument low_latency in that mode --------------------------------------------------------------------------------- */
+/* ---- in normal mode, or with an argument ------------------------------------------------------------------------- */
 
+/* Each number of ranks by one of the two paths; with the argument paths by the other; with low_latency in that mode. */
 #define LOGITS(i)      cmocka_unit_test_prestate(test_logits, &variants[i])
 #define SHIPPED(i)     cmocka_unit_test_prestate(test_shipped_texts, &variants[i])
 #define OWN_PROMPTS(i) cmocka_unit_test_prestate(test_own_prompts, &variants[i])

@@ -35,8 +35,8 @@ static int be_rank(char **command)
     return become(command);
 }
 
-/* libfabric's verbs looks through all names of the kernel's wherever it starts, for 0.1 s of the processor's time; ranks on
- * hosts of their own start it one by one. Here they find none. Where that cannot be, it takes its time. */
+/* libfabric's verbs looks through all names of the kernel's wherever it starts, for 0.1 s of the processor's time;
+ * ranks on hosts of their own start it one by one. Here they find none. Where that cannot be, it takes its time. */
 static void hide_kernel_names(void)
 {
     if (unshare(CLONE_NEWNS) != 0 || mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) != 0) return;

@@ -25,8 +25,8 @@ static void keep_signals(void)
     setenv("HFI_NO_BACKTRACE", "1", 0);
 }
 
-/* Endpoints of rxm take pools of 1024 bounce buffers, 17 MB each, and clear them, for messages of up to 16 KiB. Calls here
-   read and write memory alone, which goes by none of them: a rank of two takes 27 MB so, and 103 otherwise. */
+/* Endpoints of rxm take pools of 1024 bounce buffers, 17 MB each, and clear them, for messages of up to 16 KiB. Calls
+   here read and write memory alone, which goes by none of them: a rank of two takes 27 MB so, and 103 otherwise. */
 static void keep_memory(void)
 {
     setenv("FI_OFI_RXM_BUFFER_SIZE", "1024", 0);

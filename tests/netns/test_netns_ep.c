@@ -250,7 +250,7 @@ static bool names_far_rank(const expar_group *group)
     const int host = netns_host_of(group->rank, group->size, each);
     bool named = false;
     for (int32_t r = 0; r < group->size; r++) {
-        char one[24], list[24];
+        char one[24], list[32];
         snprintf(one, sizeof one, "rank %d", (int)r);
         snprintf(list, sizeof list, "silent: rank %d", (int)r);
         if (netns_host_of(r, group->size, each) != host)

@@ -28,6 +28,7 @@ static int find_controls(void **state)
     fake_controls_function *controls_of;
     (void)state;
     setenv("EXPAR_TRANSPORTS", "fabric", 1);
+    unsetenv("FI_OFI_RXM_BUFFER_SIZE");
     if (expar_group_create_threads(1, NULL, &group) != EXPAR_OK) return 1;
     expar_group_destroy(group);
     void *library = dlopen("libfabric.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -56,6 +57,15 @@ static void order_fault(fake_fault fault, int32_t faults)
 {
     atomic_store(&controls->faults, faults);
     atomic_store(&controls->fault, (int32_t)fault);
+}
+
+/* libfabric reads it when it is opened. */
+static void test_bounce_buffers_are_small(void **state)
+{
+    const char *set = getenv("FI_OFI_RXM_BUFFER_SIZE");
+    (void)state;
+    assert_non_null(set);
+    assert_string_equal(set, "1024");
 }
 
 /* ---- traffic classes --------------------------------------------------------------------------------------------- */
@@ -416,6 +426,7 @@ static void test_counts_are_the_providers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bounce_buffers_are_small),
         cmocka_unit_test_setup(test_classes_reach_the_provider, clear),
         cmocka_unit_test_setup(test_bad_classes, clear),
         cmocka_unit_test_setup(test_dropped_classes_are_told, clear),

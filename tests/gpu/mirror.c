@@ -30,7 +30,9 @@ expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config,
     if (!sound || hand_is_host()) return expar_ep_create(group, config, ep);
     expar_ep_config on_gpu = *config;
     on_gpu.device = hand_device(expar_group_rank(group));
-    if (config->pool_limit_bytes > 0) on_gpu.pool_limit_bytes += MORE_POOL_BYTES;
+    /* One below what the pool begins with is the library's to refuse. */
+    if (config->pool_limit_bytes > 0 && config->pool_limit_bytes >= config->pool_bytes)
+        on_gpu.pool_limit_bytes += MORE_POOL_BYTES;
     /* Where tests are sure of room, they may begin with calls that wait for no counts, which let nothing grow. */
     if (config->pool_limit_bytes > SURE_POOL_BYTES && !config->pool_bytes) on_gpu.pool_bytes = on_gpu.pool_limit_bytes;
     hand_of(on_gpu.device.index);
@@ -200,7 +202,8 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     given.recv_counts = trip_lend_counts(t, args->recv_counts, experts, &counts);
     given.tokens_per_expert = trip_lend_numbers(t, args->tokens_per_expert, args->num_experts);
     given.stream = t->hand->stream;
-    given.async_finish = args->async_finish || args->num_worst_tokens || !trip_is_plain();
+    /* What is neither 0 nor 1 is the library's to refuse. */
+    if (args->async_finish == 0) given.async_finish = args->num_worst_tokens || !trip_is_plain();
     expar_dispatch_result got = EXPAR_DISPATCH_RESULT_INIT;
     bool sound = result && result->struct_size == sizeof *result;
     trip_note(t, "lending what is dispatched");
@@ -235,7 +238,7 @@ expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args)
     given.out_topk_weights = trip_lend(t, &args->out_topk_weights);
     given.path = path_on_gpu(b, args->path, &args->x);
     given.stream = t->hand->stream;
-    given.async_finish = args->async_finish || !trip_is_plain();
+    if (args->async_finish == 0) given.async_finish = !trip_is_plain();
     if (!args->async_finish && given.async_finish) given.event = &event;
     trip_note(t, "lending what is combined");
     expar_status status = expar_combine(ep, &given);

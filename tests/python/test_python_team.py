@@ -140,6 +140,7 @@ def words(group: expar.Group) -> None:
         assert index not in found and flags.numpy()[index] == index + 1
         found.add(index)
     group.wait_until_all(flags, expar.Cmp.GE, 1)
+    group.barrier()  # now others have all of theirs, too
     read = numpy.zeros(group.size, "uint64")
     group.get_nbi(read, flags, (group.rank + 1) % group.size)
     group.quiet()

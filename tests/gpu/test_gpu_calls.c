@@ -264,8 +264,8 @@ static void play_layout(expar_group *group, void *shared)
     for (size_t i = 0; i < BAD_INDICES; i++)
         count_with(&one, bad_indices[i], memory);
     CHECK_OK(expar_barrier_all(group));
-    end(&one);
     CHECK_OK(CUDA_CALL(MemFree, memory));
+    end(&one);
 }
 
 static void test_layout_with_an_index_out_of_range(void **state)

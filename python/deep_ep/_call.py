@@ -73,22 +73,27 @@ def _device_of(tensor: Any, name: str) -> tuple[int, int]:
 def put(args: Any, offset: int, tensor: Any, name: str) -> None:
     """The view of a tensor, as that argument."""
     try:
-        kind, index = host if tensor.is_cpu else _device_of(tensor, name)
-        code = CODES.get(tensor.dtype, _NO_CODE)
-        if tensor.dim() == 2:
-            _MATRIX.pack_into(
-                args, offset, tensor.data_ptr(), code, 2, *tensor.shape, *tensor.stride(), kind, index
-            )
+        if tensor.is_cpu:
+            kind, index = host
+        elif tensor.is_cuda:
+            kind, index = _CUDA, tensor.get_device()
+        else:
+            kind, index = _device_of(tensor, name)
+        code, shape = CODES.get(tensor.dtype, _NO_CODE), tensor.shape
+        if len(shape) == 2:
+            rows, columns = shape
+            apart, step = (columns, 1) if tensor.is_contiguous() else tensor.stride()
+            _MATRIX.pack_into(args, offset, tensor.data_ptr(), code, 2, rows, columns, apart, step, kind, index)
             return
     except AttributeError:
         _device_of(tensor, name)
         raise
-    dims = tensor.dim()
+    dims = len(shape)
     if dims > 4:
         raise AssertionError(f"{name} has {dims} dimensions: expected at most 4")
     fill = (0,) * (4 - dims)
     _VIEW.pack_into(
-        args, offset, tensor.data_ptr(), code, dims, *tensor.shape, *fill, *tensor.stride(), *fill, kind, index
+        args, offset, tensor.data_ptr(), code, dims, *shape, *fill, *tensor.stride(), *fill, kind, index
     )
 
 
@@ -98,6 +103,16 @@ def put_view(
     """Contiguous memory of two dimensions, as that argument."""
     rows, columns = shape
     _MATRIX.pack_into(args, offset, data, code, 2, rows, columns, columns, 1, *device)
+
+
+def put_memory(
+    args: Any, offset: int, tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], device: tuple[int, int]
+) -> None:
+    """The view of a tensor that lies there and is that large, as that argument."""
+    fill = (0,) * (4 - len(shape))
+    _VIEW.pack_into(
+        args, offset, tensor.data_ptr(), CODES[tensor.dtype], len(shape), *shape, *fill, *strides, *fill, *device
+    )
 
 
 _int_arrays: dict[int, Any] = {}

@@ -8,6 +8,7 @@ L = E/N local experts.
 from __future__ import annotations
 
 from ctypes import addressof, c_int, c_void_p, sizeof
+from struct import Struct
 from typing import Any, Callable, NamedTuple
 
 import torch
@@ -16,7 +17,7 @@ from expar._abi import EpPart
 from expar._library import lib
 
 from . import _handles, _place
-from ._call import CODES, FP8, Output, check, owned_tensor, plain, put
+from ._call import CODES, FP8, Output, check, owned_tensor, plain, put, put_memory
 from .utils.event import EventHandle
 
 _dispatch = plain("expar_ll_dispatch", c_void_p, c_void_p, c_void_p)
@@ -34,6 +35,7 @@ _RECV_X, _RECV_SCALES, _COUNT = int(EpPart.X), int(EpPart.SCALES), int(EpPart.CO
 _SUM_X, _SUM_IDX, _SUM_WEIGHTS = _Sums.x.offset, _Sums.topk_idx.offset, _Sums.topk_weights.offset
 _SUM_OUT, _SUM_WAIT = _Sums.out.offset, _Sums.wait_ns.offset
 _ARGS_BYTES, _RESULT_BYTES, _SUMS_BYTES, _SUMMED_BYTES = (sizeof(each) for each in (_Args, _Result, _Sums, _Summed))
+_POINTER = Struct("@P")  # where views begin
 
 
 class Shape(NamedTuple):
@@ -74,6 +76,45 @@ class _Made(NamedTuple):
     topk: int
 
 
+class _Results:
+    """The results of a dispatch in memory of PyTorch's: all that calls of one shape and format have alike."""
+
+    __slots__ = ("_parts", "_arguments", "_device")
+
+    def __init__(self, shape: Shape, ranks: int, format: LlFormat, dtype: Any, place: _place.Place) -> None:
+        local, rows = shape.experts // ranks, ranks * shape.tokens
+        self._device = place.device
+        # Of each: the argument, its shape and strides, and its dtype.
+        self._parts = [
+            (_OUT_X, (local, rows, shape.hidden), (rows * shape.hidden, shape.hidden, 1), dtype),
+            (_OUT_COUNT, (local,), (1,), torch.int32),
+        ]
+        if format != LlFormat.PLAIN:
+            packed = format == LlFormat.FP8_UE8M0
+            columns = -(-shape.hidden // 512) if packed else shape.hidden // 128
+            kind = torch.int32 if packed else torch.float32
+            self._parts[0] = (*self._parts[0][:3], FP8)
+            self._parts.append((_OUT_SCALES, (local, rows, columns), (rows * columns, 1, rows), kind))
+        args = _Args(_ARGS_BYTES)
+        args.format = format
+        for offset, sizes, strides, kind in self._parts:
+            put_memory(args, offset, torch.empty(0, dtype=kind), sizes, strides, place.pair)
+        self._arguments = bytes(args)
+
+    def arguments(self) -> Any:
+        """Those of a dispatch, whose results are still to be made."""
+        return _Args.from_buffer_copy(self._arguments)
+
+    def make(self, args: Any) -> tuple[Any, Any, Any]:
+        """(x, scales, count), where these arguments have the results written."""
+        made = []
+        for offset, sizes, strides, kind in self._parts:
+            tensor = torch.empty_strided(sizes, strides, dtype=kind, device=self._device)
+            _POINTER.pack_into(args, offset, tensor.data_ptr())
+            made.append(tensor)
+        return made[0], made[2] if len(made) > 2 else None, made[1]
+
+
 class LowLatencyMode:
     """Low-latency calls of a group, of any shape: the first one of a shape makes its buffer, on all ranks together."""
 
@@ -95,6 +136,7 @@ class LowLatencyMode:
         self._of_torch = outputs_of_torch or place.on_gpu  # there PyTorch's memory is as good as the library's
         self._made: dict[Shape, _Made] = {}
         self._regions: dict[Shape, Any] = {}  # of zero copy
+        self._results: dict[tuple[Any, ...], _Results] = {}
 
     def buffers(self) -> list[LowLatencyBuffer]:
         """All there are, in the order in which they were made, which is that of all ranks."""
@@ -150,7 +192,9 @@ class LowLatencyMode:
         shape = Shape(tokens, x.shape[1], experts, 4 if x.element_size() == 4 else 2)
         turn = self._place.turn(None, async_finish)
         ll = self._buffer(shape, topk_idx.shape[1], turn)
-        args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
+        results = self._results_of(shape, format, x.dtype) if self._of_torch else None
+        args = _Args(_ARGS_BYTES, format=format) if results is None else results.arguments()
+        result = _Result(_RESULT_BYTES)
         turn.begin(args)
         put(args, _X, x, "x")
         put(args, _TOPK_IDX, topk_idx, "topk_idx")
@@ -158,16 +202,13 @@ class LowLatencyMode:
             put(args, _STATS, stats, "cumulative_local_expert_recv_stats")
         if wait_ns is not None:
             put(args, _WAIT, wait_ns, "dispatch_wait_recv_cost_stats")
-        args.format, args.hook, args.async_finish = format, hook, self._asynchronous(async_finish)
-        scaled = format != LlFormat.PLAIN
-        outs: Any = None
-        if self._of_torch:
-            outs = turn.run(self._own_rows, args, shape, x, format)
+        args.hook, args.async_finish = hook, self._asynchronous(async_finish)
+        outs: Any = None if results is None else turn.run(results.make, args)
         check(_dispatch(ll.pointer, addressof(args), addressof(result)))
         output = Output(result.output or 0)
         if outs is None:
             count = output.tensor(_COUNT, torch.int32)
-            scales = None
+            scales, scaled = None, format != LlFormat.PLAIN
             if scaled:
                 packed = torch.int32 if format == LlFormat.FP8_UE8M0 else torch.float32
                 scales = output.tensor(_RECV_SCALES, packed)
@@ -184,22 +225,13 @@ class LowLatencyMode:
         """Whether the library returns before the call is through, with an event: on a GPU it always does, without."""
         return asked and not self._place.on_gpu
 
-    def _own_rows(self, args: Any, shape: Shape, x: Any, format: LlFormat) -> tuple[Any, Any, Any]:
-        """Results in memory of PyTorch's."""
-        local, rows = shape.experts // self._size, self._size * shape.tokens
-        scaled = format != LlFormat.PLAIN
-        out = self._place.empty((local, rows, shape.hidden), FP8 if scaled else x.dtype)
-        count = self._place.empty((local,), torch.int32)
-        scales = None
-        if scaled:
-            packed = format == LlFormat.FP8_UE8M0
-            columns = -(-shape.hidden // 512) if packed else shape.hidden // 128
-            kind = torch.int32 if packed else torch.float32
-            scales = self._place.empty((local, columns, rows), kind).transpose(1, 2)
-            put(args, _OUT_SCALES, scales, "recv_x[1]")
-        put(args, _OUT_X, out, "recv_x")
-        put(args, _OUT_COUNT, count, "recv_count")
-        return out, scales, count
+    def _results_of(self, shape: Shape, format: LlFormat, dtype: Any) -> _Results | None:
+        """None: of a dtype that the library refuses."""
+        key = (shape, format, dtype)
+        found = self._results.get(key)
+        if found is None and dtype in CODES:
+            found = self._results[key] = _Results(shape, self._size, format, dtype, self._place)
+        return found
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 

@@ -180,7 +180,7 @@ one() {
 }
 
 # Those of minutes, which come behind all others: where time is short the others have been played.
-long_tests='ll_faults|ll_mask_faults|ll_random_processes|sums_processes'
+long_tests='ll_(mask_)?faults_(killed|stopped)|ll_random_processes|sums_processes'
 
 # Tests whose names match, so many at a time; "spread": each on a GPU of its own.
 tests() {

@@ -137,7 +137,8 @@ static void test_many_experts(void **state)
     run_edge(&plan, NULL, NULL, play_edge);
 }
 
-/* More than a GPU's buffer begins with counters for, behind calls with few and before such. By CUDA IPC nothing grows. */
+/* More than a GPU's buffer begins with counters for, behind calls with few and before such. By CUDA IPC nothing
+   grows. */
 static void play_more_experts(stage *s, void *shared)
 {
     const edge *edges = shared; /* with few, and many */

@@ -167,9 +167,18 @@ static expar_status barrier_over_heap(sym *self)
     return status == EXPAR_OK ? barrier_release(self, epoch, &node, leaders.word + rounds_of(&leaders)) : status;
 }
 
+/* One who knows that it cannot be met any more does not come, and those who are in it learn of it. */
+static expar_status barrier_check(sym *self)
+{
+    const boot_topic next = barrier_topic(self->barrier_epoch + 1);
+    expar_status status = sym_check(self, "barrier");
+    if (status != EXPAR_OK) sym_note_absent(self, &next, status);
+    return status;
+}
+
 expar_status sym_barrier(sym *self)
 {
-    expar_status status = sym_check(self, "barrier");
+    expar_status status = barrier_check(self);
     if (status == EXPAR_OK) status = sym_quiet(self);
     if (status != EXPAR_OK) return status;
     if (self->all_reached) return barrier_over_heap(self);

@@ -9,8 +9,11 @@
 
 #include <stdlib.h>
 
-static void blame(sym *self, int32_t rank)
+static void blame(sym *self, int32_t rank, const error_kept *why)
 {
+    pthread_mutex_lock(&self->lock);
+    if (self->given_up.status == EXPAR_OK) self->given_up = *why;
+    pthread_mutex_unlock(&self->lock);
     sym_fail(self, SYM_PEER_SILENT, rank);
     sym_tell(self, rank);
 }
@@ -22,7 +25,7 @@ expar_status sym_wait_look(sym *self, boot_wait *wait)
     error_kept kept;
     error_keep(&kept, status);
     for (int32_t r = 0; r < self->size; r++)
-        if (wait->silent[r]) blame(self, r);
+        if (wait->silent[r]) blame(self, r, &kept);
     return error_restore(&kept);
 }
 
@@ -34,7 +37,7 @@ expar_status sym_rest_blame(const sym_rest *rest, expar_status status)
     boot_note_ended(self->boot, &rest->wait.topic, status, kept.text);
     if (status == EXPAR_ERR_INTERRUPTED) sym_lose_step(self, status);
     if (rest->timed_out && rest->wait.verdict != BOOT_SILENT && rest->wait.culprit >= 0)
-        blame(self, rest->wait.culprit);
+        blame(self, rest->wait.culprit, &kept);
     return error_restore(&kept);
 }
 
@@ -91,7 +94,7 @@ bool sym_blame_silent(sym *self, expar_status status)
     find_silent(self, silent);
     for (int32_t r = 0; r < self->size; r++) {
         if (!silent[r]) continue;
-        blame(self, r);
+        blame(self, r, &kept);
         found = true;
     }
     error_restore(&kept);

@@ -340,11 +340,22 @@ expar_status sym_check(sym *self, const char *what)
     return failed_by(self, failure_kind(failure), (int32_t)(uint32_t)failure, what);
 }
 
+/* That a rank is given up says less than what it was given up for. */
+void sym_note_absent(sym *self, const boot_topic *topic, expar_status status)
+{
+    const uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
+    const char *reason = expar_last_error();
+    pthread_mutex_lock(&self->lock);
+    if (failure_kind(failure) == SYM_PEER_SILENT && self->given_up.status != EXPAR_OK) reason = self->given_up.text;
+    pthread_mutex_unlock(&self->lock);
+    boot_note_ended(self->boot, topic, status, reason);
+}
+
 expar_status sym_check_come(sym *self, const char *what)
 {
     static const boot_topic control = {.kind = BOOT_KIND_CONTROL};
     expar_status status = sym_check(self, what);
-    if (status != EXPAR_OK) boot_note_ended(self->boot, &control, status, expar_last_error());
+    if (status != EXPAR_OK) sym_note_absent(self, &control, status);
     return status;
 }
 

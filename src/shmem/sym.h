@@ -169,6 +169,9 @@ typedef struct sym {
        Set and taken down by any thread of the rank; relaxed, since it orders nothing. */
     _Atomic bool owes_failure;
     error_kept owed; /* what it was; guarded by lock */
+    /* Why this rank gave another one up (SYM_PEER_SILENT): of the first one, and from then on it stays. Set under lock,
+       before `failure`. */
+    error_kept given_up;
     /* [size] sym_failure_kind by which a rank is gone, 0 while it is not. Written before `failure` (release), read
        after it (acquire). */
     _Atomic uint8_t *gone;
@@ -221,6 +224,9 @@ expar_status sym_check(sym *sym, const char *what);
 /* The same in front of a collective over the control sockets: where it fails this rank does not come, and those who are
    in the collective learn of it. */
 expar_status sym_check_come(sym *sym, const char *what);
+/* sym_check has failed, and so this rank comes to no call more of the topic from its number on: those who are in one
+   learn of it, and what has led to it. */
+void sym_note_absent(sym *sym, const boot_topic *topic, expar_status status);
 /* The same for an operation that touches pe alone: EXPAR_OK while this rank has not aborted and pe is not gone,
    whatever has become of others. */
 expar_status sym_check_pe(sym *sym, int32_t pe, const char *what);

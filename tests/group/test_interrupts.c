@@ -141,6 +141,51 @@ static void test_each_call(void **state)
     calls_rows_free(&rows);
 }
 
+/* ---- who has learnt it elsewhere --------------------------------------------------------------------------------- */
+
+/* Rank 0 is interrupted in a call that the late one does not belong to. Rank 1 learns it there, gives rank 0 up, and so
+   comes to no call of all ranks more: the late one, which waits for it in such a call, learns that, and why. */
+static void learn_elsewhere(calls_view *v, scene *s, expar_team *pair)
+{
+    expar_status status = EXPAR_OK;
+    if (v->group->rank == 1) {
+        await_count(&s->interrupted, 1);
+        /* The first one may have all that it needs of rank 0. */
+        for (int32_t i = 0; i < 2 && status == EXPAR_OK; i++)
+            status = expar_team_sync(pair);
+        CHECK_STATUS(EXPAR_ERR_PEER, status);
+        CHECK_TEXT("rank 0 does not come any more", "EXPAR_ERR_INTERRUPTED");
+    }
+    CHECK_STATUS(EXPAR_ERR_PEER, s->call->make(v));
+    if (v->group->rank == CALLS_LATE) CHECK_TEXT("rank 1 does not come any more", "rank 0");
+    if (v->group->rank == CALLS_LATE && s->call == calls_find("barrier_all")) CHECK_TEXT("EXPAR_ERR_INTERRUPTED");
+}
+
+static void interrupt_elsewhere(expar_group *group, void *shared)
+{
+    scene *s = shared;
+    calls_view v;
+    expar_team *pair = NULL;
+    if (!calls_open(&v, group, NULL) || !CHECK_OK(expar_team_split_strided(v.world, 0, 1, 2, NULL, &pair))) return;
+    if (group->rank == 0) {
+        stops = true;
+        CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_team_sync(pair));
+        stops = false;
+        atomic_fetch_add(&s->interrupted, 1);
+    } else {
+        learn_elsewhere(&v, s, pair);
+    }
+    stay(group, s);
+}
+
+static void test_who_gave_up_is_missed(void **state)
+{
+    static const char *const calls[] = {"barrier_all", "sync"};
+    (void)state;
+    for (size_t i = 0; i < ARRAY_LENGTH(calls); i++)
+        run_scene(interrupt_elsewhere, &(scene){.call = calls_find(calls[i])});
+}
+
 /* ---- what can be called again ------------------------------------------------------------------------------------ */
 
 typedef struct combine_out {
@@ -530,6 +575,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_call),
+        cmocka_unit_test(test_who_gave_up_is_missed),
         cmocka_unit_test(test_own_calls_are_waited_for_again),
         cmocka_unit_test(test_other_waits_of_low_latency),
         cmocka_unit_test(test_own_thread),

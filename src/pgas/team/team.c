@@ -5,13 +5,22 @@
 
 #include <stdlib.h>
 
+/* Of a team that has lost a member this rank comes to no call more: those who are in one learn of it. */
+static expar_status loss_check(const char *call, const expar_team *team)
+{
+    const sym_ranks awaited = team_awaited(team);
+    const boot_topic topic = team_topic(team);
+    expar_status status = sym_check_ranks(team->group->sym, &awaited, call);
+    if (status != EXPAR_OK) boot_note_ended(team->group->boot, &topic, status, expar_last_error());
+    return status;
+}
+
 /* `name`: the call's argument. */
 static expar_status check_team_named(const char *call, const char *name, const expar_team *team)
 {
     if (!team) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, name);
     if (!team->group) return error_set(EXPAR_ERR_HANDLE, "%s: %s was destroyed", call, name);
-    const sym_ranks awaited = team_awaited(team);
-    return sym_check_ranks(team->group->sym, &awaited, call);
+    return loss_check(call, team);
 }
 
 expar_status team_check(const char *call, const expar_team *team)

@@ -257,6 +257,9 @@ expar_status expar_group_destroy(expar_group *group)
    more. */
 static void group_part(expar_group *group)
 {
+    const boot_topic all = {.kind = BOOT_KIND_ALL};
+    /* Whoever asks before it hears the good-bye learns the same, and not of an abort alone. */
+    boot_note_ended(group->boot, &all, EXPAR_ERR_ABORTED, "it has left the group");
     sym_fail(group->sym, SYM_ABORTED, group->rank);
     group->boot->ops->abort(group->boot);
     group->boot->ops->part(group->boot);

@@ -15,7 +15,7 @@
 /* That all others have waited before anything happens. */
 #define WAITED_MS 100
 
-typedef enum fate { DIES, LEAVES, ABANDONS_BUFFER, STOPS_A_WHILE, STAYS_STOPPED } fate;
+typedef enum fate { DIES, LEAVES, IS_ABOUT_TO_LEAVE, ABANDONS_BUFFER, STOPS_A_WHILE, STAYS_STOPPED } fate;
 
 /* Between ranks and the test; in memory that processes share. `ended` counts survivors, raised by each once. */
 typedef struct scene {
@@ -24,6 +24,12 @@ typedef struct scene {
     fate fate;
     _Atomic int32_t ended;
 } scene;
+
+/* Of each way on which ranks meet one. */
+static bool is_of_few(const calls_call *call)
+{
+    return call == calls_find("group_barrier") || call == calls_find("barrier_all") || call == calls_find("sync");
+}
 
 static bool is_of_buffer(const calls_call *call)
 {
@@ -49,23 +55,38 @@ static void stay_alive(calls_view *v, scene *s)
     }
 }
 
+/* In between: it has begun to leave, and the others have heard no good-bye. */
+static void hold_up(void *context)
+{
+    await_survivors(context);
+}
+
+static void leave(const calls_view *v, scene *s)
+{
+    static sym_listener held_up = {.failed = hold_up};
+    held_up.context = s;
+    if (s->fate == IS_ABOUT_TO_LEAVE) sym_listen(v->group->sym, &held_up);
+    CHECK_OK(expar_group_abandon(v->group));
+    await_survivors(s);
+}
+
 static void meet_fate(calls_view *v, scene *s)
 {
     if (!calls_await_waiting(v->group, CALLS_RANKS - 1, WAITED_MS * INT64_C(1000000))) return;
     if (s->fate == DIES) raise(SIGKILL);
     if (s->fate == STAYS_STOPPED) raise(SIGSTOP);
-    if (s->fate != LEAVES) {
+    if (s->fate == LEAVES || s->fate == IS_ABOUT_TO_LEAVE)
+        leave(v, s);
+    else
         stay_alive(v, s);
-        return;
-    }
-    CHECK_OK(expar_group_abandon(v->group));
-    await_survivors(s);
 }
 
 static void learn_of_it(const calls_view *v, const scene *s)
 {
     static const char *const told[] = {[DIES] = " died",
                                        [LEAVES] = "left the group",
+                                       [IS_ABOUT_TO_LEAVE] = "rank 2 does not come any more: EXPAR_ERR_ABORTED: "
+                                                             "it has left the group",
                                        [ABANDONS_BUFFER] = "abandoned the buffer",
                                        [STAYS_STOPPED] = "silent: rank 2"};
     CHECK_TEXT("rank 2");
@@ -105,7 +126,8 @@ static void play_rank(expar_group *group, void *shared)
         survive(&v, s);
     if (s->fate == STOPS_A_WHILE || s->fate == ABANDONS_BUFFER) go_on(&v, s);
     calls_close(&v);
-    if (s->fate != LEAVES || group->rank != CALLS_LATE) CHECK_OK(expar_group_destroy(group));
+    const bool has_left = group->rank == CALLS_LATE && (s->fate == LEAVES || s->fate == IS_ABOUT_TO_LEAVE);
+    if (!has_left) CHECK_OK(expar_group_destroy(group));
 }
 
 /* ---- the test's part --------------------------------------------------------------------------------------------- */
@@ -214,6 +236,12 @@ static void test_leaves(void **state)
     play_all(LEAVES, NULL);
 }
 
+static void test_is_about_to_leave(void **state)
+{
+    (void)state;
+    play_all(IS_ABOUT_TO_LEAVE, is_of_few);
+}
+
 static void test_abandons_the_buffer(void **state)
 {
     (void)state;
@@ -245,8 +273,12 @@ static void test_stays_stopped(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_leaves),        cmocka_unit_test(test_abandons_the_buffer), cmocka_unit_test(test_dies),
-        cmocka_unit_test(test_stops_a_while), cmocka_unit_test(test_stays_stopped),
+        cmocka_unit_test(test_leaves),
+        cmocka_unit_test(test_is_about_to_leave),
+        cmocka_unit_test(test_abandons_the_buffer),
+        cmocka_unit_test(test_dies),
+        cmocka_unit_test(test_stops_a_while),
+        cmocka_unit_test(test_stays_stopped),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,8 +20,6 @@
 /* The time-out, and how late the rank is: long enough for the guard to ask, too. */
 #define SHORT_MS 250
 #define LATE_MS  1000
-/* By then the other rank's wait has ended: this one's in a barrier would be a part of the same circle. */
-#define LONG_MS 2000
 
 static void rest_ms(int64_t span_ms)
 {
@@ -32,6 +30,36 @@ static void rest_ms(int64_t span_ms)
 static void set_timeout(expar_group *group, int64_t timeout_ms)
 {
     group->sym->timeout_ms = group->boot->timeout_ms = timeout_ms;
+}
+
+/* ---- the other rank ---------------------------------------------------------------------------------------------- */
+
+static bool waits_in_a_kernel(const boot_answer *answer)
+{
+    return answer->waits && answer->topic.kind == BOOT_KIND_BUFFER;
+}
+
+static bool has_given_up(const boot_answer *answer)
+{
+    return answer->ended != EXPAR_OK;
+}
+
+/* Until it answers so of its calls on the buffer. */
+static void await_other(const idle_rank *one, const expar_ep *ep, bool (*is_so)(const boot_answer *answer))
+{
+    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = UINT64_MAX};
+    const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    const int32_t other = 1 - one->group->rank;
+    boot *ctl = one->group->boot;
+    bool so = false;
+    while (!so && ranks_clock_ms() < until_ms) {
+        boot_answer answers[RANKS] = {{0}};
+        answers[other].asked = true;
+        ctl->ops->ask(ctl, &topic, answers, INT64_C(1000000000));
+        so = answers[other].came && is_so(&answers[other]);
+        if (!so) rest_ms(2);
+    }
+    CHECK(so, "rank %d did not come to it", other);
 }
 
 /* ---- late -------------------------------------------------------------------------------------------------------- */
@@ -222,7 +250,8 @@ static void play_limit(expar_group *group, void *shared)
         CHECK_TEXT("poisoned", "the late limit");
         group->boot->late_limit_ms = 0;
     } else {
-        rest_ms(LONG_MS);
+        /* In a barrier it would be awaited by way of that. */
+        await_other(&one, one.ep, has_given_up);
     }
     CHECK_OK(expar_group_barrier(group));
     CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
@@ -256,7 +285,8 @@ static void play_circle(expar_group *group, void *shared)
     const bool told = strstr(expar_last_error(), "a deadlock") || strstr(expar_last_error(), "does not come any more");
     CHECK(told, "%s", expar_last_error());
     set_timeout(group, RANKS_TIMEOUT_MS);
-    rest_ms(LONG_MS);
+    /* This rank's wait in a barrier would be a part of the same circle. */
+    await_other(mine, group->rank ? one.ep : second, has_given_up);
     CHECK_OK(expar_group_barrier(group));
     idle_forget(&other);
     CHECK_OK(expar_ep_destroy(second));
@@ -396,7 +426,8 @@ static void play_refused_first(expar_group *group, void *shared)
         CHECK_OK(expar_group_barrier(group));
         set_timeout(group, SHORT_MS);
         /* On this driver what is captured runs at once, too. Who refused alone is in it first. */
-        if (alone == (group->rank != LATE)) rest_ms(LATE_MS);
+        if (!alone && group->rank == LATE) rest_ms(LATE_MS);
+        if (alone && group->rank != LATE) await_other(&one, one.ep, waits_in_a_kernel);
         capture_combine(&one, false, &graph);
         if (group->rank == LATE) rest_ms(LATE_MS);
         launch(&one, &graph);

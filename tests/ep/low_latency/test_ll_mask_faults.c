@@ -1,64 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* With masks a rank dies, or is stopped, in each phase of low-latency calls, and the others' calls go on without an
  * error: with what the oracle says without that rank. One that was stopped wakes while they go on, ends its call, finds
- * itself alone, and counts again behind a clean. Ranks are processes.
- *
- * All make rounds of a dispatch and a combine, each with a hook but where weights go ahead. In round FATAL the victim
- * strikes itself in the phase of the case, at one of its steps, or, if the phase has fewer, behind it. That may also be
- * a clean before the round: the others decide on one with it, which then is lost in the round, or without it. */
+ * itself alone, and counts again behind a clean. A clean before the round in which it happens the others decide on with
+ * the victim, which then is lost in the round, or without it. */
 #include "ep/check.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
-#include "ep/ranks.h"
+#include "ep/low_latency/strike.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"
 #include <signal.h>
-#include <stdatomic.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 
-enum { RANKS = 3, FATAL = 2, BEHIND = 12, TRAFFICS = 3, SIDE_BY_SIDE = 6 };
+enum { RANKS = STRIKE_RANKS, BEHIND = 12, TRAFFICS = 3 };
 #define DEADLINE_MS 120000
-/* Of the others while a victim is stopped: what it takes to be silent is longer all the same. */
-#define SHORT_SILENCE_MS 1500
-
-typedef enum phase {
-    SENDS_THERE,
-    OPEN_THERE,
-    RECEIVES_THERE,
-    SENDS_BACK,
-    OPEN_BACK,
-    RECEIVES_BACK,
-    PHASES,
-    CLEANS = PHASES
-} phase;
-static const char *const phase_names[] = {"dispatch: send", "dispatch: before its hook", "dispatch: receive",
-                                          "combine: send",  "combine: before its hook",  "combine: receive",
-                                          "a clean"};
-
-typedef struct fault_case {
-    int32_t victim;
-    phase phase;
-    int32_t step;
-    int signal; /* SIGKILL, or SIGSTOP */
-    bool ahead; /* combines are reduced, and their weights go ahead: without a hook */
-    bool whole; /* the call of the phase has no hook, and the others begin theirs when the victim has struck itself: in
-                   its wait for them, at the step, on GPUs whenever it is seen there */
-} fault_case;
 
 /* Rounds of all cases with such a victim, by turns. */
 static masked_traffic *traffics[2][RANKS][TRAFFICS];
 
-/* In memory that all share. */
 typedef struct fault_table {
-    fault_case what;
-    _Atomic int32_t struck;     /* 1: the victim is about to strike itself. By it, for the others */
+    strike_table strike;
     _Atomic int32_t behind;     /* rounds that the first of the others has made without the victim; for the parent */
     _Atomic int32_t up;         /* 1: a victim that was stopped has made its rounds alone. By it, for the others */
     _Atomic int32_t left_out;   /* 1: a clean has left the victim out. By the first of the others, for the victim */
@@ -68,82 +33,22 @@ typedef struct fault_table {
 /* ---- a rank ------------------------------------------------------------------------------------------------------ */
 
 typedef struct fault_seat {
+    strike_seat strike;
     fault_table *table;
-    expar_group *group;
-    expar_ll *ll;
-    int32_t rank, round;
-    int32_t steps_left; /* of the victim, in its phase */
-    bool cleaned;       /* of a victim: the clean that left it out has become that of the others behind */
+    bool cleaned; /* of a victim: the clean that left it out has become that of the others behind */
 } fault_seat;
 
-static void nap(void)
-{
-    const struct timespec moment = {0, 1000000};
-    nanosleep(&moment, NULL);
-}
-
-static void strike(const fault_seat *seat)
-{
-    atomic_store(&seat->table->struck, 1);
-    raise(seat->table->what.signal);
-}
-
-static void strike_in_time(void *context)
-{
-    fault_seat *seat = context;
-    if (--seat->steps_left == 0) strike(seat);
-}
-
-static bool is_victim(const fault_seat *seat)
-{
-    return seat->rank == seat->table->what.victim;
-}
-
-static bool without_hook(const fault_seat *seat, phase send)
-{
-    const fault_case *what = &seat->table->what;
-    return (send == SENDS_BACK && what->ahead) || (what->whole && send == what->phase);
-}
-
-/* Others are not to go on before the victim is stopped: then nobody is late but it. In a clean it waits for them. */
-static void enter_phase(fault_seat *seat, phase now)
-{
-    const fault_case *what = &seat->table->what;
-    if (seat->round != FATAL || now != what->phase) return;
-    if (is_victim(seat)) {
-        seat->steps_left = what->whole && hold_goes_on() ? 1 : what->step;
-        if (what->whole)
-            hold_watch(seat->ll, RANKS, strike_in_time, seat);
-        else
-            hold_install(seat->ll, strike_in_time, seat);
-        return;
-    }
-    while ((what->signal == SIGSTOP || what->whole) && now != CLEANS && !atomic_load(&seat->table->struck))
-        nap();
-    if (what->signal == SIGSTOP) kind_set_silence(seat->group, SHORT_SILENCE_MS);
-}
-
-static void leave_phase(fault_seat *seat, phase now)
-{
-    if (seat->round != FATAL || now != seat->table->what.phase || !is_victim(seat)) return;
-    if (seat->table->what.whole)
-        hold_watch(seat->ll, RANKS, NULL, NULL);
-    else
-        hold_install(seat->ll, NULL, NULL);
-    if (seat->steps_left > 0) strike(seat);
-}
-
 /* One call with its hook; `now`: its send. */
-static bool play_phases(fault_seat *seat, lowlat_call *call, phase now)
+static bool play_phases(fault_seat *seat, lowlat_call *call, strike_phase now)
 {
-    enter_phase(seat, now);
+    strike_enter(&seat->strike, now);
     bool well = CHECK_OK(lowlat_start(call));
-    leave_phase(seat, now);
-    enter_phase(seat, now + 1);
-    leave_phase(seat, now + 1);
-    enter_phase(seat, now + 2);
+    strike_leave(&seat->strike, now);
+    strike_enter(&seat->strike, now + 1);
+    strike_leave(&seat->strike, now + 1);
+    strike_enter(&seat->strike, now + 2);
     well = well && CHECK_OK(lowlat_end(call));
-    leave_phase(seat, now + 2);
+    strike_leave(&seat->strike, now + 2);
     return well;
 }
 
@@ -218,23 +123,28 @@ static bool check_sums(lowlat_call *call, const masked_traffic *m, masked_view v
 static bool settle_before(const fault_seat *seat)
 {
     if (reach_is_mapped() && !reach_unmapped()) return true;
-    if (!CHECK_OK(expar_group_barrier(seat->group))) return false;
-    if (seat->table->what.signal == SIGSTOP && !is_victim(seat)) kind_set_silence(seat->group, SHORT_SILENCE_MS);
+    if (!CHECK_OK(expar_group_barrier(seat->strike.group))) return false;
+    if (seat->table->strike.what.signal == SIGSTOP && !strike_is_victim(&seat->strike))
+        kind_set_silence(seat->strike.group, STRIKE_SILENCE_MS);
     return true;
 }
 
 static bool play_fatal(fault_seat *seat, const masked_traffic *m)
 {
-    const lowlat_choice hooked = {.hook = !without_hook(seat, SENDS_THERE), .stats = true},
-                        choice = {.hook = !without_hook(seat, SENDS_BACK)};
+    const strike_case *what = &seat->table->strike.what;
+    const lowlat_choice hooked = {.hook = !strike_without_hook(what, SENDS_THERE), .stats = true},
+                        choice = {.hook = !strike_without_hook(what, SENDS_BACK)};
     lowlat_call there, back;
-    lowlat_prepare_dispatch(&there, seat->ll, m->there[MASKED_NOBODY], seat->rank, &hooked);
+    lowlat_prepare_dispatch(&there, seat->strike.ll, m->there[MASKED_NOBODY], seat->strike.rank, &hooked);
     bool well = play_phases(seat, &there, SENDS_THERE);
     if (well) {
-        const masked_view view = is_victim(seat) ? MASKED_NOBODY : find_view(&there, m);
-        well = is_victim(seat) || (view == MASKED_NOBODY ? check_part(&there, m->victim) : lowlat_is_right(&there));
-        lowlat_prepare_combine(&back, seat->ll, m->there[view], m->back[view], seat->rank, &choice, there.there.handle);
-        well = play_phases(seat, &back, SENDS_BACK) && (is_victim(seat) || check_sums(&back, m, view)) && well;
+        const masked_view view = strike_is_victim(&seat->strike) ? MASKED_NOBODY : find_view(&there, m);
+        well = strike_is_victim(&seat->strike) ||
+               (view == MASKED_NOBODY ? check_part(&there, m->victim) : lowlat_is_right(&there));
+        lowlat_prepare_combine(&back, seat->strike.ll, m->there[view], m->back[view], seat->strike.rank, &choice,
+                               there.there.handle);
+        well = play_phases(seat, &back, SENDS_BACK) &&
+               (strike_is_victim(&seat->strike) || check_sums(&back, m, view)) && well;
         lowlat_clean(&back);
     }
     lowlat_clean(&there);
@@ -245,32 +155,33 @@ static bool play_fatal(fault_seat *seat, const masked_traffic *m)
 
 static const masked_traffic *traffic_of(const fault_seat *seat)
 {
-    const fault_case *what = &seat->table->what;
-    return traffics[what->ahead][what->victim][seat->round % TRAFFICS];
+    const strike_case *what = &seat->table->strike.what;
+    return traffics[what->ahead][what->victim][seat->strike.round % TRAFFICS];
 }
 
 static bool play_view(fault_seat *seat, masked_view view)
 {
     const masked_traffic *m = traffic_of(seat);
-    const lowlat_choice hooked = {.hook = true}, choice = {.hook = !seat->table->what.ahead};
+    const lowlat_choice hooked = {.hook = true}, choice = {.hook = !seat->table->strike.what.ahead};
     lowlat_call there, back;
-    lowlat_prepare_dispatch(&there, seat->ll, m->there[view], seat->rank, &hooked);
+    lowlat_prepare_dispatch(&there, seat->strike.ll, m->there[view], seat->strike.rank, &hooked);
     bool well = lowlat_play(&there);
     if (well) {
-        lowlat_prepare_combine(&back, seat->ll, m->there[view], m->back[view], seat->rank, &choice, there.there.handle);
+        lowlat_prepare_combine(&back, seat->strike.ll, m->there[view], m->back[view], seat->strike.rank, &choice,
+                               there.there.handle);
         well = lowlat_play(&back);
         lowlat_clean(&back);
     }
     lowlat_clean(&there);
-    seat->round++;
-    return CHECK(well, "round %d, view %d", (int)seat->round - 1, (int)view);
+    seat->strike.round++;
+    return CHECK(well, "round %d, view %d", (int)seat->strike.round - 1, (int)view);
 }
 
 static bool check_masks(const fault_seat *seat, const uint8_t *wanted)
 {
     int32_t got[RANKS] = {0};
     const expar_tensor status = expar_tensor_1d(got, EXPAR_I32, RANKS);
-    bool right = CHECK_OK(expar_ll_mask_query(seat->ll, &status, NULL));
+    bool right = CHECK_OK(expar_ll_mask_query(seat->strike.ll, &status, NULL));
     for (int32_t r = 0; r < RANKS && right; r++)
         right = CHECK(got[r] == (wanted ? wanted[r] : 0), "the mask of rank %d is %d", (int)r, (int)got[r]);
     return right;
@@ -280,17 +191,17 @@ static bool check_masks(const fault_seat *seat, const uint8_t *wanted)
 static bool play_behind(fault_seat *seat)
 {
     fault_table *table = seat->table;
-    const bool first = seat->rank == (table->what.victim == 0 ? 1 : 0);
-    bool well = play_view(seat, MASKED_VICTIM) && check_masks(seat, masked_of(traffic_of(seat), seat->rank));
-    kind_set_silence(seat->group, DEADLINE_MS);
-    while (well && seat->round != atomic_load(&table->last_round)) {
+    const bool first = seat->strike.rank == (table->strike.what.victim == 0 ? 1 : 0);
+    bool well = play_view(seat, MASKED_VICTIM) && check_masks(seat, masked_of(traffic_of(seat), seat->strike.rank));
+    kind_set_silence(seat->strike.group, DEADLINE_MS);
+    while (well && seat->strike.round != atomic_load(&table->last_round)) {
         well = play_view(seat, MASKED_VICTIM);
         if (!first) continue;
         const bool enough = atomic_fetch_add(&table->behind, 1) >= 2 * BEHIND;
-        const bool ends =
-            enough && (table->what.signal == SIGKILL || atomic_load(&table->left_out) || atomic_load(&table->up));
+        const bool ends = enough && (table->strike.what.signal == SIGKILL || atomic_load(&table->left_out) ||
+                                     atomic_load(&table->up));
         /* The other one may be a round ahead. */
-        if (ends && !atomic_load(&table->last_round)) atomic_store(&table->last_round, seat->round + 3);
+        if (ends && !atomic_load(&table->last_round)) atomic_store(&table->last_round, seat->strike.round + 3);
     }
     return well;
 }
@@ -299,43 +210,43 @@ static bool play_behind(fault_seat *seat)
 static bool play_alone(fault_seat *seat)
 {
     bool well = play_fatal(seat, traffic_of(seat));
-    seat->round++;
+    seat->strike.round++;
     for (int32_t i = 0; i < BEHIND && well; i++)
         well = play_view(seat, MASKED_OTHERS);
-    well = well && check_masks(seat, masked_of(traffic_of(seat), seat->rank));
+    well = well && check_masks(seat, masked_of(traffic_of(seat), seat->strike.rank));
     atomic_store(&seat->table->up, 1);
     return well;
 }
 
 static bool clean_in_phase(fault_seat *seat)
 {
-    enter_phase(seat, CLEANS);
-    bool well = CHECK_OK(expar_ll_mask_clean(seat->ll));
-    leave_phase(seat, CLEANS);
+    strike_enter(&seat->strike, CLEANS);
+    bool well = CHECK_OK(expar_ll_mask_clean(seat->strike.ll));
+    strike_leave(&seat->strike, CLEANS);
     /* If it is not the others' second one the victim has decided for all, and was left out before it could tell them:
        that it finds in its calls. */
-    if (is_victim(seat)) {
-        const int32_t other = seat->rank == 0 ? 1 : 0;
-        seat->cleaned = atomic_load(&seat->table->left_out) && hold_clean_taken(seat->ll, other) > 1;
+    if (strike_is_victim(&seat->strike)) {
+        const int32_t other = seat->strike.rank == 0 ? 1 : 0;
+        seat->cleaned = atomic_load(&seat->table->left_out) && hold_clean_taken(seat->strike.ll, other) > 1;
         return well;
     }
     int32_t masks[RANKS] = {0};
     const expar_tensor status = expar_tensor_1d(masks, EXPAR_I32, RANKS);
-    well = well && CHECK_OK(expar_ll_mask_query(seat->ll, &status, NULL));
-    if (masks[seat->table->what.victim]) atomic_store(&seat->table->left_out, 1);
+    well = well && CHECK_OK(expar_ll_mask_query(seat->strike.ll, &status, NULL));
+    if (masks[seat->table->strike.what.victim]) atomic_store(&seat->table->left_out, 1);
     return well;
 }
 
 /* Twice, with calls behind both. */
 static bool play_cleaned(fault_seat *seat)
 {
-    const bool dead = seat->table->what.signal == SIGKILL;
+    const bool dead = seat->table->strike.what.signal == SIGKILL;
     bool well = true;
     for (int32_t i = 0; i < 4 && well; i++) {
-        well = i % 2 == 1 || (i == 0 && seat->cleaned) || CHECK_OK(expar_ll_mask_clean(seat->ll));
+        well = i % 2 == 1 || (i == 0 && seat->cleaned) || CHECK_OK(expar_ll_mask_clean(seat->strike.ll));
         /* The victim has made other rounds than the others. */
-        seat->round = i;
-        well = well && check_masks(seat, dead ? masked_of(traffic_of(seat), seat->rank) : NULL) &&
+        seat->strike.round = i;
+        well = well && check_masks(seat, dead ? masked_of(traffic_of(seat), seat->strike.rank) : NULL) &&
                play_view(seat, dead ? MASKED_VICTIM : MASKED_NOBODY);
     }
     return well;
@@ -343,22 +254,22 @@ static bool play_cleaned(fault_seat *seat)
 
 static void play_rank(expar_group *group, void *shared)
 {
-    fault_seat seat = {.table = shared, .group = group, .rank = expar_group_rank(group)};
+    fault_seat seat = {.strike = strike_sit(group, shared), .table = shared};
     lowlat_plan plan = {.max_tokens = 12, .hidden = 128, .topk = 4, .num_experts = 3 * RANKS};
     const expar_ll_config config = masked_config(&plan);
-    if (!CHECK_OK(expar_ll_create(group, &config, &seat.ll))) return;
+    if (!CHECK_OK(expar_ll_create(group, &config, &seat.strike.ll))) return;
     bool well = true;
-    while (seat.round < FATAL && well)
+    while (seat.strike.round < STRIKE_ROUND && well)
         well = play_view(&seat, MASKED_NOBODY);
     well = well && settle_before(&seat);
-    if (seat.table->what.phase == CLEANS) well = well && clean_in_phase(&seat);
+    if (seat.table->strike.what.phase == CLEANS) well = well && clean_in_phase(&seat);
     well = well && (seat.cleaned || play_fatal(&seat, traffic_of(&seat)));
-    seat.round++;
-    if (!seat.cleaned) well = well && (is_victim(&seat) ? play_alone(&seat) : play_behind(&seat));
+    seat.strike.round++;
+    if (!seat.cleaned) well = well && (strike_is_victim(&seat.strike) ? play_alone(&seat) : play_behind(&seat));
     well = well && play_cleaned(&seat);
     if (well) {
-        CHECK(hold_device_serves(seat.rank), "the device of rank %d serves no more", (int)seat.rank);
-        CHECK_OK(expar_ll_destroy(seat.ll));
+        CHECK(hold_device_serves(seat.strike.rank), "the device of rank %d serves no more", (int)seat.strike.rank);
+        CHECK_OK(expar_ll_destroy(seat.strike.ll));
         CHECK_OK(expar_group_destroy(group));
     } else {
         expar_group_abandon(group);
@@ -366,15 +277,6 @@ static void play_rank(expar_group *group, void *shared)
 }
 
 /* ---- the parent -------------------------------------------------------------------------------------------------- */
-
-static const ranks_plan plan = {
-    .kind = RANKS_PROCESSES, .size = RANKS, .heap_bytes = (size_t)16 << 20, .ends_itself = true};
-
-typedef struct fault_show {
-    ranks_host host;
-    fault_table *table;
-    pid_t pids[RANKS];
-} fault_show;
 
 static void make_traffics(void)
 {
@@ -398,30 +300,20 @@ static void free_traffics(void)
                 masked_traffic_free(traffics[ahead][victim][i]);
 }
 
-static bool begin(fault_show *show, const fault_case *what)
-{
-    show->table = mmap(NULL, sizeof *show->table, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (show->table == MAP_FAILED) abort();
-    show->table->what = *what;
-    if (!ranks_host_start(&show->host)) return false;
-    for (int32_t r = 0; r < RANKS; r++)
-        show->pids[r] = ranks_fork(&plan, &show->host.id, r, play_rank, show->table);
-    return true;
-}
-
 /* A stopped one is woken once the others have gone on for a while. */
-static void wake(const fault_show *show)
+static void wake(const strike_show *show)
 {
     const int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS / 2;
+    const fault_table *table = (const fault_table *)show->table;
     if (show->table->what.signal != SIGSTOP) return;
-    while (atomic_load(&show->table->behind) < BEHIND && ranks_clock_ms() < deadline_ms)
-        nap();
+    while (atomic_load(&table->behind) < BEHIND && ranks_clock_ms() < deadline_ms)
+        strike_nap();
     kill(show->pids[show->table->what.victim], SIGCONT);
 }
 
-static bool see_through(const fault_show *show)
+static bool see_through(const strike_show *show)
 {
-    const fault_case *what = &show->table->what;
+    const strike_case *what = &show->table->what;
     bool passed = true;
     for (int32_t r = 0; r < RANKS; r++) {
         const bool killed = r == what->victim && what->signal == SIGKILL;
@@ -429,138 +321,62 @@ static bool see_through(const fault_show *show)
         passed &= CHECK(killed ? WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL : status == 0,
                         "rank %d ended with wait status %#x", (int)r, (unsigned)status);
     }
-    if (!passed)
-        fprintf(stderr, "rank %d, %s in %s, step %d%s\n", (int)what->victim,
-                what->signal == SIGKILL ? "killed" : "stopped", phase_names[what->phase], (int)what->step,
-                what->ahead ? ", weights ahead" : "");
+    if (!passed) strike_tell(what);
     return passed;
 }
 
-/* Side by side. Hosts end in the other order: later ones have inherited what holds earlier ones. */
-static bool play_cases(const fault_case *cases, int32_t count)
-{
-    fault_show shows[SIDE_BY_SIDE];
-    int32_t begun = 0;
-    check_begin(-1);
-    while (begun < count && begin(&shows[begun], &cases[begun]))
-        begun++;
-    bool passed = begun == count;
-    for (int32_t i = 0; i < begun; i++)
-        wake(&shows[i]);
-    for (int32_t i = 0; i < begun; i++)
-        passed &= see_through(&shows[i]);
-    while (begun-- > 0) {
-        passed &= ranks_host_stop(&shows[begun].host);
-        munmap(shows[begun].table, sizeof *shows[begun].table);
-    }
-    return passed;
-}
+static const strike_play play = {.table_bytes = sizeof(fault_table),
+                                 .side_by_side = STRIKE_MOST,
+                                 .body = play_rank,
+                                 .attend = wake,
+                                 .see_out = see_through};
 
-/* How many go on side by side: on GPUs, which all their ranks share, one. */
-static int32_t abreast(void)
-{
-    return hold_goes_on() ? 1 : SIDE_BY_SIDE;
-}
-
-static void play_all(const fault_case *cases, int32_t count)
-{
-    for (int32_t first = 0; first < count; first += abreast())
-        assert_true(play_cases(cases + first, count - first < abreast() ? count - first : abreast()));
-}
-
-static void play_phases_of(int32_t victim, int32_t step, int signal)
-{
-    fault_case cases[PHASES];
-    for (int i = 0; i < PHASES; i++)
-        cases[i] = (fault_case){.victim = victim, .phase = (phase)i, .step = step, .signal = signal};
-    play_all(cases, PHASES);
-}
-
-/* Nobody counts a kernel's steps: there each rank is the victim once, or where EXPAR_TEST_QUICK asks for it one is. */
-static int32_t victims_of(size_t steps)
-{
-    const int32_t most = getenv("EXPAR_TEST_QUICK") ? 1 : RANKS;
-    return hold_goes_on() && steps > (size_t)most ? most : (int32_t)steps;
-}
-
-/* At the first step, in the unit's words, behind them, among the rows, and behind all. */
 static void test_killed(void **state)
 {
-    static const int32_t steps[] = {1, 5, 11, 20, 1000};
     (void)state;
-    for (int32_t i = 0; i < victims_of(sizeof steps / sizeof *steps); i++)
-        play_phases_of(i % RANKS, steps[i], SIGKILL);
-}
-
-static void play_ahead(int signal)
-{
-    static const int32_t steps[SIDE_BY_SIDE] = {3, 9, 13, 17, 24, 1000};
-    fault_case cases[SIDE_BY_SIDE];
-    for (int i = 0; i < SIDE_BY_SIDE; i++)
-        cases[i] = (fault_case){.victim = i % RANKS,
-                                .phase = SENDS_BACK,
-                                .step = steps[i],
-                                .signal = signal,
-                                .ahead = true,
-                                .whole = hold_goes_on()};
-    play_all(cases, victims_of(SIDE_BY_SIDE));
-}
-
-/* What the victim sends is with the others; it waits for theirs. */
-static void play_waits(int signal)
-{
-    static const int32_t steps[] = {5, 20, 40};
-    fault_case cases[2 * RANKS];
-    for (int i = 0; i < 2 * RANKS; i++)
-        cases[i] = (fault_case){.victim = i / 2,
-                                .phase = i % 2 ? SENDS_BACK : SENDS_THERE,
-                                .step = steps[i / 2],
-                                .signal = signal,
-                                .whole = true};
-    play_all(cases, 2 * victims_of(RANKS));
+    strike_play_killed(&play);
 }
 
 static void test_killed_in_a_wait(void **state)
 {
     (void)state;
-    play_waits(SIGKILL);
+    strike_play_waits(&play, SIGKILL);
 }
 
 static void test_stopped_in_a_wait(void **state)
 {
     (void)state;
-    play_waits(SIGSTOP);
+    strike_play_waits(&play, SIGSTOP);
 }
 
-/* Among the units, the weights, and the rows. */
 static void test_killed_while_weights_go_ahead(void **state)
 {
     (void)state;
-    play_ahead(SIGKILL);
+    strike_play_ahead(&play, SIGKILL);
 }
 
 static void test_stopped(void **state)
 {
     static const int32_t steps[] = {1, 17};
     (void)state;
-    for (int32_t i = 0; i < victims_of(sizeof steps / sizeof *steps); i++)
-        play_phases_of(i % RANKS, steps[i], SIGSTOP);
+    for (int32_t i = 0; i < strike_victims_of(sizeof steps / sizeof *steps); i++)
+        strike_play_phases(&play, i % RANKS, steps[i], SIGSTOP, false);
 }
 
 static void test_stopped_while_weights_go_ahead(void **state)
 {
     (void)state;
-    play_ahead(SIGSTOP);
+    strike_play_ahead(&play, SIGSTOP);
 }
 
 /* Among the words of its coming, its view, its decision, and behind. */
 static void play_cleans(int signal)
 {
-    static const int32_t steps[2 * SIDE_BY_SIDE] = {1, 8, 19, 20, 23, 25, 26, 28, 29, 31, 33, 1000};
-    fault_case cases[2 * SIDE_BY_SIDE];
-    for (int i = 0; i < 2 * SIDE_BY_SIDE; i++)
-        cases[i] = (fault_case){.victim = i % RANKS, .phase = CLEANS, .step = steps[i], .signal = signal};
-    play_all(cases, victims_of(2 * SIDE_BY_SIDE));
+    static const int32_t steps[2 * STRIKE_MOST] = {1, 8, 19, 20, 23, 25, 26, 28, 29, 31, 33, 1000};
+    strike_case cases[2 * STRIKE_MOST];
+    for (int i = 0; i < 2 * STRIKE_MOST; i++)
+        cases[i] = (strike_case){.victim = i % RANKS, .phase = CLEANS, .step = steps[i], .signal = signal};
+    strike_play_all(&play, cases, strike_victims_of(2 * STRIKE_MOST));
 }
 
 static void test_killed_in_a_clean(void **state)

@@ -23,7 +23,7 @@ table='
 3 net/proxy        proxy.h
 4 shmem            sym.h device_heap.h bell.h tree.h
 5 group            group.h
-6 exec             executor.h step.h index.h event.h low_latency.h ll_index.h nodes_index.h (ll_clean.h) (link.h)
+6 exec             executor.h step.h index.h serving.h event.h low_latency.h ll_index.h nodes_index.h (ll_clean.h) (link.h)
 6 exec/codec       codec.h (logfmt.h) (number.h)
 6 exec/cpu         create.h (cpu.h) (moves.h) (rows.h) (encode.h) (workers.h)
 6 exec/cpu/low_latency (create.h)

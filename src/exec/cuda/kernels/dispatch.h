@@ -17,31 +17,42 @@ typedef struct gpu_target {
     int32_t unused;
 } gpu_target;
 
-/* A token on its way to the ranks of one word of 32: lane r has rank 32 · word + r. */
+/* What a warp carries: all rows, or only this rank's own, or only those for other ranks. */
+typedef enum gpu_load { GPU_LOAD_ALL, GPU_LOAD_OWN, GPU_LOAD_PEERS } gpu_load;
+
+GPU_FUNC bool load_has(const gpu_world *world, gpu_load load, int32_t rank)
+{
+    return load == GPU_LOAD_ALL || (rank == world->rank) == (load == GPU_LOAD_OWN);
+}
+
+/* A token on its way to the ranks of one word of 32, as they are served: lane i has number 32 · word + i. */
 typedef struct gpu_parcel {
     int64_t token;
     int64_t row;    /* at the lane's rank */
     uint8_t *x;     /* where the row belongs there */
-    uint32_t ranks; /* bit r: it goes to the lane's rank directly */
-    int32_t first;  /* rank of bit 0 */
+    uint32_t lanes; /* bit i: it goes to the rank of lane i directly */
+    int32_t rank;   /* the lane's */
 } gpu_parcel;
 
-GPU_FUNC gpu_parcel parcel_make(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, int32_t first)
+GPU_FUNC gpu_parcel parcel_make(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, int32_t first,
+                                gpu_load load)
 {
-    int32_t ranks = GPU_RANKS(&a->world), rank = first + threadIdx.x % 32;
+    int32_t ranks = GPU_RANKS(&a->world), number = first + threadIdx.x % 32;
     gpu_parcel p;
     p.token = token;
-    p.first = first;
+    p.rank = 0;
     p.row = 0;
     p.x = NULL;
     bool goes = false;
-    if (rank < ranks) {
-        gpu_hop hop = hop_of(a->routing, &a->at, ranks, token, rank);
-        p.row = (int64_t)targets[rank].first_row + hop.index;
-        goes = hop.goes && p.row < targets[rank].rows && targets[rank].mode == EP_MODE_DIRECT;
-        p.x = targets[rank].x + p.row * GPU_ROW_BYTES(a);
+    if (number < ranks) {
+        p.rank = ep_served(&a->serving, a->world.rank, ranks, token, number);
+        gpu_hop hop = hop_of(a->routing, &a->at, ranks, token, p.rank);
+        const gpu_target *target = &targets[p.rank];
+        p.row = (int64_t)target->first_row + hop.index;
+        goes = hop.goes && p.row < target->rows && target->mode == EP_MODE_DIRECT && load_has(&a->world, load, p.rank);
+        p.x = target->x + p.row * GPU_ROW_BYTES(a);
     }
-    p.ranks = __ballot_sync(GPU_ALL, goes);
+    p.lanes = __ballot_sync(GPU_ALL, goes);
     return p;
 }
 
@@ -87,8 +98,8 @@ GPU_FUNC void send_topk(const gpu_dispatch_args *a, const gpu_target *targets, c
         int32_t k = first + lane;
         gpu_choice choice = {-1, 0.0f};
         if (k < topk) choice = choice_at(a, p->token, k);
-        for (uint32_t left = p->ranks; left; left &= left - 1) {
-            int32_t bit = __ffs(left) - 1, rank = p->first + bit;
+        for (uint32_t left = p->lanes; left; left &= left - 1) {
+            int32_t bit = __ffs(left) - 1, rank = __shfl_sync(GPU_ALL, p->rank, bit);
             int64_t at = __shfl_sync(GPU_ALL, p->row, bit) * topk + k;
             if (k < topk) put_choice(a, &choice, rank, targets[rank].idx, targets[rank].weights, at);
         }
@@ -101,10 +112,10 @@ GPU_FUNC void send_scales(const gpu_dispatch_args *a, const gpu_target *targets,
     for (int32_t first = 0; first < scales; first += 32) {
         int32_t s = first + lane;
         uint32_t value = s < scales ? a->scales[p->token * a->scales_row_pitch + s * a->scales_column_pitch] : 0;
-        for (uint32_t left = p->ranks; left; left &= left - 1) {
-            int32_t bit = __ffs(left) - 1;
+        for (uint32_t left = p->lanes; left; left &= left - 1) {
+            int32_t bit = __ffs(left) - 1, rank = __shfl_sync(GPU_ALL, p->rank, bit);
             int64_t at = __shfl_sync(GPU_ALL, p->row, bit) * scales + s;
-            if (s < scales) ((uint32_t *)targets[p->first + bit].scales)[at] = value;
+            if (s < scales) ((uint32_t *)targets[rank].scales)[at] = value;
         }
     }
 }
@@ -113,7 +124,7 @@ GPU_FUNC void send_scales(const gpu_dispatch_args *a, const gpu_target *targets,
 GPU_FUNC void send_source(const gpu_target *targets, const gpu_parcel *p)
 {
     int32_t lane = threadIdx.x % 32;
-    if (p->ranks >> lane & 1) targets[p->first + lane].src[p->row] = (int32_t)p->token;
+    if (p->lanes >> lane & 1) targets[p->rank].src[p->row] = (int32_t)p->token;
 }
 
 /* ---- the row ----------------------------------------------------------------------------------------------------- */
@@ -131,7 +142,7 @@ GPU_FUNC void send_row_by_vectors(const gpu_dispatch_args *a, const gpu_parcel *
 #pragma unroll
         for (int32_t i = 0; i < GPU_VECTORS; i++)
             if (first + i * 32 + lane < vectors) part[i] = load_row(from + first + i * 32 + lane);
-        for (uint32_t left = p->ranks; left; left &= left - 1) {
+        for (uint32_t left = p->lanes; left; left &= left - 1) {
             uint4 *to = (uint4 *)shuffle_pointer(p->x, __ffs(left) - 1);
 #pragma unroll
             for (int32_t i = 0; i < GPU_VECTORS; i++)
@@ -146,7 +157,7 @@ GPU_FUNC void send_row_by_bulk(const gpu_dispatch_args *a, const gpu_parcel *p, 
 {
     const uint8_t *from = a->x + p->token * a->x_pitch_bytes;
     int64_t bytes = GPU_ROW_BYTES(a);
-    bool mine = p->ranks >> threadIdx.x % 32 & 1;
+    bool mine = p->lanes >> threadIdx.x % 32 & 1;
     for (int64_t at = 0; at < bytes; at += stage->bytes) {
         uint32_t part = (uint32_t)(bytes - at < stage->bytes ? bytes - at : stage->bytes);
         /* Each lane's earlier copies out of the stage have read it. */
@@ -161,11 +172,12 @@ GPU_FUNC void send_row_by_bulk(const gpu_dispatch_args *a, const gpu_parcel *p, 
 
 /* ---- all tokens -------------------------------------------------------------------------------------------------- */
 
-GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, bulk_stage *stage)
+GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, gpu_load load,
+                         bulk_stage *stage)
 {
     for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
-        gpu_parcel p = parcel_make(a, targets, token, first);
-        if (!p.ranks) continue;
+        gpu_parcel p = parcel_make(a, targets, token, first, load);
+        if (!p.lanes) continue;
 #ifdef GPU_HAS_BULK
         if (stage->bytes)
             send_row_by_bulk(a, &p, stage);
@@ -181,11 +193,15 @@ GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, 
 /* stages: stage_bytes of shared memory a warp, and its barrier behind all stages. */
 GPU_FUNC void send_rows(const gpu_dispatch_args *a, const gpu_target *targets, uint8_t *stages)
 {
-    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, own = a->serving.own_warps;
+    gpu_load load = own == 0 ? GPU_LOAD_ALL : warp < own ? GPU_LOAD_OWN : GPU_LOAD_PEERS;
     bulk_stage stage;
     bulk_stage_open(&stage, stages, warp, warps, a->stage_bytes);
+    /* The warps with the same load share the tokens out. */
+    if (load == GPU_LOAD_PEERS) warp -= own;
+    if (own) warps = load == GPU_LOAD_OWN ? own : warps - own;
     for (int64_t t = (int64_t)warp * gridDim.x + blockIdx.x; t < a->tokens; t += (int64_t)warps * gridDim.x)
-        send_token(a, targets, t, &stage);
+        send_token(a, targets, t, load, &stage);
     bulk_stage_close(&stage);
 }
 

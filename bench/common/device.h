@@ -80,8 +80,10 @@ struct bench_device {
     /* Behind everything else of a session: symmetric rows, copies. Collective. */
     bool (*open)(struct bench_session *session);
     void (*close)(struct bench_session *session, bool sound);
-    /* Appends the copies of an operation to `contenders`; their number. */
+    /* Appends the copies of an operation to `contenders`, as session->serving says; their number. */
     int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
+    /* Calls of the session serve the ranks as this one of the options' servings says. NULL: there is one way. */
+    void (*serve)(const struct bench_session *session, int serving);
     /* Brings the ranks together, runs, and takes the time until what was run is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
     /* Where the time of this rank's last call on the session's buffer went; false: that is not known. NULL: never. */

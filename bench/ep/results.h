@@ -39,6 +39,7 @@ struct bench_traffic {
 
 struct bench_result {
     const char *op, *path;
+    struct bench_serving serving;
     bool cached;
     expar_dtype dtype;
     int workers; /* threads or SMs */

@@ -107,6 +107,11 @@ bool bench_session_measure(const struct bench_session *session, const char *op, 
     return bench_measure(session->world, session->options, label, contenders, count);
 }
 
+void bench_session_serve(const struct bench_session *session, int serving)
+{
+    if (session->world->device->serve) session->world->device->serve(session, serving);
+}
+
 bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out)
 {
     const struct bench_device *device = session->world->device;

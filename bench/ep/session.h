@@ -40,6 +40,7 @@ struct bench_session {
     /* [largest R][H] in symmetric memory. pushed: target of pushing copies; rows: input of combine. The CPU has one for
        both, since its copies of a combine only read. */
     unsigned char *pushed, *rows;
+    int serving;    /* of the options', whose copies are added */
     void *copies;   /* of world->device */
     void *baseline; /* of world->baseline */
 };
@@ -67,6 +68,8 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
 /* bench_measure with a label for this session and operation. */
 bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders,
                            int count);
+/* Before each call that is to serve the ranks as this one of the options' servings says. */
+void bench_session_serve(const struct bench_session *session, int serving);
 /* Where the time of this rank's last call went; false: not known. */
 bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out);
 

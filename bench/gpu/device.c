@@ -177,6 +177,7 @@ const struct bench_device bench_cuda = {
     .open = gpu_open,
     .close = gpu_copy_close,
     .add_copies = gpu_copy_add,
+    .serve = gpu_copy_serve,
     .turn = gpu_turn,
     .breakdown = gpu_breakdown,
     .ll = &ll_cuda,

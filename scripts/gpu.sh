@@ -460,7 +460,7 @@ four_run() {
 
 # More ways where more SMs have more rows on their way.
 four() {
-    local round results code=0 start=$EPOCHREALTIME EXPAR_CALL_ENDS=$((EPOCHSECONDS + $(allowed_for 235)))
+    local round results code=0 start=$EPOCHREALTIME EXPAR_TEST_SECONDS=235 EXPAR_CALL_ENDS=$((EPOCHSECONDS + $(allowed_for 235)))
     local few=ascending,rotated,spread some=ascending,rotated,spread,rotated/120,rotated/0/2
     local -A four_took=()
     for round in 1 2 3; do

@@ -5,6 +5,8 @@ if(NOT EXPAR_NVCC AND "$ENV{EXPAR_REQUIRE_KERNELS}" STREQUAL "1")
   message(FATAL_ERROR "EXPAR_REQUIRE_KERNELS=1 asks for every kernel to be compiled, and nvcc is not there")
 endif()
 
+set(EXPAR_READY_FROM "" CACHE PATH "Folder kernels/ of another build tree, whose ready code serves here where it is of the same files")
+
 # A kernel has no registers to spill, and no local memory.
 set(kernel_warnings -Xptxas -warn-spills,-warn-lmem-usage)
 if(EXPAR_WERROR)
@@ -33,8 +35,12 @@ function(expar_embed_kernels target table count roots files)
     get_filename_component(name ${source} NAME)
     set(cubin_folder ${folder})
     set(cubin ${folder}/${name}.sm_90.cubin)
-    add_custom_command(OUTPUT ${cubin} DEPENDS ${source} ${headers} ${kernel_headers}
-      COMMAND ${EXPAR_NVCC} -cubin -arch=sm_90 -std=c++17 -fmad=false ${kernel_warnings} ${includes} -o ${cubin} ${source}
+    add_custom_command(OUTPUT ${cubin}
+      DEPENDS ${source} ${headers} ${kernel_headers} ${PROJECT_SOURCE_DIR}/cmake/ready_kernel.cmake
+      COMMAND ${CMAKE_COMMAND} -DOUT=${cubin} -DREADY=${EXPAR_READY_FROM}/${table}/${name}.sm_90.cubin
+        "-DINPUTS=${source};${headers};${kernel_headers}"
+        "-DMAKE=${EXPAR_NVCC};-cubin;-arch=sm_90;-std=c++17;-fmad=false;${kernel_warnings};${includes};-o;${cubin};${source}"
+        -P ${PROJECT_SOURCE_DIR}/cmake/ready_kernel.cmake
       COMMENT "Compiling ${name} for sm_90" VERBATIM)
     list(APPEND cubins ${cubin})
   endforeach()

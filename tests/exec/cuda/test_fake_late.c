@@ -34,9 +34,9 @@ static void set_timeout(expar_group *group, int64_t timeout_ms)
 
 /* ---- the other rank ---------------------------------------------------------------------------------------------- */
 
-static bool waits_in_a_kernel(const boot_answer *answer)
+static bool may_come(const boot_answer *answer)
 {
-    return answer->waits && answer->topic.kind == BOOT_KIND_BUFFER;
+    return answer->ended == EXPAR_OK;
 }
 
 static bool has_given_up(const boot_answer *answer)
@@ -44,13 +44,14 @@ static bool has_given_up(const boot_answer *answer)
     return answer->ended != EXPAR_OK;
 }
 
-/* Until it answers so of its calls on the buffer. */
+/* Until it answers so of its calls on the buffer, as it would those of a graph that this rank launches. */
 static void await_other(const idle_rank *one, const expar_ep *ep, bool (*is_so)(const boot_answer *answer))
 {
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = UINT64_MAX};
     const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
     const int32_t other = 1 - one->group->rank;
     boot *ctl = one->group->boot;
+    const boot_topic topic = {
+        .kind = BOOT_KIND_BUFFER, .object = ep->number, .number = boot_graph_number(ctl, BOOT_KIND_BUFFER, ep->number)};
     bool so = false;
     while (!so && ranks_clock_ms() < until_ms) {
         boot_answer answers[RANKS] = {{0}};
@@ -425,9 +426,9 @@ static void play_refused_first(expar_group *group, void *shared)
         }
         CHECK_OK(expar_group_barrier(group));
         set_timeout(group, SHORT_MS);
-        /* On this driver what is captured runs at once, too. Who refused alone is in it first. */
+        /* On this driver what is captured runs at once, too. Who refused alone has begun it rightly by then. */
         if (!alone && group->rank == LATE) rest_ms(LATE_MS);
-        if (alone && group->rank != LATE) await_other(&one, one.ep, waits_in_a_kernel);
+        if (alone && group->rank != LATE) await_other(&one, one.ep, may_come);
         capture_combine(&one, false, &graph);
         if (group->rank == LATE) rest_ms(LATE_MS);
         launch(&one, &graph);

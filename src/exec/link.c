@@ -169,6 +169,27 @@ expar_status link_put_flag(const link_peer *peer, const link_data *data, const l
     return link_count_message(peer, status, data, sizeof flag->word);
 }
 
+/* The flag at the end of the data, apart from it. */
+static expar_status put_flag_apart(const link_peer *peer, const link_data *data, transport_batch *batch)
+{
+    link_data before = *data;
+    link_flag flag = {.word = 0};
+    before.bytes -= sizeof flag.word;
+    flag.offset = before.offset + before.bytes;
+    memcpy(&flag.word, (const uint8_t *)data->source + before.bytes, sizeof flag.word);
+    return link_put_flag(peer, &before, &flag, batch);
+}
+
+expar_status link_put_flagged(const link_peer *peer, const link_data *data, transport_batch *batch)
+{
+    if (peer->mapped || peer->data != peer->words) return put_flag_apart(peer, data, batch);
+    transport_request put = put_of(peer, data);
+    put.flagged = true;
+    expar_status status = link_post(peer, peer->data, &put, batch);
+    if (status == EXPAR_OK) sym_ring(peer->sym, peer->pe);
+    return data->bytes > sizeof(uint64_t) ? link_count_message(peer, status, data, 0) : link_count_flag(peer, status);
+}
+
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
 expar_status link_quiet(sym *self, transport_batch *batch)

@@ -14,8 +14,8 @@
  *   - what is sent behind link_fence or link_quiet comes behind all that was sent with the batch before.
  * Two puts, two flags, or a put and a later flag may come in any order, also to one peer. So a word to which a flag is
  * on its way is sent no other one, and what a peer concludes from a flag about an earlier put needs a fence between. A
- * flag's word comes whole; words of a put need not, and are looked at behind a flag alone. Of the caller's own loads
- * and stores all that stand before an operation come before it.
+ * flag's word comes whole, but for one in its own data (link_put_flagged); words of a put need not, and are looked at
+ * behind a flag alone. Of the caller's own loads and stores all that stand before an operation come before it.
  *
  * Threads. Any thread of the rank, several at a time, also with one batch and one link; link_fence and link_quiet of a
  * batch by one thread, while no other one sends with it. They, and operations for which there is no room, drive the
@@ -93,6 +93,9 @@ static inline void *link_at(const link_peer *peer, uint64_t offset)
 expar_status link_put(const link_peer *peer, const link_data *data, transport_batch *batch);
 /* The flag once the data is there, and wakes the peer. Data of 0 bytes: the flag alone. */
 expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, transport_batch *batch);
+/* Data whose last 8 bytes, an aligned word there, are its flag, in one message where the network keeps bytes in order.
+   That word may come in pieces, the upper half last: whoever finds that looks at all the rest behind sym_behold. */
+expar_status link_put_flagged(const link_peer *peer, const link_data *data, transport_batch *batch);
 /* A flag behind nothing but what was fenced. Wakes the peer. */
 expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch);
 

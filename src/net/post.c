@@ -4,9 +4,22 @@
 #include "net/transport.h"
 
 #include <sched.h>
+#include <string.h>
 
 #define YIELDS   64
 #define SLEEP_NS 1000000
+
+transport_request transport_flag_apart(const transport_request *put)
+{
+    transport_request apart = *put;
+    apart.flagged = false;
+    apart.signals = true;
+    apart.op = TRANSPORT_SET;
+    apart.bytes = put->bytes - sizeof apart.operand;
+    apart.signal_offset = put->offset + apart.bytes;
+    memcpy(&apart.operand, (const uint8_t *)put->source + apart.bytes, sizeof apart.operand);
+    return apart;
+}
 
 /* Room comes by progress alone. */
 static void post_make_room(transport *self, uint32_t turn)

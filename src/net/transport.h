@@ -51,6 +51,9 @@ typedef struct transport_request {
     bool signals;              /* put: once the data is there, the 64-bit word at signal_offset is changed by op (SET or
                                   ADD) and operand; complete when that has been done */
     uint64_t signal_offset;
+    bool flagged; /* put without `signals`: its last 8 bytes, an aligned word there, are a flag. It comes behind all
+                     before it, and its upper half last: whoever finds that sees all the rest behind `behold`, and until
+                     then nothing, since the word may come in pieces */
 } transport_request;
 
 /* What was posted with it and is not complete. Owned by the poster, who may free it once `left` is 0 (acquire). */
@@ -178,6 +181,9 @@ const transport_ops *transport_find(const char *name, size_t name_length);
 const char *transport_names(void);
 
 /* ---- on top of post (post.c) ------------------------------------------------------------------------------------- */
+
+/* A put that is flagged as one with a signal: for transports that do not keep bytes in order. */
+transport_request transport_flag_apart(const transport_request *put);
 
 /* Posts, making progress while there is no room, for the site's time-out at most. */
 expar_status transport_post(transport *self, const transport_site *site, const transport_request *request,

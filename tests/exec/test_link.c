@@ -12,14 +12,15 @@
 #define LETTERS    24 /* of a rank to each other in a round */
 #define ROUNDS     3
 #define MOST_BYTES 9000 /* more than a transport stages */
+#define ROOM_BYTES (MOST_BYTES + sizeof(uint64_t))
 
-/* In each rank's heap: a letter of each other's, and the flag behind it. */
+/* In each rank's heap: a letter of each other's, and the flag behind it, which for some is at the end of its room. */
 typedef struct mailbox {
     expar_group *group;
-    uint64_t letters, flags; /* offsets: [RANKS][LETTERS][MOST_BYTES] and [RANKS][LETTERS] words */
+    uint64_t letters, flags; /* offsets: [RANKS][LETTERS][ROOM_BYTES] and [RANKS][LETTERS] words */
     link_counts counts;
     link_peer peers[RANKS];
-    uint8_t *sources; /* [RANKS][LETTERS][MOST_BYTES] */
+    uint8_t *sources; /* [RANKS][LETTERS][ROOM_BYTES] */
 } mailbox;
 
 static uint64_t place_of(int32_t from, int32_t letter)
@@ -29,21 +30,33 @@ static uint64_t place_of(int32_t from, int32_t letter)
 
 static uint64_t letter_at(const mailbox *m, int32_t from, int32_t letter)
 {
-    return m->letters + place_of(from, letter) * MOST_BYTES;
+    return m->letters + place_of(from, letter) * ROOM_BYTES;
+}
+
+/* One in five ends with its flag. */
+static bool is_flagged(int32_t letter)
+{
+    return letter % 5 == 4;
 }
 
 static uint64_t flag_at(const mailbox *m, int32_t from, int32_t letter)
 {
+    if (is_flagged(letter)) return letter_at(m, from, letter) + MOST_BYTES;
     return m->flags + place_of(from, letter) * sizeof(uint64_t);
+}
+
+static uint64_t word_of(int32_t round)
+{
+    return (uint64_t)(round + 1) << 32 | (uint32_t)~round;
 }
 
 static bool mailbox_open(mailbox *m, expar_group *group, bool unmapped)
 {
-    const uint64_t letters = (uint64_t)RANKS * LETTERS, bytes = letters * MOST_BYTES;
+    const uint64_t letters = (uint64_t)RANKS * LETTERS, bytes = letters * ROOM_BYTES;
     *m = (mailbox){.group = group, .sources = malloc(bytes)};
     if (!CHECK_OK(sym_take(group->sym, "mailbox", bytes + letters * sizeof(uint64_t), 64, &m->letters))) return false;
     m->flags = m->letters + bytes;
-    sym_clear(group->sym, m->flags, letters * sizeof(uint64_t));
+    sym_clear(group->sym, m->letters, bytes + letters * sizeof(uint64_t));
     for (int32_t pe = 0; pe < group->size; pe++)
         if (!CHECK_OK(link_open(group->sym, pe, unmapped, &m->counts, &m->peers[pe]))) return false;
     return CHECK_OK(expar_group_barrier(group));
@@ -63,6 +76,12 @@ static size_t length_of(int32_t letter, int32_t round)
     return (size_t)((letter * 977 + round * 311) % 7 == 0 ? 0 : 1 + (letter * 2741 + round * 1237) % (MOST_BYTES - 1));
 }
 
+/* Where its bytes begin: those of a letter that ends with its flag are right before that. */
+static uint64_t text_at(const mailbox *m, int32_t from, int32_t letter, int32_t round)
+{
+    return letter_at(m, from, letter) + (is_flagged(letter) ? MOST_BYTES - length_of(letter, round) : 0);
+}
+
 static void write_letter(uint8_t *at, int32_t from, int32_t to, int32_t letter, int32_t round)
 {
     random_source random = random_start((uint64_t)(((from * RANKS + to) * LETTERS + letter) * ROUNDS + round));
@@ -70,22 +89,24 @@ static void write_letter(uint8_t *at, int32_t from, int32_t to, int32_t letter, 
         at[i] = (uint8_t)random_bits(&random);
 }
 
+/* Of a flag that may come in pieces the upper half is looked at alone, until it is there. */
 static void await_flag(const mailbox *m, int32_t from, int32_t letter, uint64_t word)
 {
     sym *self = m->group->sym;
     const _Atomic uint64_t *flag = sym_at(self, self->rank, flag_at(m, from, letter));
     sym_rest rest = sym_rest_begin(self, "a letter");
     expar_status status = EXPAR_OK;
-    while (atomic_load_explicit(flag, memory_order_acquire) != word && status == EXPAR_OK)
+    while (atomic_load_explicit(flag, memory_order_acquire) >> 32 != word >> 32 && status == EXPAR_OK)
         status = sym_rest_turn(&rest);
     sym_rest_end(&rest);
     CHECK_OK(status);
+    CHECK(atomic_load_explicit(flag, memory_order_relaxed) == word, "letter %d of rank %d: its flag", letter, from);
 }
 
 static void check_letter(const mailbox *m, int32_t from, int32_t letter, int32_t round)
 {
     static _Thread_local uint8_t expected[MOST_BYTES];
-    const uint8_t *came = sym_at(m->group->sym, m->group->rank, letter_at(m, from, letter));
+    const uint8_t *came = sym_at(m->group->sym, m->group->rank, text_at(m, from, letter, round));
     write_letter(expected, from, m->group->rank, letter, round);
     CHECK(memcmp(came, expected, length_of(letter, round)) == 0, "letter %d of rank %d in round %d has other bytes",
           letter, from, round);
@@ -94,15 +115,22 @@ static void check_letter(const mailbox *m, int32_t from, int32_t letter, int32_t
 /* One in three is copied: its source is made another one at once. */
 static void send_letter(mailbox *m, int32_t to, int32_t letter, int32_t round, transport_batch *batch)
 {
-    uint8_t *source = m->sources + place_of(to, letter) * MOST_BYTES;
-    const link_data data = {.offset = letter_at(m, m->group->rank, letter),
-                            .source = source,
-                            .bytes = length_of(letter, round),
-                            .copies = letter % 3 == 0};
-    const link_flag flag = {.offset = flag_at(m, m->group->rank, letter), .word = (uint64_t)round + 1};
+    uint8_t *source = m->sources + place_of(to, letter) * ROOM_BYTES;
+    const size_t length = length_of(letter, round);
+    const link_flag flag = {.offset = flag_at(m, m->group->rank, letter), .word = word_of(round)};
+    link_data data = {.offset = text_at(m, m->group->rank, letter, round),
+                      .source = source,
+                      .bytes = length,
+                      .copies = letter % 3 == 0};
     write_letter(source, m->group->rank, to, letter, round);
-    CHECK_OK(link_put_flag(&m->peers[to], &data, &flag, batch));
-    if (data.copies) memset(source, 0xa5, MOST_BYTES);
+    if (is_flagged(letter)) {
+        data.bytes += sizeof flag.word;
+        memcpy(source + length, &flag.word, sizeof flag.word);
+        CHECK_OK(link_put_flagged(&m->peers[to], &data, batch));
+    } else {
+        CHECK_OK(link_put_flag(&m->peers[to], &data, &flag, batch));
+    }
+    if (data.copies) memset(source, 0xa5, ROOM_BYTES);
 }
 
 static void send_round(mailbox *m, int32_t round)
@@ -113,7 +141,7 @@ static void send_round(mailbox *m, int32_t round)
             send_letter(m, to, letter, round, &batch);
     for (int32_t from = 0; from < m->group->size; from++)
         for (int32_t letter = LETTERS - 1; letter >= 0; letter--) {
-            await_flag(m, from, letter, (uint64_t)round + 1);
+            await_flag(m, from, letter, word_of(round));
             check_letter(m, from, letter, round);
         }
     CHECK_OK(link_quiet(m->group->sym, &batch));
@@ -186,16 +214,16 @@ static void fence_once(mailbox *m, int32_t round)
     const int32_t next = (rank + 1) % size, before = (rank + size - 1) % size;
     transport_batch batch = {0};
     for (int32_t letter = 0; letter < LETTERS; letter++) {
-        uint8_t *source = m->sources + place_of(0, letter) * MOST_BYTES;
+        uint8_t *source = m->sources + place_of(0, letter) * ROOM_BYTES;
         const link_data data = {
-            .offset = letter_at(m, rank, letter), .source = source, .bytes = length_of(letter, round)};
+            .offset = text_at(m, rank, letter, round), .source = source, .bytes = length_of(letter, round)};
         write_letter(source, rank, next, letter, round);
         CHECK_OK(link_put(&m->peers[next], &data, &batch));
     }
-    const link_flag flag = {.offset = flag_at(m, rank, 0), .word = (uint64_t)round + 1};
+    const link_flag flag = {.offset = flag_at(m, rank, 0), .word = word_of(round)};
     CHECK_OK(link_fence(&m->peers[next], &batch));
     CHECK_OK(link_set_flag(&m->peers[next], &flag, &batch));
-    await_flag(m, before, 0, (uint64_t)round + 1);
+    await_flag(m, before, 0, word_of(round));
     for (int32_t letter = 0; letter < LETTERS; letter++)
         check_letter(m, before, letter, round);
     CHECK_OK(link_quiet(m->group->sym, &batch));
@@ -271,7 +299,7 @@ static void send_to_the_gone(expar_group *group, void *shared)
     mailbox m;
     (void)shared;
     if (mailbox_open(&m, group, true)) {
-        memset(m.sources, 1, MOST_BYTES);
+        memset(m.sources, 1, ROOM_BYTES);
         if (group->rank == 0) tell_the_gone(&m);
         if (group->rank == 2) stay_until_told(&m);
     }

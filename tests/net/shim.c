@@ -167,7 +167,7 @@ static expar_status keep(shim *s, const transport_request *request, transport_ba
     if (batch) atomic_fetch_add_explicit(&batch->left, 1, memory_order_relaxed);
     pthread_mutex_lock(&s->lock);
     k->due_ns = clock_ns() + draw_delay(s);
-    if (request->signals && request->bytes >= s->plan.row_bytes) k->due_ns += s->plan.rows_ns;
+    if ((request->signals || request->flagged) && request->bytes >= s->plan.row_bytes) k->due_ns += s->plan.rows_ns;
     k->epoch = s->epoch;
     k->next = s->list;
     s->list = k;

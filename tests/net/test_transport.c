@@ -343,6 +343,48 @@ static void signalled_puts(expar_group *group, void *shared)
     stage_close(&s);
 }
 
+/* Puts that end with their flag, at one place in all rounds: whoever sees its upper half sees all before it. */
+static void flagged_puts(expar_group *group, void *shared)
+{
+    static const size_t bytes[] = {8, 16, 1000, 4096, 4104, ((size_t)1 << 20) + 8, ((size_t)4 << 20) + 8};
+    enum { ROUNDS = 21, ROOM = ((size_t)4 << 20) + 4096 };
+    stage s;
+    if (!stage_open(&s, group, shared, ROOM)) return;
+    int32_t next = (group->rank + 1) % group->size;
+    uint64_t end = s.area + ROOM, wrong = 0;
+    uint8_t *source = calloc(1, ROOM);
+    transport_batch batch = {0};
+    memset(own(&s, s.area), 0, ROOM);
+    CHECK_OK(sym_barrier(group->sym));
+    for (uint64_t round = 1; round <= ROUNDS; round++) {
+        const size_t count = bytes[round % ARRAY_LENGTH(bytes)], before = count - sizeof(uint64_t);
+        const uint64_t flag = round << 32 | (uint32_t)~round;
+        const transport_request put = {.kind = TRANSPORT_KIND_PUT,
+                                       .pe = next,
+                                       .offset = end - count,
+                                       .source = source,
+                                       .bytes = count,
+                                       .copies = round / ARRAY_LENGTH(bytes) % 2,
+                                       .flagged = true};
+        memset(source, (int)round, before);
+        memcpy(source + before, &flag, sizeof flag);
+        CHECK_OK(transport_post(s.via, &group->sym->site, &put, &batch));
+        if (put.copies) memset(source, 0xff, count);
+        if (!await_word(group, (const _Atomic uint64_t *)(void *)own(&s, end - sizeof flag), round << 32)) break;
+        if (s.via->ops->behold) s.via->ops->behold(s.via);
+        wrong += memcmp(own(&s, end - sizeof flag), &flag, sizeof flag) != 0;
+        for (size_t i = 0; i < before; i++)
+            wrong += own(&s, end - count)[i] != (uint8_t)round;
+        settle(&s, &batch);
+        CHECK_OK(sym_barrier(group->sym)); /* read before the next round overwrites */
+    }
+    CHECK(wrong == 0, "%llu bytes and flags are wrong", (unsigned long long)wrong);
+    settle(&s, &batch);
+    free(source);
+    CHECK_OK(sym_barrier(group->sym));
+    stage_close(&s);
+}
+
 #define MANY 3000
 
 /* More than any queue holds, none of them waited for: room is made by progress. */
@@ -478,6 +520,12 @@ static void test_signalled_puts(void **state)
     run_on_all(signalled_puts, RANKS, 0);
 }
 
+static void test_flagged_puts(void **state)
+{
+    (void)state;
+    run_on_all(flagged_puts, RANKS, 0);
+}
+
 static void test_full_queue(void **state)
 {
     (void)state;
@@ -500,11 +548,12 @@ static void test_counts_channels(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaches_all),       cmocka_unit_test(test_keeps_nodes_apart),
-        cmocka_unit_test(test_put_and_get),       cmocka_unit_test(test_posts),
-        cmocka_unit_test(test_atomics),           cmocka_unit_test(test_fence_orders),
-        cmocka_unit_test(test_signalled_puts),    cmocka_unit_test(test_full_queue),
-        cmocka_unit_test(test_quiet_is_over_all), cmocka_unit_test(test_counts_channels),
+        cmocka_unit_test(test_reaches_all),     cmocka_unit_test(test_keeps_nodes_apart),
+        cmocka_unit_test(test_put_and_get),     cmocka_unit_test(test_posts),
+        cmocka_unit_test(test_atomics),         cmocka_unit_test(test_fence_orders),
+        cmocka_unit_test(test_signalled_puts),  cmocka_unit_test(test_flagged_puts),
+        cmocka_unit_test(test_full_queue),      cmocka_unit_test(test_quiet_is_over_all),
+        cmocka_unit_test(test_counts_channels),
     };
     several_hosts = argc > 1 && strcmp(argv[1], "hosts") == 0;
     if (several_hosts || (argc > 1 && strcmp(argv[1], "processes") == 0)) kind = RANKS_PROCESSES;

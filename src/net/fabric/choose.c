@@ -12,7 +12,7 @@
 #define INTERFACE FI_VERSION(1, 15)
 
 /* In the order of preference. No provider is taken at its word on order: whatever must come after something is posted
- * when that has been delivered. */
+ * when that has been delivered. What comes by TCP comes in order, though, since it is read from a stream. */
 static const fabric_quirks table[] = {
     {.provider = "cxi", .place = FABRIC_OWN_DEVICES, .note = "the NIC does the atomics"},
     {.provider = "efa", .place = FABRIC_OWN_DEVICES, .note = "orders nothing"},
@@ -23,6 +23,7 @@ static const fabric_quirks table[] = {
      .note = "atomics run on the target's processor; a read confirms each put"},
     {.provider = "tcp;ofi_rxm",
      .coherent = true,
+     .ascends = true,
      .place = FABRIC_OVER_IP,
      .note = "atomics run on the target's processor; the target must make progress"},
 };
@@ -143,6 +144,7 @@ expar_status fabric_choose(fabric *f)
         f->info = ask_all(f->library, named ? named : f->quirks->provider, &from, f->traffic_class);
     }
     if (!f->info) return report_none(named, &from);
+    f->ascends = f->quirks->ascends && !env_foreign("FI_TCP_IO_URING");
     fabric_traffic_judge(f);
     return EXPAR_OK;
 }

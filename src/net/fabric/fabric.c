@@ -229,6 +229,10 @@ static expar_status fabric_post_request(transport *self, const transport_request
 {
     fabric *f = fabric_of(self);
     fabric_sending sending = {.request = request};
+    if (request->flagged && !fabric_comes_in_order(f, request)) {
+        const transport_request apart = transport_flag_apart(request);
+        return fabric_post_request(self, &apart, batch);
+    }
     bool too_large = request->copies && request->bytes > FABRIC_STAGE_BYTES;
     if (request->signals && (too_large || request->bytes == 0)) return put_then_signal(f, request, batch);
     if (too_large) return fabric_run(f, "put", request);

@@ -53,6 +53,9 @@ typedef struct fabric_quirks {
     const char *provider;
     bool coherent; /* atomics are carried out by the target's processor as atomic instructions */
     bool early;    /* a put may complete before it has been delivered, in spite of FI_DELIVERY_COMPLETE */
+    /* The bytes of one put are written in rising order, by threads of the target's process that call the provider for
+       it, and so hold the channel's lock. */
+    bool ascends;
     fabric_place place;
     const char *note;
 } fabric_quirks;
@@ -126,6 +129,7 @@ typedef struct fabric {
     const fabric_library *library;
     const fabric_quirks *quirks;
     struct fi_info *info;
+    bool ascends;           /* as its quirk, unless libfabric was told to let the kernel write by itself */
     uint32_t traffic_class; /* asked for, as libfabric writes it; FI_TC_UNSPEC: none is */
     struct fid_fabric *fabric;
     struct fid_domain *domain;
@@ -222,6 +226,9 @@ typedef struct fabric_sending {
 /* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. What is small goes by way
    of the stage, puts as gets: a put's source is free at once, and both can be given up. */
 expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch);
+/* Whether the bytes of the put come in the order of their places there, as far as fabric_behold lets anybody see: it is
+   one operation, of a provider that is known for that. */
+bool fabric_comes_in_order(const fabric *f, const transport_request *put);
 /* Nothing more is sent: lets go of the signal behind what was, if there is one; it goes out where
    status is EXPAR_OK. */
 void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status);

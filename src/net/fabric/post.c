@@ -35,6 +35,12 @@ static bool cut(const fabric *f, const transport_request *r, uint64_t done, piec
     return true;
 }
 
+bool fabric_comes_in_order(const fabric *f, const transport_request *put)
+{
+    piece whole;
+    return f->ascends && cut(f, put, 0, &whole) && whole.bytes == put->bytes;
+}
+
 static void *staging_descriptor(const fabric_channel *c)
 {
     return c->staging_mr ? fi_mr_desc(c->staging_mr) : NULL;

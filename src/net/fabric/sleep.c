@@ -5,12 +5,18 @@
 #include <poll.h>
 #include <unistd.h>
 
+/* It may make progress on any channel, which is made under their locks (fabric_behold); nobody else holds two. */
 bool fabric_arm(fabric *f)
 {
     struct fid *fids[FABRIC_MAX_CHANNELS];
-    for (int32_t i = 0; i < f->num_channels; i++)
+    for (int32_t i = 0; i < f->num_channels; i++) {
         fids[i] = &f->channels[i].cq->fid;
-    return fi_trywait(f->fabric, fids, f->num_channels) == 0;
+        pthread_mutex_lock(&f->channels[i].lock);
+    }
+    const int code = fi_trywait(f->fabric, fids, f->num_channels);
+    for (int32_t i = 0; i < f->num_channels; i++)
+        pthread_mutex_unlock(&f->channels[i].lock);
+    return code == 0;
 }
 
 static void drain(int event)

@@ -202,6 +202,10 @@ static expar_status p2p_post(transport *self, const transport_request *r, transp
 {
     uint64_t old;
     (void)batch;
+    if (r->flagged) {
+        const transport_request apart = transport_flag_apart(r);
+        return put_with_signal(self, &apart);
+    }
     switch (r->kind) {
     case TRANSPORT_KIND_PUT:
         return r->signals ? put_with_signal(self, r) : p2p_put(self, r->pe, r->offset, r->source, r->bytes);

@@ -83,9 +83,9 @@ typedef struct expar_ll_config {
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
 
 /* Bytes of symmetric heap (of a GPU: of its memory) that expar_ll_create takes on each of num_ranks ranks. Local, no
-   group needed. Where ranks are not mapped, and with config.unmapped alone this counts it, 256 messages more, and as
-   many for each region that masks add. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (names the member; also when a size
-   overflows 64 bits). */
+   group needed. Where ranks are not mapped, and with config.unmapped alone this counts it, 256 messages and room for
+   the rows that come back more, and as much for each region that masks add. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT
+   (names the member; also when a size overflows 64 bits). */
 EXPAR_API expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);
 /* Collective; every member of config but num_threads, num_sms and device.index is the same on all ranks
    (EXPAR_ERR_MISMATCH, names a rank and both values). *ll is set on success only; the group must outlive it. Errors:

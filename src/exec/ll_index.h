@@ -19,9 +19,17 @@
  *     messages      [2][N][B]     message_bytes   dispatch: two banks, in each a share for each source, in its token
  *                                                 order
  *     places        [2][B][P]     place_bytes     combine: rows of token b; P is K, or min(K, N) without exact combines
- *     stage         [256]         message_bytes   where ranks are not mapped: messages, and rows that were made for
- *                                                 their way, which leave from here; nobody else's business. With masks
- *                                                 [regions][256]
+ * and where some ranks are not mapped
+ *
+ *     returns       [2][R]        piece           combine: rows from ranks that are not mapped, in pieces
+ *     stage         [32]          piece           of messages and rows on their way, which leave from here; nobody
+ *                                                 else's business. With masks [regions][32]
+ *
+ * Pieces. What ranks that are not mapped send goes in pieces of LL_PIECE_ROWS messages or rows, the last one of fewer,
+ * one put each. A piece ends with a flag in a line of its own, which is always at the same place, and its rows stand
+ * right before that: so all of it is contiguous, however many and however long its rows are. The share of such a source
+ * among the messages is divided so, too (its bank is the call's half). R is what B * P rows take that are divided among
+ * N ranks. Of these words each is zero in a clean buffer, too.
  *
  * All up to the weights are words, and all zero in a clean buffer. Nothing is cleared after: each word carries the
  * stamp of its call's epoch.
@@ -33,9 +41,9 @@
  * Messages of a dispatch stand in one bank, which their source chooses among those that are free there, and their flags
  * name. So a call's bank need not be its half. An executor whose flags name no bank takes the half's.
  *
- * A buffer with masks has row flags and places several times: each half lies in one region of them, [regions][2][B][P],
- * and leaves it for another where a masked rank may still write to it. What else there is has one writer a word, whose
- * late stores meet nobody's. Behind the weight flags it has
+ * A buffer with masks has row flags, places and returns several times: each half lies in one region of them,
+ * [regions][2][B][P], and leaves it for another where a masked rank may still write to it. What else there is has one
+ * writer a word, whose late stores meet nobody's. Behind the weight flags it has
  *
  *     maskers       [N]           64              "you are masked here", from each rank
  *     cleans        [N]           clean_bytes     what each rank says in a clean
@@ -55,7 +63,8 @@ typedef enum ll_kind { LL_DISPATCH = 0, LL_COMBINE = 1 } ll_kind;
 #define LL_UNIT_COPIES 4 /* a rank may be two calls ahead of one that has two open */
 #define LL_MOST_TOPK   32
 #define LL_SWEEP_CALLS ((uint64_t)1 << 30)
-#define LL_STAGED      256 /* as many as a network has under way at a time */
+#define LL_PIECE_ROWS  8
+#define LL_STAGED      32 /* pieces, of as many rows as a network has operations under way at a time */
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
@@ -122,8 +131,9 @@ EP_FUNC ll_form ll_form_of(uint32_t tag, uint32_t route)
 #define LL_EXACT_WORD_TOKENS 8  /* of one whose exact combines have rows in words */
 
 /* Words of an opening unit, each by itself complete once it has the call's stamp. Written by the source (release), the
-   status last, read by the owner (acquire). Behind a dispatch's stand the counts of the L experts here; then, as plain
-   bytes that are there before the status is, the reason of a refusal. */
+   status last, read by the owner (acquire). Behind a dispatch's stand the counts of the L experts here, and where some
+   ranks are not mapped the first piece of the source's returns that is for rows from here; then, as plain bytes that
+   are there before the status is, the reason of a refusal. */
 typedef enum ll_unit_word {
     LL_UNIT_STATUS = 0,   /* expar_status: 0, or why the source does not, or not wholly, take part */
     LL_UNIT_TAG = 1,      /* ll_form_tag */
@@ -198,7 +208,10 @@ typedef struct ll_space {
     uint64_t word_messages, word_rows;     /* with small batches */
     uint64_t words_bytes;                  /* all of these */
     uint64_t weights, messages, rows;
-    uint64_t stage, stage_bytes; /* where ranks are not mapped; and of one message */
+    uint64_t share_bytes; /* messages of one source in one bank */
+    /* Where ranks are not mapped: pieces of messages and of rows back, with their flags; and R. */
+    uint64_t message_piece_bytes, return_piece_bytes, return_pieces;
+    uint64_t returns, stage;
     uint64_t total_bytes;
 } ll_space;
 
@@ -214,16 +227,32 @@ EP_FUNC uint64_t ll_staged(const ll_shape *shape)
 {
     return LL_STAGED * (uint64_t)shape->regions;
 }
+/* Of so many messages or rows; and those of them that are in one. */
+EP_FUNC int32_t ll_pieces(int32_t rows)
+{
+    return (rows + LL_PIECE_ROWS - 1) / LL_PIECE_ROWS;
+}
+EP_FUNC int32_t ll_piece_rows(int32_t rows, int32_t piece)
+{
+    const int32_t left = rows - piece * LL_PIECE_ROWS;
+    return left < LL_PIECE_ROWS ? left : LL_PIECE_ROWS;
+}
 EP_FUNC int32_t ll_places(const ll_shape *shape)
 {
     return shape->exact || shape->topk < shape->ranks ? shape->topk : shape->ranks;
+}
+
+/* Words of a unit. */
+EP_FUNC int32_t ll_words_of_unit(const ll_shape *shape, ll_kind kind)
+{
+    return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? shape->local_experts + (shape->unmapped ? 1 : 0) : 0);
 }
 
 /* Of a shape whose members are in their bounds (ep/low_latency/shape.c), so that nothing overflows. */
 EP_FUNC ll_space ll_space_of(const ll_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->ranks, tokens = (uint64_t)shape->tokens, topk = (uint64_t)shape->topk;
-    const uint64_t words = LL_UNIT_COUNTS + (uint64_t)shape->local_experts;
+    const uint64_t words = (uint64_t)ll_words_of_unit(shape, LL_DISPATCH), unmapped = shape->unmapped ? 1 : 0;
     ll_space space;
     space.places = ll_places(shape);
     space.unit_bytes[LL_DISPATCH] = ep_round(words * 8 + EP_REFUSAL_TEXT, EP_LINE_BYTES);
@@ -249,10 +278,15 @@ EP_FUNC ll_space ll_space_of(const ll_shape *shape)
     space.words_bytes = space.word_rows + small * (uint64_t)space.places * 2 * space.place_bytes;
     space.weights = space.words_bytes;
     space.messages = ep_round(space.weights + LL_HALVES * ahead * topk * sizeof(float), 4096);
-    space.rows = space.messages + LL_HALVES * n * tokens * space.message_bytes;
-    space.stage = ep_round(space.rows + LL_HALVES * places * space.place_bytes, 4096);
-    space.stage_bytes = space.message_bytes;
-    space.total_bytes = space.stage + (shape->unmapped ? ep_round(ll_staged(shape) * space.stage_bytes, 4096) : 0);
+    space.message_piece_bytes = LL_PIECE_ROWS * space.message_bytes + EP_LINE_BYTES;
+    space.return_piece_bytes = LL_PIECE_ROWS * space.place_bytes + EP_LINE_BYTES;
+    space.share_bytes =
+        shape->unmapped ? (uint64_t)ll_pieces(shape->tokens) * space.message_piece_bytes : tokens * space.message_bytes;
+    space.return_pieces = unmapped * (tokens * (uint64_t)space.places / LL_PIECE_ROWS + n);
+    space.rows = space.messages + LL_HALVES * n * space.share_bytes;
+    space.returns = ep_round(space.rows + LL_HALVES * places * space.place_bytes, 4096);
+    space.stage = ep_round(space.returns + regions * LL_HALVES * space.return_pieces * space.return_piece_bytes, 4096);
+    space.total_bytes = space.stage + unmapped * ep_round(ll_staged(shape) * space.message_piece_bytes, 4096);
     return space;
 }
 
@@ -263,7 +297,7 @@ EP_FUNC uint64_t ll_unit_at(const ll_space *space, ll_kind kind, int32_t source,
 /* Bytes from a unit's begin to its text. */
 EP_FUNC uint64_t ll_unit_text_at(const ll_shape *shape, ll_kind kind)
 {
-    return 8 * (LL_UNIT_COUNTS + (uint64_t)(kind == LL_DISPATCH ? shape->local_experts : 0));
+    return 8 * (uint64_t)ll_words_of_unit(shape, kind);
 }
 EP_FUNC uint64_t ll_read_at(const ll_space *space, ll_kind kind, int32_t receiver, uint64_t epoch)
 {
@@ -282,7 +316,7 @@ EP_FUNC uint64_t ll_message_at(const ll_space *space, const ll_shape *shape, int
                                int32_t message)
 {
     uint64_t share = (uint64_t)bank * (uint64_t)shape->ranks + (uint64_t)source;
-    return space->messages + (share * (uint64_t)shape->tokens + (uint64_t)message) * space->message_bytes;
+    return space->messages + share * space->share_bytes + (uint64_t)message * space->message_bytes;
 }
 /* Of places: number `place` of the token, in the half of the epoch, which lies in the region. */
 EP_FUNC uint64_t ll_place_number(const ll_space *space, const ll_shape *shape, uint64_t epoch, int32_t region,
@@ -310,6 +344,21 @@ EP_FUNC uint64_t ll_weights_at(const ll_space *space, const ll_shape *shape, int
 {
     uint64_t first = ll_share(shape, source, epoch) * (uint64_t)shape->tokens;
     return space->weights + (first + (uint64_t)message) * (uint64_t)shape->topk * sizeof(float);
+}
+
+/* The flag of a piece of messages from a source that is not mapped; */
+EP_FUNC uint64_t ll_message_piece_flag_at(const ll_space *space, const ll_shape *shape, int32_t source, int32_t bank,
+                                          int32_t piece)
+{
+    return ll_message_at(space, shape, source, bank, 0) + (uint64_t)(piece + 1) * space->message_piece_bytes -
+           EP_LINE_BYTES;
+}
+/* and of a piece of rows that come back, in the half of the epoch. */
+EP_FUNC uint64_t ll_return_flag_at(const ll_space *space, uint64_t epoch, int32_t region, int32_t piece)
+{
+    uint64_t half = (uint64_t)region * LL_HALVES + (epoch & 1);
+    return space->returns + (half * space->return_pieces + (uint64_t)piece + 1) * space->return_piece_bytes -
+           EP_LINE_BYTES;
 }
 
 /* Of small batches: the word that carries the first 32 bits. */
@@ -355,9 +404,10 @@ EP_FUNC int32_t ll_range_count(int64_t range)
    range [L][N] i64, src_info [L][N*B] i32, messages [N] i32 (how many each source sent,
    on GPUs with LL_UNIT_MARKS), idx [B][K] i32 (experts of
    this rank's own tokens; -1 where a token went nowhere), headers [N][B] of the messages that came; stamp u64, of the
-   dispatch once all of it has come, where hosts do not know it. */
+   dispatch once all of it has come, where hosts do not know it; returns [N] i32 (on CPUs: the piece at each source that
+   is not mapped with which rows from here begin). */
 typedef struct ll_route_map {
-    uint64_t range, src_info, messages, idx, headers, stamp, header_bytes, total_bytes;
+    uint64_t range, src_info, messages, idx, headers, stamp, returns, header_bytes, total_bytes;
 } ll_route_map;
 EP_FUNC ll_route_map ll_route_map_of(const ll_shape *shape)
 {
@@ -371,7 +421,8 @@ EP_FUNC ll_route_map ll_route_map_of(const ll_shape *shape)
     map.idx = map.messages + n * 4;
     map.headers = ep_round(map.idx + tokens * topk * 4, EP_LINE_BYTES);
     map.stamp = map.headers + n * tokens * map.header_bytes;
-    map.total_bytes = map.stamp + sizeof(uint64_t);
+    map.returns = map.stamp + sizeof(uint64_t);
+    map.total_bytes = map.returns + n * 4;
     return map;
 }
 

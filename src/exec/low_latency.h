@@ -59,7 +59,7 @@ typedef struct ll_routing {
     uint32_t route;                /* stamp of the dispatch */
     uint32_t era;                  /* of masks, in which the dispatch was; 0 without masks */
     int64_t *range;
-    int32_t *src_info, *messages, *idx;
+    int32_t *src_info, *messages, *idx, *returns;
     uint8_t *headers;
 } ll_routing;
 

@@ -34,6 +34,7 @@ expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool wei
     handle->routing.messages = (int32_t *)(data + map.messages);
     handle->routing.idx = (int32_t *)(data + map.idx);
     handle->routing.headers = data + map.headers;
+    handle->routing.returns = (int32_t *)(data + map.returns);
     *out = handle;
     return EXPAR_OK;
 }

@@ -6,7 +6,7 @@
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"
 #include "ep/ranks.h"
-#include "exec/cpu/low_latency/cpu.h"
+#include "exec/cpu/low_latency/far.h"
 #include "oracle/unit.h"
 
 #include <string.h>
@@ -98,6 +98,37 @@ static void fill(const seat *s)
     CHECK_OK(expar_group_barrier(s->group));
 }
 
+/* A piece that has come ends with its flag, and nothing stands before its rows; one that has not is as it was. */
+static void check_piece(const seat *s, const char *what, uint64_t flag_at, int32_t rows, uint64_t pitch, uint64_t epoch)
+{
+    const uint64_t room = LL_PIECE_ROWS * pitch, used = (uint64_t)rows * pitch;
+    const bool came = ll_word_is_of(ll_look(s->cpu, flag_at), epoch);
+    CHECK(came == (rows > 0) && is_filled(s, flag_at - room, room - used) &&
+              (rows == 0 || !is_filled(s, flag_at - pitch, pitch)),
+          "a piece of %s, expected %d rows", what, (int)rows);
+}
+
+static int32_t rows_in(int32_t rows, int32_t piece)
+{
+    return piece < ll_pieces(rows) ? ll_piece_rows(rows, piece) : 0;
+}
+
+/* Where a source's memory is not mapped: in the bank of the half, one piece behind the other. */
+static void check_message_pieces(const seat *s, int32_t source)
+{
+    const ll_space *space = &s->cpu->space;
+    const ll_shape *shape = &s->cpu->shape;
+    const uint64_t epoch = s->cpu->epochs[LL_DISPATCH];
+    const int32_t bank = ll_half(epoch), due = messages_between(s->c, source, s->rank);
+    const uint64_t row = s->c->format == EXPAR_LL_PLAIN ? (uint64_t)s->c->hidden * 4 : (uint64_t)s->c->hidden + 4;
+    const uint64_t pitch = ep_round(space->header_bytes + row, EP_LINE_BYTES);
+    for (int32_t piece = 0; piece < ll_pieces(s->c->max_tokens); piece++)
+        check_piece(s, "messages", ll_message_piece_flag_at(space, shape, source, bank, piece), rows_in(due, piece),
+                    pitch, epoch);
+    CHECK(is_filled(s, ll_message_at(space, shape, source, 1 - bank, 0), space->share_bytes),
+          "messages of rank %d in the other bank", (int)source);
+}
+
 /* In a source's share messages come one behind the other, and none behind the last; the other bank than that which the
    first one's flag names is left alone. */
 static void check_messages(const seat *s)
@@ -106,6 +137,10 @@ static void check_messages(const seat *s)
     const ll_shape *shape = &s->cpu->shape;
     const uint64_t epoch = s->cpu->epochs[LL_DISPATCH];
     for (int32_t source = 0; source < RANKS; source++) {
+        if (ll_is_far(s->cpu, source)) {
+            check_message_pieces(s, source);
+            continue;
+        }
         const uint64_t first = ll_look(s->cpu, ll_message_flag_at(space, shape, source, epoch, 0));
         const int32_t bank = (int32_t)(uint32_t)first;
         CHECK(bank == 0 || bank == 1, "rank %d's first message is in bank %d", (int)source, (int)bank);
@@ -122,15 +157,47 @@ static void check_messages(const seat *s)
     }
 }
 
-/* Whether a row comes to the place of this rank's token: of its slot; or of one of as many ranks as it has. */
-static bool row_is_due(const seat *s, int32_t token, int32_t place)
+/* The rank whose row comes to the place of this rank's token: of its slot; or of one of as many ranks as it has, in the
+   order of slots. -1: none. */
+static int32_t rank_of_place(const seat *s, int32_t token, int32_t place)
 {
-    int32_t ranks = 0;
-    if (token >= s->c->tokens[s->rank]) return false;
-    if (s->c->sum == EXPAR_LL_EXACT) return case_expert(s->c, s->rank, token, place) >= 0;
-    for (int32_t r = 0; r < RANKS; r++)
-        ranks += slots_on(s->c, s->rank, token, r) > 0;
-    return place < ranks;
+    const int32_t locals = s->c->experts / RANKS;
+    bool seen[RANKS] = {false};
+    if (token >= s->c->tokens[s->rank]) return -1;
+    for (int32_t k = 0, next = 0; k < s->c->topk; k++) {
+        const int32_t expert = case_expert(s->c, s->rank, token, k), rank = expert < 0 ? -1 : expert / locals;
+        if (s->c->sum == EXPAR_LL_EXACT && k == place) return rank;
+        if (s->c->sum == EXPAR_LL_EXACT || rank < 0 || seen[rank]) continue;
+        seen[rank] = true;
+        if (next++ == place) return rank;
+    }
+    return -1;
+}
+
+/* Rows of ranks that are not mapped come in pieces, rank by rank. */
+static void check_row_pieces(const seat *s)
+{
+    const ll_space *space = &s->cpu->space;
+    const uint64_t epoch = s->cpu->epochs[LL_COMBINE];
+    int32_t next = 0;
+    for (int32_t r = 0; r < RANKS; r++) {
+        int32_t rows = 0, sums = 0;
+        for (int32_t t = 0; t < s->c->tokens[s->rank]; t++) {
+            rows += slots_on(s->c, s->rank, t, r);
+            sums += slots_on(s->c, s->rank, t, r) > 0;
+        }
+        const int32_t due = s->c->sum == EXPAR_LL_EXACT ? rows : sums;
+        const int32_t pieces = ll_is_far(s->cpu, r) ? ll_pieces(s->cpu->shape.exact ? rows : sums) : 0;
+        for (int32_t piece = 0; piece < pieces; piece++) {
+            const uint64_t flag_at = ll_return_flag_at(space, epoch, 0, next + piece);
+            const uint64_t pitch = rows_in(due, piece) ? (uint32_t)ll_look(s->cpu, flag_at) : space->place_bytes;
+            CHECK(pitch <= space->place_bytes, "rows of %llu bytes", (unsigned long long)pitch);
+            check_piece(s, "rows", flag_at, rows_in(due, piece), pitch, epoch);
+        }
+        next += pieces;
+    }
+    for (; next < (int32_t)space->return_pieces; next++)
+        check_piece(s, "no rank's rows", ll_return_flag_at(space, epoch, 0, next), 0, space->place_bytes, epoch);
 }
 
 static void check_rows(const seat *s)
@@ -140,7 +207,8 @@ static void check_rows(const seat *s)
     const uint64_t epoch = s->cpu->epochs[LL_COMBINE];
     for (int32_t t = 0; t < s->c->max_tokens; t++)
         for (int32_t p = 0; p < space->places; p++) {
-            const bool due = row_is_due(s, t, p);
+            const int32_t from = rank_of_place(s, t, p);
+            const bool due = from >= 0 && !ll_is_far(s->cpu, from);
             const uint64_t place = ll_place_number(space, shape, epoch, 0, t, p);
             const uint64_t flag = ll_look(s->cpu, ll_row_flag_at(space, place));
             CHECK(is_filled(s, ll_row_at(space, place), space->place_bytes) == !due &&
@@ -149,6 +217,7 @@ static void check_rows(const seat *s)
             CHECK(is_filled(s, ll_row_at(space, ll_place_number(space, shape, epoch + 1, 0, t, p)), space->place_bytes),
                   "place %d of token %d in the other half", (int)p, (int)t);
         }
+    if (s->cpu->far) check_row_pieces(s);
 }
 
 static void check_added(seat *s, uint64_t messages, uint64_t rows, uint64_t bytes)

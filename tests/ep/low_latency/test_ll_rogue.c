@@ -21,6 +21,8 @@ enum { RANKS = 2, VICTIM = 0, ROGUE = 1, TOKENS = 4, TOPK = 2, HIDDEN = 8, LOCAL
 enum { SKIPPED = 2, FIRST = SKIPPED + 1 };
 /* For whom nothing comes any more: there is no unit of the call's. */
 #define LATE_MS 300
+/* Pieces of rows that come back, in the whole buffer. */
+#define RETURNS (TOKENS * TOPK / LL_PIECE_ROWS + RANKS)
 
 /* Rank 0 has no tokens, so it awaits no rows. */
 static const ll_case quiet = {.ranks = RANKS,
@@ -39,6 +41,8 @@ typedef struct rogue_case {
     uint32_t unit_status, tag, route, region; /* tag, route: what is added to them */
     uint32_t bank;                            /* the flag's; 0: the second one */
     uint64_t stamp;                           /* added to the unit's epoch */
+    int32_t returns;                          /* where rows go back to, which ranks alone tell that are not mapped */
+    bool far;                                 /* only to these */
     uint64_t masker;
     expar_status status; /* of the dispatch; with masks EXPAR_ERR_PEER becomes EXPAR_OK, and rank 1 is masked */
     const char *text;    /* beside rank 1 */
@@ -59,6 +63,13 @@ static const rogue_case cases[] = {
     {"rows without end", STRAY, .counts = {INT_MAX, INT_MAX}, .status = EXPAR_ERR_PEER,
      .text = "2147483647 rows for expert 0 of rank 0"},
     {"rows below 0", STRAY, .counts = {INT_MIN, 0}, .status = EXPAR_ERR_PEER, .text = "-2147483648 rows for expert 0"},
+    {"rows back behind the last piece", STRAY, .far = true, .returns = RETURNS, .status = EXPAR_ERR_PEER,
+     .text = "rows back from piece 3 on, of 3 in all"},
+    {"rows back without end", STRAY, .far = true, .returns = INT_MAX, .status = EXPAR_ERR_PEER,
+     .text = "rows back from piece 2147483647 on"},
+    {"rows back before the first piece", STRAY, .far = true, .returns = -1, .status = EXPAR_ERR_PEER,
+     .text = "rows back from piece -1 on"},
+    {"rows back to the last piece", SOUND, .far = true, .returns = RETURNS - 1},
     {"no status", STRAY, .unit_status = 77, .status = EXPAR_ERR_REMOTE, .text = "refused its arguments: EXPAR_ERR_?"},
     {"a status below 0", STRAY, .unit_status = UINT32_MAX, .status = EXPAR_ERR_REMOTE,
      .text = "refused its arguments: EXPAR_ERR_?"},
@@ -134,6 +145,8 @@ static void put_unit(const seat *s, ll_kind kind, uint64_t epoch, const ll_form 
     put_word(s, unit + LL_UNIT_MESSAGES * 8, ll_word(epoch, messages));
     for (int32_t l = 0; counts && l < LOCALS; l++)
         put_word(s, unit + (LL_UNIT_COUNTS + (uint64_t)l) * 8, ll_word(epoch, (uint32_t)counts[l]));
+    if (counts && s->cpu->shape.unmapped)
+        put_word(s, unit + (LL_UNIT_COUNTS + LOCALS) * 8, ll_word(epoch, (uint32_t)s->what->returns));
     if (s->what->unit_status) put_bytes(s, unit + ll_unit_text_at(&s->cpu->shape, kind), text, sizeof text);
     put_word(s, unit + LL_UNIT_STATUS * 8, ll_word(epoch, s->what->unit_status));
 }
@@ -151,6 +164,12 @@ static void put_message(const seat *s)
     memcpy(ll_header_experts(header), s->what->experts, sizeof s->what->experts);
     memcpy(ll_header_rows(header, TOPK), s->what->rows, sizeof s->what->rows);
     memset(message + space->header_bytes, 1, HIDDEN * sizeof(float));
+    if (ll_is_far(s->cpu, VICTIM)) {
+        const uint64_t flag = ll_message_piece_flag_at(space, shape, ROGUE, ll_half(FIRST), 0);
+        put_bytes(s, flag - ep_round(bytes, EP_LINE_BYTES), message, bytes);
+        put_word(s, flag, ll_word(FIRST, bank));
+        return;
+    }
     put_bytes(s, ll_message_at(space, shape, ROGUE, (int32_t)(bank % LL_BANKS), 0), message, bytes);
     put_word(s, ll_message_flag_at(space, shape, ROGUE, FIRST, 0), ll_word(FIRST, bank));
 }
@@ -170,14 +189,18 @@ static void put_calls(const seat *s)
     if (s->masks) put_word(s, ll_masker_at(&s->cpu->space, ROGUE), s->what->masker);
 }
 
-/* Each message is answered, with a sum of 0 where it names no rows, at the places of its token. If that is one all else
-   is taken to be as it was; if it is none, nothing at all may have been written. */
+/* Each message is answered, with a sum of 0 where it names no rows, at the places of its token; or, by a rank that is
+   not mapped, where its source has asked for it. If that is one all else is taken to be as it was; if it is none,
+   nothing at all may have been written. */
 static void check_guard(const seat *s)
 {
     const ll_space *space = &s->cpu->space;
     const uint8_t *there = ll_here(s->cpu, space->messages);
-    const uint64_t bytes = space->total_bytes - space->messages, rows = space->rows - space->messages;
-    const bool answered = s->what->token >= 0 && s->what->token < TOKENS && s->what->place == 0;
+    const bool far = ll_is_far(s->cpu, VICTIM);
+    const uint64_t bytes = space->total_bytes - space->messages;
+    const uint64_t rows = (far ? space->returns : space->rows) - space->messages;
+    const bool named = s->what->token >= 0 && s->what->token < TOKENS && s->what->place == 0;
+    const bool answered = far ? s->what->status == EXPAR_OK : named;
     for (uint64_t i = 0; i < (answered ? rows : bytes); i++)
         if (!CHECK(there[i] == GUARD, "%s: byte %llu of the %s was written to", s->name, (unsigned long long)i,
                    i < rows ? "messages" : "places"))
@@ -257,6 +280,10 @@ static void play_case(seat *s)
 {
     const bool rogue = expar_group_rank(s->group) == ROGUE;
     if (!begin(s)) return;
+    if (s->what->far && !s->cpu->shape.unmapped) {
+        CHECK_OK(expar_ll_destroy(s->ll));
+        return;
+    }
     hold_skip(s->ll, SKIPPED);
     memset(ll_here(s->cpu, s->cpu->space.messages), GUARD,
            (size_t)(s->cpu->space.total_bytes - s->cpu->space.messages));

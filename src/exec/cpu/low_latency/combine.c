@@ -9,12 +9,6 @@
 
 #include <string.h>
 
-/* Of a token's sum: what comes from `rank` to a place; a weight of exact sums. */
-typedef struct ll_part {
-    int32_t rank, place;
-    float weight;
-} ll_part;
-
 static ll_combine combine_of(ll_cpu *self, ll_combine_step *step)
 {
     return (ll_combine){.self = self,
@@ -90,9 +84,7 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
     combine_count(&c, rows);
     c.streaming = ll_streams(self, rows, c.row_bytes) || ll_pace_streams(&self->pace);
     status = call->form.weights ? ll_combine_send_weighted(&c) : ll_combine_send_rows(&c, ll_combine_door);
-    if (status == EXPAR_OK) status = ll_far_check(self, "low-latency combine: sending");
-    if (status != EXPAR_OK) ll_far_drop_rows(self, call->epoch);
-    return status;
+    return status == EXPAR_OK ? ll_far_check(self, "low-latency combine: sending") : status;
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
@@ -116,8 +108,7 @@ static int32_t slots_of_token(const ll_combine *c, int32_t token, ll_part *parts
     return count;
 }
 
-/* Places are numbered in the order in which ranks come first in the token's slots, and parts are in that of ranks. */
-static int32_t ranks_of_token(const ll_combine *c, int32_t token, ll_part *parts)
+int32_t ll_combine_ranks(const ll_combine *c, int32_t token, ll_part *parts)
 {
     int32_t count = 0;
     for (int32_t k = 0; k < c->step->call.form.topk; k++) {
@@ -136,7 +127,7 @@ static int32_t ranks_of_token(const ll_combine *c, int32_t token, ll_part *parts
 /* Those of a token that are due, in the order in which they are added. */
 static int32_t parts_of_token(const ll_combine *c, int32_t token, ll_part parts[LL_MOST_TOPK])
 {
-    const int32_t all = c->reduced ? ranks_of_token(c, token, parts) : slots_of_token(c, token, parts);
+    const int32_t all = c->reduced ? ll_combine_ranks(c, token, parts) : slots_of_token(c, token, parts);
     int32_t due = 0;
     for (int32_t i = 0; i < all; i++)
         if (ll_sends_data(c->self, c->record, parts[i].rank)) parts[due++] = parts[i];
@@ -171,6 +162,7 @@ static uint64_t place_of_part(const ll_combine *c, int32_t token, const ll_part 
 static bool part_has_come(const ll_combine *c, int32_t token, const ll_part *part)
 {
     if (stays_here(c, part)) return true;
+    if (ll_is_far(c->self, part->rank)) return ll_combine_came_far(c, token, part);
     const uint64_t flag = ll_row_flag_at(&c->self->space, place_of_part(c, token, part));
     return ll_word_is_of(ll_look(c->self, flag), c->step->call.epoch);
 }
@@ -178,6 +170,7 @@ static bool part_has_come(const ll_combine *c, int32_t token, const ll_part *par
 static const void *row_of_part(const ll_combine *c, int32_t token, const ll_part *part)
 {
     const ll_cpu *self = c->self;
+    if (ll_is_far(self, part->rank)) return ll_combine_row_far(c, token, part);
     if (!stays_here(c, part)) return ll_here(self, ll_row_at(&self->space, place_of_part(c, token, part)));
     return ll_row_of_slot(c, part->rank, ll_header_of(c, part->rank, self->own_messages[token]), part->place);
 }
@@ -297,6 +290,7 @@ static expar_status combine_receive_rows(const ll_combine *c)
     int32_t left = await_tokens(c);
     memset(self->progress, 0, (size_t)self->shape.ranks * sizeof(int32_t));
     combine_find_own(c);
+    if (self->far) ll_combine_number_far(c);
     for (;;) {
         /* A rank that was masked meanwhile adds to no token: those that have its rows are added anew. */
         if (self->masks && self->masks->changes != changes) {
@@ -332,8 +326,5 @@ expar_status ll_cpu_combine_receive(ll_executor *base, ll_combine_step *step)
     ll_cpu *self = ll_cpu_of(base);
     ll_combine c = combine_of(self, step);
     expar_status status = combine_take_in(&c);
-    if (status == EXPAR_OK) ll_far_await_rows(self, step->call.epoch);
-    if (status == EXPAR_OK) status = ll_far_check(self, "low-latency combine: the end");
-    if (status != EXPAR_OK) ll_far_drop_rows(self, step->call.epoch);
-    return status;
+    return status == EXPAR_OK ? ll_far_check(self, "low-latency combine: the end") : status;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of a combine share: combine.c (the call: checks, phases, sums), combine_rows.c (rows on their way
- * back) and combine_weights.c (weights ahead of them). Private to this folder. */
+ * back), combine_far.c (those to and from ranks that are not mapped) and combine_weights.c (weights ahead of them).
+ * Private to this folder. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_COMBINE_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_COMBINE_H
 
@@ -18,6 +19,12 @@ typedef struct ll_combine {
     bool reduced, coded;   /* sums of each rank travel; rows travel in another form than x's */
     bool streaming;        /* rows on their way bypass the cache */
 } ll_combine;
+
+/* Of a token's sum: what comes from `rank` to a place; a weight of exact sums. */
+typedef struct ll_part {
+    int32_t rank, place;
+    float weight;
+} ll_part;
 
 /* The header of a message that came with the dispatch. */
 static inline const ll_header *ll_header_of(const ll_combine *c, int32_t source, int32_t message)
@@ -39,6 +46,12 @@ static inline const void *ll_row_of_slot(const ll_combine *c, int32_t source, co
            (ll_range_begin(range) + (int64_t)row) * c->step->x_row_pitch_bytes;
 }
 
+/* ---- combine.c --------------------------------------------------------------------------------------------------- */
+
+/* The parts of a reduced sum: places are numbered in the order in which ranks come first in the token's slots, and
+   parts are in that of ranks. */
+int32_t ll_combine_ranks(const ll_combine *c, int32_t token, ll_part *parts);
+
 /* ---- combine_rows.c ---------------------------------------------------------------------------------------------- */
 
 /* Something to do for each peer, once. */
@@ -54,8 +67,22 @@ expar_status ll_errand_run(const ll_combine *c, const ll_errand *errand);
 ll_door ll_combine_door(const ll_combine *c, int32_t pe);
 /* Rows that go back to a rank. */
 uint64_t ll_combine_rows_to(const ll_combine *c, int32_t rank);
+/* Codes a row; returns its bytes. */
+size_t ll_combine_code(const ll_combine *c, const void *row, uint8_t *coded);
+/* The sum of one message's rows. */
+void ll_combine_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message, uint8_t *sum);
 /* All rows, to each rank once its door is open. */
 expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe));
+
+/* ---- combine_far.c ----------------------------------------------------------------------------------------------- */
+
+/* All rows to a far rank whose door is open. */
+void ll_combine_send_far(const ll_combine *c, int32_t source);
+/* Finds where the rows of far ranks come to, of the tokens of this call. */
+void ll_combine_number_far(const ll_combine *c);
+/* Whether a part of a token's sum has come from its far rank; and where it stands, once what has come is seen. */
+bool ll_combine_came_far(const ll_combine *c, int32_t token, const ll_part *part);
+const void *ll_combine_row_far(const ll_combine *c, int32_t token, const ll_part *part);
 
 /* ---- combine_weights.c ------------------------------------------------------------------------------------------- */
 

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a combine on their way back: to places of mapped peers, or by the network, from where they lie or made for
- * it. */
+/* Rows of a combine on their way back to places of mapped peers. */
 #include "exec/cpu/low_latency/combine.h"
 
 #include <string.h>
 
 /* Coded rows begin with their heads, since how long the rest is depends on what it holds. Returns the bytes of all. */
-static size_t code_row(const ll_combine *c, const void *row, uint8_t *coded)
+size_t ll_combine_code(const ll_combine *c, const void *row, uint8_t *coded)
 {
     const int64_t hidden = c->self->shape.hidden;
     const size_t heads = (size_t)codec_scale_bytes(c->codec, hidden);
@@ -17,36 +16,8 @@ static size_t code_row(const ll_combine *c, const void *row, uint8_t *coded)
 static size_t send_row(const ll_combine *c, const ll_scratch *scratch, const void *row, uint8_t *place,
                        const ll_burst *burst)
 {
-    const size_t bytes = c->coded ? code_row(c, row, scratch->payload) : c->row_bytes;
+    const size_t bytes = c->coded ? ll_combine_code(c, row, scratch->payload) : c->row_bytes;
     ll_burst_copy(burst, place, c->coded ? scratch->payload : row, bytes);
-    return bytes;
-}
-
-/* Where a row goes, and its flag. */
-static ll_parcel parcel_to(const ll_combine *c, int32_t source, uint64_t place)
-{
-    return (ll_parcel){.pe = source,
-                       .at = ll_row_at(&c->self->space, place),
-                       .flag = ll_row_flag_at(&c->self->space, place),
-                       .word = ll_word(c->step->call.epoch, 1)};
-}
-
-/* To a rank that is not mapped: from where it lies, if it stays there until the receive; else by the stage, since
-   nobody is waited for before the hook, nor, with masks, is a rank that takes nothing. */
-static size_t send_row_far(const ll_combine *c, const void *row, const ll_parcel *to)
-{
-    const ll_cpu *self = c->self;
-    size_t bytes = c->row_bytes;
-    if (!c->coded && c->step->x_stays && !self->masks) {
-        ll_far_send_row(self, row, bytes, to);
-        return bytes;
-    }
-    ll_slot *slot = ll_far_take(self, LL_COMBINE, c->step->call.epoch);
-    if (c->coded)
-        bytes = code_row(c, row, slot->bytes);
-    else
-        memcpy(slot->bytes, row, bytes);
-    ll_far_send(self, slot, bytes, to);
     return bytes;
 }
 
@@ -62,11 +33,6 @@ static uint64_t send_slots(const ll_combine *c, const ll_scratch *scratch, int32
         if (!row) continue;
         const uint64_t place =
             ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch), header->token, k);
-        if (ll_is_far(self, source)) {
-            const ll_parcel to = parcel_to(c, source, place);
-            bytes += send_row_far(c, row, &to);
-            continue;
-        }
         bytes += send_row(c, scratch, row, ll_at(self, source, ll_row_at(&self->space, place)), burst);
         ll_burst_flag(burst, source, ll_row_flag_at(&self->space, place), 1);
     }
@@ -84,12 +50,9 @@ static const float *weights_of(const ll_combine *c, int32_t source, int32_t mess
     return ll_here(self, ll_weights_at(&self->space, &self->shape, source, c->step->call.epoch, message));
 }
 
-/* The sum of one message's rows, made where it belongs, or for its way there. */
-static void send_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message,
-                     const ll_header *header)
+void ll_combine_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message, uint8_t *sum)
 {
-    const ll_cpu *self = c->self;
-    const uint64_t epoch = c->step->call.epoch;
+    const ll_header *header = ll_header_of(c, source, message);
     const float *weights = weights_of(c, source, message, header);
     int32_t rows = 0;
     for (int32_t k = 0; k < c->step->call.form.topk; k++) {
@@ -98,16 +61,20 @@ static void send_sum(const ll_combine *c, const ll_scratch *scratch, int32_t sou
         scratch->rows[rows] = row;
         scratch->row_weights[rows++] = weights[k];
     }
+    cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, sum, scratch->rows, scratch->row_weights, rows,
+                     c->self->shape.hidden);
+}
+
+/* Made where it belongs. */
+static void send_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message)
+{
+    const ll_cpu *self = c->self;
+    const ll_header *header = ll_header_of(c, source, message);
+    const uint64_t epoch = c->step->call.epoch;
     const uint64_t place = ll_place_number(&self->space, &self->shape, epoch, ll_region_at(self, source, epoch),
                                            header->token, header->place);
-    const ll_parcel to = parcel_to(c, source, place);
-    ll_slot *slot = ll_is_far(self, source) ? ll_far_take(self, LL_COMBINE, epoch) : NULL;
-    cpu_sum_weighted((expar_dtype)c->step->call.form.dtype, slot ? slot->bytes : ll_at(self, source, to.at),
-                     scratch->rows, scratch->row_weights, rows, self->shape.hidden);
-    if (slot)
-        ll_far_send(self, slot, c->row_bytes, &to);
-    else
-        ll_store(self, source, to.flag, to.word);
+    ll_combine_sum(c, scratch, source, message, ll_at(self, source, ll_row_at(&self->space, place)));
+    ll_store(self, source, ll_row_flag_at(&self->space, place), ll_word(epoch, 1));
 }
 
 /* What names no place comes from a broken peer alone. */
@@ -144,7 +111,7 @@ static void send_messages_back(const void *context, const ll_scratch *scratch, i
         const ll_header *header = ll_header_of(c, source, m);
         if (!header_fits(c, header)) continue;
         if (c->reduced)
-            send_sum(c, scratch, source, m, header);
+            send_sum(c, scratch, source, m);
         else
             bytes += send_slots(c, scratch, source, header, &burst);
     }
@@ -155,6 +122,10 @@ static void send_messages_back(const void *context, const ll_scratch *scratch, i
 static void send_to(const ll_combine *c, int32_t source)
 {
     ll_cpu *self = c->self;
+    if (ll_is_far(self, source)) {
+        ll_combine_send_far(c, source);
+        return;
+    }
     const ll_returns returns = {.c = c, .source = source};
     const int32_t messages = c->step->routing->messages[source];
     const bool plain = source != self->sym->rank && !c->reduced && !c->coded;

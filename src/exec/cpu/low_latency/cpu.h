@@ -6,12 +6,14 @@
  *   unit.c      opening units and read words: who is where in which call
  *   wait.c      waiting, with what others are told of it
  *   plan.c      topk_idx → messages: which token goes to whom, as which message, to which rows
- *   dispatch.c  messages from their source to the experts' rows
- *   combine.c   the call, and sums of what has come; combine_rows.c rows to the places of their tokens;
- *               combine_weights.c weights ahead of them (combine.h)
+ *   dispatch.c  messages from their source to the experts' rows; dispatch_far.c those of ranks that are not mapped
+ *               (dispatch.h)
+ *   combine.c   the call, and sums of what has come; combine_rows.c rows to the places of their tokens; combine_far.c
+ *               those of ranks that are not mapped; combine_weights.c weights ahead of them (combine.h)
  *   share.c     rows shared out among worker threads
  *   burst.c     rows to peers, past the cache where they are many or slow, and the flags behind them
- *   far.c       what goes to ranks that are not mapped; far_words.c what they are told of masks (far.h)
+ *   far.c       what goes to ranks that are not mapped; far_pieces.c where it stands; far_words.c what they are told
+ *               of masks (far.h)
  *   mask.c      ranks without which calls go on, and where halves move because of them
  *   clean.c     a new beginning behind a clean (exec/ll_clean.c)
  *   cache.c     memory of results, kept mapped
@@ -58,6 +60,7 @@ expar_status ll_sends_fill(ll_sends *sends, const ll_shape *shape, const ep_rout
 typedef struct ll_told {
     bool got;
     int32_t status, messages;
+    int32_t returns; /* of a far one's dispatch: the piece there from which on rows go back to it */
     uint32_t tag, route;
     char text[EP_REFUSAL_TEXT];
 } ll_told;

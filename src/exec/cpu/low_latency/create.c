@@ -138,13 +138,23 @@ static expar_status ll_make_arrays(ll_cpu *self)
     return ll_sends_make(&self->shape, &self->sends);
 }
 
+/* Memory of the heap may have served others: words must be zero before anybody can write any. */
+static void clear_words(const ll_cpu *self)
+{
+    memset(ll_here(self, 0), 0, (size_t)self->space.words_bytes);
+    for (int32_t half = 0; half < LL_HALVES; half++) {
+        ll_far_clear_messages(self, half);
+        for (int32_t region = 0; region < self->shape.regions; region++)
+            ll_far_clear_returns(self, half, region);
+    }
+}
+
 static expar_status ll_make_part(ll_cpu *self, const ll_plan *plan)
 {
     expar_status status = ll_far_make(self, plan->shape->unmapped);
     if (status == EXPAR_OK) status = ll_make_arrays(self);
     if (status == EXPAR_OK) status = ll_workers_make(self, plan);
-    /* Memory of the heap may have served others: words must be zero before anybody can write any. */
-    if (status == EXPAR_OK) memset(ll_here(self, 0), 0, (size_t)self->space.words_bytes);
+    if (status == EXPAR_OK) clear_words(self);
     return status;
 }
 

@@ -4,21 +4,9 @@
  * The send goes through the tokens once for all peers whose half is free, so that a row is read once however many ranks
  * it goes to. The receive knows from the units how many rows of each expert come from each rank, so each message goes
  * to its rows as soon as it is there, in whatever order messages come. */
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/dispatch.h"
 
 #include <string.h>
-
-/* One dispatch in one of its phases. */
-typedef struct ll_dispatch {
-    ll_cpu *self;
-    ll_dispatch_step *step;
-    ll_record *record;
-    int32_t codec;    /* codec_format of the payload */
-    size_t row_bytes; /* of it */
-    int32_t scales;   /* words of a row's scales, which stand behind it in a message */
-    bool streaming;   /* rows of the results bypass the cache */
-    bool sends_past;  /* and messages do */
-} ll_dispatch;
 
 static ll_dispatch dispatch_of(ll_cpu *self, ll_dispatch_step *step)
 {
@@ -33,7 +21,7 @@ static ll_dispatch dispatch_of(ll_cpu *self, ll_dispatch_step *step)
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-static void write_header(const ll_dispatch *d, ll_header *header, int32_t token, const ll_target *target)
+void ll_dispatch_header(const ll_dispatch *d, ll_header *header, int32_t token, const ll_target *target)
 {
     const ll_cpu *self = d->self;
     const ll_sends *sends = &self->sends;
@@ -53,8 +41,7 @@ static void write_header(const ll_dispatch *d, ll_header *header, int32_t token,
                (size_t)d->step->call.form.topk * sizeof(float));
 }
 
-/* A token's payload, with its scales behind it: x's own row, or one that is made for it and lasts until the next is. */
-static const void *payload_of(const ll_dispatch *d, int32_t token, const ll_scratch *scratch)
+const void *ll_dispatch_payload(const ll_dispatch *d, int32_t token, const ll_scratch *scratch)
 {
     const void *row = (const uint8_t *)d->step->x + token * d->step->x_pitch_bytes;
     if (d->scales == 0) return row;
@@ -71,27 +58,10 @@ static void send_message(const ll_dispatch *d, int32_t token, const ll_target *t
     const int32_t own = self->sym->rank, bank = self->banks[target->rank].now;
     uint8_t *message = ll_at(self, target->rank, ll_message_at(&self->space, &self->shape, own, bank, target->message));
     uint8_t *to = message + self->space.header_bytes;
-    write_header(d, (ll_header *)message, token, target);
+    ll_dispatch_header(d, (ll_header *)message, token, target);
     ll_burst_copy(burst, to, payload, d->row_bytes + (size_t)d->scales * sizeof(uint32_t));
     ll_burst_flag(burst, target->rank, ll_message_flag_at(&self->space, &self->shape, own, epoch, target->message),
                   (uint32_t)bank);
-}
-
-/* To a rank that is not mapped: put together here. */
-static void send_far(const ll_dispatch *d, int32_t token, const ll_target *target, const void *payload)
-{
-    const ll_cpu *self = d->self;
-    const uint64_t epoch = d->step->call.epoch;
-    const int32_t own = self->sym->rank, bank = self->banks[target->rank].now;
-    const size_t bytes = d->row_bytes + (size_t)d->scales * sizeof(uint32_t);
-    const ll_parcel to = {.pe = target->rank,
-                          .at = ll_message_at(&self->space, &self->shape, own, bank, target->message),
-                          .flag = ll_message_flag_at(&self->space, &self->shape, own, epoch, target->message),
-                          .word = ll_word(epoch, (uint32_t)bank)};
-    ll_slot *slot = ll_far_take(self, LL_DISPATCH, epoch);
-    write_header(d, (ll_header *)slot->bytes, token, target);
-    memcpy(slot->bytes + self->space.header_bytes, payload, bytes);
-    ll_far_send(self, slot, (size_t)self->space.header_bytes + bytes, &to);
 }
 
 /* Whether what this rank's last dispatch to the bank left there has been read, or never will be. If it was of the half
@@ -118,9 +88,6 @@ static void bank_choose(ll_cpu *self, int32_t pe, uint64_t epoch, bool many)
     banks->last[banks->now] = epoch;
 }
 
-/* How far this rank is with each peer in a send. */
-enum { SEND_WAITS = 0, SEND_NOW = 1, SEND_DONE = 2 };
-
 static ll_due send_due(const void *context, int32_t rank)
 {
     const ll_cpu *self = context;
@@ -139,14 +106,14 @@ static int32_t find_open(const ll_dispatch *d, int32_t *now)
         if (self->progress[r] != SEND_WAITS) continue;
         const ll_door door = ll_door_of(self, LL_DISPATCH, d->step->call.epoch, r);
         self->progress[r] = door == LL_DOOR_OPEN ? SEND_NOW : door == LL_DOOR_REFUSES ? SEND_DONE : SEND_WAITS;
-        if (door == LL_DOOR_OPEN) bank_choose(self, r, d->step->call.epoch, many);
+        if (door == LL_DOOR_OPEN && !ll_is_far(self, r)) bank_choose(self, r, d->step->call.epoch, many);
         *now += door == LL_DOOR_OPEN;
         waits += door == LL_DOOR_SHUT;
     }
     return waits;
 }
 
-/* Messages of these tokens to the peers of this round. */
+/* Messages of these tokens to the near peers of this round. */
 static void send_tokens(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
 {
     const ll_dispatch *d = context;
@@ -156,31 +123,31 @@ static void send_tokens(const void *context, const ll_scratch *scratch, int32_t 
     for (int32_t t = begin; t < end; t++) {
         const void *payload = NULL;
         for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
-            if (self->progress[sends->targets[i].rank] != SEND_NOW) continue;
-            if (!payload) payload = payload_of(d, t, scratch);
-            if (ll_is_far(self, sends->targets[i].rank))
-                send_far(d, t, &sends->targets[i], payload);
-            else
-                send_message(d, t, &sends->targets[i], payload, &burst);
+            const int32_t pe = sends->targets[i].rank;
+            if (self->progress[pe] != SEND_NOW || ll_is_far(self, pe)) continue;
+            if (!payload) payload = ll_dispatch_payload(d, t, scratch);
+            send_message(d, t, &sends->targets[i], payload, &burst);
         }
     }
     ll_burst_end(&burst);
 }
 
-/* Of the messages of this round. */
+/* Of the messages of this round that go by stores. */
 static uint64_t bytes_now(const ll_dispatch *d)
 {
     const ll_cpu *self = d->self;
     uint64_t messages = 0;
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        messages += self->progress[r] == SEND_NOW ? (uint64_t)self->sends.messages[r] : 0;
+        if (self->progress[r] == SEND_NOW && !ll_is_far(self, r)) messages += (uint64_t)self->sends.messages[r];
     return messages * d->row_bytes;
 }
 
+/* What goes by a network leaves first, and is on its way while the rest is stored. */
 static void send_round(const ll_dispatch *d)
 {
     ll_cpu *self = d->self;
     const int32_t tokens = d->step->tokens;
+    if (self->far) ll_dispatch_send_far(d);
     const int64_t begin_ns = d->scales == 0 && !d->sends_past && ll_pace_times(&self->pace) ? clock_ns() : 0;
     ll_share_out(self, tokens, (uint64_t)self->sends.first[tokens] * d->row_bytes, send_tokens, d);
     if (d->scales == 0) ll_pace_note(&self->pace, bytes_now(d), begin_ns ? clock_ns() - begin_ns : 0);
@@ -245,6 +212,7 @@ expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
     if (goes) {
         expar_status filled = ll_sends_fill(&self->sends, &self->shape, &step->route, step->tokens, call->form.topk);
         if (filled != EXPAR_OK) call->refusal = ep_refusal_of(filled);
+        if (self->far) ll_dispatch_place_returns(self);
     }
     expar_status status = ll_call_open(self, call, LL_DISPATCH, goes ? &self->sends : NULL);
     if (status != EXPAR_OK || !call->open) return status;
@@ -345,11 +313,18 @@ static int32_t bank_of_message(const ll_dispatch *d, int32_t source, int32_t mes
     return (int32_t)(ll_look(self, flag) % LL_BANKS);
 }
 
+static const uint8_t *message_that_came(const ll_dispatch *d, int32_t source, int32_t message)
+{
+    const ll_cpu *self = d->self;
+    if (ll_is_far(self, source)) return ll_dispatch_message_far(d, source, message);
+    const int32_t bank = bank_of_message(d, source, message);
+    return ll_here(self, ll_message_at(&self->space, &self->shape, source, bank, message));
+}
+
 static void take_message(const ll_dispatch *d, int32_t source, int32_t message)
 {
     const ll_cpu *self = d->self;
-    const int32_t bank = bank_of_message(d, source, message);
-    const uint8_t *at = ll_here(self, ll_message_at(&self->space, &self->shape, source, bank, message));
+    const uint8_t *at = message_that_came(d, source, message);
     ll_header *header = header_kept(d, source, message);
     memcpy(header, at, sizeof(ll_header) + (size_t)self->shape.topk * 12);
     fan_out(d, source, header, at + self->space.header_bytes);
@@ -387,6 +362,7 @@ static int32_t count_arrivals(const ll_dispatch *d, int32_t source)
     const ll_cpu *self = d->self;
     const ll_due due = message_due(d, source);
     int32_t message = self->progress[source];
+    if (ll_is_far(self, source)) return ll_dispatch_came_far(d, source, message, (int32_t)due.all);
     for (; message < due.all; message++) {
         const uint64_t flag = ll_message_flag_at(&self->space, &self->shape, source, d->step->call.epoch, message);
         if (!ll_word_is_of(ll_look(self, flag), d->step->call.epoch)) break;
@@ -420,8 +396,8 @@ static void take_own_tokens(const void *context, const ll_scratch *scratch, int3
         for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++) {
             if (sends->targets[i].rank != own) continue;
             ll_header *header = header_kept(d, own, sends->targets[i].message);
-            write_header(d, header, t, &sends->targets[i]);
-            fan_out(d, own, header, payload_of(d, t, scratch));
+            ll_dispatch_header(d, header, t, &sends->targets[i]);
+            fan_out(d, own, header, ll_dispatch_payload(d, t, scratch));
         }
 }
 
@@ -511,8 +487,10 @@ static void clear_missing(const ll_dispatch *d, int32_t source)
 
 static void keep_messages(const ll_dispatch *d)
 {
-    for (int32_t s = 0; s < d->self->shape.ranks; s++)
+    for (int32_t s = 0; s < d->self->shape.ranks; s++) {
         d->step->routing->messages[s] = (int32_t)message_due(d, s).all;
+        d->step->routing->returns[s] = d->record->told[s].returns;
+    }
 }
 
 expar_status ll_cpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step)

@@ -5,6 +5,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /* ---- what could not be sent -------------------------------------------------------------------------------------- */
@@ -114,18 +115,6 @@ static void await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch)
         keep_failure(self, pe, link_quiet(self->sym, batch));
 }
 
-void ll_far_await_rows(const ll_cpu *self, uint64_t epoch)
-{
-    for (int32_t r = 0; self->far && r < self->shape.ranks; r++)
-        await_batch(self, r, &self->far->ranks[r].rows[ll_half(epoch)]);
-}
-
-void ll_far_drop_rows(const ll_cpu *self, uint64_t epoch)
-{
-    for (int32_t r = 0; self->far && r < self->shape.ranks; r++)
-        link_drop(&self->far->ranks[r].link, &self->far->ranks[r].rows[ll_half(epoch)]);
-}
-
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
     if (!self->far) return;
@@ -133,7 +122,6 @@ void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
         ll_slot *slot = &self->far->slots[i];
         if (slot->kind == kind && slot->half == ll_half(epoch)) await_batch(self, slot->pe, &slot->batch);
     }
-    if (kind == LL_COMBINE) ll_far_await_rows(self, epoch);
 }
 
 /* ---- messages and rows ------------------------------------------------------------------------------------------- */
@@ -159,30 +147,20 @@ static link_flag parcel_flag(const ll_cpu *self, const ll_parcel *to)
     return (link_flag){.offset = self->buffer + to->flag, .word = to->word};
 }
 
-/* The source stays until the batch is quiet. */
-static void send_parcel(const ll_cpu *self, const link_data *data, const ll_parcel *to, transport_batch *batch)
+/* The flag's word stands in the slot, too, right behind the rows, as it is to stand there. */
+void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, const ll_parcel *to)
 {
     const link_flag flag = parcel_flag(self, to);
-    keep_failure(self, to->pe, link_put_flag(&self->far->ranks[to->pe].link, data, &flag, batch));
-}
-
-static link_data parcel_row(const ll_cpu *self, const void *source, size_t bytes, const ll_parcel *to)
-{
-    return (link_data){.offset = self->buffer + to->at, .source = source, .bytes = bytes, .rows = 1};
-}
-
-void ll_far_send(const ll_cpu *self, ll_slot *slot, size_t bytes, const ll_parcel *to)
-{
-    const link_data data = parcel_row(self, slot->bytes, bytes, to);
+    const size_t bytes = (size_t)rows * pitch;
+    const link_data data = {.offset = flag.offset - bytes,
+                            .source = slot->bytes,
+                            .bytes = bytes + sizeof flag.word,
+                            .rows = (uint32_t)rows};
+    memcpy(slot->bytes + bytes, &flag.word, sizeof flag.word);
     slot->pe = to->pe;
-    if (!ll_is_masked(self, to->pe)) send_parcel(self, &data, to, &slot->batch);
+    if (!ll_is_masked(self, to->pe))
+        keep_failure(self, to->pe, link_put_flagged(&self->far->ranks[to->pe].link, &data, &slot->batch));
     atomic_store_explicit(&slot->taken, false, memory_order_release);
-}
-
-void ll_far_send_row(const ll_cpu *self, const void *row, size_t bytes, const ll_parcel *to)
-{
-    const link_data data = parcel_row(self, row, bytes, to);
-    send_parcel(self, &data, to, &self->far->ranks[to->pe].rows[ll_half(to->word >> 32)]);
 }
 
 float *ll_far_weights(const ll_cpu *self, int32_t pe)
@@ -196,7 +174,9 @@ void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to)
 {
     const float *weights = self->far->weights + (int64_t)to->pe * self->shape.tokens * self->shape.topk;
     const link_data data = {.offset = self->buffer + to->at, .source = weights, .bytes = bytes};
-    send_parcel(self, &data, to, &self->far->ranks[to->pe].weights);
+    const link_flag flag = parcel_flag(self, to);
+    ll_far_rank *rank = &self->far->ranks[to->pe];
+    keep_failure(self, to->pe, link_put_flag(&rank->link, &data, &flag, &rank->weights));
 }
 
 /* ---- slots of masked ranks --------------------------------------------------------------------------------------- */
@@ -257,28 +237,42 @@ static void await_told(const ll_cpu *self, int32_t pe)
     await_batch(self, pe, &self->far->ranks[pe].words.batch);
 }
 
-void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, size_t bytes)
+/* The text of a refusal, which is behind the words that tell of it, goes before them. */
+static void send_text(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit)
 {
     ll_far_rank *rank = &self->far->ranks[pe];
-    const size_t first = sizeof(uint64_t);
-    const ll_parcel to = {.pe = pe, .flag = unit, .word = self->far->unit[0]};
-    const link_data data = {
-        .offset = self->buffer + unit + first, .source = self->far->unit + 1, .bytes = bytes - first, .copies = true};
+    const uint64_t at = ll_unit_text_at(&self->shape, kind);
+    const link_data text = {.offset = self->buffer + unit + at,
+                            .source = (const uint8_t *)self->far->unit + at,
+                            .bytes = EP_REFUSAL_TEXT,
+                            .copies = true};
+    keep_failure(self, pe, link_put(&rank->link, &text, &rank->units[kind]));
+    await_batch(self, pe, &rank->units[kind]);
+}
+
+void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, bool refused)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    const link_data words = {.offset = self->buffer + unit,
+                             .source = self->far->unit,
+                             .bytes = (size_t)ll_unit_text_at(&self->shape, kind),
+                             .copies = true};
     await_batch(self, pe, &rank->units[kind]);
     await_told(self, pe);
+    if (refused && !ll_is_masked(self, pe)) send_text(self, kind, pe, unit);
     if (ll_is_masked(self, pe)) return;
-    const link_flag flag = parcel_flag(self, &to);
-    keep_failure(self, pe, link_put_flag(&rank->link, &data, &flag, &rank->units[kind]));
+    ll_step(self);
+    keep_failure(self, pe, link_put_flagged(&rank->link, &words, &rank->units[kind]));
 }
 
 void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word)
 {
     ll_far_rank *rank = &self->far->ranks[pe];
-    const ll_parcel to = {.pe = pe, .flag = at, .word = word};
+    const link_data data = {.offset = self->buffer + at, .source = &word, .bytes = sizeof word, .copies = true};
     await_batch(self, pe, &rank->reads[kind]);
     if (ll_is_masked(self, pe)) return;
-    const link_flag flag = parcel_flag(self, &to);
-    keep_failure(self, pe, link_set_flag(&rank->link, &flag, &rank->reads[kind]));
+    ll_step(self);
+    keep_failure(self, pe, link_put_flagged(&rank->link, &data, &rank->reads[kind]));
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -309,7 +303,7 @@ static expar_status make_stage(const ll_cpu *self)
     if (self->shape.reduced) far->weights = malloc(weights * sizeof *far->weights);
     if (!far->slots || !far->turn || !far->unit || (self->shape.reduced && !far->weights)) return far_no_memory();
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++)
-        far->slots[i] = (ll_slot){.bytes = ll_here(self, self->space.stage + i * self->space.stage_bytes),
+        far->slots[i] = (ll_slot){.bytes = ll_here(self, self->space.stage + i * self->space.message_piece_bytes),
                                   .in_turn = i < LL_STAGED};
     for (int32_t i = 0; i < LL_STAGED; i++)
         far->turn[i] = &far->slots[i];
@@ -339,6 +333,7 @@ static void far_free(ll_cpu *self)
     free(far->blocks);
     free(far->unit);
     free(far->weights);
+    ll_far_pieces_free(far);
     free(far);
     self->far = NULL;
 }
@@ -364,6 +359,7 @@ expar_status ll_far_make(ll_cpu *self, bool unmapped)
     if (any_is_far(self)) {
         self->base.sent = &self->far->counts;
         status = make_stage(self);
+        if (status == EXPAR_OK) status = ll_far_pieces_make(self);
         return status == EXPAR_OK ? make_words(self) : status;
     }
     far_free(self);
@@ -401,8 +397,6 @@ static void settle_rank(const ll_cpu *self, ll_far_rank *rank, bool sound)
         settle(self, rank, &rank->units[kind], sound);
         settle(self, rank, &rank->reads[kind], sound);
     }
-    for (int half = 0; half < LL_HALVES; half++)
-        settle(self, rank, &rank->rows[half], sound);
     settle(self, rank, &rank->weights, sound);
     settle(self, rank, &rank->words.batch, sound);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* far: ranks whose memory is not mapped here, and what goes to them, by links (exec/link.h). Private to this folder.
  *
- * Near ranks are written to by stores, as cpu.h has it; a buffer without far ranks has nothing of this. A message, and
- * a row that is made for its way or may not stay where it is, is put together in a slot of the stage, which is free
- * again when it has arrived; other rows go from where they are. Each is one message of the network's, with its flag.
+ * Near ranks are written to by stores, as cpu.h has it; a buffer without far ranks has nothing of this. Messages, and
+ * rows that go back, are put together in pieces (ll_index.h), in a slot of the stage, which is free again when it has
+ * arrived. Each is one message of the network's, which ends with its flag.
  *
  * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
  * flag alone. What the protocol needs beyond that is waited for, which mostly means that it has come long ago:
@@ -19,11 +19,10 @@
  *
  * Masks. A wait for the network ends as all do, by masking the rank that is silent or dead, and so does what could not
  * be sent to a rank. What is under way to a masked rank stays so, since that may only be stopped: its slots are set
- * aside, and rows leave from slots alone, never from x, which its owner takes back. Nobody else is sent anything from
- * there before it has come. Since waits mask, one thread sends. What a rank is told of masks and cleans goes behind all
- * that was sent to it, and before the next unit (far_words.c): so whoever finds itself masked has all that was sent
- * before, whoever was masked for a moment knows that it is over, and of whoever is back behind a clean nothing old is
- * to come. */
+ * aside. Nobody else is sent anything from there before it has come. Since waits mask, one thread sends. What a rank
+ * is told of masks and cleans goes behind all that was sent to it, and before the next unit (far_words.c): so whoever
+ * finds itself masked has all that was sent before, whoever was masked for a moment knows that it is over, and of
+ * whoever is back behind a clean nothing old is to come. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 
@@ -32,12 +31,12 @@
 
 #include <pthread.h>
 
-/* A place of the stage. A worker takes it, fills it and sends it; then it is under way until its batch is quiet. With
-   masks it may be set aside meanwhile. */
+/* A place of the stage, for a piece. A worker takes it, fills it and sends it; then it is under way until its batch is
+   quiet. With masks it may be set aside meanwhile. */
 typedef struct ll_slot {
     /* Exchanged to true by the worker that takes it (acquire), set to false by the same (release). */
     atomic_bool taken;
-    uint8_t *bytes; /* [stage_bytes] */
+    uint8_t *bytes; /* [message_piece_bytes] */
     /* Of what is, or was last, sent from here. Written by the taker; read by the next one, and between two rounds of
        work by the thread that is in a call. */
     ll_kind kind;
@@ -59,9 +58,13 @@ typedef struct ll_far_words {
 typedef struct ll_far_rank {
     link_peer link; /* with an address: it is near, or this rank itself */
     transport_batch units[LL_KINDS], reads[LL_KINDS], weights;
-    transport_batch rows[LL_HALVES]; /* of combines, from x */
-    ll_far_words words;              /* with masks */
+    ll_far_words words; /* with masks */
 } ll_far_rank;
+
+/* One of those that a dispatch sends. */
+typedef struct ll_far_piece {
+    int32_t pe, piece;
+} ll_far_piece;
 
 struct ll_far {
     ll_cpu *cpu;
@@ -72,10 +75,19 @@ struct ll_far {
     _Atomic uint32_t next; /* slots that were taken so far; raised by workers, relaxed: it only spreads them */
     uint64_t *unit;        /* the one that is being sent, words and text */
     float *weights;        /* [N][B][K] that go ahead to each rank; NULL where none ever do */
-    link_counts counts;    /* of all that was sent */
-    pthread_mutex_t lock;  /* guards what follows */
-    error_kept failed;     /* the first that could not be sent; EXPAR_OK: none */
-    int64_t gone_ns;       /* when this rank stops waiting for the network, having given the buffer up; 0: it has not */
+    /* Of the dispatch that is being sent, or the combine that is being received. Touched by the thread that is in a
+       call, read by workers. */
+    int32_t *tokens;      /* [N][B] of each message to each rank */
+    ll_far_piece *pieces; /* [N * pieces of B] to be sent */
+    int32_t *rows_of;     /* [E] rows of each expert; then the number of its next one */
+    int32_t *numbers;     /* [B][P] of each row among those from its rank */
+    int32_t *due_rows;    /* [N] rows that go back from each rank, of this one's tokens; */
+    int32_t *due_sums;    /* and sums, of a reduced combine */
+    int32_t *returns;     /* [N] the piece here from which on they stand */
+    link_counts counts;   /* of all that was sent */
+    pthread_mutex_t lock; /* guards what follows */
+    error_kept failed;    /* the first that could not be sent; EXPAR_OK: none */
+    int64_t gone_ns;      /* when this rank stops waiting for the network, having given the buffer up; 0: it has not */
 };
 
 /* Finds how each rank is reached, and where the buffers of near ones lie here; self->far only where one is far.
@@ -97,7 +109,7 @@ typedef struct ll_far_wait {
 } ll_far_wait;
 expar_status ll_far_wait_on(const ll_far_wait *wait);
 
-/* Where a message goes in a rank's buffer, and the flag behind it. */
+/* Where something goes in a rank's buffer, and the flag behind it. */
 typedef struct ll_parcel {
     int32_t pe;
     uint64_t at, flag, word;
@@ -105,11 +117,10 @@ typedef struct ll_parcel {
 
 /* A free slot for something of the call, to be filled and sent by the same worker. */
 ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch);
-void ll_far_send(const ll_cpu *self, ll_slot *slot, size_t bytes, const ll_parcel *to);
-/* A row of a combine from where it is, and stays until ll_far_await_rows. */
-void ll_far_send_row(const ll_cpu *self, const void *row, size_t bytes, const ll_parcel *to);
-/* The unit that stands in far->unit: its first word behind the others, of `bytes` bytes in all. */
-void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, size_t bytes);
+/* So many rows that stand there, `pitch` bytes from one to the next, to right before the parcel's flag. */
+void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, const ll_parcel *to);
+/* The unit that stands in far->unit, its last word behind the others; refused: and before it the text behind them. */
+void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, bool refused);
 void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word);
 /* Where weights for the rank are put together, once those before have come; and their way, with the last one's flag.
    NULL: it has been masked meanwhile. */
@@ -118,9 +129,6 @@ void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to);
 
 /* Until all has come that this rank has sent to the half of the epoch. */
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch);
-/* Until the rows that went from where they are have come; or, of a call that has failed, without waiting: link_drop. */
-void ll_far_await_rows(const ll_cpu *self, uint64_t epoch);
-void ll_far_drop_rows(const ll_cpu *self, uint64_t epoch);
 /* EXPAR_OK, or why something could not be sent; what: the phase, for the text. */
 expar_status ll_far_check(const ll_cpu *self, const char *what);
 /* What is under way to a rank that is masked now stays so: its slots are taken no more before all of it has come.
@@ -133,6 +141,16 @@ static inline void ll_far_see(const ll_cpu *self)
 {
     if (self->far) sym_behold(self->sym);
 }
+
+/* ---- far_pieces.c ------------------------------------------------------------------------------------------------ */
+
+expar_status ll_far_pieces_make(const ll_cpu *self);
+void ll_far_pieces_free(ll_far *far);
+/* returns, by due_rows and due_sums. */
+void ll_far_place_returns(const ll_cpu *self);
+/* Flags of pieces here become 0. */
+void ll_far_clear_messages(const ll_cpu *self, int32_t half);
+void ll_far_clear_returns(const ll_cpu *self, int32_t half, int32_t region);
 
 /* ---- far_words.c ------------------------------------------------------------------------------------------------- */
 

@@ -102,6 +102,7 @@ void ll_region_settle(ll_cpu *self, int32_t half)
     self->masks->region[half] = region;
     memset(ll_here(self, self->space.row_flags + ((uint64_t)region * LL_HALVES + (uint64_t)half) * bytes), 0,
            (size_t)bytes);
+    ll_far_clear_returns(self, half, region);
 }
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */

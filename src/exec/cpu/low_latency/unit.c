@@ -14,23 +14,21 @@ static const char *const opening_phases[] = {"low-latency dispatch: opening", "l
 
 /* ---- a unit ------------------------------------------------------------------------------------------------------ */
 
-static int32_t unit_words(const ll_cpu *self, ll_kind kind)
-{
-    return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? self->shape.local_experts : 0);
-}
-
 static uint64_t unit_word(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source, int32_t word)
 {
     return ll_look(self, ll_unit_at(&self->space, kind, source, epoch) + (uint64_t)word * 8);
 }
 
 /* All words of it: each is complete by itself, and the status comes last where stores keep their order. A far rank's
-   are whole behind its status alone, which is looked at first. */
+   are whole behind the last one alone, which is looked at first. */
 static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source)
 {
-    if (!ll_word_is_of(unit_word(self, kind, epoch, source, LL_UNIT_STATUS), epoch)) return false;
-    if (ll_is_far(self, source)) ll_far_see(self);
-    for (int32_t i = LL_UNIT_STATUS + 1; i < unit_words(self, kind); i++)
+    const int32_t words = ll_words_of_unit(&self->shape, kind);
+    if (ll_is_far(self, source)) {
+        if (!ll_word_is_of(unit_word(self, kind, epoch, source, words - 1), epoch)) return false;
+        ll_far_see(self);
+    }
+    for (int32_t i = LL_UNIT_STATUS; i < words; i++)
         if (!ll_word_is_of(unit_word(self, kind, epoch, source, i), epoch)) return false;
     return true;
 }
@@ -51,6 +49,7 @@ static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
 {
     const uint64_t unit = ll_unit_at(&self->space, kind, self->sym->rank, call->epoch), epoch = call->epoch;
     const int32_t locals = kind == LL_DISPATCH ? self->shape.local_experts : 0;
+    const int32_t words = ll_words_of_unit(&self->shape, kind);
     if (call->refusal.status != EXPAR_OK)
         memcpy(ll_at(self, pe, unit + ll_unit_text_at(&self->shape, kind)), call->refusal.text, EP_REFUSAL_TEXT);
     post_word(self, pe, unit, epoch, LL_UNIT_TAG, ll_form_tag(&call->form));
@@ -59,6 +58,8 @@ static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
               sends ? (uint32_t)sends->messages[pe] : (uint32_t)unit_region(self, kind, epoch));
     for (int32_t l = 0; l < locals; l++)
         post_word(self, pe, unit, epoch, LL_UNIT_COUNTS + l, sends ? (uint32_t)sends->counts[pe * locals + l] : 0);
+    for (int32_t i = LL_UNIT_COUNTS + locals; i < words; i++)
+        post_word(self, pe, unit, epoch, i, 0);
     post_word(self, pe, unit, epoch, LL_UNIT_STATUS, (uint32_t)call->refusal.status);
     ll_step(self);
     sym_ring(self->sym, pe);
@@ -79,9 +80,10 @@ static void send_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
         ll_word(epoch, sends ? (uint32_t)sends->messages[pe] : (uint32_t)unit_region(self, kind, epoch));
     for (int32_t l = 0; l < locals; l++)
         unit[LL_UNIT_COUNTS + l] = ll_word(epoch, sends ? (uint32_t)sends->counts[pe * locals + l] : 0);
+    if (kind == LL_DISPATCH)
+        unit[LL_UNIT_COUNTS + locals] = ll_word(epoch, sends ? (uint32_t)self->far->returns[pe] : 0);
     if (refused) memcpy((uint8_t *)unit + text_at, call->refusal.text, EP_REFUSAL_TEXT);
-    ll_far_unit(self, kind, pe, ll_unit_at(&self->space, kind, self->sym->rank, epoch),
-                (size_t)text_at + (refused ? EP_REFUSAL_TEXT : 0));
+    ll_far_unit(self, kind, pe, ll_unit_at(&self->space, kind, self->sym->rank, epoch), refused);
 }
 
 /* To all who get any. */
@@ -97,6 +99,17 @@ static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, co
     }
 }
 
+/* Rows that go back to the source, sums or not, stand within what there is for them. Each count is sound. */
+static bool returns_fit(const ll_cpu *self, const ll_told *told, const int32_t *counts)
+{
+    int64_t rows = 0;
+    for (int32_t l = 0; l < self->shape.local_experts && self->shape.exact; l++)
+        rows += counts[l];
+    if (rows < told->messages) rows = told->messages;
+    const int64_t pieces = (rows + LL_PIECE_ROWS - 1) / LL_PIECE_ROWS;
+    return told->returns >= 0 && told->returns + pieces <= (int64_t)self->space.return_pieces;
+}
+
 /* What comes from a peer has to fit the buffer, whatever has become of the peer. */
 static void check_told(const ll_cpu *self, ll_told *told, int32_t source, const int32_t *counts)
 {
@@ -106,6 +119,9 @@ static void check_told(const ll_cpu *self, ll_told *told, int32_t source, const 
     for (int32_t l = 0; counts && !seen[0] && l < self->shape.local_experts; l++)
         if (counts[l] < 0 || counts[l] > most)
             snprintf(seen, sizeof seen, "%d rows for expert %d of rank %d", counts[l], l, self->sym->rank);
+    if (counts && !seen[0] && ll_is_far(self, source) && !returns_fit(self, told, counts))
+        snprintf(seen, sizeof seen, "rows back from piece %d on, of %llu in all", told->returns,
+                 (unsigned long long)self->space.return_pieces);
     if (!seen[0]) return;
     told->status = EXPAR_ERR_PEER;
     snprintf(told->text, sizeof told->text, "rank %d has told what cannot be: %s, of %d at most", source, seen, most);
@@ -124,6 +140,8 @@ static void take_unit(const ll_cpu *self, ll_record *record, ll_kind kind, uint6
     told->messages = kind == LL_DISPATCH ? (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_MESSAGES) : 0;
     for (int32_t l = 0; counts && l < self->shape.local_experts; l++)
         counts[l] = (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_COUNTS + l);
+    if (counts && ll_is_far(self, source))
+        told->returns = (int32_t)unit_word(self, kind, epoch, source, LL_UNIT_COUNTS + self->shape.local_experts);
     if (told->status != EXPAR_OK) {
         memcpy(told->text, ll_here(self, unit + ll_unit_text_at(&self->shape, kind)), EP_REFUSAL_TEXT);
         told->text[EP_REFUSAL_TEXT - 1] = '\0';
@@ -227,18 +245,30 @@ static ll_door open_door(const ll_cpu *self, ll_kind kind, int32_t pe, uint32_t 
     return LL_DOOR_OPEN;
 }
 
+/* A word of a far rank's, which may not be whole when its stamp is found. */
+static uint64_t look_again(const ll_cpu *self, uint64_t at)
+{
+    ll_far_see(self);
+    return ll_look(self, at);
+}
+
 ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
 {
     if (pe == self->sym->rank) return LL_DOOR_OPEN;
     if (ll_is_masked(self, pe)) return LL_DOOR_REFUSES;
     if (epoch < 3) return open_door(self, kind, pe, 0);
-    const uint64_t read = ll_look(self, ll_read_at(&self->space, kind, pe, epoch));
-    if (ll_word_is_of(read, epoch - 2)) return open_door(self, kind, pe, (uint32_t)read);
+    const bool far = ll_is_far(self, pe);
+    const uint64_t read_at = ll_read_at(&self->space, kind, pe, epoch);
+    uint64_t read = ll_look(self, read_at);
+    if (ll_word_is_of(read, epoch - 2)) {
+        if (far) read = look_again(self, read_at);
+        return open_door(self, kind, pe, (uint32_t)read);
+    }
+    if (far && !unit_has_come(self, kind, epoch, pe)) return LL_DOOR_SHUT;
     const uint64_t status = unit_word(self, kind, epoch, pe, LL_UNIT_STATUS);
     if (!ll_word_is_of(status, epoch)) return LL_DOOR_SHUT;
     if ((uint32_t)status != EXPAR_OK && (uint32_t)status != EXPAR_ERR_INDEX) return LL_DOOR_REFUSES;
     if (!self->masks) return LL_DOOR_OPEN;
-    if (ll_is_far(self, pe)) ll_far_see(self);
     const uint64_t region = unit_word(self, kind, epoch, pe, LL_UNIT_MESSAGES);
     return ll_word_is_of(region, epoch) ? open_door(self, kind, pe, (uint32_t)region) : LL_DOOR_SHUT;
 }
@@ -345,8 +375,10 @@ static void flags_sweep(const ll_cpu *self, ll_kind kind, uint64_t epoch)
     const uint64_t region = (uint64_t)ll_region_here(self, epoch) * LL_HALVES;
     if (kind == LL_DISPATCH) {
         memset(ll_here(self, space->message_flags + half * share), 0, (size_t)share);
+        ll_far_clear_messages(self, (int32_t)half);
         return;
     }
+    ll_far_clear_returns(self, (int32_t)half, ll_region_here(self, epoch));
     memset(ll_here(self, space->row_flags + (region + half) * rows), 0, (size_t)rows);
     if (self->shape.reduced) memset(ll_here(self, space->weight_flags + half * share), 0, (size_t)share);
 }

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Rows of a combine to and from ranks that are not mapped. All that goes back to one rank goes in pieces to one place
+ * there, which that rank has told with its dispatch: rows in the order of experts and, of each, of tokens, or sums in
+ * that of messages. Both sides know that order, the sender by the counts of the dispatch, the token's rank by its
+ * experts; so it finds each row without being told more. Flags say from one row to the next how many bytes it is, which
+ * of coded rows nobody knows before. */
+#include "exec/cpu/low_latency/combine.h"
+
+#include <string.h>
+
+/* ---- send -------------------------------------------------------------------------------------------------------- */
+
+/* Pieces that go back to one rank. */
+typedef struct far_returns {
+    const ll_combine *c;
+    int32_t source, rows;
+} far_returns;
+
+/* The place of a row among those that go back to a source. */
+typedef struct far_row {
+    int32_t local, number; /* of the expert's rows of that source */
+} far_row;
+
+static int32_t rows_of_expert(const ll_combine *c, int32_t source, int32_t local)
+{
+    return ll_range_count(c->step->routing->range[(int64_t)local * c->self->shape.ranks + source]);
+}
+
+/* From a row that is there, or behind the last of its expert, to the next that is. */
+static void row_settle(const ll_combine *c, int32_t source, far_row *row)
+{
+    while (row->number >= rows_of_expert(c, source, row->local)) {
+        row->number -= rows_of_expert(c, source, row->local);
+        row->local++;
+    }
+}
+
+static const void *row_at(const ll_combine *c, int32_t source, const far_row *row)
+{
+    const int64_t range = c->step->routing->range[(int64_t)row->local * c->self->shape.ranks + source];
+    return (const uint8_t *)c->step->x + row->local * c->step->x_expert_pitch_bytes +
+           (ll_range_begin(range) + (int64_t)row->number) * c->step->x_row_pitch_bytes;
+}
+
+/* Rows of the piece, one behind the other; returns the pitch at which they lie. */
+static size_t copy_rows(const far_returns *returns, int32_t piece, uint8_t *out)
+{
+    const ll_combine *c = returns->c;
+    const size_t pitch = ep_round(c->row_bytes, EP_LINE_BYTES);
+    far_row row = {.number = piece * LL_PIECE_ROWS};
+    for (int32_t i = 0; i < ll_piece_rows(returns->rows, piece); i++, row.number++) {
+        row_settle(c, returns->source, &row);
+        memcpy(out + (size_t)i * pitch, row_at(c, returns->source, &row), c->row_bytes);
+    }
+    return pitch;
+}
+
+/* Coded ones are moved together once the longest of them is known. */
+static size_t code_rows(const far_returns *returns, int32_t piece, uint8_t *out, uint64_t *bytes)
+{
+    const ll_combine *c = returns->c;
+    const int32_t rows = ll_piece_rows(returns->rows, piece);
+    const size_t room = (size_t)c->self->space.place_bytes;
+    far_row row = {.number = piece * LL_PIECE_ROWS};
+    size_t longest = 0;
+    for (int32_t i = 0; i < rows; i++, row.number++) {
+        row_settle(c, returns->source, &row);
+        const size_t length = ll_combine_code(c, row_at(c, returns->source, &row), out + (size_t)i * room);
+        longest = length > longest ? length : longest;
+        *bytes += length;
+    }
+    const size_t pitch = ep_round(longest, EP_LINE_BYTES);
+    for (int32_t i = 1; i < rows && pitch < room; i++)
+        memmove(out + (size_t)i * pitch, out + (size_t)i * room, pitch);
+    return pitch;
+}
+
+static size_t add_rows(const far_returns *returns, int32_t piece, const ll_scratch *scratch, uint8_t *out)
+{
+    const ll_combine *c = returns->c;
+    const size_t pitch = ep_round(c->row_bytes, EP_LINE_BYTES);
+    for (int32_t i = 0; i < ll_piece_rows(returns->rows, piece); i++)
+        ll_combine_sum(c, scratch, returns->source, piece * LL_PIECE_ROWS + i, out + (size_t)i * pitch);
+    return pitch;
+}
+
+static void return_piece(const far_returns *returns, int32_t piece, const ll_scratch *scratch, uint64_t *bytes)
+{
+    const ll_combine *c = returns->c;
+    const ll_cpu *self = c->self;
+    const uint64_t epoch = c->step->call.epoch;
+    const int32_t source = returns->source, first = c->step->routing->returns[source];
+    ll_slot *slot = ll_far_take(self, LL_COMBINE, epoch);
+    size_t pitch;
+    if (c->reduced)
+        pitch = add_rows(returns, piece, scratch, slot->bytes);
+    else if (c->coded)
+        pitch = code_rows(returns, piece, slot->bytes, bytes);
+    else
+        pitch = copy_rows(returns, piece, slot->bytes);
+    const ll_parcel to = {.pe = source,
+                          .flag =
+                              ll_return_flag_at(&self->space, epoch, ll_region_at(self, source, epoch), first + piece),
+                          .word = ll_word(epoch, (uint32_t)pitch)};
+    ll_far_send(self, slot, ll_piece_rows(returns->rows, piece), pitch, &to);
+}
+
+static void return_pieces(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
+{
+    const far_returns *returns = context;
+    uint64_t bytes = 0;
+    for (int32_t piece = begin; piece < end; piece++)
+        return_piece(returns, piece, scratch, &bytes);
+    if (returns->c->coded)
+        atomic_fetch_add_explicit(&returns->c->self->base.counts.bytes_sent, bytes, memory_order_relaxed);
+}
+
+void ll_combine_send_far(const ll_combine *c, int32_t source)
+{
+    const far_returns returns = {.c = c, .source = source, .rows = (int32_t)ll_combine_rows_to(c, source)};
+    ll_share_out(c->self, ll_pieces(returns.rows), (uint64_t)returns.rows * c->row_bytes, return_pieces, &returns);
+}
+
+/* ---- receive ----------------------------------------------------------------------------------------------------- */
+
+/* Numbers the rows of each rank in the order in which it sends them, and counts them. */
+static void number_rows(const ll_combine *c)
+{
+    const ll_cpu *self = c->self;
+    const ll_routing *routing = c->step->routing;
+    const int32_t topk = self->shape.topk, locals = self->shape.local_experts;
+    int32_t *next = self->far->rows_of;
+    memset(next, 0, (size_t)self->shape.ranks * (size_t)locals * sizeof *next);
+    for (int32_t t = 0; t < routing->tokens; t++)
+        for (int32_t k = 0; k < routing->topk; k++)
+            if (routing->idx[(int64_t)t * topk + k] >= 0) next[routing->idx[(int64_t)t * topk + k]]++;
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        self->far->due_rows[r] = 0;
+        for (int32_t e = r * locals; e < (r + 1) * locals; e++) {
+            const int32_t rows = next[e];
+            next[e] = self->far->due_rows[r];
+            self->far->due_rows[r] += rows;
+        }
+    }
+    for (int32_t t = 0; t < routing->tokens && !c->reduced; t++)
+        for (int32_t k = 0; k < routing->topk; k++) {
+            const int32_t expert = routing->idx[(int64_t)t * topk + k];
+            if (expert >= 0) self->far->numbers[(int64_t)t * self->space.places + k] = next[expert]++;
+        }
+}
+
+static void number_sums(const ll_combine *c)
+{
+    const ll_cpu *self = c->self;
+    ll_part parts[LL_MOST_TOPK];
+    memset(self->far->due_sums, 0, (size_t)self->shape.ranks * sizeof(int32_t));
+    for (int32_t t = 0; t < c->step->routing->tokens; t++) {
+        const int32_t count = ll_combine_ranks(c, t, parts);
+        for (int32_t i = 0; i < count; i++) {
+            int32_t *number = &self->far->due_sums[parts[i].rank];
+            if (c->reduced) self->far->numbers[(int64_t)t * self->space.places + parts[i].place] = *number;
+            (*number)++;
+        }
+    }
+}
+
+void ll_combine_number_far(const ll_combine *c)
+{
+    number_rows(c);
+    number_sums(c);
+    ll_far_place_returns(c->self);
+}
+
+static int32_t row_number_of(const ll_combine *c, int32_t token, const ll_part *part)
+{
+    return c->self->far->numbers[(int64_t)token * c->self->space.places + part->place];
+}
+
+static uint64_t row_flag_of(const ll_combine *c, int32_t token, const ll_part *part)
+{
+    const ll_cpu *self = c->self;
+    const uint64_t epoch = c->step->call.epoch;
+    const int32_t piece = self->far->returns[part->rank] + row_number_of(c, token, part) / LL_PIECE_ROWS;
+    return ll_return_flag_at(&self->space, epoch, ll_region_here(self, epoch), piece);
+}
+
+bool ll_combine_came_far(const ll_combine *c, int32_t token, const ll_part *part)
+{
+    return ll_word_is_of(ll_look(c->self, row_flag_of(c, token, part)), c->step->call.epoch);
+}
+
+/* A pitch that is none comes from a broken peer: its bytes are what they are. */
+const void *ll_combine_row_far(const ll_combine *c, int32_t token, const ll_part *part)
+{
+    const ll_cpu *self = c->self;
+    const uint64_t flag = row_flag_of(c, token, part), most = self->space.place_bytes;
+    const int32_t number = row_number_of(c, token, part), piece = number / LL_PIECE_ROWS;
+    const int32_t due = c->reduced ? self->far->due_sums[part->rank] : self->far->due_rows[part->rank];
+    const uint64_t told = (uint32_t)ll_look(self, flag);
+    const uint64_t pitch = told > 0 && told <= most && told % EP_LINE_BYTES == 0 ? told : most;
+    return ll_here(self, flag - (uint64_t)(ll_piece_rows(due, piece) - number % LL_PIECE_ROWS) * pitch);
+}

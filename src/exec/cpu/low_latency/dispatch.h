@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What the files of a dispatch share: dispatch.c (the call: messages to mapped peers, rows to experts) and
+ * dispatch_far.c (messages to and from ranks that are not mapped). Private to this folder. */
+#ifndef EXPAR_EXEC_CPU_LOW_LATENCY_DISPATCH_H
+#define EXPAR_EXEC_CPU_LOW_LATENCY_DISPATCH_H
+
+#include "exec/cpu/low_latency/far.h"
+
+/* One dispatch in one of its phases. */
+typedef struct ll_dispatch {
+    ll_cpu *self;
+    ll_dispatch_step *step;
+    ll_record *record;
+    int32_t codec;    /* codec_format of the payload */
+    size_t row_bytes; /* of it */
+    int32_t scales;   /* words of a row's scales, which stand behind it in a message */
+    bool streaming;   /* rows of the results bypass the cache */
+    bool sends_past;  /* and messages do */
+} ll_dispatch;
+
+/* How far this rank is with each peer in a send (ll_cpu.progress). */
+enum { SEND_WAITS = 0, SEND_NOW = 1, SEND_DONE = 2 };
+
+/* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
+
+void ll_dispatch_header(const ll_dispatch *d, ll_header *header, int32_t token, const ll_target *target);
+/* A token's payload, with its scales behind it: x's own row, or one that is made for it and lasts until the next is. */
+const void *ll_dispatch_payload(const ll_dispatch *d, int32_t token, const ll_scratch *scratch);
+
+/* ---- dispatch_far.c ---------------------------------------------------------------------------------------------- */
+
+/* Where rows are to come back that far ranks send for this rank's tokens: its units tell them. */
+void ll_dispatch_place_returns(ll_cpu *self);
+/* All messages to the far ranks of this round. */
+void ll_dispatch_send_far(const ll_dispatch *d);
+/* How many messages of a far source have come behind `came`, of so many in all. */
+int32_t ll_dispatch_came_far(const ll_dispatch *d, int32_t source, int32_t came, int32_t all);
+/* Where one of them stands. */
+const uint8_t *ll_dispatch_message_far(const ll_dispatch *d, int32_t source, int32_t message);
+
+#endif

@@ -51,12 +51,12 @@ typedef struct executor_times {
 } executor_times;
 /* ---- operations -----------------------------------------------------------------------------------------------------
  *
- * Every slot but `serve` is filled. A call begins with `begin`; nothing of it is put anywhere before `place`; a notify comes before
- * a send, each send before its receive, and `end` behind all, whatever failed. Between begin and end prepare, keep and
- * the steps on one rank come where a call needs them. A call that is handed to a thread to finish there is copied, with
- * its exec_call, between two steps; such a call has no `end`. Calls of one buffer are begun one after another; of two
- * that are open at a time no step of the second that all ranks take part in comes before the first is sent, and none
- * but a notify before the first is received.
+ * Every slot but `serve` is filled. A call begins with `begin`; nothing of it is put anywhere before `place`; a notify
+ * comes before a send, each send before its receive, and `end` behind all, whatever failed. Between begin and end
+ * prepare, keep and the steps on one rank come where a call needs them. A call that is handed to a thread to finish
+ * there is copied, with its exec_call, between two steps; such a call has no `end`. Calls of one buffer are begun one
+ * after another; of two that are open at a time no step of the second that all ranks take part in comes before the
+ * first is sent, and none but a notify before the first is received.
  *
  * Statuses: EXPAR_OK with a verdict where a step has one, for a refusal of some rank is no failure of the executor.
  * Else EXPAR_ERR_PEER or EXPAR_ERR_ABORTED (the buffer is then unusable), EXPAR_ERR_MEMORY, or an error

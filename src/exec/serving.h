@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In which order the warps of a GPU serve the ranks of a call in normal mode, and how many rows they have on their way
- * at a time. Each rank chooses for itself: what is computed is the same. Compiles as C17, under nvcc and under NVRTC. */
+ * at a time. Each rank chooses for itself: what is computed is the same. Compiles as C17, by nvcc and by NVRTC. */
 #ifndef EXPAR_EXEC_SERVING_H
 #define EXPAR_EXEC_SERVING_H
 

@@ -39,14 +39,12 @@ bench:
 	cmake --build --preset release -j $(JOBS)
 	scripts/bench.sh build/release build/bench
 
-# PLAY=true builds alone.
-PLAY = ctest
 tsan: BUILT = threads_tests
 asan tsan:
 	scripts/setup.sh test
 	cmake --preset $@ >/dev/null
 	cmake --build --preset $@ -j $(JOBS) --target $(or $(BUILT),all)
-	$(PLAY) --preset $@
+	ctest --preset $@
 
 # Thousands of random rounds, the soak and valgrind: about an hour.
 nightly:

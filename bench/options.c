@@ -84,9 +84,8 @@ const struct argp_option bench_option_table[] = {
      "difference)",
      0},
     {"serve", KEY_SERVE, "HOW", 0,
-     "On GPUs, for developers: in which order kernels and copies serve ranks, rows on their way at most, and warps of "
-     "a "
-     "block for own rows, as EXPAR_CUDA_SERVING, or a list of which all take turns",
+     "On GPUs, for developers: in which order ranks are served, as EXPAR_CUDA_SERVING says it. All of a list take "
+     "turns",
      0},
     {"seed", KEY_SEED, "SEED", 0, "Of routing and rows (default: 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},

@@ -115,10 +115,10 @@ grep -q '^python .* skipped$' "$work/out" || fail "python does not say that it w
 
 # The long ones come last.
 cp "$work/tests.txt" "$work/tests.kept"
-printf '%s\n' 'test_gpu_ll_faults - good' 'test_gpu_sums_processes - good' 'test_gpu_sums - good' >>"$work/tests.txt"
+printf '%s\n' 'test_gpu_ll_faults_killed - good' 'test_gpu_sums_processes - good' 'test_gpu_sums - good' >>"$work/tests.txt"
 expect 0 run "$work" 'good|gpu'
 [ "$(awk '{ print $1 }' "$work/logs/results" | tr '\n' ' ')" = \
-    'test_good test_gpu_sums test_gpu_ll_faults test_gpu_sums_processes ' ] || fail "long tests are not the last"
+    'test_good test_gpu_sums test_gpu_ll_faults_killed test_gpu_sums_processes ' ] || fail "long tests are not the last"
 mv "$work/tests.kept" "$work/tests.txt"
 
 # Two that pass only beside each other.

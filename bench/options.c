@@ -231,8 +231,8 @@ static void add_serving(struct argp_state *state, struct bench_options *options,
 {
     const size_t length = strlen(entry);
     if (options->num_servings == BENCH_MAX_SERVINGS || !length || length >= sizeof options->servings->text)
-        argp_error(state, "--serve '%s': up to %d words as of EXPAR_CUDA_SERVING are expected", entry,
-                   BENCH_MAX_SERVINGS);
+        argp_error(state, "--serve '%s': 1 to %d are expected, each as EXPAR_CUDA_SERVING says it (expar info --env)",
+                   entry, BENCH_MAX_SERVINGS);
     memcpy(options->servings[options->num_servings++].text, entry, length + 1);
 }
 
@@ -301,8 +301,8 @@ static void check_given(struct argp_state *state, struct bench_options *options)
 {
     static const int of_rma[] = {KEY_SIZES, KEY_OPS, KEY_TRANSPORTS}, of_cpu[] = {KEY_THREADS},
                      of_ll[] = {KEY_FORMAT, KEY_SUM, KEY_HOOK};
-    static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN,  KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,
-                                KEY_ROUTING, KEY_THREADS, KEY_SMS,  KEY_PATH,    KEY_CACHED};
+    static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN, KEY_TOPK, KEY_EXPERTS, KEY_DTYPE, KEY_ROUTING,
+                                KEY_THREADS, KEY_SMS,    KEY_PATH, KEY_CACHED,  KEY_SERVE};
     static const int of_normal[] = {KEY_PATH, KEY_CACHED, KEY_SERVE}, of_gpu[] = {KEY_SMS},
                      with_kernels[] = {KEY_STAMPS}, in_order[] = {KEY_SERVE}, drawn[] = {KEY_SEED};
     refuse_both(state, options, KEY_JSON, KEY_CSV);
@@ -323,7 +323,7 @@ static void check_given(struct argp_state *state, struct bench_options *options)
         refuse_given(state, options, of_gpu, COUNT(of_gpu), "ll has none on the CPU, but --threads");
     if (!options->cuda)
         refuse_given(state, options, with_kernels, COUNT(with_kernels), "only on GPUs: their kernels read clocks");
-    if (!options->cuda) refuse_given(state, options, in_order, COUNT(in_order), "only on GPUs");
+    if (!options->cuda) refuse_given(state, options, in_order, COUNT(in_order), "only on GPUs (--device cuda)");
     if (options->cuda)
         refuse_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
 }

@@ -315,13 +315,13 @@ class ElasticMode:
             given = topk_weights.view(-1, 1) if expand else topk_weights
             used.append(self._put_rows(args, _Sums.topk_weights.offset, given, rows, turn))
             with turn.work():
-                weights = self.place.empty((routing.num_tokens, routing.num_topk), torch.float32)
+                weights = self.place.matrix(routing.num_tokens, routing.num_topk, torch.float32)
             put(args, _Sums.out_topk_weights.offset, weights, "combined topk_weights")
             args.weights_of = _OWNER
         for index, bias in enumerate(biases):
             put(args, _BIAS + index * _VIEW_BYTES, bias, f"bias[{index}]")
         if self.place.on_gpu:
-            y = turn.run(self.place.empty, (routing.num_tokens, x.shape[1]), x.dtype)
+            y = turn.run(self.place.matrix, routing.num_tokens, x.shape[1], x.dtype)
         else:
             y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype)
         put(args, _Sums.y.offset, y, "y")

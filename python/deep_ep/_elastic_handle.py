@@ -178,7 +178,7 @@ class Counts:
 
     def __init__(self, place: _place.Place, ranks: int, local: int, expanded: bool) -> None:
         # Rows from ranks 0..i; real counts; of rounded ones the library gives where they begin: 0 first, then the ends.
-        self.memory = place.empty((ranks + 2 * local + 1,), torch.int32)
+        self.memory = place.vector(ranks + 2 * local + 1, torch.int32)
         self.num_ranks, self._local = ranks, local
         start = self.memory.data_ptr()
         at_prefix = start + 4 * (ranks + local)

@@ -47,11 +47,11 @@ def read_prefix(handle: Handle, to: int, ranks: int) -> None:
 
 def wrap(handle: Handle, prefix: Any, place: _place.Place, token_in_rank: Any) -> tuple[Any, ...]:
     """The tuple of a dispatch on one node: what ranks 0..i send here in column `rank` of row i (int32 [N, N]; other
-    columns are 0), three opaque tensors, token_in_rank, and another opaque one. prefix: that matrix, turned; on a GPU
-    its row is written by the call."""
+    columns are 0), three opaque tensors, token_in_rank, and another opaque one. prefix: that matrix; on a GPU its column
+    is written by the call."""
     give_owner(prefix, handle)
     opaque = place.opaque()
-    return (prefix.t(), opaque[0], opaque[1], opaque[2], token_in_rank, opaque[3])
+    return (prefix, opaque[0], opaque[1], opaque[2], token_in_rank, opaque[3])
 
 
 # Of the tuple across nodes, the item whose memory owns the routing: token_in_rank is the caller's.
@@ -101,18 +101,19 @@ _LL_INFO_BYTES = ctypes.sizeof(_abi.LlHandleInfo)
 _SRC_INFO, _RANGE = _abi.LlHandleInfo.src_info.offset, _abi.LlHandleInfo.range.offset
 
 
-def wrap_low_latency(pointer: int, key: Any) -> tuple[Any, ...]:
-    """(src_info int32 [L, N*B], range int64 [L, N], B, H, E). Filled when rows are."""
+def wrap_low_latency(pointer: int, key: Any, num_tokens: int) -> tuple[Any, ...]:
+    """(src_info int32 [L, N*B], range int64 [L, N], B, H, E). Filled when rows are. key: of the buffer; num_tokens: of
+    the dispatch."""
     info = _abi.LlHandleInfo(_LL_INFO_BYTES)
     at = ctypes.addressof(info)
     check(_ll_info_get(pointer, at))
-    handle = LowLatencyHandle(pointer, key, info.num_tokens)
+    handle = LowLatencyHandle(pointer, key, num_tokens)
     return (
         owned_tensor(at + _SRC_INFO, torch.int32, handle),
         owned_tensor(at + _RANGE, torch.int64, handle),
-        info.max_tokens,
-        info.hidden,
-        info.num_experts,
+        key.tokens,
+        key.hidden,
+        key.experts,
     )
 
 

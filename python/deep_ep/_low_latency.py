@@ -79,11 +79,11 @@ class _Made(NamedTuple):
 class _Results:
     """The results of a dispatch in memory of PyTorch's: all that calls of one shape and format have alike."""
 
-    __slots__ = ("_parts", "_arguments", "_device")
+    __slots__ = ("_parts", "_arguments", "_strided")
 
     def __init__(self, shape: Shape, ranks: int, format: LlFormat, dtype: Any, place: _place.Place) -> None:
         local, rows = shape.experts // ranks, ranks * shape.tokens
-        self._device = place.device
+        self._strided = place.strided
         # Of each: the argument, its shape and strides, and its dtype.
         self._parts = [
             (_OUT_X, (local, rows, shape.hidden), (rows * shape.hidden, shape.hidden, 1), dtype),
@@ -109,7 +109,7 @@ class _Results:
         """(x, scales, count), where these arguments have the results written."""
         made = []
         for offset, sizes, strides, kind in self._parts:
-            tensor = torch.empty_strided(sizes, strides, dtype=kind, device=self._device)
+            tensor = self._strided(sizes, strides, kind)
             _POINTER.pack_into(args, offset, tensor.data_ptr())
             made.append(tensor)
         return made[0], made[2] if len(made) > 2 else None, made[1]
@@ -205,8 +205,8 @@ class LowLatencyMode:
         args.hook, args.async_finish = hook, self._asynchronous(async_finish)
         outs: Any = None if results is None else turn.run(results.make, args)
         check(_dispatch(ll.pointer, addressof(args), addressof(result)))
-        output = Output(result.output or 0)
         if outs is None:
+            output = Output(result.output or 0)
             count = output.tensor(_COUNT, torch.int32)
             scales, scaled = None, format != LlFormat.PLAIN
             if scaled:
@@ -215,7 +215,7 @@ class LowLatencyMode:
             rows = output.tensor(_RECV_X, FP8 if scaled else x.dtype)
         else:
             rows, scales, count = outs
-        handle = _handles.wrap_low_latency(result.handle or 0, shape)
+        handle = _handles.wrap_low_latency(result.handle or 0, shape, x.shape[0])
         kept = [x, topk_idx, stats, wait_ns, rows, scales, count, ll]
         waiting = Hook(result.hook, self._place, kept) if result.hook else None
         event = turn.end(result.event, kept, outs or (), async_finish)
@@ -265,7 +265,7 @@ class LowLatencyMode:
         put(args, _SUM_WEIGHTS, topk_weights, "topk_weights")
         own = out is None and self._of_torch
         if own:
-            out = turn.run(self._place.empty, (topk_idx.shape[0], x.shape[-1]), x.dtype)
+            out = turn.run(self._place.matrix, topk_idx.shape[0], x.shape[-1], x.dtype)
         if out is not None:
             put(args, _SUM_OUT, out, "out")
         if wait_ns is not None:
@@ -275,8 +275,7 @@ class LowLatencyMode:
         args.sum = LlSum.EXACT if hook or logfmt else self._sums
         args.format = LlFormat.LOGFMT if logfmt else LlFormat.PLAIN
         check(_combine(made.buffer.pointer, addressof(args), addressof(result)))
-        output = Output(result.output or 0)
-        y = out if out is not None else output.tensor(_RECV_X, x.dtype)
+        y = out if out is not None else Output(result.output or 0).tensor(_RECV_X, x.dtype)
         kept = [x, topk_idx, topk_weights, handle, y, wait_ns, made]
         waiting = Hook(result.hook, self._place, kept) if result.hook else None
         return y, turn.end(result.event, kept, (y,) if own else (), async_finish), waiting
@@ -289,8 +288,11 @@ class LowLatencyMode:
         found = self._regions.get(shape)
         if found is None:
             local = shape.experts // self._size
-            whole = (local, self._size * shape.tokens, shape.hidden)
-            found = self._lent(shape, handle, dtype) if self._place.on_gpu else self._place.empty(whole, dtype)
+            rows = self._size * shape.tokens
+            if self._place.on_gpu:
+                found = self._lent(shape, handle, dtype)
+            else:
+                found = self._place.matrix(local * rows, shape.hidden, dtype).view(local, rows, shape.hidden)
             self._regions[shape] = found
         return found
 
@@ -311,7 +313,7 @@ class LowLatencyMode:
     def add_masked(self, status: Any) -> None:
         """status: int32 [N], anywhere; what is masked on one buffer or more becomes 1, on a GPU in the current stream."""
         for buffer in self.buffers():
-            view, found = _abi.Tensor(), self._place.empty((self._size,), torch.int32)
+            view, found = _abi.Tensor(), self._place.vector(self._size, torch.int32)
             put(view, 0, found, "mask_status")
             check(_mask_query(buffer.pointer, addressof(view), self._place.turn(None, False).stream or None))
             status |= found.to(status.device)

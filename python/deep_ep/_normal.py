@@ -51,8 +51,8 @@ def layout(
     ranks = group.size
     tokens = topk_idx.shape[0] if topk_idx.dim() else 0
     with turn.work():
-        counts = [place.empty((n,), torch.int32) for n in (ranks, num_nodes, max(num_experts, 0))]
-        in_rank = place.empty((tokens, ranks), torch.bool)
+        counts = [place.vector(n, torch.int32) for n in (ranks, num_nodes, max(num_experts, 0))]
+        in_rank = place.matrix(tokens, ranks, torch.bool)
     view = _abi.Tensor()
     put(view, 0, topk_idx, "topk_idx")
     arrays = [each.data_ptr() or None for each in (*counts, in_rank)]
@@ -74,9 +74,9 @@ class NormalMode:
         self._place = place
         self._rank, self._size = group.rank, group.size
         across = group.num_nodes > 1
-        # Of the matrix in handles, of which there is this rank's row alone across nodes: where that begins, in bytes.
-        self._prefix_shape = (self._size,) if across else (self._size, self._size)
-        self._own_row = 0 if across else 4 * self._size * self._rank
+        # Of the matrix in handles, of which there is this rank's column alone across nodes: where that begins, bytes.
+        self._across = across
+        self._own_column = 0 if across else 4 * self._size * self._rank
         self._wrap = _handles.wrap_across if across else _handles.wrap
         self._of_torch = outputs_of_torch
 
@@ -141,22 +141,31 @@ class NormalMode:
         return recv_x, recv_scales, idx, weights, counts, handle, event
 
     def _prefix(self, args: Any, turn: _place.Turn) -> Any:
-        """int32 [N, N], whose row `rank` is how many rows come from ranks 0..i, across nodes that row alone: on a GPU the
-        call writes it, on a CPU the handle tells it at once."""
-        prefix = turn.run(self._place.zeros, self._prefix_shape, torch.int32)
+        """int32 [N, N], whose column `rank` is how many rows come from ranks 0..i, across nodes that column alone: on a
+        GPU the call writes it, on a CPU the handle tells it at once. Columns lie in one piece each."""
+        if self._across:
+            prefix = turn.run(self._place.vector, self._size, torch.int32)
+        else:
+            prefix = turn.run(self._columns)
         if self._place.on_gpu:
             counts = _abi.RecvCounts(sizeof(_abi.RecvCounts))
-            counts.rank_prefix = prefix.data_ptr() + self._own_row
+            counts.rank_prefix = prefix.data_ptr() + self._own_column
             args.recv_counts = addressof(counts)
             args.counts_kept = counts
         return prefix
+
+    def _columns(self) -> Any:
+        """int32 [N, N], other ranks' columns 0."""
+        size = self._size
+        matrix = self._place.strided((size, size), (1, size), torch.int32)
+        return matrix.zero_() if size > 1 else matrix
 
     def _handle(self, pointer: int, rows: int, given: list[Any], prefix: Any) -> tuple[Any, ...]:
         """given: what the dispatch was."""
         x, _, topk_idx, _, token_in_rank, _ = given
         handle = _handles.Handle(pointer, x.shape[0], 0 if topk_idx is None else topk_idx.shape[1], rows)
         if not self._place.on_gpu:
-            _handles.read_prefix(handle, prefix.data_ptr() + self._own_row, self._size)
+            _handles.read_prefix(handle, prefix.data_ptr() + self._own_column, self._size)
         return self._wrap(handle, prefix, self._place, token_in_rank)
 
     def _ask(self) -> None:
@@ -239,7 +248,7 @@ class NormalMode:
         ):
             out = None
             if given is not None:
-                out = self._place.empty((rows, given.shape[1]), given.dtype)
+                out = self._place.matrix(rows, given.shape[1], given.dtype)
                 put(args, offset, out, name)
             outs.append(out)
         return outs
@@ -285,13 +294,13 @@ class NormalMode:
         weights = None
         if topk_weights is not None:
             put(args, _SUM_WEIGHTS, topk_weights, "topk_weights")
-            weights = turn.run(self._place.empty, (handle.num_tokens, handle.num_topk), torch.float32)
+            weights = turn.run(self._place.matrix, handle.num_tokens, handle.num_topk, torch.float32)
             put(args, _SUM_OUT_WEIGHTS, weights, "combined topk_weights")
         for index, bias in enumerate(biases):
             put(args, _SUM_BIAS + index * _VIEW_BYTES, bias, f"bias[{index}]")
         hidden = x.shape[1] if x.dim() == 2 else 0
         if self._of_torch or self._place.on_gpu or x.dtype not in CODES or x.dtype is FP8:
-            y = turn.run(self._place.empty, (handle.num_tokens, hidden), x.dtype)
+            y = turn.run(self._place.matrix, handle.num_tokens, hidden, x.dtype)
         else:
             y = pool_tensor(self.ep.pointer, handle.num_tokens, hidden, x.dtype)
         put(args, _SUM_Y, y, "y")

@@ -18,7 +18,7 @@ from expar._abi import DeviceType
 from expar._event import Event, keep_until
 from expar._library import lib
 
-from ._call import check, plain
+from ._call import check, plain, strided_on_cpu, strided_on_gpu
 from .utils.event import EventHandle, event_of
 
 # Of CUDA's interfaces: the default stream by a name of its own.
@@ -32,6 +32,8 @@ _forget = lib.expar_event_destroy
 
 # What PyTorch's compiled programs ask: one call instead of the ten that make an object. Not in all builds.
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+# Of a thread whose PyTorch has a GPU, where `torch.cuda.current_device` looks first whether it has.
+_current_gpu: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
 
 class Place:
@@ -56,11 +58,20 @@ class Place:
         """previous: what the call waits for; aside: it runs beside what comes on the current stream."""
         return Turn(self, previous)
 
-    def empty(self, shape: Sequence[int], dtype: Any) -> Any:
-        return torch.empty(*shape, dtype=dtype, device=self.device)  # one by one: a tuple takes twice as long
+    def strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+        """Memory of PyTorch's, not set to anything."""
+        return strided_on_cpu(sizes, strides, dtype)
+
+    def vector(self, count: int, dtype: Any) -> Any:
+        """Likewise, as [count]."""
+        return self.strided((count,), (1,), dtype)
+
+    def matrix(self, rows: int, columns: int, dtype: Any) -> Any:
+        """Likewise, as [rows, columns]."""
+        return self.strided((rows, columns), (columns or 1, 1), dtype)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        return torch.zeros(*shape, dtype=dtype, device=self.device)
+        return torch.zeros(*shape, dtype=dtype, device=self.device)  # one by one: a tuple takes twice as long
 
     def num_sms(self) -> int:
         return 0
@@ -144,6 +155,11 @@ class Gpu(Place):
 
     def turn(self, previous: EventHandle | None, aside: bool) -> Turn:
         return AsideTurn(self, previous) if aside or previous is not None else GpuTurn(self)
+
+    def strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+        if strided_on_gpu is not None and _current_gpu() == self.index:
+            return strided_on_gpu(sizes, strides, dtype)
+        return torch.empty_strided(sizes, strides, dtype=dtype, device=self.device)
 
     def num_sms(self) -> int:
         if not self._num_sms:

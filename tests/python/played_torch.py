@@ -70,6 +70,9 @@ class PlayedGpu(_place.Gpu):
     def turn(self, previous: Any, aside: bool) -> Any:
         return _AsideTurn(self, previous) if aside or previous is not None else _Turn(self)
 
+    def strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+        return _call.strided_on_cpu(sizes, strides, dtype)
+
     def _stream(self, name: str) -> Any:
         if not hasattr(_streams, name):
             setattr(_streams, name, _Stream())

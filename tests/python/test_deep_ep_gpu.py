@@ -17,7 +17,7 @@ from deep_ep_engines import ENGINES
 from deep_ep_reference import BATCH, Shape, Traffic, ll_traffic, same
 
 import deep_ep
-from deep_ep import _call, _low_latency
+from deep_ep import _call, _low_latency, _place
 from expar import _abi
 
 
@@ -238,6 +238,37 @@ class Gpu(unittest.TestCase):
     def test_rows_apart(self) -> None:
         with mock.patch.object(_low_latency, "_combine_buffer", lend):
             ranks.on_threads(2, _played, apart)
+
+
+class Memory(unittest.TestCase):
+    """Of PyTorch's, by the short way, and where there is none."""
+
+    def test_of_which_gpu(self) -> None:
+        """The short way takes that of the current one."""
+        gpu = _place.Gpu(1)
+        gpu.device = torch.device("cpu")
+        for short, current, calls in ((True, 1, 1), (True, 0, 0), (False, 1, 0)):
+            taken = mock.Mock(side_effect=_call.strided_on_cpu)
+            with mock.patch.multiple(
+                _place, strided_on_gpu=taken if short else None, _current_gpu=lambda current=current: current
+            ):
+                made = gpu.strided((2, 3), (1, 2), torch.int64)
+            self.assertEqual((made.shape, made.stride(), made.dtype), ((2, 3), (1, 2), torch.int64))
+            self.assertEqual(taken.call_count, calls)
+
+    def test_alike(self) -> None:
+        for sizes in ((0,), (5,), (0, 3), (3, 0), (2, 3)):
+            for inference in (False, True):
+                with torch.inference_mode(inference):
+                    plain = torch.empty(sizes, dtype=torch.bfloat16, device="cpu")
+                    for way in (_call.strided_on_cpu, _call._strided_on_cpu):
+                        made = way(sizes, plain.stride(), torch.bfloat16)
+                        self.assertEqual((made.shape, made.stride()), (plain.shape, plain.stride()))
+                        self.assertEqual((made.dtype, made.device), (plain.dtype, plain.device))
+                        self.assertEqual(made.is_inference(), inference)
+                    place = _place.CPU
+                    shaped = place.vector(*sizes, plain.dtype) if len(sizes) == 1 else place.matrix(*sizes, plain.dtype)
+                    self.assertEqual((shaped.shape, shaped.stride()), (plain.shape, plain.stride()))
 
 
 if __name__ == "__main__":

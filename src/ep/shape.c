@@ -187,7 +187,7 @@ static expar_status shape_bytes(const expar_ep_config *given, const ep_shape *sh
     if (status != EXPAR_OK) return status;
     const ep_rails rails = ep_rails_of(shape->ranks / each, each, shape, config.ring_slots);
     const uint64_t places = 4 * (uint64_t)rails.nodes * (uint64_t)rails.chunks * (uint64_t)shape->channels;
-    if (size_mul_overflows(places, rails.chunk_bytes, bytes) || *bytes >= UINT64_MAX / 4)
+    if (size_mul_overflows(places, ep_rail_place_bytes(&rails), bytes) || *bytes >= UINT64_MAX / 4)
         return error_set(EXPAR_ERR_ARGUMENT, "config needs more than 2^62 bytes for rings over the network");
     *bytes = ep_rail_space_of(&rails, shape).total_bytes;
     return EXPAR_OK;

@@ -10,9 +10,8 @@
  *     replies  [2][M]        reply_bytes   whether it goes on, once it knows its output
  *     dones    [2][M]        64            "I have sent and read all that I will", in the name of that rank
  *     heads    [C][M][8]     8             rings that this rank sends into: chunks that were read, by place
- *     tails    [C][M][8]     8             rings that this rank receives from: chunks that have come, by place
- *     slots    [C][M][K]     chunk_bytes   their chunks
- *     staged   [C][M][K]     chunk_bytes   chunks on their way out, from the same places
+ *     places   [C][M][K]     place bytes   rings that this rank receives from: a chunk, which ends with its tail
+ *     staged   [C][M][K]     place bytes   chunks on their way out, from the same places
  *     outgoing [2][M]        hello_bytes   hellos on their way out
  *
  * All of it stays as large as it was made, whatever becomes of the buffer before it: the network reaches nothing else.
@@ -28,10 +27,10 @@
 typedef struct ep_rails {
     int32_t nodes, each;  /* M, P */
     int32_t chunks;       /* places of a ring for chunks: 2 to EP_MOST_CHUNKS */
-    uint64_t chunk_bytes; /* of a place. Larger slots go in pieces; where calls have limits there are none */
+    uint64_t chunk_bytes; /* that a place holds. Larger slots go in pieces; where calls have limits there are none */
 } ep_rails;
 
-#define EP_MOST_CHUNKS 8 /* their words fill a line */
+#define EP_MOST_CHUNKS 8 /* their heads fill a line */
 
 EP_FUNC int32_t ep_node_of(const ep_rails *rails, int32_t rank)
 {
@@ -141,16 +140,26 @@ EP_FUNC int32_t ep_rail_experts(const ep_shape *shape)
 /* Offsets from the start of the EP buffer. */
 typedef struct ep_rail_space {
     uint64_t hello_bytes, reply_bytes;
-    uint64_t hellos, replies, dones, heads, tails, slots, staged, outgoing;
+    uint64_t hellos, replies, dones, heads, places, staged, outgoing;
     uint64_t total_bytes; /* of the buffer, with what index.h has of it */
 } ep_rail_space;
+
+/* A chunk, however long it is, ends before this, whose flag so has one place in all calls. It comes with the chunk. */
+typedef struct ep_rail_end {
+    uint64_t bytes;            /* of the chunk */
+    EP_SHARED(uint64_t) tail; /* set by the network (release), polled by the owner (acquire) */
+} ep_rail_end;
+EP_FUNC uint64_t ep_rail_place_bytes(const ep_rails *rails)
+{
+    return rails->chunk_bytes + EP_LINE_BYTES;
+}
 
 EP_FUNC ep_rail_space ep_rail_space_of(const ep_rails *rails, const ep_shape *shape)
 {
     ep_rail_space s;
     const uint64_t nodes = (uint64_t)rails->nodes, rings = nodes * (uint64_t)shape->channels;
     const uint64_t counts = (uint64_t)shape->channels + (uint64_t)ep_rail_experts(shape);
-    const uint64_t chunks = rings * (uint64_t)rails->chunks * rails->chunk_bytes;
+    const uint64_t places = rings * (uint64_t)rails->chunks * ep_rail_place_bytes(rails);
     s.hello_bytes = ep_round(sizeof(ep_rail_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)rails->each * counts),
                              EP_LINE_BYTES);
     s.reply_bytes = ep_round(sizeof(ep_rail_reply), EP_LINE_BYTES);
@@ -158,10 +167,9 @@ EP_FUNC ep_rail_space ep_rail_space_of(const ep_rails *rails, const ep_shape *sh
     s.replies = s.hellos + 2 * nodes * s.hello_bytes;
     s.dones = s.replies + 2 * nodes * s.reply_bytes;
     s.heads = s.dones + 2 * nodes * EP_LINE_BYTES;
-    s.tails = s.heads + rings * EP_LINE_BYTES;
-    s.slots = ep_round(s.tails + rings * EP_LINE_BYTES, EP_ALIGN_BYTES);
-    s.staged = s.slots + chunks;
-    s.outgoing = s.staged + chunks;
+    s.places = ep_round(s.heads + rings * EP_LINE_BYTES, EP_ALIGN_BYTES);
+    s.staged = s.places + places;
+    s.outgoing = s.staged + places;
     s.total_bytes = ep_round(s.outgoing + 2 * nodes * s.hello_bytes, 4096);
     return s;
 }
@@ -182,7 +190,7 @@ EP_FUNC uint64_t ep_rail_done_at(const ep_rail_space *s, int32_t nodes, uint32_t
 {
     return s->dones + ((uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node) * EP_LINE_BYTES;
 }
-/* A ring's number, of channel and node; and where the words and bytes of its places lie. */
+/* A ring's number, of channel and node; and where its words and places lie. */
 EP_FUNC uint64_t ep_rail_ring(int32_t nodes, int32_t channel, int32_t node)
 {
     return (uint64_t)channel * (uint64_t)nodes + (uint64_t)node;
@@ -191,13 +199,10 @@ EP_FUNC uint64_t ep_rail_head_at(const ep_rail_space *s, uint64_t ring, int32_t 
 {
     return s->heads + ring * EP_LINE_BYTES + 8 * (uint64_t)place;
 }
-EP_FUNC uint64_t ep_rail_tail_at(const ep_rail_space *s, uint64_t ring, int32_t place)
+/* Where the place's chunk ends, in an ep_rail_end: from `places`, or from `staged`. */
+EP_FUNC uint64_t ep_rail_chunk_end(const ep_rails *rails, uint64_t ring, int32_t place)
 {
-    return s->tails + ring * EP_LINE_BYTES + 8 * (uint64_t)place;
-}
-EP_FUNC uint64_t ep_rail_chunk(const ep_rails *rails, uint64_t ring, int32_t place)
-{
-    return (ring * (uint64_t)rails->chunks + (uint64_t)place) * rails->chunk_bytes;
+    return (ring * (uint64_t)rails->chunks + (uint64_t)place) * ep_rail_place_bytes(rails) + rails->chunk_bytes;
 }
 
 #endif

@@ -23,7 +23,7 @@ typedef struct rogue {
     const char *name;
     rogue_call call;
     void (*hello)(const cpu_executor *cpu, ep_rail_hello *hello); /* at rank 2, else NULL */
-    void (*slot)(const cpu_executor *cpu, uint8_t *slot);         /* at rank 2, else NULL */
+    void (*chunk)(const cpu_executor *cpu, ep_rail_end *end);     /* at rank 2, else NULL */
     int32_t tail, head;                                           /* at rank 0: beyond what was read; 0: sound */
     const char *text;                                             /* rank 0's */
     expar_status status;                                          /* rank 0's; 0: EXPAR_ERR_PEER */
@@ -139,35 +139,55 @@ static void text_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
 
 /* ---- records and sums -------------------------------------------------------------------------------------------- */
 
-static void rank_behind_the_last(const cpu_executor *cpu, uint8_t *slot)
+/* Of a full chunk. */
+static uint8_t *slot_of(const cpu_executor *cpu, ep_rail_end *end, uint32_t slot)
 {
-    (void)cpu;
-    *(uint64_t *)slot |= (uint64_t)1 << RANKS_PER_NODE;
+    return (uint8_t *)end - (cpu->rails->slots - slot) * cpu->rails->slot.bytes;
 }
 
-static void rank_64(const cpu_executor *cpu, uint8_t *slot)
+/* A record begins with it. */
+static uint64_t *mask_of(const cpu_executor *cpu, ep_rail_end *end, uint32_t slot)
 {
-    (void)cpu;
-    *(uint64_t *)slot |= (uint64_t)1 << 63;
+    return (uint64_t *)slot_of(cpu, end, slot);
 }
 
-static void fewer_ranks(const cpu_executor *cpu, uint8_t *slot)
+static void rank_behind_the_last(const cpu_executor *cpu, ep_rail_end *end)
 {
-    (void)cpu;
-    *(uint64_t *)slot = 0;
+    *mask_of(cpu, end, 0) |= (uint64_t)1 << RANKS_PER_NODE;
+}
+
+static void rank_64(const cpu_executor *cpu, ep_rail_end *end)
+{
+    *mask_of(cpu, end, 0) |= (uint64_t)1 << 63;
+}
+
+static void fewer_ranks(const cpu_executor *cpu, ep_rail_end *end)
+{
+    *mask_of(cpu, end, 0) = 0;
 }
 
 /* All records of the chunk: for some rank there is a row too many, which the channel's last record shows. */
-static void more_ranks(const cpu_executor *cpu, uint8_t *slot)
+static void more_ranks(const cpu_executor *cpu, ep_rail_end *end)
 {
     for (uint32_t i = 0; i < cpu->rails->slots; i++)
-        *(uint64_t *)(slot + i * cpu->rails->slot.bytes) = 3;
+        *mask_of(cpu, end, i) = 3;
 }
 
-static void other_sum(const cpu_executor *cpu, uint8_t *slot)
+static void other_sum(const cpu_executor *cpu, ep_rail_end *end)
 {
     const uint32_t number = 5;
-    memcpy(slot + cpu->rails->slot.number, &number, sizeof number);
+    memcpy(slot_of(cpu, end, 0) + cpu->rails->slot.number, &number, sizeof number);
+}
+
+static void one_slot_less(const cpu_executor *cpu, ep_rail_end *end)
+{
+    end->bytes -= cpu->rails->slot.bytes;
+}
+
+static void other_chunk(const cpu_executor *cpu, ep_rail_end *end)
+{
+    (void)cpu;
+    atomic_fetch_add(&end->tail, 1);
 }
 
 static const rogue rogues[] = {
@@ -187,17 +207,19 @@ static const rogue rogues[] = {
     {"no type", .hello = no_type, .text = "dtype of x is", .status = EXPAR_ERR_MISMATCH},
     {"experts without end", .hello = experts_without_end, .text = "2147483647 experts, where the buffer has room"},
     {"experts below 0", .hello = experts_below_0, .text = "-2147483648 experts, where the buffer has room"},
-    {"a rank behind the last", .slot = rank_behind_the_last, .text = "a record for ranks that it cannot be for"},
-    {"rank 64", .slot = rank_64, .text = "a record for ranks that it cannot be for (0x8000000000000"},
-    {"fewer ranks", .slot = fewer_ranks, .text = "where it has told of"},
-    {"more ranks", .slot = more_ranks, .text = "than it has told of"},
-    {"other ranks than before", .call = CACHED, .slot = fewer_ranks, .text = "ranks that it cannot be for (0)"},
-    {"another sum", .call = COMBINE, .slot = other_sum, .text = "has sent sum 5 where 0 was to come"},
-    {"a tail too far", .tail = 1000, .text = "slots where"},
-    {"a tail too near", .tail = 1, .text = "slots where"},
-    {"a sum's tail too far", .call = COMBINE, .tail = 1000, .text = "slots where"},
-    {"a head too far", .head = 1000000, .text = "has read 1000000 slots of"},
-    {"a sum's head too far", .call = COMBINE, .head = 1000000, .text = "has read 1000000 slots of"},
+    {"a rank behind the last", .chunk = rank_behind_the_last, .text = "a record for ranks that it cannot be for"},
+    {"rank 64", .chunk = rank_64, .text = "a record for ranks that it cannot be for (0x8000000000000"},
+    {"fewer ranks", .chunk = fewer_ranks, .text = "where it has told of"},
+    {"more ranks", .chunk = more_ranks, .text = "than it has told of"},
+    {"other ranks than before", .call = CACHED, .chunk = fewer_ranks, .text = "ranks that it cannot be for (0)"},
+    {"another sum", .call = COMBINE, .chunk = other_sum, .text = "has sent sum 5 where 0 was to come"},
+    {"a chunk too short", .chunk = one_slot_less, .text = "has sent chunk 1 of"},
+    {"a chunk of sums too short", .call = COMBINE, .chunk = one_slot_less, .text = "has sent chunk 1 of"},
+    {"another chunk", .chunk = other_chunk, .text = "has sent chunk 2 of"},
+    {"a tail too far", .tail = 1000, .text = "has sent chunk"},
+    {"a sum's tail too far", .call = COMBINE, .tail = 1000, .text = "has sent chunk"},
+    {"a head too far", .head = 1000000, .text = "has read 1000000 chunks of"},
+    {"a sum's head too far", .call = COMBINE, .head = 1000000, .text = "has read 1000000 chunks of"},
 };
 
 /* ---- spoiling ---------------------------------------------------------------------------------------------------- */
@@ -220,8 +242,8 @@ static void spoil_contents(void *context)
     if (s->what->hello) {
         s->what->hello(s->cpu, cpu_at(s->cpu, ROGUE, ep_rail_outgoing_at(&rails->space, 2, s->epoch, 0)));
         s->done = true;
-    } else if (s->what->slot && rail_ring_of(s->cpu, 0, 0)->chunks_put == 1) {
-        s->what->slot(s->cpu, cpu_at(s->cpu, ROGUE, rails->space.staged + ep_rail_chunk(&rails->shape, 0, 0)));
+    } else if (s->what->chunk && rail_ring_of(s->cpu, 0, 0)->chunks_put == 1) {
+        s->what->chunk(s->cpu, cpu_at(s->cpu, ROGUE, rails->space.staged + ep_rail_chunk_end(&rails->shape, 0, 0)));
         s->done = true;
     }
 }
@@ -241,8 +263,10 @@ static void spoil_words(void *context)
         const uint64_t ring = ep_rail_ring(2, c, FAR);
         for (int32_t place = 0; place < rails->shape.chunks; place++) {
             if (s->what->tail)
-                spoil_word(s, ep_rail_tail_at(&rails->space, ring, place),
-                           rail_ring_of(s->cpu, c, FAR)->taken + (uint32_t)s->what->tail);
+                spoil_word(s,
+                           rails->space.places + ep_rail_chunk_end(&rails->shape, ring, place) +
+                               offsetof(ep_rail_end, tail),
+                           rail_ring_of(s->cpu, c, FAR)->chunks_taken + (uint32_t)s->what->tail);
             if (s->what->head) spoil_word(s, ep_rail_head_at(&rails->space, ring, place), (uint32_t)s->what->head);
         }
     }
@@ -252,7 +276,7 @@ static void spoil_words(void *context)
 static void plant(spoiler *s, const rogue *what, expar_ep *ep, int32_t rank)
 {
     *s = (spoiler){.what = what, .cpu = (cpu_executor *)ep->exec, .epoch = ep->epoch + 1};
-    if (rank == ROGUE && (what->hello || what->slot)) executor_cpu_delay(ep->exec, spoil_contents, s);
+    if (rank == ROGUE && (what->hello || what->chunk)) executor_cpu_delay(ep->exec, spoil_contents, s);
     if (rank == VICTIM && (what->tail || what->head)) executor_cpu_delay(ep->exec, spoil_words, s);
 }
 

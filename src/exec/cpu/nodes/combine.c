@@ -175,7 +175,7 @@ static bool return_sums(const cpu_combine_run *run, int32_t worker, int32_t chan
         cpu_token_part part = {.channel = channel, .record = &record, .begin = ring->part * run->part_bytes};
         part.bytes = cpu_part_bytes_at(run, part.begin);
         if (!record_is_ready(run, &part)) break;
-        uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, &turn->status);
+        uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, all, &turn->status);
         if (!slot) break;
         fill_sum(run, slot, ring->put, &part, cpu_sources_of(self, worker));
         const bool last = ++ring->part == run->parts;

@@ -78,7 +78,7 @@ static bool send_records(const cpu_dispatch_run *run, int32_t channel, int32_t n
     for (; ring->put < all && turn->status == EXPAR_OK; ring->token++) {
         const ep_target *end, *target = rail_targets(routing, ring->token, node, &end);
         if (!target) continue;
-        uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, &turn->status);
+        uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, all, &turn->status);
         if (!slot) break;
         fill_kept(run, slot, ring->token, target, end);
         fill_record(run, slot, ring->token);

@@ -75,7 +75,7 @@ expar_status rail_make(cpu_executor *self, const executor_plan *plan)
     return status == EXPAR_OK ? rail_open_links(self) : status;
 }
 
-/* Of hellos the flags alone: the rest may be large, and is never touched. */
+/* Of hellos and places the flags alone: the rest may be large, and is never touched. */
 void rail_clear(cpu_executor *self)
 {
     cpu_rails *rails = self->rails;
@@ -84,7 +84,10 @@ void rail_clear(cpu_executor *self)
     for (uint32_t parity = 0; parity < 2; parity++)
         for (int32_t node = 0; node < rails->shape.nodes; node++)
             memset(rail_at(self, ep_rail_hello_at(space, rails->shape.nodes, parity, node)), 0, sizeof(ep_rail_hello));
-    memset(rail_at(self, space->replies), 0, space->slots - space->replies);
+    memset(rail_at(self, space->replies), 0, space->places - space->replies);
+    for (uint64_t ring = 0; ring < (uint64_t)rails->shape.nodes * (uint64_t)self->shape.channels; ring++)
+        for (int32_t place = 0; place < rails->shape.chunks; place++)
+            memset(rail_at(self, space->places + ep_rail_chunk_end(&rails->shape, ring, place)), 0, sizeof(ep_rail_end));
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -23,13 +23,12 @@
 /* This rank's two ends of the rings (channel, node), for one call. Touched only by the lane that has the channel. */
 typedef struct rail_ring {
     /* Towards the node: */
-    uint32_t put;                  /* slots written */
-    uint32_t filled;               /* of these, in the chunk that has not been sent */
-    uint32_t pieces_left;          /* of the last one, where slots go in pieces */
-    uint32_t chunks_put;           /* chunks sent */
-    uint32_t sent[EP_MOST_CHUNKS]; /* by place: slots, or pieces, sent in all, its last chunk included */
-    int64_t token;                 /* dispatch: next one to look at */
-    uint32_t part;                 /* combine: next one of the oldest record's rows */
+    uint32_t put;         /* slots written */
+    uint32_t filled;      /* of these, in the chunk that has not been sent */
+    uint32_t pieces_left; /* of the last one, where slots go in pieces */
+    uint32_t chunks_put;  /* chunks sent */
+    int64_t token;        /* dispatch: next one to look at */
+    uint32_t part;        /* combine: next one of the oldest record's rows */
     /* From the node: */
     uint32_t taken;        /* slots read */
     uint32_t come;         /* slots up to the end of the chunk that is being read */
@@ -192,8 +191,10 @@ bool rail_fits(const cpu_executor *self, const ep_form *form, int64_t row_bytes)
 void rail_go_over(cpu_executor *self, uint32_t epoch, rail_room *room);
 
 /* ---- ring.c ------------------------------------------------------------------------------------------------------ */
-/* The next slot towards the node, to be filled here; NULL while there is none. *status: why there will be none. */
-uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
+/* The next slot towards the node, of `all` that go, to be filled here; NULL while there is none. *status: why there will
+   be none. */
+uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
+                        expar_status *status);
 /* Sends what has found no place yet of a slot that goes in pieces; true when any went. */
 bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
 /* It has been filled; sends the chunk when that is full, or holds the last of `all` slots. */

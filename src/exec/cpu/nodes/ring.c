@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rings over the network. The slots lie in the receiver's memory, in K places for chunks; the sender fills a chunk in
- * a place of its own, and sends it as one put with its flag. Chunk j has place j mod K.
+ * a place of its own, and sends it as one put that ends with its flag. Chunk j has place j mod K.
  *
- *   tail  a word a place, at the receiver: slots sent in all, this chunk included. The source sends it behind the
- *         chunk (release), the receiver loads it (acquire).
- *   head  a word a place, at the source: slots read in all, this chunk included. The receiver sends it (release) when
+ *   tail  a word a place, at the receiver: chunks sent in all, this one included. The source sends it behind the chunk
+ *         (release), the receiver loads it (acquire).
+ *   head  a word a place, at the source: chunks read in all, this one included. The receiver sends it (release) when
  *         it has read the chunk, the source loads it (acquire).
  *
  * A chunk goes into a place only when the head of the chunk before has come there, so no word has two flags under way,
- * and nothing is asked of the network's order but that a flag comes behind its own put. Words count slots of the
- * current call and carry its epoch. All chunks are full but a ring's last; heads that nobody will wait for are not
- * sent.
+ * and nothing is asked of the network's order but that a flag comes behind its own put. Words count chunks of the
+ * current call and carry its epoch. All chunks are full but a ring's last, so both sides know how long one is; it ends
+ * where its tail is, and is filled from its beginning on. Heads that nobody will wait for are not sent.
  *
- * A slot that is larger than a place goes in pieces, each of them a chunk, which words count then: it is filled, and
- * read, in memory of its own at both ends, and nobody waits there for a piece. */
+ * A tail may come in pieces, its lower bytes first. What is there meanwhile is of another call, or, since it has upper
+ * bytes of a smaller count, less than the tail: both mean that the chunk has not come.
+ *
+ * A slot that is larger than a place goes in pieces, each of them a chunk: it is filled, and read, in memory of its own
+ * at both ends, and nobody waits there for a piece. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
@@ -51,6 +54,12 @@ static uint64_t piece_bytes(const cpu_rails *rails, uint64_t at)
     return rest < rails->shape.chunk_bytes ? rest : rails->shape.chunk_bytes;
 }
 
+/* Slots of the chunk that is next where so many are to go or come. */
+static uint32_t slots_of_chunk(const cpu_rails *rails, uint32_t left)
+{
+    return left < rails->slots ? left : rails->slots;
+}
+
 /* ---- source ------------------------------------------------------------------------------------------------------ */
 
 /* The network no longer reads from the place, and the receiver no longer from its own. A head that no chunk was sent
@@ -59,49 +68,55 @@ static bool place_is_free(cpu_executor *self, uint32_t epoch, const rail_ring *r
                           expar_status *status)
 {
     const cpu_rails *rails = self->rails;
+    const uint32_t chunks = (uint32_t)rails->shape.chunks;
     const int32_t place = place_of(rails, ring->chunks_put);
     transport_batch *batch = batch_of(rails, number, place);
     if (!link_is_quiet(batch)) return false;
     *status = rail_ended(self, link_quiet(self->sym, batch));
-    if (*status != EXPAR_OK || ring->chunks_put < (uint32_t)rails->shape.chunks) return *status == EXPAR_OK;
+    if (*status != EXPAR_OK || ring->chunks_put < chunks) return *status == EXPAR_OK;
     const uint64_t head =
         atomic_load_explicit(rail_word_here(self, ep_rail_head_at(&rails->space, number, place)), memory_order_acquire);
-    const uint32_t read = ep_word_value(head, epoch);
-    if (read > ring->sent[place])
-        *status = error_set(EXPAR_ERR_PEER, "rank %d has read %u slots of %u that it was sent",
-                            ep_rail_of(&rails->shape, node, self->sym->rank), read, ring->sent[place]);
-    return read == ring->sent[place];
+    const uint32_t read = ep_word_value(head, epoch), sent = ring->chunks_put - chunks + 1;
+    if (read > sent)
+        *status = error_set(EXPAR_ERR_PEER, "rank %d has read %u chunks of %u that it was sent",
+                            ep_rail_of(&rails->shape, node, self->sym->rank), read, sent);
+    return read == sent;
 }
 
-/* Where the next chunk is filled. */
-static uint8_t *staged_chunk(const cpu_executor *self, const rail_ring *ring, uint64_t number)
+/* Where the next chunk, which is filled here, ends. */
+static ep_rail_end *staged_end(const cpu_executor *self, const rail_ring *ring, uint64_t number)
 {
     const cpu_rails *rails = self->rails;
     const int32_t place = place_of(rails, ring->chunks_put);
-    return rail_at(self, rails->space.staged + ep_rail_chunk(&rails->shape, number, place));
+    return rail_at(self, rails->space.staged + ep_rail_chunk_end(&rails->shape, number, place));
 }
 
-/* It has been filled with so many bytes, and so many slots whose end is in it. sent: slots, or pieces, that have been
-   sent with it. */
+/* The last bytes before its end, or before that of one that has come. */
+static uint8_t *bytes_before(const ep_rail_end *end, uint64_t bytes)
+{
+    return (uint8_t *)(uintptr_t)end - bytes;
+}
+
+/* It has been filled with so many bytes, and so many slots whose end is in it. */
 static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t bytes,
-                               uint32_t slots, uint32_t sent)
+                               uint32_t slots)
 {
     const cpu_rails *rails = self->rails;
     const ep_rails *shape = &rails->shape;
     rail_ring *ring = rail_ring_of(self, channel, node);
     const uint64_t here = ep_rail_ring(shape->nodes, channel, node);
     const uint64_t there = ep_rail_ring(shape->nodes, channel, rails->node);
-    const uint8_t *staged = staged_chunk(self, ring, here);
+    ep_rail_end *end = staged_end(self, ring, here);
     const int32_t place = place_of(rails, ring->chunks_put++);
-    const link_data data = {.offset = self->buffer + rails->space.slots + ep_rail_chunk(shape, there, place),
-                            .source = staged,
-                            .bytes = bytes,
+    end->bytes = bytes;
+    atomic_store_explicit(&end->tail, ep_word(epoch, ring->chunks_put), memory_order_relaxed);
+    const link_data data = {.offset =
+                                self->buffer + rails->space.places + ep_rail_chunk_end(shape, there, place) - bytes,
+                            .source = bytes_before(end, bytes),
+                            .bytes = bytes + sizeof *end,
                             .rows = slots};
-    const link_flag tail = {.offset = self->buffer + ep_rail_tail_at(&rails->space, there, place),
-                            .word = ep_word(epoch, sent)};
-    ring->sent[place] = sent;
     cpu_step(self);
-    return rail_ended(self, link_put_flag(&rails->links[node], &data, &tail, batch_of(rails, here, place)));
+    return rail_ended(self, link_put_flagged(&rails->links[node], &data, batch_of(rails, here, place)));
 }
 
 bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
@@ -112,14 +127,15 @@ bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_
     const uint32_t before = ring->pieces_left;
     while (ring->pieces_left > 0 && place_is_free(self, epoch, ring, number, node, status)) {
         const uint64_t at = piece_at(rails, ring->pieces_left--), bytes = piece_bytes(rails, at);
-        memcpy(staged_chunk(self, ring, number), wide_slot(rails, number, false) + at, (size_t)bytes);
-        *status = send_chunk(self, epoch, channel, node, bytes, ring->pieces_left == 0, ring->chunks_put + 1);
+        memcpy(bytes_before(staged_end(self, ring, number), bytes), wide_slot(rails, number, false) + at, (size_t)bytes);
+        *status = send_chunk(self, epoch, channel, node, bytes, ring->pieces_left == 0);
         if (*status != EXPAR_OK) break;
     }
     return ring->pieces_left != before;
 }
 
-uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
+uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
+                        expar_status *status)
 {
     const cpu_rails *rails = self->rails;
     const rail_ring *ring = rail_ring_of(self, channel, node);
@@ -127,7 +143,8 @@ uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int
     cpu_step(self);
     if (rails->pieces > 1) return ring->pieces_left > 0 ? NULL : wide_slot(rails, number, false);
     if (ring->filled == 0 && !place_is_free(self, epoch, ring, number, node, status)) return NULL;
-    return staged_chunk(self, ring, number) + ring->filled * rails->slot.bytes;
+    const uint32_t slots = slots_of_chunk(rails, all - (ring->put - ring->filled));
+    return bytes_before(staged_end(self, ring, number), (slots - ring->filled) * rails->slot.bytes);
 }
 
 expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all)
@@ -145,42 +162,38 @@ expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel,
     if (ring->filled < rails->slots && ring->put < all) return EXPAR_OK;
     const uint32_t filled = ring->filled;
     ring->filled = 0;
-    return send_chunk(self, epoch, channel, node, filled * rails->slot.bytes, filled, ring->put);
+    return send_chunk(self, epoch, channel, node, filled * rails->slot.bytes, filled);
 }
 
 /* ---- receiver ---------------------------------------------------------------------------------------------------- */
 
-/* Whether the next chunk has come, of slots or pieces: `taken` were read before it, `wanted` are with it. One that is
-   not as long as it has to be is the peer's fault. */
-static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *ring, uint64_t number, int32_t node,
-                           uint32_t taken, uint32_t wanted, expar_status *status)
-{
-    const cpu_rails *rails = self->rails;
-    const uint64_t offset = ep_rail_tail_at(&rails->space, number, place_of(rails, ring->chunks_taken));
-    const uint32_t sent =
-        ep_word_value(atomic_load_explicit(rail_word_here(self, offset), memory_order_acquire), epoch);
-    /* That of the chunk before it in this place, or none yet. */
-    if (sent <= taken) return false;
-    if (sent != wanted) {
-        *status = error_set(EXPAR_ERR_PEER, "rank %d has sent %u slots where %u were to come",
-                            ep_rail_of(&rails->shape, node, self->sym->rank), sent, wanted);
-        return false;
-    }
-    sym_behold(self->sym);
-    return true;
-}
-
-static const uint8_t *chunk_here(const cpu_executor *self, const rail_ring *ring, uint64_t number)
+/* Where the next chunk ends. */
+static const ep_rail_end *end_here(const cpu_executor *self, const rail_ring *ring, uint64_t number)
 {
     const cpu_rails *rails = self->rails;
     const int32_t place = place_of(rails, ring->chunks_taken);
-    return rail_at(self, rails->space.slots + ep_rail_chunk(&rails->shape, number, place));
+    return rail_at(self, rails->space.places + ep_rail_chunk_end(&rails->shape, number, place));
 }
 
-/* It has been read. taken: slots, or pieces, with it; left: that are to come behind it, where those of the chunks that
-   have places of their own need none of this one. */
-static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t taken,
-                                 uint64_t left)
+/* Whether it has come, of so many bytes. Another one is the peer's fault. */
+static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *ring, uint64_t number, int32_t node,
+                           uint64_t bytes, expar_status *status)
+{
+    const ep_rail_end *end = end_here(self, ring, number);
+    const uint32_t sent = ep_word_value(atomic_load_explicit(&end->tail, memory_order_acquire), epoch);
+    const uint32_t wanted = ring->chunks_taken + 1;
+    if (sent < wanted) return false;
+    sym_behold(self->sym);
+    if (sent == wanted && end->bytes == bytes) return true;
+    *status = error_set(EXPAR_ERR_PEER, "rank %d has sent chunk %u of %llu bytes where %u of %llu was to come",
+                        ep_rail_of(&self->rails->shape, node, self->sym->rank), sent, (unsigned long long)end->bytes,
+                        wanted, (unsigned long long)bytes);
+    return false;
+}
+
+/* It has been read. left: slots, or pieces, that are to come behind it, where those of the chunks that have places of
+   their own need none of this one. */
+static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t left)
 {
     const cpu_rails *rails = self->rails;
     rail_ring *ring = rail_ring_of(self, channel, node);
@@ -188,7 +201,7 @@ static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t cha
     const uint64_t there = ep_rail_ring(rails->shape.nodes, channel, rails->node);
     if (left <= (uint64_t)(rails->shape.chunks - 1) * rails->slots) return EXPAR_OK;
     const link_flag head = {.offset = self->buffer + ep_rail_head_at(&rails->space, there, place),
-                            .word = ep_word(epoch, taken)};
+                            .word = ep_word(epoch, ring->chunks_taken)};
     cpu_step(self);
     return rail_ended(self, link_set_flag(&rails->links[node], &head, &self->rails->flags));
 }
@@ -201,15 +214,16 @@ static const uint8_t *collect_pieces(cpu_executor *self, uint32_t epoch, int32_t
     rail_ring *ring = rail_ring_of(self, channel, node);
     const uint64_t number = ep_rail_ring(rails->shape.nodes, channel, node);
     uint8_t *slot = wide_slot(rails, number, true);
-    while (ring->pieces_here < rails->pieces &&
-           chunk_has_come(self, epoch, ring, number, node, ring->chunks_taken, ring->chunks_taken + 1, status)) {
-        const uint64_t at = piece_at(rails, rails->pieces - ring->pieces_here++);
+    while (ring->pieces_here < rails->pieces) {
+        const uint64_t at = piece_at(rails, rails->pieces - ring->pieces_here), bytes = piece_bytes(rails, at);
+        if (!chunk_has_come(self, epoch, ring, number, node, bytes, status)) return NULL;
+        memcpy(slot + at, bytes_before(end_here(self, ring, number), bytes), (size_t)bytes);
+        ring->pieces_here++;
         const uint64_t behind = (uint64_t)all * rails->pieces - ring->chunks_taken - 1;
-        memcpy(slot + at, chunk_here(self, ring, number), (size_t)piece_bytes(rails, at));
-        *status = return_place(self, epoch, channel, node, ring->chunks_taken + 1, behind);
+        *status = return_place(self, epoch, channel, node, behind);
         if (*status != EXPAR_OK) return NULL;
     }
-    return ring->pieces_here == rails->pieces ? slot : NULL;
+    return slot;
 }
 
 const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
@@ -222,12 +236,11 @@ const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t chann
     if (ring->taken == all) return NULL;
     if (rails->pieces > 1) return collect_pieces(self, epoch, channel, node, all, status);
     if (ring->taken == ring->come) {
-        const uint32_t left = all - ring->taken, wanted = ring->taken + (left < rails->slots ? left : rails->slots);
-        if (!chunk_has_come(self, epoch, ring, number, node, ring->taken, wanted, status)) return NULL;
-        ring->come = wanted;
+        const uint32_t slots = slots_of_chunk(rails, all - ring->taken);
+        if (!chunk_has_come(self, epoch, ring, number, node, slots * rails->slot.bytes, status)) return NULL;
+        ring->come += slots;
     }
-    const uint32_t first = ring->chunks_taken * rails->slots;
-    return chunk_here(self, ring, number) + (ring->taken - first) * rails->slot.bytes;
+    return bytes_before(end_here(self, ring, number), (ring->come - ring->taken) * rails->slot.bytes);
 }
 
 expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all)
@@ -236,7 +249,7 @@ expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, 
     ring->taken++;
     ring->pieces_here = 0;
     if (self->rails->pieces > 1 || ring->taken < ring->come) return EXPAR_OK;
-    return return_place(self, epoch, channel, node, ring->taken, all - ring->taken);
+    return return_place(self, epoch, channel, node, all - ring->taken);
 }
 
 /* In a combine what goes and what comes change places. */

@@ -94,7 +94,8 @@ expar_status link_put(const link_peer *peer, const link_data *data, transport_ba
 /* The flag once the data is there, and wakes the peer. Data of 0 bytes: the flag alone. */
 expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, transport_batch *batch);
 /* Data whose last 8 bytes, an aligned word there, are its flag, in one message where the network keeps bytes in order.
-   That word may come in pieces, the upper half last: whoever finds that looks at all the rest behind sym_behold. */
+   That word may come in pieces, the lowest byte first: whoever finds its upper half looks at all of it, and at the rest,
+   behind sym_behold. */
 expar_status link_put_flagged(const link_peer *peer, const link_data *data, transport_batch *batch);
 /* A flag behind nothing but what was fenced. Wakes the peer. */
 expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch);

@@ -48,17 +48,21 @@ EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-/* Brought by the network, with the flag behind it, and read by the owner once it has acquired that. Behind the struct
-   stand, where with_counts is 1: int32 records[C], tokens of the source's channels 0..c that go to this node; then for
-   each of its P ranks what a hello of index.h has for it: int32 channel_prefix[C], int32 expert_counts[L], by the E of
-   its form. A call that makes records larger opens a second time in its epoch: then the flag's value is 2. */
+/* Brought by the network in one message that ends with the flag, and read by the owner once it has acquired that. Before
+   the struct stand, where with_counts is 1: int32 records[C], tokens of the source's channels 0..c that go to this node;
+   then for each of its P ranks what a hello of index.h has for it: int32 channel_prefix[C], int32 expert_counts[L], by
+   the E of its form. A call that makes records larger opens a second time in its epoch: then the flag's value is 2. */
 typedef struct ep_rail_hello {
-    EP_SHARED(uint64_t) flag; /* as in ep_hello. Set by the network (release), polled by the owner (acquire) */
     ep_form form;
     ep_refusal refusal;
     int32_t with_counts;
     int32_t unused;
+    EP_SHARED(uint64_t) flag; /* as in ep_hello. Set by the network (release), polled by the owner (acquire) */
 } ep_rail_hello;
+EP_FUNC uint64_t ep_rail_counts(int32_t each, int32_t channels, int32_t local_experts)
+{
+    return (uint64_t)channels + (uint64_t)each * ((uint64_t)channels + (uint64_t)local_experts);
+}
 
 /* Beside the value of the flag. Without it the rank goes on, and what lies in `refusal` is of an earlier call, if of
    any. */
@@ -158,10 +162,9 @@ EP_FUNC ep_rail_space ep_rail_space_of(const ep_rails *rails, const ep_shape *sh
 {
     ep_rail_space s;
     const uint64_t nodes = (uint64_t)rails->nodes, rings = nodes * (uint64_t)shape->channels;
-    const uint64_t counts = (uint64_t)shape->channels + (uint64_t)ep_rail_experts(shape);
+    const uint64_t counts = ep_rail_counts(rails->each, shape->channels, ep_rail_experts(shape));
     const uint64_t places = rings * (uint64_t)rails->chunks * ep_rail_place_bytes(rails);
-    s.hello_bytes = ep_round(sizeof(ep_rail_hello) + 4 * ((uint64_t)shape->channels + (uint64_t)rails->each * counts),
-                             EP_LINE_BYTES);
+    s.hello_bytes = ep_round(sizeof(ep_rail_hello) + 4 * counts, EP_LINE_BYTES);
     s.reply_bytes = ep_round(sizeof(ep_rail_reply), EP_LINE_BYTES);
     s.hellos = ep_round(ep_space_of(shape).total_bytes, EP_ALIGN_BYTES);
     s.replies = s.hellos + 2 * nodes * s.hello_bytes;
@@ -174,13 +177,15 @@ EP_FUNC ep_rail_space ep_rail_space_of(const ep_rails *rails, const ep_shape *sh
     return s;
 }
 
+/* Of the struct, at the end of its place. */
 EP_FUNC uint64_t ep_rail_hello_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
 {
-    return s->hellos + ((uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node) * s->hello_bytes;
+    const uint64_t place = (uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node;
+    return s->hellos + (place + 1) * s->hello_bytes - sizeof(ep_rail_hello);
 }
 EP_FUNC uint64_t ep_rail_outgoing_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
 {
-    return s->outgoing + ((uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node) * s->hello_bytes;
+    return s->outgoing + ep_rail_hello_at(s, nodes, epoch, node) - s->hellos;
 }
 EP_FUNC uint64_t ep_rail_reply_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
 {

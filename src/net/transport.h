@@ -52,8 +52,8 @@ typedef struct transport_request {
                                   ADD) and operand; complete when that has been done */
     uint64_t signal_offset;
     bool flagged; /* put without `signals`: its last 8 bytes, an aligned word there, are a flag. It comes behind all
-                     before it, and its upper half last: whoever finds that sees all the rest behind `behold`, and until
-                     then nothing, since the word may come in pieces */
+                     before it, and may come in pieces, the lowest byte first: who has found its upper half sees all of
+                     it, and what is before it, behind `behold`; else at most some of its lower bytes */
 } transport_request;
 
 /* What was posted with it and is not complete. Owned by the poster, who may free it once `left` is 0 (acquire). */

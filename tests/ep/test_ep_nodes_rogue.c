@@ -31,16 +31,16 @@ typedef struct rogue {
 
 /* ---- hellos ------------------------------------------------------------------------------------------------------ */
 
-static int32_t *records_of(ep_rail_hello *hello)
+static int32_t *records_of(const cpu_executor *cpu, ep_rail_hello *hello)
 {
-    return (int32_t *)(hello + 1);
+    return rail_hello_counts(cpu, hello, cpu->shape.local_experts);
 }
 
 /* Of the node's second rank, which is not the one that looks at them for itself. */
 static int32_t *counts_of(const cpu_executor *cpu, ep_rail_hello *hello)
 {
     const int32_t each = cpu->shape.channels + cpu->shape.local_experts;
-    return records_of(hello) + cpu->shape.channels + each;
+    return records_of(cpu, hello) + cpu->shape.channels + each;
 }
 
 static void no_kind(const cpu_executor *cpu, ep_rail_hello *hello)
@@ -93,20 +93,18 @@ static void no_counts(const cpu_executor *cpu, ep_rail_hello *hello)
 
 static void records_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
 {
-    (void)cpu;
-    records_of(hello)[0] = -1;
+    records_of(cpu, hello)[0] = -1;
 }
 
 static void records_that_shrink(const cpu_executor *cpu, ep_rail_hello *hello)
 {
-    (void)cpu;
-    records_of(hello)[1] = records_of(hello)[0] - 1;
+    records_of(cpu, hello)[1] = records_of(cpu, hello)[0] - 1;
 }
 
 static void records_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
 {
     for (int32_t c = 0; c < cpu->shape.channels; c++)
-        records_of(hello)[c] = INT_MAX / RANKS + 1;
+        records_of(cpu, hello)[c] = INT_MAX / RANKS + 1;
 }
 
 static void rows_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
@@ -117,7 +115,7 @@ static void rows_below_0(const cpu_executor *cpu, ep_rail_hello *hello)
 static void more_rows_than_records(const cpu_executor *cpu, ep_rail_hello *hello)
 {
     for (int32_t c = 0; c < cpu->shape.channels; c++)
-        counts_of(cpu, hello)[c] = records_of(hello)[c] + 1;
+        counts_of(cpu, hello)[c] = records_of(cpu, hello)[c] + 1;
 }
 
 static void expert_below_0(const cpu_executor *cpu, ep_rail_hello *hello)

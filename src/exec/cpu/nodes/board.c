@@ -20,7 +20,7 @@ static void fill_rail_counts(const cpu_executor *self, ep_rail_hello *hello, con
 {
     const cpu_rails *rails = self->rails;
     const size_t channels = (size_t)routing->channels, locals = (size_t)routing->local_experts;
-    int32_t *counts = (int32_t *)(hello + 1);
+    int32_t *counts = rail_hello_counts(self, hello, routing->local_experts);
     memcpy(counts, rail_records_out(routing, node), channels * sizeof *counts);
     counts += channels;
     for (int32_t l = 0; l < rails->shape.each; l++) {
@@ -31,13 +31,11 @@ static void fill_rail_counts(const cpu_executor *self, ep_rail_hello *hello, con
     }
 }
 
-/* As far as it is filled, the flag left out. */
-static size_t rail_hello_filled(const cpu_executor *self, const ep_routing *counts)
+/* Of what stands before it. */
+static size_t rail_counts_bytes(const cpu_executor *self, const ep_routing *counts)
 {
-    const size_t bare = sizeof(ep_rail_hello) - offsetof(ep_rail_hello, form);
-    if (!counts) return bare;
-    const size_t channels = (size_t)counts->channels, each = (size_t)self->rails->shape.each;
-    return bare + sizeof(int32_t) * (channels + each * (channels + (size_t)counts->local_experts));
+    if (!counts) return 0;
+    return sizeof(int32_t) * ep_rail_counts(self->rails->shape.each, counts->channels, counts->local_experts);
 }
 
 /* Of hellos and replies. Those of a call whose records have grown come a second time in its epoch. */
@@ -52,6 +50,7 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
 {
     cpu_rails *rails = self->rails;
     const int32_t nodes = rails->shape.nodes;
+    const size_t before = rail_counts_bytes(self, counts);
     transport_batch *batch = &rails->hellos[epoch & 1];
     expar_status status = link_quiet(self->sym, batch);
     rails->form = *form;
@@ -64,12 +63,12 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
         hello->refusal = *refusal;
         hello->with_counts = counts != NULL;
         if (counts) fill_rail_counts(self, hello, counts, node);
-        const link_data data = {.offset = there + offsetof(ep_rail_hello, form),
-                                .source = &hello->form,
-                                .bytes = rail_hello_filled(self, counts)};
-        const link_flag flag = {.offset = there, .word = opening_word(self, epoch)};
+        atomic_store_explicit(&hello->flag, opening_word(self, epoch), memory_order_relaxed);
+        const link_data data = {.offset = there - before,
+                                .source = (const uint8_t *)hello - before,
+                                .bytes = before + sizeof *hello};
         cpu_step(self);
-        status = link_put_flag(&rails->links[node], &data, &flag, batch);
+        status = link_put_flagged(&rails->links[node], &data, batch);
     }
     return rail_ended(self, status);
 }
@@ -163,10 +162,12 @@ static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t 
                                      : ep_rail_done_at(&rails->space, nodes, epoch, node);
 }
 
-/* In the memory of pe, which is mapped; its own loads are what progress brings. */
+/* In the memory of pe, which is mapped; its own loads are what progress brings. A hello's flag that has come in part is
+   not yet the one that is awaited. */
 static bool rail_has_come(const cpu_executor *self, int32_t pe, ep_board board, uint32_t epoch, int32_t node)
 {
-    const uint64_t offset = rail_record_at(self->rails, board, epoch, node);
+    const uint64_t offset = rail_record_at(self->rails, board, epoch, node) +
+                            (board == EP_BOARD_HELLO ? offsetof(ep_rail_hello, flag) : 0);
     const _Atomic uint64_t *flag = sym_at(self->sym, pe, self->buffer + offset);
     const uint64_t awaited = board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
     const uint64_t word = atomic_load_explicit(flag, memory_order_acquire);
@@ -236,17 +237,17 @@ static expar_status look_at_counts(const cpu_executor *self, const ep_rail_hello
 
 static expar_status look_at_hello(const cpu_executor *self, const ep_rail_hello *hello)
 {
-    const int32_t channels = self->shape.channels, kind = hello->form.kind;
-    const int32_t *records = (const int32_t *)(hello + 1), *counts = records + channels;
-    const int32_t locals = locals_of(self, hello);
+    const int32_t channels = self->shape.channels, kind = hello->form.kind, locals = locals_of(self, hello);
     if (kind < 0 || kind > EP_ROUTE) return error_set(EXPAR_ERR_PEER, "a call of kind %d, which is none", kind);
     if (hello->with_counts != 1 && (hello->with_counts != 0 || lacks_counts(self, hello)))
         return error_set(EXPAR_ERR_PEER, "with_counts %d in a call of kind %d", hello->with_counts, kind);
     if (hello->with_counts && (locals < 0 || locals > self->shape.local_experts))
         return error_set(EXPAR_ERR_PEER, "%d experts, where the buffer has room for %d a rank", hello->form.experts,
                          self->shape.local_experts);
-    expar_status status = hello->with_counts ? look_at_records(self, records) : EXPAR_OK;
-    for (int32_t l = 0; hello->with_counts && l < self->rails->shape.each && status == EXPAR_OK; l++) {
+    if (!hello->with_counts) return EXPAR_OK;
+    const int32_t *records = rail_hello_counts(self, hello, locals), *counts = records + channels;
+    expar_status status = look_at_records(self, records);
+    for (int32_t l = 0; l < self->rails->shape.each && status == EXPAR_OK; l++) {
         status = look_at_counts(self, hello, records, counts);
         if (status != EXPAR_OK) return error_prefix(status, "for rank %d", self->near_first + l);
         counts += channels + locals;
@@ -267,7 +268,7 @@ static void hand_counts(const cpu_executor *self, const ep_rail_hello *from, ep_
 {
     const int32_t channels = self->shape.channels, each = self->rails->shape.each;
     const size_t stride = (size_t)channels + (size_t)locals_of(self, from);
-    const int32_t *counts = (const int32_t *)(from + 1) + channels;
+    const int32_t *counts = rail_hello_counts(self, from, locals_of(self, from)) + channels;
     int32_t *sent = (int32_t *)((uint8_t *)to + self->space.hello_sent);
     memcpy(to + 1, counts + (size_t)local * stride, stride * sizeof *counts);
     for (int32_t l = 0; l < each; l++)

@@ -126,6 +126,12 @@ expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusa
 expar_status rail_done_post(cpu_executor *self, uint32_t epoch);
 /* The hello of a rank that has given the buffer up, as far as the network takes it soon. */
 void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
+/* What stands before a hello that has counts, of so many experts a rank, or by its form. */
+static inline int32_t *rail_hello_counts(const cpu_executor *self, const ep_rail_hello *hello, int32_t local_experts)
+{
+    const uint64_t counts = ep_rail_counts(self->rails->shape.each, self->shape.channels, local_experts);
+    return (int32_t *)(uintptr_t)hello - counts;
+}
 /* This rank's dones have come to the other nodes: it may leave. Behind those of all others. */
 void rail_done_settle(cpu_executor *self);
 /* A wait for the board begins. */

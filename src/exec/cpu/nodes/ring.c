@@ -12,8 +12,8 @@
  * current call and carry its epoch. All chunks are full but a ring's last, so both sides know how long one is; it ends
  * where its tail is, and is filled from its beginning on. Heads that nobody will wait for are not sent.
  *
- * A tail may come in pieces, its lower bytes first. What is there meanwhile is of another call, or, since it has upper
- * bytes of a smaller count, less than the tail: both mean that the chunk has not come.
+ * A tail may come in pieces, its lowest byte first. What is there meanwhile is of another call, or, with upper bytes of
+ * a smaller count, less than the tail: both mean that the chunk has not come.
  *
  * A slot that is larger than a place goes in pieces, each of them a chunk: it is filled, and read, in memory of its own
  * at both ends, and nobody waits there for a piece. */
@@ -180,11 +180,11 @@ static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *
                            uint64_t bytes, expar_status *status)
 {
     const ep_rail_end *end = end_here(self, ring, number);
-    const uint32_t sent = ep_word_value(atomic_load_explicit(&end->tail, memory_order_acquire), epoch);
     const uint32_t wanted = ring->chunks_taken + 1;
-    if (sent < wanted) return false;
+    if (ep_word_value(atomic_load_explicit(&end->tail, memory_order_acquire), epoch) < wanted) return false;
     sym_behold(self->sym);
-    if (sent == wanted && end->bytes == bytes) return true;
+    const uint32_t sent = ep_word_value(atomic_load_explicit(&end->tail, memory_order_relaxed), epoch);
+    if (sent < wanted || (sent == wanted && end->bytes == bytes)) return sent == wanted;
     *status = error_set(EXPAR_ERR_PEER, "rank %d has sent chunk %u of %llu bytes where %u of %llu was to come",
                         ep_rail_of(&self->rails->shape, node, self->sym->rank), sent, (unsigned long long)end->bytes,
                         wanted, (unsigned long long)bytes);

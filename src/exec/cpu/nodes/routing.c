@@ -76,7 +76,7 @@ static void collect_node(const cpu_executor *self, uint32_t epoch, const ep_rout
     const ep_rail_routing *known = routing->rails;
     const size_t channels = (size_t)routing->channels, bytes = channels * sizeof(int32_t);
     const ep_rail_hello *hello = rail_at(self, ep_rail_hello_at(&rails->space, rails->shape.nodes, epoch, node));
-    const int32_t *counts = (const int32_t *)(hello + 1), *ranks = counts + channels;
+    const int32_t *counts = rail_hello_counts(self, hello, routing->local_experts), *ranks = counts + channels;
     memcpy(known->records_in + (size_t)node * channels, counts, bytes);
     for (int32_t l = 0; l < known->each; l++) {
         memcpy(known->rows_in + ((size_t)node * (size_t)known->each + (size_t)l) * channels, ranks, bytes);

@@ -190,6 +190,11 @@ expar_status link_put_flagged(const link_peer *peer, const link_data *data, tran
     return data->bytes > sizeof(uint64_t) ? link_count_message(peer, status, data, 0) : link_count_flag(peer, status);
 }
 
+__attribute__((no_sanitize("thread"))) uint64_t link_peek(const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
 expar_status link_quiet(sym *self, transport_batch *batch)

@@ -97,6 +97,9 @@ expar_status link_put_flag(const link_peer *peer, const link_data *data, const l
    That word may come in pieces, the lowest byte first: whoever finds its upper half looks at all of it, and at the rest,
    behind sym_behold. */
 expar_status link_put_flagged(const link_peer *peer, const link_data *data, transport_batch *batch);
+/* Such a word as it is by now, in order with nothing: what is found by it is looked for again behind sym_behold, by an
+   acquire. The network may store it as bytes of a message, which ThreadSanitizer is not shown. */
+uint64_t link_peek(const _Atomic uint64_t *word);
 /* A flag behind nothing but what was fenced. Wakes the peer. */
 expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch);
 

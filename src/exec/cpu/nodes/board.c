@@ -162,14 +162,18 @@ static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t 
                                      : ep_rail_done_at(&rails->space, nodes, epoch, node);
 }
 
-/* In the memory of pe, which is mapped; its own loads are what progress brings. A hello's flag that has come in part is
-   not yet the one that is awaited. */
+/* In the memory of pe, which is mapped; its own loads are what progress brings. A hello's flag, which comes with the
+   rest of it, is not yet the one that is awaited where it has come in part. */
 static bool rail_has_come(const cpu_executor *self, int32_t pe, ep_board board, uint32_t epoch, int32_t node)
 {
     const uint64_t offset = rail_record_at(self->rails, board, epoch, node) +
                             (board == EP_BOARD_HELLO ? offsetof(ep_rail_hello, flag) : 0);
     const _Atomic uint64_t *flag = sym_at(self->sym, pe, self->buffer + offset);
     const uint64_t awaited = board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
+    if (board == EP_BOARD_HELLO) {
+        if (link_peek(flag) != awaited) return false;
+        sym_behold(self->sym);
+    }
     const uint64_t word = atomic_load_explicit(flag, memory_order_acquire);
     return (board == EP_BOARD_REPLY ? word & ~(uint64_t)EP_REPLY_REFUSES : word) == awaited;
 }

@@ -181,9 +181,9 @@ static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *
 {
     const ep_rail_end *end = end_here(self, ring, number);
     const uint32_t wanted = ring->chunks_taken + 1;
-    if (ep_word_value(atomic_load_explicit(&end->tail, memory_order_acquire), epoch) < wanted) return false;
+    if (ep_word_value(link_peek(&end->tail), epoch) < wanted) return false;
     sym_behold(self->sym);
-    const uint32_t sent = ep_word_value(atomic_load_explicit(&end->tail, memory_order_relaxed), epoch);
+    const uint32_t sent = ep_word_value(atomic_load_explicit(&end->tail, memory_order_acquire), epoch);
     if (sent < wanted || (sent == wanted && end->bytes == bytes)) return sent == wanted;
     *status = error_set(EXPAR_ERR_PEER, "rank %d has sent chunk %u of %llu bytes where %u of %llu was to come",
                         ep_rail_of(&self->rails->shape, node, self->sym->rank), sent, (unsigned long long)end->bytes,

@@ -150,7 +150,7 @@ typedef struct ep_rail_space {
 
 /* A chunk, however long it is, ends before this, whose flag so has one place in all calls. It comes with the chunk. */
 typedef struct ep_rail_end {
-    uint64_t bytes;            /* of the chunk */
+    uint64_t bytes;           /* of the chunk */
     EP_SHARED(uint64_t) tail; /* set by the network (release), polled by the owner (acquire) */
 } ep_rail_end;
 EP_FUNC uint64_t ep_rail_place_bytes(const ep_rails *rails)

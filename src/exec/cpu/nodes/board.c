@@ -64,9 +64,8 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
         hello->with_counts = counts != NULL;
         if (counts) fill_rail_counts(self, hello, counts, node);
         atomic_store_explicit(&hello->flag, opening_word(self, epoch), memory_order_relaxed);
-        const link_data data = {.offset = there - before,
-                                .source = (const uint8_t *)hello - before,
-                                .bytes = before + sizeof *hello};
+        const link_data data = {
+            .offset = there - before, .source = (const uint8_t *)hello - before, .bytes = before + sizeof *hello};
         cpu_step(self);
         status = link_put_flagged(&rails->links[node], &data, batch);
     }
@@ -166,8 +165,8 @@ static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t 
    rest of it, is not yet the one that is awaited where it has come in part. */
 static bool rail_has_come(const cpu_executor *self, int32_t pe, ep_board board, uint32_t epoch, int32_t node)
 {
-    const uint64_t offset = rail_record_at(self->rails, board, epoch, node) +
-                            (board == EP_BOARD_HELLO ? offsetof(ep_rail_hello, flag) : 0);
+    const uint64_t offset =
+        rail_record_at(self->rails, board, epoch, node) + (board == EP_BOARD_HELLO ? offsetof(ep_rail_hello, flag) : 0);
     const _Atomic uint64_t *flag = sym_at(self->sym, pe, self->buffer + offset);
     const uint64_t awaited = board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
     if (board == EP_BOARD_HELLO) {

@@ -87,7 +87,8 @@ void rail_clear(cpu_executor *self)
     memset(rail_at(self, space->replies), 0, space->places - space->replies);
     for (uint64_t ring = 0; ring < (uint64_t)rails->shape.nodes * (uint64_t)self->shape.channels; ring++)
         for (int32_t place = 0; place < rails->shape.chunks; place++)
-            memset(rail_at(self, space->places + ep_rail_chunk_end(&rails->shape, ring, place)), 0, sizeof(ep_rail_end));
+            memset(rail_at(self, space->places + ep_rail_chunk_end(&rails->shape, ring, place)), 0,
+                   sizeof(ep_rail_end));
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */

@@ -127,7 +127,8 @@ bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_
     const uint32_t before = ring->pieces_left;
     while (ring->pieces_left > 0 && place_is_free(self, epoch, ring, number, node, status)) {
         const uint64_t at = piece_at(rails, ring->pieces_left--), bytes = piece_bytes(rails, at);
-        memcpy(bytes_before(staged_end(self, ring, number), bytes), wide_slot(rails, number, false) + at, (size_t)bytes);
+        memcpy(bytes_before(staged_end(self, ring, number), bytes), wide_slot(rails, number, false) + at,
+               (size_t)bytes);
         *status = send_chunk(self, epoch, channel, node, bytes, ring->pieces_left == 0);
         if (*status != EXPAR_OK) break;
     }

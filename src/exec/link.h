@@ -94,8 +94,8 @@ expar_status link_put(const link_peer *peer, const link_data *data, transport_ba
 /* The flag once the data is there, and wakes the peer. Data of 0 bytes: the flag alone. */
 expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, transport_batch *batch);
 /* Data whose last 8 bytes, an aligned word there, are its flag, in one message where the network keeps bytes in order.
-   That word may come in pieces, the lowest byte first: whoever finds its upper half looks at all of it, and at the rest,
-   behind sym_behold. */
+   That word may come in pieces, the lowest byte first: whoever finds its upper half looks at all of it, and at the
+   rest, behind sym_behold. */
 expar_status link_put_flagged(const link_peer *peer, const link_data *data, transport_batch *batch);
 /* Such a word as it is by now, in order with nothing: what is found by it is looked for again behind sym_behold, by an
    acquire. The network may store it as bytes of a message, which ThreadSanitizer is not shown. */

@@ -48,10 +48,11 @@ EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-/* Brought by the network in one message that ends with the flag, and read by the owner once it has acquired that. Before
-   the struct stand, where with_counts is 1: int32 records[C], tokens of the source's channels 0..c that go to this node;
-   then for each of its P ranks what a hello of index.h has for it: int32 channel_prefix[C], int32 expert_counts[L], by
-   the E of its form. A call that makes records larger opens a second time in its epoch: then the flag's value is 2. */
+/* Brought by the network in one message that ends with the flag, and read by the owner once it has acquired that.
+   Before the struct stand, where with_counts is 1: int32 records[C], tokens of the source's channels 0..c that go to
+   this node; then for each of its P ranks what a hello of index.h has for it: int32 channel_prefix[C], int32
+   expert_counts[L], by the E of its form. A call that makes records larger opens a second time in its epoch: then the
+   flag's value is 2. */
 typedef struct ep_rail_hello {
     ep_form form;
     ep_refusal refusal;

@@ -197,8 +197,8 @@ bool rail_fits(const cpu_executor *self, const ep_form *form, int64_t row_bytes)
 void rail_go_over(cpu_executor *self, uint32_t epoch, rail_room *room);
 
 /* ---- ring.c ------------------------------------------------------------------------------------------------------ */
-/* The next slot towards the node, of `all` that go, to be filled here; NULL while there is none. *status: why there will
-   be none. */
+/* The next slot towards the node, of `all` that go, to be filled here; NULL while there is none. *status: why there
+   will be none. */
 uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
                         expar_status *status);
 /* Sends what has found no place yet of a slot that goes in pieces; true when any went. */

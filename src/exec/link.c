@@ -98,7 +98,8 @@ static transport_request put_of(const link_peer *peer, const link_data *data)
                                .offset = data->offset,
                                .source = data->source,
                                .bytes = data->bytes,
-                               .copies = data->copies};
+                               .copies = data->copies,
+                               .leads = data->leads};
 }
 
 /* The peer may sleep on its bell, where a transport of this host has brought the word. */
@@ -174,6 +175,7 @@ static expar_status put_flag_apart(const link_peer *peer, const link_data *data,
 {
     link_data before = *data;
     link_flag flag = {.word = 0};
+    before.leads = false;
     before.bytes -= sizeof flag.word;
     flag.offset = before.offset + before.bytes;
     memcpy(&flag.word, (const uint8_t *)data->source + before.bytes, sizeof flag.word);

@@ -11,7 +11,9 @@
  *
  * Order, and there is no other:
  *   - a flag comes behind the data of its own put, and whoever finds it by an acquire sees the data, behind sym_behold;
- *   - what is sent behind link_fence or link_quiet comes behind all that was sent with the batch before.
+ *   - what is sent behind link_fence or link_quiet comes behind all that was sent with the batch before;
+ *   - data that leads is quiet once it is sure to come before all other data that is sent to the peer from then on, and
+ *     its source is free. That it has come is known once later data that does not lead is quiet.
  * Two puts, two flags, or a put and a later flag may come in any order, also to one peer. So a word to which a flag is
  * on its way is sent no other one, and what a peer concludes from a flag about an earlier put needs a fence between. A
  * flag's word comes whole, but for one in its own data (link_put_flagged); words of a put need not, and are looked at
@@ -68,6 +70,7 @@ typedef struct link_data {
     /* The source may be reused when the call returns, which for more than a few KB waits until the data has come. Else
        when link_quiet does. */
     bool copies;
+    bool leads;    /* link_put, link_put_flagged: it is quiet before it has come; see "Order" */
     uint32_t rows; /* of tokens that are in it: records, sums, messages; only counted */
 } link_data;
 

@@ -12,7 +12,7 @@
 transport_request transport_flag_apart(const transport_request *put)
 {
     transport_request apart = *put;
-    apart.flagged = false;
+    apart.flagged = apart.leads = false;
     apart.signals = true;
     apart.op = TRANSPORT_SET;
     apart.bytes = put->bytes - sizeof apart.operand;

@@ -385,6 +385,82 @@ static void flagged_puts(expar_group *group, void *shared)
     stage_close(&s);
 }
 
+#define LEADING       30 /* puts, and one behind them that does not lead */
+#define LEADING_BYTES 9216
+
+/* Of so many bytes: some leave without coming back, some by the stage, some from where they are. */
+static size_t leading_words(uint64_t number)
+{
+    static const size_t bytes[] = {8, 200, 9000, 64, 8};
+    return bytes[number % ARRAY_LENGTH(bytes)] / sizeof(uint64_t);
+}
+
+static uint64_t leading_at(const stage *s, uint64_t number)
+{
+    return s->area + number * LEADING_BYTES;
+}
+
+/* Each is complete before the next one is posted; the last one is when it is there. */
+static void post_leading(stage *s, int32_t pe, uint64_t round, uint64_t *source)
+{
+    transport_batch batch = {0};
+    for (uint64_t i = 0; i <= LEADING; i++) {
+        const transport_request put = {.kind = TRANSPORT_KIND_PUT,
+                                       .pe = pe,
+                                       .offset = leading_at(s, i),
+                                       .source = source,
+                                       .bytes = leading_words(i) * sizeof *source,
+                                       .flagged = true,
+                                       .leads = i < LEADING};
+        for (size_t w = 0; w < leading_words(i); w++)
+            source[w] = round << 32 | i;
+        CHECK_OK(transport_post(s->via, &s->group->sym->site, &put, &batch));
+        settle(s, &batch);
+        memset(source, 0xff, LEADING_BYTES);
+    }
+}
+
+/* The last one that leads has come. How many words of all are wrong. */
+static uint64_t check_leading(const stage *s, uint64_t round)
+{
+    uint64_t wrong = 0;
+    if (s->via->ops->behold) s->via->ops->behold(s->via);
+    for (uint64_t i = 0; i < LEADING; i++) {
+        const uint64_t *came = (const uint64_t *)(const void *)own(s, leading_at(s, i));
+        for (size_t w = 0; w < leading_words(i); w++)
+            wrong += came[w] != (round << 32 | i);
+    }
+    return wrong;
+}
+
+/* Puts that lead: whoever sees one has all that were complete before it was posted; and all are there once a later one
+   is complete that does not lead, so that their poster gets them back. */
+static void leading_puts(expar_group *group, void *shared)
+{
+    enum { ROUNDS = 5 };
+    stage s;
+    if (!stage_open(&s, group, shared, (LEADING + 1) * LEADING_BYTES)) return;
+    int32_t next = (group->rank + 1) % group->size;
+    uint64_t wrong = 0, *source = calloc(1, LEADING_BYTES);
+    const uint64_t flag = leading_at(&s, LEADING - 1) + (leading_words(LEADING - 1) - 1) * sizeof *source;
+    memset(own(&s, s.area), 0, (LEADING + 1) * LEADING_BYTES);
+    CHECK_OK(sym_barrier(group->sym));
+    for (uint64_t round = 1; round <= ROUNDS; round++) {
+        post_leading(&s, next, round, source);
+        for (uint64_t i = 0; i < LEADING; i++) {
+            CHECK_OK(s.via->ops->get(s.via, next, source, leading_at(&s, i), sizeof *source));
+            wrong += source[0] != (round << 32 | i);
+        }
+        if (!await_word(group, (const _Atomic uint64_t *)(void *)own(&s, flag), round << 32)) break;
+        wrong += check_leading(&s, round);
+        CHECK_OK(sym_barrier(group->sym)); /* read before the next round overwrites */
+    }
+    CHECK(wrong == 0, "%llu words are wrong", (unsigned long long)wrong);
+    free(source);
+    CHECK_OK(sym_barrier(group->sym));
+    stage_close(&s);
+}
+
 #define MANY 3000
 
 /* More than any queue holds, none of them waited for: room is made by progress. */
@@ -526,6 +602,12 @@ static void test_flagged_puts(void **state)
     run_on_all(flagged_puts, RANKS, 0);
 }
 
+static void test_leading_puts(void **state)
+{
+    (void)state;
+    run_on_all(leading_puts, RANKS, 0);
+}
+
 static void test_full_queue(void **state)
 {
     (void)state;
@@ -548,12 +630,12 @@ static void test_counts_channels(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaches_all),     cmocka_unit_test(test_keeps_nodes_apart),
-        cmocka_unit_test(test_put_and_get),     cmocka_unit_test(test_posts),
-        cmocka_unit_test(test_atomics),         cmocka_unit_test(test_fence_orders),
-        cmocka_unit_test(test_signalled_puts),  cmocka_unit_test(test_flagged_puts),
-        cmocka_unit_test(test_full_queue),      cmocka_unit_test(test_quiet_is_over_all),
-        cmocka_unit_test(test_counts_channels),
+        cmocka_unit_test(test_reaches_all),       cmocka_unit_test(test_keeps_nodes_apart),
+        cmocka_unit_test(test_put_and_get),       cmocka_unit_test(test_posts),
+        cmocka_unit_test(test_atomics),           cmocka_unit_test(test_fence_orders),
+        cmocka_unit_test(test_signalled_puts),    cmocka_unit_test(test_flagged_puts),
+        cmocka_unit_test(test_leading_puts),      cmocka_unit_test(test_full_queue),
+        cmocka_unit_test(test_quiet_is_over_all), cmocka_unit_test(test_counts_channels),
     };
     several_hosts = argc > 1 && strcmp(argv[1], "hosts") == 0;
     if (several_hosts || (argc > 1 && strcmp(argv[1], "processes") == 0)) kind = RANKS_PROCESSES;

@@ -54,7 +54,7 @@ static bool send_rest(fabric *f, fabric_channel *c, fabric_op *op)
 
 static void finish(fabric *f, fabric_channel *c, fabric_op *op, expar_status status)
 {
-    atomic_fetch_add_explicit(&f->answers[op->pe], 1, memory_order_relaxed);
+    if (!op->leads) atomic_fetch_add_explicit(&f->answers[op->pe], 1, memory_order_relaxed);
     if (status == EXPAR_OK && op->dest) memcpy(op->dest, op->stage + op->result_at, op->bytes);
     /* Of an op that was given up the rest is not wanted any more. */
     if (status != EXPAR_OK || !(op->confirms || op->signals) || !op->batch) {

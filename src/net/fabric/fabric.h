@@ -53,8 +53,8 @@ typedef struct fabric_quirks {
     const char *provider;
     bool coherent; /* atomics are carried out by the target's processor as atomic instructions */
     bool early;    /* a put may complete before it has been delivered, in spite of FI_DELIVERY_COMPLETE */
-    /* The bytes of one put are written in rising order, by threads of the target's process that call the provider for
-       it, and so hold the channel's lock. */
+    /* The bytes of one put are written in rising order, and those of a later one to the PE behind them, by threads of
+       the target's process that call the provider for it, and so hold the channel's lock. */
     bool ascends;
     fabric_place place;
     const char *note;
@@ -79,6 +79,7 @@ typedef struct fabric_op {
     size_t bytes;
     size_t result_at;         /* where in stage */
     uint8_t *stage;           /* [FABRIC_STAGE_BYTES] */
+    bool leads;               /* it comes back when it has left, which is no sign of the peer's */
     bool confirms;            /* an early put: when it has come back, its last bytes are to be read */
     uint64_t last_at;         /* then: their offset, in the heap of pe; there are `bytes` of them */
     bool signals;             /* `signal` is to be posted when this has come back */

@@ -55,6 +55,12 @@ static ssize_t counted(ssize_t code, transport_count *count, uint64_t bytes)
     return code;
 }
 
+/* It need not come back from there: what is posted behind it comes behind it, too. */
+static bool leads(const fabric *f, const transport_request *r)
+{
+    return r->leads && !r->signals && f->ascends;
+}
+
 static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
 {
     const transport_request *r = p->request;
@@ -83,9 +89,9 @@ static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
                                  .rma_iov = &remote,
                                  .rma_iov_count = 1,
                                  .context = &op->context};
-    return is_put
-               ? counted(fi_writemsg(c->ep, &message, FI_DELIVERY_COMPLETE | FI_COMPLETION), &c->traffic.puts, p->bytes)
-               : counted(fi_readmsg(c->ep, &message, FI_COMPLETION), &c->traffic.gets, p->bytes);
+    const uint64_t when = op->leads ? FI_TRANSMIT_COMPLETE : FI_DELIVERY_COMPLETE;
+    return is_put ? counted(fi_writemsg(c->ep, &message, when | FI_COMPLETION), &c->traffic.puts, p->bytes)
+                  : counted(fi_readmsg(c->ep, &message, FI_COMPLETION), &c->traffic.gets, p->bytes);
 }
 
 static const enum fi_op atomic_ops[] = {
@@ -161,7 +167,7 @@ static bool has_room(const fabric *f, const fabric_channel *c, int32_t pe)
     return c->unused && c->in_flight[pe] < f->most_in_flight;
 }
 
-static fabric_op *take_op(fabric_channel *c, const transport_request *r, transport_batch *batch)
+static fabric_op *take_op(const fabric *f, fabric_channel *c, const transport_request *r, transport_batch *batch)
 {
     fabric_op *op = c->unused;
     c->unused = op->next;
@@ -171,6 +177,7 @@ static fabric_op *take_op(fabric_channel *c, const transport_request *r, transpo
     op->dest = NULL;
     op->result_at = 0;
     op->late = false;
+    op->leads = leads(f, r);
     op->confirms = false;
     op->signals = false;
     op->behind = NULL;
@@ -197,7 +204,7 @@ static bool take_signal(const fabric *f, fabric_channel *c, fabric_sending *send
 {
     const transport_request *put = sending->request;
     if (!has_room(f, c, put->pe)) return false;
-    sending->behind = take_op(c, put, batch);
+    sending->behind = take_op(f, c, put, batch);
     add_signal(sending->behind, put);
     sending->behind->references = 1; /* by `sending` */
     sending->behind->status = EXPAR_OK;
@@ -212,14 +219,31 @@ static expar_status refused(fabric *f, int32_t pe, ssize_t code)
     return fabric_peer_error(f, pe, "rank %d cannot be reached at %s: %s", pe, where, f->library->strerror((int)-code));
 }
 
+/* A few bytes that lead: nothing of them ever comes back. */
+static bool is_injected(const fabric *f, const transport_request *r)
+{
+    return leads(f, r) && r->bytes <= f->info->tx_attr->inject_size;
+}
+
+static expar_status inject(fabric *f, fabric_channel *c, const piece *p)
+{
+    const transport_request *r = p->request;
+    const fabric_extent *e = fabric_extent_find(f, r->offset);
+    ssize_t code = fi_inject_write(c->ep, r->source, p->bytes, c->addresses[r->pe], remote_address(e, r->pe, r->offset),
+                                   e->peers[r->pe].key);
+    if (counted(code, &c->traffic.puts, p->bytes) == 0) return EXPAR_OK;
+    return code == -FI_EAGAIN ? EXPAR_ERR_BUSY : refused(f, r->pe, code);
+}
+
 static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fabric_sending *sending,
                                transport_batch *batch)
 {
     const transport_request *r = p->request;
     bool whole = p->bytes == r->bytes;
+    if (whole && is_injected(f, r)) return inject(f, c, p);
     if (r->signals && !whole && !sending->behind && !take_signal(f, c, sending, batch)) return EXPAR_ERR_BUSY;
     if (!has_room(f, c, r->pe)) return EXPAR_ERR_BUSY;
-    fabric_op *op = take_op(c, r, batch);
+    fabric_op *op = take_op(f, c, r, batch);
     if (r->signals && whole) add_signal(op, r);
     bool is_atomic = r->kind == TRANSPORT_KIND_ATOMIC;
     op->result_at = is_atomic ? RESULT_AT : 0;

@@ -141,6 +141,12 @@ ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch)
     return slot;
 }
 
+/* That something has come is awaited at the end alone; with masks also before a rank is told of them. */
+static bool leads(const ll_cpu *self)
+{
+    return !self->masks;
+}
+
 static link_flag parcel_flag(const ll_cpu *self, const ll_parcel *to)
 {
     ll_step(self);
@@ -155,6 +161,7 @@ void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, 
     const link_data data = {.offset = flag.offset - bytes,
                             .source = slot->bytes,
                             .bytes = bytes + sizeof flag.word,
+                            .leads = leads(self),
                             .rows = (uint32_t)rows};
     memcpy(slot->bytes + bytes, &flag.word, sizeof flag.word);
     slot->pe = to->pe;
@@ -245,7 +252,8 @@ static void send_text(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t uni
     const link_data text = {.offset = self->buffer + unit + at,
                             .source = (const uint8_t *)self->far->unit + at,
                             .bytes = EP_REFUSAL_TEXT,
-                            .copies = true};
+                            .copies = true,
+                            .leads = leads(self)};
     keep_failure(self, pe, link_put(&rank->link, &text, &rank->units[kind]));
     await_batch(self, pe, &rank->units[kind]);
 }
@@ -256,11 +264,13 @@ void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, bo
     const link_data words = {.offset = self->buffer + unit,
                              .source = self->far->unit,
                              .bytes = (size_t)ll_unit_text_at(&self->shape, kind),
-                             .copies = true};
+                             .copies = true,
+                             .leads = leads(self)};
     await_batch(self, pe, &rank->units[kind]);
     await_told(self, pe);
     if (refused && !ll_is_masked(self, pe)) send_text(self, kind, pe, unit);
     if (ll_is_masked(self, pe)) return;
+    rank->led = leads(self);
     ll_step(self);
     keep_failure(self, pe, link_put_flagged(&rank->link, &words, &rank->units[kind]));
 }
@@ -268,9 +278,12 @@ void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, bo
 void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word)
 {
     ll_far_rank *rank = &self->far->ranks[pe];
-    const link_data data = {.offset = self->buffer + at, .source = &word, .bytes = sizeof word, .copies = true};
+    const link_data data = {
+        .offset = self->buffer + at, .source = &word, .bytes = sizeof word, .copies = true, .leads = leads(self)};
     await_batch(self, pe, &rank->reads[kind]);
     if (ll_is_masked(self, pe)) return;
+    rank->read_at = at;
+    rank->read = word;
     ll_step(self);
     keep_failure(self, pe, link_put_flagged(&rank->link, &data, &rank->reads[kind]));
 }
@@ -401,9 +414,21 @@ static void settle_rank(const ll_cpu *self, ll_far_rank *rank, bool sound)
     settle(self, rank, &rank->words.batch, sound);
 }
 
+/* The last read word once more, which is there when all that was sent before it is. A rank that has got none yet holds
+   0 in its place. */
+static void send_last(const ll_cpu *self, ll_far_rank *rank)
+{
+    const uint64_t at = rank->read_at ? rank->read_at : ll_read_at(&self->space, LL_DISPATCH, self->sym->rank, 0);
+    const link_data data = {
+        .offset = self->buffer + at, .source = &rank->read, .bytes = sizeof rank->read, .copies = true};
+    link_put_flagged(&rank->link, &data, &rank->reads[LL_DISPATCH]);
+}
+
 static void settle_all(const ll_cpu *self, bool sound)
 {
     ll_far *far = self->far;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        if (far->ranks[r].led) send_last(self, &far->ranks[r]);
     for (int32_t r = 0; r < self->shape.ranks; r++)
         settle_rank(self, &far->ranks[r], sound);
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++)

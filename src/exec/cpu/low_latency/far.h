@@ -2,17 +2,20 @@
 /* far: ranks whose memory is not mapped here, and what goes to them, by links (exec/link.h). Private to this folder.
  *
  * Near ranks are written to by stores, as cpu.h has it; a buffer without far ranks has nothing of this. Messages, and
- * rows that go back, are put together in pieces (ll_index.h), in a slot of the stage, which is free again when it has
- * arrived. Each is one message of the network's, which ends with its flag.
+ * rows that go back, are put together in pieces (ll_index.h), in a slot of the stage, which is free again when what it
+ * sent is quiet. Each is one message of the network's, which ends with its flag.
  *
  * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
- * flag alone. What the protocol needs beyond that is waited for, which mostly means that it has come long ago:
+ * flag, and for what goes to one rank behind a message that leads and is quiet. Without masks all messages lead, but for
+ * weights. By TCP one that leads is quiet when it has left, by other networks when it has come. So what the protocol
+ * needs beyond that is waited for until it is quiet, which mostly means nothing:
  *   - a rank's units of a kind go one behind the other: who has one has those before it, too (ll_far_unit);
- *   - a unit of a combine comes behind the rows of the combine before (ll_far_await): who has not read those lets
- *     others write to their places in the next call of the half, once all have sent this unit;
+ *   - a unit of a combine comes behind the rows that went to that rank in the combine before (ll_far_await): who has not
+ *     read those lets others write to their places in the next call of the half, once all have sent it this unit;
  *   - messages to a half come behind those that this rank has sent there before (ll_far_await), and likewise read words
  *     and weights: two stores to one word are never under way together.
- * None of it waits for a call of the peer's: a network delivers to a rank that does something else, too.
+ * None of it waits for a call of the peer's: a network delivers to a rank that does something else, too. Until all has
+ * come is waited at the end alone (ll_far_end), and with masks before a rank is told of them.
  *
  * Errors. What cannot be sent is kept, the first of it, until the phase looks (ll_far_check). A rank that has left the
  * group in peace had all that it needed: nothing that does not come to it is an error.
@@ -58,7 +61,9 @@ typedef struct ll_far_words {
 typedef struct ll_far_rank {
     link_peer link; /* with an address: it is near, or this rank itself */
     transport_batch units[LL_KINDS], reads[LL_KINDS], weights;
-    ll_far_words words; /* with masks */
+    uint64_t read_at, read; /* the last read word that went there, and where to; 0: none */
+    bool led;               /* what has gone there may be quiet and not have come */
+    ll_far_words words;     /* with masks */
 } ll_far_rank;
 
 /* One of those that a dispatch sends. */
@@ -127,7 +132,7 @@ void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint
 float *ll_far_weights(const ll_cpu *self, int32_t pe);
 void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to);
 
-/* Until all has come that this rank has sent to the half of the epoch. */
+/* Until what this rank sends from now on comes behind all that it has sent to the half of the epoch. */
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch);
 /* EXPAR_OK, or why something could not be sent; what: the phase, for the text. */
 expar_status ll_far_check(const ll_cpu *self, const char *what);

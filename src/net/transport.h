@@ -55,8 +55,8 @@ typedef struct transport_request {
                      before it, and may come in pieces, the lowest byte first: who has found its upper half sees all of
                      it, and what is before it, behind `behold`; else at most some of its lower bytes */
     bool leads;   /* put without `signals`: complete as soon as its source is free and no put that is posted to pe from
-                   then on can come before it. That it is there is known once a later one that does not lead is complete;
-                   of its failure behind that nobody is told */
+                   then on can come before it. That it is there is known once a later one that does not lead is
+                   complete; of its failure behind that nobody is told */
 } transport_request;
 
 /* What was posted with it and is not complete. Owned by the poster, who may free it once `left` is 0 (acquire). */

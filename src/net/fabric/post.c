@@ -56,7 +56,7 @@ static ssize_t counted(ssize_t code, transport_count *count, uint64_t bytes)
 }
 
 /* It need not come back from there: what is posted behind it comes behind it, too. */
-static bool leads(const fabric *f, const transport_request *r)
+static bool put_leads(const fabric *f, const transport_request *r)
 {
     return r->leads && !r->signals && f->ascends;
 }
@@ -177,7 +177,7 @@ static fabric_op *take_op(const fabric *f, fabric_channel *c, const transport_re
     op->dest = NULL;
     op->result_at = 0;
     op->late = false;
-    op->leads = leads(f, r);
+    op->leads = put_leads(f, r);
     op->confirms = false;
     op->signals = false;
     op->behind = NULL;
@@ -222,10 +222,10 @@ static expar_status refused(fabric *f, int32_t pe, ssize_t code)
 /* A few bytes that lead: nothing of them ever comes back. */
 static bool is_injected(const fabric *f, const transport_request *r)
 {
-    return leads(f, r) && r->bytes <= f->info->tx_attr->inject_size;
+    return put_leads(f, r) && r->bytes <= f->info->tx_attr->inject_size;
 }
 
-static expar_status inject(fabric *f, fabric_channel *c, const piece *p)
+static expar_status inject_piece(fabric *f, fabric_channel *c, const piece *p)
 {
     const transport_request *r = p->request;
     const fabric_extent *e = fabric_extent_find(f, r->offset);
@@ -240,7 +240,7 @@ static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fab
 {
     const transport_request *r = p->request;
     bool whole = p->bytes == r->bytes;
-    if (whole && is_injected(f, r)) return inject(f, c, p);
+    if (whole && is_injected(f, r)) return inject_piece(f, c, p);
     if (r->signals && !whole && !sending->behind && !take_signal(f, c, sending, batch)) return EXPAR_ERR_BUSY;
     if (!has_room(f, c, r->pe)) return EXPAR_ERR_BUSY;
     fabric_op *op = take_op(f, c, r, batch);

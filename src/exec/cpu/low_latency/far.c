@@ -142,7 +142,7 @@ ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 }
 
 /* That something has come is awaited at the end alone; with masks also before a rank is told of them. */
-static bool leads(const ll_cpu *self)
+static bool far_leads(const ll_cpu *self)
 {
     return !self->masks;
 }
@@ -161,7 +161,7 @@ void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, 
     const link_data data = {.offset = flag.offset - bytes,
                             .source = slot->bytes,
                             .bytes = bytes + sizeof flag.word,
-                            .leads = leads(self),
+                            .leads = far_leads(self),
                             .rows = (uint32_t)rows};
     memcpy(slot->bytes + bytes, &flag.word, sizeof flag.word);
     slot->pe = to->pe;
@@ -253,7 +253,7 @@ static void send_text(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t uni
                             .source = (const uint8_t *)self->far->unit + at,
                             .bytes = EP_REFUSAL_TEXT,
                             .copies = true,
-                            .leads = leads(self)};
+                            .leads = far_leads(self)};
     keep_failure(self, pe, link_put(&rank->link, &text, &rank->units[kind]));
     await_batch(self, pe, &rank->units[kind]);
 }
@@ -265,12 +265,12 @@ void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, bo
                              .source = self->far->unit,
                              .bytes = (size_t)ll_unit_text_at(&self->shape, kind),
                              .copies = true,
-                             .leads = leads(self)};
+                             .leads = far_leads(self)};
     await_batch(self, pe, &rank->units[kind]);
     await_told(self, pe);
     if (refused && !ll_is_masked(self, pe)) send_text(self, kind, pe, unit);
     if (ll_is_masked(self, pe)) return;
-    rank->led = leads(self);
+    rank->led = far_leads(self);
     ll_step(self);
     keep_failure(self, pe, link_put_flagged(&rank->link, &words, &rank->units[kind]));
 }
@@ -279,7 +279,7 @@ void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint
 {
     ll_far_rank *rank = &self->far->ranks[pe];
     const link_data data = {
-        .offset = self->buffer + at, .source = &word, .bytes = sizeof word, .copies = true, .leads = leads(self)};
+        .offset = self->buffer + at, .source = &word, .bytes = sizeof word, .copies = true, .leads = far_leads(self)};
     await_batch(self, pe, &rank->reads[kind]);
     if (ll_is_masked(self, pe)) return;
     rank->read_at = at;
@@ -416,7 +416,7 @@ static void settle_rank(const ll_cpu *self, ll_far_rank *rank, bool sound)
 
 /* The last read word once more, which is there when all that was sent before it is. A rank that has got none yet holds
    0 in its place. */
-static void send_last(const ll_cpu *self, ll_far_rank *rank)
+static void far_send_last(const ll_cpu *self, ll_far_rank *rank)
 {
     const uint64_t at = rank->read_at ? rank->read_at : ll_read_at(&self->space, LL_DISPATCH, self->sym->rank, 0);
     const link_data data = {
@@ -428,7 +428,7 @@ static void settle_all(const ll_cpu *self, bool sound)
 {
     ll_far *far = self->far;
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (far->ranks[r].led) send_last(self, &far->ranks[r]);
+        if (far->ranks[r].led) far_send_last(self, &far->ranks[r]);
     for (int32_t r = 0; r < self->shape.ranks; r++)
         settle_rank(self, &far->ranks[r], sound);
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++)

@@ -7,8 +7,8 @@
  *
  * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
  * flag, and for what goes to one rank behind a message that leads and is quiet. Without masks all messages lead, but
- * for weights. By TCP one that leads is quiet when it has left, by other networks when it has come. So what the protocol
- * needs beyond that is waited for until it is quiet, which mostly means nothing:
+ * for weights. By TCP one that leads is quiet when it has left, by other networks when it has come. So what the
+ * protocol needs beyond that is waited for until it is quiet, which mostly means nothing:
  *   - a rank's units of a kind go one behind the other: who has one has those before it, too (ll_far_unit);
  *   - a unit of a combine comes behind the rows that went to that rank in the combine before (ll_far_await): who has
  *     not read those lets others write to their places in the next call of the half, once all have sent it this unit;

@@ -411,6 +411,21 @@ static void who_refuses_in_a_capture_is_not_awaited(void **state)
     kind_run((ranks_plan){0}, RANKS, play_refused);
 }
 
+/* Until the guard no longer takes an earlier wait of a kernel for one that lasts: it moves the pulse on at each look, and
+ * what a kernel said is old after four. */
+static void await_pulses(const idle_rank *one)
+{
+    const uint64_t *orders = &gpu_of(one->ep->exec)->report->orders;
+    const uint64_t first = gpu_orders_beat(__atomic_load_n(orders, __ATOMIC_RELAXED));
+    const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    uint64_t pulses = 0;
+    while (pulses < 8 && ranks_clock_ms() < until_ms) {
+        rest_ms(2);
+        pulses = (gpu_orders_beat(__atomic_load_n(orders, __ATOMIC_RELAXED)) - first) & GPU_BEAT_MASK;
+    }
+    CHECK(pulses >= 8, "the guard has looked %llu times", (unsigned long long)pulses);
+}
+
 /* All have refused a call, or one has, and then all capture it rightly: who is late in that is waited for. One that has
  * refused it alone is so once it has captured it; until then it might never come. */
 static void play_refused_first(expar_group *group, void *shared)
@@ -420,6 +435,10 @@ static void play_refused_first(expar_group *group, void *shared)
     (void)shared;
     if (!begin(&one, group)) return;
     for (int alone = 0; alone < 2; alone++) {
+        if (alone) {
+            await_pulses(&one);
+            CHECK_OK(expar_group_barrier(group));
+        }
         if (!alone || group->rank == LATE) {
             capture_combine(&one, true, &refused);
             forget_graph(&refused);

@@ -411,8 +411,8 @@ static void who_refuses_in_a_capture_is_not_awaited(void **state)
     kind_run((ranks_plan){0}, RANKS, play_refused);
 }
 
-/* Until the guard no longer takes an earlier wait of a kernel for one that lasts: it moves the pulse on at each look, and
- * what a kernel said is old after four. */
+/* Until the guard no longer takes an earlier wait of a kernel for one that lasts: it moves the pulse on at each look,
+ * and what a kernel said is old after four. */
 static void await_pulses(const idle_rank *one)
 {
     const uint64_t *orders = &gpu_of(one->ep->exec)->report->orders;

@@ -298,13 +298,13 @@ table() {
         function show() {
             printf form, v["op"], v["cached"] == "true" ? "cached" : "", v["path"], v["dtype"], v["sms"], v["tokens"], v["median_us"], \
                 v["copy_limit_us"] == "null" ? "" : v["copy_limit_us"], v["fraction_of_copy_limit"] == "null" ? "" : v["fraction_of_copy_limit"], \
-                v["layout_us"], v["hellos_us"], v["wait_us"], v["counts_us"], v["gap_us"], v["open_us"], v["rows_us"], v["close_us"], \
+                v["layout_us"], v["hellos_us"], v["wait_us"], v["counts_us"], v["gap_us"], v["open_us"], v["rows_us"], v["warps_us"], v["ranks_us"], v["close_us"], v["late_rank"], \
                 v["verified"] == "true" ? "yes" : "NO"
         }
         BEGIN {
-            form = "%-9s %-6s %-6s %6s %4s %6s %8s %8s %8s %7s %7s %7s %7s %7s %7s %7s %7s %s\n"
+            form = "%-9s %-6s %-6s %6s %4s %6s %8s %8s %8s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %4s %s\n"
             printf form, "operation", "", "path", "dtype", "sms", "tokens", "us", "copy us", "of copy", \
-                "layout", "hellos", "wait", "counts", "gap", "open", "rows", "close", "verified"
+                "layout", "hellos", "wait", "counts", "gap", "open", "rows", "warps", "ranks", "close", "late", "verified"
         }
         /"results"/ { inside = 1 }
         inside && /^    }/ { row(); next }

@@ -11,12 +11,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct bench_baseline;  /* ep/session.h */
-struct ll_baseline;     /* ll/session.h */
-struct bench_breakdown; /* ep/results.h */
-struct bench_session;   /* ep/session.h */
-struct ll_place;        /* ll/place.h */
-struct contender;       /* common/measure.h */
+struct bench_baseline; /* ep/session.h */
+struct ll_baseline;    /* ll/session.h */
+struct bench_moments;  /* ep/late.h */
+struct bench_session;  /* ep/session.h */
+struct ll_place;       /* ll/place.h */
+struct contender;      /* common/measure.h */
 struct bench_span;
 
 /* What a rank has handed to its network for a buffer so far. */
@@ -86,8 +86,8 @@ struct bench_device {
     void (*serve)(const struct bench_session *session, int serving);
     /* Brings the ranks together, runs, and takes the time until what was run is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
-    /* Where the time of this rank's last call on the session's buffer went; false: that is not known. NULL: never. */
-    bool (*breakdown)(const struct bench_session *session, struct bench_breakdown *out);
+    /* When the warps of this rank's last call on the session's buffer came where; false: that is not known. NULL: never. */
+    bool (*moments)(const struct bench_session *session, struct bench_moments *out);
     const struct ll_place *ll; /* of low-latency mode; NULL: it is not measured here */
     /* What goes by a network, of buffers of both modes; `copies` are bare puts then. NULL: nothing does. */
     struct bench_sent (*sent)(const struct expar_ep *ep);

@@ -48,13 +48,12 @@ static void progress_end(const struct progress *progress)
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* left: turns that come after this one; the one with none is not timed. */
-static bool take_turn(const struct bench_world *world, struct contender *contender, int left, struct bench_span *span)
+/* check: behind the timed ones. */
+static bool take_turn(const struct bench_world *world, struct contender *contender, bool check, struct bench_span *span)
 {
     bool good = world->device->turn(world, contender, span);
     if (contender->untimed) *span = (struct bench_span){.start_ns = INT64_MAX, .end_ns = INT64_MIN};
-    if (good && left == 1 && contender->note) contender->note(contender->context);
-    return good && (!contender->after || contender->after(contender->context, left == 0));
+    return good && (!contender->after || contender->after(contender->context, check));
 }
 
 /* spans: [count][iters]. Results are checked in a turn of its own behind the timed ones: on GPUs the call that came
@@ -70,7 +69,7 @@ static bool take_turns(const struct bench_world *world, const struct bench_optio
             struct bench_span untimed, *span = &spans[(size_t)c * (size_t)options->iters];
             /* Warm-up is overwritten by the first measured iteration. */
             span = i == options->iters ? &untimed : span + (i < 0 ? 0 : i);
-            good = take_turn(world, &contenders[c], options->iters - i, span);
+            good = take_turn(world, &contenders[c], i == options->iters, span);
         }
     }
     progress_end(&progress);

@@ -18,7 +18,6 @@ struct contender {
     bool (*run)(void *context); /* timed */
     /* Not timed; check: one turn behind the timed ones. NULL: nothing to do. */
     bool (*after)(void *context, bool check);
-    void (*note)(void *context); /* behind the last timed turn, ahead of `after`. NULL: nothing to do */
     void *context;
     bool settled; /* on the CPU: ranks meet twice before it, so that none is still waking up from the first time */
     bool untimed; /* this rank's clock does not count; rank 0's always must */

@@ -8,9 +8,9 @@ struct combine_case {
     const struct bench_session *session;
     int serving;
     const expar_combine_args *args;
-    bool verified, has_breakdown;
-    struct bench_breakdown breakdown; /* of the last measured call */
-    struct bench_traffic traffic;     /* of the last call */
+    bool verified;
+    struct bench_late late;       /* of the measured calls */
+    struct bench_traffic traffic; /* of the last call */
 };
 
 /* Of y, which the host may have to fetch. each: as in verify_combine; the baseline knows no nodes. */
@@ -43,16 +43,11 @@ static bool combine_run(void *context)
     return bench_good(self->session->world, expar_combine(self->session->ep, self->args));
 }
 
-static void combine_note(void *context)
-{
-    struct combine_case *self = context;
-    self->has_breakdown = bench_session_breakdown(self->session, &self->breakdown);
-}
-
 static bool combine_after(void *context, bool check)
 {
     struct combine_case *self = context;
     bench_traffic_end(self->session, &self->traffic);
+    if (!check) bench_session_note(self->session, &self->late);
     if (check) self->verified &= bench_traffic_verify(self->session, true, &self->traffic);
     if (check) self->verified &= verify(self->session, bench_measured_salt(self->session), self->session->world->each);
     return true;
@@ -118,6 +113,14 @@ struct combines {
     int count, num_cases;
 };
 
+static bool open_late(struct combines *self)
+{
+    bool opened = true;
+    for (int i = 0; i < self->num_cases; i++)
+        opened &= bench_session_moments(self->session, &self->cases[i].late);
+    return bench_all_true(self->session->world, opened);
+}
+
 /* Dispatches once for the handle. */
 static bool combines_open(struct combines *self)
 {
@@ -143,11 +146,8 @@ static void combines_add(struct combines *self, int serving)
     struct contender *own = &self->list[self->count++];
     self->cases[serving] =
         (struct combine_case){.session = self->session, .serving = serving, .args = &self->args, .verified = true};
-    *own = (struct contender){.before = combine_before,
-                              .run = combine_run,
-                              .after = combine_after,
-                              .note = combine_note,
-                              .context = &self->cases[serving]};
+    *own = (struct contender){
+        .before = combine_before, .run = combine_run, .after = combine_after, .context = &self->cases[serving]};
     self->own[serving] = own;
     self->session->serving = serving;
     self->num_copies[serving] = self->session->world->device->add_copies(self->session, true, own + 1);
@@ -172,14 +172,13 @@ static bool add_result(const struct combines *self, int serving, struct bench_re
                                     .row_bytes = problem->row_bytes,
                                     .expar = own->times,
                                     .num_copies = self->num_copies[serving],
-                                    .has_mpi = self->of_baseline != NULL,
-                                    .has_breakdown = what->has_breakdown,
-                                    .breakdown = what->breakdown};
+                                    .has_mpi = self->of_baseline != NULL};
     for (int i = 0; i < result->num_copies; i++)
         result->copies[i] = own[1 + i].times;
     if (self->of_baseline) result->mpi = self->of_baseline->times;
     result->verified = bench_all_true(session->world, what->verified && self->baseline.verified);
-    return bench_traffic_mean(session->world, &what->traffic, &result->traffic) &&
+    return bench_session_late(session, &what->late, result) &&
+           bench_traffic_mean(session->world, &what->traffic, &result->traffic) &&
            bench_mean(session->world, (double)problem->num_received * (double)problem->row_bytes, &result->bytes);
 }
 
@@ -195,10 +194,12 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
         self.of_baseline = &self.list[self.count++];
         *self.of_baseline = (struct contender){.run = baseline_run, .after = baseline_after, .context = &self.baseline};
     }
-    bool good = combines_open(&self) && combine_first(self.cases, self.num_cases) &&
+    bool good = open_late(&self) && combines_open(&self) && combine_first(self.cases, self.num_cases) &&
                 bench_session_measure(session, "combine", self.list, self.count);
     expar_ep_handle_destroy(self.handle);
-    for (int i = 0; i < self.num_cases; i++)
+    for (int i = 0; i < self.num_cases; i++) {
         good = good && add_result(&self, i, results);
+        bench_late_close(&self.cases[i].late);
+    }
     return good;
 }

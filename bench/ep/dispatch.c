@@ -15,9 +15,9 @@ struct dispatch_case {
     expar_dispatch_args args;
     expar_dispatch_result result;
     expar_ep_handle *handle; /* of an uncached dispatch; cached ones repeat it */
-    bool cached, direct, verified, has_breakdown;
-    struct bench_breakdown breakdown; /* of the last measured call */
-    struct bench_traffic traffic;     /* of the last call */
+    bool cached, direct, verified;
+    struct bench_late late;       /* of the measured calls */
+    struct bench_traffic traffic; /* of the last call */
 };
 
 static bool dispatch_before(void *context)
@@ -68,16 +68,11 @@ static bool verify(const struct dispatch_case *self, uint64_t salt)
     return good;
 }
 
-static void dispatch_note(void *context)
-{
-    struct dispatch_case *self = context;
-    self->has_breakdown = bench_session_breakdown(self->session, &self->breakdown);
-}
-
 static bool dispatch_after(void *context, bool check)
 {
     struct dispatch_case *self = context;
     bench_traffic_end(self->session, &self->traffic);
+    if (!check) bench_session_note(self->session, &self->late);
     if (check) self->verified &= bench_traffic_verify(self->session, false, &self->traffic);
     if (check) self->verified &= verify(self, bench_measured_salt(self->session));
     self->verified &= self->result.num_recv_tokens == self->session->problem->num_received;
@@ -216,11 +211,8 @@ static bool wants(const struct bench_session *session, bool cached)
 static struct contender *add_dispatch(struct turns *self, struct dispatch_case *what)
 {
     struct contender *added = &self->list[self->count++];
-    *added = (struct contender){.before = dispatch_before,
-                                .run = dispatch_run,
-                                .after = dispatch_after,
-                                .note = dispatch_note,
-                                .context = what};
+    *added =
+        (struct contender){.before = dispatch_before, .run = dispatch_run, .after = dispatch_after, .context = what};
     return added;
 }
 
@@ -270,16 +262,15 @@ static bool add_result(const struct turns *self, const struct turn_set *set, con
                                     .expar = own->times,
                                     .num_copies = set->num_copies,
                                     .has_mpi = self->of_baseline != NULL,
-                                    .row_bytes = problem->row_bytes,
-                                    .has_breakdown = what->has_breakdown,
-                                    .breakdown = what->breakdown};
+                                    .row_bytes = problem->row_bytes};
     for (int i = 0; i < set->num_copies; i++)
         result->copies[i] = set->copies[i].times;
     if (self->of_baseline) result->mpi = self->of_baseline->times;
     result->verified =
         bench_all_true(session->world, what->verified && (!self->of_baseline || self->baseline.verified)) &&
         set->copied;
-    return bench_traffic_mean(session->world, &what->traffic, &result->traffic) &&
+    return bench_session_late(session, &what->late, result) &&
+           bench_traffic_mean(session->world, &what->traffic, &result->traffic) &&
            bench_mean(session->world, (double)problem->num_received * (double)problem->row_bytes, &result->bytes);
 }
 
@@ -324,10 +315,20 @@ static bool make_series(const struct bench_session *session, struct turn_set *se
     return (set->of_fresh->series_us && set->of_cached->series_us) || bench_complain(session->world, "out of memory");
 }
 
+static bool open_late(struct turns *self)
+{
+    bool opened = true;
+    for (int i = 0; i < self->num_sets; i++)
+        opened &= bench_session_moments(self->session, &self->sets[i].fresh.late) &&
+                  bench_session_moments(self->session, &self->sets[i].cached.late);
+    return bench_all_true(self->session->world, opened);
+}
+
 static bool measure(struct turns *self)
 {
     const struct bench_session *session = self->session;
     add_turns(self);
+    if (!open_late(self)) return false;
     if (!bench_fill_x(session, bench_first_salt(session))) return false;
     for (int i = 0; i < self->num_sets; i++) {
         struct turn_set *set = &self->sets[i];
@@ -339,8 +340,10 @@ static bool measure(struct turns *self)
            bench_session_measure(session, "dispatch", self->list, self->count);
 }
 
-static void free_set(const struct turn_set *set)
+static void free_set(struct turn_set *set)
 {
+    bench_late_close(&set->fresh.late);
+    bench_late_close(&set->cached.late);
     expar_ep_handle_destroy(set->cached.handle);
     if (set->of_fresh) free(set->of_fresh->series_us);
     if (set->of_cached) free(set->of_cached->series_us);

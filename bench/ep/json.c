@@ -66,6 +66,7 @@ static json_t *breakdown_json(const struct bench_breakdown *b)
         snprintf(name, sizeof name, "%s_us", bench_span_names[i]);
         json_object_set_new(json, name, json_real(b->us[i]));
     }
+    json_object_set_new(json, "late_rank", json_integer(b->late_rank));
     return json;
 }
 

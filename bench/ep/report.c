@@ -32,8 +32,8 @@ double bench_speedup(const struct bench_result *result)
 
 /* ---- words for the spans ----------------------------------------------------------------------------------------- */
 
-const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait", "counts",
-                                                   "gap",    "open",   "rows", "close"};
+const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait",  "counts", "gap",
+                                                   "open",   "rows",   "warps", "ranks",  "close"};
 
 /* ---- CSV --------------------------------------------------------------------------------------------------------- */
 
@@ -160,6 +160,7 @@ static void add_breakdown(struct table *table, const struct bench_result *r)
             table_skip(table);
         else
             table_cell(table, "%.1f", r->breakdown.us[i]);
+    table_cell(table, "%d", r->breakdown.late_rank);
 }
 
 /* A row for each result that has a breakdown; nothing where none has. */
@@ -169,11 +170,12 @@ static bool print_breakdowns(const struct bench_world *world, const struct bench
     bool any = false;
     for (int i = 0; i < BENCH_SPANS; i++)
         table_column(table, bench_span_names[i], TABLE_RIGHT);
+    table_column(table, "late", TABLE_RIGHT);
     for (int i = 0; i < results->count; i++) {
         if (results->items[i].has_breakdown) add_breakdown(table, &results->items[i]);
         any |= results->items[i].has_breakdown;
     }
-    if (any) printf("\nWhere the time of the last measured call went on rank 0, us\n\n");
+    if (any) printf("\nWhere the time of calls goes on all ranks, us, and which rank is late\n\n");
     return table_print(table, stdout);
 }
 

@@ -5,8 +5,8 @@
 
 #include "bench/common/measure.h"
 
-/* Where the time of a call goes, by clocks read in its kernels (executor_times), in microseconds: the spans of notify
-   and the gap behind it, which only a fresh dispatch has, and those of the dispatch or combine. */
+/* Where the time of a call goes, by clocks read in its kernels on all ranks, in microseconds (late.c): the spans of
+   notify and the gap behind it, which only a fresh dispatch has, and those of the dispatch or combine. */
 enum bench_span_name {
     BENCH_LAYOUT,
     BENCH_HELLOS,
@@ -15,12 +15,15 @@ enum bench_span_name {
     BENCH_GAP,
     BENCH_OPEN,
     BENCH_ROWS,
+    BENCH_WARPS,
+    BENCH_RANKS,
     BENCH_CLOSE,
     BENCH_SPANS
 };
 struct bench_breakdown {
-    bool notified; /* else the first five are 0 */
-    double us[BENCH_SPANS];
+    bool notified;          /* else the first five are 0 */
+    double us[BENCH_SPANS]; /* medians over the measured calls, each by itself */
+    int late_rank;          /* whose last warp was the last one in most calls */
 };
 /* Words for them: "layout", … */
 extern const char *const bench_span_names[BENCH_SPANS];

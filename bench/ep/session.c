@@ -112,12 +112,6 @@ void bench_session_serve(const struct bench_session *session, int serving)
     if (session->world->device->serve) session->world->device->serve(session, serving);
 }
 
-bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out)
-{
-    const struct bench_device *device = session->world->device;
-    return device->breakdown && device->breakdown(session, out);
-}
-
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static struct problem *make_problem(const struct bench_session *session, const struct problem_shape *shape)

@@ -7,11 +7,13 @@
  *   report.c, json.c  table, CSV, JSON               verify.c          outputs against what they must be
  *   options.c    what can be refused                 device_cpu.c, copy_limit.c  tensors and copies on the CPU
  *   nodes.c      across nodes: network limit, what was sent
+ *   late.c       where the time of calls on GPUs goes
  *
  * Called through bench/bench.h, and by bench/gpu and bench/mpi; calls the public interface of the library. */
 #ifndef EXPAR_BENCH_EP_SESSION_H
 #define EXPAR_BENCH_EP_SESSION_H
 
+#include "bench/common/late.h"
 #include "bench/ep/problem.h"
 #include "bench/ep/results.h"
 
@@ -68,10 +70,14 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
 /* bench_measure with a label for this session and operation. */
 bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders,
                            int count);
+/* late.c: the moments of this rank's measured calls (struct bench_moments), taken behind each of them; their breakdown,
+   which is collective. False after saying why not. */
+bool bench_session_moments(const struct bench_session *session, struct bench_late *late);
+void bench_session_note(const struct bench_session *session, struct bench_late *late);
+bool bench_session_late(const struct bench_session *session, const struct bench_late *late,
+                        struct bench_result *result);
 /* Before each call that is to serve the ranks as this one of the options' servings says. */
 void bench_session_serve(const struct bench_session *session, int serving);
-/* Where the time of this rank's last call went; false: not known. */
-bool bench_session_breakdown(const struct bench_session *session, struct bench_breakdown *out);
 
 /* ---- nodes.c; nothing where all ranks are on one node ------------------------------------------------------------ */
 

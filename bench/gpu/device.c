@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs: tensors in device memory, and a turn timed by events behind a gate that opens for the streams of all ranks at
  * the same moment. The calling thread has entered its rank's device. */
+#include "bench/ep/late.h"
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
 #include "ep/tools.h"
@@ -145,19 +146,17 @@ static bool gpu_open(struct bench_session *session)
     return bench_all_true(session->world, taken) && gpu_copy_open(session);
 }
 
-static bool gpu_breakdown(const struct bench_session *session, struct bench_breakdown *out)
+static bool gpu_moments(const struct bench_session *session, struct bench_moments *out)
 {
     ep_times times;
     if (!ep_times_last(session->ep, &times)) return false;
-    *out = (struct bench_breakdown){.notified = times.notified,
-                                    .us = {[BENCH_LAYOUT] = times.layout_us,
-                                           [BENCH_HELLOS] = times.hellos_us,
-                                           [BENCH_WAIT] = times.wait_us,
-                                           [BENCH_COUNTS] = times.counts_us,
-                                           [BENCH_GAP] = times.gap_us,
-                                           [BENCH_OPEN] = times.open_us,
-                                           [BENCH_ROWS] = times.rows_us,
-                                           [BENCH_CLOSE] = times.close_us}};
+    *out = (struct bench_moments){
+        .notified = times.notified,
+        .notify_us = {times.layout_us, times.hellos_us, times.wait_us, times.counts_us, times.gap_us},
+        .open_us = times.open_us,
+        .sent_middle_us = times.sent_middle_us,
+        .sent_us = times.sent_us,
+        .ended_us = times.ended_us};
     return true;
 }
 
@@ -179,6 +178,6 @@ const struct bench_device bench_cuda = {
     .add_copies = gpu_copy_add,
     .serve = gpu_copy_serve,
     .turn = gpu_turn,
-    .breakdown = gpu_breakdown,
+    .moments = gpu_moments,
     .ll = &ll_cuda,
 };

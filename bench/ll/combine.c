@@ -13,7 +13,7 @@ struct combine_case {
     expar_ll_combine_result result;
     uint64_t calls;
     bool verified;
-    struct ll_late late, late_send; /* of its last kernel; of the first of two */
+    struct bench_late late, late_send; /* of its last kernel; of the first of two */
     struct ll_traffic traffic;      /* of the last call that was one */
 };
 
@@ -177,9 +177,9 @@ static bool open_sum(struct combine_turns *self, struct combine_sum *sum, bool r
 
 static void close_sum(struct combine_sum *sum, bool sound)
 {
-    ll_late_close(&sum->whole.late);
-    ll_late_close(&sum->hooked.late);
-    ll_late_close(&sum->hooked.late_send);
+    bench_late_close(&sum->whole.late);
+    bench_late_close(&sum->hooked.late);
+    bench_late_close(&sum->hooked.late_send);
     ll_limit_free(sum->limit, sound);
 }
 
@@ -235,7 +235,7 @@ static bool counts_are_right(const struct combine_turns *self)
 }
 
 static bool add_result(const struct combine_turns *self, const struct combine_sum *sum, const char *phase,
-                       const struct contender *own, const struct ll_late *late, struct ll_results *results)
+                       const struct contender *own, const struct bench_late *late, struct ll_results *results)
 {
     const struct ll_session *session = self->session;
     const struct problem *problem = session->problem;

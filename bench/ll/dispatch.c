@@ -13,7 +13,7 @@ struct dispatch_case {
     expar_ll_dispatch_result result;
     uint64_t calls;
     bool verified;
-    struct ll_late late, late_send; /* of its last kernel; of the first of two */
+    struct bench_late late, late_send; /* of its last kernel; of the first of two */
     struct ll_traffic traffic;      /* of the last call that was one */
 };
 
@@ -170,7 +170,7 @@ static bool count_messages(struct turns *self)
 }
 
 static bool add_result(const struct turns *self, const char *phase, const struct contender *own,
-                       const struct ll_late *late, struct ll_results *results)
+                       const struct bench_late *late, struct ll_results *results)
 {
     const struct ll_session *session = self->session;
     const struct dispatch_case *what = own->context;
@@ -242,9 +242,9 @@ bool ll_case_dispatch(struct ll_session *session, struct ll_results *results)
     self.hooked.args.hook = 1;
     if (!self.limit) return false;
     bool good = open_late(&self) && measure(&self) && add_results(&self, results);
-    ll_late_close(&self.whole.late);
-    ll_late_close(&self.hooked.late);
-    ll_late_close(&self.hooked.late_send);
+    bench_late_close(&self.whole.late);
+    bench_late_close(&self.hooked.late);
+    bench_late_close(&self.hooked.late_send);
     ll_limit_free(self.limit, good);
     return good;
 }

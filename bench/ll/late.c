@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is late. Clocks of different GPUs do not agree, but all kernels of a turn begin behind one gate, so that what
- * each rank counts from its own first warp is compared. A call's time is then one sum:
+/* Who is late. A call's time is one sum:
  *
  *   send    until the median warp of the median rank has stored its part of its last row
  *   warps   how much later the last warp of the median rank has
@@ -9,41 +8,26 @@
  *   place   until the last warp of any rank is through with its rows
  *   close   until the last rank's kernel ends */
 #include "bench/ll/late.h"
-#include "bench/common/stats.h"
 #include "bench/ll/session.h"
+#include <assert.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 const char *const ll_span_names[LL_SPANS] = {"send", "warps", "ranks", "wire", "place", "close"};
 
-bool ll_late_open(struct ll_late *late, const struct ll_session *session)
+bool ll_late_open(struct bench_late *late, const struct ll_session *session)
 {
-    *late = (struct ll_late){.iters = session->options->iters};
-    if (!session->world->device->ll->moments || session->options->unstamped) return true;
-    late->calls = calloc((size_t)late->iters, sizeof *late->calls);
-    return late->calls || bench_complain(session->world, "out of memory");
+    const bool wanted = session->world->device->ll->moments && !session->options->unstamped;
+    return bench_late_open(late, session->world, wanted, session->options->iters, sizeof(struct ll_moments));
 }
 
-void ll_late_close(struct ll_late *late)
+void ll_late_note(struct bench_late *late, const struct ll_session *session)
 {
-    free(late->calls);
-}
-
-void ll_late_note(struct ll_late *late, const struct ll_session *session)
-{
-    if (!late->calls) return;
-    struct ll_moments *at = &late->calls[late->count++ % late->iters];
-    if (!session->world->device->ll->moments(session, at)) *at = (struct ll_moments){0};
+    struct ll_moments *at = bench_late_next(late);
+    if (at && !session->world->device->ll->moments(session, at)) *at = (struct ll_moments){0};
 }
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
-
-static double median_of(double *numbers, int count)
-{
-    stats_sort(numbers, count);
-    return stats_median(numbers, count);
-}
 
 int ll_late_of_call(const struct ll_moments *ranks, int count, double *sorted, struct ll_breakdown *out)
 {
@@ -58,10 +42,10 @@ int ll_late_of_call(const struct ll_moments *ranks, int count, double *sorted, s
         started = fmax(started, ranks[r].started_us);
         sorted[r] = ranks[r].sent_middle_us;
     }
-    const double middle = median_of(sorted, count);
+    const double middle = bench_late_median(sorted, count);
     for (int r = 0; r < count; r++)
         sorted[r] = ranks[r].sent_us;
-    const double sent = median_of(sorted, count);
+    const double sent = bench_late_median(sorted, count);
     seen = fmax(seen, last_sent);
     done = fmax(done, seen);
     *out = (struct ll_breakdown){.kernel_us = ended, .start_us = started};
@@ -73,84 +57,31 @@ int ll_late_of_call(const struct ll_moments *ranks, int count, double *sorted, s
 
 /* ---- all calls --------------------------------------------------------------------------------------------------- */
 
-/* Rows of numbers, [iters] each: the kernel's time, the last start, spans. */
-enum { ROW_KERNEL, ROW_START, ROW_SPANS, ROWS = ROW_SPANS + LL_SPANS };
+/* Numbers of a call: the kernel's time, the last start, spans. */
+enum { AT_KERNEL, AT_START, AT_SPANS, NUMBERS = AT_SPANS + LL_SPANS };
+static_assert(NUMBERS <= BENCH_LATE_NUMBERS, "room for the numbers of a call");
 
-struct late_calls {
-    struct ll_moments *all;  /* [ranks][iters] */
-    struct ll_moments *call; /* [ranks] */
-    double *sorted;          /* [ranks] */
-    double *rows;            /* [ROWS][iters] */
-    int *times_late;         /* [ranks] */
-};
-
-static bool calls_make(struct late_calls *calls, int ranks, int iters)
+static bool fold(const void *moments, int count, double *sorted, double *numbers, int *rank)
 {
-    const size_t n = (size_t)ranks, count = (size_t)iters;
-    calls->all = calloc(n * count, sizeof *calls->all);
-    calls->call = calloc(n, sizeof *calls->call);
-    calls->sorted = calloc(n, sizeof *calls->sorted);
-    calls->rows = calloc(ROWS * count, sizeof *calls->rows);
-    calls->times_late = calloc(n, sizeof *calls->times_late);
-    return calls->all && calls->call && calls->sorted && calls->rows && calls->times_late;
-}
-
-static void calls_free(struct late_calls *calls)
-{
-    free(calls->all);
-    free(calls->call);
-    free(calls->sorted);
-    free(calls->rows);
-    free(calls->times_late);
-}
-
-/* False: some rank took no moments of this call. */
-static bool add_call(struct late_calls *calls, int ranks, int iters, int i)
-{
+    const struct ll_moments *ranks = moments;
     struct ll_breakdown one;
-    for (int r = 0; r < ranks; r++) {
-        calls->call[r] = calls->all[(size_t)r * (size_t)iters + (size_t)i];
-        if (calls->call[r].ended_us <= 0) return false;
-    }
-    const int late = ll_late_of_call(calls->call, ranks, calls->sorted, &one);
-    if (late >= 0) calls->times_late[late]++;
-    calls->rows[(size_t)ROW_KERNEL * (size_t)iters + (size_t)i] = one.kernel_us;
-    calls->rows[(size_t)ROW_START * (size_t)iters + (size_t)i] = one.start_us;
-    for (int s = 0; s < LL_SPANS; s++)
-        calls->rows[(size_t)(ROW_SPANS + s) * (size_t)iters + (size_t)i] = one.us[s];
+    for (int r = 0; r < count; r++)
+        if (ranks[r].ended_us <= 0) return false;
+    *rank = ll_late_of_call(ranks, count, sorted, &one);
+    numbers[AT_KERNEL] = one.kernel_us;
+    numbers[AT_START] = one.start_us;
+    memcpy(numbers + AT_SPANS, one.us, sizeof one.us);
     return true;
 }
 
-/* Medians, each by itself. */
-static void sum_up(struct late_calls *calls, int ranks, int iters, struct ll_breakdown *out)
+bool ll_late_find(const struct bench_late *late, const struct ll_session *session, struct ll_result *result)
 {
-    double medians[ROWS];
-    for (int row = 0; row < ROWS; row++)
-        medians[row] = median_of(calls->rows + (size_t)row * (size_t)iters, iters);
-    *out = (struct ll_breakdown){.kernel_us = medians[ROW_KERNEL], .start_us = medians[ROW_START]};
-    memcpy(out->us, medians + ROW_SPANS, sizeof out->us);
-    out->late_rank = -1;
-    for (int r = 0, most = 0; r < ranks; r++) {
-        if (calls->times_late[r] <= most) continue;
-        most = calls->times_late[r];
-        out->late_rank = r;
-    }
-}
-
-bool ll_late_find(const struct ll_late *late, const struct ll_session *session, struct ll_result *result)
-{
-    const struct bench_world *world = session->world;
-    const int iters = late->iters;
-    struct late_calls calls = {0};
-    if (!late->calls) return true;
-    bool good = calls_make(&calls, world->size, iters) || bench_complain(world, "out of memory");
-    good = bench_all_true(world, good) && bench_good(world, expar_group_allgather(world->group, late->calls, calls.all,
-                                                                                  (size_t)iters * sizeof *late->calls));
-    bool whole = good;
-    for (int i = 0; i < iters && whole; i++)
-        whole = add_call(&calls, world->size, iters, i);
-    if (whole) sum_up(&calls, world->size, iters, &result->breakdown);
-    result->has_breakdown = whole;
-    calls_free(&calls);
-    return good;
+    struct bench_lateness all;
+    if (!bench_late_find(late, session->world, fold, NUMBERS, &all)) return false;
+    result->has_breakdown = all.known;
+    if (!all.known) return true;
+    result->breakdown = (struct ll_breakdown){
+        .kernel_us = all.medians[AT_KERNEL], .start_us = all.medians[AT_START], .late_rank = all.rank};
+    memcpy(result->breakdown.us, all.medians + AT_SPANS, sizeof result->breakdown.us);
+    return true;
 }

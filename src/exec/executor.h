@@ -39,15 +39,15 @@ typedef struct exec_call {
    dropped. Must neither block nor call a driver. */
 typedef void (*executor_done_fn)(void *context, expar_status status, const ep_verdict *verdict, int64_t dropped);
 
-/* Where the time of a call went on this rank, by clocks that its kernels read. For benchmarks. A dispatch or a combine:
-    from the first block's start until all of them know the peers' places, from there until the last row is on
-   its way, and from there until all ranks are through. The notify before it (a fresh dispatch): the layout, until this
-   rank's hellos are on their way, until all hellos are here, until the counts are with handle and host; and the gap
-   between the two kernels. */
+/* Where the time of a call went on this rank, by clocks that its kernels read. For benchmarks. A dispatch or a combine,
+   from its first warp's start: until the last warp knows the peers' places, until the median warp and the last one
+   have their last row on its way, and until all ranks are through. The notify before it (a fresh dispatch), span by
+   span: the layout, until this rank's hellos are on their way, until all hellos are here, until the counts are with
+   handle and host; and the gap between the two kernels. */
 typedef struct executor_times {
     bool notified; /* the next five count */
     double layout_us, hellos_us, wait_us, counts_us, gap_us;
-    double open_us, rows_us, close_us;
+    double open_us, sent_middle_us, sent_us, ended_us;
 } executor_times;
 /* ---- operations -----------------------------------------------------------------------------------------------------
  *

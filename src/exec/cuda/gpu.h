@@ -101,19 +101,19 @@ typedef struct gpu_executor {
     device_heap *heap; /* the home's */
     const cuda_device *device;
     expar_group *group;
-    sym *sym;            /* the group's */
-    int32_t num_sms;     /* of the buffer */
-    int32_t most_sms;    /* of a call: this rank's share of its GPU */
-    int32_t stamped_sms; /* of the last dispatch or combine; by whoever calls */
-    uint32_t number;     /* of the buffer, the same on all ranks */
-    uint32_t topic_kind; /* boot_kind of its calls */
-    int32_t given_slots; /* of a ring, by the config; 0: the library chooses */
-    bool with_threads;   /* other ranks are threads of this process: the default stream is theirs, too */
-    bool shares_gpu;     /* with such ranks: nothing is loaded once the buffer is made */
-    bool capturing;      /* the call that is being made is part of a capture; by whoever calls, as the next two */
-    bool notified;       /* the last call opened with a notify; for the stamps */
-    void *called_on;     /* the stream of the call that is being made; NULL: none, or the default one */
-    gpu_world world;     /* as kernels get it, but for the call's ticket (gpu_world_of) */
+    sym *sym;              /* the group's */
+    int32_t num_sms;       /* of the buffer */
+    int32_t most_sms;      /* of a call: this rank's share of its GPU */
+    int32_t stamped_warps; /* of the last call's kernel, on the whole GPU; by whoever calls */
+    uint32_t number;       /* of the buffer, the same on all ranks */
+    uint32_t topic_kind;   /* boot_kind of its calls */
+    int32_t given_slots;   /* of a ring, by the config; 0: the library chooses */
+    bool with_threads;     /* other ranks are threads of this process: the default stream is theirs, too */
+    bool shares_gpu;       /* with such ranks: nothing is loaded once the buffer is made */
+    bool capturing;        /* the call that is being made is part of a capture; by whoever calls, as the next two */
+    bool notified;         /* the last call opened with a notify; for the stamps */
+    void *called_on;       /* the stream of the call that is being made; NULL: none, or the default one */
+    gpu_world world;       /* as kernels get it, but for the call's ticket (gpu_world_of) */
     gpu_watch watch;
     /* Why this rank has had kernels leave whose group is sound. Whoever has raised `ending` (acq_rel) writes, then
        raises `has_reason` (release), then the abort word; read behind has_reason (acquire). */
@@ -322,8 +322,8 @@ void gpu_counts_free(gpu_executor *self);
 /* Operations. */
 expar_status gpu_time(executor *base, bool on);
 bool gpu_times(executor *base, executor_times *out);
-/* Where a dispatch or combine writes its times; NULL: nowhere. */
-uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call);
+/* Where a dispatch or combine of so many warps a block writes its times; NULL: nowhere. */
+uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call, int32_t warps);
 
 /* ---- serving.c --------------------------------------------------------------------------------------------------- */
 /* What EXPAR_CUDA_SERVING says. */

@@ -118,7 +118,6 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .arrival = arrival_of(&step->arrival),
                               .room = step->room,
                               .serving = self->serving,
-                              .stamps = gpu_stamps_of_rows(self, call),
                               .tokens = routing->tokens,
                               .channels = routing->channels,
                               .local_experts = routing->local_experts,
@@ -127,6 +126,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
     share_rings(self, routing, &args.rings, &args.joined);
     stages plan = plan_stages(self, call, step->row_bytes);
     args.stage_bytes = plan.stage_bytes;
+    args.stamps = gpu_stamps_of_rows(self, call, plan.warps);
     if (args.serving.own_warps >= plan.warps) args.serving.own_warps = plan.warps - 1;
     status = gpu_launch(self, call, programs->dispatch_kernel, (uint32_t)gpu_sms_of(self, call),
                         (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
@@ -219,7 +219,6 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .out_weights = step->out_weights,
                              .out_weights_pitch = step->out_weights_pitch,
                              .serving = self->serving,
-                             .stamps = gpu_stamps_of_rows(self, call),
                              .sum = ep_sum_of(routing, step->form.sum_order),
                              .map = step->map};
     share_rings(self, routing, &args.rings, &args.joined);
@@ -229,6 +228,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     slots plan = plan_slots(self, call, step->row_bytes, args.rooms);
     args.part_bytes = plan.part_bytes;
     args.slots = SLOTS;
+    args.stamps = gpu_stamps_of_rows(self, call, plan.warps);
     status = gpu_launch(self, call, gpu_by_slot(&step->form) ? programs->slots_kernel : programs->combine_kernel,
                         (uint32_t)gpu_sms_of(self, call), (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
     if (status != EXPAR_OK) return status;

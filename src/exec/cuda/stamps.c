@@ -1,20 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a call goes: clocks that its kernels read on their way, for benchmarks.
  *
- * Device memory has [GPU_NOTIFY_MOMENTS] words of notify and, behind them, [GPU_MOMENTS][blocks] of the dispatch or the
- * combine. Kernels write them, each call those of its kernels; the host reads them when the call is done. */
+ * Device memory has [GPU_NOTIFY_MOMENTS] words of notify and, behind them, [GPU_MOMENTS][blocks][warps] of the dispatch or
+ * the combine. Kernels write them, each call those of its kernels; the host reads them when the call is done. */
 #include "exec/cuda/gpu.h"
 
+#include <assert.h>
 #include <stdlib.h>
 
-static size_t stamp_bytes(const gpu_executor *self)
+static_assert(GPU_DISPATCH_WARPS >= GPU_COMBINE_WARPS, "there is room for either's stamps");
+
+/* Of calls by so many warps of a GPU. */
+static size_t stamp_bytes(int32_t warps)
 {
-    return (GPU_NOTIFY_MOMENTS + GPU_MOMENTS * (size_t)self->most_sms) * sizeof(uint64_t);
+    return (GPU_NOTIFY_MOMENTS + GPU_MOMENTS * (size_t)warps) * sizeof(uint64_t);
 }
 
-uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call)
+static size_t most_stamp_bytes(const gpu_executor *self)
 {
-    self->stamped_sms = gpu_sms_of(self, call);
+    return stamp_bytes(self->most_sms * GPU_DISPATCH_WARPS);
+}
+
+uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call, int32_t warps)
+{
+    self->stamped_warps = gpu_sms_of(self, call) * warps;
     return self->stamps ? self->stamps + GPU_NOTIFY_MOMENTS : NULL;
 }
 
@@ -22,7 +31,7 @@ static expar_status stamps_forget(const gpu_executor *self)
 {
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemsetD8, self->stamp_memory->memory, 0, stamp_bytes(self));
+    status = CUDA_CALL(MemsetD8, self->stamp_memory->memory, 0, most_stamp_bytes(self));
     cuda_leave();
     return status;
 }
@@ -31,7 +40,7 @@ static expar_status fetch(const gpu_executor *self, uint64_t *stamps)
 {
     expar_status status = cuda_enter(self->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemcpyDtoH, stamps, self->stamp_memory->memory, stamp_bytes(self));
+    status = CUDA_CALL(MemcpyDtoH, stamps, self->stamp_memory->memory, stamp_bytes(self->stamped_warps));
     cuda_leave();
     return status;
 }
@@ -42,26 +51,16 @@ expar_status gpu_time(executor *base, bool on)
     expar_status status = EXPAR_OK;
     self->stamps = NULL;
     if (on && !self->stamp_memory)
-        status = gpu_scratch_take(self->device, stamp_bytes(self), sizeof(uint64_t), &self->stamp_memory);
+        status = gpu_scratch_take(self->device, most_stamp_bytes(self), sizeof(uint64_t), &self->stamp_memory);
     if (status == EXPAR_OK && on) status = stamps_forget(self);
     if (status == EXPAR_OK && on) self->stamps = (uint64_t *)(uintptr_t)self->stamp_memory->memory;
     return status;
 }
 
-static uint64_t latest(const uint64_t *stamps, int32_t count)
+static int earlier_first(const void *a, const void *b)
 {
-    uint64_t most = 0;
-    for (int32_t i = 0; i < count; i++)
-        most = stamps[i] > most ? stamps[i] : most;
-    return most;
-}
-
-static uint64_t earliest(const uint64_t *stamps, int32_t count)
-{
-    uint64_t least = UINT64_MAX;
-    for (int32_t i = 0; i < count; i++)
-        least = stamps[i] < least ? stamps[i] : least;
-    return least;
+    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+    return (x > y) - (x < y);
 }
 
 static double microseconds(uint64_t from, uint64_t to)
@@ -83,17 +82,20 @@ static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_ti
 bool gpu_times(executor *base, executor_times *out)
 {
     const gpu_executor *self = gpu_of(base);
-    int32_t blocks = self->stamped_sms;
-    uint64_t *stamps = self->stamps ? malloc(stamp_bytes(self)) : NULL;
+    const size_t warps = (size_t)self->stamped_warps, last = warps - 1;
+    uint64_t *stamps = self->stamps && warps ? malloc(stamp_bytes(self->stamped_warps)) : NULL;
     if (!stamps || fetch(self, stamps) != EXPAR_OK) {
         free(stamps);
         return false;
     }
-    const uint64_t *moments = stamps + GPU_NOTIFY_MOMENTS;
-    uint64_t start = earliest(moments, blocks), open = latest(moments + blocks, blocks);
-    uint64_t rows = latest(moments + 2 * blocks, blocks), end = latest(moments + 3 * blocks, blocks);
-    *out = (executor_times){
-        .open_us = microseconds(start, open), .rows_us = microseconds(open, rows), .close_us = microseconds(rows, end)};
+    uint64_t *moments = stamps + GPU_NOTIFY_MOMENTS;
+    for (size_t m = 0; m < GPU_MOMENTS; m++)
+        qsort(moments + m * warps, warps, sizeof *moments, earlier_first);
+    const uint64_t start = moments[0], *sent = moments + GPU_SENT * warps, end = moments[GPU_ENDED * warps + last];
+    *out = (executor_times){.open_us = microseconds(start, moments[GPU_OPENED * warps + last]),
+                            .sent_middle_us = microseconds(start, sent[last - warps / 2]),
+                            .sent_us = microseconds(start, sent[last]),
+                            .ended_us = microseconds(start, end)};
     if (self->notified) read_notify(stamps, start, out);
     free(stamps);
     return start && end;

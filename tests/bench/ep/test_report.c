@@ -29,7 +29,7 @@ static void fill(struct bench_results *results)
          .num_copies = 2,
          .verified = true,
          .has_breakdown = true,
-         .breakdown = {.us = {[BENCH_OPEN] = 3, [BENCH_ROWS] = 30, [BENCH_CLOSE] = 7}},
+         .breakdown = {.us = {[BENCH_OPEN] = 3, 30, 0.25, 1.25, 7}, .late_rank = 2},
          .bytes = 4e6},
         {.op = "layout", .path = "direct", .dtype = EXPAR_F8E4M3, .workers = 12, .tokens = 128, .expar = {20, 19, 25}},
         {.op = "dispatch",
@@ -39,7 +39,7 @@ static void fill(struct bench_results *results)
          .tokens = 128,
          .expar = {41, 38, 50},
          .has_breakdown = true,
-         .breakdown = {.notified = true, .us = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5}}},
+         .breakdown = {.notified = true, .us = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5}}},
     };
     for (int i = 0; i < 42; i++) {
         struct bench_result *result = bench_results_add(results);
@@ -96,11 +96,12 @@ static void json_of_gpu_results(void **state)
     assert_true(real(combine, "fraction_of_copy_limit") == 0.625);
     assert_true(real(combine, "gbps") == 100);
     assert_true(real(json_object_get(combine, "breakdown"), "rows_us") == 30);
-    assert_int_equal(json_object_size(json_object_get(combine, "breakdown")), 3);
-    static const char *const names[] = {"layout_us", "hellos_us", "wait_us", "counts_us",
-                                        "gap_us",    "open_us",   "rows_us", "close_us"};
-    assert_int_equal(json_object_size(spans), 8);
-    for (int i = 0; i < 8; i++)
+    assert_int_equal(json_object_size(json_object_get(combine, "breakdown")), 6);
+    assert_true(real(json_object_get(combine, "breakdown"), "late_rank") == 2);
+    static const char *const names[] = {"layout_us", "hellos_us", "wait_us",  "counts_us", "gap_us",
+                                        "open_us",   "rows_us",   "warps_us", "ranks_us",  "close_us"};
+    assert_int_equal(json_object_size(spans), 11);
+    for (int i = 0; i < 10; i++)
         assert_true(real(spans, names[i]) == i + 1.5);
     assert_true(json_is_null(json_object_get(layout, "copy_limit_us")));
     assert_true(json_is_null(json_object_get(layout, "fraction_of_copy_limit")));
@@ -144,14 +145,15 @@ static void table_of_gpu_results(void **state)
 static void breakdown_of_gpu_results(void **state)
 {
     (void)state;
-    static const char *const spans[] = {"layout", "hellos", "wait", "counts", "gap", "open", "rows", "close"};
-    static const char *const dispatch[] = {"1.5", "2.5", "3.5", "4.5", "5.5", "6.5", "7.5", "8.5"};
-    static const char *const combine[] = {"", "", "", "", "", "3.0", "30.0", "7.0"};
+    static const char *const spans[] = {"layout", "hellos", "wait",  "counts", "gap", "open",
+                                        "rows",   "warps",  "ranks", "close",  "late"};
+    static const char *const dispatch[] = {"1.5", "2.5", "3.5", "4.5", "5.5", "6.5", "7.5", "8.5", "9.5", "10.5", "0"};
+    static const char *const combine[] = {"", "", "", "", "", "3.0", "30.0", "0.2", "1.2", "7.0", "2"};
     char *text = print(BENCH_TABLE);
-    const char *table = strstr(text, "\nWhere the time of the last measured call went on rank 0, us\n\n");
+    const char *table = strstr(text, "\nWhere the time of calls goes on all ranks, us, and which rank is late\n\n");
     assert_non_null(table);
     const char *head = cells_line(table, "operation ");
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 11; i++) {
         cells_assert_under(head, spans[i], cells_line(head, "dispatch "), dispatch[i]);
         cells_assert_under(head, spans[i], cells_line(head, "combine "), combine[i]);
     }

@@ -50,7 +50,7 @@ static void each_operation_is_verified(void **state)
 {
     (void)state;
     static const char *const ops[] = {"dispatch", "dispatch", "layout", "combine"};
-    static const int num_spans[] = {8, 3, 0, 3}; /* layout is a difference of two */
+    static const int num_spans[] = {11, 6, 0, 6}; /* layout is a difference of two */
     struct bench_options options = small();
     options.layout = true;
     options.num_tokens = 3;

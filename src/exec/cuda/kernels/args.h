@@ -231,9 +231,9 @@ typedef struct gpu_count_args {
 
 /* Times that kernels write for benchmarks, in nanoseconds of the GPU's clock. Notify: block 0 its start; the last block
    when all is laid out, this rank's hellos are on their way, all hellos are here, at its end. Dispatch and combine,
-   each block: start, offers known, rows on their way; the last block its end. */
+   each warp: start, offers known, its rows on their way; the last block's warps their end. */
 #define GPU_NOTIFY_MOMENTS 5
-#define GPU_MOMENTS        4
+enum { GPU_STARTED, GPU_OPENED, GPU_SENT, GPU_ENDED, GPU_MOMENTS };
 
 typedef struct gpu_notify_args {
     gpu_world world;
@@ -294,7 +294,7 @@ typedef struct gpu_dispatch_args {
     int32_t stage_bytes; /* shared memory of each warp; 0: rows are copied by loads and stores */
     int32_t checked;     /* 1: gpu_state.checked stands in place of refusal */
     ep_serving serving;  /* own_warps: fewer than a block has */
-    uint64_t *stamps;    /* [GPU_MOMENTS][blocks], or NULL */
+    uint64_t *stamps;    /* [GPU_MOMENTS][blocks][warps], or NULL */
 } gpu_dispatch_args;
 
 typedef struct gpu_combine_args {

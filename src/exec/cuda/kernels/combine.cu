@@ -343,11 +343,6 @@ GPU_FUNC void move_rows(const gpu_combine_args *a, const gpu_source *sources, gp
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-GPU_FUNC void stamp(const gpu_combine_args *a, int32_t which)
-{
-    if (a->stamps && threadIdx.x == 0) a->stamps[which * gridDim.x + blockIdx.x] = clock_now();
-}
-
 GPU_KERNEL(32 * GPU_COMBINE_WARPS) GPU_COMBINE(GPU_ARGS gpu_combine_args a)
 {
     GPU_LAUNCH_SHARED(uint8_t, shared);
@@ -355,17 +350,17 @@ GPU_KERNEL(32 * GPU_COMBINE_WARPS) GPU_COMBINE(GPU_ARGS gpu_combine_args a)
     gpu_ring *rings = (gpu_ring *)(sources + GPU_RANKS(&a.world));
     const gpu_world *world = &a.world;
     uint32_t epoch = world->state->epoch + 1;
-    stamp(&a, 0);
+    stamp_warp(a.stamps, GPU_STARTED);
     if (blockIdx.x == 0) post_hellos(&a, epoch);
     bool go = accept_hellos(&a, epoch, sources);
     if (blockIdx.x == 0) tell_opened(world);
-    stamp(&a, 1);
+    stamp_warp(a.stamps, GPU_OPENED);
     if (go)
         move_rows(&a, sources, rings, shared + ep_round(GPU_RANKS(world) * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES),
                   epoch);
-    stamp(&a, 2);
+    stamp_warp(a.stamps, GPU_SENT);
     if (!last_block(world, true)) return;
     if (go) exchange_dones(world, epoch);
     if (threadIdx.x == 0) world->state->epoch = epoch;
-    stamp(&a, 3);
+    stamp_warp(a.stamps, GPU_ENDED);
 }

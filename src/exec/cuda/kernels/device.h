@@ -17,6 +17,13 @@
 
 #define GPU_ALL 0xffffffffu
 
+/* For benchmarks: when the warp of a dispatch or combine came to the moment. */
+GPU_FUNC void stamp_warp(uint64_t *stamps, int32_t moment)
+{
+    if (!stamps || threadIdx.x % 32) return;
+    stamps[(moment * gridDim.x + blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32] = clock_now();
+}
+
 /* What the shape macros fix is a constant to the compiler; without them it comes with the arguments. */
 #ifdef EXPAR_RANKS
 #define GPU_RANKS(world) EXPAR_RANKS

@@ -205,15 +205,13 @@ GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_arrival *arrival, 
     for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world); pe += blockDim.x)
         queued |= targets[pe].mode == EP_MODE_QUEUE;
     send_rows(a, targets, stages);
-    if (__syncthreads_or(queued)) move_queued(a, arrival, targets, rings, epoch);
+    stamp_warp(a->stamps, GPU_SENT);
+    if (!__syncthreads_or(queued)) return;
+    move_queued(a, arrival, targets, rings, epoch);
+    stamp_warp(a->stamps, GPU_SENT);
 }
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
-
-GPU_FUNC void stamp(const gpu_dispatch_args *a, int32_t which)
-{
-    if (a->stamps && threadIdx.x == 0) a->stamps[which * gridDim.x + blockIdx.x] = clock_now();
-}
 
 GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch(GPU_ARGS gpu_dispatch_args a)
 {
@@ -237,12 +235,12 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch(GPU_ARGS gpu_dispatch_args a)
         return;
     }
     uint32_t epoch = world->state->epoch + cached;
-    stamp(&a, 0);
+    stamp_warp(a.stamps, GPU_STARTED);
     if (blockIdx.x == 0 && !stands) post_offers(&a, arrival, epoch);
     bool go = accept_offers(&a, epoch, targets);
     if (go) tell_dropped(&a, arrival);
     if (blockIdx.x == 0) tell_opened(world);
-    stamp(&a, 1);
+    stamp_warp(a.stamps, GPU_OPENED);
     if (go) {
         if (!cached && blockIdx.x == 0) keep_first_rows(&a, targets);
         move_rows(&a, arrival, targets, rings,
@@ -251,7 +249,6 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch(GPU_ARGS gpu_dispatch_args a)
     } else if (cached && (arrival->idx || arrival->src))
         /* The handle's routing stays: what stands behind on the stream looks at these rows. */
         blank_tail(&a, arrival, 0);
-    stamp(&a, 2);
     if (!last_block(world, true)) return;
     if (go) exchange_dones(world, epoch);
     if (!go && !cached) empty_routing(a.routing, &a.at);
@@ -259,5 +256,5 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch(GPU_ARGS gpu_dispatch_args a)
         world->state->epoch = epoch;
         world->state->brought = go;
     }
-    stamp(&a, 3);
+    stamp_warp(a.stamps, GPU_ENDED);
 }

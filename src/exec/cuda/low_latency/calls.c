@@ -123,7 +123,7 @@ static expar_status launch_call(ll_gpu *self, const ll_call *call, cu_function k
 {
     gpu_executor *core = &self->core;
     const int32_t blocks = gpu_sms_of(core, &call->exec);
-    core->stamped_sms = blocks;
+    core->stamped_warps = blocks * LL_GPU_BLOCK_WARPS;
     expar_status status =
         gpu_launch(core, &call->exec, kernel, (uint32_t)blocks, LL_GPU_THREADS, (uint32_t)shared_bytes, arguments);
     if (status == EXPAR_OK) gpu_order_note_wait(core, true);

@@ -5,9 +5,9 @@
 
 #include <stdlib.h>
 
-static size_t moments_bytes(int32_t blocks)
+static size_t moments_bytes(int32_t warps)
 {
-    return LL_GPU_MOMENTS * (size_t)blocks * LL_GPU_BLOCK_WARPS * sizeof(uint64_t);
+    return LL_GPU_MOMENTS * (size_t)warps * sizeof(uint64_t);
 }
 
 /* Nothing has been taken. */
@@ -15,7 +15,7 @@ static expar_status moments_forget(const gpu_executor *core)
 {
     expar_status status = cuda_enter(core->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemsetD8, core->stamp_memory->memory, 0, moments_bytes(core->most_sms));
+    status = CUDA_CALL(MemsetD8, core->stamp_memory->memory, 0, moments_bytes(core->most_sms * LL_GPU_BLOCK_WARPS));
     cuda_leave();
     return status;
 }
@@ -26,7 +26,8 @@ expar_status ll_gpu_time(ll_executor *base, bool on)
     expar_status status = EXPAR_OK;
     core->stamps = NULL;
     if (on && !core->stamp_memory)
-        status = gpu_scratch_take(core->device, moments_bytes(core->most_sms), sizeof(uint64_t), &core->stamp_memory);
+        status = gpu_scratch_take(core->device, moments_bytes(core->most_sms * LL_GPU_BLOCK_WARPS), sizeof(uint64_t),
+                                  &core->stamp_memory);
     if (status == EXPAR_OK && on) status = moments_forget(core);
     if (status == EXPAR_OK && on) core->stamps = (uint64_t *)(uintptr_t)core->stamp_memory->memory;
     return status;
@@ -36,7 +37,7 @@ static expar_status moments_fetch(const gpu_executor *core, uint64_t *moments)
 {
     expar_status status = cuda_enter(core->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemcpyDtoH, moments, core->stamp_memory->memory, moments_bytes(core->stamped_sms));
+    status = CUDA_CALL(MemcpyDtoH, moments, core->stamp_memory->memory, moments_bytes(core->stamped_warps));
     cuda_leave();
     return status;
 }
@@ -67,8 +68,8 @@ static double since(uint64_t start, uint64_t moment)
 bool ll_gpu_times(ll_executor *base, ll_times *out)
 {
     const gpu_executor *core = &ll_gpu_of(base)->core;
-    const size_t warps = (size_t)core->stamped_sms * LL_GPU_BLOCK_WARPS, last = warps - 1;
-    uint64_t *moments = core->stamps && warps ? malloc(moments_bytes(core->stamped_sms)) : NULL;
+    const size_t warps = (size_t)core->stamped_warps, last = warps - 1;
+    uint64_t *moments = core->stamps && warps ? malloc(moments_bytes(core->stamped_warps)) : NULL;
     if (!moments || moments_fetch(core, moments) != EXPAR_OK) {
         free(moments);
         return false;

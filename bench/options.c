@@ -40,7 +40,6 @@ enum {
     KEY_SUM,
     KEY_HOOK,
     KEY_STAMPS,
-    KEY_SERVE,
     KEY_SIZES,
     KEY_OPS,
     KEY_TRANSPORTS
@@ -83,10 +82,6 @@ const struct argp_option bench_option_table[] = {
      "On GPUs: whether kernels read clocks on their way, for the breakdown: yes (default), no (what they cost is the "
      "difference)",
      0},
-    {"serve", KEY_SERVE, "HOW", 0,
-     "On GPUs, for developers: in which order ranks are served, as EXPAR_CUDA_SERVING says it. All of a list take "
-     "turns",
-     0},
     {"seed", KEY_SEED, "SEED", 0, "Of routing and rows (default: 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"csv", KEY_CSV, NULL, 0, "Print comma-separated values", 0},
@@ -123,7 +118,6 @@ void bench_options_init(struct bench_options *options)
                                       .dtypes = {EXPAR_BF16},
                                       .num_dtypes = 1,
                                       .num_workers = 1,
-                                      .num_servings = 1,
                                       .routing = "uniform",
                                       .iters = 50,
                                       .warmup = 5,
@@ -226,16 +220,6 @@ static void add_sms(struct argp_state *state, struct bench_options *options, cha
     add_workers(state, options, "--sms", entry);
 }
 
-/* What it means is the device's to say. */
-static void add_serving(struct argp_state *state, struct bench_options *options, char *entry)
-{
-    const size_t length = strlen(entry);
-    if (options->num_servings == BENCH_MAX_SERVINGS || !length || length >= sizeof options->servings->text)
-        argp_error(state, "--serve '%s': 1 to %d are expected, each as EXPAR_CUDA_SERVING says it (expar info --env)",
-                   entry, BENCH_MAX_SERVINGS);
-    memcpy(options->servings[options->num_servings++].text, entry, length + 1);
-}
-
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
 /* The index of `text` among the words divided by '|'. */
@@ -301,10 +285,10 @@ static void check_given(struct argp_state *state, struct bench_options *options)
 {
     static const int of_rma[] = {KEY_SIZES, KEY_OPS, KEY_TRANSPORTS}, of_cpu[] = {KEY_THREADS},
                      of_ll[] = {KEY_FORMAT, KEY_SUM, KEY_HOOK};
-    static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN, KEY_TOPK, KEY_EXPERTS, KEY_DTYPE, KEY_ROUTING,
-                                KEY_THREADS, KEY_SMS,    KEY_PATH, KEY_CACHED,  KEY_SERVE};
-    static const int of_normal[] = {KEY_PATH, KEY_CACHED, KEY_SERVE}, of_gpu[] = {KEY_SMS},
-                     with_kernels[] = {KEY_STAMPS}, in_order[] = {KEY_SERVE}, drawn[] = {KEY_SEED};
+    static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN,  KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,
+                                KEY_ROUTING, KEY_THREADS, KEY_SMS,  KEY_PATH,    KEY_CACHED};
+    static const int of_normal[] = {KEY_PATH, KEY_CACHED}, of_gpu[] = {KEY_SMS}, with_kernels[] = {KEY_STAMPS},
+                     drawn[] = {KEY_SEED};
     refuse_both(state, options, KEY_JSON, KEY_CSV);
     refuse_both(state, options, KEY_THREADS, KEY_SMS);
     if (options->rma.wanted)
@@ -323,7 +307,6 @@ static void check_given(struct argp_state *state, struct bench_options *options)
         refuse_given(state, options, of_gpu, COUNT(of_gpu), "ll has none on the CPU, but --threads");
     if (!options->cuda)
         refuse_given(state, options, with_kernels, COUNT(with_kernels), "only on GPUs: their kernels read clocks");
-    if (!options->cuda) refuse_given(state, options, in_order, COUNT(in_order), "only on GPUs (--device cuda)");
     if (options->cuda)
         refuse_given(state, options, of_cpu, COUNT(of_cpu), "only on the CPU; --sms says how much of a GPU is used");
 }
@@ -435,10 +418,6 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_STAMPS:
         options->unstamped = word(state, "--stamps", arg, "no|yes") == 0;
-        return 0;
-    case KEY_SERVE:
-        options->num_servings = 0;
-        parse_list(state, "--serve", arg, add_serving);
         return 0;
     case KEY_SUM:
         parse_sum(state, options, arg);

@@ -10,8 +10,6 @@
 #        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs, then measure_ll
 #        gpu.sh measure_ll DIR [TOKENS] low-latency mode in all formats beside copy limit, round trip and launch
 #        gpu.sh turns DIR OTHER [TOKENS]  low-latency mode by the program of OTHER, packed before a change, and this one, in turns
-#        gpu.sh four DIR [SERVINGS]     normal mode in several orders of ranks (expar bench --serve), in turns, and again until
-#                                       three rounds or four minutes are over; a table at the end
 #        gpu.sh demo DIR                the demo on all GPUs
 #        gpu.sh python DIR [PART…]      the Python packages with PyTorch, where that sees GPUs ($PYTHON, python3)
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
@@ -111,13 +109,8 @@ see_gpu_of_slot() {
 
 # Seconds that something may take: EXPAR_TEST_SECONDS, and no more than are left of a call.
 allowed() {
-    allowed_for "${EXPAR_TEST_SECONDS:-300}"
-}
-
-# So many seconds, or what is left of a call.
-allowed_for() {
-    local left=$((${EXPAR_CALL_ENDS:-EPOCHSECONDS + 86400} - EPOCHSECONDS))
-    echo $((left < $1 ? left : $1))
+    local most=${EXPAR_TEST_SECONDS:-300} left=$((${EXPAR_CALL_ENDS:-EPOCHSECONDS + 86400} - EPOCHSECONDS))
+    echo $((left < most ? left : most))
 }
 
 # A command with that limit; rc 124: it was over.
@@ -401,80 +394,6 @@ turns() {
     return $code
 }
 
-# Microseconds of calls, and behind a slash of their copy limit, medians of all runs; a column for each serving.
-table_four() {
-    awk -F '[:,]' '
-        function row(   call) {
-            call = sprintf("%-8s %-6s %-6s %3s %5s", v["op"], v["cached"] == "true" ? "cached" : "", v["dtype"], v["sms"], v["tokens"])
-            if (!(call in known)) order[++calls] = call
-            known[call]
-            if (!(v["serving"] in seen)) name[++names] = v["serving"]
-            seen[v["serving"]]
-            key = call SUBSEP v["serving"]
-            count[key]++
-            time[key, count[key]] = v["median_us"] + 0
-            limit[key, count[key]] = v["copy_limit_us"] + 0
-            wrong[call] += v["verified"] != "true"
-            delete v
-        }
-        function median(of, key,   n, i, j, swap, list) {
-            n = count[key]
-            for (i = 1; i <= n; i++) {
-                list[i] = of[key, i]
-                for (j = i; j > 1 && list[j - 1] > list[j]; j--) { swap = list[j]; list[j] = list[j - 1]; list[j - 1] = swap }
-            }
-            return n % 2 ? list[(n + 1) / 2] : (list[n / 2] + list[n / 2 + 1]) / 2
-        }
-        FNR == 1 { inside = 0 }
-        /"results"/ { inside = 1 }
-        inside && /^    }/ { row(); next }
-        inside && NF > 1 { gsub(/[ "]/, ""); v[$1] = $2 }
-        END {
-            printf "%-8s %-6s %-6s %3s %5s", "us/limit", "", "dtype", "sms", "T"
-            for (n = 1; n <= names; n++) printf " %13s", name[n]
-            print ""
-            for (i = 1; i <= calls; i++) {
-                printf "%s", order[i]
-                for (n = 1; n <= names; n++) {
-                    key = order[i] SUBSEP name[n]
-                    if (!(key in count)) cell = ""
-                    else if (order[i] ~ /^layout/) cell = sprintf("%.1f", median(time, key))
-                    else cell = sprintf("%.1f/%.1f", median(time, key), median(limit, key))
-                    printf " %13s", cell
-                }
-                print wrong[order[i]] ? "  WRONG" : ""
-            }
-        }' "$@"
-}
-
-# One run of four: so many SMs, a round's number, servings. One that would not end in time is left out.
-four_run() {
-    local gpus name=four_$1_$2 took=${four_took[$1]:-0} code=0 start=$EPOCHSECONDS
-    gpus=$(count_gpus)
-    [ "$(allowed_for 86400)" -gt $((took + 2)) ] || return 0
-    limited "$here/bin/expar" bench dispatch combine layout --device cuda -n "$gpus" --experts $((256 / gpus * gpus)) --cached=both \
-        --sms "$1" --tokens 128,4096 --dtype bf16,fp8 --iters 30 --serve "$3" --json >"$logs/$name.json" 2>>"$logs/four" || code=$?
-    four_took[$1]=$((EPOCHSECONDS - start))
-    [ "$code" = 0 ] || { rm "$logs/$name.json" && return "$code"; }
-}
-
-# More ways where more SMs have more rows on their way.
-four() {
-    local round results code=0 start=$EPOCHREALTIME EXPAR_TEST_SECONDS=235 EXPAR_CALL_ENDS=$((EPOCHSECONDS + $(allowed_for 235)))
-    local few=ascending,rotated,spread some=ascending,rotated,spread,rotated/120,rotated/0/2
-    local -A four_took=()
-    for round in 1 2 3; do
-        four_run 24 $round "${1:-ascending,rotated,own_first,spread,ascending/120,rotated/120,rotated/240,rotated/0/2}" || code=$?
-        four_run 12 $round "${1:-$some}" || code=$?
-        four_run 8 $round "${1:-$few}" || code=$?
-    done
-    mapfile -t results < <(find "$logs" -name 'four_*.json' | sort -Vr)
-    [ ${#results[@]} = 0 ] || table_four "${results[@]}"
-    [ "$code" = 0 ] || tail -n 3 "$logs/four"
-    note four "$start" "$code"
-    return $code
-}
-
 # Both, whatever becomes of the first.
 measure_all() {
     local code=0
@@ -517,12 +436,12 @@ check_again() {
 
 check_part() {
     case $1 in
-        run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | python | python=* | four | four=*) ;;
+        run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | python | python=*) ;;
         sanitize | sanitize_ll | demo | turns=?*) ;;
         again=*) check_again "${1#again=}" ;;
         again) check_again '' ;;
         sanitize=* | sanitize_ll=* | demo=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
-        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, turns=OTHER, four, python, sanitize, sanitize_ll or demo is expected" >&2 && return 2 ;;
+        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, turns=OTHER, python, sanitize, sanitize_ll or demo is expected" >&2 && return 2 ;;
     esac
 }
 
@@ -534,7 +453,6 @@ part() {
         spread) tests "${argument:-.}" "$(count_gpus)" spread ;;
         measure) measure_all "$argument" ;;
         measure_ll) measure_ll "$argument" ;;
-        four) four "$argument" ;;
         python) IFS=, read -ra words <<<"$argument" && python "${words[@]}" ;;
         again) again "$argument" ;;
         turns) turns "$argument" ;;
@@ -581,7 +499,7 @@ case ${1:-}:$# in
         open_packed "$2"
         "$1" "${@:3}"
         ;;
-    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | four:[23] | again:3 | turns:[34] | demo:2 | sanitize:2 | sanitize_ll:2)
+    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | again:3 | turns:[34] | demo:2 | sanitize:2 | sanitize_ll:2)
         open_packed "$2"
         : >"$logs/results"
         case $1 in

@@ -80,13 +80,11 @@ struct bench_device {
     /* Behind everything else of a session: symmetric rows, copies. Collective. */
     bool (*open)(struct bench_session *session);
     void (*close)(struct bench_session *session, bool sound);
-    /* Appends the copies of an operation to `contenders`, as session->serving says; their number. */
+    /* Appends the copies of an operation to `contenders`; their number. */
     int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
-    /* Calls of the session serve the ranks as this one of the options' servings says. NULL: there is one way. */
-    void (*serve)(const struct bench_session *session, int serving);
     /* Brings the ranks together, runs, and takes the time until what was run is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
-    /* When the warps of this rank's last call on the session's buffer came where; false: that is not known. NULL: never. */
+    /* When the warps of this rank's last call on the session's buffer came where; false: not known. NULL: never. */
     bool (*moments)(const struct bench_session *session, struct bench_moments *out);
     const struct ll_place *ll; /* of low-latency mode; NULL: it is not measured here */
     /* What goes by a network, of buffers of both modes; `copies` are bare puts then. NULL: nothing does. */

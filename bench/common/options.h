@@ -13,12 +13,6 @@
 #define BENCH_MAX_SIZES   32
 #define BENCH_MAX_FORMATS 8
 
-/* How kernels serve the ranks (exec/serving.h), as text. Empty: as the library chooses. */
-#define BENCH_MAX_SERVINGS 12
-struct bench_serving {
-    char text[32];
-};
-
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
 
@@ -61,8 +55,6 @@ struct bench_options {
     expar_path path;
     bool all_paths; /* direct and queue, a result each; `path` is ignored */
     enum bench_cached cached;
-    struct bench_serving servings[BENCH_MAX_SERVINGS]; /* in turns */
-    int num_servings;
     bool unstamped; /* on GPUs: kernels read no clocks, and there is no breakdown */
     uint64_t seed;
     enum bench_format format;

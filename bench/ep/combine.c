@@ -6,8 +6,8 @@
 
 struct combine_case {
     const struct bench_session *session;
-    int serving;
-    const expar_combine_args *args;
+    expar_combine_args args;
+    expar_ep_handle *handle;
     bool verified;
     struct bench_late late;       /* of the measured calls */
     struct bench_traffic traffic; /* of the last call */
@@ -39,8 +39,7 @@ static bool combine_before(void *context)
 static bool combine_run(void *context)
 {
     struct combine_case *self = context;
-    bench_session_serve(self->session, self->serving);
-    return bench_good(self->session->world, expar_combine(self->session->ep, self->args));
+    return bench_good(self->session->world, expar_combine(self->session->ep, &self->args));
 }
 
 static bool combine_after(void *context, bool check)
@@ -51,6 +50,25 @@ static bool combine_after(void *context, bool check)
     if (check) self->verified &= bench_traffic_verify(self->session, true, &self->traffic);
     if (check) self->verified &= verify(self->session, bench_measured_salt(self->session), self->session->world->each);
     return true;
+}
+
+/* Dispatches once for the handle. */
+static bool combine_open(struct combine_case *self, const struct bench_session *session, expar_path path)
+{
+    const struct bench_world *world = session->world;
+    const struct problem *problem = session->problem;
+    expar_dispatch_args args = bench_dispatch_args(session, EXPAR_PATH_AUTO);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    if (!bench_good(world, expar_dispatch(session->ep, &args, &result))) return false;
+    expar_ep_output_release(result.output);
+    *self = (struct combine_case){.session = session, .handle = result.handle, .verified = true};
+    self->args = (expar_combine_args)EXPAR_COMBINE_ARGS_INIT;
+    self->args.x = bench_tensor(world, session->rows, problem->dtype, problem->num_received, problem->hidden);
+    self->args.handle = self->handle;
+    self->args.path = path;
+    self->args.y = bench_tensor(world, session->y, problem->dtype, problem->tokens, problem->hidden);
+    self->args.stream = world->stream;
+    return bench_all_true(world, bench_session_moments(session, &self->late));
 }
 
 /* So that what a first call leaves unwritten is seen. */
@@ -64,16 +82,14 @@ static bool spoil_y(const struct bench_session *session)
     return world->device->commit(world, session->y, draft, bytes);
 }
 
-/* A first combine of each serving, verified in full. Rows change only while nobody reads them. */
-static bool combine_first(struct combine_case *cases, int count)
+/* A first combine, verified in full. Rows change only while nobody reads them. */
+static bool combine_first(struct combine_case *self)
 {
-    const struct bench_session *session = cases->session;
+    const struct bench_session *session = self->session;
     uint64_t salt = bench_first_salt(session);
-    if (!bench_fill_rows(session, salt)) return false;
-    for (int i = 0; i < count; i++) {
-        if (!spoil_y(session) || !barrier(session) || !combine_run(&cases[i])) return false;
-        cases[i].verified &= verify(session, salt, session->world->each);
-    }
+    if (!spoil_y(session) || !bench_fill_rows(session, salt)) return false;
+    if (!barrier(session) || !combine_run(self)) return false;
+    self->verified &= verify(session, salt, session->world->each);
     return barrier(session) && bench_fill_rows(session, bench_measured_salt(session));
 }
 
@@ -95,88 +111,22 @@ static bool baseline_after(void *context, bool check)
     return true;
 }
 
-/* ---- all that take turns ----------------------------------------------------------------------------------------- */
-
-/* A combine and the copies of each serving; the baseline. */
-#define MAX_CONTENDERS (BENCH_MAX_SERVINGS * (1 + BENCH_MAX_COPIES) + 1)
-
-struct combines {
-    struct bench_session *session;
-    expar_path path;
-    expar_combine_args args;
-    expar_ep_handle *handle;
-    struct combine_case cases[BENCH_MAX_SERVINGS];
-    struct baseline_case baseline;
-    struct contender list[MAX_CONTENDERS];
-    struct contender *own[BENCH_MAX_SERVINGS], *of_baseline; /* in list; copies stand behind their own */
-    int num_copies[BENCH_MAX_SERVINGS];
-    int count, num_cases;
-};
-
-static bool open_late(struct combines *self)
+static bool add_result(const struct bench_session *session, const struct combine_case *what,
+                       const struct contender *contenders, int num_copies, bool verified, struct bench_result *result)
 {
-    bool opened = true;
-    for (int i = 0; i < self->num_cases; i++)
-        opened &= bench_session_moments(self->session, &self->cases[i].late);
-    return bench_all_true(self->session->world, opened);
-}
-
-/* Dispatches once for the handle. */
-static bool combines_open(struct combines *self)
-{
-    const struct bench_session *session = self->session;
-    const struct bench_world *world = session->world;
     const struct problem *problem = session->problem;
-    expar_dispatch_args args = bench_dispatch_args(session, EXPAR_PATH_AUTO);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    if (!bench_good(world, expar_dispatch(session->ep, &args, &result))) return false;
-    expar_ep_output_release(result.output);
-    self->handle = result.handle;
-    self->args = (expar_combine_args)EXPAR_COMBINE_ARGS_INIT;
-    self->args.x = bench_tensor(world, session->rows, problem->dtype, problem->num_received, problem->hidden);
-    self->args.handle = self->handle;
-    self->args.path = self->path;
-    self->args.y = bench_tensor(world, session->y, problem->dtype, problem->tokens, problem->hidden);
-    self->args.stream = world->stream;
-    return true;
-}
-
-static void combines_add(struct combines *self, int serving)
-{
-    struct contender *own = &self->list[self->count++];
-    self->cases[serving] =
-        (struct combine_case){.session = self->session, .serving = serving, .args = &self->args, .verified = true};
-    *own = (struct contender){
-        .before = combine_before, .run = combine_run, .after = combine_after, .context = &self->cases[serving]};
-    self->own[serving] = own;
-    self->session->serving = serving;
-    self->num_copies[serving] = self->session->world->device->add_copies(self->session, true, own + 1);
-    self->count += self->num_copies[serving];
-}
-
-static bool add_result(const struct combines *self, int serving, struct bench_results *results)
-{
-    const struct bench_session *session = self->session;
-    const struct problem *problem = session->problem;
-    const struct combine_case *what = &self->cases[serving];
-    const struct contender *own = self->own[serving];
-    struct bench_result *result = bench_results_add(results);
-    if (!result) return bench_complain(session->world, "out of memory");
-    *result = (struct bench_result){.op = "combine",
-                                    /* AUTO: the rows lie in symmetric memory. */
-                                    .path = self->path == EXPAR_PATH_QUEUE ? "queue" : "direct",
-                                    .serving = session->options->servings[serving],
-                                    .dtype = problem->dtype,
-                                    .workers = session->workers,
-                                    .tokens = problem->tokens,
-                                    .row_bytes = problem->row_bytes,
-                                    .expar = own->times,
-                                    .num_copies = self->num_copies[serving],
-                                    .has_mpi = self->of_baseline != NULL};
-    for (int i = 0; i < result->num_copies; i++)
-        result->copies[i] = own[1 + i].times;
-    if (self->of_baseline) result->mpi = self->of_baseline->times;
-    result->verified = bench_all_true(session->world, what->verified && self->baseline.verified);
+    result->op = "combine";
+    result->dtype = problem->dtype;
+    result->workers = session->workers;
+    result->tokens = problem->tokens;
+    result->row_bytes = problem->row_bytes;
+    result->expar = contenders[0].times;
+    result->num_copies = num_copies;
+    for (int i = 0; i < num_copies; i++)
+        result->copies[i] = contenders[1 + i].times;
+    result->has_mpi = session->baseline != NULL;
+    if (session->baseline) result->mpi = contenders[1 + num_copies].times;
+    result->verified = bench_all_true(session->world, verified);
     return bench_session_late(session, &what->late, result) &&
            bench_traffic_mean(session->world, &what->traffic, &result->traffic) &&
            bench_mean(session->world, (double)problem->num_received * (double)problem->row_bytes, &result->bytes);
@@ -184,22 +134,22 @@ static bool add_result(const struct combines *self, int serving, struct bench_re
 
 bool bench_case_combine(struct bench_session *session, expar_path path, struct bench_results *results)
 {
-    struct combines self = {.session = session,
-                            .path = path,
-                            .baseline = {.session = session, .verified = true},
-                            .num_cases = session->options->num_servings};
-    for (int i = 0; i < self.num_cases; i++)
-        combines_add(&self, i);
-    if (session->baseline) {
-        self.of_baseline = &self.list[self.count++];
-        *self.of_baseline = (struct contender){.run = baseline_run, .after = baseline_after, .context = &self.baseline};
-    }
-    bool good = open_late(&self) && combines_open(&self) && combine_first(self.cases, self.num_cases) &&
-                bench_session_measure(session, "combine", self.list, self.count);
+    struct combine_case self = {.session = session};
+    struct baseline_case baseline = {.session = session, .verified = true};
+    struct contender contenders[2 + BENCH_MAX_COPIES] = {
+        {.before = combine_before, .run = combine_run, .after = combine_after, .context = &self}};
+    int num_copies = session->world->device->add_copies(session, true, contenders + 1), count = 1 + num_copies;
+    if (session->baseline)
+        contenders[count++] = (struct contender){.run = baseline_run, .after = baseline_after, .context = &baseline};
+    bool good = combine_open(&self, session, path) && combine_first(&self) &&
+                bench_session_measure(session, "combine", contenders, count);
     expar_ep_handle_destroy(self.handle);
-    for (int i = 0; i < self.num_cases; i++) {
-        good = good && add_result(&self, i, results);
-        bench_late_close(&self.cases[i].late);
+    struct bench_result *result = good ? bench_results_add(results) : NULL;
+    if (good && !result) good = bench_complain(session->world, "out of memory");
+    if (good) {
+        result->path = path == EXPAR_PATH_QUEUE ? "queue" : "direct"; /* AUTO: the rows lie in symmetric memory */
+        good = add_result(session, &self, contenders, num_copies, self.verified && baseline.verified, result);
     }
+    bench_late_close(&self.late);
     return good;
 }

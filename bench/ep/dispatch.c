@@ -6,12 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Fresh, cached and copies of each serving; the baseline. */
-#define MAX_CONTENDERS (BENCH_MAX_SERVINGS * (2 + BENCH_MAX_COPIES) + 1)
+/* Fresh, cached, copies, baseline. */
+#define MAX_CONTENDERS (2 + BENCH_MAX_COPIES + 1)
 
 struct dispatch_case {
     const struct bench_session *session;
-    int serving;
     expar_dispatch_args args;
     expar_dispatch_result result;
     expar_ep_handle *handle; /* of an uncached dispatch; cached ones repeat it */
@@ -30,7 +29,6 @@ static bool dispatch_before(void *context)
 static bool dispatch_run(void *context)
 {
     struct dispatch_case *self = context;
-    bench_session_serve(self->session, self->serving);
     self->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
     return bench_good(self->session->world, expar_dispatch(self->session->ep, &self->args, &self->result));
 }
@@ -93,48 +91,11 @@ static bool verify_copies(const struct bench_session *session)
     return good;
 }
 
-/* The copies of one serving among several. They all have one output, so each is looked at in the turn behind the timed
-   ones, and spoiled for the next. */
-struct copies_case {
-    const struct bench_session *session;
-    struct contender inner;
-    bool verified;
-};
-
-static bool copies_run(void *context)
-{
-    struct copies_case *self = context;
-    return self->inner.run(self->inner.context);
-}
-
-static bool spoil_pushed(const struct bench_session *session)
-{
-    const struct bench_world *world = session->world;
-    size_t bytes = (size_t)session->problem->num_received * session->problem->row_bytes;
-    void *draft = world->device->draft(world, session->pushed, bytes);
-    if (!draft) return bench_complain(world, "out of memory");
-    memset(draft, 0xff, bytes);
-    return world->device->commit(world, session->pushed, draft, bytes);
-}
-
-/* The others' copies into this rank's output have ended when all have come here. */
-static bool copies_after(void *context, bool check)
-{
-    struct copies_case *self = context;
-    const struct bench_session *session = self->session;
-    if (!check) return true;
-    if (!bench_good(session->world, expar_barrier_all(session->world->group))) return false;
-    self->verified = verify_copies(session);
-    return spoil_pushed(session);
-}
-
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static void dispatch_open(struct dispatch_case *self, const struct bench_session *session, expar_path path, bool cached,
-                          int serving)
+static void dispatch_open(struct dispatch_case *self, const struct bench_session *session, expar_path path, bool cached)
 {
     *self = (struct dispatch_case){.session = session,
-                                   .serving = serving,
                                    .args = bench_dispatch_args(session, path),
                                    .cached = cached,
                                    .direct = true,
@@ -144,10 +105,11 @@ static void dispatch_open(struct dispatch_case *self, const struct bench_session
 /* A first dispatch, verified in full; its handle is kept when later ones are to repeat it. */
 static bool dispatch_first(struct dispatch_case *self)
 {
-    if (!dispatch_run(self)) return false;
+    const struct bench_session *session = self->session;
+    if (!bench_fill_x(session, bench_first_salt(session)) || !dispatch_run(self)) return false;
     bool cached = self->cached;
     self->cached = false;
-    self->verified &= verify(self, bench_first_salt(self->session));
+    self->verified &= verify(self, bench_first_salt(session));
     self->cached = cached;
     if (cached) {
         self->handle = self->result.handle;
@@ -183,23 +145,15 @@ static bool baseline_after(void *context, bool check)
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* Those of one serving that take turns. */
-struct turn_set {
-    struct dispatch_case fresh, cached;
-    struct copies_case lone;                         /* its copies, among those of several servings */
-    struct contender *of_fresh, *of_cached, *copies; /* in turns.list; NULL: does not take part */
-    int num_copies;
-    bool copied; /* rightly, on all ranks */
-};
-
-/* All of them. */
+/* All that take turns. */
 struct turns {
     struct bench_session *session;
-    struct turn_set sets[BENCH_MAX_SERVINGS];
+    struct dispatch_case fresh, cached;
     struct baseline_case baseline;
     struct contender list[MAX_CONTENDERS];
-    struct contender *of_baseline;
-    int count, num_sets;
+    struct contender *of_fresh, *of_cached, *copies, *of_baseline; /* in list; NULL: does not take part */
+    int count, num_copies;
+    bool copied; /* rightly, on all ranks */
 };
 
 static bool wants(const struct bench_session *session, bool cached)
@@ -208,44 +162,33 @@ static bool wants(const struct bench_session *session, bool cached)
     return options->dispatch && options->cached != (cached ? BENCH_UNCACHED : BENCH_CACHED);
 }
 
-static struct contender *add_dispatch(struct turns *self, struct dispatch_case *what)
+static struct contender dispatch_contender(struct dispatch_case *self)
 {
-    struct contender *added = &self->list[self->count++];
-    *added =
-        (struct contender){.before = dispatch_before, .run = dispatch_run, .after = dispatch_after, .context = what};
-    return added;
-}
-
-static void add_copies(struct turns *self, struct turn_set *set)
-{
-    struct bench_session *session = self->session;
-    session->serving = set->fresh.serving;
-    set->copies = &self->list[self->count];
-    set->num_copies = session->world->device->add_copies(session, false, set->copies);
-    self->count += set->num_copies;
-    if (self->num_sets == 1) return;
-    set->lone = (struct copies_case){.session = session, .inner = *set->copies};
-    *set->copies = (struct contender){.run = copies_run, .after = copies_after, .context = &set->lone};
+    return (struct contender){.before = dispatch_before, .run = dispatch_run, .after = dispatch_after, .context = self};
 }
 
 static void add_turns(struct turns *self)
 {
     const struct bench_session *session = self->session;
     bool layout = session->options->layout;
-    for (int i = 0; i < self->num_sets; i++) {
-        struct turn_set *set = &self->sets[i];
-        if (layout || wants(session, false)) set->of_fresh = add_dispatch(self, &set->fresh);
-        if (layout || wants(session, true)) set->of_cached = add_dispatch(self, &set->cached);
-        add_copies(self, set);
+    if (layout || wants(session, false)) {
+        self->of_fresh = &self->list[self->count++];
+        *self->of_fresh = dispatch_contender(&self->fresh);
     }
+    if (layout || wants(session, true)) {
+        self->of_cached = &self->list[self->count++];
+        *self->of_cached = dispatch_contender(&self->cached);
+    }
+    self->copies = &self->list[self->count];
+    self->num_copies = session->world->device->add_copies(self->session, false, self->copies);
+    self->count += self->num_copies;
     if (!session->baseline) return;
     self->baseline = (struct baseline_case){.session = session, .verified = true};
     self->of_baseline = &self->list[self->count++];
     *self->of_baseline = (struct contender){.run = baseline_run, .after = baseline_after, .context = &self->baseline};
 }
 
-static bool add_result(const struct turns *self, const struct turn_set *set, const struct contender *own,
-                       struct bench_results *results)
+static bool add_result(struct turns *self, const struct contender *own, struct bench_results *results)
 {
     const struct bench_session *session = self->session;
     const struct problem *problem = session->problem;
@@ -254,29 +197,29 @@ static bool add_result(const struct turns *self, const struct turn_set *set, con
     if (!result) return bench_complain(session->world, "out of memory");
     *result = (struct bench_result){.op = "dispatch",
                                     .path = bench_all_true(session->world, what->direct) ? "direct" : "queue",
-                                    .serving = session->options->servings[what->serving],
                                     .cached = what->cached,
                                     .dtype = problem->dtype,
                                     .workers = session->workers,
                                     .tokens = problem->tokens,
                                     .expar = own->times,
-                                    .num_copies = set->num_copies,
+                                    .num_copies = self->num_copies,
                                     .has_mpi = self->of_baseline != NULL,
                                     .row_bytes = problem->row_bytes};
-    for (int i = 0; i < set->num_copies; i++)
-        result->copies[i] = set->copies[i].times;
+    for (int i = 0; i < self->num_copies; i++)
+        result->copies[i] = self->copies[i].times;
     if (self->of_baseline) result->mpi = self->of_baseline->times;
     result->verified =
         bench_all_true(session->world, what->verified && (!self->of_baseline || self->baseline.verified)) &&
-        set->copied;
+        self->copied;
     return bench_session_late(session, &what->late, result) &&
            bench_traffic_mean(session->world, &what->traffic, &result->traffic) &&
            bench_mean(session->world, (double)problem->num_received * (double)problem->row_bytes, &result->bytes);
 }
 
 /* The difference of the two dispatches, iteration by iteration. It may be below 0 where noise is larger. */
-static bool add_layout(const struct bench_session *session, const struct turn_set *set, struct bench_results *results)
+static bool add_layout(struct turns *self, struct bench_results *results)
 {
+    const struct bench_session *session = self->session;
     int iters = session->options->iters;
     double *more_us = calloc((size_t)iters, sizeof *more_us);
     struct bench_result *result = bench_results_add(results);
@@ -285,42 +228,31 @@ static bool add_layout(const struct bench_session *session, const struct turn_se
         return bench_complain(session->world, "out of memory");
     }
     for (int i = 0; i < iters; i++)
-        more_us[i] = set->of_fresh->series_us[i] - set->of_cached->series_us[i];
+        more_us[i] = self->of_fresh->series_us[i] - self->of_cached->series_us[i];
     *result = (struct bench_result){.op = "layout",
-                                    .path = bench_all_true(session->world, set->fresh.direct) ? "direct" : "queue",
-                                    .serving = session->options->servings[set->fresh.serving],
+                                    .path = bench_all_true(session->world, self->fresh.direct) ? "direct" : "queue",
                                     .dtype = session->problem->dtype,
                                     .workers = session->workers,
                                     .tokens = session->problem->tokens,
                                     .expar = bench_summary(more_us, iters)};
-    result->verified = bench_all_true(session->world, set->fresh.verified && set->cached.verified);
+    result->verified = bench_all_true(session->world, self->fresh.verified && self->cached.verified);
     free(more_us);
     return true;
 }
 
-static bool add_results(const struct turns *self, struct turn_set *set, struct bench_results *results)
+static bool add_results(struct turns *self, struct bench_results *results)
 {
     const struct bench_session *session = self->session;
-    set->copied = bench_all_true(session->world, self->num_sets > 1 ? set->lone.verified : verify_copies(session));
-    if (wants(session, false) && !add_result(self, set, set->of_fresh, results)) return false;
-    if (wants(session, true) && !add_result(self, set, set->of_cached, results)) return false;
-    return !session->options->layout || add_layout(session, set, results);
-}
-
-static bool make_series(const struct bench_session *session, struct turn_set *set)
-{
-    size_t iters = (size_t)session->options->iters;
-    set->of_fresh->series_us = calloc(iters, sizeof(double));
-    set->of_cached->series_us = calloc(iters, sizeof(double));
-    return (set->of_fresh->series_us && set->of_cached->series_us) || bench_complain(session->world, "out of memory");
+    self->copied = bench_all_true(session->world, verify_copies(session));
+    if (wants(session, false) && !add_result(self, self->of_fresh, results)) return false;
+    if (wants(session, true) && !add_result(self, self->of_cached, results)) return false;
+    return !session->options->layout || add_layout(self, results);
 }
 
 static bool open_late(struct turns *self)
 {
-    bool opened = true;
-    for (int i = 0; i < self->num_sets; i++)
-        opened &= bench_session_moments(self->session, &self->sets[i].fresh.late) &&
-                  bench_session_moments(self->session, &self->sets[i].cached.late);
+    const bool opened = bench_session_moments(self->session, &self->fresh.late) &&
+                        bench_session_moments(self->session, &self->cached.late);
     return bench_all_true(self->session->world, opened);
 }
 
@@ -328,38 +260,27 @@ static bool measure(struct turns *self)
 {
     const struct bench_session *session = self->session;
     add_turns(self);
-    if (!open_late(self)) return false;
-    if (!bench_fill_x(session, bench_first_salt(session))) return false;
-    for (int i = 0; i < self->num_sets; i++) {
-        struct turn_set *set = &self->sets[i];
-        if (set->of_fresh && !dispatch_first(&set->fresh)) return false;
-        if (set->of_cached && !dispatch_first(&set->cached)) return false;
-        if (session->options->layout && !make_series(session, set)) return false;
-    }
-    return bench_fill_x(session, bench_measured_salt(session)) &&
-           bench_session_measure(session, "dispatch", self->list, self->count);
-}
-
-static void free_set(struct turn_set *set)
-{
-    bench_late_close(&set->fresh.late);
-    bench_late_close(&set->cached.late);
-    expar_ep_handle_destroy(set->cached.handle);
-    if (set->of_fresh) free(set->of_fresh->series_us);
-    if (set->of_cached) free(set->of_cached->series_us);
+    if (!open_late(self) || !bench_fill_x(session, bench_first_salt(session))) return false;
+    if (self->of_fresh && !dispatch_first(&self->fresh)) return false;
+    if (self->of_cached && !dispatch_first(&self->cached)) return false;
+    if (!bench_fill_x(session, bench_measured_salt(session))) return false;
+    if (!session->options->layout) return bench_session_measure(session, "dispatch", self->list, self->count);
+    size_t iters = (size_t)session->options->iters;
+    self->of_fresh->series_us = calloc(iters, sizeof(double));
+    self->of_cached->series_us = calloc(iters, sizeof(double));
+    if (!self->of_fresh->series_us || !self->of_cached->series_us)
+        return bench_complain(session->world, "out of memory");
+    return bench_session_measure(session, "dispatch", self->list, self->count);
 }
 
 bool bench_case_dispatch(struct bench_session *session, expar_path path, struct bench_results *results)
 {
-    struct turns self = {.session = session, .num_sets = session->options->num_servings};
-    for (int i = 0; i < self.num_sets; i++) {
-        dispatch_open(&self.sets[i].fresh, session, path, false, i);
-        dispatch_open(&self.sets[i].cached, session, path, true, i);
-    }
-    bool good = measure(&self);
-    for (int i = 0; i < self.num_sets; i++) {
-        good = good && add_results(&self, &self.sets[i], results);
-        free_set(&self.sets[i]);
-    }
+    struct turns self = {.session = session};
+    dispatch_open(&self.fresh, session, path, false);
+    dispatch_open(&self.cached, session, path, true);
+    bool good = measure(&self) && add_results(&self, results);
+    expar_ep_handle_destroy(self.cached.handle);
+    if (self.of_fresh) free(self.of_fresh->series_us);
+    if (self.of_cached) free(self.of_cached->series_us);
     return good;
 }

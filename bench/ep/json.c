@@ -78,7 +78,6 @@ static json_t *result_json(const struct bench_world *world, const struct bench_r
                   "tokens", (json_int_t)r->tokens, "median_us", r->expar.median_us, "min_us", r->expar.min_us, "p99_us",
                   r->expar.p99_us, "bytes", r->bytes, "gbps", bench_gbps(r));
     add_copies(json, world, r);
-    if (*r->serving.text) json_object_set_new(json, "serving", json_string(r->serving.text));
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
     if (r->has_breakdown) json_object_set_new(json, "breakdown", breakdown_json(&r->breakdown));

@@ -39,8 +39,7 @@ const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait",  
 
 static void print_csv_row(const struct bench_options *o, const struct bench_world *world, const struct bench_result *r)
 {
-    printf("%s%s%s,normal,%s,%s,%d,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,", r->op,
-           *r->serving.text ? " " : "", r->serving.text, expar_dtype_string(r->dtype),
+    printf("%s,normal,%s,%s,%d,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,", r->op, expar_dtype_string(r->dtype),
            world->nodes > 1 ? "network" : r->path, r->cached, world->size, (long long)r->tokens, o->hidden, o->topk,
            o->experts, o->routing, r->expar.median_us, r->expar.min_us, r->expar.p99_us, r->bytes, bench_gbps(r));
     if (r->num_copies)
@@ -99,7 +98,7 @@ static struct table *new_table(const struct bench_world *world)
 static void add_head(struct table *table, const struct bench_result *r)
 {
     table_row(table);
-    table_cell(table, "%s%s%s%s", r->op, r->cached ? " cached" : "", *r->serving.text ? " " : "", r->serving.text);
+    table_cell(table, "%s%s", r->op, r->cached ? " cached" : "");
     table_cell(table, "%s", r->path);
     table_cell(table, "%s", expar_dtype_string(r->dtype));
     table_cell(table, "%d", r->workers);

@@ -42,7 +42,6 @@ struct bench_traffic {
 
 struct bench_result {
     const char *op, *path;
-    struct bench_serving serving;
     bool cached;
     expar_dtype dtype;
     int workers; /* threads or SMs */

@@ -107,11 +107,6 @@ bool bench_session_measure(const struct bench_session *session, const char *op, 
     return bench_measure(session->world, session->options, label, contenders, count);
 }
 
-void bench_session_serve(const struct bench_session *session, int serving)
-{
-    if (session->world->device->serve) session->world->device->serve(session, serving);
-}
-
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static struct problem *make_problem(const struct bench_session *session, const struct problem_shape *shape)

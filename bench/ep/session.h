@@ -42,7 +42,6 @@ struct bench_session {
     /* [largest R][H] in symmetric memory. pushed: target of pushing copies; rows: input of combine. The CPU has one for
        both, since its copies of a combine only read. */
     unsigned char *pushed, *rows;
-    int serving;    /* of the options', whose copies are added */
     void *copies;   /* of world->device */
     void *baseline; /* of world->baseline */
 };
@@ -76,8 +75,6 @@ bool bench_session_moments(const struct bench_session *session, struct bench_lat
 void bench_session_note(const struct bench_session *session, struct bench_late *late);
 bool bench_session_late(const struct bench_session *session, const struct bench_late *late,
                         struct bench_result *result);
-/* Before each call that is to serve the ranks as this one of the options' servings says. */
-void bench_session_serve(const struct bench_session *session, int serving);
 
 /* ---- nodes.c; nothing where all ranks are on one node ------------------------------------------------------------ */
 

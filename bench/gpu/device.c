@@ -176,7 +176,6 @@ const struct bench_device bench_cuda = {
     .open = gpu_open,
     .close = gpu_copy_close,
     .add_copies = gpu_copy_add,
-    .serve = gpu_copy_serve,
     .turn = gpu_turn,
     .moments = gpu_moments,
     .ll = &ll_cuda,

@@ -60,7 +60,6 @@ expar_status gpu_copy_load(struct gpu_rank *rank);
 bool gpu_copy_open(struct bench_session *session);
 void gpu_copy_close(struct bench_session *session, bool sound);
 int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders);
-void gpu_copy_serve(const struct bench_session *session, int serving);
 
 /* ---- ll.c -------------------------------------------------------------------------------------------------------- */
 expar_status gpu_ll_load(struct gpu_rank *rank);

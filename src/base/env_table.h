@@ -50,9 +50,6 @@
     X("EXPAR_CUDA_ORPHAN_TIMEOUT", "seconds", "3600", "how long a kernel waits while its own process does not run")    \
     X("EXPAR_CUDA_IPC", "0 or 1", "0",                                                                                 \
       "1: processes share GPU memory by CUDA IPC, as where the driver gives no file descriptors for it")               \
-    X("EXPAR_CUDA_SERVING", "ORDER[/ROWS[/WARPS]]: ascending, rotated, own_first or spread", "ascending",              \
-      "for developers: the order in which a GPU serves ranks in normal mode, rows on their way at most (0: as fit), "  \
-      "and warps of a block for own rows")                                                                             \
     X("EXPAR_DEEP_EP_SUM", "exact, reduced", "exact", "what low-latency combines of the Python module deep_ep send")   \
     X("EXPAR_DEEP_EP_OUTPUTS", "pool, torch", "pool", "whose memory results of the Python module deep_ep lie in")
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Times and traffic of calls, and how ranks are served, for the tools. */
+/* Times and traffic of calls, for the tools. */
 #include "ep/ep.h"
 #include "ep/tools.h"
 
@@ -11,13 +11,6 @@ expar_status ep_times_take(expar_ep *ep, bool on)
 bool ep_times_last(expar_ep *ep, ep_times *out)
 {
     return ep->exec->ops->times(ep->exec, out);
-}
-
-bool ep_serve(expar_ep *ep, const ep_serving *serving)
-{
-    if (!ep->exec->ops->serve) return false;
-    ep->exec->ops->serve(ep->exec, serving);
-    return true;
 }
 
 link_sent ep_sent_so_far(const expar_ep *ep)

@@ -15,9 +15,6 @@ expar_status ep_times_take(expar_ep *ep, bool on);
 /* Of the last call, which must be done. False: there are none. */
 bool ep_times_last(expar_ep *ep, ep_times *out);
 
-/* How the buffer's calls serve the ranks from now on. By whoever calls. False: there is one way, as on the CPU. */
-bool ep_serve(expar_ep *ep, const ep_serving *serving);
-
 /* What this rank has handed to its network for the buffer, all calls together: rows are records and sums. Any
    thread. All 0 where nothing goes by a network. */
 link_sent ep_sent_so_far(const expar_ep *ep);

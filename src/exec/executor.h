@@ -14,7 +14,6 @@
 
 #include "exec/event.h"
 #include "exec/link.h"
-#include "exec/serving.h"
 #include "exec/step.h"
 
 typedef struct executor executor;
@@ -51,7 +50,7 @@ typedef struct executor_times {
 } executor_times;
 /* ---- operations -----------------------------------------------------------------------------------------------------
  *
- * Every slot but `serve` is filled. A call begins with `begin`; nothing of it is put anywhere before `place`; a notify
+ * Every slot is filled. A call begins with `begin`; nothing of it is put anywhere before `place`; a notify
  * comes before a send, each send before its receive, and `end` behind all, whatever failed. Between begin and end
  * prepare, keep and the steps on one rank come where a call needs them. A call that is handed to a thread to finish
  * there is copied, with its exec_call, between two steps; such a call has no `end`. Calls of one buffer are begun one
@@ -88,8 +87,6 @@ typedef struct executor_ops {
     void (*retire)(executor *self, uint32_t epoch, const ep_refusal *refusal);
     /* Until this rank's last call has ended; then as check. */
     expar_status (*await)(executor *self, const char *what);
-    /* How calls serve the ranks from now on. NULL: there is one way. */
-    void (*serve)(executor *self, const ep_serving *serving);
     /* Times of calls from now on, or none any more; on also forgets the last one's. EXPAR_ERR_UNSUPPORTED where there
        are none to be had. */
     expar_status (*time)(executor *self, bool on);
@@ -234,10 +231,6 @@ typedef struct executor_kind {
 } executor_kind;
 /* NULL: there is none for such a device. */
 const executor_kind *executor_kind_of(expar_device_type type);
-
-/* A serving as text. False: it is none. */
-#define EXEC_SERVINGS "ascending, rotated, own_first or spread, with /ROWS or /ROWS/WARPS behind it"
-bool exec_serving_read(const char *text, ep_serving *out);
 
 /* Memory from the caller's functions, for use on the stream: EXPAR_ERR_MEMORY (NULL), EXPAR_ERR_ALIGNMENT,
    EXPAR_ERR_DEVICE. What cannot be used goes back at once. */

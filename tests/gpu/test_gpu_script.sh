@@ -71,24 +71,6 @@ grep -Eq '^dispatch +8 +22[.]50 +12[.]50 yes$' "$work/out" || fail "turns does n
 expect 2 turns "$work" "$work/empty"
 grep -q "empty': a folder that 'gpu.sh pack' has filled is expected" "$work/out" || fail "turns takes an empty folder"
 expect 2 call "$work" 30 turns
-
-# Several ways in one run, of which each takes longer than the one before: medians of three rounds, and what was wrong.
-# shellcheck disable=SC2016 # the program's own shell expands it
-program expar 'echo run >>"$0.rounds"' 'n=$(wc -l <"$0.rounds")' 'sms=$(echo "$*" | sed "s/.*--sms //; s/ .*//")' \
-    'result() { printf "%s\n" "    {" "      \"op\": \"dispatch\"," "      \"cached\": true," "      \"dtype\": \"bf16\"," \
-    "      \"tokens\": 8," "      \"median_us\": $n$1.5," "      \"copy_limit_us\": $n$1," "      \"serving\": \"$2\"," \
-    "      \"sms\": $sms," "      \"verified\": $3" "    }"; }' \
-    'printf "%s\n" "{" "  \"results\": ["; result 0 ascending true; result 1 rotated/120 $([ $sms = 8 ] && echo false || echo true)' \
-    'printf "%s\n" "  ]" "}"'
-expect 0 four "$work"
-grep -Eq '^dispatch cached bf16 +24 +8 +40[.]5/40[.]0 +41[.]5/41[.]0$' "$work/out" || fail "four does not print medians"
-grep -Eq '^dispatch cached bf16 +8 +8 +60[.]5/60[.]0 +61[.]5/61[.]0  WRONG$' "$work/out" || fail "four does not say what is wrong"
-rm "$work/logs/"four*
-program expar 'echo "no such GPU" >&2' 'exit 1'
-expect 1 four "$work"
-grep -q '^no such GPU$' "$work/out" || fail "four does not say why it failed"
-rm "$work/logs/"*four* "$work/bin/expar.rounds"
-
 mv "$work/bin/kept" "$work/bin/expar"
 rm "$work/logs/"bench_ll* "$work/logs/"{turns,before,now}* "$work/bin/expar.runs"
 expect 1 run "$work" none

@@ -2,41 +2,20 @@
 /* The copy limit: the rows of a list and their places, with no flags and nobody waiting. A warp a row, by bulk copies
  * through the warp's stage of shared memory where the GPU has them, else by 16-byte loads and stores.
  *
- * bench_copy_push: each row is read once and written to all its places, as a dispatch must; with own_warps it is read
- * once more, by those warps, for its first place.
+ * bench_copy_push: each row is read once and written to all its places, as a dispatch must.
  * bench_copy_pull: each row's places are read and one of them is written to the row, as a combine must; no sums. */
 #include "bench/gpu/kernels/forms.h"
 #include "exec/cuda/kernels/tools.h"
-
-/* What a warp of a push has to do: every stride-th row from `row` on, for its places from `first` up to `end`. */
-typedef struct push_share {
-    int64_t row, stride;
-    int32_t first, end;
-} push_share;
-
-GPU_FUNC push_share share_of(const copy_list *a)
-{
-    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, own = a->own_warps;
-    bool apart = warp < own;
-    push_share s;
-    s.first = own && !apart;
-    s.end = apart ? 1 : a->most;
-    s.row = (int64_t)(apart ? warp : warp - own) * gridDim.x + blockIdx.x;
-    s.stride = (int64_t)(apart ? own : warps - own) * gridDim.x;
-    return s;
-}
 
 #ifdef GPU_HAS_BULK
 GPU_KERNEL(1024) bench_copy_push(GPU_ARGS copy_list a)
 {
     GPU_LAUNCH_SHARED(uint8_t, shared);
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
-    const push_share share = share_of(&a);
     bulk_stage stage;
     bulk_stage_open(&stage, shared, warp, warps, a.stage_bytes);
-    for (int64_t r = share.row; r < a.rows; r += share.stride) {
-        uint8_t *place = lane >= share.first && lane < share.end ? a.places[r * a.most + lane] : NULL;
-        if (a.own_warps && !__any_sync(GPU_ALL, place != NULL)) continue;
+    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x) {
+        uint8_t *place = lane < a.most ? a.places[r * a.most + lane] : NULL;
         bulk_wait_read();
         __syncwarp();
         bulk_load(&stage, a.own + r * a.row_bytes, (uint32_t)a.row_bytes);
@@ -66,13 +45,12 @@ GPU_KERNEL(1024) bench_copy_pull(GPU_ARGS copy_list a)
 #else
 GPU_KERNEL(1024) bench_copy_push(GPU_ARGS copy_list a)
 {
-    const push_share share = share_of(&a);
-    int32_t lane = threadIdx.x % 32;
-    for (int64_t r = share.row; r < a.rows; r += share.stride)
+    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
+    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x)
         for (int32_t v = lane; v < a.row_bytes / 16; v += 32) {
             uint4 part = load_row((const uint4 *)(a.own + r * a.row_bytes) + v);
-            for (int32_t i = share.first; i < share.end; i++)
-                if (a.places[r * a.most + i]) store_row((uint4 *)a.places[r * a.most + i] + v, part);
+            for (int32_t i = 0; i < a.most && a.places[r * a.most + i]; i++)
+                store_row((uint4 *)a.places[r * a.most + i] + v, part);
         }
 }
 

@@ -15,8 +15,6 @@ typedef struct copy_list {
     uint8_t *const *places; /* [rows][most]; NULL behind the last */
     int64_t rows, row_bytes;
     int32_t most, stage_bytes;
-    int32_t own_warps; /* of a push: of each block, for the first place alone, which all rows have or NULL; 0: none */
-    int32_t unused;
 } copy_list;
 
 /* Of gate.cu. */

@@ -78,7 +78,6 @@ static const executor_ops gpu_ops = {
     .halt = gpu_halt,
     .retire = gpu_retire,
     .await = gpu_await,
-    .serve = gpu_serve,
     .time = gpu_time,
     .times = gpu_times,
     .destroy = gpu_destroy,
@@ -210,7 +209,6 @@ static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan,
     expar_status status = gpu_choose_sms(self, plan->num_sms, DEFAULT_SMS, sharers);
     self->base.offers_room = !self->shares_gpu;
     if (status == EXPAR_OK) status = gpu_read_orphan_time(&self->world);
-    if (status == EXPAR_OK) status = gpu_serving_open(self);
     if (status == EXPAR_OK) status = gpu_own_stream_make(self);
     if (status == EXPAR_OK) status = make_memory(self);
     if (status == EXPAR_OK) status = gpu_programs_open(self);

@@ -19,7 +19,6 @@
  *   hold.c      blocks that are kept for a graph, or until a stream has come to a point
  *   guard.c     a thread for kernels' waits: asks those who are awaited how they stand
  *   stamps.c    times that kernels take
- *   serving.c   in which order ranks are served
  *   finish.c    how calls end: verdicts, failures
  *   endings.c   who is told of it, and when
  *   kernels/    the kernels; args.h is what both sides know
@@ -138,7 +137,6 @@ typedef struct gpu_executor {
     cu_function notify_kernel, check_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, columns_kernel, sources_kernel, reduce_kernel, tell_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
-    ep_serving serving;     /* by whoever calls */
     uint64_t *stamps;       /* device memory that kernels write times to (stamps.c); NULL: they do not */
     gpu_scratch *stamp_memory;
     gpu_counts *counts; /* list of all; by whoever calls */
@@ -324,12 +322,8 @@ expar_status gpu_time(executor *base, bool on);
 bool gpu_times(executor *base, executor_times *out);
 /* Where a dispatch or combine of so many warps a block writes its times; NULL: nowhere. */
 uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call, int32_t warps);
-
-/* ---- serving.c --------------------------------------------------------------------------------------------------- */
-/* What EXPAR_CUDA_SERVING says. */
-expar_status gpu_serving_open(gpu_executor *self);
-/* An operation. */
-void gpu_serve(executor *base, const ep_serving *serving);
+/* In the order of time. */
+void gpu_stamps_sort(uint64_t *stamps, size_t count);
 
 /* ---- order.c ----------------------------------------------------------------------------------------------------- */
 /* The device has been entered, for both. */

@@ -2,6 +2,7 @@
 /* Dispatch and combine: one kernel each; a dispatch whose rows did not fit the room that was offered is
  * launched again. */
 #include "exec/cuda/gpu.h"
+#include "exec/serving.h"
 
 /* Both teams of the queue need one. */
 #define LEAST_WARPS 2
@@ -13,15 +14,6 @@
 #define SLOTS_BYTES (14 << 10)
 #define SLOTS       2
 
-/* Of so many warps in a block those that are to have rows on their way (ep_serving.rows). */
-static int32_t warps_served(const gpu_executor *self, const exec_call *call, int32_t warps)
-{
-    if (!self->serving.rows) return warps;
-    int32_t each = self->serving.rows / gpu_sms_of(self, call);
-    each = each < LEAST_WARPS ? LEAST_WARPS : each;
-    return each < warps ? each : warps;
-}
-
 /* Shared memory of a dispatch: the targets, a stage a warp, a barrier a warp. */
 typedef struct stages {
     int32_t warps, stage_bytes;
@@ -31,7 +23,7 @@ typedef struct stages {
 static stages plan_stages(const gpu_executor *self, const exec_call *call, int64_t row_bytes)
 {
     uint32_t targets = (uint32_t)ep_round((uint64_t)self->world.shape.ranks * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES);
-    stages plan = {.warps = warps_served(self, call, GPU_DISPATCH_WARPS), .shared_bytes = targets};
+    stages plan = {.warps = GPU_DISPATCH_WARPS, .shared_bytes = targets};
     if (self->device->major < 9) return plan;
     int64_t stage = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
     int32_t stage_bytes = (int32_t)(stage < MOST_STAGE_BYTES ? stage : MOST_STAGE_BYTES);
@@ -39,7 +31,8 @@ static stages plan_stages(const gpu_executor *self, const exec_call *call, int64
     int32_t fit = room / (stage_bytes + 8);
     if (fit < LEAST_WARPS) return plan;
     plan.stage_bytes = stage_bytes;
-    plan.warps = fit < plan.warps ? fit : plan.warps;
+    fit = fit < plan.warps ? fit : plan.warps;
+    plan.warps = ep_warps_under_way(gpu_sms_of(self, call), fit, LEAST_WARPS);
     plan.shared_bytes = targets + (uint32_t)(plan.warps * (plan.stage_bytes + 8));
     return plan;
 }
@@ -117,7 +110,6 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .scales_column_pitch = step->scales_column_pitch,
                               .arrival = arrival_of(&step->arrival),
                               .room = step->room,
-                              .serving = self->serving,
                               .tokens = routing->tokens,
                               .channels = routing->channels,
                               .local_experts = routing->local_experts,
@@ -127,7 +119,6 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
     stages plan = plan_stages(self, call, step->row_bytes);
     args.stage_bytes = plan.stage_bytes;
     args.stamps = gpu_stamps_of_rows(self, call, plan.warps);
-    if (args.serving.own_warps >= plan.warps) args.serving.own_warps = plan.warps - 1;
     status = gpu_launch(self, call, programs->dispatch_kernel, (uint32_t)gpu_sms_of(self, call),
                         (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
     if (status == EXPAR_OK) gpu_order_note_wait(self, true);
@@ -169,7 +160,7 @@ typedef struct slots {
 } slots;
 
 /* rooms: rows that a token's sum may be made of. */
-static slots plan_slots(const gpu_executor *self, const exec_call *call, int64_t row_bytes, int64_t rooms)
+static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t rooms)
 {
     int64_t ranks = self->world.shape.ranks, row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
     int64_t part = SLOTS_BYTES / (rooms * SLOTS) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
@@ -177,7 +168,7 @@ static slots plan_slots(const gpu_executor *self, const exec_call *call, int64_t
     uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES);
     int64_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
     int64_t warp_bytes = SLOTS * (rooms * part + GPU_COMBINE_NOTE_BYTES), fit = room / warp_bytes;
-    slots plan = {.warps = warps_served(self, call, GPU_COMBINE_WARPS), .shared_bytes = sources};
+    slots plan = {.warps = GPU_COMBINE_WARPS, .shared_bytes = sources};
     if (self->device->major < 9 || fit < LEAST_WARPS) return plan;
     plan.part_bytes = (int32_t)part;
     plan.warps = fit < plan.warps ? (int32_t)fit : plan.warps;
@@ -218,14 +209,13 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .row_bytes = step->row_bytes,
                              .out_weights = step->out_weights,
                              .out_weights_pitch = step->out_weights_pitch,
-                             .serving = self->serving,
                              .sum = ep_sum_of(routing, step->form.sum_order),
                              .map = step->map};
     share_rings(self, routing, &args.rings, &args.joined);
     args.rooms = args.sum.order == EP_SUM_EACH_SLOT ? args.sum.topk : args.sum.ranks;
     args.ring_part_bytes = ep_ring_part_bytes(&self->world.space, &args.sum, step->row_bytes);
     args.ring_parts = (int32_t)((step->row_bytes + args.ring_part_bytes - 1) / args.ring_part_bytes);
-    slots plan = plan_slots(self, call, step->row_bytes, args.rooms);
+    slots plan = plan_slots(self, step->row_bytes, args.rooms);
     args.part_bytes = plan.part_bytes;
     args.slots = SLOTS;
     args.stamps = gpu_stamps_of_rows(self, call, plan.warps);

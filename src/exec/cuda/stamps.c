@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a call goes: clocks that its kernels read on their way, for benchmarks.
  *
- * Device memory has [GPU_NOTIFY_MOMENTS] words of notify and, behind them, [GPU_MOMENTS][blocks][warps] of the dispatch or
- * the combine. Kernels write them, each call those of its kernels; the host reads them when the call is done. */
+ * Device memory has [GPU_NOTIFY_MOMENTS] words of notify and, behind them, [GPU_MOMENTS][blocks][warps] of the dispatch
+ * or the combine. Kernels write them, each call those of its kernels; the host reads them when the call is done. */
 #include "exec/cuda/gpu.h"
 
 #include <assert.h>
@@ -63,6 +63,11 @@ static int earlier_first(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
+void gpu_stamps_sort(uint64_t *stamps, size_t count)
+{
+    qsort(stamps, count, sizeof *stamps, earlier_first);
+}
+
 static double microseconds(uint64_t from, uint64_t to)
 {
     return to > from ? (double)(to - from) / 1000.0 : 0.0;
@@ -90,7 +95,7 @@ bool gpu_times(executor *base, executor_times *out)
     }
     uint64_t *moments = stamps + GPU_NOTIFY_MOMENTS;
     for (size_t m = 0; m < GPU_MOMENTS; m++)
-        qsort(moments + m * warps, warps, sizeof *moments, earlier_first);
+        gpu_stamps_sort(moments + m * warps, warps);
     const uint64_t start = moments[0], *sent = moments + GPU_SENT * warps, end = moments[GPU_ENDED * warps + last];
     *out = (executor_times){.open_us = microseconds(start, moments[GPU_OPENED * warps + last]),
                             .sent_middle_us = microseconds(start, sent[last - warps / 2]),

@@ -95,42 +95,6 @@ static void every_dtype_and_routing_is_verified(void **state)
     }
 }
 
-/* Each with its own copies, and all of them verified. */
-static void servings_take_turns(void **state)
-{
-    (void)state;
-    static const char *const servings[] = {"ascending", "rotated", "spread/8/1"}, *const ops[] = {"dispatch",
-                                                                                                  "combine"};
-    struct bench_options options = small();
-    options.num_ranks = 4;
-    options.num_gpus = num_gpus < 4 ? num_gpus : 4;
-    options.tokens[0] = 65;
-    options.num_servings = 3;
-    for (size_t i = 0; i < 3; i++)
-        strcpy(options.servings[i].text, servings[i]);
-    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
-    assert_int_equal(json_array_size(list), 3 * 3);
-    for (size_t i = 0; i < 9; i++) {
-        const json_t *result = json_array_get(list, i);
-        assert_sound(result);
-        assert_string_equal(text_of(result, "op"), ops[i / 6]);
-        assert_string_equal(text_of(result, "serving"), servings[i < 6 ? i / 2 : i - 6]);
-    }
-    json_decref(json);
-}
-
-static void a_serving_that_is_none_is_refused(void **state)
-{
-    (void)state;
-    int code;
-    struct bench_options options = small();
-    strcpy(options.servings[0].text, "sideways");
-    char *text = capture(STDERR_FILENO, &options, &code);
-    assert_int_equal(code, 1);
-    assert_non_null(strstr(text, "--serve sideways: ascending, rotated"));
-    free(text);
-}
-
 static void more_sms_than_there_are_are_refused(void **state)
 {
     (void)state;
@@ -150,8 +114,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_operation_is_verified),
         cmocka_unit_test(every_dtype_and_routing_is_verified),
-        cmocka_unit_test(servings_take_turns),
-        cmocka_unit_test(a_serving_that_is_none_is_refused),
         cmocka_unit_test(more_sms_than_there_are_are_refused),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);

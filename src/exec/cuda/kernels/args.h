@@ -10,7 +10,6 @@
 #define EXPAR_EXEC_CUDA_KERNELS_ARGS_H
 
 #include "exec/index.h"
-#include "exec/serving.h"
 
 /* Tokens are routed in pieces of one warp's width: a bit a token. */
 #define GPU_PIECE_TOKENS 32
@@ -293,7 +292,6 @@ typedef struct gpu_dispatch_args {
     ep_room room;        /* as in ep_dispatch_step: instead of the arrival, unless it has no bytes */
     int32_t stage_bytes; /* shared memory of each warp; 0: rows are copied by loads and stores */
     int32_t checked;     /* 1: gpu_state.checked stands in place of refusal */
-    ep_serving serving;  /* own_warps: fewer than a block has */
     uint64_t *stamps;    /* [GPU_MOMENTS][blocks][warps], or NULL */
 } gpu_dispatch_args;
 
@@ -317,7 +315,6 @@ typedef struct gpu_combine_args {
     int64_t out_weights_pitch;
     int32_t part_bytes; /* a warp adds so much of a row at a time; 0: rows are read by loads */
     int32_t slots;      /* of a warp; each has room for a part of every row */
-    ep_serving serving; /* the order alone */
     uint64_t *stamps;
     /* Of sums that go by slots (combine_slots.cu): */
     ep_sum sum;

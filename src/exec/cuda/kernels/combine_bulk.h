@@ -112,16 +112,6 @@ typedef struct gpu_lookup {
     gpu_find found;
 } gpu_lookup;
 
-/* The place of a token, among the first 32, whose row a lane sends for: parts lie in the order of places, whatever the
-   order in which they are sent for. Places that are no ranks, and those of more ranks than a warp has lanes, are taken
-   as they come. */
-GPU_FUNC int32_t fetched_place(const gpu_combine_args *a, int64_t token, int32_t lane)
-{
-    int32_t ranks = GPU_RANKS(&a->world);
-    if (GPU_BY_SLOT || ranks > 32 || lane >= ranks) return lane;
-    return ep_served(&a->serving, a->world.rank, ranks, token, lane);
-}
-
 /* Sends for the current part of the course, by the warp that has read the slot. */
 GPU_FUNC void send_for_part(const gpu_combine_args *a, const gpu_source *sources, const gpu_course *c, gpu_lookup *last,
                             const gpu_slots *s, int32_t slot)
@@ -135,14 +125,12 @@ GPU_FUNC void send_for_part(const gpu_combine_args *a, const gpu_source *sources
     for (int32_t first = 0; first < places_of(a); first += 32) {
         gpu_find f = last->found;
         if (first) f = find_rows(a, sources, NULL, &token, first);
-        int32_t place = fetched_place(a, c->token, lane);
-        const uint8_t *row = pick(f.x, place);
-        uint32_t below = f.places & ((1u << place) - 1), all = (uint32_t)__popc(f.places);
+        uint32_t below = f.places & ((1u << lane) - 1), all = (uint32_t)__popc(f.places);
         if (lane == 0) bulk_expect(barrier, all * bytes);
         __syncwarp();
-        if (f.places >> place & 1)
+        if (f.places >> lane & 1)
             bulk_fetch(data + (uint32_t)((count + __popc(below)) * a->part_bytes), barrier,
-                       row + (int64_t)c->part * a->part_bytes, bytes);
+                       f.x + (int64_t)c->part * a->part_bytes, bytes);
         count += (int32_t)all;
     }
     if (lane == 0) {

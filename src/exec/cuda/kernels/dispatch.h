@@ -5,6 +5,7 @@
 
 #include "exec/cuda/kernels/bulk.h"
 #include "exec/cuda/kernels/device.h"
+#include "exec/serving.h"
 
 /* What this rank was offered by one receiver, as addresses; in shared memory. */
 typedef struct gpu_target {
@@ -17,14 +18,6 @@ typedef struct gpu_target {
     int32_t unused;
 } gpu_target;
 
-/* What a warp carries: all rows, or only this rank's own, or only those for other ranks. */
-typedef enum gpu_load { GPU_LOAD_ALL, GPU_LOAD_OWN, GPU_LOAD_PEERS } gpu_load;
-
-GPU_FUNC bool load_has(const gpu_world *world, gpu_load load, int32_t rank)
-{
-    return load == GPU_LOAD_ALL || (rank == world->rank) == (load == GPU_LOAD_OWN);
-}
-
 /* A token on its way to the ranks of one word of 32, as they are served: lane i has number 32 · word + i. */
 typedef struct gpu_parcel {
     int64_t token;
@@ -34,8 +27,7 @@ typedef struct gpu_parcel {
     int32_t rank;   /* the lane's */
 } gpu_parcel;
 
-GPU_FUNC gpu_parcel parcel_make(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, int32_t first,
-                                gpu_load load)
+GPU_FUNC gpu_parcel parcel_make(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, int32_t first)
 {
     int32_t ranks = GPU_RANKS(&a->world), number = first + threadIdx.x % 32;
     gpu_parcel p;
@@ -45,11 +37,11 @@ GPU_FUNC gpu_parcel parcel_make(const gpu_dispatch_args *a, const gpu_target *ta
     p.x = NULL;
     bool goes = false;
     if (number < ranks) {
-        p.rank = ep_served(&a->serving, a->world.rank, ranks, token, number);
+        p.rank = ep_served(a->world.rank, ranks, number);
         gpu_hop hop = hop_of(a->routing, &a->at, ranks, token, p.rank);
         const gpu_target *target = &targets[p.rank];
         p.row = (int64_t)target->first_row + hop.index;
-        goes = hop.goes && p.row < target->rows && target->mode == EP_MODE_DIRECT && load_has(&a->world, load, p.rank);
+        goes = hop.goes && p.row < target->rows && target->mode == EP_MODE_DIRECT;
         p.x = target->x + p.row * GPU_ROW_BYTES(a);
     }
     p.lanes = __ballot_sync(GPU_ALL, goes);
@@ -172,11 +164,10 @@ GPU_FUNC void send_row_by_bulk(const gpu_dispatch_args *a, const gpu_parcel *p, 
 
 /* ---- all tokens -------------------------------------------------------------------------------------------------- */
 
-GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, gpu_load load,
-                         bulk_stage *stage)
+GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, bulk_stage *stage)
 {
     for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
-        gpu_parcel p = parcel_make(a, targets, token, first, load);
+        gpu_parcel p = parcel_make(a, targets, token, first);
         if (!p.lanes) continue;
 #ifdef GPU_HAS_BULK
         if (stage->bytes)
@@ -193,15 +184,11 @@ GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, 
 /* stages: stage_bytes of shared memory a warp, and its barrier behind all stages. */
 GPU_FUNC void send_rows(const gpu_dispatch_args *a, const gpu_target *targets, uint8_t *stages)
 {
-    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, own = a->serving.own_warps;
-    gpu_load load = own == 0 ? GPU_LOAD_ALL : warp < own ? GPU_LOAD_OWN : GPU_LOAD_PEERS;
+    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
     bulk_stage stage;
     bulk_stage_open(&stage, stages, warp, warps, a->stage_bytes);
-    /* The warps with the same load share the tokens out. */
-    if (load == GPU_LOAD_PEERS) warp -= own;
-    if (own) warps = load == GPU_LOAD_OWN ? own : warps - own;
     for (int64_t t = (int64_t)warp * gridDim.x + blockIdx.x; t < a->tokens; t += (int64_t)warps * gridDim.x)
-        send_token(a, targets, t, load, &stage);
+        send_token(a, targets, t, &stage);
     bulk_stage_close(&stage);
 }
 

@@ -44,17 +44,11 @@ static expar_status moments_fetch(const gpu_executor *core, uint64_t *moments)
 
 /* ---- of all warps ------------------------------------------------------------------------------------------------ */
 
-static int earlier_first(const void *a, const void *b)
-{
-    const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-    return (x > y) - (x < y);
-}
-
 /* A moment in the order of time; the number of warps that have come there stand last. */
 static size_t sort_moment(uint64_t *moment, size_t warps)
 {
     size_t none = 0;
-    qsort(moment, warps, sizeof *moment, earlier_first);
+    gpu_stamps_sort(moment, warps);
     while (none < warps && moment[none] == 0)
         none++;
     return warps - none;

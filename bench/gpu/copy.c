@@ -43,7 +43,9 @@ static bool copy_run(void *context)
                                 .blocks = self->blocks,
                                 .threads = self->warps * 32,
                                 .shared_bytes = self->shared_bytes};
-    return bench_good(&self->rank->world, cuda_launch_kernel(&launch, parameters));
+    if (!bench_good(&self->rank->world, cuda_launch_kernel(&launch, parameters))) return false;
+    if (self->list.rows > (int64_t)self->blocks * self->warps) self->list.before += (uint32_t)self->list.rows;
+    return true;
 }
 
 int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders)
@@ -79,14 +81,16 @@ static bool fill_list(const struct bench_session *session, const uint64_t *bases
     return world->device->commit(world, list, draft, bytes);
 }
 
-static bool make_list(const struct bench_session *session, const void *rows, uint8_t *const **places)
+static bool make_list(const struct bench_session *session, const void *rows, copy_list *copies)
 {
     const struct bench_world *world = session->world;
     uint64_t mine = (uint64_t)(uintptr_t)rows, *bases = calloc((size_t)world->size, sizeof *bases);
     size_t bytes = (size_t)session->problem->tokens * (size_t)world->size * sizeof *bases;
     void *list = world->device->alloc(world, bytes);
-    *places = list;
-    bool good = bases && list && bench_good(world, expar_group_allgather(world->group, &mine, bases, sizeof mine)) &&
+    copies->places = list;
+    copies->dealt = world->device->alloc(world, sizeof *copies->dealt);
+    bool good = bases && list && copies->dealt &&
+                bench_good(world, expar_group_allgather(world->group, &mine, bases, sizeof mine)) &&
                 fill_list(session, bases, list);
     free(bases);
     return good;
@@ -177,8 +181,8 @@ bool gpu_copy_open(struct bench_session *session)
     session->rows = copies->rows.recv_x.data;
     plan(&copies->push, session, rank->push, session->x);
     plan(&copies->pull, session, rank->pull, session->y);
-    return make_list(session, session->pushed, &copies->push.list.places) &&
-           make_list(session, session->rows, &copies->pull.list.places);
+    return make_list(session, session->pushed, &copies->push.list) &&
+           make_list(session, session->rows, &copies->pull.list);
 }
 
 void gpu_copy_close(struct bench_session *session, bool sound)
@@ -189,6 +193,8 @@ void gpu_copy_close(struct bench_session *session, bool sound)
     if (!copies) return;
     world->device->free(world, (void *)(uintptr_t)copies->push.list.places);
     world->device->free(world, (void *)(uintptr_t)copies->pull.list.places);
+    world->device->free(world, copies->push.list.dealt);
+    world->device->free(world, copies->pull.list.dealt);
     expar_ep_output_release(copies->pushed.output);
     expar_ep_output_release(copies->rows.output);
     free(copies);

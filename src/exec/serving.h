@@ -13,7 +13,7 @@ PORTABLE_FUNC int32_t ep_served(int32_t rank, int32_t ranks, int32_t number)
 }
 
 /* Rows that a GPU has on their way at most, each by a warp: more of them only meet on the links. */
-#define EP_ROWS_UNDER_WAY 240
+#define EP_ROWS_UNDER_WAY 180
 
 /* Warps of each of so many blocks, of which `fit` have room for a row, and at least `least`. */
 PORTABLE_FUNC int32_t ep_warps_under_way(int32_t blocks, int32_t fit, int32_t least)

@@ -8,13 +8,22 @@
 #include "exec/cuda/kernels/tools.h"
 
 #ifdef GPU_HAS_BULK
+/* The row that the warp takes behind the current one, told to lane 0 alone; as a dispatch deals out tokens. */
+GPU_FUNC int64_t deal_row(const copy_list *a, int64_t all)
+{
+    if (all >= a->rows) return a->rows;
+    return threadIdx.x % 32 ? 0 : all + (uint32_t)(atomicAdd(a->dealt, 1u) - a->before);
+}
+
 GPU_KERNEL(1024) bench_copy_push(GPU_ARGS copy_list a)
 {
     GPU_LAUNCH_SHARED(uint8_t, shared);
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
     bulk_stage stage;
     bulk_stage_open(&stage, shared, warp, warps, a.stage_bytes);
-    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x) {
+    const int64_t all = (int64_t)warps * gridDim.x;
+    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x, next; r < a.rows; r = __shfl_sync(GPU_ALL, next, 0)) {
+        next = deal_row(&a, all);
         uint8_t *place = lane < a.most ? a.places[r * a.most + lane] : NULL;
         bulk_wait_read();
         __syncwarp();
@@ -31,7 +40,9 @@ GPU_KERNEL(1024) bench_copy_pull(GPU_ARGS copy_list a)
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x % 32;
     bulk_stage stage;
     bulk_stage_open(&stage, shared, warp, warps, a.stage_bytes);
-    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x; r < a.rows; r += (int64_t)warps * gridDim.x) {
+    const int64_t all = (int64_t)warps * gridDim.x;
+    for (int64_t r = (int64_t)warp * gridDim.x + blockIdx.x, next; r < a.rows; r = __shfl_sync(GPU_ALL, next, 0)) {
+        next = deal_row(&a, all);
         uint8_t *const *places = a.places + r * a.most;
         bulk_wait_read();
         __syncwarp();

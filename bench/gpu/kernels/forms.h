@@ -15,6 +15,9 @@ typedef struct copy_list {
     uint8_t *const *places; /* [rows][most]; NULL behind the last */
     int64_t rows, row_bytes;
     int32_t most, stage_bytes;
+    uint32_t *dealt; /* rows that warps have come for in all launches so far */
+    uint32_t before; /* of them, those of launches before this one: rows each, where it has fewer warps than rows */
+    uint32_t unused;
 } copy_list;
 
 /* Of gate.cu. */

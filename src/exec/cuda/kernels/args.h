@@ -52,6 +52,7 @@ typedef enum gpu_soundness {
 typedef struct gpu_state {
     uint32_t epoch;   /* of the last call: kernels of a call take it from here and move it on, so that graphs replay */
     uint32_t arrived; /* blocks of the running kernel that are through; the last one sets it back to 0 */
+    uint32_t dealt;   /* tokens of the running dispatch that warps have come for (deal_token); 0 between kernels */
     uint32_t failed;  /* gpu_soundness, by who gives up a wait (release) for all that wait (acquire); never cleared */
     uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal, or was given up */
     uint32_t grows;   /* 1 when pools grow behind the notify before this dispatch: no room stands */

@@ -255,6 +255,7 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch(GPU_ARGS gpu_dispatch_args a)
     if (threadIdx.x == 0) {
         world->state->epoch = epoch;
         world->state->brought = go;
+        world->state->dealt = 0;
     }
     stamp_warp(a.stamps, GPU_ENDED);
 }

@@ -186,10 +186,10 @@ static uint64_t row_flag_of(const ll_combine *c, int32_t token, const ll_part *p
 
 bool ll_combine_came_far(const ll_combine *c, int32_t token, const ll_part *part)
 {
-    return ll_word_is_of(ll_look(c->self, row_flag_of(c, token, part)), c->step->call.epoch);
+    return ll_far_came(c->self, row_flag_of(c, token, part), c->step->call.epoch);
 }
 
-/* A pitch that is none comes from a broken peer: its bytes are what they are. */
+/* Behind the flag, by an acquire. A pitch that is none comes from a broken peer: its bytes are what they are. */
 const void *ll_combine_row_far(const ll_combine *c, int32_t token, const ll_part *part)
 {
     const ll_cpu *self = c->self;

@@ -379,7 +379,6 @@ static int32_t take_messages(const ll_dispatch *d, int32_t source)
         const ll_arrivals arrivals = {.d = d, .source = source, .first = self->progress[source]};
         const int32_t count = count_arrivals(d, source);
         if (count == 0) break;
-        if (ll_is_far(self, source)) ll_far_see(self);
         ll_share_out(self, count, bytes_from(d, source) * (uint64_t)count / (uint64_t)message_due(d, source).all,
                      take_arrivals, &arrivals);
         self->progress[source] += count;

@@ -101,7 +101,7 @@ int32_t ll_dispatch_came_far(const ll_dispatch *d, int32_t source, int32_t came,
 {
     const uint64_t epoch = d->step->call.epoch;
     int32_t piece = came / LL_PIECE_ROWS, message = came;
-    while (message < all && ll_word_is_of(ll_look(d->self, piece_flag(d, source, piece)), epoch))
+    while (message < all && ll_far_found(d->self, piece_flag(d, source, piece), epoch))
         message += ll_piece_rows(all, piece++);
     return message - came;
 }

@@ -141,10 +141,23 @@ expar_status ll_far_check(const ll_cpu *self, const char *what);
 expar_status ll_far_set_aside(const ll_cpu *self, int32_t rank);
 /* Whether all that was sent to the rank has come, or never will. */
 bool ll_far_has_come(const ll_cpu *self, int32_t rank);
+/* Whether a far rank's flag of the epoch has come, in order with nothing: what it stands for is looked at behind
+   ll_far_see, and an acquire of the flag. */
+static inline bool ll_far_came(const ll_cpu *self, uint64_t flag, uint64_t epoch)
+{
+    return ll_word_is_of(link_peek(ll_here(self, flag)), epoch);
+}
 /* What has come before a flag that was found is seen from here on. */
 static inline void ll_far_see(const ll_cpu *self)
 {
     if (self->far) sym_behold(self->sym);
+}
+/* All of that, for flags of which few are awaited. */
+static inline bool ll_far_found(const ll_cpu *self, uint64_t flag, uint64_t epoch)
+{
+    if (!ll_far_came(self, flag, epoch)) return false;
+    ll_far_see(self);
+    return ll_word_is_of(ll_look(self, flag), epoch);
 }
 
 /* ---- far_pieces.c ------------------------------------------------------------------------------------------------ */

@@ -24,10 +24,8 @@ static uint64_t unit_word(const ll_cpu *self, ll_kind kind, uint64_t epoch, int3
 static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source)
 {
     const int32_t words = ll_words_of_unit(&self->shape, kind);
-    if (ll_is_far(self, source)) {
-        if (!ll_word_is_of(unit_word(self, kind, epoch, source, words - 1), epoch)) return false;
-        ll_far_see(self);
-    }
+    const uint64_t last = ll_unit_at(&self->space, kind, source, epoch) + (uint64_t)(words - 1) * 8;
+    if (ll_is_far(self, source) && !ll_far_found(self, last, epoch)) return false;
     for (int32_t i = LL_UNIT_STATUS; i < words; i++)
         if (!ll_word_is_of(unit_word(self, kind, epoch, source, i), epoch)) return false;
     return true;
@@ -245,11 +243,13 @@ static ll_door open_door(const ll_cpu *self, ll_kind kind, int32_t pe, uint32_t 
     return LL_DOOR_OPEN;
 }
 
-/* A word of a far rank's, which may not be whole when its stamp is found. */
-static uint64_t look_again(const ll_cpu *self, uint64_t at)
+/* Whether the rank has read what went there in the epoch, and its word of that, whole. */
+static bool was_read(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe, uint64_t *read)
 {
-    ll_far_see(self);
-    return ll_look(self, at);
+    const uint64_t at = ll_read_at(&self->space, kind, pe, epoch);
+    if (ll_is_far(self, pe) && !ll_far_found(self, at, epoch)) return false;
+    *read = ll_look(self, at);
+    return ll_word_is_of(*read, epoch);
 }
 
 ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
@@ -257,14 +257,9 @@ ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
     if (pe == self->sym->rank) return LL_DOOR_OPEN;
     if (ll_is_masked(self, pe)) return LL_DOOR_REFUSES;
     if (epoch < 3) return open_door(self, kind, pe, 0);
-    const bool far = ll_is_far(self, pe);
-    const uint64_t read_at = ll_read_at(&self->space, kind, pe, epoch);
-    uint64_t read = ll_look(self, read_at);
-    if (ll_word_is_of(read, epoch - 2)) {
-        if (far) read = look_again(self, read_at);
-        return open_door(self, kind, pe, (uint32_t)read);
-    }
-    if (far && !unit_has_come(self, kind, epoch, pe)) return LL_DOOR_SHUT;
+    uint64_t read;
+    if (was_read(self, kind, epoch - 2, pe, &read)) return open_door(self, kind, pe, (uint32_t)read);
+    if (ll_is_far(self, pe) && !unit_has_come(self, kind, epoch, pe)) return LL_DOOR_SHUT;
     const uint64_t status = unit_word(self, kind, epoch, pe, LL_UNIT_STATUS);
     if (!ll_word_is_of(status, epoch)) return LL_DOOR_SHUT;
     if ((uint32_t)status != EXPAR_OK && (uint32_t)status != EXPAR_ERR_INDEX) return LL_DOOR_REFUSES;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What low-latency calls hand to a network, counted where its provider is called: of a dispatch one put for each piece
  * of messages to a rank that is not mapped, of a combine one for each piece of rows back, or of sums, and besides these
- * one for each such rank's opening unit, and its read word. Rows are counted one by one. Where all is mapped there is
- * nothing to count. */
+ * one for each such rank's opening unit, and its read word. Rows are counted one by one. The end of a buffer sends the
+ * last read word to each of these ranks once more: what was sent before leads, and is confirmed by nothing else. Where
+ * all is mapped there is nothing to count. */
 #include "ep/check.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"
@@ -107,6 +108,22 @@ static void compare(const char *call, sent before, sent now, uint64_t pieces, ui
           (unsigned long long)(now.flags - before.flags), (unsigned long long)(now.rows - before.rows));
 }
 
+static uint64_t puts_of(const expar_group *group)
+{
+    expar_network_stats stats = EXPAR_NETWORK_STATS_INIT;
+    CHECK_OK(expar_network_get_stats(group, &stats));
+    return stats.puts;
+}
+
+static void count_end(const expar_group *group, expar_ll *ll, uint64_t far)
+{
+    const uint64_t before = puts_of(group);
+    CHECK_OK(expar_ll_destroy(ll));
+    const uint64_t puts = puts_of(group) - before;
+    CHECK(puts == far, "the end: %llu puts; expected one to each of %llu ranks", (unsigned long long)puts,
+          (unsigned long long)far);
+}
+
 static void count_calls(expar_group *group, void *shared)
 {
     const counted *what = shared;
@@ -126,7 +143,7 @@ static void count_calls(expar_group *group, void *shared)
         compare("combine", middle, look(group, ll), due.pieces_back, due.back, due.far);
         round_free(round);
     }
-    CHECK_OK(expar_ll_destroy(ll));
+    count_end(group, ll, due.far);
 }
 
 /* All ranks on nodes of so many, each sum, rows short and long. */

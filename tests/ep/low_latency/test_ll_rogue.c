@@ -3,7 +3,8 @@
  * headers name banks, experts, rows, tokens, places and regions that are none. Rank 1 makes no calls, and writes into
  * rank 0's memory by hand what a call would: by stores, or, where it is not mapped (reach.h), by the links that calls
  * use. Rank 0 says of whom it is and what it has seen, or with masks goes on without that rank, or leaves out what it
- * cannot place; it writes nowhere else. Likewise words of a clean: steps, calls and decisions that cannot be. */
+ * cannot place; it writes nowhere else. Likewise words of a clean: steps, calls and decisions that cannot be; and rows
+ * that come back at pitches that are none. */
 #include "ep/check.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/hold.h"
@@ -384,6 +385,75 @@ static void test_cleans(void **state)
     assert_true(ranks_run(&plan, play_cleans, NULL));
 }
 
+/* ---- rows back --------------------------------------------------------------------------------------------------- */
+
+/* Of rank 0, whose tokens all go to rank 1's expert. */
+enum { WIDE = 40, RETURNED = 3 };
+static const ll_case returned = {
+    .ranks = RANKS, .max_tokens = TOKENS, .hidden = WIDE, .topk = 1, .experts = RANKS, .tokens = {RETURNED, 0}};
+/* What rank 1 says, whose rows lie at the pitch of a place, which is 192 bytes. */
+static const uint32_t pitches[] = {192, 0, 1, 100, 256, 4096, UINT32_MAX, UINT32_MAX - EP_LINE_BYTES + 1};
+
+static void put_rows(const seat *s, uint32_t pitch)
+{
+    const ll_form form = {.dtype = EXPAR_F32, .sum = EXPAR_LL_EXACT, .topk = 1, .route = ll_stamp(1)};
+    const uint64_t flag = ll_return_flag_at(&s->cpu->space, 1, 0, 0), place = s->cpu->space.place_bytes;
+    for (int32_t row = 0; row < RETURNED; row++) {
+        float values[WIDE];
+        for (int32_t h = 0; h < WIDE; h++)
+            values[h] = (float)(row + 1);
+        put_bytes(s, flag - (uint64_t)(RETURNED - row) * place, values, sizeof values);
+    }
+    put_word(s, flag, ll_word(1, pitch));
+    put_unit(s, LL_COMBINE, 1, &form, 0, NULL);
+}
+
+static void receive_rows(const seat *s, ll_round *round, uint32_t pitch)
+{
+    round_prepare_combine(round);
+    if (!CHECK_OK(expar_ll_combine(s->ll, &round->combine, &round->combined))) return;
+    const float *y = round->combined.y.data;
+    for (int32_t i = 0; i < RETURNED * WIDE; i++)
+        if (!CHECK(y[i] == (float)(i / WIDE + 1), "a pitch of %u: y[%d] is %g", pitch, i, (double)y[i])) return;
+}
+
+static void play_pitch(seat *s, uint32_t pitch)
+{
+    expar_ll_config config = case_config(&returned);
+    config.unmapped = 1;
+    if (!CHECK_OK(expar_ll_create(s->group, &config, &s->ll))) return;
+    s->cpu = ll_cpu_of(s->ll->exec);
+    const bool rogue = expar_group_rank(s->group) == ROGUE;
+    ll_round *round = round_make(&returned, rogue ? ROGUE : VICTIM, 0);
+    for (int32_t t = 0; t < RETURNED && !rogue; t++) {
+        ((int32_t *)round->idx)[t] = ROGUE;
+        round->weights[t] = 1;
+    }
+    CHECK_OK(expar_ll_dispatch(s->ll, &round->dispatch, &round->received));
+    if (rogue) put_rows(s, pitch);
+    CHECK_OK(expar_group_barrier(s->group));
+    if (!rogue) receive_rows(s, round, pitch);
+    CHECK_OK(expar_group_barrier(s->group));
+    round_free(round);
+    CHECK_OK(expar_ll_abandon(s->ll));
+}
+
+static void play_pitches(expar_group *group, void *shared)
+{
+    static const rogue_case sound = {0};
+    seat s = {.group = group, .what = &sound};
+    (void)shared;
+    for (size_t i = 0; i < sizeof pitches / sizeof *pitches && !check_failures(); i++)
+        play_pitch(&s, pitches[i]);
+}
+
+static void test_pitches(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = kind_of_ranks, .size = RANKS};
+    assert_true(ranks_run(&plan, play_pitches, NULL));
+}
+
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void run(bool masks)
@@ -407,7 +477,7 @@ static void test_rogues_and_masks(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rogues), cmocka_unit_test(test_rogues_and_masks),
-                                       cmocka_unit_test(test_cleans)};
+                                       cmocka_unit_test(test_cleans), cmocka_unit_test(test_pitches)};
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -326,20 +326,44 @@ static bool use_memory(expar_group *group)
     return used;
 }
 
+/* The flag of a piece is cleared, what stands before it is not. */
+static void check_piece(const ll_cpu *cpu, uint64_t flag, const char *what)
+{
+    const uint8_t *at = ll_here(cpu, flag);
+    uint64_t word;
+    memcpy(&word, at, sizeof word);
+    CHECK(word == 0, "a flag of %s is %llx", what, (unsigned long long)word);
+    CHECK(at[-1] == 0xff, "%s were cleared, or the memory has not been used", what);
+}
+
+static void check_pieces(const ll_cpu *cpu)
+{
+    const ll_space *space = &cpu->space;
+    const ll_shape *shape = &cpu->shape;
+    for (int32_t half = 0; half < LL_HALVES; half++) {
+        for (int32_t r = 0; r < RANKS; r++)
+            for (int32_t piece = 0; ll_is_far(cpu, r) && piece < ll_pieces(shape->tokens); piece++)
+                check_piece(cpu, ll_message_piece_flag_at(space, shape, r, half, piece), "messages");
+        for (uint64_t piece = 0; piece < space->return_pieces; piece++)
+            check_piece(cpu, ll_return_flag_at(space, (uint64_t)half, 0, (int32_t)piece), "rows back");
+    }
+}
+
 /* Memory of the heap may have served others: all words are zero before anybody can write one, and no more than those
    are cleared. */
 static void create_in_used_memory(expar_group *group, void *shared)
 {
     const int32_t rank = expar_group_rank(group);
-    const expar_ll_config config = case_config(&sound);
+    expar_ll_config config = case_config(&sound);
     expar_ll *ll = NULL;
-    (void)shared;
+    config.unmapped = *(const bool *)shared;
     if (!use_memory(group) || !CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     const ll_cpu *cpu = ll_cpu_of(ll->exec);
     const uint8_t *memory = ll_here(cpu, 0);
     for (uint64_t i = 0; i < cpu->space.words_bytes; i++)
         if (!CHECK(memory[i] == 0, "byte %llu of the words is %d", (unsigned long long)i, memory[i])) break;
     CHECK(memory[cpu->space.messages] == 0xff, "messages were cleared, or the memory has not been used");
+    check_pieces(cpu);
     CHECK_OK(expar_group_barrier(group));
     if (round_play(&sound, rank, ll, 1) && round_play(&sound, rank, ll, 2)) CHECK_OK(expar_ll_destroy(ll));
 }
@@ -347,7 +371,11 @@ static void create_in_used_memory(expar_group *group, void *shared)
 static void test_used_memory_is_cleared(void **state)
 {
     (void)state;
-    run_on(RANKS, 0, create_in_used_memory);
+    for (int unmapped = 0; unmapped < 2; unmapped++) {
+        bool shared = unmapped;
+        const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS};
+        assert_true(ranks_run(&plan, create_in_used_memory, &shared));
+    }
 }
 
 /* A heap that is too small gives nothing, and takes a smaller buffer as before. */

@@ -107,6 +107,7 @@ static bool baseline_run(void *context)
 static bool baseline_after(void *context, bool check)
 {
     struct baseline_case *self = context;
+    self->session->world->baseline->settle(self->session->baseline);
     if (check) self->verified &= verify(self->session, bench_measured_salt(self->session), self->session->world->size);
     return true;
 }

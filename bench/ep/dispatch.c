@@ -139,6 +139,7 @@ static bool baseline_after(void *context, bool check)
     struct baseline_case *self = context;
     const struct bench_session *session = self->session;
     const void *rows = session->world->baseline->received(session->baseline);
+    session->world->baseline->settle(session->baseline);
     if (check) self->verified &= verify_rows(session->problem, bench_measured_salt(session), rows);
     return true;
 }

@@ -23,6 +23,7 @@ struct bench_baseline {
     bool (*dispatch)(void *self);
     const void *(*received)(const void *self); /* [R][H], of the last dispatch */
     bool (*combine)(void *self, const void *rows, void *y);
+    void (*settle)(void *self); /* not timed: until the last call has ended on all ranks, behind each */
     void (*close)(void *self);
 };
 

@@ -117,6 +117,7 @@ static bool baseline_run(void *context)
 static bool baseline_after(void *context, bool check)
 {
     struct combine_case *self = context;
+    self->session->world->ll_baseline->settle(self->session->baseline);
     if (check) self->verified &= verify(self, ll_measured_salt(self->session));
     return true;
 }

@@ -95,6 +95,7 @@ static bool baseline_after(void *context, bool check)
     struct baseline_case *self = context;
     const struct ll_session *session = self->session;
     const struct ll_baseline *baseline = session->world->ll_baseline;
+    baseline->settle(session->baseline);
     if (!check) return true;
     const struct ll_rows rows = {.rows = baseline->received(session->baseline),
                                  .counts = baseline->counts(session->baseline),

@@ -40,6 +40,7 @@ struct ll_baseline {
     const int32_t *(*src_info)(const void *self);
     bool (*combine_exact)(void *self, void *y);
     bool (*combine_reduced)(void *self, void *y);
+    void (*settle)(void *self); /* not timed: until the last call has ended on all ranks, behind each */
     void (*close)(void *self);
 };
 

@@ -189,6 +189,12 @@ static bool make_buffers(struct mpi_state *self)
            self->send && self->receive && self->rows && self->experts && self->received_weights && self->sum;
 }
 
+void mpi_settle(void *self)
+{
+    (void)self;
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
 /* Exchanges the counts once, so that combine can be measured without a dispatch of the baseline before it. */
 static void exchange_counts(struct mpi_state *self)
 {
@@ -217,6 +223,7 @@ static void *baseline_open(const struct problem *problem, const void *x, const f
         return NULL;
     }
     exchange_counts(self);
+    mpi_settle(self);
     return self;
 }
 
@@ -225,5 +232,6 @@ const struct bench_baseline mpi_baseline = {
     .dispatch = baseline_dispatch,
     .received = baseline_received,
     .combine = baseline_combine,
+    .settle = mpi_settle,
     .close = baseline_close,
 };

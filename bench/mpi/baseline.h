@@ -18,6 +18,10 @@ extern const struct bench_baseline mpi_baseline;
  * reduced: weighted sums of a token's rows here, these back, and their sums. */
 extern const struct ll_baseline mpi_ll_baseline;
 
+/* A barrier of MPI, which sends on only while it is called: of what a rank has sent, as it sees it, some may be here
+   still, and whoever waits for others by other means then waits for ever. */
+void mpi_settle(void *self);
+
 /* ---- sum.c ------------------------------------------------------------------------------------------------------- */
 
 /* sum[j] += row[j]; and sum rounded into a row. Plain loops that the compiler vectorises. */

@@ -415,6 +415,7 @@ static void *mpi_open(const struct problem *problem, const struct ll_layout *lay
         return NULL;
     }
     mpi_dispatch(self); /* for combines that are measured without one; it also touches all memory */
+    mpi_settle(self);
     plan_combines(self);
     return self;
 }
@@ -427,5 +428,6 @@ const struct ll_baseline mpi_ll_baseline = {
     .src_info = mpi_src_info,
     .combine_exact = mpi_combine_exact,
     .combine_reduced = mpi_combine_reduced,
+    .settle = mpi_settle,
     .close = mpi_close,
 };

@@ -89,7 +89,8 @@ static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
                                  .rma_iov = &remote,
                                  .rma_iov_count = 1,
                                  .context = &op->context};
-    const uint64_t when = op->leads ? FI_TRANSMIT_COMPLETE : FI_DELIVERY_COMPLETE;
+    /* libfabric's tcp has its peer confirm what is complete when it has been transmitted, too. */
+    const uint64_t when = op->leads ? FI_INJECT_COMPLETE : FI_DELIVERY_COMPLETE;
     return is_put ? counted(fi_writemsg(c->ep, &message, when | FI_COMPLETION), &c->traffic.puts, p->bytes)
                   : counted(fi_readmsg(c->ep, &message, FI_COMPLETION), &c->traffic.gets, p->bytes);
 }

@@ -24,6 +24,7 @@ _raised = _interrupt._raised
 _VIEW = struct.Struct("@Pii4q4qii")
 _MATRIX = struct.Struct("@Pii2q16x2q16xii")  # of two dimensions
 assert _VIEW.size == _MATRIX.size == ctypes.sizeof(_abi.Tensor)
+put_address = struct.Struct("@P").pack_into  # of a tensor whose view is there, where that begins
 _CPU, _CUDA = int(_abi.DeviceType.CPU), int(_abi.DeviceType.CUDA)
 _X = int(_abi.EpPart.X)
 # What tensors of the host's memory are to the library.
@@ -95,6 +96,12 @@ def put(args: Any, offset: int, tensor: Any, name: str) -> None:
     _VIEW.pack_into(
         args, offset, tensor.data_ptr(), code, dims, *shape, *fill, *tensor.stride(), *fill, kind, index
     )
+
+
+def look(tensor: Any) -> tuple[Any, ...]:
+    """All that a view says of a tensor but its address: of calls that are alike in that, and whose tensors are, arguments
+    differ in addresses alone."""
+    return tensor.dtype, tensor.shape, tensor.stride(), tensor.device
 
 
 def put_view(

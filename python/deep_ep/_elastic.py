@@ -16,7 +16,7 @@ from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
 from expar._abi import EpPart
 
 from . import _handles, _place
-from ._call import CODES, Output, check, plain, pool_tensor, put, put_view
+from ._call import CODES, Output, check, plain, pool_tensor, put, put_address, put_view
 from ._elastic_handle import Counts, EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
@@ -49,26 +49,51 @@ _TOPK_IDX, _TOPK_WEIGHTS = _Args.topk_idx.offset, _Args.topk_weights.offset
 _OF_ROWS = ("x", "scales", "row_weights")  # of results: a row each of recv_x; the others of tokens
 
 
-class How:
-    """What one call is asked for, beside its tensors. workers: SMs of a GPU, threads of a CPU; 0: the library's choice."""
+class Form:
+    """What dispatches are asked for, beside their tensors. Whoever keeps one has it for calls whose tensors are alike
+    (`look`): the first one's arguments are the others' but for addresses. routing: of fresh ones; num_sms: that their
+    handles show; workers: that calls use."""
 
-    __slots__ = ("workers", "turn", "asynchronous", "expand", "zero_padding", "column_major")
+    __slots__ = (
+        "num_experts",
+        "expand",
+        "zero_padding",
+        "column_major",
+        "routing",
+        "num_sms",
+        "workers",
+        "arguments",
+    )
 
     def __init__(
         self,
-        workers: int,
-        turn: _place.Turn,
-        asynchronous: bool,
+        num_experts: int,
         expand: bool = False,
         zero_padding: bool = False,
         column_major: bool = False,
+        routing: Routing | None = None,
+        num_sms: int = 0,
+        workers: int = 0,
     ) -> None:
-        self.workers = workers
-        self.turn = turn
-        self.asynchronous = asynchronous
+        self.num_experts = num_experts
         self.expand = expand
         self.zero_padding = zero_padding
         self.column_major = column_major
+        self.routing = routing
+        self.num_sms = num_sms
+        self.workers = workers
+        self.arguments: bytes | None = None
+
+
+class How:
+    """What one call is asked for. workers: SMs of a GPU, threads of a CPU; 0: the library's choice."""
+
+    __slots__ = ("workers", "turn", "asynchronous")
+
+    def __init__(self, workers: int, turn: _place.Turn, asynchronous: bool) -> None:
+        self.workers = workers
+        self.turn = turn
+        self.asynchronous = asynchronous
 
 
 class Received:
@@ -134,31 +159,28 @@ class ElasticMode:
     # ---- dispatch ----------------------------------------------------------------------------------------------------
 
     def dispatch(
-        self, x: Any, scales: Any, topk_weights: Any, routing: Routing, stats: Any, how: How
+        self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, stats: Any, form: Form, how: How
     ) -> Received:
         """A fresh one. stats: int32 [L], to which what comes is added; or None."""
-        topk_idx, turn = routing.topk_idx, how.turn
-        args, result = self._arguments(x, scales, topk_idx, topk_weights, how)
-        args.num_experts, args.expert_alignment = routing.num_experts, routing.alignment
-        args.keep_slots, args.src_stride = 1, routing.num_max_tokens_per_rank
-        counts = turn.run(Counts, self.place, self._size, routing.local, how.expand)
+        routing, turn = form.routing, how.turn
+        assert routing is not None
+        args, result = self._arguments(x, scales, topk_idx, topk_weights, form, how)
+        counts = turn.run(Counts, self.place, self._size, routing.local, form.expand)
         args.recv_counts = addressof(counts.struct)
         own = None
-        if not routing.synced and self.place.on_gpu:
-            args.num_worst_tokens = routing.worst_tokens(how.expand)
-        elif not routing.synced:
-            forms = self._forms(x, scales, topk_idx, topk_weights, how.expand)
-            own = self._own(args, {**forms, "metadata": (2 + topk_idx.shape[1], torch.int32)}, routing, how)
+        if not routing.synced and not self.place.on_gpu:
+            shapes = self._shapes(x, scales, topk_idx, topk_weights, form.expand)
+            own = self._own(args, {**shapes, "metadata": (2 + routing.topk, torch.int32)}, routing, form)
         args.async_finish = turn.asynchronous(how.asynchronous, counted=True)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        handle = turn.run(self._handle, result, routing, counts, how.expand)
+        handle = turn.run(self._handle, result, topk_idx, counts, form)
         output = Output(result.output or 0)
         if own is None:
             handle._output = output
         else:
             handle.recv_src_metadata = own["metadata"]
         given = (x, scales, topk_idx, topk_weights)
-        received = Received(handle, *(self._results(output, *given, handle, how) if own is None else _mine(own)))
+        received = Received(handle, *(self._results(output, *given, handle, form, how) if own is None else _mine(own)))
         kept = [*given, stats, counts, received.tensors(), handle]
         mine = [counts.memory, handle.topk_idx if routing.copied else None]
         later = stats is not None and how.asynchronous and not self.place.on_gpu
@@ -172,19 +194,19 @@ class ElasticMode:
         return received
 
     def dispatch_again(
-        self, x: Any, scales: Any, topk_weights: Any, handle: EPHandle, how: How
+        self, x: Any, scales: Any, topk_weights: Any, handle: EPHandle, form: Form, how: How
     ) -> Received:
         """One with a handle."""
         topk_idx, turn = handle.topk_idx, how.turn  # the index is carried: it comes again
-        args, result = self._arguments(x, scales, topk_idx, topk_weights, how)
+        args, result = self._arguments(x, scales, topk_idx, topk_weights, form, how)
         args.handle = handle._routing.pointer
         own = None
         if not handle._synced and not self.place.on_gpu:
-            own = self._own(args, self._forms(x, scales, topk_idx, topk_weights, how.expand), handle, how)
+            own = self._own(args, self._shapes(x, scales, topk_idx, topk_weights, form.expand), handle, form)
         args.async_finish = turn.asynchronous(how.asynchronous)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
         output, given = Output(result.output or 0), (x, scales, topk_idx, topk_weights)
-        received = Received(handle, *(self._results(output, *given, handle, how) if own is None else _mine(own)))
+        received = Received(handle, *(self._results(output, *given, handle, form, how) if own is None else _mine(own)))
         kept = [*given, received.tensors(), handle]
         received.event = turn.end(result.event, kept, [], how.asynchronous)
         self._ask()
@@ -196,49 +218,69 @@ class ElasticMode:
             x = self.place.zeros((self._size, 8), torch.bfloat16)
             if self._meeting is None:
                 everybody = torch.arange(self._size, dtype=torch.int64, device=self.place.device).view(-1, 1)
-                routing = Routing(everybody, self._size, self._size, 1, self._size)
-                self._meeting = self.dispatch(x, None, None, routing, None, How(0, turn, False)).handle
-            self.dispatch_again(x, None, None, self._meeting, How(0, turn, False))
+                form = Form(self._size, routing=Routing(1, self._size, self._size, 1, self._size))
+                self._meeting = self.dispatch(x, None, everybody, None, None, form, How(0, turn, False)).handle
+            self.dispatch_again(x, None, None, self._meeting, Form(self._size), How(0, turn, False))
 
-    @staticmethod
-    def _arguments(x: Any, scales: Any, topk_idx: Any, topk_weights: Any, how: How) -> tuple[Any, Any]:
-        args = _Args(_ARGS_BYTES)
+    def _arguments(
+        self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, form: Form, how: How
+    ) -> tuple[Any, Any]:
+        if form.arguments is None:
+            form.arguments = self._first_arguments(x, scales, topk_idx, topk_weights, form)
+        args = _Args.from_buffer_copy(form.arguments)
         how.turn.begin(args)
+        put_address(args, _X, x.data_ptr())
+        if scales is not None:
+            put_address(args, _SCALES, scales.data_ptr())
+        if topk_idx is not None:
+            put_address(args, _TOPK_IDX, topk_idx.data_ptr())
+        if topk_weights is not None:
+            put_address(args, _TOPK_WEIGHTS, topk_weights.data_ptr())
+        args.num_sms = how.workers
+        return args, _Result(_RESULT_BYTES)
+
+    def _first_arguments(self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, form: Form) -> bytes:
+        """What a form's arguments have alike."""
+        args, routing = _Args(_ARGS_BYTES), form.routing
         put(args, _X, x, "x")
         if scales is not None:
             put(args, _SCALES, scales, "x[1]")
-            args.column_scales = how.column_major
+            args.column_scales = form.column_major
         if topk_idx is not None:
             put(args, _TOPK_IDX, topk_idx, "topk_idx")
         if topk_weights is not None:
             put(args, _TOPK_WEIGHTS, topk_weights, "topk_weights")
-            args.row_weights = how.expand
-        if how.expand:
-            args.expert_major, args.zero_padding = 1, how.zero_padding
-        args.num_sms = how.workers
-        return args, _Result(_RESULT_BYTES)
+            args.row_weights = form.expand
+        if form.expand:
+            args.expert_major, args.zero_padding = 1, form.zero_padding
+        if routing is not None:
+            args.num_experts, args.expert_alignment = routing.num_experts, routing.alignment
+            args.keep_slots, args.src_stride = 1, routing.num_max_tokens_per_rank
+            if not routing.synced and self.place.on_gpu:
+                args.num_worst_tokens = routing.worst_tokens(form.expand)
+        return bytes(args)
 
     @staticmethod
-    def _forms(
+    def _shapes(
         x: Any, scales: Any, topk_idx: Any, topk_weights: Any, expand: bool
     ) -> dict[str, tuple[int, Any]]:
         """Columns and dtype of each result that the caller gets; 0 columns: it has one dimension."""
-        forms: dict[str, tuple[int, Any]] = {"x": (x.shape[1], x.dtype)}
+        shapes: dict[str, tuple[int, Any]] = {"x": (x.shape[1], x.dtype)}
         if scales is not None:
-            forms["scales"] = (scales.shape[1], scales.dtype)
+            shapes["scales"] = (scales.shape[1], scales.dtype)
         if topk_idx is not None and not expand:
-            forms["topk_idx"] = (topk_idx.shape[1], topk_idx.dtype)
+            shapes["topk_idx"] = (topk_idx.shape[1], topk_idx.dtype)
         if topk_weights is not None:
-            forms["row_weights" if expand else "topk_weights"] = (0 if expand else topk_weights.shape[1], torch.float32)
-        return forms
+            shapes["row_weights" if expand else "topk_weights"] = (0 if expand else topk_weights.shape[1], torch.float32)
+        return shapes
 
-    def _own(self, args: Any, forms: dict[str, tuple[int, Any]], of: Any, how: How) -> dict[str, Any]:
+    def _own(self, args: Any, shapes: dict[str, tuple[int, Any]], of: Any, form: Form) -> dict[str, Any]:
         """On a CPU: memory of the pool for more rows than may come. Numbers of those that do not are -1. of: the
         routing, or the handle of one."""
         found = {}
-        for name, (columns, dtype) in forms.items():
-            many = of.num_expanded_tokens if how.expand and name in _OF_ROWS else of.num_recv_tokens
-            if name == "scales" and how.column_major:
+        for name, (columns, dtype) in shapes.items():
+            many = of.num_expanded_tokens if form.expand and name in _OF_ROWS else of.num_recv_tokens
+            if name == "scales" and form.column_major:
                 memory = pool_tensor(self.ep.pointer, columns, align(many, 4), dtype).t()[:many]
             else:
                 memory = pool_tensor(self.ep.pointer, many, columns or 1, dtype)
@@ -249,11 +291,19 @@ class ElasticMode:
         return found
 
     def _results(
-        self, output: Output, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, handle: EPHandle, how: How
+        self,
+        output: Output,
+        x: Any,
+        scales: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        handle: EPHandle,
+        form: Form,
+        how: How,
     ) -> tuple[Any, Any, Any, Any]:
         """The library's (x, scales, topk_idx, topk_weights), of a dispatch of these."""
         how.turn.give(output.pointer)
-        expand = how.expand
+        expand = form.expand
         recv_x = output.tensor(_RECV_X, x.dtype)
         recv_scales = None if scales is None else output.tensor(_RECV_SCALES, scales.dtype)
         idx = None if topk_idx is None or expand else output.tensor(_RECV_IDX, topk_idx.dtype)
@@ -263,7 +313,7 @@ class ElasticMode:
         if not handle._synced:
             rows = handle.num_expanded_tokens if expand else handle.num_recv_tokens
             recv_x, idx, weights = (self._first(each, rows, how, False) for each in (recv_x, idx, weights))
-            recv_scales = self._first(recv_scales, rows, how, how.column_major)
+            recv_scales = self._first(recv_scales, rows, how, form.column_major)
         return recv_x, recv_scales, idx, weights
 
     @staticmethod
@@ -280,14 +330,15 @@ class ElasticMode:
             how.turn.made(memory)
         return memory.t()[:rows]
 
-    def _handle(self, result: Any, routing: Routing, counts: Counts, expand: bool) -> EPHandle:
-        topk_idx, aligned = routing.topk_idx, None
-        tokens, topk = topk_idx.shape
+    def _handle(self, result: Any, topk_idx: Any, counts: Counts, form: Form) -> EPHandle:
+        routing, expand, aligned = form.routing, form.expand, None
+        assert routing is not None
         if routing.synced or not self.place.on_gpu:
             aligned = string_at(result.recv_tokens_per_expert or 0, 4 * result.num_local_experts)
         rows = routing.worst_tokens(expand) if aligned is None else result.num_recv_tokens
-        made = _handles.Handle(result.handle or 0, tokens, topk, rows)
+        made = _handles.Handle(result.handle or 0, topk_idx.shape[0], routing.topk, rows)
         handle = EPHandle(made, routing, topk_idx.clone() if routing.copied else topk_idx, counts, expand, aligned)
+        handle.num_sms = form.num_sms
         if self._across:
             handle.token_metadata_at_forward, handle.channel_linked_list, *_ = self.place.opaque()
         return handle

@@ -23,11 +23,11 @@ _METADATA = int(EpPart.SRC_METADATA)
 
 
 class Routing:
-    """What a fresh dispatch goes by. synced: as many rows as come; else the most that there can be, which are
+    """What fresh dispatches of one form go by. synced: as many rows as come; else the most that there can be, which are
     num_recv_tokens and num_expanded_tokens. copied: the handle gets a topk_idx of its own."""
 
     __slots__ = (
-        "topk_idx",
+        "topk",
         "num_experts",
         "num_max_tokens_per_rank",
         "alignment",
@@ -39,32 +39,40 @@ class Routing:
     )
 
     def __init__(
-        self, topk_idx: Any, num_experts: int, max_tokens: int, alignment: int, ranks: int, scaleup: int = 0
+        self,
+        topk: int,
+        num_experts: int,
+        max_tokens: int,
+        alignment: int,
+        ranks: int,
+        scaleup: int = 0,
+        synced: bool = True,
+        copied: bool = True,
     ) -> None:
         """scaleup: ranks that scale up, where they are fewer than all."""
-        self.topk_idx = topk_idx
+        self.topk = topk
         self.num_experts = num_experts
         self.num_max_tokens_per_rank = max_tokens
         self.alignment = alignment
-        self.synced = self.copied = True
+        self.synced, self.copied = synced, copied
         self.local = max(num_experts // ranks, 1)
         self.scaleup = scaleup or ranks
         self.num_recv_tokens = ranks * max_tokens
 
     @property
     def num_expanded_tokens(self) -> int:
-        most = self.num_recv_tokens * min(self.topk_idx.shape[-1], self.local) + (self.alignment - 1) * self.local
+        most = self.num_recv_tokens * min(self.topk, self.local) + (self.alignment - 1) * self.local
         return align(most, self.alignment)
 
     def worst_rows(self, tokens: int) -> int:
         """Expanded rows that the library has room for, of so many tokens."""
-        return tokens * int(self.topk_idx.shape[1]) + (self.alignment - 1) * self.local
+        return tokens * self.topk + (self.alignment - 1) * self.local
 
     def worst_tokens(self, expand: bool) -> int:
         """For how many there is room, that there is enough for the expanded ones."""
         tokens = self.num_recv_tokens
         lacking = self.num_expanded_tokens - self.worst_rows(tokens) if expand else 0
-        return tokens + ceil_div(max(lacking, 0), max(self.topk_idx.shape[1], 1))
+        return tokens + ceil_div(max(lacking, 0), max(self.topk, 1))
 
 
 class EPHandle:

@@ -8,7 +8,6 @@ L = E/N local experts.
 from __future__ import annotations
 
 from ctypes import addressof, c_int, c_void_p, sizeof
-from struct import Struct
 from typing import Any, Callable, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from expar._abi import EpPart
 from expar._library import lib
 
 from . import _handles, _place
-from ._call import CODES, FP8, Output, check, owned_tensor, plain, put, put_memory
+from ._call import CODES, FP8, Output, check, owned_tensor, plain, put, put_address, put_memory
 from .utils.event import EventHandle
 
 _dispatch = plain("expar_ll_dispatch", c_void_p, c_void_p, c_void_p)
@@ -35,7 +34,6 @@ _RECV_X, _RECV_SCALES, _COUNT = int(EpPart.X), int(EpPart.SCALES), int(EpPart.CO
 _SUM_X, _SUM_IDX, _SUM_WEIGHTS = _Sums.x.offset, _Sums.topk_idx.offset, _Sums.topk_weights.offset
 _SUM_OUT, _SUM_WAIT = _Sums.out.offset, _Sums.wait_ns.offset
 _ARGS_BYTES, _RESULT_BYTES, _SUMS_BYTES, _SUMMED_BYTES = (sizeof(each) for each in (_Args, _Result, _Sums, _Summed))
-_POINTER = Struct("@P")  # where views begin
 
 
 class Shape(NamedTuple):
@@ -110,7 +108,7 @@ class _Results:
         made = []
         for offset, sizes, strides, kind in self._parts:
             tensor = self._strided(sizes, strides, kind)
-            _POINTER.pack_into(args, offset, tensor.data_ptr())
+            put_address(args, offset, tensor.data_ptr())
             made.append(tensor)
         return made[0], made[2] if len(made) > 2 else None, made[1]
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from . import _place
-from ._elastic import How, Received
+from ._elastic import Form, How, Received
 from ._elastic_handle import EPHandle, Routing
 from .buffers.elastic import ElasticBuffer
 
@@ -150,7 +150,7 @@ def _(
     expand: bool,
     synced: bool,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    routing = Routing(topk_idx, num_experts, max_tokens, alignment, _buffer(buffer).num_ranks)
+    routing = Routing(topk_idx.shape[1], num_experts, max_tokens, alignment, _buffer(buffer).num_ranks)
     rows: Any = routing.num_expanded_tokens if expand else routing.num_recv_tokens
     if synced:
         rows = torch.library.get_ctx().new_dynamic_size()
@@ -216,8 +216,8 @@ def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> T
     """Of rows, which are as many as the dispatch gave."""
     of, found = _buffer(buffer), _find(handle)
     expand, place = found.do_expand, _place.of(grad, "grad")
-    how = How(of._workers(found.num_sms, place), place.turn(None, False), False, expand, expand)
-    received: Received = of._at(place).dispatch_again(grad, None, None, found, how)
+    how = How(of._workers(found.num_sms, place), place.turn(None, False), False)
+    received: Received = of._at(place).dispatch_again(grad, None, None, found, Form(found.num_experts, expand, expand), how)
     of._settle(wait=True)
     _clear(received.x, found, expand)
     x: Tensor = received.x

@@ -19,8 +19,9 @@ import torch
 from .. import _elastic_checks as checks
 from .. import _elastic_sizes as sizes
 from .. import _place
+from .._call import look
 from .._checks import whole
-from .._elastic import ElasticMode, How
+from .._elastic import ElasticMode, Form, How
 from .._elastic_handle import EPHandle, Routing
 from ..utils.event import EventHandle, EventOverlap
 from .elastic_others import Others
@@ -28,6 +29,7 @@ from .legacy import Runtime
 
 _Tensor: Any = torch.Tensor
 _comm_stream: Any = None
+_MOST_FORMS = 1024
 
 
 class ElasticBuffer(Others):
@@ -92,6 +94,7 @@ class ElasticBuffer(Others):
         # More threads than cores for each rank only get in each other's way.
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
         self._usual_sms: dict[tuple[int, int], int] = {}  # by experts and top-k
+        self._forms: dict[Any, Form] = {}  # of dispatches that have been looked at
         self._unfinished: list[EventHandle] = []  # of calls whose results nobody has waited for
         self._modes = {}
         if not usual.on_gpu:
@@ -297,18 +300,65 @@ class ElasticBuffer(Others):
         return None
 
     def _routing(
-        self, topk_idx: Any, num_experts: int | None, num_max_tokens_per_rank: int | None, expert_alignment: int | None
+        self, topk_idx: Any, num_experts: int, most: int, alignment: int, synced: bool, copied: bool
     ) -> Routing:
+        """most: M"""
         if topk_idx is None or num_experts is None:
             raise AssertionError("without a handle topk_idx and num_experts are needed")
-        most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
         whole(num_experts, "num_experts")
         if whole(most, "num_max_tokens_per_rank") <= 0:
             raise AssertionError(f"num_max_tokens_per_rank is {most}: expected 1 or more, here or of the buffer")
-        alignment = 1 if expert_alignment is None else expert_alignment
         if whole(alignment, "expert_alignment") <= 0:
             raise AssertionError(f"expert_alignment is {alignment}: expected 1 or more")
-        return Routing(topk_idx, num_experts, most, alignment, self.num_ranks, self.num_scaleup_ranks)
+        topk = topk_idx.shape[-1] if topk_idx.dim() else 0
+        ranks = self.num_ranks, self.num_scaleup_ranks
+        return Routing(topk, num_experts, most, alignment, *ranks, synced, copied)
+
+    def _form(
+        self, place: _place.Place, tensors: tuple[Any, ...], numbers: tuple[Any, ...], flags: tuple[Any, ...], handle: Any
+    ) -> tuple[Form, str | None]:
+        """What a dispatch has alike with others of its form, which has been looked at once, and what is wrong with it."""
+        x, scales, topk_idx, topk_weights = tensors
+        key = (
+            look(x),
+            scales is not None and look(scales),
+            topk_idx is not None and look(topk_idx),
+            topk_weights is not None and look(topk_weights),
+            handle is None,
+            flags,
+            numbers,
+            *map(type, numbers),
+        )
+        try:
+            found = self._forms.get(key)
+        except TypeError:  # something that is no number, as is told below
+            found = None
+        if found is not None:
+            return found, None
+        made, wrong = self._new_form(place, tensors, numbers, flags, handle)
+        if not wrong and all(type(number) is int for number in numbers):
+            if len(self._forms) >= _MOST_FORMS:
+                self._forms.clear()
+            self._forms[key] = made
+        return made, wrong
+
+    def _new_form(
+        self, place: _place.Place, tensors: tuple[Any, ...], numbers: tuple[Any, ...], flags: tuple[Any, ...], handle: Any
+    ) -> tuple[Form, str | None]:
+        x, scales, topk_idx, topk_weights = tensors
+        num_experts, most, alignment, num_sms, num_qps = numbers
+        expand, zero_padding, column_major, copied, synced = flags
+        routing = None
+        if handle is None:
+            routing = self._routing(topk_idx, num_experts, most, alignment, synced, bool(copied))
+        topk = handle._routing.num_topk if routing is None else routing.topk
+        used_sms = self._sms(num_sms, num_experts, topk, num_qps)
+        wrong = checks.wrong_rows(x, scales, most)
+        wrong = wrong or checks.wrong_routing(None if routing is None else topk_idx, topk_weights, x.shape[0], topk)
+        if zero_padding and not expand:
+            wrong = wrong or "do_zero_padding is set: expected do_expand with it"
+        workers = self._workers(used_sms, place)
+        return Form(num_experts, expand, zero_padding, column_major, routing, used_sms, workers), wrong
 
     def dispatch(
         self,
@@ -347,41 +397,28 @@ class ElasticBuffer(Others):
         stats = cumulative_local_expert_recv_stats
         if stats is not None or not (isinstance(topk_idx, _Tensor) and isinstance(topk_weights, _Tensor)):
             checks.check_tensors(topk_idx=topk_idx, topk_weights=topk_weights, cumulative_local_expert_recv_stats=stats)
-        routing = None
         if handle is None:
-            routing = self._routing(topk_idx, num_experts, num_max_tokens_per_rank, expert_alignment)
-            routing.synced, routing.copied = do_cpu_sync is not False, bool(do_handle_copy)
+            most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
+            given, alignment = topk_idx, 1 if expert_alignment is None else expert_alignment
         else:
             checks.check_handle(
                 handle, topk_idx, num_experts, num_max_tokens_per_rank, expert_alignment, do_cpu_sync, do_expand
             )
-        of: Any = routing or handle
-        topk = handle._routing.num_topk if handle is not None else topk_idx.shape[-1] if topk_idx.dim() else 0
-        used_sms = self._sms(num_sms, of.num_experts, topk, num_qps)
-        wrong = (
-            checks.wrong_rows(x, scales, of.num_max_tokens_per_rank)
-            or checks.wrong_routing(topk_idx, topk_weights, x.shape[0], topk)
-            or checks.wrong_stats(stats, handle, of.num_experts // self.num_ranks)
-            or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
-        )
-        if do_zero_padding and not do_expand:
-            wrong = wrong or "do_zero_padding is set: expected do_expand with it"
+            num_experts, most = handle.num_experts, handle.num_max_tokens_per_rank
+            given, alignment = handle.topk_idx, handle._routing.num_topk
+        numbers = (num_experts, most, alignment, num_sms, num_qps)
+        flags = (do_expand, do_zero_padding, use_tma_aligned_col_major_sf, do_handle_copy, do_cpu_sync is not False)
+        form, wrong = self._form(place, (x, scales, given, topk_weights), numbers, flags, handle)
+        wrong = wrong or checks.wrong_stats(stats, handle, form.num_experts // self.num_ranks)
+        wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
         if wrong:
             mode.refuse_dispatch(wrong)
-        how = How(
-            self._workers(used_sms, place),
-            self._turn(place, previous_event, previous_event_before_epilogue, async_with_compute_stream),
-            async_with_compute_stream,
-            do_expand,
-            do_zero_padding,
-            use_tma_aligned_col_major_sf,
-        )
-        if routing is not None:
-            received = mode.dispatch(x, scales, topk_weights, routing, stats, how)
-            received.handle.num_sms = used_sms
+        turn = self._turn(place, previous_event, previous_event_before_epilogue, async_with_compute_stream)
+        how = How(form.workers, turn, async_with_compute_stream)
+        if handle is None:
+            received = mode.dispatch(x, scales, topk_idx, topk_weights, stats, form, how)
         else:
-            assert handle is not None
-            received = mode.dispatch_again(x, scales, topk_weights, handle, how)
+            received = mode.dispatch_again(x, scales, topk_weights, handle, form, how)
         event = self._event(place, received.event)
         rows = received.x if scales is None else (received.x, received.scales)
         return rows, received.topk_idx, received.topk_weights, received.handle, event

@@ -71,6 +71,9 @@ typedef struct expar_dispatch_args {
     int32_t column_scales; /* 1: recv_x_scales lies column by column, with strides (1, its rows rounded up to a multiple
                               of 4), so that each column begins at a multiple of 16 bytes, as TMA wants it. Needs
                               x_scales. out_scales then has strides (1, a multiple of 4), and is aligned to 16 bytes */
+    expar_tensor topk_idx_copy; /* the caller's own, [T][K], dtype of topk_idx, contiguous: what topk_idx has been where
+                                   this call has read it, so that the caller may write to that. Needs topk_idx, and no
+                                   handle; or none */
 } expar_dispatch_args;
 #define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
 

@@ -46,6 +46,7 @@ _RECV_X, _RECV_SCALES = int(EpPart.X), int(EpPart.SCALES)
 _RECV_IDX, _RECV_WEIGHTS, _RECV_ROW_WEIGHTS = int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS), int(EpPart.ROW_WEIGHTS)
 _X, _SCALES = _Args.x.offset, _Args.x_scales.offset
 _TOPK_IDX, _TOPK_WEIGHTS = _Args.topk_idx.offset, _Args.topk_weights.offset
+_TOPK_IDX_COPY = _Args.topk_idx_copy.offset
 _OF_ROWS = ("x", "scales", "row_weights")  # of results: a row each of recv_x; the others of tokens
 
 
@@ -167,13 +168,17 @@ class ElasticMode:
         args, result = self._arguments(x, scales, topk_idx, topk_weights, form, how)
         counts = turn.run(Counts, self.place, self._size, routing.local, form.expand)
         args.recv_counts = addressof(counts.struct)
+        kept_idx = topk_idx
+        if routing.copied:
+            kept_idx = turn.run(self.place.matrix, topk_idx.shape[0], routing.topk, topk_idx.dtype)
+            put_address(args, _TOPK_IDX_COPY, kept_idx.data_ptr())
         own = None
         if not routing.synced and not self.place.on_gpu:
             shapes = self._shapes(x, scales, topk_idx, topk_weights, form.expand)
             own = self._own(args, {**shapes, "metadata": (2 + routing.topk, torch.int32)}, routing, form)
         args.async_finish = turn.asynchronous(how.asynchronous, counted=True)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        handle = turn.run(self._handle, result, topk_idx, counts, form)
+        handle = self._handle(result, kept_idx, counts, form)
         output = Output(result.output or 0)
         if own is None:
             handle._output = output
@@ -182,7 +187,7 @@ class ElasticMode:
         given = (x, scales, topk_idx, topk_weights)
         received = Received(handle, *(self._results(output, *given, handle, form, how) if own is None else _mine(own)))
         kept = [*given, stats, counts, received.tensors(), handle]
-        mine = [counts.memory, handle.topk_idx if routing.copied else None]
+        mine = [counts.memory, kept_idx if routing.copied else None]
         later = stats is not None and how.asynchronous and not self.place.on_gpu
         if stats is not None and not later:
             with turn.work():
@@ -256,6 +261,8 @@ class ElasticMode:
         if routing is not None:
             args.num_experts, args.expert_alignment = routing.num_experts, routing.alignment
             args.keep_slots, args.src_stride = 1, routing.num_max_tokens_per_rank
+            if routing.copied:
+                put(args, _TOPK_IDX_COPY, topk_idx, "topk_idx")  # which is contiguous
             if not routing.synced and self.place.on_gpu:
                 args.num_worst_tokens = routing.worst_tokens(form.expand)
         return bytes(args)
@@ -337,7 +344,7 @@ class ElasticMode:
             aligned = string_at(result.recv_tokens_per_expert or 0, 4 * result.num_local_experts)
         rows = routing.worst_tokens(expand) if aligned is None else result.num_recv_tokens
         made = _handles.Handle(result.handle or 0, topk_idx.shape[0], routing.topk, rows)
-        handle = EPHandle(made, routing, topk_idx.clone() if routing.copied else topk_idx, counts, expand, aligned)
+        handle = EPHandle(made, routing, topk_idx, counts, expand, aligned)
         handle.num_sms = form.num_sms
         if self._across:
             handle.token_metadata_at_forward, handle.channel_linked_list, *_ = self.place.opaque()

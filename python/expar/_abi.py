@@ -573,6 +573,7 @@ class DispatchArgs(Structure):
     src_stride: int
     out_src_metadata: Tensor
     column_scales: int
+    topk_idx_copy: Tensor
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
@@ -607,6 +608,7 @@ class DispatchArgs(Structure):
         ("src_stride", c_int32),
         ("out_src_metadata", Tensor),
         ("column_scales", c_int32),
+        ("topk_idx_copy", Tensor),
     ]
 
 

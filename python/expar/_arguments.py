@@ -25,6 +25,7 @@ _WRITTEN = {
     "out_topk_idx",
     "out_topk_weights",
     "out_x",
+    "topk_idx_copy",
     "wait_ns",
 }
 

@@ -240,6 +240,7 @@ class Buffer(Owned):
         out_src_token: Any = None,
         out_row_weights: Any = None,
         out_src_metadata: Any = None,
+        topk_idx_copy: Any = None,
         recv_counts: RecvCounts | None = None,
         wait_event: Event | None = None,
         async_finish: bool = False,
@@ -263,6 +264,7 @@ class Buffer(Owned):
             row of an expert-major x. src_stride: M of Dispatched.src_metadata, at least T, the same on all ranks.
         column_scales: scales with strides (1, rows rounded up to a multiple of 4).
         out_…: the caller's own memory for results, with at least as many rows, contiguous.
+        topk_idx_copy: [T, K], dtype of topk_idx, contiguous: gets what topk_idx is, so that that may be written to.
         recv_counts: counts that are written, too, before the return, or the event.
         wait_event: nothing is read before it has happened. async_finish: returns once the results' places are known;
             all tensors must be left alone until the result's event has happened.
@@ -295,7 +297,7 @@ class Buffer(Owned):
         call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, x_scales=x_scales, token_in_rank=token_in_rank)
         outs = dict(out_x=out_x, out_scales=out_scales, out_topk_idx=out_topk_idx, out_topk_weights=out_topk_weights)
         call.tensors(**outs, out_row_map=out_row_map, out_src_token=out_src_token)
-        call.tensors(out_row_weights=out_row_weights, out_src_metadata=out_src_metadata)
+        call.tensors(out_row_weights=out_row_weights, out_src_metadata=out_src_metadata, topk_idx_copy=topk_idx_copy)
         call.event(wait_event)
         if handle is not None:
             call.handle(_values.one_of(handle, "handle", Handle))

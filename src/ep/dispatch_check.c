@@ -24,6 +24,7 @@ static ep_opening dispatch_opening(const expar_dispatch_args *args)
     return (ep_opening){.tokens = args->x.shape[0],
                         .topk_idx = args->topk_idx,
                         .topk_weights = args->topk_weights,
+                        .topk_idx_copy = args->topk_idx_copy,
                         .token_in_rank = args->token_in_rank,
                         .tokens_per_expert = args->tokens_per_expert,
                         .num_worst_tokens = args->num_worst_tokens,
@@ -35,11 +36,12 @@ static ep_opening dispatch_opening(const expar_dispatch_args *args)
 static expar_status check_fresh(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
-    const char *needs = tensor_given(&args->topk_weights) ? "topk_weights"
-                        : args->num_worst_tokens          ? "num_worst_tokens"
-                        : args->expert_major              ? "expert_major"
-                        : args->keep_slots                ? "keep_slots"
-                                                          : NULL;
+    const char *needs = tensor_given(&args->topk_weights)    ? "topk_weights"
+                        : args->num_worst_tokens             ? "num_worst_tokens"
+                        : args->expert_major                 ? "expert_major"
+                        : args->keep_slots                   ? "keep_slots"
+                        : tensor_given(&args->topk_idx_copy) ? "topk_idx_copy"
+                                                             : NULL;
     return opening_check(call->base.ep, &call->opening, needs);
 }
 
@@ -67,9 +69,10 @@ static expar_status check_cached(const dispatch_call *call)
     const expar_dispatch_args *args = &call->args;
     expar_status status = ep_check_handle(call->base.ep, call->given);
     if (status != EXPAR_OK) return status;
-    const char *extra = tensor_given(&args->token_in_rank) ? "token_in_rank"
-                        : args->num_worst_tokens           ? "num_worst_tokens"
-                                                           : NULL;
+    const char *extra = tensor_given(&args->token_in_rank)   ? "token_in_rank"
+                        : args->num_worst_tokens             ? "num_worst_tokens"
+                        : tensor_given(&args->topk_idx_copy) ? "topk_idx_copy"
+                                                             : NULL;
     if (extra)
         return error_set(EXPAR_ERR_ARGUMENT, "%s is given together with a handle; expected one of the two", extra);
     if (args->x.shape[0] != call->given->routing.tokens)

@@ -22,6 +22,19 @@ expar_status opening_check_topk(const expar_ep *ep, const ep_opening *opening)
     return ep_check_matrix(ep->device, "topk_weights", &opening->topk_weights, tokens, topk, EXPAR_F32, EXPAR_F32);
 }
 
+/* topk_idx is right. */
+static expar_status check_copy(const expar_ep *ep, const ep_opening *opening)
+{
+    const expar_tensor *copy = &opening->topk_idx_copy, *idx = &opening->topk_idx;
+    if (!tensor_given(copy)) return EXPAR_OK;
+    expar_status status =
+        ep_check_matrix(ep->device, "topk_idx_copy", copy, idx->shape[0], idx->shape[1], idx->dtype, idx->dtype);
+    if (status == EXPAR_OK && tensor_pitch(copy) != copy->shape[1])
+        return error_set(EXPAR_ERR_STRIDE, "topk_idx_copy.strides[0] is %lld; expected %lld (contiguous)",
+                         (long long)copy->strides[0], (long long)copy->shape[1]);
+    return status;
+}
+
 /* Numbers on the host are looked at here, others by the executor. */
 static expar_status check_numbers(const expar_ep *ep, const ep_opening *opening)
 {
@@ -57,8 +70,9 @@ static expar_status check_routing(const expar_ep *ep, const ep_opening *opening,
         status = ep_check_matrix(ep->device, "token_in_rank", &opening->token_in_rank, opening->tokens, ep->shape.ranks,
                                  EXPAR_U8, EXPAR_U8);
     if (status != EXPAR_OK) return status;
-    return by_hand && !tensor_given(&opening->topk_idx) ? check_without_topk(ep, opening, needs)
-                                                        : opening_check_topk(ep, opening);
+    if (by_hand && !tensor_given(&opening->topk_idx)) return check_without_topk(ep, opening, needs);
+    status = opening_check_topk(ep, opening);
+    return status == EXPAR_OK ? check_copy(ep, opening) : status;
 }
 
 expar_status opening_check_sizes(const ep_opening *opening)
@@ -99,6 +113,7 @@ ep_route_view opening_view(const ep_opening *opening)
         route.idx_pitch = tensor_pitch(&opening->topk_idx);
         route.weights = opening->topk_weights.data;
         route.weights_pitch = tensor_pitch(&opening->topk_weights);
+        route.idx_copy = opening->topk_idx_copy.data;
     }
     if (tensor_given(&opening->token_in_rank)) {
         route.token_in_rank = opening->token_in_rank.data ? opening->token_in_rank.data : (const uint8_t *)"";

@@ -9,7 +9,7 @@
 /* The arguments that a routing follows from, whichever call has them. */
 typedef struct ep_opening {
     int64_t tokens; /* T */
-    expar_tensor topk_idx, topk_weights, token_in_rank;
+    expar_tensor topk_idx, topk_weights, token_in_rank, topk_idx_copy;
     const int32_t *tokens_per_expert;
     int64_t num_worst_tokens;
     int32_t num_experts, expert_alignment;

@@ -112,6 +112,7 @@ typedef struct ep_route_view {
     int64_t token_in_rank_pitch;
     const int32_t *expert_counts; /* [E], where there is no idx; NULL: zeros */
     bool counts_far;              /* they lie where the tensors do, and nobody has looked at them yet */
+    void *idx_copy;               /* [T][K] contiguous, as idx: what a layout by idx writes it to; NULL: nowhere */
 } ep_route_view;
 
 /* Entry (token, k) of topk_idx. */

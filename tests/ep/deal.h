@@ -53,7 +53,7 @@ typedef struct deal_choice {
     /* Dispatches: */
     bool zero_padding;
     bool row_weights; /* where there are any */
-    bool counts;      /* recv_counts is given */
+    bool counts;      /* recv_counts is given, and topk_idx_copy of a fresh one with topk_idx */
     uint32_t own; /* bit i: the part i (expar_ep_part) of the results but recv_x is the caller's own, as far as there */
     bool own_symmetric; /* is one; in the area, where it fits */
     deal_scales scales;

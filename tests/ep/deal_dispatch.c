@@ -138,6 +138,14 @@ static void add_topk(const deal_call *call, const deal_choice *choice, expar_dis
                                                  choice->null_if_empty);
 }
 
+static void add_copy(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
+{
+    const deal *d = call->move->deal;
+    if (!choice->counts || !d->job.topk) return;
+    args->topk_idx_copy = pitched_make(d->wide ? EXPAR_I64 : EXPAR_I32, d->inputs[call->rank].num_tokens, d->job.topk,
+                                       0, choice->null_if_empty);
+}
+
 static void add_routing(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
 {
     const deal *d = call->move->deal;
@@ -173,6 +181,7 @@ static expar_dispatch_args make_args(deal_call *call, const play_area *area)
     args.global_experts = m->form.global_experts;
     if (carries_topk(m)) add_topk(call, choice, &args);
     if (move_is_fresh(&m->form)) add_routing(call, choice, &args);
+    if (move_is_fresh(&m->form)) add_copy(call, choice, &args);
     add_own(call, area, &args);
     return args;
 }
@@ -387,6 +396,7 @@ void deal_dispatch_clean(deal_call *call)
     pitched_free(&call->args.topk_idx);
     pitched_free(&call->args.topk_weights);
     pitched_free(&call->args.token_in_rank);
+    pitched_free(&call->args.topk_idx_copy);
     free(call->memory[0]);
     free(call->memory[1]);
     for (size_t i = 0; i < sizeof call->own / sizeof *call->own; i++)
@@ -706,13 +716,27 @@ static bool check_own(const deal_call *call)
     return right;
 }
 
+static bool check_copy(const deal_call *call)
+{
+    const deal *d = call->move->deal;
+    const expar_tensor *copy = &call->args.topk_idx_copy;
+    const int64_t *right = d->inputs[call->rank].topk_idx;
+    for (int64_t i = 0; copy->ndim && i < copy->shape[0] * copy->shape[1]; i++) {
+        const int64_t got = d->wide ? ((int64_t *)copy->data)[i] : ((int32_t *)copy->data)[i];
+        if (!CHECK(got == right[i], "entry %lld of topk_idx_copy is %lld, expected %lld", (long long)i, (long long)got,
+                   (long long)right[i]))
+            return false;
+    }
+    return true;
+}
+
 bool deal_dispatch_check(const deal_call *call)
 {
     const deal_choice *choice = &call->move->choices[call->rank];
     expected e = expected_make(call);
     bool right = check_counts(call, &e) && check_x(call, &e) && check_scales(call, &e) &&
                  check_idx_and_weights(call, &e) && check_map(call, &e) && check_row_weights(call, &e) &&
-                 check_metadata(call, &e) && check_sources(call, &e) && check_own(call) &&
+                 check_metadata(call, &e) && check_sources(call, &e) && check_own(call) && check_copy(call) &&
                  (!choice->counts || check_told(call)) &&
                  CHECK(choice->path == EXPAR_PATH_AUTO || call->result.path == choice->path, "path is %d, expected %d",
                        (int)call->result.path, (int)choice->path) &&

@@ -170,6 +170,39 @@ static void slots_kept_without_topk(expar_dispatch_args *args, const refusal_sce
     args->keep_slots = 1;
 }
 
+static void copy_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
+}
+
+static void copy_of_another_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I32, 5, 3);
+}
+
+static void copy_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 4, 3);
+}
+
+static void copy_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
+    args->topk_idx_copy.strides[0] = 4;
+}
+
+static void copy_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
+    args->topk_idx_copy.device.type = EXPAR_CUDA;
+}
+
 static void negative_count(expar_dispatch_args *args, const refusal_scene *scene)
 {
     static const int32_t counts[6] = {0, 0, 0, 0, -3, 0};
@@ -491,6 +524,12 @@ static void handle_and_routes(expar_dispatch_args *args, const refusal_scene *sc
     routes(args, EXPAR_U8, 5, 3);
 }
 
+static void handle_and_copy(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    cached(args, scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
+}
+
 static void handle_and_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
 {
     cached(args, scene);
@@ -621,6 +660,11 @@ static const refusal_case cases[] = {
     DISPATCH(worst_case_without_topk, EXPAR_ERR_NULL, "topk_idx", "num_worst_tokens"),
     DISPATCH(expert_major_without_topk, EXPAR_ERR_NULL, "topk_idx", "expert_major"),
     DISPATCH(slots_kept_without_topk, EXPAR_ERR_NULL, "topk_idx", "keep_slots"),
+    DISPATCH(copy_without_topk, EXPAR_ERR_NULL, "topk_idx", "topk_idx_copy"),
+    DISPATCH(copy_of_another_dtype, EXPAR_ERR_DTYPE, "topk_idx_copy.dtype is i32", "expected i64"),
+    DISPATCH(copy_of_another_t, EXPAR_ERR_SHAPE, "topk_idx_copy has shape [4][3]", "[5][3]"),
+    DISPATCH(copy_with_gaps, EXPAR_ERR_STRIDE, "topk_idx_copy.strides[0] is 4", "expected 3"),
+    DISPATCH(copy_on_a_gpu, EXPAR_ERR_DEVICE, "topk_idx_copy", "CPU"),
     DISPATCH(negative_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4]", "-3"),
     DISPATCH(huge_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[1]", "1073741824", "357913941"),
     DISPATCH(negative_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "-2"),
@@ -664,6 +708,7 @@ static const refusal_case cases[] = {
     DISPATCH(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.num_recv_tokens", "multiple of 8"),
     DISPATCH(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
     DISPATCH(handle_and_routes, EXPAR_ERR_ARGUMENT, "token_in_rank", "handle"),
+    DISPATCH(handle_and_copy, EXPAR_ERR_ARGUMENT, "topk_idx_copy", "handle"),
     DISPATCH(handle_and_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "handle"),
     DISPATCH(handle_that_is_not_expert_major, EXPAR_ERR_HANDLE, "expert_major", "expert-major dispatch"),
     COMBINE(bias_of_another_dtype, EXPAR_ERR_DTYPE, "bias[0].dtype", "f32", "bf16"),

@@ -83,10 +83,13 @@ static void rows_may_lie_apart(void **state)
     (void)state;
     const int32_t idx[2][5] = {{1, 99, 99, 99, 99}, {0, 99, 99, 99, 99}};
     ep_routing routing = make_routing(2, 1, 2, 2, 1);
-    ep_route_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 5};
+    int32_t copy[2][1] = {{7}, {7}};
+    ep_route_view view = {.idx = idx, .idx_bytes = 4, .idx_pitch = 5, .idx_copy = copy};
     assert_int_equal(cpu_layout(&view, &routing), EXPAR_OK);
     assert_target(&routing, 0, 0, 1, 0);
     assert_target(&routing, 1, 0, 0, 0);
+    assert_int_equal(copy[0][0], 1);
+    assert_int_equal(copy[1][0], 0);
     ep_routing_free(&routing);
 }
 

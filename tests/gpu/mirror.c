@@ -117,6 +117,7 @@ static void fetch_outputs(trip *t, const expar_dispatch_args *args, const expar_
     expar_tensor *const got[OUTPUTS] = {
         &result->recv_x,       &result->recv_x_scales,  &result->recv_topk_idx,    &result->recv_topk_weights,
         &result->recv_row_map, &result->recv_src_token, &result->recv_row_weights, &result->recv_src_metadata};
+    if (args->topk_idx_copy.ndim) trip_fetch(t, &given->topk_idx_copy, args->topk_idx_copy.data);
     for (int i = 0; i < OUTPUTS; i++) {
         if (!to.of[i]->ndim) continue;
         trip_fetch(t, from.of[i], to.of[i]->data);
@@ -191,6 +192,7 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     given.topk_weights = trip_lend(t, &args->topk_weights);
     given.x_scales = trip_lend(t, &args->x_scales);
     given.token_in_rank = trip_lend(t, &args->token_in_rank);
+    given.topk_idx_copy = trip_lend(t, &args->topk_idx_copy);
     lend_outputs(t, args, &given);
     given.path = path_on_gpu(b, args->path, &args->out_x);
     given.path = path_on_gpu(b, given.path, &args->out_scales);

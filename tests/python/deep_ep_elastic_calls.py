@@ -299,6 +299,26 @@ def chains(group: Any) -> None:
     assert not buffer._unfinished
 
 
+def overwritten(group: Any) -> None:
+    """The caller writes to topk_idx behind a dispatch, in its stream: the handle has what was dispatched."""
+    buffer = deep_ep.ElasticBuffer(group, **HINTS)
+    size, rank = buffer.num_ranks, buffer.rank_idx
+    e = Elastic(World(size, 3 * size, 3, 64, 9, 4), 6)
+    form = dict(num_experts=3 * size, num_max_tokens_per_rank=9, expert_alignment=4)
+    rows, weights = here(e.x[rank]), here(e.weights[rank])
+    for synced, asynchronous in itertools.product((True, False), repeat=2):
+        options, idx = Options(synced=synced, asynchronous=asynchronous), here(e.topk_idx[rank]).clone()
+        more = streams(buffer, options)
+        x, _, found, handle, event = buffer.dispatch(rows, idx, weights, do_cpu_sync=synced, **form, **more)
+        finish(event, asynchronous)
+        idx.fill_(-1)
+        check_rows(e, rank, options, x, found)
+        check_handle(e, buffer, options, handle)
+        again, local, _, _, _ = buffer.dispatch(rows, handle=handle)
+        check_rows(e, rank, options, again, None)
+        check_plain_topk(e, rank, local, None, synced)
+
+
 def barriers(group: Any) -> None:
     """In each form, between calls."""
     buffer = deep_ep.ElasticBuffer(group, **HINTS)

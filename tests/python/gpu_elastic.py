@@ -15,6 +15,7 @@ def elastic(group: Ranks) -> None:
 
     deep_ep_elastic_calls.combinations(group, few=True, shapes=1)
     deep_ep_elastic_calls.chains(group)
+    deep_ep_elastic_calls.overwritten(group)
     deep_ep_elastic_calls.barriers(group)
 
 

@@ -15,6 +15,7 @@ from unittest import mock
 import torch
 from deep_ep_elastic_calls import (
     HINTS, Options, across_nodes, barriers, chains, check_rows, combinations, combine, dispatch, exchange, gathered, held_back,
+    overwritten,
 )
 from deep_ep_elastic_layer import dense, layer, step
 from deep_ep_elastic_reference import Elastic, World
@@ -240,6 +241,9 @@ class Calls(unittest.TestCase):
     def test_chains(self) -> None:
         on_ranks(2, chains)
 
+    def test_overwritten(self) -> None:
+        on_ranks(2, overwritten)
+
     def test_barriers(self) -> None:
         on_ranks(2, barriers)
         came = [False]
@@ -344,7 +348,8 @@ class Wrong(unittest.TestCase):
             (AssertionError, "num_qps is -1: expected 0 or more", lambda: buffer.combine(rows, handle, num_qps=-1)),
             (AssertionError, "num_sms is -2: expected 0 or more", lambda: buffer.dispatch(x, handle=handle, num_sms=-2)),
             (AssertionError, "num_sms is 'all': expected a whole", lambda: buffer.combine(rows, handle, num_sms="all")),
-            (AssertionError, "num_experts is 2.0: expected a whole", lambda: buffer.dispatch(x, idx, num_experts=2.0)),
+            (AssertionError, "num_experts is 2.0: expected a whole",
+             lambda: buffer.dispatch(x, idx, weights, num_experts=2.0)),
             (AssertionError, "alignment is 1.5: expected a whole",
              lambda: buffer.dispatch(x, idx, num_experts=2, expert_alignment=1.5)),
             (AssertionError, "per_rank is 8.0: expected a whole",

@@ -215,7 +215,7 @@ class Gpu(unittest.TestCase):
         self.on_ranks(functools.partial(calls.combinations, few=True))
 
     def test_streams(self) -> None:
-        self.on_ranks(calls.chains, calls.barriers, slow_work, memory)
+        self.on_ranks(calls.chains, calls.overwritten, calls.barriers, slow_work, memory)
         came = [False]
         # What rank 1's current stream holds is late.
         late, wait = (lambda arrive: played_torch.GPU.current().slowly(arrive)), (lambda: played_torch.GPU.synchronize())

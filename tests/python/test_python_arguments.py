@@ -306,6 +306,8 @@ DISPATCHED = {
     "column_scales": FLAG + [(True, Error, "without x_scales")],
     "src_stride": whole(-1, 5),
     "out_src_metadata": NO_TENSORS + [(filled((6, 4), "int32"), Error, "without src_stride; expected both")],
+    "topk_idx_copy": tensor((6, 2), "int64", written=True)
+    + [(filled((6, 2), "int32"), Error, "dtype is i32; expected i64")],
     "out_row_weights": NO_TENSORS + [(filled(6, "float32"), Error, "without expert_major; expected both")],
     "out_src_token": NO_TENSORS + [(filled((6, 2), "int32"), Error, "has 2 dimensions; expected 1"),
                                    (read_only(6, "int32"), TypeError, "the array is read only")],

@@ -84,6 +84,16 @@ static void keep_owners(const ep_route_view *route, ep_routing *routing)
         }
 }
 
+/* idx may have other pitches. */
+static void copy_idx(const ep_route_view *route, const ep_routing *routing)
+{
+    const size_t bytes = (size_t)route->idx_bytes, row_bytes = (size_t)routing->topk * bytes;
+    const uint8_t *from = route->idx;
+    uint8_t *to = route->idx_copy;
+    for (int64_t t = 0; t < routing->tokens; t++)
+        memcpy(to + (size_t)t * row_bytes, from + (size_t)(t * route->idx_pitch) * bytes, row_bytes);
+}
+
 expar_status cpu_layout(const ep_route_view *route, ep_routing *routing)
 {
     expar_status status = cpu_check_range(route, routing);
@@ -105,5 +115,6 @@ expar_status cpu_layout(const ep_route_view *route, ep_routing *routing)
             routing->channel_prefix[(int64_t)r * channels + c] = sent[r];
     }
     if (routing->keeps_slots) keep_owners(route, routing);
+    if (route->idx_copy) copy_idx(route, routing);
     return EXPAR_OK;
 }

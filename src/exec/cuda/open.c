@@ -40,6 +40,7 @@ static void add_routing(const ep_notify_step *step, gpu_notify_args *args)
     args->routing = routing->own->data;
     args->at = gpu_routing_at(routing);
     args->keeps_slots = routing->keeps_slots;
+    args->idx_copy = step->route.idx_copy;
     args->route = gpu_route_of(&step->route);
     args->check_counts = !step->route.idx && step->route.counts_far;
     args->shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;

@@ -245,7 +245,8 @@ typedef struct gpu_notify_args {
     int32_t topk, experts;
     uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a refusal */
     gpu_routing at;
-    ep_room room; /* bytes 0: none */
+    void *idx_copy; /* [T][K], as route.idx; NULL: nobody wants it */
+    ep_room room;   /* bytes 0: none */
     /* [E], scratch of the buffer: zero or, without topk_idx, the caller's counts; left at zero. */
     int32_t *expert_counts;
     /* Pinned, of the last notify with a ticket: rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L]. */

@@ -3,8 +3,9 @@
  *
  * Grid: a block for every 16 pieces of 32 tokens, one at least and num_sms at most. All blocks make the layout: a warp
  * takes a piece, a lane a token. For each rank the warp's ballot is the piece's mask; experts are counted in shared
- * memory first. Reads topk_idx for the counts and again, from the cache, for each 32 ranks; writes 4 bytes a piece and
- * rank. Then all but the last block to finish leave; nobody waits for it, so that the grid need not fit on the GPU.
+ * memory first. Reads topk_idx for the counts and again, from the cache, for each 32 ranks and for a copy of it; writes
+ * 4 bytes a piece and rank, and the copy. Then all but the last block to finish leave; nobody waits for it, so that the
+ * grid need not fit on the GPU.
  *
  * The last block goes on by itself. (1) A warp a rank sums the masks' bits up over the pieces. (2) A warp a peer writes
  * the hello and its flag (release) into the peer's memory. (3) A thread a source polls the source's flag here
@@ -67,6 +68,18 @@ GPU_FUNC void keep_owners(const gpu_notify_args *a, int64_t token, int32_t local
     }
 }
 
+/* For a caller who may write to its own behind this call. */
+GPU_FUNC void copy_slots(const gpu_notify_args *a, int64_t token)
+{
+    for (int32_t k = 0; k < a->topk; k++) {
+        int64_t expert = expert_at(&a->route, token, k), to = token * a->topk + k;
+        if (a->route.idx_bytes == 8)
+            ((int64_t *)a->idx_copy)[to] = expert;
+        else
+            ((int32_t *)a->idx_copy)[to] = (int32_t)expert;
+    }
+}
+
 GPU_FUNC void layout_piece(const gpu_notify_args *a, int64_t piece, int32_t *counts)
 {
     uint32_t *masks = (uint32_t *)(a->routing + a->at.masks);
@@ -76,6 +89,7 @@ GPU_FUNC void layout_piece(const gpu_notify_args *a, int64_t piece, int32_t *cou
     bool here = token < a->tokens;
     if (here && a->route.idx) count_experts(a, token, counts);
     if (here && a->keeps_slots) keep_owners(a, token, locals);
+    if (here && a->idx_copy) copy_slots(a, token);
     for (int32_t word = 0; word * 32 < ranks; word++) {
         uint32_t bits = 0, mine = 0;
         if (here && a->route.token_in_rank)

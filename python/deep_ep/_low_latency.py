@@ -16,7 +16,7 @@ from expar._abi import EpPart
 from expar._library import lib
 
 from . import _handles, _place
-from ._call import CODES, FP8, Output, check, owned_tensor, plain, put, put_address, put_memory
+from ._call import CODES, FP8, Output, check, look, owned_tensor, plain, put, put_address, put_memory
 from .utils.event import EventHandle
 
 _dispatch = plain("expar_ll_dispatch", c_void_p, c_void_p, c_void_p)
@@ -72,6 +72,19 @@ class _Made(NamedTuple):
 
     buffer: LowLatencyBuffer
     topk: int
+
+
+class _Form(NamedTuple):
+    """What dispatches have alike whose tensors are (`look`): their arguments differ in addresses alone. It has been
+    looked at."""
+
+    shape: Shape
+    buffer: LowLatencyBuffer
+    results: _Results | None
+    arguments: bytes
+
+
+_MOST_FORMS = 1024
 
 
 class _Results:
@@ -135,6 +148,7 @@ class LowLatencyMode:
         self._made: dict[Shape, _Made] = {}
         self._regions: dict[Shape, Any] = {}  # of zero copy
         self._results: dict[tuple[Any, ...], _Results] = {}
+        self._forms: dict[tuple[Any, ...], _Form] = {}  # of the buffers that there are
 
     def buffers(self) -> list[LowLatencyBuffer]:
         """All there are, in the order in which they were made, which is that of all ranks."""
@@ -148,6 +162,7 @@ class LowLatencyMode:
                     f"a low-latency call of {shape.tokens} tokens, hidden {shape.hidden}, {shape.experts} experts and "
                     f"top-{topk} is captured: expected one such call before, outside of any capture"
                 )
+            self._forms.clear()
             if made is not None:
                 made.buffer.close()
             buffer = LowLatencyBuffer(
@@ -183,19 +198,18 @@ class LowLatencyMode:
         hook: bool,
     ) -> tuple[Any, Any, Any, tuple[Any, ...], EventHandle | None, Hook | None]:
         """(x, scales, count, handle, event, hook)"""
-        _place.of(topk_idx, "topk_idx")
-        if x.dim() != 2 or topk_idx.dim() != 2:
-            name, tensor = ("x", x) if x.dim() != 2 else ("topk_idx", topk_idx)
-            raise AssertionError(f"{name} has {tensor.dim()} dimensions: expected 2")
-        shape = Shape(tokens, x.shape[1], experts, 4 if x.element_size() == 4 else 2)
+        try:
+            key = (look(x), look(topk_idx), tokens, experts, int(format))
+        except AttributeError:
+            _place.of(topk_idx, "topk_idx")
+            raise
         turn = self._place.turn(None, async_finish)
-        ll = self._buffer(shape, topk_idx.shape[1], turn)
-        results = self._results_of(shape, format, x.dtype) if self._of_torch else None
-        args = _Args(_ARGS_BYTES, format=format) if results is None else results.arguments()
-        result = _Result(_RESULT_BYTES)
+        form = self._forms.get(key) or self._new_form(key, x, topk_idx, format, turn)
+        shape, ll, results, arguments = form
+        args, result = _Args.from_buffer_copy(arguments), _Result(_RESULT_BYTES)
         turn.begin(args)
-        put(args, _X, x, "x")
-        put(args, _TOPK_IDX, topk_idx, "topk_idx")
+        put_address(args, _X, x.data_ptr())
+        put_address(args, _TOPK_IDX, topk_idx.data_ptr())
         if stats is not None:
             put(args, _STATS, stats, "cumulative_local_expert_recv_stats")
         if wait_ns is not None:
@@ -218,6 +232,23 @@ class LowLatencyMode:
         waiting = Hook(result.hook, self._place, kept) if result.hook else None
         event = turn.end(result.event, kept, outs or (), async_finish)
         return rows, scales, count, handle, event, waiting
+
+    def _new_form(self, key: tuple[Any, ...], x: Any, topk_idx: Any, format: LlFormat, turn: _place.Turn) -> _Form:
+        _place.of(topk_idx, "topk_idx")
+        if x.dim() != 2 or topk_idx.dim() != 2:
+            name, tensor = ("x", x) if x.dim() != 2 else ("topk_idx", topk_idx)
+            raise AssertionError(f"{name} has {tensor.dim()} dimensions: expected 2")
+        _, _, tokens, experts, _ = key
+        shape = Shape(tokens, x.shape[1], experts, 4 if x.element_size() == 4 else 2)
+        ll = self._buffer(shape, topk_idx.shape[1], turn)
+        results = self._results_of(shape, format, x.dtype) if self._of_torch else None
+        args = _Args(_ARGS_BYTES, format=format) if results is None else results.arguments()
+        put(args, _X, x, "x")
+        put(args, _TOPK_IDX, topk_idx, "topk_idx")
+        if len(self._forms) >= _MOST_FORMS:
+            self._forms.clear()
+        form = self._forms[key] = _Form(shape, ll, results, bytes(args))
+        return form
 
     def _asynchronous(self, asked: bool) -> bool:
         """Whether the library returns before the call is through, with an event: on a GPU it always does, without."""
@@ -324,4 +355,5 @@ class LowLatencyMode:
         for buffer in self.buffers():
             how(buffer)
         self._made.clear()
+        self._forms.clear()
         self._regions.clear()

@@ -365,6 +365,26 @@ class Wrong(unittest.TestCase):
             (lambda: buffer.dispatch((x,), **given), "expected rows and scales"),
             (lambda: buffer.dispatch((x, None), **given), "x[1] is None: expected scales"),
             (lambda: buffer.dispatch(x, **{**given, "num_tokens_per_expert": [6, 6]}), "of type list: expected a tensor"),
+            (lambda: buffer.dispatch(x, **given, topk_idx=[[1]]), "topk_idx is of type list: expected a tensor"),
+            (
+                lambda: buffer.dispatch(x, **given, topk_idx=idx, topk_weights=7.5),
+                "topk_weights is of type float: expected a tensor",
+            ),
+            (
+                lambda: buffer.dispatch(x, **{**given, "is_token_in_rank": [True]}, topk_idx=idx),
+                "is_token_in_rank is of type list: expected a tensor",
+            ),
+            # Of the form of a call that has been made, but for this.
+            (
+                lambda: buffer.dispatch(x, **{**given, "num_tokens_per_rank": None}, topk_idx=idx, topk_weights=weights),
+                "without a handle",
+            ),
+            (
+                lambda: buffer.dispatch(x, **given, topk_idx=idx, topk_weights=weights, expert_alignment=1.0),
+                "expert_alignment is 1.0: expected a whole number",
+            ),
+            (lambda: buffer.low_latency_dispatch(x, None, 8, 2), "topk_idx is of type NoneType: expected a tensor"),
+            (lambda: buffer.low_latency_dispatch(x, [[1]], 8, 2), "topk_idx is of type list: expected a tensor"),
             (lambda: buffer.dispatch(x, handle=handle[:5]), "has 5 items: expected the tuple"),
             (lambda: buffer.get_local_buffer_tensor(torch.int8, 3), "size is 3: expected a torch.Size"),
             (lambda: buffer.dispatch([1], **given), "x is of type list: expected a tensor"),

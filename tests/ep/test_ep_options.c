@@ -172,6 +172,7 @@ static void test_all_outputs_of_the_callers(void **state)
         c.there.src_stride = 5;
         c.choice.own = 511;
         c.choice.own_symmetric = i & 2;
+        c.choice.counts = true;
         play(&c);
     }
 }

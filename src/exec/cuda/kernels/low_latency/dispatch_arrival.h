@@ -17,6 +17,7 @@ typedef struct ll_arrival {
     uint32_t first; /* lane 0: the token; lane 1: its place */
     uint32_t expert, row, weight, scale;
     uint4 units[LL_HAND_UNITS];
+    uint4 more[LL_MORE_UNITS]; /* of one that goes by a flag: the next */
 } ll_arrival;
 
 /* Of a message in words: number i, or what stands there instead of a word that the lane does not need. */
@@ -51,6 +52,17 @@ GPU_FUNC bool ll_see_words(const ll_dispatch_args *a, const ll_now *now, const l
     return here;
 }
 
+/* Units from u on, a team's length apart, of a message whose flag has come. */
+GPU_FUNC void ll_see_more(const ll_dispatch_args *a, const ll_team *team, const ll_incoming *in, int32_t u,
+                          ll_arrival *seen)
+{
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const uint4 *payload = (const uint4 *)(in->message + ll_header_bytes(&a->call));
+#pragma unroll
+    for (int32_t i = 0; i < LL_MORE_UNITS; i++)
+        if (u + i * team->threads < units) seen->more[i] = load_row(payload + u + i * team->threads);
+}
+
 /* The same of a message whose flag has come. */
 GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, const ll_incoming *in, ll_arrival *seen)
 {
@@ -70,6 +82,7 @@ GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, con
         const int32_t u = at + i * team->threads;
         if (u < units) seen->units[i] = load_row((const uint4 *)payload + u);
     }
+    ll_see_more(a, team, in, at + LL_HAND_UNITS * team->threads, seen);
 }
 
 /* False: a wait was given up. */

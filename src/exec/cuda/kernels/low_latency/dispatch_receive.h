@@ -10,24 +10,26 @@
 
 /* The team's part of the row. False: a wait was given up. */
 GPU_FUNC bool ll_fan_out_row(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
-                             const ll_incoming *in, uint32_t mask, const ll_target *to, const ll_arrival *seen)
+                             const ll_incoming *in, uint32_t mask, const ll_target *to, ll_arrival *seen)
 {
     const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16), end = (units + 31) / 32 * 32;
-    const uint8_t *payload = in->message + (in->in_words ? 2 : 1) * ll_header_bytes(&a->call);
+    const uint8_t *words = in->message + 2 * ll_header_bytes(&a->call);
+    const int32_t rest = team->at + LL_HAND_UNITS * team->threads;
     bool ok = true;
 #pragma unroll
     for (int32_t i = 0; i < LL_HAND_UNITS; i++) {
         const int32_t u = team->at + i * team->threads;
         if (u < end) ll_fan_out_unit(a, mask, to, u, u < units, seen->units[i]);
     }
-#pragma unroll 2
-    for (int32_t u = team->at + LL_HAND_UNITS * team->threads; u < end; u += team->threads) {
+    for (int32_t u = rest; u < end && in->in_words; u += team->threads) {
         uint4 value = make_uint4(0, 0, 0, 0);
-        if (u < units && in->in_words)
-            ok &= ll_await_row_words(&a->call, s, now, in->source, (const uint64_t *)payload + 4 * u, &value);
-        else if (u < units)
-            value = load_row((const uint4 *)payload + u);
+        if (u < units) ok &= ll_await_row_words(&a->call, s, now, in->source, (const uint64_t *)words + 4 * u, &value);
         ll_fan_out_unit(a, mask, to, u, u < units, value);
+    }
+    for (int32_t u = rest; u < end && !in->in_words;) {
+        ll_fan_out_more(a, mask, to, team, u, seen->more);
+        u += LL_MORE_UNITS * team->threads;
+        if (u < end) ll_see_more(a, team, in, u, seen);
     }
     return ok;
 }

@@ -44,6 +44,10 @@ GPU_FUNC void ll_tell_counts(const ll_dispatch_args *a, const ll_shared *s, cons
     if (threadIdx.x == 0) *a->routing.stamp = outcome.odd ? 0 : now->stamp;
 }
 
+/* Units of a message that a thread has on their way at a time, behind the first: each batch takes as long as the way to
+   the memory and back. More take more registers than there are. */
+#define LL_MORE_UNITS 3
+
 /* ---- where rows go ----------------------------------------------------------------------------------------------- */
 
 /* Where a slot's row goes: of which expert, and the how-many-th of its rows; local -1: nowhere, whatever its source
@@ -77,6 +81,21 @@ GPU_FUNC void ll_fan_out_unit(const ll_dispatch_args *a, uint32_t mask, const ll
         const int32_t lane = __ffs((int)rest) - 1;
         const int64_t row = ll_row_of(a, __shfl_sync(GPU_ALL, to->local, lane), __shfl_sync(GPU_ALL, to->row, lane));
         if (in) store_row((uint4 *)(a->out_x + row * GPU_ROW_BYTES(a)) + u, value);
+    }
+}
+
+/* Units from u on, a team's length apart. */
+GPU_FUNC void ll_fan_out_more(const ll_dispatch_args *a, uint32_t mask, const ll_target *to, const ll_team *team,
+                              int32_t u, const uint4 values[LL_MORE_UNITS])
+{
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    for (uint32_t rest = mask; rest; rest &= rest - 1) {
+        const int32_t lane = __ffs((int)rest) - 1;
+        const int64_t row = ll_row_of(a, __shfl_sync(GPU_ALL, to->local, lane), __shfl_sync(GPU_ALL, to->row, lane));
+        uint4 *out = (uint4 *)(a->out_x + row * GPU_ROW_BYTES(a)) + u;
+#pragma unroll
+        for (int32_t i = 0; i < LL_MORE_UNITS; i++)
+            if (u + i * team->threads < units) store_row(out + i * team->threads, values[i]);
     }
 }
 

@@ -102,12 +102,13 @@ GPU_FUNC void ll_fetch_row(const ll_dispatch_args *a)
         prefetch(row + at);
 }
 
-/* Flags behind all that the block has stored. */
+/* Flags behind all that the block has stored; by the last warp, which has the least of a row, while others take the next
+   token's in hand. */
 GPU_FUNC void ll_flag_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks)
 {
     const ll_gpu_call *c = &a->call;
     __syncthreads();
-    for (int32_t j = threadIdx.x; j < ranks; j += blockDim.x) {
+    for (int32_t j = (int32_t)threadIdx.x - LL_GPU_THREADS + 32; j >= 0 && j < ranks; j += 32) {
         const uint64_t flag = ll_message_flag_place(c, c->world.rank, now->epoch, ll_notes(s, LL_NOTE_MESSAGE)[j]);
         if (s->places[j])
             store_release((uint64_t *)ll_there(s, ll_notes(s, LL_NOTE_RANK)[j], flag), ll_flag_of(now, 1));
@@ -131,24 +132,27 @@ GPU_FUNC bool ll_place_token(const ll_dispatch_args *a, const ll_shared *s, cons
     }
 }
 
-/* By all threads of the block; false: a wait was given up. */
+/* By all threads of the block, which have the first part of the row in hand; false: a wait was given up. */
 GPU_FUNC bool ll_send_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
-                            const ll_split *split, int32_t token, bool *doubt)
+                            const ll_split *split, int32_t token, ll_hand *hand, bool *doubt)
 {
     const ll_gpu_call *c = &a->call;
     const uint8_t *row = a->x + token * a->x_pitch_bytes;
-    ll_hand hand;
-    ll_take_in_hand(a, &split->team, row, split->team.at, &hand);
     if (!ll_place_token(a, s, now, t, token, doubt)) return false;
     const int32_t ranks = ll_count_ranks(a, t, token);
     for (int32_t j = threadIdx.x / 32; j < ranks && split->part == 0; j += LL_BLOCK_WARPS)
         ll_write_header(a, s, now, t, token, j);
-    ll_send_row(a, s, now, &split->team, row, ranks, &hand);
+    ll_send_row(a, s, now, &split->team, row, ranks, hand);
     ll_stamp_time(c, LL_GPU_SENT);
     if (!ll_sends_words(a)) ll_flag_token(a, s, now, ranks);
     for (int32_t k = threadIdx.x; k < a->routing.topk && split->part == 0; k += blockDim.x)
         a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + k] = t->idx[k * t->pitch + token];
     return true;
+}
+
+GPU_FUNC void ll_take_token(const ll_dispatch_args *a, const ll_split *split, int32_t token, ll_hand *hand)
+{
+    ll_take_in_hand(a, &split->team, a->x + token * a->x_pitch_bytes, split->team.at, hand);
 }
 
 /* False: nothing is to be received, as this rank refused, or a wait was given up. */
@@ -162,9 +166,14 @@ GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, co
         if (!ll_open_ranks(a, s, now, t)) return false;
     }
     if (!ll_status_goes_on(s->refusal->status)) return false;
-    for (int32_t token = split.first; token < a->routing.tokens; token += split.stride) {
-        if (token != split.first) __syncthreads(); /* notes of the token before are read */
-        if (!ll_send_token(a, s, now, t, &split, token, &doubt)) return false;
+    ll_hand hand;
+    if (split.first < a->routing.tokens) ll_take_token(a, &split, split.first, &hand);
+    for (int32_t token = split.first; token < a->routing.tokens;) {
+        if (!ll_send_token(a, s, now, t, &split, token, &hand, &doubt)) return false;
+        token += split.stride;
+        if (token >= a->routing.tokens) break;
+        ll_take_token(a, &split, token, &hand);
+        __syncthreads(); /* notes of the token before are read */
     }
     return true;
 }

@@ -24,6 +24,7 @@ expar_ll_config case_config(const ll_case *c)
     config.num_experts = c->experts;
     config.max_element_bytes = 4;
     config.num_threads = c->threads;
+    config.num_sms = c->sms;
     config.unmapped = reach_unmapped();
     return config;
 }

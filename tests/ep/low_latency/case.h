@@ -13,6 +13,7 @@ typedef struct ll_case {
     int32_t tokens[CASE_MOST_RANKS]; /* T of each rank */
     uint32_t seed;                   /* of the routing */
     int32_t threads;                 /* of each rank; 0: the library chooses */
+    int32_t sms;                     /* likewise, where ranks have GPUs */
     bool wide_idx;                   /* topk_idx is int64 */
     bool weights;                    /* travel along */
     bool lend;                       /* results lie in the caller's memory */

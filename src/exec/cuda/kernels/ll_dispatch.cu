@@ -7,7 +7,8 @@
  *   send     block b has tokens b, b + blocks, …: its warps find each slot's message and row by looking at all tokens
  *            before (the indices of all tokens lie in shared memory), then all threads load the row once, quantise it
  *            where the format says so, and store it to the slots of all its ranks; then a flag a message. Small batches
- *            go in words, each row by two blocks
+ *            go in words, each row by two blocks. Between two tokens each warp takes what has come already (below), and
+ *            waits for nothing
  *   receive  teams of two blocks, of one, or of a part of one's warps have messages of all ranks in turn, the first
  *            block behind those that send first: each warp polls the message's flag, or its words, and brings its part
  *            of the row to all rows of the message's experts
@@ -26,16 +27,19 @@
 #define LL_DISPATCH_KERNEL ll_dispatch
 #endif
 
-/* False: the call was not received. */
+/* early: as of ll_take_early. False: the call was not received. */
 GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
-                                  bool *mismatched)
+                                  int32_t early, bool *mismatched)
 {
+    ll_outcome outcome = {false, false, false};
     if (a->call.wait_ns) ll_clear_waits(&a->call, s);
-    const ll_outcome outcome = ll_take_units(&a->call, s, now, 0, t->first);
-    if (outcome.left) return false;
-    *mismatched = outcome.mismatched;
-    ll_place_ranks(a, s, t);
-    if (!outcome.mismatched && !ll_take_messages(a, s, now, t)) return false;
+    if (early < 0) {
+        outcome = ll_take_units(&a->call, s, now, 0, t->first);
+        if (outcome.left) return false;
+        *mismatched = outcome.mismatched;
+        ll_place_ranks(a, s, t);
+    }
+    if (!outcome.mismatched && !ll_take_messages(a, s, now, t, early)) return false;
     if (blockIdx.x == gridDim.x - 1) {
         ll_tell_counts(a, s, t, now, outcome);
         if (outcome.odd && threadIdx.x == 0) ll_report(&a->call, *now, 0);
@@ -99,6 +103,7 @@ GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_DISPATCH_KERNEL)(GPU_ARGS ll_dispatch_ar
     const ll_tokens t = ll_tokens_of(&a, &s);
     ll_now now;
     bool mismatched = false, doubt = false;
+    int32_t early = -1;
     ll_stamp_start(&a.call);
     ll_begin(&a.call, &s, LL_DISPATCH, &now);
     if (a.call.phases & LL_GPU_SEND && ll_status_goes_on(a.call.refusal.status)) {
@@ -106,9 +111,9 @@ GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_DISPATCH_KERNEL)(GPU_ARGS ll_dispatch_ar
         ll_load_idx(&a, &t);
     }
     if (!ll_has_begun(&a.call, &now, &doubt)) return;
-    bool goes = !(a.call.phases & LL_GPU_SEND) || ll_dispatch_send(&a, &s, &now, &t);
+    bool goes = !(a.call.phases & LL_GPU_SEND) || ll_dispatch_send(&a, &s, &now, &t, &early);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
-    if (receives) goes = ll_dispatch_receive(&a, &s, &now, &t, &mismatched);
+    if (receives) goes = ll_dispatch_receive(&a, &s, &now, &t, early, &mismatched);
     if (!goes) ll_dispatch_tell_dues(&a, now);
     if (now.quick) {
         if (goes) ll_ends_quickly(&a.call, &now, mismatched);

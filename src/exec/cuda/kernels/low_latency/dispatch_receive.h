@@ -124,26 +124,98 @@ GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, con
     return __all_sync(GPU_ALL, ok);
 }
 
-/* All messages of all ranks, in turn from the next rank on, this one last. */
-GPU_FUNC bool ll_take_messages(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
+/* Which teams have messages, of those of all ranks in turn, and how many there are of all ranks, if each sent as many as
+   that which sends most. The first block that has some stands behind those that send first. */
+typedef struct ll_intake {
+    ll_split split;
+    int32_t all;
+} ll_intake;
+GPU_FUNC ll_intake ll_intake_of(const ll_dispatch_args *a, const ll_shared *s)
 {
     const ll_gpu_call *c = &a->call;
     const int32_t n = LL_RANKS(c), sending = c->phases & LL_GPU_SEND ? a->routing.tokens : 0;
     int32_t most = 0;
     for (int32_t r = 0; r < n; r++)
         if (ll_sends_data(s, r)) most = max(most, ll_messages_of(s, r));
-    const ll_split split =
-        ll_split_of(most * n, ll_sends_words(a) ? 2 * sending : sending, LL_MASKS ? 1 : 2, LL_MASKS ? 1 : 4);
-    for (int32_t i = split.first; i < most * n; i += split.stride) {
-        const int32_t number = i / n, source = (c->world.rank + 1 + i % n) % n;
-        if (!ll_sends_data(s, source) || number >= ll_messages_of(s, source)) continue;
-        const bool words = ll_in_words(s, source);
-        const uint64_t at = words ? ll_word_message_place(c, source, now->epoch, number)
-                                  : ll_message_place(c, source, now->half, number);
-        const ll_incoming in = {ll_own(c, at), words, source, number};
-        if (!ll_take_message(a, s, now, t, &split.team, &in)) return false;
+    const ll_intake intake = {
+        ll_split_of(most * n, ll_sends_words(a) ? 2 * sending : sending, LL_MASKS ? 1 : 2, LL_MASKS ? 1 : 4), most * n};
+    return intake;
+}
+
+/* Number i of the messages of all ranks, in turn from the next rank on, this one last; number -1: there is none. */
+GPU_FUNC ll_incoming ll_incoming_of(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t i)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t n = LL_RANKS(c), number = i / n, source = (c->world.rank + 1 + i % n) % n;
+    const bool words = ll_in_words(s, source), sent = ll_sends_data(s, source) && number < ll_messages_of(s, source);
+    const uint64_t at =
+        words ? ll_word_message_place(c, source, now->epoch, number) : ll_message_place(c, source, now->half, number);
+    const ll_incoming in = {ll_own(c, at), words, source, sent ? number : -1};
+    return in;
+}
+
+/* Those that the team has; early: as of ll_take_early. False: a wait was given up. */
+GPU_FUNC bool ll_take_messages(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                               int32_t early)
+{
+    const ll_intake intake = ll_intake_of(a, s);
+    for (int32_t i = early < 0 ? intake.split.first : early; i < intake.all; i += intake.split.stride) {
+        const ll_incoming in = ll_incoming_of(a, s, now, i);
+        if (in.number >= 0 && !ll_take_message(a, s, now, t, &intake.split.team, &in)) return false;
     }
     return true;
+}
+
+/* ---- while tokens are left to be sent ---------------------------------------------------------------------------- */
+
+/* Whether the flag there is of this call, as all lanes of the warp see it. */
+GPU_FUNC bool ll_has_come(const ll_gpu_call *c, const ll_now *now, uint64_t flag)
+{
+    const uint64_t seen = load_acquire((const uint64_t *)ll_own(c, flag));
+    return __all_sync(GPU_ALL, (uint32_t)(seen >> 32) == now->stamp);
+}
+
+/* Messages that a warp takes between two tokens, at most. */
+#define LL_EARLY_MESSAGES 2
+
+/* Whether all ranks' units are there, and such as a call brings that goes well. By all threads, which meet. */
+GPU_FUNC bool ll_units_are_here(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
+{
+    const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
+    bool here = true;
+    for (int32_t i = threadIdx.x; i < all && here; i += blockDim.x) {
+        const int32_t source = i / words, w = i - source * words;
+        const uint64_t seen = load_relaxed_64(ll_unit_of(c, s, now, source) + w);
+        here = (uint32_t)(seen >> 32) == now->stamp && ll_is_usual(c, w, (uint32_t)seen, 0);
+    }
+    return !__syncthreads_or(!here);
+}
+
+/* Of a quick call, between two tokens that the block sends: messages whose flags are there already, each warp by
+   itself, which waits for nothing. early: the message that the team has next, or -1, as long as nobody knows which it
+   has. Returns what that is now. */
+GPU_ASIDE int32_t ll_take_early(const ll_dispatch_args *a, ll_now call, int32_t early)
+{
+    const ll_gpu_call *c = &a->call;
+    const ll_shared shared = ll_shared_here(c), *s = &shared;
+    const ll_tokens tokens = ll_tokens_of(a, s), *t = &tokens;
+    const ll_now *now = &call;
+    if (early < 0) {
+        if (!ll_units_are_here(c, s, now)) return -1;
+        if (ll_take_units(c, s, now, 0, t->first).odd) return -1;
+        ll_place_ranks(a, s, t);
+        early = ll_intake_of(a, s).split.first;
+    }
+    const ll_intake intake = ll_intake_of(a, s);
+    for (int32_t taken = 0; early < intake.all && taken < LL_EARLY_MESSAGES; early += intake.split.stride) {
+        const ll_incoming in = ll_incoming_of(a, s, now, early);
+        if (in.number < 0) continue;
+        const uint64_t flag = ll_message_flag_place(c, in.source, now->epoch, in.number);
+        if (in.in_words || !ll_has_come(c, now, flag)) break;
+        ll_take_message(a, s, now, t, &intake.split.team, &in);
+        taken++;
+    }
+    return early;
 }
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_SEND_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_SEND_H
 
-#include "exec/cuda/kernels/low_latency/dispatch_rows.h"
+#include "exec/cuda/kernels/low_latency/dispatch_receive.h"
 #include "exec/cuda/kernels/low_latency/doors.h"
 #include "exec/cuda/kernels/low_latency/times.h"
 
@@ -155,8 +155,9 @@ GPU_FUNC void ll_take_token(const ll_dispatch_args *a, const ll_split *split, in
     ll_take_in_hand(a, &split->team, a->x + token * a->x_pitch_bytes, split->team.at, hand);
 }
 
-/* False: nothing is to be received, as this rank refused, or a wait was given up. */
-GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t)
+/* False: nothing is to be received, as this rank refused, or a wait was given up. *early: as of ll_take_early. */
+GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
+                               int32_t *early)
 {
     const ll_split split = ll_sending(a);
     bool doubt = ll_status_goes_on(s->refusal->status) && ll_doubts_tokens(a, t);
@@ -172,6 +173,7 @@ GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, co
         if (!ll_send_token(a, s, now, t, &split, token, &hand, &doubt)) return false;
         token += split.stride;
         if (token >= a->routing.tokens) break;
+        if (now->quick && !ll_sends_words(a)) *early = ll_take_early(a, *now, *early);
         ll_take_token(a, &split, token, &hand);
         __syncthreads(); /* notes of the token before are read */
     }

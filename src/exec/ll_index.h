@@ -128,7 +128,7 @@ EP_FUNC ll_form ll_form_of(uint32_t tag, uint32_t route)
 #define LL_UNIT_FEW          0x20000000u
 #define LL_UNIT_MARKS        (LL_UNIT_IN_WORDS | LL_UNIT_FEW)
 #define LL_WORD_TOKENS       16 /* of a small batch, at most */
-#define LL_EXACT_WORD_TOKENS 8  /* of one whose exact combines have rows in words */
+#define LL_EXACT_WORD_TOKENS 4  /* of one whose exact combines have rows in words */
 
 /* Words of an opening unit, each by itself complete once it has the call's stamp. Written by the source (release), the
    status last, read by the owner (acquire). Behind a dispatch's stand the counts of the L experts here, and where some

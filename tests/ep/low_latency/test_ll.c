@@ -163,7 +163,7 @@ static void test_many_ranks(void **state)
     run(c, play_rounds);
 }
 
-/* On GPUs at most 16 tokens go in words, more by flags, and rows of exact combines of at most 8; ranks of one call may
+/* On GPUs at most 16 tokens go in words, more by flags, and rows of exact combines of at most 4; ranks of one call may
    differ. */
 static void test_small_batches_beside_others(void **state)
 {
@@ -174,7 +174,7 @@ static void test_small_batches_beside_others(void **state)
     run(c, play_rounds);
     c.sum = EXPAR_LL_REDUCED;
     run(c, play_rounds);
-    const int32_t fewer[] = {8, 9, 3};
+    const int32_t fewer[] = {4, 5, 3};
     memcpy(c.tokens, fewer, sizeof fewer);
     c.sum = EXPAR_LL_EXACT;
     run(c, play_rounds);

@@ -124,8 +124,8 @@ GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, con
     return __all_sync(GPU_ALL, ok);
 }
 
-/* Which teams have messages, of those of all ranks in turn, and how many there are of all ranks, if each sent as many as
-   that which sends most. The first block that has some stands behind those that send first. */
+/* Which teams have messages, of those of all ranks in turn, and how many there are of all ranks, if each sent as many
+   as that which sends most. The first block that has some stands behind those that send first. */
 typedef struct ll_intake {
     ll_split split;
     int32_t all;

@@ -102,8 +102,8 @@ GPU_FUNC void ll_fetch_row(const ll_dispatch_args *a)
         prefetch(row + at);
 }
 
-/* Flags behind all that the block has stored; by the last warp, which has the least of a row, while others take the next
-   token's in hand. */
+/* Flags behind all that the block has stored; by the last warp, which has the least of a row, while others take the
+   next token's in hand. */
 GPU_FUNC void ll_flag_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks)
 {
     const ll_gpu_call *c = &a->call;

@@ -14,7 +14,7 @@ struct dispatch_case {
     uint64_t calls;
     bool verified;
     struct bench_late late, late_send; /* of its last kernel; of the first of two */
-    struct ll_traffic traffic;      /* of the last call that was one */
+    struct ll_traffic traffic;         /* of the last call that was one */
 };
 
 static bool dispatch_before(void *context)

@@ -184,9 +184,9 @@ GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, 
 /* The token that the warp takes behind the current one. Its first is its number among all warps; those behind are dealt
    out as warps come for them: SMs do not get the same share of the links, and half of the warps of a long dispatch
    would be through when it is two thirds over. Told to lane 0 alone, so that the others need not wait for it yet. */
-GPU_FUNC int64_t deal_token(const gpu_dispatch_args *a, int64_t all)
+GPU_FUNC uint32_t deal_token(const gpu_dispatch_args *a, uint32_t all)
 {
-    if (all >= a->tokens) return a->tokens;
+    if (all >= a->tokens) return all;
     return threadIdx.x % 32 ? 0 : all + atomicAdd(&a->world.state->dealt, 1u);
 }
 
@@ -196,11 +196,9 @@ GPU_FUNC void send_rows(const gpu_dispatch_args *a, const gpu_target *targets, u
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
     bulk_stage stage;
     bulk_stage_open(&stage, stages, warp, warps, a->stage_bytes);
-    const int64_t all = (int64_t)warps * gridDim.x;
-    for (int64_t t = (int64_t)warp * gridDim.x + blockIdx.x; t < a->tokens;) {
-        const int64_t next = deal_token(a, all);
+    for (uint32_t t = warp * gridDim.x + blockIdx.x; t < a->tokens;) {
         send_token(a, targets, t, &stage);
-        t = __shfl_sync(GPU_ALL, (long long)next, 0);
+        t = __shfl_sync(GPU_ALL, deal_token(a, warps * gridDim.x), 0);
     }
     bulk_stage_close(&stage);
 }

@@ -18,9 +18,8 @@ static expar_status memory_check(const char *what, size_t alignment, void *const
     return EXPAR_OK;
 }
 
-static expar_status allocate(expar_group *group, const char *what, size_t alignment, size_t bytes, void **out)
+static expar_status take_block(expar_group *group, const char *what, size_t alignment, size_t bytes, void **out)
 {
-    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
     expar_status status = memory_check(what, alignment, out);
     if (status != EXPAR_OK) return sym_refuse(group->sym, what, status);
     uint64_t offset;
@@ -29,6 +28,16 @@ static expar_status allocate(expar_group *group, const char *what, size_t alignm
     if (status != EXPAR_OK) return status;
     *out = offset == 0 ? NULL : (uint8_t *)group->sym->heap.base + offset;
     return EXPAR_OK;
+}
+
+/* The group stays while a thread is in it, whoever abandons it meanwhile. */
+static expar_status allocate(expar_group *group, const char *what, size_t alignment, size_t bytes, void **out)
+{
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
+    if (!group_enter(group, what)) return EXPAR_ERR_STATE;
+    const expar_status status = take_block(group, what, alignment, bytes, out);
+    group_leave(group);
+    return status;
 }
 
 expar_status expar_malloc(expar_group *group, size_t bytes, void **out)

@@ -33,9 +33,15 @@ expar_status expar_quiet(expar_group *group)
     return group_ended(group, ops_quiet("expar_quiet", group));
 }
 
+/* The group stays while a thread is in it, whoever abandons it meanwhile. */
 expar_status expar_barrier_all(expar_group *group)
 {
-    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "expar_barrier_all: group is NULL"));
+    static const char call[] = "expar_barrier_all";
+    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
+    if (!group_enter(group, call)) return group_ended(group, EXPAR_ERR_STATE);
     expar_status status = sym_barrier(group->sym);
-    return group_ended(group, status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_barrier_all"));
+    if (status != EXPAR_OK) error_prefix(status, "%s", call);
+    group_ended(group, status);
+    group_leave(group);
+    return status;
 }

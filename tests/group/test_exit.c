@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define ROUNDS     10
+#define ROUNDS     4
 #define MOST_STEPS 40
 #define MOST_US    15000
 

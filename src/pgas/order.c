@@ -34,14 +34,17 @@ expar_status expar_quiet(expar_group *group)
 }
 
 /* The group stays while a thread is in it, whoever abandons it meanwhile. */
-expar_status expar_barrier_all(expar_group *group)
+static expar_status barrier_all(const char *call, expar_group *group)
 {
-    static const char call[] = "expar_barrier_all";
-    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", call));
-    if (!group_enter(group, call)) return group_ended(group, EXPAR_ERR_STATE);
+    if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", call);
+    if (!group_enter(group, call)) return EXPAR_ERR_STATE;
     expar_status status = sym_barrier(group->sym);
     if (status != EXPAR_OK) error_prefix(status, "%s", call);
-    group_ended(group, status);
     group_leave(group);
     return status;
+}
+
+expar_status expar_barrier_all(expar_group *group)
+{
+    return group_ended(group, barrier_all("expar_barrier_all", group));
 }

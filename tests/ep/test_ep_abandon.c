@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define LEAVER 1
+#define LATE   2
 
 static ranks_kind kind;
 
@@ -78,6 +79,31 @@ static void test_the_others_learn_in_their_next_call(void **state)
 {
     (void)state;
     run(play_one_leaves);
+}
+
+/* Whoever has heard of it waits for nobody else: one comes to that call only when the others' has ended. */
+static void play_one_leaves_and_one_is_late(stage *s, void *shared)
+{
+    const scene *one = shared;
+    stage other;
+    if (!other_buffer(s, one, &other)) return;
+    stage_round_trip(&other, one->t, one->a, EXPAR_PATH_AUTO);
+    if (s->rank == LATE) CHECK_OK(expar_group_barrier(s->group));
+    if (s->rank == LEAVER) {
+        CHECK_OK(expar_ep_abandon(other.ep));
+    } else {
+        CHECK_STATUS(EXPAR_ERR_PEER, dispatch_alone(&other, one));
+        CHECK_TEXT("expar_dispatch", "rank 1 has abandoned the buffer");
+        CHECK_OK(expar_ep_destroy(other.ep));
+    }
+    if (s->rank != LATE) CHECK_OK(expar_group_barrier(s->group));
+    stage_round_trip(s, one->t, one->a, EXPAR_PATH_AUTO);
+}
+
+static void test_nobody_else_is_waited_for(void **state)
+{
+    (void)state;
+    run(play_one_leaves_and_one_is_late);
 }
 
 /* ---- others who are in destroy already --------------------------------------------------------------------------- */
@@ -278,6 +304,7 @@ int main(int argc, char **argv)
     kind = stage_kind(argc, argv);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_the_others_learn_in_their_next_call),
+        cmocka_unit_test(test_nobody_else_is_waited_for),
         cmocka_unit_test(test_who_is_in_destroy_learns),
         cmocka_unit_test(test_issued_calls_come_to_their_end),
         cmocka_unit_test(test_twice_has_no_effect),

@@ -133,8 +133,9 @@ static bool has_come(const cpu_executor *self, ep_board board, uint32_t epoch, i
     return ep_word_value(word, epoch) == 1;
 }
 
-/* A rank that has given the buffer up hands nothing on any more. Its hello says so to every rank, and whoever has that
-   waits for no other: all that it owes those of its node it has handed on before. *seen: arrivals at the last look. */
+/* A rank that has given the buffer up says so by its hello to every rank, and whoever has that waits for no other: some
+   may have learned of it in another call, and never come to this one. What it owes those of its node it has handed on
+   before, and it hands nothing on any more. *seen: arrivals at the last look. */
 static expar_status look_for_retired(cpu_executor *self, uint32_t epoch, uint64_t *seen)
 {
     const _Atomic uint64_t *counter = cpu_at(self, self->sym->rank, ep_counter_at(&self->space, EP_BOARD_HELLO, epoch));
@@ -149,10 +150,9 @@ static expar_status look_for_retired(cpu_executor *self, uint32_t epoch, uint64_
     return EXPAR_OK;
 }
 
-static expar_status look_across(cpu_executor *self, ep_board board, uint32_t epoch, uint64_t *seen)
+static expar_status look_around(cpu_executor *self, ep_board board, uint32_t epoch, uint64_t *seen)
 {
-    if (!self->rails) return EXPAR_OK;
-    const expar_status status = rail_relay(self, board, epoch);
+    const expar_status status = self->rails ? rail_relay(self, board, epoch) : EXPAR_OK;
     if (status != EXPAR_OK || board != EP_BOARD_HELLO) return status;
     return look_for_retired(self, epoch, seen);
 }
@@ -162,7 +162,7 @@ static expar_status name_retired(cpu_executor *self, ep_board board, uint32_t ep
 {
     error_kept kept;
     uint64_t seen = 0;
-    if (status != EXPAR_ERR_PEER || board != EP_BOARD_HELLO || !self->rails) return status;
+    if (status != EXPAR_ERR_PEER || board != EP_BOARD_HELLO) return status;
     error_keep(&kept, status);
     const expar_status told = look_for_retired(self, epoch, &seen);
     return told == EXPAR_OK ? error_restore(&kept) : told;
@@ -210,7 +210,7 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     if (self->rails) rail_relay_begin(self, board, epoch);
     for (;;) {
         int32_t before = next;
-        status = look_across(self, board, epoch, &seen);
+        status = look_around(self, board, epoch, &seen);
         if (status != EXPAR_OK) break;
         while (next < self->shape.ranks && has_come(self, board, epoch, next))
             next++;

@@ -15,6 +15,7 @@
 static ranks_kind kind;
 
 #define LEAVER 1
+#define LATE   2
 
 static void run_body(ranks_body body)
 {
@@ -57,6 +58,37 @@ static void test_leaver(void **state)
 {
     (void)state;
     run_body(play_leaver);
+}
+
+static void learn_of_leaver(ll_round *round, expar_ll *ll)
+{
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_ll_dispatch(ll, &round->dispatch, &round->received));
+    CHECK_TEXT("rank 1", "abandoned");
+}
+
+/* Whoever has its unit waits for nobody else: one comes to that call only when the others' has ended. */
+static void play_leaver_before_a_late_rank(expar_group *group, void *shared)
+{
+    const ll_case *c = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(c);
+    expar_ll *ll = NULL;
+    ll_round *round = round_make(c, rank, 1);
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    round_play(c, rank, ll, 0);
+    if (rank == LEAVER) CHECK_OK(expar_ll_abandon(ll));
+    if (rank != LEAVER && rank != LATE) learn_of_leaver(round, ll);
+    CHECK_OK(expar_group_barrier(group));
+    if (rank == LATE) learn_of_leaver(round, ll);
+    if (rank != LEAVER) CHECK_OK(expar_ll_destroy(ll));
+    round_free(round);
+    CHECK_OK(expar_group_barrier(group));
+}
+
+static void test_leaver_before_a_late_rank(void **state)
+{
+    (void)state;
+    run_body(play_leaver_before_a_late_rank);
 }
 
 static bool refuse_on_leaver(const ll_case *c, int32_t rank, expar_ll *ll)
@@ -280,6 +312,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_leaver),
+        cmocka_unit_test(test_leaver_before_a_late_rank),
         cmocka_unit_test(test_leaver_with_unread_half),
         cmocka_unit_test(test_leaver_with_hook),
         cmocka_unit_test(test_halt),

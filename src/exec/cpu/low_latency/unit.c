@@ -304,6 +304,17 @@ static expar_status mask_parted(ll_cpu *self, const ll_record *record, int32_t r
     return ll_mask(self, rank, told->text);
 }
 
+/* Without masks nobody is waited for once a rank has left for good: others may have learned of that in another call,
+   and never come to this one. */
+static expar_status find_parted(const ll_cpu *self, const ll_record *record)
+{
+    for (int32_t r = 0; r < self->shape.ranks && !self->masks; r++) {
+        const ll_told *told = &record->told[r];
+        if (told->got && told->status == EXPAR_ERR_PEER) return error_set(EXPAR_ERR_PEER, "%s", told->text);
+    }
+    return EXPAR_OK;
+}
+
 expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
 {
     static const char *const phases[] = {"low-latency dispatch: counts", "low-latency combine: units"};
@@ -317,8 +328,10 @@ expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
                     .receives = true};
     expar_status status = EXPAR_OK;
     bool moved;
-    while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved) > 0)
-        status = ll_wait_turn(&wait, moved);
+    while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved) > 0) {
+        if (moved) status = find_parted(self, record);
+        if (status == EXPAR_OK) status = ll_wait_turn(&wait, moved);
+    }
     for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++)
         status = mask_parted(self, record, r);
     return ll_wait_end(&wait, status);

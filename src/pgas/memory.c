@@ -30,59 +30,78 @@ static expar_status take_block(expar_group *group, const char *what, size_t alig
     return EXPAR_OK;
 }
 
-/* The group stays while a thread is in it, whoever abandons it meanwhile. */
-static expar_status allocate(expar_group *group, const char *what, size_t alignment, size_t bytes, void **out)
+/* A public call begins: the group stays while it runs, whoever abandons it meanwhile. EXPAR_OK: memory_leave ends it. */
+static expar_status memory_enter(expar_group *group, const char *what)
 {
     if (!group) return error_set(EXPAR_ERR_NULL, "%s: group is NULL", what);
-    if (!group_enter(group, what)) return EXPAR_ERR_STATE;
-    const expar_status status = take_block(group, what, alignment, bytes, out);
+    return group_enter(group, what) ? EXPAR_OK : EXPAR_ERR_STATE;
+}
+
+static expar_status memory_leave(expar_group *group, expar_status status)
+{
     group_leave(group);
     return status;
 }
 
 expar_status expar_malloc(expar_group *group, size_t bytes, void **out)
 {
-    return group_ended(group, allocate(group, "expar_malloc", DEFAULT_ALIGNMENT, bytes, out));
+    static const char what[] = "expar_malloc";
+    const expar_status status = memory_enter(group, what);
+    if (status != EXPAR_OK) return group_ended(group, status);
+    return group_ended(group, memory_leave(group, take_block(group, what, DEFAULT_ALIGNMENT, bytes, out)));
 }
 
 expar_status expar_align(expar_group *group, size_t alignment, size_t bytes, void **out)
 {
-    return group_ended(group, allocate(group, "expar_align", alignment, bytes, out));
+    static const char what[] = "expar_align";
+    const expar_status status = memory_enter(group, what);
+    if (status != EXPAR_OK) return group_ended(group, status);
+    return group_ended(group, memory_leave(group, take_block(group, what, alignment, bytes, out)));
+}
+
+static expar_status take_zeros(expar_group *group, const char *what, size_t count, size_t size, void **out)
+{
+    size_t bytes;
+    void *block = NULL;
+    if (size_mul_overflows(count, size, &bytes))
+        return sym_refuse(group->sym, what,
+                          error_set(EXPAR_ERR_ARGUMENT,
+                                    "%s: count %zu, expected at most %zu: elements of %zu bytes overflow", what, count,
+                                    SIZE_MAX / size, size));
+    expar_status status = take_block(group, what, DEFAULT_ALIGNMENT, bytes, out ? &block : NULL);
+    if (status != EXPAR_OK) return status;
+    if (block) {
+        sym_clear(group->sym, (uint64_t)((uint8_t *)block - (uint8_t *)group->sym->heap.base), bytes);
+        status = sym_barrier(group->sym); /* no peer writes before this rank's zeros */
+    }
+    if (status != EXPAR_OK) return error_prefix(status, "%s", what);
+    *out = block;
+    return EXPAR_OK;
 }
 
 expar_status expar_calloc(expar_group *group, size_t count, size_t size, void **out)
 {
     static const char what[] = "expar_calloc";
-    size_t bytes;
-    void *block = NULL;
-    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
-    if (size_mul_overflows(count, size, &bytes))
-        return group_ended(group, sym_refuse(group->sym, what,
-                                             error_set(EXPAR_ERR_ARGUMENT,
-                                                       "%s: count %zu, expected at most %zu: elements of %zu bytes "
-                                                       "overflow",
-                                                       what, count, SIZE_MAX / size, size)));
-    expar_status status = allocate(group, what, DEFAULT_ALIGNMENT, bytes, out ? &block : NULL);
+    const expar_status status = memory_enter(group, what);
     if (status != EXPAR_OK) return group_ended(group, status);
-    if (block) {
-        sym_clear(group->sym, (uint64_t)((uint8_t *)block - (uint8_t *)group->sym->heap.base), bytes);
-        status = sym_barrier(group->sym); /* no peer writes before this rank's zeros */
-    }
-    if (status != EXPAR_OK) return group_ended(group, error_prefix(status, "%s", what));
-    *out = block;
-    return EXPAR_OK;
+    return group_ended(group, memory_leave(group, take_zeros(group, what, count, size, out)));
+}
+
+static expar_status give_block(expar_group *group, const char *what, void *block)
+{
+    uint64_t offset = 0;
+    if (block && !sym_offset(group->sym, block, 1, &offset))
+        return sym_refuse(group->sym, what,
+                          error_set(EXPAR_ERR_ADDRESS, "%s: %p is not in the symmetric heap", what, block));
+    return sym_give(group->sym, what, offset);
 }
 
 expar_status expar_free(expar_group *group, void *block)
 {
     static const char what[] = "expar_free";
-    uint64_t offset = 0;
-    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
-    if (block && !sym_offset(group->sym, block, 1, &offset))
-        return group_ended(
-            group, sym_refuse(group->sym, what,
-                              error_set(EXPAR_ERR_ADDRESS, "%s: %p is not in the symmetric heap", what, block)));
-    return group_ended(group, sym_give(group->sym, what, offset));
+    const expar_status status = memory_enter(group, what);
+    if (status != EXPAR_OK) return group_ended(group, status);
+    return group_ended(group, memory_leave(group, give_block(group, what, block)));
 }
 
 /* The bytes of a block that this rank holds; a reason to refuse when it is none. */
@@ -120,19 +139,25 @@ static expar_status move_block(sym *self, const char *what, uint64_t old_offset,
     return status;
 }
 
+static expar_status resize_block(expar_group *group, const char *what, void *block, size_t bytes, void **out)
+{
+    uint64_t old_offset, old_bytes;
+    if (!block) return take_block(group, what, DEFAULT_ALIGNMENT, bytes, out);
+    expar_status status = out ? EXPAR_OK : error_set(EXPAR_ERR_NULL, "%s: out is NULL", what);
+    if (status == EXPAR_OK) status = find_block(group->sym, what, block, &old_offset, &old_bytes);
+    if (status != EXPAR_OK) return sym_refuse(group->sym, what, status);
+    if (bytes > 0) return move_block(group->sym, what, old_offset, old_bytes, bytes, out);
+    status = sym_give(group->sym, what, old_offset);
+    if (status == EXPAR_OK) *out = NULL;
+    return status;
+}
+
 expar_status expar_realloc(expar_group *group, void *block, size_t bytes, void **out)
 {
     static const char what[] = "expar_realloc";
-    uint64_t old_offset, old_bytes;
-    if (!block) return group_ended(group, allocate(group, what, DEFAULT_ALIGNMENT, bytes, out));
-    if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
-    expar_status status = out ? EXPAR_OK : error_set(EXPAR_ERR_NULL, "%s: out is NULL", what);
-    if (status == EXPAR_OK) status = find_block(group->sym, what, block, &old_offset, &old_bytes);
-    if (status != EXPAR_OK) return group_ended(group, sym_refuse(group->sym, what, status));
-    if (bytes > 0) return group_ended(group, move_block(group->sym, what, old_offset, old_bytes, bytes, out));
-    status = sym_give(group->sym, what, old_offset);
-    if (status == EXPAR_OK) *out = NULL;
-    return group_ended(group, status);
+    const expar_status status = memory_enter(group, what);
+    if (status != EXPAR_OK) return group_ended(group, status);
+    return group_ended(group, memory_leave(group, resize_block(group, what, block, bytes, out)));
 }
 
 void *expar_ptr(expar_group *group, const void *address, int32_t pe)

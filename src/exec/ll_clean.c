@@ -15,7 +15,6 @@
 #include "exec/ll_clean.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { STEP_COME = 1 };
@@ -40,166 +39,26 @@ typedef struct ll_clean {
     ll_result result;
 } ll_clean;
 
-/* ---- the object -------------------------------------------------------------------------------------------------- */
-
-void ll_cleaner_free(ll_cleaner *cleaner)
-{
-    if (!cleaner) return;
-    free(cleaner->words);
-    free(cleaner->seen);
-    free(cleaner->taken);
-    free(cleaner->view);
-    free(cleaner->other);
-    free(cleaner->in_view);
-    free(cleaner->cut_off);
-    free(cleaner->said);
-    free(cleaner);
-}
-
-ll_cleaner *ll_cleaner_make(sym *symmetric, uint32_t number, uint64_t clean_bytes)
-{
-    const size_t n = (size_t)symmetric->size;
-    ll_cleaner *cleaner = calloc(1, sizeof *cleaner);
-    if (!cleaner) return NULL;
-    *cleaner = (ll_cleaner){.sym = symmetric, .number = number, .clean_bytes = clean_bytes};
-    cleaner->words = calloc(n, sizeof *cleaner->words);
-    cleaner->seen = calloc(n, sizeof *cleaner->seen);
-    cleaner->taken = calloc(n, sizeof *cleaner->taken);
-    cleaner->view = calloc(n, sizeof *cleaner->view);
-    cleaner->other = calloc(n, sizeof *cleaner->other);
-    cleaner->in_view = calloc(n, sizeof *cleaner->in_view);
-    cleaner->cut_off = calloc(n, sizeof *cleaner->cut_off);
-    cleaner->said = calloc(n * LL_CLEAN_SAID, sizeof *cleaner->said);
-    if (cleaner->words && cleaner->seen && cleaner->taken && cleaner->view && cleaner->other && cleaner->in_view &&
-        cleaner->cut_off && cleaner->said)
-        return cleaner;
-    ll_cleaner_free(cleaner);
-    return NULL;
-}
-
-/* ---- words ------------------------------------------------------------------------------------------------------- */
-
-static int32_t set_words(const ll_clean *c)
-{
-    return (c->all->sym->size + 1) / 2;
-}
-
-static size_t set_bytes(const ll_clean *c)
-{
-    return (size_t)c->all->sym->size * sizeof(uint32_t);
-}
-
-static int32_t set_at(const ll_clean *c, int32_t set)
-{
-    return LL_CLEAN_SET + set * set_words(c);
-}
-
-static int32_t result_at(const ll_clean *c)
-{
-    return set_at(c, LL_CLEAN_SETS);
-}
-
-/* What the source says, in pe's memory: released by the source, acquired by pe. */
-static _Atomic uint64_t *clean_word_at(const ll_clean *c, int32_t pe, int32_t source, int32_t word)
-{
-    const uint64_t at = (uint64_t)source * c->all->clean_bytes + (uint64_t)word * 8;
-    return (_Atomic uint64_t *)(void *)(c->all->words[pe] + at);
-}
-
-static uint64_t clean_word(const ll_clean *c, int32_t source, int32_t word)
-{
-    return atomic_load_explicit(clean_word_at(c, c->all->sym->rank, source, word), memory_order_acquire);
-}
-
-/* One that vouches for others. Those come with it where a network has brought them. */
-static uint64_t clean_voucher(const ll_clean *c, int32_t source, int32_t word)
-{
-    const uint64_t value = clean_word(c, source, word);
-    if (c->all->spread) sym_behold(c->all->sym);
-    return value;
-}
-
-/* A place between two steps of the protocol. */
-static void clean_step_done(const ll_clean *c)
-{
-    if (c->all->delay) c->all->delay(c->all->delay_context);
-}
-
-/* This rank's own, at all ranks: also at those that are masked, which may come. To those that are not mapped it is
-   spread later. */
-static void say(const ll_clean *c, int32_t word, uint64_t value)
-{
-    for (int32_t r = 0; r < c->all->sym->size; r++) {
-        if (!c->all->words[r]) continue;
-        clean_step_done(c);
-        atomic_store_explicit(clean_word_at(c, r, c->all->sym->rank, word), value, memory_order_release);
-    }
-}
-
-static void say_set(const ll_clean *c, int32_t set, const uint32_t *attempts)
-{
-    const int32_t ranks = c->all->sym->size;
-    for (int32_t w = 0; w < set_words(c); w++) {
-        const uint64_t second = 2 * w + 1 < ranks ? attempts[2 * w + 1] : 0;
-        say(c, set_at(c, set) + w, second << 32 | attempts[2 * w]);
-    }
-}
-
-static void clean_spread(const ll_clean *c)
-{
-    if (c->all->spread) c->all->spread(c->all->spread_context);
-}
-
-/* What was said is whole. */
-static void ring_all(const ll_clean *c)
-{
-    for (int32_t r = 0; r < c->all->sym->size; r++)
-        sym_ring(c->all->sym, r);
-    clean_spread(c);
-}
-
-static void say_stage(const ll_clean *c, uint32_t step)
-{
-    say(c, LL_CLEAN_STAGE, (uint64_t)c->all->attempt << 32 | step);
-    ring_all(c);
-}
-
-static uint32_t attempt_of(uint64_t stage)
-{
-    return (uint32_t)(stage >> 32);
-}
-
-static uint32_t set_entry(const ll_clean *c, int32_t source, int32_t set, int32_t rank)
-{
-    return (uint32_t)(clean_word(c, source, set_at(c, set) + rank / 2) >> (rank % 2 * 32));
-}
-
-/* A set that a rank has said. Whether it stayed while it was read is seen by the word that vouches for it. */
-static void read_set(const ll_clean *c, int32_t source, int32_t set, uint32_t *attempts)
-{
-    for (int32_t r = 0; r < c->all->sym->size; r++)
-        attempts[r] = set_entry(c, source, set, r);
-}
-
 /* ---- decisions of others ----------------------------------------------------------------------------------------- */
 
 /* The rank's last decision, into `other` and *result; the attempt that has come to it. 0: there is none. */
 static uint32_t read_decision(const ll_clean *c, int32_t rank, ll_result *result)
 {
-    const uint64_t decided = clean_voucher(c, rank, LL_CLEAN_DECIDED);
+    const uint64_t decided = ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_DECIDED);
     if (decided == 0) return 0;
-    read_set(c, rank, LL_CLEAN_SETS - 1, c->all->other);
+    ll_cleaner_read_set(c->all, rank, LL_CLEAN_SETS - 1, c->all->other);
     for (int i = 0; i < LL_CLEAN_RESULTS; i++)
-        result->words[i] = clean_word(c, rank, result_at(c) + i);
-    return clean_word(c, rank, LL_CLEAN_DECIDED) == decided ? (uint32_t)decided : 0;
+        result->words[i] = ll_cleaner_read(c->all, rank, ll_cleaner_result_at(c->all) + i);
+    return ll_cleaner_read(c->all, rank, LL_CLEAN_DECIDED) == decided ? (uint32_t)decided : 0;
 }
 
 /* Whether this rank is in it, in an attempt of this clean: else it is none of its business, or an old one. */
 static bool decides_with(const ll_clean *c, int32_t rank)
 {
     const int32_t own = c->all->sym->rank;
-    if (rank == own || !c->all->in_view[rank] || clean_voucher(c, rank, LL_CLEAN_DECIDED) == 0) return false;
-    return set_entry(c, rank, LL_CLEAN_SETS - 1, own) >= c->begun;
+    if (rank == own || !c->all->in_view[rank] || ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_DECIDED) == 0)
+        return false;
+    return ll_cleaner_read_entry(c->all, rank, LL_CLEAN_SETS - 1, own) >= c->begun;
 }
 
 static bool is_decided(const ll_clean *c)
@@ -216,7 +75,7 @@ static void take_decision(ll_clean *c, int32_t rank)
     if (read_decision(c, rank, &result) == 0 || all->other[c->all->sym->rank] < c->begun) return;
     c->decided = true;
     c->result = result;
-    memcpy(all->view, all->other, set_bytes(c));
+    memcpy(all->view, all->other, ll_cleaner_set_bytes(c->all));
 }
 
 static void take_decisions(ll_clean *c)
@@ -233,12 +92,12 @@ static void come(ll_clean *c, const ll_clean_step *step)
     all->attempt++;
     c->again = false;
     c->step = STEP_COME;
-    say(c, LL_CLEAN_STAGE, (uint64_t)all->attempt << 32);
-    say(c, LL_CLEAN_CALLS, step->calls);
+    ll_cleaner_say(c->all, LL_CLEAN_STAGE, (uint64_t)all->attempt << 32);
+    ll_cleaner_say(c->all, LL_CLEAN_CALLS, step->calls);
     for (int kind = 0; kind < LL_KINDS; kind++)
-        say(c, LL_CLEAN_EPOCHS + kind, c->epochs[kind]);
-    say(c, LL_CLEAN_STATUS, (uint64_t)step->call.refusal.status);
-    say_stage(c, STEP_COME);
+        ll_cleaner_say(c->all, LL_CLEAN_EPOCHS + kind, c->epochs[kind]);
+    ll_cleaner_say(c->all, LL_CLEAN_STATUS, (uint64_t)step->call.refusal.status);
+    ll_cleaner_say_stage(c->all, STEP_COME);
     for (int32_t r = 0; r < c->all->sym->size; r++) {
         all->in_view[r] = 1;
         all->taken[r] = 0;
@@ -250,15 +109,16 @@ static void come(ll_clean *c, const ll_clean_step *step)
 static bool take_coming(const ll_clean *c, int32_t rank)
 {
     ll_cleaner *all = c->all;
-    const uint64_t stage = clean_voucher(c, rank, LL_CLEAN_STAGE);
+    const uint64_t stage = ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_STAGE);
     uint64_t *said = all->said + (int64_t)rank * LL_CLEAN_SAID;
     if (all->taken[rank]) return true;
-    if (attempt_of(stage) <= all->seen[rank] || (uint32_t)stage < STEP_COME) return false;
-    if (clean_word(c, rank, LL_CLEAN_DECIDED) >= attempt_of(stage)) return false;
+    if (ll_cleaner_attempt_of(stage) <= all->seen[rank] || (uint32_t)stage < STEP_COME) return false;
+    if (ll_cleaner_read(c->all, rank, LL_CLEAN_DECIDED) >= ll_cleaner_attempt_of(stage)) return false;
     for (int32_t w = LL_CLEAN_CALLS; w < LL_CLEAN_SAID; w++)
-        said[w] = clean_word(c, rank, w);
-    if (attempt_of(clean_word(c, rank, LL_CLEAN_STAGE)) != attempt_of(stage)) return false;
-    all->taken[rank] = attempt_of(stage);
+        said[w] = ll_cleaner_read(c->all, rank, w);
+    if (ll_cleaner_attempt_of(ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE)) != ll_cleaner_attempt_of(stage))
+        return false;
+    all->taken[rank] = ll_cleaner_attempt_of(stage);
     return true;
 }
 
@@ -275,23 +135,24 @@ static bool all_have_come(const ll_clean *c)
 /* The rank has gone on behind the attempt that was taken of it. */
 static bool has_decided(const ll_clean *c, int32_t rank)
 {
-    return c->all->taken[rank] && clean_word(c, rank, LL_CLEAN_DECIDED) == c->all->taken[rank];
+    return c->all->taken[rank] && ll_cleaner_read(c->all, rank, LL_CLEAN_DECIDED) == c->all->taken[rank];
 }
 
 static bool has_restarted(const ll_clean *c, int32_t rank)
 {
-    return attempt_of(clean_word(c, rank, LL_CLEAN_STAGE)) != c->all->taken[rank];
+    return ll_cleaner_attempt_of(ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE)) != c->all->taken[rank];
 }
 
 static bool has_viewed(const ll_clean *c, int32_t rank)
 {
-    return (uint32_t)clean_word(c, rank, LL_CLEAN_STAGE) >= c->step || has_restarted(c, rank) || has_decided(c, rank);
+    return (uint32_t)ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE) >= c->step || has_restarted(c, rank) ||
+           has_decided(c, rank);
 }
 
 /* A rank in the view is behind this step: it may have left out whom this rank still awaits there. */
 static bool is_ahead(const ll_clean *c, int32_t rank)
 {
-    const uint64_t stage = clean_word(c, rank, LL_CLEAN_STAGE);
+    const uint64_t stage = ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE);
     return has_decided(c, rank) || (!has_restarted(c, rank) && (uint32_t)stage > c->step);
 }
 
@@ -391,18 +252,18 @@ static bool calls_can_be(const uint64_t *calls_and_epochs)
 /* Unless it has changed meanwhile. */
 static bool decision_can_be(const ll_clean *c, int32_t rank)
 {
-    const uint64_t decided = clean_voucher(c, rank, LL_CLEAN_DECIDED);
+    const uint64_t decided = ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_DECIDED);
     uint64_t words[LL_CLEAN_RESULTS];
     for (int i = 0; i < LL_CLEAN_RESULTS; i++)
-        words[i] = clean_word(c, rank, result_at(c) + i);
-    if (decided == 0 || clean_word(c, rank, LL_CLEAN_DECIDED) != decided) return true;
+        words[i] = ll_cleaner_read(c->all, rank, ll_cleaner_result_at(c->all) + i);
+    if (decided == 0 || ll_cleaner_read(c->all, rank, LL_CLEAN_DECIDED) != decided) return true;
     return decided <= UINT32_MAX && calls_can_be(&words[RESULT_CALLS]) &&
            words[RESULT_REFUSAL] >> 32 < (uint64_t)c->all->sym->size;
 }
 
 static bool coming_can_be(const ll_clean *c, int32_t rank)
 {
-    return (uint32_t)clean_word(c, rank, LL_CLEAN_STAGE) < CLEAN_STEPS_END &&
+    return (uint32_t)ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE) < CLEAN_STEPS_END &&
            (!c->all->taken[rank] || calls_can_be(c->all->said + (int64_t)rank * LL_CLEAN_SAID + LL_CLEAN_CALLS));
 }
 
@@ -435,8 +296,8 @@ static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
     while (status == EXPAR_OK && !how->over(c)) {
         sym_rest rest = clean_rest_begin(&context);
         do {
-            clean_step_done(c);
-            clean_spread(c);
+            ll_cleaner_step_done(c->all);
+            ll_cleaner_spread(c->all);
             leave_out_unreached(c);
             leave_out_impossible(c);
             status = sym_rest_turn(&rest);
@@ -455,8 +316,8 @@ static void say_view(ll_clean *c)
     for (int32_t r = 0; r < c->all->sym->size; r++)
         view[r] = c->all->in_view[r] ? c->all->taken[r] : 0;
     c->step++;
-    say_set(c, (int32_t)(c->step & 1), view);
-    say_stage(c, c->step);
+    ll_cleaner_say_set(c->all, (int32_t)(c->step & 1), view);
+    ll_cleaner_say_stage(c->all, c->step);
 }
 
 static void left_out_by(ll_clean *c, int32_t rank)
@@ -480,17 +341,17 @@ static void find_left_out(ll_clean *c)
 static bool meet_view(ll_clean *c, int32_t rank)
 {
     const ll_cleaner *all = c->all;
-    const uint64_t stage = clean_voucher(c, rank, LL_CLEAN_STAGE);
-    if (attempt_of(stage) != all->taken[rank] || (uint32_t)stage < c->step) return false;
-    read_set(c, rank, (int32_t)(stage & 1), all->other);
-    if (clean_word(c, rank, LL_CLEAN_STAGE) != stage) return false;
+    const uint64_t stage = ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_STAGE);
+    if (ll_cleaner_attempt_of(stage) != all->taken[rank] || (uint32_t)stage < c->step) return false;
+    ll_cleaner_read_set(c->all, rank, (int32_t)(stage & 1), all->other);
+    if (ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE) != stage) return false;
     if (all->other[c->all->sym->rank] == 0) {
         left_out_by(c, rank);
         return false;
     }
     for (int32_t r = 0; r < c->all->sym->size; r++)
         all->in_view[r] = all->in_view[r] && all->other[r];
-    return (uint32_t)stage == c->step && memcmp(all->view, all->other, set_bytes(c)) == 0;
+    return (uint32_t)stage == c->step && memcmp(all->view, all->other, ll_cleaner_set_bytes(c->all)) == 0;
 }
 
 /* Those who have begun anew, without a decision, are taken anew. */
@@ -581,12 +442,12 @@ static expar_status agree(ll_clean *c, const ll_clean_step *step)
 static void say_decision(const ll_clean *c)
 {
     ll_cleaner *all = c->all;
-    say(c, LL_CLEAN_DECIDED, 0);
-    say_set(c, LL_CLEAN_SETS - 1, all->view);
+    ll_cleaner_say(c->all, LL_CLEAN_DECIDED, 0);
+    ll_cleaner_say_set(c->all, LL_CLEAN_SETS - 1, all->view);
     for (int i = 0; i < LL_CLEAN_RESULTS; i++)
-        say(c, result_at(c) + i, c->result.words[i]);
-    say(c, LL_CLEAN_DECIDED, all->attempt);
-    ring_all(c);
+        ll_cleaner_say(c->all, ll_cleaner_result_at(c->all) + i, c->result.words[i]);
+    ll_cleaner_say(c->all, LL_CLEAN_DECIDED, all->attempt);
+    ll_cleaner_ring_all(c->all);
     for (int32_t r = 0; r < c->all->sym->size; r++)
         if (all->view[r] > all->seen[r]) all->seen[r] = all->view[r];
 }

@@ -32,6 +32,16 @@ typedef struct refusal_case {
     bool is_combine, is_route; /* of `call`: what the other ranks call, if no dispatch */
 } refusal_case;
 
+/* A case named for the function that spoils its call; behind the status stand words. */
+#define REFUSAL_DISPATCH(function, expected, ...)                                                                      \
+    {                                                                                                                  \
+        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_dispatch = function                      \
+    }
+#define REFUSAL_COMBINE(function, expected, ...)                                                                       \
+    {                                                                                                                  \
+        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_combine = function                       \
+    }
+
 /* An event that has been destroyed. */
 expar_event *refusal_event_gone(void);
 /* The body of a test whose initial state is the case. */

@@ -2,6 +2,7 @@
 /* What calls add to the caller's numbers: wait_ns, by which the rank that was late is found, and expert_recv_stats over
  * many calls of all manners, those that fail included. */
 #include "ep/low_latency/hold.h"
+#include "ep/low_latency/reach.h"
 #include "group/calls.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
@@ -23,6 +24,7 @@ static expar_ll *open_buffer(expar_group *group)
     config.hidden = HIDDEN;
     config.num_topk = TOPK;
     config.num_experts = EXPERTS;
+    config.unmapped = reach_unmapped();
     return CHECK_OK(expar_ll_create(group, &config, &ll)) ? ll : NULL;
 }
 
@@ -131,6 +133,13 @@ static const wait_case wait_cases[] = {
     {"reduced combine", .combine = true, .reduced = true, .row_step = 12},
 };
 
+/* To ranks that are not mapped a unit takes one step, and all rows up to the next flag one: the third is that of the
+ * first rows, before they leave. From then on a rank may have all, and waits no more. */
+static int64_t row_step_of(const wait_case *c)
+{
+    return reach_unmapped() || !reach_is_mapped() ? 3 : c->row_step;
+}
+
 static void prepare(lowlat_call *call, const wait_seat *seat, const wait_case *c, const expar_ll_handle *handle)
 {
     const wait_scene *s = seat->scene;
@@ -179,7 +188,7 @@ static void play_waits(expar_group *group, void *shared)
         for (size_t i = 0; i < ARRAY_LENGTH(wait_cases) && check_failures() == 0; i++) {
             play_case(&seat, &wait_cases[i], held, 1, first.there.handle, waits);
             if (!hold_finds_late())
-                play_case(&seat, &wait_cases[i], held, wait_cases[i].row_step, first.there.handle, waits);
+                play_case(&seat, &wait_cases[i], held, row_step_of(&wait_cases[i]), first.there.handle, waits);
         }
     if (check_failures() > 0) return;
     hold_install(seat.ll, NULL, NULL);

@@ -201,6 +201,7 @@ static expar_status fill_row_map(dispatch_call *call)
                         .rows = handle->rows,
                         .expert_rows = handle->expert_rows,
                         .first_expert = dispatch_first_expert(call),
+                        .counted = dispatch_cached(call) ? 0 : call->base.epoch,
                         .idx = call->to.arrival.idx};
     bool fills;
     expar_status status = choose_map(call, &step.map, &fills);

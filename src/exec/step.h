@@ -213,6 +213,7 @@ typedef struct ep_map_step {
     int32_t alignment, idx_bytes; /* alignment ≥ 1 */
     int64_t rows, expert_rows;    /* places from expert_rows on do not exist */
     int32_t first_expert;         /* what idx has as the first of the experts here */
+    uint32_t counted;             /* epoch of the dispatch, whose opening brought the counts; 0: another call's did */
     const void *idx;              /* [rows][K] */
     int32_t *map;                 /* out */
     bool again; /* it may be filled already: left as it is where the dispatch brought no rows, as some rank refused */

@@ -34,9 +34,52 @@ static void begin_experts(const ep_map_step *step, int64_t *next)
     }
 }
 
+/* Slots of an expert in rows from `begin` on. */
+static int64_t slots_of(const ep_map_step *step, int32_t expert, int64_t begin, int64_t end)
+{
+    const int64_t topk = step->routing->topk;
+    int64_t count = 0;
+    for (int64_t slot = begin * topk; slot < end * topk; slot++)
+        count += expert_at(step, slot) == expert;
+    return count;
+}
+
+/* Whose fault it is that not as many rows came for an expert as were counted: by the counts in the hellos, which stand
+   on the board until the dispatch has ended. */
+static expar_status miscounted(const cpu_executor *self, const ep_map_step *step, int32_t expert)
+{
+    const ep_routing *routing = step->routing;
+    const int32_t *ends = routing->rank_prefix;
+    for (int32_t s = 0; step->counted && s < routing->ranks; s++) {
+        const int32_t *counts = (const int32_t *)(cpu_hello_from(self, step->counted, s) + 1);
+        const int32_t told = counts[routing->channels + expert];
+        const int64_t came = slots_of(step, expert, ep_prefix_before(ends, s), ends[s]);
+        if (came != told)
+            return error_set(EXPAR_ERR_PEER, "rank %d has counted %d rows for expert %d here, and has sent %lld", s,
+                             told, expert, (long long)came);
+    }
+    return error_set(EXPAR_ERR_PEER, "%d rows were counted for expert %d here, and %lld came",
+                     routing->recv_expert_counts[expert], expert,
+                     (long long)slots_of(step, expert, 0, ends[routing->ranks - 1]));
+}
+
+/* next: behind the last slot. Rows that nobody fills, or two slots do, are not handed out; where rows were dropped their
+   slots are not known. */
+static expar_status check_experts(const cpu_executor *self, const ep_map_step *step, const int64_t *next)
+{
+    const ep_routing *routing = step->routing;
+    int64_t begin = 0;
+    if (rows_here(routing, step->rows) < routing->rank_prefix[routing->ranks - 1]) return EXPAR_OK;
+    for (int32_t e = 0; e < routing->local_experts; e++) {
+        if (next[e] - begin != routing->recv_expert_counts[e]) return miscounted(self, step, e);
+        begin += (int64_t)ep_round((uint64_t)routing->recv_expert_counts[e], (uint64_t)step->alignment);
+    }
+    return EXPAR_OK;
+}
+
 expar_status cpu_map(executor *base, exec_call *call, const ep_map_step *step)
 {
-    (void)base, (void)call;
+    (void)call;
     const ep_routing *routing = step->routing;
     int64_t slots = rows_here(routing, step->rows) * routing->topk;
     int64_t *next = malloc((size_t)routing->local_experts * sizeof *next);
@@ -50,8 +93,9 @@ expar_status cpu_map(executor *base, exec_call *call, const ep_map_step *step)
     }
     for (int64_t slot = slots; slot < step->rows * routing->topk; slot++)
         step->map[slot] = -1;
+    const expar_status status = check_experts(cpu_of(base), step, next);
     free(next);
-    return EXPAR_OK;
+    return status;
 }
 
 /* The scales of one row of an output; from: NULL for zeros. */

@@ -47,7 +47,7 @@ enum {
 
 const struct argp_option bench_option_table[] = {
     {"ranks", 'n', "N", 0, "Ranks (default: 8; rma: 2; on GPUs one for each; in a job all of it)", 0},
-    {"nodes", KEY_NODES, "M", 0, "Nodes that the ranks play, or are on (default: as the hosts are; not for setup)", 0},
+    {"nodes", KEY_NODES, "M", 0, "Nodes that the ranks play, or are on (default: as the hosts are)", 0},
     {"device", KEY_DEVICE, "DEVICE", 0,
      "cpu (default), or cuda: the ranks are threads of this process, one a GPU unless -n asks for more", 0},
     {"gpus", KEY_GPUS, "G", 0, "Ranks share out the first G GPUs (default: all, at most one for each rank)", 0},

@@ -5,30 +5,38 @@
 #include "table.h"
 #include <stdio.h>
 
-static void print_json(const struct bench_options *options, const struct setup_result *results, int count)
+static void print_json(const struct bench_world *world, const struct bench_options *options,
+                       const struct setup_result *results, int count)
 {
     json_t *list = json_array();
     for (int i = 0; i < count; i++)
         json_array_append_new(list, json_pack("{s:s, s:f, s:f, s:f, s:b}", "what", results[i].what, "median_us",
                                               results[i].times.median_us, "min_us", results[i].times.min_us, "p99_us",
                                               results[i].times.p99_us, "verified", results[i].verified));
-    json_t *config = json_pack("{s:i, s:s, s:i, s:i}", "ranks", options->num_ranks, "device", "cpu", "iters",
-                               options->iters, "warmup", options->warmup);
+    json_t *config = json_pack("{s:i, s:i, s:s, s:i, s:i}", "ranks", world->size, "nodes", world->nodes, "device",
+                               "cpu", "iters", options->iters, "warmup", options->warmup);
     json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(false), "config", config, "results", list);
     json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
     printf("\n");
     json_decref(object);
 }
 
-static void print_csv(const struct bench_options *options, const struct setup_result *results, int count)
+static void print_csv(const struct bench_world *world, const struct setup_result *results, int count)
 {
-    printf("what,ranks,median_us,min_us,p99_us,verified\n");
+    printf("what,ranks,nodes,median_us,min_us,p99_us,verified\n");
     for (int i = 0; i < count; i++)
-        printf("%s,%d,%.1f,%.1f,%.1f,%d\n", results[i].what, options->num_ranks, results[i].times.median_us,
+        printf("%s,%d,%d,%.1f,%.1f,%.1f,%d\n", results[i].what, world->size, world->nodes, results[i].times.median_us,
                results[i].times.min_us, results[i].times.p99_us, results[i].verified);
 }
 
-static bool print_table(const struct bench_options *options, const struct setup_result *results, int count)
+static void print_place(const struct bench_world *world)
+{
+    printf("%d ranks", world->size);
+    if (world->nodes > 1) printf(" on %d nodes", world->nodes);
+}
+
+static bool print_table(const struct bench_world *world, const struct bench_options *options,
+                        const struct setup_result *results, int count)
 {
     struct table *table = table_new();
     table_column(table, "set-up of", TABLE_LEFT);
@@ -44,16 +52,18 @@ static bool print_table(const struct bench_options *options, const struct setup_
         table_cell(table, "%.2f", results[i].times.p99_us * 1e-3);
         table_verdict(table, results[i].verified);
     }
-    printf("%d ranks, buffers without limits; median of %d turns\n\n", options->num_ranks, options->iters);
+    print_place(world);
+    printf(", buffers without limits; median of %d turns\n\n", options->iters);
     return table_print(table, stdout);
 }
 
-bool setup_report(const struct bench_options *options, const struct setup_result *results, int count)
+bool setup_report(const struct bench_world *world, const struct bench_options *options,
+                  const struct setup_result *results, int count)
 {
-    if (options->format == BENCH_TABLE) return print_table(options, results, count);
+    if (options->format == BENCH_TABLE) return print_table(world, options, results, count);
     if (options->format == BENCH_JSON)
-        print_json(options, results, count);
+        print_json(world, options, results, count);
     else
-        print_csv(options, results, count);
+        print_csv(world, results, count);
     return true;
 }

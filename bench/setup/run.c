@@ -6,6 +6,7 @@
 /* What a contender makes. */
 struct making {
     const struct bench_world *world;
+    const expar_group_options *wanted; /* of its group: nodes as the world's are */
     const char *what;
     bool group, buffer;
     expar_group *own; /* NULL: there is none now */
@@ -22,7 +23,7 @@ static bool make(void *context)
 {
     struct making *m = context;
     const expar_ep_config config = EXPAR_EP_CONFIG_INIT; /* all limits 0 */
-    if (m->group && !bench_good(m->world, expar_group_create(NULL, &m->own))) return false;
+    if (m->group && !bench_good(m->world, expar_group_create(m->wanted, &m->own))) return false;
     return !m->buffer || bench_good(m->world, expar_ep_create(group_of(m), &config, &m->ep));
 }
 
@@ -75,11 +76,13 @@ int setup_run(const struct bench_world *world, const struct bench_options *optio
     struct making all[COUNT] = {{.what = "group", .group = true},
                                 {.what = "buffer", .buffer = true},
                                 {.what = "group and buffer", .group = true, .buffer = true}};
+    const expar_group_options wanted = bench_group_options(options);
     struct contender contenders[COUNT];
     struct setup_result results[COUNT];
     bool right = true;
     for (int i = 0; i < COUNT; i++) {
         all[i].world = world;
+        all[i].wanted = &wanted;
         contenders[i] = (struct contender){.run = make, .after = end, .context = &all[i]};
     }
     if (!bench_measure(world, options, "setup", contenders, COUNT)) return 1;
@@ -88,7 +91,7 @@ int setup_run(const struct bench_world *world, const struct bench_options *optio
             .what = all[i].what, .times = contenders[i].times, .verified = bench_all_true(world, all[i].served)};
         right = right && results[i].verified;
     }
-    if (world->rank == 0 && !setup_report(options, results, COUNT)) return 1;
+    if (world->rank == 0 && !setup_report(world, options, results, COUNT)) return 1;
     return right ? 0 : 1;
 }
 
@@ -99,6 +102,6 @@ void setup_options_check(struct argp_state *state, struct bench_options *options
         argp_error(state, "setup is measured by itself: its results are of another kind");
     if (options->mpi) argp_error(state, "--mpi is for dispatch, combine and ll");
     if (options->cuda || options->num_gpus) argp_error(state, "setup is measured on the CPU only");
-    if (options->nodes > 1)
-        argp_error(state, "--nodes %d: setup is measured inside a node; 1 is expected", options->nodes);
+    if (options->num_ranks % options->nodes)
+        argp_error(state, "--nodes %d does not divide -n %d", options->nodes, options->num_ranks);
 }

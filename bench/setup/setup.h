@@ -17,6 +17,7 @@ struct setup_result {
 };
 
 /* False: out of memory. */
-bool setup_report(const struct bench_options *options, const struct setup_result *results, int count);
+bool setup_report(const struct bench_world *world, const struct bench_options *options,
+                  const struct setup_result *results, int count);
 
 #endif

@@ -202,8 +202,8 @@ const struct command command_bench = {
         "and for a barrier a token that goes once round the ranks by futex, in memory that is mapped; bare libfabric "
         "on the same provider, complete when delivered, where the network is used; for collectives the copies alone, "
         "without any agreement.\n\n"
-        "setup measures how long it takes until all ranks have a group, a buffer without limits (which reserves "
-        "nothing), and both; from the first rank that begins to the last one that has it. What was made is used once "
+        "setup measures how long it takes until all ranks have a group (across nodes with endpoints), a buffer without "
+        "limits, and both; from the first rank that begins to the last one that has it. What was made is used once "
         "and ended outside of the time.",
     .options = bench_option_table,
     .examples = examples,

@@ -63,9 +63,9 @@ static expar_status miscounted(const cpu_executor *self, const ep_map_step *step
                      (long long)slots_of(step, expert, 0, ends[routing->ranks - 1]));
 }
 
-/* next: behind the last slot. Rows that nobody fills, or two slots do, are not handed out; where rows were dropped their
-   slots are not known. */
-static expar_status check_experts(const cpu_executor *self, const ep_map_step *step, const int64_t *next)
+/* next: behind the last slot. Rows that nobody fills, or two slots do, are not handed out; where rows were dropped
+   their slots are not known. */
+static expar_status map_check_counts(const cpu_executor *self, const ep_map_step *step, const int64_t *next)
 {
     const ep_routing *routing = step->routing;
     int64_t begin = 0;
@@ -93,7 +93,7 @@ expar_status cpu_map(executor *base, exec_call *call, const ep_map_step *step)
     }
     for (int64_t slot = slots; slot < step->rows * routing->topk; slot++)
         step->map[slot] = -1;
-    const expar_status status = check_experts(cpu_of(base), step, next);
+    const expar_status status = map_check_counts(cpu_of(base), step, next);
     free(next);
     return status;
 }

@@ -90,8 +90,8 @@ static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
                                  .rma_iov_count = 1,
                                  .context = &op->context};
     /* libfabric's tcp has its peer confirm what is complete when it has been transmitted, too. A few bytes are not
-       injected (fi_inject_write), though they need no record then: up to libfabric 1.17 rxm follows the context of what
-       fails because a peer is gone, and injected ones have none. */
+       injected, though they need no record then: up to libfabric 1.17 rxm follows the context of what fails because a
+       peer is gone, and injected ones have none. */
     const uint64_t when = op->leads ? FI_INJECT_COMPLETE : FI_DELIVERY_COMPLETE;
     return is_put ? counted(fi_writemsg(c->ep, &message, when | FI_COMPLETION), &c->traffic.puts, p->bytes)
                   : counted(fi_readmsg(c->ep, &message, FI_COMPLETION), &c->traffic.gets, p->bytes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank leaves the group once it has sent all that a call wants of it, while another rank has not come to the call:
  * that ends well for those who stay. The late one comes only when the one that waits for it has seen the group fail,
- * and waits on. Over a network what is on its way goes with a rank that abandons its group: there who stays has all that
- * the call brings, or is told who went. */
+ * and waits on. Over a network what is on its way goes with a rank that abandons its group: there who stays has all
+ * that the call brings, or is told who went. */
 #include "ep/check.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"

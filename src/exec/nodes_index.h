@@ -196,6 +196,11 @@ EP_FUNC uint64_t ep_rail_done_at(const ep_rail_space *s, int32_t nodes, uint32_t
 {
     return s->dones + ((uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node) * EP_LINE_BYTES;
 }
+/* Behind a done, in its line: what nobody reads. */
+EP_FUNC uint64_t ep_rail_last_at(const ep_rail_space *s, int32_t nodes, int32_t node)
+{
+    return ep_rail_done_at(s, nodes, 0, node) + 8;
+}
 /* A ring's number, of channel and node; and where its words and places lie. */
 EP_FUNC uint64_t ep_rail_ring(int32_t nodes, int32_t channel, int32_t node)
 {

@@ -145,7 +145,9 @@ void rail_done_settle(cpu_executor *self)
     error_kept kept;
     error_save(&kept);
     interrupt_defer();
-    if (link_quiet(self->sym, &self->rails->flags) != EXPAR_OK)
+    if (link_quiet(self->sym, &self->rails->flags) == EXPAR_OK)
+        self->rails->led = false;
+    else
         LOG(LOG_INFO, "the end of a call did not come to another node: %s", expar_last_error());
     interrupt_undefer();
     error_put_back(&kept);

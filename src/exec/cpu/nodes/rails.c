@@ -105,11 +105,23 @@ void rail_linger_end(void)
     interrupt_at(0);
 }
 
-/* Before the memory of their batches goes. What a wait leaves under way when it ends is dropped. */
-static void rail_settle(const cpu_executor *self)
+/* Of a call that has not come to its end: behind this all of its chunks and heads have come. */
+static void rail_send_last(const cpu_executor *self)
+{
+    cpu_rails *rails = self->rails;
+    const link_flag last = {.offset = self->buffer + ep_rail_last_at(&rails->space, rails->shape.nodes, rails->node),
+                            .word = 1};
+    for (int32_t i = 0; i < rails->shape.nodes - 1; i++)
+        link_set_flag(&rails->links[rail_node_in_turn(rails, i)], &last, &rails->flags);
+}
+
+/* Before the memory of their batches goes, and, sound, that of the buffer. What a wait leaves under way when it ends is
+   dropped. */
+static void rail_settle(const cpu_executor *self, bool sound)
 {
     cpu_rails *rails = self->rails;
     const size_t batches = (size_t)rails->shape.nodes * (size_t)self->shape.channels * (size_t)rails->shape.chunks;
+    if (sound && rails->led) rail_send_last(self);
     link_quiet(self->sym, &rails->hellos[0]);
     link_quiet(self->sym, &rails->hellos[1]);
     link_quiet(self->sym, &rails->flags);
@@ -124,7 +136,7 @@ void rail_free(cpu_executor *self, bool sound)
     if (!rails) return;
     error_save(&kept);
     if (!sound) rail_linger_begin(self);
-    rail_settle(self);
+    rail_settle(self, sound);
     rail_linger_end();
     error_put_back(&kept);
     rail_room_free(&rails->room);
@@ -152,6 +164,7 @@ void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *
 {
     cpu_rails *rails = self->rails;
     const size_t rings = (size_t)rails->shape.nodes * (size_t)self->shape.channels;
+    rails->led = true;
     rails->slot = *slot;
     rails->slots = (uint32_t)(rails->shape.chunk_bytes / rails->slot.bytes);
     if (rails->slots == 0) rails->slots = 1;

@@ -8,12 +8,13 @@
  *         it has read the chunk, the source loads it (acquire).
  *
  * A chunk goes into a place only when the head of the chunk before has come there, so no word has two flags under way,
- * and nothing is asked of the network's order but that a flag comes behind its own put. Words count chunks of the
- * current call and carry its epoch. All chunks are full but a ring's last, so both sides know how long one is; it ends
- * where its tail is, and is filled from its beginning on. Heads that nobody will wait for are not sent.
+ * and nothing is asked of the network's order but that a flag comes behind its own put. Both lead: nobody confirms them,
+ * and that all have come is known by the done behind them. Words count chunks of the current call and carry its epoch.
+ * All chunks are full but a ring's last, so both sides know how long one is; it ends where its tail is, and is filled
+ * from its beginning on. Heads that nobody will wait for are not sent.
  *
- * A tail may come in pieces, its lowest byte first. What is there meanwhile is of another call, or, with upper bytes of
- * a smaller count, less than the tail: both mean that the chunk has not come.
+ * A word may come in pieces, its lowest byte first. What is there meanwhile is of another call, or, with upper bytes of
+ * a smaller count, less than the word: both mean that it has not come.
  *
  * A slot that is larger than a place goes in pieces, each of them a chunk: it is filled, and read, in memory of its own
  * at both ends, and nobody waits there for a piece. */
@@ -62,6 +63,15 @@ static uint32_t slots_of_chunk(const cpu_rails *rails, uint32_t left)
 
 /* ---- source ------------------------------------------------------------------------------------------------------ */
 
+/* The value of a word of this call, as far as it is at least `wanted`; else less. */
+static uint32_t rail_word_come(const cpu_executor *self, const _Atomic uint64_t *word, uint32_t epoch, uint32_t wanted)
+{
+    const uint32_t seen = ep_word_value(link_peek(word), epoch);
+    if (seen < wanted) return seen;
+    sym_behold(self->sym);
+    return ep_word_value(atomic_load_explicit(word, memory_order_acquire), epoch);
+}
+
 /* The network no longer reads from the place, and the receiver no longer from its own. A head that no chunk was sent
    for is the peer's fault. */
 static bool place_is_free(cpu_executor *self, uint32_t epoch, const rail_ring *ring, uint64_t number, int32_t node,
@@ -74,9 +84,8 @@ static bool place_is_free(cpu_executor *self, uint32_t epoch, const rail_ring *r
     if (!link_is_quiet(batch)) return false;
     *status = rail_ended(self, link_quiet(self->sym, batch));
     if (*status != EXPAR_OK || ring->chunks_put < chunks) return *status == EXPAR_OK;
-    const uint64_t head =
-        atomic_load_explicit(rail_word_here(self, ep_rail_head_at(&rails->space, number, place)), memory_order_acquire);
-    const uint32_t read = ep_word_value(head, epoch), sent = ring->chunks_put - chunks + 1;
+    const _Atomic uint64_t *head = rail_word_here(self, ep_rail_head_at(&rails->space, number, place));
+    const uint32_t sent = ring->chunks_put - chunks + 1, read = rail_word_come(self, head, epoch, sent);
     if (read > sent)
         *status = error_set(EXPAR_ERR_PEER, "rank %d has read %u chunks of %u that it was sent",
                             ep_rail_of(&rails->shape, node, self->sym->rank), read, sent);
@@ -114,6 +123,7 @@ static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t chann
                                 self->buffer + rails->space.places + ep_rail_chunk_end(shape, there, place) - bytes,
                             .source = bytes_before(end, bytes),
                             .bytes = bytes + sizeof *end,
+                            .leads = true,
                             .rows = slots};
     cpu_step(self);
     return rail_ended(self, link_put_flagged(&rails->links[node], &data, batch_of(rails, here, place)));
@@ -181,10 +191,7 @@ static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *
                            uint64_t bytes, expar_status *status)
 {
     const ep_rail_end *end = end_here(self, ring, number);
-    const uint32_t wanted = ring->chunks_taken + 1;
-    if (ep_word_value(link_peek(&end->tail), epoch) < wanted) return false;
-    sym_behold(self->sym);
-    const uint32_t sent = ep_word_value(atomic_load_explicit(&end->tail, memory_order_acquire), epoch);
+    const uint32_t wanted = ring->chunks_taken + 1, sent = rail_word_come(self, &end->tail, epoch, wanted);
     if (sent < wanted || (sent == wanted && end->bytes == bytes)) return sent == wanted;
     *status = error_set(EXPAR_ERR_PEER, "rank %d has sent chunk %u of %llu bytes where %u of %llu was to come",
                         ep_rail_of(&self->rails->shape, node, self->sym->rank), sent, (unsigned long long)end->bytes,
@@ -201,10 +208,14 @@ static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t cha
     const int32_t place = place_of(rails, ring->chunks_taken++);
     const uint64_t there = ep_rail_ring(rails->shape.nodes, channel, rails->node);
     if (left <= (uint64_t)(rails->shape.chunks - 1) * rails->slots) return EXPAR_OK;
-    const link_flag head = {.offset = self->buffer + ep_rail_head_at(&rails->space, there, place),
-                            .word = ep_word(epoch, ring->chunks_taken)};
+    const uint64_t word = ep_word(epoch, ring->chunks_taken);
+    const link_data head = {.offset = self->buffer + ep_rail_head_at(&rails->space, there, place),
+                            .source = &word,
+                            .bytes = sizeof word,
+                            .copies = true,
+                            .leads = true};
     cpu_step(self);
-    return rail_ended(self, link_set_flag(&rails->links[node], &head, &self->rails->flags));
+    return rail_ended(self, link_put_flagged(&rails->links[node], &head, &self->rails->flags));
 }
 
 /* The oldest slot, once all of its pieces have come. */

@@ -7,8 +7,9 @@ memory of one's own, or given back at once; on a GPU it says, too, which stream 
 module's own: looking at tensors, making results and handles, and taking them apart again. The least of all rounds, in
 microseconds, which other work on the machine changes little; needs PyTorch (scripts/torch.sh). With --device cuda the
 tensors lie on the current GPU, which has nothing to do when a call is made. With --profile there is no table: for each
-call, what it spends its time in, by cProfile.
-usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [--device cpu|cuda] [--profile] [ROUNDS]
+call, what it spends its time in, by cProfile. With --steps the table has the steps of each call of the module
+(deep_ep_steps.py), the library's by itself among them.
+usage: PYTHONPATH=python bench/python/deep_ep_overhead.py [--device cpu|cuda] [--profile | --steps] [ROUNDS]
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ try:
     import torch
 
     import deep_ep
+    import deep_ep_steps
     import expar
     from deep_ep import _handles, _place
     from deep_ep._call import put
@@ -266,20 +268,29 @@ def profile(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
             print(f"{one.callcount / each:6.1f} times {one.inlinetime / each * 1e6:6.1f} us  {what}", flush=True)
 
 
+def steps(own: Arguments, calls: dict[str, Pair], rounds: int) -> None:
+    of_module = {name: call for name, (call, _) in calls.items() if name != "get_buffer_size_hint"}
+    for line in deep_ep_steps.table(of_module, own.place.settle, rounds):
+        print(line, flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="What deep_ep costs beside the library.")
     parser.add_argument("rounds", type=int, nargs="?", default=200)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--profile", action="store_true", help="what calls spend their time in, instead of the table")
+    parser.add_argument("--steps", action="store_true", help="a table of the steps of each call")
     options = parser.parse_args()
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     world, own = torch.distributed.group.WORLD, Arguments(options.device)
-    if not own.on_gpu and not options.profile:
+    if not own.on_gpu and not options.profile and not options.steps:
         beyond = import_milliseconds("deep_ep", "torch.distributed", min(options.rounds, 5))
         print(f"import deep_ep, beyond PyTorch: {beyond:.0f} ms")
-    if not options.profile:
+    if options.steps:
+        print(deep_ep_steps.heading())
+    elif not options.profile:
         print(f"{'T 1, one rank, us':28}{'deep_ep':>9}{'bare':>9}{'between':>9}")
-    told = profile if options.profile else show
+    told = profile if options.profile else steps if options.steps else show
     buffer = deep_ep.Buffer(world, explicitly_destroy=True)
     second = deep_ep.ElasticBuffer(world, num_max_tokens_per_rank=TOKENS, hidden=HIDDEN, explicitly_destroy=True)
     told(own, normal(buffer, own), options.rounds)

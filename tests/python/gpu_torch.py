@@ -295,6 +295,11 @@ def overhead_profile(group: Ranks) -> None:
     _overhead(group, "--profile", "2")
 
 
+def overhead_steps(group: Ranks) -> None:
+    """Likewise: the steps of each call, the library's among them."""
+    _overhead(group, "--steps", "8")
+
+
 def _overhead(group: Ranks, *arguments: str) -> None:
     import torch
     import torch.distributed as dist
@@ -369,6 +374,7 @@ ON_GPU: dict[str, Callable[[Ranks], Optional[str]]] = {
         host_time,
         overhead,
         overhead_profile,
+        overhead_steps,
         text,
         groups,
         *gpu_elastic.PARTS,

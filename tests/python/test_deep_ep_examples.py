@@ -60,9 +60,11 @@ generate.main()
 
     def test_measurement(self) -> None:
         """A row for each call, whatever the numbers are."""
-        said = self.run_here(sys.executable, str(ROOT / "bench" / "python" / "deep_ep_overhead.py"), "1")
-        for call in ("get_dispatch_layout", "dispatch with a handle", "combine", "low_latency_combine"):
-            self.assertRegex(said, rf"(?m)^{call} +\d+\.\d +\d+\.\d +-?\d+\.\d$")
+        calls = ("get_dispatch_layout", "dispatch with a handle", "combine", "low_latency_combine")
+        for option, columns in ((), 3), (("--steps",), 18):
+            said = self.run_here(sys.executable, str(ROOT / "bench" / "python" / "deep_ep_overhead.py"), *option, "1")
+            for call in calls:
+                self.assertRegex(said, rf"(?m)^{call}( +-?\d+\.\d){{{columns}}}$")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the time of a call of `deep_ep` goes: the table of deep_ep_overhead.py with --steps.
+
+Functions that the module calls by their names are replaced by ones that look at the clock: a step's time is that of its
+functions without other steps inside of them, and without what looking takes, measured beforehand by a function that does
+nothing. The library's call is a step, too, so it is measured where it is made; the way there, by ctypes, is measured by
+a call of the library's that does nothing, taken off, and shown by itself. What is left of a whole call, as it is without all that, is the interpreter's.
+Numbers are medians of single calls, in microseconds, so that a rare one (the allocator's, a collector's) is not seen.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import statistics
+import time
+from typing import Any, Callable
+
+try:
+    import torch
+
+    from deep_ep import _call, _elastic, _handles, _low_latency, _normal, _place
+    from deep_ep.buffers import elastic as _buffer
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
+
+CALLS = 20  # behind each other
+_now = time.perf_counter_ns
+
+# Modules, and the names by which they call what belongs to a step.
+_STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
+    "library": tuple(
+        (module, name)
+        for module in (_normal, _low_latency, _elastic)
+        for name in ("_dispatch", "_combine", "_layout", "_route")
+    ),
+    "query": ((_normal, "_query"), (_elastic, "_query")),
+    "reader": ((_place, "_read_on"),),
+    "event": ((_place, "_forget"), (torch.cuda, "is_current_stream_capturing")),
+    "stream": ((_place, "_raw_stream"), (_place, "_current_gpu")),
+    "memory": (
+        (_place, "strided_on_gpu"),
+        (_place, "strided_on_cpu"),
+        (_call, "strided_on_cpu"),
+        (_call, "_alloc"),
+    ),
+    "capsule": ((_call, "_to_dlpack"), (_call, "_output_dlpack"), (_call, "_new_capsule")),
+    "tensor": ((_call, "_from_capsule"),),
+    "owner": ((_call, "give_owner"), (_handles, "give_owner")),
+    "views": ((_normal, "put"), (_low_latency, "put"), (_elastic, "put"), (_elastic, "put_view")),
+    "looks": ((_low_latency, "look"), (_buffer, "look"), (_place, "of")),
+    "handle": (
+        (_elastic, "Counts"),
+        (_elastic, "EPHandle"),
+        (_handles, "wrap_low_latency"),
+        (_handles, "read_prefix"),
+    ),
+}
+
+
+class _Clock:
+    """Of the steps of one call at a time."""
+
+    def __init__(self) -> None:
+        self._looking_ns = self._around_ns = 0.0  # of what is measured, and of what is not
+        self._inside_ns = 0.0  # steps inside of the one that is under way, with what is around them
+        self._taken: dict[str, float] = {}
+        self._calls = 0
+        self._calibrate()
+
+    def watched(self, step: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*arguments: Any, **named: Any) -> Any:
+            before, self._inside_ns = self._inside_ns, 0.0
+            begin = _now()
+            try:
+                return function(*arguments, **named)
+            finally:
+                elapsed = _now() - begin
+                self._taken[step] = self._taken.get(step, 0.0) + elapsed - self._inside_ns - self._looking_ns
+                self._inside_ns = before + elapsed + self._around_ns
+                self._calls += step == "library"
+
+        return timed
+
+    def _calibrate(self) -> None:
+        nothing = {}.clear
+        timed, plain, looking = self.watched("nothing", nothing), [], []
+        for _ in range(4000):
+            looking.append(self.split(timed)[1]["nothing"])
+            plain.append(_elapsed_ns(nothing))
+        whole = statistics.median(_elapsed_ns(timed) for _ in range(4000))
+        self._looking_ns = statistics.median(looking)
+        self._around_ns = whole - statistics.median(plain) - self._looking_ns
+
+    def split(self, call: Callable[[], Any]) -> tuple[Any, dict[str, float], int]:
+        """(what the call gave, nanoseconds of each step, calls of the library)"""
+        self._taken, self._inside_ns, self._calls = {}, 0.0, 0
+        return call(), self._taken, self._calls
+
+
+def _elapsed_ns(call: Callable[[], Any]) -> float:
+    begin = _now()
+    call()
+    return _now() - begin
+
+
+def _way_to_library_ns() -> float:
+    """Of a call by ctypes, as those of the steps."""
+    nothing = _call.plain("expar_ep_handle_destroy", *[ctypes.c_void_p] * 3)  # of no handle; the others are not read
+    return statistics.median(_elapsed_ns(lambda: nothing(None, None, None)) for _ in range(4000))
+
+
+def _replaced(clock: _Clock) -> list[tuple[Any, str, Any]]:
+    """What was there before."""
+    found = []
+    for step, names in _STEPS.items():
+        for module, name in names:
+            function = getattr(module, name, None)
+            if function is not None:
+                found.append((module, name, function))
+                setattr(module, name, clock.watched(step, function))
+    return found
+
+
+class _Times:
+    """Of one kind of call."""
+
+    def __init__(self) -> None:
+        self.whole_ns: list[float] = []
+        self.row_ns: list[float] = []
+        self.let_go_ns: list[float] = []
+        self.steps_ns: dict[str, list[float]] = {step: [] for step in (*_STEPS, "ctypes")}
+
+    def numbers(self) -> list[float]:
+        whole, row, let_go = (statistics.median(each) for each in (self.whole_ns, self.row_ns, self.let_go_ns))
+        steps = [statistics.median(each) for each in self.steps_ns.values()]
+        return [min(self.whole_ns), whole, row, let_go, *steps, whole - sum(steps)]
+
+
+def _measure(times: _Times, call: Callable[[], Any], settle: Callable[[], None]) -> None:
+    """As they are: by itself, each with nothing under way; and in a row, where nobody waits but calls."""
+    for _ in range(CALLS):
+        settle()
+        begin = _now()
+        result = call()
+        made = _now()
+        del result
+        ended = _now()
+        times.whole_ns.append(made - begin)
+        times.let_go_ns.append(ended - made)
+    settle()
+    begin = _now()
+    for _ in range(CALLS):
+        call()
+    times.row_ns.append((_now() - begin) / CALLS)
+    settle()
+
+
+def _measure_steps(
+    times: _Times, call: Callable[[], Any], settle: Callable[[], None], clock: _Clock, way_ns: float
+) -> None:
+    before = _replaced(clock)
+    try:
+        for _ in range(CALLS):
+            settle()
+            result, taken, calls = clock.split(call)
+            taken["ctypes"] = way_ns * calls
+            taken["library"] = taken.get("library", 0.0) - way_ns * calls
+            for step, found in times.steps_ns.items():
+                found.append(taken.get(step, 0.0))
+            del result
+    finally:
+        for module, name, function in before:
+            setattr(module, name, function)
+
+
+def heading() -> str:
+    return f"{'T 1, one rank, us':27}" + "".join(
+        f"{name:>8}" for name in ("least", "median", "in row", "let go", *_Times().steps_ns, "rest")
+    )
+
+
+def table(calls: dict[str, Callable[[], Any]], settle: Callable[[], None], rounds: int) -> list[str]:
+    """A line a call, of those that take their turns: all that it takes, the least and the median; in a row with others,
+    results let go at once; how long results take to be let go; and the steps. settle: waits until nothing is under way.
+    """
+    clock, way_ns = _Clock(), _way_to_library_ns()
+    all_times = {name: _Times() for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            _measure(all_times[name], call, settle)
+            _measure_steps(all_times[name], call, settle, clock, way_ns)
+    return [
+        f"{name:27}" + "".join(f"{number / 1000:8.1f}" for number in times.numbers())
+        for name, times in all_times.items()
+    ]

@@ -45,7 +45,7 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (_call, "strided_on_cpu"),
         (_call, "_alloc"),
     ),
-    "capsule": ((_call, "_to_dlpack"), (_call, "_output_dlpack"), (_call, "_new_capsule")),
+    "capsule": ((_call, "_output_capsules"), (_call, "_handle_capsules")),
     "tensor": ((_call, "_from_capsule"),),
     "owner": ((_call, "give_owner"), (_handles, "give_owner")),
     "views": ((_normal, "put"), (_low_latency, "put"), (_elastic, "put"), (_elastic, "put_view")),

@@ -99,6 +99,20 @@ EXPAR_API expar_status expar_tensor_from_dlpack(const void *managed, uint32_t ve
 EXPAR_API expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version,
                                               void (*release)(void *context), void *context, void **managed);
 
+/* ---- for Python -------------------------------------------------------------------------------------------------- */
+
+typedef void *(*expar_capsule_new_fn)(void *pointer, const char *name, void (*destructor)(void *capsule));
+typedef int (*expar_list_set_item_fn)(void *list, ptrdiff_t index, void *item);
+
+/* Two functions of Python's stable ABI, for calls that give several tensors to a program in Python as capsules: the
+   program looks them up, since the library knows nothing of interpreters. Such calls hold the interpreter's lock
+   (ctypes.PyDLL), wait for nothing, and put capsules "dltensor" of version 0 into a list of the program's. Where Python
+   has no memory, or the list is too short, they are EXPAR_ERR_MEMORY, and Python has an exception. */
+typedef struct expar_python {
+    expar_capsule_new_fn capsule_new;     /* PyCapsule_New */
+    expar_list_set_item_fn list_set_item; /* PyList_SetItem */
+} expar_python;
+
 #ifdef __cplusplus
 }
 #endif

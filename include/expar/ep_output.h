@@ -11,6 +11,7 @@
 #ifndef EXPAR_EXPAR_EP_OUTPUT_H
 #define EXPAR_EXPAR_EP_OUTPUT_H
 
+#include <expar/dlpack.h>
 #include <expar/ep_buffer.h>
 #include <expar/status.h>
 #include <expar/tensor.h>
@@ -74,6 +75,11 @@ EXPAR_API expar_status expar_ep_output_tensor(const expar_ep_output *output, exp
    EXPAR_ERR_VERSION, EXPAR_ERR_MEMORY. */
 EXPAR_API expar_status expar_ep_output_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version,
                                               void **managed);
+/* Several parts at once, for a program in Python (expar/dlpack.h): item i of `list` becomes a capsule of parts[i], with
+   a reference of its own, or is left as it is where that is negative. What has become a capsule before a failure stays
+   one. Errors: EXPAR_ERR_NULL and as above. */
+EXPAR_API expar_status expar_ep_output_capsules(expar_ep_output *output, const int32_t *parts, int32_t count,
+                                                const expar_python *python, void *list);
 
 #ifdef __cplusplus
 }

@@ -219,6 +219,10 @@ EXPAR_API expar_status expar_ll_handle_info_get(const expar_ll_handle *handle, e
 /* Handles are counted, as outputs are (expar/ep_output.h); they may outlive buffer and group. Any thread. */
 EXPAR_API expar_status expar_ll_handle_retain(expar_ll_handle *handle);
 EXPAR_API void expar_ll_handle_destroy(expar_ll_handle *handle);
+/* src_info and range for a program in Python (expar/dlpack.h): items 0 and 1 of `list`, each with a reference to the
+   handle. What has become a capsule before a failure stays one. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE,
+   EXPAR_ERR_MEMORY. */
+EXPAR_API expar_status expar_ll_handle_capsules(expar_ll_handle *handle, const expar_python *python, void *list);
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 

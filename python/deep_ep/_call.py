@@ -9,12 +9,13 @@ and results go to PyTorch by DLPack, with deleters in C.
 from __future__ import annotations
 
 import ctypes
+import functools
 import struct
 from ctypes import addressof
-from typing import Any, Callable
+from typing import Any, Callable, Sequence
 
 import torch
-from expar import _abi, _interrupt
+from expar import _abi, _interrupt, _tensor
 from expar._abi import Dtype
 from expar._library import _check, lib
 
@@ -26,7 +27,6 @@ _MATRIX = struct.Struct("@Pii2q16x2q16xii")  # of two dimensions
 assert _VIEW.size == _MATRIX.size == ctypes.sizeof(_abi.Tensor)
 put_address = struct.Struct("@P").pack_into  # of a tensor whose view is there, where that begins
 _CPU, _CUDA = int(_abi.DeviceType.CPU), int(_abi.DeviceType.CUDA)
-_X = int(_abi.EpPart.X)
 # What tensors of the host's memory are to the library.
 host = (_CPU, 0)
 
@@ -146,36 +146,79 @@ def held(name: str, *arguments: Any) -> Callable[..., int]:
 _to_dlpack = held(
     "expar_tensor_to_dlpack", ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
-_output_dlpack = held(
-    "expar_ep_output_dlpack", ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_void_p
+# These make all capsules of a call: one by one most of the time would be that of the ways there.
+_output_capsules = held(
+    "expar_ep_output_capsules", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.py_object
 )
+_handle_capsules = held("expar_ll_handle_capsules", ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
+_python = _abi.Python(
+    *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in ("PyCapsule_New", "PyList_SetItem"))
+)
+_python_at = addressof(_python)
 _release = lib.expar_ep_output_release
-_new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
-    ("PyCapsule_New", ctypes.pythonapi)
-)
 # What torch.utils.dlpack calls for a capsule, without looking whether it is one.
 _from_capsule: Callable[[Any], Any] = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
-_NAME = b"dltensor"  # stays, since capsules point to it
-_DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_NAME = b"dltensor"
 
 
-def _tensor(managed: ctypes.c_void_p, dtype: Any) -> Any:
-    """PyTorch's tensor of what went out by DLPack."""
-    try:
-        tensor = _from_capsule(_new_capsule(managed.value, _NAME, None))
-    except BaseException:
-        _DELETER(_abi.DlManaged.from_address(managed.value or 0).deleter or 0)(managed)
-        raise
-    return tensor if tensor.dtype is dtype else tensor.view(dtype)
+def _taken(made: list[Any], wanted: Sequence[tuple[int, Any]]) -> list[Any]:
+    """The same list, with PyTorch's tensors in the places of capsules. wanted: places and dtypes."""
+    for place, dtype in wanted:
+        tensor = _from_capsule(made[place])
+        made[place] = tensor if tensor.dtype is dtype else tensor.view(dtype)
+    return made
 
 
-def owned_tensor(view: int, dtype: Any, owner: Any) -> Any:
-    """A tensor of the view at that address, whose memory keeps the owner."""
+def _give_back(made: list[Any]) -> None:
+    """Something went wrong: nobody takes the capsules that are left."""
+    for each in made:
+        if _tensor._is_valid(each, _NAME):
+            _tensor._give_back(each, _NAME)
+
+
+def lent_tensor(view: int, dtype: Any) -> Any:
+    """A tensor of the view at that address, which keeps nothing."""
     managed = ctypes.c_void_p()
     check(_to_dlpack(view, 0, None, None, addressof(managed)))
-    tensor = _tensor(managed, dtype)
-    give_owner(tensor, owner)
-    return tensor
+    made = [_tensor._make(managed.value, _NAME, None)]
+    try:
+        return _taken(made, ((0, dtype),))[0]
+    except BaseException:
+        _give_back(made)
+        raise
+
+
+_HANDLE_TENSORS = ((0, torch.int32), (1, torch.int64))
+
+
+def handle_tensors(handle: int) -> list[Any]:
+    """src_info and range of a low-latency handle, which have references to it."""
+    made: list[Any] = [None, None]
+    try:
+        check(_handle_capsules(handle, _python_at, made))
+        return _taken(made, _HANDLE_TENSORS)
+    except BaseException:
+        _give_back(made)
+        raise
+
+
+class Parts:
+    """Which of an output's tensors a call wants, and as what."""
+
+    __slots__ = ("numbers", "at", "wanted", "none")
+
+    def __init__(self, numbers: Sequence[int], dtypes: Sequence[Any]) -> None:
+        given = [-1 if dtype is None else number for number, dtype in zip(numbers, dtypes)]
+        self.numbers = (ctypes.c_int32 * len(given))(*given)
+        self.at = addressof(self.numbers)
+        self.wanted = tuple((place, dtype) for place, dtype in enumerate(dtypes) if dtype is not None)
+        self.none = [None] * len(given)
+
+
+@functools.lru_cache(maxsize=1024)
+def parts_of(numbers: tuple[int, ...], *dtypes: Any) -> Parts:
+    """Those parts with these dtypes; None: not wanted."""
+    return Parts(numbers, dtypes)
 
 
 class Output:
@@ -186,19 +229,22 @@ class Output:
     def __init__(self, pointer: int) -> None:
         self.pointer = pointer
 
-    def tensor(self, part: int, dtype: Any) -> Any:
-        """That one of the library's, which has a reference of its own."""
-        managed = ctypes.c_void_p()
-        status = _output_dlpack(self.pointer, part, 0, addressof(managed))
-        if status:
-            check(status)
-        return _tensor(managed, dtype)
+    def tensors(self, parts: Parts) -> list[Any]:
+        """Those of the library's, each with a reference of its own; None in the place of one that is not wanted."""
+        made: list[Any] = parts.none[:]
+        try:
+            check(_output_capsules(self.pointer, parts.at, len(made), _python_at, made))
+            return _taken(made, parts.wanted)
+        except BaseException:
+            _give_back(made)
+            raise
 
     def __del__(self, release: Any = _release) -> None:
         release(self.pointer)
 
 
 _alloc = plain("expar_ep_alloc", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_MEMORY = Parts((int(_abi.EpPart.X),), (torch.uint8,))
 # Where PyTorch's allocator on the CPU asks the system for each piece of memory, and the pool does not.
 _LARGE_BYTES = 1 << 16
 
@@ -222,7 +268,8 @@ def pool_tensor(buffer: int, rows: int, columns: int, dtype: Any) -> Any:
     pointer = ctypes.c_void_p()
     check(_alloc(buffer, size, addressof(pointer)))
     assert pointer.value is not None
-    return Output(pointer.value).tensor(_X, torch.uint8).view(dtype).view(rows, columns)
+    memory = Output(pointer.value).tensors(_MEMORY)[0]
+    return memory.view(dtype).view(rows, columns)
 
 
 # ---- who keeps what --------------------------------------------------------------------------------------------------

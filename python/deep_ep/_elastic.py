@@ -16,7 +16,7 @@ from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
 from expar._abi import EpPart
 
 from . import _handles, _place
-from ._call import CODES, Output, check, plain, pool_tensor, put, put_address, put_view
+from ._call import CODES, Output, check, parts_of, plain, pool_tensor, put, put_address, put_view
 from ._elastic_handle import Counts, EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
@@ -42,8 +42,8 @@ _OUT = {
     "row_weights": _Args.out_row_weights.offset,
     "metadata": _Args.out_src_metadata.offset,
 }
-_RECV_X, _RECV_SCALES = int(EpPart.X), int(EpPart.SCALES)
-_RECV_IDX, _RECV_WEIGHTS, _RECV_ROW_WEIGHTS = int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS), int(EpPart.ROW_WEIGHTS)
+_PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS))
+_EXPANDED_PARTS = (*_PARTS[:3], int(EpPart.ROW_WEIGHTS))
 _X, _SCALES = _Args.x.offset, _Args.x_scales.offset
 _TOPK_IDX, _TOPK_WEIGHTS = _Args.topk_idx.offset, _Args.topk_weights.offset
 _TOPK_IDX_COPY = _Args.topk_idx_copy.offset
@@ -311,12 +311,14 @@ class ElasticMode:
         """The library's (x, scales, topk_idx, topk_weights), of a dispatch of these."""
         how.turn.give(output.pointer)
         expand = form.expand
-        recv_x = output.tensor(_RECV_X, x.dtype)
-        recv_scales = None if scales is None else output.tensor(_RECV_SCALES, scales.dtype)
-        idx = None if topk_idx is None or expand else output.tensor(_RECV_IDX, topk_idx.dtype)
-        weights = None
-        if topk_weights is not None:
-            weights = output.tensor(_RECV_ROW_WEIGHTS if expand else _RECV_WEIGHTS, torch.float32)
+        parts = parts_of(
+            _EXPANDED_PARTS if expand else _PARTS,
+            x.dtype,
+            None if scales is None else scales.dtype,
+            None if topk_idx is None or expand else topk_idx.dtype,
+            None if topk_weights is None else torch.float32,
+        )
+        recv_x, recv_scales, idx, weights = output.tensors(parts)
         if not handle._synced:
             rows = handle.num_expanded_tokens if expand else handle.num_recv_tokens
             recv_x, idx, weights = (self._first(each, rows, how, False) for each in (recv_x, idx, weights))

@@ -16,10 +16,10 @@ from expar import _abi
 from expar._abi import EpPart
 
 from . import _handles, _place
-from ._call import Output
+from ._call import Output, Parts
 from .utils.math import align, ceil_div
 
-_METADATA = int(EpPart.SRC_METADATA)
+_METADATA = Parts((int(EpPart.SRC_METADATA),), (torch.int32,))
 
 
 class Routing:
@@ -161,7 +161,7 @@ class EPHandle:
     def recv_src_metadata(self) -> Any:
         output, self._output = self._output, None
         assert output is not None
-        return output.tensor(_METADATA, torch.int32)[: self.num_recv_tokens]
+        return output.tensors(_METADATA)[0][: self.num_recv_tokens]
 
     def num_metadata_rows(self) -> int:
         return self.num_recv_tokens if self._output is not None else int(self.recv_src_metadata.shape[0])

@@ -16,7 +16,7 @@ from expar import _abi
 from expar._library import lib
 
 from . import _place
-from ._call import check, give_owner, held, owned_tensor, owner_of
+from ._call import check, give_owner, handle_tensors, held, owner_of
 
 
 class Handle:
@@ -96,25 +96,13 @@ class LowLatencyHandle:
         destroy(self.pointer)
 
 
-_ll_info_get = held("expar_ll_handle_info_get", ctypes.c_void_p, ctypes.c_void_p)
-_LL_INFO_BYTES = ctypes.sizeof(_abi.LlHandleInfo)
-_SRC_INFO, _RANGE = _abi.LlHandleInfo.src_info.offset, _abi.LlHandleInfo.range.offset
-
-
 def wrap_low_latency(pointer: int, key: Any, num_tokens: int) -> tuple[Any, ...]:
     """(src_info int32 [L, N*B], range int64 [L, N], B, H, E). Filled when rows are. key: of the buffer; num_tokens: of
     the dispatch."""
-    info = _abi.LlHandleInfo(_LL_INFO_BYTES)
-    at = ctypes.addressof(info)
-    check(_ll_info_get(pointer, at))
     handle = LowLatencyHandle(pointer, key, num_tokens)
-    return (
-        owned_tensor(at + _SRC_INFO, torch.int32, handle),
-        owned_tensor(at + _RANGE, torch.int64, handle),
-        key.tokens,
-        key.hidden,
-        key.experts,
-    )
+    src_info, range = handle_tensors(pointer)
+    give_owner(src_info, handle)
+    return (src_info, range, key.tokens, key.hidden, key.experts)
 
 
 def find_low_latency(handle: Sequence[Any]) -> LowLatencyHandle:

@@ -16,7 +16,7 @@ from expar._abi import EpPart
 from expar._library import lib
 
 from . import _handles, _place
-from ._call import CODES, FP8, Output, check, look, owned_tensor, plain, put, put_address, put_memory
+from ._call import CODES, FP8, Output, Parts, check, lent_tensor, look, parts_of, plain, put, put_address, put_memory
 from .utils.event import EventHandle
 
 _dispatch = plain("expar_ll_dispatch", c_void_p, c_void_p, c_void_p)
@@ -30,7 +30,8 @@ _Sums, _Summed = _abi.LlCombineArgs, _abi.LlCombineResult
 _X, _TOPK_IDX = _Args.x.offset, _Args.topk_idx.offset
 _STATS, _WAIT = _Args.expert_recv_stats.offset, _Args.wait_ns.offset
 _OUT_X, _OUT_SCALES, _OUT_COUNT = _Args.out_x.offset, _Args.out_scales.offset, _Args.out_count.offset
-_RECV_X, _RECV_SCALES, _COUNT = int(EpPart.X), int(EpPart.SCALES), int(EpPart.COUNT)
+_RECV_PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.COUNT))
+_SUM_PARTS = (int(EpPart.X),)
 _SUM_X, _SUM_IDX, _SUM_WEIGHTS = _Sums.x.offset, _Sums.topk_idx.offset, _Sums.topk_weights.offset
 _SUM_OUT, _SUM_WAIT = _Sums.out.offset, _Sums.wait_ns.offset
 _ARGS_BYTES, _RESULT_BYTES, _SUMS_BYTES, _SUMMED_BYTES = (sizeof(each) for each in (_Args, _Result, _Sums, _Summed))
@@ -67,6 +68,17 @@ class Hook:
         destroy(self._pointer)
 
 
+def _scale_dtype(format: LlFormat) -> Any:
+    return torch.int32 if format == LlFormat.FP8_UE8M0 else torch.float32
+
+
+def _received(format: LlFormat, dtype: Any) -> Parts:
+    """Rows, scales and counts of a dispatch, in the library's memory."""
+    if format == LlFormat.PLAIN:
+        return parts_of(_RECV_PARTS, dtype, None, torch.int32)
+    return parts_of(_RECV_PARTS, FP8, _scale_dtype(format), torch.int32)
+
+
 class _Made(NamedTuple):
     """A buffer, and what it was made with."""
 
@@ -101,9 +113,8 @@ class _Results:
             (_OUT_COUNT, (local,), (1,), torch.int32),
         ]
         if format != LlFormat.PLAIN:
-            packed = format == LlFormat.FP8_UE8M0
-            columns = -(-shape.hidden // 512) if packed else shape.hidden // 128
-            kind = torch.int32 if packed else torch.float32
+            columns = -(-shape.hidden // 512) if format == LlFormat.FP8_UE8M0 else shape.hidden // 128
+            kind = _scale_dtype(format)
             self._parts[0] = (*self._parts[0][:3], FP8)
             self._parts.append((_OUT_SCALES, (local, rows, columns), (rows * columns, 1, rows), kind))
         args = _Args(_ARGS_BYTES)
@@ -218,13 +229,7 @@ class LowLatencyMode:
         outs: Any = None if results is None else turn.run(results.make, args)
         check(_dispatch(ll.pointer, addressof(args), addressof(result)))
         if outs is None:
-            output = Output(result.output or 0)
-            count = output.tensor(_COUNT, torch.int32)
-            scales, scaled = None, format != LlFormat.PLAIN
-            if scaled:
-                packed = torch.int32 if format == LlFormat.FP8_UE8M0 else torch.float32
-                scales = output.tensor(_RECV_SCALES, packed)
-            rows = output.tensor(_RECV_X, FP8 if scaled else x.dtype)
+            rows, scales, count = Output(result.output or 0).tensors(_received(format, x.dtype))
         else:
             rows, scales, count = outs
         handle = _handles.wrap_low_latency(result.handle or 0, shape, x.shape[0])
@@ -304,7 +309,7 @@ class LowLatencyMode:
         args.sum = LlSum.EXACT if hook or logfmt else self._sums
         args.format = LlFormat.LOGFMT if logfmt else LlFormat.PLAIN
         check(_combine(made.buffer.pointer, addressof(args), addressof(result)))
-        y = out if out is not None else Output(result.output or 0).tensor(_RECV_X, x.dtype)
+        y = out if out is not None else Output(result.output or 0).tensors(parts_of(_SUM_PARTS, x.dtype))[0]
         kept = [x, topk_idx, topk_weights, handle, y, wait_ns, made]
         waiting = Hook(result.hook, self._place, kept) if result.hook else None
         return y, turn.end(result.event, kept, (y,) if own else (), async_finish), waiting
@@ -331,7 +336,7 @@ class LowLatencyMode:
             raise AssertionError("handle is of a low-latency dispatch of another buffer")
         view = _abi.Tensor()
         check(_combine_buffer(made.buffer.pointer, handle.pointer, CODES[dtype], addressof(view)))
-        return owned_tensor(addressof(view), dtype, None)
+        return lent_tensor(addressof(view), dtype)
 
     # ---- masks -------------------------------------------------------------------------------------------------------
 

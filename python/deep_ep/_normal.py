@@ -16,7 +16,7 @@ from expar._abi import EpPart
 from expar._library import lib
 
 from . import _handles, _place
-from ._call import CODES, FP8, Output, check, ints_at, plain, pool_tensor, put
+from ._call import CODES, FP8, Output, Parts, check, ints_at, parts_of, plain, pool_tensor, put
 from .utils.event import EventHandle, event_of
 
 _dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
@@ -32,8 +32,7 @@ _X, _TOPK_IDX, _TOPK_WEIGHTS = _Args.x.offset, _Args.topk_idx.offset, _Args.topk
 _SCALES, _IN_RANK = _Args.x_scales.offset, _Args.token_in_rank.offset
 _OUT_X, _OUT_SCALES = _Args.out_x.offset, _Args.out_scales.offset
 _OUT_IDX, _OUT_WEIGHTS = _Args.out_topk_idx.offset, _Args.out_topk_weights.offset
-_RECV_X, _RECV_SCALES = int(EpPart.X), int(EpPart.SCALES)
-_RECV_IDX, _RECV_WEIGHTS = int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS)
+_PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS))
 _SUM_X, _SUM_WEIGHTS, _SUM_Y = _Sums.x.offset, _Sums.topk_weights.offset, _Sums.y.offset
 _SUM_OUT_WEIGHTS, _SUM_BIAS = _Sums.out_topk_weights.offset, getattr(_Sums, "bias").offset
 _VIEW_BYTES = sizeof(_abi.Tensor)
@@ -62,6 +61,17 @@ def layout(
     if event is None and async_finish:
         event = event_of(None)  # it has happened
     return counts[0], counts[1] if num_nodes > 1 else None, counts[2], in_rank, event
+
+
+def _received(x: Any, scales: Any, topk_idx: Any, topk_weights: Any) -> Parts:
+    """Results, in the library's memory, of a dispatch of these."""
+    return parts_of(
+        _PARTS,
+        x.dtype,
+        None if scales is None else scales.dtype,
+        None if topk_idx is None else topk_idx.dtype,
+        None if topk_idx is None or topk_weights is None else torch.float32,
+    )
 
 
 class NormalMode:
@@ -123,17 +133,10 @@ class NormalMode:
         self._carry_out(args, result)
         output = Output(result.output or 0)
         turn.give(result.output or 0)
-        idx = weights = recv_scales = None
-        if topk_idx is not None:
-            idx = output.tensor(_RECV_IDX, topk_idx.dtype)
-            if topk_weights is not None:
-                weights = output.tensor(_RECV_WEIGHTS, torch.float32)
-        if scales is not None:
-            recv_scales = output.tensor(_RECV_SCALES, scales.dtype)
+        recv_x, recv_scales, idx, weights = output.tensors(_received(x, scales, topk_idx, topk_weights))
         counts: list[int] = []
         if not num_worst_tokens:
             counts = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
-        recv_x = output.tensor(_RECV_X, x.dtype)
         if handle is None:
             handle = self._handle(result.handle or 0, recv_x.shape[0], kept, prefix)
         event = turn.end(result.event, kept, (prefix,), async_finish)
@@ -202,8 +205,8 @@ class NormalMode:
         self._ask()
         if self._of_torch:
             return own[0], own[1], event
-        recv_scales = None if scales is None else output.tensor(_RECV_SCALES, scales.dtype)
-        return output.tensor(_RECV_X, x.dtype), recv_scales, event
+        recv_x, recv_scales, _, _ = output.tensors(_received(x, scales, None, None))
+        return recv_x, recv_scales, event
 
     def _carry_out(self, args: Any, result: Any) -> None:
         """What comes with an error that fills the result all the same is given back."""

@@ -362,6 +362,15 @@ class DlVersioned(Structure):
     ]
 
 
+class Python(Structure):
+    capsule_new: int | None
+    list_set_item: int | None
+    _fields_ = [
+        ("capsule_new", c_void_p),
+        ("list_set_item", c_void_p),
+    ]
+
+
 class EpConfig(Structure):
     struct_size: int
     max_tokens: int
@@ -934,6 +943,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_dl_tensor": DlTensor,
     "expar_dl_managed": DlManaged,
     "expar_dl_versioned": DlVersioned,
+    "expar_python": Python,
     "expar_ep_config": EpConfig,
     "expar_ep_stats": EpStats,
     "expar_handle_info": HandleInfo,
@@ -1025,6 +1035,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ep_output_read_on": (Status, [c_void_p, c_void_p]),
     "expar_ep_output_tensor": (Status, [c_void_p, c_int, c_void_p]),
     "expar_ep_output_dlpack": (Status, [c_void_p, c_int, c_uint32, c_void_p]),
+    "expar_ep_output_capsules": (Status, [c_void_p, c_void_p, c_int32, c_void_p, c_void_p]),
     "expar_ep_layout": (Status, [c_void_p, c_void_p, c_int32, c_void_p]),
     "expar_ep_route": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_event_create": (Status, [c_void_p]),
@@ -1086,6 +1097,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ll_handle_info_get": (Status, [c_void_p, c_void_p]),
     "expar_ll_handle_retain": (Status, [c_void_p]),
     "expar_ll_handle_destroy": (None, [c_void_p]),
+    "expar_ll_handle_capsules": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_mask_set": (Status, [c_void_p, c_int32, c_int32]),
     "expar_ll_mask_query": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_mask_clean": (Status, [c_void_p]),

@@ -223,3 +223,26 @@ expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version
 {
     return call_ended(dlpack_make("expar_tensor_to_dlpack", tensor, version, release, context, managed));
 }
+
+/* ---- for Python -------------------------------------------------------------------------------------------------- */
+
+expar_status dlpack_check_python(const char *call, const expar_python *python, const void *list)
+{
+    const char *missing = !python ? "python" : !list ? "list" : NULL;
+    if (!missing && !python->capsule_new) missing = "python->capsule_new";
+    if (!missing && !python->list_set_item) missing = "python->list_set_item";
+    return missing ? error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, missing) : EXPAR_OK;
+}
+
+expar_status dlpack_make_capsule(const char *call, const expar_tensor *tensor, void (*release)(void *context),
+                                 void *context, const expar_python *python, void *list, int32_t index)
+{
+    void *managed;
+    expar_status status = dlpack_make(call, tensor, EXPAR_DLPACK_UNVERSIONED, release, context, &managed);
+    if (status != EXPAR_OK) return status;
+    void *capsule = python->capsule_new(managed, "dltensor", NULL);
+    /* Without a destructor: the list takes the capsule over in any case, and lets it go alone. */
+    if (capsule && python->list_set_item(list, index, capsule) == 0) return EXPAR_OK;
+    free(((expar_dl_managed *)managed)->context);
+    return error_set(EXPAR_ERR_MEMORY, "%s: Python has no capsule, or no item %d in its list", call, index);
+}

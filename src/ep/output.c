@@ -146,18 +146,42 @@ static void output_let_go(void *context)
     expar_ep_output_release(context);
 }
 
+/* That part, which is there, with a reference for whoever gets it. */
+static expar_status part_hold(const char *call, expar_ep_output *output, expar_ep_part part, expar_tensor *out)
+{
+    expar_status status = part_find(call, output, part, out);
+    if (status != EXPAR_OK) return status;
+    if (out->ndim == 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %d", call, (int)part);
+    return life_hold(&output->life) ? EXPAR_OK : output_check(call, output);
+}
+
 expar_status expar_ep_output_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version, void **managed)
 {
     static const char call[] = "expar_ep_output_dlpack";
     expar_tensor tensor;
     if (!managed) return call_ended(error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call));
-    expar_status status = part_find(call, output, part, &tensor);
+    expar_status status = part_hold(call, output, part, &tensor);
     if (status != EXPAR_OK) return call_ended(status);
-    if (tensor.ndim == 0)
-        return call_ended(error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %d", call, (int)part));
-    if (!life_hold(&output->life)) return call_ended(output_check(call, output));
     status = dlpack_make(call, &tensor, version, output_let_go, output, managed);
     if (status != EXPAR_OK) expar_ep_output_release(output);
+    return call_ended(status);
+}
+
+expar_status expar_ep_output_capsules(expar_ep_output *output, const int32_t *parts, int32_t count,
+                                      const expar_python *python, void *list)
+{
+    static const char call[] = "expar_ep_output_capsules";
+    expar_status status = dlpack_check_python(call, python, list);
+    if (status == EXPAR_OK && count > 0 && !parts) status = error_set(EXPAR_ERR_NULL, "%s: parts is NULL", call);
+    for (int32_t i = 0; i < count && status == EXPAR_OK; i++) {
+        expar_tensor tensor;
+        if (parts[i] < 0) continue;
+        status = part_hold(call, output, (expar_ep_part)parts[i], &tensor);
+        if (status != EXPAR_OK) break;
+        status = dlpack_make_capsule(call, &tensor, output_let_go, output, python, list, i);
+        if (status != EXPAR_OK) expar_ep_output_release(output);
+    }
     return call_ended(status);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who holds an output or a handle has it: tensors held apart, by several threads, and used after the last let go. */
+#include "ep/played_list.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
 #include <expar/dlpack.h>
@@ -255,6 +256,79 @@ static void test_tensors_are_held_apart(void **state)
     run(play_apart);
 }
 
+/* ---- for Python -------------------------------------------------------------------------------------------------- */
+
+static const int32_t wanted[] = {EXPAR_EP_PART_X, -1, EXPAR_EP_PART_TOPK_WEIGHTS};
+
+/* Each holds the output, and one that is not wanted stays as it was. */
+static void play_capsules(stage *s, void *shared)
+{
+    const scene *one = shared;
+    play_arrival arrival;
+    expar_tensor view;
+    expar_dl_managed other;
+    played_list list = {3, {NULL, &other}};
+    if (!dispatch(s, one, &arrival)) return;
+    expar_ep_output *output = arrival.result.output;
+    if (!CHECK_OK(expar_ep_output_capsules(output, wanted, 3, &played_python, &list))) return;
+    CHECK(list.items[1] == &other, "an item that is not wanted was set");
+    expar_ep_output_release(output);
+    disturb(s, one);
+    play_check_arrival(&arrival, s->rank);
+    CHECK_OK(expar_tensor_from_dlpack(list.items[0], EXPAR_DLPACK_UNVERSIONED, 1, &view));
+    CHECK(same_tensor(&view, &arrival.result.recv_x), "item 0 is not recv_x");
+    CHECK_OK(expar_tensor_from_dlpack(list.items[2], EXPAR_DLPACK_UNVERSIONED, 1, &view));
+    CHECK(same_tensor(&view, &arrival.result.recv_topk_weights), "item 2 is not recv_topk_weights");
+    played_delete(list.items[0]);
+    CHECK_OK(expar_ep_output_retain(output));
+    expar_ep_output_release(output);
+    played_delete(list.items[2]);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_capsules(output, wanted, 3, &played_python, &list));
+    expar_ep_handle_destroy(arrival.handle);
+}
+
+static void test_capsules_hold_their_output(void **state)
+{
+    (void)state;
+    run(play_capsules);
+}
+
+/* What fails holds nothing; what came before is there. */
+static void play_no_capsules(stage *s, void *shared)
+{
+    const scene *one = shared;
+    static const char call[] = "expar_ep_output_capsules";
+    const int32_t unknown[] = {99}, absent[] = {EXPAR_EP_PART_X, EXPAR_EP_PART_SCALES};
+    const expar_python no_new = {.list_set_item = played_list_set_item}, no_set = {.capsule_new = played_capsule_new};
+    play_arrival arrival;
+    played_list list = {.length = 1};
+    if (!dispatch(s, one, &arrival)) return;
+    expar_ep_output *output = arrival.result.output;
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_output_capsules(output, wanted, 3, &played_python, &list));
+    CHECK_TEXT(call, "no item 2");
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_output_capsules(output, wanted, 3, &played_python_without_memory, &list));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_output_capsules(output, unknown, 1, &played_python, &list));
+    CHECK_TEXT(call, "part is 99");
+    if (list.items[0]) played_delete(list.items[0]);
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_output_capsules(output, absent, 2, &played_python, &list));
+    CHECK_TEXT(call, "no tensor of part 1");
+    if (list.items[0]) played_delete(list.items[0]);
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(NULL, wanted, 3, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, NULL, 3, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, wanted, 3, NULL, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, wanted, 3, &no_new, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, wanted, 3, &no_set, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, wanted, 3, &played_python, NULL));
+    play_release(&arrival, false);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
+}
+
+static void test_capsules_that_are_not_made_hold_nothing(void **state)
+{
+    (void)state;
+    run(play_no_capsules);
+}
+
 /* ---- memory for rows --------------------------------------------------------------------------------------------- */
 
 /* A combine reads rows in it where they are: DIRECT, which other memory is refused for. */
@@ -329,6 +403,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_an_output_knows_its_tensors),
         cmocka_unit_test(test_the_callers_rows_are_the_callers),
         cmocka_unit_test(test_tensors_are_held_apart),
+        cmocka_unit_test(test_capsules_hold_their_output),
+        cmocka_unit_test(test_capsules_that_are_not_made_hold_nothing),
         cmocka_unit_test(test_rows_in_taken_memory_are_read_in_place),
         cmocka_unit_test(test_taking_memory_needs_no_other_rank),
     };

@@ -22,7 +22,8 @@ from test_python_group import FakeComm
 
 import deep_ep
 import expar
-from deep_ep import _low_latency, _normal, _place
+from deep_ep import _call, _handles, _low_latency, _normal, _place
+from expar._library import lib
 import ranks
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -501,6 +502,44 @@ class Ends(unittest.TestCase):
             for name in order:
                 del held[name]
                 same(rows, expected)
+
+    def test_tensors_that_are_not_made(self) -> None:
+        """PyTorch has no memory for one of a call's tensors: all that were to be made are given back."""
+        traffic, buffer = Traffic(Shape(1, 2, 2, 128, 9), 4), alone()
+        nowhere, take = traffic.topk_idx[0] * 0 - 1, _call._from_capsule
+        calls: dict[Callable[[], Any], int] = {  # and how many tensors of the library's they give
+            lambda: fresh(buffer, traffic): 3,
+            lambda: buffer.low_latency_dispatch(traffic.x[0], nowhere, BATCH, 2, use_fp8=True): 5,
+        }
+        handles: list[int] = []
+
+        def tensors_of(handle: int) -> Any:
+            handles.append(handle)
+            return _call.handle_tensors(handle)
+
+        for call, tensors in calls.items():
+            call()
+            used = lambda: buffer._at(_place.CPU)[0].ep.stats()["group_used_bytes"]  # noqa: E731
+            before = used()
+            for number in range(tensors):
+                left = [number]
+
+                def fail(capsule: Any, left: list[int] = left) -> Any:
+                    left[0] -= 1
+                    if left[0] < 0:
+                        raise MemoryError("played")
+                    return take(capsule)
+
+                with mock.patch.object(_call, "_from_capsule", fail), mock.patch.object(
+                    _handles, "handle_tensors", tensors_of
+                ):
+                    self.assertRaisesRegex(MemoryError, "played", call)
+                gc.collect()
+                self.assertEqual(used(), before, number)
+        self.assertEqual(len(handles), 2)
+        for handle in handles:
+            self.assertRaisesRegex(expar.Error, "not a living handle", lib.expar_ll_handle_retain, handle)
+        same(fresh(buffer, traffic)[0], traffic.received(0)[0])
 
     def test_an_exception(self) -> None:
         """In the middle of a step on one rank: the others' calls end, and all go on with a new buffer."""

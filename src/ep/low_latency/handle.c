@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles: where the rows of one dispatch came from, for combines. */
+#include "base/dlpack.h"
 #include "ep/low_latency/ll.h"
 
 #include <stdlib.h>
@@ -116,4 +117,25 @@ expar_status expar_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_ha
                                        .num_topk = handle->routing.topk,
                                        .num_experts = handle->experts};
     return call_ended(struct_give(name, "info", "EXPAR_LL_HANDLE_INFO_INIT", &full, sizeof full, info));
+}
+
+/* Of a tensor that went out: any thread, any time. */
+static void handle_let_go(void *context)
+{
+    expar_ll_handle_destroy(context);
+}
+
+expar_status expar_ll_handle_capsules(expar_ll_handle *handle, const expar_python *python, void *list)
+{
+    static const char name[] = "expar_ll_handle_capsules";
+    expar_status status = check_living(handle);
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", name));
+    status = dlpack_check_python(name, python, list);
+    const expar_tensor tensors[] = {src_info_tensor(handle), range_tensor(handle)};
+    for (int32_t i = 0; i < (int32_t)ARRAY_LENGTH(tensors) && status == EXPAR_OK; i++) {
+        ll_handle_hold(handle);
+        status = dlpack_make_capsule(name, &tensors[i], handle_let_go, handle, python, list, i);
+        if (status != EXPAR_OK) expar_ll_handle_destroy(handle);
+    }
+    return call_ended(status);
 }

@@ -3,6 +3,7 @@
  * rank that no others make. The buffer and its traffic are those of wrong.h. */
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/wrong.h"
+#include "ep/played_list.h"
 
 #include <string.h>
 
@@ -227,6 +228,43 @@ static void test_handles_that_are_gone(void **state)
     run(combine_with_handles_that_are_gone);
 }
 
+/* A program in Python gets tensors that hold the handle; none that was not made does. */
+static void hold_a_handle_by_capsules(seat *s)
+{
+    lowlat_call there;
+    expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
+    played_list list = {.length = 2}, shorter = {.length = 1};
+    prepare_there(&there, s, &plain);
+    if (!CHECK(lowlat_play(&there), "a dispatch")) return;
+    expar_ll_handle *handle = there.there.handle;
+    CHECK_OK(expar_ll_handle_info_get(handle, &info));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_capsules(NULL, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_capsules(handle, NULL, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_capsules(handle, &played_python, NULL));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ll_handle_capsules(handle, &played_python_without_memory, &list));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ll_handle_capsules(handle, &played_python, &shorter));
+    CHECK_TEXT("expar_ll_handle_capsules", "no item 1");
+    if (!CHECK_OK(expar_ll_handle_capsules(handle, &played_python, &list))) return;
+    CHECK(list.items[0]->tensor.data == info.src_info.data && list.items[1]->tensor.data == info.range.data,
+          "items are not src_info and range");
+    played_delete(shorter.items[0]);
+    played_delete(list.items[0]);
+    there.there.handle = NULL;
+    expar_ll_handle_destroy(handle);
+    CHECK_OK(expar_ll_handle_info_get(handle, &info));
+    played_delete(list.items[1]);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_handle_capsules(handle, &played_python, &list));
+    CHECK_TEXT("expar_ll_handle_capsules", "not a living handle");
+    lowlat_clean(&there);
+    all_is_well(s);
+}
+
+static void test_capsules_hold_their_handle(void **state)
+{
+    (void)state;
+    run(hold_a_handle_by_capsules);
+}
+
 /* Of the same dispatch, but another rank's: ranks that are threads can come by one. */
 static void combine_with_a_neighbours_handle(seat *s)
 {
@@ -344,7 +382,7 @@ int main(void)
         cmocka_unit_test(test_hooks_that_are_gone),    cmocka_unit_test(test_hooks_of_a_poisoned_buffer),
         cmocka_unit_test(test_third_in_the_queue),     cmocka_unit_test(test_handles_that_are_gone),
         cmocka_unit_test(test_handles_of_other_ranks), cmocka_unit_test(test_memory_is_taken_late),
-        cmocka_unit_test(test_sums_of_the_config),
+        cmocka_unit_test(test_sums_of_the_config),     cmocka_unit_test(test_capsules_hold_their_handle),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

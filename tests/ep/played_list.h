@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A list of Python's, and capsules, that are played: a capsule is the managed tensor itself. */
+#ifndef EXPAR_TESTS_EP_PLAYED_LIST_H
+#define EXPAR_TESTS_EP_PLAYED_LIST_H
+
+#include <expar/dlpack.h>
+#include <string.h>
+
+typedef struct played_list {
+    int32_t length; /* of those that there is room for */
+    expar_dl_managed *items[4];
+} played_list;
+
+/* Takes no other name, and no destructor. */
+static inline void *played_capsule_new(void *pointer, const char *name, void (*destructor)(void *capsule))
+{
+    return strcmp(name, "dltensor") == 0 && !destructor ? pointer : NULL;
+}
+
+static inline void *played_no_capsule(void *pointer, const char *name, void (*destructor)(void *capsule))
+{
+    (void)pointer, (void)name, (void)destructor;
+    return NULL;
+}
+
+static inline int played_list_set_item(void *list, ptrdiff_t index, void *item)
+{
+    played_list *of = list;
+    if (index < 0 || index >= of->length) return -1;
+    of->items[index] = item;
+    return 0;
+}
+
+static const expar_python played_python = {played_capsule_new, played_list_set_item},
+                          played_python_without_memory = {played_no_capsule, played_list_set_item};
+
+static inline void played_delete(expar_dl_managed *item)
+{
+    item->deleter(item);
+}
+
+#endif

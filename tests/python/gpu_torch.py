@@ -297,7 +297,7 @@ def overhead_profile(group: Ranks) -> None:
 
 def overhead_steps(group: Ranks) -> None:
     """Likewise: the steps of each call, the library's among them."""
-    _overhead(group, "--steps", "8")
+    _overhead(group, "--steps", "30")
 
 
 def _overhead(group: Ranks, *arguments: str) -> None:

@@ -13,6 +13,7 @@ try:
     import torch
     from torch import Tensor, nn
     import deep_ep
+    from grouped_gemm import grouped_mm
 except ModuleNotFoundError as error:
     raise SystemExit(
         f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
@@ -62,7 +63,7 @@ class Combine(torch.autograd.Function):
 
 
 class Experts(nn.Module):
-    """A rank's experts: down(silu(up(x))) each, by one matrix product an expert over all of its rows."""
+    """A rank's experts: down(silu(up(x))) each, by one grouped GEMM over the rows of all of them."""
 
     def __init__(self, count: int, hidden: int, inner: int, **kind: Any) -> None:
         super().__init__()
@@ -71,12 +72,13 @@ class Experts(nn.Module):
 
     def forward(self, x: Tensor, topk_idx: Tensor, topk_weights: Tensor) -> Tensor:
         """x: [R, H]; topk_idx: [R, K], local experts, -1 for none; gives the weighted sum of each row's experts."""
-        y = torch.zeros_like(x)
-        for expert in range(self.up.shape[0]):
-            rows, slots = torch.nonzero(topk_idx == expert, as_tuple=True)
-            inner = nn.functional.silu(x[rows] @ self.up[expert])
-            y = y.index_add(0, rows, (inner @ self.down[expert]) * topk_weights[rows, slots, None].to(x.dtype))
-        return y
+        rows, slots = torch.nonzero(topk_idx >= 0, as_tuple=True)
+        experts, order = torch.sort(topk_idx[rows, slots], stable=True)
+        rows, slots = rows[order], slots[order]
+        ends = torch.bincount(experts, minlength=self.up.shape[0]).cumsum(0, dtype=torch.int32)
+        inner = nn.functional.silu(grouped_mm(x[rows], self.up, ends))
+        out = grouped_mm(inner, self.down, ends) * topk_weights[rows, slots, None].to(x.dtype)
+        return torch.zeros_like(x).index_add(0, rows, out)
 
 
 class MoeLayer(nn.Module):

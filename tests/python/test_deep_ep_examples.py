@@ -3,11 +3,21 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import itertools
 import os
 import sys
 import unittest
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
+import grouped_gemm
+import torch
+from test_deep_ep import on_threads
+
+import deep_ep
 import ranks
 
 ROOT = Path(os.environ["EXPAR_TEST_ROOT"])
@@ -65,6 +75,48 @@ generate.main()
             said = self.run_here(sys.executable, str(ROOT / "bench" / "python" / "deep_ep_overhead.py"), *option, "1")
             for call in calls:
                 self.assertRegex(said, rf"(?m)^{call}( +-?\d+\.\d){{{columns}}}$")
+
+
+class GroupedGemm(unittest.TestCase):
+    def test_products(self) -> None:
+        """Both ways are products expert by expert, with gradients; also of experts without rows, and of no rows."""
+        random = torch.Generator().manual_seed(3)
+        for dtype, ends in itertools.product((torch.float32, torch.float64), ([4, 4, 9], [0, 0, 0], [9, 9, 9])):
+            x = torch.randn((ends[-1], 8), generator=random, dtype=dtype).requires_grad_()
+            weight = torch.randn((3, 8, 16), generator=random, dtype=dtype).requires_grad_()
+            y = grouped_gemm.grouped_mm(x, weight, torch.tensor(ends, dtype=torch.int32))
+            grad = torch.randn(y.shape, generator=random, dtype=dtype)
+            (y * grad).sum().backward()
+            expert = torch.searchsorted(torch.tensor(ends), torch.arange(ends[-1]), right=True)
+            wide, matrices = x.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
+            wanted = torch.einsum("xh,xhf->xf", wide, matrices[expert])
+            (wanted * grad.double()).sum().backward()
+            for one, other in ((y, wanted), (x.grad, wide.grad), (weight.grad, matrices.grad)):
+                assert one is not None and other is not None
+                torch.testing.assert_close(one.double(), other.double(), rtol=1e-4, atol=1e-4)
+
+    def test_step(self) -> None:
+        """Of three ranks: by PyTorch's call, and by products one by one."""
+
+        def body(comm: Any) -> None:
+            torch.set_num_threads(1)
+            buffer = deep_ep.ElasticBuffer(comm, num_max_tokens_per_rank=grouped_gemm.T, hidden=grouped_gemm.H)
+            for name, off in grouped_gemm.step(buffer, torch.device("cpu")).items():
+                assert off < grouped_gemm.CLOSE, (name, off)
+
+        on_threads(3, body)
+        with mock.patch.object(grouped_gemm, "has_kernel", return_value=False):
+            on_threads(3, body)
+
+    def test_program(self) -> None:
+        """Of one rank; and one that is wrong says so."""
+        place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+        with mock.patch.dict(os.environ, place), contextlib.redirect_stdout(io.StringIO()) as said:
+            grouped_gemm.main()
+            wrong = mock.patch.object(grouped_gemm, "grouped_mm", lambda x, weight, ends: x @ weight[0])
+            with wrong, self.assertRaisesRegex(SystemExit, "rank 0: WRONG y: off by"):
+                grouped_gemm.main()
+        self.assertEqual(said.getvalue(), "1 ranks: a step by grouped GEMMs is that of the dense layer\n")
 
 
 if __name__ == "__main__":

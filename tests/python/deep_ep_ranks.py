@@ -11,7 +11,7 @@ import copy
 import gc
 import os
 import sys
-from typing import Any
+from typing import Any, Callable
 
 import torch
 import torch.distributed as dist
@@ -413,14 +413,28 @@ def resident_bytes() -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
+def flat(name: str, steps: int, one: Callable[[int], None]) -> None:
+    """Memory is flat over so many steps, whoever forgets what."""
+    early = 0
+    for step in range(steps):
+        one(step)
+        if step == steps // 3:
+            gc.collect()
+            early = resident_bytes()
+    gc.collect()
+    late = resident_bytes()
+    print(f"{name}: {steps} steps; resident {early / 2**20:.1f} MiB after a third, {late / 2**20:.1f} MiB at the end")
+    assert late < early + (16 << 20), (early, late)
+
+
 def soak(group: Any, steps: int) -> None:
-    """Memory is flat, whoever forgets what: events, hooks' results, handles."""
+    """Events, hooks' results and handles are forgotten."""
     buffer = deep_ep.Buffer(group)
     traffic, small = Traffic(Shape(buffer.group_size, buffer.group_size, 2, 64, 16), 6), ll_traffic(buffer, 7)
     rank = buffer.rank
     x, idx, weights = small.x[rank], small.topk_idx[rank], small.weights[rank]
-    early = 0
-    for step in range(steps):
+
+    def one(step: int) -> None:
         again = step % 3 == 0
         recv_x, _, recv_weights, _, handle, event = fresh(buffer, traffic, async_finish=again)
         if again:
@@ -434,13 +448,38 @@ def soak(group: Any, steps: int) -> None:
             hook()
         answers = torch.zeros(rows[0].shape, dtype=torch.bfloat16) if again else rows
         buffer.low_latency_combine(answers, idx, weights, ll_handle, async_finish=again)
-        if step == steps // 3:
-            gc.collect()
-            early = resident_bytes()
-    gc.collect()
-    late = resident_bytes()
-    print(f"soak: {steps} steps; resident {early / 2**20:.1f} MiB after a third, {late / 2**20:.1f} MiB at the end")
-    assert late < early + (16 << 20), (early, late)
+
+    flat("soak of Buffer", steps, one)
+
+
+def soak_elastic(group: Any, steps: int) -> None:
+    """Likewise of `ElasticBuffer`: events that nobody waits for, handles and their tensors, replays, what has no rows."""
+    buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=16, hidden=64)
+    traffic = Traffic(Shape(buffer.num_ranks, 2 * buffer.num_ranks, 2, 64, 16, torch.bfloat16), 6)
+    rank = buffer.rank_idx
+    x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
+    old: list[Any] = []
+
+    def one(step: int) -> None:
+        expand, synced, beside = step % 2 == 0, step % 3 > 0, step % 5 == 0
+        rows, _, recv_weights, handle, event = buffer.dispatch(
+            x,
+            idx if step % 7 else torch.full_like(idx, -1),
+            weights,
+            num_experts=traffic.shape.experts,
+            do_expand=expand,
+            do_cpu_sync=synced,
+            async_with_compute_stream=beside,
+            do_handle_copy=not beside,
+        )
+        with event:
+            pass
+        if step % 11 == 0:
+            old[:] = [handle.recv_src_metadata, handle]  # those of before go
+        buffer.dispatch(x, topk_weights=weights, handle=handle, do_expand=expand)
+        buffer.combine(rows, handle, recv_weights, bias=x, async_with_compute_stream=beside)
+
+    flat("soak of ElasticBuffer", steps, one)
 
 
 ACROSS = (handles,)
@@ -463,7 +502,8 @@ def main() -> None:
         os.environ["EXPAR_RANKS_PER_NODE"] = "4"  # two nodes, which are pretended
         for body in ACROSS:
             body(dist.new_group())
-    soak(groups[2][rank // 2], int(sys.argv[1]) if len(sys.argv) > 1 else 150)
+    for body in (soak, soak_elastic):
+        body(groups[2][rank // 2], int(sys.argv[1]) if len(sys.argv) > 1 else 150)
     print(f"rank {rank} is through", flush=True)
 
 

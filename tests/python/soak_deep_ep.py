@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thousands of steps of deep_ep.Buffer on two ranks of torchrun; memory is flat once it is warm.
+"""Thousands of steps of deep_ep.Buffer, and of ElasticBuffer, on two ranks of torchrun; memory is flat once it is warm.
 
 usage: soak_deep_ep.py STEPS
 """

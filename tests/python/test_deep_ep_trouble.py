@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deep_ep.Buffer: wrong arguments of each kind, tensors that lie badly, a child by fork, Ctrl-C while calls wait, and
-imports that cannot be."""
+"""deep_ep: wrong arguments of each kind, tensors that lie badly, a child by fork, Ctrl-C while calls wait, and imports that
+cannot be."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import unittest
 from typing import Any, Callable
 
 import torch
+from deep_ep_elastic_reference import Elastic, World
 from deep_ep_ranks import BATCH, fresh, ll_traffic
 from deep_ep_silence import masked
 from test_deep_ep import alone, said
@@ -31,7 +32,7 @@ def setUpModule() -> None:
     silence = ranks.Forks(masked)
 
 
-class World:
+class BufferWorld:
     """A buffer, and results of all its calls."""
 
     def __init__(self, buffer: Any) -> None:
@@ -67,6 +68,31 @@ class World:
         return self.buffer.low_latency_combine(*given, self.ll_handle, **options)
 
 
+class ElasticWorld:
+    """Likewise, of an `ElasticBuffer`."""
+
+    def __init__(self, buffer: Any) -> None:
+        self.buffer, rank = buffer, buffer.rank_idx
+        self.e = Elastic(World(buffer.num_ranks, 2 * buffer.num_ranks, 2, 64, 8), 5)
+        self.x, self.idx, self.weights = self.e.x[rank], self.e.topk_idx[rank], self.e.weights[rank]
+        self.rows, _, _, self.handle, _ = self.dispatch()
+        self.expanded, _, _, self.expanded_handle, _ = self.dispatch(do_expand=True)
+
+    def dispatch(self, **options: Any) -> Any:
+        return self.buffer.dispatch(
+            self.x, self.idx, self.weights, num_experts=self.e.world.experts, num_max_tokens_per_rank=8, **options
+        )
+
+    def again(self, **options: Any) -> Any:
+        return self.buffer.dispatch(self.x, handle=self.handle, **options)
+
+    def combine(self, **options: Any) -> Any:
+        return self.buffer.combine(self.rows, self.handle, **options)
+
+
+HINTS: dict[str, Any] = dict(num_max_tokens_per_rank=8, hidden=64)
+
+
 def across(tensor: Any) -> Any:
     """The same values, the other way round in memory."""
     return tensor.t().contiguous().t()
@@ -74,7 +100,7 @@ def across(tensor: Any) -> Any:
 
 class Arguments(unittest.TestCase):
     def test_what_is_no_number(self) -> None:
-        world = World(alone(enable_shrink=True))
+        world = BufferWorld(alone(enable_shrink=True))
         buffer, hint = world.buffer, deep_ep.Buffer.get_low_latency_rdma_size_hint
         for name, call in (
             ("num_nvl_bytes", lambda: alone(num_nvl_bytes="1 GB")),
@@ -106,7 +132,7 @@ class Arguments(unittest.TestCase):
 
     def test_what_lies_badly(self) -> None:
         """Rows have to be contiguous; the text has the argument, what it is and what is expected."""
-        world = World(alone())
+        world = BufferWorld(alone())
         packed = world.packed.transpose(1, 2).contiguous().transpose(1, 2)
         world.hook()
         for name, call in (
@@ -129,11 +155,32 @@ class Arguments(unittest.TestCase):
         self.assertTrue(torch.equal(y, world.traffic.combined(0)[0]))
 
 
+def failure_of(calls: list[Callable[[], Any]], read: Callable[[], bool]) -> int:
+    """Of a child by fork: the number, from 1, of the first call that does not say whose the buffer is; from 100 of one that
+    went on; 99: results cannot be read."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    failed = 0
+    signal.alarm(ranks.DEADLINE_S)  # a call that waits ends the child
+    try:
+        for index, call in enumerate(calls):
+            try:
+                call()
+                failed = failed or 100 + index
+            except RuntimeError as error:
+                if "forked" not in str(error):
+                    failed = failed or 1 + index
+        if not read():
+            failed = failed or 99
+    finally:
+        os._exit(failed)
+
+
 class Fork(unittest.TestCase):
     def test_in_a_child(self) -> None:
-        """Each call says whose the buffer is; results can be read."""
-        world = World(alone(explicitly_destroy=True))
-        buffer = world.buffer
+        world = BufferWorld(alone(explicitly_destroy=True))
+        buffer, wanted = world.buffer, world.rows.clone()
         calls: list[Callable[[], Any]] = [
             lambda: buffer.get_dispatch_layout(world.idx, world.experts),
             world.dispatch,
@@ -146,31 +193,45 @@ class Fork(unittest.TestCase):
             lambda: deep_ep.Buffer(comm=buffer.group),
             buffer.destroy,
         ]
-        wanted = world.rows.clone()
-        child = os.fork()
-        if child == 0:
-            failed = 0
-            signal.alarm(ranks.DEADLINE_S)  # a call that waits ends the child
-            try:
-                for index, call in enumerate(calls):
-                    try:
-                        call()
-                        failed = failed or 100 + index
-                    except RuntimeError as error:
-                        if "forked" not in str(error):
-                            failed = failed or 1 + index
-                if not torch.equal(world.rows, wanted):
-                    failed = failed or 99
-            finally:
-                os._exit(failed)
-        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0, "the call's number from 1, or from 100")
+        self.assertEqual(failure_of(calls, lambda: torch.equal(world.rows, wanted)), 0)
         world.hook()
+        buffer.destroy()
+
+    def test_elastic_in_a_child(self) -> None:
+        world = ElasticWorld(deep_ep.ElasticBuffer(FakeComm(1).rank(0), **HINTS, explicitly_destroy=True))
+        buffer, wanted = world.buffer, world.rows.clone()
+        event = world.dispatch(async_with_compute_stream=True)[4]
+        calls: list[Callable[[], Any]] = [
+            world.dispatch,
+            lambda: world.dispatch(do_expand=True, do_cpu_sync=False),
+            world.again,
+            world.combine,
+            lambda: buffer.combine(world.expanded, world.expanded_handle),
+            buffer.barrier,
+            event.current_stream_wait,
+            lambda: deep_ep.ElasticBuffer(buffer.group, **HINTS),
+            buffer.destroy,
+        ]
+
+        def read() -> bool:
+            source = world.handle.recv_src_metadata[:, 0]  # made now
+            return torch.equal(world.rows, wanted) and torch.equal(world.x[source], wanted)
+
+        self.assertEqual(failure_of(calls, read), 0)
+        event.current_stream_wait()
+        self.assertTrue(torch.equal(world.again()[0], wanted))
         buffer.destroy()
 
 
 class Interrupts(unittest.TestCase):
+    """Rank 1 has come so far and makes no call any more; rank 0 waits for it until Ctrl-C."""
+
     def test_each_wait(self) -> None:
-        """Rank 1 has come so far and makes no call any more; rank 0 waits for it until Ctrl-C."""
+        def begin(comm: Any) -> Any:
+            world = BufferWorld(deep_ep.Buffer(comm=comm, explicitly_destroy=True))
+            world.hook()
+            return world
+
         for name, call in {
             "dispatch": lambda world: world.dispatch(),
             "dispatch, handle": lambda world: world.buffer.dispatch(world.x, handle=world.handle),
@@ -184,20 +245,39 @@ class Interrupts(unittest.TestCase):
             "destroy": lambda world: world.buffer.destroy(),
         }.items():
             with self.subTest(name=name):
-                self.interrupted(call)
+                self.interrupted(begin, call)
 
-    def interrupted(self, call: Callable[[World], Any]) -> None:
+    def test_each_wait_of_elastic(self) -> None:
+        beside: dict[str, Any] = dict(async_with_compute_stream=True)
+
+        def begin(comm: Any) -> Any:
+            return ElasticWorld(deep_ep.ElasticBuffer(comm, **HINTS, explicitly_destroy=name == "destroy"))
+
+        for name, call in {
+            "dispatch": lambda world: world.dispatch(),
+            "dispatch, expanded": lambda world: world.dispatch(do_expand=True, do_cpu_sync=False),
+            "dispatch, handle": lambda world: world.again(),
+            "combine": lambda world: world.combine(),
+            "combine, expanded": lambda world: world.buffer.combine(world.expanded, world.expanded_handle),
+            "event of a dispatch": lambda world: world.again(**beside)[4].current_stream_wait(),
+            "event of a combine": lambda world: world.combine(**beside)[2].current_stream_wait(),
+            "barrier": lambda world: world.buffer.barrier(),
+            "another buffer": lambda world: deep_ep.ElasticBuffer(world.buffer.group, **HINTS),
+            "destroy": lambda world: world.buffer.destroy(),
+        }.items():
+            with self.subTest(name=name):
+                self.interrupted(begin, call)
+
+    def interrupted(self, begin: Callable[[Any], Any], call: Callable[[Any], Any]) -> None:
         comm = FakeComm(2)
-        made: dict[int, World] = {}
+        made: dict[int, Any] = {}
 
-        def begin(number: int) -> None:
-            world = World(deep_ep.Buffer(comm=comm.rank(number), explicitly_destroy=True))
-            world.hook()
-            made[number] = world
+        def make(number: int) -> None:
+            made[number] = begin(comm.rank(number))
 
-        other = threading.Thread(target=begin, args=(1,))
+        other = threading.Thread(target=make, args=(1,))
         other.start()
-        begin(0)
+        make(0)
         other.join(ranks.DEADLINE_S)
         timer = threading.Timer(INTERRUPT_AFTER_S, os.kill, (os.getpid(), signal.SIGINT))
         timer.start()

@@ -164,6 +164,7 @@ class EPHandle:
         return output.tensors(_METADATA)[0][: self.num_recv_tokens]
 
     def num_metadata_rows(self) -> int:
+        """Of recv_src_metadata, which nobody may have asked for yet."""
         return self.num_recv_tokens if self._output is not None else int(self.recv_src_metadata.shape[0])
 
     @functools.cached_property

@@ -259,8 +259,9 @@ def dispatch(
     do_cpu_sync: bool = False,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """(recv_x, recv_topk_idx, recv_topk_weights, psum_num_recv_tokens_per_expert, handle) of
-    `ElasticBuffer.dispatch`; recv_topk_idx is empty where rows are expanded. buffer: what `number_of` gave for it; the
-    buffer has to be kept. Collective, as its backward is.
+    `ElasticBuffer.dispatch`; recv_topk_idx is empty where rows are expanded. x: bf16 [T, H]; topk_idx: int64 [T, K];
+    topk_weights: float32 [T, K]; handle: uint8, opaque. buffer: what `number_of` gave for it; the buffer has to be
+    kept. Collective, as its backward is.
 
     do_cpu_sync=False: outputs have the same shapes always, which is what compilers like; True: as many rows as come,
     for which torch._dynamo.config.capture_dynamic_output_shape_ops has to be set."""
@@ -281,7 +282,8 @@ def dispatch(
 def combine(
     buffer: int, x: Tensor, handle: Tensor, bias: Tensor | Tuple[Optional[Tensor], Optional[Tensor]] | None = None
 ) -> Tensor:
-    """y of `ElasticBuffer.combine`; handle: what `dispatch` gave. Collective, as its backward is."""
+    """y of `ElasticBuffer.combine`, bf16 [T, H], of x: bf16 [rows, H]; handle: what `dispatch` gave; bias: bf16 [T, H], or
+    a tuple of two. Collective, as its backward is."""
     biases = bias if isinstance(bias, tuple) else (bias, None)
     y: Tensor = _combine(x, handle, biases[0], biases[1], buffer)
     return y

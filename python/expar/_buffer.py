@@ -263,9 +263,9 @@ class Buffer(Owned):
             global_experts: topk_idx as the senders have it, instead of local numbers. row_weights: a weight for each
             row of an expert-major x. src_stride: M of Dispatched.src_metadata, at least T, the same on all ranks.
         column_scales: scales with strides (1, rows rounded up to a multiple of 4).
-        out_…: the caller's own memory for results, with at least as many rows, contiguous.
+        out_…: the caller's own memory for results, as `Dispatched` has them, with at least as many rows, contiguous.
         topk_idx_copy: [T, K], dtype of topk_idx, contiguous: gets what topk_idx is, so that that may be written to.
-        recv_counts: counts that are written, too, before the return, or the event.
+        recv_counts: counts that are written, too (`RecvCounts`), before the return, or the event.
         wait_event: nothing is read before it has happened. async_finish: returns once the results' places are known;
             all tensors must be left alone until the result's event has happened.
         num_threads: worker threads of this call; num_sms: SMs of its kernels, on a GPU. stream: see Buffer.
@@ -362,7 +362,7 @@ class Buffer(Owned):
         x: [R, H] bf16, f16 or f32, weighted and summed over local experts; expert_major: a row a (token, expert), as
             such a dispatch gave them. handle: of the dispatch. topk_weights: [R, K] f32, or none.
         y: [T, H], dtype of x, and out_topk_weights: [T, K] f32: the caller's own memory; None: memory of the pool.
-        bias: [T, H], or a pair of such, added before all rows. expert_weights: with expert_major [R, K] f32, the weight
+        bias: [T, H], dtype of x, or a pair of such, added before all rows. expert_weights: with expert_major [R, K] f32, the weight
             of each slot's row; none: 1.
         sum_order, weights_of, path: as in C. wait_event, async_finish, num_threads, num_sms, stream: as of dispatch.
 

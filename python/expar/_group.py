@@ -232,10 +232,12 @@ class Group(Owned, Operations):
 
     @property
     def num_nodes(self) -> int:
+        """How many nodes the ranks are on."""
         return int(lib.expar_group_num_nodes(self.pointer))
 
     @property
     def ranks_per_node(self) -> int:
+        """How many ranks each node has."""
         return int(lib.expar_group_ranks_per_node(self.pointer))
 
     @property

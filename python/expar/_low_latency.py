@@ -226,7 +226,7 @@ class LowLatencyBuffer(Owned):
         x: [T, H] bf16, f16 or f32, H contiguous, rows of whole 16 bytes. topk_idx: [T, K] int32 or int64, -1 for none,
             an expert at most once in a token. topk_weights: [T, K] f32, for a reduced combine.
         format: of rows on their way and in the result, the same on all ranks; quantised ones need H a multiple of 128.
-        out_…: the caller's own results, with shape, dtype and strides of the library's.
+        out_…: the caller's own results, as `LowLatencyDispatched` has them, with the same strides.
         expert_recv_stats: [L] i32, rows received are added; wait_ns: [N] i64, waiting for each source is added.
         hook: only sends; the result's hook receives. async_finish: returns once the results' places are known.
         num_sms, stream: on a GPU, as of Buffer.dispatch.
@@ -276,7 +276,7 @@ class LowLatencyBuffer(Owned):
         """Brings the experts' rows back, and sums them with their weights.
 
         x: [L, N*B, H] bf16, f16 or f32 in dispatch's layout, or memory of `combine_buffer`, which is sent without a
-            copy. topk_idx: [T, K] of the dispatch. topk_weights: [T, K] f32. handle: of the dispatch; serves several.
+            copy. topk_idx: [T, K] int32 or int64, of the dispatch. topk_weights: [T, K] f32. handle: of the dispatch; serves several.
         sum: EXACT, a row a slot travels, and the token's rank sums in the order of slots; REDUCED, each rank sums its
             rows of a token first. format: PLAIN, or LOGFMT with EXACT. Both the same on all ranks.
         out: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE, ERR_UNSUPPORTED.

@@ -202,6 +202,7 @@ class Operations:
 
     @property
     def pointer(self) -> int:
+        """The library's object."""
         raise NotImplementedError
 
     def empty(self, shape: int | Sequence[int], dtype: Any = "float32") -> Symmetric:
@@ -240,12 +241,13 @@ class Operations:
 
     def put(self, dest: Any, source: Any, pe: int) -> None:
         """source to rank pe's memory at dest, of as many bytes. source may be used again; the data is there after
-        `quiet` or `barrier`. Both contiguous."""
+        `quiet` or `barrier`. Both contiguous, of any shape and dtype."""
         address, size = self._pair(dest, source, "dest", "source")
         lib.expar_put(self.pointer, address, span_of(source, "source")[0], size, _values.whole(pe, "pe"))
 
     def get(self, dest: Any, source: Any, pe: int) -> None:
-        """Rank pe's memory at source to dest, of as many bytes; it is here at the return. Both contiguous."""
+        """Rank pe's memory at source to dest, of as many bytes; it is here at the return. Both contiguous, of any
+        shape and dtype."""
         address, size = self._pair(source, dest, "source", "dest")
         own = span_of(dest, "dest", writable=True)[0]
         lib.expar_get(self.pointer, own, address, size, _values.whole(pe, "pe"))
@@ -273,7 +275,7 @@ class Operations:
         lib.expar_put_signal(self.pointer, address, own, size, word, number, how, rank)
 
     def signal_fetch(self, signal: Any) -> int:
-        """The value of this rank's own signal; what came before it is seen."""
+        """The value of this rank's own signal (one uint64); what came before it is seen."""
         value = ctypes.c_uint64()
         lib.expar_signal_fetch(self.pointer, self._signal(signal), ctypes.byref(value))
         return value.value
@@ -312,15 +314,16 @@ class Operations:
         return int(seen.value)
 
     def wait_until_all(self, words: Any, cmp: Cmp, value: int) -> None:
-        """Waits until each of this rank's own words, a contiguous array of one of these types, compares so with value."""
+        """Waits until each of this rank's own words, a contiguous array of int32, int64, uint32 or uint64, compares so with
+        value."""
         address, count, suffix, kind = _words(words, "words")
         arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, kind]
         call = _typed("wait_until_all", suffix, arguments)
         call(self.pointer, address, count, None, *_compared(cmp, value, kind))
 
     def wait_until_any(self, words: Any, cmp: Cmp, value: int, skip: Sequence[bool] | None = None) -> int:
-        """Waits until one of the words does, and returns its index; those with skip take no part. They get their turn:
-        the search starts behind the last one found. ValueError: there is none to wait for."""
+        """Waits until one of the words does, as of wait_until_all, and returns its index; those with skip take no part.
+        They get their turn: the search starts behind the last one found. ValueError: there is none to wait for."""
         address, count, suffix, kind = _words(words, "words")
         left_out = None
         if skip is not None:
@@ -336,7 +339,7 @@ class Operations:
         return index.value
 
     def test(self, word: Any, cmp: Cmp, value: int) -> bool:
-        """Whether this rank's own word compares so with value now; if so, what was written before it is seen."""
+        """Whether this rank's own word, as of wait_until, compares so with value now; if so, what was written before it is seen."""
         address, suffix, kind = _word(word, "word")
         holds = ctypes.c_int()
         arguments = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, kind, ctypes.c_void_p]
@@ -362,29 +365,35 @@ class Operations:
         return self._atomic("fetch", word, pe, True)
 
     def atomic_set(self, word: Any, value: float, pe: int) -> None:
+        """Sets the word, as of atomic_fetch."""
         self._atomic("set", word, pe, False, value=value)
 
     def atomic_swap(self, word: Any, value: float, pe: int) -> Any:
-        """Sets it, and returns the value before."""
+        """Sets the word, as of atomic_fetch, and returns the value before."""
         return self._atomic("swap", word, pe, True, value=value)
 
     def atomic_compare_swap(self, word: Any, expected: int, desired: int, pe: int) -> int:
-        """Sets it to desired if it is expected; returns the value before. Integers, as the calls below."""
+        """Sets the word (int32, int64, uint32 or uint64) to desired if it is expected; returns the value before."""
         return int(self._atomic("compare_swap", word, pe, True, expected=expected, desired=desired))
 
     def atomic_add(self, word: Any, value: int, pe: int) -> None:
+        """Adds to the word (int32, int64, uint32 or uint64)."""
         self._atomic("add", word, pe, False, value=value)
 
     def atomic_fetch_add(self, word: Any, value: int, pe: int) -> int:
+        """Adds to the word, as of atomic_add; returns the value before."""
         return int(self._atomic("fetch_add", word, pe, True, value=value))
 
     def atomic_fetch_and(self, word: Any, value: int, pe: int) -> int:
+        """Bitwise and with the word, as of atomic_add; returns the value before."""
         return int(self._atomic("fetch_and", word, pe, True, value=value))
 
     def atomic_fetch_or(self, word: Any, value: int, pe: int) -> int:
+        """Bitwise or with the word, as of atomic_add; returns the value before."""
         return int(self._atomic("fetch_or", word, pe, True, value=value))
 
     def atomic_fetch_xor(self, word: Any, value: int, pe: int) -> int:
+        """Bitwise exclusive or with the word, as of atomic_add; returns the value before."""
         return int(self._atomic("fetch_xor", word, pe, True, value=value))
 
     # ---- locks -------------------------------------------------------------------------------------------------------

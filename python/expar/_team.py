@@ -129,26 +129,26 @@ class Team:
     # ---- data --------------------------------------------------------------------------------------------------------
 
     def broadcast(self, dest: Any, source: Any, root: int = 0) -> None:
-        """root's source to every member's dest, its own included; as many bytes. source is symmetric, too, and may be
-        dest."""
+        """root's source to every member's dest, its own included; as many bytes, of any shape and dtype. source is
+        symmetric, too, and may be dest."""
         address, size = _pair(dest, source)
         lib.expar_broadcast(self.pointer, address, span_of(source, "source")[0], size, _values.whole(root, "root"))
 
     def fcollect(self, dest: Any, source: Any) -> None:
         """Every member's source, one behind the other in the order of members, to every member's dest, which has the
-        team's size times as many bytes."""
+        team's size times as many bytes, of any shape and dtype."""
         address, size = _pair(dest, source, self.size)
         lib.expar_fcollect(self.pointer, address, span_of(source, "source")[0], size)
 
     def collect(self, dest: Any, source: Any) -> None:
-        """Likewise of sources that may differ in size, or have none. dest must have room for all of them: how much that
-        is no member knows alone."""
+        """As fcollect, but source may differ in size from member to member, and be empty. dest must have room for all of
+        them: how much that is no member knows alone."""
         address = span_of(dest, "dest", writable=True)[0]
         lib.expar_collect(self.pointer, address, *span_of(source, "source"))
 
     def alltoall(self, dest: Any, source: Any) -> None:
         """Block j of member i's source becomes block i of member j's dest: each has the team's size blocks of as many
-        bytes."""
+        bytes, of any shape and dtype."""
         address, size = _pair(dest, source)
         members = self.size
         if size % members:

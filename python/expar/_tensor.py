@@ -258,6 +258,7 @@ class Counted:
         _held_at_exit.add(self)
 
     def keep_for_good(self) -> None:
+        """One reference more, which nobody gives back."""
         self._retain(self.pointer)
 
     def serve(self, stream: int) -> None:
@@ -313,10 +314,12 @@ class Tensor:
 
     @property
     def dtype(self) -> Dtype:
+        """Of its elements."""
         return Dtype(self._view.dtype)
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Of one to four dimensions."""
         return tuple(self._view.shape[: self._view.ndim])
 
     @property

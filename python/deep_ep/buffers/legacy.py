@@ -78,6 +78,7 @@ class Runtime:
         self._group = group
 
     def is_available(self) -> bool:
+        """Whether the group is still there."""
         return not self._group.closed
 
     def get_num_rdma_ranks(self) -> int:
@@ -323,13 +324,14 @@ class Buffer(LowLatencyCalls):
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Any, Any, Any, list[int] | None, tuple[Any, ...] | None, EventOverlap]:
-        """Carries each token to the ranks that hold its experts: (recv_x, recv_topk_idx [R, K], recv_topk_weights
-        float32 [R, K], rows of each local expert, handle, event). With a handle, whose routing it takes: (recv_x, None,
+        """Carries each token to the ranks that hold its experts: (recv_x, recv_topk_idx [R, K], dtype of topk_idx,
+        recv_topk_weights float32 [R, K], rows of each local expert, handle, event). With a handle, whose routing it takes: (recv_x, None,
         None, None, None, event).
 
         x: [T, H] bf16, f16, f32, or a pair of FP8 or int8 [T, H] and scales [T, n] float32 or int32; recv_x likewise.
-        is_token_in_rank: bool [T, N], drives the routing; with num_tokens_per_expert int32 [E], as of
-            get_dispatch_layout, or made by hand. topk_idx: [T, K]; topk_weights: float32 [T, K].
+        is_token_in_rank: bool [T, N], drives the routing; with num_tokens_per_rank int32 [N], num_tokens_per_rdma_rank
+            int32 [M] or None, and num_tokens_per_expert int32 [E], as of get_dispatch_layout, or made by hand.
+        topk_idx: int64 or int32 [T, K], -1 for none. topk_weights: float32 [T, K].
         expert_alignment: counts are rounded up to multiples of it. num_worst_tokens: recv_x has so many rows, whatever
             comes; the list is empty, and recv_topk_idx is -1 behind the last row.
         Rows are ordered by source rank, then by the source's token."""
@@ -421,7 +423,7 @@ class Buffer(LowLatencyCalls):
         """Brings rows back, and sums them: (y [T, H], topk_weights float32 [T, K] or None, event).
 
         x: [R, H] bf16, f16 or f32, as many rows as recv_x had. topk_weights: float32 [R, K]; they are summed slot by
-        slot. bias: [T, H], or a pair of such, added first. y is the sum over the ranks that had the token, ascending,
+        slot. bias: [T, H], dtype of x, or a pair of such, added first. y is the sum over the ranks that had the token, ascending,
         in FP32, rounded once."""
         if allocate_on_comm_stream:
             self._check_streams(previous_event, async_finish)
@@ -457,7 +459,7 @@ class Buffer(LowLatencyCalls):
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Any, Any, Any, list[int] | None, tuple[Any, ...] | None, EventOverlap]:
-        """`dispatch`, which finds out by itself where ranks are."""
+        """As `dispatch`, which finds out by itself where ranks are."""
         return self.dispatch(
             x,
             handle,
@@ -486,7 +488,7 @@ class Buffer(LowLatencyCalls):
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Any, Any, EventOverlap]:
-        """`combine`, which finds out by itself where ranks are."""
+        """As `combine`, which finds out by itself where ranks are."""
         return self.combine(
             x, handle, topk_weights, bias, config, previous_event, async_finish, allocate_on_comm_stream
         )

@@ -76,7 +76,8 @@ class LowLatencyCalls:
         """Carries each token to its experts: (recv_x [L, N*B, H] or a pair (FP8, scales), rows of each expert [L],
         handle, event, hook). Collective; the first call with new B, H, E, or a larger K, makes memory for it.
 
-        x: [T, H] bf16, f16 or f32, T <= B, which is num_max_dispatch_tokens_per_rank. topk_idx: [T, K].
+        x: [T, H] bf16, f16 or f32, T <= B, which is num_max_dispatch_tokens_per_rank. topk_idx: int64 or
+            int32 [T, K], -1 for none.
         cumulative_local_expert_recv_stats: int32 [L], rows are added. dispatch_wait_recv_cost_stats: int64 [N],
             nanoseconds of waiting are added.
         use_fp8: rows are FP8 with scales float32 [L, N*B, H/128]; round_scale: powers of two; use_ue8m0: their
@@ -135,8 +136,9 @@ class LowLatencyCalls:
         """Brings the experts' rows back: (y [T, H], event, hook), y the sum of weight times row over the slots of the
         token, ascending, in FP32, rounded once. Collective.
 
-        x: [L, N*B, H] as the dispatch gave it; zero_copy: what get_next_low_latency_combine_buffer gave goes instead.
-        topk_idx, topk_weights float32 [T, K]: of the dispatch's tokens. out: [T, H], the caller's own y.
+        x: bf16, f16 or f32 [L, N*B, H] in the dispatch's layout; zero_copy: what get_next_low_latency_combine_buffer gave goes instead.
+        topk_idx int64 or int32, topk_weights float32 [T, K]: of the dispatch's tokens. out: [T, H], dtype of x: the
+            caller's own y.
         use_logfmt: rows travel in 10 bits an element. combine_wait_recv_cost_stats: int64 [N], nanoseconds are added.
         """
         self._check_hook(async_finish, return_recv_hook)

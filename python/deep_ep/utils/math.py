@@ -28,7 +28,7 @@ def safe_div(x: Any, y: Any) -> Any:
 
 
 def calc_diff(x: Any, y: Any) -> float:
-    """How far two tensors are apart: 1 - 2Σxy / Σ(x² + y²), in double, with 1 added to all elements; 0: equal."""
+    """How far two tensors of one shape and any dtype are apart: 1 - 2Σxy / Σ(x² + y²), in double, with 1 added to all elements; 0: equal."""
     x, y = x.double() + 1, y.double() + 1
     total = (x * x + y * y).sum()
     if total == 0:
@@ -56,7 +56,7 @@ def hash_tensor(t: Any) -> int:
 
 
 def per_token_cast_to_fp8(x: Any) -> tuple[Any, Any]:
-    """(e4m3 [n, H], float32 scales [n, H/128, rounded up]) of x [n, H]: x·(448/amax) and amax/448 of 128 elements each,
+    """(e4m3 [n, H], float32 scales [n, H/128, rounded up]) of x [n, H], bf16 or another: x·(448/amax) and amax/448 of 128 elements each,
     amax at least 1e-4."""
     rows, hidden = x.shape
     groups = ceil_div(hidden, _GROUP)
@@ -77,7 +77,7 @@ def _scales_of(sf: Any) -> Any:
 
 
 def per_token_cast_back(q: Any, sf: Any) -> Any:
-    """bf16 [n, H] of e4m3 [n, H] and its scales: float32 [n, H/128], or int32 with four exponents (UE8M0) each."""
+    """bf16 [n, H] of q, e4m3 [n, H], and its scales sf: float32 [n, H/128], or int32 with four exponents (UE8M0) each."""
     rows, hidden = q.shape
     groups = ceil_div(hidden, _GROUP)
     scales = _scales_of(sf)[:, :groups]
@@ -89,7 +89,7 @@ def per_token_cast_back(q: Any, sf: Any) -> Any:
 
 
 def inplace_unique(x: Any, num_slots: int) -> None:
-    """Each row of x [n, m] becomes its distinct values in 0..num_slots-1, descending, and then -1."""
+    """Each row of x [n, m], int64 or int32, becomes its distinct values in 0..num_slots-1, descending, and then -1."""
     if x.dim() != 2:
         raise AssertionError(f"x has {x.dim()} dimensions: expected 2")
     ordered = x.masked_fill((x < 0) | (x >= num_slots), -1).sort(dim=1, descending=True).values
@@ -99,7 +99,8 @@ def inplace_unique(x: Any, num_slots: int) -> None:
 
 
 def create_grouped_scores(scores: Any, group_idx: Any, num_groups: int) -> Any:
-    """scores [n, E] where an expert's group is among the row's group_idx [n, m], else 0."""
+    """scores [n, E], float32 or another, where an expert's group is among the row's group_idx [n, m], int64 or int32; else
+    0."""
     rows, experts = scores.shape
     chosen = torch.zeros((rows, num_groups), dtype=torch.bool, device=scores.device)
     chosen.scatter_(1, group_idx.long(), True)

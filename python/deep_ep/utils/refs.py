@@ -28,9 +28,9 @@ def _from_all(tensor: Any, rows: int, sizes: Sequence[int]) -> list[Any]:
 def dispatch(
     x: Any, topk_idx: Any, topk_weights: Any, num_max_tokens_per_rank: int, num_experts: int
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """(recv_x, recv_topk_idx, recv_topk_weights, g int32 [R], rows from each rank int32 [N]), ordered by g. x: [T, H],
-    or a tuple with its scales [T, n]; recv_topk_idx are local experts and -1, recv_topk_weights 0 there. Collective, in
-    the default group."""
+    """(recv_x, recv_topk_idx, recv_topk_weights, g int32 [R], rows from each rank int32 [N]), ordered by g. x: bf16
+    [T, H], or another, or a tuple with its scales [T, n]; topk_idx: int64 [T, K]; topk_weights: float32 [T, K];
+    recv_topk_idx are local experts and -1, recv_topk_weights 0 there. Collective, in the default group."""
     if isinstance(x, tuple):
         parts = [dispatch(each, topk_idx, topk_weights, num_max_tokens_per_rank, num_experts) for each in x]
         return (tuple(part[0] for part in parts), *parts[0][1:])
@@ -72,7 +72,7 @@ def generate_pre_combine_data(
 
 
 def ordered_accumulate(data: Any, initial: Any = None) -> Any:
-    """float32 [T, H]: initial, or 0, and then data [T, K, H] by ascending k."""
+    """float32 [T, H]: initial [T, H], or 0, and then data [T, K, H] by ascending k, both bf16 or another."""
     total = torch.zeros((data.shape[0], data.shape[2]), dtype=torch.float32, device=data.device)
     if initial is not None:
         total += initial.float()
@@ -104,9 +104,9 @@ def combine(
     reduce_in_local: bool,
     reduce_in_scaleup: bool,
 ) -> Any:
-    """[T, H] of y [T, K, H], the rows of this rank's slots: FP32 from the biases, ascending k, one rounding to y's
-    dtype. reduce_in_local: rows of one rank are summed and rounded first, and stand at their highest slot;
-    reduce_in_scaleup: so are then those of one node."""
+    """[T, H] of y [T, K, H], bf16 or another, the rows of this rank's slots, by topk_idx, int64 [T, K]: FP32 from bias,
+    one or two [T, H] of y's dtype, ascending k, one rounding to that. reduce_in_local: rows of one rank are summed and
+    rounded first, and stand at their highest slot; reduce_in_scaleup: so are then those of one node."""
     local = ceil_div(num_experts, num_scaleout_ranks * num_scaleup_ranks)
     rank = torch.where(topk_idx >= 0, topk_idx // local, -1)
     y = torch.where((rank >= 0)[..., None], y, 0)

@@ -51,7 +51,6 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "views": ((_normal, "put"), (_low_latency, "put"), (_elastic, "put"), (_elastic, "put_view")),
     "looks": ((_low_latency, "look"), (_buffer, "look"), (_place, "of")),
     "handle": (
-        (_elastic, "Counts"),
         (_elastic, "EPHandle"),
         (_handles, "wrap_low_latency"),
         (_handles, "read_prefix"),

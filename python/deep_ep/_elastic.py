@@ -8,16 +8,16 @@ X rows expanded, M tokens of a rank at most, A expert_alignment.
 from __future__ import annotations
 
 import contextlib
-from ctypes import addressof, c_void_p, sizeof, string_at
-from typing import Any, NoReturn
+from ctypes import Structure, addressof, c_uint64, c_void_p, sizeof, string_at
+from typing import Any, NoReturn, Sequence
 
 import torch
 from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
 from expar._abi import EpPart
 
 from . import _handles, _place
-from ._call import CODES, Output, check, parts_of, plain, pool_tensor, put, put_address, put_view
-from ._elastic_handle import Counts, EPHandle, Routing
+from ._call import CODES, Output, Parts, check, parts_of, plain, pool_tensor, put, put_view
+from ._elastic_handle import EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
 
@@ -47,6 +47,38 @@ _EXPANDED_PARTS = (*_PARTS[:3], int(EpPart.ROW_WEIGHTS))
 _X, _SCALES = _Args.x.offset, _Args.x_scales.offset
 _TOPK_IDX, _TOPK_WEIGHTS = _Args.topk_idx.offset, _Args.topk_weights.offset
 _TOPK_IDX_COPY = _Args.topk_idx_copy.offset
+
+
+class _Frame(Structure):
+    """All that a dispatch has to say and gets: kept by a form as bytes, of which a call copies one piece."""
+
+    _fields_ = [("args", _Args), ("counts", _abi.RecvCounts), ("result", _Result)]
+
+
+# A frame as words, which are told and asked sooner than members are.
+_Words = c_uint64 * (sizeof(_Frame) // sizeof(c_uint64))
+
+
+def _words(part: str, kind: Any, *names: str) -> tuple[int, ...]:
+    """Where these members of that part are."""
+    offsets = [getattr(_Frame, part).offset + getattr(kind, name).offset for name in names]
+    assert not any(offset % sizeof(c_uint64) for offset in offsets)
+    return tuple(offset // sizeof(c_uint64) for offset in offsets)
+
+
+_W_X, _W_SCALES, _W_TOPK_IDX, _W_TOPK_WEIGHTS, _W_TOPK_IDX_COPY, _W_HANDLE = _words(
+    "args", _Args, "x", "x_scales", "topk_idx", "topk_weights", "topk_idx_copy", "handle"
+)
+_W_STREAM, _W_WAIT_EVENT, _W_ASYNC, _W_RECV_COUNTS = _words(
+    "args", _Args, "stream", "wait_event", "async_finish", "recv_counts"
+)
+_W_RANK_PREFIX, _W_PER_EXPERT, _W_EXPERT_PREFIX, _W_EXPERT_ENDS = _words(
+    "counts", _abi.RecvCounts, "rank_prefix", "tokens_per_expert", "expert_prefix", "expert_ends"
+)
+_W_MADE, _W_OUTPUT, _W_EVENT, _W_NUM_RECV, _W_ROUNDED = _words(
+    "result", _Result, "handle", "output", "event", "num_recv_tokens", "recv_tokens_per_expert"
+)
+_COUNTS_AT, _RESULT_AT = getattr(_Frame, "counts").offset, getattr(_Frame, "result").offset
 _OF_ROWS = ("x", "scales", "row_weights")  # of results: a row each of recv_x; the others of tokens
 
 
@@ -63,7 +95,8 @@ class Form:
         "routing",
         "num_sms",
         "workers",
-        "arguments",
+        "frame",
+        "parts",
     )
 
     def __init__(
@@ -83,18 +116,8 @@ class Form:
         self.routing = routing
         self.num_sms = num_sms
         self.workers = workers
-        self.arguments: bytes | None = None
-
-
-class How:
-    """What one call is asked for. workers: SMs of a GPU, threads of a CPU; 0: the library's choice."""
-
-    __slots__ = ("workers", "turn", "asynchronous")
-
-    def __init__(self, workers: int, turn: _place.Turn, asynchronous: bool) -> None:
-        self.workers = workers
-        self.turn = turn
-        self.asynchronous = asynchronous
+        self.frame = b""  # of calls, once there has been one
+        self.parts: Parts | None = None
 
 
 class Received:
@@ -160,60 +183,78 @@ class ElasticMode:
     # ---- dispatch ----------------------------------------------------------------------------------------------------
 
     def dispatch(
-        self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, stats: Any, form: Form, how: How
+        self,
+        x: Any,
+        scales: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        stats: Any,
+        form: Form,
+        turn: _place.Turn,
+        asynchronous: bool,
     ) -> Received:
         """A fresh one. stats: int32 [L], to which what comes is added; or None."""
-        routing, turn = form.routing, how.turn
+        routing = form.routing
         assert routing is not None
-        args, result = self._arguments(x, scales, topk_idx, topk_weights, form, how)
-        counts = turn.run(Counts, self.place, self._size, routing.local, form.expand)
-        args.recv_counts = addressof(counts.struct)
-        kept_idx = topk_idx
+        frame = self._begin(x, scales, topk_idx, topk_weights, form, turn)
+        at = addressof(frame)
+        counts, kept_idx = turn.run(self.place.vector, routing.num_counts, torch.int32), topk_idx
+        self._count(frame, at, counts.data_ptr(), routing, form.expand)
         if routing.copied:
             kept_idx = turn.run(self.place.matrix, topk_idx.shape[0], routing.topk, topk_idx.dtype)
-            put_address(args, _TOPK_IDX_COPY, kept_idx.data_ptr())
+            frame[_W_TOPK_IDX_COPY] = kept_idx.data_ptr()
         own = None
         if not routing.synced and not self.place.on_gpu:
             shapes = self._shapes(x, scales, topk_idx, topk_weights, form.expand)
-            own = self._own(args, {**shapes, "metadata": (2 + routing.topk, torch.int32)}, routing, form)
-        args.async_finish = turn.asynchronous(how.asynchronous, counted=True)
-        check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        handle = self._handle(result, kept_idx, counts, form)
-        output = Output(result.output or 0)
+            own = self._own(frame, {**shapes, "metadata": (2 + routing.topk, torch.int32)}, routing, form)
+        if turn.asynchronous(asynchronous, counted=True):
+            frame[_W_ASYNC] = 1
+        check(_dispatch(self.ep.pointer, at, at + _RESULT_AT))
+        handle = self._handle(frame, kept_idx, counts, form)
+        output = Output(frame[_W_OUTPUT])
         if own is None:
             handle._output = output
         else:
             handle.recv_src_metadata = own["metadata"]
         given = (x, scales, topk_idx, topk_weights)
-        received = Received(handle, *(self._results(output, *given, handle, form, how) if own is None else _mine(own)))
-        kept = [*given, stats, counts, received.tensors(), handle]
-        mine = [counts.memory, kept_idx if routing.copied else None]
-        later = stats is not None and how.asynchronous and not self.place.on_gpu
+        received = Received(handle, *(self._results(output, handle, form, turn) if own is None else _mine(own)))
+        kept = [*given, stats, frame, received.tensors(), handle]
+        mine = [counts, kept_idx if routing.copied else None]
+        later = stats is not None and asynchronous and not self.place.on_gpu
         if stats is not None and not later:
             with turn.work():
-                stats.add_(counts.per_expert)
-        received.event = turn.end(result.event, kept, mine, how.asynchronous)
+                stats.add_(handle.num_unaligned_recv_tokens_per_expert)
+        received.event = turn.end(frame[_W_EVENT], kept, mine, asynchronous)
         if later and received.event is not None:
-            received.event.finish_by(lambda: stats.add_(counts.per_expert))
+            received.event.finish_by(lambda: stats.add_(handle.num_unaligned_recv_tokens_per_expert))
         self._ask()
         return received
 
     def dispatch_again(
-        self, x: Any, scales: Any, topk_weights: Any, handle: EPHandle, form: Form, how: How
+        self,
+        x: Any,
+        scales: Any,
+        topk_weights: Any,
+        handle: EPHandle,
+        form: Form,
+        turn: _place.Turn,
+        asynchronous: bool,
     ) -> Received:
         """One with a handle."""
-        topk_idx, turn = handle.topk_idx, how.turn  # the index is carried: it comes again
-        args, result = self._arguments(x, scales, topk_idx, topk_weights, form, how)
-        args.handle = handle._routing.pointer
+        topk_idx = handle.topk_idx  # is carried: it comes again
+        frame = self._begin(x, scales, topk_idx, topk_weights, form, turn)
+        frame[_W_HANDLE] = handle._routing.pointer
         own = None
         if not handle._synced and not self.place.on_gpu:
-            own = self._own(args, self._shapes(x, scales, topk_idx, topk_weights, form.expand), handle, form)
-        args.async_finish = turn.asynchronous(how.asynchronous)
-        check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        output, given = Output(result.output or 0), (x, scales, topk_idx, topk_weights)
-        received = Received(handle, *(self._results(output, *given, handle, form, how) if own is None else _mine(own)))
+            own = self._own(frame, self._shapes(x, scales, topk_idx, topk_weights, form.expand), handle, form)
+        if turn.asynchronous(asynchronous):
+            frame[_W_ASYNC] = 1
+        at = addressof(frame)
+        check(_dispatch(self.ep.pointer, at, at + _RESULT_AT))
+        output, given = Output(frame[_W_OUTPUT]), (x, scales, topk_idx, topk_weights)
+        received = Received(handle, *(self._results(output, handle, form, turn) if own is None else _mine(own)))
         kept = [*given, received.tensors(), handle]
-        received.event = turn.end(result.event, kept, [], how.asynchronous)
+        received.event = turn.end(frame[_W_EVENT], kept, (), asynchronous)
         self._ask()
         return received
 
@@ -224,29 +265,45 @@ class ElasticMode:
             if self._meeting is None:
                 everybody = torch.arange(self._size, dtype=torch.int64, device=self.place.device).view(-1, 1)
                 form = Form(self._size, routing=Routing(1, self._size, self._size, 1, self._size))
-                self._meeting = self.dispatch(x, None, everybody, None, None, form, How(0, turn, False)).handle
-            self.dispatch_again(x, None, None, self._meeting, Form(self._size), How(0, turn, False))
+                self._meeting = self.dispatch(x, None, everybody, None, None, form, turn, False).handle
+            self.dispatch_again(x, None, None, self._meeting, Form(self._size), turn, False)
 
-    def _arguments(
-        self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, form: Form, how: How
-    ) -> tuple[Any, Any]:
-        if form.arguments is None:
-            form.arguments = self._first_arguments(x, scales, topk_idx, topk_weights, form)
-        args = _Args.from_buffer_copy(form.arguments)
-        how.turn.begin(args)
-        put_address(args, _X, x.data_ptr())
+    def _begin(self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, form: Form, turn: _place.Turn) -> Any:
+        """The frame of a call."""
+        if not form.frame:
+            form.frame = self._first_frame(x, scales, topk_idx, topk_weights, form)
+            form.parts = self._parts(x, scales, topk_idx, topk_weights, form.expand)
+        frame = _Words.from_buffer_copy(form.frame)
+        frame[_W_STREAM] = turn.stream
+        if turn.previous is not None:
+            frame[_W_WAIT_EVENT] = turn.previous.pointer
+        frame[_W_X] = x.data_ptr()
         if scales is not None:
-            put_address(args, _SCALES, scales.data_ptr())
+            frame[_W_SCALES] = scales.data_ptr()
         if topk_idx is not None:
-            put_address(args, _TOPK_IDX, topk_idx.data_ptr())
+            frame[_W_TOPK_IDX] = topk_idx.data_ptr()
         if topk_weights is not None:
-            put_address(args, _TOPK_WEIGHTS, topk_weights.data_ptr())
-        args.num_sms = how.workers
-        return args, _Result(_RESULT_BYTES)
+            frame[_W_TOPK_WEIGHTS] = topk_weights.data_ptr()
+        return frame
 
-    def _first_arguments(self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, form: Form) -> bytes:
-        """What a form's arguments have alike."""
-        args, routing = _Args(_ARGS_BYTES), form.routing
+    @staticmethod
+    def _count(frame: Any, at: int, counts: int, routing: Routing, expand: bool) -> None:
+        """Has the counts written to memory that begins there. at: of the frame."""
+        frame[_W_RECV_COUNTS] = at + _COUNTS_AT
+        frame[_W_RANK_PREFIX] = counts
+        frame[_W_PER_EXPERT] = per_expert = counts + 4 * routing.ranks
+        at_prefix = per_expert + 4 * routing.local
+        if expand:
+            frame[_W_EXPERT_ENDS] = at_prefix + 4
+        else:
+            frame[_W_EXPERT_PREFIX] = at_prefix
+
+    def _first_frame(self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, form: Form) -> bytes:
+        """What a form's frames have alike."""
+        frame, routing = _Frame(), form.routing
+        args = frame.args
+        args.struct_size, args.num_sms = _ARGS_BYTES, form.workers
+        frame.counts.struct_size, frame.result.struct_size = sizeof(_abi.RecvCounts), _RESULT_BYTES
         put(args, _X, x, "x")
         if scales is not None:
             put(args, _SCALES, scales, "x[1]")
@@ -265,7 +322,18 @@ class ElasticMode:
                 put(args, _TOPK_IDX_COPY, topk_idx, "topk_idx")  # which is contiguous
             if not routing.synced and self.place.on_gpu:
                 args.num_worst_tokens = routing.worst_tokens(form.expand)
-        return bytes(args)
+        return bytes(frame)
+
+    @staticmethod
+    def _parts(x: Any, scales: Any, topk_idx: Any, topk_weights: Any, expand: bool) -> Parts:
+        """The library's (x, scales, topk_idx, topk_weights), of a dispatch of these."""
+        return parts_of(
+            _EXPANDED_PARTS if expand else _PARTS,
+            x.dtype,
+            None if scales is None else scales.dtype,
+            None if topk_idx is None or expand else topk_idx.dtype,
+            None if topk_weights is None else torch.float32,
+        )
 
     @staticmethod
     def _shapes(
@@ -281,7 +349,7 @@ class ElasticMode:
             shapes["row_weights" if expand else "topk_weights"] = (0 if expand else topk_weights.shape[1], torch.float32)
         return shapes
 
-    def _own(self, args: Any, shapes: dict[str, tuple[int, Any]], of: Any, form: Form) -> dict[str, Any]:
+    def _own(self, frame: Any, shapes: dict[str, tuple[int, Any]], of: Any, form: Form) -> dict[str, Any]:
         """On a CPU: memory of the pool for more rows than may come. Numbers of those that do not are -1. of: the
         routing, or the handle of one."""
         found = {}
@@ -294,60 +362,43 @@ class ElasticMode:
             if name in ("topk_idx", "metadata"):
                 memory.fill_(-1)
             found[name] = memory if columns else memory.view(-1)
-            put(args, _OUT[name], found[name], f"recv_{name}")
+            put(frame, _OUT[name], found[name], f"recv_{name}")
         return found
 
-    def _results(
-        self,
-        output: Output,
-        x: Any,
-        scales: Any,
-        topk_idx: Any,
-        topk_weights: Any,
-        handle: EPHandle,
-        form: Form,
-        how: How,
-    ) -> tuple[Any, Any, Any, Any]:
-        """The library's (x, scales, topk_idx, topk_weights), of a dispatch of these."""
-        how.turn.give(output.pointer)
-        expand = form.expand
-        parts = parts_of(
-            _EXPANDED_PARTS if expand else _PARTS,
-            x.dtype,
-            None if scales is None else scales.dtype,
-            None if topk_idx is None or expand else topk_idx.dtype,
-            None if topk_weights is None else torch.float32,
-        )
-        recv_x, recv_scales, idx, weights = output.tensors(parts)
+    def _results(self, output: Output, handle: EPHandle, form: Form, turn: _place.Turn) -> Sequence[Any]:
+        """The library's (x, scales, topk_idx, topk_weights)."""
+        turn.give(output.pointer)
+        assert form.parts is not None
+        found = output.tensors(form.parts)
         if not handle._synced:
-            rows = handle.num_expanded_tokens if expand else handle.num_recv_tokens
-            recv_x, idx, weights = (self._first(each, rows, how, False) for each in (recv_x, idx, weights))
-            recv_scales = self._first(recv_scales, rows, how, form.column_major)
-        return recv_x, recv_scales, idx, weights
+            recv_x, recv_scales, idx, weights = found
+            rows = handle.num_expanded_tokens if form.expand else handle.num_recv_tokens
+            recv_x, idx, weights = (self._first(each, rows, turn, False) for each in (recv_x, idx, weights))
+            found = [recv_x, self._first(recv_scales, rows, turn, form.column_major), idx, weights]
+        return found
 
     @staticmethod
-    def _first(tensor: Any, rows: int, how: How, columns: bool) -> Any:
+    def _first(tensor: Any, rows: int, turn: _place.Turn, columns: bool) -> Any:
         """So many of its rows: the library may have room for more, since it knows experts that are not distinct.
         columns: where that is between columns, it is taken out."""
         if tensor is None or tensor.shape[0] == rows:
             return tensor
         if not columns or tensor.stride(1) == align(rows, 4):
             return tensor[:rows]
-        with how.turn.work():
+        with turn.work():
             memory = tensor.new_empty((tensor.shape[1], align(rows, 4)))
             memory.t()[:rows].copy_(tensor[:rows])
-            how.turn.made(memory)
+            turn.made(memory)
         return memory.t()[:rows]
 
-    def _handle(self, result: Any, topk_idx: Any, counts: Counts, form: Form) -> EPHandle:
+    def _handle(self, frame: Any, topk_idx: Any, counts: Any, form: Form) -> EPHandle:
         routing, expand, aligned = form.routing, form.expand, None
         assert routing is not None
         if routing.synced or not self.place.on_gpu:
-            aligned = string_at(result.recv_tokens_per_expert or 0, 4 * result.num_local_experts)
-        rows = routing.worst_tokens(expand) if aligned is None else result.num_recv_tokens
-        made = _handles.Handle(result.handle or 0, topk_idx.shape[0], routing.topk, rows)
-        handle = EPHandle(made, routing, topk_idx, counts, expand, aligned)
-        handle.num_sms = form.num_sms
+            aligned = string_at(frame[_W_ROUNDED], 4 * routing.local)
+        rows = routing.worst_tokens(expand) if aligned is None else frame[_W_NUM_RECV]
+        made = _handles.Handle(frame[_W_MADE], topk_idx.shape[0], routing.topk, rows)
+        handle = EPHandle(made, routing, topk_idx, counts, expand, aligned, form.num_sms)
         if self._across:
             handle.token_metadata_at_forward, handle.channel_linked_list, *_ = self.place.opaque()
         return handle
@@ -362,11 +413,13 @@ class ElasticMode:
         biases: tuple[Any, ...],
         each_slot: bool,
         exact: bool,
-        how: How,
+        workers: int,
+        turn: _place.Turn,
+        asynchronous: bool,
     ) -> tuple[Any, Any, EventHandle | None]:
         """(y, topk_weights, event). each_slot: expanded rows are not summed on the ranks that they come from. exact: nodes'
-        sums are not rounded."""
-        args, expand, routing, turn = _Sums(_SUMS_BYTES), handle.do_expand, handle._routing, how.turn
+        sums are not rounded. workers: SMs of a GPU, threads of a CPU; 0: the library's choice."""
+        args, expand, routing = _Sums(_SUMS_BYTES), handle.do_expand, handle._routing
         turn.begin(args)
         rows = handle._rows_of_library if expand else routing.num_rows
         used = [self._put_rows(args, _Sums.x.offset, x, rows, turn)]
@@ -385,14 +438,14 @@ class ElasticMode:
         else:
             y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype)
         put(args, _Sums.y.offset, y, "y")
-        args.handle, args.num_sms = routing.pointer, how.workers
+        args.handle, args.num_sms = routing.pointer, workers
         args.expert_major, args.sum_order = expand, _EACH_SLOT if each_slot else _BY_SLOT
         args.exact_across_nodes = exact
         event = c_void_p()
-        if turn.asynchronous(how.asynchronous):
+        if turn.asynchronous(asynchronous):
             args.async_finish, args.event = 1, addressof(event)
         check(_combine(self.ep.pointer, addressof(args)))
-        made = turn.end(event.value, [*used, biases, y, weights, handle], [y, weights], how.asynchronous)
+        made = turn.end(event.value, [*used, biases, y, weights, handle], [y, weights], asynchronous)
         self._ask()
         return y, weights, made
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dispatch of `ElasticBuffer` leaves: its handle, and the counts that go with it.
+"""What a dispatch of `ElasticBuffer` leaves: its handle, and what it goes by.
 
 Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows received,
 M tokens of a rank at most, A expert_alignment.
@@ -8,14 +8,12 @@ M tokens of a rank at most, A expert_alignment.
 from __future__ import annotations
 
 import functools
-from ctypes import sizeof
 from typing import Any
 
 import torch
-from expar import _abi
 from expar._abi import EpPart
 
-from . import _handles, _place
+from . import _handles
 from ._call import Output, Parts
 from .utils.math import align, ceil_div
 
@@ -33,6 +31,7 @@ class Routing:
         "alignment",
         "synced",
         "copied",
+        "ranks",
         "local",
         "scaleup",
         "num_recv_tokens",
@@ -55,6 +54,7 @@ class Routing:
         self.num_max_tokens_per_rank = max_tokens
         self.alignment = alignment
         self.synced, self.copied = synced, copied
+        self.ranks = ranks
         self.local = max(num_experts // ranks, 1)
         self.scaleup = scaleup or ranks
         self.num_recv_tokens = ranks * max_tokens
@@ -63,6 +63,12 @@ class Routing:
     def num_expanded_tokens(self) -> int:
         most = self.num_recv_tokens * min(self.topk, self.local) + (self.alignment - 1) * self.local
         return align(most, self.alignment)
+
+    @property
+    def num_counts(self) -> int:
+        """What a handle is told of what comes, int32: rows from ranks 0..i; real counts of local experts; of rounded ones
+        the library gives where they begin: 0 first, then the ends."""
+        return self.ranks + 2 * self.local + 1
 
     def worst_rows(self, tokens: int) -> int:
         """Expanded rows that the library has room for, of so many tokens."""
@@ -93,32 +99,32 @@ class EPHandle:
         made: _handles.Handle,
         routing: Routing,
         topk_idx: Any,
-        counts: Counts,
+        counts: Any,
         expand: bool,
         aligned: bytes | None,
+        num_sms: int,
     ) -> None:
-        """aligned: int32 [L], rows of local experts, rounded up; None where the host does not know what came."""
+        """counts: int32 [num_counts]. aligned: int32 [L], rows of local experts, rounded up; None where the host does not
+        know what came."""
         synced = routing.synced
         self._routing = made
+        self._form = routing
         self._counts = counts
-        self._scaleup = routing.scaleup
-        self._output: Output | None = None  # has recv_src_metadata, until somebody asks for it
         self._synced = synced  # recv_x has the rows that came, else as many as there can be
         self._counted = aligned is not None  # the host knows how many came
         self._aligned_bytes = aligned or b""
-        # Where the host does not know, or has not waited.
-        self._worst_rows = 0 if self._counted else routing.worst_rows(made.num_rows)
-        self._most_rows = 0 if synced else routing.num_expanded_tokens
         self.topk_idx = topk_idx
         self.do_expand = expand
         self.num_experts = routing.num_experts
         self.expert_alignment = routing.alignment
         self.num_max_tokens_per_rank = routing.num_max_tokens_per_rank
-        self.num_sms = 0
+        self.num_sms = num_sms
         self.num_recv_tokens = made.num_rows if synced else routing.num_recv_tokens
-        # Of forwarders, which there are across nodes only, and opaque.
-        self.token_metadata_at_forward: Any = None
-        self.channel_linked_list: Any = None
+
+    _output: Output | None = None  # has recv_src_metadata, until somebody asks for it
+    # Of forwarders, which there are across nodes only, and opaque.
+    token_metadata_at_forward: Any = None
+    channel_linked_list: Any = None
 
     # What most programs never look at is made when somebody does.
 
@@ -129,11 +135,11 @@ class EPHandle:
     @functools.cached_property
     def _rows_of_library(self) -> int:
         """Expanded ones that the library takes back."""
-        return sum(self._aligned) if self._counted else self._worst_rows
+        return sum(self._aligned) if self._counted else self._form.worst_rows(self._routing.num_rows)
 
     @functools.cached_property
     def num_expanded_tokens(self) -> int:
-        return self._rows_of_library if self._synced else self._most_rows
+        return self._rows_of_library if self._synced else self._form.num_expanded_tokens
 
     @functools.cached_property
     def num_recv_tokens_per_expert_list(self) -> list[int]:
@@ -141,21 +147,22 @@ class EPHandle:
 
     @functools.cached_property
     def psum_num_recv_tokens_per_scaleup_rank(self) -> Any:
-        counts = self._counts
-        if self._scaleup == counts.num_ranks:
-            return counts.rank_prefix
-        prefix = torch.empty((1, counts.num_ranks), dtype=torch.int32, device="cpu")  # the CPU's: GPUs are on one node
-        _handles.read_prefix(self._routing, prefix.data_ptr(), counts.num_ranks)
+        ranks, scaleup = self._form.ranks, self._form.scaleup
+        if scaleup == ranks:
+            return self._counts[:ranks]
+        prefix = torch.empty((1, ranks), dtype=torch.int32, device="cpu")  # the CPU's: GPUs are on one node
+        _handles.read_prefix(self._routing, prefix.data_ptr(), ranks)
         from_ranks = torch.diff(prefix[0], prepend=prefix.new_zeros(1))
-        return from_ranks.view(-1, self._scaleup).sum(0, dtype=torch.int32).cumsum(0, dtype=torch.int32)
+        return from_ranks.view(-1, scaleup).sum(0, dtype=torch.int32).cumsum(0, dtype=torch.int32)
 
     @functools.cached_property
     def psum_num_recv_tokens_per_expert(self) -> Any:
-        return self._counts.ends
+        return self._counts[-self._form.local :]
 
     @functools.cached_property
     def num_unaligned_recv_tokens_per_expert(self) -> Any:
-        return self._counts.per_expert
+        ranks = self._form.ranks
+        return self._counts[ranks : ranks + self._form.local]
 
     @functools.cached_property
     def recv_src_metadata(self) -> Any:
@@ -169,45 +176,10 @@ class EPHandle:
 
     @functools.cached_property
     def dst_buffer_slot_idx(self) -> Any:
-        local = max(self.num_experts // self._counts.num_ranks, 1)
-        return torch.where(self.topk_idx >= 0, self.topk_idx // local, -1).to(torch.int32)
+        return torch.where(self.topk_idx >= 0, self.topk_idx // self._form.local, -1).to(torch.int32)
 
     def last_row(self) -> int:
         """The last of the expanded rows that some slot has, or -1. On a GPU the host waits for it."""
-        counts = self._counts
-        ends: list[int] = counts.ends[counts.per_expert > 0].tolist()
+        counts, local = self._counts, self._form.local
+        ends: list[int] = counts[-local:][counts[self._form.ranks :][:local] > 0].tolist()
         return max(ends, default=0) - 1
-
-
-class Counts:
-    """Where the library writes what this rank receives, at the end of a dispatch. struct: the argument of a call, which
-    must stay until it is done."""
-
-    __slots__ = ("num_ranks", "struct", "memory", "_local")
-
-    def __init__(self, place: _place.Place, ranks: int, local: int, expanded: bool) -> None:
-        # Rows from ranks 0..i; real counts; of rounded ones the library gives where they begin: 0 first, then the ends.
-        self.memory = place.vector(ranks + 2 * local + 1, torch.int32)
-        self.num_ranks, self._local = ranks, local
-        start = self.memory.data_ptr()
-        at_prefix = start + 4 * (ranks + local)
-        self.struct = _abi.RecvCounts(
-            sizeof(_abi.RecvCounts),
-            start + 4 * ranks,
-            None if expanded else at_prefix,
-            start,
-            None,
-            at_prefix + 4 if expanded else None,
-        )
-
-    @property
-    def rank_prefix(self) -> Any:
-        return self.memory[: self.num_ranks]
-
-    @property
-    def per_expert(self) -> Any:
-        return self.memory[self.num_ranks : self.num_ranks + self._local]
-
-    @property
-    def ends(self) -> Any:
-        return self.memory[self.num_ranks + self._local + 1 :]

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from . import _place
-from ._elastic import Form, How, Received
+from ._elastic import Form, Received
 from ._elastic_handle import EPHandle, Routing
 from .buffers.elastic import ElasticBuffer
 
@@ -171,8 +171,8 @@ def _dispatch_backward(
     """Of tokens [T, H], and of their weights [T, K]. Expanded rows are summed on their rank first, always."""
     of, found = _buffer(buffer), _find(handle)
     place = _place.of(grad, "grad")
-    how = How(of._workers(found.num_sms, place), place.turn(None, False), False)
-    y, weights, _ = of._at(place).combine(grad, found, grad_weights, (), False, of._exact, how)
+    workers, turn = of._workers(found.num_sms, place), place.turn(None, False)
+    y, weights, _ = of._at(place).combine(grad, found, grad_weights, (), False, of._exact, workers, turn, False)
     of._settle(wait=True)
     return y, weights
 
@@ -216,8 +216,8 @@ def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> T
     """Of rows, which are as many as the dispatch gave."""
     of, found = _buffer(buffer), _find(handle)
     expand, place = found.do_expand, _place.of(grad, "grad")
-    how = How(of._workers(found.num_sms, place), place.turn(None, False), False)
-    received: Received = of._at(place).dispatch_again(grad, None, None, found, Form(found.num_experts, expand, expand), how)
+    form = Form(found.num_experts, expand, expand, workers=of._workers(found.num_sms, place))
+    received: Received = of._at(place).dispatch_again(grad, None, None, found, form, place.turn(None, False), False)
     of._settle(wait=True)
     _clear(received.x, found, expand)
     x: Tensor = received.x

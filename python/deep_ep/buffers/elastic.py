@@ -21,7 +21,7 @@ from .. import _elastic_sizes as sizes
 from .. import _place
 from .._call import look
 from .._checks import whole
-from .._elastic import ElasticMode, Form, How
+from .._elastic import ElasticMode, Form
 from .._elastic_handle import EPHandle, Routing
 from ..utils.event import EventHandle, EventOverlap
 from .elastic_others import Others
@@ -391,7 +391,9 @@ class ElasticBuffer(Others):
         do_expand: a row for each (token, local expert), by expert; do_zero_padding: rows between are zero.
         do_cpu_sync=False: as many rows as there can be. do_handle_copy=False: the handle keeps the caller's topk_idx.
         """
-        x, scales = checks.rows_and_scales(x)
+        scales = None
+        if not isinstance(x, _Tensor):
+            x, scales = checks.rows_and_scales(x)
         place = _place.of(x, "x")
         mode = self._at(place)
         stats = cumulative_local_expert_recv_stats
@@ -409,16 +411,17 @@ class ElasticBuffer(Others):
         numbers = (num_experts, most, alignment, num_sms, num_qps)
         flags = (do_expand, do_zero_padding, use_tma_aligned_col_major_sf, do_handle_copy, do_cpu_sync is not False)
         form, wrong = self._form(place, (x, scales, given, topk_weights), numbers, flags, handle)
-        wrong = wrong or checks.wrong_stats(stats, handle, form.num_experts // self.num_ranks)
+        if stats is not None:
+            wrong = wrong or checks.wrong_stats(stats, handle, form.num_experts // self.num_ranks)
         wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
         if wrong:
             mode.refuse_dispatch(wrong)
         turn = self._turn(place, previous_event, previous_event_before_epilogue, async_with_compute_stream)
-        how = How(form.workers, turn, async_with_compute_stream)
+        beside = bool(async_with_compute_stream)
         if handle is None:
-            received = mode.dispatch(x, scales, topk_idx, topk_weights, stats, form, how)
+            received = mode.dispatch(x, scales, topk_idx, topk_weights, stats, form, turn, beside)
         else:
-            received = mode.dispatch_again(x, scales, topk_weights, handle, form, how)
+            received = mode.dispatch_again(x, scales, topk_weights, handle, form, turn, beside)
         event = self._event(place, received.event)
         rows = received.x if scales is None else (received.x, received.scales)
         return rows, received.topk_idx, received.topk_weights, received.handle, event
@@ -460,10 +463,9 @@ class ElasticBuffer(Others):
         wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
         if wrong:
             mode.refuse_combine(wrong)
-        how = How(
-            self._workers(used_sms, place),
-            self._turn(place, previous_event, previous_event_before_epilogue, async_with_compute_stream),
-            async_with_compute_stream,
+        workers, beside = self._workers(used_sms, place), bool(async_with_compute_stream)
+        turn = self._turn(place, previous_event, previous_event_before_epilogue, beside)
+        y, weights, event = mode.combine(
+            x, handle, topk_weights, biases, each_slot, self._exact, workers, turn, beside
         )
-        y, weights, event = mode.combine(x, handle, topk_weights, biases, each_slot, self._exact, how)
         return y, weights, self._event(place, event)

@@ -197,11 +197,12 @@ class ElasticMode:
         routing = form.routing
         assert routing is not None
         frame = self._begin(x, scales, topk_idx, topk_weights, form, turn)
-        at = addressof(frame)
-        counts, kept_idx = turn.run(self.place.vector, routing.num_counts, torch.int32), topk_idx
+        at, strided = addressof(frame), self.place.maker()
+        counts, kept_idx = turn.run(strided, (routing.num_counts,), (1,), torch.int32), topk_idx
         self._count(frame, at, counts.data_ptr(), routing, form.expand)
         if routing.copied:
-            kept_idx = turn.run(self.place.matrix, topk_idx.shape[0], routing.topk, topk_idx.dtype)
+            topk = routing.topk
+            kept_idx = turn.run(strided, (topk_idx.shape[0], topk), (topk or 1, 1), topk_idx.dtype)
             frame[_W_TOPK_IDX_COPY] = kept_idx.data_ptr()
         own = None
         if not routing.synced and not self.place.on_gpu:

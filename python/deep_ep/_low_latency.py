@@ -102,11 +102,11 @@ _MOST_FORMS = 1024
 class _Results:
     """The results of a dispatch in memory of PyTorch's: all that calls of one shape and format have alike."""
 
-    __slots__ = ("_parts", "_arguments", "_strided")
+    __slots__ = ("_parts", "_arguments", "_maker")
 
     def __init__(self, shape: Shape, ranks: int, format: LlFormat, dtype: Any, place: _place.Place) -> None:
         local, rows = shape.experts // ranks, ranks * shape.tokens
-        self._strided = place.strided
+        self._maker = place.maker
         # Of each: the argument, its shape and strides, and its dtype.
         self._parts = [
             (_OUT_X, (local, rows, shape.hidden), (rows * shape.hidden, shape.hidden, 1), dtype),
@@ -129,9 +129,9 @@ class _Results:
 
     def make(self, args: Any) -> tuple[Any, Any, Any]:
         """(x, scales, count), where these arguments have the results written."""
-        made = []
+        made, strided = [], self._maker()
         for offset, sizes, strides, kind in self._parts:
-            tensor = self._strided(sizes, strides, kind)
+            tensor = strided(sizes, strides, kind)
             put_address(args, offset, tensor.data_ptr())
             made.append(tensor)
         return made[0], made[2] if len(made) > 2 else None, made[1]

@@ -58,9 +58,13 @@ class Place:
         """previous: what the call waits for; aside: it runs beside what comes on the current stream."""
         return Turn(self, previous)
 
+    def maker(self) -> Callable[..., Any]:
+        """Gives memory of PyTorch's, not set to anything, by sizes, strides and dtype: for the results of one call."""
+        return strided_on_cpu
+
     def strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
-        """Memory of PyTorch's, not set to anything."""
-        return strided_on_cpu(sizes, strides, dtype)
+        """Such memory."""
+        return self.maker()(sizes, strides, dtype)
 
     def vector(self, count: int, dtype: Any) -> Any:
         """Likewise, as [count]."""
@@ -156,9 +160,12 @@ class Gpu(Place):
     def turn(self, previous: EventHandle | None, aside: bool) -> Turn:
         return AsideTurn(self, previous) if aside or previous is not None else GpuTurn(self)
 
-    def strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
+    def maker(self) -> Callable[..., Any]:
         if strided_on_gpu is not None and _current_gpu() == self.index:
-            return strided_on_gpu(sizes, strides, dtype)
+            return strided_on_gpu
+        return self._elsewhere
+
+    def _elsewhere(self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
         return torch.empty_strided(sizes, strides, dtype=dtype, device=self.device)
 
     def num_sms(self) -> int:

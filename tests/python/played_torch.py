@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Any, Iterator, Sequence
+from typing import Any, Callable, Iterator, Sequence
 
 import torch
 from deep_ep_threads import Key
@@ -70,8 +70,8 @@ class PlayedGpu(_place.Gpu):
     def turn(self, previous: Any, aside: bool) -> Any:
         return _AsideTurn(self, previous) if aside or previous is not None else _Turn(self)
 
-    def strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
-        return _call.strided_on_cpu(sizes, strides, dtype)
+    def maker(self) -> Callable[..., Any]:
+        return _call.strided_on_cpu
 
     def _stream(self, name: str) -> Any:
         if not hasattr(_streams, name):

@@ -327,16 +327,15 @@ class ElasticBuffer(Others):
             handle is None,
             flags,
             numbers,
-            *map(type, numbers),
         )
-        try:
-            found = self._forms.get(key)
-        except TypeError:  # something that is no number, as is told below
-            found = None
+        experts, most, alignment, num_sms, num_qps = numbers
+        # Others are no numbers, as is told below, or of another kind than what they are equal to.
+        plain = type(experts) is type(most) is type(alignment) is type(num_sms) is type(num_qps) is int
+        found = self._forms.get(key) if plain else None
         if found is not None:
             return found, None
         made, wrong = self._new_form(place, tensors, numbers, flags, handle)
-        if not wrong and all(type(number) is int for number in numbers):
+        if plain and not wrong:
             if len(self._forms) >= _MOST_FORMS:
                 self._forms.clear()
             self._forms[key] = made

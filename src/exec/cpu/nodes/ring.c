@@ -8,10 +8,10 @@
  *         it has read the chunk, the source loads it (acquire).
  *
  * A chunk goes into a place only when the head of the chunk before has come there, so no word has two flags under way,
- * and nothing is asked of the network's order but that a flag comes behind its own put. Both lead: nobody confirms them,
- * and that all have come is known by the done behind them. Words count chunks of the current call and carry its epoch.
- * All chunks are full but a ring's last, so both sides know how long one is; it ends where its tail is, and is filled
- * from its beginning on. Heads that nobody will wait for are not sent.
+ * and nothing is asked of the network's order but that a flag comes behind its own put. Both lead: nobody confirms
+ * them, and that all have come is known by the done behind them. Words count chunks of the current call and carry its
+ * epoch. All chunks are full but a ring's last, so both sides know how long one is; it ends where its tail is, and is
+ * filled from its beginning on. Heads that nobody will wait for are not sent.
  *
  * A word may come in pieces, its lowest byte first. What is there meanwhile is of another call, or, with upper bytes of
  * a smaller count, less than the word: both mean that it has not come.

@@ -381,9 +381,12 @@ static void play_rogues(stage *s, void *shared)
         play_rogue(s, shared, &rogues[i]);
 }
 
-static void play_one(stage *s, void *shared)
+/* Before rows move, and among them: what is under way then has come when the buffer has ended. */
+static void play_two(stage *s, void *shared)
 {
+    const rogue among_rows = {.name = "more ranks", .chunk = more_ranks, .text = "than it has told of"};
     play_rogue(s, shared, &rogues[0]);
+    play_rogue(s, shared, &among_rows);
 }
 
 static void run(stage_body body, bool alone)
@@ -408,7 +411,7 @@ static void test_what_was_seen(void **state)
 static void test_others_learn(void **state)
 {
     (void)state;
-    run(play_one, true);
+    run(play_two, true);
 }
 
 int main(void)

@@ -236,12 +236,12 @@ static const rogue rogues[] = {
 
 /* ---- spoiling ---------------------------------------------------------------------------------------------------- */
 
-/* Of one rank, for one call. By its one thread. */
+/* Of one rank, for one call. By its one thread, and once it is done by that which takes the buffer away. */
 typedef struct spoiler {
     const rogue *what;
     cpu_executor *cpu;
     uint32_t epoch;
-    bool done;
+    _Atomic bool done;
 } spoiler;
 
 /* The first step of a call is the one behind which the hello to the other node goes, and a chunk's first step behind
@@ -249,8 +249,8 @@ typedef struct spoiler {
 static void spoil_contents(void *context)
 {
     spoiler *s = context;
-    const cpu_rails *rails = s->cpu->rails;
     if (s->done) return;
+    const cpu_rails *rails = s->cpu->rails;
     if (s->what->hello) {
         s->what->hello(s->cpu, cpu_at(s->cpu, ROGUE, ep_rail_outgoing_at(&rails->space, 2, s->epoch, 0)));
         s->done = true;
@@ -298,6 +298,8 @@ typedef struct scene {
     traffic *traffic;
     expar_ep *eps[RANKS]; /* by their ranks before a barrier; rank 0 takes them away */
     bool alone;           /* rank 0 takes none away */
+    /* Each of one rank; rank 0 takes steps of a buffer that it takes away, whose call has ended well. */
+    spoiler spoilers[RANKS];
 } scene;
 
 static expar_status dispatch(const stage *s, expar_ep *ep, const traffic *t, const expar_ep_handle *handle,
@@ -328,13 +330,14 @@ static expar_status combine(const stage *s, expar_ep *ep, const traffic *t, cons
     return status;
 }
 
-static expar_status call(const stage *s, expar_ep *ep, const traffic *t, const rogue *what)
+static expar_status call(const stage *s, scene *one, const rogue *what)
 {
+    expar_ep *ep = one->eps[s->rank];
+    const traffic *t = one->traffic;
     expar_dispatch_result before = EXPAR_DISPATCH_RESULT_INIT, result = EXPAR_DISPATCH_RESULT_INIT;
-    spoiler spoils;
     expar_status status;
     if (what->call != DISPATCH) CHECK_OK(dispatch(s, ep, t, NULL, false, &before));
-    plant(&spoils, what, ep, s->rank);
+    plant(&one->spoilers[s->rank], what, ep, s->rank);
     if (what->call == COMBINE)
         status = combine(s, ep, t, &before);
     else
@@ -363,7 +366,7 @@ static void play_rogue(const stage *s, scene *one, const rogue *what)
     config.num_threads = 1;
     if (!CHECK_OK(expar_ep_create(s->group, &config, &one->eps[s->rank]))) return;
     CHECK_OK(expar_group_barrier(s->group));
-    const expar_status status = call(s, one->eps[s->rank], one->traffic, what);
+    const expar_status status = call(s, one, what);
     if (s->rank == VICTIM)
         check_victim(what, status);
     else if (!what->expert_major)

@@ -45,6 +45,7 @@ typedef struct block {
     ucontext_t birth, home;
     char *stacks;
     void *shared;
+    simt_parcel parcels[MOST_THREADS];
 } block;
 
 _Thread_local simt_place threadIdx, blockIdx, blockDim, gridDim;
@@ -67,6 +68,11 @@ static void give_turn(turn_kind kind)
     own->kind = kind;
     b->moved |= kind != READY;
     if (_setjmp(own->at) == 0) _longjmp(b->scheduler, 1);
+}
+
+simt_parcel *simt_parcel_here(void)
+{
+    return &here->parcels[here->running];
 }
 
 void simt_poll(void)

@@ -23,6 +23,13 @@ extern _Thread_local simt_place threadIdx, blockIdx, blockDim, gridDim;
 
 /* What the launch gave the block; zeroed by nobody. */
 void *simt_shared(void);
+/* What this thread has sent out of its stage of shared memory and not waited for (exec/cuda/kernels/bulk.h). */
+typedef struct simt_parcel {
+    uint8_t *to;
+    const uint8_t *from;
+    uint32_t bytes; /* 0: nothing */
+} simt_parcel;
+simt_parcel *simt_parcel_here(void);
 /* The others' turns: whoever polls does this between two looks. */
 void simt_poll(void);
 

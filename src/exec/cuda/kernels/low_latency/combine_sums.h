@@ -17,52 +17,92 @@ typedef struct ll_addend {
     int32_t peer;
 } ll_addend;
 
-/* One unit of a sum: of the rows of the lanes in mask, from the lowest lane on. *ok: no wait was given up. */
+/* One unit of a sum of rows in words: of the lanes in mask, from the lowest lane on. *ok: no wait was given up. */
 GPU_FUNC uint4 ll_add_unit(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t mask,
-                           const ll_addend *mine, bool words, int32_t u, bool in, bool *ok)
+                           const ll_addend *mine, int32_t u, bool in, bool *ok)
 {
     const int32_t dtype = GPU_DTYPE(a->call.form.dtype);
     float sums[8] = {0};
     while (mask) {
-        const uint8_t *from[LL_GPU_PARTS];
-        float by[LL_GPU_PARTS];
-        int32_t peer[LL_GPU_PARTS];
-        bool here[LL_GPU_PARTS];
         uint4 value[LL_GPU_PARTS];
+        uint32_t rest = mask, here = 0;
 #pragma unroll
-        for (int32_t i = 0; i < LL_GPU_PARTS; i++) {
-            const int32_t lane = mask ? __ffs((int)mask) - 1 : 0;
-            from[i] = mask ? ll_pointer_of(mine->row, lane) : NULL;
-            by[i] = __shfl_sync(GPU_ALL, mine->weight, lane);
-            peer[i] = __shfl_sync(GPU_ALL, mine->peer, lane);
-            here[i] = true;
-            if (from[i] && in && words)
-                here[i] = ll_look_at_words((const uint64_t *)from[i] + 4 * u, now->stamp, &value[i]);
-            else if (from[i] && in)
-                value[i] = load_row((const uint4 *)from[i] + u);
-            mask &= mask - 1;
+        for (int32_t i = 0; i < LL_GPU_PARTS; i++, rest &= rest - 1) {
+            if (!rest) break;
+            const uint64_t *from = (const uint64_t *)ll_pointer_of(mine->row, __ffs((int)rest) - 1) + 4 * u;
+            if (in && ll_look_at_words(from, now->stamp, &value[i])) here |= 1u << i;
         }
 #pragma unroll
-        for (int32_t i = 0; i < LL_GPU_PARTS; i++) {
-            if (!from[i] || !in) continue;
-            if (!here[i])
-                *ok &= ll_await_row_words(&a->call, s, now, peer[i], (const uint64_t *)from[i] + 4 * u, &value[i]);
-            add_vector(dtype, sums, value[i], mine->weighted, by[i]);
+        for (int32_t i = 0; i < LL_GPU_PARTS; i++, mask &= mask - 1) {
+            if (!mask) break;
+            const int32_t lane = __ffs((int)mask) - 1, peer = __shfl_sync(GPU_ALL, mine->peer, lane);
+            const float by = __shfl_sync(GPU_ALL, mine->weight, lane);
+            const uint64_t *from = (const uint64_t *)ll_pointer_of(mine->row, lane) + 4 * u;
+            if (in && !(here >> i & 1)) *ok &= ll_await_row_words(&a->call, s, now, peer, from, &value[i]);
+            add_vector(dtype, sums, value[i], mine->weighted, by);
         }
     }
     return narrow_vector(dtype, sums);
+}
+
+/* Units of a sum that a thread has in hand, and units of rows that it has on their way for them: each batch takes as long
+   as the way to the memory and back. More take more registers than there are, and compiled for sm_100 all takes more. */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+#define LL_SUM_UNITS 1
+#define LL_SUM_LOADS 4
+#else
+#define LL_SUM_UNITS 2
+#define LL_SUM_LOADS 6
+#endif
+
+/* `count` units of a sum of rows that lie there as they are, from u on, a team's length apart: of the lanes in mask,
+   from the lowest lane on. */
+GPU_FUNC void ll_add_units(const ll_combine_args *a, const ll_team *team, uint32_t mask, const ll_addend *mine,
+                           int32_t u, int32_t count, uint8_t *to, uint32_t stamp)
+{
+    const int32_t dtype = GPU_DTYPE(a->call.form.dtype), units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    float sums[LL_SUM_UNITS][8] = {{0}};
+    while (mask) {
+        uint4 value[LL_SUM_LOADS];
+        uint32_t rest = mask;
+#pragma unroll
+        for (int32_t i = 0; i < LL_SUM_LOADS / count; i++, rest &= rest - 1) {
+            if (!rest) break;
+            const uint4 *from = (const uint4 *)ll_pointer_of(mine->row, __ffs((int)rest) - 1) + u;
+#pragma unroll
+            for (int32_t j = 0; j < count; j++)
+                if (u + j * team->threads < units) value[i * count + j] = load_row(from + j * team->threads);
+        }
+#pragma unroll
+        for (int32_t i = 0; i < LL_SUM_LOADS / count; i++, mask &= mask - 1) {
+            if (!mask) break;
+            const float by = __shfl_sync(GPU_ALL, mine->weight, __ffs((int)mask) - 1);
+#pragma unroll
+            for (int32_t j = 0; j < count; j++)
+                if (u + j * team->threads < units) add_vector(dtype, sums[j], value[i * count + j], mine->weighted, by);
+        }
+    }
+#pragma unroll
+    for (int32_t j = 0; j < count; j++)
+        if (u + j * team->threads < units)
+            ll_bring_unit(to, u + j * team->threads, stamp, narrow_vector(dtype, sums[j]));
 }
 
 /* The team's part of a sum. stamp: of words in which it goes; 0: it goes as it is. False: a wait was given up. */
 GPU_FUNC bool ll_add_rows(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
                           uint32_t mask, const ll_addend *mine, bool words, uint8_t *to, uint32_t stamp)
 {
-    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
+    const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16), lane = threadIdx.x % 32, first = team->at / 32 * 32;
     bool ok = true;
-    for (int32_t base = team->at / 32 * 32; base < units; base += team->threads) {
-        const int32_t u = base + threadIdx.x % 32;
-        const uint4 sum = ll_add_unit(a, s, now, mask, mine, words, u, u < units, &ok);
-        if (u < units) ll_bring_unit(to, u, stamp, sum);
+    if (LL_SUM_UNITS > 1 && !words && team->threads >= units) {
+        if (first < units) ll_add_units(a, team, mask, mine, first + lane, 1, to, stamp);
+        return true;
+    }
+    for (int32_t base = first; base < units && !words; base += LL_SUM_UNITS * team->threads)
+        ll_add_units(a, team, mask, mine, base + lane, LL_SUM_UNITS, to, stamp);
+    for (int32_t base = first; base < units && words; base += team->threads) {
+        const uint4 sum = ll_add_unit(a, s, now, mask, mine, base + lane, base + lane < units, &ok);
+        if (base + lane < units) ll_bring_unit(to, base + lane, stamp, sum);
     }
     return ok;
 }

@@ -44,6 +44,7 @@ static void rows_are_bounded(void **state)
     assert_int_equal(ep_warps_under_way(24, 15, 2), EP_ROWS_UNDER_WAY / 24);
     assert_int_equal(ep_warps_under_way(8, 15, 2), 15);
     assert_int_equal(ep_warps_under_way(1, 31, 2), 31);
+    assert_int_equal(ep_warps_under_way(64, 15, 2), 3);
     assert_int_equal(ep_warps_under_way(EP_ROWS_UNDER_WAY, 15, 2), 2);
     assert_int_equal(ep_warps_under_way(1000, 15, 1), 1);
 }

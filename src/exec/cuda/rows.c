@@ -14,26 +14,36 @@
 #define SLOTS_BYTES (14 << 10)
 #define SLOTS       2
 
-/* Shared memory of a dispatch: the targets, a stage a warp, a barrier a warp. */
+/* Shared memory of a dispatch: the targets, a stage a sender, a barrier a warp. Rows that go straight to their places
+   are sent by the first warps of a block. */
 typedef struct stages {
-    int32_t warps, stage_bytes;
+    int32_t warps, senders, stage_bytes;
     uint32_t shared_bytes;
 } stages;
 
-static stages plan_stages(const gpu_executor *self, const exec_call *call, int64_t row_bytes)
+/* Whether this rank's rows come by the queue, for which warps are never too many: those of all ranks do then, nearly
+   always. */
+static bool comes_by_queue(const ep_dispatch_step *step)
+{
+    const int32_t mode = step->room.bytes ? (int32_t)step->room.mode : (int32_t)step->arrival.mode;
+    return mode == EP_MODE_QUEUE;
+}
+
+static stages plan_stages(const gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
 {
     uint32_t targets = (uint32_t)ep_round((uint64_t)self->world.shape.ranks * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES);
-    stages plan = {.warps = GPU_DISPATCH_WARPS, .shared_bytes = targets};
+    stages plan = {.warps = GPU_DISPATCH_WARPS, .senders = GPU_DISPATCH_WARPS, .shared_bytes = targets};
     if (self->device->major < 9) return plan;
-    int64_t stage = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
+    int64_t stage = (int64_t)ep_round((uint64_t)step->row_bytes, EP_ALIGN_BYTES);
     int32_t stage_bytes = (int32_t)(stage < MOST_STAGE_BYTES ? stage : MOST_STAGE_BYTES);
     int32_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int32_t)targets;
-    int32_t fit = room / (stage_bytes + 8);
+    int32_t fit = (room - plan.warps * 8) / stage_bytes;
     if (fit < LEAST_WARPS) return plan;
     plan.stage_bytes = stage_bytes;
     fit = fit < plan.warps ? fit : plan.warps;
-    plan.warps = ep_warps_under_way(gpu_sms_of(self, call), fit, LEAST_WARPS);
-    plan.shared_bytes = targets + (uint32_t)(plan.warps * (plan.stage_bytes + 8));
+    plan.senders = ep_warps_under_way(gpu_sms_of(self, call), fit, LEAST_WARPS);
+    if (!comes_by_queue(step)) plan.warps = plan.senders;
+    plan.shared_bytes = targets + (uint32_t)(plan.senders * plan.stage_bytes + plan.warps * 8);
     return plan;
 }
 
@@ -116,8 +126,9 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .routing = routing->own->data,
                               .at = gpu_routing_at(routing)};
     share_rings(self, routing, &args.rings, &args.joined);
-    stages plan = plan_stages(self, call, step->row_bytes);
+    stages plan = plan_stages(self, call, step);
     args.stage_bytes = plan.stage_bytes;
+    args.senders = plan.senders;
     args.stamps = gpu_stamps_of_rows(self, call, plan.warps);
     status = gpu_launch(self, call, programs->dispatch_kernel, (uint32_t)gpu_sms_of(self, call),
                         (uint32_t)plan.warps * 32, plan.shared_bytes, &args);

@@ -112,7 +112,9 @@ static inline int32_t __reduce_add_sync(uint32_t mask, int32_t word)
 
 /* ---- atomics ----------------------------------------------------------------------------------------------------- */
 
-#define atomicAdd(at, value)  __atomic_fetch_add((at), (value), __ATOMIC_RELAXED)
+#define atomicAdd(at, value) __atomic_fetch_add((at), (value), __ATOMIC_RELAXED)
+/* Up to a bound that nothing comes to here. */
+#define atomicInc(at, bound)  __atomic_fetch_add((at), 1, __ATOMIC_RELAXED)
 #define atomicOr(at, value)   __atomic_fetch_or((at), (value), __ATOMIC_RELAXED)
 #define atomicExch(at, value) __atomic_exchange_n((at), (value), __ATOMIC_RELAXED)
 #define atomicCAS(at, expected, value)                                                                                 \

@@ -52,7 +52,7 @@ typedef enum gpu_soundness {
 typedef struct gpu_state {
     uint32_t epoch;   /* of the last call: kernels of a call take it from here and move it on, so that graphs replay */
     uint32_t arrived; /* blocks of the running kernel that are through; the last one sets it back to 0 */
-    uint32_t dealt;   /* tokens of the running dispatch that warps have come for (deal_token); 0 between kernels */
+    uint32_t dealt;   /* what warps of the running dispatch or combine have come for (deal_next); 0 between kernels */
     uint32_t failed;  /* gpu_soundness, by who gives up a wait (release) for all that wait (acquire); never cleared */
     uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal, or was given up */
     uint32_t grows;   /* 1 when pools grow behind the notify before this dispatch: no room stands */
@@ -292,7 +292,8 @@ typedef struct gpu_dispatch_args {
     int64_t scales_row_pitch, scales_column_pitch;
     gpu_arrival arrival;
     ep_room room;        /* as in ep_dispatch_step: instead of the arrival, unless it has no bytes */
-    int32_t stage_bytes; /* shared memory of each warp; 0: rows are copied by loads and stores */
+    int32_t stage_bytes; /* shared memory of each sender; 0: rows are copied by loads and stores */
+    int32_t senders;     /* warps of a block that send rows straight to their places, its first */
     int32_t checked;     /* 1: gpu_state.checked stands in place of refusal */
     uint64_t *stamps;    /* [GPU_MOMENTS][blocks][warps], or NULL */
 } gpu_dispatch_args;

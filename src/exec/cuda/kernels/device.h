@@ -162,6 +162,16 @@ GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t 
     }
 }
 
+/* ---- dealing out ------------------------------------------------------------------------------------------------- */
+
+/* The how-many-th one, from 0 on, of what warps come for in this call, which the last block of the grid sets back to 0.
+   By one lane. An addition would not do: lanes that make the same one are compiled to make it together, and so to wait
+   for the answer there and not where it is needed. */
+GPU_FUNC uint32_t deal_next(const gpu_world *world)
+{
+    return atomicInc(&world->state->dealt, 0x7fffffffu);
+}
+
 /* ---- the end of a kernel ----------------------------------------------------------------------------------------- */
 
 /* To be called by all threads of all blocks. True in the last block, for all its threads: whatever all blocks wrote is

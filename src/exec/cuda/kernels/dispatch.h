@@ -187,16 +187,17 @@ GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, 
 GPU_FUNC uint32_t deal_token(const gpu_dispatch_args *a, uint32_t all)
 {
     if (all >= a->tokens) return all;
-    return threadIdx.x % 32 ? 0 : all + atomicAdd(&a->world.state->dealt, 1u);
+    return threadIdx.x % 32 ? 0 : all + deal_next(&a->world);
 }
 
-/* stages: stage_bytes of shared memory a warp, and its barrier behind all stages. */
+/* By the senders of each block; the others find no token. stages: stage_bytes of shared memory for each sender, and
+   behind all stages a barrier for each warp. */
 GPU_FUNC void send_rows(const gpu_dispatch_args *a, const gpu_target *targets, uint8_t *stages)
 {
-    int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    int32_t warp = threadIdx.x / 32, warps = a->senders;
     bulk_stage stage;
     bulk_stage_open(&stage, stages, warp, warps, a->stage_bytes);
-    for (uint32_t t = warp * gridDim.x + blockIdx.x; t < a->tokens;) {
+    for (uint32_t t = warp < warps ? warp * gridDim.x + blockIdx.x : (uint32_t)a->tokens; t < a->tokens;) {
         send_token(a, targets, t, &stage);
         t = __shfl_sync(GPU_ALL, deal_token(a, warps * gridDim.x), 0);
     }

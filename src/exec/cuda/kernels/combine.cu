@@ -22,6 +22,7 @@
 #include "exec/cuda/kernels/bulk.h"
 #include "exec/cuda/kernels/number.h"
 #include "exec/cuda/kernels/rings.h"
+#include "exec/serving.h"
 
 /* Rows of which a lane has a vector in flight. */
 #define GPU_SOURCES 4
@@ -361,6 +362,9 @@ GPU_KERNEL(32 * GPU_COMBINE_WARPS) GPU_COMBINE(GPU_ARGS gpu_combine_args a)
     stamp_warp(a.stamps, GPU_SENT);
     if (!last_block(world, true)) return;
     if (go) exchange_dones(world, epoch);
-    if (threadIdx.x == 0) world->state->epoch = epoch;
+    if (threadIdx.x == 0) {
+        world->state->epoch = epoch;
+        world->state->dealt = 0;
+    }
     stamp_warp(a.stamps, GPU_ENDED);
 }

@@ -16,46 +16,73 @@
 
 /* ---- which parts a warp takes ------------------------------------------------------------------------------------ */
 
-/* A run is what a warp takes in turn: a whole row where tokens are many, so that it is looked up once, else one part,
-   so that few rows spread over many warps. Runs are dealt out to the warps of the grid. */
+/* A run is what a warp takes in turn: a whole row where tokens are many, so that it is looked up once, or half a row
+   where warps are many, too, so that all are through at the same time; else one part, so that few rows spread over many
+   warps. A warp's first run is its number among all warps. Those behind are dealt out as warps come for them, as tokens
+   of a dispatch are; but of few warps, whose SMs are what is short and not the links, each has its share from the
+   beginning. */
 #define GPU_MANY_TOKENS 8 /* a warp */
+#define GPU_MANY_WARPS  (2 * EP_ROWS_UNDER_WAY)
+#define GPU_FEW_WARPS   EP_ROWS_UNDER_WAY /* fewer are */
 
+/* The number of a run fits 32 bits: y has EP_ALIGN_BYTES for each part but a row's last. */
 typedef struct gpu_course {
-    int64_t next, stride; /* runs */
-    int32_t parts;        /* of a row */
-    int32_t run;          /* parts of a run */
-    int32_t left;         /* parts of this run, the current one too */
+    uint32_t first; /* number of the first run that is dealt out; else of the warp's next */
+    uint32_t dealt; /* the how-many-th from there on is the warp's next, as lane 0 alone is told; else 0 */
+    bool deals;
+    int32_t parts; /* of a row */
+    int32_t run;   /* parts of a run */
+    int32_t runs;  /* of a row */
+    int32_t left;  /* parts of this run, the current one too; 0: the next run is to be begun */
     int32_t part;
     int64_t token; /* behind the last one: the course is run */
 } gpu_course;
 
-/* Where runs are parts, their numbers fit 32 bits: tokens are few, and y has EP_ALIGN_BYTES for each part but a row's
-   last. */
-GPU_FUNC void course_turn(gpu_course *c)
+/* Of the grid. */
+GPU_FUNC uint32_t course_warps(void)
 {
-    bool whole = c->run == c->parts;
-    c->token = whole ? c->next : (int64_t)((uint32_t)c->next / (uint32_t)c->parts);
-    c->part = whole ? 0 : (int32_t)((uint32_t)c->next % (uint32_t)c->parts);
-    c->left = c->run;
-    c->next += c->stride;
-}
-
-GPU_FUNC void course_step(gpu_course *c)
-{
-    c->part++;
-    if (--c->left == 0) course_turn(c);
+    return (blockDim.x / 32) * gridDim.x;
 }
 
 GPU_FUNC gpu_course course_begin(const gpu_combine_args *a)
 {
-    int32_t warps = blockDim.x / 32;
+    const uint32_t warps = course_warps();
     gpu_course c;
-    c.stride = (int64_t)warps * gridDim.x;
-    c.next = (int64_t)(threadIdx.x / 32) * gridDim.x + blockIdx.x;
+    c.first = (threadIdx.x / 32) * gridDim.x + blockIdx.x;
+    c.dealt = 0;
     c.parts = (int32_t)((GPU_ROW_BYTES(a) + a->part_bytes - 1) / a->part_bytes);
-    c.run = a->tokens >= GPU_MANY_TOKENS * c.stride ? c.parts : 1;
-    course_turn(&c);
+    c.run = 1;
+    if (a->tokens >= GPU_MANY_TOKENS * (int64_t)warps) c.run = warps < GPU_MANY_WARPS ? c.parts : (c.parts + 1) / 2;
+    c.runs = (c.parts + c.run - 1) / c.run;
+    c.deals = warps >= GPU_FEW_WARPS && warps < a->tokens * c.runs;
+    c.left = c.part = 0;
+    c.token = 0;
     return c;
+}
+
+/* Behind a part that has been sent for. */
+GPU_FUNC void course_step(const gpu_combine_args *a, gpu_course *c)
+{
+    c->part++;
+    if (--c->left) return;
+    if (!c->deals)
+        c->first += course_warps();
+    else
+        c->first = course_warps();
+    if (c->deals && threadIdx.x % 32 == 0) c->dealt = deal_next(&a->world);
+}
+
+/* Whether there is a part to be sent for. What lane 0 was told is looked at here, and not where it asked, so that
+   nobody waits for the answer meanwhile. By the whole warp. */
+GPU_FUNC bool course_goes(const gpu_combine_args *a, gpu_course *c)
+{
+    if (c->left == 0) {
+        const uint32_t next = c->first + __shfl_sync(GPU_ALL, c->dealt, 0);
+        c->token = next / (uint32_t)c->runs;
+        c->part = (int32_t)(next % (uint32_t)c->runs) * c->run;
+        c->left = min(c->run, c->parts - c->part);
+    }
+    return c->token < a->tokens;
 }
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
@@ -180,7 +207,7 @@ GPU_FUNC void add_all_by_bulk(const gpu_combine_args *a, const gpu_source *sourc
     uint32_t parity = 0;
     /* Rows were written by ordinary stores, seen by the acquire of the hellos. */
     bulk_fence();
-    for (; under_way < s.count && c.token < a->tokens; under_way++, course_step(&c))
+    for (; under_way < s.count && course_goes(a, &c); under_way++, course_step(a, &c))
         send_for_part(a, sources, &c, &last, &s, under_way);
     while (under_way) {
         bulk_wait((uint32_t)__cvta_generic_to_shared(&s.notes[slot].barrier), parity);
@@ -188,9 +215,9 @@ GPU_FUNC void add_all_by_bulk(const gpu_combine_args *a, const gpu_source *sourc
         const gpu_token token = {s.notes[slot].token, 0};
         if (a->out_weights && s.notes[slot].part == 0) add_weights(a, sources, NULL, &token);
         __syncwarp();
-        if (c.token < a->tokens) {
+        if (course_goes(a, &c)) {
             send_for_part(a, sources, &c, &last, &s, slot);
-            course_step(&c);
+            course_step(a, &c);
         } else
             under_way--;
         if (++slot == s.count) slot = 0, parity ^= 1;

@@ -48,10 +48,8 @@ static void close_part(gpu_executor *self)
 static void gpu_destroy(executor *base, bool sound, bool quiet)
 {
     gpu_executor *self = gpu_of(base);
-    if (atomic_load_explicit(&self->halted, memory_order_relaxed) && !gpu_order_has_ended(self, ABANDONED_NS)) {
+    if (atomic_load_explicit(&self->halted, memory_order_relaxed) && !gpu_endings_abandon(self, ABANDONED_NS)) {
         LOG(LOG_INFO, "expar_ep_abandon: a call of this rank's is still on its stream: the buffer's memory stays");
-        /* Nobody looks after its kernels any more: who waits for a rank leaves. */
-        gpu_end_waits(self, error_set(EXPAR_ERR_ABORTED, "the buffer has been abandoned on this rank"));
         gpu_guard_release(self);
         sym_unlisten(self->sym, &self->listener);
         return;

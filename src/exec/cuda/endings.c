@@ -159,20 +159,33 @@ static bool has_endings(const gpu_executor *self)
     return atomic_load_explicit(&self->endings, memory_order_acquire) > 0;
 }
 
-void gpu_endings_close(gpu_executor *self)
+static void tell_untold(gpu_executor *self, expar_status code, const char *why)
 {
-    const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;
-    int64_t asked_ns = 0;
     ending *end;
-    while (has_endings(self) && clock_ns() < end_ns && gpu_order_look(self) == EXPAR_OK &&
-           interrupt_look(&asked_ns, "the ends of calls") == EXPAR_OK)
-        sched_yield();
     while ((end = find_untold(self))) {
-        if (claim(end))
-            tell_lost(self, end,
-                      error_set(EXPAR_ERR_CUDA, "the buffer was destroyed before the GPU came to the end of the call"));
+        if (claim(end)) tell_lost(self, end, error_set(code, "%s", why));
         drop(end);
     }
     while (has_endings(self))
         sched_yield();
+}
+
+void gpu_endings_close(gpu_executor *self)
+{
+    const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;
+    int64_t asked_ns = 0;
+    while (has_endings(self) && clock_ns() < end_ns && gpu_order_look(self) == EXPAR_OK &&
+           interrupt_look(&asked_ns, "the ends of calls") == EXPAR_OK)
+        sched_yield();
+    tell_untold(self, EXPAR_ERR_CUDA, "the buffer was destroyed before the GPU came to the end of the call");
+}
+
+bool gpu_endings_abandon(gpu_executor *self, int64_t wait_ns)
+{
+    static const char why[] = "the buffer has been abandoned on this rank";
+    if (gpu_order_has_ended(self, wait_ns)) return true;
+    gpu_end_waits(self, error_set(EXPAR_ERR_ABORTED, why));
+    if (gpu_order_has_ended(self, wait_ns)) return true;
+    tell_untold(self, EXPAR_ERR_ABORTED, why);
+    return false;
 }

@@ -409,5 +409,9 @@ expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn do
 /* Until no end of a call is to be told any more. The driver has the group's time-out for that, as long as its context
    is sound; what it has not told by then is told here, as lost. */
 void gpu_endings_close(gpu_executor *self);
+/* Of a buffer whose rank goes alone: its calls have so long to end by themselves, and as long again once their kernels'
+   waits are ended. False: something is still on a stream, where it finds the buffer no more; whoever was to be told of
+   its end has been, by EXPAR_ERR_ABORTED. What its kernels use has to stay. */
+bool gpu_endings_abandon(gpu_executor *self, int64_t wait_ns);
 
 #endif

@@ -3,8 +3,8 @@
  * expert-major outputs of no rows. So much of them is told to other ranks: hellos and replies with a rank's refusal,
  * and the verdict. They write and read the records that exec/index.h describes, with the orders that the real ones use,
  * and wait as the real ones do. The layout that needs no buffer is played whole. Another one runs until a test
- * ends it. */
-#include "exec/cuda/kernels/args.h"
+ * ends it. Of low-latency mode there is a dispatch that comes to nothing. */
+#include "exec/cuda/kernels/ll_args.h"
 #include "fake.h"
 #include <pthread.h>
 #include <sched.h>
@@ -296,16 +296,22 @@ static bool play_spin(const fake_spin_args *a)
     return true;
 }
 
+/* In low-latency mode only of a buffer whose kernels' waits have been ended, where it does nothing. */
+static bool play_ll_dispatch(const ll_dispatch_args *a)
+{
+    return __atomic_load_n(&a->call.world.report->orders, __ATOMIC_ACQUIRE) & GPU_ABORT;
+}
+
 size_t kernel_argument_bytes(cu_function function)
 {
     static const struct {
         const char *name;
         size_t bytes;
-    } known[] = {{"ep_notify", sizeof(gpu_notify_args)},        {"ep_dispatch", sizeof(gpu_dispatch_args)},
-                 {"ep_combine", sizeof(gpu_combine_args)},      {FAKE_SPIN, sizeof(fake_spin_args)},
-                 {"ep_count", sizeof(gpu_count_args)},          {"ep_map", sizeof(gpu_map_args)},
-                 {"ep_expand", sizeof(gpu_expand_args)},        {"ep_reduce", sizeof(gpu_reduce_args)},
-                 {"ep_combine_slots", sizeof(gpu_combine_args)}};
+    } known[] = {{"ep_notify", sizeof(gpu_notify_args)},         {"ep_dispatch", sizeof(gpu_dispatch_args)},
+                 {"ep_combine", sizeof(gpu_combine_args)},       {FAKE_SPIN, sizeof(fake_spin_args)},
+                 {"ep_count", sizeof(gpu_count_args)},           {"ep_map", sizeof(gpu_map_args)},
+                 {"ep_expand", sizeof(gpu_expand_args)},         {"ep_reduce", sizeof(gpu_reduce_args)},
+                 {"ep_combine_slots", sizeof(gpu_combine_args)}, {"ll_dispatch", sizeof(ll_dispatch_args)}};
     const char *name = (const char *)(void *)function;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(name, known[i].name)) return known[i].bytes;
@@ -338,5 +344,6 @@ bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
     if (!strcmp(name, "ep_map")) return play_map(arguments);
     if (!strcmp(name, "ep_expand")) return no_row_came(expand->rank_prefix, expand->ranks);
     if (!strcmp(name, "ep_reduce")) return no_row_came(reduce->rank_prefix, reduce->ranks);
+    if (!strcmp(name, "ll_dispatch")) return play_ll_dispatch(arguments);
     return false;
 }

@@ -282,6 +282,54 @@ static void events_end_with_the_group(void **state)
     }
 }
 
+/* ---- a buffer that is abandoned ---------------------------------------------------------------------------------- */
+
+static bool make_low_latency(const idle_rank *one, expar_ll **ll)
+{
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    config.device = (expar_device){EXPAR_CUDA, 0};
+    config.max_tokens = 4;
+    config.hidden = IDLE_HIDDEN;
+    config.num_topk = config.num_experts = 1;
+    return CHECK_OK(expar_ll_create(one->group, &config, ll));
+}
+
+/* Its call's event happens, and what stands on the stream, which comes later, finds nothing of the buffer. */
+static void play_abandoned(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    expar_ll *ll;
+    expar_ll_dispatch_result came = EXPAR_LL_DISPATCH_RESULT_INIT;
+    expar_ll_dispatch_args args = EXPAR_LL_DISPATCH_ARGS_INIT;
+    if (!idle_begin(&one, group) || !make_low_latency(&one, &ll)) return;
+    fake_controls *controls = controls_find();
+    if (!CHECK(controls, "another driver is open")) return;
+    args.x = idle_tensor(EXPAR_BF16, IDLE_HIDDEN);
+    args.topk_idx = idle_tensor(EXPAR_I64, 1);
+    args.stream = one.stream;
+    args.async_finish = 1;
+    atomic_store(&controls->hold, 1);
+    CHECK_OK(expar_ll_dispatch(ll, &args, &came));
+    CHECK(atomic_load(&controls->held) > 0, "no kernel is left on the stream");
+    CHECK_OK(expar_ll_abandon(ll));
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(came.event));
+    CHECK_TEXT("expar_ll_dispatch", "the buffer has been abandoned on this rank");
+    atomic_store(&controls->hold, 0);
+    CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
+    expar_event_destroy(came.event);
+    expar_ep_output_release(came.output);
+    expar_ll_handle_destroy(came.handle);
+    idle_end(&one);
+}
+
+static void events_end_with_their_buffer(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
+    assert_true(ranks_run(&plan, play_abandoned, NULL));
+}
+
 /* ---- a sound group ----------------------------------------------------------------------------------------------- */
 
 #define SHORT_MS 20
@@ -320,6 +368,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(a_call_ends_with_its_peer),
         cmocka_unit_test(the_next_call_ends_with_the_group),
         cmocka_unit_test(events_end_with_the_group),
+        cmocka_unit_test(events_end_with_their_buffer),
         cmocka_unit_test(a_slow_stream_is_waited_for),
     };
     kind_read(argc, argv);

@@ -50,9 +50,8 @@ static void ll_gpu_destroy(ll_executor *base, bool sound)
 {
     ll_gpu *self = ll_gpu_of(base);
     gpu_executor *core = &self->core;
-    if (!sound && !gpu_order_has_ended(core, ALONE_NS)) {
+    if (!sound && !gpu_endings_abandon(core, ALONE_NS)) {
         LOG(LOG_INFO, "a low-latency call of this rank's is still on its stream: the buffer's memory stays");
-        gpu_end_waits(core, error_set(EXPAR_ERR_ABORTED, "the buffer has been abandoned on this rank"));
         gpu_guard_release(core);
         sym_unlisten(core->sym, &core->listener);
         return;

@@ -46,8 +46,8 @@ GPU_FUNC uint4 ll_add_unit(const ll_combine_args *a, const ll_shared *s, const l
 }
 
 /* Units of a sum that a thread has in hand, and units of rows that it has on their way for them: each batch takes as
-   long as the way to the memory and back. More take more registers than there are, and compiled for sm_100 all takes
-   more. */
+   long as the way to the memory and back. More take more registers than there are, and all takes more of them on
+   compute capability 10. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 #define LL_SUM_UNITS 1
 #define LL_SUM_LOADS 4

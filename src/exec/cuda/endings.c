@@ -22,6 +22,7 @@ typedef struct ending {
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static ending *all; /* guarded by lock: those that the driver has not come to yet; in a lost context it never does */
+static gpu_executor *left_behind; /* guarded by lock: those whose kernels may still come */
 
 static void drop(void *context)
 {
@@ -180,6 +181,15 @@ void gpu_endings_close(gpu_executor *self)
     tell_untold(self, EXPAR_ERR_CUDA, "the buffer was destroyed before the GPU came to the end of the call");
 }
 
+/* For good, and so that whoever looks for lost memory finds it. */
+static void leave_behind(gpu_executor *self)
+{
+    pthread_mutex_lock(&lock);
+    self->left_next = left_behind;
+    left_behind = self;
+    pthread_mutex_unlock(&lock);
+}
+
 bool gpu_endings_abandon(gpu_executor *self, int64_t wait_ns)
 {
     static const char why[] = "the buffer has been abandoned on this rank";
@@ -187,5 +197,6 @@ bool gpu_endings_abandon(gpu_executor *self, int64_t wait_ns)
     gpu_end_waits(self, error_set(EXPAR_ERR_ABORTED, why));
     if (gpu_order_has_ended(self, wait_ns)) return true;
     tell_untold(self, EXPAR_ERR_ABORTED, why);
+    leave_behind(self);
     return false;
 }

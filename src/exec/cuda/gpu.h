@@ -153,6 +153,7 @@ typedef struct gpu_executor {
        adds one (relaxed), the thread that has told it, or looked, takes one off (release), whoever destroys the
        executor waits for none (acquire). */
     atomic_int endings;
+    struct gpu_executor *left_next; /* endings.c: of those that were left behind */
 } gpu_executor;
 
 static inline gpu_executor *gpu_of(executor *base)

@@ -79,7 +79,8 @@ static void *go_on(void *argument)
     return NULL;
 }
 
-/* Whoever destroys the buffer waits for what stands on its stream. */
+/* Whoever destroys the buffer waits for what stands on its stream. The driver's thread that has told an end may still
+   be on its way out then. */
 static void end_behind_the_stream(idle_rank *one, helper *h)
 {
     CHECK(atomic_load(&h->controls->held) > 0, "no kernel is left on the stream");
@@ -88,7 +89,7 @@ static void end_behind_the_stream(idle_rank *one, helper *h)
     expar_ep_output_release(one->came.output);
     expar_ep_handle_destroy(one->came.handle);
     CHECK_OK(expar_ep_destroy(one->ep));
-    CHECK(atomic_load(&h->controls->held) == 0, "the buffer went before its kernels had run");
+    CHECK(controls_await(&h->controls->held, 0), "the buffer went before its kernels had run");
     pthread_join(h->thread, NULL);
     CHECK(h->in_time, "expar_ep_destroy did not wait for the stream");
     CHECK_OK(CUDA_CALL(StreamDestroy, one->stream));

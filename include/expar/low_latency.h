@@ -97,7 +97,8 @@ EXPAR_API expar_status expar_ll_create(expar_group *group, const expar_ll_config
    another thread is in a call on it; EXPAR_ERR_STATE also in a child of fork, which is no rank. */
 EXPAR_API expar_status expar_ll_destroy(expar_ll *ll);
 /* Gives the buffer up on this rank alone, as expar_ep_abandon does: any thread, waits for nobody. Calls of the others
-   on it end with EXPAR_ERR_PEER, or mask this rank. Always EXPAR_OK. */
+   on it end with EXPAR_ERR_PEER, or mask this rank. On a GPU calls of this rank's that have not ended within 0.1 s are
+   broken off, which takes as long again at most: their events end with EXPAR_ERR_ABORTED. Always EXPAR_OK. */
 EXPAR_API expar_status expar_ll_abandon(expar_ll *ll);
 
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */

@@ -16,6 +16,7 @@
 #include <string.h>
 
 enum { RANKS = 2, GONE = 1, TOKENS = 6, HIDDEN = 16, EXPERTS = 4, LOCALS = EXPERTS / RANKS, CAME = 2, PROMISED = 5 };
+_Static_assert(TOKENS > LL_EXACT_WORD_TOKENS, "exact combines of TOKENS have their rows by flags");
 #define SHORT_MS 2000
 
 /* Every token goes to every expert. */
@@ -171,18 +172,29 @@ static void miss_half(const scene *s)
         lowlat_clean(&calls[i]);
 }
 
-/* Of the first tokens all that rank 1 has for them: a row a slot, or a sum. */
-static void miss_rows(const scene *s, const lowlat_answers *back, const char *due)
+/* What rank 1 has for the token: a row a slot, or a sum; in words, or by flags with nothing behind them. */
+static void write_rows_of(const scene *s, int32_t token, expar_ll_sum sum)
 {
     const ll_gpu *gpu = ll_gpu_of(s->ll->exec);
-    const int64_t *idx = s->traffic->inputs[0].topk_idx;
+    const int64_t *idx = s->traffic->inputs[0].topk_idx + token * EXPERTS;
+    const bool words = sum == EXPAR_LL_REDUCED || s->traffic->inputs[0].num_tokens <= LL_EXACT_WORD_TOKENS;
+    for (int32_t k = 0; k < EXPERTS; k++) {
+        if (idx[k] / LOCALS != GONE) continue;
+        const int32_t place = sum == EXPAR_LL_EXACT ? k : idx[0] / LOCALS != GONE;
+        if (words)
+            write_row(s, ll_word_row_at(&gpu->space, &gpu->shape, 1, token, place));
+        else
+            write_flag(s, ll_row_flag_at(&gpu->space, ll_place_number(&gpu->space, &gpu->shape, 1, 0, token, place)),
+                       1);
+    }
+}
+
+/* Those of the first tokens have come. */
+static void miss_rows(const scene *s, const lowlat_answers *back, const char *due)
+{
     open_dispatch(s, 1, 0, 0);
     for (int32_t token = 0; token < CAME; token++)
-        for (int32_t k = 0; k < EXPERTS; k++) {
-            if (idx[token * EXPERTS + k] / LOCALS != GONE) continue;
-            const int32_t place = back->sum == EXPAR_LL_EXACT ? k : idx[token * EXPERTS] / LOCALS != GONE;
-            write_row(s, ll_word_row_at(&gpu->space, &gpu->shape, 1, token, place));
-        }
+        write_rows_of(s, token, back->sum);
     const told_wait rows = {"no row from rank 1", due};
     combine(s, back, rows, rows);
 }
@@ -190,6 +202,11 @@ static void miss_rows(const scene *s, const lowlat_answers *back, const char *du
 static void miss_slots(const scene *s)
 {
     miss_rows(s, s->exact, "; rows of rank 1: 4 of 12");
+}
+
+static void miss_slots_in_words(const scene *s)
+{
+    miss_rows(s, s->exact, "; rows of rank 1: 4 of 8");
 }
 
 static void miss_sums(const scene *s)
@@ -233,9 +250,9 @@ static void play(expar_group *group, void *shared)
 }
 
 /* ahead: the dispatch has no weights. */
-static void run(void (*of)(const scene *s), bool ahead)
+static void run_batch(void (*of)(const scene *s), int64_t batch, bool ahead)
 {
-    static const int64_t num_tokens[RANKS] = {TOKENS, TOKENS};
+    const int64_t num_tokens[RANKS] = {batch, batch};
     random_source random = random_start(8);
     const lowlat_plan plan = {.num_ranks = RANKS,
                               .max_tokens = TOKENS,
@@ -256,6 +273,11 @@ static void run(void (*of)(const scene *s), bool ahead)
     lowlat_answers_free(exact, t);
     lowlat_traffic_free(t);
     assert_true(passed);
+}
+
+static void run(void (*of)(const scene *s), bool ahead)
+{
+    run_batch(of, TOKENS, ahead);
 }
 
 static void test_unit(void **state)
@@ -282,6 +304,12 @@ static void test_slots(void **state)
     run(miss_slots, false);
 }
 
+static void test_slots_in_words(void **state)
+{
+    (void)state;
+    run_batch(miss_slots_in_words, LL_EXACT_WORD_TOKENS, false);
+}
+
 static void test_sums(void **state)
 {
     (void)state;
@@ -296,8 +324,9 @@ static void test_weights(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unit), cmocka_unit_test(test_messages),
-                                       cmocka_unit_test(test_half), cmocka_unit_test(test_slots),
-                                       cmocka_unit_test(test_sums), cmocka_unit_test(test_weights)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unit),           cmocka_unit_test(test_messages),
+                                       cmocka_unit_test(test_half),           cmocka_unit_test(test_slots),
+                                       cmocka_unit_test(test_slots_in_words), cmocka_unit_test(test_sums),
+                                       cmocka_unit_test(test_weights)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

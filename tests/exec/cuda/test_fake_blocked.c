@@ -10,6 +10,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <time.h>
 
 /* ---- another thread ---------------------------------------------------------------------------------------------- */
@@ -331,6 +332,70 @@ static void events_end_with_their_buffer(void **state)
     assert_true(ranks_run(&plan, play_abandoned, NULL));
 }
 
+/* In a call that waits for its stream. What that says is handed to the thread that looks at it. */
+typedef struct caller {
+    const idle_rank *one;
+    expar_status status;
+    char text[512];
+} caller;
+
+static void *call_in_vain(void *argument)
+{
+    caller *c = argument;
+    expar_dispatch_args args = idle_dispatch_args(c->one, EXPAR_F32);
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    c->status = cuda_enter(c->one->gpu);
+    if (c->status != EXPAR_OK) return NULL;
+    c->status = expar_dispatch(c->one->ep, &args, &result);
+    snprintf(c->text, sizeof c->text, "%s", expar_last_error());
+    cuda_leave();
+    return NULL;
+}
+
+/* Of normal mode while another thread of the rank's is in a call, which ends by it: then the event of a call before it
+   happens, and the rest is as above. */
+static void play_abandoned_rows(expar_group *group, void *shared)
+{
+    (void)shared;
+    idle_rank one;
+    pthread_t thread;
+    caller c = {.one = &one};
+    expar_event *event = NULL;
+    if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
+    fake_controls *controls = controls_find();
+    if (!CHECK(controls, "another driver is open")) return;
+    expar_combine_args args = idle_combine_args(&one);
+    args.async_finish = 1;
+    args.event = &event;
+    atomic_store(&controls->hold, 1);
+    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK(atomic_load(&controls->held) > 0, "no kernel is left on the stream");
+    const int looks = atomic_load(&controls->looks);
+    if (pthread_create(&thread, NULL, call_in_vain, &c)) abort();
+    CHECK(controls_await(&one.ep->busy, 1), "the other thread does not come to its call");
+    await_looks(controls, looks + LOOKS);
+    CHECK_OK(expar_ep_abandon(one.ep));
+    pthread_join(thread, NULL);
+    CHECK(c.status == EXPAR_ERR_ABORTED && strstr(c.text, "the buffer has been abandoned on this rank"),
+          "the call ended with %s (%s)", expar_status_string(c.status), c.text);
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(event));
+    CHECK_TEXT("expar_combine on rank 0: the buffer has been abandoned on this rank");
+    atomic_store(&controls->hold, 0);
+    CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
+    expar_event_destroy(event);
+    idle_forget(&one);
+    CHECK_OK(CUDA_CALL(StreamDestroy, one.stream));
+    cuda_leave();
+    cuda_device_close(one.gpu);
+}
+
+static void events_of_rows_end_with_their_buffer(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = kind_of_ranks, .size = 1};
+    assert_true(ranks_run(&plan, play_abandoned_rows, NULL));
+}
+
 /* ---- a sound group ----------------------------------------------------------------------------------------------- */
 
 #define SHORT_MS 20
@@ -370,6 +435,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_next_call_ends_with_the_group),
         cmocka_unit_test(events_end_with_the_group),
         cmocka_unit_test(events_end_with_their_buffer),
+        cmocka_unit_test(events_of_rows_end_with_their_buffer),
         cmocka_unit_test(a_slow_stream_is_waited_for),
     };
     kind_read(argc, argv);

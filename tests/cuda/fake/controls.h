@@ -32,6 +32,8 @@ typedef struct fake_controls {
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
     atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */
     atomic_int held;       /* kernels and host functions that streams have not come to, or not through */
+    atomic_ullong stored_bytes; /* of rows, by the library's kernels where they are played (cuda/simt/simt.c): counted
+                                   when a kernel has ended */
 } fake_controls;
 
 /* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */

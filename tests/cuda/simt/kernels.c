@@ -7,6 +7,7 @@
 #include "cuda/simt/launch.h"
 #include "exec/cuda/kernels/ll_args.h"
 
+#include <stdatomic.h>
 #include <string.h>
 
 /* X(name, arguments) */
@@ -94,6 +95,6 @@ bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
                                 .blocks = grid->blocks,
                                 .threads = grid->threads,
                                 .shared_bytes = grid->shared_bytes};
-    simt_play(&launch);
+    atomic_fetch_add(&fake_controls_of()->stored_bytes, simt_play(&launch));
     return true;
 }

@@ -46,9 +46,11 @@ typedef struct block {
     char *stacks;
     void *shared;
     simt_parcel parcels[MOST_THREADS];
+    uint64_t stored_bytes; /* when it has ended */
 } block;
 
 _Thread_local simt_place threadIdx, blockIdx, blockDim, gridDim;
+_Thread_local uint64_t simt_stored_bytes;
 static _Thread_local block *here;
 _Atomic uint32_t simt_delays;
 
@@ -269,6 +271,7 @@ static void *play_block(void *argument)
     b->shared = aligned_alloc(128, (launch->shared_bytes + 127) / 128 * 128 + 128);
     if (!b->shared) fail("no memory");
     run_block(b);
+    b->stored_bytes = simt_stored_bytes;
     give_stacks(b->stacks);
     free(b->shared);
     return NULL;
@@ -279,8 +282,9 @@ void simt_delay(uint32_t seed)
     simt_delays = seed;
 }
 
-void simt_play(const simt_launch *launch)
+uint64_t simt_play(const simt_launch *launch)
 {
+    uint64_t stored_bytes = 0;
     block *blocks = calloc(launch->blocks, sizeof *blocks);
     pthread_t *threads = calloc(launch->blocks, sizeof *threads);
     if (!blocks || !threads || launch->threads > MOST_THREADS || launch->threads % 32)
@@ -290,8 +294,11 @@ void simt_play(const simt_launch *launch)
         blocks[i].number = i;
         if (pthread_create(&threads[i], NULL, play_block, &blocks[i])) fail("no thread");
     }
-    for (uint32_t i = 0; i < launch->blocks; i++)
+    for (uint32_t i = 0; i < launch->blocks; i++) {
         pthread_join(threads[i], NULL);
+        stored_bytes += blocks[i].stored_bytes;
+    }
     free(threads);
     free(blocks);
+    return stored_bytes;
 }

@@ -30,6 +30,8 @@ typedef struct simt_parcel {
     uint32_t bytes; /* 0: nothing */
 } simt_parcel;
 simt_parcel *simt_parcel_here(void);
+/* Bytes of rows that threads of this block have stored so far. */
+extern _Thread_local uint64_t simt_stored_bytes;
 /* The others' turns: whoever polls does this between two looks. */
 void simt_poll(void);
 

@@ -84,6 +84,7 @@ GPU_FUNC void bulk_wait_read(void)
 {
     simt_parcel *parcel = simt_parcel_here();
     if (parcel->bytes) simt_copy(parcel->to, parcel->from, parcel->bytes);
+    simt_stored_bytes += parcel->bytes;
     parcel->bytes = 0;
 }
 

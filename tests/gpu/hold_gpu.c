@@ -67,6 +67,12 @@ void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *
 
 /* ---- other holds ------------------------------------------------------------------------------------------------- */
 
+bool hold_awaits_last(int32_t ranks)
+{
+    int32_t gpus = 0;
+    return !hand_is_host() && cuda_device_count(&gpus) == EXPAR_OK && gpus < ranks;
+}
+
 bool hold_device_serves(int32_t rank)
 {
     return hand_is_host() || serves_context(hand_device(rank).index);

@@ -22,6 +22,9 @@ void hold_stream(expar_ll *ll, uint64_t bytes);
 bool hold_finds_late(void);
 /* Whether a call that has begun goes on while its rank is stopped: kernels do. */
 bool hold_goes_on(void);
+/* Whether rank 0 waits in a call for its call before, of so many ranks: where it shares a GPU with another one. Without
+   kernels each call waits for itself. */
+bool hold_awaits_last(int32_t ranks);
 /* Whether the rank's device still does what it is told: its memory, its stream. */
 bool hold_device_serves(int32_t rank);
 /* A word that changes as long as the rank's kernel waits for the source; without kernels it never does. Any thread of

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each token of a dispatch, and each run of parts of a combine, is dealt out once: to one warp, and to no other. A
- * second warp would store the same bytes, which no result shows; so the GPU that is played counts what kernels store,
- * in all forms of runs, and for so few tokens that none is dealt out. */
+ * second warp would store the same bytes, which no result shows; so the GPU that is played counts what kernels store:
+ * where runs are parts, where they are rows, and of so few tokens that none is dealt out. (Half rows take more tokens
+ * than the mirror carries.) */
 #include "cuda/find_controls.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"

@@ -192,6 +192,28 @@ expar_status link_put_flagged(const link_peer *peer, const link_data *data, tran
     return data->bytes > sizeof(uint64_t) ? link_count_message(peer, status, data, 0) : link_count_flag(peer, status);
 }
 
+bool link_put_joined(const link_peer *peer, const link_data *parts, uint32_t num_parts, transport_batch *batch,
+                     expar_status *status)
+{
+    const link_data *last = &parts[num_parts - 1];
+    transport_ahead ahead[TRANSPORT_MOST_AHEAD];
+    if (peer->mapped || peer->data != peer->words || !peer->data->ops->joins) return false;
+    transport_request put = put_of(peer, last);
+    put.flagged = true;
+    put.ahead = ahead;
+    put.num_ahead = num_parts - 1;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < put.num_ahead; i++) {
+        ahead[i] = (transport_ahead){.offset = parts[i].offset, .source = parts[i].source, .bytes = parts[i].bytes};
+        bytes += parts[i].bytes;
+    }
+    if (!peer->data->ops->joins(peer->data, &put)) return false;
+    *status = link_post(peer, peer->data, &put, batch);
+    if (*status == EXPAR_OK) sym_ring(peer->sym, peer->pe);
+    link_count_message(peer, *status, last, bytes);
+    return true;
+}
+
 __attribute__((no_sanitize("thread"))) uint64_t link_peek(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);

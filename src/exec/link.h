@@ -100,6 +100,11 @@ expar_status link_put_flag(const link_peer *peer, const link_data *data, const l
    That word may come in pieces, the lowest byte first: whoever finds its upper half looks at all of it, and at the
    rest, behind sym_behold. */
 expar_status link_put_flagged(const link_peer *peer, const link_data *data, transport_batch *batch);
+/* Parts that all lead and end so, in one message: they come in their order, as if each had been put by itself. At most
+   TRANSPORT_MOST_AHEAD stand before the last one; they are copied, and few bytes. False: nothing was sent, for the
+   network does not do that, or not with these; *status: how it went else. */
+bool link_put_joined(const link_peer *peer, const link_data *parts, uint32_t num_parts, transport_batch *batch,
+                     expar_status *status);
 /* Such a word as it is by now, in order with nothing: what is found by it is looked for again behind sym_behold, by an
    acquire. The network may store it as bytes of a message, which ThreadSanitizer is not shown. */
 uint64_t link_peek(const _Atomic uint64_t *word);

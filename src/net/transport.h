@@ -36,6 +36,14 @@ typedef enum transport_atomic_op {
     TRANSPORT_XOR
 } transport_atomic_op;
 
+/* A few bytes that go ahead of a put's data, in its message: copied when that is posted. */
+typedef struct transport_ahead {
+    uint64_t offset;
+    const void *source;
+    size_t bytes;
+} transport_ahead;
+#define TRANSPORT_MOST_AHEAD 2
+
 /* One operation to be posted. */
 typedef enum transport_kind { TRANSPORT_KIND_PUT, TRANSPORT_KIND_GET, TRANSPORT_KIND_ATOMIC } transport_kind;
 typedef struct transport_request {
@@ -57,6 +65,10 @@ typedef struct transport_request {
     bool leads;   /* put without `signals`: complete as soon as its source is free and no put that is posted to pe from
                    then on can come before it. That it is there is known once a later one that does not lead is
                    complete; of its failure behind that nobody is told */
+    /* put with `flagged` and `leads` that `joins` has said yes to: these come before its data, in their order, as if
+       each were such a put, posted before it. */
+    const transport_ahead *ahead;
+    uint32_t num_ahead;
 } transport_request;
 
 /* What was posted with it and is not complete. Owned by the poster, who may free it once `left` is 0 (acquire). */
@@ -137,6 +149,8 @@ typedef struct transport_ops {
     /* Starts an operation and returns. It is complete at its target, and the caller's memory free, when *batch has come
        to 0; with batch NULL after quiet. EXPAR_ERR_BUSY: no room, nothing was started; call progress, try again. */
     expar_status (*post)(transport *self, const transport_request *request, transport_batch *batch);
+    /* Whether all of the put, with what goes ahead of it, is one message. NULL: never. */
+    bool (*joins)(const transport *self, const transport_request *put);
     /* pe answers no more: what was posted to it with the batch is given up. From then on nothing touches the batch, nor
        the caller's memory but for the data of a large get or put. NULL: post never leaves anything under way. */
     void (*drop)(transport *self, int32_t pe, transport_batch *batch);

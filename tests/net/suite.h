@@ -13,6 +13,7 @@ void suite_posts(expar_group *group, void *shared);
 void suite_signalled_puts(expar_group *group, void *shared);
 void suite_flagged_puts(expar_group *group, void *shared);
 void suite_leading_puts(expar_group *group, void *shared);
+void suite_joined_puts(expar_group *group, void *shared);
 void suite_full_queue(expar_group *group, void *shared);
 
 #endif

@@ -222,6 +222,82 @@ void suite_leading_puts(expar_group *group, void *shared)
     stage_close(&s);
 }
 
+/* A word, a block, and data behind both, each in a place of its own, the last word of each its flag. */
+enum { JOINED_PARTS = 3, JOINED_BYTES = 65536 };
+
+static size_t joined_words(uint64_t round, int part)
+{
+    static const size_t bytes[][JOINED_PARTS] = {{8, 40, 8}, {8, 1000, 3000}, {16, 8, 9000}, {8, 1096, 64000}};
+    return bytes[round % ARRAY_LENGTH(bytes)][part] / sizeof(uint64_t);
+}
+
+static uint64_t joined_at(const stage *s, int part)
+{
+    return s->area + (uint64_t)part * JOINED_BYTES;
+}
+
+/* Whether the transport joins them; what goes ahead is other bytes as soon as it has been posted. */
+static bool post_joined(stage *s, int32_t pe, uint64_t round, uint64_t *sources, transport_batch *batch)
+{
+    transport_ahead parts[JOINED_PARTS];
+    for (int i = 0; i < JOINED_PARTS; i++) {
+        uint64_t *source = sources + (size_t)i * JOINED_BYTES / sizeof *sources;
+        parts[i] = (transport_ahead){.offset = joined_at(s, i), .source = source, .bytes = 8 * joined_words(round, i)};
+        for (size_t w = 0; w < joined_words(round, i); w++)
+            source[w] = round << 32 | (uint64_t)i;
+    }
+    const transport_request put = {.kind = TRANSPORT_KIND_PUT,
+                                   .pe = pe,
+                                   .offset = parts[JOINED_PARTS - 1].offset,
+                                   .source = parts[JOINED_PARTS - 1].source,
+                                   .bytes = parts[JOINED_PARTS - 1].bytes,
+                                   .flagged = true,
+                                   .leads = true,
+                                   .ahead = parts,
+                                   .num_ahead = JOINED_PARTS - 1};
+    if (!s->via->ops->joins || !s->via->ops->joins(s->via, &put)) return false;
+    CHECK_OK(transport_post(s->via, &s->group->sym->site, &put, batch));
+    memset(sources, 0xff, (size_t)(JOINED_PARTS - 1) * JOINED_BYTES);
+    return true;
+}
+
+static uint64_t check_joined(const stage *s, uint64_t round)
+{
+    uint64_t wrong = 0;
+    if (s->via->ops->behold) s->via->ops->behold(s->via);
+    for (int i = 0; i < JOINED_PARTS; i++) {
+        const uint64_t *came = (const uint64_t *)(const void *)own(s, joined_at(s, i));
+        for (size_t w = 0; w < joined_words(round, i); w++)
+            wrong += came[w] != (round << 32 | (uint64_t)i);
+    }
+    return wrong;
+}
+
+/* What goes ahead of a put in its message is there before that is. */
+void suite_joined_puts(expar_group *group, void *shared)
+{
+    enum { ROUNDS = 24, LAST = JOINED_PARTS - 1 };
+    stage s;
+    if (!stage_open(&s, group, shared, (uint64_t)JOINED_PARTS * JOINED_BYTES)) return;
+    int32_t next = (group->rank + 1) % group->size;
+    uint64_t wrong = 0, *sources = calloc(JOINED_PARTS, JOINED_BYTES);
+    transport_batch batch = {0};
+    memset(own(&s, s.area), 0, (size_t)JOINED_PARTS * JOINED_BYTES);
+    CHECK_OK(sym_barrier(group->sym));
+    for (uint64_t round = 1; round <= ROUNDS && post_joined(&s, next, round, sources, &batch); round++) {
+        const uint64_t flag = joined_at(&s, LAST) + (joined_words(round, LAST) - 1) * sizeof *sources;
+        if (!suite_await_word(group, (const _Atomic uint64_t *)(void *)own(&s, flag), round << 32)) break;
+        wrong += check_joined(&s, round);
+        settle(&s, &batch);
+        CHECK_OK(sym_barrier(group->sym)); /* read before the next round overwrites */
+    }
+    CHECK(wrong == 0, "%llu words are wrong", (unsigned long long)wrong);
+    settle(&s, &batch);
+    free(sources);
+    CHECK_OK(sym_barrier(group->sym));
+    stage_close(&s);
+}
+
 #define MANY 3000
 
 /* More than any queue holds, none of them waited for: room is made by progress. */

@@ -365,6 +365,12 @@ static void test_leading_puts(void **state)
     run_on_all(suite_leading_puts, RANKS, 0);
 }
 
+static void test_joined_puts(void **state)
+{
+    (void)state;
+    run_on_all(suite_joined_puts, 2, 0);
+}
+
 static void test_full_queue(void **state)
 {
     (void)state;
@@ -387,12 +393,13 @@ static void test_counts_channels(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaches_all),       cmocka_unit_test(test_keeps_nodes_apart),
-        cmocka_unit_test(test_put_and_get),       cmocka_unit_test(test_posts),
-        cmocka_unit_test(test_atomics),           cmocka_unit_test(test_fence_orders),
-        cmocka_unit_test(test_signalled_puts),    cmocka_unit_test(test_flagged_puts),
-        cmocka_unit_test(test_leading_puts),      cmocka_unit_test(test_full_queue),
-        cmocka_unit_test(test_quiet_is_over_all), cmocka_unit_test(test_counts_channels),
+        cmocka_unit_test(test_reaches_all),     cmocka_unit_test(test_keeps_nodes_apart),
+        cmocka_unit_test(test_put_and_get),     cmocka_unit_test(test_posts),
+        cmocka_unit_test(test_atomics),         cmocka_unit_test(test_fence_orders),
+        cmocka_unit_test(test_signalled_puts),  cmocka_unit_test(test_flagged_puts),
+        cmocka_unit_test(test_leading_puts),    cmocka_unit_test(test_joined_puts),
+        cmocka_unit_test(test_full_queue),      cmocka_unit_test(test_quiet_is_over_all),
+        cmocka_unit_test(test_counts_channels),
     };
     several_hosts = argc > 1 && strcmp(argv[1], "hosts") == 0;
     if (several_hosts || (argc > 1 && strcmp(argv[1], "processes") == 0)) kind = RANKS_PROCESSES;

@@ -243,6 +243,11 @@ static expar_status fabric_post_request(transport *self, const transport_request
     return status;
 }
 
+static bool fabric_joins_all(const transport *self, const transport_request *put)
+{
+    return fabric_joins(fabric_of((transport *)self), put);
+}
+
 static void fabric_give_up(transport *self, int32_t pe, transport_batch *batch)
 {
     fabric_drop(fabric_of(self), pe, batch, EXPAR_ERR_PEER);
@@ -331,6 +336,7 @@ const transport_ops transport_fabric = {
     .get = fabric_get,
     .atomic = fabric_atomic,
     .post = fabric_post_request,
+    .joins = fabric_joins_all,
     .drop = fabric_give_up,
     .fence = fabric_fence_all,
     .quiet = fabric_quiet_all,

@@ -230,6 +230,8 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
 /* Whether the bytes of the put come in the order of their places there, as far as fabric_behold lets anybody see: it is
    one operation, of a provider that is known for that. */
 bool fabric_comes_in_order(const fabric *f, const transport_request *put);
+/* As transport_ops.joins. */
+bool fabric_joins(const fabric *f, const transport_request *put);
 /* Nothing more is sent: lets go of the signal behind what was, if there is one; it goes out where
    status is EXPAR_OK. */
 void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status);

@@ -12,9 +12,25 @@ typedef struct piece {
     bool staged;
 } piece;
 
+/* Where the bytes of a piece are here and there, with what goes ahead of it: that, and what is staged, is one. */
+typedef struct piece_places {
+    struct iovec local[2];
+    void *descriptors[2];
+    struct fi_rma_iov remote[TRANSPORT_MOST_AHEAD + 1];
+    size_t num_local, num_remote;
+} piece_places;
+
 static uint64_t remote_address(const fabric_extent *e, int32_t pe, uint64_t offset)
 {
     return e->peers[pe].address + (offset - e->offset);
+}
+
+static size_t bytes_ahead(const transport_request *r)
+{
+    size_t bytes = 0;
+    for (uint32_t i = 0; i < r->num_ahead; i++)
+        bytes += r->ahead[i].bytes;
+    return bytes;
 }
 
 /* The next piece of a put or get: no more than a slow network brings within any time-out, since a PE counts as silent
@@ -29,8 +45,9 @@ static bool cut(const fabric *f, const transport_request *r, uint64_t done, piec
     if (bytes > room) bytes = room;
     if (bytes > FABRIC_PIECE_BYTES) bytes = FABRIC_PIECE_BYTES;
     if (bytes > f->info->ep_attr->max_msg_size) bytes = f->info->ep_attr->max_msg_size;
-    bool staged = r->bytes <= FABRIC_STAGE_BYTES || !fabric_descriptor(f, local + done, bytes, &descriptor);
-    if (staged && bytes > FABRIC_STAGE_BYTES) bytes = FABRIC_STAGE_BYTES;
+    const size_t stage = FABRIC_STAGE_BYTES - bytes_ahead(r);
+    bool staged = r->bytes <= stage || !fabric_descriptor(f, local + done, bytes, &descriptor);
+    if (staged && bytes > stage) bytes = stage;
     *out = (piece){.request = r, .done = done, .bytes = bytes, .staged = staged};
     return true;
 }
@@ -39,6 +56,24 @@ bool fabric_comes_in_order(const fabric *f, const transport_request *put)
 {
     piece whole;
     return f->ascends && cut(f, put, 0, &whole) && whole.bytes == put->bytes;
+}
+
+static bool is_whole_there(const fabric *f, const transport_ahead *part)
+{
+    const fabric_extent *e = fabric_extent_find(f, part->offset);
+    return e && part->offset + part->bytes <= e->offset + e->bytes;
+}
+
+bool fabric_joins(const fabric *f, const transport_request *put)
+{
+    const struct fi_tx_attr *limits = f->info->tx_attr;
+    const size_t ahead = bytes_ahead(put);
+    bool joins = f->ascends && limits->iov_limit >= 2 && limits->rma_iov_limit > put->num_ahead;
+    joins = joins && put->num_ahead <= TRANSPORT_MOST_AHEAD && ahead <= FABRIC_STAGE_BYTES / 2;
+    for (uint32_t i = 0; i < put->num_ahead; i++)
+        joins = joins && is_whole_there(f, &put->ahead[i]);
+    joins = joins && (!put->copies || put->bytes + ahead <= FABRIC_STAGE_BYTES);
+    return joins && fabric_comes_in_order(f, put);
 }
 
 static void *staging_descriptor(const fabric_channel *c)
@@ -61,40 +96,76 @@ static bool put_leads(const fabric *f, const transport_request *r)
     return r->leads && !r->signals && f->ascends;
 }
 
-static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
+static void add_remote(const fabric *f, int32_t pe, uint64_t offset, size_t bytes, piece_places *out)
+{
+    const fabric_extent *e = fabric_extent_find(f, offset);
+    out->remote[out->num_remote++] =
+        (struct fi_rma_iov){.addr = remote_address(e, pe, offset), .len = bytes, .key = e->peers[pe].key};
+}
+
+/* So many bytes more of the stage; where they stand. */
+static uint8_t *add_staged(const fabric_channel *c, fabric_op *op, size_t bytes, piece_places *out)
+{
+    if (out->num_local == 0) {
+        out->local[0] = (struct iovec){.iov_base = op->stage};
+        out->descriptors[0] = staging_descriptor(c);
+        out->num_local = 1;
+    }
+    uint8_t *at = op->stage + out->local[0].iov_len;
+    out->local[0].iov_len += bytes;
+    return at;
+}
+
+static void add_ahead(const fabric *f, const fabric_channel *c, fabric_op *op, const transport_request *r,
+                      piece_places *out)
+{
+    for (uint32_t i = 0; i < r->num_ahead; i++) {
+        memcpy(add_staged(c, op, r->ahead[i].bytes, out), r->ahead[i].source, r->ahead[i].bytes);
+        add_remote(f, r->pe, r->ahead[i].offset, r->ahead[i].bytes, out);
+    }
+}
+
+static void add_piece(const fabric *f, const fabric_channel *c, fabric_op *op, const piece *p, piece_places *out)
 {
     const transport_request *r = p->request;
-    const fabric_extent *e = fabric_extent_find(f, r->offset + p->done);
     bool is_put = r->kind == TRANSPORT_KIND_PUT;
     union {
         const void *source;
         void *any; /* an iovec has no const */
     } local = {.source = (is_put ? (const uint8_t *)r->source : (const uint8_t *)r->dest) + p->done};
-    void *descriptor = staging_descriptor(c);
+    add_remote(f, r->pe, r->offset + p->done, p->bytes, out);
     if (p->staged) {
-        if (is_put) memcpy(op->stage, local.source, p->bytes);
+        uint8_t *stage = add_staged(c, op, p->bytes, out);
+        if (is_put) memcpy(stage, local.source, p->bytes);
         if (!is_put) op->dest = local.any;
         op->bytes = p->bytes;
-        local.any = op->stage;
-    } else {
-        fabric_descriptor(f, local.source, p->bytes, &descriptor);
+        return;
     }
-    struct iovec vector = {.iov_base = local.any, .iov_len = p->bytes};
-    struct fi_rma_iov remote = {
-        .addr = remote_address(e, r->pe, r->offset + p->done), .len = p->bytes, .key = e->peers[r->pe].key};
-    struct fi_msg_rma message = {.msg_iov = &vector,
-                                 .desc = &descriptor,
-                                 .iov_count = 1,
+    fabric_descriptor(f, local.source, p->bytes, &out->descriptors[out->num_local]);
+    out->local[out->num_local++] = (struct iovec){.iov_base = local.any, .iov_len = p->bytes};
+}
+
+static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
+{
+    const transport_request *r = p->request;
+    bool is_put = r->kind == TRANSPORT_KIND_PUT;
+    piece_places places = {0};
+    add_ahead(f, c, op, r, &places);
+    add_piece(f, c, op, p, &places);
+    struct fi_msg_rma message = {.msg_iov = places.local,
+                                 .desc = places.descriptors,
+                                 .iov_count = places.num_local,
                                  .addr = c->addresses[r->pe],
-                                 .rma_iov = &remote,
-                                 .rma_iov_count = 1,
+                                 .rma_iov = places.remote,
+                                 .rma_iov_count = places.num_remote,
                                  .context = &op->context};
+    const uint64_t bytes = p->bytes + bytes_ahead(r);
     /* libfabric's tcp has its peer confirm what is complete when it has been transmitted, too. A few bytes are not
        injected, though they need no record then: up to libfabric 1.17 rxm follows the context of what fails because a
        peer is gone, and injected ones have none. */
     const uint64_t when = op->leads ? FI_INJECT_COMPLETE : FI_DELIVERY_COMPLETE;
-    return is_put ? counted(fi_writemsg(c->ep, &message, when | FI_COMPLETION), &c->traffic.puts, p->bytes)
-                  : counted(fi_readmsg(c->ep, &message, FI_COMPLETION), &c->traffic.gets, p->bytes);
+    return is_put ? counted(fi_writemsg(c->ep, &message, when | FI_COMPLETION), &c->traffic.puts, bytes)
+                  : counted(fi_readmsg(c->ep, &message, FI_COMPLETION), &c->traffic.gets, bytes);
 }
 
 static const enum fi_op atomic_ops[] = {

@@ -67,9 +67,8 @@ static void combine_count(const ll_combine *c, uint64_t rows)
     if (!c->coded) ll_raise(&counts->bytes_sent, rows * c->row_bytes);
 }
 
-expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
+static expar_status combine_put_out(ll_cpu *self, ll_combine_step *step)
 {
-    ll_cpu *self = ll_cpu_of(base);
     ll_call *call = &step->call;
     ll_combine c = combine_of(self, step);
     if (call->refusal.status == EXPAR_OK) {
@@ -77,6 +76,7 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
         if (checked == EXPAR_OK) checked = check_idx(&c);
         if (checked != EXPAR_OK) call->refusal = ep_refusal_of(checked);
     }
+    if (self->far) ll_combine_plan_far(&c, call->refusal.status == EXPAR_OK);
     expar_status status = ll_call_open(self, call, LL_COMBINE, NULL);
     if (status != EXPAR_OK || !call->open) return status;
     c = combine_of(self, step);
@@ -85,6 +85,13 @@ expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
     c.streaming = ll_streams(self, rows, c.row_bytes) || ll_pace_streams(&self->pace);
     status = call->form.weights ? ll_combine_send_weighted(&c) : ll_combine_send_rows(&c, ll_combine_door);
     return status == EXPAR_OK ? ll_far_check(self, "low-latency combine: sending") : status;
+}
+
+expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
+{
+    expar_status status = combine_put_out(ll_cpu_of(base), step);
+    ll_far_flush(ll_cpu_of(base));
+    return status;
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */

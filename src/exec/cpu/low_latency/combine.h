@@ -76,6 +76,8 @@ expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_
 
 /* ---- combine_far.c ----------------------------------------------------------------------------------------------- */
 
+/* Whether pieces go with units. goes: this rank sends rows. */
+void ll_combine_plan_far(const ll_combine *c, bool goes);
 /* All rows to a far rank whose door is open. */
 void ll_combine_send_far(const ll_combine *c, int32_t source);
 /* Finds where the rows of far ranks come to, of the tokens of this call. */

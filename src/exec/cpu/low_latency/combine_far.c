@@ -115,6 +115,14 @@ static void return_pieces(const void *context, const ll_scratch *scratch, int32_
         atomic_fetch_add_explicit(&returns->c->self->base.counts.bytes_sent, bytes, memory_order_relaxed);
 }
 
+/* Where weights go ahead, rows wait for those of others. */
+void ll_combine_plan_far(const ll_combine *c, bool goes)
+{
+    const bool at_once = goes && !c->step->call.form.weights;
+    for (int32_t r = 0; r < c->self->shape.ranks; r++)
+        c->self->far->ranks[r].pieces = at_once ? ll_pieces((int32_t)ll_combine_rows_to(c, r)) : 0;
+}
+
 void ll_combine_send_far(const ll_combine *c, int32_t source)
 {
     const far_returns returns = {.c = c, .source = source, .rows = (int32_t)ll_combine_rows_to(c, source)};

@@ -142,15 +142,14 @@ static ll_due sent_due(const void *context, int32_t rank)
     return (ll_due){.came = self->progress[rank], .all = 1};
 }
 
-/* One look at each peer for which it has not been done. */
-static bool run_open(const ll_combine *c, const ll_errand *errand, int32_t *waits)
+/* One look at each far peer, or each near one, for which it has not been done. */
+static bool errand_run_some(const ll_combine *c, const ll_errand *errand, bool far, int32_t *waits)
 {
     ll_cpu *self = c->self;
     bool moved = false;
-    *waits = 0;
     for (int32_t i = 0; i < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
-        if (self->progress[pe]) continue;
+        if (self->progress[pe] || ll_is_far(self, pe) != far) continue;
         const ll_door door = errand->door(c, pe);
         *waits += door == LL_DOOR_SHUT;
         if (door == LL_DOOR_SHUT) continue;
@@ -158,6 +157,14 @@ static bool run_open(const ll_combine *c, const ll_errand *errand, int32_t *wait
         self->progress[pe] = moved = true;
     }
     return moved;
+}
+
+/* What goes by a network leaves first, and is on its way while the rest is stored. */
+static bool run_open(const ll_combine *c, const ll_errand *errand, int32_t *waits)
+{
+    *waits = 0;
+    const bool moved = c->self->far && errand_run_some(c, errand, true, waits);
+    return errand_run_some(c, errand, false, waits) || moved;
 }
 
 expar_status ll_errand_run(const ll_combine *c, const ll_errand *errand)

@@ -12,8 +12,8 @@
  *               those of ranks that are not mapped; combine_weights.c weights ahead of them (combine.h)
  *   share.c     rows shared out among worker threads
  *   burst.c     rows to peers, past the cache where they are many or slow, and the flags behind them
- *   far.c       what goes to ranks that are not mapped; far_pieces.c where it stands; far_words.c what they are told
- *               of masks (far.h)
+ *   far.c       what goes to ranks that are not mapped; far_units.c units and read words, with what they travel;
+ *               far_pieces.c where pieces stand; far_words.c what those ranks are told of masks (far.h)
  *   mask.c      ranks without which calls go on, and where halves move because of them
  *   clean.c     a new beginning behind a clean (exec/ll_clean.c)
  *   cache.c     memory of results, kept mapped

@@ -204,16 +204,15 @@ static void count_sent(const ll_dispatch *d)
     ll_raise(&self->base.counts.bytes_sent, messages * (header + d->row_bytes + 4 * (uint64_t)d->scales));
 }
 
-expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
+static expar_status dispatch_put_out(ll_cpu *self, ll_dispatch_step *step)
 {
-    ll_cpu *self = ll_cpu_of(base);
     ll_call *call = &step->call;
     const bool goes = call->refusal.status == EXPAR_OK;
     if (goes) {
         expar_status filled = ll_sends_fill(&self->sends, &self->shape, &step->route, step->tokens, call->form.topk);
         if (filled != EXPAR_OK) call->refusal = ep_refusal_of(filled);
-        if (self->far) ll_dispatch_place_returns(self);
     }
+    if (self->far) ll_dispatch_plan_far(self, goes);
     expar_status status = ll_call_open(self, call, LL_DISPATCH, goes ? &self->sends : NULL);
     if (status != EXPAR_OK || !call->open) return status;
     ll_dispatch d = dispatch_of(self, step);
@@ -226,6 +225,13 @@ expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
     ll_far_await(self, LL_DISPATCH, call->epoch);
     status = send_messages(&d);
     return status == EXPAR_OK ? ll_far_check(self, "low-latency dispatch: sending") : status;
+}
+
+expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
+{
+    expar_status status = dispatch_put_out(ll_cpu_of(base), step);
+    ll_far_flush(ll_cpu_of(base));
+    return status;
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */

@@ -29,8 +29,9 @@ const void *ll_dispatch_payload(const ll_dispatch *d, int32_t token, const ll_sc
 
 /* ---- dispatch_far.c ---------------------------------------------------------------------------------------------- */
 
-/* Where rows are to come back that far ranks send for this rank's tokens: its units tell them. */
-void ll_dispatch_place_returns(ll_cpu *self);
+/* Whether pieces go with the units to far ranks, and what those tell: where rows are to come back that these ranks send
+   for this one's tokens. goes: this rank sends messages. */
+void ll_dispatch_plan_far(ll_cpu *self, bool goes);
 /* All messages to the far ranks of this round. */
 void ll_dispatch_send_far(const ll_dispatch *d);
 /* How many messages of a far source have come behind `came`, of so many in all. */

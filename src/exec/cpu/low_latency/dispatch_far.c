@@ -20,17 +20,19 @@ static uint64_t piece_flag(const ll_dispatch *d, int32_t source, int32_t piece)
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-void ll_dispatch_place_returns(ll_cpu *self)
+void ll_dispatch_plan_far(ll_cpu *self, bool goes)
 {
     const ll_sends *sends = &self->sends;
     const int32_t locals = self->shape.local_experts;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
+        self->far->ranks[r].pieces = goes ? ll_pieces(sends->messages[r]) : 0;
+        if (!goes) continue;
         self->far->due_sums[r] = sends->messages[r];
         self->far->due_rows[r] = 0;
         for (int32_t l = 0; l < locals; l++)
             self->far->due_rows[r] += sends->counts[(int64_t)r * locals + l];
     }
-    ll_far_place_returns(self);
+    if (goes) ll_far_place_returns(self);
 }
 
 /* Which token is each message of, to the far ranks of this round; and all their pieces, of each rank the first one

@@ -24,7 +24,7 @@ static bool left_in_peace(const ll_cpu *self, int32_t pe)
     return how == SYM_PEER_LEFT;
 }
 
-static bool has_failed(ll_far *far)
+bool ll_far_has_failed(ll_far *far)
 {
     pthread_mutex_lock(&far->lock);
     const bool failed = far->failed.status != EXPAR_OK;
@@ -32,12 +32,11 @@ static bool has_failed(ll_far *far)
     return failed;
 }
 
-/* With masks the rank is masked for it. */
-static void keep_failure(const ll_cpu *self, int32_t pe, expar_status status)
+void ll_far_keep(const ll_cpu *self, int32_t pe, expar_status status)
 {
     ll_far *far = self->far;
     error_kept kept;
-    if (status == EXPAR_OK || has_failed(far) || ll_is_masked(self, pe)) return;
+    if (status == EXPAR_OK || ll_far_has_failed(far) || ll_is_masked(self, pe)) return;
     error_keep(&kept, status);
     if (status == EXPAR_ERR_PEER && left_in_peace(self, pe)) return;
     if (status == EXPAR_ERR_PEER && self->masks) {
@@ -98,21 +97,21 @@ static void batch_forget(const ll_cpu *self, transport_batch *batch)
 static void await_tolerantly(const ll_cpu *self, int32_t pe, transport_batch *batch)
 {
     const ll_far_wait wait = {.self = self->far->cpu, .pe = pe, .batch = batch};
-    if (!has_failed(self->far)) keep_failure(self, pe, ll_far_wait_on(&wait));
+    if (!ll_far_has_failed(self->far)) ll_far_keep(self, pe, ll_far_wait_on(&wait));
     if (ll_is_masked(self, pe))
         batch_forget(self, batch);
-    else if (has_failed(self->far))
+    else if (ll_far_has_failed(self->far))
         link_drop(&self->far->ranks[pe].link, batch);
     else
-        keep_failure(self, pe, link_quiet(self->sym, batch));
+        ll_far_keep(self, pe, link_quiet(self->sym, batch));
 }
 
-static void await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch)
+void ll_far_await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch)
 {
     if (self->masks)
         await_tolerantly(self, pe, batch);
     else
-        keep_failure(self, pe, link_quiet(self->sym, batch));
+        ll_far_keep(self, pe, link_quiet(self->sym, batch));
 }
 
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
@@ -120,7 +119,7 @@ void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
     if (!self->far) return;
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++) {
         ll_slot *slot = &self->far->slots[i];
-        if (slot->kind == kind && slot->half == ll_half(epoch)) await_batch(self, slot->pe, &slot->batch);
+        if (slot->kind == kind && slot->half == ll_half(epoch)) ll_far_await_batch(self, slot->pe, &slot->batch);
     }
 }
 
@@ -131,20 +130,14 @@ ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch)
     ll_far *far = self->far;
     ll_slot **place = &far->turn[atomic_fetch_add_explicit(&far->next, 1, memory_order_relaxed) % LL_STAGED];
     /* Another one takes its place where its rank is masked meanwhile. */
-    if (self->masks) await_batch(self, (*place)->pe, &(*place)->batch);
+    if (self->masks) ll_far_await_batch(self, (*place)->pe, &(*place)->batch);
     ll_slot *slot = *place;
     while (atomic_exchange_explicit(&slot->taken, true, memory_order_acquire))
         sched_yield();
-    await_batch(self, slot->pe, &slot->batch);
+    ll_far_await_batch(self, slot->pe, &slot->batch);
     slot->kind = kind;
     slot->half = ll_half(epoch);
     return slot;
-}
-
-/* That something has come is awaited at the end alone; with masks also before a rank is told of them. */
-static bool far_leads(const ll_cpu *self)
-{
-    return !self->masks;
 }
 
 static link_flag parcel_flag(const ll_cpu *self, const ll_parcel *to)
@@ -161,18 +154,17 @@ void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, 
     const link_data data = {.offset = flag.offset - bytes,
                             .source = slot->bytes,
                             .bytes = bytes + sizeof flag.word,
-                            .leads = far_leads(self),
+                            .leads = ll_far_leads(self),
                             .rows = (uint32_t)rows};
     memcpy(slot->bytes + bytes, &flag.word, sizeof flag.word);
     slot->pe = to->pe;
-    if (!ll_is_masked(self, to->pe))
-        keep_failure(self, to->pe, link_put_flagged(&self->far->ranks[to->pe].link, &data, &slot->batch));
+    if (!ll_is_masked(self, to->pe)) ll_far_put(self, to->pe, &data, &slot->batch);
     atomic_store_explicit(&slot->taken, false, memory_order_release);
 }
 
 float *ll_far_weights(const ll_cpu *self, int32_t pe)
 {
-    await_batch(self, pe, &self->far->ranks[pe].weights);
+    ll_far_await_batch(self, pe, &self->far->ranks[pe].weights);
     if (ll_is_masked(self, pe)) return NULL;
     return self->far->weights + (int64_t)pe * self->shape.tokens * self->shape.topk;
 }
@@ -183,7 +175,7 @@ void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to)
     const link_data data = {.offset = self->buffer + to->at, .source = weights, .bytes = bytes};
     const link_flag flag = parcel_flag(self, to);
     ll_far_rank *rank = &self->far->ranks[to->pe];
-    keep_failure(self, to->pe, link_put_flag(&rank->link, &data, &flag, &rank->weights));
+    ll_far_keep(self, to->pe, link_put_flag(&rank->link, &data, &flag, &rank->weights));
 }
 
 /* ---- slots of masked ranks --------------------------------------------------------------------------------------- */
@@ -233,61 +225,6 @@ bool ll_far_has_come(const ll_cpu *self, int32_t rank)
     return come;
 }
 
-/* ---- units and read words ---------------------------------------------------------------------------------------- */
-
-/* Whoever has a unit has what it was told of masks before: that it is masked no more. */
-static void await_told(const ll_cpu *self, int32_t pe)
-{
-    const ll_far_wait wait = {.self = self->far->cpu, .pe = pe};
-    if (!self->masks || has_failed(self->far) || ll_is_masked(self, pe)) return;
-    keep_failure(self, pe, ll_far_wait_on(&wait));
-    await_batch(self, pe, &self->far->ranks[pe].words.batch);
-}
-
-/* The text of a refusal, which is behind the words that tell of it, goes before them. */
-static void send_text(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit)
-{
-    ll_far_rank *rank = &self->far->ranks[pe];
-    const uint64_t at = ll_unit_text_at(&self->shape, kind);
-    const link_data text = {.offset = self->buffer + unit + at,
-                            .source = (const uint8_t *)self->far->unit + at,
-                            .bytes = EP_REFUSAL_TEXT,
-                            .copies = true,
-                            .leads = far_leads(self)};
-    keep_failure(self, pe, link_put(&rank->link, &text, &rank->units[kind]));
-    await_batch(self, pe, &rank->units[kind]);
-}
-
-void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, bool refused)
-{
-    ll_far_rank *rank = &self->far->ranks[pe];
-    const link_data words = {.offset = self->buffer + unit,
-                             .source = self->far->unit,
-                             .bytes = (size_t)ll_unit_text_at(&self->shape, kind),
-                             .copies = true,
-                             .leads = far_leads(self)};
-    await_batch(self, pe, &rank->units[kind]);
-    await_told(self, pe);
-    if (refused && !ll_is_masked(self, pe)) send_text(self, kind, pe, unit);
-    if (ll_is_masked(self, pe)) return;
-    rank->led = far_leads(self);
-    ll_step(self);
-    keep_failure(self, pe, link_put_flagged(&rank->link, &words, &rank->units[kind]));
-}
-
-void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word)
-{
-    ll_far_rank *rank = &self->far->ranks[pe];
-    const link_data data = {
-        .offset = self->buffer + at, .source = &word, .bytes = sizeof word, .copies = true, .leads = far_leads(self)};
-    await_batch(self, pe, &rank->reads[kind]);
-    if (ll_is_masked(self, pe)) return;
-    rank->read_at = at;
-    rank->read = word;
-    ll_step(self);
-    keep_failure(self, pe, link_put_flagged(&rank->link, &data, &rank->reads[kind]));
-}
-
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static expar_status far_no_memory(void)
@@ -312,14 +249,16 @@ static expar_status make_stage(const ll_cpu *self)
     const size_t weights = (size_t)self->shape.ranks * (size_t)self->shape.tokens * (size_t)self->shape.topk;
     far->slots = calloc((size_t)ll_staged(&self->shape), sizeof *far->slots);
     far->turn = calloc(LL_STAGED, sizeof *far->turn);
-    far->unit = malloc((size_t)self->space.unit_bytes[LL_DISPATCH]);
+    far->units = malloc((size_t)self->shape.ranks * (size_t)self->space.unit_bytes[LL_DISPATCH]);
     if (self->shape.reduced) far->weights = malloc(weights * sizeof *far->weights);
-    if (!far->slots || !far->turn || !far->unit || (self->shape.reduced && !far->weights)) return far_no_memory();
+    if (!far->slots || !far->turn || !far->units || (self->shape.reduced && !far->weights)) return far_no_memory();
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++)
         far->slots[i] = (ll_slot){.bytes = ll_here(self, self->space.stage + i * self->space.message_piece_bytes),
                                   .in_turn = i < LL_STAGED};
     for (int32_t i = 0; i < LL_STAGED; i++)
         far->turn[i] = &far->slots[i];
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        far->ranks[r].unit = far->units + (uint64_t)r * self->space.unit_bytes[LL_DISPATCH] / sizeof *far->units;
     return EXPAR_OK;
 }
 
@@ -344,7 +283,7 @@ static void far_free(ll_cpu *self)
     free(far->slots);
     free(far->turn);
     free(far->blocks);
-    free(far->unit);
+    free(far->units);
     free(far->weights);
     ll_far_pieces_free(far);
     free(far);

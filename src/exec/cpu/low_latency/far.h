@@ -3,7 +3,8 @@
  *
  * Near ranks are written to by stores, as cpu.h has it; a buffer without far ranks has nothing of this. Messages, and
  * rows that go back, are put together in pieces (ll_index.h), in a slot of the stage, which is free again when what it
- * sent is quiet. Each is one message of the network's, which ends with its flag.
+ * sent is quiet. Each is one message of the network's, which ends with its flag; words of the protocol go ahead of it
+ * in that message where they can (far_units.c).
  *
  * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
  * flag, and for what goes to one rank behind a message that leads and is quiet. Without masks all messages lead, but
@@ -57,13 +58,20 @@ typedef struct ll_far_words {
     bool cut_off;                      /* something could not be sent: nothing more is */
 } ll_far_words;
 
-/* One rank. Units, read words and weights are sent by the thread that is in a call, rows by workers, too. */
+/* One rank. Units, read words and weights are sent by the thread that is in a call, rows by workers, too; what is put
+   off leaves with the only piece of a call to that rank, by whichever worker sends it, while that thread waits. */
 typedef struct ll_far_rank {
     link_peer link; /* with an address: it is near, or this rank itself */
     transport_batch units[LL_KINDS], reads[LL_KINDS], weights;
-    uint64_t read_at, read; /* the last read word that went there, and where to; 0: none */
-    bool led;               /* what has gone there may be quiet and not have come */
-    ll_far_words words;     /* with masks */
+    int32_t pieces;         /* that are to go there in the call which opens, at once if the rank's half is free */
+    uint64_t *unit;         /* the last one that went there, words and text; */
+    uint64_t unit_at;       /* where to; */
+    ll_kind unit_kind;      /* and of which kind of call */
+    uint64_t read_at, read; /* likewise the last read word; 0: none */
+    ll_kind read_kind;
+    bool holds_unit, holds_read; /* they are put off: far_units.c */
+    bool led;                    /* what has gone there may be quiet and not have come */
+    ll_far_words words;          /* with masks */
 } ll_far_rank;
 
 /* One of those that a dispatch sends. */
@@ -78,7 +86,7 @@ struct ll_far {
     ll_slot **turn;        /* [LL_STAGED] those that are taken in turns */
     uint64_t *blocks;      /* ll_far_words.block of all ranks */
     _Atomic uint32_t next; /* slots that were taken so far; raised by workers, relaxed: it only spreads them */
-    uint64_t *unit;        /* the one that is being sent, words and text */
+    uint64_t *units;       /* ll_far_rank.unit of all ranks */
     float *weights;        /* [N][B][K] that go ahead to each rank; NULL where none ever do */
     /* Of the dispatch that is being sent, or the combine that is being received. Touched by the thread that is in a
        call, read by workers. */
@@ -124,13 +132,21 @@ typedef struct ll_parcel {
 ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch);
 /* So many rows that stand there, `pitch` bytes from one to the next, to right before the parcel's flag. */
 void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, const ll_parcel *to);
-/* The unit that stands in far->unit, its last word behind the others; refused: and before it the text behind them. */
-void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit, bool refused);
-void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word);
 /* Where weights for the rank are put together, once those before have come; and their way, with the last one's flag.
    NULL: it has been masked meanwhile. */
 float *ll_far_weights(const ll_cpu *self, int32_t pe);
 void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to);
+
+/* For the other files of far ranks: keeps a failure of what was to be sent to the rank, which with masks is masked for
+   it; whether one is kept; waits until what was sent with the batch is quiet. */
+void ll_far_keep(const ll_cpu *self, int32_t pe, expar_status status);
+bool ll_far_has_failed(ll_far *far);
+void ll_far_await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch);
+/* That something has come is awaited at the end alone; with masks also before a rank is told of them. */
+static inline bool ll_far_leads(const ll_cpu *self)
+{
+    return !self->masks;
+}
 
 /* Until what this rank sends from now on comes behind all that it has sent to the half of the epoch. */
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch);
@@ -159,6 +175,22 @@ static inline bool ll_far_found(const ll_cpu *self, uint64_t flag, uint64_t epoc
     ll_far_see(self);
     return ll_word_is_of(ll_look(self, flag), epoch);
 }
+
+/* ---- far_units.c ------------------------------------------------------------------------------------------------- */
+
+/* A rank's unit stands in its `unit`, and goes to the offset, its last word behind the others. */
+typedef struct ll_far_opening {
+    uint64_t unit;
+    bool refused; /* the text behind the words goes before them */
+    bool soon;    /* a piece of the call goes to the rank before anything is waited for, and takes the unit along */
+} ll_far_opening;
+void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, const ll_far_opening *opening);
+/* whole: this rank's next call may take it along. */
+void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole);
+/* Data that ends with its flag, behind what is put off for the rank. */
+void ll_far_put(const ll_cpu *self, int32_t pe, const link_data *data, transport_batch *batch);
+/* All that is put off leaves. */
+void ll_far_flush(const ll_cpu *self);
 
 /* ---- far_pieces.c ------------------------------------------------------------------------------------------------ */
 

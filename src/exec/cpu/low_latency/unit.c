@@ -63,6 +63,12 @@ static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     sym_ring(self->sym, pe);
 }
 
+/* The rank's half may be known to be free already; then the only piece to it goes with the unit. */
+static bool piece_follows(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
+{
+    return ll_far_leads(self) && self->far->ranks[pe].pieces == 1 && ll_door_of(self, kind, epoch, pe) == LL_DOOR_OPEN;
+}
+
 /* The same words, as one message of the network's. */
 static void send_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
 {
@@ -70,7 +76,7 @@ static void send_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     const int32_t locals = kind == LL_DISPATCH ? self->shape.local_experts : 0;
     const uint64_t text_at = ll_unit_text_at(&self->shape, kind);
     const bool refused = call->refusal.status != EXPAR_OK;
-    uint64_t *unit = self->far->unit;
+    uint64_t *unit = self->far->ranks[pe].unit;
     unit[LL_UNIT_STATUS] = ll_word(epoch, (uint32_t)call->refusal.status);
     unit[LL_UNIT_TAG] = ll_word(epoch, ll_form_tag(&call->form));
     unit[LL_UNIT_ROUTE] = ll_word(epoch, call->form.route);
@@ -81,7 +87,10 @@ static void send_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     if (kind == LL_DISPATCH)
         unit[LL_UNIT_COUNTS + locals] = ll_word(epoch, sends ? (uint32_t)self->far->returns[pe] : 0);
     if (refused) memcpy((uint8_t *)unit + text_at, call->refusal.text, EP_REFUSAL_TEXT);
-    ll_far_unit(self, kind, pe, ll_unit_at(&self->space, kind, self->sym->rank, epoch), refused);
+    const ll_far_opening opening = {.unit = ll_unit_at(&self->space, kind, self->sym->rank, epoch),
+                                    .refused = refused,
+                                    .soon = !refused && piece_follows(self, kind, epoch, pe)};
+    ll_far_unit(self, kind, pe, &opening);
 }
 
 /* To all who get any. */
@@ -219,6 +228,7 @@ expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_se
     if (self->masks) self->masks->steps++;
     ll_far_spread(self);
     if (record->epoch || record->unread) {
+        ll_far_flush(self);
         expar_status status = units_await_between(self, call, kind, record);
         if (status != EXPAR_OK) return status;
     }
@@ -328,6 +338,7 @@ expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
                     .receives = true};
     expar_status status = EXPAR_OK;
     bool moved;
+    ll_far_flush(self);
     while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved) > 0) {
         if (moved) status = find_parted(self, record);
         if (status == EXPAR_OK) status = ll_wait_turn(&wait, moved);
@@ -411,7 +422,7 @@ void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatc
         const uint64_t at = ll_read_at(&self->space, kind, self->sym->rank, call->epoch);
         if (ll_is_masked(self, pe)) continue;
         if (ll_is_far(self, pe)) {
-            ll_far_read(self, kind, pe, at, word);
+            ll_far_read(self, kind, pe, at, word, call->whole);
             continue;
         }
         ll_store(self, pe, at, word);
@@ -428,6 +439,7 @@ void ll_cpu_retire(ll_executor *base, const ep_refusal *refusal)
     /* Whoever learns by the units that this rank has left knows by this that it needs no region of its own. */
     if (self->masks) ll_masker_part(self);
     ll_far_linger_begin(self);
+    ll_far_flush(self);
     for (int kind = 0; kind < LL_KINDS; kind++) {
         const ll_call call = {.epoch = self->epochs[kind] + 1, .refusal = *refusal};
         const ll_record *record = ll_record_of(self, (ll_kind)kind, call.epoch);

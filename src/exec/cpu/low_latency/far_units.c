@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Opening units and read words to ranks that are not mapped. Each by itself would be a message, which costs both ends
+ * more than its bytes; so what something else follows to the same rank goes ahead of that, in one (link_put_joined):
+ *
+ *   - a unit ahead of the first piece of its call, where that is the only one and leaves with it, since the rank's half
+ *     is free already. It is put off for no longer than it takes to put that piece together, and waits for nobody;
+ *   - the read word of a call that was received in the call itself ahead of the next unit to the rank, of either kind.
+ *     In between nobody awaits it but who is two calls ahead by hooks, which then waits until this rank's next call
+ *     begins (ll_far_flush: before that waits for anybody). A hook's read word leaves at once.
+ *
+ * So a call of few tokens is one message to each far rank. With masks, which awaited confirmations are for, and by
+ * networks that do not join, each is a message of its own, in the same order. */
+#include "exec/cpu/low_latency/far.h"
+
+/* What is put off for one rank, in the order in which it goes. */
+typedef struct far_parts {
+    link_data parts[TRANSPORT_MOST_AHEAD + 1];
+    uint32_t count;
+} far_parts;
+
+static link_data read_data(const ll_cpu *self, const ll_far_rank *rank)
+{
+    return (link_data){.offset = self->buffer + rank->read_at,
+                       .source = &rank->read,
+                       .bytes = sizeof rank->read,
+                       .copies = true,
+                       .leads = ll_far_leads(self)};
+}
+
+static link_data unit_data(const ll_cpu *self, const ll_far_rank *rank)
+{
+    return (link_data){.offset = self->buffer + rank->unit_at,
+                       .source = rank->unit,
+                       .bytes = (size_t)ll_unit_text_at(&self->shape, rank->unit_kind),
+                       .copies = true,
+                       .leads = ll_far_leads(self)};
+}
+
+static far_parts held_parts(const ll_cpu *self, const ll_far_rank *rank)
+{
+    far_parts held = {.count = 0};
+    if (rank->holds_read) held.parts[held.count++] = read_data(self, rank);
+    if (rank->holds_unit) held.parts[held.count++] = unit_data(self, rank);
+    return held;
+}
+
+static void send_read(const ll_cpu *self, int32_t pe)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    transport_batch *batch = &rank->reads[rank->read_kind];
+    const link_data data = read_data(self, rank);
+    if (!rank->holds_read) return;
+    rank->holds_read = false;
+    ll_far_await_batch(self, pe, batch);
+    if (!ll_is_masked(self, pe)) ll_far_keep(self, pe, link_put_flagged(&rank->link, &data, batch));
+}
+
+/* The unit's batch is quiet since it was put off (ll_far_unit). */
+static void send_unit_words(const ll_cpu *self, int32_t pe)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    const link_data data = unit_data(self, rank);
+    if (!rank->holds_unit) return;
+    rank->holds_unit = false;
+    ll_far_keep(self, pe, link_put_flagged(&rank->link, &data, &rank->units[rank->unit_kind]));
+}
+
+/* Whether all that is put off has left, with the data behind it or, where that is NULL, the last of it in its place. */
+static bool far_send_joined(const ll_cpu *self, int32_t pe, const link_data *data, transport_batch *batch)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    far_parts all = held_parts(self, rank);
+    expar_status status;
+    if (data) all.parts[all.count++] = *data;
+    if (!ll_far_leads(self) || all.count < 2) return false;
+    if (!link_put_joined(&rank->link, all.parts, all.count, batch, &status)) return false;
+    rank->holds_read = rank->holds_unit = false;
+    ll_far_keep(self, pe, status);
+    return true;
+}
+
+static void far_release(const ll_cpu *self, int32_t pe)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    if (rank->holds_unit && far_send_joined(self, pe, NULL, &rank->units[rank->unit_kind])) return;
+    send_read(self, pe);
+    send_unit_words(self, pe);
+}
+
+void ll_far_put(const ll_cpu *self, int32_t pe, const link_data *data, transport_batch *batch)
+{
+    if (far_send_joined(self, pe, data, batch)) return;
+    far_release(self, pe);
+    ll_far_keep(self, pe, link_put_flagged(&self->far->ranks[pe].link, data, batch));
+}
+
+void ll_far_flush(const ll_cpu *self)
+{
+    for (int32_t r = 0; self->far && r < self->shape.ranks; r++) {
+        const ll_far_rank *rank = &self->far->ranks[r];
+        if (rank->holds_read || rank->holds_unit) far_release(self, r);
+    }
+}
+
+/* ---- units ------------------------------------------------------------------------------------------------------- */
+
+/* Whoever has a unit has what it was told of masks before: that it is masked no more. */
+static void await_told(const ll_cpu *self, int32_t pe)
+{
+    const ll_far_wait wait = {.self = self->far->cpu, .pe = pe};
+    if (!self->masks || ll_far_has_failed(self->far) || ll_is_masked(self, pe)) return;
+    ll_far_keep(self, pe, ll_far_wait_on(&wait));
+    ll_far_await_batch(self, pe, &self->far->ranks[pe].words.batch);
+}
+
+/* The text of a refusal, which is behind the words that tell of it, goes before them. */
+static void send_text(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    const uint64_t at = ll_unit_text_at(&self->shape, kind);
+    const link_data text = {.offset = self->buffer + unit + at,
+                            .source = (const uint8_t *)rank->unit + at,
+                            .bytes = EP_REFUSAL_TEXT,
+                            .copies = true,
+                            .leads = ll_far_leads(self)};
+    ll_far_keep(self, pe, link_put(&rank->link, &text, &rank->units[kind]));
+    ll_far_await_batch(self, pe, &rank->units[kind]);
+}
+
+void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, const ll_far_opening *opening)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    ll_far_await_batch(self, pe, &rank->units[kind]);
+    await_told(self, pe);
+    if (opening->refused && !ll_is_masked(self, pe)) send_text(self, kind, pe, opening->unit);
+    if (ll_is_masked(self, pe)) return;
+    rank->led = ll_far_leads(self);
+    rank->unit_at = opening->unit;
+    rank->unit_kind = kind;
+    rank->holds_unit = true;
+    ll_step(self);
+    if (!opening->soon) far_release(self, pe);
+}
+
+/* ---- read words -------------------------------------------------------------------------------------------------- */
+
+void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    rank->read_at = at;
+    rank->read = word;
+    rank->read_kind = kind;
+    rank->holds_read = true;
+    ll_step(self);
+    if (!whole || !ll_far_leads(self)) far_release(self, pe);
+}

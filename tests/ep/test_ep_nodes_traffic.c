@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What crosses the network: in a dispatch as many records as tokens have other nodes, in a combine as many sums,
- * however many experts a token has there; and of bytes little more than these. */
+ * however many experts a token has there; and of bytes little more than these. What opens a fresh dispatch beyond one
+ * with a handle, whose hello goes before its records, is one flag to each other node behind the hellos of all: so counts
+ * and memory are agreed on within two one-way trips. */
 #include "ep/ep.h"
 #include "ep/stage.h"
 #include "exec/cpu/nodes/rails.h"
@@ -32,6 +34,23 @@ static void check_sent(const cpu_executor *cpu, uint64_t bytes_before, int64_t s
           (unsigned long long)sent, (unsigned long long)least, (unsigned long long)(least + besides));
 }
 
+/* Messages and flags of a dispatch beside those of one with its handle. */
+static void check_notify(stage *s, const traffic *t, link_sent fresh, expar_ep_handle *handle)
+{
+    const cpu_executor *cpu = (const cpu_executor *)s->ep->exec;
+    const play_choice plain = {0};
+    play_arrival again;
+    const link_sent before = link_sent_of(&cpu->rails->counts);
+    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, handle, &again)) return;
+    const link_sent after = link_sent_of(&cpu->rails->counts);
+    const uint64_t messages = after.messages - before.messages, flags = after.flags - before.flags;
+    CHECK(fresh.messages == messages && fresh.flags == flags + (NODES - 1),
+          "a fresh dispatch sent %llu messages and %llu flags, one with a handle %llu and %llu; expected %d flags more",
+          (unsigned long long)fresh.messages, (unsigned long long)fresh.flags, (unsigned long long)messages,
+          (unsigned long long)flags, NODES - 1);
+    play_release(&again, true);
+}
+
 static void play_counted(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
@@ -44,6 +63,7 @@ static void play_counted(stage *s, void *shared)
     play_arrival arrival;
     oracle_tokens_per_node(&t->job, s->rank, tokens);
     uint64_t before = atomic_load(&cpu->rails->counts.bytes);
+    const link_sent begin = link_sent_of(&cpu->rails->counts);
     if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
     for (int32_t node = 0; node < NODES; node++) {
         if (node == own) continue;
@@ -53,6 +73,10 @@ static void play_counted(stage *s, void *shared)
         coming += slots_of(cpu, node, true);
     }
     check_sent(cpu, before, others, "a dispatch");
+    link_sent fresh = link_sent_of(&cpu->rails->counts);
+    fresh.messages -= begin.messages;
+    fresh.flags -= begin.flags;
+    check_notify(s, t, fresh, arrival.handle);
     before = atomic_load(&cpu->rails->counts.bytes);
     play_combine(s->ep, t, a, s->rank, &plain, &s->area, arrival.handle, &arrival);
     for (int32_t node = 0; node < NODES; node++)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What crosses the network: in a dispatch as many records as tokens have other nodes, in a combine as many sums,
  * however many experts a token has there; and of bytes little more than these. What opens a fresh dispatch beyond one
- * with a handle, whose hello goes before its records, is one flag to each other node behind the hellos of all: so counts
- * and memory are agreed on within two one-way trips. */
+ * with a handle, whose hello goes before its records, is one flag to each other node behind the hellos of all: so
+ * counts and memory are agreed on within two one-way trips. */
 #include "ep/ep.h"
 #include "ep/stage.h"
 #include "exec/cpu/nodes/rails.h"

@@ -365,9 +365,28 @@ class DlVersioned(Structure):
 class Python(Structure):
     capsule_new: int | None
     list_set_item: int | None
+    tensor_new: int | None
     _fields_ = [
         ("capsule_new", c_void_p),
         ("list_set_item", c_void_p),
+        ("tensor_new", c_void_p),
+    ]
+
+
+class PythonViews(Structure):
+    tuple_get_item: int | None
+    view: int | None
+    none: int | None
+    offsets: int | None
+    count: int
+    differing_offset: int
+    _fields_ = [
+        ("tuple_get_item", c_void_p),
+        ("view", c_void_p),
+        ("none", c_void_p),
+        ("offsets", c_void_p),
+        ("count", c_int32),
+        ("differing_offset", c_int32),
     ]
 
 
@@ -944,6 +963,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_dl_managed": DlManaged,
     "expar_dl_versioned": DlVersioned,
     "expar_python": Python,
+    "expar_python_views": PythonViews,
     "expar_ep_config": EpConfig,
     "expar_ep_stats": EpStats,
     "expar_handle_info": HandleInfo,
@@ -1015,6 +1035,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ctx_put_signal_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
     "expar_tensor_from_dlpack": (Status, [c_void_p, c_uint32, c_int32, c_void_p]),
     "expar_tensor_to_dlpack": (Status, [c_void_p, c_uint32, c_void_p, c_void_p, c_void_p]),
+    "expar_tensors_of_python": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ep_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),
     "expar_ep_create": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ep_destroy": (Status, [c_void_p]),

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <string.h>
 
 static_assert(sizeof(expar_dl_tensor) == 48 && sizeof(expar_dl_managed) == 64 && sizeof(expar_dl_versioned) == 80,
               "the structs of DLPack");
@@ -94,6 +95,18 @@ static expar_status dims_from(const char *call, const expar_dl_tensor *dl, expar
     return EXPAR_OK;
 }
 
+static expar_status view_from(const char *call, const expar_dl_tensor *dl, expar_tensor *out)
+{
+    expar_tensor made = EXPAR_TENSOR_NONE;
+    expar_status status = dtype_from(call, dl->dtype, &made.dtype);
+    if (status == EXPAR_OK) status = device_from(call, dl->device, &made.device);
+    if (status == EXPAR_OK) status = dims_from(call, dl, &made);
+    if (status != EXPAR_OK) return status;
+    made.data = dl->data ? (unsigned char *)dl->data + dl->byte_offset : NULL;
+    *out = made;
+    return EXPAR_OK;
+}
+
 expar_status expar_tensor_from_dlpack(const void *managed, uint32_t version, int32_t writable, expar_tensor *tensor)
 {
     static const char call[] = "expar_tensor_from_dlpack";
@@ -110,14 +123,7 @@ expar_status expar_tensor_from_dlpack(const void *managed, uint32_t version, int
                                         "%s: the tensor is read only; expected one that may be written to", call));
         dl = &versioned->tensor;
     }
-    expar_tensor made = EXPAR_TENSOR_NONE;
-    expar_status status = dtype_from(call, dl->dtype, &made.dtype);
-    if (status == EXPAR_OK) status = device_from(call, dl->device, &made.device);
-    if (status == EXPAR_OK) status = dims_from(call, dl, &made);
-    if (status != EXPAR_OK) return call_ended(status);
-    made.data = dl->data ? (unsigned char *)dl->data + dl->byte_offset : NULL;
-    *tensor = made;
-    return EXPAR_OK;
+    return call_ended(view_from(call, dl, tensor));
 }
 
 /* ---- out --------------------------------------------------------------------------------------------------------- */
@@ -234,15 +240,106 @@ expar_status dlpack_check_python(const char *call, const expar_python *python, c
     return missing ? error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, missing) : EXPAR_OK;
 }
 
-expar_status dlpack_make_capsule(const char *call, const expar_tensor *tensor, void (*release)(void *context),
-                                 void *context, const expar_python *python, void *list, int32_t index)
+/* A new object, or NULL, and then the tensor has been given back, or is Python's for good. */
+static void *tensor_object(const expar_python *python, void *managed)
 {
+    void *object;
+    return python->tensor_new(managed, &object) == 0 ? object : NULL;
+}
+
+/* Without a destructor: whoever lets it go alone gives the tensor back first. */
+static void *capsule_object(const expar_python *python, void *managed)
+{
+    void *object = python->capsule_new(managed, "dltensor", NULL);
+    if (!object) delete_managed(managed);
+    return object;
+}
+
+expar_status dlpack_put_in_list(const char *call, const expar_tensor *tensor, void (*release)(void *context),
+                                void *context, const expar_python *python, void *list, int32_t index)
+{
+    const bool whole = python->tensor_new != NULL;
     void *managed;
-    expar_status status = dlpack_make(call, tensor, EXPAR_DLPACK_UNVERSIONED, release, context, &managed);
-    if (status != EXPAR_OK) return status;
-    void *capsule = python->capsule_new(managed, "dltensor", NULL);
-    /* Without a destructor: the list takes the capsule over in any case, and lets it go alone. */
-    if (capsule && python->list_set_item(list, index, capsule) == 0) return EXPAR_OK;
-    free(((expar_dl_managed *)managed)->context);
-    return error_set(EXPAR_ERR_MEMORY, "%s: Python has no capsule, or no item %d in its list", call, index);
+    expar_status status =
+        dlpack_make(call, tensor, whole ? VERSION_MADE : EXPAR_DLPACK_UNVERSIONED, release, context, &managed);
+    if (status != EXPAR_OK) {
+        release(context);
+        return status;
+    }
+    void *object = whole ? tensor_object(python, managed) : capsule_object(python, managed);
+    /* The list takes it over in any case. */
+    if (object && python->list_set_item(list, index, object) == 0) return EXPAR_OK;
+    if (object && !whole) delete_managed(managed);
+    return error_set(EXPAR_ERR_MEMORY, "%s: Python has no tensor, or no item %d in its list", call, index);
+}
+
+static expar_status views_check(const char *call, const expar_python_views *python, const void *tuple, const void *args)
+{
+    const char *missing = !python ? "python" : !tuple ? "tuple" : !args ? "args" : NULL;
+    if (!missing && !python->tuple_get_item) missing = "python->tuple_get_item";
+    if (!missing && !python->view) missing = "python->view";
+    if (!missing && !python->none) missing = "python->none";
+    if (!missing && !python->offsets) missing = "python->offsets";
+    if (missing) return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", call, missing);
+    if (python->count < 0 || python->count > EXPAR_PYTHON_MAX_VIEWS)
+        return error_set(EXPAR_ERR_LIMIT, "%s: python->count is %d; expected 0 to %d", call, python->count,
+                         EXPAR_PYTHON_MAX_VIEWS);
+    return EXPAR_OK;
+}
+
+/* Strides of a tensor without elements, and of extents of 1, may be anything. */
+static void name_contiguous(expar_tensor *tensor)
+{
+    int64_t strides[EXPAR_TENSOR_MAX_DIMS] = {0}, step = 1;
+    bool elements = true, contiguous = true;
+    for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
+        const int64_t extent = tensor->shape[i];
+        elements = elements && extent > 0;
+        contiguous = contiguous && (extent == 1 || tensor->strides[i] == step);
+        strides[i] = step;
+        step *= extent > 0 ? extent : 1;
+    }
+    if (contiguous || !elements) memcpy(tensor->strides, strides, sizeof strides);
+}
+
+static bool look_alike(const expar_tensor *a, const expar_tensor *b)
+{
+    return a->dtype == b->dtype && a->ndim == b->ndim && a->device.type == b->device.type &&
+           a->device.index == b->device.index && memcmp(a->shape, b->shape, sizeof a->shape) == 0 &&
+           memcmp(a->strides, b->strides, sizeof a->strides) == 0;
+}
+
+/* views[i].ndim is -1 for None. */
+static expar_status views_look(const char *call, const expar_python_views *python, void *tuple, expar_tensor *views)
+{
+    for (int32_t i = 0; i < python->count; i++) {
+        void *item = python->tuple_get_item(tuple, i);
+        expar_dl_tensor dl;
+        views[i].ndim = -1;
+        if (item == python->none) continue;
+        if (!item || python->view(item, &dl) != 0)
+            return error_set(EXPAR_ERR_ARGUMENT, "%s: item %d of the tuple is no tensor", call, i);
+        expar_status status = view_from(call, &dl, &views[i]);
+        if (status != EXPAR_OK) return status;
+        name_contiguous(&views[i]);
+    }
+    return EXPAR_OK;
+}
+
+expar_status expar_tensors_of_python(const expar_python_views *python, void *tuple, void *args)
+{
+    static const char call[] = "expar_tensors_of_python";
+    expar_tensor views[EXPAR_PYTHON_MAX_VIEWS];
+    expar_status status = views_check(call, python, tuple, args);
+    if (status == EXPAR_OK) status = views_look(call, python, tuple, views);
+    if (status != EXPAR_OK) return call_ended(status);
+    int32_t differing = 0;
+    for (int32_t i = 0; i < python->count; i++) {
+        expar_tensor *there = (void *)((unsigned char *)args + python->offsets[i]);
+        if (views[i].ndim < 0) continue;
+        differing += !look_alike(&views[i], there);
+        *there = views[i];
+    }
+    *(int32_t *)(void *)((unsigned char *)args + python->differing_offset) = differing;
+    return EXPAR_OK;
 }

@@ -9,9 +9,10 @@
 expar_status dlpack_make(const char *call, const expar_tensor *tensor, uint32_t version, void (*release)(void *context),
                          void *context, void **managed);
 
-/* Likewise, as a capsule: item `index` of the list. On failure nothing has been released. */
-expar_status dlpack_make_capsule(const char *call, const expar_tensor *tensor, void (*release)(void *context),
-                                 void *context, const expar_python *python, void *list, int32_t index);
+/* Likewise, as item `index` of a list of Python's. release(context) is called on failure, too, but where Python's
+   library has failed to make a tensor, which keeps it or has let it go. */
+expar_status dlpack_put_in_list(const char *call, const expar_tensor *tensor, void (*release)(void *context),
+                                void *context, const expar_python *python, void *list, int32_t index);
 /* EXPAR_ERR_NULL */
 expar_status dlpack_check_python(const char *call, const expar_python *python, const void *list);
 

@@ -179,8 +179,7 @@ expar_status expar_ep_output_capsules(expar_ep_output *output, const int32_t *pa
         if (parts[i] < 0) continue;
         status = part_hold(call, output, (expar_ep_part)parts[i], &tensor);
         if (status != EXPAR_OK) break;
-        status = dlpack_make_capsule(call, &tensor, output_let_go, output, python, list, i);
-        if (status != EXPAR_OK) expar_ep_output_release(output);
+        status = dlpack_put_in_list(call, &tensor, output_let_go, output, python, list, i);
     }
     return call_ended(status);
 }

@@ -237,6 +237,101 @@ static void deleters_run_on_any_thread(void **state)
     assert_int_equal(released, 1);
 }
 
+/* ---- tensors of Python's: objects are what their views are, a tuple is an array of them -------------------------- */
+
+static char none;
+
+static void *item_of(void *tuple, ptrdiff_t index)
+{
+    return ((void **)tuple)[index];
+}
+
+/* One without a device type is no tensor. */
+static int view_of(void *object, expar_dl_tensor *view)
+{
+    *view = *(const expar_dl_tensor *)object;
+    return view->device.device_type ? 0 : -1;
+}
+
+/* What a call's arguments are. */
+typedef struct views {
+    int32_t before, differing;
+    expar_tensor first, between, second;
+} views;
+
+static const int32_t places[] = {offsetof(views, second), offsetof(views, first)};
+static const expar_python_views python = {item_of, view_of, &none, places, 2, offsetof(views, differing)};
+
+#define F32(memory, ...)                                                                                               \
+    {                                                                                                                  \
+        .data = (memory), .device = {EXPAR_DL_CUDA, 3}, .dtype = {EXPAR_DL_FLOAT, 32, 1}, __VA_ARGS__                  \
+    }
+
+static void tensors_of_python_are_put(void **state)
+{
+    (void)state;
+    float data[40];
+    int64_t shape[] = {5, 4}, apart[] = {8, 1}, one_row[] = {1, 4}, any[] = {77, 1};
+    expar_dl_tensor wide = F32(data, .ndim = 2, .shape = shape, .strides = apart, .byte_offset = 8);
+    expar_dl_tensor row = F32(data, .ndim = 2, .shape = one_row, .strides = any);
+    void *both[] = {&wide, &row}, *one[] = {&none, &row};
+    views args = {.before = 7, .between = {.ndim = 1}};
+    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_OK);
+    assert_int_equal(args.differing, 2);
+    assert_ptr_equal(args.second.data, (char *)data + 8);
+    assert_int_equal(args.second.device.index, 3);
+    assert_int_equal(args.second.strides[0], 8);
+    assert_int_equal(args.first.strides[0], 4); /* of a contiguous one, whose strides say something else */
+    assert_int_equal(args.first.dtype, EXPAR_F32);
+    assert_true(args.before == 7 && args.between.ndim == 1 && !args.between.data);
+
+    wide.data = data + 1;
+    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_OK);
+    assert_int_equal(args.differing, 0); /* in its address alone */
+    assert_ptr_equal(args.second.data, (char *)data + 12);
+    apart[0] = 9;
+    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_OK);
+    assert_int_equal(args.differing, 1);
+    const expar_tensor before = args.second;
+    one_row[1] = 3;
+    assert_int_equal(expar_tensors_of_python(&python, one, &args), EXPAR_OK);
+    assert_int_equal(args.differing, 1);
+    assert_memory_equal(&args.second, &before, sizeof before);
+}
+
+static void what_is_no_tensor_of_python_puts_nothing(void **state)
+{
+    (void)state;
+    float data[8];
+    int64_t shape[] = {8};
+    expar_dl_tensor good = F32(data, .ndim = 1, .shape = shape), bad = good;
+    void *both[] = {&good, &bad};
+    views args = {.differing = -5};
+    const views before = args;
+    bad.device.device_type = 0;
+    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_ERR_ARGUMENT);
+    assert_non_null(strstr(expar_last_error(), "expar_tensors_of_python: item 1 of the tuple is no tensor"));
+    bad = good, bad.dtype.lanes = 2;
+    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_ERR_DTYPE);
+    bad = good, bad.device.device_type = 12;
+    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_ERR_DEVICE);
+    bad = good, bad.ndim = 5;
+    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_ERR_SHAPE);
+    void *fewer[] = {&good, NULL};
+    assert_int_equal(expar_tensors_of_python(&python, fewer, &args), EXPAR_ERR_ARGUMENT);
+    expar_python_views other = python;
+    other.count = EXPAR_PYTHON_MAX_VIEWS + 1;
+    assert_int_equal(expar_tensors_of_python(&other, both, &args), EXPAR_ERR_LIMIT);
+    assert_int_equal(expar_tensors_of_python(NULL, both, &args), EXPAR_ERR_NULL);
+    assert_int_equal(expar_tensors_of_python(&python, NULL, &args), EXPAR_ERR_NULL);
+    assert_int_equal(expar_tensors_of_python(&python, both, NULL), EXPAR_ERR_NULL);
+    other = python, other.view = NULL;
+    assert_int_equal(expar_tensors_of_python(&other, both, &args), EXPAR_ERR_NULL);
+    other = python, other.offsets = NULL;
+    assert_int_equal(expar_tensors_of_python(&other, both, &args), EXPAR_ERR_NULL);
+    assert_memory_equal(&args, &before, sizeof args);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -247,6 +342,8 @@ int main(void)
         cmocka_unit_test(read_only_ones_are_read_only),
         cmocka_unit_test(what_is_not_known_is_refused),
         cmocka_unit_test(deleters_run_on_any_thread),
+        cmocka_unit_test(tensors_of_python_are_put),
+        cmocka_unit_test(what_is_no_tensor_of_python_puts_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,8 +31,23 @@ static inline int played_list_set_item(void *list, ptrdiff_t index, void *item)
     return 0;
 }
 
-static const expar_python played_python = {played_capsule_new, played_list_set_item},
-                          played_python_without_memory = {played_no_capsule, played_list_set_item};
+/* A tensor of a library's is the managed one, too. */
+static inline int played_tensor_new(expar_dl_versioned *managed, void **object)
+{
+    *object = managed;
+    return 0;
+}
+
+/* Has let it go by then. */
+static inline int played_no_tensor(expar_dl_versioned *managed, void **object)
+{
+    (void)object;
+    managed->deleter(managed);
+    return -1;
+}
+
+static const expar_python played_python = {played_capsule_new, played_list_set_item, NULL},
+                          played_python_without_memory = {played_no_capsule, played_list_set_item, NULL};
 
 static inline void played_delete(expar_dl_managed *item)
 {

@@ -293,6 +293,36 @@ static void test_capsules_hold_their_output(void **state)
     run(play_capsules);
 }
 
+/* Likewise, as tensors of version 1.1; one that is not made has been given back. */
+static void play_tensors(stage *s, void *shared)
+{
+    const scene *one = shared;
+    const expar_python python = {played_capsule_new, played_list_set_item, played_tensor_new};
+    const expar_python without_memory = {played_capsule_new, played_list_set_item, played_no_tensor};
+    play_arrival arrival;
+    expar_tensor view;
+    played_list list = {.length = 3};
+    if (!dispatch(s, one, &arrival)) return;
+    expar_ep_output *output = arrival.result.output;
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_output_capsules(output, wanted, 3, &without_memory, &list));
+    CHECK_TEXT("expar_ep_output_capsules", "Python has no tensor");
+    if (!CHECK_OK(expar_ep_output_capsules(output, wanted, 1, &python, &list))) return;
+    expar_ep_output_release(output);
+    play_check_arrival(&arrival, s->rank);
+    expar_dl_versioned *made = (void *)list.items[0];
+    CHECK_OK(expar_tensor_from_dlpack(made, EXPAR_DLPACK_VERSION(1, 1), 1, &view));
+    CHECK(same_tensor(&view, &arrival.result.recv_x), "item 0 is not recv_x");
+    made->deleter(made);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
+    expar_ep_handle_destroy(arrival.handle);
+}
+
+static void test_tensors_hold_their_output(void **state)
+{
+    (void)state;
+    run(play_tensors);
+}
+
 /* What fails holds nothing; what came before is there. */
 static void play_no_capsules(stage *s, void *shared)
 {
@@ -405,6 +435,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_tensors_are_held_apart),
         cmocka_unit_test(test_capsules_hold_their_output),
         cmocka_unit_test(test_capsules_that_are_not_made_hold_nothing),
+        cmocka_unit_test(test_tensors_hold_their_output),
         cmocka_unit_test(test_rows_in_taken_memory_are_read_in_place),
         cmocka_unit_test(test_taking_memory_needs_no_other_rank),
     };

@@ -134,8 +134,7 @@ expar_status expar_ll_handle_capsules(expar_ll_handle *handle, const expar_pytho
     const expar_tensor tensors[] = {src_info_tensor(handle), range_tensor(handle)};
     for (int32_t i = 0; i < (int32_t)ARRAY_LENGTH(tensors) && status == EXPAR_OK; i++) {
         ll_handle_hold(handle);
-        status = dlpack_make_capsule(name, &tensors[i], handle_let_go, handle, python, list, i);
-        if (status != EXPAR_OK) expar_ll_handle_destroy(handle);
+        status = dlpack_put_in_list(name, &tensors[i], handle_let_go, handle, python, list, i);
     }
     return call_ended(status);
 }

@@ -19,7 +19,6 @@ try:
     import torch
 
     from deep_ep import _call, _elastic, _handles, _low_latency, _normal, _place
-    from deep_ep.buffers import elastic as _buffer
 except ModuleNotFoundError as error:
     raise SystemExit(
         f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
@@ -48,8 +47,12 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "capsule": ((_call, "_output_capsules"), (_call, "_handle_capsules")),
     "tensor": ((_call, "_from_capsule"),),
     "owner": ((_call, "give_owner"), (_handles, "give_owner")),
-    "views": ((_normal, "put"), (_low_latency, "put"), (_elastic, "put"), (_elastic, "put_view")),
-    "looks": ((_low_latency, "look"), (_buffer, "look"), (_place, "of")),
+    "views": (
+        *((module, name) for module in (_normal, _elastic) for name in ("fill", "put")),
+        (_low_latency, "put"),
+        (_elastic, "put_view"),
+    ),
+    "looks": ((_low_latency, "look"), (_place, "of")),
     "handle": (
         (_elastic, "EPHandle"),
         (_handles, "wrap_low_latency"),

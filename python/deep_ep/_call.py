@@ -151,21 +151,57 @@ _output_capsules = held(
     "expar_ep_output_capsules", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.py_object
 )
 _handle_capsules = held("expar_ll_handle_capsules", ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
+class Exchange(ctypes.Structure):
+    """DLPack's DLPackExchangeAPI, version 1.x: functions that a library for Python gives to C."""
+
+    _fields_ = [
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("before", ctypes.c_void_p),  # one of an earlier version, or NULL
+        ("allocate", ctypes.c_void_p),
+        ("managed_of", ctypes.c_void_p),
+        ("object_of", ctypes.c_void_p),
+        ("view_of", ctypes.c_void_p),
+        ("current_stream", ctypes.c_void_p),
+    ]
+
+
+def _exchange_of_torch() -> Any:
+    """PyTorch's; None where it has none."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    at = None if capsule is None else _tensor._pointer_in(capsule, b"dlpack_exchange_api")
+    while at:
+        found = Exchange.from_address(at)
+        if found.major == 1:
+            return found
+        at = found.before
+    return None
+
+
+exchange = _exchange_of_torch()
 _python = _abi.Python(
-    *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in ("PyCapsule_New", "PyList_SetItem"))
+    *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in ("PyCapsule_New", "PyList_SetItem")),
+    exchange.object_of if exchange is not None else None,
 )
 _python_at = addressof(_python)
 _release = lib.expar_ep_output_release
 # What torch.utils.dlpack calls for a capsule, without looking whether it is one.
 _from_capsule: Callable[[Any], Any] = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
 _NAME = b"dltensor"
+# What may go out by DLPack as bytes.
+_BYTES = (FP8, torch.bool)
 
 
 def _taken(made: list[Any], wanted: Sequence[tuple[int, Any]]) -> list[Any]:
-    """The same list, with PyTorch's tensors in the places of capsules. wanted: places and dtypes."""
+    """The same list, with PyTorch's tensors in the places of capsules, if these are. wanted: places, and dtypes that
+    DLPack may not have said."""
+    capsules = not _python.tensor_new
     for place, dtype in wanted:
-        tensor = _from_capsule(made[place])
-        made[place] = tensor if tensor.dtype is dtype else tensor.view(dtype)
+        tensor = made[place]
+        if capsules:
+            tensor = made[place] = _from_capsule(tensor)
+        if dtype is not None and tensor.dtype is not dtype:
+            made[place] = tensor.view(dtype)
     return made
 
 
@@ -180,15 +216,16 @@ def lent_tensor(view: int, dtype: Any) -> Any:
     """A tensor of the view at that address, which keeps nothing."""
     managed = ctypes.c_void_p()
     check(_to_dlpack(view, 0, None, None, addressof(managed)))
-    made = [_tensor._make(managed.value, _NAME, None)]
+    capsule = _tensor._make(managed.value, _NAME, None)
     try:
-        return _taken(made, ((0, dtype),))[0]
+        tensor = _from_capsule(capsule)
     except BaseException:
-        _give_back(made)
+        _give_back([capsule])
         raise
+    return tensor if tensor.dtype is dtype else tensor.view(dtype)
 
 
-_HANDLE_TENSORS = ((0, torch.int32), (1, torch.int64))
+_HANDLE_TENSORS = ((0, None), (1, None))
 
 
 def handle_tensors(handle: int) -> list[Any]:
@@ -211,7 +248,8 @@ class Parts:
         given = [-1 if dtype is None else number for number, dtype in zip(numbers, dtypes)]
         self.numbers = (ctypes.c_int32 * len(given))(*given)
         self.at = addressof(self.numbers)
-        self.wanted = tuple((place, dtype) for place, dtype in enumerate(dtypes) if dtype is not None)
+        wanted = [(place, dtype) for place, dtype in enumerate(dtypes) if dtype is not None]
+        self.wanted = tuple((place, dtype if dtype in _BYTES else None) for place, dtype in wanted)
         self.none = [None] * len(given)
 
 

@@ -8,8 +8,8 @@ X rows expanded, M tokens of a rank at most, A expert_alignment.
 from __future__ import annotations
 
 import contextlib
-from ctypes import Structure, addressof, c_uint64, c_void_p, sizeof, string_at
-from typing import Any, NoReturn, Sequence
+from ctypes import addressof, c_void_p, sizeof
+from typing import Any, NoReturn, Sequence, Tuple
 
 import torch
 from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
@@ -17,6 +17,32 @@ from expar._abi import EpPart
 
 from . import _handles, _place
 from ._call import CODES, Output, Parts, check, parts_of, plain, pool_tensor, put, put_view
+from ._frame import (
+    ARGS_BYTES,
+    COUNTS_AT,
+    COUNTS_BYTES,
+    fill,
+    Frame,
+    Places,
+    RESULT_AT,
+    RESULT_BYTES,
+    W_ASYNC,
+    W_EVENT,
+    W_EXPERT_ENDS,
+    W_EXPERT_PREFIX,
+    W_HANDLE,
+    W_MADE,
+    W_NUM_RECV,
+    W_OUTPUT,
+    W_PER_EXPERT,
+    W_RANK_PREFIX,
+    W_RECV_COUNTS,
+    W_ROUNDED,
+    W_STREAM,
+    W_TOPK_IDX_COPY,
+    W_WAIT_EVENT,
+    Words,
+)
 from ._elastic_handle import EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
@@ -28,7 +54,7 @@ _query = plain("expar_ep_query", c_void_p)
 _Args = _abi.DispatchArgs
 _Result = _abi.DispatchResult
 _Sums = _abi.CombineArgs
-_ARGS_BYTES, _RESULT_BYTES, _SUMS_BYTES = sizeof(_Args), sizeof(_Result), sizeof(_Sums)
+_SUMS_BYTES = sizeof(_Sums)
 _VIEW_BYTES = sizeof(_abi.Tensor)
 _BIAS = getattr(_Sums, "bias").offset
 _BY_SLOT, _EACH_SLOT, _OWNER = int(SumOrder.BY_SLOT), int(SumOrder.EACH_SLOT), int(WeightsOf.OWNER)
@@ -44,48 +70,17 @@ _OUT = {
 }
 _PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS))
 _EXPANDED_PARTS = (*_PARTS[:3], int(EpPart.ROW_WEIGHTS))
-_X, _SCALES = _Args.x.offset, _Args.x_scales.offset
-_TOPK_IDX, _TOPK_WEIGHTS = _Args.topk_idx.offset, _Args.topk_weights.offset
 _TOPK_IDX_COPY = _Args.topk_idx_copy.offset
-
-
-class _Frame(Structure):
-    """All that a dispatch has to say and gets: kept by a form as bytes, of which a call copies one piece."""
-
-    _fields_ = [("args", _Args), ("counts", _abi.RecvCounts), ("result", _Result)]
-
-
-# A frame as words, which are told and asked sooner than members are.
-_Words = c_uint64 * (sizeof(_Frame) // sizeof(c_uint64))
-
-
-def _words(part: str, kind: Any, *names: str) -> tuple[int, ...]:
-    """Where these members of that part are."""
-    offsets = [getattr(_Frame, part).offset + getattr(kind, name).offset for name in names]
-    assert not any(offset % sizeof(c_uint64) for offset in offsets)
-    return tuple(offset // sizeof(c_uint64) for offset in offsets)
-
-
-_W_X, _W_SCALES, _W_TOPK_IDX, _W_TOPK_WEIGHTS, _W_TOPK_IDX_COPY, _W_HANDLE = _words(
-    "args", _Args, "x", "x_scales", "topk_idx", "topk_weights", "topk_idx_copy", "handle"
-)
-_W_STREAM, _W_WAIT_EVENT, _W_ASYNC, _W_RECV_COUNTS = _words(
-    "args", _Args, "stream", "wait_event", "async_finish", "recv_counts"
-)
-_W_RANK_PREFIX, _W_PER_EXPERT, _W_EXPERT_PREFIX, _W_EXPERT_ENDS = _words(
-    "counts", _abi.RecvCounts, "rank_prefix", "tokens_per_expert", "expert_prefix", "expert_ends"
-)
-_W_MADE, _W_OUTPUT, _W_EVENT, _W_NUM_RECV, _W_ROUNDED = _words(
-    "result", _Result, "handle", "output", "event", "num_recv_tokens", "recv_tokens_per_expert"
-)
-_COUNTS_AT, _RESULT_AT = getattr(_Frame, "counts").offset, getattr(_Frame, "result").offset
+_TENSORS = Places(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
+Tensors = Tuple[Any, Any, Any, Any]  # x, scales, topk_idx, topk_weights; None: not given
+_ONE_BY_ONE = (1,)  # strides
 _OF_ROWS = ("x", "scales", "row_weights")  # of results: a row each of recv_x; the others of tokens
 
 
 class Form:
     """What dispatches are asked for, beside their tensors. Whoever keeps one has it for calls whose tensors are alike
-    (`look`): the first one's arguments are the others' but for addresses. routing: of fresh ones; num_sms: that their
-    handles show; workers: that calls use."""
+    (`ElasticMode.frame`): the first one's arguments are the others' but for addresses. routing: of fresh ones; num_sms:
+    that their handles show; workers: that calls use."""
 
     __slots__ = (
         "num_experts",
@@ -120,23 +115,6 @@ class Form:
         self.parts: Parts | None = None
 
 
-class Received:
-    """What a dispatch gives. event: where it was asked for."""
-
-    __slots__ = ("x", "scales", "topk_idx", "topk_weights", "handle", "event")
-
-    def __init__(self, handle: EPHandle, x: Any, scales: Any, topk_idx: Any, topk_weights: Any) -> None:
-        self.handle = handle
-        self.x = x
-        self.scales = scales
-        self.topk_idx = topk_idx
-        self.topk_weights = topk_weights
-        self.event: EventHandle | None = None
-
-    def tensors(self) -> tuple[Any, ...]:
-        return (self.x, self.scales, self.topk_idx, self.topk_weights)
-
-
 def _mine(own: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
     """Of results in memory of one's own what the caller gets."""
     weights = own.get("topk_weights", own.get("row_weights"))
@@ -151,20 +129,21 @@ class ElasticMode:
         self.ep = EpBuffer(group, device=place.pair)
         self.place = place
         self._size = group.size
+        self._on_gpu = place.on_gpu
         self._across = group.num_nodes > 1
         self._meeting: Any = None  # a dispatch that all ranks have a part in
 
-    def _ask(self) -> None:
-        """Raises what went wrong in earlier calls on a GPU."""
-        if self.place.on_gpu:
-            check(_query(self.ep.pointer))
+    def _ask(self, pointer: int) -> None:
+        """Raises what went wrong in earlier calls on a GPU. pointer: of the library's buffer."""
+        if self._on_gpu:
+            check(_query(pointer))
 
     # ---- refusals ----------------------------------------------------------------------------------------------------
 
     def refuse_dispatch(self, text: str) -> NoReturn:
         """RuntimeError for what the library does not look at. It gets a call that it refuses: so the other ranks, who
         are in theirs, learn of it."""
-        args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
+        args, result = _Args(ARGS_BYTES), _Result(RESULT_BYTES)
         self.place.turn(None, False).begin(args)
         put_view(args, _Args.x.offset, 0, -1, (0, 0))
         with contextlib.suppress(RuntimeError):
@@ -183,81 +162,76 @@ class ElasticMode:
     # ---- dispatch ----------------------------------------------------------------------------------------------------
 
     def dispatch(
-        self,
-        x: Any,
-        scales: Any,
-        topk_idx: Any,
-        topk_weights: Any,
-        stats: Any,
-        form: Form,
-        turn: _place.Turn,
-        asynchronous: bool,
-    ) -> Received:
-        """A fresh one. stats: int32 [L], to which what comes is added; or None."""
-        routing = form.routing
+        self, tensors: Tensors, stats: Any, frame: Any, form: Form, turn: _place.Turn, asynchronous: bool
+    ) -> tuple[Sequence[Any], EPHandle, EventHandle | None]:
+        """A fresh one: what comes of the tensors, a handle, and where it is asked for an event. stats: int32 [L], to which
+        what comes is added; or None. frame: of these tensors, as `frame` gives it."""
+        x, scales, topk_idx, topk_weights = tensors
+        routing, pointer = form.routing, self.ep.pointer
         assert routing is not None
-        frame = self._begin(x, scales, topk_idx, topk_weights, form, turn)
-        at, strided = addressof(frame), self.place.maker()
-        counts, kept_idx = turn.run(strided, (routing.num_counts,), (1,), torch.int32), topk_idx
-        self._count(frame, at, counts.data_ptr(), routing, form.expand)
-        if routing.copied:
-            topk = routing.topk
-            kept_idx = turn.run(strided, (topk_idx.shape[0], topk), (topk or 1, 1), topk_idx.dtype)
-            frame[_W_TOPK_IDX_COPY] = kept_idx.data_ptr()
+        frame[W_STREAM] = turn.stream
+        if turn.previous is not None:
+            frame[W_WAIT_EVENT] = turn.previous.pointer
+        at, words = addressof(frame), routing.count_words
+        kept_words = topk_idx.numel() if routing.copied else 0
+        memory = turn.run(self.place.maker(), (words + kept_words,), _ONE_BY_ONE, torch.int64)
+        counts = memory.data_ptr()
+        if kept_words:
+            frame[W_TOPK_IDX_COPY] = counts + 8 * words
+        frame[W_RECV_COUNTS] = at + COUNTS_AT
+        frame[W_RANK_PREFIX] = counts
+        frame[W_PER_EXPERT] = counts = counts + 4 * routing.ranks
+        if form.expand:
+            frame[W_EXPERT_ENDS] = counts + 4 * routing.local + 4
+        else:
+            frame[W_EXPERT_PREFIX] = counts + 4 * routing.local
         own = None
         if not routing.synced and not self.place.on_gpu:
-            shapes = self._shapes(x, scales, topk_idx, topk_weights, form.expand)
+            shapes = self._shapes(tensors, form.expand)
             own = self._own(frame, {**shapes, "metadata": (2 + routing.topk, torch.int32)}, routing, form)
         if turn.asynchronous(asynchronous, counted=True):
-            frame[_W_ASYNC] = 1
-        check(_dispatch(self.ep.pointer, at, at + _RESULT_AT))
-        handle = self._handle(frame, kept_idx, counts, form)
-        output = Output(frame[_W_OUTPUT])
+            frame[W_ASYNC] = 1
+        check(_dispatch(pointer, at, at + RESULT_AT))
+        handle = self._handle(frame, topk_idx, memory, form)
         if own is None:
-            handle._output = output
+            assert handle._output is not None
+            found = self._results(handle._output, handle, form, turn)
         else:
-            handle.recv_src_metadata = own["metadata"]
-        given = (x, scales, topk_idx, topk_weights)
-        received = Received(handle, *(self._results(output, handle, form, turn) if own is None else _mine(own)))
-        kept = [*given, stats, frame, received.tensors(), handle]
-        mine = [counts, kept_idx if routing.copied else None]
+            handle.let_output_go()
+            found, handle.recv_src_metadata = _mine(own), own["metadata"]
         later = stats is not None and asynchronous and not self.place.on_gpu
         if stats is not None and not later:
             with turn.work():
                 stats.add_(handle.num_unaligned_recv_tokens_per_expert)
-        received.event = turn.end(frame[_W_EVENT], kept, mine, asynchronous)
-        if later and received.event is not None:
-            received.event.finish_by(lambda: stats.add_(handle.num_unaligned_recv_tokens_per_expert))
-        self._ask()
-        return received
+        kept = [*tensors, stats, frame, *found, handle, memory]
+        event = turn.end(frame[W_EVENT], kept, (memory,), asynchronous)
+        if later and event is not None:
+            event.finish_by(lambda: stats.add_(handle.num_unaligned_recv_tokens_per_expert))
+        self._ask(pointer)
+        return found, handle, event
 
     def dispatch_again(
-        self,
-        x: Any,
-        scales: Any,
-        topk_weights: Any,
-        handle: EPHandle,
-        form: Form,
-        turn: _place.Turn,
-        asynchronous: bool,
-    ) -> Received:
-        """One with a handle."""
-        topk_idx = handle.topk_idx  # is carried: it comes again
-        frame = self._begin(x, scales, topk_idx, topk_weights, form, turn)
-        frame[_W_HANDLE] = handle._routing.pointer
+        self, tensors: Tensors, handle: EPHandle, frame: Any, form: Form, turn: _place.Turn, asynchronous: bool
+    ) -> tuple[Sequence[Any], EPHandle, EventHandle | None]:
+        """One with a handle, likewise. topk_idx among the tensors: the handle's, which is carried: it comes again."""
+        pointer = self.ep.pointer
+        frame[W_STREAM] = turn.stream
+        if turn.previous is not None:
+            frame[W_WAIT_EVENT] = turn.previous.pointer
+        frame[W_HANDLE] = handle._routing.pointer
         own = None
         if not handle._synced and not self.place.on_gpu:
-            own = self._own(frame, self._shapes(x, scales, topk_idx, topk_weights, form.expand), handle, form)
+            own = self._own(frame, self._shapes(tensors, form.expand), handle, form)
         if turn.asynchronous(asynchronous):
-            frame[_W_ASYNC] = 1
+            frame[W_ASYNC] = 1
         at = addressof(frame)
-        check(_dispatch(self.ep.pointer, at, at + _RESULT_AT))
-        output, given = Output(frame[_W_OUTPUT]), (x, scales, topk_idx, topk_weights)
-        received = Received(handle, *(self._results(output, handle, form, turn) if own is None else _mine(own)))
-        kept = [*given, received.tensors(), handle]
-        received.event = turn.end(frame[_W_EVENT], kept, (), asynchronous)
-        self._ask()
-        return received
+        check(_dispatch(pointer, at, at + RESULT_AT))
+        output = Output(frame[W_OUTPUT])
+        found = self._results(output, handle, form, turn) if own is None else _mine(own)
+        kept = [*tensors, *found, handle]
+        event = turn.end(frame[W_EVENT], kept, (), asynchronous)
+        self._ask(pointer)
+        return found, handle, event
 
     def meet(self, turn: _place.Turn) -> None:
         """What comes behind it in the call's stream comes behind what all ranks have put before theirs."""
@@ -266,54 +240,33 @@ class ElasticMode:
             if self._meeting is None:
                 everybody = torch.arange(self._size, dtype=torch.int64, device=self.place.device).view(-1, 1)
                 form = Form(self._size, routing=Routing(1, self._size, self._size, 1, self._size))
-                self._meeting = self.dispatch(x, None, everybody, None, None, form, turn, False).handle
-            self.dispatch_again(x, None, None, self._meeting, Form(self._size), turn, False)
+                first = x, None, everybody, None
+                self._meeting = self.dispatch(first, None, self.frame(form, first), form, turn, False)[1]
+            self.again((x, None, None), self._meeting, Form(self._size), turn)
 
-    def _begin(self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, form: Form, turn: _place.Turn) -> Any:
-        """The frame of a call."""
+    def again(self, given: tuple[Any, Any, Any], handle: EPHandle, form: Form, turn: _place.Turn) -> Any:
+        """The x that comes of a dispatch with a handle, of a form that nobody keeps. given: x, scales, topk_weights"""
+        x, scales, topk_weights = given
+        tensors = x, scales, handle.topk_idx, topk_weights
+        return self.dispatch_again(tensors, handle, self.frame(form, tensors), form, turn, False)[0][0]
+
+    def frame(self, form: Form, tensors: Tensors) -> Any:
+        """Of a call of that form; None where these tensors are not alike with those of the form's first call."""
         if not form.frame:
-            form.frame = self._first_frame(x, scales, topk_idx, topk_weights, form)
-            form.parts = self._parts(x, scales, topk_idx, topk_weights, form.expand)
-        frame = _Words.from_buffer_copy(form.frame)
-        frame[_W_STREAM] = turn.stream
-        if turn.previous is not None:
-            frame[_W_WAIT_EVENT] = turn.previous.pointer
-        frame[_W_X] = x.data_ptr()
-        if scales is not None:
-            frame[_W_SCALES] = scales.data_ptr()
-        if topk_idx is not None:
-            frame[_W_TOPK_IDX] = topk_idx.data_ptr()
-        if topk_weights is not None:
-            frame[_W_TOPK_WEIGHTS] = topk_weights.data_ptr()
-        return frame
+            form.frame, form.parts = self._first_frame(tensors, form), self._parts(tensors, form.expand)
+        frame = Words.from_buffer_copy(form.frame)
+        return frame if fill(frame, addressof(frame), _TENSORS, tensors) else None
 
-    @staticmethod
-    def _count(frame: Any, at: int, counts: int, routing: Routing, expand: bool) -> None:
-        """Has the counts written to memory that begins there. at: of the frame."""
-        frame[_W_RECV_COUNTS] = at + _COUNTS_AT
-        frame[_W_RANK_PREFIX] = counts
-        frame[_W_PER_EXPERT] = per_expert = counts + 4 * routing.ranks
-        at_prefix = per_expert + 4 * routing.local
-        if expand:
-            frame[_W_EXPERT_ENDS] = at_prefix + 4
-        else:
-            frame[_W_EXPERT_PREFIX] = at_prefix
-
-    def _first_frame(self, x: Any, scales: Any, topk_idx: Any, topk_weights: Any, form: Form) -> bytes:
+    def _first_frame(self, tensors: Tensors, form: Form) -> bytes:
         """What a form's frames have alike."""
-        frame, routing = _Frame(), form.routing
+        _, scales, topk_idx, topk_weights = tensors
+        frame, routing = Frame(), form.routing
         args = frame.args
-        args.struct_size, args.num_sms = _ARGS_BYTES, form.workers
-        frame.counts.struct_size, frame.result.struct_size = sizeof(_abi.RecvCounts), _RESULT_BYTES
-        put(args, _X, x, "x")
-        if scales is not None:
-            put(args, _SCALES, scales, "x[1]")
-            args.column_scales = form.column_major
-        if topk_idx is not None:
-            put(args, _TOPK_IDX, topk_idx, "topk_idx")
-        if topk_weights is not None:
-            put(args, _TOPK_WEIGHTS, topk_weights, "topk_weights")
-            args.row_weights = form.expand
+        args.struct_size, args.num_sms = ARGS_BYTES, form.workers
+        frame.counts.struct_size, frame.result.struct_size = COUNTS_BYTES, RESULT_BYTES
+        fill(Words.from_buffer(frame), addressof(frame), _TENSORS, tensors)
+        args.column_scales = scales is not None and form.column_major
+        args.row_weights = topk_weights is not None and form.expand
         if form.expand:
             args.expert_major, args.zero_padding = 1, form.zero_padding
         if routing is not None:
@@ -326,8 +279,9 @@ class ElasticMode:
         return bytes(frame)
 
     @staticmethod
-    def _parts(x: Any, scales: Any, topk_idx: Any, topk_weights: Any, expand: bool) -> Parts:
+    def _parts(tensors: Tensors, expand: bool) -> Parts:
         """The library's (x, scales, topk_idx, topk_weights), of a dispatch of these."""
+        x, scales, topk_idx, topk_weights = tensors
         return parts_of(
             _EXPANDED_PARTS if expand else _PARTS,
             x.dtype,
@@ -337,10 +291,9 @@ class ElasticMode:
         )
 
     @staticmethod
-    def _shapes(
-        x: Any, scales: Any, topk_idx: Any, topk_weights: Any, expand: bool
-    ) -> dict[str, tuple[int, Any]]:
+    def _shapes(tensors: Tensors, expand: bool) -> dict[str, tuple[int, Any]]:
         """Columns and dtype of each result that the caller gets; 0 columns: it has one dimension."""
+        x, scales, topk_idx, topk_weights = tensors
         shapes: dict[str, tuple[int, Any]] = {"x": (x.shape[1], x.dtype)}
         if scales is not None:
             shapes["scales"] = (scales.shape[1], scales.dtype)
@@ -392,14 +345,16 @@ class ElasticMode:
             turn.made(memory)
         return memory.t()[:rows]
 
-    def _handle(self, frame: Any, topk_idx: Any, counts: Any, form: Form) -> EPHandle:
-        routing, expand, aligned = form.routing, form.expand, None
+    def _handle(self, frame: Any, topk_idx: Any, memory: Any, form: Form) -> EPHandle:
+        routing, aligned = form.routing, 0
         assert routing is not None
         if routing.synced or not self.place.on_gpu:
-            aligned = string_at(frame[_W_ROUNDED], 4 * routing.local)
-        rows = routing.worst_tokens(expand) if aligned is None else frame[_W_NUM_RECV]
-        made = _handles.Handle(frame[_W_MADE], topk_idx.shape[0], routing.topk, rows)
-        handle = EPHandle(made, routing, topk_idx, counts, expand, aligned, form.num_sms)
+            aligned = frame[W_ROUNDED]
+        rows = frame[W_NUM_RECV] if aligned else routing.worst_tokens(form.expand)
+        made = _handles.Handle(frame[W_MADE], topk_idx.shape[0], routing.topk, rows)
+        handle = EPHandle(made, routing, memory, form.expand, form.num_sms, Output(frame[W_OUTPUT]), aligned)
+        if not routing.copied:
+            handle.topk_idx = topk_idx
         if self._across:
             handle.token_metadata_at_forward, handle.channel_linked_list, *_ = self.place.opaque()
         return handle
@@ -439,15 +394,15 @@ class ElasticMode:
         else:
             y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype)
         put(args, _Sums.y.offset, y, "y")
-        args.handle, args.num_sms = routing.pointer, workers
+        args.handle, args.num_sms, pointer = routing.pointer, workers, self.ep.pointer
         args.expert_major, args.sum_order = expand, _EACH_SLOT if each_slot else _BY_SLOT
         args.exact_across_nodes = exact
         event = c_void_p()
         if turn.asynchronous(asynchronous):
             args.async_finish, args.event = 1, addressof(event)
-        check(_combine(self.ep.pointer, addressof(args)))
+        check(_combine(pointer, addressof(args)))
         made = turn.end(event.value, [*used, biases, y, weights, handle], [y, weights], asynchronous)
-        self._ask()
+        self._ask(pointer)
         return y, weights, made
 
     def _put_rows(self, args: Any, offset: int, tensor: Any, rows: int, turn: _place.Turn) -> Any:

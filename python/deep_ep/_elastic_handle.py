@@ -14,9 +14,10 @@ import torch
 from expar._abi import EpPart
 
 from . import _handles
-from ._call import Output, Parts
+from ._call import Output, Parts, ints_at
 from .utils.math import align, ceil_div
 
+_ALIGNED_COUNTS = 32  # int32, of 128 bytes
 _METADATA = Parts((int(EpPart.SRC_METADATA),), (torch.int32,))
 
 
@@ -35,6 +36,8 @@ class Routing:
         "local",
         "scaleup",
         "num_recv_tokens",
+        "num_counts",
+        "count_words",
     )
 
     def __init__(
@@ -58,17 +61,15 @@ class Routing:
         self.local = max(num_experts // ranks, 1)
         self.scaleup = scaleup or ranks
         self.num_recv_tokens = ranks * max_tokens
+        # What a handle is told of what comes, int32: rows from ranks 0..i; real counts of local experts; of rounded ones
+        # the library gives where they begin: 0 first, then the ends.
+        self.num_counts = ranks + 2 * self.local + 1
+        self.count_words = align(self.num_counts, _ALIGNED_COUNTS) // 2  # in a handle's memory
 
     @property
     def num_expanded_tokens(self) -> int:
         most = self.num_recv_tokens * min(self.topk, self.local) + (self.alignment - 1) * self.local
         return align(most, self.alignment)
-
-    @property
-    def num_counts(self) -> int:
-        """What a handle is told of what comes, int32: rows from ranks 0..i; real counts of local experts; of rounded ones
-        the library gives where they begin: 0 first, then the ends."""
-        return self.ranks + 2 * self.local + 1
 
     def worst_rows(self, tokens: int) -> int:
         """Expanded rows that the library has room for, of so many tokens."""
@@ -86,7 +87,8 @@ class EPHandle:
     too. Attributes are for reading, and may be set to equal ones; tensors are int32 on the device of x, and filled when
     the dispatch is done.
 
-    topk_idx [T, K]; num_recv_tokens, num_expanded_tokens: rows, or the most there can be where the host has not waited;
+    topk_idx [T, K]; num_experts, expert_alignment, num_max_tokens_per_rank: as the dispatch was given them;
+    num_recv_tokens, num_expanded_tokens: rows, or the most there can be where the host has not waited;
     num_recv_tokens_per_expert_list [L]: rounded up to A, [] where the host has not waited;
     num_unaligned_recv_tokens_per_expert [L]; psum_num_recv_tokens_per_expert [L]: sums of the rounded counts, expanded:
     where the rows of an expert end; psum_num_recv_tokens_per_scaleup_rank: rows from scale-up ranks 0..i of all nodes;
@@ -98,30 +100,28 @@ class EPHandle:
         self,
         made: _handles.Handle,
         routing: Routing,
-        topk_idx: Any,
-        counts: Any,
+        memory: Any,
         expand: bool,
-        aligned: bytes | None,
         num_sms: int,
+        output: Output,
+        aligned: int,
     ) -> None:
-        """counts: int32 [num_counts]. aligned: int32 [L], rows of local experts, rounded up; None where the host does not
-        know what came."""
+        """memory: int64 [count_words], the counts, and T * K more for a topk_idx of its own. output: of the dispatch.
+        aligned: where int32 [L] lies, rows of local experts, rounded up, as long as the output does; 0 where the host
+        does not know what came."""
         synced = routing.synced
         self._routing = made
         self._form = routing
-        self._counts = counts
+        self._memory = memory
         self._synced = synced  # recv_x has the rows that came, else as many as there can be
-        self._counted = aligned is not None  # the host knows how many came
-        self._aligned_bytes = aligned or b""
-        self.topk_idx = topk_idx
+        self._counted = aligned != 0  # the host knows how many came
+        self._aligned_at = aligned
+        self._output: Output | None = output  # has recv_src_metadata, until somebody asks for it
         self.do_expand = expand
-        self.num_experts = routing.num_experts
-        self.expert_alignment = routing.alignment
-        self.num_max_tokens_per_rank = routing.num_max_tokens_per_rank
         self.num_sms = num_sms
+        self.num_experts = routing.num_experts
         self.num_recv_tokens = made.num_rows if synced else routing.num_recv_tokens
 
-    _output: Output | None = None  # has recv_src_metadata, until somebody asks for it
     # Of forwarders, which there are across nodes only, and opaque.
     token_metadata_at_forward: Any = None
     channel_linked_list: Any = None
@@ -129,8 +129,24 @@ class EPHandle:
     # What most programs never look at is made when somebody does.
 
     @functools.cached_property
-    def _aligned(self) -> memoryview:
-        return memoryview(self._aligned_bytes).cast("i")
+    def topk_idx(self) -> Any:
+        return self._memory[self._form.count_words :].view(self._routing.num_tokens, self._form.topk)
+
+    @functools.cached_property
+    def _counts(self) -> Any:
+        return self._memory[: self._form.count_words].view(torch.int32)[: self._form.num_counts]
+
+    @functools.cached_property
+    def expert_alignment(self) -> int:
+        return self._form.alignment
+
+    @functools.cached_property
+    def num_max_tokens_per_rank(self) -> int:
+        return self._form.num_max_tokens_per_rank
+
+    @functools.cached_property
+    def _aligned(self) -> tuple[int, ...]:
+        return tuple(ints_at(self._aligned_at, self._form.local)) if self._counted else ()
 
     @functools.cached_property
     def _rows_of_library(self) -> int:
@@ -143,7 +159,7 @@ class EPHandle:
 
     @functools.cached_property
     def num_recv_tokens_per_expert_list(self) -> list[int]:
-        return self._aligned.tolist() if self._synced else []
+        return list(self._aligned) if self._synced else []
 
     @functools.cached_property
     def psum_num_recv_tokens_per_scaleup_rank(self) -> Any:
@@ -166,9 +182,14 @@ class EPHandle:
 
     @functools.cached_property
     def recv_src_metadata(self) -> Any:
+        found = self.let_output_go().tensors(_METADATA)[0]
+        return found[: self.num_recv_tokens]
+
+    def let_output_go(self) -> Output:
+        """To whoever wants the last of it. What lies there and is small stays."""
         output, self._output = self._output, None
-        assert output is not None
-        return output.tensors(_METADATA)[0][: self.num_recv_tokens]
+        assert output is not None and self._aligned is not None
+        return output
 
     def num_metadata_rows(self) -> int:
         """Of recv_src_metadata, which nobody may have asked for yet."""

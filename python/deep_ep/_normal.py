@@ -17,6 +17,27 @@ from expar._library import lib
 
 from . import _handles, _place
 from ._call import CODES, FP8, Output, Parts, check, ints_at, parts_of, plain, pool_tensor, put
+from ._frame import (
+    ARGS_BYTES,
+    COUNTS_AT,
+    COUNTS_BYTES,
+    fill,
+    Frame,
+    Places,
+    RESULT_AT,
+    RESULT_BYTES,
+    W_ASYNC,
+    W_EVENT,
+    W_MADE,
+    W_OUTPUT,
+    W_PER_EXPERT_GIVEN,
+    W_RANK_PREFIX,
+    W_RECV_COUNTS,
+    W_ROUNDED,
+    W_STREAM,
+    W_WAIT_EVENT,
+    Words,
+)
 from .utils.event import EventHandle, event_of
 
 _dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
@@ -28,15 +49,18 @@ _query = plain("expar_ep_query", c_void_p)
 _Args = _abi.DispatchArgs
 _Result = _abi.DispatchResult
 _Sums = _abi.CombineArgs
-_X, _TOPK_IDX, _TOPK_WEIGHTS = _Args.x.offset, _Args.topk_idx.offset, _Args.topk_weights.offset
-_SCALES, _IN_RANK = _Args.x_scales.offset, _Args.token_in_rank.offset
+_X, _SCALES, _IN_RANK = _Args.x.offset, _Args.x_scales.offset, _Args.token_in_rank.offset
 _OUT_X, _OUT_SCALES = _Args.out_x.offset, _Args.out_scales.offset
 _OUT_IDX, _OUT_WEIGHTS = _Args.out_topk_idx.offset, _Args.out_topk_weights.offset
 _PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS))
 _SUM_X, _SUM_WEIGHTS, _SUM_Y = _Sums.x.offset, _Sums.topk_weights.offset, _Sums.y.offset
 _SUM_OUT_WEIGHTS, _SUM_BIAS = _Sums.out_topk_weights.offset, getattr(_Sums, "bias").offset
 _VIEW_BYTES = sizeof(_abi.Tensor)
-_ARGS_BYTES, _RESULT_BYTES, _SUMS_BYTES = sizeof(_Args), sizeof(_Result), sizeof(_Sums)
+_SUMS_BYTES = sizeof(_Sums)
+_TENSORS = Places(
+    x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights", token_in_rank="is_token_in_rank"
+)
+_MOST_FRAMES = 1024
 
 
 def layout(
@@ -89,6 +113,7 @@ class NormalMode:
         self._own_column = 0 if across else 4 * self._size * self._rank
         self._wrap = _handles.wrap_across if across else _handles.wrap
         self._of_torch = outputs_of_torch
+        self._frames: dict[tuple[int, int, int, int], bytes] = {}  # by _first_frame
 
     def dispatch(
         self,
@@ -105,62 +130,58 @@ class NormalMode:
         async_finish: bool,
     ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], EventHandle | None]:
         """A fresh one: (x, scales, topk_idx, topk_weights, counts, handle, event)"""
-        args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
-        turn = self._place.turn(previous, async_finish)
-        turn.begin(args)
-        put(args, _X, x, "x")
-        put(args, _IN_RANK, token_in_rank, "is_token_in_rank")
-        if topk_idx is not None:
-            put(args, _TOPK_IDX, topk_idx, "topk_idx")
-            if topk_weights is not None:
-                put(args, _TOPK_WEIGHTS, topk_weights, "topk_weights")
-        else:
-            args.tokens_per_expert = tokens_per_expert.data_ptr()
-        if scales is not None:
-            put(args, _SCALES, scales, "x[1]")
-        args.num_experts = tokens_per_expert.numel()
-        args.expert_alignment, args.num_worst_tokens = expert_alignment, num_worst_tokens
-        args.num_sms = num_threads
+        num_experts = tokens_per_expert.numel()
+        key = num_experts, expert_alignment, num_worst_tokens, num_threads
+        frame = Words.from_buffer_copy(self._frames.get(key) or self._first_frame(key))
+        at, turn = addressof(frame), self._place.turn(previous, async_finish)
+        frame[W_STREAM] = turn.stream
+        if turn.previous is not None:
+            frame[W_WAIT_EVENT] = turn.previous.pointer
+        fill(frame, at, _TENSORS, (x, scales, topk_idx, topk_weights, token_in_rank))
+        if topk_idx is None:
+            frame[W_PER_EXPERT_GIVEN] = tokens_per_expert.data_ptr()
         kept = [x, scales, topk_idx, topk_weights, token_in_rank, tokens_per_expert]
-        prefix = self._prefix(args, turn)
+        prefix = turn.run(self._prefix)
+        if self._place.on_gpu:
+            frame[W_RECV_COUNTS] = at + COUNTS_AT
+            frame[W_RANK_PREFIX] = prefix.data_ptr() + self._own_column
         if self._of_torch:
-            return self._dispatch_to_torch(args, result, kept, turn, prefix, async_finish)
-        args.async_finish = turn.asynchronous(async_finish, counted=True)
+            return self._dispatch_to_torch(frame, kept, turn, prefix, async_finish)
         handle = None
-        if args.async_finish and num_worst_tokens:  # it would return before the handle knows its counts
-            route = self._route_first(args)
-            handle = self._handle(route.handle or 0, route.num_rows, kept, prefix)
-        self._carry_out(args, result)
-        output = Output(result.output or 0)
-        turn.give(result.output or 0)
+        if turn.asynchronous(async_finish, counted=True):
+            frame[W_ASYNC] = 1
+            if num_worst_tokens:  # it would return before the handle knows its counts
+                route = self._route_first(Frame.from_buffer(frame).args)
+                handle = self._handle(route.handle or 0, route.num_rows, kept, prefix)
+        self._carry_out(frame, at)
+        output = Output(frame[W_OUTPUT])
+        turn.give(output.pointer)
         recv_x, recv_scales, idx, weights = output.tensors(_received(x, scales, topk_idx, topk_weights))
-        counts: list[int] = []
-        if not num_worst_tokens:
-            counts = ints_at(result.recv_tokens_per_expert, result.num_local_experts)
+        counts = [] if num_worst_tokens else ints_at(frame[W_ROUNDED], num_experts // self._size)
         if handle is None:
-            handle = self._handle(result.handle or 0, recv_x.shape[0], kept, prefix)
-        event = turn.end(result.event, kept, (prefix,), async_finish)
+            handle = self._handle(frame[W_MADE], recv_x.shape[0], kept, prefix)
+        event = turn.end(frame[W_EVENT], kept, (prefix,), async_finish)
         self._ask()
         return recv_x, recv_scales, idx, weights, counts, handle, event
 
-    def _prefix(self, args: Any, turn: _place.Turn) -> Any:
-        """int32 [N, N], whose column `rank` is how many rows come from ranks 0..i, across nodes that column alone: on a
-        GPU the call writes it, on a CPU the handle tells it at once. Columns lie in one piece each."""
-        if self._across:
-            prefix = turn.run(self._place.vector, self._size, torch.int32)
-        else:
-            prefix = turn.run(self._columns)
-        if self._place.on_gpu:
-            counts = _abi.RecvCounts(sizeof(_abi.RecvCounts))
-            counts.rank_prefix = prefix.data_ptr() + self._own_column
-            args.recv_counts = addressof(counts)
-            args.counts_kept = counts
-        return prefix
+    def _first_frame(self, key: tuple[int, int, int, int]) -> bytes:
+        """What frames of such dispatches have alike: all but their tensors."""
+        frame = Frame()
+        args = frame.args
+        args.struct_size, frame.counts.struct_size, frame.result.struct_size = ARGS_BYTES, COUNTS_BYTES, RESULT_BYTES
+        args.num_experts, args.expert_alignment, args.num_worst_tokens, args.num_sms = key
+        if len(self._frames) >= _MOST_FRAMES:
+            self._frames.clear()
+        made = self._frames[key] = bytes(frame)
+        return made
 
-    def _columns(self) -> Any:
-        """int32 [N, N], other ranks' columns 0."""
-        size = self._size
-        matrix = self._place.strided((size, size), (1, size), torch.int32)
+    def _prefix(self) -> Any:
+        """int32 [N, N], whose column `rank` is how many rows come from ranks 0..i, other ranks' 0; across nodes that
+        column alone: on a GPU the call writes it, on a CPU the handle tells it at once. Columns lie in one piece each."""
+        strided, size = self._place.maker(), self._size
+        if self._across:
+            return strided((size,), (1,), torch.int32)
+        matrix = strided((size, size), (1, size), torch.int32)
         return matrix.zero_() if size > 1 else matrix
 
     def _handle(self, pointer: int, rows: int, given: list[Any], prefix: Any) -> tuple[Any, ...]:
@@ -186,7 +207,7 @@ class NormalMode:
         async_finish: bool,
     ) -> tuple[Any, Any, EventHandle | None]:
         """One with a handle: (x, scales, event)"""
-        args, result = _Args(_ARGS_BYTES), _Result(_RESULT_BYTES)
+        args, result = _Args(ARGS_BYTES), _Result(RESULT_BYTES)
         turn = self._place.turn(previous, async_finish)
         turn.begin(args)
         put(args, _X, x, "x")
@@ -208,16 +229,16 @@ class NormalMode:
         recv_x, recv_scales, _, _ = output.tensors(_received(x, scales, None, None))
         return recv_x, recv_scales, event
 
-    def _carry_out(self, args: Any, result: Any) -> None:
-        """What comes with an error that fills the result all the same is given back."""
+    def _carry_out(self, frame: Any, at: int) -> None:
+        """What comes with an error that fills the result all the same is given back. at: of the frame."""
         try:
-            check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
+            check(_dispatch(self.ep.pointer, at, at + RESULT_AT))
         except DroppedError:
-            Output(result.output or 0)
-            if result.handle:
-                _handles.Handle(result.handle, 0, 0, 0)
-            if result.event:
-                lib.expar_event_destroy(result.event)
+            Output(frame[W_OUTPUT])
+            if frame[W_MADE]:
+                _handles.Handle(frame[W_MADE], 0, 0, 0)
+            if frame[W_EVENT]:
+                lib.expar_event_destroy(frame[W_EVENT])
             raise
 
     def _route_first(self, args: Any) -> Any:
@@ -257,10 +278,11 @@ class NormalMode:
         return outs
 
     def _dispatch_to_torch(
-        self, args: Any, result: Any, kept: list[Any], turn: _place.Turn, prefix: Any, async_finish: bool
+        self, frame: Any, kept: list[Any], turn: _place.Turn, prefix: Any, async_finish: bool
     ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], EventHandle | None]:
         """Its routing first: then it is known how large they are."""
         x, scales, topk_idx, topk_weights, _, _ = kept
+        args = Frame.from_buffer(frame).args
         tells = not args.num_worst_tokens
         route = self._route_first(args)
         counts: list[int] = []
@@ -270,9 +292,9 @@ class NormalMode:
         args.async_finish, args.recv_counts = turn.asynchronous(async_finish), None
         with turn.work():
             own = self._own_outputs(args, route.num_rows, x, scales, topk_idx, topk_weights)
-        self._carry_out(args, result)
-        Output(result.output or 0)
-        event = turn.end(result.event, [*kept, *own, handle], [*own, prefix], async_finish)
+        self._carry_out(frame, addressof(frame))
+        Output(frame[W_OUTPUT])
+        event = turn.end(frame[W_EVENT], [*kept, *own, handle], [*own, prefix], async_finish)
         self._ask()
         rows, row_scales, idx, weights = own
         return rows, row_scales, idx, weights, counts, handle, event

@@ -18,7 +18,7 @@ from expar._abi import DeviceType
 from expar._event import Event, keep_until
 from expar._library import lib
 
-from ._call import check, plain, strided_on_cpu, strided_on_gpu
+from ._call import check, held, strided_on_cpu, strided_on_gpu
 from .utils.event import EventHandle, event_of
 
 # Of CUDA's interfaces: the default stream by a name of its own.
@@ -26,7 +26,7 @@ _LEGACY = 1
 _cuda: Any = torch.cuda
 # 1: events keep what calls beside the current stream use, which the allocator is not told of then.
 _AVOID_RECORDING = "EP_AVOID_RECORD_STREAM"
-_read_on = plain("expar_ep_output_read_on", ctypes.c_void_p, ctypes.c_void_p)
+_read_on = held("expar_ep_output_read_on", ctypes.c_void_p, ctypes.c_void_p)
 _forget = lib.expar_event_destroy
 
 
@@ -79,6 +79,10 @@ class Place:
 
     def num_sms(self) -> int:
         return 0
+
+    def on_comm(self) -> bool:
+        """Whether a stream for communication is the current one."""
+        return False
 
     def settle(self) -> None:
         """Waits for what the current stream holds."""
@@ -156,9 +160,15 @@ class Gpu(Place):
         self.device = torch.device("cuda", index)
         self._comm: Any = None
         self._num_sms = 0
+        self._last_turn: GpuTurn | None = None  # on the current stream, of which such turns know no more
 
     def turn(self, previous: EventHandle | None, aside: bool) -> Turn:
-        return AsideTurn(self, previous) if aside or previous is not None else GpuTurn(self)
+        if aside or previous is not None:
+            return AsideTurn(self, previous)
+        stream, last = self.address(), self._last_turn
+        if last is None or last.stream != stream:
+            last = self._last_turn = GpuTurn(self, stream)
+        return last
 
     def maker(self) -> Callable[..., Any]:
         if strided_on_gpu is not None and _current_gpu() == self.index:
@@ -191,7 +201,6 @@ class Gpu(Place):
         return self._comm
 
     def on_comm(self) -> bool:
-        """Whether that is the current one."""
         return self._comm is not None and bool(self._comm.cuda_stream == self.address())
 
     def synchronize(self) -> None:
@@ -227,11 +236,11 @@ def _tensors_of(values: Any) -> list[Any]:
 class GpuTurn(Turn):
     """A call's, on a GPU: on the current stream. How a call of its own ended is told by the next one."""
 
-    def __init__(self, place: Gpu) -> None:
+    def __init__(self, place: Gpu, stream: int) -> None:
         self.place: Gpu = place
         self.previous = None  # the stream waits
-        self.stream: int = place.address()
-        self.reader = self.stream  # of results
+        self.stream = stream
+        self.reader = stream  # of results
 
     @property
     def captured(self) -> bool:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from . import _place
-from ._elastic import Form, Received
+from ._elastic import Form
 from ._elastic_handle import EPHandle, Routing
 from .buffers.elastic import ElasticBuffer
 
@@ -217,10 +217,9 @@ def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> T
     of, found = _buffer(buffer), _find(handle)
     expand, place = found.do_expand, _place.of(grad, "grad")
     form = Form(found.num_experts, expand, expand, workers=of._workers(found.num_sms, place))
-    received: Received = of._at(place).dispatch_again(grad, None, None, found, form, place.turn(None, False), False)
+    x: Tensor = of._at(place).again((grad, None, None), found, form, place.turn(None, False))
     of._settle(wait=True)
-    _clear(received.x, found, expand)
-    x: Tensor = received.x
+    _clear(x, found, expand)
     return x
 
 

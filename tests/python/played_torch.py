@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, TorchDispat
 
 import expar
 import played
-from deep_ep import _call, _place
+from deep_ep import _call, _frame, _place
 from expar import _abi, _device
 
 _streams = threading.local()
@@ -68,7 +68,7 @@ class PlayedGpu(_place.Gpu):
         self.used: list[tuple[int, bool]] = []
 
     def turn(self, previous: Any, aside: bool) -> Any:
-        return _AsideTurn(self, previous) if aside or previous is not None else _Turn(self)
+        return _AsideTurn(self, previous) if aside or previous is not None else _Turn(self, self.address())
 
     def maker(self) -> Callable[..., Any]:
         return _call.strided_on_cpu
@@ -162,6 +162,8 @@ def play() -> None:
     _look_up_operators()
     _place.of, _place.usual = _of, lambda: GPU
     _call.host, _call._from_capsule = played.GPU, _from_capsule
+    # PyTorch would say that its tensors are the CPU's, and would look for a GPU.
+    _frame._view = _call._python.tensor_new = None
 
 
 def group_of(group: Any) -> Any:

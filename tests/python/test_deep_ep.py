@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import gc
 import inspect
@@ -23,6 +24,7 @@ from test_python_group import FakeComm
 import deep_ep
 import expar
 from deep_ep import _call, _handles, _low_latency, _normal, _place
+from expar import _abi
 from expar._library import lib
 import ranks
 
@@ -124,6 +126,11 @@ def _rail_bytes(row_bytes: int, size: int) -> int:
     limits = dict(max_row_bytes=row_bytes, max_topk=32, max_experts=max(-(-256 // size) * size, size))
     needed = expar.Buffer.bytes_needed
     return needed(size, ranks_per_node=8, **limits) - needed(size, **limits)
+
+
+# Of DLPack's exchange, whose functions hold the interpreter's lock.
+TENSOR_NEW = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
+DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 
 class Surface(unittest.TestCase):
@@ -506,7 +513,7 @@ class Ends(unittest.TestCase):
     def test_tensors_that_are_not_made(self) -> None:
         """PyTorch has no memory for one of a call's tensors: all that were to be made are given back."""
         traffic, buffer = Traffic(Shape(1, 2, 2, 128, 9), 4), alone()
-        nowhere, take = traffic.topk_idx[0] * 0 - 1, _call._from_capsule
+        nowhere, take, new = traffic.topk_idx[0] * 0 - 1, _call._from_capsule, _call._python.tensor_new
         calls: dict[Callable[[], Any], int] = {  # and how many tensors of the library's they give
             lambda: fresh(buffer, traffic): 3,
             lambda: buffer.low_latency_dispatch(traffic.x[0], nowhere, BATCH, 2, use_fp8=True): 5,
@@ -517,7 +524,7 @@ class Ends(unittest.TestCase):
             handles.append(handle)
             return _call.handle_tensors(handle)
 
-        for call, tensors in calls.items():
+        for (call, tensors), by_capsules in itertools.product(calls.items(), (True, False) if new else (True,)):
             call()
             used = lambda: buffer._at(_place.CPU)[0].ep.stats()["group_used_bytes"]  # noqa: E731
             before = used()
@@ -530,13 +537,26 @@ class Ends(unittest.TestCase):
                         raise MemoryError("played")
                     return take(capsule)
 
+                @TENSOR_NEW
+                def none_new(managed: int, made: int, left: list[int] = left) -> int:
+                    left[0] -= 1
+                    if left[0] >= 0:
+                        return int(TENSOR_NEW(new)(managed, made))
+                    DELETER(_abi.DlVersioned.from_address(managed).deleter)(managed)
+                    return -1
+
                 with mock.patch.object(_call, "_from_capsule", fail), mock.patch.object(
                     _handles, "handle_tensors", tensors_of
                 ):
-                    self.assertRaisesRegex(MemoryError, "played", call)
+                    _call._python.tensor_new = None if by_capsules else ctypes.cast(none_new, ctypes.c_void_p).value
+                    try:
+                        wanted = (MemoryError, "played") if by_capsules else (RuntimeError, "Python has no tensor")
+                        self.assertRaisesRegex(*wanted, call)
+                    finally:
+                        _call._python.tensor_new = new
                 gc.collect()
                 self.assertEqual(used(), before, number)
-        self.assertEqual(len(handles), 2)
+        self.assertEqual(len(handles), 4 if new else 2)
         for handle in handles:
             self.assertRaisesRegex(expar.Error, "not a living handle", lib.expar_ll_handle_retain, handle)
         same(fresh(buffer, traffic)[0], traffic.received(0)[0])

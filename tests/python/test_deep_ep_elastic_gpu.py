@@ -77,7 +77,7 @@ def memory(group: Any) -> None:
     assert not {(x.data_ptr(), True), (idx.data_ptr(), True)} & set(gpu.used[before:])
     rows, _, _, handle, done = buffer.dispatch(x, idx, num_experts=6, async_with_compute_stream=True)
     assert done.event.point is not None
-    assert {(x.data_ptr(), True), (idx.data_ptr(), True), (handle.topk_idx.data_ptr(), False)} <= set(gpu.used)
+    assert {(x.data_ptr(), True), (idx.data_ptr(), True), (handle.topk_idx.untyped_storage().data_ptr(), False)} <= set(gpu.used)
     done.current_stream_wait()
     y, _, done = buffer.combine(rows, handle, bias=x, async_with_compute_stream=True)
     assert {(y.data_ptr(), False), (x.data_ptr(), True)} <= set(gpu.used)

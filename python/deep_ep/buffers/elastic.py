@@ -19,9 +19,8 @@ import torch
 from .. import _elastic_checks as checks
 from .. import _elastic_sizes as sizes
 from .. import _place
-from .._call import look
 from .._checks import whole
-from .._elastic import ElasticMode, Form
+from .._elastic import ElasticMode, Form, Tensors
 from .._elastic_handle import EPHandle, Routing
 from ..utils.event import EventHandle, EventOverlap
 from .elastic_others import Others
@@ -248,8 +247,6 @@ class ElasticBuffer(Others):
 
     def _turn(self, place: _place.Place, previous: Any, before_epilogue: Any, asynchronous: bool) -> _place.Turn:
         """A call's, behind these events."""
-        if previous is None and before_epilogue is None:
-            return place.turn(None, asynchronous)
         first = self._event_of(previous, "previous_event")
         second = self._event_of(before_epilogue, "previous_event_before_epilogue")
         turn = place.turn(first, asynchronous)
@@ -295,7 +292,7 @@ class ElasticBuffer(Others):
             return f"num_sms is {num_sms}: expected at most the GPU's {self._most_sms}"
         if previous_event is not None and not allocate_on_comm_stream:
             return "previous_event is given: expected allocate_on_comm_stream with it"
-        if isinstance(place, _place.Gpu) and place.on_comm():
+        if place.on_comm():
             return "the stream for communication is current: expected another one"
         return None
 
@@ -315,34 +312,31 @@ class ElasticBuffer(Others):
         return Routing(topk, num_experts, most, alignment, *ranks, synced, copied)
 
     def _form(
-        self, place: _place.Place, tensors: tuple[Any, ...], numbers: tuple[Any, ...], flags: tuple[Any, ...], handle: Any
-    ) -> tuple[Form, str | None]:
-        """What a dispatch has alike with others of its form, which has been looked at once, and what is wrong with it."""
-        x, scales, topk_idx, topk_weights = tensors
-        key = (
-            look(x),
-            scales is not None and look(scales),
-            topk_idx is not None and look(topk_idx),
-            topk_weights is not None and look(topk_weights),
-            handle is None,
-            flags,
-            numbers,
-        )
+        self, mode: ElasticMode, tensors: Tensors, numbers: tuple[Any, ...], flags: tuple[Any, ...], handle: Any
+    ) -> tuple[Form, Any, str | None]:
+        """What a dispatch has alike with others of its form, which has been looked at once, its frame, and what is wrong
+        with it."""
+        x, scales, _, topk_weights = tensors
         experts, most, alignment, num_sms, num_qps = numbers
+        key = (mode.place, x.shape, scales is None, topk_weights is None, handle is None, flags, numbers)
         # Others are no numbers, as is told below, or of another kind than what they are equal to.
         plain = type(experts) is type(most) is type(alignment) is type(num_sms) is type(num_qps) is int
         found = self._forms.get(key) if plain else None
         if found is not None:
-            return found, None
-        made, wrong = self._new_form(place, tensors, numbers, flags, handle)
-        if plain and not wrong:
+            frame = mode.frame(found, tensors)
+            if frame is not None:
+                return found, frame, None
+        made, wrong = self._new_form(mode.place, tensors, numbers, flags, handle)
+        if wrong:
+            return made, None, wrong
+        if plain:
             if len(self._forms) >= _MOST_FORMS:
                 self._forms.clear()
             self._forms[key] = made
-        return made, wrong
+        return made, mode.frame(made, tensors), None
 
     def _new_form(
-        self, place: _place.Place, tensors: tuple[Any, ...], numbers: tuple[Any, ...], flags: tuple[Any, ...], handle: Any
+        self, place: _place.Place, tensors: Tensors, numbers: tuple[Any, ...], flags: tuple[Any, ...], handle: Any
     ) -> tuple[Form, str | None]:
         x, scales, topk_idx, topk_weights = tensors
         num_experts, most, alignment, num_sms, num_qps = numbers
@@ -409,21 +403,26 @@ class ElasticBuffer(Others):
             given, alignment = handle.topk_idx, handle._routing.num_topk
         numbers = (num_experts, most, alignment, num_sms, num_qps)
         flags = (do_expand, do_zero_padding, use_tma_aligned_col_major_sf, do_handle_copy, do_cpu_sync is not False)
-        form, wrong = self._form(place, (x, scales, given, topk_weights), numbers, flags, handle)
+        tensors = (x, scales, given, topk_weights)
+        form, frame, wrong = self._form(mode, tensors, numbers, flags, handle)
         if stats is not None:
             wrong = wrong or checks.wrong_stats(stats, handle, form.num_experts // self.num_ranks)
-        wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
+        if num_sms or previous_event is not None or place.on_comm():
+            wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
         if wrong:
             mode.refuse_dispatch(wrong)
-        turn = self._turn(place, previous_event, previous_event_before_epilogue, async_with_compute_stream)
         beside = bool(async_with_compute_stream)
-        if handle is None:
-            received = mode.dispatch(x, scales, topk_idx, topk_weights, stats, form, turn, beside)
+        if previous_event is None and previous_event_before_epilogue is None:
+            turn = place.turn(None, beside)
         else:
-            received = mode.dispatch_again(x, scales, topk_weights, handle, form, turn, beside)
-        event = self._event(place, received.event)
-        rows = received.x if scales is None else (received.x, received.scales)
-        return rows, received.topk_idx, received.topk_weights, received.handle, event
+            turn = self._turn(place, previous_event, previous_event_before_epilogue, beside)
+        if handle is None:
+            found, made, event = mode.dispatch(tensors, stats, frame, form, turn, beside)
+        else:
+            found, made, event = mode.dispatch_again(tensors, handle, frame, form, turn, beside)
+        rows, row_scales, idx, weights = found
+        over = self._event(place, event)
+        return rows if scales is None else (rows, row_scales), idx, weights, made, over
 
     def combine(
         self,
@@ -463,7 +462,10 @@ class ElasticBuffer(Others):
         if wrong:
             mode.refuse_combine(wrong)
         workers, beside = self._workers(used_sms, place), bool(async_with_compute_stream)
-        turn = self._turn(place, previous_event, previous_event_before_epilogue, beside)
+        if previous_event is None and previous_event_before_epilogue is None:
+            turn = place.turn(None, beside)
+        else:
+            turn = self._turn(place, previous_event, previous_event_before_epilogue, beside)
         y, weights, event = mode.combine(
             x, handle, topk_weights, biases, each_slot, self._exact, workers, turn, beside
         )

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All that a dispatch says to the library and is told, in one piece of memory.
+
+Calls of one form say the same but for their tensors: whoever keeps a frame of one as bytes copies it, and has the views
+of the next one's tensors written over those of the first. Where PyTorch shows its tensors to C (DLPack's exchange), one
+call of the library's does so; else each tensor is read here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import Structure, addressof, c_int32, c_uint64, c_void_p, sizeof, string_at
+from typing import Any, Sequence
+
+from expar import _abi
+from expar._abi import DispatchArgs, DispatchResult, RecvCounts
+
+from ._call import exchange, held, put
+
+ARGS_BYTES, RESULT_BYTES, COUNTS_BYTES = sizeof(DispatchArgs), sizeof(DispatchResult), sizeof(RecvCounts)
+
+
+class Frame(Structure):
+    """differing: of the views that were put last, how many are not as those before them."""
+
+    _fields_ = [("args", DispatchArgs), ("counts", RecvCounts), ("result", DispatchResult), ("differing", c_uint64)]
+
+
+# A frame as words, which are told and asked sooner than members are.
+Words = c_uint64 * (sizeof(Frame) // sizeof(c_uint64))
+
+
+def _words(part: str, kind: Any, *names: str) -> tuple[int, ...]:
+    """Where these members of that part are."""
+    offsets = [getattr(Frame, part).offset + getattr(kind, name).offset for name in names]
+    assert not any(offset % sizeof(c_uint64) for offset in offsets)
+    return tuple(offset // sizeof(c_uint64) for offset in offsets)
+
+
+W_TOPK_IDX_COPY, W_HANDLE, W_STREAM, W_WAIT_EVENT, W_ASYNC, W_RECV_COUNTS = _words(
+    "args", DispatchArgs, "topk_idx_copy", "handle", "stream", "wait_event", "async_finish", "recv_counts"
+)
+(W_PER_EXPERT_GIVEN,) = _words("args", DispatchArgs, "tokens_per_expert")
+W_RANK_PREFIX, W_PER_EXPERT, W_EXPERT_PREFIX, W_EXPERT_ENDS = _words(
+    "counts", RecvCounts, "rank_prefix", "tokens_per_expert", "expert_prefix", "expert_ends"
+)
+W_MADE, W_OUTPUT, W_EVENT, W_NUM_RECV, W_ROUNDED = _words(
+    "result", DispatchResult, "handle", "output", "event", "num_recv_tokens", "recv_tokens_per_expert"
+)
+COUNTS_AT, RESULT_AT = getattr(Frame, "counts").offset, getattr(Frame, "result").offset
+_DIFFERING_AT = getattr(Frame, "differing").offset
+_W_DIFFERING = _DIFFERING_AT // sizeof(c_uint64)
+_VIEW_BYTES = sizeof(_abi.Tensor)
+_DATA_BYTES = sizeof(c_void_p)  # of a view, at its beginning
+
+
+_put_views = held("expar_tensors_of_python", c_void_p, c_void_p, c_void_p)
+_view = exchange.view_of if exchange is not None else None
+_item = ctypes.cast(ctypes.pythonapi.PyTuple_GetItem, c_void_p).value
+
+
+class Places:
+    """Which arguments of a dispatch are tensors, and what they are called."""
+
+    __slots__ = ("names", "offsets", "views", "at")
+
+    def __init__(self, **names: str) -> None:
+        """By members of DispatchArgs."""
+        self.names = tuple(names.values())
+        self.offsets = (c_int32 * len(names))(*(getattr(DispatchArgs, member).offset for member in names))
+        self.views = _abi.PythonViews(_item, _view, id(None), addressof(self.offsets), len(names), _DIFFERING_AT)
+        self.at = addressof(self.views)
+
+
+def fill(frame: Any, at: int, places: Places, tensors: tuple[Any, ...]) -> bool:
+    """Puts views of these tensors, whether they are alike those before them in all but their addresses. None leaves
+    what is there. at: of the frame. AssertionError or RuntimeError for what is no tensor, with its name."""
+    if _view:
+        try:
+            if not _put_views(places.at, id(tensors), at):
+                return not frame[_W_DIFFERING]
+        except Exception:  # of PyTorch's; what is wrong is told below
+            pass
+    return _fill_one_by_one(frame, at, places, tensors)
+
+
+def _fill_one_by_one(frame: Any, at: int, places: Places, tensors: Sequence[Any]) -> bool:
+    alike = True
+    for name, offset, tensor in zip(places.names, places.offsets, tensors):
+        if tensor is not None:
+            before = string_at(at + offset + _DATA_BYTES, _VIEW_BYTES - _DATA_BYTES)
+            put(frame, offset, tensor, name)
+            alike = alike and before == string_at(at + offset + _DATA_BYTES, _VIEW_BYTES - _DATA_BYTES)
+    return alike

@@ -167,9 +167,13 @@ class Exchange(ctypes.Structure):
 
 
 def _exchange_of_torch() -> Any:
-    """PyTorch's; None where it has none."""
-    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
-    at = None if capsule is None else _tensor._pointer_in(capsule, b"dlpack_exchange_api")
+    """PyTorch's; None where it has none, or one that does not know FP8, which goes as bytes then."""
+    capsule, name = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None), b"dlpack_exchange_api"
+    at = _tensor._pointer_in(capsule, name) if _tensor._is_valid(capsule, name) else None
+    try:
+        torch.from_dlpack(torch.empty(1, dtype=FP8, device="cpu"))
+    except Exception:  # whatever PyTorch says of what it does not know
+        return None
     while at:
         found = Exchange.from_address(at)
         if found.major == 1:

@@ -12,7 +12,7 @@ from unittest import mock
 import torch
 
 import deep_ep
-from deep_ep import _frame
+from deep_ep import _call, _frame
 
 PLACES = _frame.Places(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
 TOKENS, TOPK, EXPERTS, HIDDEN = 3, 2, 4, 64
@@ -70,6 +70,15 @@ class Views(unittest.TestCase):
                 put((wide(), None, torch.ones(2, 2, device="meta"), None), shown=shown)
             with self.assertRaisesRegex(AssertionError, "x has 5 dimensions: expected at most 4"):
                 put((torch.ones(1, 1, 1, 1, 1), None, None, None), shown=shown)
+
+    @SHOWN
+    def test_of_other_pytorchs(self) -> None:
+        """What has that name is no such thing, or does not know FP8: all goes as without it."""
+        self.assertIsNotNone(_call._exchange_of_torch())
+        with mock.patch.object(torch.Tensor, "__dlpack_c_exchange_api__", 5):
+            self.assertIsNone(_call._exchange_of_torch())
+        with mock.patch.object(torch, "from_dlpack", side_effect=BufferError("float8_e4m3fn is not there")):
+            self.assertIsNone(_call._exchange_of_torch())
 
 
 def wide() -> Any:

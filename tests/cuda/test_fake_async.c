@@ -125,6 +125,7 @@ static void streams_wait_for_events(void **state)
     assert_int_equal(atomic_load(&called), 1);
     assert_false(is_idle(b.streams[0]));
     atomic_store(&second, 1);
+    NEED(CUDA_CALL(StreamSynchronize, b.streams[0]));
 }
 
 /* The null stream and those that were made to, both ways; the others never. */

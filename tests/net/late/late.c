@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* late: p2p behind the shim, as a transport of its own: it is added by the steps of CONTRIBUTING and by nothing else.
  * With LATE_ATOMICS=none it carries puts and gets alone, so that atomics and signals go by whatever
- * stands behind it. */
+ * stands behind it. With LATE_NODES=pretended it reaches thread ranks of other nodes, too, as a network does: by
+ * operations, without a place where their memory could be seen. */
 #include "net/shim.h"
 #include "net/transport.h"
 
@@ -24,6 +25,10 @@ extern const transport_ops transport_late;
 typedef struct late {
     transport base;
     transport *shim;
+    const transport_site *site;
+    /* What p2p is shown where nodes are pretended: one of all ranks. */
+    transport_site whole;
+    int32_t *one_node;
 } late;
 
 static transport *shim_of(const transport *self)
@@ -31,15 +36,33 @@ static transport *shim_of(const transport *self)
     return ((const late *)self)->shim;
 }
 
-static expar_status open_shim(const transport_site *site, transport **out)
+static bool is_far(const transport *self, int32_t pe)
 {
+    const transport_site *site = ((const late *)self)->site;
+    return site->nodes[pe] != site->nodes[site->boot->rank];
+}
+
+static const transport_site *site_of_p2p(late *l, const transport_site *site)
+{
+    const char *nodes = getenv("LATE_NODES");
+    if (!nodes || strcmp(nodes, "pretended") != 0) return site;
+    l->one_node = calloc((size_t)site->boot->size, sizeof *l->one_node);
+    l->whole = *site;
+    l->whole.nodes = l->one_node;
+    return l->one_node ? &l->whole : NULL;
+}
+
+static expar_status open_shim(late *l, const transport_site *site, transport **out)
+{
+    const transport_site *shown = site_of_p2p(l, site);
     const shim_plan plan = {.seed = 23 + (uint64_t)site->boot->rank,
                             .longest_ns = LONGEST_NS,
                             .rarest_ns = nanoseconds("LATE_RAREST_NS"),
                             .rows_ns = nanoseconds("LATE_ROWS_NS"),
                             .row_bytes = ROW_BYTES};
     transport *inner;
-    expar_status status = transport_find("p2p", 3)->open(site, &inner);
+    if (!shown) return error_set(EXPAR_ERR_MEMORY, "late: no memory");
+    expar_status status = transport_find("p2p", 3)->open(shown, &inner);
     if (status != EXPAR_OK) return status;
     status = shim_open(inner, site, &plan, out);
     if (status != EXPAR_OK) inner->ops->close(inner);
@@ -51,8 +74,10 @@ static expar_status late_open(const transport_site *site, transport **out)
     late *l = calloc(1, sizeof *l);
     if (!l) return error_set(EXPAR_ERR_MEMORY, "late: no memory");
     l->base.ops = &transport_late;
-    expar_status status = open_shim(site, &l->shim);
+    l->site = site;
+    expar_status status = open_shim(l, site, &l->shim);
     if (status != EXPAR_OK) {
+        free(l->one_node);
         free(l);
         return status;
     }
@@ -65,12 +90,13 @@ static unsigned late_reach(const transport *self, int32_t pe)
     const char *atomics = getenv("LATE_ATOMICS");
     unsigned reach = shim_of(self)->ops->reach(shim_of(self), pe);
     bool none = atomics && strcmp(atomics, "none") == 0;
+    if (is_far(self, pe)) reach &= ~(unsigned)TRANSPORT_MAP;
     return none ? reach & ~(unsigned)(TRANSPORT_ATOMIC | TRANSPORT_COHERENT) : reach;
 }
 
 static void *late_map(const transport *self, int32_t pe, uint64_t offset)
 {
-    return shim_of(self)->ops->map(shim_of(self), pe, offset);
+    return is_far(self, pe) ? NULL : shim_of(self)->ops->map(shim_of(self), pe, offset);
 }
 
 static expar_status late_put(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes)
@@ -117,6 +143,7 @@ static expar_status late_settle(transport *self, transport_batch *batch)
 static void late_close(transport *self)
 {
     shim_of(self)->ops->close(shim_of(self));
+    free(((late *)self)->one_node);
     free(self);
 }
 

@@ -536,6 +536,7 @@ static void play_hold(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     CHECK_OK(dispatch_direct(&one, &p));
     CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream)); /* it reads the lap's x */
     lap_close(&p);
     actor_end(&one);
 }

@@ -151,6 +151,8 @@ _output_capsules = held(
     "expar_ep_output_capsules", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.py_object
 )
 _handle_capsules = held("expar_ll_handle_capsules", ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
+
+
 class Exchange(ctypes.Structure):
     """DLPack's DLPackExchangeAPI, version 1.x: functions that a library for Python gives to C."""
 

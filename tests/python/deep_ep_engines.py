@@ -201,9 +201,10 @@ def sglang(group: Any) -> None:
         )
         event.current_stream_wait() if asynchronous else ()
         _check_received(traffic, rank, recv_x, recv_idx, recv_weights, counts, 128)
-        previous_event = Buffer.capture() if asynchronous else None
+        answers = traffic.answer(rank, recv_x)
+        previous_event = Buffer.capture() if asynchronous else None  # behind what is combined: no more is waited for
         y, _, event = buffer.combine(
-            traffic.answer(rank, recv_x),
+            answers,
             handle,
             async_finish=asynchronous,
             previous_event=previous_event,

@@ -460,6 +460,11 @@ def attempt(place: str, size: int, parts: list[str], folder: str, number: int) -
                     print("\n".join(line[:200] for line in _said(log)[-14:]))
                 break
             time.sleep(0.05)
+    except SystemExit:  # somebody else's time is up: what has become of it so far
+        print(f"-- through: {', '.join(f'{name} {seconds:.0f} s' for name, seconds, _ in results) or 'nothing'}")
+        for rank, log in enumerate(logs):
+            print(f"-- rank {rank} after {time.monotonic() - begun:.0f} s: {(_said(log) or ['nothing was said'])[-1][:200]}")
+        raise
     finally:
         for process in started:
             if process.poll() is None:

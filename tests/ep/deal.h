@@ -184,9 +184,37 @@ bool deal_call_make(deal_call *call, expar_ep *ep, const deal_move *m, int32_t r
 
 /* ---- between the files of the harness ---------------------------------------------------------------------------- */
 
+/* What the caller's own outputs of a dispatch hold before it, and how many rows longer than needed they are. */
+#define DEAL_SPARE_BYTE 0x5a
+#define DEAL_SPARE_ROWS 2
+
+static inline int64_t move_row_bytes(const deal_move *m)
+{
+    return m->form.hidden * (int64_t)oracle_element_bytes(m->form.type);
+}
+
+static inline bool move_carries_topk(const deal_move *m)
+{
+    return m->job.topk && (m->form.kind == MOVE_DISPATCH || m->form.with_topk);
+}
+
+static inline bool move_tells_sources(const move_form *form)
+{
+    return form->src_tokens || form->src_stride;
+}
+
+static inline bool deal_call_weighs_rows(const deal_call *call)
+{
+    const deal_choice *choice = &call->move->choices[call->rank];
+    return choice->row_weights && choice->expert_major && move_carries_topk(call->move) &&
+           call->move->deal->with_weights;
+}
+
 bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
                          expar_event *wait_event);
 bool deal_dispatch_check(const deal_call *call);
+/* Of a dispatch or a route: the counts where the tensors lie. */
+bool deal_told_check(const deal_call *call);
 void deal_dispatch_clean(deal_call *call);
 bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
                         expar_event *wait_event);

@@ -23,10 +23,6 @@
 
 static const int64_t num_tokens[RANKS] = {40, 1, 0, 33};
 
-/* deal_dispatch_check knows them: of the caller's own recv_x, where no row goes. */
-#define SPARE_BYTE 0x5a
-#define SPARE_ROWS 2
-
 /* What all calls of one graph have; paths and kinds are filled in. */
 typedef struct form {
     const char *name;
@@ -190,7 +186,7 @@ static bool take_leg(const actor *one, leg *l)
     good &= take_if(one, true, &l->x, there, tokens, f->there.hidden);
     good &= take_if(one, f->there.num_scales, &l->scales, f->there.packed ? EXPAR_I32 : EXPAR_F32, tokens,
                     f->there.num_scales);
-    good &= take_if(one, f->choice.place == PLACE_PRIVATE, &l->out, there, x_rows + SPARE_ROWS, f->there.hidden);
+    good &= take_if(one, f->choice.place == PLACE_PRIVATE, &l->out, there, x_rows + DEAL_SPARE_ROWS, f->there.hidden);
     good &= take_if(one, true, &l->rows, back, x_rows, f->back.hidden);
     good &= take_if(one, weighted, &l->weights, EXPAR_F32, rows, TOPK);
     good &= take_if(one, weighted, &l->summed, EXPAR_F32, tokens, TOPK);
@@ -249,7 +245,7 @@ static bool spoil_results(const actor *one, const leg *l)
 {
     const expar_dispatch_result *r = &l->result;
     bool own = l->out.data != NULL;
-    return spoil(one, &l->out, SPARE_BYTE) && (own || spoil(one, &r->recv_x, 0x33)) &&
+    return spoil(one, &l->out, DEAL_SPARE_BYTE) && (own || spoil(one, &r->recv_x, 0x33)) &&
            spoil(one, &r->recv_x_scales, 0x33) && spoil(one, &r->recv_topk_idx, 0x33) &&
            spoil(one, &r->recv_topk_weights, 0x33) && spoil(one, &r->recv_row_map, 0x33) &&
            spoil(one, &r->recv_src_token, 0x33) && spoil(one, &l->y, 0x33) && spoil(one, &l->summed, 0x33) &&

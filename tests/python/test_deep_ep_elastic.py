@@ -21,8 +21,8 @@ from deep_ep_elastic_layer import dense, layer, step
 from deep_ep_elastic_reference import Elastic, World
 from deep_ep_reference import same
 from deep_ep_silence import told
-from deep_ep_threads import in_turn
-from test_deep_ep import arguments_of, on_threads, said
+from deep_ep_threads import in_turn, on_threads, said
+from test_deep_ep import arguments_of
 from test_python_group import FakeComm
 
 import deep_ep

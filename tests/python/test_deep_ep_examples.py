@@ -15,7 +15,7 @@ from unittest import mock
 
 import grouped_gemm
 import torch
-from test_deep_ep import on_threads
+from deep_ep_threads import on_threads
 
 import deep_ep
 import ranks

@@ -16,7 +16,7 @@ import torch
 from deep_ep_elastic_reference import Elastic, World
 from deep_ep_ranks import BATCH, fresh, ll_traffic
 from deep_ep_silence import masked
-from test_deep_ep import alone, said
+from deep_ep_threads import alone, said
 from test_python_group import FakeComm
 
 import deep_ep

@@ -266,7 +266,7 @@ def parts_of(numbers: tuple[int, ...], *dtypes: Any) -> Parts:
 
 
 class Output:
-    """The memory of a call's results, as long as tensors of it are to be made."""
+    """The memory of a call's results, as long as tensors of it are to be made. Copies share it."""
 
     __slots__ = ("pointer",)
 
@@ -285,6 +285,15 @@ class Output:
 
     def __del__(self, release: Any = _release) -> None:
         release(self.pointer)
+
+    def __copy__(self) -> Output:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Output:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("memory of the library's is of this process alone: it cannot be pickled")
 
 
 _alloc = plain("expar_ep_alloc", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)

@@ -192,8 +192,9 @@ class EPHandle:
         return output
 
     def num_metadata_rows(self) -> int:
-        """Of recv_src_metadata, which nobody may have asked for yet."""
-        return self.num_recv_tokens if self._output is not None else int(self.recv_src_metadata.shape[0])
+        """Of recv_src_metadata, which nobody may have asked for yet, or set."""
+        known = self.__dict__.get("recv_src_metadata")
+        return self.num_recv_tokens if known is None else int(known.shape[0])
 
     @functools.cached_property
     def dst_buffer_slot_idx(self) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import expar
 
+from ._checks import integer, real
 from ._groups import group_of
 from .utils.envs import get_rdma_gbs
 from .utils.math import align, ceil_div
@@ -42,10 +43,13 @@ def _size_of(group: Any) -> int:
     return int(size)
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=None, typed=True)
 def _bytes_hint(ranks: int, tokens: int, hidden: int, topk: int) -> int:
     """Of results: the rows of all ranks' tokens, which a combine has in bf16 whatever the dispatch had, with what goes
-    beside them, and a token's own sum."""
+    beside them, and a token's own sum. TypeError or RuntimeError for what is no number of tokens and columns."""
+    for name, given in (("num_max_tokens_per_rank", tokens), ("hidden", hidden), ("num_topk", topk)):
+        if integer(given, name) < 0:
+            raise RuntimeError(f"{name} is {given}: expected 0 or more")
     row_bytes = 2 * hidden + 4 * ceil_div(hidden, 128)
     beside = topk * (8 + 4 + 4) + 4
     return align(max(ranks * tokens * (row_bytes + beside) + tokens * 2 * hidden, 1), UNIT_BYTES)
@@ -81,7 +85,7 @@ def get_logical_domain_size(group: Any, allow_hybrid_mode: bool = True) -> tuple
 # ---- SMs and queue pairs ---------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=None)
+@functools.lru_cache(maxsize=None, typed=True)
 def theoretical_num_sms(
     scaleout: int,
     scaleup: int,
@@ -96,6 +100,20 @@ def theoretical_num_sms(
     most: int | None,
 ) -> int:
     """As many as keep the slowest link busy: a token is read once, and written once for each rank that it goes to."""
+    for name, given in (
+        ("num_experts", num_experts),
+        ("num_topk", num_topk),
+        ("num_scaleout_topk", num_scaleout_topk),
+    ):
+        integer(given, name)
+    for name, rate, least in (
+        ("rdma_gbs", rdma_gbs, 0),  # 0: what the host has
+        ("nvlink_gbs", nvlink_gbs, 0),
+        ("sm_read_gbs", sm_read_gbs, None),
+        ("sm_write_gbs", sm_write_gbs, None),
+    ):
+        if real(rate, name) < 0 or (least is None and rate == 0):
+            raise AssertionError(f"{name} is {rate}: expected {'0 or more' if least == 0 else 'more than 0'}")
     ranks = scaleout * scaleup
     if num_experts % ranks:
         raise AssertionError(f"num_experts is {num_experts}: expected a multiple of the {ranks} ranks")
@@ -121,6 +139,7 @@ def _expected_owners(owners: int, num_experts: int, num_topk: int) -> float:
 
 
 def theoretical_num_qps(num_sms: int, across: bool, allocated: int) -> int:
+    integer(num_sms, "num_sms")
     return min(16 * num_sms + 1 if across else min(num_sms, _MOST_QPS_BY_NODE), allocated)
 
 

@@ -33,6 +33,16 @@ class Handle:
     def __del__(self, destroy: Any = lib.expar_ep_handle_destroy) -> None:
         destroy(self.pointer)
 
+    def __copy__(self) -> Handle:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Handle:
+        """What copies of an engine's share: there is one routing."""
+        return self
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a handle is of this process alone: it cannot be pickled")
+
 
 _info_get = held("expar_ep_handle_info", ctypes.c_void_p, ctypes.c_void_p)
 _INFO_BYTES = ctypes.sizeof(_abi.HandleInfo)

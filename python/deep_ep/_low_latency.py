@@ -120,7 +120,7 @@ class _Results:
         args = _Args(_ARGS_BYTES)
         args.format = format
         for offset, sizes, strides, kind in self._parts:
-            put_memory(args, offset, torch.empty(0, dtype=kind), sizes, strides, place.pair)
+            put_memory(args, offset, torch.empty(0, dtype=kind, device="cpu"), sizes, strides, place.pair)
         self._arguments = bytes(args)
 
     def arguments(self) -> Any:
@@ -337,6 +337,16 @@ class LowLatencyMode:
         view = _abi.Tensor()
         check(_combine_buffer(made.buffer.pointer, handle.pointer, CODES[dtype], addressof(view)))
         return lent_tensor(addressof(view), dtype)
+
+    def meet(self, tokens: int, hidden: int, experts: int) -> None:
+        """A dispatch of nothing by the buffers of that shape, so that this rank comes to all that are not masked, and
+        they to it, or are masked. Where no call has made such a buffer there is nobody to come to."""
+        for shape, made in list(self._made.items()):
+            if (shape.tokens, shape.hidden, shape.experts) == (tokens, hidden, experts):
+                kind = torch.float32 if shape.element_bytes == 4 else torch.bfloat16
+                nothing = self._place.matrix(0, hidden, kind)
+                nowhere = self._place.matrix(0, made.topk, torch.int64)
+                self.dispatch(nothing, nowhere, tokens, experts, None, None, LlFormat.PLAIN, False, False)
 
     # ---- masks -------------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import time
 from typing import Any, Callable, Sequence
 
 import torch
@@ -28,6 +29,8 @@ _cuda: Any = torch.cuda
 _AVOID_RECORDING = "EP_AVOID_RECORD_STREAM"
 _read_on = held("expar_ep_output_read_on", ctypes.c_void_p, ctypes.c_void_p)
 _forget = lib.expar_event_destroy
+_ASKS = 50  # before the host sleeps: some 100 us
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 
 
 # What PyTorch's compiled programs ask: one call instead of the ten that make an object. Not in all builds.
@@ -148,6 +151,17 @@ class Turn:
 # ---- GPUs ------------------------------------------------------------------------------------------------------------
 
 
+def _await(done: Callable[[], bool]) -> None:
+    """By asking, so that a signal ends it: PyTorch's own waits do not come back before they are through."""
+    for _ in range(_ASKS):
+        if done():
+            return
+    pause = _FIRST_PAUSE_S
+    while not done():
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+
 class Gpu(Place):
     """A GPU of PyTorch's."""
 
@@ -184,7 +198,7 @@ class Gpu(Place):
         return self._num_sms
 
     def settle(self) -> None:
-        self.current().synchronize()
+        _await(self.current().query)
 
     def current(self) -> Any:
         return torch.cuda.current_stream(self.index)
@@ -204,7 +218,11 @@ class Gpu(Place):
         return self._comm is not None and bool(self._comm.cuda_stream == self.address())
 
     def synchronize(self) -> None:
-        torch.cuda.synchronize(self.index)
+        """Waits for all that the GPU has to do by now."""
+        _await(self.current().query)
+        if self._comm is not None:
+            _await(self._comm.query)
+        torch.cuda.synchronize(self.index)  # streams of the caller's
 
     def capturing(self) -> bool:
         return bool(torch.cuda.is_current_stream_capturing())

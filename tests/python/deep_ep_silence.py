@@ -35,8 +35,9 @@ def told(comm: Any, **seconds: int) -> None:
         raise AssertionError("calls without rank 1")
 
 
-def masked(comm: Any) -> None:
-    """Low-latency calls of a buffer with enable_shrink mask it by themselves, without an error, and go on."""
+def masked(comm: Any, cleans: bool = False) -> None:
+    """Low-latency calls of a buffer with enable_shrink mask it by themselves, without an error, and go on. cleans: the
+    first one that misses it is a clean."""
     os.environ["EXPAR_TIMEOUT"] = "3"
     buffer = deep_ep.Buffer(comm=comm, low_latency_mode=True, enable_shrink=True)
     traffic, rank = ll_traffic(buffer, 7), buffer.rank
@@ -58,6 +59,10 @@ def masked(comm: Any) -> None:
     assert status.tolist() == [0, 0], status
     if rank == 1:
         os.kill(os.getpid(), signal.SIGSTOP)
+    if cleans:
+        buffer.clean_low_latency_buffer(BATCH, traffic.shape.hidden, traffic.shape.experts)
+        buffer.low_latency_query_mask_buffer(status)
+        assert status.tolist() == [0, 1], status
     for _ in range(2):
         check(found, without.weighted(rank))
         buffer.low_latency_query_mask_buffer(status)

@@ -24,6 +24,7 @@ os.environ.update(HOME="", XDG_CACHE_HOME="")
 GPU = (int(DeviceType.CUDA), 0)
 _driver: Any = None
 REST_S = 0.03
+_NOT_READY = 600
 _THREAD_LOCAL = 1  # of captures: other threads are not looked at
 _HOST_FUNCTION = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _slow: list[Any] = []  # for good: the driver has them
@@ -54,6 +55,12 @@ class Stream:
     def synchronize(self) -> None:
         """Until all is done that it holds now."""
         assert driver().cuStreamSynchronize(ctypes.c_void_p(self.cuda_stream)) == 0
+
+    def query(self) -> bool:
+        """Whether all is done that it holds now."""
+        code = driver().cuStreamQuery(ctypes.c_void_p(self.cuda_stream))
+        assert code in (0, _NOT_READY), code
+        return bool(code == 0)
 
     def slowly(self, work: Callable[[], object]) -> None:
         """Puts it on the stream, behind a rest."""

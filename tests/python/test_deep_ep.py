@@ -7,6 +7,7 @@ import functools
 import gc
 import inspect
 import os
+import types
 import unittest
 from typing import Any
 
@@ -191,6 +192,11 @@ class Surface(unittest.TestCase):
             pass
         self.assertIn("no event", said(AssertionError, nothing.current_stream_wait))
         self.assertEqual(deep_ep.EventOverlap(None, (1,)).extra_tensors, (1,))
+        buffer, idx = alone(), torch.zeros((1, 1), dtype=torch.int64)
+        for given in (nothing, types.SimpleNamespace(event=None), types.SimpleNamespace(event=deep_ep.EventHandle())):
+            self.assertEqual(buffer.get_dispatch_layout(idx, 2, given)[0].tolist(), [1])  # an engine's own, too
+        for wrong, text in ((3, "is of type int"), (types.SimpleNamespace(event=3), "event is of type int")):
+            self.assertIn(text, said(AssertionError, lambda: buffer.get_dispatch_layout(idx, 2, wrong)))
         with torch.cuda.stream(alone().get_comm_stream()):
             pass
 

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import itertools
 import os
+import pickle
 import time
 import unittest
 import warnings
@@ -28,7 +30,7 @@ from test_python_group import FakeComm
 import deep_ep
 import expar
 import ranks
-from deep_ep import _place, operators
+from deep_ep import _handles, _place, operators
 from deep_ep._elastic_sizes import group_for
 
 silence: Any = None  # two ranks, while this process has not used the library
@@ -212,6 +214,28 @@ class Calls(unittest.TestCase):
 
         on_ranks(2, body)
 
+    def test_copied_handles(self) -> None:
+        """Copies share the routing, whichever goes first; other processes have no use for it."""
+        buffer, e = alone(), Elastic(World(1, 2, 2, 32, 8), 3)
+        rows, _, _, handle, _ = buffer.dispatch(e.x[0], e.topk_idx[0], num_experts=2)
+        wanted = buffer.combine(rows, handle)[0]
+        copy.deepcopy(handle)  # and goes
+        shallow, deep = copy.copy(handle), copy.deepcopy(handle)
+        with self.assertRaisesRegex(TypeError, "of this process alone"):
+            pickle.dumps(handle)
+        same(deep.recv_src_metadata, handle.recv_src_metadata)
+        del handle
+        for each in (shallow, deep):
+            same(buffer.combine(rows, each)[0], wanted)
+        assert isinstance(shallow._routing, _handles.Handle) and deep._routing is shallow._routing
+
+    def test_events_without_one(self) -> None:
+        """An EventOverlap that has none is nothing to wait for, and needs nothing else."""
+        buffer, e = alone(), Elastic(World(1, 2, 2, 32, 8), 3)
+        none = deep_ep.EventOverlap()
+        rows, _, _, handle, _ = buffer.dispatch(e.x[0], e.topk_idx[0], num_experts=2, previous_event=none)
+        same(buffer.combine(rows, handle, previous_event=none)[0], buffer.combine(rows, handle)[0])
+
     def test_other_rows(self) -> None:
         """A handle carries rows of another length, and scales of another number and type; so does its combine."""
 
@@ -334,9 +358,23 @@ class Wrong(unittest.TestCase):
         calls: Any = (
             (AssertionError, "topk_idx and num_experts", lambda: buffer.dispatch(x)),
             (RuntimeError, "topk_idx is torch.int64 ()", lambda: buffer.dispatch(x, idx[0, 0], num_experts=2)),
-            (AssertionError, "num_bytes is 'all': expected a whole", lambda: alone(num_bytes="all")),
-            (AssertionError, "hidden is 2.5: expected a whole", lambda: alone(hidden=2.5)),
-            (AssertionError, "timeout_secs is None: expected more", lambda: alone(num_gpu_timeout_secs=None)),
+            (TypeError, "num_bytes is 'all': expected a whole", lambda: alone(num_bytes="all")),
+            (TypeError, "hidden is 2.5: expected a whole", lambda: alone(hidden=2.5)),
+            (TypeError, "gpu_timeout_secs is None: expected a number", lambda: alone(num_gpu_timeout_secs=None)),
+            (TypeError, "per_rank is '4': expected a whole", lambda: alone(num_max_tokens_per_rank="4")),
+            (TypeError, "num_allocated_qps is 'a': expected a whole", lambda: alone(num_allocated_qps="a")),
+            (AssertionError, "num_allocated_qps is -1", lambda: alone(num_allocated_qps=-1)),
+            (TypeError, "sl_idx is 3.0: expected a whole", lambda: alone(sl_idx=3.0)),
+            (TypeError, "per_rank is 4.0: expected a whole", lambda: buffer.get_buffer_size_hint(buffer.group, 4.0, 32)),
+            (TypeError, "hidden is '32': expected a whole", lambda: buffer.get_buffer_size_hint(buffer.group, 4, "32")),
+            (RuntimeError, "per_rank is -4: expected 0", lambda: buffer.get_buffer_size_hint(buffer.group, -4, 32)),
+            (TypeError, "num_experts is 'a': expected a whole", lambda: buffer.get_theoretical_num_sms("a", 1)),
+            (TypeError, "num_topk is 1.0: expected a whole", lambda: buffer.get_theoretical_num_sms(2, 1.0)),
+            (TypeError, "rdma_gbs is 'a': expected a number",
+             lambda: buffer.get_theoretical_num_sms(2, 1, rdma_gbs="a")),
+            (AssertionError, "sm_read_gbs is 0: expected more",
+             lambda: buffer.get_theoretical_num_sms(2, 1, sm_read_gbs=0)),
+            (TypeError, "num_sms is None: expected a whole", lambda: buffer.get_theoretical_num_qps(None)),
             (AssertionError, "does not go with a handle", lambda: buffer.dispatch(x, idx, handle=handle)),
             (AssertionError, "do_cpu_sync", lambda: buffer.dispatch(x, handle=handle, do_cpu_sync=True)),
             (AssertionError, "num_experts is 4", lambda: buffer.dispatch(x, handle=handle, num_experts=4)),
@@ -347,12 +385,12 @@ class Wrong(unittest.TestCase):
             (AssertionError, "num_qps is 18", lambda: buffer.combine(rows, handle, num_qps=18)),
             (AssertionError, "num_qps is -1: expected 0 or more", lambda: buffer.combine(rows, handle, num_qps=-1)),
             (AssertionError, "num_sms is -2: expected 0 or more", lambda: buffer.dispatch(x, handle=handle, num_sms=-2)),
-            (AssertionError, "num_sms is 'all': expected a whole", lambda: buffer.combine(rows, handle, num_sms="all")),
-            (AssertionError, "num_experts is 2.0: expected a whole",
+            (TypeError, "num_sms is 'all': expected a whole", lambda: buffer.combine(rows, handle, num_sms="all")),
+            (TypeError, "num_experts is 2.0: expected a whole",
              lambda: buffer.dispatch(x, idx, weights, num_experts=2.0)),
-            (AssertionError, "alignment is 1.5: expected a whole",
+            (TypeError, "alignment is 1.5: expected a whole",
              lambda: buffer.dispatch(x, idx, num_experts=2, expert_alignment=1.5)),
-            (AssertionError, "per_rank is 8.0: expected a whole",
+            (TypeError, "per_rank is 8.0: expected a whole",
              lambda: buffer.dispatch(x, idx, num_experts=2, num_max_tokens_per_rank=8.0)),
             (AssertionError, "alignment is 0", lambda: buffer.dispatch(x, idx, num_experts=2, expert_alignment=0)),
             (AssertionError, "allow_multiple", lambda: buffer.combine(expanded[0], expanded[3], expanded[2])),

@@ -123,6 +123,19 @@ def kept(group: Any) -> None:
         assert later() is None
 
 
+def set_anew(group: Any) -> None:
+    """What an engine has set on a handle counts, also where nobody has looked at the handle's own."""
+    buffer = deep_ep.ElasticBuffer(group, **calls.HINTS)
+    rank, e, options = buffer.rank_idx, Elastic(World(2, 4, 3, 32, 6, 2), 4), calls.Options(synced=False)
+    _, _, handle = calls.dispatch(buffer, e, options)
+    form = dict(num_experts=4, num_max_tokens_per_rank=6, expert_alignment=2, do_cpu_sync=False)
+    _, _, _, other, _ = buffer.dispatch(e.x[rank], e.topk_idx[rank], **form)
+    rows = len(e.plain(rank))
+    other.recv_src_metadata = handle.recv_src_metadata[:rows].clone()
+    answers = [e.answers(r, len(e.plain(r)), 9) for r in range(2)]
+    same(buffer.combine(answers[rank], other)[0], e.combined(rank, answers, False, True, ()))
+
+
 def counted(group: Any) -> None:
     """Rows that came are added to the statistics, on the call's stream, whether anybody waits or not."""
     buffer = deep_ep.ElasticBuffer(group, **calls.HINTS)
@@ -226,7 +239,7 @@ class Gpu(unittest.TestCase):
             self.on_ranks(kept)
 
     def test_calls(self) -> None:
-        self.on_ranks(counted, refused)
+        self.on_ranks(counted, refused, set_anew)
 
     def test_layer(self) -> None:
         self.on_ranks(trained)

@@ -9,6 +9,7 @@ import itertools
 import os
 import sys
 import threading
+import time
 import unittest
 from typing import Any, Callable
 from unittest import mock
@@ -178,13 +179,36 @@ class Ends(unittest.TestCase):
                 self.assertEqual(status.tolist(), [0, 1, 0])
                 exchange()
             meeting.wait(ranks.DEADLINE_S)
-            buffer.clean_low_latency_buffer(BATCH, 256, 6)
             buffer.low_latency_clean_mask_buffer()
+            buffer.clean_low_latency_buffer(BATCH, 256, 6)
             buffer.low_latency_query_mask_buffer(status)
             self.assertEqual(status.tolist(), [0, 0, 0])
             same(exchange(), traffic.weighted(rank))
 
         on_threads(3, body)
+
+    def test_cleans(self) -> None:
+        """Nobody leaves a clean before all have come to it, also with masks; before any call of its shape that is so
+        without masks alone."""
+        for shrink in (False, True):
+            came = [False, False]
+
+            def body(comm: Any) -> None:
+                buffer = deep_ep.Buffer(comm=comm, low_latency_mode=True, enable_shrink=shrink)
+                traffic = ll_traffic(buffer, 4)
+                rank, experts = buffer.rank, traffic.shape.experts
+                x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
+                buffer.clean_low_latency_buffer(BATCH, 256, experts)
+                found = buffer.low_latency_dispatch(x, idx, BATCH, experts, use_fp8=False)
+                if rank == 1:
+                    time.sleep(0.1)  # the other one is there long since
+                came[rank] = True
+                buffer.clean_low_latency_buffer(BATCH, 256, experts)
+                self.assertEqual(came, [True, True])
+                answers = traffic.answer(rank, found[0])
+                same(buffer.low_latency_combine(answers, idx, weights, found[2])[0], traffic.weighted(rank))
+
+            on_threads(2, body)
 
     def test_options(self) -> None:
         """What goes on to the library: how long a rank may be silent, and that low latency takes no mapped memory."""

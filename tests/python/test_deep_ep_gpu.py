@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import functools
+import os
+import signal
+import threading
 import unittest
 from typing import Any, Callable
 from unittest import mock
@@ -17,6 +20,7 @@ from deep_ep_engines import ENGINES
 from deep_ep_reference import BATCH, Shape, Traffic, ll_traffic, same
 
 import deep_ep
+import expar
 from deep_ep import _call, _low_latency, _place
 from expar import _abi
 
@@ -234,6 +238,23 @@ class Gpu(unittest.TestCase):
             name = getattr(body, "__name__", None) or body.func.__name__
             with self.subTest(body=name):
                 ranks.on_threads(2, _played, body)
+
+    def test_interrupted(self) -> None:
+        """Ctrl-C while the host waits for what the current stream holds."""
+        (group,) = expar.Group.threads(1)
+        with group:
+            buffer, stream = deep_ep.Buffer(played_torch.group_of(group)), played_torch.GPU.current()
+            go_on = threading.Event()
+            stream.slowly(functools.partial(go_on.wait, ranks.DEADLINE_S))
+            timer = threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT))
+            timer.start()
+            with self.assertRaises(KeyboardInterrupt):
+                buffer.clean_low_latency_buffer(12, 256, 4)
+                timer.join()
+                raise AssertionError("the call did not wait")
+            self.assertFalse(stream.query())
+            go_on.set()
+            stream.synchronize()
 
     def test_rows_apart(self) -> None:
         with mock.patch.object(_low_latency, "_combine_buffer", lend):

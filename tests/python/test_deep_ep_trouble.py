@@ -4,6 +4,7 @@ cannot be."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import signal
@@ -24,12 +25,11 @@ import expar
 import ranks
 
 INTERRUPT_AFTER_S = 0.1
-silence: Any = None  # two ranks, while this process has not used the library
+silences: list[Any] = []  # of two ranks each, while this process has not used the library
 
 
 def setUpModule() -> None:
-    global silence
-    silence = ranks.Forks(masked)
+    silences.extend(ranks.Forks(functools.partial(masked, cleans=cleans)) for cleans in (False, True))
 
 
 class BufferWorld:
@@ -289,8 +289,9 @@ class Interrupts(unittest.TestCase):
 
 class Masks(unittest.TestCase):
     def test_silence(self) -> None:
-        """A rank that is stopped is masked by the others' waits."""
-        self.assertEqual(silence.failure(), "")
+        """A rank that is stopped is masked by the others' waits, of calls and of cleans."""
+        for silence in silences:
+            self.assertEqual(silence.failure(), "")
 
 
 class Imports(unittest.TestCase):

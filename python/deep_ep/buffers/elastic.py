@@ -19,7 +19,7 @@ import torch
 from .. import _elastic_checks as checks
 from .. import _elastic_sizes as sizes
 from .. import _place
-from .._checks import whole
+from .._checks import integer, real
 from .._elastic import ElasticMode, Form, Tensors
 from .._elastic_handle import EPHandle, Routing
 from ..utils.event import EventHandle, EventOverlap
@@ -67,8 +67,13 @@ class ElasticBuffer(Others):
         self._modes: dict[_place.Place, ElasticMode] | None = None
         self.explicitly_destroy = False  # until there is something to destroy
         self.num_bytes = self._total_bytes(num_bytes, group, num_max_tokens_per_rank, hidden, num_topk)
+        for name, given in (("num_cpu_bytes", num_cpu_bytes), ("sl_idx", sl_idx)):
+            integer(given, name)
+        qps = integer(num_allocated_qps, "num_allocated_qps")
+        if qps < 0:
+            raise AssertionError(f"num_allocated_qps is {qps}: expected 0, for a number that is usual, or more")
         for name, seconds in (("cpu", num_cpu_timeout_secs), ("gpu", num_gpu_timeout_secs)):
-            if not isinstance(seconds, (int, float)) or seconds <= 0:
+            if real(seconds, f"num_{name}_timeout_secs") <= 0:
                 raise AssertionError(f"num_{name}_timeout_secs is {seconds!r}: expected more than 0")
         usual = _place.usual()
         timeout_secs = min(num_cpu_timeout_secs, num_gpu_timeout_secs) if usual.on_gpu else num_cpu_timeout_secs
@@ -88,7 +93,7 @@ class ElasticBuffer(Others):
         self.scaleout_rank_idx = self.rank_idx // self.num_scaleup_ranks
         self.scaleup_rank_idx = self.rank_idx % self.num_scaleup_ranks
         self._exact = not allow_multiple_reduction or self.num_scaleout_ranks == 1  # nodes' sums are not rounded
-        self.num_allocated_qps = sizes.allocated_qps(num_allocated_qps, self.num_scaleout_ranks > 1)
+        self.num_allocated_qps = sizes.allocated_qps(qps, self.num_scaleout_ranks > 1)
         self._most_sms = usual.num_sms() if usual.on_gpu else None
         # More threads than cores for each rank only get in each other's way.
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
@@ -105,12 +110,12 @@ class ElasticBuffer(Others):
     @classmethod
     def _total_bytes(cls, given: int | None, group: Any, max_tokens: int, hidden: int, topk: int) -> int:
         if given is None:
-            if whole(max_tokens, "num_max_tokens_per_rank") <= 0 or whole(hidden, "hidden") <= 0:
+            if integer(max_tokens, "num_max_tokens_per_rank") <= 0 or integer(hidden, "hidden") <= 0:
                 raise RuntimeError(
                     f"num_max_tokens_per_rank is {max_tokens} and hidden {hidden}: expected both, or num_bytes"
                 )
             return cls.get_buffer_size_hint(group, max_tokens, hidden, topk)
-        if whole(given, "num_bytes") <= 0 or given % sizes.UNIT_BYTES:
+        if integer(given, "num_bytes") <= 0 or given % sizes.UNIT_BYTES:
             raise RuntimeError(f"num_bytes is {given}: expected a multiple of 2 MiB")
         return given
 
@@ -268,7 +273,7 @@ class ElasticBuffer(Others):
         """That a call uses."""
         if num_sms != 0 or num_qps != 0:
             for name, given in (("num_sms", num_sms), ("num_qps", num_qps)):
-                if whole(given, name) < 0:
+                if integer(given, name) < 0:
                     raise AssertionError(f"{name} is {given}: expected 0 or more")
             if num_qps > self.num_allocated_qps:
                 raise AssertionError(f"num_qps is {num_qps}: expected at most the {self.num_allocated_qps} allocated")
@@ -290,7 +295,7 @@ class ElasticBuffer(Others):
     ) -> str | None:
         if self._most_sms is not None and num_sms > self._most_sms:
             return f"num_sms is {num_sms}: expected at most the GPU's {self._most_sms}"
-        if previous_event is not None and not allocate_on_comm_stream:
+        if not allocate_on_comm_stream and self._event_of(previous_event, "previous_event") is not None:
             return "previous_event is given: expected allocate_on_comm_stream with it"
         if place.on_comm():
             return "the stream for communication is current: expected another one"
@@ -302,10 +307,10 @@ class ElasticBuffer(Others):
         """most: M"""
         if topk_idx is None or num_experts is None:
             raise AssertionError("without a handle topk_idx and num_experts are needed")
-        whole(num_experts, "num_experts")
-        if whole(most, "num_max_tokens_per_rank") <= 0:
+        integer(num_experts, "num_experts")
+        if integer(most, "num_max_tokens_per_rank") <= 0:
             raise AssertionError(f"num_max_tokens_per_rank is {most}: expected 1 or more, here or of the buffer")
-        if whole(alignment, "expert_alignment") <= 0:
+        if integer(alignment, "expert_alignment") <= 0:
             raise AssertionError(f"expert_alignment is {alignment}: expected 1 or more")
         topk = topk_idx.shape[-1] if topk_idx.dim() else 0
         ranks = self.num_ranks, self.num_scaleup_ranks

@@ -50,10 +50,19 @@ class LowLatencyCalls:
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
         """Before low-latency calls behind normal ones. Collective: no rank leaves before all have come, and what their
-        current streams hold by then is done. The two modes share no memory here, so there is nothing to clean; with
-        enable_shrink nobody is waited for, since some may be lost."""
+        current streams hold by then is done. The two modes share no memory here, so there is nothing to clean. With
+        enable_shrink the living come to each other by an empty low-latency call, on a GPU in the current stream, and who
+        is silent is masked; before the first call of that shape nobody is waited for."""
         self._check_open()
-        if not self.enable_shrink:
+        shape = (
+            whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
+            whole(hidden, "hidden"),
+            whole(num_experts, "num_experts"),
+        )
+        if self.enable_shrink:
+            for _, low_latency in list((self._modes or {}).values()):
+                low_latency.meet(*shape)
+        else:
             _place.usual().settle()
             self._group.barrier()
 

@@ -15,6 +15,7 @@ import torch
 from expar import Event
 
 _finishing = threading.Lock()
+_NO_EVENT = object()
 
 
 class EventHandle:
@@ -115,10 +116,13 @@ class EventOverlap:
             self.current_stream_wait(release)
 
 
-def before(previous: EventOverlap | None) -> EventHandle | None:
-    """What a call has to wait for."""
+def before(previous: Any) -> EventHandle | None:
+    """What a call has to wait for: the `event` of an EventOverlap, or of what has one as it does; None: nothing."""
     if previous is None:
         return None
-    if not isinstance(previous, EventOverlap):
+    event = getattr(previous, "event", _NO_EVENT)
+    if event is _NO_EVENT:
         raise AssertionError(f"previous_event is of type {type(previous).__name__}: expected an EventOverlap")
-    return previous.event
+    if event is not None and not isinstance(event, EventHandle):
+        raise AssertionError(f"previous_event.event is of type {type(event).__name__}: expected an EventHandle")
+    return event

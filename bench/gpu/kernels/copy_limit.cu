@@ -45,9 +45,11 @@ GPU_KERNEL(1024) bench_copy_pull(GPU_ARGS copy_list a)
         next = deal_row(&a, all);
         uint8_t *const *places = a.places + r * a.most;
         bulk_wait_read();
-        __syncwarp();
-        for (int32_t i = 0; i < a.most && places[i]; i++)
+        for (int32_t i = 0; i < a.most && places[i]; i++) {
+            /* No lane may be a phase behind, where it would wait for one that has come and gone. */
+            __syncwarp();
             bulk_load(&stage, places[i], (uint32_t)a.row_bytes);
+        }
         if (lane == 0 && places[0]) bulk_store(&stage, a.own + r * a.row_bytes, (uint32_t)a.row_bytes);
         bulk_commit();
     }

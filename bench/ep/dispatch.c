@@ -281,6 +281,8 @@ bool bench_case_dispatch(struct bench_session *session, expar_path path, struct 
     dispatch_open(&self.cached, session, path, true);
     bool good = measure(&self) && add_results(&self, results);
     expar_ep_handle_destroy(self.cached.handle);
+    bench_late_close(&self.fresh.late);
+    bench_late_close(&self.cached.late);
     if (self.of_fresh) free(self.of_fresh->series_us);
     if (self.of_cached) free(self.of_cached->series_us);
     return good;

@@ -18,7 +18,8 @@
  *   order.c     calls follow each other, on streams and in graphs
  *   hold.c      blocks that are kept for a graph, or until a stream has come to a point
  *   guard.c     a thread for kernels' waits: asks those who are awaited how they stand
- *   stamps.c    times that kernels take
+ *   times.c     times that kernels take
+ *   stamps.c    what warps have written of their way, put together (stamps.h: the benchmark calls it, too)
  *   finish.c    how calls end: verdicts, failures
  *   endings.c   who is told of it, and when
  *   kernels/    the kernels; args.h is what both sides know
@@ -137,7 +138,7 @@ typedef struct gpu_executor {
     cu_function notify_kernel, check_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, columns_kernel, sources_kernel, reduce_kernel, tell_kernel;
     gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
-    uint64_t *stamps;       /* device memory that kernels write times to (stamps.c); NULL: they do not */
+    uint64_t *stamps;       /* device memory that kernels write times to (times.c); NULL: they do not */
     gpu_scratch *stamp_memory;
     gpu_counts *counts; /* list of all; by whoever calls */
     gpu_order *order;
@@ -317,14 +318,12 @@ expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const in
 /* No copy and no graph uses them any more. */
 void gpu_counts_free(gpu_executor *self);
 
-/* ---- stamps.c ---------------------------------------------------------------------------------------------------- */
+/* ---- times.c ----------------------------------------------------------------------------------------------------- */
 /* Operations. */
 expar_status gpu_time(executor *base, bool on);
 bool gpu_times(executor *base, executor_times *out);
 /* Where a dispatch or combine of so many warps a block writes its times; NULL: nowhere. */
 uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call, int32_t warps);
-/* In the order of time. */
-void gpu_stamps_sort(uint64_t *stamps, size_t count);
 
 /* ---- order.c ----------------------------------------------------------------------------------------------------- */
 /* The device has been entered, for both. */

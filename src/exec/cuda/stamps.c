@@ -1,61 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of a call goes: clocks that its kernels read on their way, for benchmarks.
- *
- * Device memory has [GPU_NOTIFY_MOMENTS] words of notify and, behind them, [GPU_MOMENTS][blocks][warps] of the dispatch
- * or the combine. Kernels write them, each call those of its kernels; the host reads them when the call is done. */
-#include "exec/cuda/gpu.h"
+/* Stamps of all warps put together. A warp that has not come to a moment has 0 there, which is before all others. */
+#include "exec/cuda/stamps.h"
 
-#include <assert.h>
 #include <stdlib.h>
-
-static_assert(GPU_DISPATCH_WARPS >= GPU_COMBINE_WARPS, "there is room for either's stamps");
-
-/* Of calls by so many warps of a GPU. */
-static size_t stamp_bytes(int32_t warps)
-{
-    return (GPU_NOTIFY_MOMENTS + GPU_MOMENTS * (size_t)warps) * sizeof(uint64_t);
-}
-
-static size_t most_stamp_bytes(const gpu_executor *self)
-{
-    return stamp_bytes(self->most_sms * GPU_DISPATCH_WARPS);
-}
-
-uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call, int32_t warps)
-{
-    self->stamped_warps = gpu_sms_of(self, call) * warps;
-    return self->stamps ? self->stamps + GPU_NOTIFY_MOMENTS : NULL;
-}
-
-static expar_status stamps_forget(const gpu_executor *self)
-{
-    expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemsetD8, self->stamp_memory->memory, 0, most_stamp_bytes(self));
-    cuda_leave();
-    return status;
-}
-
-static expar_status fetch(const gpu_executor *self, uint64_t *stamps)
-{
-    expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemcpyDtoH, stamps, self->stamp_memory->memory, stamp_bytes(self->stamped_warps));
-    cuda_leave();
-    return status;
-}
-
-expar_status gpu_time(executor *base, bool on)
-{
-    gpu_executor *self = gpu_of(base);
-    expar_status status = EXPAR_OK;
-    self->stamps = NULL;
-    if (on && !self->stamp_memory)
-        status = gpu_scratch_take(self->device, most_stamp_bytes(self), sizeof(uint64_t), &self->stamp_memory);
-    if (status == EXPAR_OK && on) status = stamps_forget(self);
-    if (status == EXPAR_OK && on) self->stamps = (uint64_t *)(uintptr_t)self->stamp_memory->memory;
-    return status;
-}
 
 static int earlier_first(const void *a, const void *b)
 {
@@ -63,45 +10,47 @@ static int earlier_first(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-void gpu_stamps_sort(uint64_t *stamps, size_t count)
+/* A moment in the order of time; the number of warps that have come there, which stand last. */
+static size_t sort_moment(uint64_t *moment, size_t warps)
 {
-    qsort(stamps, count, sizeof *stamps, earlier_first);
+    size_t none = 0;
+    qsort(moment, warps, sizeof *moment, earlier_first);
+    while (none < warps && moment[none] == 0)
+        none++;
+    return warps - none;
 }
 
-static double microseconds(uint64_t from, uint64_t to)
+double gpu_stamps_between(uint64_t from, uint64_t to)
 {
     return to > from ? (double)(to - from) / 1000.0 : 0.0;
 }
 
-/* The kernel's four spans, and the gap behind it. */
-static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_times *out)
+bool gpu_stamps_read(uint64_t *stamps, size_t warps, executor_times *out)
 {
-    out->notified = true;
-    out->layout_us = microseconds(stamps[0], stamps[1]);
-    out->hellos_us = microseconds(stamps[1], stamps[2]);
-    out->wait_us = microseconds(stamps[2], stamps[3]);
-    out->counts_us = microseconds(stamps[3], stamps[4]);
-    out->gap_us = microseconds(stamps[4], next_start);
+    const size_t last = warps - 1;
+    size_t come[GPU_MOMENTS];
+    for (size_t m = 0; m < GPU_MOMENTS; m++)
+        come[m] = sort_moment(stamps + m * warps, warps);
+    const uint64_t start = stamps[0], *sent = stamps + GPU_SENT * warps;
+    *out = (executor_times){.open_us = gpu_stamps_between(start, stamps[GPU_OPENED * warps + last]),
+                            .sent_middle_us = gpu_stamps_between(start, sent[last - warps / 2]),
+                            .sent_us = gpu_stamps_between(start, sent[last]),
+                            .ended_us = gpu_stamps_between(start, stamps[GPU_ENDED * warps + last])};
+    return come[GPU_STARTED] == warps && come[GPU_ENDED] > 0;
 }
 
-bool gpu_times(executor *base, executor_times *out)
+bool ll_stamps_read(uint64_t *stamps, size_t warps, ll_times *out)
 {
-    const gpu_executor *self = gpu_of(base);
-    const size_t warps = (size_t)self->stamped_warps, last = warps - 1;
-    uint64_t *stamps = self->stamps && warps ? malloc(stamp_bytes(self->stamped_warps)) : NULL;
-    if (!stamps || fetch(self, stamps) != EXPAR_OK) {
-        free(stamps);
-        return false;
-    }
-    uint64_t *moments = stamps + GPU_NOTIFY_MOMENTS;
-    for (size_t m = 0; m < GPU_MOMENTS; m++)
-        gpu_stamps_sort(moments + m * warps, warps);
-    const uint64_t start = moments[0], *sent = moments + GPU_SENT * warps, end = moments[GPU_ENDED * warps + last];
-    *out = (executor_times){.open_us = microseconds(start, moments[GPU_OPENED * warps + last]),
-                            .sent_middle_us = microseconds(start, sent[last - warps / 2]),
-                            .sent_us = microseconds(start, sent[last]),
-                            .ended_us = microseconds(start, end)};
-    if (self->notified) read_notify(stamps, start, out);
-    free(stamps);
-    return start && end;
+    const size_t last = warps - 1;
+    size_t come[LL_GPU_MOMENTS];
+    for (size_t m = 0; m < LL_GPU_MOMENTS; m++)
+        come[m] = sort_moment(stamps + m * warps, warps);
+    const uint64_t start = stamps[0], *sent = stamps + LL_GPU_SENT * warps;
+    *out = (ll_times){.started_us = gpu_stamps_between(start, stamps[last]),
+                      .sent_middle_us = gpu_stamps_between(start, sent[last - come[LL_GPU_SENT] / 2]),
+                      .sent_us = gpu_stamps_between(start, sent[last]),
+                      .seen_us = gpu_stamps_between(start, stamps[LL_GPU_SEEN * warps + last]),
+                      .done_us = gpu_stamps_between(start, stamps[LL_GPU_DONE * warps + last]),
+                      .ended_us = gpu_stamps_between(start, stamps[LL_GPU_ENDED * warps + last])};
+    return come[LL_GPU_STARTED] == warps && come[LL_GPU_ENDED] > 0;
 }

@@ -9,6 +9,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_ARGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_ARGS_H
 
+#include "exec/cuda/kernels/moments.h"
 #include "exec/index.h"
 
 /* Tokens are routed in pieces of one warp's width: a bit a token. */
@@ -228,12 +229,6 @@ typedef struct gpu_count_args {
     int32_t shared_counts;                                          /* 1: dynamic shared memory holds [E] counts */
     int32_t unused;
 } gpu_count_args;
-
-/* Times that kernels write for benchmarks, in nanoseconds of the GPU's clock. Notify: block 0 its start; the last block
-   when all is laid out, this rank's hellos are on their way, all hellos are here, at its end. Dispatch and combine,
-   each warp: start, offers known, its rows on their way; the last block's warps their end. */
-#define GPU_NOTIFY_MOMENTS 5
-enum { GPU_STARTED, GPU_OPENED, GPU_SENT, GPU_ENDED, GPU_MOMENTS };
 
 typedef struct gpu_notify_args {
     gpu_world world;

@@ -17,7 +17,7 @@
 
 #define GPU_ALL 0xffffffffu
 
-/* For benchmarks: when the warp of a dispatch or combine came to the moment. */
+/* For benchmarks: when the warp came to the moment, of a dispatch or combine, or of a kernel of the benchmark. */
 GPU_FUNC void stamp_warp(uint64_t *stamps, int32_t moment)
 {
     if (!stamps || threadIdx.x % 32) return;

@@ -113,10 +113,6 @@ typedef struct ll_gpu_answer {
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-/* Times that warps write for benchmarks, in nanoseconds of the GPU's clock: at its start; when its part of the last row
-   it sends is stored, ahead of the block's flag; when it has seen the last flag it waits for; when it is through with
-   its work; those of the last block at its end. 0: it has not come there. */
-enum { LL_GPU_STARTED, LL_GPU_SENT, LL_GPU_SEEN, LL_GPU_DONE, LL_GPU_ENDED, LL_GPU_MOMENTS };
 #define LL_GPU_BLOCK_WARPS (LL_GPU_THREADS / 32)
 
 typedef struct ll_gpu_call {

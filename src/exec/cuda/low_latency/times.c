@@ -2,6 +2,7 @@
 /* Where the time of a call's last kernel goes: clocks that its warps read on their way, for benchmarks. Device memory
  * has [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS] words; kernels write them, the host reads them behind a call. */
 #include "exec/cuda/low_latency/ll_gpu.h"
+#include "exec/cuda/stamps.h"
 
 #include <stdlib.h>
 
@@ -42,42 +43,12 @@ static expar_status moments_fetch(const gpu_executor *core, uint64_t *moments)
     return status;
 }
 
-/* ---- of all warps ------------------------------------------------------------------------------------------------ */
-
-/* A moment in the order of time; the number of warps that have come there stand last. */
-static size_t sort_moment(uint64_t *moment, size_t warps)
-{
-    size_t none = 0;
-    gpu_stamps_sort(moment, warps);
-    while (none < warps && moment[none] == 0)
-        none++;
-    return warps - none;
-}
-
-static double since(uint64_t start, uint64_t moment)
-{
-    return moment > start ? (double)(moment - start) / 1000.0 : 0.0;
-}
-
 bool ll_gpu_times(ll_executor *base, ll_times *out)
 {
     const gpu_executor *core = &ll_gpu_of(base)->core;
-    const size_t warps = (size_t)core->stamped_warps, last = warps - 1;
-    uint64_t *moments = core->stamps && warps ? malloc(moments_bytes(core->stamped_warps)) : NULL;
-    if (!moments || moments_fetch(core, moments) != EXPAR_OK) {
-        free(moments);
-        return false;
-    }
-    size_t come[LL_GPU_MOMENTS];
-    for (size_t m = 0; m < LL_GPU_MOMENTS; m++)
-        come[m] = sort_moment(moments + m * warps, warps);
-    const uint64_t start = moments[0], *sent = moments + LL_GPU_SENT * warps;
-    *out = (ll_times){.started_us = since(start, moments[last]),
-                      .sent_middle_us = since(start, sent[last - come[LL_GPU_SENT] / 2]),
-                      .sent_us = since(start, sent[last]),
-                      .seen_us = since(start, moments[LL_GPU_SEEN * warps + last]),
-                      .done_us = since(start, moments[LL_GPU_DONE * warps + last]),
-                      .ended_us = since(start, moments[LL_GPU_ENDED * warps + last])};
+    uint64_t *moments = core->stamps && core->stamped_warps ? malloc(moments_bytes(core->stamped_warps)) : NULL;
+    const bool known = moments && moments_fetch(core, moments) == EXPAR_OK &&
+                       ll_stamps_read(moments, (size_t)core->stamped_warps, out);
     free(moments);
-    return come[LL_GPU_STARTED] == warps && come[LL_GPU_ENDED] > 0;
+    return known;
 }

@@ -281,7 +281,8 @@ sanitize_ll() {
 
 # ---- figures ---------------------------------------------------------------------------------------------------------------
 
-# The JSON of a benchmark as a table; in a call, of which the end alone may be seen, the rows that matter most.
+# The JSON of a benchmark as a table; in a call, of which the end alone may be seen, the rows that matter most. Below each,
+# but not in a call, where the time of the copy limit's kernel goes; cached dispatches have that of those above.
 table() {
     awk -F '[:,]' -v short="${EXPAR_CALL_ENDS:-}" '
         function row() {
@@ -291,17 +292,22 @@ table() {
         function show() {
             printf form, v["op"], v["cached"] == "true" ? "cached" : "", v["path"], v["dtype"], v["sms"], v["tokens"], v["median_us"], \
                 v["copy_limit_us"] == "null" ? "" : v["copy_limit_us"], v["fraction_of_copy_limit"] == "null" ? "" : v["fraction_of_copy_limit"], \
-                v["layout_us"], v["hellos_us"], v["wait_us"], v["counts_us"], v["gap_us"], v["open_us"], v["rows_us"], v["warps_us"], v["ranks_us"], v["close_us"], v["late_rank"], \
+                v["layout_us"], v["hellos_us"], v["wait_us"], v["counts_us"], v["gap_us"], v["copy_limit_kernel_us"], v["kernel_us"], v["open_us"], v["rows_us"], v["warps_us"], v["ranks_us"], v["close_us"], v["late_rank"], \
                 v["verified"] == "true" ? "yes" : "NO"
+            if (short || v["cached"] == "true" || v["copy_limit_kernel_us"] == "") return
+            printf form, "  limit", "", "", v["dtype"], v["sms"], v["tokens"], v["copy_limit_us"], "", "", "", "", "", "", "", "", \
+                v["copy_limit_kernel_us"], "", v["limit_rows_us"], v["limit_warps_us"], v["limit_ranks_us"], v["limit_close_us"], v["limit_late_rank"], ""
         }
         BEGIN {
-            form = "%-9s %-6s %-6s %6s %4s %6s %8s %8s %8s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %4s %s\n"
+            form = "%-9s %-6s %-6s %6s %4s %6s %8s %8s %8s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %7s %4s %s\n"
             printf form, "operation", "", "path", "dtype", "sms", "tokens", "us", "copy us", "of copy", \
-                "layout", "hellos", "wait", "counts", "gap", "open", "rows", "warps", "ranks", "close", "late", "verified"
+                "layout", "hellos", "wait", "counts", "gap", "copykrn", "kernel", "open", "rows", "warps", "ranks", "close", "late", "verified"
         }
         /"results"/ { inside = 1 }
         inside && /^    }/ { row(); next }
-        inside && NF > 1 { gsub(/[ "]/, ""); v[$1] = $2 + 0 == $2 && $2 ~ /\./ ? sprintf("%.2f", $2) : $2 }'
+        inside && /"copy_limit_breakdown"/ { of = "limit_"; next }
+        inside && /^      }/ { of = ""; next }
+        inside && NF > 1 { gsub(/[ "]/, ""); v[of $1] = $2 + 0 == $2 && $2 ~ /\./ ? sprintf("%.2f", $2) : $2 }'
 }
 
 measure() {
@@ -315,7 +321,8 @@ measure() {
     return $code
 }
 
-# As table, of low-latency mode: total and kernel, what they are compared with, where the kernel's time went.
+# As table, of low-latency mode: total and kernel, what they are compared with, where the kernel's time went; below
+# each, but not in a call, where that of the copy limit went.
 table_ll() {
     awk -F '[:,]' -v short="${EXPAR_CALL_ENDS:-}" '
         function row() {
@@ -324,18 +331,24 @@ table_ll() {
         }
         function show() {
             printf form, v["op"], v["sum"] == "null" ? "" : v["sum"], v["format"], v["tokens"], v["sms"], v["median_us"], v["kernel_us"], \
-                v["copy_limit_us"], v["raw_round_trip_us"] == "null" ? "" : v["raw_round_trip_us"], v["launch_us"], v["start_us"], \
+                v["copy_limit_us"], v["copy_limit_kernel_us"], v["raw_round_trip_us"] == "null" ? "" : v["raw_round_trip_us"], v["launch_us"], v["start_us"], \
                 v["send_us"], v["warps_us"], v["ranks_us"], v["wire_us"], v["place_us"], v["close_us"], v["late_rank"], \
                 v["verified"] == "true" ? "yes" : "NO"
+            if (short || v["copy_limit_kernel_us"] == "") return
+            printf form, "  limit", "", v["format"], v["tokens"], v["sms"], v["copy_limit_us"], v["copy_limit_kernel_us"], \
+                "", "", "", "", v["limit_start_us"], v["limit_send_us"], v["limit_warps_us"], v["limit_ranks_us"], v["limit_wire_us"], \
+                v["limit_place_us"], v["limit_close_us"], v["limit_late_rank"] == "null" ? "" : v["limit_late_rank"], ""
         }
         BEGIN {
-            form = "%-9s %-7s %-9s %6s %4s %7s %7s %7s %6s %7s %6s %6s %6s %6s %6s %6s %6s %4s %s\n"
-            printf form, "operation", "", "format", "tokens", "sms", "us", "kernel", "copy us", "trip", "launch", "start", \
+            form = "%-9s %-7s %-9s %6s %4s %7s %7s %7s %7s %6s %7s %6s %6s %6s %6s %6s %6s %6s %4s %s\n"
+            printf form, "operation", "", "format", "tokens", "sms", "us", "kernel", "copy us", "copykrn", "trip", "launch", "start", \
                 "send", "warps", "ranks", "wire", "place", "close", "late", "verified"
         }
         /"results"/ { inside = 1 }
         inside && /^    }/ { row(); next }
-        inside && NF > 1 { gsub(/[ "]/, ""); v[$1] = $2 + 0 == $2 && $2 ~ /\./ ? sprintf("%.2f", $2) : $2 }'
+        inside && /"copy_limit_breakdown"/ { of = "limit_"; next }
+        inside && /^      }/ { of = ""; next }
+        inside && NF > 1 { gsub(/[ "]/, ""); v[of $1] = $2 + 0 == $2 && $2 ~ /\./ ? sprintf("%.2f", $2) : $2 }'
 }
 
 measure_ll() {

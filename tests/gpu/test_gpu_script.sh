@@ -54,9 +54,12 @@ mv "$work/bin/expar" "$work/bin/kept"
 # shellcheck disable=SC2016 # the program's own shell expands it
 program expar '[ "$1 $2 $3 $4" = "bench ll --device cuda" ] || exit 9' 'printf "%s\n" "{" "  \"results\": [" "    {" \
     "      \"op\": \"combine\"," "      \"sum\": \"reduced\"," "      \"tokens\": 16," "      \"kernel_us\": 12.345," \
-    "      \"breakdown\": {" "        \"wire_us\": 3.25" "      }," "      \"verified\": true" "    }" "  ]" "}"'
+    "      \"breakdown\": {" "        \"wire_us\": 3.25" "      }," "      \"copy_limit_kernel_us\": 4.5," \
+    "      \"copy_limit_breakdown\": {" "        \"wire_us\": 0.25," "        \"place_us\": 1.75" "      }," \
+    "      \"verified\": true" "    }" "  ]" "}"'
 expect 0 measure_ll "$work" 16
-grep -Eq '^combine +reduced +16 +12[.]3[45] +3[.]25 +yes$' "$work/out" || fail "measure_ll prints no table"
+grep -Eq '^combine +reduced +16 +12[.]3[45] +4[.]50 +3[.]25 +yes$' "$work/out" || fail "measure_ll prints no table"
+grep -Eq '^  limit +16 +4[.]50 +0[.]25 +1[.]75 +$' "$work/out" || fail "measure_ll does not print the limit's kernel"
 
 # Two programs in turns, of which each has its own libraries and takes longer from run to run: the medians of three.
 mkdir -p "$work/other/bin" "$work/other/lib"

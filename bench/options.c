@@ -79,8 +79,8 @@ const struct argp_option bench_option_table[] = {
      "(default on the CPU), both (default on GPUs)",
      0},
     {"stamps", KEY_STAMPS, "WHEN", 0,
-     "On GPUs: whether kernels read clocks on their way, for the breakdown: yes (default), no (what they cost is the "
-     "difference)",
+     "On GPUs: whether kernels, of calls and of the copy limit, read clocks on their way, for the breakdown: yes "
+     "(default), no (what they cost is the difference)",
      0},
     {"seed", KEY_SEED, "SEED", 0, "Of routing and rows (default: 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},

@@ -6,6 +6,8 @@
 #include "bench/common/device.h"
 #include "bench/common/options.h"
 
+struct bench_late; /* common/late.h */
+
 /* Summary of the iterations of one contender, in microseconds. */
 struct bench_times {
     double median_us, min_us, p99_us;
@@ -19,6 +21,8 @@ struct contender {
     /* Not timed; check: one turn behind the timed ones. NULL: nothing to do. */
     bool (*after)(void *context, bool check);
     void *context;
+    /* The moments that `after` notes of the copy limit's kernel, for whoever takes the times; NULL: none. */
+    const struct bench_late *late;
     bool settled; /* on the CPU: ranks meet twice before it, so that none is still waking up from the first time */
     bool untimed; /* this rank's clock does not count; rank 0's always must */
     struct bench_times times; /* out, the same on all ranks */

@@ -55,7 +55,7 @@ struct bench_options {
     expar_path path;
     bool all_paths; /* direct and queue, a result each; `path` is ignored */
     enum bench_cached cached;
-    bool unstamped; /* on GPUs: kernels read no clocks, and there is no breakdown */
+    bool unstamped; /* on GPUs: kernels read no clocks, those of the copy limit neither, and there is no breakdown */
     uint64_t seed;
     enum bench_format format;
     bool mpi;

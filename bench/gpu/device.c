@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* GPUs: tensors in device memory, and a turn timed by events behind a gate that opens for the streams of all ranks at
  * the same moment. The calling thread has entered its rank's device. */
-#include "bench/ep/late.h"
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
 #include "ep/tools.h"
@@ -150,13 +149,7 @@ static bool gpu_moments(const struct bench_session *session, struct bench_moment
 {
     ep_times times;
     if (!ep_times_last(session->ep, &times)) return false;
-    *out = (struct bench_moments){
-        .notified = times.notified,
-        .notify_us = {times.layout_us, times.hellos_us, times.wait_us, times.counts_us, times.gap_us},
-        .open_us = times.open_us,
-        .sent_middle_us = times.sent_middle_us,
-        .sent_us = times.sent_us,
-        .ended_us = times.ended_us};
+    *out = gpu_moments_of_rows(&times);
     return true;
 }
 

@@ -6,16 +6,19 @@
  *   device.c  struct bench_device: memory, and turns timed behind the gate (kernels/gate.cu)
  *   copy.c    the copy limit (kernels/copy_limit.cu)
  *   ll.c      low-latency mode: shared memory, its copy limit, round trips (kernels/ll_limit.cu)
+ *   stamps.c  clocks that the copy limits' kernels write
  *   kernels/forms.h  what kernels are handed
  *
  * Called through bench/bench.h (bench_gpu_main); calls the library's public interface, and what it shows to the tools:
- * cuda/cuda.h and exec/cuda/kernels/tools.h for kernels of its own, mem/device.h, ep/tools.h. */
+ * cuda/cuda.h, exec/cuda/kernels/tools.h and exec/cuda/stamps.h for kernels of its own, mem/device.h, ep/tools.h. */
 #ifndef EXPAR_BENCH_GPU_GPU_H
 #define EXPAR_BENCH_GPU_GPU_H
 
+#include "bench/ep/late.h"
 #include "bench/ep/session.h"
 #include "bench/ll/place.h"
 #include "cuda/cuda.h"
+#include "exec/cuda/stamps.h"
 #include "mem/device.h"
 #include <pthread.h>
 #include <stdatomic.h>
@@ -60,6 +63,24 @@ expar_status gpu_copy_load(struct gpu_rank *rank);
 bool gpu_copy_open(struct bench_session *session);
 void gpu_copy_close(struct bench_session *session, bool sound);
 int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders);
+
+/* ---- stamps.c ---------------------------------------------------------------------------------------------------- */
+/* Device memory, [moments][warps], that a kernel writes and the host reads behind it; one kernel after another. */
+struct kernel_stamps {
+    const struct bench_world *world;
+    uint64_t *words; /* NULL: none are taken */
+    size_t moments, warps;
+};
+/* Zero; false after saying why not. */
+bool kernel_stamps_open(struct kernel_stamps *stamps, const struct bench_world *world, size_t moments, size_t warps);
+/* Of what is zero, too. */
+void kernel_stamps_close(struct kernel_stamps *stamps);
+/* Of the last kernel, which is done: with GPU_MOMENTS, and with LL_GPU_MOMENTS. False: there are none. */
+bool kernel_stamps_of_rows(const struct kernel_stamps *stamps, struct bench_moments *out);
+bool kernel_stamps_of_turn(const struct kernel_stamps *stamps, struct ll_moments *out);
+/* As the library tells them, of calls and of these. */
+struct bench_moments gpu_moments_of_rows(const executor_times *times);
+struct ll_moments gpu_moments_of_turn(const ll_times *times);
 
 /* ---- ll.c -------------------------------------------------------------------------------------------------------- */
 expar_status gpu_ll_load(struct gpu_rank *rank);

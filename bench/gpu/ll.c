@@ -110,11 +110,13 @@ static void gpu_unreserve(const struct bench_world *world, void *data, size_t by
 /* ---- lists ------------------------------------------------------------------------------------------------------- */
 
 /* Arrays on the GPU, as the host's lists have them. */
-#define MOST_ARRAYS 8
+#define MOST_ARRAYS  8
+#define TURN_THREADS 1024 /* of a block */
 struct gpu_turn {
     const struct gpu_rank *rank;
     ll_turn turn;
     uint32_t blocks;
+    struct kernel_stamps stamps;
     void *arrays[MOST_ARRAYS];
     int num_arrays;
 };
@@ -166,6 +168,15 @@ static bool put_sums(struct gpu_turn *self, const struct limit_sums *list, ll_su
     return out->items && out->rows && (!weighted || out->weights);
 }
 
+static bool open_stamps(struct gpu_turn *self, const struct ll_session *session)
+{
+    const size_t warps = (size_t)self->blocks * (TURN_THREADS / 32);
+    if (session->options->unstamped) return true;
+    if (!kernel_stamps_open(&self->stamps, session->world, LL_GPU_MOMENTS, warps)) return false;
+    self->turn.stamps = self->stamps.words;
+    return true;
+}
+
 static bool gpu_way_open(struct limit_way *way)
 {
     const struct ll_session *session = way->session;
@@ -179,7 +190,8 @@ static bool gpu_way_open(struct limit_way *way)
     turn->num_scales = way->num_scales;
     turn->row_bytes = (int64_t)session->problem->row_bytes;
     turn->dtype = (int32_t)session->problem->dtype;
-    return (put_copies(self, &way->messages, &turn->messages, &turn->num_messages, &turn->most_message_bytes) &&
+    return (open_stamps(self, session) &&
+            put_copies(self, &way->messages, &turn->messages, &turn->num_messages, &turn->most_message_bytes) &&
             put_copies(self, &way->rows, &turn->rows, &turn->num_rows, &turn->most_row_bytes) &&
             put_sums(self, &way->partial, &turn->partial) && put_sums(self, &way->sums, &turn->sums)) ||
            bench_complain(session->world, "no memory for the lists of copies");
@@ -190,6 +202,7 @@ static void gpu_way_close(struct limit_way *way)
     struct gpu_turn *self = way->kept;
     for (int i = 0; self && i < self->num_arrays; i++)
         self->rank->world.device->free(&self->rank->world, self->arrays[i]);
+    if (self) kernel_stamps_close(&self->stamps);
     free(self);
     way->kept = NULL;
 }
@@ -198,7 +211,7 @@ static bool launch_turn(const struct gpu_turn *self, const ll_turn *turn)
 {
     void *parameters[] = {(void *)(uintptr_t)turn};
     const cuda_launch launch = {
-        .function = self->rank->ll_turn, .stream = self->rank->stream, .blocks = self->blocks, .threads = 1024};
+        .function = self->rank->ll_turn, .stream = self->rank->stream, .blocks = self->blocks, .threads = TURN_THREADS};
     return bench_good(&self->rank->world, cuda_launch_kernel(&launch, parameters));
 }
 
@@ -307,13 +320,14 @@ static bool gpu_moments(const struct ll_session *session, struct ll_moments *out
 {
     ll_times times;
     if (!ll_times_last(session->ll, &times)) return false;
-    *out = (struct ll_moments){.started_us = times.started_us,
-                               .sent_middle_us = times.sent_middle_us,
-                               .sent_us = times.sent_us,
-                               .seen_us = times.seen_us,
-                               .done_us = times.done_us,
-                               .ended_us = times.ended_us};
+    *out = gpu_moments_of_turn(&times);
     return true;
+}
+
+static bool gpu_way_moments(const struct limit_way *way, struct ll_moments *out)
+{
+    const struct gpu_turn *self = way->kept;
+    return kernel_stamps_of_turn(&self->stamps, out);
 }
 
 const struct ll_place ll_cuda = {
@@ -333,5 +347,6 @@ const struct ll_place ll_cuda = {
     .trip_times = gpu_trip_times,
     .clocks = gpu_clocks,
     .moments = gpu_moments,
+    .way_moments = gpu_way_moments,
     .launch = launch_nothing,
 };

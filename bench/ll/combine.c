@@ -256,12 +256,13 @@ static bool add_result(const struct combine_turns *self, const struct combine_su
     result->verified = bench_all_true(session->world, what->verified) && sum->verified;
     if (!bench_mean(session->world, (double)rows_back(session, sum->reduced), &result->messages)) return false;
     result->bytes = result->messages * (double)problem->row_bytes;
-    if (!ll_late_find(late, session, result)) return false;
+    if (!ll_late_find(late, session, &result->breakdown)) return false;
     if (own != sum->of_whole) return true;
     if (!ll_traffic_mean(session->world, &what->traffic, &result->traffic)) return false;
     result->num_copies = sum->num_copies;
     for (int i = 0; i < sum->num_copies; i++)
         result->copies[i] = sum->copies[i].times;
+    if (!ll_late_find_limit(sum->copies, session, result)) return false;
     result->has_mpi = sum->of_baseline != NULL;
     if (sum->of_baseline) result->mpi = sum->of_baseline->times;
     return true;

@@ -189,12 +189,13 @@ static bool add_result(const struct turns *self, const char *phase, const struct
     if (self->launch) result->launch_us = self->launch->times.median_us;
     if (self->trips) session->world->device->ll->trip_times(self->trips, result);
     result->verified = bench_all_true(session->world, what->verified) && self->verified;
-    if (!ll_late_find(late, session, result)) return false;
+    if (!ll_late_find(late, session, &result->breakdown)) return false;
     if (own != self->of_whole) return true;
     if (!ll_traffic_mean(session->world, &what->traffic, &result->traffic)) return false;
     result->num_copies = self->num_copies;
     for (int i = 0; i < self->num_copies; i++)
         result->copies[i] = self->copies[i].times;
+    if (!ll_late_find_limit(self->copies, session, result)) return false;
     result->has_mpi = self->of_baseline != NULL;
     if (self->of_baseline) result->mpi = self->of_baseline->times;
     return true;

@@ -57,6 +57,18 @@ static json_t *breakdown_json(const struct ll_breakdown *b)
     return json;
 }
 
+static void add_kernels(json_t *json, const struct ll_result *r)
+{
+    if (r->breakdown.known) {
+        json_object_set_new(json, "kernel_us", json_real(r->breakdown.kernel_us));
+        json_object_set_new(json, "breakdown", breakdown_json(&r->breakdown));
+    }
+    if (r->limit.known) {
+        json_object_set_new(json, "copy_limit_kernel_us", json_real(r->limit.kernel_us));
+        json_object_set_new(json, "copy_limit_breakdown", breakdown_json(&r->limit));
+    }
+}
+
 static json_t *traffic_json(const struct bench_sent *sent)
 {
     return json_pack("{s:f, s:f, s:f, s:f}", "bytes", sent->bytes, "messages", sent->messages, "flags", sent->flags,
@@ -88,10 +100,7 @@ static json_t *result_json(const struct bench_world *world, const struct ll_resu
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
     if (world->place.type == EXPAR_CUDA) json_object_set_new(json, "launch_us", json_real(r->launch_us));
-    if (r->has_breakdown) {
-        json_object_set_new(json, "kernel_us", json_real(r->breakdown.kernel_us));
-        json_object_set_new(json, "breakdown", breakdown_json(&r->breakdown));
-    }
+    add_kernels(json, r);
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));
         json_object_set_new(json, "speedup_over_mpi", json_real(ll_speedup(r)));

@@ -48,7 +48,7 @@ int ll_late_of_call(const struct ll_moments *ranks, int count, double *sorted, s
     const double sent = bench_late_median(sorted, count);
     seen = fmax(seen, last_sent);
     done = fmax(done, seen);
-    *out = (struct ll_breakdown){.kernel_us = ended, .start_us = started};
+    *out = (struct ll_breakdown){.known = true, .kernel_us = ended, .start_us = started};
     const double ends[LL_SPANS] = {middle, sent, last_sent, seen, done, ended};
     for (int i = 0; i < LL_SPANS; i++)
         out->us[i] = ends[i] - (i ? ends[i - 1] : 0);
@@ -74,14 +74,20 @@ static bool fold(const void *moments, int count, double *sorted, double *numbers
     return true;
 }
 
-bool ll_late_find(const struct bench_late *late, const struct ll_session *session, struct ll_result *result)
+bool ll_late_find(const struct bench_late *late, const struct ll_session *session, struct ll_breakdown *out)
 {
     struct bench_lateness all;
+    *out = (struct ll_breakdown){0};
     if (!bench_late_find(late, session->world, fold, NUMBERS, &all)) return false;
-    result->has_breakdown = all.known;
     if (!all.known) return true;
-    result->breakdown = (struct ll_breakdown){
-        .kernel_us = all.medians[AT_KERNEL], .start_us = all.medians[AT_START], .late_rank = all.rank};
-    memcpy(result->breakdown.us, all.medians + AT_SPANS, sizeof result->breakdown.us);
+    *out = (struct ll_breakdown){
+        .known = true, .kernel_us = all.medians[AT_KERNEL], .start_us = all.medians[AT_START], .late_rank = all.rank};
+    memcpy(out->us, all.medians + AT_SPANS, sizeof out->us);
     return true;
+}
+
+bool ll_late_find_limit(const struct contender *copies, const struct ll_session *session, struct ll_result *result)
+{
+    const struct bench_late *late = result->num_copies ? copies[ll_least_copy(result)].late : NULL;
+    return !late || ll_late_find(late, session, &result->limit);
 }

@@ -13,7 +13,9 @@ bool ll_late_open(struct bench_late *late, const struct ll_session *session);
 /* Behind each turn but the one that is checked: the moments of this rank's last kernel. */
 void ll_late_note(struct bench_late *late, const struct ll_session *session);
 /* Of all ranks' calls; collective. False: the ranks could not be brought together, or there was no memory. */
-bool ll_late_find(const struct bench_late *late, const struct ll_session *session, struct ll_result *result);
+bool ll_late_find(const struct bench_late *late, const struct ll_session *session, struct ll_breakdown *out);
+/* The same of the copies that the limit is, once the times of all of them are in the result. */
+bool ll_late_find_limit(const struct contender *copies, const struct ll_session *session, struct ll_result *result);
 
 /* One call, of the moments of all ranks, in their order: spans that make up the time from a rank's first warp to the
    last rank's end; a span around a moment that no rank has come to is 0. `sorted` has room for as many numbers. Returns

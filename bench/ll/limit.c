@@ -20,11 +20,23 @@ static const struct ll_place *place_of_way(const struct limit_way *way)
     return way->session->world->device->ll;
 }
 
+/* As behind a call (ll_late_note). */
+static bool way_after(void *context, bool check)
+{
+    struct limit_way *way = context;
+    struct ll_moments *at = check ? NULL : bench_late_next(&way->late);
+    if (at && !place_of_way(way)->way_moments(way, at)) *at = (struct ll_moments){0};
+    return true;
+}
+
 int ll_limit_contenders(struct ll_limit *limit, struct contender *contenders)
 {
     if (limit->network) return network_limit_contenders(limit->network, contenders);
-    for (int i = 0; i < limit->count; i++)
-        contenders[i] = (struct contender){.run = place_of_way(limit->ways[i])->way_run, .context = limit->ways[i]};
+    for (int i = 0; i < limit->count; i++) {
+        struct limit_way *way = limit->ways[i];
+        contenders[i] = (struct contender){
+            .run = place_of_way(way)->way_run, .after = way_after, .context = way, .late = &way->late};
+    }
     return limit->count;
 }
 
@@ -65,6 +77,7 @@ static bool way_make(struct limit_way *way)
     way->bases = calloc((size_t)world->size, sizeof *way->bases);
     bool good = (way->bases && (way->combine ? limit_combine_memory(way) : limit_dispatch_memory(way))) ||
                 bench_complain(world, "out of memory for the copies");
+    good = ll_late_open(&way->late, way->session) && good;
     if (!bench_all_true(world, good)) return false;
     way->symmetric_bytes = way->combine ? limit_combine_symmetric_bytes(way) : limit_dispatch_symmetric_bytes(way);
     way->symmetric = place->share(world, way->symmetric_bytes, way->bases);
@@ -82,6 +95,7 @@ static void way_free(struct limit_way *way, bool sound)
     const struct bench_world *world = way->session->world;
     const struct ll_place *place = place_of_way(way);
     place->way_close(way);
+    bench_late_close(&way->late);
     place->unshare(world, way->symmetric, way->symmetric_bytes, sound);
     free(way->bases);
     free(way->messages.items);

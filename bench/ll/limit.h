@@ -44,8 +44,9 @@ struct limit_way {
     bool combine, reduced, stream_messages, stream_rows;
     void *symmetric; /* slots [N][B] of messages, or places [T][K] of rows; on the device, as what follows but lists */
     size_t symmetric_bytes;
-    uint8_t **bases; /* [N] that of each rank */
-    void *kept;      /* of the device's turns */
+    uint8_t **bases;        /* [N] that of each rank */
+    void *kept;             /* of the device's turns */
+    struct bench_late late; /* of its turns */
     /* A turn goes through them in this order. Dispatch has the first two; a combine messages and sums, or, reduced,
        the two sums. */
     struct limit_list messages, rows;

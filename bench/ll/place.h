@@ -40,6 +40,8 @@ struct ll_place {
        no kernels. */
     bool (*clocks)(const struct ll_session *session);
     bool (*moments)(const struct ll_session *session, struct ll_moments *out);
+    /* The same of the last turn of a way of the copy limit; NULL: as above. */
+    bool (*way_moments)(const struct limit_way *way, struct ll_moments *out);
     /* An empty launch, as a contender with the world; NULL: there are none. */
     bool (*launch)(void *world);
 };

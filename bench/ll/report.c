@@ -2,17 +2,21 @@
 /* Results as CSV, or a table for a person, and what follows from the times. */
 #include "bench/ll/session.h"
 #include "table.h"
-#include <math.h>
 #include <stdio.h>
 
 /* ---- what follows from the times --------------------------------------------------------------------------------- */
 
+int ll_least_copy(const struct ll_result *result)
+{
+    int least = 0;
+    for (int i = 1; i < result->num_copies; i++)
+        if (result->copies[i].median_us < result->copies[least].median_us) least = i;
+    return least;
+}
+
 double ll_limit_us(const struct ll_result *result)
 {
-    double least_us = result->num_copies ? result->copies[0].median_us : 0;
-    for (int i = 1; i < result->num_copies; i++)
-        least_us = fmin(least_us, result->copies[i].median_us);
-    return least_us;
+    return result->num_copies ? result->copies[ll_least_copy(result)].median_us : 0;
 }
 
 double ll_fraction_of_limit(const struct ll_result *result)
@@ -45,16 +49,30 @@ static void print_csv_number(bool there, double number, char behind)
     putchar(behind);
 }
 
+static void print_csv_breakdown(const struct ll_breakdown *b)
+{
+    print_csv_number(b->known, b->kernel_us, ',');
+    print_csv_number(b->known, b->start_us, ',');
+    for (int i = 0; i < LL_SPANS; i++)
+        print_csv_number(b->known, b->us[i], ',');
+    if (b->known && b->late_rank >= 0) printf("%d", b->late_rank);
+}
+
 static void print_csv_kernels(const struct ll_result *r)
 {
-    const struct ll_breakdown *b = &r->breakdown;
     print_csv_number(true, r->launch_us, ',');
-    print_csv_number(r->has_breakdown, b->kernel_us, ',');
-    print_csv_number(r->has_breakdown, b->start_us, ',');
-    for (int i = 0; i < LL_SPANS; i++)
-        print_csv_number(r->has_breakdown, b->us[i], ',');
-    if (r->has_breakdown && b->late_rank >= 0) printf("%d", b->late_rank);
+    print_csv_breakdown(&r->breakdown);
+    putchar(',');
+    print_csv_breakdown(&r->limit);
     printf("\n");
+}
+
+static void print_csv_kernel_names(const char *prefix)
+{
+    printf(",%skernel_us,%sstart_us,", prefix, prefix);
+    for (int i = 0; i < LL_SPANS; i++)
+        printf("%s%s_us,", prefix, ll_span_names[i]);
+    printf("%slate_rank", prefix);
 }
 
 static void print_csv_traffic(const struct bench_world *world, const struct ll_result *r)
@@ -100,10 +118,10 @@ static void print_csv(const struct bench_world *world, const struct bench_option
            "gbps,messages,%s_limit_us,fraction_of_%s_limit,round_trip_us,raw_round_trip_us,%s,verified,",
            limit, limit, world->device->workers);
     if (options->cuda) {
-        printf("launch_us,kernel_us,start_us,");
-        for (int i = 0; i < LL_SPANS; i++)
-            printf("%s_us,", ll_span_names[i]);
-        printf("late_rank\n");
+        printf("launch_us");
+        print_csv_kernel_names("");
+        print_csv_kernel_names("copy_limit_");
+        printf("\n");
     } else {
         printf("mpi_us,speedup_over_mpi,%s_limit_speedup_over_mpi%s\n", limit,
                world->nodes > 1 ? ",nodes,network_bytes,network_messages,network_flags,network_rows" : "");
@@ -114,18 +132,23 @@ static void print_csv(const struct bench_world *world, const struct bench_option
 
 /* ---- table ------------------------------------------------------------------------------------------------------- */
 
+static void add_shape_and_times(struct table *table, const struct ll_result *r, const struct bench_times *times)
+{
+    table_cell(table, "%s", r->format);
+    table_cell(table, "%lld", (long long)r->tokens);
+    table_cell(table, "%d", r->workers);
+    table_cell(table, "%.1f", times->median_us);
+    table_cell(table, "%.1f", times->min_us);
+    table_cell(table, "%.1f", times->p99_us);
+}
+
 static void add_head(struct table *table, const struct ll_result *r)
 {
     const bool apart = r->phase[0] != 'c';
     table_row(table);
     table_cell(table, "%s%s%s%s%s", r->op, r->sum ? " " : "", r->sum ? r->sum : "", apart ? ", " : "",
                apart ? r->phase : "");
-    table_cell(table, "%s", r->format);
-    table_cell(table, "%lld", (long long)r->tokens);
-    table_cell(table, "%d", r->workers);
-    table_cell(table, "%.1f", r->expar.median_us);
-    table_cell(table, "%.1f", r->expar.min_us);
-    table_cell(table, "%.1f", r->expar.p99_us);
+    add_shape_and_times(table, r, &r->expar);
     table_cell(table, "%.2f", ll_gbps(r));
     table_cell(table, "%.1f", r->messages);
 }
@@ -149,13 +172,11 @@ struct columns {
 };
 
 /* Kernel time, its spans, and who was late in it. */
-static void add_kernels(struct table *table, const struct ll_result *r)
+static void add_kernel(struct table *table, const struct ll_breakdown *b)
 {
-    const struct ll_breakdown *b = &r->breakdown;
-    table_cell(table, "%.2f", r->launch_us);
-    for (int i = 0; i < LL_SPANS + 3 && !r->has_breakdown; i++)
+    for (int i = 0; i < LL_SPANS + 3 && !b->known; i++)
         table_skip(table);
-    if (!r->has_breakdown) return;
+    if (!b->known) return;
     table_cell(table, "%.1f", b->kernel_us);
     table_cell(table, "%.1f", b->start_us);
     for (int i = 0; i < LL_SPANS; i++)
@@ -186,11 +207,25 @@ static void add_result(struct table *table, const struct ll_result *r, const str
     if (columns->trips && !columns->nodes && !columns->cuda)
         add_pair(table, r->has_trip, "%.2f", r->trip_us, "%.2f", r->raw_trip_us);
     if (columns->trips && columns->cuda) table_cell(table, "%.2f", r->raw_trip_us);
-    if (columns->cuda) add_kernels(table, r);
+    if (columns->cuda) table_cell(table, "%.2f", r->launch_us);
+    if (columns->cuda) add_kernel(table, &r->breakdown);
     if (mpi) add_pair(table, r->has_mpi, "%.1f", r->mpi.median_us, "%.2fx", ll_speedup(r));
     if (mpi && r->has_mpi) table_cell(table, "%.2fx", ll_copy_speedup(r));
     if (mpi && !r->has_mpi) table_skip(table);
     table_verdict(table, r->verified);
+}
+
+/* Below its call, on GPUs: the copies by themselves, under the same columns. */
+static void add_limit(struct table *table, const struct ll_result *r, const struct columns *columns)
+{
+    table_row(table);
+    table_cell(table, "copy limit");
+    add_shape_and_times(table, r, &r->copies[ll_least_copy(r)]);
+    /* GB/s, messages, copy us, of copy, raw us, launch us */
+    for (int i = 0; i < 5 + columns->trips; i++)
+        table_skip(table);
+    add_kernel(table, &r->limit);
+    table_skip(table); /* verified with the call */
 }
 
 static void add_columns(struct table *table, const struct columns *columns)
@@ -237,8 +272,10 @@ static bool print_table(const struct bench_world *world, const struct bench_opti
            o->hidden, o->topk, o->experts, o->routing, o->iters);
     struct table *table = table_new();
     add_columns(table, &columns);
-    for (int i = 0; i < results->count; i++)
+    for (int i = 0; i < results->count; i++) {
         add_result(table, &results->items[i], &columns);
+        if (results->items[i].limit.known) add_limit(table, &results->items[i], &columns);
+    }
     return table_print(table, stdout);
 }
 

@@ -14,10 +14,12 @@ struct ll_moments {
     double started_us, sent_middle_us, sent_us, seen_us, done_us, ended_us;
 };
 
-/* Where the time of a call's kernels goes (late.c), medians over the measured calls, each by itself. */
+/* Where the time of a call's kernels goes (late.c), medians over the measured calls, each by itself; or that of the
+   copy limit's kernel, which waits for nothing on the wire and has nothing to close. */
 enum ll_span_name { LL_SEND, LL_WARPS, LL_RANKS, LL_WIRE, LL_PLACE, LL_CLOSE, LL_SPANS };
 extern const char *const ll_span_names[LL_SPANS];
 struct ll_breakdown {
+    bool known;          /* on all ranks and of all measured calls; else there is none */
     double kernel_us;    /* from the first warp's start to the end, of the rank that takes longest */
     double start_us;     /* until the last warp has started; among the spans */
     double us[LL_SPANS]; /* those of a call make up its time */
@@ -40,13 +42,13 @@ struct ll_result {
     int workers; /* threads of a rank; on GPUs SMs of a call */
     struct bench_times expar, copies[LL_MOST_COPIES], mpi;
     int num_copies; /* 0: nothing to compare with */
-    bool has_mpi, has_trip, has_raw_trip, has_breakdown, verified;
-    struct ll_traffic traffic;     /* mean over ranks */
-    struct ll_breakdown breakdown; /* on GPUs */
-    double trip_us, raw_trip_us;   /* of a flag between two ranks, by the library and bare: medians */
-    double launch_us;              /* on GPUs, an empty launch: median. 0: there are none */
-    double messages;               /* of a call and rank, mean over ranks, as the library counts them */
-    double bytes;                  /* mean over ranks: dispatch: of the experts' rows; combine: of the rows sent back */
+    bool has_mpi, has_trip, has_raw_trip, verified;
+    struct ll_traffic traffic;            /* mean over ranks */
+    struct ll_breakdown breakdown, limit; /* on GPUs: of the call, and of the copies that the limit is */
+    double trip_us, raw_trip_us;          /* of a flag between two ranks, by the library and bare: medians */
+    double launch_us;                     /* on GPUs, an empty launch: median. 0: there are none */
+    double messages;                      /* of a call and rank, mean over ranks, as the library counts them */
+    double bytes; /* mean over ranks: dispatch: of the experts' rows; combine: of the rows sent back */
 };
 
 struct ll_results {
@@ -62,7 +64,9 @@ struct ll_result *ll_results_add(struct ll_results *results);
 bool ll_report(const struct bench_world *world, const struct bench_options *options, const struct ll_results *results);
 void ll_report_json(const struct bench_world *world, const struct bench_options *options,
                     const struct ll_results *results);
-/* What follows from the times. The copy limit; across nodes the network limit. 0: there is none. */
+/* What follows from the times. Of the copies, one at least, those that take least. */
+int ll_least_copy(const struct ll_result *result);
+/* The copy limit; across nodes the network limit. 0: there is none. */
 double ll_limit_us(const struct ll_result *result);
 double ll_fraction_of_limit(const struct ll_result *result);
 double ll_gbps(const struct ll_result *result);

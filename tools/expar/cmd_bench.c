@@ -186,16 +186,6 @@ const struct command command_bench = {
         "that are not coded to the same layout: counts, a packed record for each token and rank, fan-out; rows or sums "
         "back, and weighted sums; copy faster is how many times as fast as that the copy limit is. Where each rank can "
         "have a core, ranks are bound.\n\n"
-        "ll on GPUs: the copy limit is a kernel of as many SMs that carries the same messages and rows and adds the "
-        "same sums, without a flag; raw is a round trip of a flag between the GPUs of ranks 0 and 1 within one kernel "
-        "each; launch is an empty kernel. These, median, minimum and p99 are by events, launch included. kernel is "
-        "what the call's kernel takes by clocks that all of its warps read, from the first warp's start to the end on "
-        "the rank that takes longest. It is one sum: send (until the median warp of the median rank has stored its "
-        "part of its last row), warps (how much later that rank's last warp has), ranks (how much later the last rank "
-        "has), wire (from there until the last flag has been seen), place (until rows are placed or added), close. "
-        "start is when the last warp began; late is the rank that was the last to send in most calls. Each is the "
-        "median of the measured calls by itself. Ranks that share a GPU share what it can do: their times mean "
-        "little.\n\n"
         "rma measures the operations on symmetric memory instead, over each transport: put and get (latency with the "
         "wait for completion, bandwidth of many on their way), round trips of a put with signal, atomics, barrier, "
         "collectives. In turns with them it measures the same by other means: memcpy, atomic instructions, bare flags, "
@@ -205,6 +195,19 @@ const struct command command_bench = {
         "setup measures how long it takes until all ranks have a group (across nodes with endpoints), a buffer without "
         "limits, and both; from the first rank that begins to the last one that has it. What was made is used once "
         "and ended outside of the time.",
+    .on_gpus =
+        "ll on GPUs: the copy limit is a kernel of as many SMs that carries the same messages and rows and adds the "
+        "same sums, without a flag; raw is a round trip of a flag between the GPUs of ranks 0 and 1 within one kernel "
+        "each; launch is an empty kernel. These, median, minimum and p99 are by events, launch included. kernel is "
+        "what the call's kernel takes by clocks that all of its warps read, from the first warp's start to the end on "
+        "the rank that takes longest. It is one sum: send (until the median warp of the median rank has stored its "
+        "part of its last row), warps (how much later that rank's last warp has), ranks (how much later the last rank "
+        "has), wire (from there until the last flag has been seen), place (until rows are placed or added), close. "
+        "start is when the last warp began; late is the rank that was the last to send in most calls. Below each call "
+        "stands the same of the copy limit's kernel: send until its messages are stored (a combine's rows, or reduced "
+        "sums), place until rows are placed or added, and nothing on the wire, as it waits for nobody. Each is the "
+        "median of the measured calls by itself. Ranks that share a GPU share what it can do: their times mean "
+        "little.",
     .options = bench_option_table,
     .examples = examples,
     .run = run,

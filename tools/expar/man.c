@@ -161,6 +161,10 @@ static void page_of_command(const struct command *command)
     }
     printf("\n.SH DESCRIPTION\n");
     put_running(command->description);
+    if (command->on_gpus) {
+        printf(".SH ON GPUS\n");
+        put_running(command->on_gpus);
+    }
     put_options(command->options);
     put_exit_status();
     printf(".SH ENVIRONMENT\nThe library's variables, which \\fBexpar\\fR(1) lists.\n");

@@ -64,6 +64,7 @@ typedef struct ll_turn {
     ll_sums partial, sums;
     int64_t row_bytes; /* of a sum */
     int32_t num_scales, dtype;
+    uint64_t *stamps; /* [LL_GPU_MOMENTS][blocks][warps] (exec/cuda/kernels/moments.h), or NULL */
 } ll_turn;
 
 typedef struct ll_trip_call {

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Low-latency mode's copy limit, its round trips, and an empty launch.
  *
- * bench_ll_turn: copies messages to their slots, then rows from slots to where experts read them, then adds rows.
- * Nobody waits for anybody, and there are no flags: slots and places hold the same from turn to turn. A warp takes a
- * part of a copy or a sum, PART_BYTES and SUM_BYTES of it, so that few rows, too, are spread over all SMs. Parts lie so
- * that those of one row are in different blocks. Registers: under 64; nothing shared.
+ * bench_ll_turn: copies messages to their slots, or adds rows into places at other ranks; then copies rows from slots
+ * to where experts read them, and adds rows. Nobody waits for anybody, and there are no flags: slots and places hold
+ * the same from turn to turn. A warp takes a part of a copy or a sum, PART_BYTES and SUM_BYTES of it, so that few rows,
+ * too, are spread over all SMs. Parts lie so that those of one row are in different blocks. Where stamps are wanted
+ * each warp stores the clock at its start, behind what it sends, if it does, and behind its work, where it ends.
+ * Registers: under 64; nothing shared.
  *
  * bench_ll_trip: one thread on ranks 0 and 1. Who waits for whom: rank 1 for rank 0's word, rank 0 for the answer. */
 #include "bench/gpu/kernels/forms.h"
@@ -43,7 +45,8 @@ GPU_FUNC void copy_rest(const ll_turn *t, const ll_copy *copy, int64_t bytes, in
     if (lane == 0 && copy->info) *copy->info = copy->token;
 }
 
-GPU_FUNC void copy_list_parts(const ll_turn *t, const ll_copy *list, int64_t count, int64_t most_bytes)
+/* False: none of them is this warp's. */
+GPU_FUNC bool copy_list_parts(const ll_turn *t, const ll_copy *list, int64_t count, int64_t most_bytes)
 {
     const int64_t warp = (int64_t)(threadIdx.x / 32) * gridDim.x + blockIdx.x;
     const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
@@ -55,6 +58,7 @@ GPU_FUNC void copy_list_parts(const ll_turn *t, const ll_copy *list, int64_t cou
         copy_part(copy, bytes, begin, lane);
         if (begin == 0) copy_rest(t, copy, bytes, lane);
     }
+    return warp < count * parts;
 }
 
 GPU_FUNC void add_part(const ll_turn *t, const ll_sums *list, const ll_sum *sum, int64_t vector)
@@ -75,7 +79,8 @@ GPU_FUNC void add_part(const ll_turn *t, const ll_sums *list, const ll_sum *sum,
     store_row((uint4 *)sum->out + vector, narrow_vector(t->dtype, sums));
 }
 
-GPU_FUNC void add_list(const ll_turn *t, const ll_sums *list)
+/* The same. */
+GPU_FUNC bool add_list(const ll_turn *t, const ll_sums *list)
 {
     const int64_t warp = (int64_t)(threadIdx.x / 32) * gridDim.x + blockIdx.x;
     const int64_t warps = (int64_t)gridDim.x * blockDim.x / 32;
@@ -84,14 +89,19 @@ GPU_FUNC void add_list(const ll_turn *t, const ll_sums *list)
         const int64_t vector = p % parts * 32 + threadIdx.x % 32;
         if (vector < t->row_bytes / 16) add_part(t, list, list->items + p / parts, vector);
     }
+    return warp < list->count * parts;
 }
 
 GPU_KERNEL(1024) bench_ll_turn(GPU_ARGS ll_turn t)
 {
-    copy_list_parts(&t, t.messages, t.num_messages, t.most_message_bytes);
+    stamp_warp(t.stamps, LL_GPU_STARTED);
+    bool sends = copy_list_parts(&t, t.messages, t.num_messages, t.most_message_bytes);
+    sends |= add_list(&t, &t.partial);
+    if (sends) stamp_warp(t.stamps, LL_GPU_SENT);
     copy_list_parts(&t, t.rows, t.num_rows, t.most_row_bytes);
-    add_list(&t, &t.partial);
     add_list(&t, &t.sums);
+    stamp_warp(t.stamps, LL_GPU_DONE);
+    stamp_warp(t.stamps, LL_GPU_ENDED);
 }
 
 GPU_FUNC bool await_trip(const ll_trip_call *t, uint64_t value)

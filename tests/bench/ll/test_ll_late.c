@@ -83,11 +83,38 @@ static void halves(void **state)
     assert_spans(ranks, (double[]){0, 0, 0, 6, 1, 1}, -1);
 }
 
+/* The copy limit: nothing is seen on the wire, and warps that send go on with rows while others still send. */
+static void copies_that_wait_for_nothing(void **state)
+{
+    (void)state;
+    const struct ll_moments ranks[RANKS] = {
+        {.started_us = 1, .sent_middle_us = 2, .sent_us = 3, .done_us = 5, .ended_us = 5},
+        {.started_us = 0.5, .sent_middle_us = 3, .sent_us = 6, .done_us = 7, .ended_us = 7.5},
+        {.started_us = 1, .sent_middle_us = 2, .sent_us = 2.5, .done_us = 4, .ended_us = 4}};
+    assert_spans(ranks, (double[]){2, 1, 3, 0, 1, 0.5}, 1);
+}
+
+/* Those of a rank alone, that sends nothing to itself. */
+static void copies_of_one_rank(void **state)
+{
+    (void)state;
+    const struct ll_moments rank = {.started_us = 1, .done_us = 4, .ended_us = 4};
+    struct ll_breakdown out;
+    double sorted[1];
+    assert_int_equal(ll_late_of_call(&rank, 1, sorted, &out), -1);
+    assert_true(out.us[LL_PLACE] == 4 && out.us[LL_SEND] == 0 && out.us[LL_CLOSE] == 0 && out.kernel_us == 4);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nobody_is_late), cmocka_unit_test(late_warps), cmocka_unit_test(a_late_rank),
-        cmocka_unit_test(a_slow_wire),    cmocka_unit_test(halves),
+        cmocka_unit_test(nobody_is_late),
+        cmocka_unit_test(late_warps),
+        cmocka_unit_test(a_late_rank),
+        cmocka_unit_test(a_slow_wire),
+        cmocka_unit_test(halves),
+        cmocka_unit_test(copies_that_wait_for_nothing),
+        cmocka_unit_test(copies_of_one_rank),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

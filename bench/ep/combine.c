@@ -128,7 +128,8 @@ static bool add_result(const struct bench_session *session, const struct combine
     result->has_mpi = session->baseline != NULL;
     if (session->baseline) result->mpi = contenders[1 + num_copies].times;
     result->verified = bench_all_true(session->world, verified);
-    return bench_session_late(session, &what->late, result) &&
+    return bench_session_late(session, &what->late, &result->breakdown) &&
+           bench_session_limit_late(session, contenders + 1, result) &&
            bench_traffic_mean(session->world, &what->traffic, &result->traffic) &&
            bench_mean(session->world, (double)problem->num_received * (double)problem->row_bytes, &result->bytes);
 }

@@ -212,7 +212,8 @@ static bool add_result(struct turns *self, const struct contender *own, struct b
     result->verified =
         bench_all_true(session->world, what->verified && (!self->of_baseline || self->baseline.verified)) &&
         self->copied;
-    return bench_session_late(session, &what->late, result) &&
+    return bench_session_late(session, &what->late, &result->breakdown) &&
+           bench_session_limit_late(session, self->copies, result) &&
            bench_traffic_mean(session->world, &what->traffic, &result->traffic) &&
            bench_mean(session->world, (double)problem->num_received * (double)problem->row_bytes, &result->bytes);
 }

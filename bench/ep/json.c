@@ -58,16 +58,28 @@ static void add_traffic(json_t *json, const struct bench_result *r)
                                   t->inside_rows, "path", r->path));
 }
 
-static json_t *breakdown_json(const struct bench_breakdown *b)
+static json_t *breakdown_json(const struct bench_breakdown *b, int first)
 {
     json_t *json = json_object();
-    for (int i = bench_first_span(b); i < BENCH_SPANS; i++) {
+    for (int i = first; i < BENCH_SPANS; i++) {
         char name[32];
         snprintf(name, sizeof name, "%s_us", bench_span_names[i]);
         json_object_set_new(json, name, json_real(b->us[i]));
     }
     json_object_set_new(json, "late_rank", json_integer(b->late_rank));
     return json;
+}
+
+static void add_kernels(json_t *json, const struct bench_result *r)
+{
+    if (r->breakdown.known) {
+        json_object_set_new(json, "kernel_us", json_real(r->breakdown.kernel_us));
+        json_object_set_new(json, "breakdown", breakdown_json(&r->breakdown, bench_first_span(&r->breakdown)));
+    }
+    if (r->limit.known) {
+        json_object_set_new(json, "copy_limit_kernel_us", json_real(r->limit.kernel_us));
+        json_object_set_new(json, "copy_limit_breakdown", breakdown_json(&r->limit, BENCH_ROWS));
+    }
 }
 
 static json_t *result_json(const struct bench_world *world, const struct bench_result *r)
@@ -80,7 +92,7 @@ static json_t *result_json(const struct bench_world *world, const struct bench_r
     add_copies(json, world, r);
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
-    if (r->has_breakdown) json_object_set_new(json, "breakdown", breakdown_json(&r->breakdown));
+    add_kernels(json, r);
     if (r->traffic.counted) add_traffic(json, r);
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));

@@ -18,7 +18,7 @@
 
 struct bench_breakdown bench_late_of_call(const struct bench_moments *ranks, int count, double *sorted)
 {
-    struct bench_breakdown out = {.notified = ranks->notified};
+    struct bench_breakdown out = {.known = true, .notified = ranks->notified};
     double opened = 0, last_sent = 0, ended = 0;
     for (int r = 0; r < count; r++) {
         if (ranks[r].sent_us > last_sent) out.late_rank = r;
@@ -37,6 +37,7 @@ struct bench_breakdown bench_late_of_call(const struct bench_moments *ranks, int
         out.us[s] = bench_late_median(sorted, count);
     }
     const double ends[] = {opened, middle, sent, fmax(sent, last_sent), ended};
+    out.kernel_us = ended;
     for (int s = BENCH_OPEN; s < BENCH_SPANS; s++)
         out.us[s] = ends[s - BENCH_OPEN] - (s > BENCH_OPEN ? ends[s - BENCH_OPEN - 1] : 0);
     return out;
@@ -44,7 +45,9 @@ struct bench_breakdown bench_late_of_call(const struct bench_moments *ranks, int
 
 /* ---- all calls --------------------------------------------------------------------------------------------------- */
 
-static_assert(BENCH_SPANS <= BENCH_LATE_NUMBERS, "room for the spans of a call");
+/* Numbers of a call: the kernel's time, spans. */
+enum { AT_KERNEL, AT_SPANS, NUMBERS = AT_SPANS + BENCH_SPANS };
+static_assert(NUMBERS <= BENCH_LATE_NUMBERS, "room for the numbers of a call");
 
 static bool fold(const void *moments, int count, double *sorted, double *numbers, int *rank)
 {
@@ -53,7 +56,8 @@ static bool fold(const void *moments, int count, double *sorted, double *numbers
         if (ranks[r].ended_us <= 0) return false;
     const struct bench_breakdown one = bench_late_of_call(ranks, count, sorted);
     *rank = one.late_rank;
-    memcpy(numbers, one.us, sizeof one.us);
+    numbers[AT_KERNEL] = one.kernel_us;
+    memcpy(numbers + AT_SPANS, one.us, sizeof one.us);
     return true;
 }
 
@@ -69,14 +73,23 @@ void bench_session_note(const struct bench_session *session, struct bench_late *
     if (at && !session->world->device->moments(session, at)) *at = (struct bench_moments){0};
 }
 
-bool bench_session_late(const struct bench_session *session, const struct bench_late *late, struct bench_result *result)
+bool bench_session_late(const struct bench_session *session, const struct bench_late *late, struct bench_breakdown *out)
 {
     struct bench_lateness all;
-    if (!bench_late_find(late, session->world, fold, BENCH_SPANS, &all)) return false;
-    result->has_breakdown = all.known;
+    *out = (struct bench_breakdown){0};
+    if (!bench_late_find(late, session->world, fold, NUMBERS, &all)) return false;
     if (!all.known) return true;
-    result->breakdown.notified = ((const struct bench_moments *)late->calls)->notified;
-    result->breakdown.late_rank = all.rank;
-    memcpy(result->breakdown.us, all.medians, sizeof result->breakdown.us);
+    out->known = true;
+    out->notified = ((const struct bench_moments *)late->calls)->notified;
+    out->kernel_us = all.medians[AT_KERNEL];
+    out->late_rank = all.rank;
+    memcpy(out->us, all.medians + AT_SPANS, sizeof out->us);
     return true;
+}
+
+bool bench_session_limit_late(const struct bench_session *session, const struct contender *copies,
+                              struct bench_result *result)
+{
+    const struct bench_late *late = result->num_copies ? copies[bench_least_copy(result)].late : NULL;
+    return !late || bench_session_late(session, late, &result->limit);
 }

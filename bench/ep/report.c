@@ -2,17 +2,22 @@
 /* Results as CSV, or a table for a person, and what follows from the times. */
 #include "bench/ep/session.h"
 #include "table.h"
-#include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 /* ---- what follows from the times --------------------------------------------------------------------------------- */
 
+int bench_least_copy(const struct bench_result *result)
+{
+    int least = 0;
+    for (int i = 1; i < result->num_copies; i++)
+        if (result->copies[i].median_us < result->copies[least].median_us) least = i;
+    return least;
+}
+
 double bench_limit_us(const struct bench_result *result)
 {
-    double least_us = result->num_copies ? result->copies[0].median_us : 0;
-    for (int i = 1; i < result->num_copies; i++)
-        least_us = fmin(least_us, result->copies[i].median_us);
-    return least_us;
+    return result->num_copies ? result->copies[bench_least_copy(result)].median_us : 0;
 }
 
 double bench_fraction_of_limit(const struct bench_result *result)
@@ -95,14 +100,19 @@ static struct table *new_table(const struct bench_world *world)
     return table;
 }
 
-static void add_head(struct table *table, const struct bench_result *r)
+static void add_line(struct table *table, const struct bench_result *r, const char *what, const char *way)
 {
     table_row(table);
-    table_cell(table, "%s%s", r->op, r->cached ? " cached" : "");
-    table_cell(table, "%s", r->path);
+    table_cell(table, "%s%s", what, r->cached && what == r->op ? " cached" : "");
+    table_cell(table, "%s", way);
     table_cell(table, "%s", expar_dtype_string(r->dtype));
     table_cell(table, "%d", r->workers);
     table_cell(table, "%lld", (long long)r->tokens);
+}
+
+static void add_head(struct table *table, const struct bench_result *r)
+{
+    add_line(table, r, r->op, r->path);
 }
 
 static void add_limit(struct table *table, const struct bench_result *r)
@@ -151,15 +161,29 @@ static bool print_results(const struct bench_world *world, const struct bench_re
     return table_print(table, stdout);
 }
 
-static void add_breakdown(struct table *table, const struct bench_result *r)
+static void add_spans(struct table *table, const struct bench_breakdown *b, int first)
 {
-    add_head(table, r);
-    for (int i = 0; i < BENCH_SPANS; i++)
-        if (i < bench_first_span(&r->breakdown))
+    for (int i = 0; i < BENCH_SPANS; i++) {
+        if (i == BENCH_OPEN) table_cell(table, "%.1f", b->kernel_us);
+        if (i < first)
             table_skip(table);
         else
-            table_cell(table, "%.1f", r->breakdown.us[i]);
-    table_cell(table, "%d", r->breakdown.late_rank);
+            table_cell(table, "%.1f", b->us[i]);
+    }
+    table_cell(table, "%d", b->late_rank);
+}
+
+/* The call's, and below it those of its copy limit, which has nothing to open, by the way that it goes. */
+static void add_breakdown(struct table *table, const struct bench_world *world, const struct bench_result *r)
+{
+    const char *copy = world->device->copies[bench_least_copy(r)]; /* "push_us" */
+    char way[16];
+    snprintf(way, sizeof way, "%.*s", (int)strcspn(copy, "_"), copy);
+    add_head(table, r);
+    add_spans(table, &r->breakdown, bench_first_span(&r->breakdown));
+    if (!r->limit.known) return;
+    add_line(table, r, "copy limit", way);
+    add_spans(table, &r->limit, BENCH_ROWS);
 }
 
 /* A row for each result that has a breakdown; nothing where none has. */
@@ -167,14 +191,18 @@ static bool print_breakdowns(const struct bench_world *world, const struct bench
 {
     struct table *table = new_table(world);
     bool any = false;
-    for (int i = 0; i < BENCH_SPANS; i++)
+    for (int i = 0; i < BENCH_SPANS; i++) {
+        if (i == BENCH_OPEN) table_column(table, "kernel", TABLE_RIGHT);
         table_column(table, bench_span_names[i], TABLE_RIGHT);
+    }
     table_column(table, "late", TABLE_RIGHT);
     for (int i = 0; i < results->count; i++) {
-        if (results->items[i].has_breakdown) add_breakdown(table, &results->items[i]);
-        any |= results->items[i].has_breakdown;
+        if (results->items[i].breakdown.known) add_breakdown(table, world, &results->items[i]);
+        any |= results->items[i].breakdown.known;
     }
-    if (any) printf("\nWhere the time of calls goes on all ranks, us, and which rank is late\n\n");
+    if (any)
+        printf("\nWhere the time of calls and of the copy limit's kernel goes on all ranks, us, and which rank is "
+               "late\n\n");
     return table_print(table, stdout);
 }
 

@@ -6,7 +6,8 @@
 #include "bench/common/measure.h"
 
 /* Where the time of a call goes, by clocks read in its kernels on all ranks, in microseconds (late.c): the spans of
-   notify and the gap behind it, which only a fresh dispatch has, and those of the dispatch or combine. */
+   notify and the gap behind it, which only a fresh dispatch has, and those of the dispatch or combine. The copy limit
+   has the same spans, but nothing to open. */
 enum bench_span_name {
     BENCH_LAYOUT,
     BENCH_HELLOS,
@@ -21,8 +22,10 @@ enum bench_span_name {
     BENCH_SPANS
 };
 struct bench_breakdown {
+    bool known;             /* on all ranks and of all measured calls; else all is 0 */
     bool notified;          /* else the first five are 0 */
-    double us[BENCH_SPANS]; /* medians over the measured calls, each by itself */
+    double kernel_us;       /* of the dispatch or combine: from a rank's first warp to the end of the last rank */
+    double us[BENCH_SPANS]; /* from open on they make up the kernel's time. Medians over the calls, each by itself */
     int late_rank;          /* whose last warp was the last one in most calls */
 };
 /* Words for them: "layout", … */
@@ -48,10 +51,10 @@ struct bench_result {
     int64_t tokens;
     struct bench_times expar, copies[BENCH_MAX_COPIES], mpi;
     int num_copies; /* 0: nothing to compare with. Across nodes they are bare puts */
-    bool has_mpi, verified, has_breakdown;
+    bool has_mpi, verified;
     struct bench_traffic traffic;
     size_t row_bytes;
-    struct bench_breakdown breakdown;
+    struct bench_breakdown breakdown, limit; /* on GPUs: of the call, and of the copy that is the limit */
     /* Mean over ranks of the bytes of rows that go into a rank's output. Dispatch: the rows received. Combine: the rows
        that are summed, which are the same ones on their way back. */
     double bytes;
@@ -71,7 +74,9 @@ bool bench_report(const struct bench_world *world, const struct bench_options *o
                   const struct bench_results *results);
 void bench_report_json(const struct bench_world *world, const struct bench_options *options,
                        const struct bench_results *results);
-/* What follows from the times. The copy limit; across nodes the network limit. 0: there is none. */
+/* What follows from the times. Of the copies, one at least, the one that takes least. */
+int bench_least_copy(const struct bench_result *result);
+/* The copy limit; across nodes the network limit. 0: there is none. */
 double bench_limit_us(const struct bench_result *result);
 double bench_fraction_of_limit(const struct bench_result *result);
 double bench_gbps(const struct bench_result *result); /* 10^9 bytes a second */

@@ -71,11 +71,14 @@ bool bench_case_combine(struct bench_session *session, expar_path path, struct b
 bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders,
                            int count);
 /* late.c: the moments of this rank's measured calls (struct bench_moments), taken behind each of them; their breakdown,
-   which is collective. False after saying why not. */
+   and that of the copy that the limit is, once the copies' times are in the result: both collective. False after saying
+   why not. */
 bool bench_session_moments(const struct bench_session *session, struct bench_late *late);
 void bench_session_note(const struct bench_session *session, struct bench_late *late);
 bool bench_session_late(const struct bench_session *session, const struct bench_late *late,
-                        struct bench_result *result);
+                        struct bench_breakdown *out);
+bool bench_session_limit_late(const struct bench_session *session, const struct contender *copies,
+                              struct bench_result *result);
 
 /* ---- nodes.c; nothing where all ranks are on one node ------------------------------------------------------------ */
 

@@ -9,9 +9,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One kernel with its list. */
+/* One kernel with its list, and when its warps came where in its turns. */
 struct gpu_copy {
     const struct gpu_rank *rank;
+    struct kernel_stamps stamps;
+    struct bench_late late;
     cu_function function;
     copy_list list;
     uint32_t blocks, warps, shared_bytes;
@@ -48,11 +50,25 @@ static bool copy_run(void *context)
     return true;
 }
 
+/* As behind a call (bench_session_note). */
+static bool copy_after(void *context, bool check)
+{
+    struct gpu_copy *self = context;
+    struct bench_moments *at = check ? NULL : bench_late_next(&self->late);
+    if (at && !kernel_stamps_of_rows(&self->stamps, at)) *at = (struct bench_moments){0};
+    return true;
+}
+
+static struct contender copy_contender(struct gpu_copy *self)
+{
+    return (struct contender){.run = copy_run, .after = copy_after, .context = self, .late = &self->late};
+}
+
 int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders)
 {
     struct gpu_copies *copies = session->copies;
-    contenders[0] = (struct contender){.run = copy_run, .context = &copies->push};
-    if (combine) contenders[1] = (struct contender){.run = copy_run, .context = &copies->pull};
+    contenders[0] = copy_contender(&copies->push);
+    if (combine) contenders[1] = copy_contender(&copies->pull);
     return combine ? 2 : 1;
 }
 
@@ -138,6 +154,16 @@ bool gpu_copy_check(const struct bench_world *world, const struct bench_options 
     return rank->device->major < 9 || (check_rows(world, options) && check_places(world, options));
 }
 
+static bool open_stamps(struct gpu_copy *copy, const struct bench_session *session)
+{
+    if (!bench_session_moments(session, &copy->late)) return false;
+    if (session->options->unstamped) return true;
+    const size_t warps = (size_t)copy->blocks * copy->warps;
+    if (!kernel_stamps_open(&copy->stamps, session->world, GPU_MOMENTS, warps)) return false;
+    copy->list.stamps = copy->stamps.words;
+    return true;
+}
+
 /* As many warps as have room for a row each, and no more than a dispatch has under way. */
 static void plan(struct gpu_copy *copy, const struct bench_session *session, cu_function function, const void *own)
 {
@@ -182,7 +208,8 @@ bool gpu_copy_open(struct bench_session *session)
     plan(&copies->push, session, rank->push, session->x);
     plan(&copies->pull, session, rank->pull, session->y);
     return make_list(session, session->pushed, &copies->push.list) &&
-           make_list(session, session->rows, &copies->pull.list);
+           make_list(session, session->rows, &copies->pull.list) && open_stamps(&copies->push, session) &&
+           open_stamps(&copies->pull, session);
 }
 
 void gpu_copy_close(struct bench_session *session, bool sound)
@@ -195,6 +222,10 @@ void gpu_copy_close(struct bench_session *session, bool sound)
     world->device->free(world, (void *)(uintptr_t)copies->pull.list.places);
     world->device->free(world, copies->push.list.dealt);
     world->device->free(world, copies->pull.list.dealt);
+    kernel_stamps_close(&copies->push.stamps);
+    kernel_stamps_close(&copies->pull.stamps);
+    bench_late_close(&copies->push.late);
+    bench_late_close(&copies->pull.late);
     expar_ep_output_release(copies->pushed.output);
     expar_ep_output_release(copies->rows.output);
     free(copies);

@@ -196,6 +196,15 @@ const struct command command_bench = {
         "limits, and both; from the first rank that begins to the last one that has it. What was made is used once "
         "and ended outside of the time.",
     .on_gpus =
+        "On GPUs all warps on all ranks read clocks on their way, in calls and in the copy limit's kernel alike, which "
+        "tells where the time goes (breakdown, copy_limit_breakdown of the JSON; rows of a table). kernel is the "
+        "dispatch's or combine's, without its launch, from the first warp's start to the end on the rank that takes "
+        "longest. It is one sum: open (until the last warp knows the peers' places), rows (until the median warp of "
+        "the median rank has its last row on its way, or added), warps (how much later that rank's last warp has), "
+        "ranks (how much later the last rank's has), close (until all ranks are through). Before it a fresh dispatch "
+        "has notify: layout, hellos, wait, counts, and the gap behind it, of the median rank. kernel_us compares with "
+        "copy_limit_kernel_us, which opens nothing and waits for nobody; median_us, by events, with copy_limit_us. "
+        "late is the rank whose last warp was the last in most calls.\n\n"
         "ll on GPUs: the copy limit is a kernel of as many SMs that carries the same messages and rows and adds the "
         "same sums, without a flag; raw is a round trip of a flag between the GPUs of ranks 0 and 1 within one kernel "
         "each; launch is an empty kernel. These, median, minimum and p99 are by events, launch included. kernel is "

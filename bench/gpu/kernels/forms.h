@@ -18,6 +18,7 @@ typedef struct copy_list {
     uint32_t *dealt; /* rows that warps have come for in all launches so far */
     uint32_t before; /* of them, those of launches before this one: rows each, where it has fewer warps than rows */
     uint32_t unused;
+    uint64_t *stamps; /* [GPU_MOMENTS][blocks][warps] (exec/cuda/kernels/moments.h), or NULL */
 } copy_list;
 
 /* Of gate.cu. */

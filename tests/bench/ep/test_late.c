@@ -20,12 +20,15 @@ static void all_alike(struct bench_moments ranks[RANKS])
 /* expected: open, rows, warps, ranks, close. */
 static void assert_spans(const struct bench_moments ranks[RANKS], const double expected[SPANS], int late)
 {
-    double sorted[RANKS];
+    double sorted[RANKS], sum = 0;
     const struct bench_breakdown out = bench_late_of_call(ranks, RANKS, sorted);
     assert_int_equal(out.late_rank, late);
-    for (int i = 0; i < SPANS; i++)
+    for (int i = 0; i < SPANS; i++) {
         if (out.us[BENCH_OPEN + i] != expected[i])
             fail_msg("%s: %g, not %g", bench_span_names[BENCH_OPEN + i], out.us[BENCH_OPEN + i], expected[i]);
+        sum += out.us[BENCH_OPEN + i];
+    }
+    assert_true(out.known && out.kernel_us == sum);
 }
 
 static void nobody_is_late(void **state)
@@ -67,6 +70,16 @@ static void a_late_opening(void **state)
     assert_spans(ranks, (double[]){12, 0, 0, 2, 2}, 2);
 }
 
+/* The copy limit: no warp opens anything, and each ends when it is through, at the last rank later than at others. */
+static void copies_that_open_nothing(void **state)
+{
+    (void)state;
+    const struct bench_moments ranks[RANKS] = {{.sent_middle_us = 8, .sent_us = 9, .ended_us = 9},
+                                               {.sent_middle_us = 7, .sent_us = 10, .ended_us = 10},
+                                               {.sent_middle_us = 6, .sent_us = 12, .ended_us = 12.5}};
+    assert_spans(ranks, (double[]){0, 7, 3, 2, 0.5}, 2);
+}
+
 static void notify_is_the_median_ranks(void **state)
 {
     (void)state;
@@ -91,6 +104,7 @@ int main(void)
         cmocka_unit_test(late_warps),
         cmocka_unit_test(a_late_rank),
         cmocka_unit_test(a_late_opening),
+        cmocka_unit_test(copies_that_open_nothing),
         cmocka_unit_test(notify_is_the_median_ranks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -28,8 +28,8 @@ static void fill(struct bench_results *results)
          .copies = {{30, 29, 31}, {25, 24, 26}},
          .num_copies = 2,
          .verified = true,
-         .has_breakdown = true,
-         .breakdown = {.us = {[BENCH_OPEN] = 3, 30, 0.25, 1.25, 7}, .late_rank = 2},
+         .breakdown = {.known = true, .kernel_us = 41.5, .us = {[BENCH_OPEN] = 3, 30, 0.25, 1.25, 7}, .late_rank = 2},
+         .limit = {.known = true, .kernel_us = 21.5, .us = {[BENCH_ROWS] = 17, 2.5, 1.75, 0.25}, .late_rank = 3},
          .bytes = 4e6},
         {.op = "layout", .path = "direct", .dtype = EXPAR_F8E4M3, .workers = 12, .tokens = 128, .expar = {20, 19, 25}},
         {.op = "dispatch",
@@ -38,8 +38,10 @@ static void fill(struct bench_results *results)
          .workers = 12,
          .tokens = 128,
          .expar = {41, 38, 50},
-         .has_breakdown = true,
-         .breakdown = {.notified = true, .us = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5}}},
+         .breakdown = {.known = true,
+                       .notified = true,
+                       .kernel_us = 42.5,
+                       .us = {1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5, 9.5, 10.5}}},
     };
     for (int i = 0; i < 42; i++) {
         struct bench_result *result = bench_results_add(results);
@@ -77,6 +79,16 @@ static double real(const json_t *object, const char *name)
     return json_number_value(json_object_get(object, name));
 }
 
+/* The copy limit has nothing to open, so that nothing is said of it. */
+static void assert_limit_json(const json_t *result)
+{
+    const json_t *limit = json_object_get(result, "copy_limit_breakdown");
+    assert_true(real(result, "copy_limit_kernel_us") == 21.5);
+    assert_int_equal(json_object_size(limit), 5);
+    assert_true(real(limit, "rows_us") == 17 && real(limit, "warps_us") == 2.5 && real(limit, "ranks_us") == 1.75);
+    assert_true(real(limit, "close_us") == 0.25 && real(limit, "late_rank") == 3);
+}
+
 static void json_of_gpu_results(void **state)
 {
     (void)state;
@@ -98,6 +110,8 @@ static void json_of_gpu_results(void **state)
     assert_true(real(json_object_get(combine, "breakdown"), "rows_us") == 30);
     assert_int_equal(json_object_size(json_object_get(combine, "breakdown")), 6);
     assert_true(real(json_object_get(combine, "breakdown"), "late_rank") == 2);
+    assert_true(real(combine, "kernel_us") == 41.5);
+    assert_limit_json(combine);
     static const char *const names[] = {"layout_us", "hellos_us", "wait_us",  "counts_us", "gap_us",
                                         "open_us",   "rows_us",   "warps_us", "ranks_us",  "close_us"};
     assert_int_equal(json_object_size(spans), 11);
@@ -105,7 +119,9 @@ static void json_of_gpu_results(void **state)
         assert_true(real(spans, names[i]) == i + 1.5);
     assert_true(json_is_null(json_object_get(layout, "copy_limit_us")));
     assert_true(json_is_null(json_object_get(layout, "fraction_of_copy_limit")));
-    assert_null(json_object_get(layout, "breakdown"));
+    static const char *const of_stamps[] = {"kernel_us", "breakdown", "copy_limit_kernel_us", "copy_limit_breakdown"};
+    for (int i = 0; i < 4; i++)
+        assert_null(json_object_get(layout, of_stamps[i]));
     assert_string_equal(json_string_value(json_object_get(layout, "dtype")), "f8e4m3");
     json_decref(json);
     free(text);
@@ -145,17 +161,22 @@ static void table_of_gpu_results(void **state)
 static void breakdown_of_gpu_results(void **state)
 {
     (void)state;
-    static const char *const spans[] = {"layout", "hellos", "wait",  "counts", "gap", "open",
-                                        "rows",   "warps",  "ranks", "close",  "late"};
-    static const char *const dispatch[] = {"1.5", "2.5", "3.5", "4.5", "5.5", "6.5", "7.5", "8.5", "9.5", "10.5", "0"};
-    static const char *const combine[] = {"", "", "", "", "", "3.0", "30.0", "0.2", "1.2", "7.0", "2"};
+    static const char *const spans[] = {"layout", "hellos", "wait",  "counts", "gap",   "kernel",
+                                        "open",   "rows",   "warps", "ranks",  "close", "late"};
+    static const char *const dispatch[] = {"1.5", "2.5", "3.5", "4.5", "5.5",  "42.5",
+                                           "6.5", "7.5", "8.5", "9.5", "10.5", "0"};
+    static const char *const combine[] = {"", "", "", "", "", "41.5", "3.0", "30.0", "0.2", "1.2", "7.0", "2"};
+    static const char *const limit[] = {"", "", "", "", "", "21.5", "", "17.0", "2.5", "1.8", "0.2", "3"};
     char *text = print(BENCH_TABLE);
-    const char *table = strstr(text, "\nWhere the time of calls goes on all ranks, us, and which rank is late\n\n");
+    const char *table = strstr(
+        text, "\nWhere the time of calls and of the copy limit's kernel goes on all ranks, us, and which rank is "
+              "late\n\n");
     assert_non_null(table);
     const char *head = cells_line(table, "operation ");
-    for (int i = 0; i < 11; i++) {
+    for (int i = 0; i < 12; i++) {
         cells_assert_under(head, spans[i], cells_line(head, "dispatch "), dispatch[i]);
         cells_assert_under(head, spans[i], cells_line(head, "combine "), combine[i]);
+        cells_assert_under(head, spans[i], cells_line(head, "copy limit  pull "), limit[i]);
     }
     free(text);
 }

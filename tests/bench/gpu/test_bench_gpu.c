@@ -95,6 +95,60 @@ static void every_dtype_and_routing_is_verified(void **state)
     }
 }
 
+/* Spans of a kernel, from `first` on, that make up its time, as in one iteration they do. */
+static void assert_breakdown(const json_t *result, const char *kernel, const char *breakdown, int first)
+{
+    static const char *const spans[] = {"open_us", "rows_us", "warps_us", "ranks_us", "close_us"};
+    const json_t *object = json_object_get(result, breakdown);
+    const double kernel_us = json_number_value(json_object_get(result, kernel));
+    double sum = 0;
+    for (int i = first; i < 5; i++) {
+        const json_t *span = json_object_get(object, spans[i]);
+        if (!json_is_number(span) || json_number_value(span) < 0) fail_msg("%s: no %s", breakdown, spans[i]);
+        sum += json_number_value(span);
+    }
+    assert_true(kernel_us > 0 && sum > kernel_us * 0.999 && sum < kernel_us * 1.001);
+    assert_in_range(json_integer_value(json_object_get(object, "late_rank")), 0, 1);
+    assert_true(json_number_value(json_object_get(object, "close_us")) < kernel_us);
+}
+
+/* Of calls and, by the same names but for what a call opens, of the copies that they are compared with. */
+static void test_kernels_are_told(void **state)
+{
+    (void)state;
+    struct bench_options options = small();
+    options.layout = true;
+    options.iters = 1;
+    options.tokens[0] = 37;
+    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
+    assert_int_equal(json_array_size(list), 4);
+    for (size_t i = 0; i < 4; i++) {
+        const json_t *result = json_array_get(list, i), *limit = json_object_get(result, "copy_limit_breakdown");
+        const bool measured = strcmp(text_of(result, "op"), "layout") != 0;
+        assert_int_equal(json_object_size(limit), measured ? 5 : 0);
+        if (!measured) continue;
+        assert_breakdown(result, "kernel_us", "breakdown", 0);
+        assert_breakdown(result, "copy_limit_kernel_us", "copy_limit_breakdown", 1);
+    }
+    json_decref(json);
+}
+
+static void test_kernels_without_stamps(void **state)
+{
+    (void)state;
+    static const char *const of_stamps[] = {"kernel_us", "breakdown", "copy_limit_kernel_us", "copy_limit_breakdown"};
+    struct bench_options options = small();
+    options.tokens[0] = 5;
+    options.unstamped = true;
+    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
+    assert_int_equal(json_array_size(list), 3);
+    for (size_t i = 0; i < 3 * 4; i++) {
+        assert_sound(json_array_get(list, i / 4));
+        assert_null(json_object_get(json_array_get(list, i / 4), of_stamps[i % 4]));
+    }
+    json_decref(json);
+}
+
 static void more_sms_than_there_are_are_refused(void **state)
 {
     (void)state;
@@ -109,16 +163,19 @@ static void more_sms_than_there_are_are_refused(void **state)
     free(text);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_operation_is_verified),
         cmocka_unit_test(every_dtype_and_routing_is_verified),
+        cmocka_unit_test(test_kernels_are_told),
+        cmocka_unit_test(test_kernels_without_stamps),
         cmocka_unit_test(more_sms_than_there_are_are_refused),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);
     num_gpus = gpus_count(1);
     if (num_gpus == 0) return GPUS_SKIP;
+    if (argc > 1) cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

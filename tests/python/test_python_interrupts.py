@@ -2,6 +2,7 @@
 """Ctrl-C ends each call that waits, while it waits: with KeyboardInterrupt, and leaves what can be closed or abandoned.
 
 As a program: `test_python_interrupts.py waits` goes from one waiting call to the next; whoever started it interrupts them.
+With EXPAR_TEST_TIMES set the test prints how long each took to end.
 """
 
 from __future__ import annotations
@@ -187,8 +188,11 @@ class Interrupts(unittest.TestCase):
         for name in WAITS:
             self.assertEqual(self.next_line(), f"now {name}")
             self.until_it_waits(name)
+            sent = time.monotonic()
             self.program.send_signal(signal.SIGINT)
             self.assertEqual(self.next_line(), "interrupted", name)
+            if "EXPAR_TEST_TIMES" in os.environ:
+                print(f"{name}: {1e3 * (time.monotonic() - sent):.0f} ms")
         self.assertEqual(self.program.wait(ranks.DEADLINE_S), 0)
 
 

@@ -213,6 +213,8 @@ static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)
     verdict->rank = slot->rank;
     if (slot->rank < 0) return slot->dropped;
     verdict->reason = slot->reason;
+    /* A broken peer's has no end. */
+    verdict->reason.text[EP_REFUSAL_TEXT - 1] = '\0';
     verdict->form = slot->form;
     verdict->form0 = slot->form0;
     /* A form that differs is no refusal: it has no text. */

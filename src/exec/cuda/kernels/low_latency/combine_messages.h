@@ -48,12 +48,12 @@ GPU_FUNC ll_slot ll_slot_of(const ll_combine_args *a, const ll_shared *s, const 
     return slot;
 }
 
-/* What names no place comes from a broken peer alone. */
-GPU_FUNC bool ll_header_fits(const ll_combine_args *a, const ll_header *header)
+/* What names no place comes from a broken peer alone. Words have places for the tokens of a small batch. */
+GPU_FUNC bool ll_header_fits(const ll_combine_args *a, const ll_shared *s, int32_t source, const ll_header *header)
 {
     const ll_gpu_call *c = &a->call;
-    return header->token >= 0 && header->token < LL_TOKENS(c) && header->place >= 0 &&
-           header->place < ll_space_here(c).places;
+    const int32_t tokens = ll_owes_words(a, s, source) ? LL_SMALL(c) : LL_TOKENS(c);
+    return (uint32_t)header->token < (uint32_t)tokens && (uint32_t)header->place < (uint32_t)ll_space_here(c).places;
 }
 
 /* Region of the half that a rank's rows go to. */

@@ -128,7 +128,7 @@ GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, co
 {
     const ll_gpu_call *c = &a->call;
     const ll_header *header = ll_header_of(a, source, number);
-    if (!ll_header_fits(a, header)) return true;
+    if (!ll_header_fits(a, s, source, header)) return true;
     if (c->form.weights && source != c->world.rank) {
         uint64_t seen;
         const uint64_t flag = ll_weight_flag_place(c, source, now->epoch, number);

@@ -18,11 +18,13 @@ GPU_FUNC const ll_header *ll_header_of(const ll_combine_args *a, int32_t source,
     return (const ll_header *)(a->routing.headers + place * (int64_t)a->routing.header_bytes);
 }
 
+/* NULL: the slot has none. What a dispatch keeps names rows that there are; but a broken peer may have told its blocks
+   different numbers of messages, of which some were then not kept. */
 GPU_FUNC const uint8_t *ll_row_there(const ll_combine_args *a, const ll_header *header, int32_t k)
 {
     const int32_t local = ll_header_experts((ll_header *)header)[k];
     const int32_t row = ll_header_rows((ll_header *)header, LL_BUFFER_TOPK(&a->call))[k];
-    if (local < 0) return NULL;
+    if ((uint32_t)local >= (uint32_t)LL_LOCALS(&a->call) || (uint32_t)row >= ll_rows_of_expert(&a->call)) return NULL;
     return a->x + local * a->x_expert_pitch_bytes + row * a->x_row_pitch_bytes;
 }
 

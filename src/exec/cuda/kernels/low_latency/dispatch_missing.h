@@ -21,7 +21,8 @@ GPU_FUNC void ll_find_missing(const ll_dispatch_args *a, const ll_shared *s, con
         ll_header *header = (ll_header *)(a->routing.headers + place * (int64_t)a->routing.header_bytes);
         for (int32_t k = 0; k < topk && header->token != LL_NO_TOKEN; k++) {
             const int32_t local = ll_header_experts(header)[k], row = ll_header_rows(header, LL_BUFFER_TOPK(c))[k];
-            if (local >= 0) a->routing.src_info[ll_row_of(a, local, row)] = header->token;
+            if ((uint32_t)local < (uint32_t)locals && (uint32_t)row < ll_rows_of_expert(c))
+                a->routing.src_info[ll_row_of(a, local, row)] = header->token;
         }
     }
     __syncthreads();

@@ -42,26 +42,42 @@ GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const in
     if (LL_MASKS) ll_mask_doubted(c, s);
 }
 
+/* A word of a unit that another block has seen whole, so that it is there, but where a broken peer has overwritten it
+   since: then blocks are not of one mind any more, and the call ends once the host finds the rank to be lost. False:
+   the wait was given up. */
+GPU_FUNC bool ll_await_seen(const ll_gpu_call *c, const ll_now *now, const uint64_t *word, int32_t source,
+                            uint64_t *seen)
+{
+    const int32_t named = GPU_WAIT_UNIT + c->kind * GPU_LL_WAITS;
+    ll_waiting w = {{0, 0, 0}, 0, false};
+    for (;;) {
+        *seen = load_acquire(word);
+        if ((uint32_t)(*seen >> 32) == now->stamp) return true;
+        if (!may_wait(&c->world, &w.at, named, source, *seen, ll_flag_of(now, 0))) return false;
+        if (w.at.polls % GPU_POLLS == 0 && ll_is_lost(c, &w, source))
+            give_up(&c->world, named, source, *seen, ll_flag_of(now, 0), GPU_ABORT);
+    }
+}
+
 /* What has become of each rank's unit in this block, which all blocks agree on: those that have seen it whole, and
-   those that have not, since its rank has been masked meanwhile. Of one that another block has seen whole all words are
-   there. counts as below. */
-GPU_FUNC void ll_decide_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t *counts)
+   those that have not, since its rank has been masked meanwhile. counts as below. False: a wait was given up. */
+GPU_FUNC bool ll_decide_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t *counts)
 {
     const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
+    bool ok = true;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
         s->out[r] = ll_decide(c, now, r, s->out[r] != LL_OUT_NOT);
     __syncthreads();
     for (int32_t i = threadIdx.x; i < all; i += blockDim.x) {
         const int32_t source = i / words, w = i - source * words;
         if (s->out[source] == LL_OUT_NOT) continue;
-        const uint64_t *word = ll_unit_of(c, s, now, source) + w;
         uint64_t seen = 0;
-        while (s->out[source] == LL_OUT_BUT_HERE && (uint32_t)(seen >> 32) != now->stamp)
-            seen = load_acquire(word);
+        if (s->out[source] == LL_OUT_BUT_HERE)
+            ok &= ll_await_seen(c, now, ll_unit_of(c, s, now, source) + w, source, &seen);
         const bool out = s->out[source] == LL_OUT;
         ll_note_told(c, s, source, w, out && w == LL_UNIT_STATUS ? LL_GPU_IS_OUT : (int32_t)(uint32_t)seen, counts);
     }
-    __syncthreads();
+    return !__syncthreads_or(!ok);
 }
 
 GPU_FUNC int32_t ll_messages_of(const ll_shared *s, int32_t source)
@@ -123,7 +139,8 @@ GPU_ASIDE ll_outcome ll_weigh_units(const ll_gpu_call *c, ll_now now, bool ok, u
     outcome.left = __syncthreads_or(!ok) != 0;
     if (outcome.left) return outcome;
     fence_system(); /* what a refusal's status stands behind */
-    if (LL_MASKS) ll_decide_units(c, &s, &now, counts);
+    if (LL_MASKS) outcome.left = !ll_decide_units(c, &s, &now, counts);
+    if (outcome.left) return outcome;
     if (now.kind == LL_DISPATCH) ll_doubt_counts(c, &s, counts);
     return ll_judge(c, &s, route);
 }

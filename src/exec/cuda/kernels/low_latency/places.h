@@ -50,6 +50,12 @@ GPU_FUNC ll_space ll_space_here(const ll_gpu_call *c)
 #define LL_SMALL(c)       (ll_shape_here(c).word_tokens) /* tokens of a batch that goes in words; 0: none does */
 #define LL_BUFFER_TOPK(c) (ll_shape_here(c).topk)
 
+/* Room for them: N * B. */
+GPU_FUNC uint32_t ll_rows_of_expert(const ll_gpu_call *c)
+{
+    return (uint32_t)LL_RANKS(c) * (uint32_t)LL_TOKENS(c);
+}
+
 /* 1: it is known how many slots a token has, and that a register for each of them is not too much. */
 #if defined(EXPAR_LL_TOKENS) && EXPAR_TOPK <= 8
 #define LL_FEW_SLOTS 1

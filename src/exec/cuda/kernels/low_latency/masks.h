@@ -122,10 +122,14 @@ GPU_FUNC ll_gpu_masking ll_mask_rank(const ll_gpu_call *c, const ll_shared *s, i
     return may ? LL_MASKING_DONE : LL_MASKING_NO_REGION;
 }
 
-/* With masks: the rank's unit counts for nothing, and none of the rank's data do. In the place of a status. */
+/* What a block makes of a rank's unit: it has it; it does without; or others have it, and so will this one. */
+typedef enum ll_gpu_out { LL_OUT_NOT = 0, LL_OUT = 1, LL_OUT_BUT_HERE = 2 } ll_gpu_out;
+
+/* With masks: the rank's unit counts for nothing, and none of the rank's data do. In the place of a status; but that a
+   peer may say, too, and who is out is told by LL_OUT. */
 #define LL_GPU_IS_OUT (-1)
 
-/* Those whose counts do not fit the buffer, by all threads of each block; they are out. */
+/* Those that have left, or whose counts do not fit the buffer, by all threads of each block; they are out. */
 GPU_FUNC void ll_mask_doubted(const ll_gpu_call *c, const ll_shared *s)
 {
     for (int32_t r = 0; threadIdx.x == 0 && r < LL_RANKS(c); r++) {
@@ -133,7 +137,9 @@ GPU_FUNC void ll_mask_doubted(const ll_gpu_call *c, const ll_shared *s)
         ll_gpu_masking made;
         while ((made = ll_mask_rank(c, s, r)) == LL_MASKING_BUSY)
             __nanosleep(100);
-        if (made == LL_MASKING_DONE) s->status[r] = LL_GPU_IS_OUT;
+        if (made != LL_MASKING_DONE) continue;
+        s->status[r] = LL_GPU_IS_OUT;
+        s->out[r] = LL_OUT;
     }
     __syncthreads();
 }
@@ -185,9 +191,6 @@ GPU_FUNC ll_gpu_turn ll_may_wait(const ll_gpu_call *c, const ll_shared *s, ll_wa
 }
 
 /* ---- of one mind ------------------------------------------------------------------------------------------------- */
-
-/* What a block makes of a rank's unit: it has it; it does without; or others have it, and so will this one. */
-typedef enum ll_gpu_out { LL_OUT_NOT = 0, LL_OUT = 1, LL_OUT_BUT_HERE = 2 } ll_gpu_out;
 
 /* out: this block does without. */
 GPU_FUNC int32_t ll_decide(const ll_gpu_call *c, const ll_now *now, int32_t rank, bool out)

@@ -39,7 +39,6 @@ GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const in
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
         if (!ll_is_usual(c, LL_UNIT_MESSAGES, (uint32_t)s->messages[r], 0)) s->status[r] = EXPAR_STATUS_PEER;
     __syncthreads();
-    if (LL_MASKS) ll_mask_doubted(c, s);
 }
 
 /* A word of a unit that another block has seen whole, so that it is there, but where a broken peer has overwritten it
@@ -103,7 +102,7 @@ typedef struct ll_outcome {
 
 GPU_FUNC bool ll_is_out(const ll_shared *s, int32_t source)
 {
-    return LL_MASKS && s->status[source] == LL_GPU_IS_OUT;
+    return LL_MASKS && s->out[source] == LL_OUT;
 }
 /* It does, or reports. */
 GPU_FUNC bool ll_refuses(const ll_shared *s, int32_t source)
@@ -142,6 +141,7 @@ GPU_ASIDE ll_outcome ll_weigh_units(const ll_gpu_call *c, ll_now now, bool ok, u
     if (LL_MASKS) outcome.left = !ll_decide_units(c, &s, &now, counts);
     if (outcome.left) return outcome;
     if (now.kind == LL_DISPATCH) ll_doubt_counts(c, &s, counts);
+    if (LL_MASKS) ll_mask_doubted(c, &s);
     return ll_judge(c, &s, route);
 }
 

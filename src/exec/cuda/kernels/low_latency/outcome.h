@@ -19,15 +19,25 @@ GPU_FUNC void ll_note_told(const ll_gpu_call *c, const ll_shared *s, int32_t sou
     if (w >= LL_UNIT_COUNTS) counts[source * LL_LOCALS(c) + w - LL_UNIT_COUNTS] = value;
 }
 
+/* What a unit counts: messages, or rows of an expert; and how many there are at most. */
+typedef struct ll_gpu_count {
+    uint32_t told, most;
+} ll_gpu_count;
+GPU_FUNC ll_gpu_count ll_count_of(const ll_gpu_call *c, int32_t w, uint32_t value)
+{
+    const bool words = w == LL_UNIT_MESSAGES && value & LL_UNIT_IN_WORDS;
+    const ll_gpu_count count = {words ? value & ~LL_UNIT_MARKS : value, (uint32_t)(words ? LL_SMALL(c) : LL_TOKENS(c))};
+    return count;
+}
+
 /* Whether a word of a unit is what a call that goes well brings. */
 GPU_FUNC bool ll_is_usual(const ll_gpu_call *c, int32_t w, uint32_t value, uint32_t route)
 {
     if (w == LL_UNIT_STATUS) return value == 0;
     if (w == LL_UNIT_TAG) return value == ll_form_tag(&c->form);
     if (w == LL_UNIT_ROUTE) return value == route;
-    const bool words = w == LL_UNIT_MESSAGES && value & LL_UNIT_IN_WORDS;
-    const uint32_t most = (uint32_t)(words ? LL_SMALL(c) : LL_TOKENS(c));
-    return (words ? value & ~LL_UNIT_MARKS : value) <= most;
+    const ll_gpu_count count = ll_count_of(c, w, value);
+    return count.told <= count.most;
 }
 
 /* A peer whose counts do not fit the buffer is taken for one that refuses, whatever has become of it. */
@@ -172,6 +182,44 @@ GPU_FUNC ll_outcome ll_take_units(const ll_gpu_call *c, const ll_shared *s, cons
     return ll_weigh_units(c, *now, ok, route, counts);
 }
 
+/* So that the code stands there once. */
+GPU_ASIDE int32_t ll_put_words(char *text, int32_t at, const char *words, int64_t value)
+{
+    return put_words(text, at, words, value);
+}
+
+/* The first count of the rank's unit that cannot be, with the words of the CPU's check. By one thread. */
+GPU_FUNC void ll_tell_doubt(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank, char *text)
+{
+    const uint64_t *unit = ll_unit_of(c, s, now, rank);
+    int32_t w = LL_UNIT_MESSAGES;
+    while (w + 1 < ll_unit_words(c, now->kind) && ll_is_usual(c, w, (uint32_t)load_relaxed_64(unit + w), 0))
+        w++;
+    const int32_t value = (int32_t)(uint32_t)load_relaxed_64(unit + w);
+    /* Below 0 no bits are marks. */
+    const ll_gpu_count count = ll_count_of(c, w, (uint32_t)max(value, 0));
+    int32_t at = ll_put_words(text, 0, "rank ", rank);
+    at = ll_put_words(text, at, " has told what cannot be: ", value < 0 ? value : (int64_t)count.told);
+    if (w == LL_UNIT_MESSAGES) {
+        at = ll_put_words(text, at, " messages, of ", count.most);
+    } else {
+        at = ll_put_words(text, at, " rows for expert ", w - LL_UNIT_COUNTS);
+        at = ll_put_words(text, at, " of rank ", c->world.rank);
+        at = ll_put_words(text, at, ", of ", count.most);
+    }
+    put_text(text + at, " at most");
+}
+
+/* Why the rank refuses, or does not go on. */
+GPU_FUNC void ll_tell_reason(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank, char *text)
+{
+    const uint64_t *unit = ll_unit_of(c, s, now, rank);
+    if (s->status[rank] == EXPAR_STATUS_PEER && (uint32_t)load_relaxed_64(unit + LL_UNIT_STATUS) != EXPAR_STATUS_PEER)
+        ll_tell_doubt(c, s, now, rank, text);
+    else
+        copy_words(text, (const uint8_t *)unit + ll_unit_text_place(c, (ll_kind)now->kind), EP_REFUSAL_TEXT);
+}
+
 /* Of a call that is odd, by one thread: this rank where it refused, else the lowest that did, with its reason, else the
    lowest that differs. */
 GPU_ASIDE void ll_report(const ll_gpu_call *c, ll_now call, uint32_t route)
@@ -193,12 +241,7 @@ GPU_ASIDE void ll_report(const ll_gpu_call *c, ll_now call, uint32_t route)
     slot->dropped = 0;
     slot->reason.status = refused ? s->status[rank] : 0;
     slot->reason.text[0] = 0;
-    if (refused && s->status[rank] != EXPAR_STATUS_PEER) {
-        const uint8_t *unit = (const uint8_t *)ll_unit_of(c, s, now, rank);
-        copy_words(slot->reason.text, unit + ll_unit_text_place(c, (ll_kind)now->kind), EP_REFUSAL_TEXT);
-    } else if (refused) {
-        put_text(slot->reason.text, "its counts are beyond this buffer's tokens");
-    }
+    if (refused) ll_tell_reason(c, s, now, rank, slot->reason.text);
     copy_words(&slot->form, &form, sizeof form);
     own.route = route;
     copy_words(&slot->form0, &own, sizeof own);

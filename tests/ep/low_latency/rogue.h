@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A broken peer: what rank 1 of two writes by hand into rank 0's memory, and what rank 0 is to make of it. The cases
  * are the same for calls that threads of the CPU carry out and for those of kernels; how words come to a rank's memory
- * is not (rogue.c). */
+ * is not (rogue.c, and for kernels tests/gpu/rogue_gpu.c). */
 #ifndef TESTS_EP_LOW_LATENCY_ROGUE_H
 #define TESTS_EP_LOW_LATENCY_ROGUE_H
 

@@ -145,7 +145,8 @@ static expar_status look_for_retired(cpu_executor *self, uint32_t epoch, uint64_
     for (int32_t r = 0; r < self->shape.ranks; r++) {
         if (!has_come(self, EP_BOARD_HELLO, epoch, r)) continue;
         const ep_refusal *refusal = &cpu_hello_from(self, epoch, r)->refusal;
-        if (refusal->status == EXPAR_ERR_PEER) return error_set(EXPAR_ERR_PEER, "%s", refusal->text);
+        if (refusal->status == EXPAR_ERR_PEER)
+            return error_set(EXPAR_ERR_PEER, "%.*s", EP_REFUSAL_TEXT - 1, refusal->text);
     }
     return EXPAR_OK;
 }
@@ -239,13 +240,20 @@ const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t
     return cpu_at(self, self->sym->rank, ep_reply_at(&self->space, self->shape.ranks, epoch, source));
 }
 
+/* As it came; a broken peer's text has no end. */
+static void verdict_blame(ep_verdict *verdict, int32_t rank, const ep_refusal *refusal)
+{
+    verdict->rank = rank;
+    verdict->reason = *refusal;
+    verdict->reason.text[EP_REFUSAL_TEXT - 1] = '\0';
+}
+
 static void judge_refusals(const cpu_executor *self, uint32_t epoch, bool gone, ep_verdict *verdict)
 {
     for (int32_t r = 0; r < self->shape.ranks && verdict->rank < 0; r++) {
         const ep_hello *hello = cpu_hello_from(self, epoch, r);
         if (hello->refusal.status == EXPAR_OK || (gone && hello->refusal.status != EXPAR_ERR_PEER)) continue;
-        verdict->rank = r;
-        verdict->reason = hello->refusal;
+        verdict_blame(verdict, r, &hello->refusal);
     }
 }
 
@@ -272,7 +280,6 @@ void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdi
     for (int32_t r = 0; r < self->shape.ranks && verdict->rank < 0; r++) {
         const ep_reply *reply = cpu_reply_from(self, epoch, r);
         if (reply->refusal.status == EXPAR_OK) continue;
-        verdict->rank = r;
-        verdict->reason = reply->refusal;
+        verdict_blame(verdict, r, &reply->refusal);
     }
 }

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import functools
+import inspect
+import operator
 import os
 import socket
 import sys
@@ -15,14 +17,116 @@ from unittest import mock
 
 import torch
 from deep_ep_reference import exponents, plain, quantised, same
+from test_deep_ep import arguments_of
 
 import expar
 import ranks
 from deep_ep import EventHandle, EventOverlap
-from deep_ep.utils import envs, gate, math, refs, testing
+from deep_ep.utils import envs, event, gate, math, refs, testing
 from deep_ep.utils.event import event_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+
+# Of each module: its functions, as tests of engines call them.
+SURFACE: dict[Any, dict[str, str]] = {
+    envs: {
+        "init_dist": "local_rank, num_local_ranks, seed=0",
+        "init_seed": "seed",
+        "dist_print": "s='', once_in_node=False",
+        "get_rdma_gbs": "",
+    },
+    math: {
+        "ceil_div": "x, y",
+        "align": "x, y",
+        "safe_div": "x, y",
+        "calc_diff": "x, y",
+        "count_bytes": "*nested",
+        "hash_tensor": "t",
+        "per_token_cast_to_fp8": "x",
+        "per_token_cast_back": "q, sf",
+        "inplace_unique": "x, num_slots",
+        "create_grouped_scores": "scores, group_idx, num_groups",
+    },
+    gate: {"get_unbalanced_scores": "num_tokens, num_experts, num_ranks, num_topk, ratio, precise"},
+    refs: {
+        "dispatch": "x, topk_idx, topk_weights, num_max_tokens_per_rank, num_experts",
+        "generate_pre_combine_data": "src_token_global_idx, num_max_tokens_per_rank, num_topk, hidden, seed=0",
+        "ordered_accumulate": "data, initial=None",
+        "combine": "y, topk_idx, num_scaleout_ranks, num_scaleup_ranks, num_experts, bias, reduce_in_local, "
+        "reduce_in_scaleup",
+    },
+    testing: {
+        "bench": "fn, num_warmups=50, num_tests=50, post_fn=None, flush_l2=True",
+        "bench_kineto": "fn, kernel_names, num_tests=30, suppress_kineto_output=False, trace_path=None, flush_l2=True, "
+        "barrier_comm_profiling=False, num_kernels_per_period=1, barrier=None",
+    },
+    event: {
+        "EventHandle": "",
+        "EventOverlap": "event=None, extra_tensors=None",
+        "EventOverlap.current_stream_wait": "release_handle=False",
+        "EventOverlap.register_hook_after_wait": "fn",
+        "EventOverlap.ev": "release_handle=False",
+    },
+}
+
+
+def functions_of(module: Any) -> set[str]:
+    """Those of its own that are no others' business."""
+    return {
+        name
+        for name, each in vars(module).items()
+        if inspect.isfunction(each) and each.__module__ == module.__name__ and not name.startswith("_")
+    }
+
+
+class Surface(unittest.TestCase):
+    def test_names_and_arguments(self) -> None:
+        for module, functions in SURFACE.items():
+            for name, wanted in functions.items():
+                with self.subTest(module=module.__name__, name=name):
+                    found = operator.attrgetter(name)(module)
+                    if wanted.startswith("*"):
+                        self.assertEqual(str(inspect.signature(found)).split(":")[0], f"({wanted}")
+                    else:
+                        self.assertEqual(arguments_of(found), wanted)
+            if module is not event:
+                self.assertEqual(functions_of(module), set(functions))
+
+    def test_defaults_of_clocks(self) -> None:
+        """How often a function runs to warm up, and to be timed."""
+        calls: list[int] = []
+        testing.bench(lambda: calls.append(len(calls)), post_fn=(behind := mock.Mock()))
+        self.assertEqual((len(calls), behind.call_count), (100, 50))
+        del calls[:]
+        with mock.patch.dict(os.environ, EP_USE_NVIDIA_TOOLS="1"):
+            testing.bench_kineto(lambda: calls.append(len(calls)), "none")
+        self.assertEqual(len(calls), 30)
+
+    def test_meeting(self) -> None:
+        """Where ranks meet, and what they are, by variables; without any: one node, this host, one port."""
+        started = mock.Mock()
+        for variables, wanted in (
+            ({}, ("tcp://127.0.0.1:8361", 2, 1)),
+            (dict(MASTER_ADDR="10.1.2.3", MASTER_PORT="77", WORLD_SIZE="3", RANK="2"), ("tcp://10.1.2.3:77", 6, 5)),
+        ):
+            others = {name: value for name, value in os.environ.items() if name not in MEETING}
+            with mock.patch.object(torch.cuda, "is_available", lambda: False), mock.patch.dict(
+                os.environ, {**others, **variables}, clear=True
+            ), mock.patch.multiple(
+                envs.dist, init_process_group=started, new_group=mock.Mock(return_value="all")
+            ), mock.patch.object(envs, "init_seed") as seed:
+                try:
+                    self.assertEqual(envs.init_dist(1, 2), (wanted[2], wanted[1], "all"))
+                finally:
+                    torch.set_default_dtype(torch.float32)
+                    torch.set_default_device(None)
+                envs.dist.new_group.assert_called_once_with(list(range(wanted[1])))
+            given = dict(init_method=wanted[0], world_size=wanted[1], rank=wanted[2])
+            self.assertEqual(started.call_args.kwargs, {"backend": "gloo", **given})
+            seed.assert_called_once_with(0)
+
+
+MEETING = ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK")
 
 
 class Events(unittest.TestCase):

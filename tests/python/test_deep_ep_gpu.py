@@ -17,7 +17,7 @@ import played_torch
 import ranks
 import torch
 from deep_ep_engines import ENGINES
-from deep_ep_reference import BATCH, Shape, Traffic, ll_traffic, same
+from deep_ep_reference import BATCH, Shape, Traffic, ll_check, ll_traffic, same
 
 import deep_ep
 import expar
@@ -79,6 +79,36 @@ def cleaned(group: Any) -> None:
     played_torch.GPU.current().slowly(lambda: done.append(buffer.rank))
     buffer.clean_low_latency_buffer(12, 256, 4)
     assert done == [buffer.rank]
+
+
+def hooks_elsewhere(group: Any) -> None:
+    """A hook runs on the stream that is current when it is called: that of the call is held meanwhile."""
+    buffer, gpu, other = deep_ep.Buffer(group, low_latency_mode=True), played_torch.GPU, played_torch._Stream()
+    traffic = ll_traffic(buffer, 9)
+    rank, experts = buffer.rank, traffic.shape.experts
+    x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
+
+    def received(hook: Callable[[], None], check: Callable[[], Any]) -> Any:
+        """What the check makes of the results, behind the hook on the other stream alone."""
+        release = threading.Event()
+        gpu.current().slowly(lambda: release.wait(ranks.DEADLINE_S))
+        try:
+            with gpu.on(other):
+                hook()
+                return check()
+        finally:
+            release.set()
+            gpu.current().synchronize()
+
+    for _ in range(3):
+        rows, count, handle, _, hook = buffer.low_latency_dispatch(
+            x, idx, BATCH, experts, use_fp8=False, return_recv_hook=True
+        )
+        found = received(hook, lambda: ll_check(traffic, rank, rows, count, handle))
+        y, _, hook = buffer.low_latency_combine(
+            traffic.answer(rank, found), idx, weights, handle, return_recv_hook=True
+        )
+        received(hook, lambda: same(y, traffic.weighted(rank)))
 
 
 def late(group: Any) -> None:
@@ -229,6 +259,7 @@ class Gpu(unittest.TestCase):
             beside,
             slow_work,
             cleaned,
+            hooks_elsewhere,
             late,
             graphs,
             kernels,

@@ -71,7 +71,7 @@ pack_python() {
     mkdir -p "$2/python" "$2/python-tests"
     cp -r "$root/python/expar" "$root/python/deep_ep" "$2/python"
     find "$2/python" -name __pycache__ -prune -exec rm -r {} +
-    cp "$root"/tests/python/{gpu_torch,gpu_elastic,gpu_calls,torch_card,played,reference,deep_ep_engines,deep_ep_ranks,deep_ep_reference}.py "$2/python-tests"
+    cp "$root"/tests/python/{gpu_torch,gpu_elastic,gpu_times,gpu_calls,torch_card,played,reference,deep_ep_engines,deep_ep_ranks,deep_ep_reference}.py "$2/python-tests"
     cp "$root"/tests/python/deep_ep_elastic_{calls,layer,reference}.py "$root"/examples/python/{generate,grouped_gemm,moe}.py "$2/python-tests"
     cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps}.py "$2/python-tests"
 }

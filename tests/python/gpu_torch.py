@@ -20,6 +20,7 @@ import traceback
 from typing import Any, Callable, Optional
 
 import gpu_elastic
+import gpu_times
 
 PART_SECONDS = 30
 TEXT_BYTES = 24
@@ -248,78 +249,6 @@ def graphs(group: Ranks) -> None:
     torch.cuda.synchronize()
 
 
-def host_time(group: Ranks) -> None:
-    """How long calls hold the host, in microseconds: the median of 30, nobody waited for meanwhile but by the calls."""
-    import torch
-    from deep_ep_ranks import BATCH
-    from deep_ep_reference import here
-
-    import deep_ep
-
-    buffer = deep_ep.Buffer(group)
-    size = buffer.group_size
-    x = here(torch.randn((BATCH, 2048)).bfloat16())
-    idx = here(torch.arange(BATCH * 2).view(BATCH, 2) % (size * 2))
-    weights = here(torch.rand((BATCH, 2)))
-    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, size * 2)
-    rows, _, _, _, handle, _ = buffer.dispatch(x, None, per_rank, None, in_rank, per_expert, idx, weights)
-    packed, _, ll_handle, _, _ = buffer.low_latency_dispatch(x, idx, BATCH, size * 2, use_fp8=False)
-    calls: dict[str, Callable[[], Any]] = {
-        "layout": lambda: buffer.get_dispatch_layout(idx, size * 2),
-        "dispatch": lambda: buffer.dispatch(x, None, per_rank, None, in_rank, per_expert, idx, weights),
-        "dispatch, handle": lambda: buffer.dispatch(x, handle=handle),
-        "combine": lambda: buffer.combine(rows, handle),
-        "combine, async": lambda: buffer.combine(rows, handle, async_finish=True),
-        "low-latency dispatch": lambda: buffer.low_latency_dispatch(x, idx, BATCH, size * 2, use_fp8=False),
-        "low-latency combine": lambda: buffer.low_latency_combine(packed, idx, weights, ll_handle),
-    }
-    for name, call in calls.items():
-        times = []
-        for _ in range(30):
-            if x.is_cuda:
-                torch.cuda.synchronize()
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        if buffer.rank == 0:
-            print(f"    host, {name}: {1e6 * sorted(times)[len(times) // 2]:.1f} us", flush=True)
-
-
-def overhead(group: Ranks) -> None:
-    """What calls cost beside the library, on rank 0 alone: a table by bench/python/deep_ep_overhead.py."""
-    _overhead(group, "5")
-
-
-def overhead_profile(group: Ranks) -> None:
-    """Likewise: where that goes."""
-    _overhead(group, "--profile", "2")
-
-
-def overhead_steps(group: Ranks) -> None:
-    """Likewise: the steps of each call, the library's among them."""
-    _overhead(group, "--steps", "30")
-
-
-def _overhead(group: Ranks, *arguments: str) -> None:
-    import torch
-    import torch.distributed as dist
-    from deep_ep_reference import place
-
-    if dist.get_rank(group) == 0:
-        program = next(path for path in _beside("deep_ep_overhead.py", "bench/python") if os.path.exists(path))
-        command = [sys.executable, program, "--device", torch.device(place["device"]).type, *arguments]
-        said = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
-        for line in said.splitlines():
-            print(f"    host, {line}", flush=True)
-    dist.barrier(group)
-
-
-def _beside(name: str, folder: str) -> list[str]:
-    """Where a file of that folder is: beside this one when both were packed, else in the tree."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    return [os.path.join(here, name), os.path.join(here, "..", name), os.path.join(here, "..", "..", folder, name)]
-
-
 def text(group: Ranks) -> None:
     """The demo's model, its experts over the ranks: prompts in normal mode, decode in low-latency mode; the shipped
     texts come."""
@@ -332,7 +261,7 @@ def text(group: Ranks) -> None:
 
     import deep_ep
 
-    folder = next(Path(path) for path in _beside("moe-lm", "data") if os.path.isdir(path))
+    folder = next(Path(path) for path in gpu_times.beside("moe-lm", "data") if os.path.isdir(path))
     buffer, device = deep_ep.Buffer(group), place["device"]
     own = json.loads((folder / "config.json").read_text())["generations"][buffer.rank :: buffer.group_size]
     with torch.no_grad():
@@ -371,16 +300,13 @@ ON_GPU: dict[str, Callable[[Ranks], Optional[str]]] = {
         engines,
         streams,
         graphs,
-        host_time,
-        overhead,
-        overhead_profile,
-        overhead_steps,
+        *gpu_times.PARTS,
         text,
         groups,
         *gpu_elastic.PARTS,
     )
 }
-NOT_ON_CPU = ("expar_events", "groups")
+NOT_ON_CPU = ("expar_events", "device_time", "groups")
 ON_CPU = [name for name in ON_GPU if name not in NOT_ON_CPU and not name.endswith(("streams", "graphs"))]
 
 

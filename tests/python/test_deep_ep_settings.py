@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import io
 import itertools
 import os
 import threading
@@ -266,6 +267,27 @@ class OfElasticBuffer(unittest.TestCase):
         with mock.patch.object(_elastic_sizes, "_has_mt4131", lambda: True):  # a card that has fewer
             self.assertEqual([_elastic_sizes.allocated_qps(0, across) for across in (False, True)], [17, 65])
             self.assertEqual(_elastic_sizes.allocated_qps(30, True), 30)
+
+    def test_network_cards(self) -> None:
+        """Of a host: those that cannot be asked are passed over."""
+        for cards, wanted in (
+            (None, False),
+            ({}, False),
+            ({"mlx5_0": "MT4129\n", "mlx5_1": "MT41310\n"}, False),
+            ({"mlx5_0": None, "mlx5_1": "MT4129\n", "mlx5_2": "MT4131\n"}, True),
+        ):
+
+            def opened(path: str, cards: Any = cards) -> Any:
+                *folders, card, name = path.split("/")
+                self.assertEqual(("/".join(folders), name), ("/sys/class/infiniband", "hca_type"))
+                if cards[card] is None:
+                    raise FileNotFoundError(path)
+                return io.StringIO(cards[card])
+
+            with mock.patch.object(_elastic_sizes, "open", opened, create=True), mock.patch.object(
+                os.path, "isdir", lambda _, cards=cards: cards is not None
+            ), mock.patch.object(os, "listdir", lambda _, cards=cards: list(cards)):
+                self.assertIs(_elastic_sizes._has_mt4131(), wanted)
 
     def test_size(self) -> None:
         """Without num_bytes it is the hint."""

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import time
 import unittest
 from typing import Any, Callable
+from unittest import mock
 
 import torch
 from deep_ep_ranks import ll_finish
@@ -101,7 +103,7 @@ class Waits(unittest.TestCase):
 
 class Formats(unittest.TestCase):
     def test_logfmt(self) -> None:
-        """To the bit what the library's own buffer gives, and not the exact sums."""
+        """To the bit what the library's own buffer gives, and not the sums without; exact, whatever others are."""
 
         def body(comm: Any) -> None:
             buffer = deep_ep.Buffer(comm=comm, low_latency_mode=True)
@@ -110,19 +112,21 @@ class Formats(unittest.TestCase):
             x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
             rows, _, handle, _, _ = buffer.low_latency_dispatch(x, idx, BATCH, shape.experts, use_fp8=False)
             answers = traffic.answer(rank, rows) / 64  # small ones are coded
-            exact = buffer.low_latency_combine(answers, idx, weights, handle)[0]
+            without = buffer.low_latency_combine(answers, idx, weights, handle)[0]
             with expar.LowLatencyBuffer(buffer._group, BATCH, shape.hidden, shape.topk, shape.experts) as low:
                 sent = low.dispatch(x, idx)
                 wanted = low.combine(answers, idx, weights, sent.handle, format=LlFormat.LOGFMT).y.torch().clone()
                 del sent
-            assert torch.count_nonzero(wanted != exact) > wanted.numel() // 4
+            assert torch.count_nonzero(wanted != without) > wanted.numel() // 4
             for how in WAYS:
                 y, event, hook = buffer.low_latency_combine(answers, idx, weights, handle, use_logfmt=True, **how)
                 ll_finish(event, hook)
                 same(y, wanted)
-            same(buffer.low_latency_combine(answers, idx, weights, handle)[0], exact)
+            same(buffer.low_latency_combine(answers, idx, weights, handle)[0], without)
 
-        on_ranks(body)
+        for sums in ("exact", "reduced"):
+            with mock.patch.dict(os.environ, EXPAR_DEEP_EP_SUM=sums):
+                on_ranks(body)
 
 
 class Wrong(unittest.TestCase):

@@ -214,6 +214,19 @@ bool link_put_joined(const link_peer *peer, const link_data *parts, uint32_t num
     return true;
 }
 
+expar_status link_fetch(const link_peer *peer, uint64_t offset, uint64_t *word, transport_batch *batch)
+{
+    const transport_request fetch = {.kind = TRANSPORT_KIND_ATOMIC,
+                                     .pe = peer->pe,
+                                     .offset = offset,
+                                     .dest = word,
+                                     .bytes = sizeof *word,
+                                     .op = TRANSPORT_FETCH};
+    if (!peer->mapped) return link_post(peer, peer->words, &fetch, batch);
+    *word = atomic_load_explicit((_Atomic uint64_t *)link_at(peer, offset), memory_order_acquire);
+    return EXPAR_OK;
+}
+
 __attribute__((no_sanitize("thread"))) uint64_t link_peek(const _Atomic uint64_t *word)
 {
     return atomic_load_explicit(word, memory_order_relaxed);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link: how an executor reaches a peer's memory, mapped or by a network: reach, put, flag, fence, quiet.
+/* link: how an executor reaches a peer's memory, mapped or by a network: reach, put, flag, fetch, fence, quiet.
  *
  * Called by the executors on the CPU; calls shmem, and by it net. Each peer has a link, made once and read only from
  * then on. Where the peer's heap is mapped, link_at gives its address, and whoever writes many rows there does so by
@@ -108,6 +108,9 @@ bool link_put_joined(const link_peer *peer, const link_data *parts, uint32_t num
 /* Such a word as it is by now, in order with nothing: what is found by it is looked for again behind sym_behold, by an
    acquire. The network may store it as bytes of a message, which ThreadSanitizer is not shown. */
 uint64_t link_peek(const _Atomic uint64_t *word);
+/* Brings a word of 8 bytes, aligned, as the peer itself stores it (release): *word is it once the batch is quiet
+   (acquire). */
+expar_status link_fetch(const link_peer *peer, uint64_t offset, uint64_t *word, transport_batch *batch);
 /* A flag behind nothing but what was fenced. Wakes the peer. */
 expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links: data is there behind its flag and behind a fence, sources are free when it is said, what goes to transports is
- * counted, and who sends to a rank that has gone is told so. On mapped memory, by transports alone, also by one that
- * delays and reorders, and over a network. */
+/* Links: data is there behind its flag and behind a fence, sources are free when it is said, words are fetched, what
+ * goes to transports is counted, and who sends to a rank that has gone is told so. On mapped memory, by transports
+ * alone, also by one that delays and reorders, and over a network. */
 #include "exec/link.h"
 #include "oracle/random.h"
 #include "shmem/kind.h"
@@ -248,6 +248,43 @@ static void test_a_fence_orders(void **state)
     kind_run((ranks_plan){0}, RANKS, fence_letters);
 }
 
+/* ---- words that their ranks store themselves --------------------------------------------------------------------- */
+
+/* Each rank's own word of the round, by all others at a time. */
+static void fetch_once(mailbox *m, int32_t round)
+{
+    const int32_t rank = m->group->rank;
+    uint64_t words[RANKS] = {0};
+    transport_batch batch = {0};
+    _Atomic uint64_t *own = sym_at(m->group->sym, rank, flag_at(m, rank, 1));
+    atomic_store_explicit(own, word_of(round) + (uint64_t)rank, memory_order_release);
+    CHECK_OK(expar_group_barrier(m->group));
+    for (int32_t pe = 0; pe < m->group->size; pe++)
+        CHECK_OK(link_fetch(&m->peers[pe], flag_at(m, pe, 1), &words[pe], &batch));
+    CHECK_OK(link_quiet(m->group->sym, &batch));
+    for (int32_t pe = 0; pe < m->group->size; pe++)
+        CHECK(words[pe] == word_of(round) + (uint64_t)pe, "round %d: the word of rank %d", round, pe);
+    CHECK_OK(expar_group_barrier(m->group));
+}
+
+static void fetch_words(expar_group *group, void *shared)
+{
+    (void)shared;
+    for (int32_t unmapped = 0; unmapped < 2; unmapped++) {
+        mailbox m;
+        if (!mailbox_open(&m, group, unmapped)) return;
+        for (int32_t round = 0; round < ROUNDS; round++)
+            fetch_once(&m, round);
+        mailbox_close(&m);
+    }
+}
+
+static void test_words_are_fetched(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, fetch_words);
+}
+
 /* ---- the gone ---------------------------------------------------------------------------------------------------- */
 
 /* One flag to the peer, and the wait for it. */
@@ -323,6 +360,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_data_is_there_behind_its_flag),
         cmocka_unit_test(test_transports_alone),
         cmocka_unit_test(test_a_fence_orders),
+        cmocka_unit_test(test_words_are_fetched),
         cmocka_unit_test(test_the_gone_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -350,6 +350,7 @@ static void settle_rank(const ll_cpu *self, ll_far_rank *rank, bool sound)
         settle(self, rank, &rank->reads[kind], sound);
     }
     settle(self, rank, &rank->weights, sound);
+    settle(self, rank, &rank->question.batch, sound);
     settle(self, rank, &rank->words.batch, sound);
 }
 

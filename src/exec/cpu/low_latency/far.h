@@ -58,6 +58,15 @@ typedef struct ll_far_words {
     bool cut_off;                      /* something could not be sent: nothing more is */
 } ll_far_words;
 
+/* What a far rank has read, asked of it, one question at a time. Touched by the thread that is in a call, but that the
+   network writes the answer, before the batch is quiet. */
+typedef struct ll_far_question {
+    transport_batch batch;
+    uint64_t missed_at, missed; /* where the read word lies that was missed last, and its epoch; 0: none yet */
+    uint64_t asked_at, answer;  /* where the one lies that was asked for last, and what it was */
+    int64_t since_ns;           /* when something was first missed, or asked for, last */
+} ll_far_question;
+
 /* One rank. Units, read words and weights are sent by the thread that is in a call, rows by workers, too; what is put
    off leaves with the only piece of a call to that rank, by whichever worker sends it, while that thread waits. */
 typedef struct ll_far_rank {
@@ -70,6 +79,7 @@ typedef struct ll_far_rank {
     uint64_t read_at, read; /* likewise the last read word; 0: none */
     ll_kind read_kind;
     bool holds_unit, holds_read; /* they are put off: far_units.c */
+    ll_far_question question;    /* to it, of what it may have put off */
     bool led;                    /* what has gone there may be quiet and not have come */
     ll_far_words words;          /* with masks */
 } ll_far_rank;
@@ -187,6 +197,9 @@ typedef struct ll_far_opening {
 void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, const ll_far_opening *opening);
 /* whole: this rank's next call may take it along. */
 void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole);
+/* The rank's read word of the epoch has not come: whether the rank itself has that, which is asked of it while this is
+   called again and again. LL_DOOR_REFUSES: something could not be sent, and the phase will find what (ll_far_check). */
+ll_door ll_far_ask(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch);
 /* Data that ends with its flag, behind what is put off for the rank. */
 void ll_far_put(const ll_cpu *self, int32_t pe, const link_data *data, transport_batch *batch);
 /* All that is put off leaves. */

@@ -5,8 +5,8 @@
  *   - a unit ahead of the first piece of its call, where that is the only one and leaves with it, since the rank's half
  *     is free already. It is put off for no longer than it takes to put that piece together, and waits for nobody;
  *   - the read word of a call that was received in the call itself ahead of the next unit to the rank, of either kind.
- *     In between nobody awaits it but who is two calls ahead by hooks, which then waits until this rank's next call
- *     begins (ll_far_flush: before that waits for anybody). A hook's read word leaves at once.
+ *     In between nobody awaits it but who is two calls ahead by hooks, and that asks for it (ll_far_ask). A hook's read
+ *     word leaves at once, and all that is put off before a call waits for anybody (ll_far_flush).
  *
  * So a call of few tokens is one message to each far rank. With masks, which awaited confirmations are for, and by
  * networks that do not join, each is a message of its own, in the same order. */
@@ -153,4 +153,39 @@ void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint
     rank->holds_read = true;
     ll_step(self);
     if (!whole || !ll_far_leads(self)) far_release(self, pe);
+}
+
+/* ---- asking for read words --------------------------------------------------------------------------------------- */
+
+/* How long a read word is missed before its rank is asked, and at least between two questions. One that was not put off
+   mostly comes sooner. */
+#define ASK_NS ((int64_t)1000000)
+
+static bool has_answer(const ll_far_question *question, uint64_t at, uint64_t epoch)
+{
+    return question->asked_at == at && link_is_quiet(&question->batch) && ll_word_is_of(question->answer, epoch);
+}
+
+/* Each rank stores its read words for itself, too (ll_call_close), and the network brings them from there while that
+   rank waits elsewhere, or does something else. The last word of a half is the right one or an older one: nobody reads
+   the half anew before this rank has sent to it. */
+ll_door ll_far_ask(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch)
+{
+    ll_far_rank *rank = &self->far->ranks[pe];
+    ll_far_question *question = &rank->question;
+    const uint64_t at = ll_read_at(&self->space, kind, pe, epoch);
+    if (!ll_far_leads(self)) return LL_DOOR_SHUT; /* none is put off */
+    if (has_answer(question, at, epoch)) return LL_DOOR_OPEN;
+    if (question->missed_at != at || question->missed != epoch) {
+        question->missed_at = at;
+        question->missed = epoch;
+        question->since_ns = clock_ns();
+    }
+    if (!link_is_quiet(&question->batch) || clock_ns() - question->since_ns < ASK_NS) return LL_DOOR_SHUT;
+    ll_far_await_batch(self, pe, &question->batch); /* it is quiet; a failure is kept */
+    if (ll_far_has_failed(self->far)) return LL_DOOR_REFUSES;
+    question->asked_at = at;
+    question->since_ns = clock_ns();
+    ll_far_keep(self, pe, link_fetch(&rank->link, self->buffer + at, &question->answer, &question->batch));
+    return has_answer(question, at, epoch) ? LL_DOOR_OPEN : LL_DOOR_SHUT;
 }

@@ -269,7 +269,7 @@ ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
     if (epoch < 3) return open_door(self, kind, pe, 0);
     uint64_t read;
     if (was_read(self, kind, epoch - 2, pe, &read)) return open_door(self, kind, pe, (uint32_t)read);
-    if (ll_is_far(self, pe) && !unit_has_come(self, kind, epoch, pe)) return LL_DOOR_SHUT;
+    if (ll_is_far(self, pe) && !unit_has_come(self, kind, epoch, pe)) return ll_far_ask(self, kind, pe, epoch - 2);
     const uint64_t status = unit_word(self, kind, epoch, pe, LL_UNIT_STATUS);
     if (!ll_word_is_of(status, epoch)) return LL_DOOR_SHUT;
     if ((uint32_t)status != EXPAR_OK && (uint32_t)status != EXPAR_ERR_INDEX) return LL_DOOR_REFUSES;
@@ -417,9 +417,10 @@ void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatc
     }
     if (self->masks && kind == LL_COMBINE) ll_region_settle(self, ll_half(call->epoch));
     const uint64_t word = ll_word(call->epoch, (uint32_t)unit_region(self, kind, call->epoch));
+    const uint64_t at = ll_read_at(&self->space, kind, self->sym->rank, call->epoch);
+    if (self->far) ll_store(self, self->sym->rank, at, word);
     for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
-        const uint64_t at = ll_read_at(&self->space, kind, self->sym->rank, call->epoch);
         if (ll_is_masked(self, pe)) continue;
         if (ll_is_far(self, pe)) {
             ll_far_read(self, kind, pe, at, word, call->whole);

@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Read words that leave with a rank's next call: whoever sends two calls ahead by hooks needs them before, while the
+ * others wait until it has sent, in a barrier of the group or in no call of the library at all. Of two buffers, each
+ * of which has words of its own. */
+#include "ep/check.h"
+#include "ep/low_latency/case.h"
+#include "ep/low_latency/reach.h"
+#include "ep/stage.h"
+#include "oracle/unit.h"
+#include <unistd.h>
+
+enum { BUFFERS = 2, ROUNDS = 2, LEADER = 1 };
+#define DEADLINE_MS 60000 /* all tests fail within ctest's limit */
+
+static ranks_kind kind;
+
+static const ll_case four_ranks = {.ranks = 4,
+                                   .max_tokens = 6,
+                                   .hidden = 24,
+                                   .topk = 4,
+                                   .experts = 12,
+                                   .tokens = {6, 4, 5, 3},
+                                   .seed = 3,
+                                   .weights = true};
+
+/* Calls of a kind on one buffer, with three rounds of their own: plain ones, the sends of two, and their hooks. */
+typedef struct calls {
+    bool (*plain)(ll_round *rounds[3], expar_ll *ll);
+    bool (*ahead)(ll_round *rounds[3], expar_ll *ll);
+    bool (*hooks)(ll_round *rounds[3]);
+} calls;
+
+typedef struct scene {
+    ll_case c;
+    const calls *calls;
+    bool in_barrier; /* the others wait there, else for a byte of the leader's */
+    int go[2];       /* a pipe for these */
+} scene;
+
+/* ---- dispatches -------------------------------------------------------------------------------------------------- */
+
+static bool dispatch_plain(ll_round *rounds[3], expar_ll *ll)
+{
+    return round_dispatch(rounds[0], ll);
+}
+
+static bool dispatch_ahead(ll_round *rounds[3], expar_ll *ll)
+{
+    rounds[1]->dispatch.hook = rounds[2]->dispatch.hook = 1;
+    return round_dispatch(rounds[1], ll) && round_dispatch(rounds[2], ll);
+}
+
+static bool dispatch_hooks(ll_round *rounds[3])
+{
+    return round_dispatch_hook(rounds[1]) && round_dispatch_hook(rounds[2]);
+}
+
+static const calls dispatches = {.plain = dispatch_plain, .ahead = dispatch_ahead, .hooks = dispatch_hooks};
+
+/* ---- combines ---------------------------------------------------------------------------------------------------- */
+
+static bool combine_plain(ll_round *rounds[3], expar_ll *ll)
+{
+    for (int i = 0; i < 3; i++) {
+        if (!round_dispatch(rounds[i], ll)) return false;
+        round_prepare_combine(rounds[i]);
+    }
+    return round_combine(rounds[0], ll);
+}
+
+static bool combine_ahead(ll_round *rounds[3], expar_ll *ll)
+{
+    rounds[1]->combine.hook = rounds[2]->combine.hook = 1;
+    return round_combine(rounds[1], ll) && round_combine(rounds[2], ll);
+}
+
+static bool combine_hooks(ll_round *rounds[3])
+{
+    return round_combine_hook(rounds[1]) && round_combine_hook(rounds[2]);
+}
+
+static const calls combines = {.plain = combine_plain, .ahead = combine_ahead, .hooks = combine_hooks};
+
+/* ---- the leader and the others ----------------------------------------------------------------------------------- */
+
+/* Until the leader has sent, well or not. */
+static bool await_leader(const scene *s, expar_group *group)
+{
+    const char bytes[CASE_MOST_RANKS] = {0};
+    const size_t others = (size_t)s->c.ranks - 1;
+    char byte;
+    if (s->in_barrier) return CHECK_OK(expar_group_barrier(group));
+    if (expar_group_rank(group) == LEADER) return CHECK(write(s->go[1], bytes, others) == (ssize_t)others, "the pipe");
+    return CHECK(read(s->go[0], &byte, 1) == 1, "the pipe");
+}
+
+static bool send_ahead(const scene *s, ll_round *rounds[BUFFERS][3], expar_ll *ll[BUFFERS])
+{
+    bool good = true;
+    for (int i = 0; i < BUFFERS; i++)
+        good = good && s->calls->ahead(rounds[i], ll[i]);
+    return good;
+}
+
+static bool play_round(const scene *s, expar_group *group, expar_ll *ll[BUFFERS])
+{
+    const int32_t rank = expar_group_rank(group);
+    ll_round *rounds[BUFFERS][3];
+    bool good = true;
+    for (uint32_t i = 0; i < BUFFERS; i++)
+        for (uint32_t k = 0; k < 3; k++)
+            rounds[i][k] = round_make(&s->c, rank, 3 * i + k);
+    for (int i = 0; i < BUFFERS; i++)
+        good = good && s->calls->plain(rounds[i], ll[i]);
+    if (rank == LEADER) good = good && send_ahead(s, rounds, ll);
+    good = await_leader(s, group) && good;
+    if (rank != LEADER) good = good && send_ahead(s, rounds, ll);
+    for (int i = 0; i < BUFFERS; i++)
+        good = good && s->calls->hooks(rounds[i]);
+    for (int i = 0; i < BUFFERS; i++)
+        for (int k = 0; k < 3; k++)
+            round_free(rounds[i][k]);
+    return good;
+}
+
+static void play(expar_group *group, void *shared)
+{
+    const scene *s = shared;
+    const expar_ll_config config = case_config(&s->c);
+    expar_ll *ll[BUFFERS];
+    bool good = true;
+    for (int i = 0; i < BUFFERS; i++)
+        if (!CHECK_OK(expar_ll_create(group, &config, &ll[i]))) return;
+    for (int round = 0; round < ROUNDS && good; round++)
+        good = play_round(s, group, ll);
+    for (int i = 0; i < BUFFERS && good; i++)
+        good = CHECK_OK(expar_ll_destroy(ll[i]));
+}
+
+static void run(const calls *of, bool in_barrier)
+{
+    scene s = {.c = four_ranks, .calls = of, .in_barrier = in_barrier};
+    const ranks_plan plan = {.kind = kind,
+                             .size = s.c.ranks,
+                             .ranks_per_node = reach_ranks_per_node(s.c.ranks),
+                             .late_limit_ms = DEADLINE_MS};
+    assert_int_equal(pipe(s.go), 0);
+    assert_true(ranks_run(&plan, play, &s));
+    close(s.go[0]);
+    close(s.go[1]);
+}
+
+static void test_dispatches_and_a_barrier(void **state)
+{
+    (void)state;
+    run(&dispatches, true);
+}
+
+static void test_combines_and_a_barrier(void **state)
+{
+    (void)state;
+    run(&combines, true);
+}
+
+static void test_dispatches_and_a_pipe(void **state)
+{
+    (void)state;
+    run(&dispatches, false);
+}
+
+static void test_combines_and_a_pipe(void **state)
+{
+    (void)state;
+    run(&combines, false);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_dispatches_and_a_barrier),
+        cmocka_unit_test(test_combines_and_a_barrier),
+        cmocka_unit_test(test_dispatches_and_a_pipe),
+        cmocka_unit_test(test_combines_and_a_pipe),
+    };
+    kind = stage_kind(argc, argv);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Read words that leave with a rank's next call: whoever sends two calls ahead by hooks needs them before, while the
  * others wait until it has sent, in a barrier of the group or in no call of the library at all. Of two buffers, each
- * of which has words of its own. */
+ * of which has words of its own. And from ranks that have died, or answer no more. */
 #include "ep/check.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/reach.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
+#include "shmem/kind.h"
+#include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { BUFFERS = 2, ROUNDS = 2, LEADER = 1 };
@@ -174,6 +177,101 @@ static void test_combines_and_a_pipe(void **state)
     run(&combines, false);
 }
 
+/* ---- ranks that answer no more ----------------------------------------------------------------------------------- */
+
+enum { VICTIM = 0, SILENCE_MS = 1500 };
+
+typedef struct strike {
+    ll_case c;
+    int signal;  /* that the victim sends itself: SIGKILL, or SIGSTOP */
+    int word[2]; /* a pipe, for the victim's words to the leader */
+} strike;
+
+/* The leader's calls, of which the last ones are for the victim. */
+static expar_status dispatch_until_lost(ll_round *rounds[3], expar_ll *ll)
+{
+    expar_status status = EXPAR_OK;
+    for (int i = 1; i < 3 && status == EXPAR_OK; i++) {
+        rounds[i]->dispatch.hook = 1;
+        status = expar_ll_dispatch(ll, &rounds[i]->dispatch, &rounds[i]->received);
+    }
+    return status == EXPAR_OK ? expar_ll_hook_call(rounds[1]->received.hook, NULL) : status;
+}
+
+/* Says who it is, and when it has woken. */
+static bool strike_self(const strike *s, expar_ll *ll)
+{
+    const pid_t pid = getpid();
+    if (!CHECK(write(s->word[1], &pid, sizeof pid) == sizeof pid, "the pipe")) return false;
+    raise(s->signal);
+    return CHECK_OK(expar_ll_abandon(ll)) && CHECK(write(s->word[1], &pid, sizeof pid) == sizeof pid, "the pipe");
+}
+
+/* The victim goes on when the leader's buffer has gone: what it answers then finds nothing of that. */
+static bool lose_victim(const strike *s, ll_round *rounds[3], expar_ll *ll)
+{
+    pid_t pid;
+    if (!CHECK_STATUS(EXPAR_ERR_PEER, dispatch_until_lost(rounds, ll)) || !CHECK_TEXT("rank 0")) return false;
+    if (!CHECK_OK(expar_ll_destroy(ll)) || !CHECK(read(s->word[0], &pid, sizeof pid) == sizeof pid, "the pipe"))
+        return false;
+    if (s->signal == SIGKILL) return true;
+    kill(pid, SIGCONT);
+    return CHECK(read(s->word[0], &pid, sizeof pid) == sizeof pid, "the pipe");
+}
+
+static void play_strike(expar_group *group, void *shared)
+{
+    const strike *s = shared;
+    const int32_t rank = expar_group_rank(group);
+    const expar_ll_config config = case_config(&s->c);
+    expar_ll *ll = NULL;
+    ll_round *rounds[3];
+    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    for (uint32_t i = 0; i < 3; i++)
+        rounds[i] = round_make(&s->c, rank, i);
+    bool good = round_dispatch(rounds[0], ll) && CHECK_OK(expar_group_barrier(group));
+    if (rank == LEADER) kind_set_silence(group, SILENCE_MS);
+    good = good && (rank == VICTIM ? strike_self(s, ll) : lose_victim(s, rounds, ll));
+    for (int i = 0; i < 3; i++)
+        round_free(rounds[i]);
+    if (good) CHECK_OK(expar_group_destroy(group));
+}
+
+static void run_strike(int signal)
+{
+    strike s = {.c = four_ranks, .signal = signal};
+    ranks_host host;
+    pid_t pids[2];
+    if (kind != RANKS_PROCESSES) skip();
+    s.c.ranks = 2;
+    const ranks_plan plan = {
+        .kind = kind, .size = s.c.ranks, .ranks_per_node = reach_ranks_per_node(s.c.ranks), .ends_itself = true};
+    check_begin(-1);
+    assert_int_equal(pipe(s.word), 0);
+    assert_true(ranks_host_start(&host));
+    for (int32_t r = 0; r < s.c.ranks; r++)
+        pids[r] = ranks_fork(&plan, &host.id, r, play_strike, &s);
+    const int led = ranks_wait(pids[LEADER], ranks_clock_ms() + DEADLINE_MS, NULL);
+    const int struck = ranks_wait(pids[VICTIM], ranks_clock_ms() + DEADLINE_MS, NULL);
+    assert_true(ranks_host_stop(&host));
+    assert_int_equal(led, 0);
+    assert_true(signal == SIGKILL ? WIFSIGNALED(struck) : struck == 0);
+    close(s.word[0]);
+    close(s.word[1]);
+}
+
+static void test_the_dead(void **state)
+{
+    (void)state;
+    run_strike(SIGKILL);
+}
+
+static void test_the_silent(void **state)
+{
+    (void)state;
+    run_strike(SIGSTOP);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +279,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_combines_and_a_barrier),
         cmocka_unit_test(test_dispatches_and_a_pipe),
         cmocka_unit_test(test_combines_and_a_pipe),
+        cmocka_unit_test(test_the_dead),
+        cmocka_unit_test(test_the_silent),
     };
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,6 +22,13 @@ typedef enum expar_weights_of {
     EXPAR_WEIGHTS_OF_OWNER = 1 /* what the rank gave on which the slot's expert lives; 0 without one */
 } expar_weights_of;
 
+/* Where ranks are on several nodes: what of a token's rows crosses the network. */
+typedef enum expar_nodes_sum {
+    EXPAR_NODES_ROUNDED = 0,  /* the sum of each node's rows, rounded to x's dtype */
+    EXPAR_NODES_EXACT = 1,    /* the same as FP32: it is rounded with the whole alone */
+    EXPAR_NODES_ONE_ORDER = 2 /* every row by itself: all nodes' rows are added in one order, as on one node */
+} expar_nodes_sum;
+
 typedef struct expar_combine_args {
     size_t struct_size;            /* set by EXPAR_COMBINE_ARGS_INIT */
     expar_tensor x;                /* [R][H] bf16, f16 or f32, H contiguous: weighted and summed over local experts */
@@ -41,11 +48,10 @@ typedef struct expar_combine_args {
                              there when *event has happened */
     expar_event **event;  /* out, with async_finish: the caller's */
     void *stream;         /* CUDA: the CUstream that the call is put on. See "On GPUs" */
-    expar_sum_order sum_order;   /* other than BY_RANK: of a handle whose dispatch had keep_slots */
-    expar_weights_of weights_of; /* with topk_weights; OWNER likewise */
-    int32_t num_sms;             /* as in expar_dispatch_args */
-    int32_t exact_across_nodes;  /* 1: nodes' sums travel as FP32, and are rounded with the whole alone. The same on all
-                                    ranks; without effect on one node */
+    expar_sum_order sum_order;          /* other than BY_RANK: of a handle whose dispatch had keep_slots */
+    expar_weights_of weights_of;        /* with topk_weights; OWNER likewise */
+    int32_t num_sms;                    /* as in expar_dispatch_args */
+    expar_nodes_sum exact_across_nodes; /* the same on all ranks; without effect on one node */
 } expar_combine_args;
 #define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
 
@@ -59,8 +65,9 @@ typedef struct expar_combine_args {
  * travels. Its backward is expar_dispatch with the handle.
  *
  * Where ranks are on several nodes, each node's rows are added there, FP32 from +0, ranks ascending, and rounded to x's
- * dtype, unless exact_across_nodes; y[t] = biases, then the nodes' sums ascending, with one rounding. Weights' sums
- * stay FP32.
+ * dtype, unless exact_across_nodes is EXPAR_NODES_EXACT; y[t] = biases, then the nodes' sums ascending, with one
+ * rounding. With EXPAR_NODES_ONE_ORDER y is to the bit what it is on one node, and rows cross the network each by
+ * itself, which takes longer. Weights' sums are the nodes' sums ascending, FP32, whatever becomes of rows.
  *
  * sum_order and weights_of are the same on all ranks. The sums of token t, x_r the row of rank r, in FP32 from +0, with
  * one rounding at the end (round):
@@ -70,9 +77,9 @@ typedef struct expar_combine_args {
  *                 ranks that have the token without such an expert (token_in_rank) come first, r ascending
  *     EACH_SLOT   y[t] = round(bias 0 + bias 1 + Σ x(t, k), k ascending), x(t, k) the expert-major row of slot k
  *
- * Over several nodes each node adds its ranks' rows, or its slots', in that order, and is rounded as above; y[t] =
- * round(biases + the nodes' sums), by rank nodes ascending, in the other orders by the highest slot whose expert lives
- * on the node, those without one first.
+ * Over several nodes, unless that is one order, each node adds its ranks' rows, or its slots', in that order, and is
+ * rounded as above; y[t] = round(biases + the nodes' sums), by rank nodes ascending, in the other orders by the highest
+ * slot whose expert lives on the node, those without one first.
  *
  * Expert-major x_r = round(Σ weight · x(t, k), k ascending on r), on each rank that has expert_major set. EACH_SLOT
  * needs expert_major on all ranks, and takes no expert_weights: nothing is multiplied or rounded before the end, and

@@ -155,6 +155,12 @@ class WeightsOf(IntEnum):
     OWNER = 1
 
 
+class NodesSum(IntEnum):
+    ROUNDED = 0
+    EXACT = 1
+    ONE_ORDER = 2
+
+
 class Reach(IntEnum):
     MAP = 1
     PUT = 2
@@ -716,7 +722,7 @@ class CombineArgs(Structure):
         ("sum_order", c_int),
         ("weights_of", c_int),
         ("num_sms", c_int32),
-        ("exact_across_nodes", c_int32),
+        ("exact_across_nodes", c_int),
     ]
 
 
@@ -1002,6 +1008,7 @@ ENUMS: dict[str, type[IntEnum]] = {
     "expar_path": Path,
     "expar_sum_order": SumOrder,
     "expar_weights_of": WeightsOf,
+    "expar_nodes_sum": NodesSum,
     "expar_reach": Reach,
     "expar_log_level": LogLevel,
     "expar_ll_format": LlFormat,

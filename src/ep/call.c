@@ -495,6 +495,12 @@ void ep_call_tell_untold(const ep_call *call)
 static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine",
                                          "expar_ep_route"};
 
+static int64_t exactness_of(const ep_form *form)
+{
+    if (form->options & EP_OPTION_ONE_ORDER) return EXPAR_NODES_ONE_ORDER;
+    return form->options & EP_OPTION_EXACT_NODES ? EXPAR_NODES_EXACT : EXPAR_NODES_ROUNDED;
+}
+
 /* Names the first member in which two forms differ. */
 static expar_status form_mismatch(int32_t rank, const ep_form *a, const ep_form *b)
 {
@@ -515,7 +521,7 @@ static expar_status form_mismatch(int32_t rank, const ep_form *a, const ep_form 
         {"src_tokens (0 absent, 1 asked for)", a->options & EP_OPTION_SRC_TOKENS, b->options & EP_OPTION_SRC_TOKENS},
         {"global_experts", (a->options & EP_OPTION_GLOBAL_EXPERTS) != 0, (b->options & EP_OPTION_GLOBAL_EXPERTS) != 0},
         {"keep_slots", (a->options & EP_OPTION_KEEP_SLOTS) != 0, (b->options & EP_OPTION_KEEP_SLOTS) != 0},
-        {"exact_across_nodes", (a->options & EP_OPTION_EXACT_NODES) != 0, (b->options & EP_OPTION_EXACT_NODES) != 0},
+        {"exact_across_nodes", exactness_of(a), exactness_of(b)},
         {"sum_order", a->sum_order, b->sum_order},
         {"weights_of", a->weights_of, b->weights_of},
     };

@@ -128,6 +128,29 @@ static expar_status check_each_slot(const combine_call *call)
     return EXPAR_OK;
 }
 
+static bool goes_row_by_row(const combine_call *call)
+{
+    return call->args.exact_across_nodes == EXPAR_NODES_ONE_ORDER && call->base.ep->exec->by_node;
+}
+
+/* Slots of the rings over the network are numbered likewise: in one order a token takes one for each row and part. */
+static expar_status check_nodes(const combine_call *call)
+{
+    const expar_combine_args *args = &call->args;
+    const ep_routing *routing = &args->handle->routing;
+    if (args->exact_across_nodes < EXPAR_NODES_ROUNDED || args->exact_across_nodes > EXPAR_NODES_ONE_ORDER)
+        return error_set(EXPAR_ERR_ARGUMENT,
+                         "exact_across_nodes is %d; expected 0 (rounded), 1 (exact) or 2 (in one order)",
+                         (int)args->exact_across_nodes);
+    if (!goes_row_by_row(call)) return EXPAR_OK;
+    const int64_t topk = routing->topk, each = adds_each_slot(call) ? 2 * topk * topk : routing->ranks;
+    if (routing->tokens <= INT32_MAX / each) return EXPAR_OK;
+    return error_set(
+        EXPAR_ERR_LIMIT,
+        "exact_across_nodes is 2 (in one order) with %lld tokens of up to %lld rows; expected at most %lld",
+        (long long)routing->tokens, (long long)each, (long long)(INT32_MAX / each));
+}
+
 static expar_status check_sums(const combine_call *call)
 {
     const expar_combine_args *args = &call->args;
@@ -150,9 +173,7 @@ static expar_status check_sums(const combine_call *call)
 
 static expar_status combine_check_flags(const expar_combine_args *args)
 {
-    const ep_flag flags[] = {{"expert_major", args->expert_major},
-                             {"async_finish", args->async_finish},
-                             {"exact_across_nodes", args->exact_across_nodes}};
+    const ep_flag flags[] = {{"expert_major", args->expert_major}, {"async_finish", args->async_finish}};
     return ep_check_flags(flags, ARRAY_LENGTH(flags));
 }
 
@@ -174,6 +195,7 @@ static expar_status combine_check(combine_call *call, const expar_combine_args *
     if (status == EXPAR_OK) status = combine_check_flags(&call->args);
     if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
     if (status == EXPAR_OK) status = check_sums(call);
+    if (status == EXPAR_OK) status = check_nodes(call);
     if (status == EXPAR_OK) status = combine_check_x(call);
     if (status == EXPAR_OK) status = check_tokens(call, "y", &call->args.y);
     if (status == EXPAR_OK) status = check_biases(call);
@@ -364,13 +386,19 @@ static expar_status reduce(combine_call *call)
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
+static int32_t options_across_nodes(const combine_call *call)
+{
+    if (goes_row_by_row(call)) return EP_OPTION_ONE_ORDER;
+    const bool exact = call->args.exact_across_nodes == EXPAR_NODES_EXACT && call->base.ep->exec->by_node;
+    return exact ? EP_OPTION_EXACT_NODES : 0;
+}
+
 static void combine_fill_form(combine_call *call)
 {
     const expar_combine_args *args = &call->args;
-    const bool exact = args->exact_across_nodes && call->base.ep->exec->by_node;
     call->base.row_bytes = row_bytes(call);
     call->base.form = (ep_form){.kind = EP_COMBINE,
-                                .options = exact ? EP_OPTION_EXACT_NODES : 0,
+                                .options = options_across_nodes(call),
                                 .hidden = (int32_t)args->x.shape[1],
                                 .dtype = (int32_t)args->x.dtype,
                                 .topk = args->handle->routing.topk,

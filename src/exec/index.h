@@ -53,10 +53,11 @@ typedef struct ep_form {
     int32_t options;       /* EP_OPTION_… of a dispatch or a combine */
 } ep_form;
 
-#define EP_OPTION_SRC_TOKENS     1 /* each row brings its number at the source */
-#define EP_OPTION_GLOBAL_EXPERTS 2 /* experts keep their numbers */
-#define EP_OPTION_EXACT_NODES    4 /* a combine across nodes rounds its sums at the end alone */
-#define EP_OPTION_KEEP_SLOTS     8 /* across nodes: records bring the ranks of their slots' experts */
+#define EP_OPTION_SRC_TOKENS     1  /* each row brings its number at the source */
+#define EP_OPTION_GLOBAL_EXPERTS 2  /* experts keep their numbers */
+#define EP_OPTION_EXACT_NODES    4  /* a combine across nodes rounds its sums at the end alone */
+#define EP_OPTION_KEEP_SLOTS     8  /* across nodes: records bring the ranks of their slots' experts */
+#define EP_OPTION_ONE_ORDER      16 /* a combine adds rows of all nodes in one order: there are no sums of nodes */
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
 

@@ -78,7 +78,8 @@ typedef struct ep_rail_reply {
 /* One token of a dispatch, or one sum of a combine, in a chunk: where its parts begin. First, in words of 64 bits, what
    its forwarder keeps of a token: the mask, which says by bits which of the node's ranks have it, and behind it, where
    slots are kept, the ranks of its slots' experts (uint16, as ep_routing.owners). `number` is the token's at its
-   source, and of a sum which one of the ring's it is. */
+   source, and of a sum, or a row that goes back by itself, which one of the ring's it is. Of such a row the next 32
+   bits are 1 where there is one: it may have been dropped. */
 typedef struct ep_rail_slot {
     uint64_t number, x, scales, idx, weights, bytes;
 } ep_rail_slot;

@@ -191,7 +191,7 @@ deal_move *move_make(const deal *d, const move_form *form, const deal_choice *ch
     memcpy(m->choices, choices, n * sizeof *m->choices);
     m->job.inputs = m->inputs;
     m->job.type = form->type;
-    m->job.exact_across_nodes = form->exact_across_nodes;
+    m->job.nodes = form->nodes;
     m->job.hidden = form->hidden;
     m->job.num_scales = form->num_scales;
     m->x = traffic_alloc(n, sizeof *m->x);

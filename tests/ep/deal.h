@@ -105,7 +105,7 @@ typedef struct move_form {
     bool with_weights;  /* these three of a combine; order: EACH_SLOT wants expert_major choices */
     deal_order order;
     bool owners_weights;
-    bool exact_across_nodes;
+    oracle_nodes nodes;              /* of a combine */
     bool src_tokens, global_experts; /* of dispatches */
     int32_t src_stride;              /* likewise; 0: none */
     bool routed;                     /* of a first dispatch: expar_ep_route comes before it, and makes the handle */

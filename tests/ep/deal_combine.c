@@ -45,6 +45,10 @@ static void place_in_private(deal_call *call)
 static const expar_sum_order sum_orders[ORDERS] = {
     [ORDER_BY_RANK] = EXPAR_SUM_BY_RANK, [ORDER_BY_SLOT] = EXPAR_SUM_BY_SLOT, [ORDER_EACH_SLOT] = EXPAR_SUM_EACH_SLOT};
 
+static const expar_nodes_sum nodes_sums[ORACLE_NODES_KINDS] = {[ORACLE_NODES_ROUNDED] = EXPAR_NODES_ROUNDED,
+                                                               [ORACLE_NODES_EXACT] = EXPAR_NODES_EXACT,
+                                                               [ORACLE_NODES_ONE_ORDER] = EXPAR_NODES_ONE_ORDER};
+
 bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
                         expar_event *wait_event)
 {
@@ -70,7 +74,7 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
                 pitched_make_filled(m->bias[i][call->rank], dtype, tokens, m->form.hidden, gap, choice->null_if_empty);
     args->expert_major = choice->expert_major;
     args->sum_order = sum_orders[m->form.order];
-    args->exact_across_nodes = m->form.exact_across_nodes;
+    args->exact_across_nodes = nodes_sums[m->form.nodes];
     args->weights_of = m->form.owners_weights ? EXPAR_WEIGHTS_OF_OWNER : EXPAR_WEIGHTS_OF_ALL;
     if (m->expert_weights[call->rank])
         args->expert_weights =

@@ -159,7 +159,7 @@ deal_move *options_draw_combine(const options_limits *limits, const deal *d, boo
     form.hidden = draw_hidden(limits, form.type, random);
     form.order = draw_order(d, random);
     form.owners_weights = d->keep_slots && form.with_weights && random_once_in(random, 2);
-    form.exact_across_nodes = limits->ranks_per_node && random_once_in(random, 2);
+    if (limits->ranks_per_node) form.nodes = (oracle_nodes)random_between(random, 0, ORACLE_NODES_KINDS - 1);
     for (int32_t r = 0; r < n; r++)
         choices[r] = draw_combine_choice(limits, d->choices[r].expert_major, &form, random);
     deal_move *m = move_make(d, &form, choices, random);

@@ -34,7 +34,7 @@ typedef struct table {
 } table;
 
 /* Cases of one test, one added behind the other. All zero at its beginning. */
-#define TABLE_MOST_CASES 12
+#define TABLE_MOST_CASES 16
 typedef struct table_cases {
     table_case cases[TABLE_MOST_CASES];
     size_t count;

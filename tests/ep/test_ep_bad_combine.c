@@ -232,6 +232,7 @@ static void event_that_has_gone(expar_combine_args *args, const refusal_scene *s
     }
 NEITHER(expert_major, 2)
 NEITHER(async_finish, 3)
+NEITHER(exact_across_nodes, 3)
 
 #define SPOILED(function, expected, ...)                                                                               \
     {                                                                                                                  \
@@ -284,6 +285,7 @@ static const refusal_case cases[] = {
     SPOILED_DISPATCH(handle_of_another_t, EXPAR_ERR_SHAPE, "x has", "4 tokens", "5"),
     SPOILED(expert_major_neither, EXPAR_ERR_ARGUMENT, "expert_major is 2; expected 0 or 1"),
     SPOILED(async_finish_neither, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),
+    SPOILED(exact_across_nodes_neither, EXPAR_ERR_ARGUMENT, "exact_across_nodes is 3; expected", "2 (in one order)"),
     SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 

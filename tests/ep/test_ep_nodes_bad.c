@@ -37,7 +37,7 @@ static void run(stage_body body)
     run_within(body, -1);
 }
 
-static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle *handle, bool exact)
+static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle *handle, expar_nodes_sum nodes)
 {
     expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
     const int64_t rows = t->arrivals[s->rank].num_rows, tokens = t->inputs[s->rank].num_tokens;
@@ -46,7 +46,7 @@ static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle
     args.topk_weights = pitched_make(EXPAR_F32, rows, t->job.topk, 0, false);
     args.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->job.topk, 0, false);
     args.handle = handle;
-    args.exact_across_nodes = exact;
+    args.exact_across_nodes = nodes;
     expar_status status = expar_combine(s->ep, &args);
     pitched_free(&args.x);
     pitched_free(&args.y);
@@ -57,7 +57,7 @@ static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle
 
 static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *handle)
 {
-    return combine_by(s, t, handle, false);
+    return combine_by(s, t, handle, EXPAR_NODES_ROUNDED);
 }
 
 /* The number of tokens alone may be without a limit. */
@@ -91,8 +91,10 @@ static void play_disagreement(stage *s, void *shared)
     CHECK_TEXT("hidden size", "16 on rank 2", "24 on rank 0");
     CHECK_STATUS(EXPAR_ERR_MISMATCH, odd ? combine(s, t, before.handle) : expar_dispatch(s->ep, &given, &result));
     CHECK_TEXT("rank 2 called expar_combine", "rank 0 called expar_dispatch");
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, combine_by(s, t, before.handle, odd));
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, combine_by(s, t, before.handle, odd ? EXPAR_NODES_EXACT : EXPAR_NODES_ROUNDED));
     CHECK_TEXT("exact_across_nodes", "1 on rank 2", "0 on rank 0");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, combine_by(s, t, before.handle, odd ? EXPAR_NODES_ONE_ORDER : EXPAR_NODES_EXACT));
+    CHECK_TEXT("exact_across_nodes", "2 on rank 2", "1 on rank 0");
     play_dispatch_args_free(&given);
     play_combine(s->ep, t, a, s->rank, &plain, &s->area, before.handle, &before);
     play_release(&before, true);

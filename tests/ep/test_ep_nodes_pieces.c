@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows across nodes that are larger than what a buffer's rings over the network were made for: they go in pieces, both
- * ways, in as many messages as pieces, and so do sums that are not rounded, which are larger than their rows. */
+ * ways, in as many messages as pieces, and so do sums that are not rounded, which are larger than their rows, and rows
+ * that go back by themselves. */
 #include "ep/ep.h"
 #include "ep/stage.h"
 #include "exec/cpu/nodes/rails.h"
@@ -86,15 +87,12 @@ static void test_rows_in_pieces(void **state)
     assert_true(passed);
 }
 
-/* Their rows fit a place, but what they add up to does not. */
-static void combine_exactly(stage *s, void *shared)
+/* Ones, of which y is how many there are. */
+static void combine_ones(stage *s, const traffic *t, const expar_ep_handle *handle, int64_t hidden,
+                         expar_nodes_sum nodes)
 {
-    const traffic *t = ((const traffic_forms *)shared)->traffic[0];
     const cpu_rails *rails = ((const cpu_executor *)s->ep->exec)->rails;
-    const int64_t tokens = t->inputs[s->rank].num_tokens, rows = t->arrivals[s->rank].num_rows, hidden = 2024;
-    const play_choice plain = {0};
-    play_arrival arrival;
-    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
+    const int64_t tokens = t->inputs[s->rank].num_tokens, rows = t->arrivals[s->rank].num_rows;
     expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
     uint16_t *x = traffic_alloc((size_t)(rows * hidden), sizeof *x);
     uint16_t *y = traffic_alloc((size_t)(tokens * hidden), sizeof *y);
@@ -102,8 +100,8 @@ static void combine_exactly(stage *s, void *shared)
         x[i] = 0x3f80; /* 1 */
     args.x = expar_tensor_2d(x, EXPAR_BF16, rows, hidden);
     args.y = expar_tensor_2d(y, EXPAR_BF16, tokens, hidden);
-    args.handle = arrival.handle;
-    args.exact_across_nodes = 1;
+    args.handle = handle;
+    args.exact_across_nodes = nodes;
     CHECK_OK(expar_combine(s->ep, &args));
     CHECK(rails->pieces == 2, "sums go in %u pieces", rails->pieces);
     for (int64_t i = 0; i < tokens * hidden; i++) {
@@ -115,6 +113,17 @@ static void combine_exactly(stage *s, void *shared)
     }
     free(x);
     free(y);
+}
+
+/* Rows fit a place, but what they add up to does not; and rows by themselves that do not. */
+static void combine_in_pieces(stage *s, void *shared)
+{
+    const traffic *t = ((const traffic_forms *)shared)->traffic[0];
+    const play_choice plain = {0};
+    play_arrival arrival;
+    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
+    combine_ones(s, t, arrival.handle, 2024, EXPAR_NODES_EXACT);
+    combine_ones(s, t, arrival.handle, 4000, EXPAR_NODES_ONE_ORDER);
     play_release(&arrival, true);
 }
 
@@ -123,7 +132,7 @@ static void test_sums_in_pieces(void **state)
     (void)state;
     traffic_forms f = forms_make();
     const stage_plan plan = plan_without_limits(&f);
-    const bool passed = stage_run(&plan, combine_exactly, &f);
+    const bool passed = stage_run(&plan, combine_in_pieces, &f);
     traffic_forms_free(&f);
     assert_true(passed);
 }

@@ -49,7 +49,7 @@ static void add_order(table_cases *list, int32_t nodes, int32_t each, deal_order
     table_case c = by(nodes, each, order);
     c.back_choice.biases = 3;
     table_add(list, &c);
-    c.back.exact_across_nodes = true;
+    c.back.nodes = ORACLE_NODES_EXACT;
     c.back.type = ORACLE_F16;
     c.ring_slots = c.num_channels = 1;
     table_add(list, &c);
@@ -91,8 +91,74 @@ static void test_on_three_nodes(void **state)
     play(&list);
 }
 
+static table_case in_one_order(int32_t nodes, int32_t each, deal_order order)
+{
+    static const int64_t num_tokens[TABLE_MAX_RANKS] = {5, 0, 9, 1, 7, 3};
+    table_case c = by(nodes, each, order);
+    c.plan.num_tokens = num_tokens;
+    c.back.nodes = ORACLE_NODES_ONE_ORDER;
+    return c;
+}
+
+/* Rows of all nodes one by one, of each type; weights of owners and sums of all; routings by hand of few slots, which
+   give nodes tokens and none of their slots; rings of one slot; rows that were dropped. */
+static void add_in_one_order(table_cases *list, int32_t nodes, int32_t each, deal_order order)
+{
+    table_case c = in_one_order(nodes, each, order);
+    c.back_choice.biases = 3;
+    table_add(list, &c);
+    c.plan.by_hand = true;
+    c.plan.topk = 2;
+    c.plan.keep_slots = order != ORDER_BY_RANK;
+    c.back.owners_weights = false;
+    c.back.type = ORACLE_F32;
+    table_add(list, &c);
+    c = in_one_order(nodes, each, order);
+    c.back.type = ORACLE_F16;
+    c.back_choice.biases = 2;
+    c.plan.disturb = 3;
+    c.ring_slots = c.num_channels = 1;
+    table_add(list, &c);
+    c = in_one_order(nodes, each, order);
+    c.choice.worst = WORST_ONE_SHORT;
+    table_add(list, &c);
+}
+
+static void play_in_one_order(int32_t nodes, int32_t each)
+{
+    table_cases list = {.count = 0};
+    for (deal_order order = ORDER_BY_RANK; order < ORDERS; order++)
+        add_in_one_order(&list, nodes, each, order);
+    table_case c = in_one_order(nodes, each, ORDER_BY_SLOT);
+    c.choice = (deal_choice){.expert_major = true, .alignment = 4};
+    c.back_choice.expert_major = c.back_choice.expert_weights = true;
+    table_add(&list, &c);
+    play(&list);
+}
+
+static void test_in_one_order_on_two_nodes(void **state)
+{
+    (void)state;
+    play_in_one_order(2, 2);
+}
+
+static void test_in_one_order_on_three_nodes(void **state)
+{
+    (void)state;
+    play_in_one_order(3, 2);
+}
+
+static void test_in_one_order_on_nodes_of_one(void **state)
+{
+    (void)state;
+    play_in_one_order(4, 1);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_two_nodes), cmocka_unit_test(test_on_three_nodes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_on_two_nodes), cmocka_unit_test(test_on_three_nodes),
+                                       cmocka_unit_test(test_in_one_order_on_two_nodes),
+                                       cmocka_unit_test(test_in_one_order_on_three_nodes),
+                                       cmocka_unit_test(test_in_one_order_on_nodes_of_one)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

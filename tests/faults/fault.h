@@ -60,6 +60,7 @@ typedef struct fault_plan {
     int64_t timeout_ms; /* SIGSTOP: of the survivors from that place on, where they all wait until the victim has
                            stopped, so that nobody else is late; 0: that of the group */
     expar_path path;
+    expar_nodes_sum nodes; /* of combines */
     /* SIGKILL: survivors end with their first error, as engines do, and say no good-bye. */
     bool ends_at_once;
     bool wake;              /* SIGSTOP: the victim goes on when all others have ended */

@@ -122,6 +122,7 @@ static expar_status combine(fault_worker *w, play_arrival *arrival)
     args.x = arrival->result.recv_x;
     args.handle = arrival->result.handle;
     args.path = w->plan->path == EXPAR_PATH_QUEUE ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+    args.exact_across_nodes = w->plan->nodes;
     args.y = expar_tensor_2d(traffic_alloc((size_t)num_tokens, traffic_row_bytes(t)), traffic_dtype(t), num_tokens,
                              t->job.hidden);
     expar_status status = expar_combine(w->ep, &args);

@@ -198,6 +198,22 @@ static void test_stopped_in_a_phase(void **state)
     if (all) play_phases(model);
 }
 
+/* A forwarder and a source whose rows go back one by one. */
+static void test_in_one_order(void **state)
+{
+    (void)state;
+    fault_plan plans[] = {plan_inside(0, FAULT_COMBINES, 1), plan_inside(0, FAULT_COMBINES, 2)};
+    plans[0].nodes = plans[1].nodes = EXPAR_NODES_ONE_ORDER;
+    plans[0].inside = sent_a_chunk;
+    plans[1].inside = read_a_slot;
+    assert_true(fault_run_all(plans, 2));
+    for (int32_t i = 0; i < 2; i++) {
+        plans[i].signal = SIGSTOP;
+        plans[i].late = true;
+    }
+    assert_true(fault_run_all(plans, 2));
+}
+
 /* ---- random moments ---------------------------------------------------------------------------------------------- */
 
 /* From somewhere in a round on. */
@@ -226,6 +242,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_before_a_dispatch),  cmocka_unit_test(test_before_a_combine),
         cmocka_unit_test(test_inside_a_dispatch),  cmocka_unit_test(test_inside_a_combine),
         cmocka_unit_test(test_killed_in_a_phase),  cmocka_unit_test(test_late_in_a_phase),
-        cmocka_unit_test(test_stopped_in_a_phase), cmocka_unit_test(test_at_any_moment)};
+        cmocka_unit_test(test_stopped_in_a_phase), cmocka_unit_test(test_in_one_order),
+        cmocka_unit_test(test_at_any_moment)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,6 +17,14 @@
 /* The last two have no arithmetic here: their rows are only carried. */
 typedef enum oracle_type { ORACLE_BF16, ORACLE_F16, ORACLE_F32, ORACLE_F8E4M3, ORACLE_I8 } oracle_type;
 
+/* What becomes of rows on several nodes: each node's are added, and rounded or not; or all in one order, as on one. */
+typedef enum oracle_nodes {
+    ORACLE_NODES_ROUNDED,
+    ORACLE_NODES_EXACT,
+    ORACLE_NODES_ONE_ORDER,
+    ORACLE_NODES_KINDS
+} oracle_nodes;
+
 /* One rank's arguments, contiguous. */
 typedef struct oracle_input {
     int64_t num_tokens;      /* T */
@@ -34,7 +42,7 @@ typedef struct oracle_input {
 typedef struct oracle_job {
     int32_t num_ranks;
     int32_t ranks_per_node;
-    bool exact_across_nodes; /* nodes' sums are not rounded */
+    oracle_nodes nodes;
     int32_t hidden;
     int32_t topk; /* 0: nobody gives topk_idx */
     int32_t num_scales;
@@ -82,6 +90,8 @@ void oracle_expert_ends(const oracle_job *job, int32_t rank, int32_t *ends);
 
 /* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */
 
+/* The job whose nodes tell how rows are added: where that is in one order all ranks are of one. */
+oracle_job oracle_job_of_sums(const oracle_job *job);
 /* What `rank` receives and keeps, R here: x [R][H], local expert numbers [R][K], bits of weights [R][K] (0 where the
    number is -1). Each may be NULL. */
 void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t *recv_topk_idx, uint32_t *recv_weights);
@@ -90,7 +100,7 @@ void oracle_dispatch_sources(const oracle_job *job, int32_t rank, int32_t *sourc
 /* recv_scales: [R][S] */
 void oracle_dispatch_scales(const oracle_job *job, int32_t rank, uint32_t *recv_scales);
 /* expert_x[r]: [R of r][H], what rank r gives back. y: [T][H]. Where the job has several nodes each node's sum is
-   rounded before the nodes' sums are added; those of weights are FP32 throughout. */
+   rounded before the nodes' sums are added, unless the job says otherwise; those of weights are FP32 throughout. */
 void oracle_combine(const oracle_job *job, int32_t rank, const void *const *expert_x, void *y);
 /* With two more rows [T][H] of this rank, each or NULL, added before all others. */
 void oracle_combine_biased(const oracle_job *job, int32_t rank, const void *const biases[2],
@@ -103,7 +113,8 @@ void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t 
 
 /* Jobs with topk_idx. Biases, then the ranks' rows by the highest slot whose expert lives on the rank; those that have
    no such expert come first, in rank order. Over several nodes: biases, then the nodes' sums by the highest slot whose
-   expert lives on the node, likewise; each is that of its ranks in their order, rounded unless it is to be exact. */
+   expert lives on the node, likewise; each is that of its ranks in their order, rounded unless it is to be exact. In
+   one order over all nodes: as on one. */
 void oracle_combine_by_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
                             const void *const *expert_x, void *y);
 /* Biases, then the rows of all slots, slots ascending; over several nodes those of each node, and the nodes' sums as

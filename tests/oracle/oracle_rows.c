@@ -98,7 +98,8 @@ static void add_node(const oracle_job *job, int32_t rank, int32_t node, oracle_t
     for (int32_t target = node * job->ranks_per_node; target < (node + 1) * job->ranks_per_node; target++)
         add_answers(job, rank, target, type, width, answers[target], node_sums);
     for (int64_t i = 0; i < count; i++)
-        sums[i] += job->exact_across_nodes ? node_sums[i] : oracle_widen(type, oracle_round(type, node_sums[i]));
+        sums[i] +=
+            job->nodes == ORACLE_NODES_EXACT ? node_sums[i] : oracle_widen(type, oracle_round(type, node_sums[i]));
     free(node_sums);
 }
 
@@ -123,17 +124,25 @@ static void combine(const oracle_job *job, int32_t rank, oracle_type type, int64
     free(sums);
 }
 
+oracle_job oracle_job_of_sums(const oracle_job *job)
+{
+    oracle_job sums = *job;
+    if (job->nodes == ORACLE_NODES_ONE_ORDER) sums.ranks_per_node = job->num_ranks;
+    return sums;
+}
+
 static const void *const no_biases[2] = {NULL, NULL};
 
 void oracle_combine(const oracle_job *job, int32_t rank, const void *const *expert_x, void *y)
 {
-    combine(job, rank, job->type, job->hidden, no_biases, expert_x, y);
+    oracle_combine_biased(job, rank, no_biases, expert_x, y);
 }
 
 void oracle_combine_biased(const oracle_job *job, int32_t rank, const void *const biases[2],
                            const void *const *expert_x, void *y)
 {
-    combine(job, rank, job->type, job->hidden, biases, expert_x, y);
+    const oracle_job sums = oracle_job_of_sums(job);
+    combine(&sums, rank, job->type, job->hidden, biases, expert_x, y);
 }
 
 void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t *const *expert_weights,

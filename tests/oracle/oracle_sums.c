@@ -105,8 +105,9 @@ static void combine(const oracle_job *job, int32_t rank, const void *const biase
                 memset(of_node, 0, (size_t)job->hidden * sizeof *of_node);
                 add(job, rank, t, node, context, of_node);
                 for (int32_t i = 0; i < job->hidden; i++)
-                    sums[i] += job->exact_across_nodes ? of_node[i]
-                                                       : oracle_widen(job->type, oracle_round(job->type, of_node[i]));
+                    sums[i] += job->nodes == ORACLE_NODES_EXACT
+                                   ? of_node[i]
+                                   : oracle_widen(job->type, oracle_round(job->type, of_node[i]));
             }
         end_sum(job, sums, t, y);
     }
@@ -146,7 +147,8 @@ void oracle_combine_by_slot(const oracle_job *job, int32_t rank, const void *con
                             const void *const *expert_x, void *y)
 {
     const given_rows given = {.at = find_tokens(job, rank), .rows = expert_x};
-    combine(job, rank, biases, add_by_slot, &given, y);
+    const oracle_job sums = oracle_job_of_sums(job);
+    combine(&sums, rank, biases, add_by_slot, &given, y);
     forget_tokens(job, given.at);
 }
 
@@ -154,7 +156,8 @@ void oracle_combine_each_slot(const oracle_job *job, int32_t rank, const void *c
                               const int32_t *const *maps, const void *const *expert_rows, void *y)
 {
     const given_rows given = {.at = find_tokens(job, rank), .rows = expert_rows, .maps = maps};
-    combine(job, rank, biases, add_each_slot, &given, y);
+    const oracle_job sums = oracle_job_of_sums(job);
+    combine(&sums, rank, biases, add_each_slot, &given, y);
     forget_tokens(job, given.at);
 }
 

@@ -88,6 +88,32 @@ static void test_nodes_follow_their_last_slots(void **state)
     nodes.ranks_per_node = 4;
     oracle_combine_by_slot(&nodes, 0, biases, answers, &y);
     assert_int_equal(y, LARGE + 2);
+    nodes.ranks_per_node = 2;
+    nodes.nodes = ORACLE_NODES_ONE_ORDER;
+    oracle_combine_by_slot(&nodes, 0, biases, answers, &y);
+    assert_int_equal(y, LARGE + 2);
+}
+
+/* Ranks ascending: 1 + 1 + 0 + 1 + 2^24, rounded to 2^24 + 4. Of two nodes' sums the second is 1 + 2^24, rounded to
+   2^24, and the whole 2^24 + 2. */
+static void test_ranks_of_all_nodes_in_one_order(void **state)
+{
+    (void)state;
+    const int64_t four[] = {4, 0, 6, 2};
+    const oracle_input of_four[4] = {{.num_tokens = 1, .topk_idx = four}, {0}, {0}, {0}};
+    oracle_job nodes = job;
+    const uint32_t bias = ONE, from0 = ONE, from1 = 0, from2 = ONE, from3 = LARGE;
+    const void *answers[] = {&from0, &from1, &from2, &from3}, *const biases[2] = {&bias, NULL};
+    uint32_t y;
+    nodes.num_ranks = 4;
+    nodes.ranks_per_node = 2;
+    nodes.num_experts = 8;
+    nodes.inputs = of_four;
+    oracle_combine_biased(&nodes, 0, biases, answers, &y);
+    assert_int_equal(y, LARGE + 1);
+    nodes.nodes = ORACLE_NODES_ONE_ORDER;
+    oracle_combine_biased(&nodes, 0, biases, answers, &y);
+    assert_int_equal(y, LARGE + 2);
 }
 
 /* Slots 1 and 3 lie on node 0, 0 and 2 on node 1, which comes first: (1 + 2^24) + (1 - 2^24) = 2^24 + (-2^24 + 1) = 1.
@@ -112,6 +138,10 @@ static void test_each_slot_by_node(void **state)
     oracle_combine_each_slot(&nodes, 0, no_biases, maps, rows, &y);
     assert_int_equal(y, ONE);
     nodes.ranks_per_node = 2;
+    oracle_combine_each_slot(&nodes, 0, no_biases, maps, rows, &y);
+    assert_int_equal(y, 0x40000000u);
+    nodes.ranks_per_node = 1;
+    nodes.nodes = ORACLE_NODES_ONE_ORDER;
     oracle_combine_each_slot(&nodes, 0, no_biases, maps, rows, &y);
     assert_int_equal(y, 0x40000000u);
 }
@@ -155,6 +185,7 @@ int main(void)
         cmocka_unit_test(test_each_slot_is_added_in_its_turn),
         cmocka_unit_test(test_each_slot_without_rows),
         cmocka_unit_test(test_nodes_follow_their_last_slots),
+        cmocka_unit_test(test_ranks_of_all_nodes_in_one_order),
         cmocka_unit_test(test_each_slot_by_node),
         cmocka_unit_test(test_owners_weights),
     };

@@ -9,7 +9,8 @@
  * 3. Done: each owner tells each provider that it has read all; only then may x be used again.
  *
  * Across nodes these are the rows inside one: there a provider's rows for a rank of another node go to that rank's
- * rail, and what it adds them up to is one more row for their owner (nodes/combine.c). */
+ * rail, and what it adds them up to is one more row for their owner (nodes/combine.c); or they go to their owner one by
+ * one, which adds them in one order with those of its own node (nodes/one_order.c). */
 #include "exec/cpu/moves.h"
 #include "exec/cpu/nodes/rails.h"
 
@@ -154,10 +155,11 @@ static bool find_given(const cpu_combine_run *run, const cpu_token_part *part, i
     return false;
 }
 
-static cpu_places places_of(const cpu_combine_run *run, int64_t token)
+cpu_places cpu_places_of(const cpu_combine_run *run, int64_t token)
 {
+    const uint16_t *owners = run->routing->owners;
     return (cpu_places){
-        .sum = run->sum, .owners = run->routing->owners + token * run->routing->topk, .find = find_given};
+        .sum = run->sum, .owners = owners ? owners + token * run->routing->topk : NULL, .find = find_given};
 }
 
 /* The targets as they stand. */
@@ -175,7 +177,7 @@ static int32_t find_rows_by_rank(const cpu_combine_run *run, const cpu_token_par
 int32_t cpu_find_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     if (run->sum.order == EP_SUM_BY_RANK) return find_rows_by_rank(run, part, rows);
-    const cpu_places places = places_of(run, part->token);
+    const cpu_places places = cpu_places_of(run, part->token);
     return cpu_rows_by_place(run, part, &places, rows);
 }
 
@@ -199,12 +201,24 @@ static void sum_weights(const cpu_combine_run *run, const cpu_token_part *part, 
 
 static void take_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out)
 {
-    const cpu_places places = places_of(run, part->token);
+    const cpu_places places = cpu_places_of(run, part->token);
     cpu_take_weights(run, part, &places, out);
     if (run->self->rails) rail_take_weights(run, part, out);
 }
 
-/* Adds a part whose rows are all there: biases, then rows in order. The first part has the weights with it. */
+/* The first part has the weights with it. */
+static void combine_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    const ep_combine_step *step = run->step;
+    if (!step->out_weights || part->begin > 0) return;
+    float *weights = step->out_weights + part->token * step->out_weights_pitch;
+    if (step->form.weights_of == EP_WEIGHTS_OF_OWNER)
+        take_weights(run, part, weights);
+    else
+        sum_weights(run, part, rows, weights);
+}
+
+/* Adds a part whose rows are all there: biases, then rows in order. */
 static void sum_part(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part)
 {
     const ep_combine_step *step = run->step;
@@ -219,12 +233,19 @@ static void sum_part(const cpu_combine_run *run, int32_t worker, const cpu_token
         rail_sum_exact(dtype, y, rows, biases, count, elements);
     else
         cpu_sum_rows(dtype, y, rows, count, elements);
-    if (!step->out_weights || part->begin > 0) return;
-    float *weights = step->out_weights + part->token * step->out_weights_pitch;
-    if (step->form.weights_of == EP_WEIGHTS_OF_OWNER)
-        take_weights(run, part, weights);
-    else
-        sum_weights(run, part, rows, weights);
+    combine_weights(run, part, rows);
+}
+
+/* Likewise, in one order over all nodes, as far as other nodes' rows have come: true when the part is added. */
+static bool sum_part_by_rows(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part, cpu_cursor *cursor,
+                             expar_status *status)
+{
+    const void **rows = cpu_sources_of(run->self, worker);
+    if (cursor->place == 0) {
+        rail_rows_begin(run, part, rows, find_biases(run->step, part, rows));
+        combine_weights(run, part, rows);
+    }
+    return rail_rows_add(run, part, &cursor->place, status);
 }
 
 /* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
@@ -247,7 +268,7 @@ static bool rows_ready(const cpu_combine_run *run, int32_t channel, int64_t toke
     return !run->self->rails || rail_sums_ready(run, channel, token, status);
 }
 
-/* Nodes' sums are whole. */
+/* Nodes' sums are whole; rows that came by themselves have been popped. */
 static expar_status free_slots(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const ep_routing *routing = run->routing;
@@ -256,7 +277,8 @@ static expar_status free_slots(const cpu_combine_run *run, const cpu_token_part 
         if (given_by(run, routing->targets[i], &given)) cpu_given_pop(run, part->channel, &given);
     }
     const bool last = part->begin + part->bytes == run->step->row_bytes;
-    return last && run->self->rails ? rail_sums_pop(run, part->channel, part->token) : EXPAR_OK;
+    const bool sums = last && run->self->rails && !rail_is_one_order(run);
+    return sums ? rail_sums_pop(run, part->channel, part->token) : EXPAR_OK;
 }
 
 static void next_part(const cpu_combine_run *run, cpu_cursor *cursor)
@@ -271,20 +293,30 @@ static int64_t combine_ring_begin(const cpu_combine_run *run, int32_t channel)
     return ep_ring_begin(run->routing->tokens, run->routing->channels, run->joined, channel);
 }
 
+/* The next part of the channel's tokens, or what of it there is: true when it is added. *moved: when any of it was. */
+static bool sum_next(const cpu_combine_run *run, int32_t worker, int32_t channel, bool *moved, expar_status *status)
+{
+    cpu_cursor *cursor = &run->self->cursors[channel];
+    const int32_t before = cursor->place;
+    cpu_token_part part = {.token = cursor->token, .channel = channel, .begin = cursor->part * run->part_bytes};
+    part.bytes = cpu_part_bytes_at(run, part.begin);
+    if (before == 0 && !rows_ready(run, channel, cursor->token, status)) return false;
+    const bool by_rows = run->self->rails && rail_is_one_order(run);
+    const bool whole = !by_rows || sum_part_by_rows(run, worker, &part, cursor, status);
+    if (!by_rows) sum_part(run, worker, &part);
+    *moved |= whole || cursor->place > before;
+    if (whole) *status = free_slots(run, &part);
+    return whole;
+}
+
 /* Adds the parts of the channel's tokens until one lacks a row; true when any was added. */
 static bool sum_some(const cpu_combine_run *run, int32_t worker, int32_t channel, expar_status *status)
 {
     cpu_cursor *cursor = &run->self->cursors[channel];
     int64_t end = combine_ring_begin(run, channel + 1);
     bool moved = false;
-    for (; cursor->token < end && rows_ready(run, channel, cursor->token, status); next_part(run, cursor)) {
-        cpu_token_part part = {.token = cursor->token, .channel = channel, .begin = cursor->part * run->part_bytes};
-        part.bytes = cpu_part_bytes_at(run, part.begin);
-        sum_part(run, worker, &part);
-        *status = free_slots(run, &part);
-        moved = true;
+    for (; cursor->token < end && sum_next(run, worker, channel, &moved, status); next_part(run, cursor))
         if (*status != EXPAR_OK) break;
-    }
     return moved;
 }
 
@@ -379,6 +411,7 @@ static bool combine_lane_turn(const void *context, int32_t worker, cpu_lane_turn
 /* For each peer: rows that came back by its rings, and rows that went into ours. */
 static expar_status combine_report_lane(const void *context, int32_t worker, expar_status status)
 {
+    static const char *const across[2] = {"sums from", "sums to"};
     const cpu_combine_run *run = context;
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
@@ -395,7 +428,7 @@ static expar_status combine_report_lane(const void *context, int32_t worker, exp
             cpu_report_add(&report, r, "rows from", came, expected);
         cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
-    if (run->self->rails) rail_report(run->self, run->routing, run->joined, true, worker, &report);
+    if (run->self->rails) rail_report(run->self, combine_rings(run), across, worker, &report);
     return cpu_report_finish(&report, status);
 }
 

@@ -41,6 +41,7 @@ typedef struct cpu_cursor {
     int64_t token;  /* next token */
     int64_t target; /* next entry of routing.targets (dispatch) */
     uint32_t part;  /* of the token, which comes in parts (combine) */
+    int32_t place;  /* of the part, whose rows come one by one (combine across nodes in one order); 0: not begun */
 } cpu_cursor;
 
 /* [workers][each] scratch of one token's sum. Combine: biases and rows, or weights, [2 + N + K]. Reduce: rows, then

@@ -307,6 +307,7 @@ static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_tur
 /* For each peer: rows that came by its rings, and rows that it has taken out of ours. */
 static expar_status dispatch_report_lane(const void *context, int32_t worker, expar_status status)
 {
+    static const char *const across[2] = {"records from", "records to"};
     const cpu_dispatch_run *run = context;
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
@@ -322,7 +323,7 @@ static expar_status dispatch_report_lane(const void *context, int32_t worker, ex
         if (cpu_is_near(run->self, r) && cpu_dispatch_offer(run, r)->mode != EP_MODE_DIRECT)
             cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
-    if (run->self->rails) rail_report(run->self, run->routing, run->joined, false, worker, &report);
+    if (run->self->rails) rail_report(run->self, dispatch_rings(run), across, worker, &report);
     return cpu_report_finish(&report, status);
 }
 

@@ -77,7 +77,7 @@ typedef struct cpu_given {
    a place gave. False: nothing, or not here. */
 typedef struct cpu_places {
     ep_sum sum;
-    const uint16_t *owners; /* [K] */
+    const uint16_t *owners; /* [K]; NULL by rank */
     bool (*find)(const cpu_combine_run *run, const cpu_token_part *part, int32_t rank, cpu_given *out);
 } cpu_places;
 
@@ -92,6 +92,8 @@ const float *cpu_given_weights(const cpu_combine_run *run, int32_t channel, cons
 /* The part's rows in the order of these places. Returns how many there are. */
 int32_t cpu_rows_by_place(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places,
                           const void **rows);
+/* Of this rank's own token. */
+cpu_places cpu_places_of(const cpu_combine_run *run, int64_t token);
 /* What each slot's owner gave for it, as it is; 0 where there is nothing. */
 void cpu_take_weights(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places, float *out);
 /* This rank's own token: the part's rows at ranks of this node in the order of the call, or their weights, ranks

@@ -6,7 +6,8 @@
  * of the nodes that had it, its own node's at its place, as soon as all of them lie ready. Both go in the order of the
  * call's sums: by rank, ranks and then nodes ascend; by slots, ranks (or slots) of a node follow their slots, and nodes
  * their last ones. Each node's sum is FP32 from +0, rounded once to the payload's type unless it is to stay exact; sums
- * of weights stay FP32, and those of owners come as they are. */
+ * of weights stay FP32, and those of owners come as they are. In one order over all nodes rows go back instead of their
+ * sum, and the source adds them otherwise (one_order.c). */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
@@ -16,7 +17,7 @@ static int64_t elements_of(const cpu_combine_run *run, int64_t bytes)
     return bytes / (int64_t)expar_dtype_bytes((expar_dtype)run->step->form.dtype);
 }
 
-/* What so many bytes of a row take in a node's sum. */
+/* What so many bytes of a row take in what goes back. */
 static int64_t sum_bytes_of(const cpu_combine_run *run, int64_t bytes)
 {
     return rail_is_exact(run) ? elements_of(run, bytes) * (int64_t)sizeof(float) : bytes;
@@ -25,13 +26,10 @@ static int64_t sum_bytes_of(const cpu_combine_run *run, int64_t bytes)
 void rail_combine_begin(const cpu_combine_run *run)
 {
     const ep_combine_step *step = run->step;
-    const ep_rail_slot slot = ep_rail_slot_of(0, sum_bytes_of(run, step->row_bytes), 0, step->form.topk);
-    rail_begin(run->self, &slot, run->routing, run->joined);
-}
-
-static uint32_t sums_of(const cpu_combine_run *run, const int32_t *prefix, int32_t channel)
-{
-    return (uint32_t)ep_rows_of_ring(prefix, run->routing->channels, run->joined, channel);
+    const int64_t bytes = rail_is_one_order(run) ? run->part_bytes : sum_bytes_of(run, step->row_bytes);
+    const ep_rail_slot slot = ep_rail_slot_of(0, bytes, 0, step->form.topk);
+    rail_begin(run->self, &slot, run->routing, run->joined, true);
+    if (rail_is_one_order(run)) rail_count_rows(run);
 }
 
 /* What a node's rows add up to: rounded to their type, or not. */
@@ -44,20 +42,7 @@ static void sum_node(const cpu_combine_run *run, void *sum, const void *const *r
         cpu_sum_rows(dtype, sum, rows, count, elements_of(run, bytes));
 }
 
-/* The channel's scratch, from one of its parts on. */
-static void *scratch_of(const cpu_combine_run *run, int32_t channel, uint64_t part)
-{
-    const cpu_rails *rails = run->self->rails;
-    return rails->room.scratch + (uint64_t)channel * rails->room.map.bytes + part;
-}
-
 /* ---- forwarder --------------------------------------------------------------------------------------------------- */
-
-/* One that has come by this rail. */
-typedef struct rail_record {
-    int32_t node;
-    const _Atomic uint64_t *kept; /* its mask, and behind it the ranks of its slots */
-} rail_record;
 
 /* What the local rank gave for the record; false where it does not have it, or has dropped it. */
 static bool given_locally(const cpu_combine_run *run, const cpu_token_part *part, int32_t local, cpu_given *out)
@@ -81,7 +66,7 @@ static bool find_local(const cpu_combine_run *run, const cpu_token_part *part, i
 static const uint16_t *local_owners(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const cpu_executor *self = run->self;
-    uint16_t *owners = scratch_of(run, part->channel, self->rails->room.map.owners);
+    uint16_t *owners = rail_scratch_of(run, part->channel, self->rails->room.map.owners);
     const int32_t mask_words = ep_mask_words(self->near_ranks);
     for (int32_t i = mask_words; i < run->routing->rails->kept_words; i++) {
         const uint64_t four = atomic_load_explicit(&part->record->kept[i], memory_order_relaxed);
@@ -93,11 +78,12 @@ static const uint16_t *local_owners(const cpu_combine_run *run, const cpu_token_
 }
 
 /* As on one node, of this node's ranks alone. Their source may have routed by hand. */
-static cpu_places record_places(const cpu_combine_run *run, const cpu_token_part *part)
+cpu_places rail_places(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const ep_sum sum = {
         .order = run->sum.order, .ranks = run->self->near_ranks, .topk = run->routing->topk, .strangers = 1};
-    return (cpu_places){.sum = sum, .owners = local_owners(run, part), .find = find_local};
+    const uint16_t *owners = run->routing->keeps_slots ? local_owners(run, part) : NULL;
+    return (cpu_places){.sum = sum, .owners = owners, .find = find_local};
 }
 
 static bool record_is_ready(const cpu_combine_run *run, const cpu_token_part *part)
@@ -113,7 +99,7 @@ static int32_t record_rows(const cpu_combine_run *run, const cpu_token_part *par
 {
     int32_t count = 0;
     if (run->sum.order != EP_SUM_BY_RANK) {
-        const cpu_places places = record_places(run, part);
+        const cpu_places places = rail_places(run, part);
         return cpu_rows_by_place(run, part, &places, rows);
     }
     for (int32_t l = 0; l < run->self->near_ranks; l++) {
@@ -127,7 +113,7 @@ static void fill_weights(const cpu_combine_run *run, float *out, const cpu_token
 {
     int32_t count = 0;
     if (run->step->form.weights_of == EP_WEIGHTS_OF_OWNER) {
-        const cpu_places places = record_places(run, part);
+        const cpu_places places = rail_places(run, part);
         cpu_take_weights(run, part, &places, out);
         return;
     }
@@ -138,16 +124,20 @@ static void fill_weights(const cpu_combine_run *run, float *out, const cpu_token
     cpu_sum_rows(EXPAR_F32, out, rows, count, run->routing->topk);
 }
 
-/* The first part has the weights with it. */
-static void fill_sum(const cpu_combine_run *run, uint8_t *slot, uint32_t number, const cpu_token_part *part,
-                     const void **rows)
+/* The first part, and of its rows the first one, has the weights with it. */
+static void back_slot_fill(const cpu_combine_run *run, uint8_t *slot, const rail_ring *ring, const cpu_token_part *part,
+                           const void **rows)
 {
     const ep_rail_slot *at = &run->self->rails->slot;
-    const int32_t count = record_rows(run, part, rows);
-    sum_node(run, slot + at->x + sum_bytes_of(run, part->begin), rows, count, part->bytes);
-    if (part->begin > 0) return;
-    memcpy(slot + at->number, &number, sizeof number);
-    if (run->step->form.weights) fill_weights(run, (float *)(slot + at->weights), part, rows);
+    if (rail_is_one_order(run)) {
+        rail_fill_row(run, slot, part, ring->row);
+    } else {
+        const int32_t count = record_rows(run, part, rows);
+        sum_node(run, slot + at->x + sum_bytes_of(run, part->begin), rows, count, part->bytes);
+    }
+    memcpy(slot + at->number, &ring->put, sizeof ring->put);
+    if (run->step->form.weights && part->begin == 0 && ring->row == 0)
+        fill_weights(run, (float *)(slot + at->weights), part, rows);
 }
 
 /* The part's rows have been added; with the last one the record's. */
@@ -161,31 +151,39 @@ static void pop_rows(const cpu_combine_run *run, const cpu_token_part *part, boo
     }
 }
 
-/* Sends back the sums of the channel's records from the node, until rows or a place are missing. */
+/* Behind what the slot has: the ring's next row, part and record. True when the slot is full. */
+static bool go_on(const cpu_combine_run *run, rail_ring *ring, const cpu_token_part *part)
+{
+    const bool one_order = rail_is_one_order(run);
+    if (one_order && ++ring->row < rail_rows_of_record(run, part)) return true;
+    const bool last = ++ring->part == run->parts;
+    ring->row = 0;
+    pop_rows(run, part, last);
+    if (!last) return one_order;
+    ring->part = 0;
+    ring->record++;
+    return true;
+}
+
+/* Sends back the sums of the channel's records from the node, or their rows, until rows or a place are missing. */
 static bool return_sums(const cpu_combine_run *run, int32_t worker, int32_t channel, int32_t node, cpu_lane_turn *turn)
 {
     cpu_executor *self = run->self;
-    const int32_t *prefix = rail_records_in(run->routing, node);
-    const uint32_t all = sums_of(run, prefix, channel);
-    const int64_t first = ep_rows_before_ring(prefix, run->joined, channel);
+    const int64_t first = ep_rows_before_ring(rail_records_in(run->routing, node), run->joined, channel);
     rail_ring *ring = rail_ring_of(self, channel, node);
     bool moved = rail_slot_go_on(self, run->step->epoch, channel, node, &turn->status);
-    while (ring->put < all && turn->status == EXPAR_OK) {
-        const rail_record record = {node, rail_mask_at(run->routing->rails, node, first + ring->put)};
+    while (ring->put < ring->goes && turn->status == EXPAR_OK) {
+        const rail_record record = {node, rail_mask_at(run->routing->rails, node, first + ring->record)};
         cpu_token_part part = {.channel = channel, .record = &record, .begin = ring->part * run->part_bytes};
         part.bytes = cpu_part_bytes_at(run, part.begin);
         if (!record_is_ready(run, &part)) break;
-        uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, all, &turn->status);
+        uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, &turn->status);
         if (!slot) break;
-        fill_sum(run, slot, ring->put, &part, cpu_sources_of(self, worker));
-        const bool last = ++ring->part == run->parts;
-        pop_rows(run, &part, last);
+        back_slot_fill(run, slot, ring, &part, cpu_sources_of(self, worker));
         moved = true;
-        if (!last) continue;
-        ring->part = 0;
-        turn->status = rail_slot_push(self, run->step->epoch, channel, node, all);
+        if (go_on(run, ring, &part)) turn->status = rail_slot_push(self, run->step->epoch, channel, node);
     }
-    turn->open += rail_slots_left(ring, all);
+    turn->open += rail_slots_left(ring);
     return moved;
 }
 
@@ -200,12 +198,10 @@ bool rail_return_turn(const cpu_combine_run *run, int32_t worker, int32_t channe
 
 /* ---- source ------------------------------------------------------------------------------------------------------ */
 
-/* The oldest sum from a node, which has to be the ring's next one. */
-static const uint8_t *sum_front(const cpu_combine_run *run, int32_t channel, int32_t node, expar_status *status)
+const uint8_t *rail_sum_front(const cpu_combine_run *run, int32_t channel, int32_t node, expar_status *status)
 {
     cpu_executor *self = run->self;
-    const uint32_t all = sums_of(run, rail_records_out(run->routing, node), channel);
-    const uint8_t *slot = rail_slot_front(self, run->step->epoch, channel, node, all, status);
+    const uint8_t *slot = rail_slot_front(self, run->step->epoch, channel, node, status);
     uint32_t number;
     if (!slot) return NULL;
     memcpy(&number, slot + self->rails->slot.number, sizeof number);
@@ -226,7 +222,8 @@ bool rail_sums_ready(const cpu_combine_run *run, int32_t channel, int64_t token,
 {
     const cpu_rails *rails = run->self->rails;
     for (int32_t node = 0; node < rails->shape.nodes; node++)
-        if (node != rails->node && has_target(run, token, node) && !sum_front(run, channel, node, status)) return false;
+        if (node != rails->node && has_target(run, token, node) && !rail_sum_front(run, channel, node, status))
+            return false;
     return true;
 }
 
@@ -236,8 +233,7 @@ expar_status rail_sums_pop(const cpu_combine_run *run, int32_t channel, int64_t 
     expar_status status = EXPAR_OK;
     for (int32_t node = 0; node < rails->shape.nodes && status == EXPAR_OK; node++)
         if (node != rails->node && has_target(run, token, node))
-            status = rail_slot_pop(run->self, run->step->epoch, channel, node,
-                                   sums_of(run, rail_records_out(run->routing, node), channel));
+            status = rail_slot_pop(run->self, run->step->epoch, channel, node);
     return status;
 }
 
@@ -257,7 +253,7 @@ static const uint16_t *owning_nodes(const cpu_combine_run *run, const cpu_token_
 {
     const cpu_rails *rails = run->self->rails;
     const uint16_t *ranks = run->routing->owners + part->token * run->routing->topk;
-    uint16_t *nodes = scratch_of(run, part->channel, rails->room.map.owners);
+    uint16_t *nodes = rail_scratch_of(run, part->channel, rails->room.map.owners);
     for (int32_t k = 0; k < run->routing->topk; k++)
         nodes[k] = ranks[k] == EP_NO_OWNER ? (uint16_t)EP_NO_OWNER : (uint16_t)ep_node_of(&rails->shape, ranks[k]);
     return nodes;
@@ -275,14 +271,14 @@ static int32_t gather_sums(const cpu_combine_run *run, const cpu_token_part *par
         expar_status unused;
         if (node == this_node && own) rows[count++] = own;
         if (node >= 0 && node != this_node && has_target(run, part->token, node))
-            rows[count++] = sum_front(run, part->channel, node, &unused) + at;
+            rows[count++] = rail_sum_front(run, part->channel, node, &unused) + at;
     }
     return count;
 }
 
 int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
-    void *own = scratch_of(run, part->channel, 0);
+    void *own = rail_scratch_of(run, part->channel, 0);
     const ep_sum sum = sum_of_nodes(run, run->sum.order);
     const uint64_t at = run->self->rails->slot.x + (uint64_t)sum_bytes_of(run, part->begin);
     const int32_t count = cpu_find_rows(run, part, rows);
@@ -293,7 +289,7 @@ int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, c
 int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const cpu_rails *rails = run->self->rails;
-    float *own = scratch_of(run, part->channel, rails->room.map.weights);
+    float *own = rail_scratch_of(run, part->channel, rails->room.map.weights);
     const ep_sum sum = sum_of_nodes(run, EP_SUM_BY_RANK);
     const int32_t count = cpu_find_weights(run, part, rows);
     cpu_sum_rows(EXPAR_F32, own, rows, count, run->routing->topk);
@@ -308,7 +304,7 @@ void rail_take_weights(const cpu_combine_run *run, const cpu_token_part *part, f
         const int32_t node = owners[k];
         expar_status unused;
         if (node == EP_NO_OWNER || node == rails->node || !has_target(run, part->token, node)) continue;
-        const uint8_t *sum = sum_front(run, part->channel, node, &unused);
+        const uint8_t *sum = rail_sum_front(run, part->channel, node, &unused);
         memcpy(&out[k], sum + rails->slot.weights + (size_t)k * sizeof *out, sizeof *out);
     }
 }

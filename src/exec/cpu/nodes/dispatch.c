@@ -14,10 +14,10 @@ void rail_dispatch_begin(const cpu_dispatch_run *run)
     const ep_dispatch_step *step = run->step;
     const ep_rail_slot slot =
         ep_rail_slot_of(run->routing->rails->kept_words, step->row_bytes, step->form.scales, step->form.topk);
-    rail_begin(run->self, &slot, run->routing, run->joined);
+    rail_begin(run->self, &slot, run->routing, run->joined, false);
 }
 
-/* Of the ring's channels. */
+/* Of the ring's channels, by a local rank's prefix. */
 static uint32_t records_of(const cpu_dispatch_run *run, const int32_t *prefix, int32_t channel)
 {
     return (uint32_t)ep_rows_of_ring(prefix, run->routing->channels, run->joined, channel);
@@ -73,18 +73,18 @@ static bool send_records(const cpu_dispatch_run *run, int32_t channel, int32_t n
     cpu_executor *self = run->self;
     const ep_routing *routing = run->routing;
     rail_ring *ring = rail_ring_of(self, channel, node);
-    const uint32_t all = records_of(run, rail_records_out(routing, node), channel), before = ring->put;
+    const uint32_t before = ring->put;
     const bool went_on = rail_slot_go_on(self, run->step->epoch, channel, node, &turn->status);
-    for (; ring->put < all && turn->status == EXPAR_OK; ring->token++) {
+    for (; ring->put < ring->goes && turn->status == EXPAR_OK; ring->token++) {
         const ep_target *end, *target = rail_targets(routing, ring->token, node, &end);
         if (!target) continue;
-        uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, all, &turn->status);
+        uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, &turn->status);
         if (!slot) break;
         fill_kept(run, slot, ring->token, target, end);
         fill_record(run, slot, ring->token);
-        turn->status = rail_slot_push(self, run->step->epoch, channel, node, all);
+        turn->status = rail_slot_push(self, run->step->epoch, channel, node);
     }
-    turn->open += rail_slots_left(ring, all);
+    turn->open += rail_slots_left(ring);
     return went_on || ring->put != before;
 }
 
@@ -185,15 +185,15 @@ static bool forward_records(const cpu_dispatch_run *run, int32_t channel, int32_
 {
     cpu_executor *self = run->self;
     rail_ring *ring = rail_ring_of(self, channel, node);
-    const uint32_t all = records_of(run, rail_records_in(run->routing, node), channel), before = ring->taken;
+    const uint32_t before = ring->taken;
     while (turn->status == EXPAR_OK) {
-        const uint8_t *slot = rail_slot_front(self, run->step->epoch, channel, node, all, &turn->status);
+        const uint8_t *slot = rail_slot_front(self, run->step->epoch, channel, node, &turn->status);
         if (!slot || !forward_record(run, channel, node, slot, &turn->status)) break;
         ring->target = 0;
-        turn->status = rail_slot_pop(self, run->step->epoch, channel, node, all);
-        if (ring->taken == all && turn->status == EXPAR_OK) turn->status = check_forwarded(run, channel, node);
+        turn->status = rail_slot_pop(self, run->step->epoch, channel, node);
+        if (ring->taken == ring->comes && turn->status == EXPAR_OK) turn->status = check_forwarded(run, channel, node);
     }
-    turn->open += all - ring->taken;
+    turn->open += ring->comes - ring->taken;
     return ring->taken != before;
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums that are rounded at the end alone: what a node's rows add up to stays FP32, on its way and where it is added. */
+/* Sums that are rounded at the end alone: what a node's rows add up to stays FP32, on its way and where it is added; or
+ * there are no sums of nodes, and rows are added one by one. */
 #include "exec/codec/number.h"
 #include "exec/cpu/nodes/rails.h"
 
@@ -8,8 +9,7 @@
 /* Elements that are added in one go: they stay in the first cache. */
 #define SPAN 256
 
-/* sums[i] += row[i] */
-static void add_span(expar_dtype dtype, float *sums, const void *row, int64_t count)
+void rail_add_row(expar_dtype dtype, float *sums, const void *row, int64_t count)
 {
     if (dtype == EXPAR_BF16)
         for (int64_t i = 0; i < count; i++)
@@ -22,7 +22,7 @@ static void add_span(expar_dtype dtype, float *sums, const void *row, int64_t co
             sums[i] += ((const number_f32 *)row)[i];
 }
 
-static void round_span(expar_dtype dtype, void *y, const float *sums, int64_t count)
+void rail_round_sums(expar_dtype dtype, void *y, const float *sums, int64_t count)
 {
     if (dtype == EXPAR_BF16)
         for (int64_t i = 0; i < count; i++)
@@ -52,7 +52,7 @@ void rail_sum_wide(expar_dtype dtype, float *out, const void *const *rows, int32
         const int64_t count = span_length(elements, begin);
         memset(out + begin, 0, (size_t)count * sizeof *out);
         for (int32_t r = 0; r < num_rows; r++)
-            add_span(dtype, out + begin, span_begin(rows[r], dtype, begin), count);
+            rail_add_row(dtype, out + begin, span_begin(rows[r], dtype, begin), count);
     }
 }
 
@@ -65,8 +65,8 @@ void rail_sum_exact(expar_dtype dtype, void *y, const void *const *rows, int32_t
         float sums[SPAN] = {0};
         for (int32_t r = 0; r < num_rows; r++) {
             const expar_dtype of_row = r < num_biases ? dtype : EXPAR_F32;
-            add_span(of_row, sums, span_begin(rows[r], of_row, begin), count);
+            rail_add_row(of_row, sums, span_begin(rows[r], of_row, begin), count);
         }
-        round_span(dtype, (uint8_t *)y + begin * unit, sums, count);
+        rail_round_sums(dtype, (uint8_t *)y + begin * unit, sums, count);
     }
 }

@@ -160,7 +160,20 @@ expar_status rail_ended(const cpu_executor *self, expar_status status)
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *routing, int32_t joined)
+/* What moves by the ring of the channel: records from their sources, or back to them. */
+static void ring_begin(const cpu_executor *self, const ep_routing *routing, int32_t joined, bool back, int32_t channel,
+                       int32_t node)
+{
+    rail_ring *ring = rail_ring_of(self, channel, node);
+    const int32_t *out = rail_records_out(routing, node), *in = rail_records_in(routing, node);
+    ring->goes = (uint32_t)ep_rows_of_ring(back ? in : out, routing->channels, joined, channel);
+    ring->comes = (uint32_t)ep_rows_of_ring(back ? out : in, routing->channels, joined, channel);
+    ring->token = ep_ring_begin(routing->tokens, routing->channels, joined, channel);
+    for (int32_t l = 0; l < self->rails->shape.each; l++)
+        rail_next_of(self, channel, node)[l] = ep_rows_before_ring(rail_rows_in(routing, node, l), joined, channel);
+}
+
+void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *routing, int32_t joined, bool back)
 {
     cpu_rails *rails = self->rails;
     const size_t rings = (size_t)rails->shape.nodes * (size_t)self->shape.channels;
@@ -171,10 +184,6 @@ void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *
     rails->pieces = (uint32_t)((rails->slot.bytes + rails->shape.chunk_bytes - 1) / rails->shape.chunk_bytes);
     memset(rails->rings, 0, rings * sizeof *rails->rings);
     for (int32_t c = 0; c < ep_rings_of(routing->channels, joined); c++)
-        for (int32_t i = 0; i < rails->shape.nodes - 1; i++) {
-            const int32_t node = rail_node_in_turn(rails, i);
-            rail_ring_of(self, c, node)->token = ep_ring_begin(routing->tokens, routing->channels, joined, c);
-            for (int32_t l = 0; l < rails->shape.each; l++)
-                rail_next_of(self, c, node)[l] = ep_rows_before_ring(rail_rows_in(routing, node, l), joined, c);
-        }
+        for (int32_t i = 0; i < rails->shape.nodes - 1; i++)
+            ring_begin(self, routing, joined, back, c, rail_node_in_turn(rails, i));
 }

@@ -9,6 +9,7 @@
  *   room.c      memory of this rank's own, by the largest calls so far
  *   dispatch.c  a token's record to each node, and from there to the node's ranks
  *   combine.c   a node's sum back to the token's rank
+ *   one_order.c rows that go back by themselves, to be added in one order over all nodes
  *   exact.c     sums that are rounded at the end alone
  *
  * Who waits for whom, and why not in a circle: docs/across-nodes.md. */
@@ -23,13 +24,17 @@
 /* This rank's two ends of the rings (channel, node), for one call. Touched only by the lane that has the channel. */
 typedef struct rail_ring {
     /* Towards the node: */
+    uint32_t goes;        /* slots in this call */
     uint32_t put;         /* slots written */
     uint32_t filled;      /* of these, in the chunk that has not been sent */
     uint32_t pieces_left; /* of the last one, where slots go in pieces */
     uint32_t chunks_put;  /* chunks sent */
     int64_t token;        /* dispatch: next one to look at */
-    uint32_t part;        /* combine: next one of the oldest record's rows */
+    uint32_t record;      /* combine: the oldest one that has not gone back whole */
+    uint32_t part;        /* … next one of its rows */
+    int32_t row;          /* … next one in that part, where each goes back by itself */
     /* From the node: */
+    uint32_t comes;        /* slots in this call */
     uint32_t taken;        /* slots read */
     uint32_t come;         /* slots up to the end of the chunk that is being read */
     uint32_t pieces_here;  /* of the oldest slot, where they come in pieces */
@@ -87,9 +92,9 @@ expar_status rail_make(cpu_executor *self, const executor_plan *plan);
 void rail_clear(cpu_executor *self);
 /* sound: all that is under way is to arrive; else only what does soon. */
 void rail_free(cpu_executor *self, bool sound);
-/* Before rows of a call move: slots as it needs them, nothing put or taken, and of each channel's rows none that go to,
-   or come from, a local rank. joined: channels of the routing, by a ring. */
-void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *routing, int32_t joined);
+/* Before rows of a call move: slots as it needs them, a record each, nothing put or taken, and of each channel's rows
+   none that go to, or come from, a local rank. joined: channels of the routing, by a ring; back: records' sums move. */
+void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *routing, int32_t joined, bool back);
 /* An offset of the rails' memory, which stays in the heap where the buffer's records have grown. */
 static inline void *rail_at(const cpu_executor *self, uint64_t offset)
 {
@@ -199,26 +204,24 @@ bool rail_fits(const cpu_executor *self, const ep_form *form, int64_t row_bytes)
 void rail_go_over(cpu_executor *self, uint32_t epoch, rail_room *room);
 
 /* ---- ring.c ------------------------------------------------------------------------------------------------------ */
-/* The next slot towards the node, of `all` that go, to be filled here; NULL while there is none. *status: why there
-   will be none. */
-uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
-                        expar_status *status);
+/* The next slot towards the node, of all that go, to be filled here; NULL while there is none. *status: why there will
+   be none. */
+uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
 /* Sends what has found no place yet of a slot that goes in pieces; true when any went. */
 bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
-/* It has been filled; sends the chunk when that is full, or holds the last of `all` slots. */
-expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all);
-/* The oldest slot from the node, of `all` that come; NULL while there is none. */
-const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
-                               expar_status *status);
+/* It has been filled; sends the chunk when that is full, or holds the last slot that goes. */
+expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node);
+/* The oldest slot from the node; NULL while there is none. */
+const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status);
 /* It has been read; returns the place of its chunk when that is read, and is needed again. */
-expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all);
-/* Of `all` slots: those that have not been sent to their end. */
-static inline uint64_t rail_slots_left(const rail_ring *ring, uint32_t all)
+expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node);
+/* Those that have not been sent to their end. */
+static inline uint64_t rail_slots_left(const rail_ring *ring)
 {
-    return (uint64_t)(all - ring->put) + (ring->pieces_left > 0);
+    return (uint64_t)(ring->goes - ring->put) + (ring->pieces_left > 0);
 }
-/* What the rings of the worker's channels lack: records of a dispatch, or sums of a combine. */
-void rail_report(const cpu_executor *self, const ep_routing *routing, int32_t joined, bool sums, int32_t worker,
+/* What the rings of the worker's channels, of so many, lack. what: its names, as it comes and as it goes. */
+void rail_report(const cpu_executor *self, int32_t rings, const char *const what[2], int32_t worker,
                  cpu_report *report);
 
 /* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
@@ -227,8 +230,14 @@ void rail_dispatch_begin(const cpu_dispatch_run *run);
 bool rail_dispatch_turn(const cpu_dispatch_run *run, int32_t channel, cpu_lane_turn *turn);
 
 /* ---- combine.c --------------------------------------------------------------------------------------------------- */
+/* One that has come by this rail. */
+typedef struct rail_record {
+    int32_t node;
+    const _Atomic uint64_t *kept; /* its mask, and behind it the ranks of its slots */
+} rail_record;
+
 void rail_combine_begin(const cpu_combine_run *run);
-/* Sums of this node's rows, back to the ranks of this rail: true when any went. */
+/* Sums of this node's rows, or the rows, back to the ranks of this rail: true when any went. */
 bool rail_return_turn(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn);
 /* Whether the sums of all other nodes that had the token lie ready. */
 bool rail_sums_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status);
@@ -238,6 +247,8 @@ int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, c
 int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
 /* What the owners of slots on other nodes gave for them. */
 void rail_take_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out);
+/* The oldest sum, or row, from a node, which has to be the ring's next one; NULL while it has not come. */
+const uint8_t *rail_sum_front(const cpu_combine_run *run, int32_t channel, int32_t node, expar_status *status);
 /* They have been added. */
 expar_status rail_sums_pop(const cpu_combine_run *run, int32_t channel, int64_t token);
 /* Whether nodes' sums are FP32 until the end. */
@@ -245,8 +256,37 @@ static inline bool rail_is_exact(const cpu_combine_run *run)
 {
     return run->step->form.options & EP_OPTION_EXACT_NODES;
 }
+/* Whose rows a record, or a token, brings here. Their ranks are numbered from 0 in the node. */
+cpu_places rail_places(const cpu_combine_run *run, const cpu_token_part *part);
+/* The channel's scratch, from one of its parts on. */
+static inline void *rail_scratch_of(const cpu_combine_run *run, int32_t channel, uint64_t part)
+{
+    const cpu_rails *rails = run->self->rails;
+    return rails->room.scratch + (uint64_t)channel * rails->room.map.bytes + part;
+}
+
+/* ---- one_order.c ------------------------------------------------------------------------------------------------- */
+static inline bool rail_is_one_order(const cpu_combine_run *run)
+{
+    return run->step->form.options & EP_OPTION_ONE_ORDER;
+}
+/* What goes and comes by each ring: rows, and not sums. */
+void rail_count_rows(const cpu_combine_run *run);
+/* Of the record at this rank: how many of its rows go back for each part, and the number `row` of these into a slot. */
+int32_t rail_rows_of_record(const cpu_combine_run *run, const cpu_token_part *part);
+void rail_fill_row(const cpu_combine_run *run, uint8_t *slot, const cpu_token_part *part, int32_t row);
+/* A part of this rank's token whose rows here lie ready, and of those of each other node the first: its sum begins with
+   so many biases. */
+void rail_rows_begin(const cpu_combine_run *run, const cpu_token_part *part, const void *const *biases, int32_t count);
+/* Adds its rows from the place on, in the order of the call; false when one has not come yet, true when y has the
+   part. */
+bool rail_rows_add(const cpu_combine_run *run, const cpu_token_part *part, int32_t *place, expar_status *status);
 
 /* ---- exact.c ----------------------------------------------------------------------------------------------------- */
+/* sums += row */
+void rail_add_row(expar_dtype dtype, float *sums, const void *row, int64_t elements);
+/* y = sums, rounded. */
+void rail_round_sums(expar_dtype dtype, void *y, const float *sums, int64_t elements);
 /* out = Σ rows[i], i ascending: FP32 from +0, not rounded. */
 void rail_sum_wide(expar_dtype dtype, float *out, const void *const *rows, int32_t num_rows, int64_t elements);
 /* y = Σ rows[i], i ascending, the first num_biases of dtype, the others FP32: FP32 from +0, rounded once. */

@@ -145,8 +145,7 @@ bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_
     return ring->pieces_left != before;
 }
 
-uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
-                        expar_status *status)
+uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
 {
     const cpu_rails *rails = self->rails;
     const rail_ring *ring = rail_ring_of(self, channel, node);
@@ -154,11 +153,11 @@ uint8_t *rail_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int
     cpu_step(self);
     if (rails->pieces > 1) return ring->pieces_left > 0 ? NULL : wide_slot(rails, number, false);
     if (ring->filled == 0 && !place_is_free(self, epoch, ring, number, node, status)) return NULL;
-    const uint32_t slots = slots_of_chunk(rails, all - (ring->put - ring->filled));
+    const uint32_t slots = slots_of_chunk(rails, ring->goes - (ring->put - ring->filled));
     return bytes_before(staged_end(self, ring, number), (slots - ring->filled) * rails->slot.bytes);
 }
 
-expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all)
+expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node)
 {
     const cpu_rails *rails = self->rails;
     rail_ring *ring = rail_ring_of(self, channel, node);
@@ -170,7 +169,7 @@ expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel,
         return status;
     }
     ring->filled++;
-    if (ring->filled < rails->slots && ring->put < all) return EXPAR_OK;
+    if (ring->filled < rails->slots && ring->put < ring->goes) return EXPAR_OK;
     const uint32_t filled = ring->filled;
     ring->filled = 0;
     return send_chunk(self, epoch, channel, node, filled * rails->slot.bytes, filled);
@@ -219,7 +218,7 @@ static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t cha
 }
 
 /* The oldest slot, once all of its pieces have come. */
-static const uint8_t *collect_pieces(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
+static const uint8_t *collect_pieces(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node,
                                      expar_status *status)
 {
     const cpu_rails *rails = self->rails;
@@ -231,56 +230,52 @@ static const uint8_t *collect_pieces(cpu_executor *self, uint32_t epoch, int32_t
         if (!chunk_has_come(self, epoch, ring, number, node, bytes, status)) return NULL;
         memcpy(slot + at, bytes_before(end_here(self, ring, number), bytes), (size_t)bytes);
         ring->pieces_here++;
-        const uint64_t behind = (uint64_t)all * rails->pieces - ring->chunks_taken - 1;
+        const uint64_t behind = (uint64_t)ring->comes * rails->pieces - ring->chunks_taken - 1;
         *status = return_place(self, epoch, channel, node, behind);
         if (*status != EXPAR_OK) return NULL;
     }
     return slot;
 }
 
-const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all,
-                               expar_status *status)
+const uint8_t *rail_slot_front(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
 {
     const cpu_rails *rails = self->rails;
     rail_ring *ring = rail_ring_of(self, channel, node);
     const uint64_t number = ep_rail_ring(rails->shape.nodes, channel, node);
     cpu_step(self);
-    if (ring->taken == all) return NULL;
-    if (rails->pieces > 1) return collect_pieces(self, epoch, channel, node, all, status);
+    if (ring->taken == ring->comes) return NULL;
+    if (rails->pieces > 1) return collect_pieces(self, epoch, channel, node, status);
     if (ring->taken == ring->come) {
-        const uint32_t slots = slots_of_chunk(rails, all - ring->taken);
+        const uint32_t slots = slots_of_chunk(rails, ring->comes - ring->taken);
         if (!chunk_has_come(self, epoch, ring, number, node, slots * rails->slot.bytes, status)) return NULL;
         ring->come += slots;
     }
     return bytes_before(end_here(self, ring, number), (ring->come - ring->taken) * rails->slot.bytes);
 }
 
-expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint32_t all)
+expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node)
 {
     rail_ring *ring = rail_ring_of(self, channel, node);
     ring->taken++;
     ring->pieces_here = 0;
     if (self->rails->pieces > 1 || ring->taken < ring->come) return EXPAR_OK;
-    return return_place(self, epoch, channel, node, all - ring->taken);
+    return return_place(self, epoch, channel, node, ring->comes - ring->taken);
 }
 
-/* In a combine what goes and what comes change places. */
-void rail_report(const cpu_executor *self, const ep_routing *routing, int32_t joined, bool sums, int32_t worker,
-                 cpu_report *report)
+void rail_report(const cpu_executor *self, int32_t rings, const char *const what[2], int32_t worker, cpu_report *report)
 {
     const cpu_rails *rails = self->rails;
-    const int32_t rings = ep_rings_of(routing->channels, joined);
     for (int32_t i = 0; i < rails->shape.nodes - 1; i++) {
         const int32_t node = rail_node_in_turn(rails, i), rank = ep_rail_of(&rails->shape, node, self->sym->rank);
-        const int32_t *out = rail_records_out(routing, node), *in = rail_records_in(routing, node);
-        uint64_t came = 0, expected = 0, put = 0, all = 0;
+        uint64_t came = 0, comes = 0, put = 0, goes = 0;
         for (int32_t c = worker; c < rings; c += self->active) {
-            came += rail_ring_of(self, c, node)->taken;
-            expected += (uint64_t)ep_rows_of_ring(sums ? out : in, routing->channels, joined, c);
-            put += rail_ring_of(self, c, node)->put;
-            all += (uint64_t)ep_rows_of_ring(sums ? in : out, routing->channels, joined, c);
+            const rail_ring *ring = rail_ring_of(self, c, node);
+            came += ring->taken;
+            comes += ring->comes;
+            put += ring->put;
+            goes += ring->goes;
         }
-        cpu_report_add(report, rank, sums ? "sums from" : "records from", came, expected);
-        cpu_report_add(report, rank, sums ? "sums to" : "records to", put, all);
+        cpu_report_add(report, rank, what[0], came, comes);
+        cpu_report_add(report, rank, what[1], put, goes);
     }
 }

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Combine across nodes in one order: rows of all nodes are added as on one node, to the bit.
+ *
+ * There are no sums of nodes. Forwarder: each row of a record goes back by itself, in the order of its node's places,
+ * and where rows come in parts, so do these: all rows' first part, then all rows' second. Both sides know from the
+ * routing how many that are: a row for each rank that had the token, or for each of its slots there, but one at least,
+ * which has the node's weights with it. A row that was dropped goes as a slot that says so.
+ * Source: a part begins when the first row from each node has come, and all rows of this one. Then rows are added,
+ * place by place over all nodes, to FP32 sums in the channel's scratch, as far as they have come; the cursor keeps the
+ * place. It waits for the oldest slot of one ring, and that ring is empty before it: so there is a place for it. */
+#include "exec/cpu/nodes/rails.h"
+
+#include <string.h>
+
+static bool has_row_of_slots(const cpu_combine_run *run)
+{
+    return run->sum.order == EP_SUM_EACH_SLOT;
+}
+
+/* Behind the number: whether there is a row. */
+static uint64_t presence_at(const ep_rail_slot *slot)
+{
+    return slot->number + sizeof(uint32_t);
+}
+
+/* ---- forwarder --------------------------------------------------------------------------------------------------- */
+
+/* Whether the record has a row at the place, dropped or not. */
+static bool is_at_place(const cpu_token_part *part, ep_place place)
+{
+    return place.rank >= 0 && rail_mask_has(part->record->kept, place.rank);
+}
+
+int32_t rail_rows_of_record(const cpu_combine_run *run, const cpu_token_part *part)
+{
+    const cpu_places places = rail_places(run, part);
+    const int32_t all = ep_sum_places(&places.sum);
+    int32_t count = 0;
+    for (int32_t i = 0; i < all; i++)
+        count += is_at_place(part, ep_sum_place(&places.sum, places.owners, i));
+    return count > 0 ? count : 1;
+}
+
+/* What the place's rank gave, or NULL. */
+static const void *row_at_place(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places,
+                                ep_place place)
+{
+    cpu_given given;
+    if (place.rank < 0 || !places->find(run, part, place.rank, &given)) return NULL;
+    return cpu_given_row(run, part, &given, place.slot);
+}
+
+void rail_fill_row(const cpu_combine_run *run, uint8_t *slot, const cpu_token_part *part, int32_t row)
+{
+    const ep_rail_slot *at = &run->self->rails->slot;
+    const cpu_places places = rail_places(run, part);
+    const int32_t all = ep_sum_places(&places.sum);
+    const void *bytes = NULL;
+    for (int32_t i = 0; i < all && row >= 0; i++) {
+        const ep_place place = ep_sum_place(&places.sum, places.owners, i);
+        if (is_at_place(part, place) && row-- == 0) bytes = row_at_place(run, part, &places, place);
+    }
+    const uint32_t present = bytes != NULL;
+    memcpy(slot + presence_at(at), &present, sizeof present);
+    if (bytes) cpu_copy_row(slot + at->x, bytes, (size_t)part->bytes, false);
+}
+
+/* ---- both: how many ---------------------------------------------------------------------------------------------- */
+
+/* Whether the token goes to a rank of another node. */
+static bool goes_across(const cpu_combine_run *run, int64_t token, int32_t rank)
+{
+    const int32_t node = ep_node_of(&run->self->rails->shape, rank);
+    const ep_target *end, *target = rail_targets(run->routing, token, node, &end);
+    for (; target && target < end; target++)
+        if (target->rank == rank) return true;
+    return false;
+}
+
+/* Of each part of the token's rows those that have a place there. */
+static int32_t rows_from(const cpu_combine_run *run, int64_t token, int32_t node)
+{
+    const ep_target *end, *target = rail_targets(run->routing, token, node, &end);
+    int32_t count = 0;
+    if (!target) return 0;
+    if (!has_row_of_slots(run)) return (int32_t)(end - target);
+    const uint16_t *owners = run->routing->owners + token * run->routing->topk;
+    for (; target < end; target++)
+        for (int32_t k = 0; k < run->routing->topk; k++)
+            count += owners[k] == target->rank;
+    return count;
+}
+
+/* The node has the token, and none of its slots. */
+static bool has_no_row(const cpu_combine_run *run, int64_t token, int32_t node)
+{
+    const ep_target *end;
+    return rail_targets(run->routing, token, node, &end) && rows_from(run, token, node) == 0;
+}
+
+static uint32_t slots_from(const cpu_combine_run *run, int32_t channel, int32_t node)
+{
+    const ep_routing *routing = run->routing;
+    const int64_t end = ep_ring_begin(routing->tokens, routing->channels, run->joined, channel + 1);
+    int64_t t = ep_ring_begin(routing->tokens, routing->channels, run->joined, channel), count = 0;
+    for (; t < end; t++)
+        count += has_no_row(run, t, node) ? 1 : rows_from(run, t, node);
+    return (uint32_t)count * run->parts;
+}
+
+static uint32_t slots_towards(const cpu_combine_run *run, int32_t channel, int32_t node)
+{
+    const int32_t *prefix = rail_records_in(run->routing, node);
+    const int64_t first = ep_rows_before_ring(prefix, run->joined, channel);
+    const int64_t end = first + ep_rows_of_ring(prefix, run->routing->channels, run->joined, channel);
+    int64_t count = 0;
+    for (int64_t r = first; r < end; r++) {
+        const rail_record record = {node, rail_mask_at(run->routing->rails, node, r)};
+        count += rail_rows_of_record(run, &(cpu_token_part){.channel = channel, .record = &record});
+    }
+    return (uint32_t)count * run->parts;
+}
+
+void rail_count_rows(const cpu_combine_run *run)
+{
+    const cpu_rails *rails = run->self->rails;
+    for (int32_t c = 0; c < ep_rings_of(run->routing->channels, run->joined); c++)
+        for (int32_t i = 0; i < rails->shape.nodes - 1; i++) {
+            const int32_t node = rail_node_in_turn(rails, i);
+            rail_ring *ring = rail_ring_of(run->self, c, node);
+            ring->goes = slots_towards(run, c, node);
+            ring->comes = slots_from(run, c, node);
+        }
+}
+
+/* ---- source ------------------------------------------------------------------------------------------------------ */
+
+static int64_t elements_in(const cpu_combine_run *run, const cpu_token_part *part)
+{
+    return part->bytes / (int64_t)expar_dtype_bytes((expar_dtype)run->step->form.dtype);
+}
+
+static void add(const cpu_combine_run *run, const cpu_token_part *part, const void *row)
+{
+    float *sums = rail_scratch_of(run, part->channel, 0);
+    if (row) rail_add_row((expar_dtype)run->step->form.dtype, sums, row, elements_in(run, part));
+}
+
+void rail_rows_begin(const cpu_combine_run *run, const cpu_token_part *part, const void *const *biases, int32_t count)
+{
+    memset(rail_scratch_of(run, part->channel, 0), 0, (size_t)elements_in(run, part) * sizeof(float));
+    for (int32_t i = 0; i < count; i++)
+        add(run, part, biases[i]);
+}
+
+/* The oldest slot from the node. False: it has not come. */
+static bool add_next(const cpu_combine_run *run, const cpu_token_part *part, int32_t node, expar_status *status)
+{
+    const ep_rail_slot *at = &run->self->rails->slot;
+    const uint8_t *slot = rail_sum_front(run, part->channel, node, status);
+    uint32_t present;
+    if (!slot) return false;
+    memcpy(&present, slot + presence_at(at), sizeof present);
+    add(run, part, present ? slot + at->x : NULL);
+    *status = rail_slot_pop(run->self, run->step->epoch, part->channel, node);
+    return *status == EXPAR_OK;
+}
+
+/* Slots that only bring weights, which have been taken. */
+static void pop_without_row(const cpu_combine_run *run, const cpu_token_part *part, expar_status *status)
+{
+    const cpu_rails *rails = run->self->rails;
+    for (int32_t i = 0; i < rails->shape.nodes - 1 && *status == EXPAR_OK; i++) {
+        const int32_t node = rail_node_in_turn(rails, i);
+        if (has_no_row(run, part->token, node)) add_next(run, part, node, status);
+    }
+}
+
+bool rail_rows_add(const cpu_combine_run *run, const cpu_token_part *part, int32_t *place, expar_status *status)
+{
+    const ep_combine_step *step = run->step;
+    const cpu_places places = cpu_places_of(run, part->token);
+    const int32_t all = ep_sum_places(&places.sum);
+    if (*place == 0 && has_row_of_slots(run)) pop_without_row(run, part, status);
+    for (; *place < all && *status == EXPAR_OK; ++*place) {
+        const ep_place at = ep_sum_place(&places.sum, places.owners, *place);
+        if (at.rank < 0) continue;
+        if (cpu_is_near(run->self, at.rank))
+            add(run, part, row_at_place(run, part, &places, at));
+        else if (goes_across(run, part->token, at.rank) &&
+                 !add_next(run, part, ep_node_of(&run->self->rails->shape, at.rank), status))
+            return false;
+    }
+    if (*status != EXPAR_OK) return false;
+    uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
+    rail_round_sums((expar_dtype)step->form.dtype, y, rail_scratch_of(run, part->channel, 0), elements_in(run, part));
+    *place = 0;
+    return true;
+}

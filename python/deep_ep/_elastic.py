@@ -58,6 +58,7 @@ _SUMS_BYTES = sizeof(_Sums)
 _VIEW_BYTES = sizeof(_abi.Tensor)
 _BIAS = getattr(_Sums, "bias").offset
 _BY_SLOT, _EACH_SLOT, _OWNER = int(SumOrder.BY_SLOT), int(SumOrder.EACH_SLOT), int(WeightsOf.OWNER)
+_ONE_ORDER = int(_abi.NodesSum.ONE_ORDER)
 
 # The results of a dispatch: arguments for memory of one's own, and the library's parts.
 _OUT = {
@@ -368,13 +369,13 @@ class ElasticMode:
         topk_weights: Any,
         biases: tuple[Any, ...],
         each_slot: bool,
-        exact: bool,
+        one_order: bool,
         workers: int,
         turn: _place.Turn,
         asynchronous: bool,
     ) -> tuple[Any, Any, EventHandle | None]:
-        """(y, topk_weights, event). each_slot: expanded rows are not summed on the ranks that they come from. exact: nodes'
-        sums are not rounded. workers: SMs of a GPU, threads of a CPU; 0: the library's choice."""
+        """(y, topk_weights, event). each_slot: expanded rows are not summed on the ranks that they come from. one_order:
+        nor rows on their nodes. workers: SMs of a GPU, threads of a CPU; 0: the library's choice."""
         args, expand, routing = _Sums(_SUMS_BYTES), handle.do_expand, handle._routing
         turn.begin(args)
         rows = handle._rows_of_library if expand else routing.num_rows
@@ -396,7 +397,7 @@ class ElasticMode:
         put(args, _Sums.y.offset, y, "y")
         args.handle, args.num_sms, pointer = routing.pointer, workers, self.ep.pointer
         args.expert_major, args.sum_order = expand, _EACH_SLOT if each_slot else _BY_SLOT
-        args.exact_across_nodes = exact
+        args.exact_across_nodes = _ONE_ORDER if one_order else 0
         event = c_void_p()
         if turn.asynchronous(asynchronous):
             args.async_finish, args.event = 1, addressof(event)

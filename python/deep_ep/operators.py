@@ -172,7 +172,7 @@ def _dispatch_backward(
     of, found = _buffer(buffer), _find(handle)
     place = _place.of(grad, "grad")
     workers, turn = of._workers(found.num_sms, place), place.turn(None, False)
-    y, weights, _ = of._at(place).combine(grad, found, grad_weights, (), False, of._exact, workers, turn, False)
+    y, weights, _ = of._at(place).combine(grad, found, grad_weights, (), False, of._one_order, workers, turn, False)
     of._settle(wait=True)
     return y, weights
 

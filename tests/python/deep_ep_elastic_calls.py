@@ -188,8 +188,8 @@ def combine(buffer: Any, e: Elastic, options: Options, handle: Any, seed: int) -
         **streams(buffer, options),
     )
     finish(event, options.asynchronous)
-    exact = not reduces or buffer.num_scaleout_ranks == 1
-    same(y, e.combined(rank, answers, options.expand, reduces, biases, buffer.num_rdma_ranks, exact))
+    nodes = buffer.num_scaleout_ranks if reduces else 1  # that have sums of their own
+    same(y, e.combined(rank, answers, options.expand, reduces, biases, nodes))
     assert (weights is not None) == weighs
     if weighs:
         same(weights, e.combined_weights(rank, given, options.expand))
@@ -232,7 +232,7 @@ def combinations(group: Any, few: bool = False, shapes: int = 2) -> None:
 
 
 def across_nodes(group: Any) -> None:
-    """On a group of several nodes: sums of nodes rounded, not rounded, and with all ranks as one domain."""
+    """On a group of several nodes: with sums of these, without any, and with all ranks as one domain."""
     ways = ({}, dict(allow_multiple_reduction=False), dict(allow_hybrid_mode=False))
     buffers = [deep_ep.ElasticBuffer(group, **HINTS, **way) for way in ways]
     size = buffers[0].num_ranks

@@ -173,10 +173,9 @@ class Elastic:
         reduces: bool,
         biases: tuple[Tensor, ...],
         nodes: int = 1,
-        exact: bool = False,
     ) -> Tensor:
-        """y of that rank's tokens; answers of all ranks. Of several nodes each has a sum, in order, not rounded where it is
-        exact; they follow each other by their highest slots."""
+        """y of that rank's tokens; answers of all ranks. Of several nodes each has a sum, in order, and rounded; they
+        follow each other by their highest slots. Where rows of all nodes are in one order that is 1."""
         places, each = self._places(expand), self.world.ranks // nodes
         y = torch.zeros((self.tokens[rank], self.world.hidden), dtype=torch.bfloat16)
         for token in range(self.tokens[rank]):
@@ -190,7 +189,7 @@ class Elastic:
                 else:  # a node stands where its last row does
                     of_nodes[r // each] = of_nodes.pop(r // each, torch.zeros(self.world.hidden)) + row
             for part in of_nodes.values():
-                total = total + (part if exact else part.bfloat16().float())
+                total = total + part.bfloat16().float()
             y[token] = total.bfloat16()
         return y
 

@@ -62,6 +62,47 @@ def reference_of_dispatch() -> None:
         assert none is None
 
 
+# Arguments of a buffer, and of the reference, which tell what is added first: rows of a rank, and those of a node.
+SUMS = (
+    ({}, True, True),
+    (dict(allow_hybrid_mode=False), True, False),
+    (dict(allow_multiple_reduction=False), False, False),
+    (dict(allow_multiple_reduction=False, allow_hybrid_mode=False), False, False),
+)
+
+
+def sums(group: dist.ProcessGroup) -> None:
+    """Of expanded rows, in all orders that utils.refs has, on rows in which each of these gives another one."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    e = Elastic(World(ranks, ranks * 3, 6, 32, 9, 4), 80)
+    tokens = [torch.arange(len(idx)) + r * 9 for r, idx in enumerate(e.topk_idx)]
+    data = [large(refs.generate_pre_combine_data(own, 9, 6, 32)) for own in tokens]
+    idx, weights, biases = e.topk_idx[rank], e.weights[rank], e.biases[rank]
+    found = {}
+    for way, in_local, in_scaleup in SUMS:
+        buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=9, hidden=32, **way)
+        x, _, _, handle, _ = buffer.dispatch(e.x[rank], idx, weights, num_experts=ranks * 3, do_expand=True)
+        metadata = handle.recv_src_metadata
+        for g, *places in metadata[:, [0, *range(2, 8)]].tolist():
+            for k, place in enumerate(places):
+                if place >= 0:
+                    x[place] = data[g // 9][g % 9, k]
+        y, _, _ = buffer.combine(x, handle, bias=biases)
+        shape = ranks // NUM_LOCAL, NUM_LOCAL, ranks * 3
+        same(y, refs.combine(data[rank], idx, *shape, biases, in_local, in_scaleup))
+        found[in_local, in_scaleup] = y
+    different = [not torch.equal(one, other) for one, other in itertools.combinations(found.values(), 2)]
+    every = [different] * ranks
+    dist.all_gather_object(every, different)
+    assert all(any(each) for each in zip(*every))
+
+
+def large(rows: torch.Tensor) -> torch.Tensor:
+    """Some of the elements such that they cancel."""
+    signs = torch.randint(-1, 2, rows.shape, generator=torch.Generator().manual_seed(7))
+    return torch.where(signs == 0, rows, signs * 2.0**24).to(rows.dtype)
+
+
 def elastic(group: dist.ProcessGroup) -> None:
     """A buffer of a process group: as the test's reference has it, and as utils.refs does."""
     buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=9, hidden=32)
@@ -108,6 +149,7 @@ def rank_main(local_rank: int, num_local: int) -> None:
     group = environment(local_rank, num_local)
     elastic(group)
     torch.set_default_dtype(torch.float32)
+    sums(group)
     reference_of_dispatch()
     pairs = [dist.new_group([first, first + 1]) for first in (0, 2)]
     if dist.get_rank() < 2:  # two are enough, and compiling takes time

@@ -92,7 +92,7 @@ class ElasticBuffer(Others):
         self.num_scaleout_ranks, self.num_scaleup_ranks = self.get_logical_domain_size()
         self.scaleout_rank_idx = self.rank_idx // self.num_scaleup_ranks
         self.scaleup_rank_idx = self.rank_idx % self.num_scaleup_ranks
-        self._exact = not allow_multiple_reduction or self.num_scaleout_ranks == 1  # nodes' sums are not rounded
+        self._one_order = not allow_multiple_reduction or self.num_scaleout_ranks == 1  # over all nodes
         self.num_allocated_qps = sizes.allocated_qps(qps, self.num_scaleout_ranks > 1)
         self._most_sms = usual.num_sms() if usual.on_gpu else None
         # More threads than cores for each rank only get in each other's way.
@@ -448,8 +448,8 @@ class ElasticBuffer(Others):
         for a slot is what the rank of its expert gave, 0 without one; x is not multiplied by it. bias: bf16 [T, H], or
         a tuple of two. Sums are FP32, biases first, then ranks by the highest slot of the token that lives there; one
         rounding. Expanded: each rank first sums the token's rows by ascending slot, and rounds, or without
-        allow_multiple_reduction all rows are added by ascending slot. Across nodes each has a sum of its ranks, or slots,
-        rounded with allow_multiple_reduction in hybrid mode, and nodes follow each other by their highest slots."""
+        allow_multiple_reduction all rows are added by ascending slot. Across nodes with both allow_multiple_reduction
+        and allow_hybrid_mode each node has a sum, rounded, and nodes follow each other by their highest slots."""
         if not isinstance(handle, EPHandle):
             raise TypeError(f"handle is of type {type(handle).__name__}: expected the EPHandle that dispatch gave")
         if x is None:
@@ -472,6 +472,6 @@ class ElasticBuffer(Others):
         else:
             turn = self._turn(place, previous_event, previous_event_before_epilogue, beside)
         y, weights, event = mode.combine(
-            x, handle, topk_weights, biases, each_slot, self._exact, workers, turn, beside
+            x, handle, topk_weights, biases, each_slot, self._one_order, workers, turn, beside
         )
         return y, weights, self._event(place, event)

@@ -100,7 +100,7 @@ static expar_status check_nodes(const combine_call *call)
     if (routing->tokens <= INT32_MAX / each) return EXPAR_OK;
     return error_set(
         EXPAR_ERR_LIMIT,
-        "exact_across_nodes is 2 (in one order) with %lld tokens of up to %lld rows; expected at most %lld",
+        "exact_across_nodes is 2 (in one order) with %lld tokens of up to %lld ring slots; expected at most %lld",
         (long long)routing->tokens, (long long)each, (long long)(INT32_MAX / each));
 }
 

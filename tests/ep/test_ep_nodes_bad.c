@@ -5,6 +5,9 @@
 #include "ep/stage.h"
 #include "oracle/unit.h"
 
+#include <stdlib.h>
+#include <string.h>
+
 #define RANKS          4
 #define RANKS_PER_NODE 2
 
@@ -231,6 +234,54 @@ static void create_without_limits(expar_group *group, void *shared)
     CHECK_OK(expar_ep_destroy(ep));
 }
 
+/* So many tokens of so many slots, all of -1, that in sums of each slot in one order their slots of a ring could not be
+   counted: those of rank 0 alone. By rank they can. */
+static void combine_uncounted(expar_group *group, void *shared)
+{
+    enum { SLOTS = 4096, HIDDEN = 8 };
+    const bool many = expar_group_rank(group) == 0;
+    const int64_t tokens = many ? 65 : 1;
+    expar_ep_config config = EXPAR_EP_CONFIG_INIT;
+    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep *ep = NULL;
+    (void)shared;
+    config.ranks_per_node = RANKS_PER_NODE;
+    if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
+    int32_t *idx = traffic_alloc((size_t)tokens * SLOTS, sizeof *idx);
+    memset(idx, 0xff, (size_t)tokens * SLOTS * sizeof *idx);
+    args.x = pitched_make(EXPAR_F32, tokens, HIDDEN, 0, false);
+    args.topk_idx = expar_tensor_2d(idx, EXPAR_I32, tokens, SLOTS);
+    args.num_experts = RANKS;
+    args.expert_major = args.keep_slots = 1;
+    if (CHECK_OK(expar_dispatch(ep, &args, &result))) {
+        back.x = result.recv_x;
+        back.y = pitched_make(EXPAR_F32, tokens, HIDDEN, 0, false);
+        back.handle = result.handle;
+        back.expert_major = 1;
+        back.exact_across_nodes = EXPAR_NODES_ONE_ORDER;
+        back.sum_order = EXPAR_SUM_EACH_SLOT;
+        CHECK_STATUS(many ? EXPAR_ERR_LIMIT : EXPAR_ERR_REMOTE, expar_combine(ep, &back));
+        CHECK_TEXT("exact_across_nodes is 2 (in one order) with 65 tokens of up to 33554432 ring slots", "at most 63");
+        back.sum_order = EXPAR_SUM_BY_RANK;
+        CHECK_OK(expar_combine(ep, &back));
+        expar_ep_handle_destroy(result.handle);
+        expar_ep_output_release(result.output);
+    }
+    pitched_free(&args.x);
+    pitched_free(&back.y);
+    free(idx);
+    CHECK_OK(expar_ep_destroy(ep));
+}
+
+static void test_rows_that_cannot_be_counted(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS, .ranks_per_node = RANKS_PER_NODE};
+    assert_true(ranks_run(&plan, combine_uncounted, NULL));
+}
+
 static void test_size(void **state)
 {
     (void)state;
@@ -241,9 +292,9 @@ static void test_size(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes_that_disagree),
-                                       cmocka_unit_test(test_tokens_without_a_limit),
-                                       cmocka_unit_test(test_slots_that_some_keep),
-                                       cmocka_unit_test(test_route_without_a_dispatch), cmocka_unit_test(test_size)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_nodes_that_disagree),         cmocka_unit_test(test_tokens_without_a_limit),
+        cmocka_unit_test(test_slots_that_some_keep),        cmocka_unit_test(test_route_without_a_dispatch),
+        cmocka_unit_test(test_rows_that_cannot_be_counted), cmocka_unit_test(test_size)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

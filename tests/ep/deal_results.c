@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a dispatch of a deal gave, against the oracle. */
 #include "ep/deal.h"
+#include "ep/pitched.h"
 #include <stdlib.h>
 #include <string.h>
 

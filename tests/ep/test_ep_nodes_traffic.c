@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What crosses the network: in a dispatch as many records as tokens have other nodes, in a combine as many sums,
- * however many experts a token has there; and of bytes little more than these. What opens a fresh dispatch beyond one
- * with a handle, whose hello goes before its records, is one flag to each other node behind the hellos of all: so
- * counts and memory are agreed on within two one-way trips. */
+ * however many experts a token has there, or in one order as many rows as tokens have ranks there; and of bytes little
+ * more than these. What opens a fresh dispatch beyond one with a handle, whose hello goes before its records, is one
+ * flag to each other node behind the hellos of all: so counts and memory are agreed on within two one-way trips. */
 #include "ep/ep.h"
+#include "ep/pitched.h"
 #include "ep/stage.h"
 #include "exec/cpu/nodes/rails.h"
 #include "oracle/unit.h"
@@ -51,6 +52,33 @@ static void check_notify(stage *s, const traffic *t, link_sent fresh, expar_ep_h
     play_release(&again, true);
 }
 
+/* In one order: a row for each of the node's ranks that has a token. */
+static void check_rows(stage *s, const traffic *t, play_arrival *arrival)
+{
+    const cpu_executor *cpu = (const cpu_executor *)s->ep->exec;
+    const int64_t tokens = t->inputs[s->rank].num_tokens;
+    const uint64_t before = atomic_load(&cpu->rails->counts.bytes);
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    int64_t going = 0;
+    args.x = arrival->result.recv_x;
+    args.y = pitched_make(traffic_dtype(t), tokens, t->job.hidden, 0, false);
+    args.handle = arrival->handle;
+    args.exact_across_nodes = EXPAR_NODES_ONE_ORDER;
+    CHECK_OK(expar_combine(s->ep, &args));
+    pitched_free(&args.y);
+    for (int32_t node = 0; node < NODES; node++) {
+        int64_t rows = 0;
+        if (node == s->rank / RANKS_PER_NODE) continue;
+        for (int64_t i = 0; i < tokens * RANKS_PER_NODE; i++)
+            rows += oracle_token_in_rank(&t->job, s->rank, i / RANKS_PER_NODE,
+                                         node * RANKS_PER_NODE + (int32_t)(i % RANKS_PER_NODE));
+        CHECK(slots_of(cpu, node, true) == rows, "%lld rows came from node %d; expected %lld",
+              (long long)slots_of(cpu, node, true), node, (long long)rows);
+        going += slots_of(cpu, node, false);
+    }
+    check_sent(cpu, before, going, "a combine in one order");
+}
+
 static void play_counted(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
@@ -84,6 +112,7 @@ static void play_counted(stage *s, void *shared)
             CHECK(slots_of(cpu, node, true) == tokens[node], "%lld sums came from node %d; expected %d",
                   (long long)slots_of(cpu, node, true), node, tokens[node]);
     check_sent(cpu, before, coming, "a combine");
+    check_rows(s, t, &arrival);
     play_release(&arrival, true);
 }
 

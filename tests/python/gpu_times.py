@@ -131,7 +131,7 @@ def device_time(group: Ranks) -> None:
             "combine": (of_combine, lambda: add(sent)),
         }
         for name, (of_kernel, call) in calls.items():
-            in_all = _call_us(group, call)
+            in_all = _call_us(call)
             if buffer.rank == 0:
                 told = f"{of_kernel:.1f} us, in all {in_all:.1f} us"
                 print(f"    host, device, low-latency {name}, T {tokens}: {told}", flush=True)
@@ -149,17 +149,21 @@ def _kernels_us(step: Callable[[], Any], names: tuple[str, ...]) -> list[float]:
     return [1e6 * median(list(seconds)) for seconds in found.values()]
 
 
-def _call_us(group: Ranks, call: Callable[[], Any]) -> float:
-    """By events on the current stream, each pair around one call."""
-    import torch.distributed as dist
+def _call_us(call: Callable[[], Any]) -> float:
+    """By events on the current stream, each pair around one call behind a meeting of all ranks."""
+    import torch
 
     from deep_ep.utils import testing
 
-    found = []
-    for _ in range(TIMED_CALLS):
-        dist.barrier(group)
-        found.append(1e6 * testing.bench(call, num_warmups=0, num_tests=1)[0])
-    return median(found)
+    event: Any = torch.cuda.Event
+    pairs = [[event(enable_timing=True) for _ in range(2)] for _ in range(TIMED_CALLS)]
+    for begin, end in pairs:
+        testing._meet()
+        begin.record()
+        call()
+        end.record()
+    torch.cuda.synchronize()
+    return median([1e3 * begin.elapsed_time(end) for begin, end in pairs])
 
 
 PARTS = (host_time, overhead, overhead_profile, overhead_steps, device_time)

@@ -364,6 +364,22 @@ class Clocks(unittest.TestCase):
             self.assertEqual(testing.bench_kineto(lambda: None, ("a", "b"), 1), (1, 1))
 
 
+    def test_meeting_of_streams(self) -> None:
+        """By NCCL streams meet behind a rest, before each run; otherwise hosts do, and alone nobody."""
+        for backend, wanted in (("nccl", ["rest", "all_reduce"]), ("gloo", ["barrier"]), (None, [])):
+            calls: list[str] = []
+            dist = mock.Mock()
+            dist.is_initialized.return_value, dist.get_backend.return_value = backend is not None, backend
+            dist.all_reduce.side_effect = lambda _: calls.append("all_reduce")
+            dist.barrier.side_effect = lambda: calls.append("barrier")
+            cuda = mock.Mock(_sleep=lambda _: calls.append("rest"))
+            ones = mock.Mock()
+            with mock.patch.object(testing, "dist", dist), mock.patch.object(testing.torch, "cuda", cuda):
+                with mock.patch.object(testing.torch, "ones", ones):
+                    testing._run(lambda: calls.append("call"), 2, False, True, None)
+            self.assertEqual(calls, 2 * [*wanted, "call"])
+
+
 class Environment(unittest.TestCase):
     def test_network(self) -> None:
         with tempfile.TemporaryDirectory() as folder:

@@ -15,6 +15,7 @@ import torch.distributed as dist
 # Of kernels that are not there: tests divide by it.
 _NO_KERNEL_S = 1e-6
 _FLUSH_BYTES = 256 << 20  # more than a GPU's L2
+_REST_CYCLES = 2_000_000  # of a GPU: about a millisecond, longer than hosts that profile take for a call
 
 
 def bench(
@@ -67,6 +68,19 @@ def _flush(flush_l2: bool) -> None:
         torch.empty(_FLUSH_BYTES // 4, dtype=torch.int32, device="cuda").zero_()
 
 
+def _meet() -> None:
+    """All ranks of the default group, if there is one: by NCCL their streams do, behind a rest in which hosts come to
+    what follows, so that kernels behind it begin together; else hosts."""
+    if not dist.is_initialized():
+        return
+    if torch.cuda.is_available() and dist.get_backend() == "nccl":
+        sleep: Any = torch.cuda._sleep
+        sleep(_REST_CYCLES)
+        dist.all_reduce(torch.ones(1, dtype=torch.float32, device="cuda"))
+    else:
+        dist.barrier()
+
+
 # ---- kernels ---------------------------------------------------------------------------------------------------------
 
 
@@ -116,8 +130,8 @@ def _run(
 ) -> None:
     for _ in range(num_tests):
         _flush(flush_l2)
-        if barrier_comm_profiling and dist.is_initialized():
-            dist.barrier()
+        if barrier_comm_profiling:
+            _meet()
         if barrier is not None:
             barrier()
         fn()

@@ -211,7 +211,10 @@ typedef struct boot_wait {
     const void *context;
     bool
         missed_alone; /* set by who begins it: those who are not missed are not asked, and their silence ends nothing */
-    int32_t reason;   /* -1: not known; who is missed without waiting in the topic itself, at the last questions */
+    /* Likewise: its failure ends no call, for who waits goes on without those who are missed, and comes to where others
+       await it as before. */
+    bool tolerant;
+    int32_t reason; /* -1: not known; who is missed without waiting in the topic itself, at the last questions */
     /* Set by who begins it, for work of the caller's behind which all comes that it calls later. */
     bool for_caller;
     uint32_t thread, caller; /* thread_number of who waits, and of whoever made the call */

@@ -452,10 +452,10 @@ static bool is_due(const boot_wait *wait, int64_t now_ns)
 }
 
 /* Once a circle is broken here, whoever awaits this rank in it does not find it any more, and is not to wait for it;
-   but a buffer's end is what comes behind a call that was broken off. */
+   but a buffer's end is what comes behind a call that was broken off, and who tolerates the failure comes after all. */
 static void break_circle(const inquiry *q)
 {
-    if (q->failed && q->wait->circled && q->wait->circle.kind != BOOT_KIND_END)
+    if (q->failed && q->wait->circled && q->wait->circle.kind != BOOT_KIND_END && !q->wait->tolerant)
         notes_broke(q->wait->boot->notes, q->wait, q->status, expar_last_error());
 }
 

@@ -166,7 +166,7 @@ void sym_rest_expect_all(sym_rest *rest, const boot_topic *topic, bool (*misses)
 
 void sym_rest_tolerate(sym_rest *rest)
 {
-    rest->tolerant = rest->wait.missed_alone = true;
+    rest->tolerant = rest->wait.missed_alone = rest->wait.tolerant = true;
 }
 
 void sym_rest_outlast(sym_rest *rest, bool (*owes)(const void *context, int32_t rank), const void *context)

@@ -116,7 +116,7 @@ static void guard_begin_wait(gpu_executor *self, const gpu_awaited *await)
     const boot_topic topic = topic_of(self, await->epoch);
     boot_wait_begin(&watch->wait, self->sym->boot, &topic, what_is_awaited[await->wait]);
     watch->wait.for_caller = true;
-    watch->wait.missed_alone = self->lose != NULL;
+    watch->wait.missed_alone = watch->wait.tolerant = self->lose != NULL;
     watch->wait.misses = guard_is_awaited;
     watch->wait.context = self;
     watch->epoch = await->epoch;

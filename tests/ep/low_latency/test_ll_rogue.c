@@ -12,8 +12,11 @@
 #include "oracle/unit.h"
 #include "shmem/kind.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <time.h>
 
 enum { RANKS = ROGUE_RANKS, VICTIM = ROGUE_VICTIM, ROGUE = ROGUE_PEER, TOKENS = ROGUE_TOKENS, TOPK = ROGUE_TOPK };
 enum { HIDDEN = 8, LOCALS = ROGUE_LOCALS, GUARD = 0x5a };
@@ -294,6 +297,22 @@ static void receive(const seat *s)
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
+/* Rank 0 has received. In memory that all ranks share: set to 0 by rank 0 ahead of a barrier, then to 1 (release); rank
+   1 looks (acquire). */
+static _Atomic uint32_t *through;
+
+/* Where rank 0 waits for what does not come, and gives up, rank 1 waits for it by no call: the two would wait for each
+   other in a circle, and whoever is in one learns that it has been given up. */
+static void await_through(const seat *s)
+{
+    const int64_t deadline_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
+    const struct timespec moment = {.tv_nsec = 1000000};
+    while (s->what.stamp && !atomic_load_explicit(through, memory_order_acquire)) {
+        if (!CHECK(ranks_clock_ms() < deadline_ms, "%s: rank 0 does not come", s->name)) return;
+        nanosleep(&moment, NULL);
+    }
+}
+
 static bool begin(seat *s)
 {
     expar_ll_config config = case_config(&quiet);
@@ -324,10 +343,13 @@ static void play_case(seat *s)
     read_marks(s);
     hold_skip(s->ll, SKIPPED);
     rogue_fill(s->ll, s->space->weights, GUARD, s->space->total_bytes - s->space->weights);
+    if (!rogue) atomic_store_explicit(through, 0, memory_order_relaxed); /* the barrier is behind it */
     CHECK_OK(expar_group_barrier(s->group));
     if (rogue) put_calls(s);
     CHECK_OK(expar_group_barrier(s->group));
     if (!rogue) receive(s);
+    if (!rogue) atomic_store_explicit(through, 1, memory_order_release);
+    if (rogue) await_through(s);
     CHECK_OK(expar_group_barrier(s->group));
     if (rogue) check_guard(s);
     CHECK_OK(expar_group_barrier(s->group)); /* who abandons writes to others */
@@ -503,5 +525,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_rogues_and_hooks), cmocka_unit_test(test_rogues_and_hooks_and_masks),
         cmocka_unit_test(test_cleans),           cmocka_unit_test(test_pitches)};
     kind_read(argc, argv);
+    through = mmap(NULL, sizeof *through, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (through == MAP_FAILED) return 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

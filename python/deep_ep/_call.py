@@ -44,8 +44,13 @@ CODES = {dtype: int(code) for dtype, code in CODES.items()}
 FP8: Any = getattr(torch, "float8_e4m3fn", None)
 if FP8 is not None:
     CODES[FP8] = int(Dtype.F8E4M3)
-# What the library refuses by its number, so that the other ranks learn of it.
-_NO_CODE = -1
+
+
+def _foreign(dtype: Any) -> int:
+    """Of a dtype that the library has no code for, and refuses by this one, so that the other ranks learn of it, too: it
+    tells DLPack's code and the bits."""
+    kind = 2 if dtype.is_floating_point else 5 if dtype.is_complex else 0 if dtype.is_signed else 1
+    return -int(kind << 8 | 8 * dtype.itemsize)
 
 
 def plain(name: str, *arguments: Any) -> Callable[..., int]:
@@ -80,7 +85,9 @@ def put(args: Any, offset: int, tensor: Any, name: str) -> None:
             kind, index = _CUDA, tensor.get_device()
         else:
             kind, index = _device_of(tensor, name)
-        code, shape = CODES.get(tensor.dtype, _NO_CODE), tensor.shape
+        code, shape = CODES.get(tensor.dtype), tensor.shape
+        if code is None:
+            code = _foreign(tensor.dtype)
         if len(shape) == 2:
             rows, columns = shape
             apart, step = (columns, 1) if tensor.is_contiguous() else tensor.stride()

@@ -17,10 +17,15 @@ bool tensor_given(const expar_tensor *tensor)
 ep_dtype_text ep_tell_dtype(expar_dtype dtype)
 {
     ep_dtype_text told;
+    /* By DLPack's codes: int, uint, float, a handle, bfloat, complex. */
+    static const char *const kinds[] = {"i", "u", "f", "?", "bf", "c"};
+    const int number = (int)dtype, foreign = number < 0 && number >= -0xfff ? -number : 0, kind = foreign >> 8;
     if (expar_dtype_bytes(dtype) > 0)
         snprintf(told.text, sizeof told.text, "%s", expar_dtype_string(dtype));
+    else if (foreign > 0 && foreign % 8 == 0 && (foreign & 255) && kind < (int)(sizeof kinds / sizeof *kinds))
+        snprintf(told.text, sizeof told.text, "%s%d", kinds[kind], foreign & 255);
     else
-        snprintf(told.text, sizeof told.text, "%d", (int)dtype);
+        snprintf(told.text, sizeof told.text, "%d", number);
     return told;
 }
 

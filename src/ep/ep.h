@@ -221,7 +221,9 @@ expar_status ep_parting_meet(ep_parting *parting);
 /* Copies a versioned struct of the caller: members that it does not have are zero. `what` names it. */
 expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source);
 bool tensor_given(const expar_tensor *tensor);
-/* What a tensor of the caller's says its dtype is, for texts of errors: its name, or the number where it is none. */
+/* What a tensor of the caller's says its dtype is, for texts of errors: its name, or the number where it is none. What
+   bindings have a name for, and the library no number, they hand on as -(DLPack's code << 8 | bits), which is told by
+   that name: f64. */
 typedef struct ep_dtype_text {
     char text[16];
 } ep_dtype_text;

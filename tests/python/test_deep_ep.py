@@ -413,8 +413,10 @@ class Wrong(unittest.TestCase):
             for wrong, text in (
                 (dict(topk_weights=torch.zeros((1, 1))), "topk_weights"),
                 (dict(x=traffic.x[0][:, :7]), "16"),
-                (dict(x=traffic.x[0].double()), "dtype"),
-                (dict(topk_idx=traffic.topk_idx[0].float()), "topk_idx"),
+                (dict(x=traffic.x[0].double()), "x.dtype is f64; expected bf16"),
+                (dict(topk_idx=traffic.topk_idx[0].short()), "topk_idx.dtype is i16; expected i64 or i32"),
+                (dict(topk_weights=traffic.weights[0].cfloat()), "topk_weights.dtype is c64; expected f32"),
+                (dict(topk_idx=traffic.topk_idx[0].float()), "topk_idx.dtype is f32; expected i64 or i32"),
             ):
                 options = wrong if buffer.rank == 0 else {}
                 heard = said(RuntimeError, lambda: fresh(buffer, traffic, **options))

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Callable
+
+from gpu_times import tell_held
 
 Ranks = Any  # of torch.distributed
 
@@ -166,7 +167,7 @@ def captured(body: Callable[[], Any]) -> tuple[Any, Any]:
 
 
 def elastic_host_time(group: Ranks) -> None:
-    """How long calls hold the host, in microseconds: the median of 30."""
+    """How long calls of `ElasticBuffer` hold the host."""
     import torch
     import torch.distributed as dist
     from deep_ep_reference import here
@@ -189,16 +190,7 @@ def elastic_host_time(group: Ranks) -> None:
         calls[f"dispatch, {form}, handle"] = lambda h=handle, e=expand: buffer.dispatch(x, handle=h, do_expand=e)
         calls[f"combine, {form}"] = lambda h=handle, r=rows: buffer.combine(r, h)
     calls["size hint"] = lambda: buffer.get_buffer_size_hint(group, 4096, 7168, 8)
-    for name, call in calls.items():
-        times = []
-        for _ in range(31):
-            if x.is_cuda:
-                torch.cuda.synchronize()
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        if buffer.rank_idx == 0:
-            print(f"    host, elastic {name}: {1e6 * sorted(times)[len(times) // 2]:.1f} us", flush=True)
+    tell_held(calls, x, "elastic ", buffer.rank_idx)
 
 
 PARTS = (elastic, elastic_step, elastic_compiled, elastic_streams, elastic_graphs, elastic_host_time)

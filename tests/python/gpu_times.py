@@ -14,6 +14,7 @@ Ranks = Any  # of torch.distributed
 PROFILES = 3  # of each number, whose median is told, each with so many calls
 PROFILED_CALLS = 10
 TIMED_CALLS = 25
+HELD_CALLS = 30
 
 
 def median(values: list[float]) -> float:
@@ -29,8 +30,25 @@ def beside(name: str, folder: str) -> list[str]:
     return [os.path.join(here, name), os.path.join(here, "..", name), os.path.join(here, "..", "..", folder, name)]
 
 
+def tell_held(calls: dict[str, Callable[[], Any]], x: Any, of: str, rank: int) -> None:
+    """How long calls hold the host, in microseconds: the median of 30, nobody waited for meanwhile but by the calls,
+    whose tensors lie where x does. All ranks make them; rank 0 tells."""
+    import torch
+
+    for name, call in calls.items():
+        times = []
+        for _ in range(HELD_CALLS):
+            if x.is_cuda:
+                torch.cuda.synchronize()
+            start = time.perf_counter()
+            call()
+            times.append(time.perf_counter() - start)
+        if rank == 0:
+            print(f"    host, {of}{name}: {1e6 * median(times):.1f} us", flush=True)
+
+
 def host_time(group: Ranks) -> None:
-    """How long calls hold the host, in microseconds: the median of 30, nobody waited for meanwhile but by the calls."""
+    """How long calls of `Buffer` hold the host."""
     import torch
     from deep_ep_ranks import BATCH
     from deep_ep_reference import here
@@ -54,16 +72,7 @@ def host_time(group: Ranks) -> None:
         "low-latency dispatch": lambda: buffer.low_latency_dispatch(x, idx, BATCH, size * 2, use_fp8=False),
         "low-latency combine": lambda: buffer.low_latency_combine(packed, idx, weights, ll_handle),
     }
-    for name, call in calls.items():
-        times = []
-        for _ in range(30):
-            if x.is_cuda:
-                torch.cuda.synchronize()
-            start = time.perf_counter()
-            call()
-            times.append(time.perf_counter() - start)
-        if buffer.rank == 0:
-            print(f"    host, {name}: {1e6 * median(times):.1f} us", flush=True)
+    tell_held(calls, x, "", buffer.rank)
 
 
 def overhead(group: Ranks) -> None:

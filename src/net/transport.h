@@ -96,6 +96,9 @@ typedef struct transport_site {
     /* EXPAR_OK while operations to pe may be waited for (-1: to anybody), else what ends them, with `what` in the text.
        Any thread. */
     expar_status (*check)(void *context, int32_t pe, const char *what);
+    /* An operation to pe has failed, which the network noticed before anybody said why: waits until pe answers, or is
+       known to have gone. As check. Any thread, without locks. */
+    expar_status (*explain)(void *context, int32_t pe, const char *what);
     /* An error that names pe as lost goes to a caller. Any thread. */
     void (*told)(void *context, int32_t pe);
     /* Something may have come from the network: wakes those of this rank who wait for it. Any thread. */

@@ -19,6 +19,8 @@ void sym_lose_step(sym *self, expar_status status);
 
 /* transport_site.patience of this rank (silence.c). */
 int64_t sym_wait_on(sym *self, int32_t pe, int64_t waited_ns);
+/* transport_site.explain of this rank (silence.c). */
+expar_status sym_explain(sym *self, int32_t pe, const char *what);
 
 /* Gives back what sym_strand has taken (store.c). */
 void sym_strand_end(sym *self);

@@ -19,6 +19,11 @@ static expar_status site_check(void *context, int32_t pe, const char *what)
     return pe < 0 ? sym_check(context, what) : sym_check_pe(context, pe, what);
 }
 
+static expar_status site_explain(void *context, int32_t pe, const char *what)
+{
+    return sym_explain(context, pe, what);
+}
+
 static void site_told(void *context, int32_t pe)
 {
     sym_tell(context, pe);
@@ -223,6 +228,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
         .timeout_ms = self->timeout_ms,
         .crowded = self->crowded,
         .check = site_check,
+        .explain = site_explain,
         .told = site_told,
         .arrived = site_arrived,
         .patience = site_patience,

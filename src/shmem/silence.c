@@ -8,6 +8,7 @@
 #include "shmem/parts.h"
 
 #include <stdlib.h>
+#include <time.h>
 
 static void blame(sym *self, int32_t rank, const error_kept *why)
 {
@@ -133,20 +134,45 @@ static int64_t judge_peer(const boot *ctl, int32_t pe, const boot_answer *answer
     return AGAIN_NS;
 }
 
+/* What pe answers on its line within a round. False: it cannot be asked. */
+static bool ask_peer(sym *self, int32_t pe, boot_answer *answer)
+{
+    static const boot_topic nothing = {.kind = BOOT_KIND_NONE};
+    boot_answer *answers = calloc((size_t)self->size, sizeof *answers);
+    if (!answers) return false;
+    answers[pe].asked = true;
+    pthread_mutex_lock(&self->monitor_lock);
+    const bool asked = !self->unmonitored;
+    if (asked) self->boot->ops->ask(self->boot, &nothing, answers, ROUND_NS);
+    pthread_mutex_unlock(&self->monitor_lock);
+    *answer = answers[pe];
+    free(answers);
+    return asked;
+}
+
 /* Of a PE that has died or left the check of the site tells. */
 int64_t sym_wait_on(sym *self, int32_t pe, int64_t waited_ns)
 {
-    static const boot_topic nothing = {.kind = BOOT_KIND_NONE};
-    int64_t span_ns = waited_ns < self->site.timeout_ms * 1000000 ? SOON_NS : 0;
-    boot_answer *answers = calloc((size_t)self->size, sizeof *answers);
-    if (!answers) return span_ns;
-    answers[pe].asked = true;
-    pthread_mutex_lock(&self->monitor_lock);
-    if (!self->unmonitored) {
-        self->boot->ops->ask(self->boot, &nothing, answers, ROUND_NS);
-        span_ns = judge_peer(self->boot, pe, &answers[pe], waited_ns);
+    boot_answer answer;
+    if (!ask_peer(self, pe, &answer)) return waited_ns < self->site.timeout_ms * 1000000 ? SOON_NS : 0;
+    return judge_peer(self->boot, pe, &answer, waited_ns);
+}
+
+/* ---- what a network notices first -------------------------------------------------------------------------------- */
+
+/* Who leaves closes its line, on which it has told of the death that it leaves for, before its end of a network: so an
+   answer says that it has not left, and a closed line that this rank's monitor, which may be late, will tell. */
+expar_status sym_explain(sym *self, int32_t pe, const char *what)
+{
+    const int64_t usual_ns = boot_silence_ns(self->boot), limit_ns = usual_ns < MOST_NS ? usual_ns : MOST_NS;
+    const int64_t end_ns = clock_ns() + limit_ns;
+    int64_t looked_ns = 0;
+    boot_answer answer;
+    expar_status status;
+    while ((status = sym_check_pe(self, pe, what)) == EXPAR_OK && clock_ns() < end_ns) {
+        if (interrupt_look(&looked_ns, what) != EXPAR_OK || !ask_peer(self, pe, &answer)) return EXPAR_OK;
+        if (answer.came || answer.silent_ns >= limit_ns) return EXPAR_OK;
+        if (answer.silent_ns == 0) nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     }
-    pthread_mutex_unlock(&self->monitor_lock);
-    free(answers);
-    return span_ns;
+    return status;
 }

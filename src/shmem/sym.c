@@ -312,6 +312,19 @@ void sym_tell(sym *self, int32_t rank)
                                             memory_order_relaxed);
 }
 
+/* A rank has left. What the first failure is of another one explains it. */
+static expar_status failed_by_leaving(sym *self, int32_t rank, const char *what)
+{
+    const uint64_t first = atomic_load_explicit(&self->failure, memory_order_acquire);
+    const int32_t other = (int32_t)(uint32_t)first;
+    const sym_failure_kind kind = failure_kind(first);
+    if ((kind != SYM_PEER_DIED && kind != SYM_PEER_SILENT) || other < 0 || other == rank)
+        return error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", what, rank);
+    sym_tell(self, other);
+    return error_set(EXPAR_ERR_PEER, "%s: rank %d %s, and rank %d has left the group", what, other,
+                     kind == SYM_PEER_DIED ? "died (its control connection closed)" : "fell silent", rank);
+}
+
 /* The text of a failure that is not SYM_SOUND. */
 static expar_status failed_by(sym *self, sym_failure_kind kind, int32_t rank, const char *what)
 {
@@ -322,7 +335,7 @@ static expar_status failed_by(sym *self, sym_failure_kind kind, int32_t rank, co
     case SYM_PEER_DIED:
         return error_set(EXPAR_ERR_PEER, "%s: rank %d died (its control connection closed)", what, rank);
     case SYM_PEER_LEFT:
-        return error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", what, rank);
+        return failed_by_leaving(self, rank, what);
     case SYM_ABORTED:
         return error_set(EXPAR_ERR_ABORTED, "%s: rank %d, this one, has aborted the group", what, rank);
     case SYM_PEER_SILENT:

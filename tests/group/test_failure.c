@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Ranks that abort, are killed, or fall silent, in every call that waits: the others get an error that names them, and
  * can leave. Deadlines are generous; the times are printed. */
+#include "boot/sockets/sockets.h"
 #include "shmem/kind.h"
 
 #include <pthread.h>
@@ -117,14 +118,17 @@ typedef struct stage {
     _Atomic int32_t waiting;  /* ranks that are about to wait; written by the ranks, read by the test */
     _Atomic int32_t stopped;  /* 1 once the victim is; written by the test, read by the ranks */
     _Atomic int64_t ended_ms; /* when the last survivor had its error */
+    _Atomic int32_t held;     /* 1 once the monitor of rank HELD looks no more; written by it, read by the test */
+    _Atomic int32_t leaving;  /* 1 once rank LEAVER is about to; written by that rank, read by HELD */
+    _Atomic int32_t failed;   /* 1 once rank HELD's own operation has; written by it, read by its other thread */
 } stage;
 
 /* Over the network the victim's end is found out by the operations themselves, over mapped memory by the monitor. */
-static expar_status put_until_failure(expar_group *group, words *w)
+static expar_status put_until_failure(expar_group *group, words *w, int32_t pe)
 {
     expar_status status = EXPAR_OK;
     for (int64_t until_ms = ranks_clock_ms() + DEADLINE_MS; status == EXPAR_OK && ranks_clock_ms() < until_ms;) {
-        status = expar_put(group, w->data, w->data, sizeof w->data, VICTIM);
+        status = expar_put(group, w->data, w->data, sizeof w->data, pe);
         if (status == EXPAR_OK) status = expar_quiet(group);
     }
     return status;
@@ -137,7 +141,7 @@ static expar_status wait_in(expar_group *group, const stage *s, words *w)
     bool unnoticed = s->silence && sym_at(group->sym, VICTIM, 0);
     switch (s->where) {
     case IN_RMA:
-        if (!unnoticed) return put_until_failure(group, w);
+        if (!unnoticed) return put_until_failure(group, w, VICTIM);
         return expar_signal_wait_until(group, &w->signal, EXPAR_CMP_EQ, 1, NULL);
     case IN_BARRIER:
         return expar_barrier_all(group);
@@ -418,6 +422,79 @@ static void test_silence_of_one_is_no_death_of_another(void **state)
     end(&p);
 }
 
+/* ---- processes: one leaves for a death that another has not heard of --------------------------------------------- */
+
+#define HELD   0
+#define LEAVER 3
+/* For how long the monitor comes late, once it could know. Too short makes the test weaker, not wrong. */
+#define LATE_NS 200000000
+
+typedef struct holder {
+    expar_group *group;
+    stage *s;
+} holder;
+
+/* A monitor that has no core: it looks into nothing that has closed. */
+static void *hold_monitor(void *argument)
+{
+    const holder *own = argument;
+    boot_sockets *sockets = (boot_sockets *)own->group->boot;
+    int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    pthread_mutex_lock(&sockets->read_lock);
+    atomic_store(&own->s->held, 1);
+    while (!atomic_load(&own->s->leaving) && !atomic_load(&own->s->failed) && ranks_clock_ms() < until_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    nanosleep(&(struct timespec){.tv_nsec = LATE_NS}, NULL);
+    pthread_mutex_unlock(&sockets->read_lock);
+    return NULL;
+}
+
+static void put_to_leaver(expar_group *group, stage *s, words *w)
+{
+    pthread_t thread;
+    holder own = {group, s};
+    CHECK(pthread_create(&thread, NULL, hold_monitor, &own) == 0, "thread");
+    CHECK_STATUS(EXPAR_ERR_PEER, put_until_failure(group, w, LEAVER));
+    CHECK_TEXT("rank 2");
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_put(group, w->data, w->data, 8, LEAVER));
+    CHECK_TEXT("rank 2");
+    atomic_store(&s->failed, 1);
+    pthread_join(thread, NULL);
+}
+
+/* Where memory is mapped no operation fails, and the monitor alone tells. */
+static void leave_by_death(expar_group *group, void *shared)
+{
+    stage *s = shared;
+    words *w;
+    CHECK_OK(expar_calloc(group, 1, sizeof *w, (void **)&w));
+    CHECK_OK(expar_group_barrier(group));
+    const bool mapped = sym_at(group->sym, group->rank == HELD ? LEAVER : HELD, 0) != NULL;
+    if (group->rank == HELD && mapped) atomic_store(&s->held, 1);
+    if (group->rank == VICTIM) fall(group, s);
+    atomic_fetch_add(&s->waiting, 1);
+    if (group->rank == HELD && !mapped) {
+        put_to_leaver(group, s, w);
+        return;
+    }
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_signal_wait_until(group, &w->signal, EXPAR_CMP_EQ, 1, NULL));
+    CHECK_TEXT("rank 2");
+    if (group->rank == LEAVER) atomic_store(&s->leaving, 1);
+}
+
+static void test_a_death_explains_a_leaving(void **state)
+{
+    (void)state;
+    play p;
+    begin(&p, leave_by_death, IN_RMA, false);
+    const int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
+    while (!atomic_load(&p.s->held) && ranks_clock_ms() < until_ms)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    assert_int_equal(kill(p.pids[VICTIM], SIGKILL), 0);
+    finish(&p);
+    end(&p);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest thread_tests[] = {cmocka_unit_test(test_one_aborts),
@@ -428,6 +505,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_stopped),
         cmocka_unit_test(test_silence_explains_an_end),
+        cmocka_unit_test(test_a_death_explains_a_leaving),
         cmocka_unit_test(test_silence_of_one_is_no_death_of_another),
     };
     kind_read(argc, argv);

@@ -71,7 +71,7 @@ static bool send_record(asker *self, int32_t peer, const ask_record *record)
     if (self->lines[peer] < 0 || self->cut[peer]) return false;
     wire_result result = wire_push(self->lines[peer], record, sizeof *record, &moved);
     self->cut[peer] = result != WIRE_DONE && moved > 0;
-    self->closed[peer] = result == WIRE_CLOSED;
+    self->closed[peer] |= result == WIRE_CLOSED;
     return result == WIRE_DONE;
 }
 
@@ -141,6 +141,17 @@ static void take_record(asker *self, int32_t peer, const ask_record *record)
         self->inboxes[peer].bye = true;
 }
 
+/* The caller holds the lock. No answer is awaited of who has gone. */
+static void asker_line_closed(asker *self, int32_t peer)
+{
+    self->closed[peer] = true;
+    for (question *one = self->questions; one; one = one->next) {
+        if (!one->awaited[peer]) continue;
+        one->awaited[peer] = false;
+        if (--one->pending == 0) pthread_cond_broadcast(&self->answered);
+    }
+}
+
 /* WIRE_DONE: there may be more. */
 static wire_result hear_some(asker *self, int32_t peer)
 {
@@ -156,7 +167,7 @@ static wire_result hear_some(asker *self, int32_t peer)
         else
             result = WIRE_BAD;
     }
-    if (result == WIRE_CLOSED) self->closed[peer] = true;
+    if (result == WIRE_CLOSED) asker_line_closed(self, peer);
     pthread_mutex_unlock(&self->lock);
     if (result == WIRE_BAD) LOG(LOG_WARN, "rank %d sent what is no question, answer or death of expar", peer);
     return result;

@@ -27,6 +27,11 @@ expar_status fabric_peer_error(const fabric *f, int32_t pe, const char *format, 
     return error_set(EXPAR_ERR_PEER, "%s", text);
 }
 
+expar_status fabric_explain(const fabric *f, int32_t pe, const char *what)
+{
+    return f->opened ? f->site->explain(f->site->context, pe, what) : EXPAR_OK;
+}
+
 static fabric *fabric_of(const transport *self)
 {
     return (fabric *)(uintptr_t)self;

@@ -176,6 +176,8 @@ static inline fabric_channel *fabric_channel_of(const fabric *f, int32_t pe)
 /* EXPAR_ERR_PEER with a text that names pe. */
 expar_status fabric_peer_error(const fabric *f, int32_t pe, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
+/* An operation to pe has failed: the error that tells why; EXPAR_OK: nobody knows more. The caller holds no lock. */
+expar_status fabric_explain(const fabric *f, int32_t pe, const char *what);
 /* error_set with what libfabric says of `code` (negative as it returns them) behind the text. */
 expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what);
 
@@ -222,6 +224,7 @@ typedef struct fabric_sending {
     const transport_request *request;
     uint64_t done;     /* bytes that were posted */
     fabric_op *behind; /* record of the signal behind several pieces; held by this */
+    ssize_t refusal;   /* libfabric's code, where it has refused a piece for good */
 } fabric_sending;
 
 /* Posts what there is room for; EXPAR_ERR_BUSY: something is left, sending->done says where. What is small goes by way

@@ -285,14 +285,6 @@ static bool take_signal(const fabric *f, fabric_channel *c, fabric_sending *send
     return true;
 }
 
-static expar_status refused(fabric *f, int32_t pe, ssize_t code)
-{
-    atomic_store_explicit(&f->lost[pe], true, memory_order_relaxed);
-    char where[FABRIC_ADDRESS_TEXT];
-    fabric_address_text(f, pe, where);
-    return fabric_peer_error(f, pe, "rank %d cannot be reached at %s: %s", pe, where, f->library->strerror((int)-code));
-}
-
 static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fabric_sending *sending,
                                transport_batch *batch)
 {
@@ -313,7 +305,9 @@ static expar_status post_piece(fabric *f, fabric_channel *c, const piece *p, fab
     }
     fabric_op_unlink(c, op);
     atomic_fetch_sub_explicit(&batch->left, 1, memory_order_relaxed);
-    return code == -FI_EAGAIN ? EXPAR_ERR_BUSY : refused(f, r->pe, code);
+    if (code == -FI_EAGAIN) return EXPAR_ERR_BUSY;
+    sending->refusal = code;
+    return EXPAR_ERR_PEER;
 }
 
 void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status)
@@ -350,14 +344,28 @@ int32_t fabric_full_of(fabric *f, int32_t pe)
     return full_of;
 }
 
+/* code: libfabric's; 0: an earlier operation found it out. */
+static expar_status unreachable(fabric *f, const transport_request *r, ssize_t code)
+{
+    static const char *const names[] = {
+        [TRANSPORT_KIND_PUT] = "put", [TRANSPORT_KIND_GET] = "get", [TRANSPORT_KIND_ATOMIC] = "atomic"};
+    char where[FABRIC_ADDRESS_TEXT];
+    expar_status status = fabric_explain(f, r->pe, names[r->kind]);
+    if (status != EXPAR_OK) return status;
+    if (code == 0)
+        return fabric_peer_error(f, r->pe, "rank %d cannot be reached: an earlier operation to it failed", r->pe);
+    fabric_address_text(f, r->pe, where);
+    return fabric_peer_error(f, r->pe, "rank %d cannot be reached at %s: %s", r->pe, where,
+                             f->library->strerror((int)-code));
+}
+
 expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *batch)
 {
     const transport_request *r = sending->request;
     fabric_channel *c = fabric_channel_of(f, r->pe);
     expar_status status = EXPAR_OK;
     if (!batch) batch = &f->plain;
-    if (atomic_load_explicit(&f->lost[r->pe], memory_order_relaxed))
-        return fabric_peer_error(f, r->pe, "rank %d cannot be reached: an earlier operation to it failed", r->pe);
+    if (atomic_load_explicit(&f->lost[r->pe], memory_order_relaxed)) return unreachable(f, r, 0);
     pthread_mutex_lock(&c->lock);
     while (sending->done < r->bytes && status == EXPAR_OK) {
         piece p;
@@ -370,5 +378,7 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
         if (status == EXPAR_OK) sending->done += p.bytes;
     }
     pthread_mutex_unlock(&c->lock);
-    return status;
+    if (status != EXPAR_ERR_PEER) return status;
+    atomic_store_explicit(&f->lost[r->pe], true, memory_order_relaxed);
+    return unreachable(f, r, sending->refusal);
 }

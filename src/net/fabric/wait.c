@@ -127,6 +127,8 @@ expar_status fabric_run(fabric *f, const char *what, const transport_request *re
         return status;
     }
     if (atomic_load_explicit(&batch.status, memory_order_relaxed) == EXPAR_OK) return EXPAR_OK;
+    status = fabric_explain(f, request->pe, what);
+    if (status != EXPAR_OK) return status;
     return fabric_peer_error(f, request->pe, "%s: an operation to rank %d failed", what, request->pe);
 }
 
@@ -157,12 +159,10 @@ static void settle_channel(fabric_wait *w, fabric_channel *c, const transport_ba
     }
 }
 
-/* Told once. That the PE is gone is a better text than that an operation failed. */
-static expar_status failure_of(fabric *f, const char *what, transport_batch *batch)
+/* That the PE is gone is a better text than that an operation failed, and who it has gone for a better one yet. */
+static expar_status failure_of(fabric *f, const char *what, int32_t pe)
 {
-    if (atomic_exchange_explicit(&batch->status, EXPAR_OK, memory_order_relaxed) == EXPAR_OK) return EXPAR_OK;
-    int32_t pe = atomic_load_explicit(&batch->pe, memory_order_relaxed);
-    expar_status status = f->site->check(f->site->context, pe, what);
+    expar_status status = fabric_explain(f, pe, what);
     if (status != EXPAR_OK) return status;
     return fabric_peer_error(f, pe, "%s: an operation to rank %d failed, or was not answered for %lld ms", what, pe,
                              (long long)fabric_timeout_ms(f));
@@ -175,6 +175,9 @@ expar_status fabric_settle(fabric *f, const char *what, transport_batch *batch)
     for (int32_t i = 0; i < f->num_channels; i++)
         settle_channel(&w, &f->channels[i], batch);
     fabric_attend(f, -1);
-    expar_status status = failure_of(f, what, batch);
-    return w.interrupted ? error_set(EXPAR_ERR_INTERRUPTED, "%s: interrupted", what) : status;
+    /* Told once. */
+    const int32_t failed = atomic_exchange_explicit(&batch->status, EXPAR_OK, memory_order_relaxed);
+    if (w.interrupted) return error_set(EXPAR_ERR_INTERRUPTED, "%s: interrupted", what);
+    if (failed == EXPAR_OK) return EXPAR_OK;
+    return failure_of(f, what, atomic_load_explicit(&batch->pe, memory_order_relaxed));
 }

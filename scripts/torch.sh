@@ -5,9 +5,11 @@
 # second time this only looks whether it is whole.
 # PyPI's PyTorch wants CUDA's libraries, some gigabytes in wheels. Those of an installed toolkit are lent to it by
 # links, and only what toolkits lack comes as wheels; tensors on the CPU call none of them, but they have to load.
-# usage: torch.sh [FOLDER]
+# usage: torch.sh [FOLDER [VERSION]]
+# VERSION: of PyTorch, with CUDA's libraries by pip in any case; for a FOLDER that has none yet.
 set -eu
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/expar/torch}
+version=${2:-}
 python=$folder/bin/python3
 toolkit=${CUDA_HOME:-${CUDA_PATH:-/usr/local/cuda}}
 
@@ -41,6 +43,8 @@ lend_toolkit() {
 }
 
 fill() {
+    # NumPy's first versions are what all releases were compiled with.
+    [ -z "$version" ] || { install "torch==$version" "numpy<2" && whole && return 0 || return 1; }
     if [ -e "$toolkit/lib64/libcublas.so.13" ]; then
         # shellcheck disable=SC2086 # words on purpose
         install --no-deps "$torch" $plain $lacking || return 1

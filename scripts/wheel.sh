@@ -26,7 +26,8 @@ done
     exit 1
 }
 
-tools=$build/wheel/tools
+# Of that version of Python: what they need hangs on it.
+tools=$build/wheel/tools/$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 pip() {
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore "$python" -m pip --quiet "$@"
 }

@@ -12,6 +12,9 @@ try:
 except ImportError as error:
     raise ImportError("deep_ep needs PyTorch, which cannot be imported; the package expar does without") from error
 
+if tuple(map(int, _torch.__version__.split(".")[:2])) < (2, 4):
+    raise ImportError(f"deep_ep needs PyTorch 2.4 or later: this is {_torch.__version__}")
+
 from ._elastic_handle import EPHandle
 from ._elastic_sizes import get_logical_domain_size, get_physical_domain_size
 from .buffers.elastic import ElasticBuffer

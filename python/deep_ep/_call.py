@@ -346,14 +346,3 @@ def owner_of(tensor: Any) -> Any:
         return getattr(tensor.untyped_storage(), "expar_owner", None)
     except (AttributeError, NotImplementedError):  # no tensor, or one without memory of its own
         return None
-
-
-def _look_for_owners() -> None:
-    """ImportError where PyTorch's object of memory does not last as long as the memory does."""
-    tensor = torch.empty(1, device="cpu")
-    give_owner(tensor, tensor.dtype)
-    if owner_of(tensor) is None:
-        raise ImportError(f"deep_ep needs PyTorch 2.1 or later: this is {torch.__version__}")
-
-
-_look_for_owners()

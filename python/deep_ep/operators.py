@@ -9,11 +9,10 @@ Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks,
 num_max_tokens_per_rank.
 """
 
-from __future__ import annotations
-
+# No annotations from the future: PyTorch reads schemas from the types, which until 2.6 cannot be their texts.
 import itertools
 import weakref
-from typing import Any, Callable, Optional, Tuple
+from typing import Any, Callable, Optional, Tuple, Union
 
 import torch
 from torch import Tensor
@@ -263,7 +262,7 @@ def dispatch(
     kept. Collective, as its backward is.
 
     do_cpu_sync=False: outputs have the same shapes always, which is what compilers like; True: as many rows as come,
-    for which torch._dynamo.config.capture_dynamic_output_shape_ops has to be set."""
+    for which torch._dynamo.config.capture_dynamic_output_shape_ops has to be set (with gradients from PyTorch 2.5 on)."""
     found: Tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _dispatch(
         x,
         topk_idx,
@@ -279,7 +278,7 @@ def dispatch(
 
 
 def combine(
-    buffer: int, x: Tensor, handle: Tensor, bias: Tensor | Tuple[Optional[Tensor], Optional[Tensor]] | None = None
+    buffer: int, x: Tensor, handle: Tensor, bias: Union[Tensor, Tuple[Optional[Tensor], Optional[Tensor]], None] = None
 ) -> Tensor:
     """y of `ElasticBuffer.combine`, bf16 [T, H], of x: bf16 [rows, H]; handle: what `dispatch` gave; bias: bf16 [T, H], or
     a tuple of two. Collective, as its backward is."""

@@ -8,7 +8,7 @@ from typing import Any, Callable, NamedTuple
 
 import torch
 from deep_ep_elastic_reference import Elastic, World
-from deep_ep_reference import here, same
+from deep_ep_reference import here, indexable, same
 
 import deep_ep
 
@@ -64,7 +64,8 @@ def check_rows(e: Elastic, rank: int, options: Options, found: Any, weights: Any
         assert scales.shape == (length, 3) and scales.stride() == wanted, (scales.shape, scales.stride())
     here = torch.tensor([place for place, row in enumerate(rows) if row is not None], dtype=torch.int64)
     there = [row for row in rows if row is not None]
-    same(x[here], gathered(e.fp8 if options.fp8 else e.x, there))
+    x = indexable(x)
+    same(x[here], gathered([indexable(each) for each in (e.fp8 if options.fp8 else e.x)], there))
     if scales is not None:
         same(scales[here], gathered(e.scales, there))
     if options.expand and weights is not None:

@@ -16,7 +16,7 @@ from typing import Any, Callable
 import torch
 import torch.distributed as dist
 from deep_ep_engines import ENGINES
-from deep_ep_reference import BATCH, Shape, Traffic, here, ll_check, ll_traffic, place, quantised, same
+from deep_ep_reference import BATCH, Shape, Traffic, here, indexable, ll_check, ll_traffic, place, quantised, same
 
 import deep_ep
 
@@ -148,7 +148,7 @@ def pairs(group: Any) -> None:
         (recv_x, recv_scales), _, _, _, handle, _ = fresh(buffer, traffic, x=(fp8[rank][0], scales[rank]))
         others = [traffic.goes_to(source, rank) for source in range(buffer.group_size)]
         for _ in range(2):
-            same(recv_x, torch.cat([q[tokens] for (q, _), tokens in zip(fp8, others)]))
+            same(indexable(recv_x), torch.cat([indexable(q)[tokens] for (q, _), tokens in zip(fp8, others)]))
             same(recv_scales, torch.cat([each[tokens] for each, tokens in zip(scales, others)]))
             assert recv_scales.is_contiguous()
             recv_x, recv_scales = buffer.dispatch(here((fp8[rank][0], scales[rank])), handle=handle)[0]

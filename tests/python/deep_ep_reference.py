@@ -21,6 +21,11 @@ def here(tensor: Any) -> Any:
     return tensor.to(place["device"]) if tensor is not None else None
 
 
+def indexable(tensor: Tensor) -> Tensor:
+    """Its rows as something that every PyTorch that deep_ep runs with can index: FP8 as its bytes."""
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+
+
 class Shape(NamedTuple):
     ranks: int
     experts: int  # E, a multiple of the ranks

@@ -70,11 +70,9 @@ def torch_for(test: unittest.TestCase) -> Any:
         test.skipTest("there is no PyTorch")
 
 
-def start(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
-    """A program to its end, with what it says."""
-    return subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=DEADLINE_S, **options
-    )
+def start(command: list[str], seconds: int = DEADLINE_S, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A program to its end, with what it says; that long at most."""
+    return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=seconds, **options)
 
 
 def launched(size: int, *command: str, **options: Any) -> subprocess.CompletedProcess[str]:

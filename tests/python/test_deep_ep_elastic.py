@@ -318,6 +318,7 @@ class Layer(unittest.TestCase):
 
         on_ranks(4, body)
 
+    @unittest.skipIf(torch.__version__.startswith("2.4."), "PyTorch 2.4 compiles no gradients of sizes that it learns")
     def test_compiled(self) -> None:
         """With as many rows as come; deep_ep_nodes.py has several ranks, and the most rows."""
         buffer, e = alone(), Elastic(World(1, 4, 2, 32, 9, 4), 90)

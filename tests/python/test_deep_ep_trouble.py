@@ -301,6 +301,12 @@ class Imports(unittest.TestCase):
         self.assertNotEqual(said_.returncode, 0)
         self.assertIn("ImportError: deep_ep needs PyTorch, which cannot be imported", said_.stdout)
 
+    def test_old_torch(self) -> None:
+        code = "import torch; torch.__version__ = '2.3.1+cpu'\nimport deep_ep"
+        said_ = ranks.start([sys.executable, "-c", code])
+        self.assertNotEqual(said_.returncode, 0)
+        self.assertIn("ImportError: deep_ep needs PyTorch 2.4 or later: this is 2.3.1+cpu", said_.stdout)
+
     def test_without_a_gpu(self) -> None:
         """Or without so many."""
         for group in expar.Group.threads(1):

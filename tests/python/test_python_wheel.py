@@ -51,10 +51,14 @@ with expar.Group.from_env() as group, expar.Buffer(group) as buffer:
     assert list(got) == [r * 100 + i for r in range(group.size) for i in range(TOKENS * HIDDEN)]
     sums = buffer.combine(rows.x, rows.handle)
     assert list(values(sums.y, ctypes.c_float)) == [2 * value for value in values(x, ctypes.c_float)]
-    with open("/proc/self/maps") as maps:
-        used = {line.split()[-1] for line in maps if "/libexpar" in line or "/libsodium" in line}
-    assert len(used) == 2 and all(path.startswith(sys.prefix + "/") for path in used), used
     print("rank", group.rank, "of", group.size, "is right with", expar.library_path())
+"""
+
+# What the library needs comes with a wheel.
+CARRIED = """
+with open("/proc/self/maps") as maps:
+    used = {line.split()[-1] for line in maps if "/libexpar" in line or "/libsodium" in line}
+assert len(used) == 2 and all(path.startswith(sys.prefix + "/") for path in used), used
 """
 
 
@@ -107,7 +111,7 @@ class Wheel(unittest.TestCase):
 
     def test_a_layer_on_two_ranks(self) -> None:
         program = self.folder / "layer.py"
-        program.write_text(LAYER)
+        program.write_text(LAYER + CARRIED)
         for launcher in (["expar"], ["python", "-m", "expar"]):
             ended = self.run_in(*launcher, "run", "-n", "2", "--", "python", str(program))
             self.assertEqual(ended.returncode, 0, ended.stdout)

@@ -86,8 +86,10 @@ static float power_of_two_above(float value)
 static float group_amax(expar_dtype dtype, const void *row, int begin)
 {
     float amax = LEAST_AMAX;
-    for (int j = begin; j < begin + GROUP; j++)
-        amax = fmaxf(amax, fabsf(ll_element(dtype, row, j)));
+    for (int j = begin; j < begin + GROUP; j++) {
+        const float size = fabsf(ll_element(dtype, row, j));
+        amax = size > amax ? size : amax; /* GCC 12 does not compile this with fmaxf for AArch64 */
+    }
     return amax;
 }
 

@@ -46,15 +46,16 @@ if(EXPAR_TOOL)
     endif()
   endforeach()
 
-  # The tool prints its manual from the texts of --help and the table of environment variables.
+  # The tool prints its manual from the texts of --help and the table of environment variables; under an emulator, where
+  # it is made for another processor.
   file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man)
   set(manual ${PROJECT_BINARY_DIR}/man/expar.1)
   add_custom_command(OUTPUT ${manual} DEPENDS expar_command
-    COMMAND $<TARGET_FILE:expar_command> man > ${manual})
+    COMMAND expar_command man > ${manual})
   foreach(subcommand run bench info demo)
     set(page ${PROJECT_BINARY_DIR}/man/expar-${subcommand}.1)
     add_custom_command(OUTPUT ${page} DEPENDS expar_command
-      COMMAND $<TARGET_FILE:expar_command> man ${subcommand} > ${page})
+      COMMAND expar_command man ${subcommand} > ${page})
     list(APPEND manual ${page})
   endforeach()
   add_custom_target(manual ALL DEPENDS ${manual})

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # What takes too long for every day: the tests with the label `nightly`, thousands of random rounds, a thousand kills,
-# the soaks from C and from Python, a wheel from the source distribution, the oldest PyTorch, all states of the models
-# where spin is installed, static checks at all depths, and valgrind.
+# the soaks from C and from Python, a wheel from the source distribution, the oldest PyTorch, AArch64 under
+# QEMU, all states of the models where spin is installed, static checks at all depths, and valgrind.
 #   scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
 # A step that fails, or takes longer than an hour, does not keep the others from running: the last line says how many
 # there were and which of them failed, and only where none did is the status 0.
@@ -76,6 +76,7 @@ run "$(dirname "$0")/wheel.sh" "$build" "$build/wheel/nightly" sdist compiled
 run "$root/scripts/torch.sh" "$build/torch/oldest" 2.4.1
 run env PYTHON="$build/torch/oldest/bin/python3" EXPAR_REQUIRE_PYTHON=1 EXPAR_REQUIRE_TORCH=1 \
     ctest --test-dir "$build" --label-regex python --label-exclude nightly --output-on-failure --no-tests=error
+run "$root/scripts/aarch64.sh" "$build/aarch64"
 run "$(dirname "$0")/models.sh" "$build/models"
 run "$root/scripts/lint.sh" "$build"
 run ctest --test-dir "$build" --label-regex 'valgrind|nightly' --output-on-failure --no-tests=error

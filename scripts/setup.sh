@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # Installs what is missing of the packages that expar is built, tested or checked with. What is there is left alone.
-# usage: setup.sh run|build|wheel|test|lint…
+# usage: setup.sh run|build|wheel|test|lint|aarch64…
 set -eu
 
 # Everything that `make run` needs, whose demo goes by the network, too.
@@ -16,6 +16,8 @@ wheel="python3 python3-pip python3-venv"
 test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy $wheel"
 # And that `make lint` needs.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
+# What scripts/aarch64.sh needs to compile for AArch64, and to run what comes of it.
+aarch64="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static"
 wanted=""
 for set in "$@"; do
     case $set in
@@ -24,8 +26,9 @@ for set in "$@"; do
         wheel) wanted="$wanted $wheel" ;;
         test) wanted="$wanted $run $build $test" ;;
         lint) wanted="$wanted $run $build $test $lint" ;;
+        aarch64) wanted="$wanted $aarch64" ;;
         *)
-            echo "setup: unknown set '$set'; there are run, build, wheel, test, lint" >&2
+            echo "setup: unknown set '$set'; there are run, build, wheel, test, lint, aarch64" >&2
             exit 1
             ;;
     esac

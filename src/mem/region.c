@@ -303,11 +303,12 @@ expar_status mem_region_commit(const mem_region *region, mem_budget *budget, siz
 {
     const size_t page = region->page_bytes;
     size_t at = offset & ~(page - 1), last = (size_t)align_up(offset + bytes, page);
+    if (bytes == 0) return EXPAR_OK;
     if (region->fd < 0 && mprotect((uint8_t *)region->base + at, last - at, PROT_READ | PROT_WRITE) != 0) {
         error_errno("mprotect of %zu bytes", last - at);
         return EXPAR_ERR_MEMORY;
     }
-    if (page >= HUGE_BYTES) return bytes > 0 ? huge_take(region->fd, at, last - at) : EXPAR_OK;
+    if (page >= HUGE_BYTES) return huge_take(region->fd, at, last - at);
     while (at < last) {
         expar_status status = budget->vetted_bytes == 0 ? vet(budget, last - at) : EXPAR_OK;
         size_t step = last - at < budget->vetted_bytes ? last - at : budget->vetted_bytes;

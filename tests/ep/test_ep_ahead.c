@@ -162,7 +162,7 @@ static void test_refused_by_another_rank(void **state)
 
 /* One token a rank, for expert 0; its calls never say how many come. */
 typedef struct single {
-    uint16_t x[16];
+    _Alignas(16) uint16_t x[16];
     int32_t idx;
     expar_event *wait_event;
     expar_dispatch_result result;

@@ -141,9 +141,10 @@ expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal);
 /* ep_call_refuse, and opens the call with nothing but this rank's refusal, so that the others do not wait for it: here,
    or by itself, in its turn, where the call was to finish so. */
 expar_status ep_call_tell_refusal(ep_call *call, expar_status status);
-/* OK when all ranks agreed; else this rank's own refusal, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH. */
+/* In verdict.c. OK when all ranks agreed; else this rank's own refusal, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH. */
 expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict);
-/* Logs how earlier calls ended that nobody asked for, if one did not end well, and keeps it for expar_ep_query. */
+/* There, too. Logs how earlier calls ended that nobody asked for, if one did not end well, and keeps it for
+   expar_ep_query. */
 void ep_call_tell_untold(const ep_call *call);
 /* EXPAR_OK, or why the buffer cannot be used any more, with what is known by now of calls that have returned. */
 expar_status ep_call_check_earlier(const ep_call *call);

@@ -8,6 +8,10 @@
 # and keeps some bytes for every page that ever was in a heap, which for many buffers is more than there is.
 set -eu
 [ $# -ge 1 ] || { sed -n 's/^# usage: /usage: /p' "$0" >&2 && exit 2; }
+if [ -e "$1/CMakeCache.txt" ] && ! grep -q '^CMAKE_TOOLCHAIN_FILE:.*aarch64\.cmake$' "$1/CMakeCache.txt"; then
+    echo "aarch64: '$1' is a build tree for this machine: one of its own, or a new folder, is expected" >&2
+    exit 2
+fi
 mkdir -p "$1/root"
 build=$(realpath "$1")
 shift

@@ -6,7 +6,7 @@
 # PyPI's PyTorch wants CUDA's libraries, some gigabytes in wheels. Those of an installed toolkit are lent to it by
 # links, and only what toolkits lack comes as wheels; tensors on the CPU call none of them, but they have to load.
 # usage: torch.sh [FOLDER [VERSION]]
-# VERSION: of PyTorch, with CUDA's libraries by pip in any case; for a FOLDER that has none yet.
+# VERSION: of PyTorch, with CUDA's libraries by pip in any case; a FOLDER with another one is made anew.
 set -eu
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/expar/torch}
 version=${2:-}
@@ -18,8 +18,9 @@ torch="torch==2.11.0"
 plain="numpy filelock typing-extensions setuptools<82 sympy==1.14.0 mpmath<1.4 networkx jinja2 markupsafe fsspec"
 lacking="nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6"
 
-# What the tests import: the first time leaves it compiled.
+# What the tests import: the first time leaves it compiled. And the version that was asked for.
 whole() {
+    [ -z "$version" ] || "$python" -m pip show torch 2>/dev/null | grep -qx "Version: $version" || return 1
     "$python" -c 'import numpy, torch.distributed.run, torch._dynamo, functorch.compile' 2>/dev/null
 }
 

@@ -9,7 +9,7 @@ Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks,
 num_max_tokens_per_rank.
 """
 
-# No annotations from the future: PyTorch reads schemas from the types, which until 2.6 cannot be their texts.
+# No annotations from the future: PyTorch reads schemas from the types, of which 2.4 does not take the texts.
 import itertools
 import weakref
 from typing import Any, Callable, Optional, Tuple, Union

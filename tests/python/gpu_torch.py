@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -285,6 +286,52 @@ def groups(group: Ranks) -> str | None:
     return None
 
 
+def init_dist(group: Ranks) -> str | None:
+    """Processes that meet by `deep_ep.utils.envs.init_dist`, which takes NCCL where PyTorch sees GPUs."""
+    import torch
+    import torch.distributed as dist
+
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    if torch.cuda.device_count() < size:
+        return f"NCCL takes a GPU for each rank, and there is {torch.cuda.device_count()}"
+    port = [None]
+    if rank == 0:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = [free.getsockname()[1]]
+    dist.broadcast_object_list(port, src=0, group=group)
+    where = dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port[0]), WORLD_SIZE="1", RANK="0")
+    command = [sys.executable, os.path.abspath(__file__), "meet", str(rank), str(size)]
+    subprocess.run(command, env={**os.environ, **where}, check=True, stdout=sys.stdout, stderr=subprocess.STDOUT)
+    dist.barrier(group)
+    return None
+
+
+def meet_main(rank: int, size: int) -> None:
+    """A process of `init_dist`: tokens go to all ranks and come back, tensors being what is made without asking."""
+    import torch
+    import torch.distributed as dist
+
+    import deep_ep
+    from deep_ep.utils import envs
+
+    own, many, group = envs.init_dist(rank, size)
+    assert (own, many) == (rank, size)
+    assert dist.get_backend(group) == "nccl" and torch.cuda.current_device() == rank
+    x = torch.full((8 * size, 256), float(rank + 1))
+    assert x.device == torch.device("cuda", rank) and x.dtype == torch.bfloat16
+    idx = torch.arange(8 * size).view(-1, 1) % size
+    buffer = deep_ep.Buffer(group)
+    per_rank, _, per_expert, in_rank, _ = buffer.get_dispatch_layout(idx, size)
+    weights = torch.ones((len(x), 1), dtype=torch.float32)
+    rows, _, _, _, handle, _ = buffer.dispatch(x, None, per_rank, None, in_rank, per_expert, idx, weights)
+    wanted = torch.arange(1, size + 1).to(x.dtype).repeat_interleave(8).view(-1, 1).expand(-1, 256)
+    assert torch.equal(rows, wanted), rows[:, 0]
+    assert torch.equal(buffer.combine(rows, handle)[0], x)
+    envs.dist_print(f"rank {rank}")
+    dist.destroy_process_group()
+
+
 ON_GPU: dict[str, Callable[[Ranks], Optional[str]]] = {
     each.__name__: each
     for each in (
@@ -303,10 +350,11 @@ ON_GPU: dict[str, Callable[[Ranks], Optional[str]]] = {
         *gpu_times.PARTS,
         text,
         groups,
+        init_dist,
         *gpu_elastic.PARTS,
     )
 }
-NOT_ON_CPU = ("expar_events", "device_time", "groups")
+NOT_ON_CPU = ("expar_events", "device_time", "groups", "init_dist")
 ON_CPU = [name for name in ON_GPU if name not in NOT_ON_CPU and not name.endswith(("streams", "graphs"))]
 
 
@@ -432,4 +480,6 @@ def main(arguments: list[str]) -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["rank"]:
         rank_main(sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5], sys.argv[6:])
+    if sys.argv[1:2] == ["meet"]:
+        sys.exit(meet_main(int(sys.argv[2]), int(sys.argv[3])))
     sys.exit(main(sys.argv[1:]))

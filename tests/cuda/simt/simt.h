@@ -95,6 +95,18 @@ static inline int32_t __reduce_add_sync(uint32_t mask, int32_t word)
         if (mask >> lane & 1) sum += (uint32_t)all[lane];
     return (int32_t)sum;
 }
+static inline uint32_t __reduce_min_sync(uint32_t mask, uint32_t word)
+{
+    const uint64_t *all = simt_meet_lanes(mask, word);
+    uint32_t least = word;
+    for (int lane = 0; lane < 32; lane++)
+        if (mask >> lane & 1 && all[lane] < least) least = (uint32_t)all[lane];
+    return least;
+}
+static inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t word)
+{
+    return ~__reduce_min_sync(mask, ~word);
+}
 
 /* Words of up to 8 bytes, of whatever type. */
 #define SIMT_SHUFFLE(mask, value, from)                                                                                \

@@ -54,10 +54,11 @@ static float weight_of(int32_t rank, int32_t token, int32_t k)
     return (float)(mix((uint32_t)rank, (uint32_t)token, (uint32_t)k + 99) % 1000) / 1024.0f;
 }
 
-/* What an expert makes of a value: below 1 but for every third one, whose groups LogFMT does not code. */
-static float expert_value(const ll_case *c, int32_t expert, float value)
+/* What an expert makes of value h of a row: below 1 but in every third group, which LogFMT does not code. */
+static float expert_value(const ll_case *c, int32_t expert, int32_t h, float value)
 {
-    return value * (1.0f + (float)expert * 0.25f) * (c->logfmt && expert % 3 ? 0x1p-14f : 1.0f);
+    const bool below = c->logfmt && (expert + h / CODEC_GROUP) % 3;
+    return value * (1.0f + (float)expert * 0.25f) * (below ? 0x1p-14f : 1.0f);
 }
 
 static void *filled(size_t bytes)
@@ -258,7 +259,7 @@ static void fill_expert_rows(ll_round *round)
             for (int32_t h = 0; h < c->hidden; h++) {
                 const int64_t at = (l * rows + row) * c->hidden + h;
                 round->expert_x[at] =
-                    expert_value(c, round->rank * locals + l, ((const float *)round->received.recv_x.data)[at]);
+                    expert_value(c, round->rank * locals + l, h, ((const float *)round->received.recv_x.data)[at]);
             }
 }
 
@@ -278,20 +279,20 @@ void round_prepare_combine(ll_round *round)
 }
 
 /* Each product is rounded, then each sum. */
-static float sum_exact(const ll_round *round, int32_t token, float value)
+static float sum_exact(const ll_round *round, int32_t token, int32_t h, float value)
 {
     float sum = 0;
     for (int32_t k = 0; k < round->c->topk; k++) {
         const int32_t expert = case_expert(round->c, round->rank, token, k);
         if (expert < 0) continue;
-        const float product = weight_of(round->rank, token, k) * expert_value(round->c, expert, value);
+        const float product = weight_of(round->rank, token, k) * expert_value(round->c, expert, h, value);
         sum = sum + product;
     }
     return sum;
 }
 
 /* Each rank's own sum, then those, ranks ascending. */
-static float sum_reduced(const ll_round *round, int32_t token, float value)
+static float sum_reduced(const ll_round *round, int32_t token, int32_t h, float value)
 {
     const int32_t locals = round->c->experts / round->c->ranks;
     float sum = 0;
@@ -300,7 +301,7 @@ static float sum_reduced(const ll_round *round, int32_t token, float value)
         for (int32_t k = 0; k < round->c->topk; k++) {
             const int32_t expert = case_expert(round->c, round->rank, token, k);
             if (expert < 0 || expert / locals != r) continue;
-            const float product = weight_of(round->rank, token, k) * expert_value(round->c, expert, value);
+            const float product = weight_of(round->rank, token, k) * expert_value(round->c, expert, h, value);
             part = part + product;
         }
         sum = sum + part;
@@ -318,7 +319,7 @@ static void add_coded(const ll_round *round, int32_t token, int32_t k, float *su
     if (!row) abort();
     float *heads = row + hidden, *payload = row + 2 * hidden;
     for (int32_t h = 0; h < c->hidden; h++)
-        row[h] = expert_value(c, expert, value_of(round->number, round->rank, token, h));
+        row[h] = expert_value(c, expert, h, value_of(round->number, round->rank, token, h));
     codec_encode_row(CODEC_LOGFMT, CODEC_F32, c->hidden, row, payload, heads);
     codec_decode_row(CODEC_LOGFMT, c->hidden, payload, heads, row);
     for (int32_t h = 0; h < c->hidden; h++) {
@@ -353,7 +354,8 @@ bool round_check_combine(const ll_round *round)
     for (int32_t t = 0; t < c->tokens[round->rank]; t++)
         for (int32_t h = 0; h < c->hidden; h++) {
             const float value = value_of(round->number, round->rank, t, h);
-            const float expected = c->sum == EXPAR_LL_EXACT ? sum_exact(round, t, value) : sum_reduced(round, t, value);
+            const float expected =
+                c->sum == EXPAR_LL_EXACT ? sum_exact(round, t, h, value) : sum_reduced(round, t, h, value);
             if (!CHECK(y[t * c->hidden + h] == expected, "round %u, y[%d][%d] is %g, not %g", round->number, t, h,
                        (double)y[t * c->hidden + h], (double)expected))
                 return false;

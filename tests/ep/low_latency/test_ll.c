@@ -144,6 +144,21 @@ static void test_logfmt(void **state)
     run(c, play_rounds);
 }
 
+/* Rows of an odd number of groups, so many that on a GPU whose blocks have several messages or one no warp has a group
+   for each of its lanes, or more; and tokens whose rows are no power of two. */
+static void test_logfmt_long_rows(void **state)
+{
+    (void)state;
+    ll_case c = {.ranks = 1, .max_tokens = 3, .hidden = 128 * 71, .topk = 8, .experts = 8, .tokens = {3}};
+    c.logfmt = true;
+    for (c.sms = 1; c.sms < 6; c.sms += 2)
+        run(c, play_rounds);
+    c = (ll_case){.ranks = 2, .max_tokens = 5, .hidden = 128 * 13, .topk = 11, .experts = 24, .tokens = {5, 2}};
+    c.logfmt = true;
+    c.sms = 2;
+    run(c, play_rounds);
+}
+
 static void test_top_32(void **state)
 {
     (void)state;
@@ -266,6 +281,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_reduced_sums_without_weights),
         cmocka_unit_test(test_formats),
         cmocka_unit_test(test_logfmt),
+        cmocka_unit_test(test_logfmt_long_rows),
         cmocka_unit_test(test_top_32),
         cmocka_unit_test(test_many_ranks),
         cmocka_unit_test(test_small_batches_beside_others),

@@ -39,11 +39,16 @@ typedef struct ll_gpu_state {
     ll_gpu_line lines[LL_KINDS];
 } ll_gpu_state;
 
-/* [N] What this rank's kernels have sent to each rank: by the block that opens a call there, but for bytes of coded
-   rows, which all add. */
+/* [N] What this rank's kernels have sent to each rank: by the block that opens a call there. Bytes of coded rows are
+   known when the last of them is on its way: who brings it adds them up. */
 typedef struct ll_gpu_tally {
     unsigned long long messages, rows, bytes;
+    /* Of a combine in LogFMT by its half: rows that are to be sent yet, << LL_GPU_CODED_BITS, and bytes of those that
+       were; modulo 2^64, as rows may be sent before they are counted. By all blocks; 0 where all were sent, by who sends
+       the last, and of a call before, whose rows were refused, by who opens the next one. */
+    unsigned long long coded[LL_HALVES];
 } ll_gpu_tally;
+#define LL_GPU_CODED_BITS 40
 
 /* [N] The same for the host, for expar_ll_get_stats: each word by itself (relaxed, system scope). */
 typedef struct ll_gpu_counts {
@@ -200,6 +205,7 @@ typedef struct ll_mask_args {
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4
+#define LL_GPU_TEAMS 4 /* of a block, at most: each has a message, or a token */
 
 /* So that neighbours in a column of K lie in different banks. */
 EP_FUNC int32_t ll_gpu_idx_pitch(int32_t tokens)
@@ -212,10 +218,19 @@ EP_FUNC uint64_t ll_gpu_words_bytes(const ll_shape *shape)
     const uint64_t words = told * ranks + LL_GPU_NOTES * LL_MOST_TOPK;
     return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
 }
-/* Of a combine: a bit for each group of a row of LogFMT. */
+/* Of a message's rows in LogFMT: a byte for each group of a row, in whole words. */
+EP_FUNC int32_t ll_gpu_log_pitch(int32_t groups)
+{
+    return (groups + 3) / 4 * 4;
+}
+EP_FUNC uint64_t ll_gpu_log_bytes(const ll_shape *shape)
+{
+    return shape->exact ? (uint64_t)shape->topk * (uint64_t)ll_gpu_log_pitch(shape->hidden / 128) : 0;
+}
+/* Of a combine: such bytes for each team. */
 EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
 {
-    return ll_gpu_words_bytes(shape) + ((uint64_t)shape->hidden / 128 + 31) / 32 * 4;
+    return ll_gpu_words_bytes(shape) + LL_GPU_TEAMS * ll_gpu_log_bytes(shape);
 }
 /* Of a dispatch of so many tokens. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)

@@ -106,7 +106,7 @@ GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_COMBINE_KERNEL)(GPU_ARGS ll_combine_args
     if (!a.call.refusal.status) doubt = ll_doubts_handle(&a, &s, route);
     if (!ll_has_begun(&a.call, &now, &doubt)) return;
     if (a.call.phases & LL_GPU_SEND && !s.refusal->status && doubt) ll_refuse_handle(&a);
-    now.quick &= !s.refusal->status && !ll_is_coded(&a);
+    now.quick &= !s.refusal->status;
     bool goes = !(a.call.phases & LL_GPU_SEND) || ll_combine_send(&a, &s, &now, route, &mismatched, &sending);
     const bool receives = goes && a.call.phases & LL_GPU_RECEIVE;
     if (receives) goes = ll_combine_receive(&a, &s, &now, route, sending, &mismatched);

@@ -207,17 +207,25 @@ static expar_status ll_gpu_memory_open(ll_gpu *self)
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-/* The indices of all tokens lie in a block's shared memory. */
+/* In a block's shared memory lie the indices of all tokens, or of a combine in LogFMT what its messages' groups are. */
 static expar_status check_shared(const ll_gpu *self)
 {
-    const uint64_t wanted = ll_gpu_dispatch_shared(&self->shape, self->shape.tokens);
+    const ll_shape *shape = &self->shape;
+    const uint64_t dispatch = ll_gpu_dispatch_shared(shape, shape->tokens), combine = ll_gpu_combine_shared(shape);
     const int32_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES;
-    if (wanted <= (uint64_t)room) return EXPAR_OK;
-    return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "config.max_tokens is %d with num_topk %d and %d local experts on %d ranks, for which a dispatch "
-                     "takes %llu bytes of shared memory; GPU %d has %d",
-                     self->shape.tokens, self->shape.topk, self->shape.local_experts, self->shape.ranks,
-                     (unsigned long long)wanted, self->core.device->index, room);
+    if (dispatch > (uint64_t)room)
+        return error_set(
+            EXPAR_ERR_UNSUPPORTED,
+            "config.max_tokens is %d with num_topk %d and %d local experts on %d ranks, for which a dispatch "
+            "takes %llu bytes of shared memory; GPU %d has %d",
+            shape->tokens, shape->topk, shape->local_experts, shape->ranks, (unsigned long long)dispatch,
+            self->core.device->index, room);
+    if (combine > (uint64_t)room)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "config.hidden is %d with num_topk %d, for which a combine takes %llu bytes of shared memory; "
+                         "GPU %d has %d",
+                         shape->hidden, shape->topk, (unsigned long long)combine, self->core.device->index, room);
+    return EXPAR_OK;
 }
 
 /* For the buffer's whole shape (kernels/low_latency/places.h). All of them now: the driver lets no module in while

@@ -5,7 +5,7 @@
 
 #include "exec/cuda/kernels/low_latency/combine_sums.h"
 #include "exec/cuda/kernels/low_latency/doors.h"
-#include "exec/cuda/kernels/low_latency/log.h"
+#include "exec/cuda/kernels/low_latency/log_receive.h"
 #include "exec/cuda/kernels/low_latency/outcome.h"
 
 /* What a token awaits, this lane's part: from which rank, to which place; of a rank's sum, in the order of ranks. */
@@ -90,7 +90,7 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
     uint8_t *y = a->y + token * a->y_pitch_bytes;
     const ll_addend mine = {ll_own(c, at), part.weight, !reduced, part.rank};
     if (ll_is_coded(a)) {
-        ll_log_add_rows(c, c->form.dtype, team, mask, mine.row, part.weight, y);
+        ll_log_add_rows(c, team, mask, mine.row, part.weight, y);
         return true;
     }
     return __all_sync(GPU_ALL, ll_add_rows(a, s, now, team, mask, &mine, words, y, 0));
@@ -101,7 +101,7 @@ GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, c
                                  int32_t sending, bool *mismatched)
 {
     const int32_t tokens = a->routing.tokens, parts = ll_is_coded(a) ? 4 : 2;
-    const ll_split split = ll_split_of(tokens, sending, LL_MASKS ? 1 : parts, LL_MASKS ? 1 : 4);
+    const ll_split split = ll_split_of(tokens, sending, LL_MASKS ? 1 : parts, LL_MASKS ? 1 : LL_GPU_TEAMS);
     ll_gpu_part part = ll_part_of_slot(a, split.first);
     if (LL_MASKS || a->call.wait_ns || a->call.form.weights) ll_clear_waits(&a->call, s);
     const ll_outcome outcome = ll_take_units(&a->call, s, now, route, NULL);

@@ -5,13 +5,13 @@
 
 #include "exec/cuda/kernels/low_latency/combine_sums.h"
 #include "exec/cuda/kernels/low_latency/combine_weights.h"
-#include "exec/cuda/kernels/low_latency/log.h"
+#include "exec/cuda/kernels/low_latency/log_send.h"
 
 /* ---- opening units ----------------------------------------------------------------------------------------------- */
 
-/* Rows that go to the rank, whose number is known before they are sent; those that are coded count their bytes
-   themselves. By the last warp. */
-GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, int32_t pe)
+/* Rows that go to the rank, whose number is known before they are sent, and but for coded ones their bytes. By the last
+   warp. */
+GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t pe)
 {
     const ll_gpu_call *c = &a->call;
     int32_t rows = c->form.sum == LL_GPU_REDUCED && threadIdx.x % 32 == 0 ? ll_owed(s, pe) : 0;
@@ -19,8 +19,12 @@ GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, in
     for (int32_t l = threadIdx.x % 32; l < LL_LOCALS(c) && c->form.sum != LL_GPU_REDUCED; l += 32)
         rows += ll_range_count(a->routing.range[(int64_t)l * LL_RANKS(c) + pe]);
     rows = __reduce_add_sync(GPU_ALL, rows);
-    if (threadIdx.x % 32 == 0)
-        ll_count_sent(c, pe, 0, rows, ll_is_coded(a) ? 0 : (uint64_t)rows * (uint64_t)a->row_bytes);
+    if (threadIdx.x % 32 || rows == 0) return;
+    ll_count_sent(c, pe, 0, rows);
+    if (ll_is_coded(a))
+        ll_log_count(c, now, pe, rows, 0);
+    else
+        ll_count_bytes(c, pe, (uint64_t)rows * (uint64_t)a->row_bytes);
 }
 
 /* False: a wait was given up. */
@@ -37,7 +41,8 @@ GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const
         if (!ll_is_told(c, pe)) continue;
         ll_post_unit(c, s, now, pe, route, region, NULL);
         ll_tell_read(c, s, pe);
-        if (!s->refusal->status) ll_count_returned(a, s, pe);
+        if (ll_is_coded(a) && threadIdx.x == 0) c->tally[pe].coded[1 - now->half] = 0;
+        if (!s->refusal->status) ll_count_returned(a, s, now, pe);
         __syncthreads();
     }
     return true;
@@ -81,10 +86,11 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
     const uint8_t *place = ll_place_there(a, s, now, source, header->token, k);
     const bool mine = slot->row && lane % split->parts == split->part;
     uint32_t mask = __ballot_sync(GPU_ALL, mine);
-    for (; ll_is_coded(a) && mask; mask &= mask - 1)
-        ll_log_send_row(c, source, (uint32_t *)s->rest, c->form.dtype, ll_pointer_of(slot->row, __ffs((int)mask) - 1),
-                        (uint8_t *)ll_pointer_of(place, __ffs((int)mask) - 1));
-    while (mask)
+    if (ll_is_coded(a)) {
+        const ll_log_rows rows = ll_log_rows_of(a, s, split, mask, slot->row, place);
+        ll_log_send_rows(c, now, split, source, &rows);
+    }
+    while (mask && !ll_is_coded(a))
         ll_bring_rows(a, &group, &mask, slot->row, place, words ? now->stamp : 0);
     ll_stamp_time(c, LL_GPU_SENT);
     if (words) return;
@@ -150,11 +156,11 @@ GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, c
 {
     const ll_gpu_call *c = &a->call;
     const int32_t n = LL_RANKS(c);
-    const bool exact = c->form.sum != LL_GPU_REDUCED, one = LL_MASKS || c->form.weights || ll_is_coded(a);
+    const bool exact = c->form.sum != LL_GPU_REDUCED, one = LL_MASKS || c->form.weights;
     int32_t most = 0;
     for (int32_t r = 0; r < n; r++)
         most = max(most, ll_owed(s, r));
-    const ll_split split = ll_split_of(most * n, 0, LL_MASKS ? 1 : exact ? 8 : 2, one ? 1 : 4);
+    const ll_split split = ll_split_of(most * n, 0, LL_MASKS ? 1 : exact ? 8 : 2, one ? 1 : LL_GPU_TEAMS);
     *sending = most * n * split.parts;
     for (int32_t i = split.first; i < most * n; i += split.stride) {
         const int32_t number = i / n, source = (c->world.rank + 1 + i % n) % n;

@@ -62,8 +62,10 @@ GPU_FUNC bool ll_open_ranks(const ll_dispatch_args *a, const ll_shared *s, const
         const int32_t messages = goes ? ll_count_for(a, s, t, pe) : 0;
         ll_post_unit(c, s, now, pe, 0, messages | marks, t->first);
         ll_tell_read(c, s, pe);
-        if (threadIdx.x == LL_GPU_THREADS - 1)
-            ll_count_sent(c, pe, messages, 0, (uint64_t)messages * ll_message_bytes(a));
+        if (threadIdx.x == LL_GPU_THREADS - 1 && messages) {
+            ll_count_sent(c, pe, messages, 0);
+            ll_count_bytes(c, pe, (uint64_t)messages * ll_message_bytes(a));
+        }
         __syncthreads();
     }
     return true;

@@ -138,7 +138,8 @@ GPU_FUNC ll_intake ll_intake_of(const ll_dispatch_args *a, const ll_shared *s)
     for (int32_t r = 0; r < n; r++)
         if (ll_sends_data(s, r)) most = max(most, ll_messages_of(s, r));
     const ll_intake intake = {
-        ll_split_of(most * n, ll_sends_words(a) ? 2 * sending : sending, LL_MASKS ? 1 : 2, LL_MASKS ? 1 : 4), most * n};
+        ll_split_of(most * n, ll_sends_words(a) ? 2 * sending : sending, LL_MASKS ? 1 : 2, LL_MASKS ? 1 : LL_GPU_TEAMS),
+        most * n};
     return intake;
 }
 

@@ -131,9 +131,6 @@ GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *n
         c->masks->steps++;
         c->masks->lost = 0;
     }
-    /* Coded rows have been counted since. */
-    for (int32_t pe = threadIdx.x; c->kind == LL_COMBINE && pe < LL_RANKS(c); pe += blockDim.x)
-        store_relaxed_64(&c->counts[pe].bytes, c->tally[pe].bytes);
     ll_stamp_time(c, LL_GPU_ENDED);
 }
 

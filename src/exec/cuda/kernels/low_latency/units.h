@@ -105,18 +105,19 @@ GPU_FUNC void ll_post_unit(const ll_gpu_call *c, const ll_shared *s, const ll_no
     if (status) ll_post_refusal(c, unit, kind, ll_flag_of(now, (uint32_t)status));
 }
 
-/* By one thread: what the call sends to the rank. */
-GPU_FUNC void ll_count_sent(const ll_gpu_call *c, int32_t pe, int32_t messages, int32_t rows, uint64_t bytes)
+/* Each by one thread: what the call sends to the rank. */
+GPU_FUNC void ll_count_bytes(const ll_gpu_call *c, int32_t pe, uint64_t bytes)
+{
+    c->tally[pe].bytes += (unsigned long long)bytes;
+    store_relaxed_64(&c->counts[pe].bytes, c->tally[pe].bytes);
+}
+GPU_FUNC void ll_count_sent(const ll_gpu_call *c, int32_t pe, int32_t messages, int32_t rows)
 {
     ll_gpu_tally *tally = &c->tally[pe];
-    ll_gpu_counts *counts = &c->counts[pe];
-    if (messages + rows == 0) return;
     tally->messages += (unsigned long long)messages;
     tally->rows += (unsigned long long)rows;
-    const uint64_t before = atomicAdd(&tally->bytes, (unsigned long long)bytes);
-    store_relaxed_64(&counts->messages, tally->messages);
-    store_relaxed_64(&counts->rows, tally->rows);
-    store_relaxed_64(&counts->bytes, before + bytes);
+    store_relaxed_64(&c->counts[pe].messages, tally->messages);
+    store_relaxed_64(&c->counts[pe].rows, tally->rows);
 }
 
 GPU_FUNC const uint64_t *ll_unit_of(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t source)

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a combine in LogFMT: its receive. Each warp of a token's team adds up its part of the groups, some at a time: as
+ * many as there are lanes for, one for each row's. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_RECEIVE_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_RECEIVE_H
+
+#include "exec/cuda/kernels/low_latency/log.h"
+
+/* Rows whose elements a warp loads before it uses the first. */
+#define LL_LOG_ROWS_LOADED (LL_MASKS ? 2 : 4)
+
+/* A token's rows, and how a warp's lanes are shared out among them: lane i + j * width has row i of the j-th group. */
+typedef struct ll_log_sum {
+    int32_t count;
+    int32_t width;        /* rows, raised to a power of two */
+    int32_t row, ahead;   /* i and j */
+    uint32_t row_lanes;   /* with the same i */
+    const uint8_t *place; /* of row i */
+    float weight;
+    bool is; /* there is a row i */
+} ll_log_sum;
+
+/* This lane's row of a group. */
+typedef struct ll_log_term {
+    const uint8_t *bytes;
+    logfmt_range range;
+    float units_per_step; /* 0: it came as BF16 */
+} ll_log_term;
+
+/* The rows of the lanes in mask, from the lowest lane on. */
+GPU_FUNC ll_log_sum ll_log_sum_of(uint32_t mask, const uint8_t *place, float weight)
+{
+    const int32_t lane = threadIdx.x % 32, from = ll_log_lane_of(mask);
+    ll_log_sum sum;
+    sum.count = __popc(mask);
+    sum.width = 1;
+    while (sum.width < sum.count)
+        sum.width *= 2;
+    sum.row = lane & (sum.width - 1);
+    sum.ahead = lane / sum.width;
+    sum.row_lanes = sum.width == 32 ? 1u << lane : 0xffffffffu / ((1u << sum.width) - 1) << sum.row;
+    sum.is = sum.row < sum.count;
+    const int32_t own = __shfl_sync(GPU_ALL, from, sum.row);
+    sum.place = ll_pointer_of(place, own);
+    sum.weight = __shfl_sync(GPU_ALL, weight, own);
+    return sum;
+}
+
+/* ---- heads ------------------------------------------------------------------------------------------------------- */
+
+/* Groups of row i before this one that came as BF16. */
+GPU_FUNC int32_t ll_log_bf16_heads(const ll_log_sum *sum, int32_t group)
+{
+    const uint32_t *heads = (const uint32_t *)sum->place;
+    int32_t count = 0;
+#pragma unroll 4
+    for (int32_t g = sum->ahead; sum->is && g < group; g += 32 / sum->width)
+        count += load_relaxed(heads + 2 * g + 1) == 0;
+    __syncwarp();
+    for (int32_t other = sum->width; other < 32; other *= 2)
+        count += __shfl_xor_sync(GPU_ALL, count, other);
+    return count;
+}
+
+/* Of group first + j, of those below end, the first ones of a warp's. *bf16: of row i, groups before `first` that came
+   as BF16; it goes on behind the j of all lanes. */
+GPU_FUNC ll_log_term ll_log_term_of(const ll_gpu_call *c, const ll_log_sum *sum, int32_t first, int32_t end,
+                                    int32_t *bf16)
+{
+    const int32_t group = first + sum->ahead, lane = threadIdx.x % 32;
+    const bool is = sum->is && group < end;
+    const uint64_t head = is ? load_relaxed_64((const uint64_t *)sum->place + group) : 0;
+    __syncwarp();
+    ll_log_term term;
+    term.range = logfmt_range_of_head(__uint_as_float((uint32_t)head), __uint_as_float((uint32_t)(head >> 32)));
+    const bool coded = term.range.span > 0.0f;
+    const uint32_t others = __ballot_sync(GPU_ALL, is && !coded) & sum->row_lanes;
+    const int32_t before = *bf16 + __popc(others & ((1u << lane) - 1));
+    term.units_per_step = coded ? logfmt_units_per_step(&term.range) : 0.0f;
+    term.bytes = sum->place + ll_log_begin(c, group, before);
+    *bf16 += __popc(others);
+    return term;
+}
+
+/* ---- elements ---------------------------------------------------------------------------------------------------- */
+
+/* Of a group, this lane's four: low bytes of codes and bits above them, or two words of BF16. */
+GPU_FUNC void ll_log_fetch(const uint8_t *bytes, bool coded, uint32_t words[2])
+{
+    const int32_t lane = threadIdx.x % 32;
+    const uint32_t *from = (const uint32_t *)bytes;
+    words[0] = load_relaxed(from + (coded ? lane : 2 * lane));
+    words[1] = load_relaxed(from + (coded ? LOGFMT_LOW_BYTES / 4 + lane / 4 : 2 * lane + 1));
+}
+
+GPU_FUNC void ll_log_decode(const logfmt_range *range, float units_per_step, const uint32_t words[2],
+                            float values[LL_LOG_LANE])
+{
+    const uint32_t above = words[1] >> 8 * (threadIdx.x % 4);
+#pragma unroll
+    for (int32_t i = 0; i < LL_LOG_LANE; i++) {
+        const uint32_t code = (words[0] >> 8 * i & 0xffu) | (above >> 2 * i & 3u) << 8;
+        values[i] = logfmt_value_of(range, units_per_step, code);
+    }
+}
+
+/* As rows of that type have them; a type that is known when this is compiled, or is not. */
+GPU_FUNC void ll_log_round(int32_t type, float values[LL_LOG_LANE])
+{
+#pragma unroll
+    for (int32_t i = 0; i < LL_LOG_LANE && type != CODEC_F32; i += 2) {
+        const uint32_t pair = narrow_pair(type, values[i], values[i + 1]);
+        values[i] = type == CODEC_BF16 ? __uint_as_float(pair << 16) : widen_f16(pair & 0xffffu);
+        values[i + 1] = type == CODEC_BF16 ? __uint_as_float(pair & 0xffff0000u) : widen_f16(pair >> 16);
+    }
+}
+
+/* sums += weight · row, of the group's row in that lane. */
+GPU_FUNC void ll_log_add(int32_t type, const ll_log_sum *sum, const ll_log_term *term, int32_t lane,
+                         const uint32_t words[2], float sums[LL_LOG_LANE])
+{
+    const logfmt_range range = ll_log_range_of(&term->range, lane);
+    const float units = __shfl_sync(GPU_ALL, term->units_per_step, lane), by = __shfl_sync(GPU_ALL, sum->weight, lane);
+    float values[LL_LOG_LANE];
+    if (units > 0.0f) {
+        ll_log_decode(&range, units, words, values);
+    } else {
+#pragma unroll
+        for (int32_t i = 0; i < LL_LOG_LANE; i++)
+            values[i] = __uint_as_float(words[i / 2] >> 16 * (i % 2) << 16);
+    }
+    ll_log_round(type, values);
+#pragma unroll
+    for (int32_t i = 0; i < LL_LOG_LANE; i++)
+        sums[i] = __fadd_rn(sums[i], __fmul_rn(by, values[i]));
+}
+
+GPU_FUNC void ll_log_store_sums(int32_t type, const float sums[LL_LOG_LANE], uint8_t *y, int32_t group)
+{
+    const int64_t first = (int64_t)group * LOGFMT_GROUP + LL_LOG_LANE * (threadIdx.x % 32);
+    if (type == GPU_F32) {
+        uint32_t *to = (uint32_t *)y + first;
+#pragma unroll
+        for (int32_t i = 0; i < LL_LOG_LANE; i++)
+            to[i] = narrow_f32(sums[i]);
+        return;
+    }
+    uint32_t *to = (uint32_t *)(y + 2 * first);
+    to[0] = narrow_pair(type, sums[0], sums[1]);
+    to[1] = narrow_pair(type, sums[2], sums[3]);
+}
+
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
+
+/* Of the j-th group of the warp's terms: its rows, in order. */
+GPU_FUNC void ll_log_add_group(int32_t type, const ll_log_sum *sum, const ll_log_term *term, int32_t j,
+                               float sums[LL_LOG_LANE])
+{
+    for (int32_t first = 0; first < sum->count; first += LL_LOG_ROWS_LOADED) {
+        uint32_t words[LL_LOG_ROWS_LOADED][2];
+#pragma unroll
+        for (int32_t i = 0; i < LL_LOG_ROWS_LOADED; i++) {
+            const int32_t lane = j * sum->width + min(first + i, sum->count - 1);
+            const uint8_t *bytes = ll_pointer_of(term->bytes, lane);
+            ll_log_fetch(bytes, __shfl_sync(GPU_ALL, term->units_per_step, lane) > 0.0f, words[i]);
+        }
+#pragma unroll
+        for (int32_t i = 0; i < LL_LOG_ROWS_LOADED; i++)
+            if (first + i < sum->count) ll_log_add(type, sum, term, j * sum->width + first + i, words[i], sums);
+    }
+}
+
+/* The warp's groups from begin on, below end. */
+GPU_FUNC void ll_log_add_groups(const ll_gpu_call *c, int32_t type, const ll_log_sum *sum, int32_t begin, int32_t end,
+                                uint8_t *y)
+{
+    const int32_t step = 32 / sum->width;
+    int32_t bf16 = ll_log_bf16_heads(sum, begin);
+    for (int32_t first = begin; first < end; first += step) {
+        const ll_log_term term = ll_log_term_of(c, sum, first, end, &bf16);
+        for (int32_t j = 0; j < step && first + j < end; j++) {
+            float sums[LL_LOG_LANE] = {0};
+            ll_log_add_group(type, sum, &term, j, sums);
+            ll_log_store_sums(type, sums, y, first + j);
+        }
+    }
+}
+
+/* The team's part of the sum of the rows of the lanes in mask, from the lowest lane on. */
+GPU_FUNC void ll_log_add_rows(const ll_gpu_call *c, const ll_team *team, uint32_t mask, const uint8_t *place,
+                              float weight, uint8_t *y)
+{
+    const ll_log_sum sum = ll_log_sum_of(mask, place, weight);
+    const int32_t groups = ll_log_groups(c), warps = team->threads / 32, each = (groups + warps - 1) / warps;
+    const int32_t begin = min(team->at / 32 * each, groups), end = min(begin + each, groups);
+    if (!LL_MASKS && c->form.dtype == CODEC_BF16)
+        ll_log_add_groups(c, CODEC_BF16, &sum, begin, end, y);
+    else
+        ll_log_add_groups(c, c->form.dtype, &sum, begin, end, y);
+}
+
+#endif

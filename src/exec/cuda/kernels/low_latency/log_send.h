@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of a combine in LogFMT: its send. The groups of a message's rows are numbered through, row after row; each warp of
+ * the team has its part of them, and takes two looks at it: for the ranges, behind which the team meets, as it is known
+ * then where groups begin, and to code them. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
+
+#include "exec/cuda/kernels/low_latency/log.h"
+#include "exec/cuda/kernels/low_latency/units.h"
+
+/* Words of a lane that are on their way at the first look, before it uses the first. */
+#define LL_LOG_WORDS (LL_MASKS ? 8 : 16)
+
+/* Rows that a team sends to one rank. */
+typedef struct ll_log_rows {
+    int32_t count;
+    const uint8_t *row; /* this lane's, of lanes below count */
+    uint8_t *place;
+    uint8_t *bf16; /* [count][pitch] in shared memory, 1: the group goes as BF16; written by the group's lane at the
+                      first look, read at the second behind a meeting */
+} ll_log_rows;
+
+/* This lane's group. */
+typedef struct ll_log_group {
+    bool is; /* false: the lane has none */
+    int32_t row, group;
+    const uint8_t *from;
+    uint8_t *place; /* the row's */
+} ll_log_group;
+
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
+
+/* What rows are of, and the words that a lane has of a group, or has room for: both are known when this is compiled, or
+   the second alone. */
+typedef struct ll_log_type {
+    int32_t dtype, words;
+} ll_log_type;
+
+/* The lane's elements of the group of lane j. Through the first-level cache, which has them at the second look. */
+GPU_FUNC void ll_log_load(ll_log_type type, const ll_log_group *at, int32_t j, uint32_t *words)
+{
+    const uint8_t *from = ll_pointer_of(at->from, j);
+    const int32_t lane = threadIdx.x % 32;
+    if (type.dtype == CODEC_F32) {
+        const uint4 all = ((const uint4 *)from)[lane];
+        words[0] = all.x, words[1] = all.y, words[2] = all.z, words[3] = all.w;
+    } else {
+        const uint64_t all = ((const uint64_t *)from)[lane];
+        words[0] = (uint32_t)all, words[1] = (uint32_t)(all >> 32);
+    }
+}
+GPU_FUNC void ll_log_values(ll_log_type type, const uint32_t *words, float values[LL_LOG_LANE])
+{
+#pragma unroll
+    for (int32_t i = 0; i < LL_LOG_LANE; i++) {
+        const uint32_t half = words[i / 2] >> 16 * (i % 2) & 0xffffu;
+        values[i] = type.dtype == CODEC_F32    ? __uint_as_float(words[i])
+                    : type.dtype == CODEC_BF16 ? __uint_as_float(half << 16)
+                                               : widen_f16(half);
+    }
+}
+
+/* ---- the first look: ranges -------------------------------------------------------------------------------------- */
+
+/* Of the warp's group: the least of (magnitude - 1), of which zero has the largest, and the largest magnitude. */
+GPU_FUNC void ll_log_extent(const float values[LL_LOG_LANE], uint32_t *least_below, uint32_t *most)
+{
+    uint32_t below = 0xffffffffu, above = 0;
+#pragma unroll
+    for (int32_t i = 0; i < LL_LOG_LANE; i++) {
+        const uint32_t magnitude = number_magnitude(values[i]);
+        below = min(below, magnitude - 1);
+        above = max(above, magnitude);
+    }
+    *least_below = __reduce_min_sync(GPU_ALL, below);
+    *most = __reduce_max_sync(GPU_ALL, above);
+}
+
+/* Of this lane's group; `count` lanes have one. */
+GPU_FUNC logfmt_range ll_log_ranges(ll_log_type type, const ll_log_group *at, int32_t count)
+{
+    const int32_t lane = threadIdx.x % 32, loads = LL_LOG_WORDS / type.words;
+    uint32_t least_below = 0xffffffffu, most = 0;
+    for (int32_t first = 0; first < count; first += loads) {
+        uint32_t words[LL_LOG_WORDS];
+#pragma unroll
+        for (int32_t j = 0; j < loads; j++)
+            ll_log_load(type, at, min(first + j, count - 1), words + j * type.words);
+#pragma unroll
+        for (int32_t j = 0; j < loads; j++) {
+            float values[LL_LOG_LANE];
+            uint32_t below, above;
+            ll_log_values(type, words + j * type.words, values);
+            ll_log_extent(values, &below, &above);
+            if (lane == first + j) least_below = below, most = above;
+        }
+    }
+    return logfmt_range_of(least_below, most);
+}
+
+/* ---- the second look: codes -------------------------------------------------------------------------------------- */
+
+/* Groups before this one in its row that go as BF16. */
+GPU_FUNC int32_t ll_log_bf16_before(const uint8_t *bf16_of_row, int32_t group)
+{
+    const uint32_t *words = (const uint32_t *)bf16_of_row;
+    int32_t count = 0;
+    for (int32_t w = 0; w < group / 4; w++)
+        count += __popc(words[w]);
+    return group % 4 ? count + __popc(words[group / 4] & ((1u << 8 * (group % 4)) - 1)) : count;
+}
+
+/* By one warp: low bytes of codes, and a byte of the bits above of four, from each lane. */
+GPU_FUNC void ll_log_store_coded(const logfmt_range *range, float steps_per_unit, const float values[LL_LOG_LANE],
+                                 uint8_t *bytes)
+{
+    const int32_t lane = threadIdx.x % 32;
+    uint32_t codes[LL_LOG_LANE], low = 0;
+#pragma unroll
+    for (int32_t i = 0; i < LL_LOG_LANE; i++) {
+        codes[i] = logfmt_code_of(range, steps_per_unit, values[i]);
+        low |= (codes[i] & 0xffu) << 8 * i;
+    }
+    ((uint32_t *)bytes)[lane] = low;
+    bytes[LOGFMT_LOW_BYTES + lane] = logfmt_bits_above(codes[0], codes[1], codes[2], codes[3]);
+}
+GPU_FUNC void ll_log_store_bf16(const float values[LL_LOG_LANE], uint8_t *bytes)
+{
+    const uint32_t low = narrow_pair_bf16(values[0], values[1]), high = narrow_pair_bf16(values[2], values[3]);
+    ((uint64_t *)bytes)[threadIdx.x % 32] = (uint64_t)high << 32 | low;
+}
+
+/* The warp's groups to where they begin: `to` and steps_per_unit of each are its lane's, 0 steps: it goes as BF16. The
+   next one is on its way from the cache meanwhile. */
+GPU_FUNC void ll_log_store_groups(ll_log_type type, const ll_log_group *at, int32_t count, const logfmt_range *range,
+                                  float steps_per_unit, const uint8_t *to)
+{
+    uint32_t words[LL_LOG_LANE];
+    if (count > 0) ll_log_load(type, at, 0, words);
+    for (int32_t j = 0; j < count; j++) {
+        const logfmt_range of = ll_log_range_of(range, j);
+        const float steps = __shfl_sync(GPU_ALL, steps_per_unit, j);
+        uint8_t *bytes = (uint8_t *)ll_pointer_of(to, j);
+        float values[LL_LOG_LANE];
+        ll_log_values(type, words, values);
+        ll_log_load(type, at, min(j + 1, count - 1), words);
+        if (steps > 0.0f)
+            ll_log_store_coded(&of, steps, values, bytes);
+        else
+            ll_log_store_bf16(values, bytes);
+    }
+}
+
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
+
+/* Rows that the call is to send to the rank, or has sent, -1, and bytes of these. By one thread. */
+GPU_FUNC void ll_log_count(const ll_gpu_call *c, const ll_now *now, int32_t to, int32_t rows, int32_t bytes)
+{
+    unsigned long long *coded = &c->tally[to].coded[now->half];
+    const uint64_t more = ((uint64_t)(int64_t)rows << LL_GPU_CODED_BITS) + (uint64_t)bytes;
+    const uint64_t sum = atomicAdd(coded, (unsigned long long)more) + more;
+    if (sum >> LL_GPU_CODED_BITS) return;
+    *coded = 0;
+    ll_count_bytes(c, to, sum);
+}
+
+/* The slots' rows of the lanes in mask. */
+GPU_FUNC ll_log_rows ll_log_rows_of(const ll_combine_args *a, const ll_shared *s, const ll_split *split, uint32_t mask,
+                                    const uint8_t *row, const uint8_t *place)
+{
+    const ll_shape shape = ll_shape_here(&a->call);
+    const int32_t from = ll_log_lane_of(mask);
+    ll_log_rows rows;
+    rows.count = __popc(mask);
+    rows.row = ll_pointer_of(row, from);
+    rows.place = (uint8_t *)ll_pointer_of(place, from);
+    rows.bf16 = (uint8_t *)s->rest + split->group * (int64_t)ll_gpu_log_bytes(&shape);
+    return rows;
+}
+/* Number `first` and this lane's beyond it, of those below `end`. */
+GPU_FUNC ll_log_group ll_log_group_of(const ll_gpu_call *c, ll_log_type type, const ll_log_rows *rows, int32_t first,
+                                      int32_t end)
+{
+    const int32_t groups = ll_log_groups(c), number = first + (int32_t)threadIdx.x % 32;
+    ll_log_group at;
+    at.is = number < end;
+    at.row = at.is ? number / groups : 0;
+    at.group = at.is ? number % groups : 0;
+    at.from = ll_pointer_of(rows->row, at.row) + at.group * LOGFMT_GROUP * (type.dtype == CODEC_F32 ? 4 : 2);
+    at.place = (uint8_t *)ll_pointer_of(rows->place, at.row);
+    return at;
+}
+
+/* The team's groups of numbers from base on: `each` of them a warp. */
+GPU_FUNC void ll_log_send_groups(const ll_gpu_call *c, const ll_now *now, const ll_split *split, int32_t to,
+                                 ll_log_type type, const ll_log_rows *rows, int32_t base, int32_t each)
+{
+    const int32_t groups = ll_log_groups(c), all = rows->count * groups;
+    const int32_t first = min(base + ll_thread_of_group(split) / 32 * each, all), end = min(first + each, all);
+    const ll_log_group at = ll_log_group_of(c, type, rows, first, end);
+    const logfmt_range range = ll_log_ranges(type, &at, end - first);
+    const bool coded = range.span > 0.0f;
+    uint8_t *bf16 = rows->bf16 + at.row * ll_gpu_log_pitch(groups);
+    if (at.is) {
+        ((float *)at.place)[2 * at.group] = range.least;
+        ((float *)at.place)[2 * at.group + 1] = range.most;
+        bf16[at.group] = !coded;
+    }
+    ll_meet_group(split);
+    const float steps_per_unit = coded ? logfmt_steps_per_unit(&range) : 0.0f;
+    const int32_t begin = ll_log_begin(c, at.group, ll_log_bf16_before(bf16, at.group));
+    ll_log_store_groups(type, &at, end - first, &range, steps_per_unit, at.place + begin);
+    if (at.is && at.group == groups - 1) ll_log_count(c, now, to, -1, begin + logfmt_group_bytes(&range));
+}
+
+/* The message's rows to their places. By all threads of a team, which meet behind it. */
+GPU_FUNC void ll_log_send_rows(const ll_gpu_call *c, const ll_now *now, const ll_split *split, int32_t to,
+                               const ll_log_rows *rows)
+{
+    const int32_t all = rows->count * ll_log_groups(c), warps = LL_BLOCK_WARPS / split->groups;
+    const int32_t each = min((all + warps - 1) / warps, 32);
+    const ll_log_type bf16 = {CODEC_BF16, 2}, any = {c->form.dtype, 4};
+    for (int32_t base = 0; base < all; base += each * warps)
+        if (!LL_MASKS && c->form.dtype == CODEC_BF16)
+            ll_log_send_groups(c, now, split, to, bf16, rows, base, each);
+        else
+            ll_log_send_groups(c, now, split, to, any, rows, base, each);
+}
+
+#endif

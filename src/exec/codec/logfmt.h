@@ -85,11 +85,14 @@ typedef struct logfmt_range {
 } logfmt_range;
 
 /* log2(magnitude) - log2(least). */
-PORTABLE_FUNC float logfmt_above(const logfmt_range *range, uint32_t magnitude)
+PORTABLE_FUNC float logfmt_above_log(const logfmt_range *range, logfmt_log log)
 {
-    logfmt_log log = logfmt_log_of(magnitude);
     float whole = (float)(log.exponent - range->start.exponent);
     return number_add(whole, number_add(log.fraction, -range->start.fraction));
+}
+PORTABLE_FUNC float logfmt_above(const logfmt_range *range, uint32_t magnitude)
+{
+    return logfmt_above_log(range, logfmt_log_of(magnitude));
 }
 /* least_below: the least of (magnitude - 1) as uint32, of which zero has the largest; most: the largest magnitude; as
    bits. What a head says is made a range in the same way: logfmt_range_of_head. */

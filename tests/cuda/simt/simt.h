@@ -124,6 +124,16 @@ static inline uint32_t __reduce_max_sync(uint32_t mask, uint32_t word)
 #define __shfl_xor_sync(mask, value, other) SIMT_SHUFFLE(mask, value, simt_lane ^ (uint32_t)(other))
 #define __shfl_up_sync(mask, value, by)     SIMT_SHUFFLE(mask, value, simt_lane - (uint32_t)(by))
 
+/* Bytes of y above those of x, of which each hexadecimal digit of `choice` takes one. */
+static inline uint32_t __byte_perm(uint32_t x, uint32_t y, uint32_t choice)
+{
+    const uint64_t bytes = (uint64_t)y << 32 | x;
+    uint32_t taken = 0;
+    for (uint32_t i = 0; i < 4; i++)
+        taken |= (uint32_t)(bytes >> 8 * (choice >> 4 * i & 7) & 0xffu) << 8 * i;
+    return taken;
+}
+
 /* ---- atomics ----------------------------------------------------------------------------------------------------- */
 
 #define atomicAdd(at, value) __atomic_fetch_add((at), (value), __ATOMIC_RELAXED)

@@ -227,10 +227,11 @@ EP_FUNC uint64_t ll_gpu_log_bytes(const ll_shape *shape)
 {
     return shape->exact ? (uint64_t)shape->topk * (uint64_t)ll_gpu_log_pitch(shape->hidden / 128) : 0;
 }
-/* Of a combine: such bytes for each team. */
+/* Of a combine: such bytes for each team, and of LogFMT a table of so many floats. */
+#define LL_GPU_LOG_TABLE 128
 EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
 {
-    return ll_gpu_words_bytes(shape) + LL_GPU_TEAMS * ll_gpu_log_bytes(shape);
+    return ll_gpu_words_bytes(shape) + LL_GPU_TEAMS * ll_gpu_log_bytes(shape) + 4 * LL_GPU_LOG_TABLE;
 }
 /* Of a dispatch of so many tokens. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)

@@ -150,6 +150,19 @@ GPU_FUNC float widen_f16(uint32_t low)
     return value;
 }
 
+/* The larger one of two magnitudes, of which none is a NaN's. */
+GPU_FUNC float larger_magnitude(float a, float b)
+{
+    return fmaxf(fabsf(a), fabsf(b));
+}
+/* 1; 0 of a zero. */
+GPU_FUNC float one_unless_zero(float value)
+{
+    float one;
+    asm("set.neu.f32.f32 %0, %1, 0f00000000;" : "=f"(one) : "f"(value));
+    return one;
+}
+
 /* Two numbers in 16 bits each, the low one in the low half: to nearest even, subnormals kept, infinity beyond the
    largest. A NaN becomes 0x7fff. */
 GPU_FUNC uint32_t narrow_pair_bf16(float low, float high)

@@ -4,7 +4,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_RECEIVE_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_RECEIVE_H
 
-#include "exec/cuda/kernels/low_latency/log.h"
+#include "exec/cuda/kernels/low_latency/log_codes.h"
 
 /* Rows whose elements a warp loads before it uses the first. */
 #define LL_LOG_ROWS_LOADED (LL_MASKS ? 2 : 4)
@@ -93,17 +93,6 @@ GPU_FUNC void ll_log_fetch(const uint8_t *bytes, bool coded, uint32_t words[2])
     words[1] = load_relaxed(from + (coded ? LOGFMT_LOW_BYTES / 4 + lane / 4 : 2 * lane + 1));
 }
 
-GPU_FUNC void ll_log_decode(const logfmt_range *range, float units_per_step, const uint32_t words[2],
-                            float values[LL_LOG_LANE])
-{
-    const uint32_t above = words[1] >> 8 * (threadIdx.x % 4);
-#pragma unroll
-    for (int32_t i = 0; i < LL_LOG_LANE; i++) {
-        const uint32_t code = (words[0] >> 8 * i & 0xffu) | (above >> 2 * i & 3u) << 8;
-        values[i] = logfmt_value_of(range, units_per_step, code);
-    }
-}
-
 /* As rows of that type have them; a type that is known when this is compiled, or is not. */
 GPU_FUNC void ll_log_round(int32_t type, float values[LL_LOG_LANE])
 {
@@ -123,7 +112,7 @@ GPU_FUNC void ll_log_add(int32_t type, const ll_log_sum *sum, const ll_log_term 
     const float units = __shfl_sync(GPU_ALL, term->units_per_step, lane), by = __shfl_sync(GPU_ALL, sum->weight, lane);
     float values[LL_LOG_LANE];
     if (units > 0.0f) {
-        ll_log_decode(&range, units, words, values);
+        ll_log_unpack(&range, units, words[0], words[1] >> 8 * (threadIdx.x % 4) & 0xffu, values);
     } else {
 #pragma unroll
         for (int32_t i = 0; i < LL_LOG_LANE; i++)

@@ -5,7 +5,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
 
-#include "exec/cuda/kernels/low_latency/log.h"
+#include "exec/cuda/kernels/low_latency/log_codes.h"
 #include "exec/cuda/kernels/low_latency/units.h"
 
 /* Words of a lane that are on their way at the first look, before it uses the first. */
@@ -16,6 +16,7 @@ typedef struct ll_log_rows {
     int32_t count;
     const uint8_t *row; /* this lane's, of lanes below count */
     uint8_t *place;
+    const float *table;
     uint8_t *bf16; /* [count][pitch] in shared memory, 1: the group goes as BF16; written by the group's lane at the
                       first look, read at the second behind a meeting */
 } ll_log_rows;
@@ -110,19 +111,25 @@ GPU_FUNC int32_t ll_log_bf16_before(const uint8_t *bf16_of_row, int32_t group)
     return group % 4 ? count + __popc(words[group / 4] & ((1u << 8 * (group % 4)) - 1)) : count;
 }
 
+/* Bytes whose highest bits are the signs of the lane's elements. */
+GPU_FUNC uint32_t ll_log_signs(ll_log_type type, const uint32_t *words)
+{
+    if (type.dtype != CODEC_F32) return __byte_perm(words[0], words[1], 0x7531);
+    return __byte_perm(__byte_perm(words[0], words[1], 0x7373), __byte_perm(words[2], words[3], 0x7373), 0x5410);
+}
+
 /* By one warp: low bytes of codes, and a byte of the bits above of four, from each lane. */
 GPU_FUNC void ll_log_store_coded(const logfmt_range *range, float steps_per_unit, const float values[LL_LOG_LANE],
-                                 uint8_t *bytes)
+                                 uint32_t signs, const float *table, uint8_t *bytes)
 {
     const int32_t lane = threadIdx.x % 32;
-    uint32_t codes[LL_LOG_LANE], low = 0;
+    uint32_t codes[LL_LOG_LANE], low, above;
 #pragma unroll
-    for (int32_t i = 0; i < LL_LOG_LANE; i++) {
-        codes[i] = logfmt_code_of(range, steps_per_unit, values[i]);
-        low |= (codes[i] & 0xffu) << 8 * i;
-    }
+    for (int32_t i = 0; i < LL_LOG_LANE; i++)
+        codes[i] = ll_log_code_in(range, steps_per_unit, values[i], table);
+    ll_log_pack(codes, signs, &low, &above);
     ((uint32_t *)bytes)[lane] = low;
-    bytes[LOGFMT_LOW_BYTES + lane] = logfmt_bits_above(codes[0], codes[1], codes[2], codes[3]);
+    bytes[LOGFMT_LOW_BYTES + lane] = (uint8_t)(above >> 24);
 }
 GPU_FUNC void ll_log_store_bf16(const float values[LL_LOG_LANE], uint8_t *bytes)
 {
@@ -133,7 +140,7 @@ GPU_FUNC void ll_log_store_bf16(const float values[LL_LOG_LANE], uint8_t *bytes)
 /* The warp's groups to where they begin: `to` and steps_per_unit of each are its lane's, 0 steps: it goes as BF16. The
    next one is on its way from the cache meanwhile. */
 GPU_FUNC void ll_log_store_groups(ll_log_type type, const ll_log_group *at, int32_t count, const logfmt_range *range,
-                                  float steps_per_unit, const uint8_t *to)
+                                  float steps_per_unit, const float *table, const uint8_t *to)
 {
     uint32_t words[LL_LOG_LANE];
     if (count > 0) ll_log_load(type, at, 0, words);
@@ -143,9 +150,10 @@ GPU_FUNC void ll_log_store_groups(ll_log_type type, const ll_log_group *at, int3
         uint8_t *bytes = (uint8_t *)ll_pointer_of(to, j);
         float values[LL_LOG_LANE];
         ll_log_values(type, words, values);
+        const uint32_t signs = ll_log_signs(type, words);
         ll_log_load(type, at, min(j + 1, count - 1), words);
         if (steps > 0.0f)
-            ll_log_store_coded(&of, steps, values, bytes);
+            ll_log_store_coded(&of, steps, values, signs, table, bytes);
         else
             ll_log_store_bf16(values, bytes);
     }
@@ -171,6 +179,7 @@ GPU_FUNC ll_log_rows ll_log_rows_of(const ll_combine_args *a, const ll_shared *s
     const ll_shape shape = ll_shape_here(&a->call);
     const int32_t from = ll_log_lane_of(mask);
     ll_log_rows rows;
+    rows.table = ll_log_table(&a->call, s);
     rows.count = __popc(mask);
     rows.row = ll_pointer_of(row, from);
     rows.place = (uint8_t *)ll_pointer_of(place, from);
@@ -209,7 +218,8 @@ GPU_FUNC void ll_log_send_groups(const ll_gpu_call *c, const ll_now *now, const 
     ll_meet_group(split);
     const float steps_per_unit = coded ? logfmt_steps_per_unit(&range) : 0.0f;
     const int32_t begin = ll_log_begin(c, at.group, ll_log_bf16_before(bf16, at.group));
-    ll_log_store_groups(type, &at, end - first, &range, steps_per_unit, at.place + begin);
+    ll_log_store_groups(type, &at, end - first, &range, steps_per_unit, type.words == 2 ? rows->table : NULL,
+                        at.place + begin);
     if (at.is && at.group == groups - 1) ll_log_count(c, now, to, -1, begin + logfmt_group_bytes(&range));
 }
 

@@ -127,6 +127,16 @@ GPU_FUNC void meet_at(int32_t barrier, int32_t threads)
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
+GPU_FUNC float larger_magnitude(float a, float b)
+{
+    a = a < 0 ? -a : a;
+    b = b < 0 ? -b : b;
+    return a > b ? a : b;
+}
+GPU_FUNC float one_unless_zero(float value)
+{
+    return value != 0 ? 1.0f : 0.0f;
+}
 GPU_FUNC float widen_f16(uint32_t low)
 {
     _Float16 half;

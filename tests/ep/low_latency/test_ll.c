@@ -153,6 +153,10 @@ static void test_logfmt_long_rows(void **state)
     c.logfmt = true;
     for (c.sms = 1; c.sms < 6; c.sms += 2)
         run(c, play_rounds);
+    c = (ll_case){.ranks = 1, .max_tokens = 40, .hidden = 128, .topk = 8, .experts = 8, .tokens = {40}};
+    c.logfmt = true;
+    c.sms = 1; /* 320 rows of one block */
+    run(c, play_rounds);
     c = (ll_case){.ranks = 2, .max_tokens = 5, .hidden = 128 * 13, .topk = 11, .experts = 24, .tokens = {5, 2}};
     c.logfmt = true;
     c.sms = 2;

@@ -218,20 +218,18 @@ EP_FUNC uint64_t ll_gpu_words_bytes(const ll_shape *shape)
     const uint64_t words = told * ranks + LL_GPU_NOTES * LL_MOST_TOPK;
     return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
 }
-/* Of a message's rows in LogFMT: a byte for each group of a row, in whole words. */
+/* Of a combine in LogFMT: of each warp a sum, so many rows that the block sends, so many floats, and of 32 rows a byte
+   for each group, in whole words. */
+#define LL_GPU_LISTED    256
+#define LL_GPU_LOG_TABLE 128
 EP_FUNC int32_t ll_gpu_log_pitch(int32_t groups)
 {
     return (groups + 3) / 4 * 4;
 }
-EP_FUNC uint64_t ll_gpu_log_bytes(const ll_shape *shape)
-{
-    return shape->exact ? (uint64_t)shape->topk * (uint64_t)ll_gpu_log_pitch(shape->hidden / 128) : 0;
-}
-/* Of a combine: such bytes for each team, and of LogFMT a table of so many floats. */
-#define LL_GPU_LOG_TABLE 128
 EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
 {
-    return ll_gpu_words_bytes(shape) + LL_GPU_TEAMS * ll_gpu_log_bytes(shape) + 4 * LL_GPU_LOG_TABLE;
+    const uint64_t coded = 4 * (LL_GPU_BLOCK_WARPS + LL_GPU_LISTED + LL_GPU_LOG_TABLE);
+    return ll_gpu_words_bytes(shape) + coded + 32 * (uint64_t)ll_gpu_log_pitch(shape->hidden / 128);
 }
 /* Of a dispatch of so many tokens. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)

@@ -104,7 +104,7 @@ GPU_KERNEL(LL_GPU_THREADS) LL_KERNEL(LL_COMBINE_KERNEL)(GPU_ARGS ll_combine_args
     const uint32_t route = a.call.refusal.status ? 0 : (uint32_t)*a.routing.stamp;
     ll_begin(&a.call, &s, LL_COMBINE, &now);
     if (!a.call.refusal.status) doubt = ll_doubts_handle(&a, &s, route);
-    if (ll_is_coded(&a)) ll_log_fill_table(ll_log_table(&a.call, &s));
+    if (ll_is_coded(&a)) ll_log_fill_table(ll_log_table(&s));
     if (!ll_has_begun(&a.call, &now, &doubt)) return;
     if (a.call.phases & LL_GPU_SEND && !s.refusal->status && doubt) ll_refuse_handle(&a);
     now.quick &= !s.refusal->status;

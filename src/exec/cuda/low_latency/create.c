@@ -207,7 +207,7 @@ static expar_status ll_gpu_memory_open(ll_gpu *self)
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-/* In a block's shared memory lie the indices of all tokens, or of a combine in LogFMT what its messages' groups are. */
+/* In a block's shared memory lie the indices of all tokens, or of a combine in LogFMT what its rows' groups are. */
 static expar_status check_shared(const ll_gpu *self)
 {
     const ll_shape *shape = &self->shape;
@@ -222,9 +222,8 @@ static expar_status check_shared(const ll_gpu *self)
             self->core.device->index, room);
     if (combine > (uint64_t)room)
         return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "config.hidden is %d with num_topk %d, for which a combine takes %llu bytes of shared memory; "
-                         "GPU %d has %d",
-                         shape->hidden, shape->topk, (unsigned long long)combine, self->core.device->index, room);
+                         "config.hidden is %d, for which a combine takes %llu bytes of shared memory; GPU %d has %d",
+                         shape->hidden, (unsigned long long)combine, self->core.device->index, room);
     return EXPAR_OK;
 }
 

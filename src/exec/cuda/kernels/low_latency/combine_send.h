@@ -86,11 +86,7 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
     const uint8_t *place = ll_place_there(a, s, now, source, header->token, k);
     const bool mine = slot->row && lane % split->parts == split->part;
     uint32_t mask = __ballot_sync(GPU_ALL, mine);
-    if (ll_is_coded(a)) {
-        const ll_log_rows rows = ll_log_rows_of(a, s, split, mask, slot->row, place);
-        ll_log_send_rows(c, now, split, source, &rows);
-    }
-    while (mask && !ll_is_coded(a))
+    while (mask)
         ll_bring_rows(a, &group, &mask, slot->row, place, words ? now->stamp : 0);
     ll_stamp_time(c, LL_GPU_SENT);
     if (words) return;
@@ -156,6 +152,10 @@ GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, c
 {
     const ll_gpu_call *c = &a->call;
     const int32_t n = LL_RANKS(c);
+    if (ll_is_coded(a)) {
+        ll_log_send(a, s, now, sending);
+        return true;
+    }
     const bool exact = c->form.sum != LL_GPU_REDUCED, one = LL_MASKS || c->form.weights;
     int32_t most = 0;
     for (int32_t r = 0; r < n; r++)

@@ -12,10 +12,9 @@
  * Fractions of logarithms of BF16 follow from the seven bits behind the first: [128] in shared memory, filled by each
  * block before it meets first, and read by its warps. */
 
-GPU_FUNC float *ll_log_table(const ll_gpu_call *c, const ll_shared *s)
+GPU_FUNC float *ll_log_table(const ll_shared *s)
 {
-    const ll_shape shape = ll_shape_here(c);
-    return (float *)((uint8_t *)s->rest + LL_GPU_TEAMS * ll_gpu_log_bytes(&shape));
+    return (float *)(s->rest + LL_BLOCK_WARPS + LL_GPU_LISTED);
 }
 GPU_FUNC void ll_log_fill_table(float *table)
 {

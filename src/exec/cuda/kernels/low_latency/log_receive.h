@@ -6,8 +6,9 @@
 
 #include "exec/cuda/kernels/low_latency/log_codes.h"
 
-/* Rows whose elements a warp loads before it uses the first. */
-#define LL_LOG_ROWS_LOADED (LL_MASKS ? 2 : 4)
+/* Rows whose elements are on their way while those before them are added, and heads that are at a time. */
+#define LL_LOG_ROWS_LOADED  (LL_MASKS ? 2 : 8)
+#define LL_LOG_HEADS_LOADED (LL_MASKS ? 4 : 16)
 
 /* A token's rows, and how a warp's lanes are shared out among them: lane i + j * width has row i of the j-th group. */
 typedef struct ll_log_sum {
@@ -48,33 +49,44 @@ GPU_FUNC ll_log_sum ll_log_sum_of(uint32_t mask, const uint8_t *place, float wei
 
 /* ---- heads ------------------------------------------------------------------------------------------------------- */
 
+/* Of row i's group, or of none. */
+GPU_FUNC uint64_t ll_log_head(const ll_log_sum *sum, int32_t group, int32_t end)
+{
+    return sum->is && group < end ? load_relaxed_64((const uint64_t *)sum->place + group) : 0;
+}
 /* Groups of row i before this one that came as BF16. */
 GPU_FUNC int32_t ll_log_bf16_heads(const ll_log_sum *sum, int32_t group)
 {
     const uint32_t *heads = (const uint32_t *)sum->place;
+    const int32_t step = 32 / sum->width;
     int32_t count = 0;
-#pragma unroll 4
-    for (int32_t g = sum->ahead; sum->is && g < group; g += 32 / sum->width)
-        count += load_relaxed(heads + 2 * g + 1) == 0;
+    for (int32_t first = 0; first < group; first += LL_LOG_HEADS_LOADED * step) {
+        uint32_t most[LL_LOG_HEADS_LOADED];
+#pragma unroll
+        for (int32_t i = 0; i < LL_LOG_HEADS_LOADED; i++) {
+            const int32_t g = first + i * step + sum->ahead;
+            most[i] = sum->is && g < group ? load_relaxed(heads + 2 * g + 1) : 1;
+        }
+#pragma unroll
+        for (int32_t i = 0; i < LL_LOG_HEADS_LOADED; i++)
+            count += most[i] == 0;
+    }
     __syncwarp();
     for (int32_t other = sum->width; other < 32; other *= 2)
         count += __shfl_xor_sync(GPU_ALL, count, other);
     return count;
 }
 
-/* Of group first + j, of those below end, the first ones of a warp's. *bf16: of row i, groups before `first` that came
-   as BF16; it goes on behind the j of all lanes. */
+/* Of group first + j, of those below end, and its head. *bf16: of row i, groups before `first` that came as BF16; it
+   goes on behind the j of all lanes. */
 GPU_FUNC ll_log_term ll_log_term_of(const ll_gpu_call *c, const ll_log_sum *sum, int32_t first, int32_t end,
-                                    int32_t *bf16)
+                                    uint64_t head, int32_t *bf16)
 {
     const int32_t group = first + sum->ahead, lane = threadIdx.x % 32;
-    const bool is = sum->is && group < end;
-    const uint64_t head = is ? load_relaxed_64((const uint64_t *)sum->place + group) : 0;
-    __syncwarp();
     ll_log_term term;
     term.range = logfmt_range_of_head(__uint_as_float((uint32_t)head), __uint_as_float((uint32_t)(head >> 32)));
     const bool coded = term.range.span > 0.0f;
-    const uint32_t others = __ballot_sync(GPU_ALL, is && !coded) & sum->row_lanes;
+    const uint32_t others = __ballot_sync(GPU_ALL, sum->is && group < end && !coded) & sum->row_lanes;
     const int32_t before = *bf16 + __popc(others & ((1u << lane) - 1));
     term.units_per_step = coded ? logfmt_units_per_step(&term.range) : 0.0f;
     term.bytes = sum->place + ll_log_begin(c, group, before);
@@ -141,21 +153,58 @@ GPU_FUNC void ll_log_store_sums(int32_t type, const float sums[LL_LOG_LANE], uin
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* Of the j-th group of the warp's terms: its rows, in order. */
-GPU_FUNC void ll_log_add_group(int32_t type, const ll_log_sum *sum, const ll_log_term *term, int32_t j,
-                               float sums[LL_LOG_LANE])
+/* Some rows of one of the warp's terms, from a row on, and the words of their elements. */
+typedef struct ll_log_batch {
+    int32_t j, row;
+    uint32_t words[LL_LOG_ROWS_LOADED][2];
+} ll_log_batch;
+
+/* Of a token that has rows. */
+GPU_FUNC ll_log_batch ll_log_batch_of(const ll_log_sum *sum, const ll_log_term *term, int32_t j, int32_t row)
 {
-    for (int32_t first = 0; first < sum->count; first += LL_LOG_ROWS_LOADED) {
-        uint32_t words[LL_LOG_ROWS_LOADED][2];
+    ll_log_batch batch;
+    batch.j = j;
+    batch.row = row;
 #pragma unroll
-        for (int32_t i = 0; i < LL_LOG_ROWS_LOADED; i++) {
-            const int32_t lane = j * sum->width + min(first + i, sum->count - 1);
-            const uint8_t *bytes = ll_pointer_of(term->bytes, lane);
-            ll_log_fetch(bytes, __shfl_sync(GPU_ALL, term->units_per_step, lane) > 0.0f, words[i]);
-        }
+    for (int32_t i = 0; i < LL_LOG_ROWS_LOADED; i++) {
+        const int32_t lane = j * sum->width + min(row + i, sum->count - 1);
+        const uint8_t *bytes = ll_pointer_of(term->bytes, lane);
+        ll_log_fetch(bytes, __shfl_sync(GPU_ALL, term->units_per_step, lane) > 0.0f, batch.words[i]);
+    }
+    return batch;
+}
+/* The one behind it, if there is one. */
+GPU_FUNC ll_log_batch ll_log_batch_behind(const ll_log_sum *sum, const ll_log_term *term, const ll_log_batch *batch)
+{
+    const int32_t row = batch->row + LL_LOG_ROWS_LOADED;
+    return row < sum->count ? ll_log_batch_of(sum, term, batch->j, row) : ll_log_batch_of(sum, term, batch->j + 1, 0);
+}
+
+/* The warp's groups number first to first + count - 1 of y, of which it has terms. */
+GPU_FUNC void ll_log_add_terms(int32_t type, const ll_log_sum *sum, const ll_log_term *term, int32_t first,
+                               int32_t count, uint8_t *y)
+{
+    float sums[LL_LOG_LANE] = {0};
+    for (int32_t j = 0; j < count && sum->count == 0; j++)
+        ll_log_store_sums(type, sums, y, first + j);
+    if (sum->count == 0) return;
+    ll_log_batch batch = ll_log_batch_of(sum, term, 0, 0);
+    for (;;) {
+        const bool whole = batch.row + LL_LOG_ROWS_LOADED >= sum->count, last = whole && batch.j + 1 == count;
+        ll_log_batch next = batch;
+        if (!last) next = ll_log_batch_behind(sum, term, &batch);
 #pragma unroll
         for (int32_t i = 0; i < LL_LOG_ROWS_LOADED; i++)
-            if (first + i < sum->count) ll_log_add(type, sum, term, j * sum->width + first + i, words[i], sums);
+            if (batch.row + i < sum->count)
+                ll_log_add(type, sum, term, batch.j * sum->width + batch.row + i, batch.words[i], sums);
+        if (whole) {
+            ll_log_store_sums(type, sums, y, first + batch.j);
+#pragma unroll
+            for (int32_t i = 0; i < LL_LOG_LANE; i++)
+                sums[i] = 0.0f;
+        }
+        if (last) return;
+        batch = next;
     }
 }
 
@@ -164,14 +213,13 @@ GPU_FUNC void ll_log_add_groups(const ll_gpu_call *c, int32_t type, const ll_log
                                 uint8_t *y)
 {
     const int32_t step = 32 / sum->width;
+    uint64_t head = ll_log_head(sum, begin + sum->ahead, end);
     int32_t bf16 = ll_log_bf16_heads(sum, begin);
     for (int32_t first = begin; first < end; first += step) {
-        const ll_log_term term = ll_log_term_of(c, sum, first, end, &bf16);
-        for (int32_t j = 0; j < step && first + j < end; j++) {
-            float sums[LL_LOG_LANE] = {0};
-            ll_log_add_group(type, sum, &term, j, sums);
-            ll_log_store_sums(type, sums, y, first + j);
-        }
+        const ll_log_term term = ll_log_term_of(c, sum, first, end, head, &bf16);
+        head = ll_log_head(sum, first + step + sum->ahead, end);
+        __syncwarp();
+        ll_log_add_terms(type, sum, &term, first, min(step, end - first), y);
     }
 }
 

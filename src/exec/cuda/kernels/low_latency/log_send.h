@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a combine in LogFMT: its send. The groups of a message's rows are numbered through, row after row; each warp of
- * the team has its part of them, and takes two looks at it: for the ranges, behind which the team meets, as it is known
- * then where groups begin, and to code them. */
+/* Of a combine in LogFMT: its send. The groups of up to 32 of a block's rows (combine_list.h) are numbered through, row
+ * after row; each warp has its part of them, and takes two looks at it: for the ranges, behind which the block meets, as
+ * it is known then where groups begin, and to code them. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
 
+#include "exec/cuda/kernels/low_latency/combine_list.h"
 #include "exec/cuda/kernels/low_latency/log_codes.h"
 #include "exec/cuda/kernels/low_latency/units.h"
 
 /* Words of a lane that are on their way at the first look, before it uses the first. */
 #define LL_LOG_WORDS (LL_MASKS ? 8 : 16)
 
-/* Rows that a team sends to one rank. */
+/* Rows that a block sends at a time. */
 typedef struct ll_log_rows {
     int32_t count;
-    const uint8_t *row; /* this lane's, of lanes below count */
-    uint8_t *place;
+    ll_listed mine; /* this lane's, of lanes below count */
     const float *table;
     uint8_t *bf16; /* [count][pitch] in shared memory, 1: the group goes as BF16; written by the group's lane at the
                       first look, read at the second behind a meeting */
@@ -172,18 +172,19 @@ GPU_FUNC void ll_log_count(const ll_gpu_call *c, const ll_now *now, int32_t to, 
     ll_count_bytes(c, to, sum);
 }
 
-/* The slots' rows of the lanes in mask. */
-GPU_FUNC ll_log_rows ll_log_rows_of(const ll_combine_args *a, const ll_shared *s, const ll_split *split, uint32_t mask,
-                                    const uint8_t *row, const uint8_t *place)
+/* The rows of the lanes that have one, from the lowest lane on. */
+GPU_FUNC ll_log_rows ll_log_rows_of(const ll_combine_args *a, const ll_shared *s, const ll_listed *listed)
 {
-    const ll_shape shape = ll_shape_here(&a->call);
+    const uint32_t mask = __ballot_sync(GPU_ALL, listed->row != NULL);
     const int32_t from = ll_log_lane_of(mask);
     ll_log_rows rows;
-    rows.table = ll_log_table(&a->call, s);
     rows.count = __popc(mask);
-    rows.row = ll_pointer_of(row, from);
-    rows.place = (uint8_t *)ll_pointer_of(place, from);
-    rows.bf16 = (uint8_t *)s->rest + split->group * (int64_t)ll_gpu_log_bytes(&shape);
+    rows.mine.row = ll_pointer_of(listed->row, from);
+    rows.mine.place = (uint8_t *)ll_pointer_of(listed->place, from);
+    rows.mine.flag = NULL;
+    rows.mine.to = __shfl_sync(GPU_ALL, listed->to, from);
+    rows.table = ll_log_table(s);
+    rows.bf16 = (uint8_t *)(rows.table + LL_GPU_LOG_TABLE);
     return rows;
 }
 /* Number `first` and this lane's beyond it, of those below `end`. */
@@ -195,17 +196,17 @@ GPU_FUNC ll_log_group ll_log_group_of(const ll_gpu_call *c, ll_log_type type, co
     at.is = number < end;
     at.row = at.is ? number / groups : 0;
     at.group = at.is ? number % groups : 0;
-    at.from = ll_pointer_of(rows->row, at.row) + at.group * LOGFMT_GROUP * (type.dtype == CODEC_F32 ? 4 : 2);
-    at.place = (uint8_t *)ll_pointer_of(rows->place, at.row);
+    at.from = ll_pointer_of(rows->mine.row, at.row) + at.group * LOGFMT_GROUP * (type.dtype == CODEC_F32 ? 4 : 2);
+    at.place = (uint8_t *)ll_pointer_of(rows->mine.place, at.row);
     return at;
 }
 
-/* The team's groups of numbers from base on: `each` of them a warp. */
-GPU_FUNC void ll_log_send_groups(const ll_gpu_call *c, const ll_now *now, const ll_split *split, int32_t to,
-                                 ll_log_type type, const ll_log_rows *rows, int32_t base, int32_t each)
+/* The block's groups of numbers from base on: `each` of them a warp. */
+GPU_FUNC void ll_log_send_groups(const ll_gpu_call *c, const ll_now *now, ll_log_type type, const ll_log_rows *rows,
+                                 int32_t base, int32_t each)
 {
     const int32_t groups = ll_log_groups(c), all = rows->count * groups;
-    const int32_t first = min(base + ll_thread_of_group(split) / 32 * each, all), end = min(first + each, all);
+    const int32_t first = min(base + (int32_t)threadIdx.x / 32 * each, all), end = min(first + each, all);
     const ll_log_group at = ll_log_group_of(c, type, rows, first, end);
     const logfmt_range range = ll_log_ranges(type, &at, end - first);
     const bool coded = range.span > 0.0f;
@@ -215,26 +216,50 @@ GPU_FUNC void ll_log_send_groups(const ll_gpu_call *c, const ll_now *now, const 
         ((float *)at.place)[2 * at.group + 1] = range.most;
         bf16[at.group] = !coded;
     }
-    ll_meet_group(split);
+    __syncthreads();
     const float steps_per_unit = coded ? logfmt_steps_per_unit(&range) : 0.0f;
     const int32_t begin = ll_log_begin(c, at.group, ll_log_bf16_before(bf16, at.group));
+    const int32_t to = __shfl_sync(GPU_ALL, rows->mine.to, at.row);
     ll_log_store_groups(type, &at, end - first, &range, steps_per_unit, type.words == 2 ? rows->table : NULL,
                         at.place + begin);
     if (at.is && at.group == groups - 1) ll_log_count(c, now, to, -1, begin + logfmt_group_bytes(&range));
 }
 
-/* The message's rows to their places. By all threads of a team, which meet behind it. */
-GPU_FUNC void ll_log_send_rows(const ll_gpu_call *c, const ll_now *now, const ll_split *split, int32_t to,
-                               const ll_log_rows *rows)
+/* By all threads of a block, which meet behind it. */
+GPU_FUNC void ll_log_send_rows(const ll_gpu_call *c, const ll_now *now, const ll_log_rows *rows)
 {
-    const int32_t all = rows->count * ll_log_groups(c), warps = LL_BLOCK_WARPS / split->groups;
-    const int32_t each = min((all + warps - 1) / warps, 32);
+    const int32_t all = rows->count * ll_log_groups(c), each = min((all + LL_BLOCK_WARPS - 1) / LL_BLOCK_WARPS, 32);
     const ll_log_type bf16 = {CODEC_BF16, 2}, any = {c->form.dtype, 4};
-    for (int32_t base = 0; base < all; base += each * warps)
+    for (int32_t base = 0; base < all; base += each * LL_BLOCK_WARPS)
         if (!LL_MASKS && c->form.dtype == CODEC_BF16)
-            ll_log_send_groups(c, now, split, to, bf16, rows, base, each);
+            ll_log_send_groups(c, now, bf16, rows, base, each);
         else
-            ll_log_send_groups(c, now, split, to, any, rows, base, each);
+            ll_log_send_groups(c, now, any, rows, base, each);
+}
+
+/* All of the block's rows: where there are several blocks for each message, some of its slots, else as many rows as
+   another block has, which takes a while to find out. *sending: blocks that have a row, the first ones. */
+GPU_FUNC void ll_log_send(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t *sending)
+{
+    const int32_t messages = ll_listed_messages(&a->call, s), lane = threadIdx.x % 32;
+    const ll_split split = ll_split_of(messages, 0, LL_MASKS ? 1 : 8, 1);
+    const bool shared = split.parts > 1;
+    ll_list list = {split.first, messages, 0, 0, 0, 0, 0, NULL};
+    *sending = messages * split.parts;
+    if (!shared) list = ll_list_of(a, s, sending);
+    for (int32_t at = list.first; at < list.end; at += shared ? split.stride : 32) {
+        const int32_t listed = (at - list.first) % LL_GPU_LISTED;
+        if (!shared && listed == 0) ll_list_entries(a, s, &list, at);
+        const bool is = shared ? lane < a->routing.topk && lane % split.parts == split.part : at + lane < list.end;
+        ll_listed mine = {NULL, NULL, NULL, 0};
+        if (is) mine = ll_listed_row(a, s, now, shared ? ll_listed_entry(at, lane) : list.entries[listed + lane]);
+        __syncwarp();
+        const ll_log_rows rows = ll_log_rows_of(a, s, &mine);
+        ll_log_send_rows(&a->call, now, &rows);
+        ll_stamp_time(&a->call, LL_GPU_SENT);
+        __syncthreads();
+        if (threadIdx.x < 32 && mine.row) store_release(mine.flag, ll_flag_of(now, 1));
+    }
 }
 
 #endif

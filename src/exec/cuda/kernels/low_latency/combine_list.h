@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Of an exact combine whose rows are coded: which block sends which. Messages bring from none to K rows, so rows are
+ * numbered through, message after message, and each block has as many as another: it finds out by itself which these
+ * are, from the headers that all see, and lists them in its shared memory. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_LIST_H
+#define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_LIST_H
+
+#include "exec/cuda/kernels/low_latency/combine_messages.h"
+
+/* Messages are numbered from the next rank on, in turn, this one's last. */
+GPU_FUNC int32_t ll_listed_source(const ll_gpu_call *c, int32_t message)
+{
+    return (c->world.rank + 1 + message % LL_RANKS(c)) % LL_RANKS(c);
+}
+/* Of all ranks, as if each had as many as the one that has most. */
+GPU_FUNC int32_t ll_listed_messages(const ll_gpu_call *c, const ll_shared *s)
+{
+    int32_t most = 0;
+    for (int32_t r = 0; r < LL_RANKS(c); r++)
+        most = max(most, ll_owed(s, r));
+    return most * LL_RANKS(c);
+}
+/* NULL: there is no such message. */
+GPU_FUNC const ll_header *ll_listed_header(const ll_combine_args *a, const ll_shared *s, int32_t message)
+{
+    const int32_t source = ll_listed_source(&a->call, message), number = message / LL_RANKS(&a->call);
+    if (number >= ll_owed(s, source)) return NULL;
+    const ll_header *header = ll_header_of(a, source, number);
+    return ll_header_fits(a, s, source, header) ? header : NULL;
+}
+/* Slots of the message that have a row here. */
+GPU_FUNC uint32_t ll_listed_slots(const ll_combine_args *a, const ll_shared *s, int32_t message)
+{
+    const ll_header *header = ll_listed_header(a, s, message);
+    uint32_t slots = 0;
+    LL_UNROLL_SLOTS
+    for (int32_t k = 0; k < LL_BUFFER_TOPK(&a->call); k++)
+        if (header && k < a->routing.topk && ll_row_there(a, header, k)) slots |= 1u << k;
+    return slots;
+}
+
+GPU_FUNC uint32_t ll_listed_entry(int32_t message, int32_t slot)
+{
+    return (uint32_t)message << 5 | (uint32_t)slot;
+}
+
+/* ---- a block's rows ---------------------------------------------------------------------------------------------- */
+
+/* What a block sends, as each of its threads knows it. */
+typedef struct ll_list {
+    int32_t first, end;     /* the block's rows, by number */
+    int32_t message, after; /* messages that this thread has looked at, and lists */
+    uint32_t slots;         /* of the first of them */
+    int32_t before, rows;   /* rows of all before them, and theirs */
+    uint32_t *entries;      /* [LL_GPU_LISTED] in shared memory, ll_listed_entry; written by the thread that has
+                               looked at the message, read by all behind a meeting */
+} ll_list;
+
+/* Of the numbers of all threads of a block: their sum before this one, and of all. sums: [warps] in shared memory. */
+GPU_FUNC int32_t ll_sum_before(int32_t own, int32_t *sums, int32_t *all)
+{
+    const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int32_t sum = own, before = 0;
+    for (int32_t by = 1; by < 32; by *= 2) {
+        const int32_t below = __shfl_up_sync(GPU_ALL, sum, by);
+        if (lane >= by) sum += below;
+    }
+    if (lane == 31) sums[warp] = sum;
+    __syncthreads();
+    *all = 0;
+#pragma unroll
+    for (int32_t w = 0; w < LL_BLOCK_WARPS; w++) {
+        if (w == warp) before = *all;
+        *all += sums[w];
+    }
+    return before + sum - own;
+}
+
+/* By all threads of all blocks. *sending: blocks that have a row, the first ones. */
+GPU_FUNC ll_list ll_list_of(const ll_combine_args *a, const ll_shared *s, int32_t *sending)
+{
+    const int32_t messages = ll_listed_messages(&a->call, s), blocks = (int32_t)gridDim.x;
+    const int32_t each = (messages + LL_GPU_THREADS - 1) / LL_GPU_THREADS;
+    int32_t all;
+    ll_list list;
+    list.entries = (uint32_t *)s->rest + LL_BLOCK_WARPS;
+    list.message = min((int32_t)threadIdx.x * each, messages);
+    list.after = min(list.message + each, messages);
+    list.slots = list.message < list.after ? ll_listed_slots(a, s, list.message) : 0;
+    list.rows = __popc(list.slots);
+    for (int32_t m = list.message + 1; m < list.after; m++)
+        list.rows += __popc(ll_listed_slots(a, s, m));
+    list.before = ll_sum_before(list.rows, s->rest, &all);
+    *sending = min(all, blocks);
+    list.first = all < blocks ? min((int32_t)blockIdx.x, all) : (int32_t)((int64_t)all * blockIdx.x / blocks);
+    list.end = all < blocks ? min(list.first + 1, all) : (int32_t)((int64_t)all * (blockIdx.x + 1) / blocks);
+    return list;
+}
+
+/* Rows from number `first` on, LL_GPU_LISTED of them, or all that are left. By all threads, which meet behind it. */
+GPU_FUNC void ll_list_entries(const ll_combine_args *a, const ll_shared *s, const ll_list *list, int32_t first)
+{
+    const int32_t count = min(list->end - first, LL_GPU_LISTED);
+    int32_t number = list->before;
+    if (number < first + count && number + list->rows > first)
+        for (int32_t m = list->message; m < list->after; m++) {
+            uint32_t slots = m == list->message ? list->slots : ll_listed_slots(a, s, m);
+            for (; slots; slots &= slots - 1, number++)
+                if ((uint32_t)(number - first) < (uint32_t)count)
+                    list->entries[number - first] = ll_listed_entry(m, __ffs((int)slots) - 1);
+        }
+    __syncthreads();
+}
+
+/* ---- a row ------------------------------------------------------------------------------------------------------- */
+
+/* A lane's. */
+typedef struct ll_listed {
+    const uint8_t *row; /* NULL: the lane has none, or the slot, or it may not go */
+    uint8_t *place;
+    uint64_t *flag;
+    int32_t to;
+} ll_listed;
+
+GPU_FUNC ll_listed ll_listed_row(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t entry)
+{
+    const ll_gpu_call *c = &a->call;
+    const int32_t message = (int32_t)(entry >> 5), k = (int32_t)(entry & 31);
+    const ll_header *header = ll_listed_header(a, s, message);
+    ll_listed listed = {NULL, NULL, NULL, ll_listed_source(c, message)};
+    if (!header || !s->doors[listed.to]) return listed;
+    const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, listed.to), header->token, k);
+    listed.row = ll_row_there(a, header, k);
+    listed.place = ll_place_there(a, s, now, listed.to, header->token, k);
+    listed.flag = (uint64_t *)ll_there(s, listed.to, ll_row_flag_place(c, number));
+    return listed;
+}
+
+#endif

@@ -44,8 +44,8 @@ typedef struct ll_gpu_state {
 typedef struct ll_gpu_tally {
     unsigned long long messages, rows, bytes;
     /* Of a combine in LogFMT by its half: rows that are to be sent yet, << LL_GPU_CODED_BITS, and bytes of those that
-       were; modulo 2^64, as rows may be sent before they are counted. By all blocks; 0 where all were sent, by who sends
-       the last, and of a call before, whose rows were refused, by who opens the next one. */
+       were; modulo 2^64, as rows may be sent before they are counted. By all blocks; 0 where all were sent, by who
+       sends the last, and of a call before, whose rows were refused, by who opens the next one. */
     unsigned long long coded[LL_HALVES];
 } ll_gpu_tally;
 #define LL_GPU_CODED_BITS 40
@@ -201,7 +201,7 @@ typedef struct ll_mask_args {
  * bases [N] u64, waits [N] u64, then of a dispatch the destinations [32] u64 of a token; then i32: what each source
  * has told [4][N], whether its half is open [N], what a combine owes it [N], whether its rows may go there [N], and
  * with masks whether what it told counts [N]; notes [4][32]; of a dispatch the first rows of experts [N+1][L] and the
- * experts of all tokens [K][pitch]. */
+ * experts of all tokens [K][pitch], of a combine what rows in LogFMT take (ll_gpu_combine_shared). */
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4

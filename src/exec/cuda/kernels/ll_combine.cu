@@ -6,7 +6,7 @@
  *   send     teams of several blocks, of one, or of a part of one's warps have messages of the dispatch, of all ranks
  *            in turn: they bring the rows of its slots to their places (exact; where blocks share a message each has
  *            some of its slots), or add them and bring the sum to its place (reduced); then a flag a place. Rows of
- *            small batches go in words
+ *            small batches go in words. Rows of LogFMT are shared out one by one (combine_list.h)
  *   receive  teams have tokens, the first block behind those that send first: each warp polls the flags of the token's
  *            places, or their words, and adds its part of these rows
  *   waits    the send for the half before to be read; where weights go ahead, for those of the others; the receive for

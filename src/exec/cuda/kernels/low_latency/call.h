@@ -10,7 +10,7 @@
  * there.
  *
  * What both kernels have: places.h, and in the order of a call begin.h, doors.h, units.h, outcome.h, end.h, of which
- * each needs words.h, masks.h, times.h or none. What one has: dispatch_*.h and combine_*.h. */
+ * each needs words.h, masks.h, times.h or none. What one has: dispatch_*.h, combine_*.h and log*.h. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Of a combine in LogFMT: its send. The groups of up to 32 of a block's rows (combine_list.h) are numbered through, row
- * after row; each warp has its part of them, and takes two looks at it: for the ranges, behind which the block meets, as
- * it is known then where groups begin, and to code them. */
+ * after row; each warp has its part of them, and takes two looks at it: for the ranges, behind which the block meets,
+ * as it is known then where groups begin, and to code them. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
 

@@ -242,7 +242,7 @@ choose_tool() {
 sanitize_bench() {
     local name=$1_bench_ll code=0 by=() start=$EPOCHREALTIME
     choose_tool "$1"
-    limited "${by[@]}" "$here/bin/expar" bench ll --device cuda -n 1 --experts 64 --hidden 1024 --tokens 1,16,40 \
+    limited "${by[@]}" "$here/bin/expar" bench ll --device cuda -n 1 --experts 64 --hidden 1024 --tokens 1,40,70 \
         --format bf16,fp8,logfmt --iters 2 >"$logs/$name" 2>&1 || code=$?
     note "$name" "$start" "$code"
 }

@@ -157,7 +157,8 @@ static void a_demo_ends_while_it_decodes(void **state)
 
 /* ---- ranks ------------------------------------------------------------------------------------------------------- */
 
-/* One that waits for another, which nobody has started. Not killed: it returns, with the code of who was. */
+/* One that waits for another, which nobody has started. Not killed: it returns, with the code of who was. It meets at a
+   port that no connection is given by itself: such a one is taken for a minute after its end. */
 static void stop_rank(const char *command, int signal_number)
 {
     int status = 0;
@@ -174,10 +175,10 @@ static void stop_rank(const char *command, int signal_number)
 static void a_rank_ends_by_itself(void **state)
 {
     (void)state;
-    stop_rank("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=47391 EXPAR_BOOTSTRAP_SECRET=stop exec $EXPAR "
+    stop_rank("RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=17391 EXPAR_BOOTSTRAP_SECRET=stop exec $EXPAR "
               "bench dispatch 2>$TMP/err",
               SIGINT);
-    stop_rank("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=47391 EXPAR_BOOTSTRAP_SECRET=stop exec $EXPAR "
+    stop_rank("RANK=1 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=17391 EXPAR_BOOTSTRAP_SECRET=stop exec $EXPAR "
               "bench rma 2>$TMP/err",
               SIGTERM);
 }

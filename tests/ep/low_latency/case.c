@@ -309,19 +309,34 @@ static float sum_reduced(const ll_round *round, int32_t token, int32_t h, float 
     return sum;
 }
 
+/* What an expert gives back for a token of round `number`, coded: bytes of the payload, and what is left behind the code
+   in row, [4][hidden], of which the rest is scratch. */
+static int64_t code_row(const ll_case *c, uint32_t number, int32_t rank, int32_t token, int32_t expert, float *row)
+{
+    float *heads = row + c->hidden, *payload = row + 2 * c->hidden;
+    for (int32_t h = 0; h < c->hidden; h++)
+        row[h] = expert_value(c, expert, h, value_of(number, rank, token, h));
+    const int64_t bytes = codec_encode_row(CODEC_LOGFMT, CODEC_F32, c->hidden, row, payload, heads);
+    codec_decode_row(CODEC_LOGFMT, c->hidden, payload, heads, row);
+    return bytes;
+}
+
+int64_t case_coded_bytes(const ll_case *c, uint32_t number, int32_t rank, int32_t token, int32_t expert)
+{
+    float *row = malloc(4 * (size_t)c->hidden * sizeof(float));
+    if (!row) abort();
+    const int64_t bytes = code_row(c, number, rank, token, expert, row) + codec_scale_bytes(CODEC_LOGFMT, c->hidden);
+    free(row);
+    return bytes;
+}
+
 /* Of a slot: what is left of the expert's row behind the code. */
 static void add_coded(const ll_round *round, int32_t token, int32_t k, float *sum)
 {
     const ll_case *c = round->c;
-    const int32_t expert = case_expert(c, round->rank, token, k);
-    const size_t hidden = (size_t)c->hidden;
-    float *row = malloc(4 * hidden * sizeof(float));
+    float *row = malloc(4 * (size_t)c->hidden * sizeof(float));
     if (!row) abort();
-    float *heads = row + hidden, *payload = row + 2 * hidden;
-    for (int32_t h = 0; h < c->hidden; h++)
-        row[h] = expert_value(c, expert, h, value_of(round->number, round->rank, token, h));
-    codec_encode_row(CODEC_LOGFMT, CODEC_F32, c->hidden, row, payload, heads);
-    codec_decode_row(CODEC_LOGFMT, c->hidden, payload, heads, row);
+    code_row(c, round->number, round->rank, token, case_expert(c, round->rank, token, k), row);
     for (int32_t h = 0; h < c->hidden; h++) {
         const float product = weight_of(round->rank, token, k) * row[h];
         sum[h] = sum[h] + product;

@@ -223,10 +223,12 @@ static void play_counts(expar_group *group, void *shared)
     const expar_ll_config config = case_config(c);
     expar_ll_stats stats = EXPAR_LL_STATS_INIT;
     expar_ll *ll = NULL;
-    uint64_t messages = 0, rows = 0;
+    uint64_t messages = 0, rows = 0, bytes = 0, before = 0;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     ll_round *round = round_make(c, rank, 0);
     if (round_dispatch(round, ll)) {
+        CHECK_OK(expar_ll_get_stats(ll, &stats));
+        before = stats.bytes_sent;
         round_prepare_combine(round);
         round_combine(round, ll);
     }
@@ -239,13 +241,19 @@ static void play_counts(expar_group *group, void *shared)
         }
     for (int32_t s = 0; s < c->ranks; s++)
         for (int32_t t = 0; t < c->tokens[s]; t++)
-            for (int32_t k = 0; k < c->topk; k++)
-                rows += case_expert(c, s, t, k) >= 0 && case_expert(c, s, t, k) / locals == rank;
+            for (int32_t k = 0; k < c->topk; k++) {
+                const int32_t expert = case_expert(c, s, t, k);
+                if (expert < 0 || expert / locals != rank) continue;
+                rows++;
+                bytes += c->logfmt ? (uint64_t)case_coded_bytes(c, 0, s, t, expert) : 4 * (uint64_t)c->hidden;
+            }
     CHECK_OK(expar_ll_get_stats(ll, &stats));
     CHECK(stats.dispatch_messages == messages, "%llu messages, not %llu", (unsigned long long)stats.dispatch_messages,
           (unsigned long long)messages);
     CHECK(stats.combine_rows == rows, "%llu rows, not %llu", (unsigned long long)stats.combine_rows,
           (unsigned long long)rows);
+    CHECK(stats.bytes_sent - before == bytes, "%llu bytes, not %llu", (unsigned long long)(stats.bytes_sent - before),
+          (unsigned long long)bytes);
     round_free(round);
     CHECK_OK(expar_ll_destroy(ll));
 }
@@ -253,7 +261,13 @@ static void play_counts(expar_group *group, void *shared)
 static void test_counts(void **state)
 {
     (void)state;
-    run((ll_case)EXAMPLE, play_counts);
+    ll_case c = EXAMPLE;
+    run(c, play_counts);
+    c.hidden = 128 * 5;
+    c.logfmt = true;
+    run(c, play_counts);
+    c.sms = 2; /* on a GPU more messages than blocks */
+    run(c, play_counts);
 }
 
 /* By the formula: N 8, B 128, H 7168, K 8 take less than 0.1 GB. */

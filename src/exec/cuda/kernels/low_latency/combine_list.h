@@ -7,23 +7,10 @@
 
 #include "exec/cuda/kernels/low_latency/combine_messages.h"
 
-/* Messages are numbered from the next rank on, in turn, this one's last. */
-GPU_FUNC int32_t ll_listed_source(const ll_gpu_call *c, int32_t message)
-{
-    return (c->world.rank + 1 + message % LL_RANKS(c)) % LL_RANKS(c);
-}
-/* Of all ranks, as if each had as many as the one that has most. */
-GPU_FUNC int32_t ll_listed_messages(const ll_gpu_call *c, const ll_shared *s)
-{
-    int32_t most = 0;
-    for (int32_t r = 0; r < LL_RANKS(c); r++)
-        most = max(most, ll_owed(s, r));
-    return most * LL_RANKS(c);
-}
 /* NULL: there is no such message. */
 GPU_FUNC const ll_header *ll_listed_header(const ll_combine_args *a, const ll_shared *s, int32_t message)
 {
-    const int32_t source = ll_listed_source(&a->call, message), number = message / LL_RANKS(&a->call);
+    const int32_t source = ll_source_of(&a->call, message), number = message / LL_RANKS(&a->call);
     if (number >= ll_owed(s, source)) return NULL;
     const ll_header *header = ll_header_of(a, source, number);
     return ll_header_fits(a, s, source, header) ? header : NULL;
@@ -79,7 +66,7 @@ GPU_FUNC int32_t ll_sum_before(int32_t own, int32_t *sums, int32_t *all)
 /* By all threads of all blocks. *sending: blocks that have a row, the first ones. */
 GPU_FUNC ll_list ll_list_of(const ll_combine_args *a, const ll_shared *s, int32_t *sending)
 {
-    const int32_t messages = ll_listed_messages(&a->call, s), blocks = (int32_t)gridDim.x;
+    const int32_t messages = ll_all_messages(&a->call, s), blocks = (int32_t)gridDim.x;
     const int32_t each = (messages + LL_GPU_THREADS - 1) / LL_GPU_THREADS;
     int32_t all;
     ll_list list;
@@ -122,13 +109,14 @@ typedef struct ll_listed {
     int32_t to;
 } ll_listed;
 
+/* An entry that nobody has written, as a broken peer may bring about, names no row, or one that there is. */
 GPU_FUNC ll_listed ll_listed_row(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t entry)
 {
     const ll_gpu_call *c = &a->call;
     const int32_t message = (int32_t)(entry >> 5), k = (int32_t)(entry & 31);
     const ll_header *header = ll_listed_header(a, s, message);
-    ll_listed listed = {NULL, NULL, NULL, ll_listed_source(c, message)};
-    if (!header || !s->doors[listed.to]) return listed;
+    ll_listed listed = {NULL, NULL, NULL, ll_source_of(c, message)};
+    if (!header || k >= a->routing.topk || !s->doors[listed.to]) return listed;
     const uint64_t number = ll_number_of(c, now->epoch, ll_region_there(s, listed.to), header->token, k);
     listed.row = ll_row_there(a, header, k);
     listed.place = ll_place_there(a, s, now, listed.to, header->token, k);

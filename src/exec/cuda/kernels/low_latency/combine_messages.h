@@ -6,6 +6,20 @@
 #include "exec/cuda/kernels/low_latency/combine_form.h"
 #include "exec/cuda/kernels/low_latency/words.h"
 
+/* Messages of all ranks are sent in turn, from the next rank's first on, this rank's own last: number i is number i / N
+   of that rank. There are as many numbers as if each had as many messages as the one that has most. */
+GPU_FUNC int32_t ll_source_of(const ll_gpu_call *c, int32_t message)
+{
+    return (c->world.rank + 1 + message % LL_RANKS(c)) % LL_RANKS(c);
+}
+GPU_FUNC int32_t ll_all_messages(const ll_gpu_call *c, const ll_shared *s)
+{
+    int32_t most = 0;
+    for (int32_t r = 0; r < LL_RANKS(c); r++)
+        most = max(most, ll_owed(s, r));
+    return most * LL_RANKS(c);
+}
+
 /* This lane's slot of a message, as every warp of a block sees it. */
 typedef struct ll_slot {
     const uint8_t *row; /* the expert's; NULL: the slot has none here */

@@ -38,10 +38,10 @@ GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const
     const int32_t region = LL_MASKS ? c->masks->region[now->half] : 0;
     for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
         const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        if (ll_is_coded(a) && threadIdx.x == 0) c->tally[pe].coded[1 - now->half] = 0;
         if (!ll_is_told(c, pe)) continue;
         ll_post_unit(c, s, now, pe, route, region, NULL);
         ll_tell_read(c, s, pe);
-        if (ll_is_coded(a) && threadIdx.x == 0) c->tally[pe].coded[1 - now->half] = 0;
         if (!s->refusal->status) ll_count_returned(a, s, now, pe);
         __syncthreads();
     }
@@ -151,19 +151,16 @@ GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, co
 GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t *sending)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t n = LL_RANKS(c);
     if (ll_is_coded(a)) {
         ll_log_send(a, s, now, sending);
         return true;
     }
     const bool exact = c->form.sum != LL_GPU_REDUCED, one = LL_MASKS || c->form.weights;
-    int32_t most = 0;
-    for (int32_t r = 0; r < n; r++)
-        most = max(most, ll_owed(s, r));
-    const ll_split split = ll_split_of(most * n, 0, LL_MASKS ? 1 : exact ? 8 : 2, one ? 1 : LL_GPU_TEAMS);
-    *sending = most * n * split.parts;
-    for (int32_t i = split.first; i < most * n; i += split.stride) {
-        const int32_t number = i / n, source = (c->world.rank + 1 + i % n) % n;
+    const int32_t messages = ll_all_messages(c, s);
+    const ll_split split = ll_split_of(messages, 0, LL_MASKS ? 1 : exact ? 8 : 2, one ? 1 : LL_GPU_TEAMS);
+    *sending = messages * split.parts;
+    for (int32_t i = split.first; i < messages; i += split.stride) {
+        const int32_t number = i / LL_RANKS(c), source = ll_source_of(c, i);
         if (number >= ll_owed(s, source) || !s->doors[source]) continue;
         if (!ll_return_message(a, s, now, &split, source, number)) return false;
     }

@@ -241,7 +241,7 @@ GPU_FUNC void ll_log_send_rows(const ll_gpu_call *c, const ll_now *now, const ll
    another block has, which takes a while to find out. *sending: blocks that have a row, the first ones. */
 GPU_FUNC void ll_log_send(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t *sending)
 {
-    const int32_t messages = ll_listed_messages(&a->call, s), lane = threadIdx.x % 32;
+    const int32_t messages = ll_all_messages(&a->call, s), lane = threadIdx.x % 32;
     const ll_split split = ll_split_of(messages, 0, LL_MASKS ? 1 : 8, 1);
     const bool shared = split.parts > 1;
     ll_list list = {split.first, messages, 0, 0, 0, 0, 0, NULL};

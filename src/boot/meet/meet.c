@@ -25,9 +25,11 @@ static expar_status serve_meeting(const boot_request *request, const address *wh
     int listener = address_listen(where);
     if (listener >= 0) return boot_server_start(listener, parts->secret, out);
     if (errno == EADDRINUSE)
-        return error_set(EXPAR_ERR_BOOTSTRAP,
-                         "someone listens at the meeting place %s already: is another rank 0 of this job joining?",
-                         request->meeting);
+        return error_set(
+            EXPAR_ERR_BOOTSTRAP,
+            "someone listens at the meeting place %s already, or a connection has its port (for a minute after "
+            "its end, too): is another rank 0 of this job joining?",
+            request->meeting);
     if (errno == EADDRNOTAVAIL)
         return error_set(EXPAR_ERR_BOOTSTRAP,
                          "the meeting place %s is not on this host: start rank 0 there, or set MASTER_ADDR to its host",

@@ -309,8 +309,8 @@ static float sum_reduced(const ll_round *round, int32_t token, int32_t h, float 
     return sum;
 }
 
-/* What an expert gives back for a token of round `number`, coded: bytes of the payload, and what is left behind the code
-   in row, [4][hidden], of which the rest is scratch. */
+/* What an expert gives back for a token of round `number`, coded: bytes of the payload, and in row, [4][hidden], of
+   which the rest is scratch, what is left behind the code. */
 static int64_t code_row(const ll_case *c, uint32_t number, int32_t rank, int32_t token, int32_t expert, float *row)
 {
     float *heads = row + c->hidden, *payload = row + 2 * c->hidden;

@@ -29,7 +29,7 @@ table='
 6 exec/cpu/low_latency (create.h)
 6 exec/cpu/nodes   (rails.h)
 6 exec/cuda        create.h (gpu.h) (stamps.h)
-6 exec/cuda/kernels args.h (ll_args.h) (moments.h) (device.h) (number.h) (refusal.h)
+6 exec/cuda/kernels args.h (ll_args.h) (moments.h) (device.h) (watch.h) (number.h) (refusal.h)
 6 exec/cuda/kernels/low_latency (begin.h) (combine_handle.h) (combine_receive.h) (combine_send.h) (dispatch_missing.h) (dispatch_receive.h) (dispatch_send.h) (dues.h) (end.h)
 6 exec/cuda/low_latency (create.h)
 7 ep               ep.h

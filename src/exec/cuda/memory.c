@@ -7,18 +7,20 @@
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
-/* One block of device memory: where the heaps are, the state. */
+/* One block of device memory: where the heaps are, the state, what waits have told of each rank. */
 static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
 {
     const size_t ranks = (size_t)self->world.shape.ranks;
-    const cu_address at_state = memory + heaps_bytes;
+    const cu_address at_state = memory + heaps_bytes, at_noted = at_state + ep_round(sizeof(gpu_state), EP_ALIGN_BYTES);
     const gpu_state state = {.bad_slot = ~0ull};
     self->world.heaps = (const uint64_t *)(uintptr_t)memory;
     self->world.state = (gpu_state *)(uintptr_t)at_state;
+    self->world.noted = (uint64_t *)(uintptr_t)at_noted;
     const cu_stream own = self->own_stream;
     expar_status status =
         CUDA_CALL(MemcpyHtoDAsync, memory, device_heap_bases(self->heap), ranks * sizeof(cu_address), own);
     if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoDAsync, at_state, &state, sizeof state, own);
+    if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8Async, at_noted, 0, ranks * sizeof(uint64_t), own);
     return status == EXPAR_OK ? gpu_own_stream_await(self) : status;
 }
 
@@ -29,7 +31,8 @@ expar_status gpu_memory_open(gpu_executor *self)
     const size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
     const size_t awaits_at = ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
     gpu_counters *counters = NULL;
-    expar_status status = gpu_scratch_take(self->device, heaps_bytes + sizeof(gpu_state),
+    const size_t state_bytes = (size_t)ep_round(sizeof(gpu_state), EP_ALIGN_BYTES) + ranks * sizeof(uint64_t);
+    expar_status status = gpu_scratch_take(self->device, heaps_bytes + state_bytes,
                                            awaits_at + ranks * sizeof(uint64_t), &self->scratch);
     if (status != EXPAR_OK) return status;
     self->watch.awaits = (uint64_t *)(void *)((char *)self->scratch->pinned.host + awaits_at);

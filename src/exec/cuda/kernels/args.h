@@ -58,6 +58,10 @@ typedef struct gpu_state {
     uint32_t refused; /* 1 when the notify before this dispatch ended in a refusal, or was given up */
     uint32_t grows;   /* 1 when pools grow behind the notify before this dispatch: no room stands */
     uint32_t brought; /* 1 when all ranks went on in the last dispatch: its rows are here */
+    /* The watch over waits (watch.h). By the thread that has it, for all that wait: when it took the watch; when the
+       orders were last seen to change; the largest orders of the host that were read; when that was, stored last
+       (release) and read first (acquire). */
+    uint64_t watch_ns, moved_ns, orders, seen_ns;
     unsigned long long bad_slot; /* first token << GPU_SLOT_BITS | slot with an index out of range; ~0: none */
     ep_refusal checked;          /* what ep_check_topk found, for the dispatch with a handle behind it */
 } gpu_state;
@@ -93,6 +97,20 @@ EP_FUNC gpu_awaited gpu_await_read(uint64_t word)
     a.epoch = (uint32_t)word;
     return a;
 }
+
+/* Whether both tell of the same call at the same pulse: the host needs one of them. */
+EP_FUNC int32_t gpu_await_is_same(uint64_t a, uint64_t b)
+{
+    return !((a ^ b) & ~((uint64_t)0xff << 32));
+}
+
+/* Pinned: written by the host's guard or by the thread that makes a call. `asked` is read by the watch at each new
+   pulse, `dead` by kernels (both relaxed: each word by itself). */
+typedef struct gpu_loss {
+    uint64_t asked; /* waits for the rank that have lasted since this pulse or an earlier one are to end: one more than
+                       it; 0: none is */
+    uint64_t dead;  /* 1: the rank writes nothing any more */
+} gpu_loss;
 
 /* How a call ended, when it was not well. Written by one thread, `ticket` last (release, system scope). */
 typedef struct gpu_verdict {
@@ -185,8 +203,11 @@ typedef struct gpu_world {
     /* [N] pinned memory, by rank: the last wait for it that lasted from one pulse to another (gpu_await_word). Written
        by whoever waits, read by the host's guard; relaxed, each by itself. */
     uint64_t *awaits;
-    uint64_t orphan_ns; /* a host that has not moved the pulse for so long is gone */
-    uint64_t ticket;    /* of this call, from 1; 0: nobody will ask how it ended */
+    uint64_t *noted;        /* [N] device memory: what was last told there, by compare-and-swap */
+    const gpu_loss *losses; /* [N] pinned, of a buffer with masks; else NULL */
+    uint64_t *lost;         /* [N] device memory: losses[].asked as the watch has read it; by maximum */
+    uint64_t orphan_ns;     /* a host that has not moved the pulse for so long is gone */
+    uint64_t ticket;        /* of this call, from 1; 0: nobody will ask how it ended */
     int32_t rank;
     int32_t unused;
 } gpu_world;

@@ -108,7 +108,7 @@ GPU_FUNC int32_t sent_before(const gpu_combine_args *a, int64_t number, int32_t 
 GPU_FUNC bool await_rows(const gpu_combine_args *a, const gpu_team *team, int32_t rank, int64_t end, uint32_t epoch)
 {
     gpu_ring *ring = &team->rings[rank];
-    gpu_waiting p = {0, 0, 0};
+    gpu_waiting p = {0, 0};
     int32_t sent = sent_before(a, end, rank) - ring->first, need = sent < ring->all ? sent : ring->all;
     ring->batch = need - ring->moved;
     if (ring->batch == 0) return true;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vocabulary of the kernels: ordered loads and stores, waiting, who is last, lookups in a routing.
+/* The vocabulary of the kernels: places, who is last, verdicts, lookups in a routing. Waiting has a file of its own
+ * (watch.h), and so have ordered loads and stores (ptx.h).
  *
  * Order between GPUs: payload with plain or bulk stores; then all of a block's threads meet, one of them fences at
  * system scope and arrives at the local counter; the last block, which does neither where it is the only one, stores
@@ -14,6 +15,7 @@
 
 #include "exec/cuda/kernels/args.h"
 #include "exec/cuda/kernels/ptx.h"
+#include "exec/cuda/kernels/watch.h"
 
 #define GPU_ALL 0xffffffffu
 
@@ -67,99 +69,6 @@ GPU_FUNC ep_reply *reply_at(const gpu_world *world, int32_t pe, uint32_t epoch, 
 GPU_FUNC uint64_t *done_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
 {
     return (uint64_t *)buffer_at(world, pe, ep_done_at(&world->space, GPU_RANKS(world), epoch, source));
-}
-
-/* ---- waiting ----------------------------------------------------------------------------------------------------- */
-
-/* The first wait that is given up is the one that is reported. Nobody leaves before the report is whole: what a leaving
-   thread then tells the host must not overtake it. */
-GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64_t seen, uint64_t expected,
-                      uint32_t was_abort)
-{
-    if (atomicCAS(&world->state->failed, GPU_SOUND, GPU_FAILING) != GPU_SOUND) return;
-    gpu_report *report = world->report;
-    report->wait = wait;
-    report->peer = peer;
-    report->was_abort = was_abort;
-    report->seen = seen;
-    report->expected = expected;
-    store_release_32(&report->failed, 1);
-    fence_system();
-    atomicExch(&world->state->failed, GPU_FAILED);
-}
-
-/* An acquire where it is true: the report then precedes whatever this thread, or one that it meets at a barrier, tells
-   the host. */
-GPU_FUNC bool has_failed(const gpu_world *world)
-{
-    if (load_relaxed(&world->state->failed) != GPU_FAILED) return false;
-    fence_gpu();
-    return true;
-}
-
-/* Polls between two looks at the clock and the host's orders, which lie across the bus. */
-#define GPU_POLLS 256
-
-/* A wait in progress. */
-typedef struct gpu_waiting {
-    uint64_t since_ns; /* when the orders were first seen as they are; 0: not looked yet */
-    uint64_t orders;
-    uint32_t polls;
-} gpu_waiting;
-
-/* A look at the clock and the host's orders: false when it is time to give up, since another thread has, the host asks
-   for it, or the host itself is gone. However late a peer is, the host decides that (guard.c): it is told of each wait
-   that lasts from one pulse to another. */
-GPU_FUNC bool look_at_orders(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
-                             uint64_t expected)
-{
-    if (has_failed(world)) return false;
-    uint64_t now = clock_now(), orders = load_relaxed_64(&world->report->orders);
-    if (p->since_ns && orders != p->orders)
-        store_relaxed_64(&world->awaits[peer], gpu_await_word(orders, wait, (uint32_t)(expected >> 32)));
-    if (!p->since_ns || orders != p->orders) {
-        p->since_ns = now;
-        p->orders = orders;
-    }
-    if (!(orders & GPU_ABORT) && now - p->since_ns < world->orphan_ns) return true;
-    give_up(world, wait, peer, seen, expected, orders & GPU_ABORT);
-    return !has_failed(world);
-}
-
-#ifdef GPU_LOOK_ASIDE
-/* The look where it is in nobody's way; p comes and goes in registers, and as one that has not looked (since_ns 0)
-   when it is time to give up. */
-GPU_ASIDE gpu_waiting look_aside(const gpu_world *world, gpu_waiting p, int32_t wait, int32_t peer, uint64_t seen,
-                                 uint64_t expected)
-{
-    if (!look_at_orders(world, &p, wait, peer, seen, expected)) p.since_ns = 0;
-    return p;
-}
-#endif
-
-/* False when it is time to give up. */
-GPU_FUNC bool may_wait(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
-                       uint64_t expected)
-{
-    if (++p->polls % GPU_POLLS) return true;
-#ifdef GPU_LOOK_ASIDE
-    *p = look_aside(world, *p, wait, peer, seen, expected);
-    return p->since_ns != 0;
-#else
-    return look_at_orders(world, p, wait, peer, seen, expected);
-#endif
-}
-
-/* Until the flag of a record is that of this call. */
-GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
-{
-    uint64_t expected = ep_word(epoch, 1);
-    gpu_waiting p = {0, 0, 0};
-    for (;;) {
-        uint64_t seen = load_acquire(flag);
-        if (seen == expected) return true;
-        if (!may_wait(world, &p, wait, peer, seen, expected)) return false;
-    }
 }
 
 /* ---- dealing out ------------------------------------------------------------------------------------------------- */

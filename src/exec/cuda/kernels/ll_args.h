@@ -7,7 +7,7 @@
  *   ll_gpu_counts  [N] pinned host memory: kernels write, the host reads whenever it is asked
  *   ll_gpu_masks   device memory of this rank alone, of a buffer with masks, and ll_gpu_mask [N]
  *   ll_gpu_due     [N] pinned host memory: kernels tell the host what was missing
- *   ll_gpu_loss    [N] pinned host memory: the host tells kernels of ranks that are lost */
+ *   gpu_loss       [N] pinned host memory: the host tells kernels of ranks that are lost (args.h) */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LL_ARGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LL_ARGS_H
 
@@ -91,13 +91,6 @@ typedef struct ll_gpu_mask {
     uint64_t since;           /* of a masked rank: `steps` when the caller masked it; ~0: not the caller */
 } ll_gpu_mask;
 
-/* Written by the host's guard or by whoever calls, read by kernels that wait (relaxed: each by itself). */
-typedef struct ll_gpu_loss {
-    uint64_t asked; /* waits for the rank that have lasted since this pulse or an earlier one are to end: one more than
-                       it; 0: none is */
-    uint64_t dead;  /* 1: the rank writes nothing any more */
-} ll_gpu_loss;
-
 /* What ll_mask is to do; one block. */
 typedef enum ll_gpu_errand {
     LL_ERRAND_SET,   /* mask `rank`, for the caller */
@@ -143,7 +136,6 @@ typedef struct ll_gpu_call {
     /* Of a buffer with masks; else NULL. */
     ll_gpu_masks *masks;
     ll_gpu_mask *mask_of; /* [N] */
-    ll_gpu_loss *losses;  /* [N] */
     /* [kind][half][N] what the blocks of a kernel agree on: stamp << 32 | 1, the rank's unit counts for nothing, or 2,
        it has been seen whole. By whoever comes first. */
     uint64_t *decided;

@@ -59,7 +59,7 @@ GPU_FUNC gpu_team *team_of(int32_t ranks, gpu_ring *rings)
         team->threads = takes ? (int32_t)blockDim.x - half : half;
         team->stopped = 0;
         team->rings = rings + (takes ? ranks : 0);
-        team->waiting.since_ns = 0;
+        team->waiting.pulse = 0;
         team->waiting.polls = 0;
     }
     __syncthreads();
@@ -151,7 +151,7 @@ GPU_FUNC int32_t turn_open(const gpu_world *world, gpu_team *team, uint32_t epoc
             rows += team->rings[pe].batch;
             left += team->rings[pe].all - team->rings[pe].moved;
         }
-        if (team_thread(team) == 0 && rows) team->waiting.polls = 0, team->waiting.since_ns = 0;
+        if (team_thread(team) == 0 && rows) team->waiting.polls = 0, team->waiting.pulse = 0;
         if (team_thread(team) == 0 && left && !rows) ring_wait(world, team, epoch);
         team_meet(team);
         if (!left || team->stopped) return 0;

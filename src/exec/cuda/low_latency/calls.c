@@ -88,7 +88,6 @@ static ll_gpu_call arguments_of(const ll_gpu *self, const ll_call *call, ll_kind
                              .copies = self->copies,
                              .masks = self->masks,
                              .mask_of = self->mask_of,
-                             .losses = self->losses_there,
                              .decided = self->decided};
     if (call->record) arguments.record = call->record->data;
     return arguments;

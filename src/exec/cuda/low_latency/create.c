@@ -115,7 +115,7 @@ static const ll_executor_ops ll_gpu_ops = {
 
 /* Parts of the one block of device memory, and of pinned memory. */
 typedef struct ll_gpu_parts {
-    size_t state, ll_state, tally, told, waits, masks, mask_of, decided, kept, device_bytes;
+    size_t state, ll_state, tally, told, waits, noted, lost, masks, mask_of, decided, kept, device_bytes;
     size_t awaits, dues, counts, losses, answer, view, pinned_bytes;
 } ll_gpu_parts;
 
@@ -128,7 +128,9 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     parts.tally = parts.ll_state + (size_t)ep_round((size_t)self->copies * sizeof(ll_gpu_state), EP_ALIGN_BYTES);
     parts.told = parts.tally + (size_t)ep_round(ranks * sizeof(ll_gpu_tally), EP_ALIGN_BYTES);
     parts.waits = parts.told + (size_t)ep_round(sizeof(uint32_t), EP_ALIGN_BYTES);
-    parts.masks = parts.waits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.noted = parts.waits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.lost = parts.noted + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
+    parts.masks = parts.lost + (size_t)ep_round(masked * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.mask_of = parts.masks + (size_t)ep_round(masked ? sizeof(ll_gpu_masks) : 0, EP_ALIGN_BYTES);
     parts.decided = parts.mask_of + (size_t)ep_round(masked * sizeof(ll_gpu_mask), EP_ALIGN_BYTES);
     parts.kept = parts.decided + (size_t)ep_round(LL_KINDS * LL_HALVES * masked * sizeof(uint64_t), EP_ALIGN_BYTES);
@@ -137,7 +139,7 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     parts.dues = parts.awaits + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.counts = parts.dues + (size_t)ep_round(ranks * sizeof(uint64_t), EP_ALIGN_BYTES);
     parts.losses = parts.counts + (size_t)ep_round(ranks * sizeof(ll_gpu_counts), EP_ALIGN_BYTES);
-    parts.answer = parts.losses + (size_t)ep_round(masked * sizeof(ll_gpu_loss), EP_ALIGN_BYTES);
+    parts.answer = parts.losses + (size_t)ep_round(masked * sizeof(gpu_loss), EP_ALIGN_BYTES);
     parts.view = parts.answer + (size_t)ep_round(masked ? sizeof(ll_gpu_answer) : 0, EP_ALIGN_BYTES);
     parts.pinned_bytes = parts.view + masked * sizeof(uint32_t);
     return parts;
@@ -166,6 +168,7 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     core->world.heaps = (const uint64_t *)(uintptr_t)memory;
     core->world.state = (gpu_state *)(uintptr_t)(memory + parts->state);
     core->world.report = (gpu_report *)(uintptr_t)pinned;
+    core->world.noted = (uint64_t *)(uintptr_t)(memory + parts->noted);
     core->world.awaits = (uint64_t *)(uintptr_t)(pinned + parts->awaits);
     core->report = (gpu_report *)(void *)host;
     core->watch.awaits = (uint64_t *)(void *)(host + parts->awaits);
@@ -182,8 +185,9 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     self->masks = (ll_gpu_masks *)(uintptr_t)(memory + parts->masks);
     self->mask_of = (ll_gpu_mask *)(uintptr_t)(memory + parts->mask_of);
     self->decided = (uint64_t *)(uintptr_t)(memory + parts->decided);
-    self->losses_there = (ll_gpu_loss *)(uintptr_t)(pinned + parts->losses);
-    self->losses = (ll_gpu_loss *)(void *)(host + parts->losses);
+    core->world.losses = (const gpu_loss *)(uintptr_t)(pinned + parts->losses);
+    core->world.lost = (uint64_t *)(uintptr_t)(memory + parts->lost);
+    self->losses = (gpu_loss *)(void *)(host + parts->losses);
     self->answer_there = (ll_gpu_answer *)(uintptr_t)(pinned + parts->answer);
     self->answer = (ll_gpu_answer *)(void *)(host + parts->answer);
     self->view_there = (uint32_t *)(uintptr_t)(pinned + parts->view);

@@ -50,7 +50,7 @@ typedef struct ll_gpu {
     ll_gpu_masks *masks; /* device, with the next two; NULL: without masks */
     ll_gpu_mask *mask_of;
     uint64_t *decided;
-    ll_gpu_loss *losses, *losses_there;   /* pinned, as the host sees it, and as kernels do; likewise the next two */
+    gpu_loss *losses;                     /* pinned, as the host sees it (gpu_world.losses) */
     ll_gpu_answer *answer, *answer_there; /* of the errand that is under way; by whoever calls */
     uint32_t *view, *view_there;
     cuda_program *mask_program;

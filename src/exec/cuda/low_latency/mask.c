@@ -28,7 +28,7 @@ static void ll_gpu_lose(gpu_executor *core, int32_t rank, const char *why)
 {
     ll_gpu *self = (ll_gpu *)(void *)((char *)core - offsetof(ll_gpu, core));
     const uint64_t pulse = __atomic_load_n(&core->report->orders, __ATOMIC_RELAXED) / GPU_BEAT;
-    ll_gpu_loss *loss = &self->losses[rank];
+    gpu_loss *loss = &self->losses[rank];
     const uint64_t told = __atomic_load_n(&loss->asked, __ATOMIC_RELAXED);
     /* At each beat anew, until all kernels that wait for it have seen it. */
     if (!told || told + SAME_LOSS_BEATS < pulse) LOG(LOG_WARN, "rank %d is masked: %s", rank, why);
@@ -56,7 +56,6 @@ static expar_status errand_put(ll_gpu *self, ll_mask_args *args, void *stream)
                                .copies = self->copies,
                                .masks = self->masks,
                                .mask_of = self->mask_of,
-                               .losses = self->losses_there,
                                .decided = self->decided};
     args->answer = self->answer_there;
     status = gpu_launch(core, &exec, self->mask_kernel, 1, LL_GPU_THREADS,

@@ -89,7 +89,7 @@ GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, con
 GPU_FUNC bool ll_await_arrival(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
                                const ll_incoming *in, ll_arrival *seen)
 {
-    ll_waiting w = {{0, 0, 0}, 0, false};
+    ll_waiting w = {{0, 0}, 0, false};
     seen->weight = seen->scale = 0;
     if (!in->in_words) {
         ll_see_message(a, team, in, seen);

@@ -30,7 +30,7 @@ GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
     const uint64_t *read = (const uint64_t *)ll_own(c, ll_read_place(c, kind, pe, now.epoch));
     const uint64_t *unit = (const uint64_t *)ll_own(c, ll_unit_place(c, kind, pe, now.epoch));
     ll_gpu_way way = {LL_GPU_OPEN, 0};
-    ll_waiting w = {{0, 0, 0}, 0, false};
+    ll_waiting w = {{0, 0}, 0, false};
     for (;;) {
         const uint64_t seen = load_acquire(read);
         if (tells && !own) way.region = ll_region_of(c, seen);

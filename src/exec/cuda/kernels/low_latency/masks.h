@@ -41,7 +41,7 @@ GPU_FUNC const uint64_t *ll_masker_of(const ll_gpu_call *c, const ll_shared *s, 
 
 GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
 {
-    return load_relaxed_64(&c->losses[rank].dead) || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
+    return load_relaxed_64(&c->world.losses[rank].dead) || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
 }
 
 GPU_FUNC bool ll_region_is_known(const ll_gpu_call *c, const ll_shared *s, int32_t half, int32_t region)
@@ -153,7 +153,7 @@ typedef enum ll_gpu_turn { LL_TURN_LEAVE = -1, LL_TURN_LOST = 0, LL_TURN_ON = 1 
 /* A wait in progress. */
 typedef struct ll_waiting {
     gpu_waiting at;
-    uint64_t since_pulse; /* one more than the pulse when it was first looked at; 0: not yet */
+    uint32_t since_pulse; /* one more than the pulse when it was first looked at; 0: not yet */
     bool loses;           /* the rank is lost, unless what is awaited has come by now */
 } ll_waiting;
 
@@ -165,12 +165,13 @@ GPU_FUNC bool ll_is_masked_by(const ll_gpu_call *c, const ll_shared *s, int32_t 
     return (load_acquire(ll_masker_of(c, s, peer)) & ~LL_MASKER_PARTED) > c->mask_of[peer].with;
 }
 
-/* The host has found the rank to be lost, in this wait. */
+/* The host has found the rank to be lost, in this wait. A wait that has not looked yet knows no pulse, and an old copy
+   of what the host has found may be of a wait before. */
 GPU_FUNC bool ll_is_lost(const ll_gpu_call *c, ll_waiting *w, int32_t peer)
 {
-    const uint64_t pulse = load_relaxed_64(&c->world.report->orders) / GPU_BEAT;
-    if (!w->since_pulse) w->since_pulse = pulse + 1;
-    return load_relaxed_64(&c->losses[peer].asked) >= w->since_pulse;
+    if (!w->at.pulse) return false;
+    if (!w->since_pulse) w->since_pulse = w->at.pulse;
+    return load_relaxed_64(&c->world.lost[peer]) >= w->since_pulse;
 }
 
 GPU_FUNC ll_gpu_turn ll_may_wait(const ll_gpu_call *c, const ll_shared *s, ll_waiting *w, int32_t wait, int32_t peer,

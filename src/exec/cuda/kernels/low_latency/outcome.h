@@ -58,7 +58,7 @@ GPU_FUNC bool ll_await_seen(const ll_gpu_call *c, const ll_now *now, const uint6
                             uint64_t *seen)
 {
     const int32_t named = GPU_WAIT_UNIT + c->kind * GPU_LL_WAITS;
-    ll_waiting w = {{0, 0, 0}, 0, false};
+    ll_waiting w = {{0, 0}, 0, false};
     for (;;) {
         *seen = load_acquire(word);
         if ((uint32_t)(*seen >> 32) == now->stamp) return true;

@@ -11,7 +11,7 @@
 GPU_FUNC ll_gpu_turn ll_await_stamp(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
                                     int32_t wait, int32_t peer, bool behind, uint64_t *seen)
 {
-    ll_waiting w = {{0, 0, 0}, 0, false};
+    ll_waiting w = {{0, 0}, 0, false};
     if (ll_is_masked(c, peer)) return LL_TURN_LOST;
     for (;;) {
         *seen = behind ? load_acquire(word) : load_relaxed_64(word);
@@ -59,7 +59,7 @@ GPU_FUNC bool ll_look_at_words(const uint64_t *from, uint32_t stamp, uint4 *valu
 GPU_FUNC bool ll_await_row_words(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t peer,
                                  const uint64_t *from, uint4 *value)
 {
-    ll_waiting w = {{0, 0, 0}, 0, false};
+    ll_waiting w = {{0, 0}, 0, false};
     while (!ll_look_at_words(from, now->stamp, value)) {
         if (ll_may_wait(c, s, &w, GPU_WAIT_MESSAGE, peer, *from, (uint64_t)now->stamp << 32) != LL_TURN_ON)
             return false;

@@ -159,6 +159,9 @@ void cuda_later_await(void);
 bool cuda_context_is_current(void);
 /* As cuda_enter, into the context of a stream; of a default one: the current context. */
 expar_status cuda_enter_stream(void *stream);
+/* The same where a default stream is that GPU's, whatever context is current. *opened: NULL, or to be closed after
+   cuda_leave. */
+expar_status cuda_enter_stream_on(int32_t device, void *stream, cuda_device **opened);
 /* The number of the capture that the stream is in; 0: none. The context is current. */
 expar_status cuda_stream_capture(void *stream, unsigned long long *capture);
 
@@ -166,8 +169,23 @@ expar_status cuda_stream_capture(void *stream, unsigned long long *capture);
 typedef struct cuda_mark cuda_mark;
 /* stream: also a default one, of the current context. In a capture the mark is a place in the graph. */
 expar_status cuda_mark_make(void *stream, cuda_mark **out);
-/* Calls no driver; NULL is allowed. Streams that follow the mark still do. */
+/* The same on a stream of that GPU, whatever context is current; *out NULL: the stream is being captured. */
+expar_status cuda_mark_make_on(int32_t device, void *stream, cuda_mark **out);
+/* One more holder, and one less; the last one gives the mark back. cuda_mark_give calls no driver, and NULL is allowed.
+   Streams that follow the mark still do. */
+void cuda_mark_hold(cuda_mark *mark);
 void cuda_mark_give(cuda_mark *mark);
+/* Where a mark lies among the other marks of its stream. A mark that was made before another one was begun precedes it
+   on their stream. Moments are numbers that only grow, for the whole process. */
+typedef struct cuda_mark_place {
+    unsigned long long stream; /* the driver's number of the stream, which no other stream of the process ever has */
+    uint64_t begun, made;      /* moments before and after the driver recorded the mark */
+} cuda_mark_place;
+cuda_mark_place cuda_mark_place_of(const cuda_mark *mark);
+uint64_t cuda_moment(void);
+/* Marks in a list, each in one list at most: `cuda_mark_link` puts a mark ahead of another one, or of NULL. */
+void cuda_mark_link(cuda_mark *mark, cuda_mark *next);
+cuda_mark *cuda_mark_next(const cuda_mark *mark);
 unsigned long long cuda_mark_capture(const cuda_mark *mark); /* number of the capture that it is in; 0: none */
 /* EXPAR_ERR_STATE: it is in a capture. EXPAR_ERR_CUDA: the context has failed. */
 expar_status cuda_mark_query(const cuda_mark *mark, bool *passed);

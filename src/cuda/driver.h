@@ -154,6 +154,7 @@ typedef struct cu_launch_config {
     X(DevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", (cu_device device))                                     \
     X(CtxPushCurrent, "cuCtxPushCurrent_v2", (cu_context context))                                                     \
     X(CtxPopCurrent, "cuCtxPopCurrent_v2", (cu_context * context))                                                     \
+    X(CtxGetDevice, "cuCtxGetDevice", (cu_device * device))                                                            \
     X(CtxSynchronize, "cuCtxSynchronize", (void))                                                                      \
     X(MemGetInfo, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total_bytes))                                      \
     X(MemAlloc, "cuMemAlloc_v2", (cu_address * address, size_t bytes))                                                 \

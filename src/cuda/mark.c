@@ -6,6 +6,7 @@
 
 #include <dlfcn.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 struct cuda_mark {
@@ -13,11 +14,20 @@ struct cuda_mark {
     unsigned long long number; /* of the context: another one may get its address once it has gone, with its events */
     cu_event event;
     unsigned long long capture; /* number of the capture that its stream was in; 0: none */
-    cuda_mark *next;            /* while it is kept */
+    cuda_mark_place place;
+    atomic_int holders; /* who gives the last hold back (acq_rel) keeps the mark for the next one */
+    cuda_mark *next;    /* its holder's, then of those that are kept */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static cuda_mark *kept; /* guarded by lock: those given back */
+/* The next moment. Relaxed: the driver's own locks order what is recorded on one stream. */
+static _Atomic uint64_t moments = 1;
+
+uint64_t cuda_moment(void)
+{
+    return atomic_fetch_add_explicit(&moments, 1, memory_order_relaxed);
+}
 
 /* ---- contexts ---------------------------------------------------------------------------------------------------- */
 
@@ -45,6 +55,23 @@ expar_status cuda_enter_stream(void *stream)
     expar_status status = cuda_open();
     if (status == EXPAR_OK) status = CUDA_CALL(StreamGetCtx, stream, &context);
     return status == EXPAR_OK ? CUDA_CALL(CtxPushCurrent, context) : status;
+}
+
+static bool is_current(int32_t index)
+{
+    cu_device wanted, current;
+    return cuda_driver()->CtxGetDevice(&current) == CU_OK && cuda_driver()->DeviceGet(&wanted, index) == CU_OK &&
+           current == wanted;
+}
+
+expar_status cuda_enter_stream_on(int32_t device, void *stream, cuda_device **opened)
+{
+    *opened = NULL;
+    expar_status status = cuda_open();
+    if (status != EXPAR_OK) return status;
+    if (!names_default(stream) || is_current(device)) return cuda_enter_stream(stream);
+    status = cuda_device_open(device, opened);
+    return status == EXPAR_OK ? cuda_enter(*opened) : status;
 }
 
 expar_status cuda_stream_capture(void *stream, unsigned long long *capture)
@@ -112,19 +139,26 @@ static expar_status mark_new(cu_context context, unsigned long long number, cuda
     return EXPAR_OK;
 }
 
-static expar_status mark_of_current(cu_context context, void *stream, cuda_mark **out)
+/* capture: the stream's, 0 for none. */
+static expar_status mark_of_current(cu_context context, void *stream, unsigned long long capture, cuda_mark **out)
 {
     unsigned long long number;
     cuda_mark *self = NULL;
     expar_status status = CUDA_CALL(CtxGetId, context, &number);
     if (status == EXPAR_OK) self = find_kept(context, number);
     if (status == EXPAR_OK && !self) status = mark_new(context, number, &self);
-    if (status == EXPAR_OK) status = cuda_stream_capture(stream, &self->capture);
+    if (status != EXPAR_OK) return status;
+    atomic_init(&self->holders, 1);
+    self->capture = capture;
+    status = CUDA_CALL(StreamGetId, stream, &self->place.stream);
+    if (status == EXPAR_OK) self->place.begun = cuda_moment();
     if (status == EXPAR_OK) status = CUDA_CALL(EventRecord, self->event, stream);
     if (status != EXPAR_OK) {
         cuda_mark_give(self);
         return status;
     }
+    self->place.made = cuda_moment();
+    self->next = NULL;
     *out = self;
     return EXPAR_OK;
 }
@@ -132,18 +166,49 @@ static expar_status mark_of_current(cu_context context, void *stream, cuda_mark 
 expar_status cuda_mark_make(void *stream, cuda_mark **out)
 {
     cu_context context = NULL;
+    unsigned long long capture;
     expar_status status = cuda_open();
     if (status == EXPAR_OK) status = CUDA_CALL(StreamGetCtx, stream, &context);
     if (status == EXPAR_OK) status = CUDA_CALL(CtxPushCurrent, context);
     if (status != EXPAR_OK) return status;
-    status = mark_of_current(context, stream, out);
+    status = cuda_stream_capture(stream, &capture);
+    if (status == EXPAR_OK) status = mark_of_current(context, stream, capture, out);
     cuda_leave();
     return status;
 }
 
+/* The context is current. */
+static expar_status mark_outside(void *stream, cuda_mark **out)
+{
+    cu_context context = NULL;
+    unsigned long long capture;
+    *out = NULL;
+    expar_status status = cuda_stream_capture(stream, &capture);
+    if (status != EXPAR_OK || capture) return status;
+    status = CUDA_CALL(StreamGetCtx, stream, &context);
+    return status == EXPAR_OK ? mark_of_current(context, stream, 0, out) : status;
+}
+
+expar_status cuda_mark_make_on(int32_t device, void *stream, cuda_mark **out)
+{
+    cuda_device *opened;
+    expar_status status = cuda_enter_stream_on(device, stream, &opened);
+    if (status == EXPAR_OK) {
+        status = mark_outside(stream, out);
+        cuda_leave();
+    }
+    cuda_device_close(opened);
+    return status;
+}
+
+void cuda_mark_hold(cuda_mark *self)
+{
+    atomic_fetch_add_explicit(&self->holders, 1, memory_order_relaxed);
+}
+
 void cuda_mark_give(cuda_mark *self)
 {
-    if (!self) return;
+    if (!self || atomic_fetch_sub_explicit(&self->holders, 1, memory_order_acq_rel) != 1) return;
     pthread_mutex_lock(&lock);
     self->next = kept;
     kept = self;
@@ -159,6 +224,21 @@ static expar_status mark_check(const cuda_mark *self)
     expar_status status = CUDA_CALL(CtxGetId, self->context, &number);
     if (status != EXPAR_OK || number == self->number) return status;
     return error_set(EXPAR_ERR_CUDA, "the event's CUDA context has gone");
+}
+
+cuda_mark_place cuda_mark_place_of(const cuda_mark *self)
+{
+    return self->place;
+}
+
+void cuda_mark_link(cuda_mark *self, cuda_mark *next)
+{
+    self->next = next;
+}
+
+cuda_mark *cuda_mark_next(const cuda_mark *self)
+{
+    return self->next;
 }
 
 unsigned long long cuda_mark_capture(const cuda_mark *self)

@@ -237,11 +237,13 @@ expar_status ep_call_follow(ep_call *call)
     executor *exec = call->ep->exec;
     expar_event *event = call->wait_event;
     error_kept waited;
+    if (call->followed) return EXPAR_OK;
+    call->followed = true;
     bool by_stream = event && exec->ops->follows(exec, &call->exec, event);
     error_keep(&waited, by_stream ? EXPAR_OK : wait_event(event));
     /* A refusal that comes with the call's offers has its place, too. */
     expar_status placed = exec->ops->place(exec, &call->exec);
-    if (placed == EXPAR_OK && by_stream) placed = expar_event_stream_wait(event, call->exec.stream);
+    if (placed == EXPAR_OK && by_stream) placed = exec->ops->join(exec, &call->exec, event);
     return waited.status == EXPAR_OK ? placed : error_restore(&waited);
 }
 

@@ -323,11 +323,14 @@ static expar_status combine_fit(combine_call *call)
     return status != EXPAR_OK || fits ? status : ep_call_grow(&call->base, step);
 }
 
-/* All that is done before the others are asked. */
+/* All that is done before the others are asked. Where steps go on streams, the call takes its place before its memory, as
+   a dispatch does. */
 static expar_status combine_prepare(combine_call *call)
 {
     executor *exec = call->base.ep->exec;
-    expar_status status = exec->ops->prepare(exec, &call->base.form, row_bytes(call));
+    const bool early = exec->ops->streams && !call->base.exec.captured;
+    expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
+    if (status == EXPAR_OK) status = exec->ops->prepare(exec, &call->base.form, row_bytes(call));
     if (status == EXPAR_OK) status = choose_rows(call);
     if (status == EXPAR_OK) status = choose_weights(call);
     if (status == EXPAR_OK) status = combine_choose_mode(call);

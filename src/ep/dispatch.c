@@ -278,14 +278,15 @@ static expar_status dispatch_fit(dispatch_call *call)
     return ep_call_grow(&call->base, step);
 }
 
-/* All that is done before the others are asked. A fresh dispatch reads its routing behind the event; one that leaves
-   does so on its thread. */
+/* All that is done before the others are asked. A fresh dispatch reads its routing after the event; one that leaves
+   does so on its thread. Where steps go on streams, a call takes its place before its memory: memory that the stream
+   still used until now serves it then. */
 static expar_status dispatch_prepare(dispatch_call *call)
 {
     executor *exec = call->base.ep->exec;
     /* In a capture there is no event, and nothing is put on the stream before there is memory for the call. */
     bool fresh = !dispatch_cached(call), captured = call->base.exec.captured;
-    bool early = fresh && !captured && !call->base.leaves;
+    bool early = (fresh || exec->ops->streams) && !captured && !call->base.leaves;
     expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
     if (status == EXPAR_OK) status = exec->ops->prepare(exec, &call->base.form, dispatch_row_bytes(call));
     if (status == EXPAR_OK && fresh) status = opening_make_handle(&call->base, &call->opening, &call->made);

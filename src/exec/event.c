@@ -27,7 +27,7 @@ struct expar_event {
     int64_t looked_ns;     /* when it was last asked to look */
 };
 
-/* From one look to the next. */
+/* From one look to the next, where somebody says when the event happens. */
 #define LOOK_NS 20000000
 /* Of marks: nobody says when they are passed. */
 #define MARK_LOOK_NS 50000
@@ -156,10 +156,20 @@ static expar_status look_at_mark(expar_event *event)
     return status;
 }
 
+/* Its call has left a mark, and so whoever asks for the event has to look at it. */
+static bool is_looked_at(const expar_event *event)
+{
+    return event->keeper.look && event->keeper.mark;
+}
+
 /* With the lock, which is given back meanwhile. */
 static expar_status await_mark(expar_event *event, int32_t looks)
 {
-    expar_status status = look_at_mark(event);
+    expar_status status = EXPAR_OK;
+    if (event->recorded)
+        status = look_at_mark(event);
+    else
+        event_look(event);
     if (status != EXPAR_OK || event->done) return status;
     pthread_mutex_unlock(&event->lock);
     if (looks < MARK_LOOKS)
@@ -187,7 +197,7 @@ expar_status expar_event_wait(expar_event *event)
     pthread_mutex_lock(&event->lock);
     thread_rest_begin();
     for (int32_t looks = 0; !event->done && status == EXPAR_OK; looks++) {
-        if (event->recorded)
+        if (event->recorded || is_looked_at(event))
             status = await_mark(event, looks);
         else
             await_change(event);
@@ -209,7 +219,8 @@ expar_status expar_event_query(expar_event *event, int *done)
     if (status != EXPAR_OK) return call_ended(status);
     pthread_mutex_lock(&event->lock);
     if (!event->done && event->recorded) status = look_at_mark(event);
-    if (!event->done && event->keeper.look && clock_ns() - event->looked_ns >= LOOK_NS) event_look(event);
+    if (!event->done && event->keeper.look && (is_looked_at(event) || clock_ns() - event->looked_ns >= LOOK_NS))
+        event_look(event);
     if (status == EXPAR_OK) *done = event->done;
     pthread_mutex_unlock(&event->lock);
     return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "expar_event_query"));
@@ -264,6 +275,14 @@ bool event_on_stream(expar_event *event, unsigned long long capture)
     bool on = mark && !event->done && cuda_mark_capture(mark) == capture;
     pthread_mutex_unlock(&event->lock);
     return on;
+}
+
+bool event_place(const expar_event *event, cuda_mark_place *out)
+{
+    const cuda_mark *mark = event->keeper.mark;
+    if (!mark || cuda_mark_capture(mark)) return false;
+    *out = cuda_mark_place_of(mark);
+    return true;
 }
 
 bool event_in_capture(const expar_event *event, unsigned long long capture)

@@ -41,6 +41,8 @@ void event_hear(expar_event *event, const event_hearing *hearing);
 /* Whether a call may leave the waiting to its stream: the event lies on a stream, and is not known to have happened.
    capture: of the call's stream, or 0; an event of a capture serves in that one alone. */
 bool event_on_stream(expar_event *event, unsigned long long capture);
+/* Where its mark lies on its stream; false: it has none, or one in a capture. */
+bool event_place(const expar_event *event, cuda_mark_place *out);
 /* Whether it was recorded in that capture. */
 bool event_in_capture(const expar_event *event, unsigned long long capture);
 

@@ -131,6 +131,8 @@ typedef struct executor_ops {
     /* Takes the call's place behind the calls of this rank before it, on any buffer of the group; those of other
        threads wait here until `end`. Without effect when it has one. */
     expar_status (*place)(executor *self, exec_call *call);
+    /* Where `follows` said so, once the call has its place: its stream waits for the event. */
+    expar_status (*join)(executor *self, const exec_call *call, expar_event *event);
 
     /* ---- steps that all ranks take part in ---- */
 

@@ -216,6 +216,7 @@ static uint64_t used_end(const mem_store *store)
 
 uint64_t mem_store_used_end(mem_store *store)
 {
+    store_settle(store, true);
     pthread_mutex_lock(&store->lock);
     const uint64_t end = used_end(store);
     pthread_mutex_unlock(&store->lock);

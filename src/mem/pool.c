@@ -45,6 +45,7 @@ expar_status mem_pool_create(void *base, uint64_t offset, uint64_t bytes, mem_po
     return status;
 }
 
+/* One without blocks. */
 static void pool_free(mem_pool *pool)
 {
     mem_store *store = pool->store;
@@ -60,8 +61,14 @@ void mem_pool_close(mem_pool *pool)
     pool->closed = true;
     store->floor_bytes -= pool->start_bytes;
     bool last = pool->alive == 0;
+    if (!last && store->waiting) store_drain(store);
     pthread_mutex_unlock(&store->lock);
     if (last) pool_free(pool);
+}
+
+bool pool_is_closed(const mem_pool *pool)
+{
+    return pool->closed;
 }
 
 /* ---- what there is ----------------------------------------------------------------------------------------------- */
@@ -119,6 +126,7 @@ static expar_status pool_exhausted(const mem_pool *pool, uint64_t bytes)
 
 void mem_pool_get_stats(mem_pool *pool, mem_pool_stats *out)
 {
+    store_settle(pool->store, true);
     pthread_mutex_lock(&pool->store->lock);
     *out = (mem_pool_stats){
         .used_bytes = pool->used_bytes, .used_high_bytes = pool->used_high_bytes, .blocks = pool->alive};
@@ -161,9 +169,10 @@ static expar_status take_locked(mem_pool *pool, uint64_t bytes, mem_block **out)
     return status == EXPAR_ERR_BUFFER_SIZE ? pool_exhausted(pool, bytes) : status;
 }
 
-expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out)
+static expar_status take_settled(mem_pool *pool, uint64_t bytes, bool all, mem_block **out)
 {
     mem_block *block;
+    store_settle(pool->store, all);
     pthread_mutex_lock(&pool->store->lock);
     expar_status status = take_locked(pool, bytes, &block);
     pthread_mutex_unlock(&pool->store->lock);
@@ -171,9 +180,17 @@ expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out)
     return status;
 }
 
+expar_status mem_pool_take(mem_pool *pool, uint64_t bytes, mem_block **out)
+{
+    expar_status status = take_settled(pool, bytes, false, out);
+    if (status == EXPAR_OK || !store_has_waiting(pool->store)) return status;
+    return take_settled(pool, bytes, true, out);
+}
+
 bool mem_pool_take_whole(mem_pool *pool, uint64_t least, mem_block **out)
 {
     mem_block *block = NULL;
+    store_settle(pool->store, false);
     pthread_mutex_lock(&pool->store->lock);
     uint64_t most = pool->limit_bytes ? pool->limit_bytes - pool->used_bytes : UINT64_MAX;
     bool taken = !pool->closed && within_limit(pool, least) && store_take_whole(pool->store, pool, least, most, &block);
@@ -187,6 +204,7 @@ uint64_t mem_pool_reach(mem_pool *pool, const uint64_t *bytes, size_t count)
 {
     uint64_t sizes[MEM_POOL_MOST_REACHED], total = 0;
     size_t allowed = 0;
+    store_settle(pool->store, true);
     pthread_mutex_lock(&pool->store->lock);
     for (size_t i = 0; i < count && allowed < MEM_POOL_MOST_REACHED; i++) {
         uint64_t more;
@@ -264,17 +282,31 @@ void mem_block_retain(mem_block *block)
     atomic_fetch_add_explicit(&block->references, 1, memory_order_relaxed);
 }
 
-static void pool_give(mem_pool *pool, mem_block *block)
+bool pool_settle(mem_pool *pool, mem_block *block)
 {
     mem_store *store = pool->store;
-    pthread_mutex_lock(&store->lock);
     pool->used_bytes -= store_charge(block->bytes);
     store->used_bytes -= store_charge(block->bytes);
     pool->alive--;
     store_give(store, block);
-    bool last = pool->closed && pool->alive == 0;
+    if (!pool->closed || pool->alive > 0) return false;
+    free(pool);
+    return true;
+}
+
+static void pool_give(mem_pool *pool, mem_block *block)
+{
+    mem_store *store = pool->store;
+    bool last = false;
+    pthread_mutex_lock(&store->lock);
+    if (atomic_load_explicit(&block->marks, memory_order_acquire)) {
+        store_wait(store, block);
+        if (pool->closed) store_drain(store);
+    } else {
+        last = pool_settle(pool, block);
+    }
     pthread_mutex_unlock(&store->lock);
-    if (last) pool_free(pool);
+    if (last) store_drop(store);
 }
 
 void mem_block_release(mem_block *block)

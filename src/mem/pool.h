@@ -10,11 +10,16 @@
  *   a block    a piece in somebody's hands, with a count of its holders. It keeps its store, the store keeps its
  *              source: so a block stays readable whatever has become of pool, buffer and group.
  *
+ * A block may go back while a stream still uses its memory (mem_block_follow). It waits in its store then (marks.c), and
+ * counts as used, until the next user is known to come after the stream's work: at once on the same stream, else when
+ * the driver says that the work is done.
+ *
  * All calls are thread-safe; a source is called with the store's lock held, so it calls nothing of this header. */
 #ifndef EXPAR_MEM_POOL_H
 #define EXPAR_MEM_POOL_H
 
 #include "base/base.h"
+#include "cuda/cuda.h"
 #include "mem/region.h"
 #include <stdatomic.h>
 
@@ -55,6 +60,11 @@ void mem_store_filled(mem_store *store, uint64_t offset, uint64_t bytes);
 /* Somebody else is to take the memory of the range away, likewise: no block is taken there any more. False: there is
    one, and all stays as it is. */
 bool mem_store_emptied(mem_store *store, uint64_t offset, uint64_t bytes);
+/* Whether all that will use the store's blocks from now on comes after the mark anyway: `covers` says so, calls no
+   driver, and may be called by any thread with the store's lock held. NULL: nothing is known of that; then, and where
+   covers says no, a block with marks waits until the driver says that they have passed. */
+typedef bool (*mem_covers_fn)(void *context, const cuda_mark *mark);
+void mem_store_set_cover(mem_store *store, mem_covers_fn covers, void *context);
 /* Behind the last block: an offset from the store's base. */
 uint64_t mem_store_used_end(mem_store *store);
 
@@ -76,8 +86,12 @@ typedef struct mem_block {
     uint64_t offset; /* from the store's base, for symmetric memory the start of the heap; UINT64_MAX: private memory */
     uint64_t bytes;
     mem_pool *pool; /* NULL for private memory (malloc), and for what somebody lent */
-    /* Of a block that was lent: gives it back, with its record. By the last holder, on any thread. Else NULL. */
+    /* Of a block that was lent: gives it back, with its record, once its marks have passed. By the last holder, on any
+       thread. Else NULL. */
     void (*give)(struct mem_block *block);
+    /* Places on streams that the memory's next user has to come after (mem_block_follow). Pushed by holders (release),
+       read by who gives the last hold back. */
+    _Atomic(cuda_mark *) marks;
     atomic_int references;
 } mem_block;
 
@@ -131,6 +145,12 @@ expar_status mem_block_foreign(const mem_allocator *from, void *data, uint64_t b
 expar_status mem_block_private(uint64_t bytes, mem_block **out);
 void mem_block_retain(mem_block *block);
 void mem_block_release(mem_block *block);
+/* A stream still reads or writes the block until the mark: the memory serves nobody who does not come after it. Takes
+   the mark over. By a holder, on any thread. */
+void mem_block_follow(mem_block *block, cuda_mark *mark);
+/* For whoever has the memory after the last holder: whether its next user comes after all marks of the block. covers as
+   in mem_store_set_cover, or NULL; what that does not know the driver is asked. Drops the marks that are done with. */
+bool mem_block_is_free(mem_block *block, mem_covers_fn covers, void *context);
 
 /* ---- host memory behind a store (backing.c) ---------------------------------------------------------------------- */
 

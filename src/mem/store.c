@@ -51,6 +51,7 @@ expar_status mem_store_create(void *base, uint64_t offset, uint64_t bytes, const
     store->begin = offset;
     store->end = offset + bytes;
     store->holders = 1;
+    store->waiting_end = &store->waiting;
     if (source) store->source = *source;
     expar_status status = arena_from(offset, bytes, &store->origin, &store->arena);
     if (status == EXPAR_OK && store->source.fill) status = store_table_make(store);
@@ -71,6 +72,14 @@ void store_drop(mem_store *store)
     const mem_source source = store->source;
     store_free(store);
     if (source.end) source.end(source.context);
+}
+
+void mem_store_set_cover(mem_store *store, mem_covers_fn covers, void *context)
+{
+    pthread_mutex_lock(&store->lock);
+    store->covers = covers;
+    store->covers_context = context;
+    pthread_mutex_unlock(&store->lock);
 }
 
 void mem_store_close(mem_store *store)
@@ -129,6 +138,7 @@ static mem_block *block_at(mem_store *store, mem_pool *pool, uint64_t offset, ui
     block->bytes = bytes;
     block->pool = pool;
     block->give = NULL;
+    atomic_init(&block->marks, NULL);
     atomic_init(&block->references, 1);
     return block;
 }

@@ -25,6 +25,12 @@ struct mem_store {
     uint64_t begin, end; /* offsets from the base */
     int32_t holders;     /* the owner and the pools */
     store_record *spare;
+    /* Blocks that nobody holds and streams still use, the oldest first (marks.c). */
+    store_record *waiting, **waiting_end;
+    mem_covers_fn covers; /* NULL: nothing is known */
+    void *covers_context;
+    cuda_task drain;   /* looks after blocks that wait when their pool is closed */
+    bool draining;     /* it is under way, and holds the store */
     mem_source source; /* fill NULL: all has memory */
     uint64_t *filled;  /* a bit for each unit from origin on: it has memory */
     uint64_t units;    /* bits */
@@ -43,6 +49,20 @@ bool store_take_whole(mem_store *store, mem_pool *pool, uint64_t least, uint64_t
 /* As mem_pool_reach, of MEM_POOL_MOST_REACHED blocks at most. */
 uint64_t store_reach(mem_store *store, const uint64_t *bytes, size_t count);
 void store_give(mem_store *store, mem_block *block);
+
+/* ---- blocks that wait for streams (marks.c) ---------------------------------------------------------------------- */
+
+/* With the lock held: a block whose last holder has gone, and which has marks. */
+void store_wait(mem_store *store, mem_block *block);
+/* Without it. Gives back what waits for nothing any more; asks the driver about the oldest block alone, or about all. */
+void store_settle(mem_store *store, bool all);
+bool store_has_waiting(mem_store *store);
+/* With it: what is to happen to blocks of a closed pool that wait, where nobody may take a block again. */
+void store_drain(mem_store *store);
+/* With it: takes the block off its pool's accounts, and gives it to the store. True: the pool has gone with it, and
+   store_drop is to be called for it, without the lock. */
+bool pool_settle(mem_pool *pool, mem_block *block);
+bool pool_is_closed(const mem_pool *pool);
 /* Fills the store so far that floor_bytes of it are there when nothing is held. */
 expar_status store_keep_floor(mem_store *store);
 

@@ -308,6 +308,12 @@ static bool follows(const executor *base, const exec_call *call, expar_event *ev
     return false;
 }
 
+static expar_status join(executor *base, const exec_call *call, expar_event *event)
+{
+    (void)base, (void)call, (void)event;
+    return EXPAR_OK;
+}
+
 /* It has no peers. */
 static void retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
 {
@@ -345,6 +351,7 @@ static const executor_ops recorder_ops = {
     .grow = grow,
     .keep = keep,
     .follows = follows,
+    .join = join,
     .place = place,
     .notify = notify,
     .grow_pool = grow_pool,

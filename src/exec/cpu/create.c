@@ -217,6 +217,12 @@ static bool follows_nothing(const executor *self, const exec_call *call, expar_e
     return false;
 }
 
+static expar_status join_nothing(executor *self, const exec_call *call, expar_event *event)
+{
+    (void)self, (void)call, (void)event;
+    return error_set(EXPAR_ERR_STATE, "no stream of the CPU can wait for an event");
+}
+
 /* It grows by itself. */
 static bool cpu_lacks(executor *base, uint64_t bytes)
 {
@@ -253,6 +259,7 @@ static const executor_ops cpu_ops = {
     .grow = cpu_grow,
     .keep = keep_nothing,
     .follows = follows_nothing,
+    .join = join_nothing,
     .place = cpu_call_place,
     .notify = cpu_notify,
     .grow_pool = cpu_grow_pool,

@@ -91,6 +91,7 @@ static const executor_ops gpu_ops = {
     .grow = gpu_grow,
     .keep = gpu_keep,
     .follows = gpu_follows,
+    .join = gpu_join,
     .place = gpu_place,
     .notify = gpu_notify,
     .grow_pool = gpu_grow_pool,

@@ -108,7 +108,8 @@ static expar_status failure(const gpu_executor *self, const char *what)
 
 expar_status gpu_check(executor *base, const char *what)
 {
-    const gpu_executor *self = gpu_of(base);
+    gpu_executor *self = gpu_of(base);
+    gpu_endings_reap(self, false);
     if (!__atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE)) return EXPAR_OK;
     return tell_dues(self, failure(self, what));
 }
@@ -222,12 +223,56 @@ static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)
     return 0;
 }
 
+static gpu_verdict *find_verdict(const gpu_executor *self, uint64_t ticket)
+{
+    for (uint64_t i = 0; ticket && i < GPU_VERDICTS; i++) {
+        gpu_verdict *slot = &self->report->verdicts[(ticket + i) % GPU_VERDICTS];
+        if (__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE) == ticket) return slot;
+    }
+    return NULL;
+}
+
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict)
 {
-    const gpu_verdict *slot = &self->report->verdicts[ticket % GPU_VERDICTS];
+    gpu_verdict *slot = find_verdict(self, ticket);
     *verdict = (ep_verdict){.rank = -1};
-    if (!ticket || __atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE) != ticket) return 0;
-    return take_verdict(slot, verdict);
+    if (!slot) return 0;
+    const int32_t dropped = take_verdict(slot, verdict);
+    __atomic_store_n(&slot->ticket, 0, __ATOMIC_RELEASE);
+    return dropped;
+}
+
+bool gpu_has_told(const gpu_executor *self)
+{
+    bool told = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;
+    for (int i = 0; i < GPU_VERDICTS && !told; i++)
+        told = __atomic_load_n(&self->report->verdicts[i].ticket, __ATOMIC_RELAXED) != 0;
+    return told;
+}
+
+/* A call that had ended before a later one gave up a wait ended well. */
+static expar_status check_ticket(gpu_executor *self, uint64_t ticket)
+{
+    const bool failed = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;
+    if (!failed || ticket <= self->report->failed_after) return EXPAR_OK;
+    return tell_dues(self, failure(self, "on the GPU"));
+}
+
+static expar_status check_lost(const gpu_executor *self, uint64_t ticket)
+{
+    const uint64_t to = __atomic_load_n(&self->report->lost_to, __ATOMIC_ACQUIRE);
+    if (ticket > to || ticket < self->report->lost_from) return EXPAR_OK;
+    return error_set(EXPAR_ERR_LIMIT,
+                     "how the call ended is not known: %d calls before it had not ended well, and nobody had asked how",
+                     GPU_VERDICTS);
+}
+
+expar_status gpu_ending_read(gpu_executor *self, uint64_t ticket, ep_verdict *verdict, int32_t *dropped)
+{
+    *dropped = gpu_verdict_read(self, ticket, verdict);
+    if (verdict->rank >= 0 || *dropped) return EXPAR_OK;
+    expar_status status = check_ticket(self, ticket);
+    return status == EXPAR_OK ? check_lost(self, ticket) : status;
 }
 
 bool gpu_untold(executor *base, ep_verdict *verdict, int64_t *dropped)

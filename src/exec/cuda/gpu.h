@@ -16,7 +16,8 @@
  *   scratch.c   small memory, handed on from executor to executor
  *   expert.c    rows to expert-major order and back
  *   order.c     calls follow each other, on streams and in graphs
- *   hold.c      blocks that are kept for a graph, or until a stream has come to a point
+ *   places.c    places on streams that all later calls come after
+ *   hold.c      blocks that are kept for a graph, or that a stream still uses
  *   guard.c     a thread for kernels' waits: asks those who are awaited how they stand
  *   times.c     times that kernels take
  *   stamps.c    what warps have written of their way, put together (stamps.h: the benchmark calls it, too)
@@ -92,6 +93,9 @@ typedef struct gpu_watch {
     boot_wait wait;
 } gpu_watch;
 
+/* Places on streams that a rank's calls on one GPU come after (places.c). */
+typedef struct gpu_places gpu_places;
+
 /* The order of a rank's calls on one GPU, shared by its buffers of the group (order.c). */
 typedef struct gpu_order gpu_order;
 
@@ -154,7 +158,8 @@ typedef struct gpu_executor {
        adds one (relaxed), the thread that has told it, or looked, takes one off (release), whoever destroys the
        executor waits for none (acquire). */
     atomic_int endings;
-    struct gpu_executor *left_next; /* endings.c: of those that were left behind */
+    struct gpu_ending *first_ending, **last_ending; /* endings.c, guarded by its lock: the oldest call first */
+    struct gpu_executor *left_next;                 /* endings.c: of those that were left behind */
 } gpu_executor;
 
 static inline gpu_executor *gpu_of(executor *base)
@@ -171,6 +176,7 @@ static inline gpu_world gpu_world_of(const gpu_executor *self, const exec_call *
 {
     gpu_world world = self->world;
     world.ticket = call->ticket;
+    world.before = call->captured ? 0 : call->ticket ? call->ticket - 1 : self->tickets;
     return world;
 }
 
@@ -361,6 +367,20 @@ expar_status gpu_place_refused(gpu_executor *self, exec_call *call);
 expar_status gpu_leave_captures(int *mode);
 void gpu_return_to_captures(int mode);
 
+/* The stream waits for the event, in the place of the call, which it has; later calls come after it, too. */
+expar_status gpu_join(executor *base, const exec_call *call, expar_event *event);
+/* What is known of the places of its calls. */
+gpu_places *gpu_order_places(const gpu_order *order);
+
+/* ---- places.c ---------------------------------------------------------------------------------------------------- */
+gpu_places *gpu_places_make(void); /* NULL: no memory */
+gpu_places *gpu_places_hold(gpu_places *places);
+void gpu_places_drop(gpu_places *places); /* NULL is allowed */
+/* All later calls come after marks of the stream that were made before the moment. By the thread that has the order. */
+void gpu_places_note(gpu_places *places, unsigned long long stream, uint64_t until);
+/* mem_covers_fn: whether all later calls come after the mark. Any thread. */
+bool gpu_places_cover(void *places, const cuda_mark *mark);
+
 /* ---- hold.c ------------------------------------------------------------------------------------------------------ */
 /* An operation; and executor_kind.hold_until. */
 expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count);
@@ -376,6 +396,8 @@ void gpu_guard_note_begin(gpu_executor *self);
 void gpu_guard_note_end(gpu_executor *self);
 /* A call was made in a capture: from now on hosts and GPUs do not count the buffer's calls alike. */
 void gpu_guard_note_captured(gpu_executor *self);
+/* The end of a call is to be told. */
+void gpu_guard_note_told(gpu_executor *self);
 /* Whether a kernel of this rank's has waited for another one of late, for longer than a beat. Any thread. */
 bool gpu_guard_sees_wait(const gpu_executor *self);
 
@@ -399,15 +421,27 @@ expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const u
 /* For whoever waits for what a kernel says, or for the end of a call: the group's failure once a kernel that runs would
    have told of it. *seen_ns: when the waiting one first saw that the group has failed; 0: not yet. From any thread. */
 expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what);
-/* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. */
+/* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. Once a call, or
+   once a notify and once the call behind it: a verdict that has been read makes place for another one. */
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);
+/* Whether a kernel has told of something that did not go well and that nobody has read yet. Looks at host memory alone,
+   from any thread. */
+bool gpu_has_told(const gpu_executor *self);
+/* How the call with this ticket ended, which has: EXPAR_OK with a verdict, or what the kernels gave up. */
+expar_status gpu_ending_read(gpu_executor *self, uint64_t ticket, ep_verdict *verdict, int32_t *dropped);
 
 /* ---- endings.c --------------------------------------------------------------------------------------------------- */
-/* An operation: puts a host function on the call's stream. */
+/* An operation. Nothing is put on the stream but a mark. */
 expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
                       event_keeper *keeper);
-/* Until no end of a call is to be told any more. The driver has the group's time-out for that, as long as its context
-   is sound; what it has not told by then is told here, as lost. */
+/* Tells the ends of calls that a later call's kernel shows to be over. With `all`, or where a kernel has told of
+   something, the driver is asked about the others, too. Any thread, with no lock held. */
+void gpu_endings_reap(gpu_executor *self, bool all);
+/* Whether ends of calls are to be told, or looked after; then the executor stays until gpu_endings_leave. */
+bool gpu_endings_enter(gpu_executor *self);
+void gpu_endings_leave(gpu_executor *self);
+/* Until no end of a call is to be told any more. The stream has the group's time-out for that, as long as its context
+   is sound; what has not ended by then is told here, as lost. */
 void gpu_endings_close(gpu_executor *self);
 /* Of a buffer whose rank goes alone: its calls have so long to end by themselves, and as long again once their kernels'
    waits are ended. False: something is still on a stream, where it finds the buffer no more; whoever was to be told of

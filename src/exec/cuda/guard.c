@@ -20,6 +20,8 @@
 
 #define BEAT_NS   50000000
 #define LINGER_NS 1000000000
+/* Buffers whose calls' ends are told in one beat. */
+#define MOST_TOLD 16
 /* A kernel that waits speaks at every beat. For some beats it may not be run, where processes share a GPU in turns:
    then the wait goes on, but nobody looks. */
 #define FRESH_BEATS 4
@@ -223,8 +225,27 @@ static bool is_idle(const gpu_executor *self)
 static bool has_work(const gpu_guard *guard)
 {
     for (const gpu_executor *one = guard->first; one; one = one->watch.next)
-        if (!is_idle(one) || atomic_load_explicit(&one->watch.in_graphs, memory_order_relaxed)) return true;
+        if (!is_idle(one) || atomic_load_explicit(&one->watch.in_graphs, memory_order_relaxed) ||
+            atomic_load_explicit(&one->endings, memory_order_relaxed) > 0)
+            return true;
     return false;
+}
+
+/* Ends of calls are told without the lock: whoever hears of one may destroy a buffer. With the lock, which is given back
+   meanwhile. */
+static void tell_ends(gpu_guard *guard)
+{
+    gpu_executor *these[MOST_TOLD];
+    int count = 0;
+    for (gpu_executor *one = guard->first; one && count < MOST_TOLD; one = one->watch.next)
+        if (gpu_endings_enter(one)) these[count++] = one;
+    if (!count) return;
+    pthread_mutex_unlock(&guard->lock);
+    for (int i = 0; i < count; i++) {
+        gpu_endings_reap(these[i], true);
+        gpu_endings_leave(these[i]);
+    }
+    pthread_mutex_lock(&guard->lock);
 }
 
 static void rest_for(gpu_guard *guard, int64_t span_ns)
@@ -252,6 +273,7 @@ static void *guard_main(void *argument)
         bool busy = false;
         for (gpu_executor *one = guard->first; one; one = one->watch.next)
             busy |= beat(one);
+        tell_ends(guard);
         if (busy) guard->active_ns = clock_ns();
         if (busy || clock_ns() - guard->active_ns < LINGER_NS)
             rest_for(guard, BEAT_NS);
@@ -280,6 +302,11 @@ void gpu_guard_note_begin(gpu_executor *self)
 void gpu_guard_note_end(gpu_executor *self)
 {
     atomic_fetch_add(&self->watch.marked, 1);
+    wake(self->watch.guard);
+}
+
+void gpu_guard_note_told(gpu_executor *self)
+{
     wake(self->watch.guard);
 }
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks that are kept for what the driver has still to do: by a graph, or until a stream has come to a point. */
+/* Blocks that streams still use: a graph keeps them as long as it lives; else their memory's next user comes after the
+ * point at which the stream is now. */
 #include "exec/cuda/gpu.h"
 
 #include <stdlib.h>
@@ -66,33 +67,36 @@ expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *b
     return status;
 }
 
-/* ---- behind a stream --------------------------------------------------------------------------------------------- */
+/* ---- until a stream has come to a point -------------------------------------------------------------------------- */
 
-/* A point of a stream that is being captured is one of the graph's, which may come as often as it is launched. */
-static expar_status give_to_stream(cu_stream stream, kept *all)
-{
-    int capturing = CU_CAPTURE_NONE;
-    expar_status status = CUDA_CALL(StreamGetCaptureInfo, stream, &capturing, NULL, NULL, NULL, NULL);
-    if (status == EXPAR_OK && capturing != CU_CAPTURE_NONE) return give_to_graph(stream, all);
-    if (status == EXPAR_OK) status = CUDA_CALL(LaunchHostFunc, stream, let_go, all);
-    if (status != EXPAR_OK) let_go(all);
-    return status;
-}
-
-expar_status gpu_hold_until(expar_device device, void *stream, mem_block *const *blocks, int32_t count)
+/* A point of a stream that is being captured is one of the graph's, which may come as often as it is launched: the graph
+   keeps the blocks. */
+static expar_status hold_in_graph(expar_device device, void *stream, mem_block *const *blocks, int32_t count)
 {
     kept *all;
     cuda_device *opened = NULL;
     expar_status status = kept_make(blocks, count, &all);
     if (status != EXPAR_OK) return status;
-    status = cuda_device_open(device.index, &opened);
-    if (status == EXPAR_OK) status = cuda_enter(opened);
+    status = cuda_enter_stream_on(device.index, stream, &opened);
     if (status == EXPAR_OK) {
-        status = give_to_stream(stream, all);
+        status = give_to_graph(stream, all);
         cuda_leave();
     } else {
         let_go(all);
     }
     cuda_device_close(opened);
     return status;
+}
+
+expar_status gpu_hold_until(expar_device device, void *stream, mem_block *const *blocks, int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        cuda_mark *mark;
+        if (!blocks[i]) continue;
+        expar_status status = cuda_mark_make_on(device.index, stream, &mark);
+        if (status != EXPAR_OK) return status;
+        if (!mark) return hold_in_graph(device, stream, blocks + i, count - i);
+        mem_block_follow(blocks[i], mark);
+    }
+    return EXPAR_OK;
 }

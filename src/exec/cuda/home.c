@@ -32,6 +32,7 @@ typedef struct gpu_homes {
 typedef struct gpu_source {
     cuda_task task;
     device_part *part;
+    gpu_places *places; /* which tell the store what calls come after */
     gpu_home *home;     /* there as long as a pool is open */
     pthread_t closer;   /* the thread that gave the owner's hold of the store back; once `closed` */
     atomic_bool closed; /* release, by that thread; acquire */
@@ -73,6 +74,7 @@ static void drop_part(cuda_task *task)
 {
     gpu_source *source = (gpu_source *)task;
     device_part_drop(source->part);
+    gpu_places_drop(source->places);
     free(source);
 }
 
@@ -89,7 +91,7 @@ static void source_end(void *context)
 }
 
 /* Over the part that grows; or, by CUDA IPC, over what the buffer has taken for it. */
-static expar_status store_make(gpu_home *home, uint64_t fixed_offset, uint64_t fixed_bytes)
+static expar_status store_make(gpu_home *home, gpu_places *places, uint64_t fixed_offset, uint64_t fixed_bytes)
 {
     const bool grows = device_heap_grows(home->heap);
     gpu_source *source = calloc(1, sizeof *source);
@@ -100,6 +102,8 @@ static expar_status store_make(gpu_home *home, uint64_t fixed_offset, uint64_t f
         (void *)(uintptr_t)device_heap_at(home->heap, 0), grows ? device_heap_own_offset(home->heap) : fixed_offset,
         grows ? device_heap_own_room(home->heap) : fixed_bytes, &table, &home->store);
     if (status == EXPAR_OK) {
+        source->places = gpu_places_hold(places);
+        mem_store_set_cover(home->store, gpu_places_cover, places);
         home->source = source;
         return EXPAR_OK;
     }
@@ -233,8 +237,9 @@ expar_status gpu_home_pool(gpu_executor *self, uint64_t limit_bytes)
 {
     gpu_home *home = self->home;
     const gpu_world *world = &self->world;
-    expar_status status =
-        home->store ? EXPAR_OK : store_make(home, world->buffer + world->space.pool, world->shape.pool_bytes);
+    expar_status status = home->store ? EXPAR_OK
+                                      : store_make(home, gpu_order_places(self->order),
+                                                   world->buffer + world->space.pool, world->shape.pool_bytes);
     self->limit_bytes = limit_bytes;
     return status == EXPAR_OK ? mem_pool_create_in(home->store, limit_bytes, 0, &self->base.pool) : status;
 }

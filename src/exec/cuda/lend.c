@@ -10,6 +10,10 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
+
+/* From one look at a block that a stream uses to the next. */
+#define REST_NS 1000000
 
 struct gpu_lender {
     atomic_int holders; /* the order of calls, and what was lent; who drops the last one (acquire, release) ends it */
@@ -150,9 +154,15 @@ static void lender_give(const lent_block *one)
     if (entered) cuda_leave();
 }
 
+/* A stream that still uses the block may stand for long: what waits in line goes on meanwhile. */
 static void give_later(cuda_task *task)
 {
     lent_block *one = (lent_block *)((char *)task - offsetof(lent_block, task));
+    if (!mem_block_is_free(&one->block, NULL, NULL)) {
+        nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+        cuda_later(task);
+        return;
+    }
     lender_give(one);
     gpu_lender_drop(one->lender);
     free(one);

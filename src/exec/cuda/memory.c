@@ -32,8 +32,8 @@ expar_status gpu_memory_open(gpu_executor *self)
     const size_t awaits_at = ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
     gpu_counters *counters = NULL;
     const size_t state_bytes = (size_t)ep_round(sizeof(gpu_state), EP_ALIGN_BYTES) + ranks * sizeof(uint64_t);
-    expar_status status = gpu_scratch_take(self->device, heaps_bytes + state_bytes,
-                                           awaits_at + ranks * sizeof(uint64_t), &self->scratch);
+    expar_status status =
+        gpu_scratch_take(self->device, heaps_bytes + state_bytes, awaits_at + ranks * sizeof(uint64_t), &self->scratch);
     if (status != EXPAR_OK) return status;
     self->watch.awaits = (uint64_t *)(void *)((char *)self->scratch->pinned.host + awaits_at);
     self->world.awaits = (uint64_t *)(uintptr_t)(self->scratch->pinned.device + awaits_at);

@@ -41,6 +41,7 @@ struct gpu_order {
        the events themselves stay as long as the order. */
     pthread_mutex_t lock;
     gpu_lender *lender;
+    gpu_places *places;
     cu_event last; /* the lender's; behind the last call, also of graphs: each launch of one records it anew */
     unsigned long long last_stream; /* number of the last call's, but for calls of captures */
     captured_calls captures[CAPTURES];
@@ -51,6 +52,8 @@ struct gpu_order {
 
 static expar_status make_events(gpu_order *order, const cuda_device *device)
 {
+    order->places = gpu_places_make();
+    if (!order->places) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
     expar_status status = gpu_lender_make(device, &order->lender);
     if (status == EXPAR_OK) order->last = gpu_lender_event(order->lender);
     for (int i = 0; i < CAPTURES && status == EXPAR_OK; i++)
@@ -66,6 +69,7 @@ static void order_destroy(gpu_order *order)
     }
     if (order->lender) gpu_lender_settle(order->lender, true);
     gpu_lender_drop(order->lender);
+    gpu_places_drop(order->places);
     pthread_mutex_destroy(&order->lock);
     free(order);
 }
@@ -305,9 +309,26 @@ static expar_status follow_on_stream(gpu_executor *self, const exec_call *call)
     gpu_order_settle(self, call);
     expar_status status = CUDA_CALL(StreamGetId, call->stream, &number);
     if (status != EXPAR_OK) return status;
+    const uint64_t now = cuda_moment();
     bool follows = order->in_graphs || (order->has_last && order->last_stream != number);
     if (follows) status = CUDA_CALL(StreamWaitEvent, call->stream, order->last, 0);
-    if (status == EXPAR_OK) order->last_stream = number;
+    if (status != EXPAR_OK) return status;
+    order->last_stream = number;
+    gpu_places_note(order->places, number, now);
+    return EXPAR_OK;
+}
+
+gpu_places *gpu_order_places(const gpu_order *order)
+{
+    return order->places;
+}
+
+expar_status gpu_join(executor *base, const exec_call *call, expar_event *event)
+{
+    cuda_mark_place place;
+    const bool placed = !call->captured && event_place(event, &place);
+    expar_status status = expar_event_stream_wait(event, call->stream);
+    if (status == EXPAR_OK && placed) gpu_places_note(gpu_of(base)->order->places, place.stream, place.begun);
     return status;
 }
 

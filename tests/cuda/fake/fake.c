@@ -8,7 +8,7 @@
  *   FAKE_PEERS=0       no two GPUs reach each other      FAKE_EXPORT=0  memory gives no descriptors
  *   FAKE_CC=80         compute capability (90)           FAKE_LAUNCH=0  no kernel can be launched
  *   FAKE_SMS=1         SMs of a GPU (132)                FAKE_INIT=100  the driver starts so (0)
- *   FAKE_HOST=0        streams take no host functions    FAKE_FAULT=1   the context is lost: streams call nobody
+ *   FAKE_CONTEXT=0     streams name no context           FAKE_FAULT=1   the context is lost: streams call nobody
  *   FAKE_RECORD=0      events cannot be recorded         FAKE_MODES=0   no thread changes its mode of capture
  *   FAKE_DRIVER=12040  the driver's version (13000) FAKE_WORDS=0   streams wait for no words
  *   FAKE_ANYWHERE=1    memory of the host's counts as GPU 0's
@@ -206,10 +206,17 @@ cu_result cuCtxGetCurrent(cu_context *context)
     *context = depth ? (cu_context)(void *)&contexts[current_device()] : NULL;
     return CU_OK;
 }
+cu_result cuCtxGetDevice(cu_device *device)
+{
+    if (!depth) return INVALID_CONTEXT;
+    *device = current_device();
+    return CU_OK;
+}
 /* All streams are of the GPU that is current, or of the first. */
 cu_result cuStreamGetCtx(cu_stream stream, cu_context *context)
 {
     if ((uintptr_t)stream <= (uintptr_t)CU_THREADS_STREAM && !depth) return INVALID_CONTEXT;
+    if (!setting("FAKE_CONTEXT", 1)) return INVALID_CONTEXT;
     *context = (cu_context)(void *)&contexts[current_device()];
     return CU_OK;
 }

@@ -71,6 +71,7 @@ static void give_up(const gpu_world *world, gpu_wait wait, int32_t peer, uint64_
     report->was_abort = was_abort;
     report->seen = seen;
     report->expected = expected;
+    report->failed_after = world->before;
     __atomic_store_n(&report->failed, 1, __ATOMIC_RELEASE);
 }
 

@@ -379,7 +379,7 @@ static void play_abandoned_rows(expar_group *group, void *shared)
     CHECK(c.status == EXPAR_ERR_ABORTED && strstr(c.text, "the buffer has been abandoned on this rank"),
           "the call ended with %s (%s)", expar_status_string(c.status), c.text);
     CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(event));
-    CHECK_TEXT("expar_combine on rank 0: the buffer has been abandoned on this rank");
+    CHECK_TEXT("expar_combine on rank 0: ", "the buffer has been abandoned on this rank");
     atomic_store(&controls->hold, 0);
     CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
     expar_event_destroy(event);

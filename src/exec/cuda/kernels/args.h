@@ -17,7 +17,7 @@
 
 #define GPU_SLOT_BITS 13 /* of the number of a slot in a token */
 
-/* Calls of which the verdicts are kept apart; a call's ticket modulo this is its slot. */
+/* Verdicts that the host has not read yet, at most; a call's own is looked for from slot ticket % GPU_VERDICTS on. */
 #define GPU_VERDICTS 64
 
 /* expar_status values that kernels name; the host checks them. */
@@ -112,7 +112,8 @@ typedef struct gpu_loss {
     uint64_t dead;  /* 1: the rank writes nothing any more */
 } gpu_loss;
 
-/* How a call ended, when it was not well. Written by one thread, `ticket` last (release, system scope). */
+/* How a call ended, when it was not well. Written by one thread into a slot that is free, `ticket` last (release, system
+   scope). The host reads it (acquire) and frees the slot by ticket 0 (release). */
 typedef struct gpu_verdict {
     uint64_t ticket;
     int32_t rank; /* as in ep_verdict; -1: no refusal, only dropped rows */
@@ -129,6 +130,7 @@ typedef struct gpu_report {
     uint32_t was_abort; /* the abort word ended it, or GPU_NO_REGION; 0: the host had not moved the pulse for
                            world.orphan_ns */
     uint64_t seen, expected;
+    uint64_t failed_after; /* calls with this ticket or a lower one had ended before */
     /* GPU_ABORT: all waits end, of kernels (relaxed: nothing but the word counts) and of the host (acquire); set by the
        host (release). The rest is the pulse, which the host's guard moves on by GPU_BEAT (relaxed). One word, so that a
        wait reads both at once. */
@@ -151,6 +153,9 @@ typedef struct gpu_report {
        who sees it late waits in a later call). */
     uint64_t wished;
     gpu_verdict verdicts[GPU_VERDICTS];
+    /* Tickets of the first and the last call whose verdict found no free slot; lost_to 0: none did. lost_to is written
+       last (release), read by the host (acquire). */
+    uint64_t lost_from, lost_to;
     /* Of calls that nobody asks for (ticket 0: in graphs, for one): the first that did not end well. `ticket` is set to
        1 by the kernel (release), and to 0 by the host once it has read the rest (release). */
     gpu_verdict untold;
@@ -208,6 +213,7 @@ typedef struct gpu_world {
     uint64_t *lost;         /* [N] device memory: losses[].asked as the watch has read it; by maximum */
     uint64_t orphan_ns;     /* a host that has not moved the pulse for so long is gone */
     uint64_t ticket;        /* of this call, from 1; 0: nobody will ask how it ended */
+    uint64_t before;        /* the last ticket before this call; 0 in graphs */
     int32_t rank;
     int32_t unused;
 } gpu_world;

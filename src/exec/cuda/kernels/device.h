@@ -164,11 +164,23 @@ GPU_FUNC bool hello_agrees(const ep_hello *hello, const ep_form *own)
     return same_form(&hello->form, own) && !status;
 }
 
-/* Where this call's verdict goes; NULL: nobody asks for this call, and the verdict of an earlier such call has not been
-   looked at yet. By one thread. */
+/* Of a call that somebody will ask for: the first free slot from its own on. */
+GPU_FUNC gpu_verdict *verdict_slot_of_ticket(const gpu_world *world)
+{
+    gpu_report *report = world->report;
+    for (uint32_t i = 0; i < GPU_VERDICTS; i++) {
+        gpu_verdict *slot = &report->verdicts[(world->ticket + i) % GPU_VERDICTS];
+        if (!load_acquire(&slot->ticket)) return slot;
+    }
+    if (!report->lost_to) report->lost_from = world->ticket;
+    store_release(&report->lost_to, world->ticket);
+    return NULL;
+}
+
+/* Where this call's verdict goes; NULL: the host has not looked at earlier ones yet. By one thread. */
 GPU_FUNC gpu_verdict *verdict_slot(const gpu_world *world)
 {
-    if (world->ticket) return &world->report->verdicts[world->ticket % GPU_VERDICTS];
+    if (world->ticket) return verdict_slot_of_ticket(world);
     gpu_verdict *slot = &world->report->untold;
     return load_acquire(&slot->ticket) ? NULL : slot;
 }

@@ -37,6 +37,7 @@ GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64
     report->was_abort = was_abort;
     report->seen = seen;
     report->expected = expected;
+    report->failed_after = world->before;
     store_release_32(&report->failed, 1);
     fence_system();
     atomicExch(&world->state->failed, GPU_FAILED);

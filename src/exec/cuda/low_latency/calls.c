@@ -49,7 +49,7 @@ static expar_status call_begin(ll_gpu *self, ll_call *call)
         return gpu_end(&core->base, exec);
     }
     expar_status status = call->refusal.status ? gpu_place_refused(core, exec) : gpu_place(&core->base, exec);
-    return status == EXPAR_OK && follows ? expar_event_stream_wait(event, exec->stream) : status;
+    return status == EXPAR_OK && follows ? gpu_join(&core->base, exec, event) : status;
 }
 
 /* Behind its kernel. */

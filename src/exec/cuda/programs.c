@@ -52,12 +52,13 @@ static expar_status programs_load(gpu_executor *self, gpu_programs *out)
     gpu_wish wishes[GPU_MOST_WISHES];
     size_t count = 0;
     if (plain)
-        wishes[count++] = (gpu_wish){"dispatch.cu", "ep_dispatch", macros, 3, &out->dispatch, &out->dispatch_kernel};
+        wishes[count++] =
+            (gpu_wish){"dispatch.cu", "ep_dispatch_impl", macros, 3, &out->dispatch, &out->dispatch_kernel};
     if (plain && adds)
-        wishes[count++] = (gpu_wish){"combine.cu", "ep_combine", macros, 4, &out->combine, &out->combine_kernel};
+        wishes[count++] = (gpu_wish){"combine.cu", "ep_combine_impl", macros, 4, &out->combine, &out->combine_kernel};
     if (out->any_shape || out->by_slot)
         wishes[count++] =
-            (gpu_wish){"combine_slots.cu", "ep_combine_slots", macros, 4, &out->slots, &out->slots_kernel};
+            (gpu_wish){"combine_slots.cu", "ep_combine_impl_slots", macros, 4, &out->slots, &out->slots_kernel};
     return gpu_programs_wish(self, wishes, count);
 }
 

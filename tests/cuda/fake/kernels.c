@@ -308,11 +308,16 @@ size_t kernel_argument_bytes(cu_function function)
     static const struct {
         const char *name;
         size_t bytes;
-    } known[] = {{"ep_notify", sizeof(gpu_notify_args)},         {"ep_dispatch", sizeof(gpu_dispatch_args)},
-                 {"ep_combine", sizeof(gpu_combine_args)},       {FAKE_SPIN, sizeof(fake_spin_args)},
-                 {"ep_count", sizeof(gpu_count_args)},           {"ep_map", sizeof(gpu_map_args)},
-                 {"ep_expand", sizeof(gpu_expand_args)},         {"ep_reduce", sizeof(gpu_reduce_args)},
-                 {"ep_combine_slots", sizeof(gpu_combine_args)}, {"ll_dispatch", sizeof(ll_dispatch_args)}};
+    } known[] = {{"ep_notify", sizeof(gpu_notify_args)},
+                 {"ep_dispatch_impl", sizeof(gpu_dispatch_args)},
+                 {"ep_combine_impl", sizeof(gpu_combine_args)},
+                 {FAKE_SPIN, sizeof(fake_spin_args)},
+                 {"ep_count", sizeof(gpu_count_args)},
+                 {"ep_map", sizeof(gpu_map_args)},
+                 {"ep_expand", sizeof(gpu_expand_args)},
+                 {"ep_reduce", sizeof(gpu_reduce_args)},
+                 {"ep_combine_impl_slots", sizeof(gpu_combine_args)},
+                 {"ll_dispatch_impl", sizeof(ll_dispatch_args)}};
     const char *name = (const char *)(void *)function;
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (!strcmp(name, known[i].name)) return known[i].bytes;
@@ -338,13 +343,13 @@ bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
     const gpu_reduce_args *reduce = arguments;
     const char *name = (const char *)(void *)function;
     if (!strcmp(name, "ep_notify")) return play_notify(arguments);
-    if (!strcmp(name, "ep_dispatch")) return play_dispatch(arguments);
-    if (!strcmp(name, "ep_combine") || !strcmp(name, "ep_combine_slots")) return play_combine(arguments);
+    if (!strcmp(name, "ep_dispatch_impl")) return play_dispatch(arguments);
+    if (!strcmp(name, "ep_combine_impl") || !strcmp(name, "ep_combine_impl_slots")) return play_combine(arguments);
     if (!strcmp(name, FAKE_SPIN)) return play_spin(arguments);
     if (!strcmp(name, "ep_count")) return play_count(arguments);
     if (!strcmp(name, "ep_map")) return play_map(arguments);
     if (!strcmp(name, "ep_expand")) return no_row_came(expand->rank_prefix, expand->ranks);
     if (!strcmp(name, "ep_reduce")) return no_row_came(reduce->rank_prefix, reduce->ranks);
-    if (!strcmp(name, "ll_dispatch")) return play_ll_dispatch(arguments);
+    if (!strcmp(name, "ll_dispatch_impl")) return play_ll_dispatch(arguments);
     return false;
 }

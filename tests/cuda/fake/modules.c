@@ -124,8 +124,8 @@ static void count_launch(cu_function function, cu_stream stream, unsigned blocks
     unsigned launch = (unsigned)atomic_fetch_add(&controls.launches, 1);
     atomic_store(&controls.streams[launch % FAKE_LAUNCHES], stream);
     atomic_store(&controls.blocks[launch % FAKE_LAUNCHES], blocks);
-    if (strstr(name, "dispatch")) atomic_fetch_add(&controls.dispatches, 1);
-    if (strstr(name, "combine")) atomic_fetch_add(&controls.combines, 1);
+    if (strstr(name, "dispatch_impl")) atomic_fetch_add(&controls.dispatches, 1);
+    if (strstr(name, "combine_impl")) atomic_fetch_add(&controls.combines, 1);
 }
 
 typedef struct launch {

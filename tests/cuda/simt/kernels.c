@@ -14,9 +14,9 @@
 #define KERNELS(X)                                                                                                     \
     X(ep_notify, gpu_notify_args)                                                                                      \
     X(ep_check_topk, gpu_check_args)                                                                                   \
-    X(ep_dispatch, gpu_dispatch_args)                                                                                  \
-    X(ep_combine, gpu_combine_args)                                                                                    \
-    X(ep_combine_slots, gpu_combine_args)                                                                              \
+    X(ep_dispatch_impl, gpu_dispatch_args)                                                                             \
+    X(ep_combine_impl, gpu_combine_args)                                                                               \
+    X(ep_combine_impl_slots, gpu_combine_args)                                                                         \
     X(ep_count, gpu_count_args)                                                                                        \
     X(ep_map, gpu_map_args)                                                                                            \
     X(ep_expand, gpu_expand_args)                                                                                      \
@@ -25,12 +25,12 @@
     X(ep_sources, gpu_sources_args)                                                                                    \
     X(ep_reduce, gpu_reduce_args)                                                                                      \
     X(ep_tell_counts, gpu_tell_args)                                                                                   \
-    X(ll_dispatch, ll_dispatch_args)                                                                                   \
-    X(ll_combine, ll_combine_args)                                                                                     \
-    X(ll_dispatch_scaled, ll_dispatch_args)                                                                            \
-    X(ll_combine_log, ll_combine_args)                                                                                 \
-    X(ll_dispatch_masks, ll_dispatch_args)                                                                             \
-    X(ll_combine_masks, ll_combine_args)                                                                               \
+    X(ll_dispatch_impl, ll_dispatch_args)                                                                              \
+    X(ll_combine_impl, ll_combine_args)                                                                                \
+    X(ll_dispatch_impl_scaled, ll_dispatch_args)                                                                       \
+    X(ll_combine_impl_log, ll_combine_args)                                                                            \
+    X(ll_dispatch_impl_masks, ll_dispatch_args)                                                                        \
+    X(ll_combine_impl_masks, ll_combine_args)                                                                          \
     X(ll_mask, ll_mask_args)                                                                                           \
     X(bench_gate, gate_call)                                                                                           \
     X(bench_copy_push, copy_list)                                                                                      \

@@ -17,7 +17,7 @@
  * under GPU_BY_SLOT: a token's rows are found by places (ep_sum_place), which are the ranks here. */
 #ifndef GPU_BY_SLOT
 #define GPU_BY_SLOT 0
-#define GPU_COMBINE ep_combine
+#define GPU_COMBINE ep_combine_impl
 #endif
 #include "exec/cuda/kernels/bulk.h"
 #include "exec/cuda/kernels/number.h"

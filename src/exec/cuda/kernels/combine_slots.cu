@@ -6,5 +6,5 @@
  * What is more here: by the warp that looks a token up, 2 bytes a slot, and for sums of each slot's row one word of the
  * provider's map a row. */
 #define GPU_BY_SLOT 1
-#define GPU_COMBINE ep_combine_slots
+#define GPU_COMBINE ep_combine_impl_slots
 #include "exec/cuda/kernels/combine.cu"

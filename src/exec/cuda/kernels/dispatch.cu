@@ -213,7 +213,7 @@ GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_arrival *arrival, 
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch(GPU_ARGS gpu_dispatch_args a)
+GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args a)
 {
     GPU_LAUNCH_SHARED(uint8_t, shared);
     const gpu_world *world = &a.world;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ll_combine: a low-latency combine, or one of its two phases.
+/* ll_combine_impl: a low-latency combine, or one of its two phases.
  *
  *   grid     as many blocks as the call may use SMs, all resident with those of the other ranks; LL_GPU_THREADS each
  *   units    the last N blocks open the call at one rank each, before they do anything else
@@ -21,7 +21,7 @@
 #include "exec/cuda/kernels/low_latency/end.h"
 
 #ifndef LL_COMBINE_KERNEL
-#define LL_COMBINE_KERNEL ll_combine
+#define LL_COMBINE_KERNEL ll_combine_impl
 #endif
 
 /* ---- what was missing when a wait was given up ------------------------------------------------------------------- */

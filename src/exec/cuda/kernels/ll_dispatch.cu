@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ll_dispatch: a low-latency dispatch, or one of its two phases.
+/* ll_dispatch_impl: a low-latency dispatch, or one of its two phases.
  *
  *   grid     as many blocks as the call may use SMs, all resident with those of the other ranks; LL_GPU_THREADS each
  *   units    the last N blocks count the experts of one rank each (a histogram in shared memory) and open the call
@@ -24,7 +24,7 @@
 #include "exec/cuda/kernels/low_latency/end.h"
 
 #ifndef LL_DISPATCH_KERNEL
-#define LL_DISPATCH_KERNEL ll_dispatch
+#define LL_DISPATCH_KERNEL ll_dispatch_impl
 #endif
 
 /* early: as of ll_take_early. False: the call was not received. */

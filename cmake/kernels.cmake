@@ -35,10 +35,13 @@ function(expar_embed_kernels target table count roots files)
     get_filename_component(name ${source} NAME)
     set(cubin_folder ${folder})
     set(cubin ${folder}/${name}.sm_90.cubin)
+    # A source that is another one under other macros includes it.
+    file(STRINGS ${source} included REGEX "^#include \".*\\.cu\"$")
+    list(TRANSFORM included REPLACE "^#include \"(.*)\"$" "${PROJECT_SOURCE_DIR}/src/\\1")
     add_custom_command(OUTPUT ${cubin}
-      DEPENDS ${source} ${headers} ${kernel_headers} ${PROJECT_SOURCE_DIR}/cmake/ready_kernel.cmake
+      DEPENDS ${source} ${included} ${headers} ${kernel_headers} ${PROJECT_SOURCE_DIR}/cmake/ready_kernel.cmake
       COMMAND ${CMAKE_COMMAND} -DOUT=${cubin} -DREADY=${EXPAR_READY_FROM}/${table}/${name}.sm_90.cubin
-        "-DINPUTS=${source};${headers};${kernel_headers}"
+        "-DINPUTS=${source};${included};${headers};${kernel_headers}"
         "-DMAKE=${EXPAR_NVCC};-cubin;-arch=sm_90;-std=c++17;-fmad=false;${kernel_warnings};${includes};-o;${cubin};${source}"
         -P ${PROJECT_SOURCE_DIR}/cmake/ready_kernel.cmake
       COMMENT "Compiling ${name} for sm_90" VERBATIM)

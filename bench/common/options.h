@@ -15,6 +15,8 @@
 
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
+/* How measured calls follow each other (common/patterns.h): bits, since several may be asked for. */
+enum bench_pattern { BENCH_ISOLATED = 1, BENCH_STEADY = 2, BENCH_LAYER = 4, BENCH_DECODE = 8 };
 
 /* What `expar bench rma` measures. */
 struct rma_options {
@@ -55,6 +57,8 @@ struct bench_options {
     expar_path path;
     bool all_paths; /* direct and queue, a result each; `path` is ignored */
     enum bench_cached cached;
+    unsigned patterns; /* of enum bench_pattern */
+    bool all_patterns; /* until checked: those of the mode, and `patterns` is ignored */
     bool unstamped; /* on GPUs: kernels read no clocks, those of the copy limit neither, and there is no breakdown */
     uint64_t seed;
     enum bench_format format;

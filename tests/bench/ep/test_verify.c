@@ -198,13 +198,13 @@ static void combine_is_judged_byte_by_byte(void **state)
     struct problem *problem = make_problem(1, EXPAR_BF16);
     uint16_t y[TOKENS * HIDDEN];
     fill_sums(problem, y);
-    assert_true(verify_combine(problem, SALT, problem->num_ranks, y));
+    assert_true(verify_combine(problem, SALT, VERIFY_FILLED, problem->num_ranks, y));
     for (int i = 0; i < TOKENS * HIDDEN; i += 5) {
         y[i] ^= 1;
-        assert_false(verify_combine(problem, SALT, problem->num_ranks, y));
+        assert_false(verify_combine(problem, SALT, VERIFY_FILLED, problem->num_ranks, y));
         y[i] ^= 1;
     }
-    assert_false(verify_combine(problem, SALT + 1, problem->num_ranks, y));
+    assert_false(verify_combine(problem, SALT + 1, VERIFY_FILLED, problem->num_ranks, y));
     problem_free(problem);
 }
 

@@ -131,7 +131,7 @@ void bench_options_init(struct bench_options *options)
                                       .path = EXPAR_PATH_AUTO,
                                       .patterns = BENCH_ISOLATED,
                                       .seed = 1,
-                                      .ll = {.exact = true, .reduced = true},
+                                      .ll = {.exact = true, .reduced = true, .decode_phases = BENCH_WHOLE_AND_HOOKED},
                                       .rma = {.sizes_bytes = {8, 64, 512, 4096, 65536, 1048576}, .num_sizes = 6}};
 }
 
@@ -447,6 +447,7 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_HOOK:
         options->ll.phases = (enum bench_phases)word(state, "--hook", arg ? arg : "yes", "no|yes|both");
+        options->ll.decode_phases = options->ll.phases;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -32,10 +32,11 @@ enum bench_phases { BENCH_WHOLE, BENCH_HOOKED, BENCH_WHOLE_AND_HOOKED };
 /* What `expar bench ll` measures beside what is said for dispatch and combine. */
 struct ll_options {
     bool wanted;
-    int formats[BENCH_MAX_FORMATS]; /* of ll_formats */
-    int num_formats;                /* 0: the dtypes as they are */
-    bool exact, reduced;            /* sums of a combine */
-    enum bench_phases phases;       /* in one call, by a hook */
+    int formats[BENCH_MAX_FORMATS];  /* of ll_formats */
+    int num_formats;                 /* 0: the dtypes as they are */
+    bool exact, reduced;             /* sums of a combine */
+    enum bench_phases phases;        /* in one call, by a hook */
+    enum bench_phases decode_phases; /* the same of --pattern decode: both, unless --hook says otherwise */
 };
 
 struct bench_options {
@@ -59,7 +60,7 @@ struct bench_options {
     enum bench_cached cached;
     unsigned patterns; /* of enum bench_pattern */
     bool all_patterns; /* until checked: those of the mode, and `patterns` is ignored */
-    bool unstamped; /* on GPUs: kernels read no clocks, those of the copy limit neither, and there is no breakdown */
+    bool unstamped;    /* on GPUs: kernels read no clocks, those of the copy limit neither, and there is no breakdown */
     uint64_t seed;
     enum bench_format format;
     bool mpi;

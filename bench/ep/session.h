@@ -73,8 +73,8 @@ bool bench_case_dispatch(struct bench_session *session, expar_path path, struct 
 bool bench_case_combine(struct bench_session *session, expar_path path, struct bench_results *results);
 /* Whether the options ask for dispatches that are fresh, or have a handle. */
 bool bench_wants_dispatch(const struct bench_session *session, bool cached);
-/* All patterns that are measured by loops (steady.c); the kernels of GPUs read no clocks from then on. Rows go as the library
-   chooses, or by the queue where `path` says so. */
+/* All patterns that are measured by loops (steady.c); the kernels of GPUs read no clocks from then on. Rows go as the
+   library chooses, or by the queue where `path` says so. */
 bool bench_case_loops(struct bench_session *session, expar_path path, struct bench_results *results);
 
 /* bench_measure with a label for this session and operation. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Patterns of loops: dispatches back to back (fresh, and with a handle), combines back to back, and layers: a dispatch
  * with a handle, work on its rows, their combine. Calls are made as an engine makes them: asynchronously, each output
- * is released at once, and combines read rows in memory of the caller's own. The contents change before the loop that is
- * checked, so that what its last call left unwritten cannot look right. */
+ * is released at once, and combines read rows in memory of the caller's own. The contents change before the loop that
+ * is checked, so that what its last call left unwritten cannot look right. */
 #include "bench/common/patterns.h"
 #include "bench/ep/session.h"
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Loops of calls, the host's time in each call, and the shares of a call. */
+/* Runs loops of calls, and takes a call's share of them and the host's time in each call. */
 #include "bench/common/loop.h"
 #include "bench/common/stats.h"
 #include <stdlib.h>
@@ -31,7 +31,7 @@ static bool await_all(struct bench_loop *loop)
     return good;
 }
 
-/* One call. On a GPU nobody waits for its event: the stream's end tells that it has ended. */
+/* Makes one call. On a GPU nobody waits for its event: calls have ended when the turn has synchronised the stream. */
 static bool make_call(struct bench_loop *loop, int index, double *host_us)
 {
     const bool on_gpu = loop->world->place.type == EXPAR_CUDA;
@@ -58,11 +58,11 @@ static bool loop_run(void *context)
 static bool loop_after(void *context, bool check)
 {
     struct bench_loop *loop = context;
-    (void)check; /* the last turn is known by its number */
+    (void)check; /* the turn's number tells */
     return loop->after(loop->context, loop->turn++);
 }
 
-/* The largest of a number over all ranks. */
+/* Finds the largest of a number over all ranks. */
 static bool find_most(const struct bench_world *world, double mine, double *most)
 {
     double *all = calloc((size_t)world->size, sizeof *all);

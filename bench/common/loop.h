@@ -14,15 +14,15 @@
 #define LOOP_CALLS_AHEAD 2
 
 struct bench_loop {
-    /* Makes one call. The last call of a loop keeps its outputs for `after`; others release them at once. *event: of
-       the call; it stays NULL where the call has ended, or has none. */
+    /* Makes one call. The last call of a loop keeps its outputs for `after`; others release them at once. *event is
+       NULL before; the call's event goes there, if it has one. */
     bool (*call)(void *context, bool last, expar_event **event);
     /* Runs after each loop, when all of its calls have ended. turn: 0 for the warm-up, then 1 to BENCH_LOOPS, then
        BENCH_LOOPS + 1 for the loop whose outputs are checked. */
     bool (*after)(void *context, int turn);
     void *context;
 
-    /* For loop.c. */
+    /* Used by loop.c alone. */
     const struct bench_world *world;
     expar_event *under_way[LOOP_CALLS_AHEAD];
     double *host_us; /* [BENCH_LOOPS + 2][calls] */
@@ -32,10 +32,10 @@ struct bench_loop {
 /* Measured loops of a case, each of --iters calls. */
 #define BENCH_LOOPS 5
 
-/* What a loop has beside the times of an isolated call. */
+/* What is measured of a case's loops. */
 struct bench_loop_times {
     struct bench_times share;    /* of a call, over the loops */
-    double host_us, host_p99_us; /* the host's time in a call, its release included: the slowest rank's */
+    double host_us, host_p99_us; /* in a call and the release of its outputs: the slowest rank's */
 };
 
 /* Runs a warm-up, BENCH_LOOPS measured loops and one to be checked. False after saying why not. Collective. */

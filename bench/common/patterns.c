@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of patterns, and which of them fit the other options. */
+/* Names patterns, and refuses those that do not fit the other options. */
 #include "bench/common/patterns.h"
 #include "bench/common/json.h"
 

@@ -14,16 +14,16 @@
 #include <argp.h>
 #include <jansson.h>
 
-/* Words of the option, divided by '|'. The index of each is that of its bit in enum bench_pattern; the last one is
-   "all". */
+/* Words of the option, divided by '|'. A word has the index of its bit in enum bench_pattern; the last one is "all". */
 extern const char bench_pattern_words[];
-/* The word of one pattern. */
+/* Returns the word of one pattern. */
 const char *bench_pattern_name(enum bench_pattern pattern);
-/* For bench/options.c: replaces "all" by the patterns of the mode, and refuses those that the mode has not. */
+/* Replaces "all" by the patterns of the mode, and refuses those that the mode does not have. bench/options.c calls
+   it. */
 void bench_patterns_check(struct argp_state *state, struct bench_options *options);
-/* Whether loops are measured, too, so that reports need columns for them. */
+/* True when loops are measured: reports have columns for them then. */
 bool bench_patterns_loop(const struct bench_options *options);
-/* Those that are measured: one word, or a list. */
+/* Returns the patterns that are measured: one word, or a list. */
 json_t *bench_patterns_json(const struct bench_options *options);
 
 #endif

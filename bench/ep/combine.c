@@ -12,7 +12,7 @@ struct combine_case {
     struct bench_traffic traffic; /* of the last call */
 };
 
-/* y of the last call. each: as in verify_combine; the baseline knows no nodes. */
+/* Compares y of the last call. each: as in verify_combine; the baseline knows no nodes. */
 static bool verify(const struct bench_session *session, uint64_t salt, int each)
 {
     return bench_look_sums(session, salt, VERIFY_FILLED, each);

@@ -41,7 +41,7 @@ static void dispatch_release(struct dispatch_case *self)
 
 /* ---- verifying --------------------------------------------------------------------------------------------------- */
 
-/* The last call's result. */
+/* Compares the last call's result. */
 static bool verify(const struct dispatch_case *self, uint64_t salt)
 {
     return bench_look_dispatch(self->session, salt, &self->result, self->cached);

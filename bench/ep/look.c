@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Outputs as the host can read them, compared in full (verify.c). */
+/* Fetches outputs for the host and compares them in full (verify.c). */
 #include "bench/ep/session.h"
 
 static size_t tensor_bytes(const expar_tensor *tensor)

@@ -71,7 +71,7 @@ static void print_csv_traffic(const struct bench_world *world, const struct benc
         printf(",,,,,");
 }
 
-/* Behind all other members; an isolated call has no host's time. */
+/* Follows all other members. An isolated call has no host time. */
 static void print_csv_loop(const struct bench_result *r)
 {
     printf(",%s,", bench_pattern_name(bench_pattern_of(r)));
@@ -145,7 +145,7 @@ static void add_mpi(struct table *table, const struct bench_result *r)
     table_cell(table, "%.2fx", bench_speedup(r));
 }
 
-/* Columns beside those of all runs. */
+/* Columns that only some runs have. */
 struct columns {
     bool mpi, loops;
 };

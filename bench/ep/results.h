@@ -43,7 +43,7 @@ struct bench_traffic {
     double inside_rows;     /* that it receives from other ranks of its node, by the routing */
 };
 
-/* The memory and the calls of a buffer, by expar_ep_get_stats: counts of all ranks together, bytes of the rank that has
+/* Statistics of a buffer (expar_ep_get_stats): counts are sums over all ranks, bytes are those of the rank that has
    most. */
 struct bench_buffer {
     uint64_t growths, direct_calls, queue_calls, other_blocks;
@@ -52,9 +52,9 @@ struct bench_buffer {
 
 struct bench_result {
     const char *op, *path;             /* op: "dispatch", "combine", "layout", "layer" */
-    enum bench_pattern pattern;        /* 0: as isolated, for results that are made by hand */
-    struct bench_loop_times loop;      /* of patterns that are loops; `expar` is loop.share then */
-    struct bench_buffer before, after; /* likewise: after the warm-up's loop, and after the last measured one */
+    enum bench_pattern pattern;        /* 0 counts as isolated */
+    struct bench_loop_times loop;      /* of loops; `expar` is its share then */
+    struct bench_buffer before, after; /* of loops: after the warm-up, and after the last measured loop */
     bool cached;
     expar_dtype dtype;
     int workers; /* threads or SMs */

@@ -73,7 +73,7 @@ bool bench_fill_rows_at(const struct bench_session *session, uint64_t salt, void
     return fill(session, salt, session->problem->num_received, rows);
 }
 
-/* So that what a first call leaves unwritten is seen. */
+/* Shows what a call leaves unwritten. */
 bool bench_spoil_y(const struct bench_session *session)
 {
     const struct bench_world *world = session->world;

@@ -60,9 +60,9 @@ expar_dispatch_args bench_dispatch_args(const struct bench_session *session, exp
 /* Rows of this rank's tokens, and the experts' outputs for the rows that it received, by their names (problem.h). */
 bool bench_fill_x(const struct bench_session *session, uint64_t salt);
 bool bench_fill_rows(const struct bench_session *session, uint64_t salt);
-/* The same rows at another place of the device's memory, with room for all that this rank receives. */
+/* Writes the same rows elsewhere in the device's memory, where all that this rank receives has room. */
 bool bench_fill_rows_at(const struct bench_session *session, uint64_t salt, void *rows);
-/* y that no call has written. */
+/* Fills y with bytes that no call writes. */
 bool bench_spoil_y(const struct bench_session *session);
 /* Two fillings that differ everywhere. */
 uint64_t bench_first_salt(const struct bench_session *session);
@@ -71,10 +71,10 @@ uint64_t bench_measured_salt(const struct bench_session *session);
 /* Each appends its results; collective. False after saying why they cannot be had. */
 bool bench_case_dispatch(struct bench_session *session, expar_path path, struct bench_results *results);
 bool bench_case_combine(struct bench_session *session, expar_path path, struct bench_results *results);
-/* Whether the options ask for dispatches that are fresh, or have a handle. */
+/* True when the options ask for dispatches with a handle (cached), or without one. */
 bool bench_wants_dispatch(const struct bench_session *session, bool cached);
-/* All patterns that are measured by loops (steady.c); the kernels of GPUs read no clocks from then on. Rows go as the
-   library chooses, or by the queue where `path` says so. */
+/* Measures all patterns that are loops (steady.c). The kernels of GPUs read no clocks from then on. The library chooses
+   the path of rows, unless `path` is the queue. */
 bool bench_case_loops(struct bench_session *session, expar_path path, struct bench_results *results);
 
 /* bench_measure with a label for this session and operation. */
@@ -114,7 +114,7 @@ bool verify_combine(const struct problem *problem, uint64_t salt, enum verify_ro
 
 /* ---- look.c ------------------------------------------------------------------------------------------------------ */
 
-/* The same of outputs that lie where the device has them: of a dispatch's result, and of the session's y. */
+/* Compare outputs that lie in the device's memory: a dispatch's result, and the session's y. */
 bool bench_look_dispatch(const struct bench_session *session, uint64_t salt, const expar_dispatch_result *result,
                          bool cached);
 bool bench_look_sums(const struct bench_session *session, uint64_t salt, enum verify_rows_of rows_of, int each);

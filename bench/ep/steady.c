@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patterns of loops: dispatches back to back (fresh, and with a handle), combines back to back, and layers: a dispatch
- * with a handle, work on its rows, their combine. Calls are made as an engine makes them: asynchronously, each output
- * is released at once, and combines read rows in memory of the caller's own. The contents change before the loop that
- * is checked, so that what its last call left unwritten cannot look right. */
+/* Measures loops: dispatches back to back (fresh, and with a handle), combines back to back, and layers: a dispatch
+ * with a handle, work on its rows, their combine. Calls are asynchronous, each output is released at once, and combines
+ * read rows in the caller's own memory, as with an engine. The contents change before the loop that is checked, so that
+ * rows which its last call left unwritten cannot look right. */
 #include "bench/common/patterns.h"
 #include "bench/ep/session.h"
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct steady_case {
     expar_dispatch_args dispatch_args;
     expar_dispatch_result result; /* of the last dispatch, until it is released */
     expar_combine_args combine_args;
-    expar_ep_handle *handle; /* that calls repeat; NULL: fresh dispatches */
+    expar_ep_handle *handle; /* of all calls; NULL: dispatches are fresh */
     void *rows;              /* [R][H] what combines read: the caller's own memory */
     expar_ep_stats before, after;
 };
@@ -34,8 +34,8 @@ static size_t rows_bytes(const struct steady_case *self)
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
-/* On a GPU the stream reads the rows, and whoever releases them later cannot say so: it is said here, as for tensors of
-   an engine that are freed by a deleter. */
+/* On a GPU the stream reads the rows. The library is told here, as for an engine's tensors, whose deleters cannot tell
+   it. */
 static bool dispatch(struct steady_case *self, expar_event **event)
 {
     const struct bench_world *world = self->session->world;
@@ -46,7 +46,7 @@ static bool dispatch(struct steady_case *self, expar_event **event)
     return !on_gpu(self) || bench_good(world, expar_ep_output_read_on(self->result.output, world->stream));
 }
 
-/* What stands for the experts: rows are copied to the caller's own memory, on a GPU by the stream. */
+/* Copies the rows to the caller's own memory, on a GPU by the stream. This stands for the experts' work. */
 static bool work(const struct steady_case *self)
 {
     const struct bench_world *world = self->session->world;
@@ -124,8 +124,8 @@ static bool steady_after(void *context, int turn)
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-/* On the CPU the host does a layer's work, and waits for the rows. On GPUs a fresh dispatch waits for its counts in any
-   case; unless it is asynchronous the pool grows meanwhile. */
+/* On the CPU a layer waits for its rows, since the host copies them. On GPUs a fresh dispatch waits for its counts in
+   any case, and the pool can grow only where the call is not asynchronous. */
 static bool dispatches_asynchronously(const struct steady_case *self)
 {
     return on_gpu(self) ? self->cached : !self->combines;

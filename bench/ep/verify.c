@@ -102,14 +102,14 @@ bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_d
     return topk && scales && verify_rows(problem, salt, result->recv_x.data);
 }
 
-/* What a sum is expected of. */
+/* Tells which rows a sum is expected to have. */
 struct sum_case {
     const struct problem *problem;
     uint64_t salt;
     enum verify_rows_of rows_of;
 };
 
-/* The name of the row that the holder has for the token, `position` of its rows. */
+/* Names the row that the holder has for the token, at `position` among its rows. */
 static uint64_t key_of(const struct sum_case *self, int64_t token, int holder, int64_t position)
 {
     if (self->rows_of == VERIFY_RETURNED) return pattern_key(self->salt, self->problem->rank, token);

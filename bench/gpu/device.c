@@ -144,7 +144,7 @@ static bool gpu_turn(const struct bench_world *world, struct contender *contende
 
 /* ---- clocks read in the kernels ---------------------------------------------------------------------------------- */
 
-/* A store a block and moment, to the GPU's own memory. */
+/* A clock costs one store a block and moment, to the GPU's own memory. */
 static bool gpu_clocks(const struct bench_session *session, bool wanted)
 {
     return bench_good(session->world, ep_times_take(session->ep, wanted));

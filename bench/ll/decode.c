@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patterns of loops in low-latency mode: dispatches back to back, combines back to back, and decodes: a dispatch and
- * the combine of its tokens, in whole calls and by hooks. Outputs are released at once. The contents change before the
- * loop that is checked, so that what its last call left unwritten cannot look right. */
+/* Measures loops of low-latency mode: dispatches back to back, combines back to back, and decodes: a dispatch and the
+ * combine of its tokens, in whole calls and by hooks. Outputs are released at once. The contents change before the loop
+ * that is checked, so that rows which its last call left unwritten cannot look right. */
 #include "bench/common/patterns.h"
 #include "bench/ll/session.h"
 #include <stdio.h>
@@ -25,7 +25,7 @@ static bool on_gpu(const struct decode_case *self)
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
-/* By its hook, if the call has one. */
+/* Receives by the call's hook, if it has one. */
 static bool receive(const struct decode_case *self, expar_ll_hook *hook)
 {
     const struct bench_world *world = self->session->world;
@@ -88,7 +88,7 @@ static bool verify(const struct decode_case *self)
     const uint64_t salt = ll_measured_salt(session);
     const bool coded = self->combine_args.format == EXPAR_LL_LOGFMT;
     bool good = true;
-    /* A format that is combined alone has dispatches of plain rows, which are verified by the plain format. */
+    /* With LogFMT the dispatch carries plain rows, which the session's format does not describe. */
     if (self->dispatches && session->format->dispatched) good = ll_verify_dispatch(session, salt, &self->result);
     if (self->combines) good = ll_verify_combine(session, salt, self->reduced, coded, session->y) && good;
     return good;
@@ -151,7 +151,7 @@ static void close_case(struct decode_case *self)
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
 
-/* Messages and bytes of this rank's call, as of isolated calls; of a decode the sum of both. */
+/* Counts messages and bytes of this rank's call, as for isolated calls; a decode has the sum of both. */
 static void count(const struct decode_case *self, double *messages, double *bytes)
 {
     const struct ll_session *session = self->session;

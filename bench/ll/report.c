@@ -99,7 +99,7 @@ static void print_csv_compared(const struct bench_options *o, const struct bench
     if (world->nodes > 1) print_csv_traffic(world, r);
 }
 
-/* Behind all other members; an isolated call has no host's time. */
+/* Follows all other members. An isolated call has no host time. */
 static void print_csv_loop(const struct ll_result *r)
 {
     printf(",%s,", bench_pattern_name(ll_pattern_of(r)));
@@ -147,12 +147,12 @@ static void print_csv(const struct bench_world *world, const struct bench_option
 
 /* ---- table ------------------------------------------------------------------------------------------------------- */
 
-/* Columns beside those of all devices and patterns. */
+/* Columns that only some runs have. */
 struct columns {
     bool cuda, trips, mpi, nodes, loops;
 };
 
-/* pattern: of a call; NULL: of what it is compared with. */
+/* pattern is NULL for the copies that a call is compared with. */
 static void add_shape_and_times(struct table *table, const struct ll_result *r, const struct bench_times *times,
                                 const char *pattern, const struct columns *columns)
 {
@@ -191,7 +191,7 @@ static void add_pair(struct table *table, bool there, const char *first_form, do
     }
 }
 
-/* One cell, of a number that there may be none of. */
+/* Adds a cell, which is empty where there is no such number. */
 static void add_number(struct table *table, bool there, double number)
 {
     if (there)

@@ -36,8 +36,8 @@ struct ll_result {
     const char *op;    /* "dispatch", "combine", "pair" */
     const char *sum;   /* "exact", "reduced"; NULL: a dispatch */
     const char *phase; /* "call": both in one; "send", "receive": apart, with a hook; "hooks": a pair by two hooks */
-    enum bench_pattern pattern;   /* 0: as isolated, for results that are made by hand */
-    struct bench_loop_times loop; /* of patterns that are loops; `expar` is loop.share then */
+    enum bench_pattern pattern;   /* 0 counts as isolated */
+    struct bench_loop_times loop; /* of loops; `expar` is its share then */
     const char *format;
     expar_dtype dtype; /* of x */
     int64_t tokens;

@@ -76,7 +76,7 @@ bool ll_session_open(struct ll_session *session, const struct bench_world *world
 bool ll_session_close(struct ll_session *session, bool sound);
 /* Of a dispatch of this session's x, without weights. */
 expar_ll_dispatch_args ll_dispatch_args_of(const struct ll_session *session);
-/* Of a combine of this session's rows to its y, exact and without a handle. */
+/* Arguments of an exact combine of this session's rows to its y; the handle is missing. */
 expar_ll_combine_args ll_combine_args_of(const struct ll_session *session);
 
 /* Two fillings that differ everywhere: verified first, and measured. */
@@ -95,7 +95,7 @@ bool ll_session_measure(const struct ll_session *session, const char *op, struct
 /* Each appends its results; collective. False after saying why they cannot be had. */
 bool ll_case_dispatch(struct ll_session *session, struct ll_results *results);
 bool ll_case_combine(struct ll_session *session, struct ll_results *results);
-/* All patterns that are measured by loops (decode.c); the kernels of GPUs read no clocks from then on. */
+/* Measures all patterns that are loops (decode.c). The kernels of GPUs read no clocks from then on. */
 bool ll_case_loops(struct ll_session *session, struct ll_results *results);
 
 /* ---- layout.c ---------------------------------------------------------------------------------------------------- */

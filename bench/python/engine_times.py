@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loops of calls for engine_view.py: their times, the C figures that belong to them, and the table."""
+"""Measures loops of calls for engine_view.py, finds the C figures that belong to them, and prints the table."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ Members = dict[str, Any]
 
 @dataclasses.dataclass
 class Case:
-    """A kind of call, with what it is compared with."""
+    """One kind of call, and what it is compared with."""
 
     through: str  # the class that makes the call
     name: str
     tokens: int
     call: Callable[[], Any]
     rows_of: Callable[[Any], Any]  # the tensor of a result that is compared
-    isolated: Sequence[Members]  # C's isolated calls that it consists of, by members of their results
-    loop: Members  # C's loop of the same
+    isolated: Sequence[Members]  # the isolated calls of C that it consists of, by members of their results
+    loop: Members  # the loop of C that makes the same calls
     wanted: Any = None  # what rows_of gives; None: what the first call gave
     keep: int = 0  # results that stay alive at a time
     flush: bool = False  # the L2 is flushed before each call
@@ -35,7 +35,7 @@ class Case:
 
 @dataclasses.dataclass
 class Times:
-    """Microseconds, of the slowest rank. loop: a call's share of a loop. The others: of single calls."""
+    """Microseconds of the slowest rank. loop_us is a call's share of a loop; the others are times of single calls."""
 
     loop_us: float
     single_us: float
@@ -59,7 +59,7 @@ class Meter:
         dist.barrier()
 
     def _repeat(self, case: Case, count: int, around: Callable[[Callable[[], None]], None]) -> list[float]:
-        """Makes calls back to back. The host's time in each, its result's release included; around: makes one call."""
+        """Makes calls back to back, each by `around`. Returns the host's time in each, with the release of a result."""
         held: collections.deque[Any] = collections.deque(maxlen=case.keep)
         host_us: list[float] = []
 
@@ -75,7 +75,8 @@ class Meter:
         return host_us
 
     def _loop(self, case: Case) -> tuple[float, float, list[float]]:
-        """Begin and end of a loop in microseconds, on CPUs by the clock that all ranks share; the host's times."""
+        """Returns begin and end of a loop in microseconds, and the host's times. CPUs have one clock for all ranks;
+        GPUs count from their own begin."""
         self.meet()
         if not self.on_gpu:
             begin_ns = time.monotonic_ns()
@@ -89,7 +90,7 @@ class Meter:
         return 0.0, begin.elapsed_time(end) * 1000, host_us
 
     def _singles(self, case: Case) -> list[float]:
-        """Of calls back to back, by events around each."""
+        """Returns the times of calls back to back, by events around each."""
         pairs: list[tuple[Any, Any]] = []
 
         def around(one: Callable[[], None]) -> None:
@@ -141,7 +142,7 @@ class Bench:
         return None
 
     def isolated_us(self, case: Case) -> float | None:
-        """Of several calls the sum."""
+        """Returns the sum of the calls that the case consists of."""
         found = [self._find("median_us", case.tokens, "isolated", part) for part in case.isolated]
         known = [us for us in found if us is not None]
         return sum(known) if known and len(known) == len(found) else None

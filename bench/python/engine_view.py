@@ -2,20 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an engine gets from `deep_ep` and `expar` with PyTorch: calls back to back, beside the figures of the C API.
 
-Each row is one kind of call: dispatches and combines of `Buffer` and `ElasticBuffer`, layers (a dispatch with a handle,
-work in PyTorch, the combine of its rows), low-latency dispatches, combines and pairs, with and without hooks. Results are
-released at once, where the row does not say otherwise, and combines read rows of PyTorch's, as a GEMM gives them.
+Each row is one kind of call: dispatches and combines of `Buffer`, `ElasticBuffer` and `expar.Buffer`, layers (a
+dispatch with a handle, work in PyTorch, the combine of its rows), low-latency dispatches, combines and pairs, with and
+without hooks. Results are released at once, where the row does not say otherwise.
 
     loop      a call's share of a loop of calls, of the slowest rank: what an engine gets
     single    single calls in another loop, by events; on the CPU the host's time: the median; most: the longest
     host      the host's time in a call of the loop, the release of its result included: the median; p99
 
-Times are microseconds, of the slowest rank. Results are compared: of layers and of combines of received rows with what
-arithmetic demands, others with those of the first call.
+Times are microseconds, of the slowest rank. Sums of combines and layers are compared with what arithmetic demands,
+other results with those of the first call.
 
-C_JSON: files that `expar bench --json` printed, with --pattern isolated,steady,layer and ll with isolated,steady,decode.
-The row of the same call stands beside each: the isolated call (of layers and pairs the sum of the two calls), the loop,
-the host's time; of alone is this program's loop, or single call where there is none, divided by C's isolated call.
+C_JSON: files that `expar bench all --pattern all --json` and `expar bench ll --pattern all --json` printed. The
+figures of the same call stand beside each row: C alone is the isolated call (of layers and pairs the sum of both
+calls), C loop its loop, C host the host's time. "of alone" is this program's loop, or single call, divided by C alone.
 
 With --device cuda each rank has a GPU of its own, or ranks share them out. On the CPU calls are not asynchronous.
 usage: PYTHONPATH=python bench/python/engine_view.py [--device cpu|cuda] [--ranks N] [--tokens T,…] [C_JSON…]
@@ -42,7 +42,7 @@ from engine_times import Bench, Case, heading, Meter, row
 
 FP8, FP8_MOST, FP8_GROUP = torch.float8_e4m3fn, 448.0, 128
 BATCH = 128  # tokens a rank at most, of low-latency buffers
-BUFFER_BYTES = 1 << 30  # that engines give a Buffer on GPUs
+BUFFER_BYTES = 1 << 30  # what engines give a Buffer on GPUs
 NUM_SMS = 24
 
 
@@ -56,14 +56,14 @@ class Shape:
 
 
 class Tokens:
-    """Those of one rank, and where they go."""
+    """The tokens of one rank, and where they go."""
 
     def __init__(self, shape: Shape, count: int) -> None:
         random = torch.Generator().manual_seed(7 * count + dist.get_rank())
         x = torch.randn((count, shape.hidden), generator=random).bfloat16()
         idx = torch.rand((count, shape.experts), generator=random).topk(shape.topk, dim=1).indices
         ranks = torch.zeros((count, shape.ranks)).scatter_(1, idx // (shape.experts // shape.ranks), 1.0)
-        # A token's sum over its ranks of the same row is exact in FP32, and rounded once.
+        # Ranks return a token's row as it was, so that its sum is exact in FP32, and rounded once.
         self.sums = (x.float() * ranks.sum(1, keepdim=True)).bfloat16().to(shape.device)
         groups = x.float().view(count, -1, FP8_GROUP)
         scales = groups.abs().amax(2).clamp(1e-4) / FP8_MOST
@@ -75,7 +75,7 @@ class Tokens:
 
 
 def first(result: Any) -> Any:
-    """The first tensor of a result: its rows."""
+    """Returns the first tensor of a result: its rows."""
     while not isinstance(result, torch.Tensor):
         result = result[0]
     return result
@@ -98,8 +98,8 @@ def dispatch_case(through: str, name: str, tokens: Tokens, call: Callable[[], An
 def combine_cases(
     through: str, tokens: Tokens, combine: Callable[[Any], Any], again: Callable[[], Any], rows: Any
 ) -> Iterator[Case]:
-    """Combines of rows that a dispatch gave, and of PyTorch's; layers. combine: of rows; again: a dispatch with a handle,
-    which gives rows."""
+    """Makes cases of combines, of rows that a dispatch gave and of PyTorch's rows, and of layers. `again` returns the
+    rows of a dispatch with a handle."""
     mine = rows.clone()
     loop: dict[str, Any] = {**OF_COMBINE, **STEADY}
     calls = {"received rows": lambda: combine(rows), "PyTorch's rows": lambda: combine(mine)}
@@ -156,7 +156,7 @@ def elastic_cases(buffer: Any, shape: Shape, tokens: Tokens) -> Iterator[Case]:
 
 
 def expar_cases(buffer: Any, shape: Shape, tokens: Tokens) -> Iterator[Case]:
-    """Of `expar` itself: calls are asynchronous on GPUs, where the stream orders them."""
+    """Makes cases of `expar` itself. Calls are asynchronous on GPUs, where the stream orders them."""
     later = dict(async_finish=True) if shape.device.type == "cuda" else {}
 
     def fresh() -> Any:
@@ -185,7 +185,8 @@ def of_low_latency(op: str, row_format: str, **more: str) -> dict[str, Any]:
 
 def low_latency_cases(buffer: Any, shape: Shape, tokens: Tokens) -> Iterator[Case]:
     idx, count = tokens.idx.to(topk_type()), tokens.count
-    rows = torch.randn((shape.experts // shape.ranks, shape.ranks * BATCH, shape.hidden), device=shape.device).bfloat16()
+    local = shape.experts // shape.ranks
+    rows = torch.randn((local, shape.ranks * BATCH, shape.hidden), device=shape.device).bfloat16()
 
     def send(fp8: bool, hook: bool = False) -> Any:
         return buffer.low_latency_dispatch(
@@ -209,7 +210,7 @@ def low_latency_cases(buffer: Any, shape: Shape, tokens: Tokens) -> Iterator[Cas
     for fp8 in (True, False):
         of_c = of_low_latency("dispatch", "fp8" if fp8 else "bf16")
         name = f"dispatch {'FP8' if fp8 else 'BF16'}"
-        # Rows behind an expert's last one are not written: the counts are compared.
+        # Rows after an expert's last one are not written, so that the counts are compared.
         yield Case(
             "low latency", name, count, lambda fp8=fp8: send(fp8), lambda out: out[1], [of_c], {**of_c, **STEADY}
         )
@@ -235,7 +236,7 @@ def topk_type() -> torch.dtype:
 
 
 def all_cases(group: Any, shape: Shape, counts: list[int]) -> Iterator[Case]:
-    """One buffer after another; each lives as long as its cases are measured."""
+    """Makes one buffer after another. Each lives as long as its cases are measured."""
     import deep_ep
 
     deep_ep.Buffer.set_num_sms(NUM_SMS)

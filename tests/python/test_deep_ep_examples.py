@@ -87,8 +87,8 @@ class EngineView(unittest.TestCase):
         return ranks.start([sys.executable, self.PROGRAM, *arguments], env=ALONE)
 
     def c_figures(self, folder: str, name: str, *arguments: str) -> str:
-        command = [os.environ["EXPAR_TEST_TOOL"], "bench", *arguments, "-n", "2", "--tokens", "1,5", "--iters", "2", "--json"]
-        ended = ranks.start([*command, *self.SHAPE, "--pattern", "all"], env=ALONE)
+        few = ("-n", "2", "--tokens", "1,5", "--iters", "2", *self.SHAPE, "--pattern", "all", "--json")
+        ended = ranks.start([os.environ["EXPAR_TEST_TOOL"], "bench", *arguments, *few], env=ALONE)
         self.assertEqual(ended.returncode, 0, ended.stdout)
         path = Path(folder) / name
         path.write_text(ended.stdout)

@@ -139,8 +139,9 @@ static bool open_case(struct decode_case *self)
 {
     set_dispatch_args(self);
     set_combine_args(self);
-    bool good = fill(self, ll_first_salt(self->session)) && (self->dispatches || make_handle(self));
-    return bench_all_true(self->session->world, good);
+    const struct bench_world *world = self->session->world;
+    if (!bench_all_true(world, fill(self, ll_first_salt(self->session)))) return false;
+    return bench_all_true(world, self->dispatches || make_handle(self));
 }
 
 static void close_case(struct decode_case *self)

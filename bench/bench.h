@@ -5,7 +5,7 @@
  * Called by `expar bench` and by expar-bench-mpi (this header); calls the public interface of the library only, and
  * bench/gpu what the library's CUDA layer, device memory and ep show to the tools. From below:
  *
- *   common/   options, worlds and devices, turns and their times, the machine, random bits
+ *   common/   options, worlds and devices, turns and loops with their times, the machine, random bits
  *   ep/       dispatch and combine: routings, sessions, cases, verification, copy limit, reports; tensors on the CPU
  *   ll/       the same in low-latency mode: formats, sums and hooks, round trips of a flag, who is late; the CPU's part
  *   rma/      operations on symmetric memory, by several ways that take turns

@@ -2,6 +2,7 @@
 /* Options of the benchmark and everything that can be refused before ranks are there. */
 #include "bench/ep/options.h"
 #include "bench/bench.h"
+#include "bench/common/patterns.h"
 #include "bench/ep/routing.h"
 #include "bench/ll/format.h"
 #include "bench/ll/options.h"
@@ -39,6 +40,7 @@ enum {
     KEY_FORMAT,
     KEY_SUM,
     KEY_HOOK,
+    KEY_PATTERN,
     KEY_STAMPS,
     KEY_SIZES,
     KEY_OPS,
@@ -77,6 +79,11 @@ const struct argp_option bench_option_table[] = {
     {"cached", KEY_CACHED, "WHEN", OPTION_ARG_OPTIONAL,
      "Dispatch with the handle of an earlier one, without layout and notify: yes (when no WHEN is given), no "
      "(default on the CPU), both (default on GPUs)",
+     0},
+    {"pattern", KEY_PATTERN, "NAMES", 0,
+     "How measured calls follow each other, a name or a list: isolated (default), steady (back to back), layer "
+     "(dispatch, "
+     "work, combine), decode (ll: dispatch, combine), or all that the mode has",
      0},
     {"stamps", KEY_STAMPS, "WHEN", 0,
      "On GPUs: whether kernels, of calls and of the copy limit, read clocks on their way, for the breakdown: yes "
@@ -122,8 +129,9 @@ void bench_options_init(struct bench_options *options)
                                       .iters = 50,
                                       .warmup = 5,
                                       .path = EXPAR_PATH_AUTO,
+                                      .patterns = BENCH_ISOLATED,
                                       .seed = 1,
-                                      .ll = {.exact = true, .reduced = true},
+                                      .ll = {.exact = true, .reduced = true, .decode_phases = BENCH_WHOLE_AND_HOOKED},
                                       .rma = {.sizes_bytes = {8, 64, 512, 4096, 65536, 1048576}, .num_sizes = 6}};
 }
 
@@ -257,6 +265,15 @@ static void parse_sum(struct argp_state *state, struct bench_options *options, c
     options->ll.reduced = index != 0;
 }
 
+static void add_pattern(struct argp_state *state, struct bench_options *options, char *entry)
+{
+    const unsigned bit = 1U << word(state, "--pattern", entry, bench_pattern_words);
+    if (bit > BENCH_DECODE)
+        options->all_patterns = true;
+    else
+        options->patterns |= bit;
+}
+
 static void parse_path(struct argp_state *state, struct bench_options *options, const char *text)
 {
     if (!strcmp(text, "copy_engine"))
@@ -285,8 +302,8 @@ static void check_given(struct argp_state *state, struct bench_options *options)
 {
     static const int of_rma[] = {KEY_SIZES, KEY_OPS, KEY_TRANSPORTS}, of_cpu[] = {KEY_THREADS},
                      of_ll[] = {KEY_FORMAT, KEY_SUM, KEY_HOOK};
-    static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN,  KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,
-                                KEY_ROUTING, KEY_THREADS, KEY_SMS,  KEY_PATH,    KEY_CACHED};
+    static const int of_ep[] = {KEY_TOKENS,  KEY_HIDDEN, KEY_TOPK, KEY_EXPERTS, KEY_DTYPE,  KEY_ROUTING,
+                                KEY_THREADS, KEY_SMS,    KEY_PATH, KEY_CACHED,  KEY_PATTERN};
     static const int of_normal[] = {KEY_PATH, KEY_CACHED}, of_gpu[] = {KEY_SMS}, with_kernels[] = {KEY_STAMPS},
                      drawn[] = {KEY_SEED};
     refuse_both(state, options, KEY_JSON, KEY_CSV);
@@ -337,6 +354,7 @@ static void check(struct argp_state *state, struct bench_options *options)
     if (options->ll.wanted && !options->combine)
         refuse_given(state, options, of_combine, COUNT(of_combine), "only with combine");
     if (options->cuda && !(options->given & bit_of(KEY_CACHED))) options->cached = BENCH_BOTH;
+    if (!options->rma.wanted && !options->setup) bench_patterns_check(state, options);
 }
 
 /* What is measured. */
@@ -416,6 +434,11 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
     case KEY_CACHED:
         options->cached = (enum bench_cached)word(state, "--cached", arg ? arg : "yes", "no|yes|both");
         return 0;
+    case KEY_PATTERN:
+        options->patterns = 0;
+        options->all_patterns = false;
+        parse_list(state, "--pattern", arg, add_pattern);
+        return 0;
     case KEY_STAMPS:
         options->unstamped = word(state, "--stamps", arg, "no|yes") == 0;
         return 0;
@@ -424,6 +447,7 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_HOOK:
         options->ll.phases = (enum bench_phases)word(state, "--hook", arg ? arg : "yes", "no|yes|both");
+        options->ll.decode_phases = options->ll.phases;
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -12,6 +12,8 @@
 #        gpu.sh turns DIR OTHER [TOKENS]  low-latency mode by the program of OTHER, packed before a change, and this one, in turns
 #        gpu.sh demo DIR                the demo on all GPUs
 #        gpu.sh python DIR [PART…]      the Python packages with PyTorch, where that sees GPUs ($PYTHON, python3)
+#        gpu.sh engine_view DIR [TOKENS]  calls as engines make them, through deep_ep and expar with PyTorch, beside the C API's
+#                                       isolated and looped calls in the same run, on all GPUs
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
 #        gpu.sh sanitize_ll DIR         likewise the benchmark of low-latency mode, of one rank
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
@@ -73,7 +75,7 @@ pack_python() {
     find "$2/python" -name __pycache__ -prune -exec rm -r {} +
     cp "$root"/tests/python/{gpu_torch,gpu_elastic,gpu_times,gpu_calls,torch_card,played,reference,deep_ep_engines,deep_ep_ranks,deep_ep_reference}.py "$2/python-tests"
     cp "$root"/tests/python/deep_ep_elastic_{calls,layer,reference}.py "$root"/examples/python/{generate,grouped_gemm,moe}.py "$2/python-tests"
-    cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps}.py "$2/python-tests"
+    cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps,engine_view,engine_times}.py "$2/python-tests"
 }
 
 # ---- where things lie, and how much time is left -------------------------------------------------------------------------
@@ -423,13 +425,37 @@ demo() {
     return $code
 }
 
-python() {
-    local code=0 start=$EPOCHREALTIME
+# A program of those packed, with its arguments.
+play_python() {
     limited env PYTHONPATH="$here/python:$here/python-tests" PYTHONDONTWRITEBYTECODE=1 \
         EXPAR_LIBRARY="$(find "$here/lib" -name 'libexpar.so.*' | head -n 1)" \
-        "${PYTHON:-python3}" "$here/python-tests/gpu_torch.py" "$@" >"$logs/python" 2>&1 || code=$?
+        "${PYTHON:-python3}" "$here/python-tests/$1" "${@:2}"
+}
+
+python() {
+    local code=0 start=$EPOCHREALTIME
+    play_python gpu_torch.py "$@" >"$logs/python" 2>&1 || code=$?
     awk -v all="$code" '/^part  / { inside = 1 } /^    host, / || inside || all' "$logs/python" | tail -c 8000
     note python "$start" "$code"
+    return $code
+}
+
+# First the C API's figures, of as many ranks and calls; low-latency calls of 1 token, and of those of TOKENS that are few.
+engine_view() {
+    local tokens=${1:-4096,128} gpus experts few count code=0 start=$EPOCHREALTIME shape
+    gpus=$(count_gpus)
+    experts=$((256 / gpus * gpus))
+    few=1
+    for count in ${tokens//,/ }; do [ "$count" -gt 128 ] || [ "$count" = 1 ] || few+=,$count; done
+    shape=(--device cuda -n "$gpus" --experts "$experts" --iters 60 --json --pattern)
+    limited "$here/bin/expar" bench all "${shape[@]}" all --tokens "$tokens" --dtype bf16,fp8 --cached=both \
+        >"$logs/engine_view_normal.json" 2>"$logs/engine_view" || code=$?
+    limited "$here/bin/expar" bench ll "${shape[@]}" all --tokens "$few" --format bf16,fp8 --sum exact \
+        >"$logs/engine_view_ll.json" 2>>"$logs/engine_view" || code=$?
+    [ "$code" != 0 ] || play_python engine_view.py --device cuda --ranks "$gpus" --tokens "$tokens" --experts "$experts" \
+        "$logs"/engine_view_{normal,ll}.json >>"$logs/engine_view" 2>&1 || code=$?
+    tail -c 8000 "$logs/engine_view"
+    note engine_view "$start" "$code"
     return $code
 }
 
@@ -449,12 +475,12 @@ check_again() {
 
 check_part() {
     case $1 in
-        run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | python | python=*) ;;
+        run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | python | python=* | engine_view | engine_view=*) ;;
         sanitize | sanitize_ll | demo | turns=?*) ;;
         again=*) check_again "${1#again=}" ;;
         again) check_again '' ;;
         sanitize=* | sanitize_ll=* | demo=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
-        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, turns=OTHER, python, sanitize, sanitize_ll or demo is expected" >&2 && return 2 ;;
+        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, turns=OTHER, python, engine_view, sanitize, sanitize_ll or demo is expected" >&2 && return 2 ;;
     esac
 }
 
@@ -465,7 +491,7 @@ part() {
         run) tests "${argument:-.}" "$jobs" ;;
         spread) tests "${argument:-.}" "$(count_gpus)" spread ;;
         measure) measure_all "$argument" ;;
-        measure_ll) measure_ll "$argument" ;;
+        measure_ll | engine_view) "$word" "$argument" ;;
         python) IFS=, read -ra words <<<"$argument" && python "${words[@]}" ;;
         again) again "$argument" ;;
         turns) turns "$argument" ;;
@@ -512,7 +538,7 @@ case ${1:-}:$# in
         open_packed "$2"
         "$1" "${@:3}"
         ;;
-    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | again:3 | turns:[34] | demo:2 | sanitize:2 | sanitize_ll:2)
+    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | engine_view:[23] | again:3 | turns:[34] | demo:2 | sanitize:2 | sanitize_ll:2)
         open_packed "$2"
         : >"$logs/results"
         case $1 in

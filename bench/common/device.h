@@ -77,6 +77,8 @@ struct bench_device {
     /* Where the host writes the bytes of a tensor, and carrying them there, which also ends the draft. */
     void *(*draft)(const struct bench_world *world, void *data, size_t bytes);
     bool (*commit)(const struct bench_world *world, void *data, void *draft, size_t bytes);
+    /* Copies a tensor to other memory of the device: the CPU does it at once, a GPU on the world's stream. */
+    bool (*copy)(const struct bench_world *world, void *to, const void *from, size_t bytes);
     /* Behind everything else of a session: symmetric rows, copies. Collective. */
     bool (*open)(struct bench_session *session);
     void (*close)(struct bench_session *session, bool sound);
@@ -84,6 +86,8 @@ struct bench_device {
     int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
     /* Brings the ranks together, runs, and takes the time until what was run is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
+    /* Sets whether the kernels of the session's buffer read clocks from now on. Local. NULL: there are no kernels. */
+    bool (*clocks)(const struct bench_session *session, bool wanted);
     /* When the warps of this rank's last call on the session's buffer came where; false: not known. NULL: never. */
     bool (*moments)(const struct bench_session *session, struct bench_moments *out);
     const struct ll_place *ll; /* of low-latency mode; NULL: it is not measured here */

@@ -15,6 +15,8 @@
 
 enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
 enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
+/* How measured calls follow each other (common/patterns.h): bits, since several may be asked for. */
+enum bench_pattern { BENCH_ISOLATED = 1, BENCH_STEADY = 2, BENCH_LAYER = 4, BENCH_DECODE = 8 };
 
 /* What `expar bench rma` measures. */
 struct rma_options {
@@ -30,10 +32,11 @@ enum bench_phases { BENCH_WHOLE, BENCH_HOOKED, BENCH_WHOLE_AND_HOOKED };
 /* What `expar bench ll` measures beside what is said for dispatch and combine. */
 struct ll_options {
     bool wanted;
-    int formats[BENCH_MAX_FORMATS]; /* of ll_formats */
-    int num_formats;                /* 0: the dtypes as they are */
-    bool exact, reduced;            /* sums of a combine */
-    enum bench_phases phases;       /* in one call, by a hook */
+    int formats[BENCH_MAX_FORMATS];  /* of ll_formats */
+    int num_formats;                 /* 0: the dtypes as they are */
+    bool exact, reduced;             /* sums of a combine */
+    enum bench_phases phases;        /* in one call, by a hook */
+    enum bench_phases decode_phases; /* the same of --pattern decode: both, unless --hook says otherwise */
 };
 
 struct bench_options {
@@ -55,7 +58,9 @@ struct bench_options {
     expar_path path;
     bool all_paths; /* direct and queue, a result each; `path` is ignored */
     enum bench_cached cached;
-    bool unstamped; /* on GPUs: kernels read no clocks, those of the copy limit neither, and there is no breakdown */
+    unsigned patterns; /* of enum bench_pattern */
+    bool all_patterns; /* until checked: those of the mode, and `patterns` is ignored */
+    bool unstamped;    /* on GPUs: kernels read no clocks, those of the copy limit neither, and there is no breakdown */
     uint64_t seed;
     enum bench_format format;
     bool mpi;

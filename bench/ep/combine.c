@@ -2,7 +2,6 @@
 /* Combine: expar, the copies and the baseline take turns. As with dispatch, a first call with other contents and one
  * right behind the measured ones are verified in full. */
 #include "bench/ep/session.h"
-#include <string.h>
 
 struct combine_case {
     const struct bench_session *session;
@@ -13,15 +12,10 @@ struct combine_case {
     struct bench_traffic traffic; /* of the last call */
 };
 
-/* Of y, which the host may have to fetch. each: as in verify_combine; the baseline knows no nodes. */
+/* Compares y of the last call. each: as in verify_combine; the baseline knows no nodes. */
 static bool verify(const struct bench_session *session, uint64_t salt, int each)
 {
-    const struct bench_world *world = session->world;
-    const struct problem *problem = session->problem;
-    const void *y = world->device->view(world, session->y, (size_t)problem->tokens * problem->row_bytes);
-    bool good = y && verify_combine(problem, salt, each, y);
-    world->device->unview(world, y);
-    return good;
+    return bench_look_sums(session, salt, VERIFY_FILLED, each);
 }
 
 static bool barrier(const struct bench_session *session)
@@ -71,23 +65,12 @@ static bool combine_open(struct combine_case *self, const struct bench_session *
     return bench_all_true(world, bench_session_moments(session, &self->late));
 }
 
-/* So that what a first call leaves unwritten is seen. */
-static bool spoil_y(const struct bench_session *session)
-{
-    const struct bench_world *world = session->world;
-    size_t bytes = (size_t)session->problem->tokens * session->problem->row_bytes;
-    void *draft = world->device->draft(world, session->y, bytes);
-    if (!draft) return bench_complain(world, "out of memory");
-    memset(draft, 0xff, bytes);
-    return world->device->commit(world, session->y, draft, bytes);
-}
-
 /* A first combine, verified in full. Rows change only while nobody reads them. */
 static bool combine_first(struct combine_case *self)
 {
     const struct bench_session *session = self->session;
     uint64_t salt = bench_first_salt(session);
-    if (!spoil_y(session) || !bench_fill_rows(session, salt)) return false;
+    if (!bench_spoil_y(session) || !bench_fill_rows(session, salt)) return false;
     if (!barrier(session) || !combine_run(self)) return false;
     self->verified &= verify(session, salt, session->world->each);
     return barrier(session) && bench_fill_rows(session, bench_measured_salt(session));

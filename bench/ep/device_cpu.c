@@ -65,6 +65,13 @@ static bool cpu_commit(const struct bench_world *world, void *data, void *draft,
     return true;
 }
 
+static bool cpu_copy_tensor(const struct bench_world *world, void *to, const void *from, size_t bytes)
+{
+    (void)world;
+    if (bytes) memcpy(to, from, bytes);
+    return true;
+}
+
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
 static bool cpu_open(struct bench_session *session)
@@ -114,6 +121,7 @@ const struct bench_device bench_cpu = {
     .unview = cpu_unview,
     .draft = cpu_draft,
     .commit = cpu_commit,
+    .copy = cpu_copy_tensor,
     .open = cpu_open,
     .close = cpu_close,
     .add_copies = cpu_add_copies,
@@ -132,6 +140,7 @@ const struct bench_device bench_cpu_nodes = {
     .unview = cpu_unview,
     .draft = cpu_draft,
     .commit = cpu_commit,
+    .copy = cpu_copy_tensor,
     .open = nodes_open,
     .close = nodes_close,
     .add_copies = nodes_add_limits,

@@ -41,29 +41,10 @@ static void dispatch_release(struct dispatch_case *self)
 
 /* ---- verifying --------------------------------------------------------------------------------------------------- */
 
-static size_t tensor_bytes(const expar_tensor *tensor)
-{
-    return (size_t)(tensor->shape[0] * tensor->shape[1]) * expar_dtype_bytes(tensor->dtype);
-}
-
-/* The result as the host can read it, compared. */
+/* Compares the last call's result. */
 static bool verify(const struct dispatch_case *self, uint64_t salt)
 {
-    const struct bench_world *world = self->session->world;
-    expar_dispatch_result seen = self->result;
-    expar_tensor *const tensors[] = {&seen.recv_x, &seen.recv_topk_idx, &seen.recv_topk_weights, &seen.recv_x_scales};
-    const void *views[4] = {NULL};
-    bool good = true;
-    for (int i = 0; i < 4; i++) {
-        if (!tensors[i]->data) continue;
-        views[i] = world->device->view(world, tensors[i]->data, tensor_bytes(tensors[i]));
-        good = good && views[i];
-        tensors[i]->data = (void *)(uintptr_t)views[i];
-    }
-    good = good && verify_dispatch(self->session->problem, salt, &seen, self->cached);
-    for (int i = 0; i < 4; i++)
-        world->device->unview(world, views[i]);
-    return good;
+    return bench_look_dispatch(self->session, salt, &self->result, self->cached);
 }
 
 static bool dispatch_after(void *context, bool check)
@@ -157,7 +138,7 @@ struct turns {
     bool copied; /* rightly, on all ranks */
 };
 
-static bool wants(const struct bench_session *session, bool cached)
+bool bench_wants_dispatch(const struct bench_session *session, bool cached)
 {
     const struct bench_options *options = session->options;
     return options->dispatch && options->cached != (cached ? BENCH_UNCACHED : BENCH_CACHED);
@@ -172,11 +153,11 @@ static void add_turns(struct turns *self)
 {
     const struct bench_session *session = self->session;
     bool layout = session->options->layout;
-    if (layout || wants(session, false)) {
+    if (layout || bench_wants_dispatch(session, false)) {
         self->of_fresh = &self->list[self->count++];
         *self->of_fresh = dispatch_contender(&self->fresh);
     }
-    if (layout || wants(session, true)) {
+    if (layout || bench_wants_dispatch(session, true)) {
         self->of_cached = &self->list[self->count++];
         *self->of_cached = dispatch_contender(&self->cached);
     }
@@ -246,8 +227,8 @@ static bool add_results(struct turns *self, struct bench_results *results)
 {
     const struct bench_session *session = self->session;
     self->copied = bench_all_true(session->world, verify_copies(session));
-    if (wants(session, false) && !add_result(self, self->of_fresh, results)) return false;
-    if (wants(session, true) && !add_result(self, self->of_cached, results)) return false;
+    if (bench_wants_dispatch(session, false) && !add_result(self, self->of_fresh, results)) return false;
+    if (bench_wants_dispatch(session, true) && !add_result(self, self->of_cached, results)) return false;
     return !session->options->layout || add_layout(self, results);
 }
 

@@ -2,6 +2,7 @@
 /* Results as one JSON object: the machine, what was asked for, a list of results. */
 #include "bench/common/json.h"
 #include "bench/common/machine.h"
+#include "bench/common/patterns.h"
 #include "bench/ep/session.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
         o->topk, "experts", o->experts, "dtype", bench_json_dtypes(o), "routing", o->routing, "iters", o->iters,
         "warmup", o->warmup, world->device->workers, workers_json(world, o), "path",
         o->all_paths ? "all" : paths[o->path], "cached", cached[o->cached], "seed", (json_int_t)o->seed);
+    json_object_set_new(config, "pattern", bench_patterns_json(o));
     if (o->cuda) json_object_set_new(config, "gpus", json_integer(o->num_gpus));
     return config;
 }
@@ -82,6 +84,22 @@ static void add_kernels(json_t *json, const struct bench_result *r)
     }
 }
 
+static json_t *buffer_json(const struct bench_buffer *b)
+{
+    return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I}", "growths", (json_int_t)b->growths, "direct_calls",
+                     (json_int_t)b->direct_calls, "queue_calls", (json_int_t)b->queue_calls, "other_blocks",
+                     (json_int_t)b->other_blocks, "used_high_bytes", (json_int_t)b->used_high_bytes,
+                     "reserved_high_bytes", (json_int_t)b->reserved_high_bytes);
+}
+
+static void add_loop(json_t *json, const struct bench_result *r)
+{
+    json_object_set_new(json, "host_us", json_real(r->loop.host_us));
+    json_object_set_new(json, "host_p99_us", json_real(r->loop.host_p99_us));
+    json_object_set_new(json, "buffer_before", buffer_json(&r->before));
+    json_object_set_new(json, "buffer_after", buffer_json(&r->after));
+}
+
 static json_t *result_json(const struct bench_world *world, const struct bench_result *r)
 {
     json_t *json =
@@ -89,7 +107,9 @@ static json_t *result_json(const struct bench_world *world, const struct bench_r
                   expar_dtype_string(r->dtype), "path", world->nodes > 1 ? "network" : r->path, "cached", r->cached,
                   "tokens", (json_int_t)r->tokens, "median_us", r->expar.median_us, "min_us", r->expar.min_us, "p99_us",
                   r->expar.p99_us, "bytes", r->bytes, "gbps", bench_gbps(r));
+    json_object_set_new(json, "pattern", json_string(bench_pattern_name(bench_pattern_of(r))));
     add_copies(json, world, r);
+    if (bench_is_loop(r)) add_loop(json, r);
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
     add_kernels(json, r);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results as CSV, or a table for a person, and what follows from the times. */
+#include "bench/common/patterns.h"
 #include "bench/ep/session.h"
 #include "table.h"
 #include <stdio.h>
@@ -70,18 +71,30 @@ static void print_csv_traffic(const struct bench_world *world, const struct benc
         printf(",,,,,");
 }
 
+/* Follows all other members. An isolated call has no host time. */
+static void print_csv_loop(const struct bench_result *r)
+{
+    printf(",%s,", bench_pattern_name(bench_pattern_of(r)));
+    if (bench_is_loop(r))
+        printf("%.3f,%.3f", r->loop.host_us, r->loop.host_p99_us);
+    else
+        printf(",");
+}
+
 static void print_csv(const struct bench_world *world, const struct bench_options *options,
                       const struct bench_results *results)
 {
     printf("op,mode,dtype,path,cached,ranks,tokens,hidden,topk,experts,routing,median_us,min_us,p99_us,bytes,gbps,"
-           "%s_limit_us,fraction_of_%s_limit,%s,verified,mpi_us,speedup_over_mpi%s\n",
+           "%s_limit_us,fraction_of_%s_limit,%s,verified,mpi_us,speedup_over_mpi%s%s\n",
            world->nodes > 1 ? "network" : "copy", world->nodes > 1 ? "network" : "copy", world->device->workers,
            world->nodes > 1
                ? ",nodes,node_path,network_bytes,network_messages,network_flags,network_rows,node_bytes,node_rows"
-               : "");
+               : "",
+           bench_patterns_loop(options) ? ",pattern,host_us,host_p99_us" : "");
     for (int i = 0; i < results->count; i++) {
         print_csv_row(options, world, &results->items[i]);
         if (world->nodes > 1) print_csv_traffic(world, &results->items[i]);
+        if (bench_patterns_loop(options)) print_csv_loop(&results->items[i]);
         printf("\n");
     }
 }
@@ -132,32 +145,50 @@ static void add_mpi(struct table *table, const struct bench_result *r)
     table_cell(table, "%.2fx", bench_speedup(r));
 }
 
-static void add_result(struct table *table, const struct bench_result *r, bool mpi)
+/* Columns that only some runs have. */
+struct columns {
+    bool mpi, loops;
+};
+
+static void add_result(struct table *table, const struct bench_result *r, const struct columns *columns)
 {
     add_head(table, r);
+    if (columns->loops) table_cell(table, "%s", bench_pattern_name(bench_pattern_of(r)));
     table_cell(table, "%.1f", r->expar.median_us);
     table_cell(table, "%.1f", r->expar.min_us);
     table_cell(table, "%.1f", r->expar.p99_us);
+    if (bench_is_loop(r)) table_cell(table, "%.1f", r->loop.host_us);
+    if (columns->loops && !bench_is_loop(r)) table_skip(table);
     table_cell(table, "%.2f", bench_gbps(r));
     add_limit(table, r);
-    if (mpi) add_mpi(table, r);
+    if (columns->mpi) add_mpi(table, r);
     table_verdict(table, r->verified);
 }
 
-static bool print_results(const struct bench_world *world, const struct bench_results *results)
+static void add_columns(struct table *table, const struct bench_world *world, const struct columns *columns)
 {
-    static const char *const inside[] = {"median us", "min us", "p99 us", "GB/s", "copy us", "of copy"},
-                             *const across[] = {"median us", "min us", "p99 us", "GB/s", "puts us", "of puts"};
-    const char *const *titles = world->nodes > 1 ? across : inside;
-    struct table *table = new_table(world);
-    bool mpi = results->count > 0 && results->items[0].has_mpi;
-    for (size_t i = 0; i < sizeof inside / sizeof *inside; i++)
-        table_column(table, titles[i], TABLE_RIGHT);
-    if (mpi) table_column(table, "MPI us", TABLE_RIGHT);
-    if (mpi) table_column(table, "faster", TABLE_RIGHT);
+    static const char *const times[] = {"median us", "min us", "p99 us"};
+    if (columns->loops) table_column(table, "pattern", TABLE_LEFT);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        table_column(table, times[i], TABLE_RIGHT);
+    if (columns->loops) table_column(table, "host us", TABLE_RIGHT);
+    table_column(table, "GB/s", TABLE_RIGHT);
+    table_column(table, world->nodes > 1 ? "puts us" : "copy us", TABLE_RIGHT);
+    table_column(table, world->nodes > 1 ? "of puts" : "of copy", TABLE_RIGHT);
+    if (columns->mpi) table_column(table, "MPI us", TABLE_RIGHT);
+    if (columns->mpi) table_column(table, "faster", TABLE_RIGHT);
     table_column(table, "verified", TABLE_LEFT);
+}
+
+static bool print_results(const struct bench_world *world, const struct bench_options *options,
+                          const struct bench_results *results)
+{
+    const struct columns columns = {.mpi = results->count > 0 && results->items[0].has_mpi,
+                                    .loops = bench_patterns_loop(options)};
+    struct table *table = new_table(world);
+    add_columns(table, world, &columns);
     for (int i = 0; i < results->count; i++)
-        add_result(table, &results->items[i], mpi);
+        add_result(table, &results->items[i], &columns);
     return table_print(table, stdout);
 }
 
@@ -244,9 +275,11 @@ static bool print_tables(const struct bench_world *world, const struct bench_opt
 {
     printf("%d ranks", world->size);
     print_nodes(world);
-    printf(", rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations\n\n", o->hidden, o->topk,
+    printf(", rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations", o->hidden, o->topk,
            o->experts, o->routing, o->iters);
-    return print_results(world, results) && print_breakdowns(world, results) && print_traffic(world, results);
+    if (bench_patterns_loop(o)) printf("; of patterns: a call's share of %d loops of as many calls", BENCH_LOOPS);
+    printf("\n\n");
+    return print_results(world, o, results) && print_breakdowns(world, results) && print_traffic(world, results);
 }
 
 bool bench_report(const struct bench_world *world, const struct bench_options *options,

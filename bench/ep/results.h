@@ -3,7 +3,7 @@
 #ifndef EXPAR_BENCH_EP_RESULTS_H
 #define EXPAR_BENCH_EP_RESULTS_H
 
-#include "bench/common/measure.h"
+#include "bench/common/loop.h"
 
 /* Where the time of a call goes, by clocks read in its kernels on all ranks, in microseconds (late.c): the spans of
    notify and the gap behind it, which only a fresh dispatch has, and those of the dispatch or combine. The copy limit
@@ -43,8 +43,18 @@ struct bench_traffic {
     double inside_rows;     /* that it receives from other ranks of its node, by the routing */
 };
 
+/* Statistics of a buffer (expar_ep_get_stats): counts are sums over all ranks, bytes are those of the rank that has
+   most. */
+struct bench_buffer {
+    uint64_t growths, direct_calls, queue_calls, other_blocks;
+    uint64_t used_high_bytes, reserved_high_bytes;
+};
+
 struct bench_result {
-    const char *op, *path;
+    const char *op, *path;             /* op: "dispatch", "combine", "layout", "layer" */
+    enum bench_pattern pattern;        /* 0 counts as isolated */
+    struct bench_loop_times loop;      /* of loops; `expar` is its share then */
+    struct bench_buffer before, after; /* of loops: after the warm-up, and after the last measured loop */
     bool cached;
     expar_dtype dtype;
     int workers; /* threads or SMs */
@@ -59,6 +69,15 @@ struct bench_result {
        that are summed, which are the same ones on their way back. */
     double bytes;
 };
+
+static inline enum bench_pattern bench_pattern_of(const struct bench_result *result)
+{
+    return result->pattern ? result->pattern : BENCH_ISOLATED;
+}
+static inline bool bench_is_loop(const struct bench_result *result)
+{
+    return bench_pattern_of(result) != BENCH_ISOLATED;
+}
 
 struct bench_results {
     struct bench_result *items;

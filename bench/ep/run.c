@@ -2,6 +2,7 @@
 /* All cases of a run: for each dtype, number of workers and token count a session is opened, and each operation
  * measured by each path. */
 #include "bench/bench.h"
+#include "bench/common/patterns.h"
 #include "bench/ep/session.h"
 #include <stdlib.h>
 
@@ -24,25 +25,35 @@ static bool combines(const struct bench_session *session)
     return session->options->combine && expar_dtype_bytes(session->problem->dtype) > 1;
 }
 
-static bool run_path(struct bench_session *session, expar_path path, struct bench_results *results)
+static bool run_isolated(struct bench_session *session, expar_path path, struct bench_results *results)
 {
     const struct bench_options *options = session->options;
     if ((options->dispatch || options->layout) && !bench_case_dispatch(session, path, results)) return false;
     return !combines(session) || bench_case_combine(session, path, results);
 }
 
-static bool run_paths(struct bench_session *session, struct bench_results *results)
+static bool run_paths(struct bench_session *session,
+                      bool (*run)(struct bench_session *, expar_path, struct bench_results *),
+                      struct bench_results *results)
 {
     const struct bench_options *options = session->options;
-    if (!options->all_paths) return run_path(session, options->path, results);
-    return run_path(session, EXPAR_PATH_DIRECT, results) && run_path(session, EXPAR_PATH_QUEUE, results);
+    if (!options->all_paths) return run(session, options->path, results);
+    return run(session, EXPAR_PATH_DIRECT, results) && run(session, EXPAR_PATH_QUEUE, results);
+}
+
+/* Loops come last: kernels read no clocks in them. */
+static bool run_patterns(struct bench_session *session, struct bench_results *results)
+{
+    const struct bench_options *options = session->options;
+    if (options->patterns & BENCH_ISOLATED && !run_paths(session, run_isolated, results)) return false;
+    return !bench_patterns_loop(options) || run_paths(session, bench_case_loops, results);
 }
 
 static bool run_shape(const struct bench_world *world, const struct bench_options *options,
                       const struct problem_shape *shape, int given_workers, struct bench_results *results)
 {
     struct bench_session session;
-    bool good = bench_session_open(&session, world, options, shape, given_workers) && run_paths(&session, results);
+    bool good = bench_session_open(&session, world, options, shape, given_workers) && run_patterns(&session, results);
     return bench_session_close(&session, good);
 }
 

@@ -65,7 +65,23 @@ bool bench_fill_x(const struct bench_session *session, uint64_t salt)
 
 bool bench_fill_rows(const struct bench_session *session, uint64_t salt)
 {
-    return fill(session, salt, session->problem->num_received, session->rows);
+    return bench_fill_rows_at(session, salt, session->rows);
+}
+
+bool bench_fill_rows_at(const struct bench_session *session, uint64_t salt, void *rows)
+{
+    return fill(session, salt, session->problem->num_received, rows);
+}
+
+/* Shows what a call leaves unwritten. */
+bool bench_spoil_y(const struct bench_session *session)
+{
+    const struct bench_world *world = session->world;
+    size_t bytes = (size_t)session->problem->tokens * session->problem->row_bytes;
+    void *draft = world->device->draft(world, session->y, bytes);
+    if (!draft) return bench_complain(world, "out of memory");
+    memset(draft, 0xff, bytes);
+    return world->device->commit(world, session->y, draft, bytes);
 }
 
 /* What does not change from call to call: experts, weights, scales. */

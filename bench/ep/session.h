@@ -4,6 +4,7 @@
  *   run.c        the cases, one after another        routing.c, npy.c  who goes where
  *   session.c    memory and objects of one case      problem.c         what follows from the routing, by own code
  *   dispatch.c, combine.c  the operations            pattern.c         contents of rows, and sums of them
+ *   steady.c     calls back to back                  look.c            outputs as the host reads them
  *   report.c, json.c  table, CSV, JSON               verify.c          outputs against what they must be
  *   options.c    what can be refused                 device_cpu.c, copy_limit.c  tensors and copies on the CPU
  *   nodes.c      across nodes: network limit, what was sent
@@ -59,6 +60,10 @@ expar_dispatch_args bench_dispatch_args(const struct bench_session *session, exp
 /* Rows of this rank's tokens, and the experts' outputs for the rows that it received, by their names (problem.h). */
 bool bench_fill_x(const struct bench_session *session, uint64_t salt);
 bool bench_fill_rows(const struct bench_session *session, uint64_t salt);
+/* Writes the same rows elsewhere in the device's memory, where all that this rank receives has room. */
+bool bench_fill_rows_at(const struct bench_session *session, uint64_t salt, void *rows);
+/* Fills y with bytes that no call writes. */
+bool bench_spoil_y(const struct bench_session *session);
 /* Two fillings that differ everywhere. */
 uint64_t bench_first_salt(const struct bench_session *session);
 uint64_t bench_measured_salt(const struct bench_session *session);
@@ -66,6 +71,11 @@ uint64_t bench_measured_salt(const struct bench_session *session);
 /* Each appends its results; collective. False after saying why they cannot be had. */
 bool bench_case_dispatch(struct bench_session *session, expar_path path, struct bench_results *results);
 bool bench_case_combine(struct bench_session *session, expar_path path, struct bench_results *results);
+/* True when the options ask for dispatches with a handle (cached), or without one. */
+bool bench_wants_dispatch(const struct bench_session *session, bool cached);
+/* Measures all patterns that are loops (steady.c). The kernels of GPUs read no clocks from then on. The library chooses
+   the path of rows, unless `path` is the queue. */
+bool bench_case_loops(struct bench_session *session, expar_path path, struct bench_results *results);
 
 /* bench_measure with a label for this session and operation. */
 bool bench_session_measure(const struct bench_session *session, const char *op, struct contender *contenders,
@@ -96,7 +106,17 @@ bool bench_traffic_mean(const struct bench_world *world, const struct bench_traf
  * wrong. */
 bool verify_rows(const struct problem *problem, uint64_t salt, const void *rows);
 bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_dispatch_result *result, bool cached);
+/* Whose rows a combine adds: those that ranks filled by bench_fill_rows, or the tokens' own, which a dispatch brought
+   and each holder returned as they were. */
+enum verify_rows_of { VERIFY_FILLED, VERIFY_RETURNED };
 /* each: ranks whose rows are summed and rounded before their sums are; all of them: in one sum. */
-bool verify_combine(const struct problem *problem, uint64_t salt, int each, const void *y);
+bool verify_combine(const struct problem *problem, uint64_t salt, enum verify_rows_of rows_of, int each, const void *y);
+
+/* ---- look.c ------------------------------------------------------------------------------------------------------ */
+
+/* Compare outputs that lie in the device's memory: a dispatch's result, and the session's y. */
+bool bench_look_dispatch(const struct bench_session *session, uint64_t salt, const expar_dispatch_result *result,
+                         bool cached);
+bool bench_look_sums(const struct bench_session *session, uint64_t salt, enum verify_rows_of rows_of, int each);
 
 #endif

@@ -102,13 +102,28 @@ bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_d
     return topk && scales && verify_rows(problem, salt, result->recv_x.data);
 }
 
-/* sum += the rows that the ranks from `first` on filled in for the token, ascending. False: none of them had it. */
-static bool add_holders(const struct problem *problem, uint64_t salt, int64_t token, int first, int count, float *sum)
+/* Tells which rows a sum is expected to have. */
+struct sum_case {
+    const struct problem *problem;
+    uint64_t salt;
+    enum verify_rows_of rows_of;
+};
+
+/* Names the row that the holder has for the token, at `position` among its rows. */
+static uint64_t key_of(const struct sum_case *self, int64_t token, int holder, int64_t position)
 {
+    if (self->rows_of == VERIFY_RETURNED) return pattern_key(self->salt, self->problem->rank, token);
+    return pattern_key(self->salt, holder, position);
+}
+
+/* sum += the rows that the ranks from `first` on have for the token, ascending. False: none of them had it. */
+static bool add_holders(const struct sum_case *self, int64_t token, int first, int count, float *sum)
+{
+    const struct problem *problem = self->problem;
     bool any = false;
     for (int holder = first; holder < first + count; holder++) {
         int64_t position = problem->position[token * problem->num_ranks + holder];
-        if (position >= 0) pattern_add(problem->dtype, pattern_key(salt, holder, position), problem->hidden, sum);
+        if (position >= 0) pattern_add(problem->dtype, key_of(self, token, holder, position), problem->hidden, sum);
         any |= position >= 0;
     }
     return any;
@@ -116,28 +131,30 @@ static bool add_holders(const struct problem *problem, uint64_t salt, int64_t to
 
 /* The token's row: of ranks in one sum, or, where `each` of them are a node, of the nodes' sums, each rounded before.
    sums: [2][H]. */
-static void expected_row(const struct problem *problem, uint64_t salt, int64_t token, int each, float *sums, void *row)
+static void expected_row(const struct sum_case *self, int64_t token, int each, float *sums, void *row)
 {
+    const struct problem *problem = self->problem;
     const size_t hidden = (size_t)problem->hidden;
     float *sum = sums, *node_sum = sums + hidden;
     memset(sum, 0, hidden * sizeof *sum);
-    if (each == problem->num_ranks) add_holders(problem, salt, token, 0, each, sum);
+    if (each == problem->num_ranks) add_holders(self, token, 0, each, sum);
     for (int first = 0; first < problem->num_ranks && each < problem->num_ranks; first += each) {
         memset(node_sum, 0, hidden * sizeof *node_sum);
-        if (!add_holders(problem, salt, token, first, each, node_sum)) continue;
+        if (!add_holders(self, token, first, each, node_sum)) continue;
         pattern_round(problem->dtype, node_sum, problem->hidden, row);
         pattern_add_row(problem->dtype, row, problem->hidden, sum);
     }
     pattern_round(problem->dtype, sum, problem->hidden, row);
 }
 
-bool verify_combine(const struct problem *problem, uint64_t salt, int each, const void *y)
+bool verify_combine(const struct problem *problem, uint64_t salt, enum verify_rows_of rows_of, int each, const void *y)
 {
+    const struct sum_case self = {.problem = problem, .salt = salt, .rows_of = rows_of};
     float *sums = malloc(2 * (size_t)problem->hidden * sizeof *sums);
     unsigned char *expected = malloc(problem->row_bytes);
     bool good = sums && expected ? true : wrong(problem, "out of memory for the comparison");
     for (int64_t token = 0; token < problem->tokens && good; token++) {
-        expected_row(problem, salt, token, each, sums, expected);
+        expected_row(&self, token, each, sums, expected);
         if (memcmp((const unsigned char *)y + (size_t)token * problem->row_bytes, expected, problem->row_bytes))
             good = wrong(problem, "the sum of token %lld", (long long)token);
     }

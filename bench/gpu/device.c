@@ -79,6 +79,12 @@ static bool gpu_commit(const struct bench_world *world, void *data, void *draft,
     return good;
 }
 
+static bool gpu_copy_tensor(const struct bench_world *world, void *to, const void *from, size_t bytes)
+{
+    const cu_address target = (cu_address)(uintptr_t)to, source = (cu_address)(uintptr_t)from;
+    return bytes == 0 || bench_good(world, CUDA_CALL(MemcpyAsync, target, source, bytes, world->stream));
+}
+
 /* ---- time -------------------------------------------------------------------------------------------------------- */
 
 uint32_t *gpu_expired(const struct gpu_rank *rank)
@@ -138,10 +144,16 @@ static bool gpu_turn(const struct bench_world *world, struct contender *contende
 
 /* ---- clocks read in the kernels ---------------------------------------------------------------------------------- */
 
-/* A store a block and moment, to the GPU's own memory. Nobody calls before all have taken that. */
+/* A clock costs one store a block and moment, to the GPU's own memory. */
+static bool gpu_clocks(const struct bench_session *session, bool wanted)
+{
+    return bench_good(session->world, ep_times_take(session->ep, wanted));
+}
+
+/* Nobody calls before all have the memory for clocks. */
 static bool gpu_open(struct bench_session *session)
 {
-    bool taken = bench_good(session->world, ep_times_take(session->ep, !session->options->unstamped));
+    bool taken = gpu_clocks(session, !session->options->unstamped);
     return bench_all_true(session->world, taken) && gpu_copy_open(session);
 }
 
@@ -166,10 +178,12 @@ const struct bench_device bench_cuda = {
     .unview = gpu_unview,
     .draft = gpu_draft,
     .commit = gpu_commit,
+    .copy = gpu_copy_tensor,
     .open = gpu_open,
     .close = gpu_copy_close,
     .add_copies = gpu_copy_add,
     .turn = gpu_turn,
+    .clocks = gpu_clocks,
     .moments = gpu_moments,
     .ll = &ll_cuda,
 };

@@ -311,9 +311,9 @@ static bool launch_nothing(void *context)
 
 /* ---- clocks read in the kernels ---------------------------------------------------------------------------------- */
 
-static bool gpu_clocks(const struct ll_session *session)
+static bool gpu_clocks(const struct ll_session *session, bool wanted)
 {
-    return bench_good(session->world, ll_times_take(session->ll, !session->options->unstamped));
+    return bench_good(session->world, ll_times_take(session->ll, wanted));
 }
 
 static bool gpu_moments(const struct ll_session *session, struct ll_moments *out)

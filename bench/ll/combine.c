@@ -138,34 +138,12 @@ static bool make_handle(struct combine_turns *self)
     return true;
 }
 
-static expar_tensor rows_tensor(const struct ll_session *session)
-{
-    const struct problem *problem = session->problem;
-    const struct ll_layout *layout = session->layout;
-    expar_tensor x = ll_tensor(session, session->rows, problem->dtype, layout->rows_per_expert, problem->hidden);
-    x.ndim = 3;
-    x.shape[0] = layout->local_experts;
-    x.shape[1] = layout->rows_per_expert;
-    x.shape[2] = problem->hidden;
-    x.strides[0] = layout->rows_per_expert * problem->hidden;
-    x.strides[1] = problem->hidden;
-    x.strides[2] = 1;
-    return x;
-}
-
 static bool open_sum(struct combine_turns *self, struct combine_sum *sum, bool reduced)
 {
     const struct ll_session *session = self->session;
-    const struct problem *problem = session->problem;
-    expar_ll_combine_args args = EXPAR_LL_COMBINE_ARGS_INIT;
-    args.x = rows_tensor(session);
-    args.topk_idx = ll_tensor(session, session->idx, EXPAR_I32, problem->tokens, problem->topk);
-    args.topk_weights = ll_tensor(session, session->weights, EXPAR_F32, problem->tokens, problem->topk);
+    expar_ll_combine_args args = ll_combine_args_of(session);
     args.handle = self->handle;
     args.sum = reduced ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;
-    args.format = session->format->wire;
-    args.stream = session->world->stream;
-    args.out = ll_tensor(session, session->y, problem->dtype, problem->tokens, problem->hidden);
     *sum = (struct combine_sum){.reduced = reduced,
                                 .whole = {.session = session, .args = args, .verified = true},
                                 .limit = ll_limit_combine(session, reduced)};

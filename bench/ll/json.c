@@ -2,6 +2,7 @@
 /* Results as one JSON object: the machine, what was asked for, a list of results. */
 #include "bench/common/json.h"
 #include "bench/common/machine.h"
+#include "bench/common/patterns.h"
 #include "bench/ll/session.h"
 #include <jansson.h>
 #include <stdio.h>
@@ -38,6 +39,7 @@ static json_t *config_json(const struct bench_world *world, const struct bench_o
                   "hidden", o->hidden, "topk", o->topk, "experts", o->experts, "dtype", bench_json_dtypes(o), "format",
                   formats_json(o), "sum", sum, "hook", hooks[o->ll.phases], "routing", o->routing, "iters", o->iters,
                   "warmup", o->warmup, world->device->workers, workers_json(world, o), "seed", (json_int_t)o->seed);
+    json_object_set_new(config, "pattern", bench_patterns_json(o));
     if (o->cuda) json_object_set_new(config, "gpus", json_integer(o->num_gpus));
     return config;
 }
@@ -86,6 +88,11 @@ static json_t *result_json(const struct bench_world *world, const struct ll_resu
                              expar_dtype_string(r->dtype), "path", world->nodes > 1 ? "network" : "direct", "tokens",
                              (json_int_t)r->tokens, "median_us", r->expar.median_us, "min_us", r->expar.min_us,
                              "p99_us", r->expar.p99_us, "bytes", r->bytes, "gbps", ll_gbps(r), "messages", r->messages);
+    json_object_set_new(json, "pattern", json_string(bench_pattern_name(ll_pattern_of(r))));
+    if (ll_is_loop(r)) {
+        json_object_set_new(json, "host_us", json_real(r->loop.host_us));
+        json_object_set_new(json, "host_p99_us", json_real(r->loop.host_p99_us));
+    }
     json_object_set_new(json, "copy_limit_us", bench_json_real_or_null(limited && !across, ll_limit_us(r)));
     json_object_set_new(json, across ? "puts_us" : "copies_us", copies);
     json_object_set_new(json, "fraction_of_copy_limit",
@@ -99,7 +106,8 @@ static json_t *result_json(const struct bench_world *world, const struct ll_resu
     json_object_set_new(json, "raw_round_trip_us", bench_json_real_or_null(r->has_raw_trip, r->raw_trip_us));
     json_object_set_new(json, world->device->workers, json_integer(r->workers));
     json_object_set_new(json, "verified", json_boolean(r->verified));
-    if (world->place.type == EXPAR_CUDA) json_object_set_new(json, "launch_us", json_real(r->launch_us));
+    if (world->place.type == EXPAR_CUDA && !ll_is_loop(r))
+        json_object_set_new(json, "launch_us", json_real(r->launch_us));
     add_kernels(json, r);
     if (r->has_mpi) {
         json_object_set_new(json, "mpi_us", json_real(r->mpi.median_us));

@@ -35,10 +35,10 @@ struct ll_place {
     int (*trip_contenders)(void *trip, struct contender *contenders);
     /* The launch's time is in `result` already. */
     void (*trip_times)(const struct contender *contenders, struct ll_result *result);
-    /* Has the kernels of the session's buffer read clocks from now on, on this rank, if the options want it; false
-       after saying why not. The moments of the last one that did, which is done; false: there are none. NULL: there are
-       no kernels. */
-    bool (*clocks)(const struct ll_session *session);
+    /* Sets whether the kernels of the session's buffer read clocks from now on, on this rank; false after saying why
+       that cannot be. The moments of the last one that did, which is done; false: there are none. NULL: there are no
+       kernels. */
+    bool (*clocks)(const struct ll_session *session, bool wanted);
     bool (*moments)(const struct ll_session *session, struct ll_moments *out);
     /* The same of the last turn of a way of the copy limit; NULL: as above. */
     bool (*way_moments)(const struct limit_way *way, struct ll_moments *out);

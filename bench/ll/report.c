@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results as CSV, or a table for a person, and what follows from the times. */
+#include "bench/common/patterns.h"
 #include "bench/ll/session.h"
 #include "table.h"
 #include <stdio.h>
@@ -60,11 +61,10 @@ static void print_csv_breakdown(const struct ll_breakdown *b)
 
 static void print_csv_kernels(const struct ll_result *r)
 {
-    print_csv_number(true, r->launch_us, ',');
+    print_csv_number(!ll_is_loop(r), r->launch_us, ',');
     print_csv_breakdown(&r->breakdown);
     putchar(',');
     print_csv_breakdown(&r->limit);
-    printf("\n");
 }
 
 static void print_csv_kernel_names(const char *prefix)
@@ -85,6 +85,28 @@ static void print_csv_traffic(const struct bench_world *world, const struct ll_r
     if (counted) printf("%.4f", r->traffic.sent.rows);
 }
 
+static void print_csv_compared(const struct bench_options *o, const struct bench_world *world,
+                               const struct ll_result *r)
+{
+    if (o->cuda) {
+        print_csv_kernels(r);
+        return;
+    }
+    if (r->has_mpi)
+        printf("%.3f,%.4f,%.4f", r->mpi.median_us, ll_speedup(r), ll_copy_speedup(r));
+    else
+        printf(",,");
+    if (world->nodes > 1) print_csv_traffic(world, r);
+}
+
+/* Follows all other members. An isolated call has no host time. */
+static void print_csv_loop(const struct ll_result *r)
+{
+    printf(",%s,", bench_pattern_name(ll_pattern_of(r)));
+    print_csv_number(ll_is_loop(r), r->loop.host_us, ',');
+    if (ll_is_loop(r)) printf("%.4f", r->loop.host_p99_us);
+}
+
 static void print_csv_row(const struct bench_options *o, const struct bench_world *world, const struct ll_result *r)
 {
     printf("%s,low_latency,%s,%s,%s,%s,%s,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,%.1f,", r->op,
@@ -98,15 +120,8 @@ static void print_csv_row(const struct bench_options *o, const struct bench_worl
     print_csv_number(r->has_trip, r->trip_us, ',');
     print_csv_number(r->has_raw_trip, r->raw_trip_us, ',');
     printf("%d,%d,", r->workers, r->verified);
-    if (o->cuda) {
-        print_csv_kernels(r);
-        return;
-    }
-    if (r->has_mpi)
-        printf("%.3f,%.4f,%.4f", r->mpi.median_us, ll_speedup(r), ll_copy_speedup(r));
-    else
-        printf(",,");
-    if (world->nodes > 1) print_csv_traffic(world, r);
+    print_csv_compared(o, world, r);
+    if (bench_patterns_loop(o)) print_csv_loop(r);
     printf("\n");
 }
 
@@ -121,34 +136,44 @@ static void print_csv(const struct bench_world *world, const struct bench_option
         printf("launch_us");
         print_csv_kernel_names("");
         print_csv_kernel_names("copy_limit_");
-        printf("\n");
     } else {
-        printf("mpi_us,speedup_over_mpi,%s_limit_speedup_over_mpi%s\n", limit,
+        printf("mpi_us,speedup_over_mpi,%s_limit_speedup_over_mpi%s", limit,
                world->nodes > 1 ? ",nodes,network_bytes,network_messages,network_flags,network_rows" : "");
     }
+    printf("%s\n", bench_patterns_loop(options) ? ",pattern,host_us,host_p99_us" : "");
     for (int i = 0; i < results->count; i++)
         print_csv_row(options, world, &results->items[i]);
 }
 
 /* ---- table ------------------------------------------------------------------------------------------------------- */
 
-static void add_shape_and_times(struct table *table, const struct ll_result *r, const struct bench_times *times)
+/* Columns that only some runs have. */
+struct columns {
+    bool cuda, trips, mpi, nodes, loops;
+};
+
+/* pattern is NULL for the copies that a call is compared with. */
+static void add_shape_and_times(struct table *table, const struct ll_result *r, const struct bench_times *times,
+                                const char *pattern, const struct columns *columns)
 {
     table_cell(table, "%s", r->format);
     table_cell(table, "%lld", (long long)r->tokens);
     table_cell(table, "%d", r->workers);
+    if (columns->loops) table_cell(table, "%s", pattern ? pattern : "");
     table_cell(table, "%.1f", times->median_us);
     table_cell(table, "%.1f", times->min_us);
     table_cell(table, "%.1f", times->p99_us);
+    if (ll_is_loop(r)) table_cell(table, "%.1f", r->loop.host_us);
+    if (columns->loops && !ll_is_loop(r)) table_skip(table);
 }
 
-static void add_head(struct table *table, const struct ll_result *r)
+static void add_head(struct table *table, const struct ll_result *r, const struct columns *columns)
 {
     const bool apart = r->phase[0] != 'c';
     table_row(table);
     table_cell(table, "%s%s%s%s%s", r->op, r->sum ? " " : "", r->sum ? r->sum : "", apart ? ", " : "",
                apart ? r->phase : "");
-    add_shape_and_times(table, r, &r->expar);
+    add_shape_and_times(table, r, &r->expar, bench_pattern_name(ll_pattern_of(r)), columns);
     table_cell(table, "%.2f", ll_gbps(r));
     table_cell(table, "%.1f", r->messages);
 }
@@ -166,10 +191,14 @@ static void add_pair(struct table *table, bool there, const char *first_form, do
     }
 }
 
-/* Columns behind those of all devices. */
-struct columns {
-    bool cuda, trips, mpi, nodes;
-};
+/* Adds a cell, which is empty where there is no such number. */
+static void add_number(struct table *table, bool there, double number)
+{
+    if (there)
+        table_cell(table, "%.2f", number);
+    else
+        table_skip(table);
+}
 
 /* Kernel time, its spans, and who was late in it. */
 static void add_kernel(struct table *table, const struct ll_breakdown *b)
@@ -200,14 +229,14 @@ static void add_traffic(struct table *table, const struct ll_result *r)
 static void add_result(struct table *table, const struct ll_result *r, const struct columns *columns)
 {
     const bool mpi = columns->mpi;
-    add_head(table, r);
+    add_head(table, r, columns);
     add_pair(table, r->num_copies > 0, "%.1f", ll_limit_us(r), "%.2f", ll_fraction_of_limit(r));
     if (columns->nodes) add_traffic(table, r);
-    if (columns->trips && columns->nodes) table_cell(table, "%.2f", r->trip_us);
+    if (columns->trips && columns->nodes) add_number(table, r->has_trip, r->trip_us);
     if (columns->trips && !columns->nodes && !columns->cuda)
         add_pair(table, r->has_trip, "%.2f", r->trip_us, "%.2f", r->raw_trip_us);
-    if (columns->trips && columns->cuda) table_cell(table, "%.2f", r->raw_trip_us);
-    if (columns->cuda) table_cell(table, "%.2f", r->launch_us);
+    if (columns->trips && columns->cuda) add_number(table, !ll_is_loop(r), r->raw_trip_us);
+    if (columns->cuda) add_number(table, !ll_is_loop(r), r->launch_us);
     if (columns->cuda) add_kernel(table, &r->breakdown);
     if (mpi) add_pair(table, r->has_mpi, "%.1f", r->mpi.median_us, "%.2fx", ll_speedup(r));
     if (mpi && r->has_mpi) table_cell(table, "%.2fx", ll_copy_speedup(r));
@@ -220,7 +249,7 @@ static void add_limit(struct table *table, const struct ll_result *r, const stru
 {
     table_row(table);
     table_cell(table, "copy limit");
-    add_shape_and_times(table, r, &r->copies[ll_least_copy(r)]);
+    add_shape_and_times(table, r, &r->copies[ll_least_copy(r)], NULL, columns);
     /* GB/s, messages, copy us, of copy, raw us, launch us */
     for (int i = 0; i < 5 + columns->trips; i++)
         table_skip(table);
@@ -230,13 +259,17 @@ static void add_limit(struct table *table, const struct ll_result *r, const stru
 
 static void add_columns(struct table *table, const struct columns *columns)
 {
-    static const char *const of_all[] = {"median us", "min us", "p99 us", "GB/s", "messages"};
+    static const char *const times[] = {"median us", "min us", "p99 us"};
     table_column(table, "operation", TABLE_LEFT);
     table_column(table, "format", TABLE_LEFT);
     table_column(table, "tokens", TABLE_RIGHT);
     table_column(table, columns->cuda ? "SMs" : "threads", TABLE_RIGHT);
-    for (size_t i = 0; i < sizeof of_all / sizeof *of_all; i++)
-        table_column(table, of_all[i], TABLE_RIGHT);
+    if (columns->loops) table_column(table, "pattern", TABLE_LEFT);
+    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
+        table_column(table, times[i], TABLE_RIGHT);
+    if (columns->loops) table_column(table, "host us", TABLE_RIGHT);
+    table_column(table, "GB/s", TABLE_RIGHT);
+    table_column(table, "messages", TABLE_RIGHT);
     table_column(table, columns->nodes ? "puts us" : "copy us", TABLE_RIGHT);
     table_column(table, columns->nodes ? "of puts" : "of copy", TABLE_RIGHT);
     if (columns->nodes) {
@@ -263,13 +296,17 @@ static void add_columns(struct table *table, const struct columns *columns)
 static bool print_table(const struct bench_world *world, const struct bench_options *o,
                         const struct ll_results *results)
 {
-    const struct columns columns = {
-        .cuda = o->cuda, .trips = world->size > 1, .mpi = world->ll_baseline != NULL, .nodes = world->nodes > 1};
+    const struct columns columns = {.cuda = o->cuda,
+                                    .trips = world->size > 1,
+                                    .mpi = world->ll_baseline != NULL,
+                                    .nodes = world->nodes > 1,
+                                    .loops = bench_patterns_loop(o)};
     printf("low-latency mode, %d ranks", world->size);
     if (columns.nodes) printf(" on %d nodes", world->nodes);
-    printf(", rows of %d elements, top-%d of %d experts, %s routing; median of %d "
-           "iterations\n\n",
-           o->hidden, o->topk, o->experts, o->routing, o->iters);
+    printf(", rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations", o->hidden, o->topk,
+           o->experts, o->routing, o->iters);
+    if (columns.loops) printf("; of patterns: a call's share of %d loops of as many calls", BENCH_LOOPS);
+    printf("\n\n");
     struct table *table = table_new();
     add_columns(table, &columns);
     for (int i = 0; i < results->count; i++) {

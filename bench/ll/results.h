@@ -3,7 +3,7 @@
 #ifndef EXPAR_BENCH_LL_RESULTS_H
 #define EXPAR_BENCH_LL_RESULTS_H
 
-#include "bench/common/measure.h"
+#include "bench/common/loop.h"
 
 #define LL_MOST_COPIES 3
 #define LL_MOST_ROWS   32 /* of a sum: the largest K */
@@ -33,9 +33,11 @@ struct ll_traffic {
 };
 
 struct ll_result {
-    const char *op;    /* "dispatch", "combine" */
+    const char *op;    /* "dispatch", "combine", "pair" */
     const char *sum;   /* "exact", "reduced"; NULL: a dispatch */
-    const char *phase; /* "call": both in one; "send", "receive": apart, with a hook */
+    const char *phase; /* "call": both in one; "send", "receive": apart, with a hook; "hooks": a pair by two hooks */
+    enum bench_pattern pattern;   /* 0 counts as isolated */
+    struct bench_loop_times loop; /* of loops; `expar` is its share then */
     const char *format;
     expar_dtype dtype; /* of x */
     int64_t tokens;
@@ -50,6 +52,15 @@ struct ll_result {
     double messages;                      /* of a call and rank, mean over ranks, as the library counts them */
     double bytes; /* mean over ranks: dispatch: of the experts' rows; combine: of the rows sent back */
 };
+
+static inline enum bench_pattern ll_pattern_of(const struct ll_result *result)
+{
+    return result->pattern ? result->pattern : BENCH_ISOLATED;
+}
+static inline bool ll_is_loop(const struct ll_result *result)
+{
+    return ll_pattern_of(result) != BENCH_ISOLATED;
+}
 
 struct ll_results {
     struct ll_result *items;

@@ -2,6 +2,7 @@
 /* All cases of a run: for each format, number of threads or SMs, and token count a session is opened, and both
  * operations measured in it. */
 #include "bench/bench.h"
+#include "bench/common/patterns.h"
 #include "bench/ll/session.h"
 #include <stdlib.h>
 
@@ -18,12 +19,20 @@ struct ll_result *ll_results_add(struct ll_results *results)
     return &results->items[results->count++];
 }
 
-static bool run_cases(struct ll_session *session, struct ll_results *results)
+static bool run_isolated(struct ll_session *session, struct ll_results *results)
 {
     const struct bench_options *options = session->options;
     const struct ll_format *format = session->format;
     if (options->dispatch && format->dispatched && !ll_case_dispatch(session, results)) return false;
     return !options->combine || !format->combined || ll_case_combine(session, results);
+}
+
+/* Loops come last: kernels read no clocks in them, and the counts of isolated calls are compared with their own. */
+static bool run_cases(struct ll_session *session, struct ll_results *results)
+{
+    const struct bench_options *options = session->options;
+    if (options->patterns & BENCH_ISOLATED && !run_isolated(session, results)) return false;
+    return !bench_patterns_loop(options) || ll_case_loops(session, results);
 }
 
 /* One format of rows of one type and so many threads or SMs (0: not given), for all token counts. */

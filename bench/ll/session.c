@@ -25,6 +25,34 @@ expar_ll_dispatch_args ll_dispatch_args_of(const struct ll_session *session)
     return args;
 }
 
+static expar_tensor rows_tensor(const struct ll_session *session)
+{
+    const struct problem *problem = session->problem;
+    const struct ll_layout *layout = session->layout;
+    expar_tensor x = ll_tensor(session, session->rows, problem->dtype, layout->rows_per_expert, problem->hidden);
+    x.ndim = 3;
+    x.shape[0] = layout->local_experts;
+    x.shape[1] = layout->rows_per_expert;
+    x.shape[2] = problem->hidden;
+    x.strides[0] = layout->rows_per_expert * problem->hidden;
+    x.strides[1] = problem->hidden;
+    x.strides[2] = 1;
+    return x;
+}
+
+expar_ll_combine_args ll_combine_args_of(const struct ll_session *session)
+{
+    const struct problem *problem = session->problem;
+    expar_ll_combine_args args = EXPAR_LL_COMBINE_ARGS_INIT;
+    args.x = rows_tensor(session);
+    args.topk_idx = ll_tensor(session, session->idx, EXPAR_I32, problem->tokens, problem->topk);
+    args.topk_weights = ll_tensor(session, session->weights, EXPAR_F32, problem->tokens, problem->topk);
+    args.format = session->format->combined ? session->format->wire : EXPAR_LL_PLAIN;
+    args.stream = session->world->stream;
+    args.out = ll_tensor(session, session->y, problem->dtype, problem->tokens, problem->hidden);
+    return args;
+}
+
 /* ---- contents ---------------------------------------------------------------------------------------------------- */
 
 uint64_t ll_first_salt(const struct ll_session *session)
@@ -203,7 +231,7 @@ bool ll_session_open(struct ll_session *session, const struct bench_world *world
     bool good = session->problem && make_tensors(session);
     good = bench_all_true(world, good) && make_ll(session);
     good = bench_all_true(world, good) && make_baseline(session);
-    good = good && (!world->device->ll->clocks || world->device->ll->clocks(session));
+    good = good && (!world->device->ll->clocks || world->device->ll->clocks(session, !options->unstamped));
     good = bench_all_true(world, good);
     if (!good || world->size == 1) return good;
     session->trip = world->device->ll->trip_create(world);

@@ -4,6 +4,7 @@
  *   run.c        the cases, one after another        layout.c    where rows stand, by own code
  *   session.c    memory and objects of one case      format.c    payload formats, from their definitions
  *   dispatch.c, combine.c  the operations            verify.c    outputs against what they must be
+ *   decode.c     calls back to back
  *   far.c        what goes to other nodes
  *   limit*.c, sum.c  the copy limit                  trip.c      round trips of a flag on the CPU
  *   place.h, place_cpu.c  what a device does; GPUs: bench/gpu/ll.c
@@ -75,6 +76,8 @@ bool ll_session_open(struct ll_session *session, const struct bench_world *world
 bool ll_session_close(struct ll_session *session, bool sound);
 /* Of a dispatch of this session's x, without weights. */
 expar_ll_dispatch_args ll_dispatch_args_of(const struct ll_session *session);
+/* Arguments of an exact combine of this session's rows to its y; the handle is missing. */
+expar_ll_combine_args ll_combine_args_of(const struct ll_session *session);
 
 /* Two fillings that differ everywhere: verified first, and measured. */
 uint64_t ll_first_salt(const struct ll_session *session);
@@ -92,6 +95,8 @@ bool ll_session_measure(const struct ll_session *session, const char *op, struct
 /* Each appends its results; collective. False after saying why they cannot be had. */
 bool ll_case_dispatch(struct ll_session *session, struct ll_results *results);
 bool ll_case_combine(struct ll_session *session, struct ll_results *results);
+/* Measures all patterns that are loops (decode.c). The kernels of GPUs read no clocks from then on. */
+bool ll_case_loops(struct ll_session *session, struct ll_results *results);
 
 /* ---- layout.c ---------------------------------------------------------------------------------------------------- */
 

@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import io
 import itertools
+import json
 import os
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,59 @@ generate.main()
             said = self.run_here(sys.executable, str(ROOT / "bench" / "python" / "deep_ep_overhead.py"), *option, "1")
             for call in calls:
                 self.assertRegex(said, rf"(?m)^{call}( +-?\d+\.\d){{{columns}}}$")
+
+
+class EngineView(unittest.TestCase):
+    SHAPE = ("--hidden", "128", "--topk", "3", "--experts", "6")
+    PROGRAM = str(ROOT / "bench" / "python" / "engine_view.py")
+
+    def start(self, *arguments: str) -> Any:
+        return ranks.start([sys.executable, self.PROGRAM, *arguments], env=ALONE)
+
+    def c_figures(self, folder: str, name: str, *arguments: str) -> str:
+        few = ("-n", "2", "--tokens", "1,5", "--iters", "2", *self.SHAPE, "--pattern", "all", "--json")
+        ended = ranks.start([os.environ["EXPAR_TEST_TOOL"], "bench", *arguments, *few], env=ALONE)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        path = Path(folder) / name
+        path.write_text(ended.stdout)
+        return str(path)
+
+    def test_rows(self) -> None:
+        """Each call through each class stands in a row with the figures of the C API, and is verified."""
+        dispatches = ("dispatch BF16, fresh", "dispatch BF16, handle", "combine of received rows")
+        rows = [f"{through} {call}" for through in ("Buffer", "ElasticBuffer", "expar.Buffer") for call in dispatches]
+        rows += ["Buffer dispatch FP8, handle, 4 kept", "Buffer combine of PyTorch's rows", "ElasticBuffer layer"]
+        rows += [f"low latency {call}" for call in ("dispatch FP8", "combine", "pair", "pair by hooks")]
+        with tempfile.TemporaryDirectory() as folder:
+            figures = [
+                self.c_figures(folder, "normal.json", "all", "--cached=both", "--dtype", "bf16,fp8"),
+                self.c_figures(folder, "ll.json", "ll", "--format", "bf16,fp8"),
+            ]
+            ended = self.start("--tokens", "5", *self.SHAPE, "--calls", "3", "--warmup", "1", *figures)
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        for row in rows:
+            self.assertRegex(ended.stdout, rf"(?m)^{row} +5( +\d+\.\d){{8}} +\d+\.\d\d  yes$")
+        self.assertRegex(ended.stdout, r"(?m)^low latency pair +1( +\d+\.\d){8} +\d+\.\d\d  yes$")
+        self.assertNotIn("  NO", ended.stdout)
+
+    def test_json(self) -> None:
+        ended = self.start("--tokens", "3", *self.SHAPE, "--calls", "2", "--warmup", "0", "--ranks", "1", "--json")
+        self.assertEqual(ended.returncode, 0, ended.stdout)
+        told = json.loads(ended.stdout[ended.stdout.index("[\n") :])
+        self.assertTrue(all(each["verified"] and each["loop_us"] > 0 for each in told))
+        self.assertEqual({each["tokens"] for each in told}, {1, 3})
+
+    def test_bad_arguments(self) -> None:
+        for arguments, said in {
+            ("--tokens", "5,0"): "--tokens: '5,0': numbers of 1 or more",
+            ("--ranks", "0"): "--ranks: '0': a number of 1 or more is expected",
+            ("--ranks", "3", "--experts", "8"): "--experts 8: a multiple of --ranks 3 is expected",
+            ("--topk", "9", "--experts", "8"): "--topk 9: at most --experts 8 is expected",
+            ("--hidden", "200"): "--hidden 200: a multiple of 128 is expected",
+        }.items():
+            ended = self.start(*arguments)
+            self.assertEqual(ended.returncode, 2, ended.stdout)
+            self.assertIn(said, ended.stdout)
 
 
 class GroupedGemm(unittest.TestCase):

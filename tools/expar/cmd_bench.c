@@ -21,11 +21,13 @@ static const struct command_example examples[] = {
     {"expar bench all -n 4 --nodes 2 --routing grouped", "across two nodes, played on this machine"},
     {"expar bench dispatch combine layout --device cuda --sms 8,12,24 --tokens 1,16,128,512,4096 --dtype bf16,fp8",
      "on all GPUs of this host, one rank each"},
+    {"expar bench all --device cuda --tokens 128,4096 --pattern all --iters 60", "what an engine gets, beside it"},
     {"expar bench ll -n 2 --tokens 1,8,32,128 --hook=both", "low-latency mode, also with send and receive apart"},
     {"expar bench ll -n 2 --tokens 1,8,32 --mpi", "beside an MPI program that delivers the same layout"},
     {"expar bench ll dispatch --format bf16,fp8,int8", "low-latency dispatch in three payload formats"},
     {"expar bench ll --device cuda --format bf16,fp8,fp8_round,fp8_ue8m0,int8,logfmt --experts 256",
      "low-latency mode on all GPUs, for 1 to 256 tokens"},
+    {"expar bench ll --tokens 1,128 --pattern isolated,decode", "pairs back to back, with and without hooks"},
     {"expar bench rma --sizes 8,4K..64K --json", "put, get, signals, atomics, barrier and collectives of two ranks"},
     {"expar bench rma -n 8 --ops barrier,collectives --transports p2p", "what eight ranks do together"},
     {"expar bench setup -n 8", "until eight ranks have a group and a buffer"},
@@ -195,6 +197,18 @@ const struct command command_bench = {
         "setup measures how long it takes until all ranks have a group (across nodes with endpoints), a buffer without "
         "limits, and both; from the first rank that begins to the last one that has it. What was made is used once "
         "and ended outside of the time.",
+    .more =
+        "--pattern adds what an engine gets, beside the isolated calls above. steady makes calls of one kind back "
+        "to back: nothing brings the ranks together between two calls, calls are asynchronous where the library "
+        "allows it, each output is released at once, and combines read rows in memory of the caller's own. layer is "
+        "a dispatch with a handle, a copy of its rows to the caller's own memory, and the combine of these. decode, "
+        "of ll, is a dispatch and its combine, in whole calls and by hooks, or as --hook says. After a loop to "
+        "warm up, five loops of --iters calls are timed as one iteration each, and median, minimum and p99 are a "
+        "call's share of them. host us is the host's time in a call, the release of its output included: the "
+        "median, of the slowest rank. In a further loop with other contents the last outputs are compared. The JSON "
+        "has the buffer's statistics from before and after the measured loops (buffer_before, buffer_after): calls "
+        "by path, growths and other_blocks of all ranks together, bytes of the rank that has most. Loops take the "
+        "path that the library chooses, unless --path is queue; path says whether any call took the queue.",
     .on_gpus =
         "On GPUs all warps on all ranks read clocks on their way, in calls and in the copy limit's kernel alike, which "
         "tells where the time goes (breakdown, copy_limit_breakdown of the JSON; rows of a table). kernel is the "

@@ -34,6 +34,7 @@ static char *help_text(const struct command *command)
     FILE *out = open_memstream(&text, &bytes);
     if (!out) return NULL;
     fprintf(out, "%s", command->description);
+    if (command->more) fprintf(out, "\n\n%s", command->more);
     if (command->on_gpus) fprintf(out, "\n\n%s", command->on_gpus);
     const struct command_example *example = command->examples;
     if (example) fprintf(out, "\vExamples:\n");

@@ -161,6 +161,10 @@ static void page_of_command(const struct command *command)
     }
     printf("\n.SH DESCRIPTION\n");
     put_running(command->description);
+    if (command->more) {
+        printf(".PP\n");
+        put_running(command->more);
+    }
     if (command->on_gpus) {
         printf(".SH ON GPUS\n");
         put_running(command->on_gpus);

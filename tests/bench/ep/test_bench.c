@@ -139,6 +139,90 @@ static void layout_is_a_difference(void **state)
     json_decref(json);
 }
 
+struct expected {
+    const char *op, *pattern, *cached;
+};
+
+static void assert_is(const json_t *result, const struct expected *expected)
+{
+    assert_string_equal(results_text(result, "op"), expected->op);
+    assert_string_equal(results_text(result, "pattern"), expected->pattern);
+    assert_int_equal(json_is_true(json_object_get(result, "cached")), !strcmp(expected->cached, "yes"));
+    assert_true(json_is_true(json_object_get(result, "verified")));
+}
+
+/* Calls of 2 ranks in 5 loops of 3: so many the buffer has counted between its two states, and nothing has grown. */
+static void assert_loop(const json_t *result, int calls)
+{
+    const json_t *before = json_object_get(result, "buffer_before"), *after = json_object_get(result, "buffer_after");
+    static const char *const same[] = {"growths", "other_blocks", "used_high_bytes", "reserved_high_bytes"};
+    const double direct = results_real(after, "direct_calls") - results_real(before, "direct_calls");
+    const double queue = results_real(after, "queue_calls") - results_real(before, "queue_calls");
+    assert_int_equal(direct + queue, 2 * 5 * 3 * calls);
+    assert_string_equal(results_text(result, "path"), queue > 0 ? "queue" : "direct");
+    for (size_t i = 0; i < sizeof same / sizeof *same; i++)
+        assert_true(results_real(after, same[i]) >= results_real(before, same[i]));
+    assert_true(results_real(result, "min_us") <= results_real(result, "median_us"));
+    assert_true(results_real(result, "median_us") <= results_real(result, "p99_us"));
+    assert_true(results_real(result, "host_us") > 0);
+    assert_true(results_real(result, "host_us") <= results_real(result, "host_p99_us"));
+    assert_true(json_is_null(json_object_get(result, "copy_limit_us")));
+}
+
+static void patterns_stand_beside_isolated_calls(void **state)
+{
+    (void)state;
+    static const struct expected expected[] = {{"dispatch", "isolated", "no"}, {"dispatch", "isolated", "yes"},
+                                               {"combine", "isolated", "no"},  {"dispatch", "steady", "no"},
+                                               {"dispatch", "steady", "yes"},  {"combine", "steady", "no"},
+                                               {"layer", "layer", "no"}};
+    json_t *json = results_of("all -n 2 --tokens 9 --cached=both --pattern all" SMALL);
+    const json_t *patterns = json_object_get(json_object_get(json, "config"), "pattern");
+    assert_int_equal(json_array_size(patterns), 3);
+    assert_int_equal(json_array_size(results_list(json)), 7);
+    for (size_t i = 0; i < 7; i++) {
+        const json_t *result = json_array_get(results_list(json), i);
+        assert_is(result, &expected[i]);
+        if (i < 3) results_assert_sound(result);
+        if (i < 3) assert_null(json_object_get(result, "host_us"));
+        if (i >= 3) assert_loop(result, i == 6 ? 2 : 1);
+    }
+    json_decref(json);
+}
+
+/* Rows without a combine have no layer; both paths have their loops. */
+static void patterns_of_dtypes_and_paths(void **state)
+{
+    (void)state;
+    static const struct expected expected[] = {{"dispatch", "steady", "yes"}, {"dispatch", "steady", "yes"},
+                                               {"dispatch", "steady", "yes"}, {"combine", "steady", "no"},
+                                               {"layer", "layer", "no"},      {"dispatch", "steady", "yes"},
+                                               {"combine", "steady", "no"},   {"layer", "layer", "no"}};
+    json_t *json =
+        results_of("all -n 2 --tokens 7 --hidden 256 --topk 4 --experts 8 --iters 3 --cached --dtype fp8,f32 "
+                   "--path all --pattern layer,steady");
+    assert_int_equal(json_array_size(results_list(json)), 8);
+    for (size_t i = 0; i < 8; i++) {
+        const json_t *result = json_array_get(results_list(json), i);
+        assert_is(result, &expected[i]);
+        assert_string_equal(results_text(result, "dtype"), i < 2 ? "f8e4m3" : "f32");
+        assert_loop(result, !strcmp(expected[i].op, "layer") ? 2 : 1);
+    }
+    assert_string_equal(results_text(json_array_get(results_list(json), 5), "path"), "queue");
+    json_decref(json);
+}
+
+/* The last of two lists counts; without tokens there is nothing to carry. */
+static void patterns_of_nothing(void **state)
+{
+    (void)state;
+    json_t *json = results_of("combine -n 1 --tokens 0 --pattern all --pattern steady" SMALL);
+    assert_int_equal(json_array_size(results_list(json)), 1);
+    assert_string_equal(results_text(json_object_get(json, "config"), "pattern"), "steady");
+    assert_true(json_is_true(json_object_get(json_array_get(results_list(json), 0), "verified")));
+    json_decref(json);
+}
+
 static void no_gpu_is_named(void **state)
 {
     (void)state;
@@ -153,6 +237,11 @@ static void other_forms_of_output(void **state)
                  "");
     shell_expect("$EXPAR bench -n 2 --tokens 4" SMALL, 0, "2 ranks, ", "");
     shell_expect("$EXPAR bench -n 2 --tokens 4" SMALL, 0, "  yes\n", "");
+    shell_expect("$EXPAR bench combine -n 2 --tokens 4 --pattern steady" SMALL "--csv", 0,
+                 ",verified,mpi_us,speedup_over_mpi,pattern,host_us,host_p99_us\ncombine,normal,bf16,", "");
+    shell_expect("$EXPAR bench combine -n 2 --tokens 4 --pattern steady,isolated" SMALL, 0, " tokens  pattern ", "");
+    shell_expect("$EXPAR bench combine -n 2 --tokens 4 --pattern steady" SMALL, 0,
+                 "; of patterns: a call's share of 5 loops of as many calls\n", "");
 }
 
 static void runs_inside_a_job(void **state)
@@ -212,6 +301,15 @@ static void bad_options_are_named(void **state)
         {"--path copy_engine", "is not in this version", 64},
         {"--cached=maybe", "one of no|yes|both is expected", 64},
         {"--seed -4", "--seed '-4'", 64},
+        {"--pattern fast", "--pattern 'fast': one of isolated|steady|layer|decode|all is expected", 64},
+        {"--pattern steady,,layer", "--pattern '': one of isolated|steady|layer|decode|all is expected", 64},
+        {"--pattern decode", "--pattern 'decode': without ll one of isolated|steady|layer|all is expected", 64},
+        {"--pattern isolated,steady --mpi", "--pattern 'steady': with --mpi isolated is expected", 64},
+        {"layout --pattern steady", "--pattern 'steady': isolated is expected beside it for layout", 64},
+        {"dispatch --pattern layer", "--pattern 'layer': both operations are expected", 64},
+        {"--dtype fp8 --pattern layer", "--pattern 'layer': a dtype that combine adds is expected, not fp8", 64},
+        {"rma --pattern steady", "--pattern: rma has none", 64},
+        {"setup --pattern steady", "--pattern: setup has none", 64},
         {"--format fp8", "--format: only with ll", 64},
         {"--sum exact", "--sum: only with ll", 64},
         {"rma --hook", "--hook: only with ll", 64},
@@ -238,6 +336,9 @@ int main(void)
         cmocka_unit_test(sweeps_by_list_and_range),
         cmocka_unit_test(lists_of_dtypes_and_threads),
         cmocka_unit_test(layout_is_a_difference),
+        cmocka_unit_test(patterns_stand_beside_isolated_calls),
+        cmocka_unit_test(patterns_of_dtypes_and_paths),
+        cmocka_unit_test(patterns_of_nothing),
         cmocka_unit_test(no_gpu_is_named),
         cmocka_unit_test(other_forms_of_output),
         cmocka_unit_test(runs_inside_a_job),

@@ -51,18 +51,44 @@ static void fill(struct bench_results *results)
     assert_int_equal(results->count, 42);
 }
 
+/* What is printed of which patterns. */
+struct print {
+    enum bench_format format;
+    unsigned patterns;
+};
+
+static void add_loop(struct bench_results *results)
+{
+    struct bench_result *result = bench_results_add(results);
+    assert_non_null(result);
+    *result = (struct bench_result){.op = "layer",
+                                    .path = "queue",
+                                    .pattern = BENCH_LAYER,
+                                    .dtype = EXPAR_BF16,
+                                    .workers = 12,
+                                    .tokens = 128,
+                                    .expar = {80, 79, 81},
+                                    .loop = {.host_us = 60.5, .host_p99_us = 70.5},
+                                    .before = {.growths = 1, .queue_calls = 2, .used_high_bytes = 4096},
+                                    .after = {.growths = 3, .queue_calls = 9, .other_blocks = 4},
+                                    .verified = true,
+                                    .bytes = 8e6};
+}
+
 static void print_report(void *argument)
 {
-    const enum bench_format *format = argument;
+    const struct print *print = argument;
     struct bench_options options;
     bench_options_init(&options);
     options.topk = 8;
     options.experts = 256;
     options.workers[0] = 12;
-    options.format = *format;
+    options.format = print->format;
+    options.patterns = print->patterns;
     const struct bench_world world = {.size = 4, .nodes = 1, .each = 4, .device = &bench_cuda};
     struct bench_results results = {0};
     fill(&results);
+    if (print->patterns & BENCH_LAYER) add_loop(&results);
     assert_true(bench_report(&world, &options, &results));
     free(results.items);
 }
@@ -70,7 +96,15 @@ static void print_report(void *argument)
 /* What bench_report prints; the caller's to free. */
 static char *print(enum bench_format format)
 {
-    return terminal_capture(false, print_report, &format);
+    struct print print = {format, BENCH_ISOLATED};
+    return terminal_capture(false, print_report, &print);
+}
+
+/* The same with a pattern that is measured by loops. */
+static char *print_patterns(enum bench_format format)
+{
+    struct print print = {format, BENCH_ISOLATED | BENCH_LAYER};
+    return terminal_capture(false, print_report, &print);
 }
 
 static double real(const json_t *object, const char *name)
@@ -181,12 +215,52 @@ static void breakdown_of_gpu_results(void **state)
     free(text);
 }
 
+static void patterns_have_columns(void **state)
+{
+    (void)state;
+    char *text = print_patterns(BENCH_TABLE);
+    const char *head = cells_line(text, "operation "), *layer = cells_line(head, "layer "),
+               *combine = cells_line(head, "combine ");
+    cells_assert_under(head, "median us", layer, "80.0");
+    cells_assert_under(head, "host us", layer, "60.5");
+    cells_assert_under(head, "GB/s", layer, "100.00");
+    cells_assert_under(head, "copy us", layer, "");
+    cells_assert_under(head, "host us", combine, "");
+    cells_assert_under(head, "copy us", combine, "25.0");
+    assert_non_null(strstr(layer, " 128  layer "));
+    assert_non_null(strstr(combine, " 128  isolated "));
+    free(text);
+    text = print_patterns(BENCH_CSV);
+    assert_non_null(strstr(text, ",speedup_over_mpi,pattern,host_us,host_p99_us\n"));
+    assert_non_null(strstr(text, ",25.000,0.6250,12,1,,,isolated,,\n"));
+    assert_non_null(strstr(text, ",,,12,1,,,layer,60.500,70.500\n"));
+    free(text);
+}
+
+static void patterns_have_members(void **state)
+{
+    (void)state;
+    char *text = print_patterns(BENCH_JSON);
+    json_t *json = json_loads(text, 0, NULL);
+    assert_non_null(json);
+    const json_t *list = json_object_get(json, "results"), *layer = json_array_get(list, 42);
+    const json_t *before = json_object_get(layer, "buffer_before"), *after = json_object_get(layer, "buffer_after");
+    assert_string_equal(json_string_value(json_object_get(layer, "pattern")), "layer");
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "pattern")), "isolated");
+    assert_null(json_object_get(json_array_get(list, 0), "host_us"));
+    assert_true(real(layer, "host_us") == 60.5 && real(layer, "host_p99_us") == 70.5);
+    assert_true(real(before, "growths") == 1 && real(before, "used_high_bytes") == 4096);
+    assert_true(real(after, "growths") == 3 && real(after, "queue_calls") == 9 && real(after, "other_blocks") == 4);
+    json_decref(json);
+    free(text);
+}
+
 /* On a terminal what was not verified is to be seen at once. */
 static void wrong_results_are_red(void **state)
 {
     (void)state;
-    enum bench_format format = BENCH_TABLE;
-    char *text = terminal_capture(true, print_report, &format);
+    struct print print = {BENCH_TABLE, BENCH_ISOLATED};
+    char *text = terminal_capture(true, print_report, &print);
     assert_non_null(strstr(cells_line(text, "layout "), "  \033[1;31mNO\033[0m\r\n"));
     assert_non_null(strstr(cells_line(text, "combine "), "  yes\r\n"));
     free(text);
@@ -199,6 +273,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_of_gpu_results),   cmocka_unit_test(csv_of_gpu_results),
         cmocka_unit_test(table_of_gpu_results),  cmocka_unit_test(breakdown_of_gpu_results),
+        cmocka_unit_test(patterns_have_columns), cmocka_unit_test(patterns_have_members),
         cmocka_unit_test(wrong_results_are_red),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -176,20 +176,35 @@ static uint16_t bf16_nearest(double value)
     return (uint16_t)(magnitude | (value < 0 ? 0x8000u : 0));
 }
 
-static void fill_sums(const struct problem *problem, uint16_t *y)
+/* Of the rows that ranks filled in; returned: of the token's own row, as often as ranks have it. */
+static void fill_sums(const struct problem *problem, bool returned, uint16_t *y)
 {
     for (int token = 0; token < TOKENS; token++)
         for (int j = 0; j < HIDDEN; j++) {
             float sum = 0;
             for (int holder = 0; holder < RANKS; holder++) {
                 int64_t position = problem->position[token * RANKS + holder];
+                uint64_t key = returned ? pattern_key(SALT, 1, token) : pattern_key(SALT, holder, position);
                 uint16_t row[HIDDEN];
                 if (position < 0) continue;
-                pattern_row(EXPAR_BF16, pattern_key(SALT, holder, position), HIDDEN, row);
+                pattern_row(EXPAR_BF16, key, HIDDEN, row);
                 sum += (float)bf16_to_double(row[j]);
             }
             y[token * HIDDEN + j] = bf16_nearest(sum);
         }
+}
+
+static void assert_judged(const struct problem *problem, enum verify_rows_of rows_of, uint16_t *y)
+{
+    const enum verify_rows_of other = rows_of == VERIFY_FILLED ? VERIFY_RETURNED : VERIFY_FILLED;
+    assert_true(verify_combine(problem, SALT, rows_of, problem->num_ranks, y));
+    for (int i = 0; i < TOKENS * HIDDEN; i += 5) {
+        y[i] ^= 1;
+        assert_false(verify_combine(problem, SALT, rows_of, problem->num_ranks, y));
+        y[i] ^= 1;
+    }
+    assert_false(verify_combine(problem, SALT + 1, rows_of, problem->num_ranks, y));
+    assert_false(verify_combine(problem, SALT, other, problem->num_ranks, y));
 }
 
 static void combine_is_judged_byte_by_byte(void **state)
@@ -197,14 +212,10 @@ static void combine_is_judged_byte_by_byte(void **state)
     (void)state;
     struct problem *problem = make_problem(1, EXPAR_BF16);
     uint16_t y[TOKENS * HIDDEN];
-    fill_sums(problem, y);
-    assert_true(verify_combine(problem, SALT, problem->num_ranks, y));
-    for (int i = 0; i < TOKENS * HIDDEN; i += 5) {
-        y[i] ^= 1;
-        assert_false(verify_combine(problem, SALT, problem->num_ranks, y));
-        y[i] ^= 1;
-    }
-    assert_false(verify_combine(problem, SALT + 1, problem->num_ranks, y));
+    fill_sums(problem, false, y);
+    assert_judged(problem, VERIFY_FILLED, y);
+    fill_sums(problem, true, y);
+    assert_judged(problem, VERIFY_RETURNED, y);
     problem_free(problem);
 }
 

@@ -149,6 +149,31 @@ static void test_kernels_without_stamps(void **state)
     json_decref(json);
 }
 
+/* Beside isolated calls; the kernels of loops read no clocks. */
+static void test_patterns_are_verified(void **state)
+{
+    (void)state;
+    static const char *const ops[] = {"dispatch", "dispatch", "combine", "dispatch", "dispatch", "combine", "layer"};
+    static const char *const patterns[] = {"isolated", "steady", "layer"};
+    struct bench_options options = small();
+    options.tokens[0] = 19;
+    options.patterns = BENCH_ISOLATED | BENCH_STEADY | BENCH_LAYER;
+    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
+    assert_int_equal(json_array_size(list), 7);
+    for (size_t i = 0; i < 7; i++) {
+        const json_t *result = json_array_get(list, i), *after = json_object_get(result, "buffer_after");
+        assert_string_equal(text_of(result, "op"), ops[i]);
+        assert_string_equal(text_of(result, "pattern"), patterns[i / 3]);
+        assert_int_equal(json_is_true(json_object_get(result, "cached")), i == 1 || i == 4);
+        assert_true(json_is_true(json_object_get(result, "verified")));
+        assert_int_equal(json_is_object(json_object_get(result, "breakdown")), i < 3);
+        if (i < 3) continue;
+        assert_true(json_number_value(json_object_get(result, "host_us")) > 0);
+        assert_true(json_is_integer(json_object_get(after, "growths")));
+    }
+    json_decref(json);
+}
+
 static void more_sms_than_there_are_are_refused(void **state)
 {
     (void)state;
@@ -166,11 +191,9 @@ static void more_sms_than_there_are_are_refused(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_operation_is_verified),
-        cmocka_unit_test(every_dtype_and_routing_is_verified),
-        cmocka_unit_test(test_kernels_are_told),
-        cmocka_unit_test(test_kernels_without_stamps),
-        cmocka_unit_test(more_sms_than_there_are_are_refused),
+        cmocka_unit_test(each_operation_is_verified), cmocka_unit_test(every_dtype_and_routing_is_verified),
+        cmocka_unit_test(test_kernels_are_told),      cmocka_unit_test(test_kernels_without_stamps),
+        cmocka_unit_test(test_patterns_are_verified), cmocka_unit_test(more_sms_than_there_are_are_refused),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);

@@ -225,6 +225,32 @@ static void stamps_are_left_out(void **state)
     json_decref(json);
 }
 
+/* A dispatch and its combine back to back, in whole calls and by hooks, with no clocks in their kernels. */
+static void decodes_are_verified(void **state)
+{
+    (void)state;
+    struct bench_options options = small(2, 2);
+    options.tokens[0] = 2;
+    options.patterns = BENCH_STEADY | BENCH_DECODE;
+    options.ll.reduced = false;
+    add_format_named(&options, "fp8");
+    json_t *json = capture_json(&options), *list = json_object_get(json, "results");
+    static const char *const expected[3][3] = {
+        {"dispatch", "call", "steady"}, {"pair", "call", "decode"}, {"pair", "hooks", "decode"}};
+    assert_int_equal(json_array_size(list), 3);
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *result = json_array_get(list, i);
+        assert_string_equal(text_of(result, "op"), expected[i][0]);
+        assert_string_equal(text_of(result, "phase"), expected[i][1]);
+        assert_string_equal(text_of(result, "pattern"), expected[i][2]);
+        assert_true(json_is_true(json_object_get(result, "verified")));
+        assert_true(number_of(result, "median_us") > 0 && number_of(result, "host_us") > 0);
+        assert_null(json_object_get(result, "launch_us"));
+        assert_null(json_object_get(result, "breakdown"));
+    }
+    json_decref(json);
+}
+
 static int count_of(const char *text, char what, size_t length)
 {
     int count = 0;
@@ -241,16 +267,17 @@ static void csv_is_whole(void **state)
     int code, lines = 0;
     options.tokens[0] = 2;
     options.ll.phases = BENCH_WHOLE_AND_HOOKED;
+    options.patterns = BENCH_ISOLATED | BENCH_DECODE;
     options.format = BENCH_CSV;
     char *text = capture(STDOUT_FILENO, &options, &code);
     const int commas = count_of(text, ',', strcspn(text, "\n"));
     assert_int_equal(code, 0);
     assert_non_null(strstr(text, ",sms,verified,launch_us,kernel_us,start_us,send_us,warps_us,ranks_us,wire_us,"));
     assert_non_null(strstr(text, ",late_rank,copy_limit_kernel_us,copy_limit_start_us,copy_limit_send_us,"));
-    assert_non_null(strstr(text, ",copy_limit_late_rank\n"));
+    assert_non_null(strstr(text, ",copy_limit_late_rank,pattern,host_us,host_p99_us\n"));
     for (const char *line = text; *line; line += strcspn(line, "\n") + 1, lines++)
         assert_int_equal(count_of(line, ',', strcspn(line, "\n")), commas);
-    assert_int_equal(lines, 1 + 9);
+    assert_int_equal(lines, 1 + 9 + 4);
     free(text);
 }
 
@@ -270,9 +297,9 @@ static void sharing_is_told(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_row_is_there),  cmocka_unit_test(halves_and_shared_gpus),
-        cmocka_unit_test(stamps_are_left_out), cmocka_unit_test(csv_is_whole),
-        cmocka_unit_test(sharing_is_told),
+        cmocka_unit_test(every_row_is_there),   cmocka_unit_test(halves_and_shared_gpus),
+        cmocka_unit_test(stamps_are_left_out),  cmocka_unit_test(csv_is_whole),
+        cmocka_unit_test(decodes_are_verified), cmocka_unit_test(sharing_is_told),
     };
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     setenv("CUDA_MODULE_LOADING", "EAGER", 0);

@@ -201,6 +201,60 @@ static void every_format_is_verified(void **state)
     json_decref(json);
 }
 
+struct expected {
+    const char *op, *sum, *phase, *pattern;
+};
+
+static void assert_patterns(const char *arguments, const char *format, const struct expected *expected, size_t count)
+{
+    json_t *json = results_of(arguments);
+    assert_int_equal(json_array_size(results_list(json)), count);
+    for (size_t i = 0; i < count; i++) {
+        const json_t *result = result_at(json, i);
+        assert_is(result, expected[i].op, expected[i].sum, expected[i].phase, format);
+        assert_string_equal(results_text(result, "pattern"), expected[i].pattern);
+        assert_true(json_is_true(json_object_get(result, "verified")));
+        if (!strcmp(expected[i].pattern, "isolated")) {
+            assert_sound(result, 2);
+            assert_null(json_object_get(result, "host_us"));
+            continue;
+        }
+        assert_true(results_real(result, "min_us") <= results_real(result, "median_us"));
+        assert_true(results_real(result, "median_us") <= results_real(result, "p99_us"));
+        assert_true(results_real(result, "host_us") > 0);
+        assert_true(json_is_null(json_object_get(result, "copy_limit_us")));
+    }
+    json_decref(json);
+}
+
+static void patterns_stand_beside_isolated_calls(void **state)
+{
+    (void)state;
+    static const struct expected all[] = {
+        {"dispatch", NULL, "call", "isolated"},     {"combine", "exact", "call", "isolated"},
+        {"combine", "reduced", "call", "isolated"}, {"dispatch", NULL, "call", "steady"},
+        {"combine", "exact", "call", "steady"},     {"combine", "reduced", "call", "steady"},
+        {"pair", "exact", "call", "decode"},        {"pair", "exact", "hooks", "decode"},
+        {"pair", "reduced", "call", "decode"},      {"pair", "reduced", "hooks", "decode"}};
+    assert_patterns("ll -n 2 --tokens 5 --pattern all" SMALL, "bf16", all, 10);
+    assert_patterns("ll -n 2 --tokens 0 --pattern all" SMALL, "bf16", all, 10);
+    assert_patterns("ll -n 2 --tokens 5 --pattern decode --hook --sum=exact" SMALL, "bf16", &all[7], 1);
+    assert_patterns("ll dispatch -n 2 --tokens 5 --pattern all --hook=no" SMALL, "bf16",
+                    (struct expected[]){all[0], all[3]}, 2);
+}
+
+/* A decode has rows of both ways, whatever the format codes of them. */
+static void decodes_of_formats(void **state)
+{
+    (void)state;
+    static const struct expected pairs[] = {{"pair", "exact", "call", "decode"},
+                                            {"pair", "exact", "hooks", "decode"},
+                                            {"pair", "reduced", "call", "decode"},
+                                            {"pair", "reduced", "hooks", "decode"}};
+    assert_patterns("ll -n 2 --tokens 9 --pattern decode --format fp8" CODED, "fp8", pairs, 4);
+    assert_patterns("ll -n 2 --tokens 9 --pattern decode --format logfmt" CODED, "logfmt", pairs, 2);
+}
+
 static void routings_and_seeds(void **state)
 {
     (void)state;
@@ -223,6 +277,9 @@ static void other_forms_of_output(void **state)
     shell_expect("$EXPAR bench ll -n 2 --tokens 4" SMALL, 0, "low-latency mode, 2 ranks, ", "");
     shell_expect("$EXPAR bench ll -n 2 --tokens 4" SMALL, 0, "combine reduced", "");
     shell_expect("$EXPAR bench ll -n 2 --tokens 4" SMALL, 0, "  yes\n", "");
+    shell_expect("$EXPAR bench ll -n 2 --tokens 4 --pattern decode" SMALL, 0, "\npair exact, hooks ", "");
+    shell_expect("$EXPAR bench ll -n 2 --tokens 4 --pattern decode" SMALL "--csv", 0,
+                 "_limit_speedup_over_mpi,pattern,host_us,host_p99_us\npair,low_latency,exact,call,bf16,", "");
     shell_expect("$EXPAR run -n 2 --no-prefix -- $EXPAR bench ll --tokens 4 --hidden 64 --topk 4 --iters 3", 0,
                  "low-latency mode, 2 ranks, rows of 64 elements, top-4 of 64 experts", "");
 }
@@ -250,6 +307,8 @@ static void bad_options_are_named(void **state)
         {"--sum all", "--sum 'all': one of exact|reduced|both is expected"},
         {"dispatch --sum exact", "--sum: only with combine"},
         {"--hook=maybe", "--hook 'maybe': one of no|yes|both is expected"},
+        {"--pattern layer", "--pattern 'layer': with ll one of isolated|steady|decode|all is expected"},
+        {"combine --pattern decode", "--pattern 'decode': both operations are expected"},
         {"--topk 33", "--topk 33: ll takes at most 32"},
         {"--tokens 65536", "--tokens 65536: ll takes at most 65535"},
         {"--hidden 7", "no multiple of 16"},
@@ -275,6 +334,8 @@ int main(void)
         cmocka_unit_test(experts_of_one_rank_are_one_message),
         cmocka_unit_test(hooks_have_two_times),
         cmocka_unit_test(every_format_is_verified),
+        cmocka_unit_test(patterns_stand_beside_isolated_calls),
+        cmocka_unit_test(decodes_of_formats),
         cmocka_unit_test(routings_and_seeds),
         cmocka_unit_test(other_forms_of_output),
         cmocka_unit_test(bad_options_are_named),

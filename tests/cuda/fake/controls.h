@@ -36,6 +36,15 @@ typedef struct fake_controls {
                                    when a kernel has ended */
 } fake_controls;
 
+/* Calls of one function of the driver by the thread that counts (count.c). */
+typedef struct fake_count {
+    const char *name; /* "cuEventRecord" */
+    int count;
+} fake_count;
+/* This thread counts from now on; and no longer: fills at most `most`, and returns how many. By dlsym. */
+typedef void fake_count_begin_function(void);
+typedef int fake_count_end_function(fake_count *counts, int most);
+
 /* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */
 typedef struct fake_compiler_controls {
     atomic_int begun; /* compilations, so far */

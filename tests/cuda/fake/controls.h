@@ -17,7 +17,8 @@ typedef struct fake_controls {
     atomic_int refusals;                  /* loads to come that fail */
     void *_Atomic streams[FAKE_LAUNCHES]; /* where the last ones were put: launch i at i modulo their number */
     atomic_uint blocks[FAKE_LAUNCHES];    /* of these */
-    atomic_int launches; /* of kernels, so far; the next two: of those whose names have the words dispatch_impl and combine_impl */
+    atomic_int
+        launches; /* of kernels, so far; the next two: of those whose names have the words dispatch_impl and combine_impl */
     atomic_int dispatches, combines;
     atomic_int begun;      /* calls that have asked whether their stream is being captured */
     atomic_int ahead;      /* dispatches that were launched with room for rows whose number the host did not know */
@@ -32,6 +33,8 @@ typedef struct fake_controls {
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
     atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */
     atomic_int held;       /* kernels and host functions that streams have not come to, or not through */
+    atomic_ullong host_loads;   /* of pinned memory, by ordered loads of the library's kernels where they are played */
+    atomic_ullong host_crowds;  /* of these, such as came within 20 us after another one */
     atomic_ullong stored_bytes; /* of rows, by the library's kernels where they are played (cuda/simt/simt.c): counted
                                    when a kernel has ended */
 } fake_controls;

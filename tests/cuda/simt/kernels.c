@@ -9,6 +9,7 @@
 
 #include <stdatomic.h>
 #include <string.h>
+#include <time.h>
 
 /* X(name, arguments) */
 #define KERNELS(X)                                                                                                     \
@@ -88,6 +89,20 @@ void kernels_delay(uint32_t seed)
     simt_delay(seed);
 }
 
+/* On a GPU such loads cross the bus, and many at a time queue up there. */
+#define CROWD_NS 20000
+static void watch_load(const void *address)
+{
+    static _Atomic int64_t last_ns;
+    struct timespec now;
+    if (!fake_is_pinned(address)) return;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    const int64_t now_ns = now.tv_sec * 1000000000 + now.tv_nsec;
+    fake_controls *controls = fake_controls_of();
+    atomic_fetch_add(&controls->host_loads, 1);
+    if (now_ns - atomic_exchange(&last_ns, now_ns) < CROWD_NS) atomic_fetch_add(&controls->host_crowds, 1);
+}
+
 bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
 {
     const simt_launch launch = {.kernel = kernel_of(function)->run,
@@ -95,6 +110,7 @@ bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments)
                                 .blocks = grid->blocks,
                                 .threads = grid->threads,
                                 .shared_bytes = grid->shared_bytes};
+    simt_watch_load = watch_load;
     atomic_fetch_add(&fake_controls_of()->stored_bytes, simt_play(&launch));
     return true;
 }

@@ -53,6 +53,7 @@ _Thread_local simt_place threadIdx, blockIdx, blockDim, gridDim;
 _Thread_local uint64_t simt_stored_bytes;
 static _Thread_local block *here;
 _Atomic uint32_t simt_delays;
+void (*_Atomic simt_watch_load)(const void *address);
 
 static void fail(const char *what)
 {

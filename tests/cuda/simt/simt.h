@@ -32,6 +32,13 @@ typedef struct simt_parcel {
 simt_parcel *simt_parcel_here(void);
 /* Bytes of rows that threads of this block have stored so far. */
 extern _Thread_local uint64_t simt_stored_bytes;
+/* An ordered load is about to read there. */
+extern void (*_Atomic simt_watch_load)(const void *address);
+static inline void simt_note_load(const void *address)
+{
+    void (*watch)(const void *) = simt_watch_load;
+    if (watch) watch(address);
+}
 /* The others' turns: whoever polls does this between two looks. */
 void simt_poll(void);
 

@@ -43,6 +43,7 @@ GPU_FUNC void hold_back(void)
 
 GPU_FUNC uint64_t load_acquire(const uint64_t *address)
 {
+    simt_note_load(address);
     const uint64_t value = __atomic_load_n(address, __ATOMIC_ACQUIRE);
     hold_back();
     simt_poll();
@@ -55,10 +56,12 @@ GPU_FUNC void store_release(uint64_t *address, uint64_t value)
 }
 GPU_FUNC uint32_t load_relaxed(const uint32_t *address)
 {
+    simt_note_load(address);
     return __atomic_load_n(address, __ATOMIC_RELAXED);
 }
 GPU_FUNC uint64_t load_relaxed_64(const uint64_t *address)
 {
+    simt_note_load(address);
     return __atomic_load_n(address, __ATOMIC_RELAXED);
 }
 GPU_FUNC void store_relaxed_64(uint64_t *address, uint64_t value)

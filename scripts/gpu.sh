@@ -14,6 +14,7 @@
 #        gpu.sh python DIR [PART…]      the Python packages with PyTorch, where that sees GPUs ($PYTHON, python3)
 #        gpu.sh engine_view DIR [TOKENS]  calls as engines make them, through deep_ep and expar with PyTorch, beside the C API's
 #                                       isolated and looped calls in the same run, on all GPUs
+#        gpu.sh long_waits DIR          how much later kernels end that have waited for a late rank, on 2 GPUs or more
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
 #        gpu.sh sanitize_ll DIR         likewise the benchmark of low-latency mode, of one rank
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
@@ -75,7 +76,7 @@ pack_python() {
     find "$2/python" -name __pycache__ -prune -exec rm -r {} +
     cp "$root"/tests/python/{gpu_torch,gpu_elastic,gpu_times,gpu_calls,torch_card,played,reference,deep_ep_engines,deep_ep_ranks,deep_ep_reference}.py "$2/python-tests"
     cp "$root"/tests/python/deep_ep_elastic_{calls,layer,reference}.py "$root"/examples/python/{generate,grouped_gemm,moe}.py "$2/python-tests"
-    cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps,engine_view,engine_times}.py "$2/python-tests"
+    cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps,engine_view,engine_times,long_waits}.py "$2/python-tests"
 }
 
 # ---- where things lie, and how much time is left -------------------------------------------------------------------------
@@ -459,6 +460,14 @@ engine_view() {
     return $code
 }
 
+long_waits() {
+    local code=0 start=$EPOCHREALTIME
+    play_python long_waits.py >"$logs/long_waits" 2>&1 || code=$?
+    tail -n 24 "$logs/long_waits"
+    note long_waits "$start" "$code"
+    return $code
+}
+
 # ---- several of them -----------------------------------------------------------------------------------------------------
 
 test_and_measure() {
@@ -476,11 +485,11 @@ check_again() {
 check_part() {
     case $1 in
         run | run=* | spread | spread=* | measure | measure=* | measure_ll | measure_ll=* | python | python=* | engine_view | engine_view=*) ;;
-        sanitize | sanitize_ll | demo | turns=?*) ;;
+        sanitize | sanitize_ll | demo | long_waits | turns=?*) ;;
         again=*) check_again "${1#again=}" ;;
         again) check_again '' ;;
-        sanitize=* | sanitize_ll=* | demo=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
-        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, turns=OTHER, python, engine_view, sanitize, sanitize_ll or demo is expected" >&2 && return 2 ;;
+        sanitize=* | sanitize_ll=* | demo=* | long_waits=*) echo "gpu.sh: '$1': ${1%%=*} takes no argument" >&2 && return 2 ;;
+        *) echo "gpu.sh: '$1': run, spread, again, measure, measure_ll, turns=OTHER, python, engine_view, long_waits, sanitize, sanitize_ll or demo is expected" >&2 && return 2 ;;
     esac
 }
 
@@ -495,7 +504,7 @@ part() {
         python) IFS=, read -ra words <<<"$argument" && python "${words[@]}" ;;
         again) again "$argument" ;;
         turns) turns "$argument" ;;
-        sanitize | sanitize_ll | demo) "$word" ;;
+        sanitize | sanitize_ll | demo | long_waits) "$word" ;;
     esac
 }
 
@@ -538,7 +547,7 @@ case ${1:-}:$# in
         open_packed "$2"
         "$1" "${@:3}"
         ;;
-    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | engine_view:[23] | again:3 | turns:[34] | demo:2 | sanitize:2 | sanitize_ll:2)
+    run:[23] | spread:[23] | measure:[23] | measure_ll:[23] | engine_view:[23] | again:3 | turns:[34] | demo:2 | long_waits:2 | sanitize:2 | sanitize_ll:2)
         open_packed "$2"
         : >"$logs/results"
         case $1 in

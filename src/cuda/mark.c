@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Marks: places on streams, by the driver's events. A mark that is given back may be in the hands of a thread that the
- * driver lends to host functions, where it allows no call: so its event is kept, and serves the next mark of its
- * context. */
+/* Marks: places on streams, by the driver's events. The event of a mark that is given back is kept, and serves the next
+ * mark of its context: the last holder may be a function that the driver calls, where it allows no call; and making an
+ * event takes longer than a warm call may. */
 #include "cuda/parts.h"
 
 #include <dlfcn.h>

@@ -323,8 +323,8 @@ static expar_status combine_fit(combine_call *call)
     return status != EXPAR_OK || fits ? status : ep_call_grow(&call->base, step);
 }
 
-/* All that is done before the others are asked. Where steps go on streams, the call takes its place before its memory, as
-   a dispatch does. */
+/* All that is done before the others are asked. Where steps go on streams, the call takes its place before its
+   memory, as a dispatch does. */
 static expar_status combine_prepare(combine_call *call)
 {
     executor *exec = call->base.ep->exec;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Blocks that go back while streams still use their memory.
  *
- * Such a block waits in its store, in the order in which blocks came back. Before the next block is taken the store looks
- * at those that wait. A mark is done with when the store's next user comes after it anyway (mem_covers_fn), which costs
- * nothing to find out, or when the driver says that it has passed. The driver is asked about the oldest block alone, and
- * about all of them when memory is short. Where no block will be taken any more, since the pool is closed, a thread of
- * the library's asks. */
+ * Such a block waits in its store, in the order in which blocks came back. Before the next block is taken the store
+ * looks at those that wait. A mark is done with when the store's next user comes after it anyway (mem_covers_fn),
+ * which costs nothing to find out, or when the driver says that it has passed. The driver is asked about the oldest
+ * block alone, and about all of them when memory is short. Where no block will be taken any more, since the pool is
+ * closed, a thread of the library's asks. */
 #include "mem/store.h"
 
 #include <time.h>

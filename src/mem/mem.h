@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mem: symmetric memory: regions that peers can map, the collective heap allocator, and the local output pool.
  *
- * Called by shmem (heap), the transports (regions), exec (pool), ep (blocks of the pool) and group (heaps of ranks that
- * are threads); calls base, and cuda where a block waits for a stream. Knows nothing of ranks or sockets: a region is a file descriptor and a mapping, an
- * allocator works on offsets. */
+ * Called by shmem (heap), the transports (regions), exec (pool), ep (blocks of the pool) and group (heaps of ranks
+ * that are threads); calls base, and cuda where a block waits for a stream. Knows nothing of ranks or sockets: a
+ * region is a file descriptor and a mapping, an allocator works on offsets. */
 #ifndef EXPAR_MEM_MEM_H
 #define EXPAR_MEM_MEM_H
 

@@ -10,9 +10,9 @@
  *   a block    a piece in somebody's hands, with a count of its holders. It keeps its store, the store keeps its
  *              source: so a block stays readable whatever has become of pool, buffer and group.
  *
- * A block may go back while a stream still uses its memory (mem_block_follow). It waits in its store then (marks.c), and
- * counts as used, until the next user is known to come after the stream's work: at once on the same stream, else when
- * the driver says that the work is done.
+ * A block may go back while a stream still uses its memory (mem_block_follow). Then it waits in its store (marks.c) and
+ * counts as used, until the next user is known to come after the work of the stream: at once on the same stream, else
+ * when the driver says that the work is done.
  *
  * All calls are thread-safe; a source is called with the store's lock held, so it calls nothing of this header. */
 #ifndef EXPAR_MEM_POOL_H

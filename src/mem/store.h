@@ -54,7 +54,7 @@ void store_give(mem_store *store, mem_block *block);
 
 /* With the lock held: a block whose last holder has gone, and which has marks. */
 void store_wait(mem_store *store, mem_block *block);
-/* Without it. Gives back what waits for nothing any more; asks the driver about the oldest block alone, or about all. */
+/* Without it. Gives back what waits for nothing any more; asks the driver about the oldest block, or about all. */
 void store_settle(mem_store *store, bool all);
 bool store_has_waiting(mem_store *store);
 /* With it: what is to happen to blocks of a closed pool that wait, where nobody may take a block again. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends of calls that somebody is told of. No host function stands on the stream for it, since that would hold up what
- * comes after it. A call has ended when a later call of the buffer has opened, which its kernel tells in pinned memory;
- * or when the mark after the call has passed, as the driver says. Whoever waits for the call's event asks about the mark;
- * for calls that nobody asks about, the guard does so at its beats (guard.c), and the next call looks at what kernels
- * have told. Where the context is lost, or something of the caller's stands before the call for ever, whoever looks
- * tells that, in the latter case once the group has failed; else the executor tells when it goes. */
+/* Ends of calls that somebody is told of. No host function stands on the stream for it, since that would hold up
+ * what comes after it. A call has ended when a later call of the buffer has opened, which its kernel tells in
+ * pinned memory; or when the mark after the call has passed, as the driver says. Whoever waits for the call's event
+ * asks about the mark; for calls that nobody asks about, the guard does so at its beats (guard.c), and the next
+ * call looks at what kernels have told. Where the context is lost, or something of the caller's stands before the
+ * call for ever, whoever looks tells that, in the latter case once the group has failed; else the executor tells
+ * when it goes. */
 #include "base/interrupt.h"
 #include "exec/cuda/gpu.h"
 

@@ -421,8 +421,8 @@ expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const u
 /* For whoever waits for what a kernel says, or for the end of a call: the group's failure once a kernel that runs would
    have told of it. *seen_ns: when the waiting one first saw that the group has failed; 0: not yet. From any thread. */
 expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what);
-/* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. Once a call, or
-   once a notify and once the call behind it: a verdict that has been read makes place for another one. */
+/* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. Once a
+   call, or once a notify and once the call behind it: a verdict that has been read makes place for another one. */
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);
 /* Whether a kernel has told of something that did not go well and that nobody has read yet. Looks at host memory alone,
    from any thread. */

@@ -69,8 +69,8 @@ expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *b
 
 /* ---- until a stream has come to a point -------------------------------------------------------------------------- */
 
-/* A point of a stream that is being captured is one of the graph's, which may come as often as it is launched: the graph
-   keeps the blocks. */
+/* A point of a stream that is being captured is one of the graph's, which may come as often as it is launched: the
+   graph keeps the blocks. */
 static expar_status hold_in_graph(expar_device device, void *stream, mem_block *const *blocks, int32_t count)
 {
     kept *all;

@@ -17,10 +17,10 @@ typedef struct fake_controls {
     atomic_int refusals;                  /* loads to come that fail */
     void *_Atomic streams[FAKE_LAUNCHES]; /* where the last ones were put: launch i at i modulo their number */
     atomic_uint blocks[FAKE_LAUNCHES];    /* of these */
-    atomic_int
-        launches; /* of kernels, so far; the next two: of those whose names have the words dispatch_impl and combine_impl */
-    atomic_int dispatches, combines;
-    atomic_int begun;      /* calls that have asked whether their stream is being captured */
+    atomic_int launches;                  /* of kernels, so far */
+    atomic_int dispatches;                /* of these, whose names have the word dispatch_impl */
+    atomic_int combines;                  /* and combine_impl */
+    atomic_int begun;                     /* calls that have asked whether their stream is being captured */
     atomic_int ahead;      /* dispatches that were launched with room for rows whose number the host did not know */
     atomic_int others;     /* put on streams: copies within the GPUs, waits for events */
     atomic_int outside;    /* of these, waits of captures for what comes before the launch */

@@ -112,8 +112,8 @@ typedef struct gpu_loss {
     uint64_t dead;  /* 1: the rank writes nothing any more */
 } gpu_loss;
 
-/* How a call ended, when it was not well. Written by one thread into a slot that is free, `ticket` last (release, system
-   scope). The host reads it (acquire) and frees the slot by ticket 0 (release). */
+/* How a call ended, when it was not well. Written by one thread into a slot that is free, `ticket` last (release,
+   system scope). The host reads it (acquire) and frees the slot by ticket 0 (release). */
 typedef struct gpu_verdict {
     uint64_t ticket;
     int32_t rank; /* as in ep_verdict; -1: no refusal, only dropped rows */

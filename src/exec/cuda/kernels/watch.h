@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waiting in kernels, and the watch over waits.
  *
- * A thread that waits polls its own word. Every GPU_POLLS polls it also looks at device memory: whether another wait was
- * given up, and at a copy of the host's orders. The orders themselves lie in pinned host memory, and a read of them
- * crosses the bus. When many threads read them, the reads queue up, and every one of these threads is late to see its
- * own word. So one thread of a kernel reads them at a time: the watch.
+ * A thread that waits polls its own word. Every GPU_POLLS polls it also looks at device memory: whether another wait
+ * was given up, and at a copy of the host's orders. The orders themselves lie in pinned host memory, and a read of
+ * them crosses the bus. When many threads read them, the reads queue up, and every one of these threads is late to
+ * see its own word. So one thread of a kernel reads them at a time: the watch.
  *
- * No thread has the watch by office, since that thread might leave while others wait. Whoever finds the last reading to
- * be older than GPU_WATCH_NS takes the watch by a compare-and-swap on its time, reads, and publishes the copy.
+ * No thread has the watch by office, since that thread might leave while others wait. Whoever finds the last reading
+ * to be older than GPU_WATCH_NS takes the watch by a compare-and-swap on its time, reads, and publishes the copy.
  *
- * Words in gpu_state: `watch_ns`, `moved_ns`, `orders` and `seen_ns` are written by the thread that has the watch and read by all
- * that wait. `orders` only grows, so two threads that watch at the same moment may both publish. `seen_ns` is stored
- * last (release) and read first (acquire): it says how old the copy is. */
+ * Words in gpu_state: `watch_ns`, `moved_ns`, `orders` and `seen_ns` are written by the thread that has the watch
+ * and read by all that wait. `orders` only grows, so two threads that watch at the same moment may both publish.
+ * `seen_ns` is stored last (release) and read first (acquire): it says how old the copy is. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_WATCH_H
 #define EXPAR_EXEC_CUDA_KERNELS_WATCH_H
 
@@ -54,8 +54,8 @@ GPU_FUNC bool has_failed(const gpu_world *world)
 
 /* ---- the watch --------------------------------------------------------------------------------------------------- */
 
-/* The host says by a new pulse whom it has found to be lost since the last one (gpu_loss.asked). Only kernels of buffers
-   with masks ask. */
+/* The host says by a new pulse whom it has found to be lost since the last one (gpu_loss.asked). Only kernels of
+   buffers with masks ask. */
 #if defined(LL_MASKS) && LL_MASKS
 GPU_FUNC void watch_losses(const gpu_world *world)
 {
@@ -110,9 +110,9 @@ typedef struct gpu_waiting {
     uint32_t polls;
 } gpu_waiting;
 
-/* A look at the clock and the copy of the host's orders: false when it is time to give up, since another thread has, the
-   host asks for it, or the host itself is gone. However late a peer is, the host decides that (guard.c): it is told of
-   each wait that lasts from one pulse to another. */
+/* A look at the clock and the copy of the host's orders: false when it is time to give up, since another thread
+   has, the host asks for it, or the host itself is gone. However late a peer is, the host decides that (guard.c):
+   it is told of each wait that lasts from one pulse to another. */
 GPU_FUNC bool look_at_orders(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                              uint64_t expected)
 {

@@ -205,6 +205,7 @@ static bool is_settled(gpu_executor *self)
 static bool beat(gpu_executor *self)
 {
     bool waits = look_at_wait(self);
+    gpu_segments_serve(self->segments);
     __atomic_fetch_add(&self->report->orders, GPU_BEAT, __ATOMIC_RELAXED);
     if (waits || atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed)) return true;
     return !is_settled(self);

@@ -118,6 +118,8 @@ typedef struct expar_ep_stats {
     uint64_t direct_calls;        /* dispatches and combines whose rows other ranks write here, or read here */
     uint64_t queue_calls;         /* those whose rows come here, or go from here, by the queue */
     uint64_t other_blocks;        /* blocks taken beside the pool: of alloc, or private memory */
+    uint64_t mapped_calls;        /* of direct_calls: combines whose x other ranks read in the caller's own memory */
+    uint64_t copied_calls;        /* of direct_calls: combines whose x was copied first, to where other ranks read it */
 } expar_ep_stats;
 #define EXPAR_EP_STATS_INIT EXPAR_STRUCT_INIT(expar_ep_stats)
 /* Any thread, also while a call is running; then numbers may be of different moments. EXPAR_ERR_NULL,

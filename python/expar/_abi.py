@@ -446,6 +446,8 @@ class EpStats(Structure):
     direct_calls: int
     queue_calls: int
     other_blocks: int
+    mapped_calls: int
+    copied_calls: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("reserved_bytes", c_uint64),
@@ -457,6 +459,8 @@ class EpStats(Structure):
         ("direct_calls", c_uint64),
         ("queue_calls", c_uint64),
         ("other_blocks", c_uint64),
+        ("mapped_calls", c_uint64),
+        ("copied_calls", c_uint64),
     ]
 
 

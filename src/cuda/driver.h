@@ -36,6 +36,7 @@ enum cu_result_value {
     CU_ERROR_OUT_OF_MEMORY = 2,
     CU_ERROR_NO_DEVICE = 100,
     CU_ERROR_NOT_READY = 600,
+    CU_ERROR_PEER_ENABLED = 704,
     CU_ERROR_NOT_SUPPORTED = 801,
     /* What a capture does not allow lies between these two. */
     CU_ERROR_CAPTURE_UNSUPPORTED = 900,
@@ -60,8 +61,10 @@ enum cu_function_attribute {
 
 enum cu_pointer_attribute {
     CU_POINTER_MEMORY_TYPE = 2, /* a uint32_t: cu_memory_type */
+    CU_POINTER_BUFFER_ID = 7,   /* an unsigned long long: of the allocation, and of no other one of the process */
     CU_POINTER_IS_MANAGED = 8,
-    CU_POINTER_DEVICE_ORDINAL = 9 /* an int */
+    CU_POINTER_DEVICE_ORDINAL = 9, /* an int */
+    CU_POINTER_LEGACY_IPC = 10     /* an unsigned int: 1 where IpcGetMemHandle gives a handle */
 };
 enum cu_memory_type { CU_MEMORY_HOST = 1, CU_MEMORY_DEVICE = 2 };
 
@@ -155,12 +158,15 @@ typedef struct cu_launch_config {
     X(CtxPushCurrent, "cuCtxPushCurrent_v2", (cu_context context))                                                     \
     X(CtxPopCurrent, "cuCtxPopCurrent_v2", (cu_context * context))                                                     \
     X(CtxGetDevice, "cuCtxGetDevice", (cu_device * device))                                                            \
+    X(CtxEnablePeerAccess, "cuCtxEnablePeerAccess", (cu_context peer, unsigned int flags))                             \
     X(CtxSynchronize, "cuCtxSynchronize", (void))                                                                      \
     X(MemGetInfo, "cuMemGetInfo_v2", (size_t * free_bytes, size_t * total_bytes))                                      \
     X(MemAlloc, "cuMemAlloc_v2", (cu_address * address, size_t bytes))                                                 \
     X(MemFree, "cuMemFree_v2", (cu_address address))                                                                   \
     X(MemAllocAsync, "cuMemAllocAsync", (cu_address * address, size_t bytes, cu_stream stream))                        \
     X(MemFreeAsync, "cuMemFreeAsync", (cu_address address, cu_stream stream))                                          \
+    X(MemGetAddressRange, "cuMemGetAddressRange_v2", (cu_address * base, size_t * bytes, cu_address address))          \
+    X(PointerGetAttribute, "cuPointerGetAttribute", (void *value, int attribute, cu_address address))                  \
     X(IpcGetMemHandle, "cuIpcGetMemHandle", (cu_ipc_memory * handle, cu_address address))                              \
     X(IpcOpenMemHandle, "cuIpcOpenMemHandle_v2", (cu_address * address, cu_ipc_memory handle, unsigned int flags))     \
     X(IpcCloseMemHandle, "cuIpcCloseMemHandle", (cu_address address))                                                  \

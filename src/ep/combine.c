@@ -83,14 +83,47 @@ typedef struct reached {
     bool x, weights, map;
 } reached;
 
+/* Memory beside the heap. With path DIRECT it is refused whether peers map it or not. */
+static bool map_caller(combine_call *call, const void *data, uint64_t bytes, exec_mapping *mapping, uint64_t *offset)
+{
+    executor *exec = call->base.ep->exec;
+    if (call->args.path != EXPAR_PATH_AUTO) return false;
+    if (!exec->ops->map_caller(exec, &call->base.exec, data, bytes, mapping)) return false;
+    *offset = mapping->offset;
+    return true;
+}
+
+/* An executor that has mapped nothing may have gone by now. */
+static void unmap_caller(const combine_call *call, exec_mapping *mapping)
+{
+    executor *exec = call->base.ep->exec;
+    if (mapping->held) exec->ops->unmap_caller(exec, mapping);
+}
+
+static bool find_x(combine_call *call)
+{
+    const executor *exec = call->base.ep->exec;
+    const uint64_t bytes = x_span_bytes(call);
+    if (call->x_rows == 0 || exec->ops->reaches(exec, call->x, bytes, &call->x_offset)) return true;
+    call->x_mapped = map_caller(call, call->x, bytes, &call->x_mapping, &call->x_offset);
+    return call->x_mapped;
+}
+
+static bool find_weights(combine_call *call)
+{
+    const executor *exec = call->base.ep->exec;
+    const uint64_t bytes = weights_span_bytes(call);
+    if (bytes == 0 || exec->ops->reaches(exec, call->weights, bytes, &call->weights_offset)) return true;
+    return map_caller(call, call->weights, bytes, &call->weights_mapping, &call->weights_offset);
+}
+
 static reached find_reached(combine_call *call)
 {
     const executor *exec = call->base.ep->exec;
     const bool none = rows_held(call) == 0;
     reached in = {true, true, true};
-    in.x = call->x_rows == 0 || exec->ops->reaches(exec, call->x, x_span_bytes(call), &call->x_offset);
-    if (call->weights)
-        in.weights = none || exec->ops->reaches(exec, call->weights, weights_span_bytes(call), &call->weights_offset);
+    in.x = find_x(call);
+    if (call->weights) in.weights = find_weights(call);
     if (combine_adds_each_slot(call))
         in.map = none || exec->ops->reaches(exec, ep_handle_map(call->args.handle), map_bytes(call), &call->map_offset);
     return in;
@@ -133,6 +166,8 @@ static void release_blocks(combine_call *call)
     mem_block_release(call->spread);
     call->reduced = call->spread = NULL;
     release_stages(call);
+    unmap_caller(call, &call->x_mapping);
+    unmap_caller(call, &call->weights_mapping);
 }
 
 static expar_status refuse_direct(const combine_call *call, const reached *in)
@@ -236,6 +271,8 @@ static ep_combine_step combine_step(const combine_call *call)
                             .rows = (int32_t)rows_held(call),
                             .x_offset = call->x_offset,
                             .weights_offset = call->weights_offset,
+                            .x_shifts = call->x_mapping.shifts,
+                            .weights_shifts = call->weights_mapping.shifts,
                             .map_offset = call->map_offset,
                             .map = combine_adds_each_slot(call) ? ep_handle_map(args->handle) : NULL,
                             .x_pitch_bytes = call->x_pitch_bytes,
@@ -341,9 +378,11 @@ static expar_status combine_prepare(combine_call *call)
 /* Blocks go with the call that finishes by itself, else here: who takes them next comes behind it. */
 static expar_status combine_carry_out(combine_call *call)
 {
+    const bool copied = call->staged_x != NULL;
     expar_status status = ep_call_finish(&call->base);
     if (!call->base.issued) release_blocks(call);
     if (status == EXPAR_OK) ep_count_path(call->base.ep, call->mode);
+    if (status == EXPAR_OK && call->mode == EP_MODE_DIRECT) ep_count_rows(call->base.ep, call->x_mapped, copied);
     if (status == EXPAR_OK && call->args.async_finish) *call->args.event = call->base.event;
     return status;
 }

@@ -16,8 +16,10 @@ typedef struct combine_call {
     const float *weights; /* that travel, [R][K]: the caller's, or the spread ones; NULL: none */
     int64_t weights_pitch;
     ep_mode mode;
-    uint64_t x_offset, weights_offset, map_offset; /* in the heap, when DIRECT */
-    ep_combine_step step;                          /* between send and receive */
+    uint64_t x_offset, weights_offset, map_offset; /* in the heap, when DIRECT; or of these mappings */
+    exec_mapping x_mapping, weights_mapping;       /* of the caller's memory, where peers read it */
+    bool x_mapped;
+    ep_combine_step step; /* between send and receive */
 } combine_call;
 
 /* Every expert-major row travels, and the owner adds them. */

@@ -86,6 +86,7 @@ struct expar_ep {
        relaxed. */
     _Atomic uint64_t growths; /* times that records and rings were made larger; raised behind that (release) */
     _Atomic uint64_t direct_calls, queue_calls;
+    _Atomic uint64_t mapped_calls, copied_calls;
     _Atomic uint64_t other_blocks; /* taken beside the pool */
     ep_refusal own_refusal;        /* the last one that a call of this rank returned. Guarded by poison_lock */
     error_kept poison; /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
@@ -189,6 +190,8 @@ expar_status ep_other_take(expar_ep *ep, uint64_t bytes, mem_block **out);
 expar_status ep_check_outside(const char *call);
 /* A call has taken this path on this rank. */
 void ep_count_path(expar_ep *ep, ep_mode mode);
+/* Peers read a combine's rows in this rank's pool, where they lie in the caller's memory, or in a copy. */
+void ep_count_rows(expar_ep *ep, bool mapped, bool copied);
 
 /* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
 /* One more reference; else EXPAR_ERR_NULL, or EXPAR_ERR_STATE: the buffer has been destroyed or abandoned. */

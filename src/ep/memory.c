@@ -40,6 +40,12 @@ void ep_count_path(expar_ep *ep, ep_mode mode)
     atomic_fetch_add_explicit(mode == EP_MODE_QUEUE ? &ep->queue_calls : &ep->direct_calls, 1, memory_order_relaxed);
 }
 
+void ep_count_rows(expar_ep *ep, bool mapped, bool copied)
+{
+    if (mapped) atomic_fetch_add_explicit(&ep->mapped_calls, 1, memory_order_relaxed);
+    if (copied) atomic_fetch_add_explicit(&ep->copied_calls, 1, memory_order_relaxed);
+}
+
 /* ---- the public calls -------------------------------------------------------------------------------------------- */
 
 static expar_status trim(expar_ep *ep, const char *name)
@@ -77,6 +83,8 @@ static expar_status give_stats(const expar_ep *ep, const char *name, expar_ep_st
         .direct_calls = atomic_load_explicit(&ep->direct_calls, memory_order_relaxed),
         .queue_calls = atomic_load_explicit(&ep->queue_calls, memory_order_relaxed),
         .other_blocks = atomic_load_explicit(&ep->other_blocks, memory_order_relaxed),
+        .mapped_calls = atomic_load_explicit(&ep->mapped_calls, memory_order_relaxed),
+        .copied_calls = atomic_load_explicit(&ep->copied_calls, memory_order_relaxed),
     };
     return struct_give(name, "stats", "EXPAR_EP_STATS_INIT", &full, sizeof full, stats);
 }

@@ -48,6 +48,14 @@ typedef struct executor_times {
     double layout_us, hellos_us, wait_us, counts_us, gap_us;
     double open_us, sent_middle_us, sent_us, ended_us;
 } executor_times;
+/* Memory of the caller's that all ranks read where it lies: rank r at offset + shifts[r] from where it has this rank's
+   heap, modulo 2^64. */
+typedef struct exec_mapping {
+    uint64_t offset;
+    const uint64_t *shifts; /* [N]; NULL: all are 0 */
+    void *held;             /* the executor's; NULL: nothing is to be given back */
+} exec_mapping;
+
 /* ---- operations -----------------------------------------------------------------------------------------------------
  *
  * Every slot is filled. A call begins with `begin`; nothing of it is put anywhere before `place`; a notify
@@ -100,6 +108,12 @@ typedef struct executor_ops {
 
     /* Whether this rank's peers can reach the range, and its offset in the heap. */
     bool (*reaches)(const executor *self, const void *data, uint64_t bytes, uint64_t *offset);
+    /* Whether they read the range where it lies in other memory, in this call: then the mapping holds until `unmap`,
+       which comes once the call's steps have been carried out or put on its stream. If not, they may in a later call.
+       Waits for nobody; call has its stream. */
+    bool (*map_caller)(executor *self, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out);
+    /* Of one that holds something. */
+    void (*unmap_caller)(executor *self, exec_mapping *mapping);
     /* For rows that peers need not reach, and a call's own needs: other memory than the pool's where there is some.
        from: by these functions of the caller's alone, as exec_allocate asks them; NULL: the executor's own. */
     expar_status (*take)(executor *self, const mem_allocator *from, uint64_t bytes, mem_block **out);

@@ -64,7 +64,7 @@ typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 }
 /* Dispatch: where the receiver takes this sender's rows. Combine: where the rows that the sender gave lie now; with
    EP_SUM_EACH_SLOT x_offset is that of expert-major rows, and idx_offset that of the map to them. */
 typedef struct ep_offer {
-    uint64_t x_offset; /* from the heap's start; the other offsets likewise */
+    uint64_t x_offset; /* from the heap's start, modulo 2^64; the other offsets likewise */
     uint64_t scales_offset;
     uint64_t idx_offset;
     uint64_t weights_offset;

@@ -184,12 +184,13 @@ typedef struct ep_combine_step {
     ep_form form;
     ep_refusal refusal;
     const ep_routing *routing;
-    ep_mode mode;                      /* of this rank's x */
-    const void *x;                     /* rows that this rank returns */
-    int32_t rows;                      /* how many it has */
-    uint64_t x_offset, weights_offset; /* in the heap, when DIRECT */
-    uint64_t map_offset;               /* with EP_SUM_EACH_SLOT, likewise */
-    const int32_t *map;                /* [R][K] with EP_SUM_EACH_SLOT: x is expert-major then; else NULL */
+    ep_mode mode;                              /* of this rank's x */
+    const void *x;                             /* rows that this rank returns */
+    int32_t rows;                              /* how many it has */
+    uint64_t x_offset, weights_offset;         /* in the heap, when DIRECT; or of a mapping, with its shifts */
+    const uint64_t *x_shifts, *weights_shifts; /* [N], as in exec_mapping; NULL: all are 0 */
+    uint64_t map_offset;                       /* with EP_SUM_EACH_SLOT, likewise */
+    const int32_t *map;                        /* [R][K] with EP_SUM_EACH_SLOT: x is expert-major then; else NULL */
     int64_t x_pitch_bytes, row_bytes;
     const float *weights;  /* [R][K] or NULL */
     int64_t weights_pitch; /* elements */

@@ -260,6 +260,12 @@ const cuda_device *device_heap_device(const device_heap *self)
     return self->device;
 }
 
+const int32_t *device_heap_devices(const device_heap *self, int32_t *count)
+{
+    *count = self->num_devices;
+    return self->devices;
+}
+
 const cu_address *device_heap_bases(const device_heap *self)
 {
     return self->bases;

@@ -71,6 +71,8 @@ void device_part_drop(device_part *part);
 
 /* This rank's GPU; lives as long as the heap. */
 const cuda_device *device_heap_device(const device_heap *heap);
+/* GPUs of this process whose ranks map what this rank maps, its own first; *count of them. */
+const int32_t *device_heap_devices(const device_heap *heap, int32_t *count);
 /* [size]: where each PE's heap begins, for kernels of this rank's GPU. Fixed from the first take on. */
 const cu_address *device_heap_bases(const device_heap *heap);
 /* This rank's copy of an offset. */

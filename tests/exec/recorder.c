@@ -82,6 +82,17 @@ static bool reaches(const executor *base, const void *data, uint64_t bytes, uint
     return true;
 }
 
+static bool map_caller(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out)
+{
+    (void)base, (void)call, (void)data, (void)bytes, (void)out;
+    return false;
+}
+
+static void unmap_caller(executor *base, exec_mapping *mapping)
+{
+    (void)base, (void)mapping;
+}
+
 static expar_status take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
     (void)from;
@@ -340,6 +351,8 @@ static const executor_ops recorder_ops = {
     .times = times,
     .destroy = destroy,
     .reaches = reaches,
+    .map_caller = map_caller,
+    .unmap_caller = unmap_caller,
     .take = take,
     .lacks = lacks,
     .trim = trim,

@@ -19,6 +19,17 @@ static bool cpu_reaches(const executor *base, const void *data, uint64_t bytes, 
            sym_store_offset(symmetric, data, (size_t)bytes, offset);
 }
 
+static bool map_nothing(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out)
+{
+    (void)base, (void)call, (void)data, (void)bytes, (void)out;
+    return false;
+}
+
+static void unmap_nothing(executor *base, exec_mapping *mapping)
+{
+    (void)base, (void)mapping;
+}
+
 /* The pool of private memory, made when it is first needed; NULL where there are no addresses for one. Its blocks keep
    it. */
 static mem_pool *private_pool(cpu_executor *self)
@@ -248,6 +259,8 @@ static const executor_ops cpu_ops = {
     .times = no_times,
     .destroy = cpu_destroy,
     .reaches = cpu_reaches,
+    .map_caller = map_nothing,
+    .unmap_caller = unmap_nothing,
     .take = cpu_take,
     .lacks = cpu_lacks,
     .trim = cpu_trim,

@@ -29,6 +29,7 @@ bool gpu_group_failed(const gpu_executor *self)
 void gpu_end_waits(gpu_executor *self, expar_status status)
 {
     bool first = false;
+    gpu_segments_freeze(self->segments);
     if (atomic_compare_exchange_strong_explicit(&self->ending, &first, true, memory_order_acq_rel,
                                                 memory_order_acquire)) {
         error_keep(&self->reason, status);

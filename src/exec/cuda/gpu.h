@@ -5,6 +5,7 @@
  *   memory.c    its small memory, and what calls take of the pool
  *   home.c      the device heap and the store that a rank's buffers on a GPU share; growth
  *   lend.c      memory beside the pool
+ *   segments.h  memory of the caller's that peers read where it lies
  *   records.c   records and rings that grow
  *   programs.c  which kernels, compiled for which shape
  *   together.c  several programs compiled at the same time
@@ -36,6 +37,7 @@
 #include "exec/cuda/create.h"
 #include "exec/cuda/kernels/args.h"
 #include "exec/cuda/scratch.h"
+#include "exec/cuda/segments.h"
 #include "shmem/device_heap.h"
 
 #include <stdatomic.h>
@@ -101,8 +103,9 @@ typedef struct gpu_order gpu_order;
 
 typedef struct gpu_executor {
     executor base;
-    gpu_home *home;    /* NULL: not yet */
-    device_heap *heap; /* the home's */
+    gpu_home *home;         /* NULL: not yet */
+    device_heap *heap;      /* the home's */
+    gpu_segments *segments; /* likewise */
     const cuda_device *device;
     expar_group *group;
     sym *sym;              /* the group's */
@@ -283,6 +286,8 @@ expar_status gpu_lend(gpu_executor *self, const mem_allocator *from, uint64_t by
 
 /* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ------------------------------------------------- */
 bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset);
+bool gpu_map_caller(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out);
+void gpu_unmap_caller(executor *base, exec_mapping *mapping);
 expar_status gpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out);
 expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets);
 expar_status gpu_map_make(executor *base, int64_t slots, mem_block **out);

@@ -207,6 +207,7 @@ static bool is_settled(gpu_executor *self)
 static bool beat(gpu_executor *self)
 {
     bool waits = look_at_wait(self);
+    gpu_segments_serve(self->segments);
     /* Kernels that see the new pulse see who was lost before it. */
     __atomic_fetch_add(&self->report->orders, GPU_BEAT, __ATOMIC_RELEASE);
     if (waits || atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed)) return true;

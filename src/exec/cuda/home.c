@@ -45,6 +45,7 @@ struct gpu_home {
     int32_t device;     /* index */
     int32_t references; /* buffers that are in it */
     device_heap *heap;
+    gpu_segments *segments;
     mem_store *store; /* NULL: not yet */
     gpu_source *source;
     uint64_t start_bytes; /* of the pools of all buffers that are in it */
@@ -174,6 +175,7 @@ static void home_end(gpu_home *home, bool quiet)
         place = &(*place)->next;
     *place = home->next;
     store_close(home);
+    gpu_segments_end(home->segments, quiet);
     device_heap_destroy(home->heap, quiet);
     free(home);
 }
@@ -181,15 +183,22 @@ static void home_end(gpu_home *home, bool quiet)
 static expar_status home_make(sym *symmetric, gpu_homes *homes, int32_t device, gpu_home **out)
 {
     device_heap *heap = NULL;
+    gpu_segments *segments = NULL;
     expar_status status = device_heap_create(symmetric, device, &heap);
     homes->made++;
-    if (status != EXPAR_OK) return status;
+    if (status == EXPAR_OK) status = gpu_segments_make(symmetric, heap, &segments);
+    if (status != EXPAR_OK) {
+        device_heap_destroy(heap, true);
+        return status;
+    }
     gpu_home *home = calloc(1, sizeof *home);
     if (!home) {
+        gpu_segments_end(segments, false);
         device_heap_destroy(heap, true);
         return sym_out_of_step(symmetric, "the buffer", error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory"));
     }
     home->heap = heap;
+    home->segments = segments;
     home->device = device;
     home->number = homes->made;
     home->homes = homes;
@@ -210,6 +219,7 @@ expar_status gpu_home_enter(gpu_executor *self, int32_t device)
     home->references++;
     self->home = home;
     self->heap = home->heap;
+    self->segments = home->segments;
     self->device = device_heap_device(home->heap);
     return EXPAR_OK;
 }

@@ -52,6 +52,17 @@ bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_
     return device_heap_offset(((const gpu_executor *)base)->heap, (cu_address)(uintptr_t)data, bytes, offset);
 }
 
+/* A graph may be launched when the memory has gone. */
+bool gpu_map_caller(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out)
+{
+    return !call->captured && gpu_segments_find(gpu_of(base)->segments, data, bytes, out);
+}
+
+void gpu_unmap_caller(executor *base, exec_mapping *mapping)
+{
+    gpu_segments_release(gpu_of(base)->segments, mapping);
+}
+
 static expar_status nothing_left(gpu_executor *self, uint64_t bytes, expar_status status)
 {
     const bool limited = self->limit_bytes != 0;

@@ -4,6 +4,8 @@
 #include "exec/cuda/gpu.h"
 #include "exec/serving.h"
 
+#include <string.h>
+
 /* Both teams of the queue need one. */
 #define LEAST_WARPS 2
 /* A stage holds a whole row up to this; longer rows go in parts. */
@@ -187,6 +189,15 @@ static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t roo
     return plan;
 }
 
+/* What lies in the caller's memory is at another offset for each rank. */
+static void shift_offers(const gpu_executor *self, const ep_combine_step *step, gpu_combine_args *args)
+{
+    const size_t bytes = (size_t)self->world.shape.ranks * sizeof(uint64_t);
+    args->shifted = step->x_shifts || step->weights_shifts;
+    if (step->x_shifts) memcpy(args->x_shifts, step->x_shifts, bytes);
+    if (step->weights_shifts) memcpy(args->weights_shifts, step->weights_shifts, bytes);
+}
+
 expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
     gpu_executor *self = gpu_of(base);
@@ -222,6 +233,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
                              .out_weights_pitch = step->out_weights_pitch,
                              .sum = ep_sum_of(routing, step->form.sum_order),
                              .map = step->map};
+    shift_offers(self, step, &args);
     share_rings(self, routing, &args.rings, &args.joined);
     args.rooms = args.sum.order == EP_SUM_EACH_SLOT ? args.sum.topk : args.sum.ranks;
     args.ring_part_bytes = ep_ring_part_bytes(&self->world.space, &args.sum, step->row_bytes);
@@ -233,6 +245,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     status = gpu_launch(self, call, gpu_by_slot(&step->form) ? programs->slots_kernel : programs->combine_kernel,
                         (uint32_t)gpu_sms_of(self, call), (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
     if (status != EXPAR_OK) return status;
+    if (!call->captured) gpu_segments_follow(self->segments, call->stream);
     gpu_order_note_wait(self, true);
     return step->deferred ? EXPAR_OK : await_opening(self, call, "combine", &step->verdict, &none);
 }

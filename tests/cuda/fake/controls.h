@@ -28,6 +28,9 @@ typedef struct fake_controls {
     atomic_int mapped;     /* pieces that are mapped now (cuMemMap) */
     atomic_int no_chunks;  /* set by a test: 1: nor pieces that are mapped (cuMemCreate) */
     atomic_int no_lending; /* set by a test: 1: there is none to be had */
+    atomic_int no_handles; /* set by a test: 1: memory of cuMemAlloc has no handles */
+    atomic_int no_opening; /* set by a test: 1: handles of other processes are refused (cuIpcOpenMemHandle) */
+    atomic_int opened;     /* such handles that are open in this process */
     atomic_int no_pinned;  /* set by a test: 1: there is no pinned memory to be had */
     atomic_int looks;      /* of callers at events and streams */
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */

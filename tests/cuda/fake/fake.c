@@ -12,6 +12,7 @@
  *   FAKE_RECORD=0      events cannot be recorded         FAKE_MODES=0   no thread changes its mode of capture
  *   FAKE_DRIVER=12040  the driver's version (13000) FAKE_WORDS=0   streams wait for no words
  *   FAKE_ANYWHERE=1    memory of the host's counts as GPU 0's
+ *   FAKE_IPC=0         memory of MemAlloc has no handles
  *   FAKE_ASYNC=1       calls return at once, and streams run by themselves */
 #include "fake.h"
 #include <pthread.h>
@@ -33,6 +34,8 @@ typedef struct slot {
     void *at;   /* of MemAlloc */
     int device; /* its GPU */
     bool used;
+    bool lent;                 /* in the order of a stream: it has no handle */
+    unsigned long long number; /* of MemAlloc: no other allocation has it */
 } slot;
 
 /* Where physical memory is mapped, also once it has been released. */
@@ -43,9 +46,11 @@ typedef struct range {
 } range;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static slot slots[SLOTS];   /* guarded by lock */
-static range ranges[SLOTS]; /* guarded by lock */
-static size_t used_bytes;   /* guarded by lock */
+static slot slots[SLOTS];              /* guarded by lock */
+static range ranges[SLOTS];            /* guarded by lock */
+static range opened[SLOTS];            /* guarded by lock: what IpcOpenMemHandle has mapped */
+static size_t used_bytes;              /* guarded by lock */
+static unsigned long long allocations; /* so far; guarded by lock */
 
 int setting(const char *name, int fallback)
 {
@@ -220,6 +225,13 @@ cu_result cuStreamGetCtx(cu_stream stream, cu_context *context)
     *context = (cu_context)(void *)&contexts[current_device()];
     return CU_OK;
 }
+/* All memory of the process is open to all of its GPUs. */
+cu_result cuCtxEnablePeerAccess(cu_context peer, unsigned int flags)
+{
+    if (!has_context() || !peer) return INVALID_CONTEXT;
+    if (flags || peer == (cu_context)(void *)&contexts[current_device()]) return INVALID_VALUE;
+    return setting("FAKE_PEERS", 1) ? CU_OK : NOT_SUPPORTED;
+}
 cu_result cuCtxSynchronize(void)
 {
     if (!has_context()) return INVALID_CONTEXT;
@@ -338,14 +350,18 @@ cu_result cuMemAddressFree(cu_address address, size_t bytes)
 {
     return munmap((void *)(uintptr_t)address, bytes) ? INVALID_VALUE : CU_OK;
 }
-static void replace_range(range from, range to)
+static void replace_in(range table[SLOTS], range from, range to)
 {
     int i = 0;
     pthread_mutex_lock(&lock);
-    while (i < SLOTS && (ranges[i].begin != from.begin || ranges[i].bytes != from.bytes))
+    while (i < SLOTS && (table[i].begin != from.begin || table[i].bytes != from.bytes))
         i++;
-    if (i < SLOTS) ranges[i] = to;
+    if (i < SLOTS) table[i] = to;
     pthread_mutex_unlock(&lock);
+}
+static void replace_range(range from, range to)
+{
+    replace_in(ranges, from, to);
 }
 cu_result cuMemMap(cu_address address, size_t bytes, size_t offset, cu_memory memory, unsigned long long flags)
 {
@@ -392,6 +408,7 @@ cu_result cuMemAlloc_v2(cu_address *address, size_t bytes)
     pthread_mutex_lock(&lock);
     if (result == CU_OK) slots[i].at = (void *)(uintptr_t)*address;
     slots[i].device = current_device();
+    slots[i].number = ++allocations;
     pthread_mutex_unlock(&lock);
     return result;
 }
@@ -408,11 +425,47 @@ static int device_at(cu_address address)
     pthread_mutex_unlock(&lock);
     return found < 0 && setting("FAKE_ANYWHERE", 0) ? 0 : found;
 }
+/* The allocation of MemAlloc that the address is in; number 0: none. */
+static slot allocation_of(cu_address address)
+{
+    slot found = {0};
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SLOTS && !found.number; i++) {
+        cu_address begin = (cu_address)(uintptr_t)slots[i].at;
+        if (slots[i].used && begin && address >= begin && address - begin < slots[i].bytes) found = slots[i];
+    }
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+static bool has_handles(void)
+{
+    return setting("FAKE_IPC", 1) && !atomic_load(&fake_controls_of()->no_handles);
+}
+cu_result cuMemGetAddressRange_v2(cu_address *base, size_t *bytes, cu_address address)
+{
+    const slot found = allocation_of(address);
+    if (!has_context()) return INVALID_CONTEXT;
+    if (!found.number) return INVALID_VALUE;
+    *base = (cu_address)(uintptr_t)found.at;
+    *bytes = found.bytes;
+    return CU_OK;
+}
+/* Of what MemAlloc has given alone. */
+static cu_result allocation_attribute(void *value, int attribute, cu_address address)
+{
+    const slot found = allocation_of(address);
+    const uint32_t capable = has_handles() && found.number && !found.lent;
+    if (attribute == CU_POINTER_LEGACY_IPC) memcpy(value, &capable, sizeof capable);
+    if (attribute == CU_POINTER_BUFFER_ID) memcpy(value, &found.number, sizeof found.number);
+    return CU_OK;
+}
 cu_result cuPointerGetAttribute(void *value, int attribute, cu_address address)
 {
     int32_t device = device_at(address);
     uint32_t type = CU_MEMORY_DEVICE, managed = 0;
     if (device < 0) return INVALID_VALUE;
+    if (attribute == CU_POINTER_LEGACY_IPC || attribute == CU_POINTER_BUFFER_ID)
+        return allocation_attribute(value, attribute, address);
     memcpy(value,
            attribute == CU_POINTER_MEMORY_TYPE  ? (const void *)&type
            : attribute == CU_POINTER_IS_MANAGED ? (const void *)&managed
@@ -439,8 +492,12 @@ cu_result cuMemAllocAsync(cu_address *address, size_t bytes, cu_stream stream)
     if (capture_of(stream)) return CU_ERROR_CAPTURE_UNSUPPORTED;
     if (atomic_load(&controls->no_lending)) return CU_ERROR_OUT_OF_MEMORY;
     cu_result result = cuMemAlloc_v2(address, bytes);
-    if (result == CU_OK) atomic_fetch_add(&controls->lent, 1);
-    return result;
+    slot made;
+    const int i = result == CU_OK ? slot_at((void *)(uintptr_t)*address, false, &made) : -1;
+    if (i < 0) return result;
+    slots[i].lent = true;
+    atomic_fetch_add(&controls->lent, 1);
+    return CU_OK;
 }
 static void free_lent(void *of)
 {
@@ -481,15 +538,26 @@ cu_result cuIpcOpenMemHandle_v2(cu_address *address, cu_ipc_memory handle, unsig
     ipc_name name;
     memcpy(&name, &handle, sizeof name);
     if (name.pid == getpid() || flags != CU_IPC_PEER_ACCESS) return INVALID_CONTEXT;
+    if (atomic_load(&fake_controls_of()->no_opening)) return INVALID_VALUE;
     snprintf(path, sizeof path, "/proc/%d/fd/%d", name.pid, name.fd);
     FILE *file = fopen(path, "r+");
     if (!file) return INVALID_VALUE;
     cu_result result = map_at(NULL, name.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), address);
     fclose(file);
-    return result;
+    if (result != CU_OK) return result;
+    replace_in(opened, (range){0}, (range){.begin = *address, .bytes = name.bytes});
+    atomic_fetch_add(&fake_controls_of()->opened, 1);
+    return CU_OK;
 }
 cu_result cuIpcCloseMemHandle(cu_address address)
 {
-    /* How long it is stays unknown: a page shows that it was mapped. */
-    return munmap((void *)(uintptr_t)address, 4096) ? INVALID_VALUE : CU_OK;
+    range found = {0};
+    pthread_mutex_lock(&lock);
+    for (int i = 0; i < SLOTS && !found.bytes; i++)
+        if (opened[i].begin == address) found = opened[i];
+    pthread_mutex_unlock(&lock);
+    if (!found.bytes) return INVALID_VALUE;
+    replace_in(opened, found, (range){0});
+    atomic_fetch_sub(&fake_controls_of()->opened, 1);
+    return munmap((void *)(uintptr_t)address, found.bytes) ? INVALID_VALUE : CU_OK;
 }

@@ -320,6 +320,9 @@ typedef struct gpu_dispatch_args {
     uint64_t *stamps;    /* [GPU_MOMENTS][blocks][warps], or NULL */
 } gpu_dispatch_args;
 
+/* Ranks of a group whose combines read rows where they lie in the callers' memory. */
+#define GPU_MOST_SHIFTED 32
+
 typedef struct gpu_combine_args {
     gpu_world world;
     ep_form form;
@@ -347,6 +350,8 @@ typedef struct gpu_combine_args {
     int64_t ring_part_bytes; /* ep_ring_part_bytes */
     int32_t ring_parts;      /* of a row */
     int32_t rooms;           /* rows that a token's sum may be made of */
+    int32_t shifted;         /* 1: the offer to each rank has these shifts; for GPU_MOST_SHIFTED ranks at most */
+    uint64_t x_shifts[GPU_MOST_SHIFTED], weights_shifts[GPU_MOST_SHIFTED];
 } gpu_combine_args;
 
 /* Rows of an expert-major output and the map to them; see ep_expand_step and ep_reduce_step. */

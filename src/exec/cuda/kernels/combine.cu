@@ -58,6 +58,10 @@ GPU_FUNC void post_hellos(const gpu_combine_args *a, uint32_t epoch)
     for (int32_t pe = threadIdx.x; pe < GPU_RANKS(world); pe += blockDim.x) {
         ep_hello *hello = hello_at(world, pe, epoch, world->rank);
         hello->form = a->form;
+        if (a->shifted) {
+            offer.x_offset = a->offer.x_offset + a->x_shifts[pe];
+            offer.weights_offset = a->offer.weights_offset + a->weights_shifts[pe];
+        }
         hello->offer = offer;
         copy_words(&hello->refusal, &a->refusal, a->refusal.status ? sizeof a->refusal : sizeof a->refusal.status);
         store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));

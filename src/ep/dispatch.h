@@ -17,8 +17,9 @@ typedef struct dispatch_call {
         *ahead;      /* an output that has no destination yet: with room for rows that are not known, or being made */
     bool sent_ahead; /* they fit: the rows are on their way already */
     bool fills_map;  /* of the handle: none has before */
-    bool lacks_room; /* there was none, but growth would make some */
-    bool grows;      /* all ranks' pools grow before rows move, and this rank has not come to it yet */
+    uint64_t room_bytes;   /* of the room, that are offered */
+    bool lacks_room;       /* there was none, but growth would make some */
+    bool grows;            /* all ranks' pools grow before rows move, and this rank has not come to it yet */
     expar_status growth;   /* how it went: not OK, the ranks are out of step */
     ep_dispatch_step step; /* between send and receive */
 } dispatch_call;

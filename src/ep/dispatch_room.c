@@ -44,13 +44,37 @@ static bool room_take_block(dispatch_call *call, mem_block **out)
     for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         if (wish.out[part]) return false;
     /* Rows that were sent ahead lie as those that stand alone. */
-    if (wish.expert_major || wish.shape.metadata || wish.shape.column_bytes) return false;
+    if (wish.expert_major || wish.shape.column_bytes) return false;
     const int64_t rows = guess_rows(call);
     const uint64_t least = bytes_of_rows(&wish, rows - rows / 9);
     if (mem_pool_take_whole(exec->pool, bytes_of_rows(&wish, rows), out)) return true;
     if (mem_pool_take_whole(exec->pool, least, out)) return true;
     call->lacks_room = exec->ops->lacks(exec, least);
     return false;
+}
+
+/* What kernels lay out in the room (ep_block_shape_of): what is made of rows later comes after it. */
+static uint64_t bytes_that_come(const ep_wish *wish, int64_t rows)
+{
+    ep_wish bare = *wish;
+    bare.shape.metadata = 0;
+    return bytes_of_rows(&bare, rows);
+}
+
+/* Bytes to offer, so that the whole output has its place in the block whenever what comes fits into them: less than one
+   row more than fits would take. */
+static uint64_t bytes_to_offer(const ep_wish *wish, const mem_block *block)
+{
+    int64_t fit = 0, over = (int64_t)(block->bytes / (uint64_t)wish->shape.row_bytes) + 1;
+    if (!wish->shape.metadata) return block->bytes;
+    while (over - fit > 1) {
+        const int64_t rows = fit + (over - fit) / 2;
+        if (bytes_of_rows(wish, rows) <= block->bytes)
+            fit = rows;
+        else
+            over = rows;
+    }
+    return bytes_that_come(wish, over) - 1;
 }
 
 void dispatch_room_take(dispatch_call *call)
@@ -60,17 +84,20 @@ void dispatch_room_take(dispatch_call *call)
     expar_ep_output *output = ep_output_make(call->base.ep);
     if (!output) return;
     output->tokens_per_expert = calloc(counts, sizeof *output->tokens_per_expert);
-    if (output->tokens_per_expert && room_take_block(call, &output->block))
-        call->ahead = output;
-    else
+    if (!output->tokens_per_expert || !room_take_block(call, &output->block)) {
         expar_ep_output_release(output);
+        return;
+    }
+    const ep_wish wish = dispatch_wish(call);
+    call->room_bytes = bytes_to_offer(&wish, output->block);
+    call->ahead = output;
 }
 
 ep_room dispatch_room(const dispatch_call *call)
 {
     const mem_block *block = call->ahead->block;
     return (ep_room){.offset = block->offset,
-                     .bytes = block->bytes,
+                     .bytes = call->room_bytes,
                      .mode = call->args.path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT};
 }
 
@@ -79,10 +106,9 @@ void dispatch_room_settle(dispatch_call *call)
     note_rows(call);
     if (!call->ahead) return;
     const ep_wish wish = dispatch_wish(call);
-    uint64_t bytes = ep_block_map_of(&wish.shape).total_bytes;
-    call->sent_ahead = !call->grows && bytes <= call->ahead->block->bytes;
+    call->sent_ahead = !call->grows && bytes_that_come(&wish, wish.shape.rows) <= call->room_bytes;
     if (call->sent_ahead) {
-        mem_block_trim(call->ahead->block, bytes);
+        mem_block_trim(call->ahead->block, ep_block_map_of(&wish.shape).total_bytes);
         return;
     }
     expar_ep_output_release(call->ahead);

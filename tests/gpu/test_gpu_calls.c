@@ -264,7 +264,9 @@ static void play_layout(expar_group *group, void *shared)
     for (size_t i = 0; i < BAD_INDICES; i++)
         count_with(&one, bad_indices[i], memory);
     CHECK_OK(expar_barrier_all(group));
+    /* It waits for kernels of all ranks on the GPU, which may not wait for this rank then. */
     CHECK_OK(CUDA_CALL(MemFree, memory));
+    CHECK_OK(expar_barrier_all(group));
     end(&one);
 }
 

@@ -11,9 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_LAPS  4000
-#define GAP        24  /* numbers between two rows */
-#define LEAD_BYTES 208 /* in front of the first one */
+#define MOST_LAPS  20000
+#define PAUSE_NS   1000000 /* between two of them */
+#define GAP        24      /* numbers between two rows */
+#define LEAD_BYTES 208     /* in front of the first one */
 
 static ranks_kind kind = RANKS_THREADS;
 
@@ -64,6 +65,11 @@ static bool asks(const lap_pair *one)
     return !one->group->threads && one->group->size > 1;
 }
 
+static void pause_for(long span_ns)
+{
+    nanosleep(&(struct timespec){.tv_nsec = span_ns}, NULL);
+}
+
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* Within limits, without which there are no calls where the heap is shared by CUDA IPC. */
@@ -95,11 +101,13 @@ static bool combine_until_mapped(lap_pair *one)
         if (!combine(one)) return false;
         const bool copied = counts_of(one).copied > before.copied;
         if (all_say(one, !copied)) return true;
+        pause_for(PAUSE_NS);
     }
     return CHECK(false, "rows are still copied after %d calls", MOST_LAPS);
 }
 
-/* The rows once more in other memory, `gap` numbers apart, from `lead` bytes on. */
+/* The rows once more in other memory, `gap` numbers apart, from `lead` bytes on. All ranks come here before the next
+   call: memory is taken and given while no kernel waits. */
 static bool move_rows(lap_pair *one, expar_tensor *memory, int64_t lead, int64_t gap)
 {
     lap *p = &one->laps[0];
@@ -115,7 +123,7 @@ static bool move_rows(lap_pair *one, expar_tensor *memory, int64_t lead, int64_t
                                 row_bytes, one->card.streams[0])))
             return false;
     }
-    return CHECK_OK(CUDA_CALL(StreamSynchronize, one->card.streams[0]));
+    return CHECK_OK(CUDA_CALL(StreamSynchronize, one->card.streams[0])) && CHECK_OK(expar_barrier_all(one->group));
 }
 
 /* Nobody can take its bytes for the rows any more. */
@@ -139,6 +147,7 @@ static bool combine_until_opened(lap_pair *one, int32_t wanted)
     for (int32_t i = 0; i < MOST_LAPS; i++) {
         if (all_say(one, opened_here() <= wanted)) return true;
         if (!combine(one)) return false;
+        pause_for(PAUSE_NS);
     }
     return CHECK(false, "%d mappings are open; expected %d", opened_here(), wanted);
 }
@@ -214,7 +223,7 @@ static void check_copied(lap_pair *one)
     const counts before = counts_of(one);
     for (int32_t i = 0; i < 12; i++) {
         if (!combine(one)) return;
-        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+        pause_for(20 * PAUSE_NS);
     }
     check_counts(one, before, one_context(one) ? 12 : 0, one_context(one) ? 0 : 12);
 }
@@ -256,7 +265,7 @@ static void play_refused(expar_group *group, void *shared)
             const counts before = counts_of(&one);
             for (int32_t i = 0; i < 12; i++) {
                 if (!combine(&one)) return;
-                nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+                pause_for(20 * PAUSE_NS);
             }
             /* The odd rank alone has all that it asks for. */
             if (!odd) check_counts(&one, before, 0, 12);

@@ -160,6 +160,7 @@ class LowLatencyMode:
         self._regions: dict[Shape, Any] = {}  # of zero copy
         self._results: dict[tuple[Any, ...], _Results] = {}
         self._forms: dict[tuple[Any, ...], _Form] = {}  # of the buffers that there are
+        self._sum_forms: dict[tuple[Any, ...], bytes] = {}  # arguments of combines, but for addresses
 
     def buffers(self) -> list[LowLatencyBuffer]:
         """All there are, in the order in which they were made, which is that of all ranks."""
@@ -291,28 +292,52 @@ class LowLatencyMode:
             x = self._regions.get(handle.buffer)
             if x is None:
                 raise AssertionError("zero_copy: there are no rows from get_next_low_latency_combine_buffer")
-        args, result = _Sums(_SUMS_BYTES), _Summed(_SUMMED_BYTES)
         turn = self._place.turn(None, async_finish)
-        turn.begin(args)
-        put(args, _SUM_X, x, "x")
-        put(args, _SUM_IDX, topk_idx, "topk_idx")
-        put(args, _SUM_WEIGHTS, topk_weights, "topk_weights")
         own = out is None and self._of_torch
         if own:
             out = turn.run(self._place.matrix, topk_idx.shape[0], x.shape[-1], x.dtype)
-        if out is not None:
-            put(args, _SUM_OUT, out, "out")
+        args = self._sum_arguments(x, topk_idx, topk_weights, out, hook, logfmt)
+        result = _Summed(_SUMMED_BYTES)
+        turn.begin(args)
         if wait_ns is not None:
             put(args, _SUM_WAIT, wait_ns, "combine_wait_recv_cost_stats")
-        args.handle, args.hook, args.async_finish = handle.pointer, hook, self._asynchronous(async_finish)
-        # A hook's call has no time to wait for weights, which this surface's dispatch does not carry.
-        args.sum = LlSum.EXACT if hook or logfmt else self._sums
-        args.format = LlFormat.LOGFMT if logfmt else LlFormat.PLAIN
+        args.handle, args.async_finish = handle.pointer, self._asynchronous(async_finish)
         check(_combine(made.buffer.pointer, addressof(args), addressof(result)))
         y = out if out is not None else Output(result.output or 0).tensors(parts_of(_SUM_PARTS, x.dtype))[0]
         kept = [x, topk_idx, topk_weights, handle, y, wait_ns, made]
         waiting = Hook(result.hook, self._place, kept) if result.hook else None
         return y, turn.end(result.event, kept, (y,) if own else (), async_finish), waiting
+
+    def _sum_arguments(self, x: Any, topk_idx: Any, topk_weights: Any, out: Any, hook: bool, logfmt: bool) -> Any:
+        """The arguments of a combine that its tensors and flags say. Calls that are alike differ in addresses alone."""
+        tensors = ((_SUM_X, x, "x"), (_SUM_IDX, topk_idx, "topk_idx"), (_SUM_WEIGHTS, topk_weights, "topk_weights"))
+        try:
+            key = (look(x), look(topk_idx), look(topk_weights), None if out is None else look(out), hook, logfmt)
+        except AttributeError:
+            for _, tensor, name in (*tensors, *(() if out is None else ((_SUM_OUT, out, "out"),))):
+                _place.of(tensor, name)
+            raise
+        known = self._sum_forms.get(key)
+        if known is not None:
+            args = _Sums.from_buffer_copy(known)
+            put_address(args, _SUM_X, x.data_ptr())
+            put_address(args, _SUM_IDX, topk_idx.data_ptr())
+            put_address(args, _SUM_WEIGHTS, topk_weights.data_ptr())
+            if out is not None:
+                put_address(args, _SUM_OUT, out.data_ptr())
+            return args
+        args = _Sums(_SUMS_BYTES, hook=hook)
+        for offset, tensor, name in tensors:
+            put(args, offset, tensor, name)
+        if out is not None:
+            put(args, _SUM_OUT, out, "out")
+        # A hook's call has no time to wait for weights, which this surface's dispatch does not carry.
+        args.sum = LlSum.EXACT if hook or logfmt else self._sums
+        args.format = LlFormat.LOGFMT if logfmt else LlFormat.PLAIN
+        if len(self._sum_forms) >= _MOST_FORMS:
+            self._sum_forms.clear()
+        self._sum_forms[key] = bytes(args)
+        return args
 
     def region(self, handle: _handles.LowLatencyHandle, dtype: Any) -> Any:
         """[L, N*B, H] that combines with zero_copy send from, always the same. On a CPU they send from any memory, so

@@ -32,7 +32,7 @@ struct bench_loop {
 /* Measured loops of a case, each of --iters calls. */
 #define BENCH_LOOPS 5
 
-/* What is measured of a case's loops. */
+/* The figures of a case's loops. */
 struct bench_loop_times {
     struct bench_times share;    /* of a call, over the loops */
     double host_us, host_p99_us; /* in a call and the release of its outputs: the slowest rank's */

@@ -106,8 +106,8 @@ bool bench_traffic_mean(const struct bench_world *world, const struct bench_traf
  * wrong. */
 bool verify_rows(const struct problem *problem, uint64_t salt, const void *rows);
 bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_dispatch_result *result, bool cached);
-/* Whose rows a combine adds: those that ranks filled by bench_fill_rows, or the tokens' own, which a dispatch brought
-   and each holder returned as they were. */
+/* The rows that a combine adds: those that ranks filled by bench_fill_rows, or the tokens' own, which a dispatch
+   brought and each holder returned as they were. */
 enum verify_rows_of { VERIFY_FILLED, VERIFY_RETURNED };
 /* each: ranks whose rows are summed and rounded before their sums are; all of them: in one sum. */
 bool verify_combine(const struct problem *problem, uint64_t salt, enum verify_rows_of rows_of, int each, const void *y);

@@ -80,7 +80,7 @@ struct ep_call {
     ep_call *own;            /* room for the call where the buffer's own thread is to finish it; else NULL */
     ep_issuer_job job;       /* of that copy */
     bool issued;             /* it does; of that copy, and of the call that it was made from */
-    bool followed;           /* it has its place, behind wait_event, or has failed to get it (ep_call_follow) */
+    bool followed;           /* it has its place, after wait_event, or has failed to get it (ep_call_follow) */
     bool opened;             /* others may have seen it */
     bool withdrawn;          /* interrupted before that: as if it had not been made */
     bool told;               /* it has failed in a way that the others know of: there is nothing to tell them */

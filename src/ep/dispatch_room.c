@@ -53,7 +53,7 @@ static bool room_take_block(dispatch_call *call, mem_block **out)
     return false;
 }
 
-/* What kernels lay out in the room (ep_block_shape_of): what is made of rows later comes after it. */
+/* Kernels lay out so much in the room (ep_block_shape_of). Parts that are made of rows later come after it. */
 static uint64_t bytes_that_come(const ep_wish *wish, int64_t rows)
 {
     ep_wish bare = *wish;

@@ -156,7 +156,7 @@ static expar_status look_at_mark(expar_event *event)
     return status;
 }
 
-/* Its call has left a mark, and so whoever asks for the event has to look at it. */
+/* Its call has left a mark, and a thread that asks for the event has to look at it. */
 static bool is_looked_at(const expar_event *event)
 {
     return event->keeper.look && event->keeper.mark;

@@ -108,11 +108,11 @@ typedef struct executor_ops {
 
     /* Whether this rank's peers can reach the range, and its offset in the heap. */
     bool (*reaches)(const executor *self, const void *data, uint64_t bytes, uint64_t *offset);
-    /* Whether they read the range where it lies in other memory, in this call: then the mapping holds until `unmap`,
+    /* True when they read the range where it lies in other memory, in this call: then the mapping holds until `unmap`,
        which comes once the call's steps have been carried out or put on its stream. If not, they may in a later call.
        Waits for nobody; call has its stream. */
     bool (*map_caller)(executor *self, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out);
-    /* Of one that holds something. */
+    /* Gives a mapping back that holds something. */
     void (*unmap_caller)(executor *self, exec_mapping *mapping);
     /* For rows that peers need not reach, and a call's own needs: other memory than the pool's where there is some.
        from: by these functions of the caller's alone, as exec_allocate asks them; NULL: the executor's own. */

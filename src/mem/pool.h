@@ -60,7 +60,7 @@ void mem_store_filled(mem_store *store, uint64_t offset, uint64_t bytes);
 /* Somebody else is to take the memory of the range away, likewise: no block is taken there any more. False: there is
    one, and all stays as it is. */
 bool mem_store_emptied(mem_store *store, uint64_t offset, uint64_t bytes);
-/* Whether all that will use the store's blocks from now on comes after the mark anyway: `covers` says so, calls no
+/* `covers` says whether all that will use the store's blocks from now on comes after the mark anyway. It calls no
    driver, and may be called by any thread with the store's lock held. NULL: nothing is known of that; then, and where
    covers says no, a block with marks waits until the driver says that they have passed. */
 typedef bool (*mem_covers_fn)(void *context, const cuda_mark *mark);
@@ -148,8 +148,9 @@ void mem_block_release(mem_block *block);
 /* A stream still reads or writes the block until the mark: the memory serves nobody who does not come after it. Takes
    the mark over. By a holder, on any thread. */
 void mem_block_follow(mem_block *block, cuda_mark *mark);
-/* For whoever has the memory after the last holder: whether its next user comes after all marks of the block. covers as
-   in mem_store_set_cover, or NULL; what that does not know the driver is asked. Drops the marks that are done with. */
+/* For the owner of the memory, after the last holder: true when its next user comes after all marks of the block.
+   covers as in mem_store_set_cover, or NULL; what that does not know the driver is asked. Drops the marks that are
+   done with. */
 bool mem_block_is_free(mem_block *block, mem_covers_fn covers, void *context);
 
 /* ---- host memory behind a store (backing.c) ---------------------------------------------------------------------- */

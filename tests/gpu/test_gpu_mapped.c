@@ -59,7 +59,7 @@ static bool one_context(const lap_pair *one)
     return one->group->size == 1 || (one->group->threads && gpus == 1);
 }
 
-/* Ranks that are processes open each other's memory, behind the first calls. */
+/* Ranks that are processes open each other's memory after the first calls. */
 static bool asks(const lap_pair *one)
 {
     return !one->group->threads && one->group->size > 1;
@@ -246,7 +246,7 @@ static void play_ordered(expar_group *group, void *shared)
     lap_pair_close(&one);
 }
 
-/* Whose peers refuse it, on the played driver. */
+/* Memory that peers refuse, on the played driver. */
 static void play_refused(expar_group *group, void *shared)
 {
     lap_pair one;
@@ -294,8 +294,8 @@ static void play_captured(expar_group *group, void *shared)
     CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
     const bool captured = lap_call(p, one.ep, one.in->t, stream);
     CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
-    const counts behind = counts_of(&one);
-    CHECK(behind.mapped == before.mapped && behind.copied == before.copied + 1, "rows of a graph are not copied");
+    const counts after = counts_of(&one);
+    CHECK(after.mapped == before.mapped && after.copied == before.copied + 1, "rows of a graph are not copied");
     if (!captured || !CHECK_OK(CUDA_CALL(GraphInstantiate, &launched, graph, 0))) return;
     for (int32_t i = 0; i < 3; i++) {
         CHECK_OK(CUDA_CALL(StreamSynchronize, one.card.streams[0]));

@@ -90,7 +90,7 @@ static void combine_rows(scene *s, int64_t number)
     combine(s, &s->p->back);
 }
 
-/* What came is read on the stream, and the rows that go back lie in the caller's memory. */
+/* The stream reads the rows that came, and the rows that go back lie in the caller's memory. */
 static void go_through_a_layer(scene *s, int64_t number)
 {
     expar_dispatch_result result;

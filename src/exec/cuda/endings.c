@@ -124,7 +124,7 @@ static bool look(gpu_ending *end, const gpu_executor *self)
     return status != EXPAR_OK;
 }
 
-/* Of event_keeper. */
+/* The look of event_keeper. */
 static void endings_look(void *context)
 {
     gpu_ending *end = context;

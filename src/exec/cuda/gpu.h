@@ -374,7 +374,7 @@ void gpu_return_to_captures(int mode);
 
 /* The stream waits for the event, in the place of the call, which it has; later calls come after it, too. */
 expar_status gpu_join(executor *base, const exec_call *call, expar_event *event);
-/* What is known of the places of its calls. */
+/* The places on streams that its calls come after. */
 gpu_places *gpu_order_places(const gpu_order *order);
 
 /* ---- places.c ---------------------------------------------------------------------------------------------------- */
@@ -427,10 +427,10 @@ expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const u
    have told of it. *seen_ns: when the waiting one first saw that the group has failed; 0: not yet. From any thread. */
 expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what);
 /* Fills the verdict from the report when the call with this ticket left one there; rows that it dropped. Once a
-   call, or once a notify and once the call behind it: a verdict that has been read makes place for another one. */
+   call, or once a notify and once the call after it: a verdict that has been read makes place for another one. */
 int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict);
-/* Whether a kernel has told of something that did not go well and that nobody has read yet. Looks at host memory alone,
-   from any thread. */
+/* True when a kernel has told of something that did not go well and that nobody has read yet. Looks at host memory
+   alone, from any thread. */
 bool gpu_has_told(const gpu_executor *self);
 /* How the call with this ticket ended, which has: EXPAR_OK with a verdict, or what the kernels gave up. */
 expar_status gpu_ending_read(gpu_executor *self, uint64_t ticket, ep_verdict *verdict, int32_t *dropped);
@@ -442,7 +442,7 @@ expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn do
 /* Tells the ends of calls that a later call's kernel shows to be over. With `all`, or where a kernel has told of
    something, the driver is asked about the others, too. Any thread, with no lock held. */
 void gpu_endings_reap(gpu_executor *self, bool all);
-/* Whether ends of calls are to be told, or looked after; then the executor stays until gpu_endings_leave. */
+/* True when ends of calls are to be told, or looked after; then the executor stays until gpu_endings_leave. */
 bool gpu_endings_enter(gpu_executor *self);
 void gpu_endings_leave(gpu_executor *self);
 /* Until no end of a call is to be told any more. The stream has the group's time-out for that, as long as its context

@@ -232,8 +232,8 @@ static bool has_work(const gpu_guard *guard)
     return false;
 }
 
-/* Ends of calls are told without the lock: whoever hears of one may destroy a buffer. With the lock, which is given
-   back meanwhile. */
+/* Ends of calls are told without the lock: a thread that hears of one may destroy a buffer. With the lock, which is
+   given back meanwhile. */
 static void tell_ends(gpu_guard *guard)
 {
     gpu_executor *these[MOST_TOLD];

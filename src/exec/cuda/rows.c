@@ -189,7 +189,7 @@ static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t roo
     return plan;
 }
 
-/* What lies in the caller's memory is at another offset for each rank. */
+/* Each rank has the caller's memory at another offset. */
 static void shift_offers(const gpu_executor *self, const ep_combine_step *step, gpu_combine_args *args)
 {
     const size_t bytes = (size_t)self->world.shape.ranks * sizeof(uint64_t);

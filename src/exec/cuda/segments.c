@@ -95,7 +95,7 @@ static bool has_all_boards(const gpu_segments *self)
     return true;
 }
 
-/* Whether this rank can do what its reach says. */
+/* True when this rank can do what its reach says. */
 static bool segments_can_serve(const gpu_segments *self)
 {
     if (self->reach == SEGMENTS_BY_ACCESS) return has_all_boards(self) && enable_all_access(self);
@@ -167,7 +167,7 @@ static uint64_t allocation_at(cu_address at)
     return number;
 }
 
-/* Whether it is of cuMemAlloc, which alone has handles, and is open to contexts that have access. */
+/* True for memory of cuMemAlloc, which alone has handles, and is open to contexts that have access. */
 static bool is_plain(cu_address at)
 {
     unsigned int capable = 0;
@@ -338,7 +338,7 @@ static segment *segments_find_known(gpu_segments *self, cu_address at, uint64_t 
     return NULL;
 }
 
-/* Whether peers may still have what lay at these addresses before: the driver refuses to map two at the same ones. */
+/* True when peers may still have what lay at these addresses before: the driver refuses to map two at the same ones. */
 static bool segments_overlap_closing(const gpu_segments *self, const segment *one)
 {
     for (int32_t i = 0; i < SEGMENTS; i++) {

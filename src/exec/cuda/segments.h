@@ -47,11 +47,11 @@ typedef struct segment_answer {
     uint64_t shift;
 } segment_answer;
 
-/* Behind it: answers[SEGMENTS][N]. */
+/* Followed in memory by answers[SEGMENTS][N]. */
 typedef struct segment_board {
     /* 1: this rank opens segments of others. Written once (release), read by owners (acquire). */
     _Atomic uint64_t serves;
-    /* Posts so far. Raised by the owner behind each post (release), read by peers (acquire). */
+    /* Posts so far. Raised by the owner after each post (release), read by peers (acquire). */
     _Atomic uint64_t posted;
     segment_post posts[SEGMENTS];
 } segment_board;
@@ -84,7 +84,7 @@ typedef struct segment {
     uint64_t number;     /* of its post */
     uint64_t used;       /* gpu_segments.calls at the last use */
     int32_t holders;     /* mappings that calls have */
-    cuda_mark *mark;     /* STALE: behind the last call that may use it; NULL: not put yet */
+    cuda_mark *mark;     /* STALE: after the last call that may use it; NULL: not put yet */
     uint64_t *shifts;    /* [N] MAPPED */
 } segment;
 
@@ -96,7 +96,7 @@ typedef enum segment_reach {
     SEGMENTS_BY_HANDLE  /* processes, which open handles */
 } segment_reach;
 
-/* What this rank has opened of a peer's. */
+/* A segment of a peer's, as this rank has opened it. */
 typedef struct opened_segment {
     uint64_t word;      /* of the post that was answered last */
     cu_address address; /* 0: none */
@@ -113,7 +113,7 @@ typedef struct gpu_segments {
     atomic_int holders;  /* the home, and a task that is queued; who drops the last one (acquire, release) frees it */
     atomic_bool serving; /* a task is queued: set by the guard (acquire), cleared by the task (release) */
     /* A call of this rank's has ended before its peers did: what they map stays. By any thread (relaxed: it is set
-       before the call ends, and looked at behind that end). */
+       before the call ends, and looked at after that end). */
     atomic_bool frozen;
     pthread_mutex_t lock; /* guards the table, and what stands below it */
     segment table[SEGMENTS];
@@ -146,10 +146,10 @@ expar_status gpu_segments_make(sym *symmetric, device_heap *heap, gpu_segments *
 void gpu_segments_end(gpu_segments *self, bool quiet);
 /* Gives a hold back that a task had. */
 void gpu_segments_drop(gpu_segments *self);
-/* Whether all ranks read the range where it lies. If not, peers may be asked to map it. Waits for nobody. */
+/* True when all ranks read the range where it lies. If not, peers may be asked to map it. Waits for nobody. */
 bool gpu_segments_find(gpu_segments *self, const void *data, uint64_t bytes, exec_mapping *out);
 void gpu_segments_release(gpu_segments *self, exec_mapping *mapping);
-/* A combine has been put on the stream, behind all earlier calls of this rank. */
+/* A combine has been put on the stream, after all earlier calls of this rank. */
 void gpu_segments_follow(gpu_segments *self, void *stream);
 /* Any thread; NULL is allowed. */
 void gpu_segments_freeze(gpu_segments *self);

@@ -51,7 +51,7 @@ static void fill(struct bench_results *results)
     assert_int_equal(results->count, 42);
 }
 
-/* What is printed of which patterns. */
+/* The columns of each pattern. */
 struct print {
     enum bench_format format;
     unsigned patterns;

@@ -176,7 +176,7 @@ static uint16_t bf16_nearest(double value)
     return (uint16_t)(magnitude | (value < 0 ? 0x8000u : 0));
 }
 
-/* Of the rows that ranks filled in; returned: of the token's own row, as often as ranks have it. */
+/* Sums of the rows that ranks filled in; returned: of the token's own row, as often as ranks have it. */
 static void fill_sums(const struct problem *problem, bool returned, uint16_t *y)
 {
     for (int token = 0; token < TOKENS; token++)

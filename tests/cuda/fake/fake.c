@@ -450,7 +450,7 @@ cu_result cuMemGetAddressRange_v2(cu_address *base, size_t *bytes, cu_address ad
     *bytes = found.bytes;
     return CU_OK;
 }
-/* Of what MemAlloc has given alone. */
+/* For memory that MemAlloc has given alone. */
 static cu_result allocation_attribute(void *value, int attribute, cu_address address)
 {
     const slot found = allocation_of(address);

@@ -34,7 +34,7 @@ enum {
 int setting(const char *name, int fallback);
 /* Whether one is current to this thread: the driver needs it for all that is about memory, streams and kernels. */
 bool has_context(void);
-/* Whether it is, or was, pinned memory. Takes no lock. */
+/* True for what is, or was, pinned memory. Takes no lock. */
 bool fake_is_pinned(const void *address);
 /* The GPU whose context is current to this thread. */
 int current_device(void);

@@ -98,7 +98,7 @@ EP_FUNC gpu_awaited gpu_await_read(uint64_t word)
     return a;
 }
 
-/* Whether both tell of the same call at the same pulse: the host needs one of them. */
+/* 1 when both tell of the same call at the same pulse: the host needs one of them. */
 EP_FUNC int32_t gpu_await_is_same(uint64_t a, uint64_t b)
 {
     return !((a ^ b) & ~((uint64_t)0xff << 32));

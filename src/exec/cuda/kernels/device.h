@@ -164,7 +164,7 @@ GPU_FUNC bool hello_agrees(const ep_hello *hello, const ep_form *own)
     return same_form(&hello->form, own) && !status;
 }
 
-/* Of a call that somebody will ask for: the first free slot from its own on. */
+/* Finds the first free slot from that of the ticket on, for a call that somebody will ask for. */
 GPU_FUNC gpu_verdict *verdict_slot_of_ticket(const gpu_world *world)
 {
     gpu_report *report = world->report;

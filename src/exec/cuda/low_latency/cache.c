@@ -67,7 +67,7 @@ void ll_gpu_cache_close(ll_gpu_cache *cache)
     gpu_cache_drop(cache);
 }
 
-/* Of mem_block: the last holder gives it back. */
+/* The give of mem_block: the last holder gives the block back. */
 static void gpu_cache_give(mem_block *block)
 {
     ll_lent *lent = (ll_lent *)block;
@@ -91,7 +91,7 @@ static void put_idle(ll_gpu_cache *cache, ll_lent *lent)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* Of that size, taken off the list. */
+/* Takes a block of that size off the list. */
 static ll_lent *take_idle(ll_gpu_cache *cache, uint64_t bytes)
 {
     pthread_mutex_lock(&cache->lock);

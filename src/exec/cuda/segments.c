@@ -402,6 +402,7 @@ bool gpu_segments_find(gpu_segments *self, const void *data, uint64_t bytes, exe
     bool found = self->reach == SEGMENTS_HERE;
     if (found) *out = here;
     if (found || self->reach == SEGMENTS_NEVER) return found;
+    gpu_segments_serve(self);
     pthread_mutex_lock(&self->lock);
     if (self->reach == SEGMENTS_BY_HANDLE)
         found = segments_find_mapped(self, at, bytes, out);

@@ -3,9 +3,9 @@
  *
  * A segment is one allocation of the caller's, such as a segment of PyTorch's allocator. Each home (home.c) has a table
  * of this rank's segments (segments.c), and the mappings that it has of its peers' (segments_peer.c). No call waits for
- * a mapping: the first call with rows in a new segment asks the peers for one, and copies its rows. Each peer's guard
- * finds the request in shared host memory, and has a thread of the library's open the allocation. Once all peers have
- * answered, calls offer the rows where they lie.
+ * a mapping: the first call with rows in a new segment asks the peers for one, and copies its rows. Each peer finds the
+ * request in shared host memory, at the next call or beat of its guard, and has a thread of the library's open the
+ * allocation. Once all peers have answered, calls offer the rows where they lie.
  *
  * An offer's offset counts from the provider's heap as the reader maps it, modulo 2^64. So each peer answers with the
  * distance from there to the segment (the shift), and readers need not know what lies at an offset.
@@ -111,7 +111,7 @@ typedef struct gpu_segments {
     segment_reach reach;
     uint64_t offset;     /* of the board in the heap of the host; 0: none */
     atomic_int holders;  /* the home, and a task that is queued; who drops the last one (acquire, release) frees it */
-    atomic_bool serving; /* a task is queued: set by the guard (acquire), cleared by the task (release) */
+    atomic_bool serving; /* a task is queued: set by who queues it (acquire), cleared by the task (release) */
     /* A call of this rank's has ended before its peers did: what they map stays. By any thread (relaxed: it is set
        before the call ends, and looked at after that end). */
     atomic_bool frozen;
@@ -155,7 +155,8 @@ void gpu_segments_follow(gpu_segments *self, void *stream);
 void gpu_segments_freeze(gpu_segments *self);
 
 /* ---- segments_peer.c --------------------------------------------------------------------------------------------- */
-/* By the guard: has what peers have posted opened or closed. Calls no driver, and waits for nobody. NULL is allowed. */
+/* By the guard, and by calls: has what peers have posted opened or closed. Calls no driver, and waits for nobody. NULL
+   is allowed. */
 void gpu_segments_serve(gpu_segments *self);
 /* Nothing is opened any more; quiet: what was opened is closed. */
 void gpu_segments_close_peers(gpu_segments *self, bool quiet);

@@ -81,8 +81,8 @@ static bool segments_have_news(const gpu_segments *self)
 void gpu_segments_serve(gpu_segments *self)
 {
     if (!self || self->reach != SEGMENTS_BY_HANDLE || !sym_is_sound(self->sym)) return;
-    if (atomic_load_explicit(&self->serving, memory_order_acquire) || !segments_have_news(self)) return;
-    atomic_store_explicit(&self->serving, true, memory_order_relaxed);
+    if (!segments_have_news(self)) return;
+    if (atomic_exchange_explicit(&self->serving, true, memory_order_acquire)) return;
     /* Relaxed: the home holds it meanwhile. */
     atomic_fetch_add_explicit(&self->holders, 1, memory_order_relaxed);
     self->task.run = segments_run_task;

@@ -175,7 +175,7 @@ static bool has_orphans(const mem_store *store)
     return record != NULL;
 }
 
-static void drain(cuda_task *task)
+static void store_run_drain(cuda_task *task)
 {
     mem_store *store = (mem_store *)((char *)task - offsetof(mem_store, drain));
     store_settle(store, true);
@@ -195,6 +195,6 @@ void store_drain(mem_store *store)
     if (store->draining) return;
     store->draining = true;
     store->holders++;
-    store->drain.run = drain;
+    store->drain.run = store_run_drain;
     cuda_later(&store->drain);
 }

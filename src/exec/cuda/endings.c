@@ -150,7 +150,7 @@ static gpu_ending *first_untold(const gpu_executor *self)
 }
 
 /* A call of the buffer opens after those before it have ended. */
-static bool is_over(const gpu_executor *self, const gpu_ending *end)
+static bool ending_is_over(const gpu_executor *self, const gpu_ending *end)
 {
     return end->ticket < __atomic_load_n(&self->report->opened, __ATOMIC_ACQUIRE);
 }
@@ -163,7 +163,7 @@ void gpu_endings_reap(gpu_executor *self, bool all)
     while (goes_on) {
         gpu_ending *end = first_untold(self);
         if (!end) break;
-        const bool over = is_over(self, end);
+        const bool over = ending_is_over(self, end);
         if (over) tell_ended(end);
         goes_on = over || (asks && look(end, self));
         drop(end);

@@ -83,7 +83,7 @@ static void gpu_cache_give(mem_block *block)
     gpu_cache_drop(cache);
 }
 
-static void put_idle(ll_gpu_cache *cache, ll_lent *lent)
+static void gpu_cache_put_idle(ll_gpu_cache *cache, ll_lent *lent)
 {
     pthread_mutex_lock(&cache->lock);
     lent->next = cache->idle;
@@ -92,7 +92,7 @@ static void put_idle(ll_gpu_cache *cache, ll_lent *lent)
 }
 
 /* Takes a block of that size off the list. */
-static ll_lent *take_idle(ll_gpu_cache *cache, uint64_t bytes)
+static ll_lent *gpu_cache_take_idle(ll_gpu_cache *cache, uint64_t bytes)
 {
     pthread_mutex_lock(&cache->lock);
     ll_lent **place = &cache->idle;
@@ -107,15 +107,15 @@ static ll_lent *take_idle(ll_gpu_cache *cache, uint64_t bytes)
 /* One that no stream reads any more, unless the rank's calls come after it. */
 static ll_lent *gpu_cache_find(ll_gpu *self, uint64_t bytes)
 {
-    ll_lent *used = NULL, *found = take_idle(self->cache, bytes);
+    ll_lent *used = NULL, *found = gpu_cache_take_idle(self->cache, bytes);
     while (found && !mem_block_is_free(&found->block, gpu_places_cover, gpu_order_places(self->core.order))) {
         found->next = used;
         used = found;
-        found = take_idle(self->cache, bytes);
+        found = gpu_cache_take_idle(self->cache, bytes);
     }
     while (used) {
         ll_lent *next = used->next;
-        put_idle(self->cache, used);
+        gpu_cache_put_idle(self->cache, used);
         used = next;
     }
     return found;

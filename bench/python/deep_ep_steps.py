@@ -4,7 +4,8 @@
 Functions that the module calls by their names are replaced by ones that look at the clock: a step's time is that of its
 functions without other steps inside of them, and without what looking takes, measured beforehand by a function that does
 nothing. The library's call is a step, too, so it is measured where it is made; the way there, by ctypes, is measured by
-a call of the library's that does nothing, taken off, and shown by itself. What is left of a whole call, as it is without all that, is the interpreter's.
+a call of the library's that does nothing, taken off, and shown by itself. The step "function" is a function object of a
+form (deep_ep/_forms.py), with views, the library's call and tensors inside. What is left of a whole call, as it is without all that, is the interpreter's.
 Numbers are medians of single calls, in microseconds, so that a rare one (the allocator's, a collector's) is not seen.
 """
 
@@ -18,7 +19,7 @@ from typing import Any, Callable
 try:
     import torch
 
-    from deep_ep import _call, _elastic, _handles, _low_latency, _normal, _place
+    from deep_ep import _call, _elastic, _forms, _handles, _normal, _place
 except ModuleNotFoundError as error:
     raise SystemExit(
         f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
@@ -31,7 +32,7 @@ _now = time.perf_counter_ns
 _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "library": tuple(
         (module, name)
-        for module in (_normal, _low_latency, _elastic)
+        for module in (_normal, _elastic)
         for name in ("_dispatch", "_combine", "_layout", "_route")
     ),
     "query": ((_normal, "_query"), (_elastic, "_query")),
@@ -49,10 +50,9 @@ _STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "owner": ((_call, "give_owner"), (_handles, "give_owner")),
     "views": (
         *((module, name) for module in (_normal, _elastic) for name in ("fill", "put")),
-        (_low_latency, "put"),
         (_elastic, "put_view"),
     ),
-    "looks": ((_low_latency, "look"), (_place, "of")),
+    "looks": ((_place, "of"),),
     "handle": (
         (_elastic, "EPHandle"),
         (_handles, "wrap_low_latency"),
@@ -107,6 +107,12 @@ def _elapsed_ns(call: Callable[[], Any]) -> float:
     return _now() - begin
 
 
+def _functions(clock: _Clock) -> Any:
+    """What gives the function object of a form, with the clock around it."""
+    of_form = _forms.Form.call
+    return property(lambda form: clock.watched("function", of_form.__get__(form)))
+
+
 def _way_to_library_ns() -> float:
     """Of a call by ctypes, as those of the steps."""
     nothing = _call.plain("expar_ep_handle_destroy", *[ctypes.c_void_p] * 3)  # of no handle; the others are not read
@@ -122,6 +128,8 @@ def _replaced(clock: _Clock) -> list[tuple[Any, str, Any]]:
             if function is not None:
                 found.append((module, name, function))
                 setattr(module, name, clock.watched(step, function))
+    found.append((_forms.Form, "call", _forms.Form.call))
+    setattr(_forms.Form, "call", _functions(clock))
     return found
 
 
@@ -132,7 +140,7 @@ class _Times:
         self.whole_ns: list[float] = []
         self.row_ns: list[float] = []
         self.let_go_ns: list[float] = []
-        self.steps_ns: dict[str, list[float]] = {step: [] for step in (*_STEPS, "ctypes")}
+        self.steps_ns: dict[str, list[float]] = {step: [] for step in (*_STEPS, "function", "ctypes")}
 
     def numbers(self) -> list[float]:
         whole, row, let_go = (statistics.median(each) for each in (self.whole_ns, self.row_ns, self.let_go_ns))

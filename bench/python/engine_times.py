@@ -10,7 +10,12 @@ import statistics
 import time
 from typing import Any, Callable, Sequence
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError as error:
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 import torch.distributed as dist
 
 FLUSHED_BYTES = 256 << 20  # more than the L2 of any GPU has

@@ -36,7 +36,9 @@ try:
     import torch.distributed as dist
     import torch.multiprocessing
 except ModuleNotFoundError as error:
-    raise SystemExit(f"{error}: scripts/torch.sh installs it") from None
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 
 from engine_times import Bench, Case, heading, Meter, row
 

@@ -25,7 +25,9 @@ try:
     import torch.distributed as dist
     import torch.multiprocessing
 except ModuleNotFoundError as error:
-    raise SystemExit(f"{error}: scripts/torch.sh installs it") from None
+    raise SystemExit(
+        f"{error}: pip has it; expar and deep_ep come with the wheel (make wheel), or from the tree by PYTHONPATH=python"
+    ) from None
 
 HIDDEN, TOPK, EXPERTS, TOKENS = 7168, 8, 256, 128
 DELAYS_US = (0, 100, 1000, 10_000, 1_000_000)

@@ -16,6 +16,7 @@
 #include <expar/log.h>
 #include <expar/low_latency.h>
 #include <expar/memory.h>
+#include <expar/python.h>
 #include <expar/rma.h>
 #include <expar/status.h>
 #include <expar/team.h>

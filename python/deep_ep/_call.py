@@ -105,12 +105,6 @@ def put(args: Any, offset: int, tensor: Any, name: str) -> None:
     )
 
 
-def look(tensor: Any) -> tuple[Any, ...]:
-    """All that a view says of a tensor but its address: of calls that are alike in that, and whose tensors are, arguments
-    differ in addresses alone."""
-    return tensor.dtype, tensor.shape, tensor.stride(), tensor.device
-
-
 def put_view(
     args: Any, offset: int, data: int, code: int, shape: tuple[int, ...], device: tuple[int, int] = (_CPU, 0)
 ) -> None:

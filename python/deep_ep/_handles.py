@@ -16,7 +16,7 @@ from expar import _abi
 from expar._library import lib
 
 from . import _place
-from ._call import check, give_owner, handle_tensors, held, owner_of
+from ._call import check, give_owner, held, owner_of
 
 
 class Handle:
@@ -95,24 +95,20 @@ def find(handle: Sequence[Any]) -> Handle:
 class LowLatencyHandle:
     """Where the rows of one low-latency dispatch came from, and this program's reference to it."""
 
-    __slots__ = ("pointer", "buffer", "num_tokens", "__weakref__")
+    __slots__ = ("pointer", "buffer", "__weakref__")
 
-    def __init__(self, pointer: int, buffer: Any, num_tokens: int) -> None:
+    def __init__(self, pointer: int, buffer: Any) -> None:
         self.pointer = pointer
         self.buffer = buffer  # the key of the buffer for such calls
-        self.num_tokens = num_tokens
 
     def __del__(self, destroy: Any = lib.expar_ll_handle_destroy) -> None:
         destroy(self.pointer)
 
 
-def wrap_low_latency(pointer: int, key: Any, num_tokens: int) -> tuple[Any, ...]:
-    """(src_info int32 [L, N*B], range int64 [L, N], B, H, E). Filled when rows are. key: of the buffer; num_tokens: of
-    the dispatch."""
-    handle = LowLatencyHandle(pointer, key, num_tokens)
-    src_info, range = handle_tensors(pointer)
-    give_owner(src_info, handle)
-    return (src_info, range, key.tokens, key.hidden, key.experts)
+def wrap_low_latency(pointer: int, key: Any, src_info: Any, ranges: Any) -> tuple[Any, ...]:
+    """(src_info int32 [L, N*B], range int64 [L, N], B, H, E). Filled when rows are. key: of the buffer."""
+    src_info.untyped_storage().expar_owner = LowLatencyHandle(pointer, key)  # as `give_owner`
+    return (src_info, ranges, key.tokens, key.hidden, key.experts)
 
 
 def find_low_latency(handle: Sequence[Any]) -> LowLatencyHandle:

@@ -98,6 +98,8 @@ class Turn:
     """A call's, on the CPU."""
 
     stream = 0
+    reader = 0  # the stream that reads the library's results
+    ends = False  # whether `end` has something to do where there is no event
 
     @property
     def captured(self) -> bool:
@@ -295,6 +297,8 @@ class GpuTurn(Turn):
 
 class AsideTurn(GpuTurn):
     """On the stream for communication."""
+
+    ends = True
 
     def __init__(self, place: Gpu, previous: EventHandle | None) -> None:
         self.place = place

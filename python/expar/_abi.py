@@ -190,6 +190,13 @@ class LlSum(IntEnum):
     REDUCED = 1
 
 
+class PythonKind(IntEnum):
+    DISPATCH = 0
+    COMBINE = 1
+    LL_DISPATCH = 2
+    LL_COMBINE = 3
+
+
 class UniqueId(Structure):
     bytes: Array[c_ubyte]
     _fields_ = [
@@ -958,6 +965,62 @@ class LlStats(Structure):
     ]
 
 
+class PythonFunctions(Structure):
+    objects: int | None
+    view: int | None
+    address: int | None
+    number: int | None
+    list_new: int | None
+    retain: int | None
+    release: int | None
+    error: int | None
+    clear: int | None
+    unlock: int | None
+    lock: int | None
+    none: int | None
+    _fields_ = [
+        ("objects", c_void_p),
+        ("view", c_void_p),
+        ("address", c_void_p),
+        ("number", c_void_p),
+        ("list_new", c_void_p),
+        ("retain", c_void_p),
+        ("release", c_void_p),
+        ("error", c_void_p),
+        ("clear", c_void_p),
+        ("unlock", c_void_p),
+        ("lock", c_void_p),
+        ("none", c_void_p),
+    ]
+
+
+class PythonForm(Structure):
+    kind: int
+    num_tensors: int
+    num_words: int
+    num_parts: int
+    tensor_offsets: int | None
+    word_offsets: int | None
+    parts: int | None
+    args: int | None
+    object: int | None
+    forget_event: int
+    query: int
+    _fields_ = [
+        ("kind", c_int),
+        ("num_tensors", c_int32),
+        ("num_words", c_int32),
+        ("num_parts", c_int32),
+        ("tensor_offsets", c_void_p),
+        ("word_offsets", c_void_p),
+        ("parts", c_void_p),
+        ("args", c_void_p),
+        ("object", c_void_p),
+        ("forget_event", c_int32),
+        ("query", c_int32),
+    ]
+
+
 # By their names in C.
 STRUCTS: dict[str, type[Structure]] = {
     "expar_unique_id": UniqueId,
@@ -994,6 +1057,8 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_ll_combine_result": LlCombineResult,
     "expar_ll_handle_info": LlHandleInfo,
     "expar_ll_stats": LlStats,
+    "expar_python_functions": PythonFunctions,
+    "expar_python_form": PythonForm,
 }
 
 
@@ -1017,6 +1082,7 @@ ENUMS: dict[str, type[IntEnum]] = {
     "expar_log_level": LogLevel,
     "expar_ll_format": LlFormat,
     "expar_ll_sum": LlSum,
+    "expar_python_kind": PythonKind,
 }
 
 
@@ -1143,6 +1209,8 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_heap_get_stats": (Status, [c_void_p, c_void_p]),
     "expar_heap_read_stats": (Status, [c_int, c_void_p, c_void_p, c_void_p]),
     "expar_ptr": (c_void_p, [c_void_p, c_void_p, c_int32]),
+    "expar_python_use": (Status, [c_void_p]),
+    "expar_python_run": (c_void_p, [c_void_p, c_void_p, c_ssize_t]),
     "expar_put": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
     "expar_get": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
     "expar_put_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),

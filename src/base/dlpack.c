@@ -302,11 +302,20 @@ static void name_contiguous(expar_tensor *tensor)
     if (contiguous || !elements) memcpy(tensor->strides, strides, sizeof strides);
 }
 
-static bool look_alike(const expar_tensor *a, const expar_tensor *b)
+bool dlpack_look_alike(const expar_tensor *a, const expar_tensor *b)
 {
     return a->dtype == b->dtype && a->ndim == b->ndim && a->device.type == b->device.type &&
            a->device.index == b->device.index && memcmp(a->shape, b->shape, sizeof a->shape) == 0 &&
            memcmp(a->strides, b->strides, sizeof a->strides) == 0;
+}
+
+expar_status dlpack_view_object(const char *call, expar_python_view_fn view, void *object, expar_tensor *out)
+{
+    expar_dl_tensor dl;
+    if (view(object, &dl) != 0) return error_set(EXPAR_ERR_ARGUMENT, "%s: an item is no tensor", call);
+    expar_status status = view_from(call, &dl, out);
+    if (status == EXPAR_OK) name_contiguous(out);
+    return status;
 }
 
 /* views[i].ndim is -1 for None. */
@@ -337,7 +346,7 @@ expar_status expar_tensors_of_python(const expar_python_views *python, void *tup
     for (int32_t i = 0; i < python->count; i++) {
         expar_tensor *there = (void *)((unsigned char *)args + python->offsets[i]);
         if (views[i].ndim < 0) continue;
-        differing += !look_alike(&views[i], there);
+        differing += !dlpack_look_alike(&views[i], there);
         *there = views[i];
     }
     *(int32_t *)(void *)((unsigned char *)args + python->differing_offset) = differing;

@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode, TorchDispat
 
 import expar
 import played
-from deep_ep import _call, _frame, _place
+from deep_ep import _call, _forms, _frame, _place
 from expar import _abi, _device
 
 _streams = threading.local()
@@ -44,6 +44,8 @@ class _Point:
 
 
 class _Turn(_place.GpuTurn):
+    ends = True
+
     def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> Any:
         made = super().end(event, kept, own, asked)
         # Of what a call beside the current stream uses PyTorch's allocator has to be told, unless that waits for it.
@@ -164,6 +166,7 @@ def play() -> None:
     _call.host, _call._from_capsule = played.GPU, _from_capsule
     # PyTorch would say that its tensors are the CPU's, and would look for a GPU.
     _frame._view = _call._python.tensor_new = None
+    _forms.shown = False
 
 
 def group_of(group: Any) -> Any:

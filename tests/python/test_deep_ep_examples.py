@@ -73,7 +73,7 @@ generate.main()
     def test_measurement(self) -> None:
         """A row for each call, whatever the numbers are."""
         calls = ("get_dispatch_layout", "dispatch with a handle", "combine", "low_latency_combine")
-        for option, columns in ((), 3), (("--steps",), 18):
+        for option, columns in ((), 3), (("--steps",), 19):
             said = self.run_here(sys.executable, str(ROOT / "bench" / "python" / "deep_ep_overhead.py"), *option, "1")
             for call in calls:
                 self.assertRegex(said, rf"(?m)^{call}( +-?\d+\.\d){{{columns}}}$")

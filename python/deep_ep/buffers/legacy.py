@@ -20,7 +20,7 @@ from expar._library import lib
 from .. import _handles, _place
 from .._checks import whole
 from .._groups import group_of
-from .._low_latency import LowLatencyMode
+from .._low_latency import Forms, LowLatencyMode
 from .._normal import NormalMode, layout
 from ..utils.event import EventHandle, EventOverlap, before
 from ..utils.math import align
@@ -148,6 +148,7 @@ class Buffer(LowLatencyCalls):
         reduced = _choice("EXPAR_DEEP_EP_SUM", "exact", ("reduced",)) == "reduced"
         self._sums = LlSum.REDUCED if reduced else LlSum.EXACT
         self._masked: set[int] = set()  # by the caller
+        self._forms: Forms = {}  # of low-latency calls that have been looked at
         # By where tensors lie: of the first call's, where there is a choice.
         self._modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None = {}
         if not _place.usual().on_gpu:
@@ -164,7 +165,7 @@ class Buffer(LowLatencyCalls):
         masked = self._masked if self.enable_shrink else None
         made = self._modes[place] = (
             NormalMode(self._group, place, pool_bytes, self._of_torch),
-            LowLatencyMode(self._group, place, masked, unmapped, self._sums, self._of_torch),
+            LowLatencyMode(self._group, place, masked, unmapped, self._sums, self._of_torch, self._forms),
         )
         return made
 

@@ -10,7 +10,7 @@ from expar import Group, LlFormat
 
 from .. import _handles, _place
 from .._checks import whole
-from .._low_latency import LowLatencyMode
+from .._low_latency import Combined, CombineForm, Dispatched, DispatchForm, Forms, keep_form, LowLatencyMode
 from ..utils.event import EventOverlap
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ class LowLatencyCalls:
     enable_shrink: bool
     _group: Group
     _masked: set[int]
+    _forms: Forms
     _modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None
 
     def _check_open(self) -> None:
@@ -92,34 +93,36 @@ class LowLatencyCalls:
         use_fp8: rows are FP8 with scales float32 [L, N*B, H/128]; round_scale: powers of two; use_ue8m0: their
             exponents, int32 [L, N*B, ceil(H/512)]. Scales lie with the rows' dimension contiguous.
         return_recv_hook: only sends; the hook receives, and nothing is there before it has been called."""
-        self._check_hook(async_finish, return_recv_hook)
         if use_nvfp4:
             _unsupported("use_nvfp4", use_nvfp4, "rows are BF16 or FP8 (use_fp8)")
         if x_global_scale is not None:
             _unsupported("x_global_scale", "given", "scales of rows are made here")
+        tokens, experts = num_max_dispatch_tokens_per_rank, num_experts
+        if type(tokens) is not int or type(experts) is not int:
+            tokens = whole(tokens, "num_max_dispatch_tokens_per_rank")
+            experts = whole(experts, "num_experts")
+        shape = getattr(x, "shape", None)
+        key = (shape, tokens, experts, use_fp8, round_scale, use_ue8m0, async_finish, return_recv_hook)
+        form: DispatchForm | None = self._forms.get(key)
+        given = x, topk_idx, cumulative_local_expert_recv_stats, dispatch_wait_recv_cost_stats
+        found = None if form is None else form.dispatch(*given)
+        return self._first_dispatch(key, *given) if found is None else found
+
+    def _first_dispatch(self, key: tuple[Any, ...], x: Any, topk_idx: Any, stats: Any, wait_ns: Any) -> Dispatched:
+        """Of its form."""
+        _, tokens, experts, use_fp8, round_scale, use_ue8m0, async_finish, hook = key
+        self._check_hook(async_finish, hook)
         if use_fp8 and use_ue8m0 and not round_scale:
             raise AssertionError("use_ue8m0 needs round_scale")
         format = LlFormat.PLAIN
         if use_fp8:
             format = LlFormat.FP8_UE8M0 if use_ue8m0 else LlFormat.FP8_ROUND if round_scale else LlFormat.FP8
-        rows, scales, count, handle, event, hook = self._low_latency(x).dispatch(
-            x,
-            topk_idx,
-            whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
-            whole(num_experts, "num_experts"),
-            cumulative_local_expert_recv_stats,
-            dispatch_wait_recv_cost_stats,
-            format,
-            async_finish,
-            return_recv_hook,
-        )
-        return (
-            (rows, scales) if use_fp8 else rows,
-            count,
-            handle,
-            EventOverlap(event),
-            hook,
-        )
+        mode, options = self._low_latency(x), (format, bool(async_finish), bool(hook))
+        form = mode.dispatch_form(x, topk_idx, tokens, experts, stats, wait_ns, options)
+        keep_form(self._forms, key, form)
+        made = form.dispatch(x, topk_idx, stats, wait_ns, alike=False)
+        assert made is not None
+        return made
 
     def low_latency_combine(
         self,
@@ -150,36 +153,63 @@ class LowLatencyCalls:
             caller's own y.
         use_logfmt: rows travel in 10 bits an element. combine_wait_recv_cost_stats: int64 [N], nanoseconds are added.
         """
-        self._check_hook(async_finish, return_recv_hook)
-        if overlap or num_sms is not None or block_m != 64 or threshold or src_signal_expect_value:
-            given = (("overlap", overlap), ("num_sms", num_sms), ("block_m", block_m), ("threshold", threshold))
-            name, value = next(
-                (each for each, default in zip(given, (False, None, 64, 0)) if each[1] != default),
-                ("src_signal_expect_value", src_signal_expect_value),
-            )
-            _unsupported(name, value, "a combine begins when all of x is there")
-        for name, tensor in (
-            ("packed_recv_count", packed_recv_count),
-            ("comp_signal", comp_signal),
-            ("src_signals", src_signals),
+        if (
+            overlap
+            or num_sms is not None
+            or block_m != 64
+            or threshold
+            or src_signal_expect_value
+            or packed_recv_count is not None
+            or comp_signal is not None
+            or src_signals is not None
         ):
-            if tensor is not None:
-                _unsupported(name, "given", "a combine begins when all of x is there")
-        if use_logfmt and zero_copy:
+            self._refuse_overlap(
+                dict(overlap=overlap, num_sms=num_sms, block_m=block_m, threshold=threshold),
+                dict(packed_recv_count=packed_recv_count, comp_signal=comp_signal, src_signals=src_signals),
+                src_signal_expect_value,
+            )
+        found = _handles.find_low_latency(handle)
+        shape = getattr(topk_idx, "shape", None)
+        key = (shape, found.buffer, out is None, use_logfmt, zero_copy, async_finish, return_recv_hook)
+        form: CombineForm | None = self._forms.get(key)
+        given = x, topk_idx, topk_weights, found, out, combine_wait_recv_cost_stats
+        made = None if form is None else form.combine(*given)
+        return self._first_combine(key, *given) if made is None else made
+
+    def _first_combine(
+        self,
+        key: tuple[Any, ...],
+        x: Any,
+        topk_idx: Any,
+        topk_weights: Any,
+        handle: _handles.LowLatencyHandle,
+        out: Any,
+        wait_ns: Any,
+    ) -> Combined:
+        """Of its form."""
+        _, _, _, logfmt, zero_copy, async_finish, hook = key
+        self._check_hook(async_finish, hook)
+        if logfmt and zero_copy:
             raise AssertionError("use_logfmt does not go with zero_copy")
-        y, event, hook = self._low_latency(x).combine(
-            x,
-            topk_idx,
-            topk_weights,
-            _handles.find_low_latency(handle),
-            use_logfmt,
-            zero_copy,
-            async_finish,
-            return_recv_hook,
-            out,
-            combine_wait_recv_cost_stats,
-        )
-        return y, EventOverlap(event), hook
+        mode, format = self._low_latency(x), LlFormat.LOGFMT if logfmt else LlFormat.PLAIN
+        options = (format, bool(async_finish), bool(hook))
+        form = mode.combine_form((x, topk_idx, topk_weights, out, wait_ns), handle, zero_copy, options)
+        keep_form(self._forms, key, form)
+        made = form.combine(x, topk_idx, topk_weights, handle, out, wait_ns, alike=False)
+        assert made is not None
+        return made
+
+    @staticmethod
+    def _refuse_overlap(options: dict[str, Any], tensors: dict[str, Any], expect_value: Any) -> None:
+        reason = "a combine begins when all of x is there"
+        for (name, value), default in zip(options.items(), (False, None, 64, 0)):
+            if value != default:
+                _unsupported(name, value, reason)
+        if expect_value:
+            _unsupported("src_signal_expect_value", expect_value, reason)
+        for name, tensor in tensors.items():
+            if tensor is not None:
+                _unsupported(name, "given", reason)
 
     @staticmethod
     def _check_hook(async_finish: bool, return_recv_hook: bool) -> None:

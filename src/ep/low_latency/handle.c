@@ -125,16 +125,22 @@ static void handle_let_go(void *context)
     expar_ll_handle_destroy(context);
 }
 
+expar_status ll_handle_put_in_list(const char *call, expar_ll_handle *handle, const expar_python *python, void *list,
+                                   int32_t first)
+{
+    expar_status status = dlpack_check_python(call, python, list);
+    const expar_tensor tensors[] = {src_info_tensor(handle), range_tensor(handle)};
+    for (int32_t i = 0; i < (int32_t)ARRAY_LENGTH(tensors) && status == EXPAR_OK; i++) {
+        ll_handle_hold(handle);
+        status = dlpack_put_in_list(call, &tensors[i], handle_let_go, handle, python, list, first + i);
+    }
+    return status;
+}
+
 expar_status expar_ll_handle_capsules(expar_ll_handle *handle, const expar_python *python, void *list)
 {
     static const char name[] = "expar_ll_handle_capsules";
     expar_status status = check_living(handle);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", name));
-    status = dlpack_check_python(name, python, list);
-    const expar_tensor tensors[] = {src_info_tensor(handle), range_tensor(handle)};
-    for (int32_t i = 0; i < (int32_t)ARRAY_LENGTH(tensors) && status == EXPAR_OK; i++) {
-        ll_handle_hold(handle);
-        status = dlpack_put_in_list(name, &tensors[i], handle_let_go, handle, python, list, i);
-    }
-    return call_ended(status);
+    return call_ended(ll_handle_put_in_list(name, handle, python, list, 0));
 }

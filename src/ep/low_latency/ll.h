@@ -126,6 +126,9 @@ expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool wei
 /* EXPAR_ERR_NULL, EXPAR_ERR_HANDLE: that it is a living one of this buffer's. */
 expar_status ll_handle_check_own(const expar_ll *ll, const expar_ll_handle *handle);
 expar_ll_handle *ll_handle_hold(const expar_ll_handle *handle);
+/* expar_ll_handle_capsules from item `first` of the list on; texts of errors begin with `call`. */
+expar_status ll_handle_put_in_list(const char *call, expar_ll_handle *handle, const expar_python *python, void *list,
+                                   int32_t first);
 
 /* ---- rest.c ------------------------------------------------------------------------------------------------------ */
 /* The phases of a call, and what it holds until that has come to its end. */

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of one form: dispatches or combines whose tensors look alike, so that their arguments differ in addresses alone.
+
+Where PyTorch shows its tensors to C (DLPack's exchange), such a call is one function object of Python's
+(expar/python.h): it looks at tensors, calls without the interpreter's lock, and makes tensors of results. Elsewhere the
+same steps are taken here, one by one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import addressof, c_int32, c_void_p, sizeof
+from typing import Any, Callable
+
+from expar import _abi
+from expar._abi import PythonKind
+from expar._library import lib
+
+from . import _call
+from ._call import check, held, Output, Parts, plain, put, put_address
+
+_VIEW_BYTES = sizeof(_abi.Tensor)
+_DATA_BYTES = sizeof(c_void_p)  # of a view, where it begins
+_LIKE_FIRST = slice(_DATA_BYTES, _VIEW_BYTES)
+READER = -1  # EXPAR_PYTHON_READER
+_NO_PARTS = Parts((), ())
+
+
+# ---- function objects ------------------------------------------------------------------------------------------------
+
+
+class _Method(ctypes.Structure):
+    """PyMethodDef"""
+
+    _fields_ = [
+        ("name", ctypes.c_char_p),
+        ("function", c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+_FASTCALL = 0x80
+_method = _Method(b"call", ctypes.cast(lib.expar_python_run, c_void_p), _FASTCALL, None)
+_new_function = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.py_object, c_void_p)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+_functions = _abi.PythonFunctions(
+    objects=_call._python_at,
+    view=None if _call.exchange is None else _call.exchange.view_of,
+    none=id(None),
+    **{
+        member: ctypes.cast(getattr(ctypes.pythonapi, name), c_void_p).value
+        for member, name in {
+            "address": "PyLong_AsVoidPtr",
+            "number": "PyLong_FromVoidPtr",
+            "list_new": "PyList_New",
+            "retain": "Py_IncRef",
+            "release": "Py_DecRef",
+            "error": "PyErr_Occurred",
+            "clear": "PyErr_Clear",
+            "unlock": "PyEval_SaveThread",
+            "lock": "PyEval_RestoreThread",
+        }.items()
+    },
+)
+# Whether calls are function objects.
+shown = _call.exchange is not None
+if shown:
+    check(lib.expar_python_use(addressof(_functions)))
+
+
+# ---- kinds of calls --------------------------------------------------------------------------------------------------
+
+_read_on = held("expar_ep_output_read_on", c_void_p, c_void_p)
+
+
+class Kind:
+    """Which call of the library's, and what of its arguments the items of a call are."""
+
+    def __init__(
+        self, number: PythonKind, name: str, args: Any, result: Any, tensors: dict[str, str], words: tuple[str, ...]
+    ) -> None:
+        """tensors: what the caller calls them, by members of args; words: other members, "reader" for a stream."""
+        self.number = number
+        self.args, self.result = args, result
+        self._names = tensors
+        self.names = tuple(tensors.values())
+        self.tensors = tuple(getattr(args, member).offset for member in tensors)
+        self.words = tuple(READER if member == "reader" else getattr(args, member).offset for member in words)
+        self.tensors_array = (c_int32 * len(self.tensors))(*self.tensors)
+        self.words_array = (c_int32 * len(self.words))(*self.words)
+        self.function = plain(name, *(c_void_p,) * (2 if result is None else 3))
+        self.query = plain("expar_ll_query" if name.startswith("expar_ll") else "expar_ep_query", c_void_p)
+
+    def name_of(self, member: str) -> str:
+        """Of a tensor's, what the caller calls it."""
+        return self._names[member]
+
+
+class _Struct:
+    """An expar_python_form, and what it names."""
+
+    __slots__ = ("struct", "_args", "_parts")
+
+    def __init__(self, kind: Kind, pointer: int, args: bytes, parts: Parts, forget: bool, query: bool) -> None:
+        numbers = [number for number in parts.numbers if number >= 0]
+        self._args, self._parts = ctypes.create_string_buffer(args, len(args)), (c_int32 * len(numbers))(*numbers)
+        self.struct = _abi.PythonForm(
+            kind=kind.number,
+            num_tensors=len(kind.tensors),
+            num_words=len(kind.words),
+            num_parts=len(numbers),
+            tensor_offsets=addressof(kind.tensors_array),
+            word_offsets=addressof(kind.words_array),
+            parts=addressof(self._parts),
+            args=addressof(self._args),
+            object=pointer,
+            forget_event=forget,
+            query=query,
+        )
+
+    def function(self) -> Any:
+        """It works as long as this object is there."""
+        return _new_function(addressof(_method), addressof(self.struct), None)
+
+
+class _Steps:
+    """The same, step by step."""
+
+    __slots__ = ("_kind", "_object", "_args", "_parts", "_forget", "_query")
+
+    def __init__(self, kind: Kind, pointer: int, args: bytes, parts: Parts, forget: bool, query: bool) -> None:
+        self._kind, self._object, self._args, self._parts = kind, pointer, args, parts
+        self._forget, self._query = forget, query
+
+    def alike(self, *items: Any) -> Any:
+        """None for tensors that do not look like the first ones."""
+        return self.all(*items, alike=True)
+
+    def all(self, *items: Any, alike: bool = False) -> Any:
+        """For any tensors. AssertionError or RuntimeError for what is no tensor."""
+        kind, reader = self._kind, 0
+        args = kind.args.from_buffer_copy(self._args)
+        for offset, name, item in zip(kind.tensors, kind.names, items):
+            if item is not None:
+                put(args, offset, item, name)
+            if alike and not self._is_as_first(args, offset, item):
+                return None
+        for offset, word in zip(kind.words, items[len(kind.tensors) :]):
+            if offset == READER:
+                reader = word
+            else:
+                put_address(args, offset, word)
+        return self._carry_out(args, reader)
+
+    def _is_as_first(self, args: Any, offset: int, item: Any) -> bool:
+        first = self._args[offset : offset + _VIEW_BYTES]
+        if item is None:
+            return not any(first)
+        return ctypes.string_at(addressof(args) + offset, _VIEW_BYTES)[_LIKE_FIRST] == first[_LIKE_FIRST]
+
+    def _carry_out(self, args: Any, reader: int) -> Any:
+        kind, event, result = self._kind, c_void_p(), None
+        if kind.result is None:
+            args.event = addressof(event) if args.async_finish else None
+            status = kind.function(self._object, addressof(args))
+        else:
+            result = kind.result(sizeof(kind.result))
+            status = kind.function(self._object, addressof(args), addressof(result))
+        if status:
+            return status
+        output = None if result is None else Output(result.output or 0)
+        made = _Objects(result, event)
+        try:
+            if reader and output is not None and output.pointer:
+                check(_read_on(output.pointer, reader))
+            if self._forget:
+                made.forget_event()
+            if self._query:
+                check(kind.query(self._object))
+            tensors = []
+            if output is not None and self._parts.wanted:
+                tensors = [each for each in output.tensors(self._parts) if each is not None]
+            return [*tensors, *made.items(kind.number)]
+        except BaseException:
+            made.end()
+            raise
+
+
+class Form:
+    """call(*tensors, *words) makes one: what it gives is as expar_python_run says it, which is None for tensors that do
+    not look like those of the first arguments; these need not live. steps: makes one with any tensors."""
+
+    __slots__ = ("call", "steps", "_struct", "_keep")
+
+    def __init__(
+        self, kind: Kind, pointer: int, args: Any, parts: Parts | None, forget: bool, query: bool, keep: Any
+    ) -> None:
+        """forget: nobody wants the event; query: what went wrong in earlier calls is asked. keep: what has to stay as
+        long as the form does."""
+        given = (kind, pointer, bytes(args), parts or _NO_PARTS, forget, query)
+        steps = _Steps(*given)
+        self.steps, self._keep = steps.all, keep
+        self._struct = _Struct(*given) if shown else None
+        self.call: Callable[..., Any] = steps.alike if self._struct is None else self._struct.function()
+
+
+class _Objects:
+    """The library's, of one call; 0: none."""
+
+    def __init__(self, result: Any, event: Any) -> None:
+        self.handle = self.hook = 0
+        self.event = event.value or 0
+        if result is not None:
+            self.event = result.event or 0
+            if not isinstance(result, _abi.DispatchResult):
+                self.hook = result.hook or 0
+                self.handle = getattr(result, "handle", None) or 0
+
+    def items(self, kind: PythonKind) -> list[Any]:
+        if kind == PythonKind.LL_DISPATCH:
+            return [*_call.handle_tensors(self.handle), self.handle, self.hook, self.event]
+        return [self.hook, self.event] if kind == PythonKind.LL_COMBINE else [self.event]
+
+    def forget_event(self) -> None:
+        if self.event:
+            lib.expar_event_destroy(self.event)
+        self.event = 0
+
+    def end(self) -> None:
+        self.forget_event()
+        lib.expar_ll_hook_destroy(self.hook)
+        lib.expar_ll_handle_destroy(self.handle)

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* expar_python_run: dispatches and combines of both modes for a program in Python. */
+#include "base/base.h"
+#include "base/dlpack.h"
+#include "ep/low_latency/ll.h"
+#include <expar/python.h>
+
+#include <stdatomic.h>
+#include <string.h>
+
+static const char run_name[] = "expar_python_run";
+static const expar_python_functions *_Atomic used_functions;
+
+/* ---- functions of Python's --------------------------------------------------------------------------------------- */
+
+static const char *missing_of(const expar_python_functions *functions)
+{
+    const struct {
+        const char *name;
+        bool there;
+    } members[] = {
+        {"objects", functions->objects != NULL},   {"view", functions->view != NULL},
+        {"address", functions->address != NULL},   {"number", functions->number != NULL},
+        {"list_new", functions->list_new != NULL}, {"retain", functions->retain != NULL},
+        {"release", functions->release != NULL},   {"error", functions->error != NULL},
+        {"clear", functions->clear != NULL},       {"unlock", functions->unlock != NULL},
+        {"lock", functions->lock != NULL},         {"none", functions->none != NULL},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
+        if (!members[i].there) return members[i].name;
+    return NULL;
+}
+
+expar_status expar_python_use(const expar_python_functions *functions)
+{
+    static const char call[] = "expar_python_use";
+    if (!functions) return call_ended(error_set(EXPAR_ERR_NULL, "%s: functions is NULL", call));
+    const char *missing = missing_of(functions);
+    if (missing) return call_ended(error_set(EXPAR_ERR_NULL, "%s: functions->%s is NULL", call, missing));
+    atomic_store_explicit(&used_functions, functions, memory_order_release);
+    return EXPAR_OK;
+}
+
+/* ---- arguments --------------------------------------------------------------------------------------------------- */
+
+typedef union arguments {
+    expar_dispatch_args dispatch;
+    expar_combine_args combine;
+    expar_ll_dispatch_args ll_dispatch;
+    expar_ll_combine_args ll_combine;
+    unsigned char bytes[1];
+} arguments;
+
+static size_t arguments_bytes(expar_python_kind kind)
+{
+    switch (kind) {
+    case EXPAR_PYTHON_DISPATCH:
+        return sizeof(expar_dispatch_args);
+    case EXPAR_PYTHON_COMBINE:
+        return sizeof(expar_combine_args);
+    case EXPAR_PYTHON_LL_DISPATCH:
+        return sizeof(expar_ll_dispatch_args);
+    case EXPAR_PYTHON_LL_COMBINE:
+        return sizeof(expar_ll_combine_args);
+    }
+    return 0;
+}
+
+/* False: the item is not as the one in the form's arguments. */
+static bool put_tensor(const expar_python_functions *python, void *item, expar_tensor *there)
+{
+    if (item == python->none) return !there->data && there->ndim == 0;
+    expar_tensor view = EXPAR_TENSOR_NONE;
+    if (dlpack_view_object(run_name, python->view, item, &view) != EXPAR_OK) {
+        python->clear();
+        return false;
+    }
+    if (!dlpack_look_alike(&view, there)) return false;
+    *there = view;
+    return true;
+}
+
+static bool fill(const expar_python_functions *python, const expar_python_form *form, void *const *items,
+                 arguments *args, void **reader)
+{
+    memcpy(args->bytes, form->args, arguments_bytes(form->kind));
+    for (int32_t i = 0; i < form->num_tensors; i++)
+        if (!put_tensor(python, items[i], (void *)(args->bytes + form->tensor_offsets[i]))) return false;
+    for (int32_t i = 0; i < form->num_words; i++) {
+        void *word = python->address(items[form->num_tensors + i]);
+        if (form->word_offsets[i] == EXPAR_PYTHON_READER)
+            *reader = word;
+        else
+            memcpy(args->bytes + form->word_offsets[i], &word, sizeof word);
+    }
+    return true;
+}
+
+/* ---- the call ---------------------------------------------------------------------------------------------------- */
+
+/* What a call has given. */
+typedef struct results {
+    expar_ep_output *output;
+    expar_ll_handle *handle;
+    expar_ll_hook *hook;
+    expar_event *event;
+} results;
+
+static void results_let_go(results *self)
+{
+    expar_ep_output_release(self->output);
+    expar_ll_handle_destroy(self->handle);
+    expar_ll_hook_destroy(self->hook);
+    expar_event_destroy(self->event);
+    *self = (results){0};
+}
+
+static expar_status dispatch(const expar_python_form *form, const arguments *args, results *out)
+{
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_status status = expar_dispatch(form->object, &args->dispatch, &result);
+    if (status == EXPAR_OK) *out = (results){.output = result.output, .event = result.event};
+    return status;
+}
+
+static expar_status combine(const expar_python_form *form, arguments *args, results *out)
+{
+    if (args->combine.async_finish) args->combine.event = &out->event;
+    return expar_combine(form->object, &args->combine);
+}
+
+static expar_status ll_dispatch(const expar_python_form *form, const arguments *args, results *out)
+{
+    expar_ll_dispatch_result result = EXPAR_LL_DISPATCH_RESULT_INIT;
+    expar_status status = expar_ll_dispatch(form->object, &args->ll_dispatch, &result);
+    if (status == EXPAR_OK)
+        *out = (results){.output = result.output, .handle = result.handle, .hook = result.hook, .event = result.event};
+    return status;
+}
+
+static expar_status ll_combine(const expar_python_form *form, const arguments *args, results *out)
+{
+    expar_ll_combine_result result = EXPAR_LL_COMBINE_RESULT_INIT;
+    expar_status status = expar_ll_combine(form->object, &args->ll_combine, &result);
+    if (status == EXPAR_OK) *out = (results){.output = result.output, .hook = result.hook, .event = result.event};
+    return status;
+}
+
+static expar_status call(const expar_python_form *form, arguments *args, results *out)
+{
+    switch (form->kind) {
+    case EXPAR_PYTHON_DISPATCH:
+        return dispatch(form, args, out);
+    case EXPAR_PYTHON_COMBINE:
+        return combine(form, args, out);
+    case EXPAR_PYTHON_LL_DISPATCH:
+        return ll_dispatch(form, args, out);
+    case EXPAR_PYTHON_LL_COMBINE:
+        return ll_combine(form, args, out);
+    }
+    return EXPAR_OK;
+}
+
+static expar_status ask_earlier(const expar_python_form *form)
+{
+    const bool low_latency = form->kind == EXPAR_PYTHON_LL_DISPATCH || form->kind == EXPAR_PYTHON_LL_COMBINE;
+    return low_latency ? expar_ll_query(form->object) : expar_ep_query(form->object);
+}
+
+/* With what comes after it, and needs no lock of the interpreter. */
+static expar_status carry_out(const expar_python_form *form, arguments *args, void *reader, results *out)
+{
+    expar_status status = call(form, args, out);
+    if (status != EXPAR_OK) return status;
+    if (reader && out->output) status = expar_ep_output_read_on(out->output, reader);
+    if (form->forget_event) {
+        expar_event_destroy(out->event);
+        out->event = NULL;
+    }
+    if (status == EXPAR_OK && form->query) status = ask_earlier(form);
+    if (status != EXPAR_OK) results_let_go(out);
+    return status;
+}
+
+/* ---- objects of results ------------------------------------------------------------------------------------------ */
+
+/* Items of a list that are numbers, from its end on. */
+static int32_t numbers_of(expar_python_kind kind, const results *from, void *numbers[3])
+{
+    switch (kind) {
+    case EXPAR_PYTHON_DISPATCH:
+    case EXPAR_PYTHON_COMBINE:
+        numbers[0] = from->event;
+        return 1;
+    case EXPAR_PYTHON_LL_DISPATCH:
+        numbers[0] = from->handle, numbers[1] = from->hook, numbers[2] = from->event;
+        return 3;
+    case EXPAR_PYTHON_LL_COMBINE:
+        numbers[0] = from->hook, numbers[1] = from->event;
+        return 2;
+    }
+    return 0;
+}
+
+static expar_status put_numbers(const expar_python_functions *python, void *list, int32_t first, void *const *numbers,
+                                int32_t count)
+{
+    for (int32_t i = 0; i < count; i++) {
+        void *number = python->number(numbers[i]);
+        if (!number || python->objects->list_set_item(list, first + i, number) != 0)
+            return error_set(EXPAR_ERR_MEMORY, "%s: Python has no number, or no item in its list", run_name);
+    }
+    return EXPAR_OK;
+}
+
+static expar_status make_list(const expar_python_functions *python, const expar_python_form *form, results *from,
+                              void **list)
+{
+    void *numbers[3];
+    const int32_t count = numbers_of(form->kind, from, numbers);
+    const int32_t of_handle = from->handle ? 2 : 0;
+    *list = python->list_new(form->num_parts + of_handle + count);
+    if (!*list) return error_set(EXPAR_ERR_MEMORY, "%s: Python has no list", run_name);
+    expar_status status = EXPAR_OK;
+    if (form->num_parts)
+        status = expar_ep_output_capsules(from->output, form->parts, form->num_parts, python->objects, *list);
+    if (status == EXPAR_OK && of_handle)
+        status = ll_handle_put_in_list(run_name, from->handle, python->objects, *list, form->num_parts);
+    if (status == EXPAR_OK) status = put_numbers(python, *list, form->num_parts + of_handle, numbers, count);
+    return status;
+}
+
+static void *failure_object(const expar_python_functions *python, expar_status status)
+{
+    return python->error() ? NULL : python->number((void *)(intptr_t)status);
+}
+
+/* Tensors have references of their own; the other objects become the caller's by their numbers. */
+static void *objects_of(const expar_python_functions *python, const expar_python_form *form, results *from)
+{
+    void *list;
+    expar_status status = make_list(python, form, from, &list);
+    if (status == EXPAR_OK) {
+        expar_ep_output_release(from->output);
+        return list;
+    }
+    if (list) python->release(list);
+    results_let_go(from);
+    return failure_object(python, status);
+}
+
+void *expar_python_run(void *self, void *const *items, ptrdiff_t count)
+{
+    const expar_python_functions *python = atomic_load_explicit(&used_functions, memory_order_acquire);
+    const expar_python_form *form = python->address(self);
+    arguments args;
+    void *reader = NULL;
+    if (!python->objects->tensor_new || count != form->num_tensors + form->num_words ||
+        !fill(python, form, items, &args, &reader)) {
+        python->retain(python->none);
+        return python->none;
+    }
+    results made = {0};
+    void *thread = python->unlock();
+    expar_status status = carry_out(form, &args, reader, &made);
+    python->lock(thread);
+    if (status != EXPAR_OK) return python->number((void *)(intptr_t)status);
+    return objects_of(python, form, &made);
+}

@@ -297,6 +297,10 @@ static void play_captured(expar_group *group, void *shared)
     const counts after = counts_of(&one);
     CHECK(after.mapped == before.mapped && after.copied == before.copied + 1, "rows of a graph are not copied");
     if (!captured || !CHECK_OK(CUDA_CALL(GraphInstantiate, &launched, graph, 0))) return;
+    /* The first launch takes memory unless the graph was uploaded. It would wait for kernels of ranks that share the
+       GPU, and those wait for this rank. */
+    CHECK_OK(CUDA_CALL(GraphUpload, launched, stream));
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
     for (int32_t i = 0; i < 3; i++) {
         CHECK_OK(CUDA_CALL(StreamSynchronize, one.card.streams[0]));
         CHECK_OK(expar_barrier_all(group));

@@ -9,6 +9,8 @@ same steps are taken here, one by one.
 from __future__ import annotations
 
 import ctypes
+import os
+import weakref
 from ctypes import addressof, c_int32, c_void_p, sizeof
 from typing import Any, Callable
 
@@ -101,7 +103,7 @@ class Kind:
 class _Struct:
     """An expar_python_form, and what it names."""
 
-    __slots__ = ("struct", "_args", "_parts")
+    __slots__ = ("struct", "_args", "_parts", "__weakref__")
 
     def __init__(self, kind: Kind, pointer: int, args: bytes, parts: Parts, forget: bool, query: bool) -> None:
         numbers = [number for number in parts.numbers if number >= 0]
@@ -119,10 +121,23 @@ class _Struct:
             forget_event=forget,
             query=query,
         )
+        _structs.add(self)
 
     def function(self) -> Any:
         """It works as long as this object is there."""
         return _new_function(addressof(_method), addressof(self.struct), None)
+
+
+_structs: weakref.WeakSet[_Struct] = weakref.WeakSet()
+
+
+def _end_functions() -> None:
+    """A child by fork is no rank. No call fits a form there, and the long way raises the error that says so."""
+    for each in _structs:
+        each.struct.num_words = -1
+
+
+os.register_at_fork(after_in_child=_end_functions)
 
 
 class _Steps:

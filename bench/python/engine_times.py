@@ -135,8 +135,13 @@ class Bench:
     def __init__(self, paths: Sequence[str]) -> None:
         self._results: list[Members] = []
         for path in paths:
-            with open(path, encoding="utf-8") as file:
-                self._results += json.load(file)["results"]
+            try:
+                with open(path, encoding="utf-8") as file:
+                    self._results += json.load(file)["results"]
+            except OSError as error:
+                raise SystemExit(f"C_JSON '{path}': {error.strerror}") from None
+            except (ValueError, KeyError, TypeError):
+                raise SystemExit(f"C_JSON '{path}': what `expar bench --json` prints is expected") from None
 
     def _find(self, member: str, tokens: int, pattern: str, wanted: Members) -> float | None:
         members = {"tokens": tokens, "pattern": pattern, **wanted}

@@ -316,7 +316,10 @@ def rank_main(rank: int, options: argparse.Namespace, port: int) -> None:
 
 
 def numbers(text: str) -> list[int]:
-    found = [int(word) for word in text.split(",")]
+    try:
+        found = [int(word) for word in text.split(",")]
+    except ValueError:
+        found = [0]
     if min(found) < 1:
         raise argparse.ArgumentTypeError(f"'{text}': numbers of 1 or more, divided by commas, are expected")
     return found
@@ -324,7 +327,7 @@ def numbers(text: str) -> list[int]:
 
 def at_least(least: int) -> Callable[[str], int]:
     def number(text: str) -> int:
-        if int(text) < least:
+        if not text.isdecimal() or int(text) < least:
             raise argparse.ArgumentTypeError(f"'{text}': a number of {least} or more is expected")
         return int(text)
 
@@ -356,6 +359,7 @@ def arguments() -> argparse.Namespace:
         parser.error(f"--topk {options.topk}: at most --experts {options.experts} is expected")
     if options.hidden % FP8_GROUP:
         parser.error(f"--hidden {options.hidden}: a multiple of {FP8_GROUP} is expected")
+    Bench(options.c_json)  # a file that cannot be read ends the program before its ranks start
     return options
 
 

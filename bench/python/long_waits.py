@@ -138,6 +138,10 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=0, help="as many as there are GPUs, if not given")
     parser.add_argument("--repeat", type=int, default=30, help="calls of each row (fewer where a rank is 1 s late)")
     options = parser.parse_args()
+    if options.repeat < 1:
+        parser.error(f"--repeat {options.repeat}: a number of 1 or more is expected")
+    if options.ranks < 0 or options.ranks == 1:
+        parser.error(f"--ranks {options.ranks}: 2 or more is expected, since one rank waits for nobody")
     if not torch.cuda.is_available():
         raise SystemExit("long_waits.py: no GPU is there; kernels wait on GPUs")
     size = options.ranks or torch.cuda.device_count()

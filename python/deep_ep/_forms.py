@@ -66,7 +66,7 @@ _functions = _abi.PythonFunctions(
         }.items()
     },
 )
-# Whether calls are function objects.
+# True: calls are function objects. False: their steps are taken in Python.
 shown = _call.exchange is not None
 if shown:
     check(lib.expar_python_use(addressof(_functions)))

@@ -19,12 +19,19 @@ static const char *missing_of(const expar_python_functions *functions)
         const char *name;
         bool there;
     } members[] = {
-        {"objects", functions->objects != NULL},   {"view", functions->view != NULL},
-        {"address", functions->address != NULL},   {"number", functions->number != NULL},
-        {"list_new", functions->list_new != NULL}, {"retain", functions->retain != NULL},
-        {"release", functions->release != NULL},   {"error", functions->error != NULL},
-        {"clear", functions->clear != NULL},       {"unlock", functions->unlock != NULL},
-        {"lock", functions->lock != NULL},         {"none", functions->none != NULL},
+        {"objects", functions->objects != NULL},
+        {"view", functions->view != NULL},
+        {"address", functions->address != NULL},
+        {"number", functions->number != NULL},
+        {"list_new", functions->list_new != NULL},
+        {"retain", functions->retain != NULL},
+        {"release", functions->release != NULL},
+        {"error", functions->error != NULL},
+        {"clear", functions->clear != NULL},
+        {"unlock", functions->unlock != NULL},
+        {"lock", functions->lock != NULL},
+        {"none", functions->none != NULL},
+        {"objects->tensor_new", functions->objects && functions->objects->tensor_new},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
         if (!members[i].there) return members[i].name;

@@ -307,6 +307,11 @@ static void test_functions_that_are_missing(void **state)
     lacking.lock = NULL;
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_use(&lacking));
     CHECK_TEXT("expar_python_use", "functions->lock is NULL");
+    const expar_python without_tensors = {no_capsule, list_set_item, NULL};
+    lacking = functions;
+    lacking.objects = &without_tensors;
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_use(&lacking));
+    CHECK_TEXT("expar_python_use", "functions->objects->tensor_new is NULL");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_use(NULL));
     assert_int_equal(check_failures(), 0);
 }

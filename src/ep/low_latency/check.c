@@ -12,7 +12,12 @@ expar_status ll_check_dtype(const expar_ll *ll, const char *name, expar_dtype dt
         return error_set(EXPAR_ERR_LIMIT,
                          "%s.dtype is %s; this buffer was created for elements of %d bytes (config.max_element_bytes)",
                          name, expar_dtype_string(dtype), ll->shape.element_bytes);
-    return EXPAR_OK;
+    const int64_t row_bytes = ll->shape.hidden * (int64_t)expar_dtype_bytes(dtype);
+    if (row_bytes % ROW_UNIT == 0) return EXPAR_OK;
+    return error_set(EXPAR_ERR_SHAPE,
+                     "%s.dtype is %s, so that its rows of %d elements (config.hidden) have %lld bytes; expected a "
+                     "multiple of %d",
+                     name, expar_dtype_string(dtype), ll->shape.hidden, (long long)row_bytes, ROW_UNIT);
 }
 
 /* What a tensor of any number of dimensions says of itself. */

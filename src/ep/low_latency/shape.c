@@ -56,10 +56,11 @@ static expar_status ll_check_together(const expar_ll_config *config, int32_t ran
     if (bytes != 2 && bytes != 4)
         return error_set(EXPAR_ERR_ARGUMENT,
                          "config.max_element_bytes is %d; expected 2 (bf16, f16), 4 (f32, too) or 0", bytes);
-    if ((int64_t)config->hidden * 2 % LL_ROW_UNIT)
+    if ((int64_t)config->hidden * bytes % LL_ROW_UNIT)
         return error_set(EXPAR_ERR_ARGUMENT,
-                         "config.hidden is %d; expected a multiple of %d: rows are multiples of %d bytes",
-                         config->hidden, LL_ROW_UNIT / 2, LL_ROW_UNIT);
+                         "config.hidden is %d; expected a multiple of %d: rows of elements of %d bytes are multiples "
+                         "of %d bytes",
+                         config->hidden, LL_ROW_UNIT / bytes, bytes, LL_ROW_UNIT);
     if (config->num_experts % ranks)
         return error_set(EXPAR_ERR_ARGUMENT, "config.num_experts is %d; expected a multiple of the %d ranks",
                          config->num_experts, ranks);

@@ -6,6 +6,7 @@
 
 #include <stdlib.h>
 
+_Static_assert(EXPAR_STATUS_LIMIT == EXPAR_ERR_LIMIT, "kernels and library disagree");
 _Static_assert(EXPAR_STATUS_HANDLE == EXPAR_ERR_HANDLE, "kernels and library disagree");
 _Static_assert(EXPAR_STATUS_STATE == EXPAR_ERR_STATE, "kernels and library disagree");
 _Static_assert(EXPAR_STATUS_PEER == EXPAR_ERR_PEER, "kernels and library disagree");
@@ -311,19 +312,27 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
     return error_restore(&kept);
 }
 
-/* All ranks find the same. */
-static expar_status check_one_node(const ll_plan *plan)
+/* Kernels reach their peers by mapped memory alone. All ranks find the same. */
+static expar_status check_mapped(const ll_plan *plan)
 {
-    if (!plan->shape->unmapped && plan->group->num_nodes == 1) return EXPAR_OK;
+    const char *why = NULL;
+    if (plan->shape->unmapped)
+        why = "config.unmapped is 1";
+    else if (plan->group->num_nodes > 1)
+        why = "the group spans several nodes";
+    else if (!link_all_mapped(plan->group->sym))
+        why = "the group's transports (EXPAR_TRANSPORTS) do not map all ranks' memory";
+    if (!why) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "%s; expected a group on one node: low-latency mode on GPUs is not built across networks yet",
-                     plan->shape->unmapped ? "config.unmapped is 1" : "the group spans several nodes");
+                     "%s; expected one node, and mapped memory: low-latency mode on GPUs does not go across networks "
+                     "yet",
+                     why);
 }
 
 expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
 {
     sym *symmetric = plan->group->sym;
-    expar_status built = check_one_node(plan);
+    expar_status built = check_mapped(plan);
     if (built != EXPAR_OK) return built;
     ll_gpu *self = calloc(1, sizeof *self);
     if (!self)

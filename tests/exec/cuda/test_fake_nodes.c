@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Buffers on GPUs of ranks that do not map each other's memory are rejected by name, on all ranks, and the group stays
+ * usable. On simulated nodes; with the argument "fabric" on one node whose ranks may use the network alone. */
+#include "ep/check.h"
+#include "ep/idle_rank.h"
+#include "ep/ranks.h"
+#include "oracle/unit.h"
+#include <expar/low_latency.h>
+
+#include <stdlib.h>
+#include <string.h>
+
+#define RANKS 2
+
+static bool by_fabric;
+
+static void reject_normal(expar_group *group)
+{
+    const expar_ep_config config = idle_config(group);
+    expar_ep *ep = NULL;
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ep_create(group, &config, &ep));
+    CHECK_TEXT("expar_ep_create", "config.device.type is 2", "do not map each other's memory", "expected one node");
+    CHECK(!ep, "a buffer that was rejected was given");
+}
+
+static void reject_low_latency(expar_group *group, int32_t unmapped, const char *why)
+{
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    expar_ll *ll = NULL;
+    config.max_tokens = 4;
+    config.hidden = 128;
+    config.num_topk = 2;
+    config.num_experts = 2 * RANKS;
+    config.device.type = EXPAR_CUDA;
+    config.unmapped = unmapped;
+    CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ll_create(group, &config, &ll));
+    CHECK_TEXT("expar_ll_create", why, "expected one node, and mapped memory");
+    CHECK(!ll, "a buffer that was rejected was given");
+}
+
+/* After all rejections a buffer on the CPU is made as ever. */
+static void make_on_cpu(expar_group *group)
+{
+    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    expar_ll *ll = NULL;
+    config.max_tokens = 4;
+    config.hidden = 128;
+    config.num_topk = 2;
+    config.num_experts = 2 * RANKS;
+    if (CHECK_OK(expar_ll_create(group, &config, &ll))) CHECK_OK(expar_ll_destroy(ll));
+}
+
+static void reject_all(expar_group *group, void *shared)
+{
+    (void)shared;
+    reject_normal(group);
+    reject_low_latency(group, 0, by_fabric ? "EXPAR_TRANSPORTS" : "the group spans several nodes");
+    reject_low_latency(group, 1, "config.unmapped is 1");
+    make_on_cpu(group);
+}
+
+static void test_rejections(void **state)
+{
+    (void)state;
+    const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = RANKS, .ranks_per_node = by_fabric ? 0 : 1};
+    assert_true(ranks_run(&plan, reject_all, NULL));
+}
+
+int main(int argc, char **argv)
+{
+    by_fabric = argc > 1 && strcmp(argv[1], "fabric") == 0;
+    if (by_fabric) setenv("EXPAR_TRANSPORTS", "fabric", 1);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rejections)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -67,7 +67,7 @@ typedef enum expar_ll_sum {
 typedef struct expar_ll_config {
     size_t struct_size;        /* set by EXPAR_LL_CONFIG_INIT */
     int32_t max_tokens;        /* B, 1 to 65535 */
-    int32_t hidden;            /* H; rows are multiples of 16 bytes */
+    int32_t hidden;            /* H; rows of max_element_bytes are multiples of 16 bytes */
     int32_t num_topk;          /* the largest K, 1 to 32 */
     int32_t num_experts;       /* E, a multiple of N */
     int32_t max_element_bytes; /* of x in all calls: 2 (bf16, f16) or 4 (f32, too); 0: 2 */
@@ -145,9 +145,11 @@ typedef struct expar_ll_dispatch_result {
    written on EXPAR_OK only. Errors of this rank's arguments, found before a row is sent: EXPAR_ERR_NULL,
    EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE,
    EXPAR_ERR_LIMIT (T over B, K over num_topk), EXPAR_ERR_STATE (two are open; wait_event ended badly),
-   EXPAR_ERR_HANDLE (wait_event has been destroyed), EXPAR_ERR_MEMORY. EXPAR_ERR_INDEX: an index is out of range, or
-   twice in a token: that token went nowhere, all others have arrived; with a hook or async_finish it comes from there,
-   and the handle serves no combine. Of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER,
+   EXPAR_ERR_HANDLE (wait_event has been destroyed), EXPAR_ERR_MEMORY. EXPAR_ERR_INDEX: an index is out of range:
+   that token went nowhere, all others have arrived; with a hook or async_finish it comes from there, and the handle
+   serves no combine. A token may name an expert in several slots; each slot is a row of its own. EXPAR_ERR_LIMIT also
+   says that an expert of this rank gets more rows than its N*B places: the rows that fit have arrived, and the buffer
+   cannot be used any more on any rank. Of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER,
    EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED; and EXPAR_ERR_BUSY. */
 EXPAR_API expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
                                          expar_ll_dispatch_result *result);

@@ -386,6 +386,23 @@ EP_FUNC uint64_t ll_clean_at(const ll_space *space, int32_t source, int32_t word
 
 /* ---- what a dispatch leaves -------------------------------------------------------------------------------------- */
 
+/* Places for rows of one expert at its rank, N*B; and the rows that one source has for an expert at most, B*K, since a
+   token may name an expert in several slots. */
+EP_FUNC int32_t ll_expert_places(const ll_shape *shape)
+{
+    return shape->ranks * shape->tokens;
+}
+EP_FUNC int32_t ll_rows_at_most(const ll_shape *shape)
+{
+    return shape->tokens * shape->topk;
+}
+/* How many of a source's `count` rows fit an expert's places, of which `begin` are taken. */
+EP_FUNC int32_t ll_rows_that_fit(const ll_shape *shape, int32_t begin, int32_t count)
+{
+    const int32_t left = ll_expert_places(shape) - begin;
+    return count < left ? count : left;
+}
+
 /* Where a source's rows of one expert begin in its [N*B], and how many they are. */
 EP_FUNC int64_t ll_range(int32_t begin, int32_t count)
 {

@@ -183,7 +183,7 @@ def refused(group: expar.Group) -> None:
     x, experts = numpy.zeros((2, shape.hidden), "float32"), numpy.full((2, 2), -1)
     with buffer_of(group, shape) as buffer:
         for given, status in (
-            ((x, numpy.zeros((2, 2), "int64")), "ERR_INDEX"),  # twice in a token
+            ((x, numpy.full((2, 2), shape.experts)), "ERR_INDEX"),
             ((numpy.zeros((BATCH + 1, shape.hidden), "float32"), numpy.full((BATCH + 1, 2), -1)), "ERR_LIMIT"),
             ((x[:, :64], experts), "ERR_SHAPE"),
         ):

@@ -32,9 +32,10 @@ static void share_rows(const lowlat_answers *a, const lowlat_answers *first, con
     const llo_job *job = &a->job;
     const int64_t places = lowlat_places(job), locals = lowlat_locals(job);
     const size_t row_bytes = (size_t)job->hidden * oracle_element_bytes(job->type);
-    for (int64_t e = 0; e < job->num_experts; e++)
-        for (int64_t i = 0; i < places; i++) {
-            const int32_t row = map[e * places + i], from = all[e * places + i];
+    for (int32_t r = 0; r < job->num_ranks; r++)
+        for (int64_t i = 0; i < job->inputs[r].num_tokens * job->topk; i++) {
+            const int64_t slot = r * job->max_tokens * job->topk + i, e = job->inputs[r].topk_idx[i];
+            const int32_t row = map[slot], from = all[slot];
             if (row < 0) continue;
             memcpy((char *)a->x[e / locals] + (size_t)(e % locals * places + row) * row_bytes,
                    (const char *)first->x[e / locals] + (size_t)(e % locals * places + from) * row_bytes, row_bytes);

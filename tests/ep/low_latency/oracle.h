@@ -46,10 +46,10 @@ int64_t llo_log_row(oracle_type type, int32_t hidden, const void *x, void *low, 
 
 /* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */
 
-/* Whether a token has an index out of range, or one expert twice: it goes nowhere. */
+/* Whether a token has an index out of range: it goes nowhere. */
 bool llo_token_is_wrong(const llo_job *job, int32_t source, int64_t t);
-/* [E][N][B]: the row that token t of a source has at expert e, or -1. In an expert's rows sources ascend, and in a
-   source's its tokens. The caller frees it. */
+/* [N][B][K]: the row that slot k of a source's token t has at the slot's expert, or -1. In an expert's rows sources
+   ascend, in a source's its tokens, and in a token's its slots. The caller frees it. */
 int32_t *llo_map_make(const llo_job *job);
 /* Tokens of `rank` times the ranks that each goes to, this one included. */
 int64_t llo_messages(const llo_job *job, int32_t rank);

@@ -14,8 +14,6 @@ bool llo_token_is_wrong(const llo_job *job, int32_t source, int64_t t)
     for (int32_t k = 0; k < job->topk; k++) {
         int64_t expert = expert_of(job, source, t, k);
         if (expert < -1 || expert >= job->num_experts) return true;
-        for (int32_t before = 0; before < k; before++)
-            if (expert >= 0 && expert_of(job, source, t, before) == expert) return true;
     }
     return false;
 }
@@ -36,17 +34,17 @@ static bool token_goes_to(const llo_job *job, int32_t source, int64_t t, int64_t
 
 int32_t *llo_map_make(const llo_job *job)
 {
-    int64_t places = (int64_t)job->num_ranks * job->max_tokens;
-    int32_t *map = malloc((size_t)(job->num_experts * places) * sizeof *map);
-    if (!map) abort();
-    for (int64_t e = 0; e < job->num_experts; e++) {
-        int32_t row = 0;
-        for (int32_t source = 0; source < job->num_ranks; source++)
-            for (int64_t t = 0; t < job->max_tokens; t++) {
-                bool goes = t < job->inputs[source].num_tokens && token_goes_to(job, source, t, e);
-                map[e * places + source * job->max_tokens + t] = goes ? row++ : -1;
-            }
+    int64_t slots = (int64_t)job->num_ranks * job->max_tokens * job->topk;
+    int32_t *map = malloc((size_t)slots * sizeof *map);
+    int32_t *next = calloc((size_t)job->num_experts, sizeof *next);
+    if (!map || !next) abort();
+    for (int64_t i = 0; i < slots; i++) {
+        int32_t source = (int32_t)(i / job->topk / job->max_tokens), k = (int32_t)(i % job->topk);
+        int64_t t = i / job->topk % job->max_tokens;
+        int64_t expert = t < job->inputs[source].num_tokens ? expert_of(job, source, t, k) : -1;
+        map[i] = expert >= 0 && token_goes_to(job, source, t, expert) ? next[expert]++ : -1;
     }
+    free(next);
     return map;
 }
 
@@ -68,18 +66,16 @@ void llo_places(const llo_job *job, const int32_t *map, int32_t rank, int32_t *c
 {
     int32_t locals = job->num_experts / job->num_ranks;
     int64_t places = (int64_t)job->num_ranks * job->max_tokens;
+    for (int64_t i = 0; i < locals * places; i++)
+        src_info[i] = -1;
     for (int32_t e = 0; e < locals; e++) {
-        const int32_t *rows = map + ((int64_t)rank * locals + e) * places;
-        int32_t *tokens = src_info + e * places;
         count[e] = 0;
-        for (int64_t i = 0; i < places; i++)
-            tokens[i] = -1;
         for (int32_t source = 0; source < job->num_ranks; source++) {
-            int64_t begin = count[e];
-            for (int32_t t = 0; t < job->max_tokens; t++) {
-                int32_t row = rows[source * job->max_tokens + t];
-                if (row < 0) continue;
-                tokens[row] = t;
+            int64_t begin = count[e], slots = (int64_t)job->max_tokens * job->topk;
+            for (int64_t i = 0; i < slots; i++) {
+                int32_t row = map[source * slots + i], t = (int32_t)(i / job->topk);
+                if (row < 0 || expert_of(job, source, t, (int32_t)(i % job->topk)) != rank * locals + e) continue;
+                src_info[e * places + row] = t;
                 count[e]++;
             }
             range[e * job->num_ranks + source] = begin << 32 | (count[e] - begin);
@@ -93,12 +89,15 @@ void llo_dispatch(const llo_job *job, const int32_t *map, int32_t rank, void *x,
     int64_t places = (int64_t)job->num_ranks * job->max_tokens;
     size_t from_bytes = (size_t)job->hidden * oracle_element_bytes(job->type);
     size_t to_bytes = (size_t)job->hidden * llo_element_bytes(job);
-    for (int64_t e = 0; e < locals; e++)
-        for (int64_t i = 0; i < places; i++) {
-            int32_t row = map[(rank * locals + e) * places + i];
-            if (row < 0) continue;
-            const char *input = job->inputs[i / job->max_tokens].x;
-            llo_quantise(job, input + (size_t)(i % job->max_tokens) * from_bytes,
-                         (char *)x + (size_t)(e * places + row) * to_bytes, scales + (e * places + row) * num_scales);
-        }
+    for (int64_t i = 0; i < places * job->topk; i++) {
+        int32_t source = (int32_t)(i / job->topk / job->max_tokens);
+        int64_t t = i / job->topk % job->max_tokens;
+        if (map[i] < 0) continue;
+        int64_t expert = expert_of(job, source, t, (int32_t)(i % job->topk));
+        if (expert / locals != rank) continue;
+        int64_t row = expert % locals * places + map[i];
+        const char *input = job->inputs[source].x;
+        llo_quantise(job, input + (size_t)t * from_bytes, (char *)x + (size_t)row * to_bytes,
+                     scales + row * num_scales);
+    }
 }

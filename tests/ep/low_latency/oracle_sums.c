@@ -25,7 +25,7 @@ static const void *answer(const llo_job *job, const int32_t *map, int32_t source
     int64_t places = (int64_t)job->num_ranks * job->max_tokens;
     int64_t expert = job->inputs[source].topk_idx[t * job->topk + k];
     if (expert < 0 || llo_token_is_wrong(job, source, t)) return NULL;
-    int32_t row = map[expert * places + source * job->max_tokens + t];
+    int32_t row = map[(source * job->max_tokens + t) * job->topk + k];
     if (row < 0) return NULL;
     size_t row_bytes = (size_t)job->hidden * oracle_element_bytes(job->type);
     return (const char *)expert_x[expert / locals] + (size_t)(expert % locals * places + row) * row_bytes;

@@ -18,7 +18,7 @@
 typedef enum lowlat_trouble {
     LOWLAT_WELL,
     LOWLAT_REFUSED,  /* an argument that it sees itself */
-    LOWLAT_WRONG,    /* an index out of range, or twice in a token; of dispatches */
+    LOWLAT_WRONG,    /* an index out of range; of dispatches */
     LOWLAT_MISMATCH, /* another form than the others' */
     LOWLAT_PENDING   /* ranks that have the call two before still open: EXPAR_ERR_STATE */
 } lowlat_trouble;

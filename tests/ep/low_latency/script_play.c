@@ -41,12 +41,7 @@ static void make_index_wrong(const lowlat_op *op, const lowlat_call *call)
 {
     const llo_job *job = &call->traffic->job;
     int64_t row = call->traffic->inputs[call->rank].num_tokens / 2;
-    if (op->manner == 0 && job->topk > 1) {
-        set_index(call, row, 0, job->num_experts - 1);
-        set_index(call, row, job->topk - 1, job->num_experts - 1);
-    } else {
-        set_index(call, row, job->topk - 1, op->manner == 1 ? -2 : job->num_experts);
-    }
+    set_index(call, row, job->topk - 1, op->manner == 1 ? -2 : job->num_experts);
 }
 
 /* The others' form, but for its format, its weights, its dtype, or its sum. */
@@ -97,12 +92,14 @@ static bool play_normal(player *p, const lowlat_op *op)
 static uint64_t rows_back(const lowlat_op *op, int32_t rank)
 {
     const llo_job *job = &op->traffic->job;
-    int64_t places = lowlat_places(job), locals = lowlat_locals(job);
+    const int64_t locals = lowlat_locals(job);
     uint64_t rows = 0, tokens = 0;
-    for (int64_t i = 0; i < places; i++) {
+    for (int64_t i = 0; i < lowlat_places(job); i++) {
+        const oracle_input *input = &job->inputs[i / job->max_tokens];
+        const int64_t t = i % job->max_tokens;
         uint64_t here = 0;
-        for (int64_t e = rank * locals; e < (rank + 1) * locals; e++)
-            here += op->traffic->map[e * places + i] >= 0;
+        for (int32_t k = 0; k < job->topk && t < input->num_tokens; k++)
+            here += op->traffic->map[i * job->topk + k] >= 0 && input->topk_idx[t * job->topk + k] / locals == rank;
         rows += here;
         tokens += here > 0;
     }

@@ -114,12 +114,6 @@ static void index_below(ll_round *r)
 {
     ((int32_t *)r->idx)[5] = -2;
 }
-static void index_twice(ll_round *r)
-{
-    int32_t *slots = (int32_t *)r->idx + 4;
-    slots[0] = slots[3] = 7;
-    slots[1] = slots[2] = -1;
-}
 
 static const wrong wrong_dispatches[] = {
     {"no x", no_x, EXPAR_ERR_NULL, "x"},
@@ -143,7 +137,6 @@ static const wrong wrong_dispatches[] = {
     {"struct_size", struct_size, EXPAR_ERR_ARGUMENT, "struct_size"},
     {"index too large", index_too_large, EXPAR_ERR_INDEX, "topk_idx[1][1] is 12"},
     {"index below -1", index_below, EXPAR_ERR_INDEX, "topk_idx[1][1] is -2"},
-    {"index twice", index_twice, EXPAR_ERR_INDEX, "topk_idx[1][3] is 7"},
 };
 
 /* With a hook the others, and of indices the rank itself, learn of it when it is called. */
@@ -412,12 +405,53 @@ static void test_configs(void **state)
     run_body(play_configs);
 }
 
+/* ---- rows of whole units by one type alone ----------------------------------------------------------------------- */
+
+static void x_of_half_units(ll_round *r)
+{
+    r->dispatch.x.dtype = EXPAR_BF16;
+}
+
+static bool refuses_half_units_back(const scene *s)
+{
+    ll_round *round = round_make(s->c, s->rank, 2);
+    expar_tensor x;
+    bool good = round_dispatch(round, s->ll);
+    good = good && CHECK_STATUS(EXPAR_ERR_SHAPE,
+                                expar_ll_combine_buffer(s->ll, round->received.handle, EXPAR_BF16, &x));
+    good = good && CHECK_TEXT("x.dtype is bf16, so that its rows of 1004 elements (config.hidden) have 2008 bytes");
+    round_free(round);
+    return good;
+}
+
+/* FP32 rows of 1004 elements are whole units of 16 bytes, BF16 rows are not. */
+static void play_odd_hidden(expar_group *group, void *shared)
+{
+    static const wrong half_units = {"x of half units", x_of_half_units, EXPAR_ERR_SHAPE,
+                                     "x has rows of 2008 bytes (hidden size 1004)"};
+    ll_case c = *(const ll_case *)shared;
+    scene s = {.rank = expar_group_rank(group), .c = &c};
+    c.hidden = 1004;
+    const expar_ll_config config = case_config(&c);
+    bool good = CHECK_OK(expar_ll_create(group, &config, &s.ll)) && round_play(&c, s.rank, s.ll, 0);
+    good = good && play_wrong_dispatch(&s, &half_units, false) && play_wrong_dispatch(&s, &half_units, true);
+    good = good && refuses_half_units_back(&s);
+    c.sum = EXPAR_LL_REDUCED;
+    if (good && round_play(&c, s.rank, s.ll, 1)) CHECK_OK(expar_ll_destroy(s.ll));
+}
+
+static void test_odd_hidden(void **state)
+{
+    (void)state;
+    run_body(play_odd_hidden);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_wrong_dispatches), cmocka_unit_test(test_bad_token),
         cmocka_unit_test(test_wrong_combines),   cmocka_unit_test(test_mismatches),
-        cmocka_unit_test(test_configs),
+        cmocka_unit_test(test_configs),          cmocka_unit_test(test_odd_hidden),
     };
     kind = stage_kind(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

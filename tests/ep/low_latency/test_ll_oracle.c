@@ -176,7 +176,8 @@ static void test_log_groups_that_go_as_bf16(void **state)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* 2 ranks of 2 experts, B 3, H 1; rank 0: {0, 3}, {1, 0}; rank 1: {0, 2}, {-1, 0}, {1, 1}, which is wrong. */
+/* 2 ranks of 2 experts, B 3, H 1; rank 0: {0, 3}, {1, 0}; rank 1: {0, 2}, {-1, 0}, and {1, 1},
+   which has two rows at expert 1. */
 static const int64_t idx0[] = {0, 3, 1, 0}, idx1[] = {0, 2, -1, 0, 1, 1};
 static const uint32_t x0[] = {10, 11}, x1[] = {20, 21, 22};
 static const oracle_input inputs[2] = {{.num_tokens = 2, .topk_idx = idx0, .x = x0},
@@ -191,16 +192,28 @@ static void test_rows(void **state)
     int64_t range[4];
     uint32_t x[12] = {0};
     llo_places(&pair, map, 0, count, src_info, range);
-    ASSERT_ARRAY(count, 4, 1);
-    ASSERT_ARRAY(src_info, 0, 1, 0, 1, -1, -1, 1, -1);
-    ASSERT_ARRAY(range, 2, (int64_t)2 << 32 | 2, 1, (int64_t)1 << 32);
+    ASSERT_ARRAY(count, 4, 3);
+    ASSERT_ARRAY(src_info, 0, 1, 0, 1, -1, -1, 1, 2, 2, -1);
+    ASSERT_ARRAY(range, 2, (int64_t)2 << 32 | 2, 1, (int64_t)1 << 32 | 2);
     llo_dispatch(&pair, map, 0, x, NULL);
-    ASSERT_ARRAY(x, 10, 11, 20, 21, 0, 0, 11, 0);
+    ASSERT_ARRAY(x, 10, 11, 20, 21, 0, 0, 11, 22, 22, 0);
     llo_places(&pair, map, 1, count, src_info, range);
     ASSERT_ARRAY(count, 1, 1);
     assert_int_equal(llo_messages(&pair, 0), 3);
-    assert_int_equal(llo_messages(&pair, 1), 3);
-    assert_true(llo_token_is_wrong(&pair, 1, 2) && !llo_token_is_wrong(&pair, 1, 1));
+    assert_int_equal(llo_messages(&pair, 1), 4);
+    free(map);
+}
+
+static void test_wrong_tokens_have_no_rows(void **state)
+{
+    (void)state;
+    const int64_t idx[] = {1, 4, 0, 1};
+    const oracle_input given = {.num_tokens = 2, .topk_idx = idx, .x = x0};
+    const llo_job job = {
+        .num_ranks = 1, .max_tokens = 2, .hidden = 1, .topk = 2, .num_experts = 4, .type = ORACLE_F32, .inputs = &given};
+    int32_t *map = llo_map_make(&job);
+    assert_true(llo_token_is_wrong(&job, 0, 0) && !llo_token_is_wrong(&job, 0, 1));
+    ASSERT_ARRAY(map, -1, -1, 0, 0);
     free(map);
 }
 
@@ -299,6 +312,7 @@ int main(void)
         cmocka_unit_test(test_nan_takes_the_group),
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_masked_ranks_have_no_rows),
+        cmocka_unit_test(test_wrong_tokens_have_no_rows),
         cmocka_unit_test(test_orders),
         cmocka_unit_test(test_reduced_rounds_twice),
         cmocka_unit_test(test_products_are_rounded),

@@ -31,13 +31,33 @@ expar_ll_format lowlat_format(llo_format format)
 
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
-/* An expert that stands in an earlier slot of its token goes: it would be an error. */
-static void drop_doubles(int64_t num_tokens, int32_t topk, int64_t *topk_idx)
+/* Whether the slot's expert stands in an earlier slot of its token. */
+static bool is_double(const int64_t *topk_idx, int32_t k)
 {
-    for (int64_t t = 0; t < num_tokens; t++)
-        for (int32_t k = 0; k < topk; k++)
-            for (int32_t before = 0; before < k; before++)
-                if (topk_idx[t * topk + before] == topk_idx[t * topk + k]) topk_idx[t * topk + k] = -1;
+    for (int32_t before = 0; before < k; before++)
+        if (topk_idx[before] == topk_idx[k]) return true;
+    return false;
+}
+
+/* Slots that name an expert again go where the expert has more rows than places, until all fit. */
+static void drop_excess(const llo_job *job)
+{
+    int64_t *rows = traffic_alloc((size_t)job->num_experts, sizeof *rows);
+    memset(rows, 0, (size_t)job->num_experts * sizeof *rows);
+    for (int32_t r = 0; r < job->num_ranks; r++)
+        for (int64_t i = 0; i < job->inputs[r].num_tokens * job->topk; i++)
+            if (job->inputs[r].topk_idx[i] >= 0) rows[job->inputs[r].topk_idx[i]]++;
+    for (int32_t r = 0; r < job->num_ranks; r++) {
+        int64_t *topk_idx = (int64_t *)(uintptr_t)job->inputs[r].topk_idx;
+        for (int64_t i = 0; i < job->inputs[r].num_tokens * job->topk; i++) {
+            const int64_t first = i - i % job->topk;
+            if (topk_idx[i] < 0 || rows[topk_idx[i]] <= lowlat_places(job)) continue;
+            if (!is_double(topk_idx + first, (int32_t)(i - first))) continue;
+            rows[topk_idx[i]]--;
+            topk_idx[i] = -1;
+        }
+    }
+    free(rows);
 }
 
 static uint32_t *draw_weights(int64_t num_tokens, int32_t topk, random_source *random)
@@ -54,7 +74,6 @@ static oracle_input draw_input(const lowlat_plan *plan, int32_t rank, random_sou
     void *x = traffic_alloc((size_t)(count * plan->hidden), oracle_element_bytes(plan->type));
     routing_fill(plan->routing, random, count, plan->topk, plan->num_experts, topk_idx);
     if (plan->disturb) routing_disturb(random, plan->disturb, count, plan->topk, topk_idx);
-    drop_doubles(count, plan->topk, topk_idx);
     traffic_fill_rows(random, plan->type, count, plan->hidden, x);
     return (oracle_input){.num_tokens = count,
                           .x = x,
@@ -109,6 +128,7 @@ lowlat_traffic *lowlat_traffic_make(const lowlat_plan *plan, random_source *rand
                        .inputs = t->inputs};
     for (int32_t r = 0; r < plan->num_ranks; r++)
         t->inputs[r] = draw_input(plan, r, random);
+    drop_excess(&t->job);
     lowlat_traffic_settle(t);
     return t;
 }
@@ -206,7 +226,7 @@ static void code_token(const lowlat_answers *a, const lowlat_traffic *t, int32_t
     for (int32_t k = 0; k < job->topk; k++) {
         const int64_t slot = token * job->topk + k, expert = a->inputs[source].topk_idx[slot];
         if (expert < 0 || expert >= job->num_experts) continue;
-        const int32_t row = t->map[(expert * job->num_ranks + source) * job->max_tokens + token];
+        const int32_t row = t->map[(source * job->max_tokens + token) * job->topk + k];
         if (row >= 0) code_row(a, expert, row, a->inputs[source].weights[slot] >> 31, to);
     }
 }

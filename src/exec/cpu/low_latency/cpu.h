@@ -43,14 +43,13 @@ typedef struct ll_sends {
     ll_target *targets;  /* [B * min(K, N)] */
     int32_t *experts;    /* [B][K] global expert of each slot, or -1; K: the buffer's */
     int32_t *rows;       /* [B][K] the row's number among this rank's rows for that expert */
-    int32_t *messages;   /* [N] */
-    int32_t *counts;     /* [E] */
-    int32_t *last_token; /* [E], [N]: the last token, plus 1, that was seen with the expert, the rank */
-    int32_t *last_target;
-    void *arrays; /* all of them */
+    int32_t *messages;    /* [N] */
+    int32_t *counts;      /* [E] */
+    int32_t *last_target; /* [N] the last token, plus 1, that goes to the rank */
+    void *arrays;         /* all of them */
 } ll_sends;
 expar_status ll_sends_make(const ll_shape *shape, ll_sends *sends);
-/* OK, or EXPAR_ERR_INDEX: the first index that is out of range, or twice in its token; such tokens go nowhere. */
+/* OK, or EXPAR_ERR_INDEX: the first index that is out of range; such tokens go nowhere. */
 expar_status ll_sends_fill(ll_sends *sends, const ll_shape *shape, const ep_route_view *route, int32_t tokens,
                            int32_t topk);
 

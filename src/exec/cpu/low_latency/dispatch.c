@@ -245,41 +245,6 @@ static ll_due message_due(const void *context, int32_t rank)
     return (ll_due){.came = came, .all = ll_sends_data(d->self, d->record, rank) ? d->record->told[rank].messages : 0};
 }
 
-/* Where each source's rows of each expert begin. */
-static void place_ranges(ll_dispatch *d)
-{
-    const ll_cpu *self = d->self;
-    const int32_t locals = self->shape.local_experts, n = self->shape.ranks;
-    int64_t *range = d->step->routing->range;
-    int32_t *begins = d->step->out_count;
-    uint64_t rows = 0;
-    memset(begins, 0, (size_t)locals * sizeof *begins);
-    for (int32_t s = 0; s < n; s++) {
-        const bool sends = ll_sends_data(self, d->record, s);
-        const int32_t *counts = d->record->counts + (int64_t)s * locals;
-        for (int32_t l = 0; l < locals; l++) {
-            const int32_t count = sends ? counts[l] : 0;
-            range[(int64_t)l * n + s] = ll_range(begins[l], count);
-            begins[l] += count;
-            rows += (uint64_t)count;
-        }
-    }
-    /* They are read later than what is on its way, and so bypass the cache from half as many on. */
-    d->streaming = ll_streams(self, 2 * rows, d->row_bytes);
-}
-
-/* Row `row` of a source's for an expert: its number in the expert's [N*B]. False: it is none, whatever its source says.
-   */
-static bool message_row(const ll_dispatch *d, int32_t source, int32_t local, int32_t row, int64_t *out)
-{
-    const ll_cpu *self = d->self;
-    if (local < 0 || local >= self->shape.local_experts) return false;
-    const int64_t range = d->step->routing->range[(int64_t)local * self->shape.ranks + source];
-    if (row < 0 || row >= ll_range_count(range)) return false;
-    *out = (int64_t)local * self->shape.ranks * self->shape.tokens + ll_range_begin(range) + row;
-    return true;
-}
-
 /* A row's scales stand apart: each word in a line of its own, in which rows follow each other. */
 static void place_scales(const ll_dispatch *d, int64_t row, const void *scales)
 {
@@ -297,7 +262,7 @@ static void fan_out(const ll_dispatch *d, int32_t source, const ll_header *heade
     const int32_t *experts = ll_header_experts((ll_header *)header), *rows = ll_header_rows((ll_header *)header, topk);
     for (int32_t k = 0; k < d->step->call.form.topk; k++) {
         int64_t row;
-        if (experts[k] < 0 || !message_row(d, source, experts[k], rows[k], &row)) continue;
+        if (experts[k] < 0 || !ll_range_row(d, source, experts[k], rows[k], &row)) continue;
         cpu_copy_row((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, payload, d->row_bytes, d->streaming);
         if (d->scales) place_scales(d, row, (const uint8_t *)payload + d->row_bytes);
         d->step->routing->src_info[row] = header->token;
@@ -481,7 +446,7 @@ static void clear_missing(const ll_dispatch *d, int32_t source)
         const int32_t count = ll_range_count(d->step->routing->range[(int64_t)l * n + source]);
         for (int32_t i = count > 0 ? count_came(d, source, l) : 0; i < count; i++) {
             int64_t row;
-            if (!message_row(d, source, l, i, &row)) continue;
+            if (!ll_range_row(d, source, l, i, &row)) continue;
             memset((uint8_t *)d->step->out_x + row * (int64_t)d->row_bytes, 0, d->row_bytes);
             memset(self->scratch->payload, 0, (size_t)d->scales * sizeof(uint32_t));
             if (d->scales) place_scales(d, row, self->scratch->payload);
@@ -507,7 +472,7 @@ expar_status ll_cpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step)
     ll_call_judge(self, &step->call, LL_DISPATCH);
     const bool mismatched = ll_call_mismatches(self, &step->call, LL_DISPATCH);
     if (!mismatched) {
-        place_ranges(&d);
+        ll_ranges_place(&d);
         status = receive_messages(&d);
         add_stats(&d);
         if (status != EXPAR_OK) return status;

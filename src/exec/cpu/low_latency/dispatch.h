@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of a dispatch share: dispatch.c (the call: messages to mapped peers, rows to experts) and
- * dispatch_far.c (messages to and from ranks that are not mapped). Private to this folder. */
+/* What the files of a dispatch share: dispatch.c (the call: messages to mapped peers, rows to experts), ranges.c (the
+ * places of rows) and dispatch_far.c (messages to and from ranks that are not mapped). Private to this folder. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_DISPATCH_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_DISPATCH_H
 
@@ -26,6 +26,15 @@ enum { SEND_WAITS = 0, SEND_NOW = 1, SEND_DONE = 2 };
 void ll_dispatch_header(const ll_dispatch *d, ll_header *header, int32_t token, const ll_target *target);
 /* A token's payload, with its scales behind it: x's own row, or one that is made for it and lasts until the next is. */
 const void *ll_dispatch_payload(const ll_dispatch *d, int32_t token, const ll_scratch *scratch);
+
+/* ---- ranges.c ---------------------------------------------------------------------------------------------------- */
+
+/* Fills the routing's ranges and the counts, once all units are known. Rows beyond an expert's places are left out, and
+   the call's verdict says so, unless there is one already. */
+void ll_ranges_place(ll_dispatch *d);
+/* Row `row` of a source's for an expert: its number in [L][N*B]. Returns false if there is no such row, whatever its
+   source says. */
+bool ll_range_row(const ll_dispatch *d, int32_t source, int32_t local, int32_t row, int64_t *out);
 
 /* ---- dispatch_far.c ---------------------------------------------------------------------------------------------- */
 

@@ -23,7 +23,6 @@ expar_status ll_sends_make(const ll_shape *shape, ll_sends *sends)
     const size_t rows = sends_place(&bytes, tokens * topk, sizeof(int32_t));
     const size_t messages = sends_place(&bytes, n, sizeof(int32_t));
     const size_t counts = sends_place(&bytes, experts, sizeof(int32_t));
-    const size_t last_token = sends_place(&bytes, experts, sizeof(int32_t));
     const size_t last_target = sends_place(&bytes, n, sizeof(int32_t));
     uint8_t *arrays = calloc(1, bytes);
     if (!arrays) return error_set(EXPAR_ERR_MEMORY, "no memory for the messages of %d tokens", shape->tokens);
@@ -33,43 +32,33 @@ expar_status ll_sends_make(const ll_shape *shape, ll_sends *sends)
                         .rows = (int32_t *)(arrays + rows),
                         .messages = (int32_t *)(arrays + messages),
                         .counts = (int32_t *)(arrays + counts),
-                        .last_token = (int32_t *)(arrays + last_token),
                         .last_target = (int32_t *)(arrays + last_target),
                         .arrays = arrays};
     return EXPAR_OK;
 }
 
-static expar_status bad_index(const ep_route_view *route, int32_t token, int32_t k, int64_t experts, bool twice)
+static expar_status bad_index(const ep_route_view *route, int32_t token, int32_t k, int64_t experts)
 {
-    const long long expert = (long long)ep_route_expert(route, token, k);
-    if (twice)
-        return error_set(EXPAR_ERR_INDEX, "topk_idx[%d][%d] is %lld, which stands in an earlier slot of the token, too",
-                         token, k, expert);
-    return error_set(EXPAR_ERR_INDEX, "topk_idx[%d][%d] is %lld; expected -1 to %lld", token, k, expert,
-                     (long long)experts - 1);
+    return error_set(EXPAR_ERR_INDEX, "topk_idx[%d][%d] is %lld; expected -1 to %lld", token, k,
+                     (long long)ep_route_expert(route, token, k), (long long)experts - 1);
 }
 
-/* One token's slots. False: one of them, *bad, is out of range, or twice there (*twice). */
-static bool read_token(ll_sends *sends, const ll_shape *shape, const ep_route_view *route, int32_t token, int32_t topk,
-                       int32_t *bad, bool *twice)
+/* Reads one token's slots. Returns false if one of them, *bad, is out of range. */
+static bool read_token(const ll_sends *sends, const ll_shape *shape, const ep_route_view *route, int32_t token,
+                       int32_t topk, int32_t *bad)
 {
     const int64_t experts = (int64_t)shape->ranks * shape->local_experts;
     int32_t *slots = sends->experts + (int64_t)token * shape->topk;
     for (int32_t k = 0; k < topk; k++) {
         const int64_t expert = ep_route_expert(route, token, k);
         *bad = k;
-        *twice = false;
         if (expert < -1 || expert >= experts) return false;
         slots[k] = (int32_t)expert;
-        if (expert < 0) continue;
-        *twice = sends->last_token[expert] == token + 1;
-        if (*twice) return false;
-        sends->last_token[expert] = token + 1;
     }
     return true;
 }
 
-/* Numbers the token's rows and messages. */
+/* Numbers the token's rows and messages. Each slot has a row of its own, also where two slots name one expert. */
 static int32_t place_token(ll_sends *sends, const ll_shape *shape, int32_t token, int32_t topk, int32_t next)
 {
     const int64_t slot = (int64_t)token * shape->topk;
@@ -93,19 +82,18 @@ expar_status ll_sends_fill(ll_sends *sends, const ll_shape *shape, const ep_rout
     const size_t n = (size_t)shape->ranks, experts = n * (size_t)shape->local_experts;
     expar_status status = EXPAR_OK;
     int32_t next = 0;
-    /* Messages, counts and the two arrays behind them stand one after the other. */
-    memset(sends->messages, 0, (2 * n + 2 * experts) * sizeof(int32_t));
+    /* Messages, counts and last targets stand one after the other. */
+    memset(sends->messages, 0, (2 * n + experts) * sizeof(int32_t));
     for (int32_t t = 0; t < tokens; t++) {
         int32_t bad = 0;
-        bool twice = false;
         sends->first[t] = next;
-        if (read_token(sends, shape, route, t, topk, &bad, &twice)) {
+        if (read_token(sends, shape, route, t, topk, &bad)) {
             next = place_token(sends, shape, t, topk, next);
             continue;
         }
         for (int32_t k = 0; k < topk; k++)
             sends->experts[(int64_t)t * shape->topk + k] = -1;
-        if (status == EXPAR_OK) status = bad_index(route, t, bad, (int64_t)shape->ranks * shape->local_experts, twice);
+        if (status == EXPAR_OK) status = bad_index(route, t, bad, (int64_t)shape->ranks * shape->local_experts);
     }
     sends->first[tokens] = next;
     return status;

@@ -120,12 +120,15 @@ static bool returns_fit(const ll_cpu *self, const ll_told *told, const int32_t *
 /* What comes from a peer has to fit the buffer, whatever has become of the peer. */
 static void check_told(const ll_cpu *self, ll_told *told, int32_t source, const int32_t *counts)
 {
-    const int32_t most = self->shape.tokens;
+    const int32_t tokens = self->shape.tokens, rows = ll_rows_at_most(&self->shape);
+    int32_t most = tokens;
     char seen[64] = "";
-    if (told->messages < 0 || told->messages > most) snprintf(seen, sizeof seen, "%d messages", told->messages);
+    if (told->messages < 0 || told->messages > tokens) snprintf(seen, sizeof seen, "%d messages", told->messages);
     for (int32_t l = 0; counts && !seen[0] && l < self->shape.local_experts; l++)
-        if (counts[l] < 0 || counts[l] > most)
+        if (counts[l] < 0 || counts[l] > rows) {
             snprintf(seen, sizeof seen, "%d rows for expert %d of rank %d", counts[l], l, self->sym->rank);
+            most = rows;
+        }
     if (counts && !seen[0] && ll_is_far(self, source) && !returns_fit(self, told, counts))
         snprintf(seen, sizeof seen, "rows back from piece %d on, of %llu in all", told->returns,
                  (unsigned long long)self->space.return_pieces);

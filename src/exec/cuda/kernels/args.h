@@ -23,6 +23,7 @@
 /* expar_status values that kernels name; the host checks them. */
 #define EXPAR_STATUS_ARGUMENT 2
 #define EXPAR_STATUS_INDEX    8
+#define EXPAR_STATUS_LIMIT    10
 #define EXPAR_STATUS_HANDLE   12
 #define EXPAR_STATUS_STATE    16
 #define EXPAR_STATUS_PEER     23

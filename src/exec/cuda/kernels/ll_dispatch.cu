@@ -32,17 +32,21 @@ GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s,
                                   int32_t early, bool *mismatched)
 {
     ll_outcome outcome = {false, false, false};
+    bool exceeds = false;
     if (a->call.wait_ns) ll_clear_waits(&a->call, s);
     if (early < 0) {
         outcome = ll_take_units(&a->call, s, now, 0, t->first);
         if (outcome.left) return false;
         *mismatched = outcome.mismatched;
-        ll_place_ranks(a, s, t);
+        exceeds = ll_place_ranks(a, s, t);
     }
     if (!outcome.mismatched && !ll_take_messages(a, s, now, t, early)) return false;
     if (blockIdx.x == gridDim.x - 1) {
+        const bool told = outcome.odd;
+        outcome.odd |= exceeds;
         ll_tell_counts(a, s, t, now, outcome);
-        if (outcome.odd && threadIdx.x == 0) ll_report(&a->call, *now, 0);
+        if (told && threadIdx.x == 0) ll_report(&a->call, *now, 0);
+        if (exceeds && !told && threadIdx.x == 0) ll_report_excess(&a->call, *now);
     }
     return true;
 }

@@ -205,7 +205,7 @@ GPU_ASIDE int32_t ll_take_early(const ll_dispatch_args *a, ll_now call, int32_t 
         if (!ll_units_are_here(c, s, now)) return -1;
         const ll_outcome outcome = ll_take_units(c, s, now, 0, t->first);
         if (outcome.left || outcome.odd) return -1;
-        ll_place_ranks(a, s, t);
+        if (ll_place_ranks(a, s, t)) return -1;
         early = ll_intake_of(a, s).split.first;
     }
     const ll_intake intake = ll_intake_of(a, s);

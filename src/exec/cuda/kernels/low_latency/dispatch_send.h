@@ -30,8 +30,9 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
     if (expert < 0) return true;
     const int32_t rank = expert / locals;
     const uint32_t before = ll_count_before(t, slots, token, expert, locals);
-    if (lane == 0) ll_notes(s, LL_NOTE_ROW)[k] = (int32_t)(before & 0xffffu);
     const int32_t mine = lane < slots ? t->idx[lane * t->pitch + token] : -1;
+    const uint32_t named = __ballot_sync(GPU_ALL, mine == expert) & ((1u << k) - 1);
+    if (lane == 0) ll_notes(s, LL_NOTE_ROW)[k] = (int32_t)(before & 0xffffu) + __popc(named);
     const int32_t to = mine < 0 ? -1 - lane : mine / locals;
     const uint32_t same = __match_any_sync(GPU_ALL, to);
     const uint32_t firsts = __ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane);

@@ -9,20 +9,55 @@
 
 /* ---- what the counts say ----------------------------------------------------------------------------------------- */
 
-/* From counts to first rows: ranks ascending. */
-GPU_FUNC void ll_place_ranks(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
+/* From counts to first rows: ranks ascending. Returns true if an expert has more rows than places: those beyond are
+   left out. By all threads of a block, which meet. */
+GPU_FUNC bool ll_place_ranks(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
 {
-    const int32_t locals = LL_LOCALS(&a->call), n = LL_RANKS(&a->call);
+    const int32_t locals = LL_LOCALS(&a->call), n = LL_RANKS(&a->call), places = (int32_t)ll_rows_of_expert(&a->call);
+    bool exceeds = false;
     for (int32_t l = threadIdx.x; l < locals; l += blockDim.x) {
         int32_t row = 0;
         for (int32_t r = 0; r < n; r++) {
-            const int32_t count = ll_sends_data(s, r) ? t->first[r * locals + l] : 0;
+            const int32_t wanted = ll_sends_data(s, r) ? t->first[r * locals + l] : 0;
+            const int32_t count = min(wanted, places - row);
+            exceeds |= count < wanted;
             t->first[r * locals + l] = row;
             row += count;
         }
         t->first[n * locals + l] = row;
     }
-    __syncthreads();
+    return __syncthreads_or(exceeds) != 0;
+}
+
+/* Rows that all ranks have counted for an expert here. By one thread. */
+GPU_FUNC int64_t ll_rows_wanted(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t local)
+{
+    int64_t rows = 0;
+    for (int32_t r = 0; r < LL_RANKS(c); r++)
+        if (ll_sends_data(s, r))
+            rows += (int32_t)(uint32_t)load_relaxed_64(ll_unit_of(c, s, now, r) + LL_UNIT_COUNTS + local);
+    return rows;
+}
+
+/* Reports the first expert whose rows exceed its places, with the words of the CPU's report. By one thread. */
+GPU_ASIDE void ll_report_excess(const ll_gpu_call *c, ll_now call)
+{
+    const ll_shared shared = ll_shared_here(c), *s = &shared;
+    const int64_t places = ll_rows_of_expert(c);
+    gpu_verdict *slot = verdict_slot(&c->world);
+    int32_t l = 0;
+    if (!slot) return;
+    while (l + 1 < LL_LOCALS(c) && ll_rows_wanted(c, s, &call, l) <= places)
+        l++;
+    char *text = slot->reason.text;
+    slot->rank = c->world.rank;
+    slot->dropped = 0;
+    slot->reason.status = EXPAR_STATUS_LIMIT;
+    int32_t at = ll_put_words(text, 0, "expert ", c->world.rank * LL_LOCALS(c) + l);
+    at = ll_put_words(text, at, " gets ", ll_rows_wanted(c, s, &call, l));
+    at = ll_put_words(text, at, " rows; expected at most ", places);
+    put_text(text + at, " (num_ranks * config.max_tokens)");
+    publish_verdict(&c->world, slot);
 }
 
 /* What the host's caller and combines read of the counts; of a call that brings nothing zeros. By one block. */

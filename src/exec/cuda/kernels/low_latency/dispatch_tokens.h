@@ -52,24 +52,13 @@ GPU_FUNC void ll_load_idx(const ll_dispatch_args *a, const ll_tokens *t)
     }
 }
 
-/* Whether the slot is out of range, or has the expert of an earlier one. */
-GPU_FUNC bool ll_is_bad(const int32_t *column, int32_t pitch, int32_t k)
-{
-    const int32_t expert = column[k * pitch];
-    bool bad = expert == LL_OUT_OF_RANGE;
-    LL_UNROLL_SLOTS
-    for (int32_t j = 0; j < k; j++)
-        bad |= expert >= 0 && column[j * pitch] == expert;
-    return bad;
-}
-
-/* The first such slot of a token; -1: none. Where they are few all are loaded at once. */
+/* The first slot of a token that is out of range; -1: none. Where they are few all are loaded at once. */
 GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
 {
     int32_t first = -1;
     LL_UNROLL_SLOTS
     for (int32_t k = topk - 1; k >= 0; k--)
-        if (ll_is_bad(column, pitch, k)) first = k;
+        if (column[k * pitch] == LL_OUT_OF_RANGE) first = k;
     return first;
 }
 
@@ -85,26 +74,17 @@ GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
     int32_t at = put_words(text, 0, "topk_idx[", token);
     at = put_words(text, at, "][", k);
     at = put_words(text, at, "] is ", expert);
-    if (expert >= -1 && expert < experts) {
-        put_text(text + at, ", which stands in an earlier slot of the token, too");
-        return;
-    }
     at = put_words(text, at, "; expected -1 to ", experts - 1);
     text[at] = 0;
 }
 
-/* Whether an index that this thread looks at is bad: those of a token, or where these are many one of them. */
+/* Whether an index that this thread looks at is out of range. */
 GPU_FUNC bool ll_doubts_tokens(const ll_dispatch_args *a, const ll_tokens *t)
 {
-    const int32_t tokens = a->routing.tokens, slots = LL_BUFFER_TOPK(&a->call);
+    const int32_t slots = LL_BUFFER_TOPK(&a->call);
     bool doubt = false;
-    if (LL_FEW_SLOTS) {
-        for (int32_t token = threadIdx.x; token < tokens; token += blockDim.x)
-            doubt |= ll_find_bad(t->idx + token, t->pitch, slots) >= 0;
-    } else {
-        for (int32_t i = threadIdx.x; i < tokens * slots; i += blockDim.x)
-            doubt |= ll_is_bad(t->idx + i / slots, t->pitch, i % slots);
-    }
+    for (int32_t token = threadIdx.x; token < a->routing.tokens; token += blockDim.x)
+        doubt |= ll_find_bad(t->idx + token, t->pitch, slots) >= 0;
     return doubt;
 }
 
@@ -126,20 +106,23 @@ GPU_ASIDE void ll_take_out_bad(const ll_dispatch_args *a)
     __syncthreads();
 }
 
-/* Tokens before this one that have the expert, and in the high half those that have one of its rank. By a warp. */
+/* Slots of the tokens before this one that name the expert, and in the high half those tokens that name one of its
+   rank. Both fit 16 bits: the indices of all slots lie in shared memory, of which a block has less than 256 KiB. By a
+   warp. */
 GPU_FUNC uint32_t ll_count_before(const ll_tokens *t, int32_t slots, int32_t token, int32_t expert, int32_t locals)
 {
     const int32_t low = expert / locals * locals;
     uint32_t count = 0;
     for (int32_t i = threadIdx.x % 32; i < token; i += 32) {
-        bool has = false, any = false;
+        uint32_t rows = 0;
+        bool any = false;
 #pragma unroll 8
         for (int32_t k = 0; k < slots; k++) {
             const int32_t other = t->idx[k * t->pitch + i];
-            has |= other == expert;
+            rows += other == expert;
             any |= other >= low && other < low + locals;
         }
-        count += (any ? 1u << 16 : 0) + (has ? 1 : 0);
+        count += (any ? 1u << 16 : 0) + rows;
     }
     return __reduce_add_sync(GPU_ALL, count);
 }

@@ -26,7 +26,9 @@ typedef struct ll_gpu_count {
 GPU_FUNC ll_gpu_count ll_count_of(const ll_gpu_call *c, int32_t w, uint32_t value)
 {
     const bool words = w == LL_UNIT_MESSAGES && value & LL_UNIT_IN_WORDS;
-    const ll_gpu_count count = {words ? value & ~LL_UNIT_MARKS : value, (uint32_t)(words ? LL_SMALL(c) : LL_TOKENS(c))};
+    const int32_t messages = words ? LL_SMALL(c) : LL_TOKENS(c);
+    const ll_gpu_count count = {words ? value & ~LL_UNIT_MARKS : value,
+                                (uint32_t)(w == LL_UNIT_MESSAGES ? messages : LL_MOST_ROWS(c))};
     return count;
 }
 
@@ -45,7 +47,7 @@ GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const in
 {
     const int32_t locals = LL_LOCALS(c);
     for (int32_t i = threadIdx.x; i < LL_RANKS(c) * locals; i += blockDim.x)
-        if ((uint32_t)counts[i] > (uint32_t)LL_TOKENS(c)) s->status[i / locals] = EXPAR_STATUS_PEER;
+        if ((uint32_t)counts[i] > (uint32_t)LL_MOST_ROWS(c)) s->status[i / locals] = EXPAR_STATUS_PEER;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
         if (!ll_is_usual(c, LL_UNIT_MESSAGES, (uint32_t)s->messages[r], 0)) s->status[r] = EXPAR_STATUS_PEER;
     __syncthreads();

@@ -3,7 +3,7 @@
 # Checks the models of protocols (tests/models) with spin, all states of them: that what they model is right, and that
 # they still find what is wrong with weaker forms of it. Without spin it says so, and passes.
 #   scripts/models.sh FOLDER [MODEL ERRORS [OPTION…]]
-# FOLDER is for what spin makes. With a model (clean or banks) and options of it that alone is checked, for so many
+# FOLDER is for what spin makes. With a model (banks, clean or low_latency) and options of it that alone is checked, for so many
 # errors: 0, or 1.
 set -eu
 folder=$1
@@ -51,6 +51,12 @@ check banks 0 -DSTATES=1
 check banks 1 -DRULE=1
 check banks 1 -DRULE=2
 check banks 1 -DRULE=3 -DCALLS=5
+check low_latency 0
+check low_latency 0 -DREFUSE=1
+check low_latency 0 -DSTATES=1
+check low_latency 1 -DCOPIES=2
+check low_latency 1 -DREADWORD=0
+check low_latency 1 -DAWAIT=0 -DREFUSE=1
 check clean 0
 check clean 0 -DCLEANS=2
 check clean 0 -DLOSSES=2

@@ -21,15 +21,17 @@
  * A rank whose arguments are refused returns its own error, and tells the others: they return EXPAR_ERR_REMOTE with
  * that rank and reason, from the call or its hook (GPU: see below). Calls whose forms do not fit between ranks (format,
  * dtype, sum, weights given or not) are EXPAR_ERR_MISMATCH. Either way the buffer stays usable. After EXPAR_ERR_PEER,
- * EXPAR_ERR_ABORTED or EXPAR_ERR_INTERRUPTED in a call that had begun it is poisoned: later calls and hooks return that
+ * EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED, or rows beyond an expert's places (EXPAR_ERR_LIMIT, see expar_ll_dispatch)
+ * in a call that had begun it is poisoned: later calls and hooks return that
  * report at once. With config.masking the loss of a rank is no error: it is masked.
  *
  * On a GPU a call is put on its stream and returns. How it ended is told by its event. Without one expar_ll_query tells
  * it, once the stream has come past the call; or else the buffer's next call without a hook, or hook, that finds it
  * ended: that one is carried out, returns the error, and gives no result.
  *
- * Ranks on the CPU may be on several nodes: those whose memory is not mapped are reached by the network. With such
- * ranks, or with config.unmapped, EXPAR_ERR_UNSUPPORTED is what creating a buffer on a GPU returns. */
+ * Ranks on the CPU may be on several nodes: the network reaches those whose memory is not mapped. Ranks on GPUs must all
+ * be mapped: expar_ll_create returns EXPAR_ERR_UNSUPPORTED for several nodes, for config.unmapped, and where
+ * EXPAR_TRANSPORTS leaves out mapped memory. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H
 

@@ -5,7 +5,7 @@
 usage: bindings.py ABI_JSON INCLUDE_DIR > python/expar/_abi.py
 
 Structs and enumerations come from the table that the compiler makes (abi.json), calls from the headers'
-declarations. test_python_abi fails where the file in the tree is not what this writes.
+declarations. test_python_import fails where the file in the tree is not what this writes.
 """
 
 import json

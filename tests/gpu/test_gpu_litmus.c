@@ -7,6 +7,7 @@
 #include "cuda/gpus.h"
 #include "ep/options_script.h"
 #include "exec/cuda/gpu.h"
+#include "gpu/delays.h"
 #include "oracle/routings.h"
 #include "oracle/unit.h"
 #include <stdio.h>
@@ -35,8 +36,10 @@ static void test_delays_change_nothing(void **state)
     (void)state;
     uint64_t seed = random_test_seed("litmus on GPUs");
     gpu_programs_delay((uint32_t)seed | 1);
+    delays_watch();
     for (int64_t left = random_test_rounds(ROUNDS); left > 0; left -= MOVES_PER_SCRIPT)
         assert_true(play_script(seed++));
+    assert_true(delays_made() > 0);
 }
 
 static bool has_compiler(void)

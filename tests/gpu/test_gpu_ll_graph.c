@@ -6,11 +6,11 @@
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { RANKS = 4, TOKENS = 24, HIDDEN = 256, TOPK = 3, EXPERTS = 8, INPUTS = 16, REPLAYS = 1000, EAGER_EVERY = 7 };
-enum { CHECK_EVERY = 5 };
 
 /* How calls of a test are made. */
 typedef struct manner {
@@ -293,7 +293,7 @@ static void play_replays(expar_group *group, void *shared)
     for (int i = 0, replays = (int)random_test_rounds(REPLAYS); good && i < replays; i++) {
         const int which = i % INPUTS;
         good = ll_lap_upload(&captured, &one, which, stream) && CHECK_OK(CUDA_CALL(GraphLaunch, exec, stream)) &&
-               (i % CHECK_EVERY || CHECK(ll_lap_check(&captured, &one, which, stream), "replay %d", i)) &&
+               CHECK(ll_lap_check(&captured, &one, which, stream), "replay %d", i) &&
                (i % EAGER_EVERY || go_eager(&one, &eager, (i + 5) % INPUTS, stream));
     }
     CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
@@ -344,7 +344,13 @@ typedef struct node_calls {
 #define NODE_IS_KERNEL 0
 #define MOST_NODES     64
 
-/* The newer ones may not be there. */
+/* cuFuncGetName came with CUDA 12.3; drivers before it have no names to look at, and the test says so. */
+#define NAMES_SINCE 12030
+static bool names_are_known(void)
+{
+    return cuda_open() == EXPAR_OK && cuda_driver_version() >= NAMES_SINCE;
+}
+
 static node_calls find_node_calls(void)
 {
     node_calls calls = {0};
@@ -371,11 +377,12 @@ static int count_kernels(const node_calls *calls, cu_graph graph, const char *wo
         const char *name = NULL;
         if (!CHECK(calls->get_type(nodes[i], &type) == 0, "the type of a node") || type != NODE_IS_KERNEL) continue;
         kernels++;
-        if (!calls->get_name || !calls->get_params || calls->get_params(nodes[i], params) != 0) continue;
+        if (!names_are_known()) continue;
+        if (!CHECK(calls->get_params && calls->get_params(nodes[i], params) == 0, "what a kernel's node holds")) continue;
         cu_function function;
         memcpy(&function, params, sizeof function);
-        if (calls->get_name(&name, function) == 0)
-            CHECK(name && strstr(name, word), "a kernel is named %s, expected %s in it", name ? name : "nothing", word);
+        if (!CHECK(calls->get_name && calls->get_name(&name, function) == 0, "the name of a kernel")) continue;
+        CHECK(name && strstr(name, word), "a kernel is named %s, expected %s in it", name ? name : "nothing", word);
     }
     return kernels;
 }
@@ -453,5 +460,7 @@ int main(void)
         cmocka_unit_test(test_one_kernel_a_call),
         cmocka_unit_test(test_one_kernel_a_phase),
     };
+    if (!names_are_known())
+        printf("NOT CHECKED: names of kernels, which drivers before CUDA 12.3 do not tell\n");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

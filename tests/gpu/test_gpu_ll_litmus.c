@@ -8,6 +8,7 @@
 #include "cuda/gpus.h"
 #include "ep/low_latency/script.h"
 #include "exec/cuda/gpu.h"
+#include "gpu/delays.h"
 #include "gpu/hand.h"
 #include "oracle/unit.h"
 #include <stdio.h>
@@ -31,8 +32,10 @@ static void test_delays_change_nothing(void **state)
     (void)state;
     uint64_t seed = random_test_seed("low-latency litmus on GPUs");
     gpu_programs_delay((uint32_t)seed | 1);
+    delays_watch();
     for (int64_t left = random_test_rounds(ROUNDS); left > 0; left -= OPS_PER_SCRIPT)
         assert_true(play_script(seed++));
+    if (!hand_is_host()) assert_true(delays_made() > 0);
 }
 
 static bool has_compiler(void)

@@ -136,7 +136,7 @@ cu_result cuGraphLaunch(cu_graph_exec exec, cu_stream stream)
     if (!queue_put(&lane, QUEUE_BEHIND, let_go, g, 0)) let_go(g);
     return CU_OK;
 }
-/* The next two are of the driver's interface, and for tests alone. */
+/* The next four are of the driver's interface, and for tests alone. */
 cu_result cuGraphGetNodes(cu_graph of, void **nodes, size_t *count)
 {
     size_t found = 0;
@@ -150,6 +150,20 @@ cu_result cuGraphNodeGetType(void *of, int *type)
     enum { KERNEL = 0, MEMCPY = 1, WAIT_EVENT = 6, EVENT_RECORD = 7 };
     const node *one = of;
     *type = one->copy ? MEMCPY : !one->event ? KERNEL : one->waits ? WAIT_EVENT : EVENT_RECORD;
+    return CU_OK;
+}
+/* The driver's parameters begin with the function. */
+cu_result cuGraphKernelNodeGetParams_v2(void *of, void *params)
+{
+    const node *one = of;
+    if (one->copy || one->event) return INVALID_VALUE;
+    memcpy(params, &one->function, sizeof one->function);
+    return CU_OK;
+}
+/* A function is the address of its name (kernel_named). */
+cu_result cuFuncGetName(const char **name, cu_function function)
+{
+    *name = (const char *)(void *)function;
     return CU_OK;
 }
 cu_result cuGraphUpload(cu_graph_exec exec, cu_stream stream)

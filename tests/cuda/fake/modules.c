@@ -44,10 +44,11 @@ static bool is_refused(void)
     return left > 0;
 }
 
+/* Delays stay on for the process: a module without them, loaded later, does not switch off those of other modules. */
 static void read_code(const char *image)
 {
     const char *delays = strstr(image, CODE_DELAYS);
-    kernels_delay(delays ? (uint32_t)strtoul(delays + strlen(CODE_DELAYS), NULL, 10) : 0);
+    if (delays) kernels_delay((uint32_t)strtoul(delays + strlen(CODE_DELAYS), NULL, 10));
 }
 
 cu_result cuModuleLoadData(cu_module *module, const void *image)

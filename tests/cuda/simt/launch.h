@@ -15,6 +15,8 @@ typedef struct simt_launch {
 
 /* Kernels hold threads back at random from now on, by that seed; 0: they do not. */
 void simt_delay(uint32_t seed);
+/* Where the delays of all modules are counted, 8 bytes. */
+void *simt_delays_place(void);
 /* Carries the kernel out, to its end, in threads of its own. Bytes of rows that it has stored. */
 uint64_t simt_play(const simt_launch *launch);
 

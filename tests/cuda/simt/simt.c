@@ -53,6 +53,7 @@ _Thread_local simt_place threadIdx, blockIdx, blockDim, gridDim;
 _Thread_local uint64_t simt_stored_bytes;
 static _Thread_local block *here;
 _Atomic uint32_t simt_delays;
+_Atomic uint64_t simt_delays_made;
 void (*_Atomic simt_watch_load)(const void *address);
 
 static void fail(const char *what)
@@ -276,6 +277,11 @@ static void *play_block(void *argument)
     give_stacks(b->stacks);
     free(b->shared);
     return NULL;
+}
+
+void *simt_delays_place(void)
+{
+    return &simt_delays_made;
 }
 
 void simt_delay(uint32_t seed)

@@ -226,5 +226,7 @@ static inline void __nanosleep(uint32_t ns)
 /* The seed of delays at random (exec/cuda/kernels/delay.h); 0: there are none. Set by whoever loads a module, read by
    kernels: nothing but the word counts. */
 extern _Atomic uint32_t simt_delays;
+/* Delays of all modules. Kernels add to it, cuModuleGetGlobal_v2 gives it for each module's count. */
+extern _Atomic uint64_t simt_delays_made;
 
 #endif

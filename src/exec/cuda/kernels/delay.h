@@ -6,6 +6,12 @@
 #define EXPAR_EXEC_CUDA_KERNELS_DELAY_H
 
 #ifdef EXPAR_DELAYS
+#ifndef COUNT_DELAY
+/* Delays of the module. All threads add to it; tests read it when no kernel runs. */
+__device__ unsigned long long gpu_delays;
+#define COUNT_DELAY() atomicAdd(&gpu_delays, 1ull)
+#endif
+
 GPU_FUNC void hold_back(void)
 {
     uint32_t mix =
@@ -16,6 +22,7 @@ GPU_FUNC void hold_back(void)
     uint32_t choice = mix & 255;
     if (choice < 200) return;
     uint32_t most_ns = choice == 255 ? 100000 : choice > 248 ? 10000 : 600;
+    COUNT_DELAY();
     __nanosleep((mix >> 8) % most_ns);
 }
 #else

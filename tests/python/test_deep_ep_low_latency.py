@@ -129,6 +129,27 @@ class Formats(unittest.TestCase):
                 on_ranks(body)
 
 
+class Doubles(unittest.TestCase):
+    def test_an_expert_twice(self) -> None:
+        """Routing simulators that draw with replacement, and dummy batches, name an expert in several slots."""
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.Buffer(comm=comm, low_latency_mode=True)
+            x = torch.arange(256, dtype=torch.float32).reshape(2, 128).to(torch.bfloat16)
+            idx, weights = torch.tensor([[0, 0], [0, 1]]), torch.tensor([[1.0, 2.0], [4.0, 0.5]])
+            for how in WAYS:
+                rows, counts, handle, event, hook = buffer.low_latency_dispatch(x, idx, 4, 2, use_fp8=False, **how)
+                ll_finish(event, hook)
+                tokens = [0, 0, 1] * 2 if buffer.rank == 0 else [1] * 2
+                self.assertEqual(counts.tolist(), [len(tokens)])
+                same(rows[0, : len(tokens)], x[tokens])
+                y, event, hook = buffer.low_latency_combine(rows, idx, weights, handle, **how)
+                ll_finish(event, hook)
+                same(y, (x.float() * weights.sum(1)[:, None]).to(torch.bfloat16))
+
+        on_ranks(body)
+
+
 class Wrong(unittest.TestCase):
     def test_a_hook_with_an_event(self) -> None:
         """A dispatch's is in test_deep_ep.py."""

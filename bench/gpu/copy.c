@@ -4,7 +4,7 @@
  * pulled from. */
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
-#include "exec/serving.h"
+#include "proto/serving.h"
 #include "tool_kernels.h"
 #include <stdio.h>
 #include <stdlib.h>

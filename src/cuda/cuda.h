@@ -84,7 +84,7 @@ int32_t cuda_device_find(const cu_uuid *uuid);
 
 /* A file of the repository, as it was when the library or program was built (cmake/embed_kernels.cmake). */
 typedef struct cuda_source {
-    const char *name; /* as #include names it: "exec/index.h", "exec/cuda/kernels/dispatch.cu" */
+    const char *name; /* as #include names it: "proto/normal.h", "exec/cuda/kernels/dispatch.cu" */
     const char *text;
     const void *cubin; /* a kernel's generic variant for sm_90, or NULL */
     size_t cubin_bytes;

@@ -10,7 +10,7 @@
  *
  * So a buffer may have any number of calls begun, and two open at a time. They keep the order of their epochs: a call
  * opens, which is to say posts its first record, when the one before it is sent and the one before that has ended; it
- * sends when all before it have ended. That is what two parities of records bear (exec/index.h): all hellos of call
+ * sends when all before it have ended. That is what two parities of records bear (proto/normal.h): all hellos of call
  * n + 1 are posted by ranks that have judged those of n, and a rank has heard the end of n from all before it opens
  * n + 2. The buffer's thread carries out one call after the other, so calls that open there keep to this by themselves;
  * those that open in the caller's thread wait (ep_call_open). */

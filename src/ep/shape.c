@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a config to the shape of a buffer, and its size: known before anything is allocated. */
 #include "ep/ep.h"
-#include "exec/nodes_index.h"
+#include "proto/nodes.h"
 
 /* Bounds that keep every product below in 64 bits but for the two that are checked. */
 #define MAX_RANKS       65536

@@ -13,8 +13,8 @@
 #define EXPAR_EXEC_EXECUTOR_H
 
 #include "exec/event.h"
-#include "exec/link.h"
 #include "exec/step.h"
+#include "link/link.h"
 
 typedef struct executor executor;
 

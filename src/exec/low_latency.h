@@ -3,7 +3,7 @@
  *
  * Called by ep/low_latency only; ep checks arguments and takes memory for results, executors own the buffer's memory
  * and the words between ranks, epochs included. exec/cpu/low_latency and exec/cuda/low_latency are the two that there
- * are. What the words are, and where they lie, is in exec/ll_index.h.
+ * are. What the words are, and where they lie, is in proto/low_latency.h.
  *
  * A call has two phases. The send takes the call's epoch, tells all ranks of it by opening units, and puts rows on
  * their way; the receive takes what the others have sent. In between there may be other calls, two of a kind open at a
@@ -12,7 +12,7 @@
 #define EXPAR_EXEC_LOW_LATENCY_H
 
 #include "exec/executor.h"
-#include "exec/ll_index.h"
+#include "proto/low_latency.h"
 
 #include <string.h>
 

@@ -4,8 +4,8 @@
 #ifndef EXPAR_EXEC_STEP_H
 #define EXPAR_EXEC_STEP_H
 
-#include "exec/index.h"
 #include "mem/mem.h"
+#include "proto/normal.h"
 #include <expar/tensor.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -15,7 +15,7 @@ typedef struct ep_target {
     int32_t rank, index;
 } ep_target;
 
-/* What a rank knows of its rail, where not all ranks map each other (exec/nodes_index.h): M nodes of P ranks. Lies in a
+/* What a rank knows of its rail, where not all ranks map each other (proto/nodes.h): M nodes of P ranks. Lies in a
  * routing, and is filled with it. */
 typedef struct ep_rail_routing {
     int32_t nodes, each, node; /* M, P, this rank's node */

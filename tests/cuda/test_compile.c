@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 static const cuda_source good = {.name = "tests/good.cu",
-                                 .text = "#include \"exec/index.h\"\n"
+                                 .text = "#include \"proto/normal.h\"\n"
                                          "extern \"C\" __global__ void fill(uint64_t *out)\n"
                                          "{\n"
                                          "    out[threadIdx.x] = ep_word(FIRST, threadIdx.x);\n"

@@ -2,10 +2,10 @@
 /* The codec in kernels against the codec on the CPU: the same rows must give the same bytes, and numbers back. */
 #include "cuda/gpus.h"
 #include "cuda/test_sources.h"
-#include "exec/codec/codec.h"
 #include "mem/device.h"
 #include "oracle/random.h"
 #include "oracle/unit.h"
+#include "proto/codec/codec.h"
 
 #include <stdlib.h>
 #include <string.h>

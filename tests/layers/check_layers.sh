@@ -10,6 +10,8 @@ cd "$1"
 # a layer is one more row of the same height. A header in parentheses is for the folders of its own layer alone.
 table='
 0 base             base.h dlpack.h interrupt.h life.h portable.h
+1 proto            normal.h nodes.h low_latency.h serving.h
+1 proto/codec      codec.h (logfmt.h) number.h
 1 boot             boot.h ranks.h (notes.h) (bounded.h)
 1 boot/launch
 1 boot/meet        (meet.h)
@@ -23,8 +25,8 @@ table='
 3 net/proxy        proxy.h
 4 shmem            sym.h device_heap.h bell.h tree.h
 5 group            group.h
-6 exec             executor.h step.h index.h serving.h event.h low_latency.h ll_index.h nodes_index.h (ll_clean.h) (link.h)
-6 exec/codec       codec.h (logfmt.h) (number.h)
+5 link             link.h
+6 exec             executor.h step.h event.h low_latency.h (ll_clean.h)
 6 exec/cpu         create.h (cpu.h) (moves.h) (rows.h) (encode.h) (workers.h)
 6 exec/cpu/low_latency (create.h)
 6 exec/cpu/nodes   (rails.h)
@@ -71,6 +73,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
         if (!(own in height)) complain("folder " own " is not in the table of tests/layers")
         else if (to in made) { if (layer_of(own) != "base" && layer_of(own) != "net") complain(to " is made for base and net") }
         else if (!(other in height)) complain("\"" to "\" names no folder of src")
+        else if (layer_of(own) == "proto" && layer_of(other) != "proto" && to != "base/portable.h") complain(to " is not for proto, which includes base/portable.h alone")
         else if (own == other) next
         else if (layer_of(own) != layer_of(other) && lies_above(own, other)) complain(to " is of a layer that " layer_of(own) " does not stand on")
         else if (to in shown) next

@@ -23,7 +23,10 @@ plant() {
 plant "$1" shmem/heap.c group/group.h 'group/group.h is of a layer that shmem does not stand on'
 plant "$1" base/log.c ep/ep.h 'ep/ep.h is of a layer that base does not stand on'
 plant "$1" net/fabric/wait.c shmem/sym.h 'shmem/sym.h is of a layer that net does not stand on'
+# What kernels compile, too, sees no more of base than they do.
+plant "$1" proto/serving.h base/base.h 'base/base.h is not for proto, which includes base/portable.h alone'
 # Layers that stand beside each other.
+plant "$1" group/group.c link/link.h 'link/link.h is of a layer that group does not stand on'
 plant "$1" ep/call.c pgas/pgas.h 'pgas/pgas.h is of a layer that ep does not stand on'
 plant "$1" pgas/wait.c ep/ep.h 'ep/ep.h is of a layer that pgas does not stand on'
 plant "$1" boot/meet/mesh.c cuda/cuda.h 'cuda/cuda.h is of a layer that boot does not stand on'

@@ -7,10 +7,10 @@
  *
  * Only addresses and counts are played: the source has no memory. With the argument "table" it prints what
  * docs/memory.md shows. */
-#include "exec/index.h"
 #include "mem/store.h"
 #include "oracle/random.h"
 #include "oracle/unit.h"
+#include "proto/normal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
 /* From a config to the shape of a buffer, and its size: known before anything is allocated. */
 #include "ep/low_latency/ll.h"
 
-/* Bounds that keep every product of exec/ll_index.h in 64 bits. */
+/* Bounds that keep every product of proto/low_latency.h in 64 bits. */
 #define LL_MOST_RANKS   65536
 #define LL_MOST_TOKENS  65535
 #define LL_MOST_HIDDEN  (1 << 24)

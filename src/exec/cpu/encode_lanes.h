@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The codec's functions on vectors, for files that say what a vector is: LANES elements in `lanes_f32` and `lanes_u32`,
  * LANES_PART functions of their instruction set, and the operations that are no operators. What they compute is
- * rounded as in exec/codec; the one sum that is fused there has an exact product. */
+ * rounded as in proto/codec; the one sum that is fused there has an exact product. */
 #ifndef EXPAR_EXEC_CPU_ENCODE_LANES_H
 #define EXPAR_EXEC_CPU_ENCODE_LANES_H
 

@@ -3,7 +3,7 @@
 #ifndef EXPAR_EXEC_CPU_ENCODE_LOG_H
 #define EXPAR_EXEC_CPU_ENCODE_LOG_H
 
-#include "exec/codec/codec.h"
+#include "proto/codec/codec.h"
 
 /* Returns the bytes of the payload. */
 int64_t cpu_encode_log_row(int32_t dtype, int64_t hidden, const void *row, uint8_t *payload, number_f32 *heads);

@@ -4,7 +4,7 @@
 #ifndef EXPAR_EXEC_CPU_ENCODE_WIDE_H
 #define EXPAR_EXEC_CPU_ENCODE_WIDE_H
 
-#include "exec/codec/codec.h"
+#include "proto/codec/codec.h"
 
 /* By type of the elements, which are finite. Codes of BF16 are left to the compiler. */
 typedef struct encode_wide {

@@ -10,7 +10,7 @@
 #define EXPAR_EXEC_CPU_SUM_LANES_H
 
 #include "exec/cpu/sum_wide.h"
-#include "exec/index.h"
+#include "proto/normal.h"
 
 #include <stddef.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 /* Dispatch and combine: one kernel each; a dispatch whose rows did not fit the room that was offered is
  * launched again. */
 #include "exec/cuda/gpu.h"
-#include "exec/serving.h"
+#include "proto/serving.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * Grid: any. A warp takes a group of 128 elements, a lane four of them, and the largest magnitude is found by a
  * reduction of the warp; of LogFMT it takes a row, group after group. Formats without scales, and the way back, go
  * element by element. No shared memory. */
-#include "exec/codec/codec.h"
+#include "proto/codec/codec.h"
 
 #define ALL_LANES 0xffffffffu
 

@@ -2,7 +2,7 @@
 #include "ep/low_latency/case.h"
 #include "ep/check.h"
 #include "ep/low_latency/reach.h"
-#include "exec/codec/codec.h"
+#include "proto/codec/codec.h"
 #include <stdlib.h>
 #include <string.h>
 

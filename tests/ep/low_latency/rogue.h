@@ -5,7 +5,7 @@
 #ifndef TESTS_EP_LOW_LATENCY_ROGUE_H
 #define TESTS_EP_LOW_LATENCY_ROGUE_H
 
-#include "exec/ll_index.h"
+#include "proto/low_latency.h"
 
 #include <expar/low_latency.h>
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* far: ranks whose memory is not mapped here, and what goes to them, by links (exec/link.h). Private to this folder.
+/* far: ranks whose memory is not mapped here, and what goes to them, by links (link/link.h). Private to this folder.
  *
  * Near ranks are written to by stores, as cpu.h has it; a buffer without far ranks has nothing of this. Messages, and
- * rows that go back, are put together in pieces (ll_index.h), in a slot of the stage, which is free again when what it
- * sent is quiet. Each is one message of the network's, which ends with its flag; words of the protocol go ahead of it
+ * rows that go back, are put together in pieces (proto/low_latency.h), in a slot of the stage. The slot is free again
+ * when what it sent is quiet. Each is one message of the network's, which ends with its flag; words of the protocol go ahead of it
  * in that message where they can (far_units.c).
  *
  * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
@@ -31,7 +31,7 @@
 #define EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 
 #include "exec/cpu/low_latency/cpu.h"
-#include "exec/link.h"
+#include "link/link.h"
 
 #include <pthread.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums that are rounded at the end alone: what a node's rows add up to stays FP32, on its way and where it is added; or
  * there are no sums of nodes, and rows are added one by one. */
-#include "exec/codec/number.h"
 #include "exec/cpu/nodes/rails.h"
+#include "proto/codec/number.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Normal mode across nodes, on the CPU: what of a call goes over the network. Private to the CPU executor; calls
- * exec/link.h.
+ * link/link.h.
  *
  *   rails.c     a buffer's rails: links, memory, state of a call
  *   board.c     records that open and close a call, by rail: sent once a node, handed on through mapped memory
@@ -18,8 +18,8 @@
 
 #include "exec/cpu/cpu.h"
 #include "exec/cpu/moves.h"
-#include "exec/link.h"
-#include "exec/nodes_index.h"
+#include "link/link.h"
+#include "proto/nodes.h"
 
 /* This rank's two ends of the rings (channel, node), for one call. Touched only by the lane that has the channel. */
 typedef struct rail_ring {

@@ -10,7 +10,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_ARGS_H
 
 #include "exec/cuda/kernels/moments.h"
-#include "exec/index.h"
+#include "proto/normal.h"
 
 /* Tokens are routed in pieces of one warp's width: a bit a token. */
 #define GPU_PIECE_TOKENS 32

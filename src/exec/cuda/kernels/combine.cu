@@ -22,7 +22,7 @@
 #include "exec/cuda/kernels/bulk.h"
 #include "exec/cuda/kernels/number.h"
 #include "exec/cuda/kernels/rings.h"
-#include "exec/serving.h"
+#include "proto/serving.h"
 
 /* Rows of which a lane has a vector in flight. */
 #define GPU_SOURCES 4

@@ -5,7 +5,7 @@
 
 #include "exec/cuda/kernels/bulk.h"
 #include "exec/cuda/kernels/device.h"
-#include "exec/serving.h"
+#include "proto/serving.h"
 
 /* What this rank was offered by one receiver, as addresses; in shared memory. */
 typedef struct gpu_target {

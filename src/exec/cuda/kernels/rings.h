@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue rings on a GPU: the rings of exec/index.h, moved by teams of warps. Used by dispatch and combine.
+/* The queue rings on a GPU: the rings of proto/normal.h, moved by teams of warps. Used by dispatch and combine.
  *
  * A block has two teams: one puts rows into this rank's outgoing rings, the other takes them out of its incoming ones.
  * A team works on one channel at a time, on the rings to (from) all ranks at once, in turns: it looks at all words, all

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A low-latency call, as a block of its kernel sees it: shapes, shared memory, where ranks lie. The protocol is that
- * of exec/low_latency.h; where words lie, and what they mean, is in exec/ll_index.h.
+ * of exec/low_latency.h; where words lie, and what they mean, is in proto/low_latency.h.
  *
  * There is no barrier over the grid. Each block finds out by itself what it needs (the epoch from its copy of the
  * state, the others' units from this rank's own memory). Of a quick call each moves its copy on, and the next kernel

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of LogFMT on their way back (exec/codec/logfmt.h): heads, two FP32 a group, and behind them the groups without
+/* Rows of LogFMT on their way back (proto/codec/logfmt.h): heads, two FP32 a group, and behind them the groups without
  * gaps. A warp has up to 32 groups at a time. What there is to know of a group, a lane finds out for all: lane i of the
  * i-th one, so that logarithms and quotients of 32 heads take as long as those of one. Then the warp codes one after
  * the other, or decodes them, four elements a lane.
@@ -9,10 +9,10 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_H
 
-#include "exec/codec/codec.h"
 #include "exec/cuda/kernels/low_latency/combine_messages.h"
 #include "exec/cuda/kernels/low_latency/split.h"
 #include "exec/cuda/kernels/number.h"
+#include "proto/codec/codec.h"
 
 #define LL_LOG_LANE 4 /* elements */
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LogFMT: bytes worked out by hand, how far logarithms, codes and numbers are off, and which groups go as BF16. */
 #include "ep/low_latency/oracle.h"
-#include "exec/codec/codec.h"
 #include "oracle/oracle.h"
 #include "oracle/random.h"
 #include "oracle/unit.h"
+#include "proto/codec/codec.h"
 
 #include <math.h>
 #include <stdbool.h>

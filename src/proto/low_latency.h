@@ -51,11 +51,11 @@
  * Epochs of a kind count from 1 in 64 bits; words have 32 for them (ll_stamp), of which 0 is none. A word could be
  * taken for that of a call 2^32 - 4 calls later, if no call between the two wrote it: flags that may lie unwritten for
  * so long are swept (LL_SWEEP_CALLS). */
-#ifndef EXPAR_EXEC_LL_INDEX_H
-#define EXPAR_EXEC_LL_INDEX_H
+#ifndef EXPAR_PROTO_LOW_LATENCY_H
+#define EXPAR_PROTO_LOW_LATENCY_H
 
-#include "exec/codec/codec.h"
-#include "exec/index.h"
+#include "proto/codec/codec.h"
+#include "proto/normal.h"
 
 typedef enum ll_kind { LL_DISPATCH = 0, LL_COMBINE = 1 } ll_kind;
 #define LL_KINDS       2

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In which order ranks are served: each of them once, a rank itself first, no two ranks the same one at a time; and how
  * many warps carry rows. */
-#include "exec/serving.h"
+#include "proto/serving.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The codec's numbers, groups and sizes: bytes worked out by hand, and every code against the oracle. */
-#include "exec/codec/codec.h"
 #include "oracle/oracle_codec.h"
 #include "oracle/random.h"
 #include "oracle/unit.h"
+#include "proto/codec/codec.h"
 
 #include <expar/tensor.h>
 #include <math.h>

@@ -12,10 +12,10 @@
  * Logarithms and powers are polynomials, in products and sums that are rounded one by one; of two logarithms the whole
  * parts are subtracted apart from the fractions, so that what is near each other stays so. It compiles where number.h
  * does, and is included by codec.h. */
-#ifndef EXPAR_EXEC_CODEC_LOGFMT_H
-#define EXPAR_EXEC_CODEC_LOGFMT_H
+#ifndef EXPAR_PROTO_CODEC_LOGFMT_H
+#define EXPAR_PROTO_CODEC_LOGFMT_H
 
-#include "exec/codec/number.h"
+#include "proto/codec/number.h"
 
 #define LOGFMT_GROUP       128
 #define LOGFMT_STEPS       510 /* from the least magnitude to the largest one */

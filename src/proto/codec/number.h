@@ -5,8 +5,8 @@
  * Compiles as C17, under nvcc and under NVRTC, and gives the same bits everywhere: what is computed goes through
  * number_add, number_multiply and number_divide, which no compiler contracts, and no number that matters is so small
  * that a processor would flush it to zero. */
-#ifndef EXPAR_EXEC_CODEC_NUMBER_H
-#define EXPAR_EXEC_CODEC_NUMBER_H
+#ifndef EXPAR_PROTO_CODEC_NUMBER_H
+#define EXPAR_PROTO_CODEC_NUMBER_H
 
 #include "base/portable.h"
 

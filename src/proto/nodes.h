@@ -2,7 +2,7 @@
 /* Index arithmetic of normal mode across nodes: rails, and where their records and rings lie in an EP buffer.
  *
  * N = M · P ranks, numbered node by node: rank m · P + l is the l-th of node m. The rail of a rank are the ranks with
- * its l on the other nodes; nothing else of it crosses the network. As index.h: compiles as C17 and under NVRTC. It
+ * its l on the other nodes; nothing else of it crosses the network. As normal.h: compiles as C17 and under NVRTC. It
  * stands behind that buffer, at the same offsets in every PE's heap. Seen from its owner, by node of the rank on its
  * rail:
  *
@@ -17,10 +17,10 @@
  * All of it stays as large as it was made, whatever becomes of the buffer before it: the network reaches nothing else.
  * A ring belongs to a channel and a node, and serves dispatch (the source's records to its rail) and combine (the sums
  * of a node back to the source) alike: calls follow each other. */
-#ifndef EXPAR_EXEC_NODES_INDEX_H
-#define EXPAR_EXEC_NODES_INDEX_H
+#ifndef EXPAR_PROTO_NODES_H
+#define EXPAR_PROTO_NODES_H
 
-#include "exec/index.h"
+#include "proto/normal.h"
 
 /* ---- ranks and nodes --------------------------------------------------------------------------------------------- */
 
@@ -50,7 +50,7 @@ EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
 
 /* Brought by the network in one message that ends with the flag, and read by the owner once it has acquired that.
    Before the struct stand, where with_counts is 1: int32 records[C], tokens of the source's channels 0..c that go to
-   this node; then for each of its P ranks what a hello of index.h has for it: int32 channel_prefix[C], int32
+   this node; then for each of its P ranks what a hello of normal.h has for it: int32 channel_prefix[C], int32
    expert_counts[L], by the E of its form. A call that makes records larger opens a second time in its epoch: then the
    flag's value is 2. */
 typedef struct ep_rail_hello {
@@ -147,7 +147,7 @@ EP_FUNC int32_t ep_rail_experts(const ep_shape *shape)
 typedef struct ep_rail_space {
     uint64_t hello_bytes, reply_bytes;
     uint64_t hellos, replies, dones, heads, places, staged, outgoing;
-    uint64_t total_bytes; /* of the buffer, with what index.h has of it */
+    uint64_t total_bytes; /* of the buffer, with what normal.h has of it */
 } ep_rail_space;
 
 /* A chunk, however long it is, ends before this, whose flag so has one place in all calls. It comes with the chunk. */

@@ -2,8 +2,8 @@
 /* In which order the warps of a GPU's dispatch serve the ranks, and how many rows they have on their way at a time
  * (docs/performance.md, "Orders of ranks"). The benchmark includes this, too: its copies are served alike. Compiles as
  * C17, by nvcc and by NVRTC. */
-#ifndef EXPAR_EXEC_SERVING_H
-#define EXPAR_EXEC_SERVING_H
+#ifndef EXPAR_PROTO_SERVING_H
+#define EXPAR_PROTO_SERVING_H
 
 #include "base/portable.h"
 

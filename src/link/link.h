@@ -28,8 +28,8 @@
  * with the peer's name. Waits for an answer end as all do: at once where the peer is known to be gone, else once it is
  * silent. EXPAR_ERR_INTERRUPTED, EXPAR_ERR_ABORTED: likewise. Whatever link_quiet returns, nothing touches the batch
  * from then on. Mapped memory knows no errors: who stores to the dead stores in vain. */
-#ifndef EXPAR_EXEC_LINK_H
-#define EXPAR_EXEC_LINK_H
+#ifndef EXPAR_LINK_LINK_H
+#define EXPAR_LINK_LINK_H
 
 #include "shmem/sym.h"
 

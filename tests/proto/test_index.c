@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The buffer's layout function and the index arithmetic beside it. */
-#include "exec/index.h"
 #include "oracle/unit.h"
+#include "proto/normal.h"
 
 static const ep_shape shapes[] = {
     {.ranks = 1, .channels = 1, .ring_slots = 1, .topk = 1, .local_experts = 1, .tokens = 0, .row_bytes = 1},

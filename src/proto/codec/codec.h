@@ -15,11 +15,11 @@
  * (number_magnitude), so that lanes find the largest as integers. A group that holds infinity or NaN decodes to NaN, as
  * a whole: its scale is NaN, its codes are NaN in FP8 and 0 in INT8. docs/low-latency-formats.md has all this for those
  * who use it. */
-#ifndef EXPAR_EXEC_CODEC_CODEC_H
-#define EXPAR_EXEC_CODEC_CODEC_H
+#ifndef EXPAR_PROTO_CODEC_CODEC_H
+#define EXPAR_PROTO_CODEC_CODEC_H
 
-#include "exec/codec/logfmt.h"
-#include "exec/codec/number.h"
+#include "proto/codec/logfmt.h"
+#include "proto/codec/number.h"
 
 #define CODEC_GROUP 128 /* elements that share a scale */
 

@@ -2,7 +2,7 @@
 /* Links: data is there behind its flag and behind a fence, sources are free when it is said, words are fetched, what
  * goes to transports is counted, and who sends to a rank that has gone is told so. On mapped memory, by transports
  * alone, also by one that delays and reorders, and over a network. */
-#include "exec/link.h"
+#include "link/link.h"
 #include "oracle/random.h"
 #include "shmem/kind.h"
 

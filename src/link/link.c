@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Links: the choice of what reaches a peer, and operations on top of it. */
-#include "exec/link.h"
+#include "link/link.h"
 #include "mem/fence.h"
 
 #include <string.h>

@@ -291,7 +291,7 @@ def chains(group: Any) -> None:
     buffer.barrier()
     check(third)
     for given in (first, second, third):
-        with given[4].ev(True):
+        with given[4](True):
             pass
     forgotten = [begin()[0] for _ in range(5)]
     del forgotten

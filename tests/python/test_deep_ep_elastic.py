@@ -117,13 +117,14 @@ class Surface(unittest.TestCase):
             with self.assertRaises(NotImplementedError):
                 getattr(deep_ep.ElasticBuffer, name)(buffer)
 
+    @mock.patch.object(deep_ep._elastic_sizes, "_has_mt4131", lambda: False)
     def test_attributes(self) -> None:
         comm = FakeComm(1).rank(0)
         buffer = deep_ep.ElasticBuffer(comm, 4 << 20, 7, 5, deterministic=True, sl_idx=1)
         self.assertIs(buffer.group, comm)
         wanted = dict(rank_idx=0, num_ranks=1, num_bytes=4 << 20, num_cpu_bytes=7, num_max_tokens_per_rank=5)
         wanted.update(deterministic=True, allow_hybrid_mode=True, allow_multiple_reduction=True, sl_idx=1)
-        wanted.update(prefer_overlap_with_compute=True, explicitly_destroy=False, num_allocated_qps=17)
+        wanted.update(prefer_overlap_with_compute=True, explicitly_destroy=False, num_allocated_qps=129)
         wanted.update(num_rdma_ranks=1, num_nvlink_ranks=1, num_scaleout_ranks=1, num_scaleup_ranks=1)
         wanted.update(scaleout_rank_idx=0, scaleup_rank_idx=0, num_cpu_timeout_secs=300, num_gpu_timeout_secs=100)
         for name, value in wanted.items():
@@ -136,7 +137,7 @@ class Surface(unittest.TestCase):
         self.assertIs(buffer.get_comm_stream(), alone().get_comm_stream())
         buffer.barrier(False, True, False)
         self.assertEqual(alone(num_allocated_qps=3).get_theoretical_num_qps(24), 3)
-        self.assertEqual([buffer.get_theoretical_num_qps(n) for n in (4, 24)], [4, 9])
+        self.assertEqual([buffer.get_theoretical_num_qps(n) for n in (4, 24)], [65, 129])
         said(TypeError, lambda: deep_ep.ElasticBuffer(7, 2 << 20))
         for wrong in (0, -(2 << 20), 3 << 20):
             self.assertIn("multiple of 2 MiB", said(RuntimeError, lambda: alone(num_bytes=wrong)))
@@ -382,8 +383,8 @@ class Wrong(unittest.TestCase):
             (AssertionError, "alignment is 8", lambda: buffer.dispatch(x, handle=handle, expert_alignment=8)),
             (AssertionError, "rank is 9", lambda: buffer.dispatch(x, handle=handle, num_max_tokens_per_rank=9)),
             (AssertionError, "do_expand needs", lambda: buffer.dispatch(x, handle=handle, do_expand=True)),
-            (AssertionError, "num_qps is 18", lambda: buffer.dispatch(x, idx, num_experts=2, num_qps=18)),
-            (AssertionError, "num_qps is 18", lambda: buffer.combine(rows, handle, num_qps=18)),
+            (AssertionError, "num_qps is 130", lambda: buffer.dispatch(x, idx, num_experts=2, num_qps=130)),
+            (AssertionError, "num_qps is 130", lambda: buffer.combine(rows, handle, num_qps=130)),
             (AssertionError, "num_qps is -1: expected 0 or more", lambda: buffer.combine(rows, handle, num_qps=-1)),
             (AssertionError, "num_sms is -2: expected 0 or more", lambda: buffer.dispatch(x, handle=handle, num_sms=-2)),
             (TypeError, "num_sms is 'all': expected a whole", lambda: buffer.combine(rows, handle, num_sms="all")),

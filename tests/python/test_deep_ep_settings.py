@@ -256,6 +256,7 @@ class OfElasticBuffer(unittest.TestCase):
                 ({}, 129, {2: 33, 7: 113, 8: 129, 24: 129}),
                 (dict(allow_hybrid_mode=False), 17, {2: 2, 8: 8, 9: 9, 24: 9}),
                 (dict(num_allocated_qps=500), 500, {2: 33, 24: 385}),
+                (dict(num_allocated_qps=500, allow_hybrid_mode=False), 500, {2: 2, 24: 9}),
                 (dict(num_allocated_qps=5, allow_hybrid_mode=False), 5, {2: 2, 24: 5}),
             ):
                 buffer = ElasticBuffer(group, **HINTS, **options)
@@ -264,8 +265,11 @@ class OfElasticBuffer(unittest.TestCase):
 
         with mock.patch.object(_elastic_sizes, "_has_mt4131", lambda: False):
             on_nodes(body)
+            on_nodes(body, 2)  # one node: the flag decides there, too
         with mock.patch.object(_elastic_sizes, "_has_mt4131", lambda: True):  # a card that has fewer
-            self.assertEqual([_elastic_sizes.allocated_qps(0, across) for across in (False, True)], [17, 65])
+            for hybrid, wanted in ((False, 17), (True, 65)):
+                buffer = ElasticBuffer(FakeComm(1).rank(0), **HINTS, allow_hybrid_mode=hybrid)
+                self.assertEqual(buffer.num_allocated_qps, wanted)
             self.assertEqual(_elastic_sizes.allocated_qps(30, True), 30)
 
     def test_network_cards(self) -> None:

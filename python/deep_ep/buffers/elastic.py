@@ -93,7 +93,7 @@ class ElasticBuffer(Others):
         self.scaleout_rank_idx = self.rank_idx // self.num_scaleup_ranks
         self.scaleup_rank_idx = self.rank_idx % self.num_scaleup_ranks
         self._one_order = not allow_multiple_reduction or self.num_scaleout_ranks == 1  # over all nodes
-        self.num_allocated_qps = sizes.allocated_qps(qps, self.num_scaleout_ranks > 1)
+        self.num_allocated_qps = sizes.allocated_qps(qps, allow_hybrid_mode)
         self._most_sms = usual.num_sms() if usual.on_gpu else None
         # More threads than cores for each rank only get in each other's way.
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
@@ -196,8 +196,8 @@ class ElasticBuffer(Others):
         )
 
     def get_theoretical_num_qps(self, num_sms: int) -> int:
-        """What num_qps=0 stands for, at most num_allocated_qps."""
-        return sizes.theoretical_num_qps(num_sms, self.num_scaleout_ranks > 1, self.num_allocated_qps)
+        """What num_qps=0 stands for, by allow_hybrid_mode; at most num_allocated_qps."""
+        return sizes.theoretical_num_qps(num_sms, self.allow_hybrid_mode, self.num_allocated_qps)
 
     # ---- streams -----------------------------------------------------------------------------------------------------
 

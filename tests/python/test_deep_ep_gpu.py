@@ -242,6 +242,28 @@ def kernels(group: Any) -> None:
         launched((0, 1 + hook), lambda: summed(found, hook))
 
 
+def at_the_start(group: Any) -> None:
+    """What is said of NVLink and of RDMA together is taken with the buffer, in low-latency mode of NVLink alone."""
+    mib = 1 << 20
+
+    def taken(*given: Any) -> int:
+        buffer = deep_ep.Buffer(group, *given)
+        stats = buffer._at(played_torch.GPU)[0].ep.stats()
+        assert (stats["used_bytes"], stats["growths"]) == (0, 0), stats
+        return int(stats["reserved_bytes"])
+
+    least = taken()
+    for given, wanted in (
+        ((32 * mib,), 32),
+        ((0, 64 * mib), 64),
+        ((32 * mib, 64 * mib), 96),
+        ((32 * mib, 64 * mib, True), 32),
+        ((0, 64 * mib, True), 0),
+    ):
+        found = taken(*given)
+        assert wanted * mib <= found <= least + wanted * mib, (given, found, least)
+
+
 class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
@@ -263,6 +285,7 @@ class Gpu(unittest.TestCase):
             late,
             graphs,
             kernels,
+            at_the_start,
             *ENGINES,
         ]
         for body in bodies:

@@ -102,8 +102,9 @@ class Buffer(LowLatencyCalls):
     """What the ranks of a group dispatch and combine in. Collective. group: a process group of torch.distributed;
     comm: an mpi4py communicator, instead.
 
-    num_nvl_bytes, num_rdma_bytes: memory for results that is taken now; never a limit, more comes with the calls. In
-    low-latency mode num_rdma_bytes is not taken: the first call of a shape takes what it needs. num_qps_per_rank,
+    num_nvl_bytes, num_rdma_bytes: memory for results, on a GPU taken now; never a limit, more comes with the calls. On
+    a CPU they are hints, and all memory comes with the calls. In low-latency mode num_rdma_bytes is not taken: the
+    first call of a shape takes what it needs. num_qps_per_rank,
     allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids mapped memory there.
     explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the buffer up.
     enable_shrink: ranks that are lost in low-latency calls are masked, and those go on.
@@ -160,7 +161,9 @@ class Buffer(LowLatencyCalls):
 
     def _make(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
         assert self._modes is not None
-        pool_bytes = self.num_nvl_bytes + (0 if self.low_latency_mode else self.num_rdma_bytes)
+        pool_bytes = 0  # on a CPU: ranks of one host may name more than it has, and never use it
+        if place.on_gpu:
+            pool_bytes = self.num_nvl_bytes + (0 if self.low_latency_mode else self.num_rdma_bytes)
         unmapped = not self.allow_nvlink_for_low_latency_mode
         masked = self._masked if self.enable_shrink else None
         made = self._modes[place] = (
@@ -261,12 +264,12 @@ class Buffer(LowLatencyCalls):
         self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
     ) -> Any:
         """Memory of num_nvl_bytes, or num_rdma_bytes, from that byte on. It is the caller's alone: nothing of a call
-        lies there, so anything may be written to it, zeros included."""
+        lies there, so anything may be written to it, zeros included. On a CPU pages come as they are written to."""
         self._check_open()
         memory = self._local.get(use_rdma_buffer)
         if memory is None:
             count = self.num_rdma_bytes if use_rdma_buffer else self.num_nvl_bytes
-            memory = self._local[use_rdma_buffer] = _place.usual().zeros((count,), torch.uint8)
+            memory = self._local[use_rdma_buffer] = _place.usual().zero_bytes(count)
         item_bytes = torch.empty(0, dtype=dtype, device="cpu").element_size()
         if offset < 0 or offset > memory.numel() or offset % item_bytes:
             most = memory.numel()

@@ -391,6 +391,31 @@ class References(unittest.TestCase):
                         same(found[t], expected)
 
 
+# Of a process of its own: warnings come once a process.
+QUIET = """
+import sys, torch
+from deep_ep.utils.testing import bench_kineto
+
+def call():
+    print("call", flush=True)
+    torch.ones(3)
+
+def fail():
+    call()
+    raise KeyError
+
+for trace in (None, sys.argv[1]):
+    try:
+        bench_kineto(fail, "dispatch", 1, trace_path=trace)
+    except KeyError:
+        pass
+    for names in ("dispatch", ("dispatch", "combine")):
+        assert bench_kineto(call, names, 2, trace_path=trace) in (1e-6, [1e-6, 1e-6])
+    call()
+bench_kineto(call, "dispatch", 3, suppress_kineto_output=True)
+"""
+
+
 class Clocks(unittest.TestCase):
     def test_bench(self) -> None:
         calls: list[str] = []
@@ -431,6 +456,14 @@ class Clocks(unittest.TestCase):
             self.assertEqual(testing.bench_kineto(lambda: None, "barrier", 1), 1)
             self.assertEqual(testing.bench_kineto(lambda: None, ("a", "b"), 1), (1, 1))
 
+    def test_profiler_is_quiet(self) -> None:
+        """In a process without a GPU there is the function's output alone, with a trace, too, and when that raises."""
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "trace.json")
+            ended = ranks.start([sys.executable, "-c", QUIET, trace], env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+            self.assertEqual((ended.returncode, ended.stdout), (0, "call\n" * 12))
+            with open(trace) as file:
+                self.assertIn("aten::ones", file.read())
 
     def test_meeting_of_streams(self) -> None:
         """By NCCL streams meet behind a rest, before each run; otherwise hosts do, and alone nobody."""

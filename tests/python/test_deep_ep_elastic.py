@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from deep_ep_elastic_calls import (
     HINTS, Options, across_nodes, barriers, chains, check_rows, combinations, combine, dispatch, exchange, gathered, held_back,
-    overwritten,
+    overwritten, too_many_tokens, without_tokens,
 )
 from deep_ep_elastic_layer import dense, layer, step
 from deep_ep_elastic_reference import Elastic, World
@@ -292,17 +292,18 @@ class Calls(unittest.TestCase):
         on_ranks(2, body)
 
     def test_nobody_has_tokens(self) -> None:
-        def body(comm: Any) -> None:
-            buffer = deep_ep.ElasticBuffer(comm, **HINTS)
-            e = Elastic(World(2, 4, 3, 32, 1, 4), 0)
-            e.tokens = [0, 0]
-            for name in ("x", "fp8", "scales", "topk_idx", "weights"):
-                setattr(e, name, [each[:0] for each in getattr(e, name)])
-            e.biases = [tuple(each[:0] for each in pair) for pair in e.biases]
-            for number, (expand, synced, fp8) in enumerate(itertools.product((False, True), repeat=3)):
-                exchange(buffer, e, Options(expand, synced, fp8, biases=2), number)
+        for size in (1, 2, 3):
+            on_ranks(size, without_tokens)
+        on_ranks(3, too_many_tokens)
 
-        on_ranks(2, body)
+    def test_most_tokens_of_nobody(self) -> None:
+        """Neither the call nor the buffer says how many tokens there may be."""
+        buffer = deep_ep.ElasticBuffer(FakeComm(1).rank(0), 2 << 20)
+        e = Elastic(World(1, 2, 2, 32, 0), 3)
+        with self.assertRaisesRegex(AssertionError, "num_max_tokens_per_rank is not given: expected"):
+            buffer.dispatch(e.x[0], e.topk_idx[0], num_experts=2)
+        with self.assertRaisesRegex(AssertionError, "num_max_tokens_per_rank is -1: expected 0 or more"):
+            buffer.dispatch(e.x[0], e.topk_idx[0], num_experts=2, num_max_tokens_per_rank=-1)
 
 
 class Layer(unittest.TestCase):
@@ -316,6 +317,9 @@ class Layer(unittest.TestCase):
                 found = step(layer, operators.number_of(buffer), e, buffer.rank_idx, expand, synced)
                 for one, other in zip(found, dense(e, buffer.rank_idx)):
                     torch.testing.assert_close(one.double(), other, rtol=0.03, atol=0.03)
+                nobody = Elastic(World(4, 8, 3, 32, 0, 4), 5)
+                for each in step(layer, operators.number_of(buffer), nobody, buffer.rank_idx, expand, synced):
+                    assert not each.any(), each
 
         on_ranks(4, body)
 

@@ -264,6 +264,21 @@ def at_the_start(group: Any) -> None:
         assert wanted * mib <= found <= least + wanted * mib, (given, found, least)
 
 
+def unmapped(group: Any) -> None:
+    """Without mapped memory low-latency calls are refused here, on all ranks; others are not."""
+    buffer = deep_ep.Buffer(group, low_latency_mode=True, allow_nvlink_for_low_latency_mode=False)
+    traffic = ll_traffic(buffer, 4)
+    rank, experts = buffer.rank, traffic.shape.experts
+    for _ in range(2):
+        try:
+            buffer.low_latency_dispatch(traffic.x[rank], traffic.topk_idx[rank], BATCH, experts, use_fp8=False)
+        except RuntimeError as error:
+            assert "config.unmapped is 1" in str(error), error
+        else:
+            raise AssertionError("low latency without mapped memory")
+    deep_ep_ranks.normal(group, number=1, first=1)
+
+
 class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
@@ -286,6 +301,7 @@ class Gpu(unittest.TestCase):
             graphs,
             kernels,
             at_the_start,
+            unmapped,
             *ENGINES,
         ]
         for body in bodies:

@@ -105,7 +105,8 @@ class Buffer(LowLatencyCalls):
     num_nvl_bytes, num_rdma_bytes: memory for results, on a GPU taken now; never a limit, more comes with the calls. On
     a CPU they are hints, and all memory comes with the calls. In low-latency mode num_rdma_bytes is not taken: the
     first call of a shape takes what it needs. num_qps_per_rank,
-    allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids mapped memory there.
+    allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids mapped memory there; on a
+    GPU low-latency calls are a RuntimeError then.
     explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the buffer up.
     enable_shrink: ranks that are lost in low-latency calls are masked, and those go on.
     """

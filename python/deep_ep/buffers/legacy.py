@@ -102,11 +102,10 @@ class Buffer(LowLatencyCalls):
     """What the ranks of a group dispatch and combine in. Collective. group: a process group of torch.distributed;
     comm: an mpi4py communicator, instead.
 
-    num_nvl_bytes, num_rdma_bytes: memory for results, on a GPU taken now; never a limit, more comes with the calls. On
-    a CPU they are hints, and all memory comes with the calls. In low-latency mode num_rdma_bytes is not taken: the
-    first call of a shape takes what it needs. num_qps_per_rank,
-    allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids mapped memory there; on a
-    GPU low-latency calls are a RuntimeError then.
+    num_nvl_bytes, num_rdma_bytes: memory for results that is taken now, on a CPU hints; never a limit, more comes with
+    the calls. In low-latency mode num_rdma_bytes is not taken: the first call of a shape takes what it needs.
+    num_qps_per_rank, allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids
+    mapped memory there; on a GPU such calls are a RuntimeError then.
     explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the buffer up.
     enable_shrink: ranks that are lost in low-latency calls are masked, and those go on.
     """
@@ -162,9 +161,7 @@ class Buffer(LowLatencyCalls):
 
     def _make(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
         assert self._modes is not None
-        pool_bytes = 0  # on a CPU: ranks of one host may name more than it has, and never use it
-        if place.on_gpu:
-            pool_bytes = self.num_nvl_bytes + (0 if self.low_latency_mode else self.num_rdma_bytes)
+        pool_bytes = self.num_nvl_bytes + (0 if self.low_latency_mode else self.num_rdma_bytes)
         unmapped = not self.allow_nvlink_for_low_latency_mode
         masked = self._masked if self.enable_shrink else None
         made = self._modes[place] = (
@@ -273,8 +270,7 @@ class Buffer(LowLatencyCalls):
             memory = self._local[use_rdma_buffer] = _place.usual().zero_bytes(count)
         item_bytes = torch.empty(0, dtype=dtype, device="cpu").element_size()
         if offset < 0 or offset > memory.numel() or offset % item_bytes:
-            most = memory.numel()
-            raise AssertionError(f"offset is {offset}: expected a multiple of {item_bytes}, at most {most}")
+            raise AssertionError(f"offset is {offset}: expected a multiple of {item_bytes}, at most {memory.numel()}")
         items = (memory.numel() - offset) // item_bytes
         if size is not None:
             if not isinstance(size, (tuple, list)):

@@ -3,6 +3,15 @@
    rests only when nothing moved at all: so ranks with a single thread cannot wait for each other in a circle. */
 #include "exec/cpu/cpu.h"
 
+/* What the lane waits for comes never where a word has been overwritten. */
+static expar_status lane_check(const cpu_executor *self, uint32_t epoch, int32_t worker)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t c = worker; c < self->shape.channels && status == EXPAR_OK; c += self->active)
+        status = cpu_rings_check(self, epoch, c);
+    return status;
+}
+
 expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epoch, const void *context, int32_t worker)
 {
     sym_rest rest = sym_rest_begin(self->sym, lane->what);
@@ -17,10 +26,13 @@ expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epo
         bool moved = lane->turn(context, worker, &turn);
         status = turn.status;
         if (!turn.open || status != EXPAR_OK) break;
-        if (moved)
+        if (moved) {
             sym_rest_progress(&rest);
-        else if ((status = sym_rest_turn(&rest)) != EXPAR_OK)
-            break;
+            continue;
+        }
+        status = lane_check(self, epoch, worker);
+        if (status == EXPAR_OK) status = sym_rest_turn(&rest);
+        if (status != EXPAR_OK) break;
     }
     sym_rest_end(&rest);
     /* Direct rows that went out on the way. */

@@ -48,8 +48,8 @@ EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-/* Whether a flag, head or tail may be in memory while the calling rank waits in the epoch: it is of that or of an earlier
-   call, with a value of `most` at most. Nobody is further than a rank that still waits for him. A network may have
+/* Whether a flag, head or tail may be in memory while the calling rank waits in the epoch: it is of that or of an
+   earlier call, with a value of `most` at most. No rank is ahead of one that still waits for it. A network may have
    brought a part of the word so far, its lowest byte first: then it is of no later epoch, either, except in place of a
    word that nobody has written yet, where the upper bytes are 0. */
 EP_FUNC int32_t ep_word_is_sound(uint64_t word, uint32_t epoch, uint32_t most)

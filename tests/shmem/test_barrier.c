@@ -206,8 +206,8 @@ static void await_spare_word(const expar_group *group)
         nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
 }
 
-/* Before rank 1 comes, something overwrites the word at rank 0 that it sets. Rank 0 must not take that for its coming, and
-   rank 1 must not wait for rank 0 then. */
+/* Before rank 1 comes, something overwrites the word at rank 0 that it sets. Rank 0 must not take that for its coming,
+   and rank 1 must not wait for rank 0 then. */
 static void a_word_is_overwritten(expar_group *group, void *shared)
 {
     const uint64_t *garbage = shared;

@@ -582,8 +582,8 @@ static uint64_t flag_offset(const expar_team *team, int32_t rank)
     return team->table->channels[team->slot].flags + (uint64_t)rank * sizeof(uint64_t);
 }
 
-/* Something overwrites the flag that rank 1 raises at rank 0, which must not take that for a message. Rank 1 does not come
-   to the sync before that has ended, and is not waited for then. */
+/* Something overwrites the flag that rank 1 raises at rank 0, which must not take that for a message. Rank 1 does not
+   come to the sync before that has ended, and is not waited for then. */
 static void a_flag_is_overwritten(expar_group *group, void *shared)
 {
     static const uint64_t garbage = UINT64_MAX;

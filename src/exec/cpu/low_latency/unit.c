@@ -31,9 +31,9 @@ static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int3
     return true;
 }
 
-/* Words of a unit that has not come are of no later call: nobody is further than a rank that still awaits his unit. Not with
-   masks, where ranks that have masked this one go on without it; nor once stamps have begun again. A word that the network
-   has brought in part, its lowest byte first, is of no later call, either. */
+/* Words of a unit that has not come are of no later call: no rank is ahead of one that still awaits its unit. This does
+   not hold with masks, where ranks that have masked this one go on without it, nor once stamps have begun again. A word
+   that the network has brought in part, its lowest byte first, is of no later call, either. */
 static expar_status look_at_unit(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source)
 {
     const int32_t words = ll_words_of_unit(&self->shape, kind);

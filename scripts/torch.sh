@@ -8,6 +8,7 @@
 # usage: torch.sh [FOLDER [VERSION]]
 # VERSION: of PyTorch, with CUDA's libraries by pip in any case; a FOLDER with another one is made anew.
 set -eu
+umask 022 # the folder may be the first in expar's own, from which compiled kernels are only taken if nobody else writes there
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/expar/torch}
 version=${2:-}
 python=$folder/bin/python3

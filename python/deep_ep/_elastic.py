@@ -16,7 +16,7 @@ from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
 from expar._abi import EpPart
 
 from . import _handles, _place
-from ._call import CODES, Output, Parts, check, parts_of, plain, pool_tensor, put, put_view
+from ._call import CODES, Output, Parts, check, parts_of, plain, pool_tensor, put, put_memory, put_view
 from ._frame import (
     ARGS_BYTES,
     COUNTS_AT,
@@ -272,7 +272,7 @@ class ElasticMode:
             args.expert_major, args.zero_padding = 1, form.zero_padding
         if routing is not None:
             args.num_experts, args.expert_alignment = routing.num_experts, routing.alignment
-            args.keep_slots, args.src_stride = 1, routing.num_max_tokens_per_rank
+            args.keep_slots, args.src_stride = 1, max(routing.num_max_tokens_per_rank, 1)  # 0: numbers of no tokens
             if routing.copied:
                 put(args, _TOPK_IDX_COPY, topk_idx, "topk_idx")  # which is contiguous
             if not routing.synced and self.place.on_gpu:
@@ -311,13 +311,15 @@ class ElasticMode:
         for name, (columns, dtype) in shapes.items():
             many = of.num_expanded_tokens if form.expand and name in _OF_ROWS else of.num_recv_tokens
             if name == "scales" and form.column_major:
-                memory = pool_tensor(self.ep.pointer, columns, align(many, 4), dtype).t()[:many]
+                apart = align(many, 4)
+                memory = pool_tensor(self.ep.pointer, columns, apart, dtype).as_strided((many, columns), (1, apart))
             else:
                 memory = pool_tensor(self.ep.pointer, many, columns or 1, dtype)
             if name in ("topk_idx", "metadata"):
                 memory.fill_(-1)
-            found[name] = memory if columns else memory.view(-1)
-            put(frame, _OUT[name], found[name], f"recv_{name}")
+            made = found[name] = memory if columns else memory.view(-1)
+            # With its strides, also where it has no rows, and any would do for PyTorch.
+            put_memory(frame, _OUT[name], made, made.shape, made.stride(), self.place.pair)
         return found
 
     def _results(self, output: Output, handle: EPHandle, form: Form, turn: _place.Turn) -> Sequence[Any]:
@@ -340,6 +342,8 @@ class ElasticMode:
             return tensor
         if not columns or tensor.stride(1) == align(rows, 4):
             return tensor[:rows]
+        if rows == 0:  # of new memory PyTorch would choose the strides
+            return tensor.as_strided((0, tensor.shape[1]), (1, 0))
         with turn.work():
             memory = tensor.new_empty((tensor.shape[1], align(rows, 4)))
             memory.t()[:rows].copy_(tensor[:rows])

@@ -76,10 +76,11 @@ class Routing:
         return tokens * self.topk + (self.alignment - 1) * self.local
 
     def worst_tokens(self, expand: bool) -> int:
-        """For how many there is room, that there is enough for the expanded ones."""
+        """For how many there is room, that there is enough for the expanded ones. One at least: to the library 0 is no
+        number, and where no rank has a token it does not come."""
         tokens = self.num_recv_tokens
         lacking = self.num_expanded_tokens - self.worst_rows(tokens) if expand else 0
-        return tokens + ceil_div(max(lacking, 0), max(self.topk, 1))
+        return max(tokens + ceil_div(max(lacking, 0), max(self.topk, 1)), 1)
 
 
 class EPHandle:

@@ -22,8 +22,8 @@ _NVLINK_GBS = 450.0
 _RDMA_GBS = 50.0  # where there is no port to ask
 _FEWEST_SMS = 4
 _SMS_WITHOUT_OVERLAP = 64
-_MOST_QPS_BY_NODE = 9
-_QPS, _QPS_ACROSS, _QPS_ACROSS_MT4131 = 17, 129, 65
+_MOST_QPS = 9  # without hybrid mode
+_QPS, _QPS_HYBRID, _QPS_HYBRID_MT4131 = 17, 129, 65
 
 
 def group_for(group: Any, timeout_secs: float = _TIMEOUT_SECS) -> expar.Group:
@@ -136,17 +136,18 @@ def _expected_owners(owners: int, num_experts: int, num_topk: int) -> float:
     return owners * (1 - none)
 
 
-def theoretical_num_qps(num_sms: int, across: bool, allocated: int) -> int:
+def theoretical_num_qps(num_sms: int, hybrid: bool, allocated: int) -> int:
+    """hybrid: as allow_hybrid_mode says, on one node too."""
     integer(num_sms, "num_sms")
-    return min(16 * num_sms + 1 if across else min(num_sms, _MOST_QPS_BY_NODE), allocated)
+    return min(16 * num_sms + 1 if hybrid else min(num_sms, _MOST_QPS), allocated)
 
 
-def allocated_qps(given: int, across: bool) -> int:
+def allocated_qps(given: int, hybrid: bool) -> int:
     if given:
         return given
-    if not across:
+    if not hybrid:
         return _QPS
-    return _QPS_ACROSS_MT4131 if _has_mt4131() else _QPS_ACROSS
+    return _QPS_HYBRID_MT4131 if _has_mt4131() else _QPS_HYBRID
 
 
 def _has_mt4131() -> bool:

@@ -103,7 +103,8 @@ class NormalMode:
     they end: what went wrong is raised by a later one, which has been made by then, so that no rank waits for it."""
 
     def __init__(self, group: Group, place: _place.Place, pool_bytes: int, outputs_of_torch: bool) -> None:
-        self.ep = EpBuffer(group, device=place.pair, pool_bytes=pool_bytes)
+        """pool_bytes: taken now on a GPU. Not on a CPU, whose ranks together may name more than the host has."""
+        self.ep = EpBuffer(group, device=place.pair, pool_bytes=pool_bytes if place.on_gpu else 0)
         place.opaque()  # not in a capture
         self._place = place
         self._rank, self._size = group.rank, group.size

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import time
 from typing import Any, Callable, Sequence
@@ -31,6 +32,7 @@ _read_on = held("expar_ep_output_read_on", ctypes.c_void_p, ctypes.c_void_p)
 _forget = lib.expar_event_destroy
 _ASKS = 50  # before the host sleeps: some 100 us
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
+_MAP_NORESERVE = 0x4000  # Linux's; `mmap` has the name from Python 3.13 on
 
 
 # What PyTorch's compiled programs ask: one call instead of the ten that make an object. Not in all builds.
@@ -79,6 +81,14 @@ class Place:
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         return torch.zeros(*shape, dtype=dtype, device=self.device)  # one by one: a tuple takes twice as long
+
+    def zero_bytes(self, count: int) -> Any:
+        """Zeros uint8 [count], of which nobody may ever use many: pages come as they are written to."""
+        if count == 0:
+            return self.zeros((0,), torch.uint8)
+        pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
+        with torch.inference_mode(False):  # whoever asks next may be outside of it
+            return torch.frombuffer(pages, dtype=torch.uint8)  # keeps them
 
     def num_sms(self) -> int:
         return 0
@@ -193,6 +203,9 @@ class Gpu(Place):
 
     def _elsewhere(self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
         return torch.empty_strided(sizes, strides, dtype=dtype, device=self.device)
+
+    def zero_bytes(self, count: int) -> Any:
+        return self.zeros((count,), torch.uint8)
 
     def num_sms(self) -> int:
         if not self._num_sms:

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Never closed: lines may come until the process ends. */
@@ -85,6 +86,12 @@ static bool pattern_expand(int32_t rank, char path[PATH_MAX])
     return true;
 }
 
+static bool is_fifo(const char *path)
+{
+    struct stat facts;
+    return stat(path, &facts) == 0 && S_ISFIFO(facts.st_mode);
+}
+
 static int open_file(int32_t rank)
 {
     char path[PATH_MAX];
@@ -93,8 +100,11 @@ static int open_file(int32_t rank)
             pattern);
         return -1;
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (fd < 0) say("expar: EXPAR_LOG_FILE: cannot open %s: %s; lines go to stderr\n", path, strerror(errno));
+    /* A line must never stop a rank. Without O_NONBLOCK a FIFO waits for its reader, here and whenever it is full. */
+    int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
+    if (fd < 0)
+        say("expar: EXPAR_LOG_FILE: cannot open %s: %s; lines go to stderr\n", path,
+            errno == ENXIO && is_fifo(path) ? "nobody reads this FIFO" : strerror(errno));
     return fd;
 }
 
@@ -124,12 +134,19 @@ int log_file_of(int32_t rank)
     return fd;
 }
 
+static const char *write_trouble(int number)
+{
+    if (number == EAGAIN) return "its reader is too slow, and the lines that it has no room for go to stderr";
+    if (number == EPIPE) return "its reader is gone, and lines go to stderr";
+    return strerror(number);
+}
+
 void log_file_failed(int32_t rank)
 {
     int number = errno;
     pthread_mutex_lock(&lock);
     log_file *file = file_of(rank);
-    if (file && !file->failed) say("expar: EXPAR_LOG_FILE=%s: cannot write: %s\n", pattern, strerror(number));
+    if (file && !file->failed) say("expar: EXPAR_LOG_FILE=%s: cannot write: %s\n", pattern, write_trouble(number));
     if (file) file->failed = true;
     pthread_mutex_unlock(&lock);
 }

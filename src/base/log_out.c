@@ -4,11 +4,16 @@
 
 #include <errno.h>
 #include <expar/log.h>
+#include <limits.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
+/* A FIFO takes all of a line or nothing (POSIX, write). */
+_Static_assert(LOG_LINE_BYTES <= PIPE_BUF, "a line is one piece in a pipe");
 _Static_assert((int)LOG_ERROR == EXPAR_LOG_ERROR && (int)LOG_TRACE == EXPAR_LOG_TRACE, "levels are the public ones");
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -42,12 +47,31 @@ static void line_send(int fd, const log_line *line, ssize_t *written)
     } while (*written < 0 && errno == EINTR);
 }
 
+/* As line_send, but a FIFO without a reader gives EPIPE and no signal: SIGPIPE would end the process. */
+static void line_send_unsignalled(int fd, const log_line *line, ssize_t *written)
+{
+    sigset_t pipe, before, pending;
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, &before);
+    sigpending(&pending);
+    line_send(fd, line, written);
+    int number = errno;
+    /* The one that this write raised: an older one is the program's. */
+    const struct timespec now = {0};
+    if (*written < 0 && number == EPIPE && !sigismember(&pending, SIGPIPE))
+        while (sigtimedwait(&pipe, NULL, &now) < 0 && errno == EINTR)
+            continue;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = number;
+}
+
 void log_out_plainly(const log_line *line)
 {
     ssize_t written = -1;
     int file = log_file_of(line->rank);
     if (file >= 0) {
-        line_send(file, line, &written);
+        line_send_unsignalled(file, line, &written);
         if (written < 0) log_file_failed(line->rank);
     }
     if (written < 0) line_send(STDERR_FILENO, line, &written);

@@ -3,7 +3,11 @@
  *
  * A file is written under another name and renamed, so that readers, in any process, see all of it or nothing. What
  * processes leave behind that are killed meanwhile is removed by those that write later. A file carries its key and a
- * hash of its content: what does not fit is ignored, compiled again and replaced. */
+ * hash of its content: what does not fit is ignored, compiled again and replaced.
+ *
+ * The hash proves nothing to somebody who can write files. So the folder and each file must belong to this user or to
+ * root, and nobody else may write to them. The folder is opened first, then checked, and files are found through its
+ * descriptor: whoever can exchange folders above it gains nothing. */
 #include "cuda/parts.h"
 
 #include <dirent.h>
@@ -11,6 +15,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +26,7 @@
 #define CACHE_MAGIC     "expar k1"
 #define CACHE_MAX_BYTES ((off_t)256 << 20)
 #define CACHE_SUFFIX    ".cubin"
-#define CACHE_ASIDE     ".XXXXXX" /* of a file that is being written; mkostemp puts letters and digits in */
+#define CACHE_ASIDE     ".XXXXXX" /* of a file that is being written: letters and digits take the place of each X */
 /* No process writes one for so long; the rename of one that did would fail, and it would do without. */
 #define CACHE_ASIDE_SECONDS 3600
 
@@ -79,14 +84,44 @@ static bool cache_folder(char *path, size_t bytes)
     return length > 0 && (size_t)length < bytes;
 }
 
-static bool cache_path(const cuda_key *key, char *path, size_t bytes)
+/* A file's name in the folder. */
+#define CACHE_NAME_BYTES (2 * CUDA_KEY_BYTES + sizeof CACHE_SUFFIX)
+
+static void cache_name(const cuda_key *key, char name[CACHE_NAME_BYTES])
 {
-    char name[2 * CUDA_KEY_BYTES + 1];
-    if (!cache_folder(path, bytes)) return false;
-    size_t used = strlen(path);
-    sodium_bin2hex(name, sizeof name, key->bytes, sizeof key->bytes);
-    int length = snprintf(path + used, bytes - used, "/%s" CACHE_SUFFIX, name);
-    return length > 0 && (size_t)length < bytes - used;
+    char hex[2 * CUDA_KEY_BYTES + 1];
+    sodium_bin2hex(hex, sizeof hex, key->bytes, sizeof key->bytes);
+    snprintf(name, CACHE_NAME_BYTES, "%s" CACHE_SUFFIX, hex);
+}
+
+/* NULL, or why what lies there is not to be trusted. A list of access rights (ACL) shows in the group's bits. */
+static const char *distrust(const struct stat *facts)
+{
+    if (facts->st_uid != geteuid() && facts->st_uid != 0) return "it belongs to another user";
+    if (facts->st_mode & (S_IWGRP | S_IWOTH)) return "others than its owner may write to it (chmod go-w)";
+    return NULL;
+}
+
+/* Every kernel asks for the folder: one line a process tells what is wrong with it. */
+static void tell_folder(const char *folder, const struct stat *facts, const char *reason)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&told)) return;
+    LOG(LOG_WARN, "%s (owner %u, mode %04o) is not used for compiled kernels: %s", folder, (unsigned)facts->st_uid,
+        (unsigned)facts->st_mode & 07777, reason);
+}
+
+/* A descriptor of the folder; -1: it is not there, or not to be trusted, which has been said. */
+static int open_folder(const char *folder)
+{
+    struct stat facts;
+    int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return -1;
+    const char *reason = fstat(fd, &facts) == 0 ? distrust(&facts) : strerror(errno);
+    if (!reason) return fd;
+    tell_folder(folder, &facts, reason);
+    close(fd);
+    return -1;
 }
 
 static bool read_all(int fd, void *data, size_t bytes)
@@ -120,36 +155,47 @@ static bool head_fits(const cache_head *head, const cuda_key *key, off_t file_by
            head->bytes == (uint64_t)file_bytes - sizeof *head;
 }
 
-static bool load_file(int fd, const cuda_key *key, void **data, size_t *bytes)
+/* NULL, or why the file does not serve. */
+static const char *load_file(int fd, const cuda_key *key, void **data, size_t *bytes)
 {
+    static const char broken[] = "it is broken";
     struct stat facts;
     cache_head head;
     cuda_key content;
-    if (fstat(fd, &facts) != 0 || !read_all(fd, &head, sizeof head) || !head_fits(&head, key, facts.st_size))
-        return false;
+    if (fstat(fd, &facts) != 0) return strerror(errno);
+    if (!S_ISREG(facts.st_mode)) return "it is not a regular file";
+    const char *reason = distrust(&facts);
+    if (reason) return reason;
+    if (!read_all(fd, &head, sizeof head) || !head_fits(&head, key, facts.st_size)) return broken;
     char *read_data = malloc((size_t)head.bytes + 1);
-    if (!read_data) return false;
+    if (!read_data) return "no memory for it";
     if (read_all(fd, read_data, (size_t)head.bytes)) {
         hash_content(read_data, (size_t)head.bytes, &content);
         if (memcmp(content.bytes, head.content.bytes, sizeof content.bytes) == 0) {
             *data = read_data;
             *bytes = (size_t)head.bytes;
-            return true;
+            return NULL;
         }
     }
     free(read_data);
-    return false;
+    return broken;
 }
 
 bool cuda_cache_load(const cuda_key *key, void **data, size_t *bytes)
 {
-    char path[4096];
-    if (!cache_path(key, path, sizeof path)) return false;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
-    bool loaded = load_file(fd, key, data, bytes);
-    if (!loaded) LOG(LOG_WARN, "%s is broken: compiling again", path);
-    close(fd);
+    char folder[4096], name[CACHE_NAME_BYTES];
+    if (!cache_folder(folder, sizeof folder)) return false;
+    int dir = open_folder(folder);
+    if (dir < 0) return false;
+    cache_name(key, name);
+    /* A FIFO or a device must not stop the call; a link is refused (ELOOP). */
+    int fd = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    const char *reason = fd >= 0 ? load_file(fd, key, data, bytes) : strerror(errno);
+    bool loaded = fd >= 0 && !reason;
+    if (!loaded && (fd >= 0 || errno != ENOENT))
+        LOG(LOG_WARN, "%s/%s is ignored, compiling again: %s", folder, name, reason);
+    if (fd >= 0) close(fd);
+    close(dir);
     return loaded;
 }
 
@@ -161,6 +207,7 @@ static void make_folders(char *path)
         mkdir(path, 0700);
         *slash = '/';
     }
+    mkdir(path, 0700);
 }
 
 static bool has_only(const char *text, size_t length, const char *set)
@@ -179,47 +226,63 @@ static int is_aside(const struct dirent *entry)
            memcmp(name + key, CACHE_SUFFIX ".", suffix + 1) == 0 && has_only(name + key + suffix + 1, aside - 1, any);
 }
 
-static void remove_if_old(const char *folder, const char *name)
+static void remove_if_old(int dir, const char *name)
 {
-    char path[4096 + 1 + NAME_MAX];
     struct stat facts;
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    if (lstat(path, &facts) != 0 || !S_ISREG(facts.st_mode)) return;
-    if (time(NULL) - facts.st_mtime > CACHE_ASIDE_SECONDS) unlink(path);
+    if (fstatat(dir, name, &facts, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(facts.st_mode)) return;
+    if (time(NULL) - facts.st_mtime > CACHE_ASIDE_SECONDS) unlinkat(dir, name, 0);
 }
 
 /* Those that were left behind. */
-static void remove_old_asides(const char *folder)
+static void remove_old_asides(int dir)
 {
     struct dirent **entries = NULL;
-    int count = scandir(folder, &entries, is_aside, alphasort);
+    int count = scandirat(dir, ".", &entries, is_aside, alphasort);
     for (int i = 0; i < count; i++) {
-        remove_if_old(folder, entries[i]->d_name);
+        remove_if_old(dir, entries[i]->d_name);
         free(entries[i]);
     }
     free(entries);
 }
 
-static bool store_file(const char *path, const cache_head *head, const void *data, size_t bytes)
+/* mkostemp for a folder's descriptor. */
+static int open_aside(int dir, const char *name, char aside[CACHE_NAME_BYTES + sizeof CACHE_ASIDE])
 {
-    char temporary[4096 + sizeof CACHE_ASIDE];
-    snprintf(temporary, sizeof temporary, "%s" CACHE_ASIDE, path);
-    int fd = mkostemp(temporary, O_CLOEXEC);
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    for (int tries = 0; tries < 100; tries++) {
+        int length = snprintf(aside, CACHE_NAME_BYTES + sizeof CACHE_ASIDE, "%s" CACHE_ASIDE, name);
+        for (char *at = aside + length; at[-1] == 'X'; at--)
+            at[-1] = letters[randombytes_uniform(sizeof letters - 1)];
+        int fd = openat(dir, aside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        if (fd >= 0 || errno != EEXIST) return fd;
+    }
+    return -1;
+}
+
+static bool store_file(int dir, const char *name, const cache_head *head, const void *data, size_t bytes)
+{
+    char aside[CACHE_NAME_BYTES + sizeof CACHE_ASIDE];
+    int fd = open_aside(dir, name, aside);
     if (fd < 0) return false;
     bool written = write_all(fd, head, sizeof *head) && write_all(fd, data, bytes);
     if (close(fd) != 0) written = false;
-    if (written && rename(temporary, path) == 0) return true;
-    unlink(temporary);
+    if (written && renameat(dir, aside, dir, name) == 0) return true;
+    unlinkat(dir, aside, 0);
     return false;
 }
 
 void cuda_cache_store(const cuda_key *key, const void *data, size_t bytes)
 {
-    char path[4096], folder[4096];
+    char folder[4096], name[CACHE_NAME_BYTES];
     cache_head head = {.magic = CACHE_MAGIC, .key = *key, .bytes = bytes};
-    if (!cache_path(key, path, sizeof path) || !cache_folder(folder, sizeof folder)) return;
+    if (!cache_folder(folder, sizeof folder)) return;
+    make_folders(folder);
+    int dir = open_folder(folder);
+    if (dir < 0) return;
     hash_content(data, bytes, &head.content);
-    make_folders(path);
-    remove_old_asides(folder);
-    if (!store_file(path, &head, data, bytes)) LOG(LOG_INFO, "cannot write %s: %s", path, strerror(errno));
+    cache_name(key, name);
+    remove_old_asides(dir);
+    if (!store_file(dir, name, &head, data, bytes))
+        LOG(LOG_INFO, "cannot write %s/%s: %s", folder, name, strerror(errno));
+    close(dir);
 }

@@ -54,7 +54,7 @@ typedef struct cuda_key {
 /* Hash of everything that the result depends on. */
 expar_status cuda_key_make(const cuda_source *source, const cuda_options *options, int32_t nvrtc_version,
                            int32_t driver_version, cuda_key *out);
-/* False: not there, or broken. *data is the caller's to free. */
+/* False: not there, broken, or others may write to it. *data is the caller's to free. */
 bool cuda_cache_load(const cuda_key *key, void **data, size_t *bytes);
 /* A cache that cannot be written is no error. */
 void cuda_cache_store(const cuda_key *key, const void *data, size_t bytes);

@@ -3,7 +3,7 @@
  * has heard of, have come; after ⌈log2 N⌉ rounds everybody has heard of everybody. No PE waits for a chain longer than
  * that. Where there are several nodes of several PEs, the PEs of a node do so first, then the first PEs of all nodes,
  * who then release their nodes: so the network carries as few words as it can. */
-#include "shmem/sym.h"
+#include "shmem/parts.h"
 #include "shmem/tree.h"
 
 #include <stddef.h>
@@ -110,6 +110,16 @@ static bool barrier_owes(const void *context, int32_t rank)
     return rank == wait->pe || !word || !barrier_has_come(word, wait->epoch);
 }
 
+/* Who has come cannot be told any more, now and later. */
+static expar_status barrier_spoilt(sym *self, const boot_topic *topic, expar_status status)
+{
+    error_kept kept;
+    error_keep(&kept, status);
+    boot_note_ended(self->boot, topic, status, kept.text);
+    sym_lose_step(self, status);
+    return error_restore(&kept);
+}
+
 /* Whoever leaves the barrier may leave the group while others still hear of it from each other. */
 static expar_status barrier_hear(sym *self, uint64_t epoch, int32_t pe, int32_t number)
 {
@@ -125,7 +135,9 @@ static expar_status barrier_hear(sym *self, uint64_t epoch, int32_t pe, int32_t 
     while (!barrier_has_come(word, epoch) && (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
-    return status == EXPAR_OK ? EXPAR_OK : barrier_failed(self, epoch, &rest, status);
+    if (status != EXPAR_OK) return barrier_failed(self, epoch, &rest, status);
+    status = sym_check_count(word, epoch, pe, "barrier");
+    return status == EXPAR_OK ? EXPAR_OK : barrier_spoilt(self, &topic, status);
 }
 
 static expar_status barrier_meet(sym *self, uint64_t epoch, const meeting *m)

@@ -364,6 +364,15 @@ void sym_note_absent(sym *self, const boot_topic *topic, expar_status status)
     boot_note_ended(self->boot, topic, status, reason);
 }
 
+expar_status sym_check_count(const _Atomic uint64_t *word, uint64_t awaited, int32_t pe, const char *what)
+{
+    const uint64_t seen = atomic_load_explicit(word, memory_order_relaxed);
+    if (seen - awaited < SYM_MOST_AHEAD) return EXPAR_OK;
+    return error_set(EXPAR_ERR_PEER,
+                     "%s: rank %d's word here holds 0x%llx where 0x%llx was to come: its memory has been overwritten",
+                     what, pe, (unsigned long long)seen, (unsigned long long)awaited);
+}
+
 expar_status sym_check_come(sym *self, const char *what)
 {
     static const boot_topic control = {.kind = BOOT_KIND_CONTROL};

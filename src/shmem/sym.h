@@ -236,6 +236,11 @@ typedef struct sym_ranks {
 } sym_ranks;
 /* The same for what these ranks do together. */
 expar_status sym_check_ranks(sym *sym, const sym_ranks *ranks, const char *what);
+/* Words in this rank's heap in which others count on, one by one. No rank is so far ahead of another: a word that is
+   has been overwritten, by a broken peer or a stranger. */
+#define SYM_MOST_AHEAD ((uint64_t)1 << 32)
+/* The word is at least `awaited`. EXPAR_ERR_PEER: it is too far ahead; the text names pe, whose word it is. */
+expar_status sym_check_count(const _Atomic uint64_t *word, uint64_t awaited, int32_t pe, const char *what);
 static inline bool sym_is_sound(const sym *self)
 {
     return atomic_load_explicit(&self->failure, memory_order_acquire) == 0;

@@ -5,7 +5,9 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
+#include <sys/stat.h>
 
 static char folder[] = "/tmp/expar-log-XXXXXX";
 /* Of the child, which says it by its name alone. */
@@ -135,6 +137,156 @@ static void what_cannot_be_opened_is_told_once(void **state)
     }
 }
 
+/* ---- FIFOs ------------------------------------------------------------------------------------------------------- */
+
+static void fifo_make(const char *name)
+{
+    unlink(name);
+    assert_int_equal(mkfifo(name, 0600), 0);
+    setenv("EXPAR_LOG_FILE", name, 1);
+}
+
+static void no_reader_no_wait(void **state)
+{
+    (void)state;
+    char text[4096];
+    fifo_make("fifo");
+    log_of_child(NULL, log_twice, text, sizeof text);
+    assert_int_equal(count_lines(text), 3);
+    assert_non_null(strstr(text, "EXPAR_LOG_FILE: cannot open fifo: nobody reads this FIFO; lines go to stderr\n"));
+    assert_non_null(strstr(text, " first\n"));
+    assert_non_null(strstr(text, " second\n"));
+}
+
+/* The reader is this process itself: what it does not read stays in the FIFO. */
+static int reader_open(void)
+{
+    int reader = open("fifo", O_RDONLY | O_NONBLOCK);
+    if (reader < 0) _exit(1);
+    return reader;
+}
+
+static void log_to_a_reader(void)
+{
+    char text[4096];
+    int reader = reader_open();
+    log_twice();
+    read_all(reader, text, sizeof text);
+    if (count_lines(text) != 2 || !strstr(text, " first\n") || !strstr(text, " second\n")) _exit(2);
+}
+
+static void a_reader_gets_the_lines(void **state)
+{
+    (void)state;
+    char text[4096];
+    fifo_make("fifo");
+    log_of_child(NULL, log_to_a_reader, text, sizeof text);
+    assert_string_equal(text, "");
+}
+
+/* A FIFO holds 64 KiB. */
+#define MANY_LINES 2000
+
+static int count_fifo_lines(int reader)
+{
+    char text[4096];
+    int lines = 0;
+    ssize_t got;
+    while ((got = read(reader, text, sizeof text - 1)) > 0) {
+        text[got] = '\0';
+        lines += count_lines(text);
+    }
+    return lines;
+}
+
+static void log_more_than_is_read(void)
+{
+    int reader = reader_open();
+    for (int i = 0; i < MANY_LINES; i++)
+        LOG(LOG_WARN, "a line of the many that a reader who sleeps does not read");
+    int in_fifo = count_fifo_lines(reader);
+    if (in_fifo == 0 || in_fifo == MANY_LINES) _exit(2);
+    LOG(LOG_WARN, "there is room again");
+    if (count_fifo_lines(reader) != 1) _exit(3);
+    dprintf(STDERR_FILENO, "in the FIFO: %d\n", in_fifo);
+}
+
+/* Each line is in one of the two places. */
+static void a_slow_reader_stops_nobody(void **state)
+{
+    (void)state;
+    static char text[MANY_LINES * 200];
+    fifo_make("fifo");
+    log_of_child(NULL, log_more_than_is_read, text, sizeof text);
+    const char *in_fifo = strstr(text, "in the FIFO: ");
+    assert_non_null(in_fifo);
+    assert_int_equal(count_lines(text) - 2 + atoi(in_fifo + strlen("in the FIFO: ")), MANY_LINES);
+    assert_non_null(strstr(text, "EXPAR_LOG_FILE=fifo: cannot write: its reader is too slow"));
+    assert_null(strstr(text, "room again"));
+}
+
+static void log_after_the_reader(void)
+{
+    sigset_t pending;
+    int reader = reader_open();
+    signal(SIGPIPE, SIG_DFL);
+    LOG(LOG_WARN, "before");
+    close(reader);
+    log_twice();
+    sigpending(&pending);
+    if (sigismember(&pending, SIGPIPE)) _exit(2);
+}
+
+/* Nor does the signal come later. */
+static void a_reader_that_goes_ends_nobody(void **state)
+{
+    (void)state;
+    char text[4096];
+    fifo_make("fifo");
+    log_of_child(NULL, log_after_the_reader, text, sizeof text);
+    assert_int_equal(count_lines(text), 3);
+    assert_non_null(strstr(text, "EXPAR_LOG_FILE=fifo: cannot write: its reader is gone, and lines go to stderr\n"));
+    assert_non_null(strstr(text, " first\n"));
+    assert_non_null(strstr(text, " second\n"));
+}
+
+static volatile sig_atomic_t num_signals;
+
+static void count_signal(int number)
+{
+    (void)number;
+    num_signals = num_signals + 1;
+}
+
+/* A SIGPIPE that the program blocks, and that was raised before, is still there. */
+static void log_with_a_signal_pending(void)
+{
+    sigset_t pipe;
+    int reader = reader_open();
+    signal(SIGPIPE, count_signal);
+    sigemptyset(&pipe);
+    sigaddset(&pipe, SIGPIPE);
+    pthread_sigmask(SIG_BLOCK, &pipe, NULL);
+    raise(SIGPIPE);
+    LOG(LOG_WARN, "before");
+    close(reader);
+    log_twice();
+    if (num_signals != 0) _exit(2);
+    pthread_sigmask(SIG_UNBLOCK, &pipe, NULL);
+    if (num_signals != 1) _exit(3);
+    log_twice();
+    if (num_signals != 1) _exit(4);
+}
+
+static void the_programs_own_signals_stay(void **state)
+{
+    (void)state;
+    char text[4096];
+    fifo_make("fifo");
+    log_of_child(NULL, log_with_a_signal_pending, text, sizeof text);
+    assert_int_equal(count_lines(text), 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -142,6 +294,11 @@ int main(void)
         cmocka_unit_test(one_file_for_all),
         cmocka_unit_test(one_file_a_process),
         cmocka_unit_test(what_cannot_be_opened_is_told_once),
+        cmocka_unit_test(no_reader_no_wait),
+        cmocka_unit_test(a_reader_gets_the_lines),
+        cmocka_unit_test(a_slow_reader_stops_nobody),
+        cmocka_unit_test(a_reader_that_goes_ends_nobody),
+        cmocka_unit_test(the_programs_own_signals_stay),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -319,6 +319,117 @@ static void what_was_left_is_removed(void **state)
     assert_cached(&second, "another");
 }
 
+/* ---- who may write there ----------------------------------------------------------------------------------------- */
+
+static void folder_path(char path[256])
+{
+    snprintf(path, 256, "%s/%s", root, folder);
+}
+
+/* Kernels of a folder that others can write to are not run, and none are put there. */
+static void a_folder_that_others_write_to_is_not_used(void **state)
+{
+    (void)state;
+    static const mode_t modes[] = {0770, 0702, 0720, 01777};
+    const cuda_key key = some_key(11), other = some_key(12);
+    char path[256], only[600];
+    folder_path(path);
+    cuda_cache_store(&key, "kernel", 6);
+    for (size_t i = 0; i < ARRAY_LENGTH(modes); i++) {
+        assert_int_equal(chmod(path, modes[i]), 0);
+        assert_not_cached(&key);
+        cuda_cache_store(&other, "another", 7);
+        only_file(only, sizeof only);
+    }
+    assert_int_equal(chmod(path, 0755), 0);
+    assert_cached(&key, "kernel");
+    assert_not_cached(&other);
+}
+
+/* The file is replaced by one of this user's. */
+static void a_file_that_others_write_to_is_replaced(void **state)
+{
+    (void)state;
+    static const mode_t modes[] = {0620, 0602, 0666};
+    const cuda_key key = some_key(13);
+    char path[600];
+    struct stat facts;
+    cuda_cache_store(&key, "kernel", 6);
+    only_file(path, sizeof path);
+    assert_int_equal(chmod(path, 0644), 0);
+    assert_cached(&key, "kernel");
+    for (size_t i = 0; i < ARRAY_LENGTH(modes); i++) {
+        assert_int_equal(chmod(path, modes[i]), 0);
+        assert_not_cached(&key);
+        cuda_cache_store(&key, "kernel", 6);
+        assert_cached(&key, "kernel");
+        assert_int_equal(stat(path, &facts), 0);
+        assert_int_equal(facts.st_mode & 07777, 0600);
+    }
+}
+
+#define STRANGER 65534
+
+/* Only root can give files away. */
+static void what_belongs_to_another_user_is_not_used(void **state)
+{
+    (void)state;
+    const cuda_key key = some_key(14);
+    char path[256], file[600];
+    if (geteuid() != 0) skip();
+    folder_path(path);
+    cuda_cache_store(&key, "kernel", 6);
+    only_file(file, sizeof file);
+    assert_int_equal(chown(file, STRANGER, 0), 0);
+    assert_not_cached(&key);
+    cuda_cache_store(&key, "kernel", 6);
+    assert_cached(&key, "kernel");
+    assert_int_equal(chown(path, STRANGER, 0), 0);
+    assert_not_cached(&key);
+    assert_int_equal(chown(path, 0, 0), 0);
+    assert_cached(&key, "kernel");
+}
+
+/* Root's folder and files serve a user who cannot write there. */
+static void what_belongs_to_root_serves(void **state)
+{
+    (void)state;
+    const cuda_key key = some_key(15);
+    char path[256], file[600];
+    if (geteuid() != 0) skip();
+    folder_path(path);
+    cuda_cache_store(&key, "kernel", 6);
+    only_file(file, sizeof file);
+    assert_int_equal(chmod(root, 0755) | chmod(path, 0755) | chmod(file, 0644), 0);
+    assert_int_equal(seteuid(STRANGER), 0);
+    void *data = NULL;
+    size_t bytes = 0;
+    bool loaded = cuda_cache_load(&key, &data, &bytes);
+    assert_int_equal(seteuid(0), 0);
+    free(data);
+    assert_true(loaded);
+}
+
+/* A link could lead to any file, and a FIFO would stop the call until somebody writes. */
+static void only_regular_files_serve(void **state)
+{
+    (void)state;
+    const cuda_key key = some_key(16);
+    char path[600], aside[64];
+    snprintf(aside, sizeof aside, "%s/aside", root);
+    cuda_cache_store(&key, "kernel", 6);
+    only_file(path, sizeof path);
+    assert_int_equal(rename(path, aside), 0);
+    assert_int_equal(symlink(aside, path), 0);
+    assert_not_cached(&key);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_not_cached(&key);
+    cuda_cache_store(&key, "kernel", 6);
+    assert_cached(&key, "kernel");
+    unlink(aside);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -330,6 +441,11 @@ int main(void)
         cmocka_unit_test_teardown(writers_and_readers_do_not_meet, empty_cache),
         cmocka_unit_test_teardown(processes_that_are_killed_tear_nothing, empty_cache),
         cmocka_unit_test_teardown(what_was_left_is_removed, empty_cache),
+        cmocka_unit_test_teardown(a_folder_that_others_write_to_is_not_used, empty_cache),
+        cmocka_unit_test_teardown(a_file_that_others_write_to_is_replaced, empty_cache),
+        cmocka_unit_test_teardown(what_belongs_to_another_user_is_not_used, empty_cache),
+        cmocka_unit_test_teardown(what_belongs_to_root_serves, empty_cache),
+        cmocka_unit_test_teardown(only_regular_files_serve, empty_cache),
     };
     if (!mkdtemp(root)) return 1;
     setenv("XDG_CACHE_HOME", root, 1);

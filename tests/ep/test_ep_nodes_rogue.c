@@ -19,15 +19,29 @@ enum { RANKS = 4, RANKS_PER_NODE = 2, VICTIM = 0, ROGUE = 2, FAR = 1 };
 
 typedef enum rogue_call { DISPATCH, CACHED, COMBINE } rogue_call;
 
+/* Words in rank 0's memory that rank 2 writes, by the network; and that rank 1 does, which is on rank 0's node. */
+typedef enum word_kind {
+    TAIL,
+    HEAD,
+    HELLO_FLAG,
+    DONE_FLAG,
+    NEAR_HELLO_FLAG,
+    NEAR_DONE_FLAG,
+    NEAR_TAIL,
+    NEAR_HEAD
+} word_kind;
+
 typedef struct rogue {
     const char *name;
     rogue_call call;
     void (*hello)(const cpu_executor *cpu, ep_rail_hello *hello); /* at rank 2, else NULL */
     void (*chunk)(const cpu_executor *cpu, ep_rail_end *end);     /* at rank 2, else NULL */
     int32_t tail, head;                                           /* at rank 0: beyond what was read; 0: sound */
-    const char *text;                                             /* rank 0's */
-    expar_status status;                                          /* rank 0's; 0: EXPAR_ERR_PEER */
-    bool expert_major; /* what is wrong shows in rank 0's own rows, when all have come */
+    uint64_t garbage;                                             /* at rank 0: in all words of that kind; 0: sound */
+    word_kind word;
+    const char *text;    /* rank 0's */
+    expar_status status; /* rank 0's; 0: EXPAR_ERR_PEER */
+    bool expert_major;   /* what is wrong shows in rank 0's own rows, when all have come */
 } rogue;
 
 /* ---- hellos ------------------------------------------------------------------------------------------------------ */
@@ -200,6 +214,8 @@ static void other_chunk(const cpu_executor *cpu, ep_rail_end *end)
     atomic_fetch_add(&end->tail, 1);
 }
 
+#define NO_CALL UINT64_C(0x5555555500000001)
+
 static const rogue rogues[] = {
     {"no kind", .hello = no_kind, .text = "a call of kind 5"},
     {"a kind below 0", .hello = kind_below_0, .text = "a call of kind -2147483648"},
@@ -231,6 +247,23 @@ static const rogue rogues[] = {
     {"a tail too far", .tail = 1000, .text = "has sent chunk"},
     {"a sum's tail too far", .call = COMBINE, .tail = 1000, .text = "has sent chunk"},
     {"a head too far", .head = 1000000, .text = "has read 1000000 chunks of"},
+    {"a tail of no call", .garbage = NO_CALL, .word = TAIL,
+     .text = "a count of chunks of rank 2 holds 0x5555555500000001"},
+    {"a sum's tail of no call", .call = COMBINE, .garbage = NO_CALL, .word = TAIL,
+     .text = "a count of chunks of rank 2"},
+    {"a tail without end", .garbage = UINT64_MAX, .word = TAIL, .text = "a count of chunks of rank 2 holds 0xffff"},
+    {"a head of no call", .garbage = NO_CALL, .word = HEAD, .text = "a count of chunks of rank 2 holds 0x5555"},
+    {"a head without end", .garbage = UINT64_MAX, .word = HEAD, .text = "a count of chunks of rank 2 holds 0xffff"},
+    {"a hello of no call", .garbage = NO_CALL, .word = HELLO_FLAG, .text = "a flag of rank 2 holds 0x5555"},
+    {"a hello without end", .garbage = UINT64_MAX, .word = HELLO_FLAG, .text = "a flag of rank 2 holds 0xffff"},
+    {"a done of no call", .garbage = NO_CALL, .word = DONE_FLAG, .text = "a flag of rank 2 holds 0x5555"},
+    {"a done without end", .garbage = UINT64_MAX, .word = DONE_FLAG, .text = "a flag of rank 2 holds 0xffff"},
+    {"a neighbour's hello of no call", .garbage = NO_CALL, .word = NEAR_HELLO_FLAG, .text = "a flag of rank 1 holds"},
+    {"a neighbour's done without end", .garbage = UINT64_MAX, .word = NEAR_DONE_FLAG, .text = "a flag of rank 1 holds"},
+    {"a neighbour's tail of no call", .garbage = NO_CALL, .word = NEAR_TAIL, .text = "a tail of rank 1 holds 0x5555"},
+    {"a neighbour's tail without end", .garbage = UINT64_MAX, .word = NEAR_TAIL, .text = "a tail of rank 1 holds"},
+    {"a neighbour's head of no call", .garbage = NO_CALL, .word = NEAR_HEAD, .text = "a head of rank 1 holds 0x5555"},
+    {"a neighbour's head without end", .garbage = UINT64_MAX, .word = NEAR_HEAD, .text = "a head of rank 1 holds"},
     {"a sum's head too far", .call = COMBINE, .head = 1000000, .text = "has read 1000000 chunks of"},
 };
 
@@ -266,6 +299,60 @@ static void spoil_word(const spoiler *s, uint64_t at, uint32_t value)
     atomic_store_explicit(word, ep_word(s->epoch, value), memory_order_release);
 }
 
+static uint64_t place_of_flag(const spoiler *s)
+{
+    const ep_rail_space *far = &s->cpu->rails->space;
+    const ep_space *near = &s->cpu->space;
+    switch (s->what->word) {
+    case HELLO_FLAG:
+        return ep_rail_hello_at(far, 2, s->epoch, FAR) + offsetof(ep_rail_hello, flag);
+    case DONE_FLAG:
+        return ep_rail_done_at(far, 2, s->epoch, FAR);
+    case NEAR_HELLO_FLAG:
+        return ep_hello_at(near, RANKS, s->epoch, 1) + offsetof(ep_hello, flag);
+    default:
+        return ep_done_at(near, RANKS, s->epoch, 1);
+    }
+}
+
+static void store_garbage(const spoiler *s, uint64_t at)
+{
+    _Atomic uint64_t *word = cpu_at(s->cpu, VICTIM, at);
+    atomic_store_explicit(word, s->what->garbage, memory_order_release);
+}
+
+/* Those of all places of all rings. */
+static void spoil_rings(const spoiler *s)
+{
+    const cpu_rails *rails = s->cpu->rails;
+    for (int32_t c = 0; c < s->cpu->shape.channels; c++)
+        for (int32_t place = 0; place < rails->shape.chunks; place++) {
+            const uint64_t ring = ep_rail_ring(2, c, FAR);
+            const uint64_t end = rails->space.places + ep_rail_chunk_end(&rails->shape, ring, place);
+            store_garbage(s, s->what->word == TAIL ? end + offsetof(ep_rail_end, tail)
+                                                   : ep_rail_head_at(&rails->space, ring, place));
+        }
+}
+
+/* Those by which rows come from rank 1, and go to it, through queues. */
+static void spoil_near_rings(const spoiler *s)
+{
+    for (int32_t c = 0; c < s->cpu->shape.channels; c++)
+        store_garbage(s, s->what->word == NEAR_TAIL ? ep_tail_at(&s->cpu->space, RANKS, c, 1)
+                                                    : ep_head_at(&s->cpu->space, RANKS, c, 1));
+}
+
+static void spoil_by_garbage(void *context)
+{
+    const spoiler *s = context;
+    if (s->what->word >= NEAR_TAIL)
+        spoil_near_rings(s);
+    else if (s->what->word == TAIL || s->what->word == HEAD)
+        spoil_rings(s);
+    else
+        store_garbage(s, place_of_flag(s));
+}
+
 /* What the network brings meanwhile is replaced before each look. */
 static void spoil_words(void *context)
 {
@@ -290,6 +377,7 @@ static void plant(spoiler *s, const rogue *what, expar_ep *ep, int32_t rank)
     *s = (spoiler){.what = what, .cpu = (cpu_executor *)ep->exec, .epoch = ep->epoch + 1};
     if (rank == ROGUE && (what->hello || what->chunk)) executor_cpu_delay(ep->exec, spoil_contents, s);
     if (rank == VICTIM && (what->tail || what->head)) executor_cpu_delay(ep->exec, spoil_words, s);
+    if (rank == VICTIM && what->garbage) executor_cpu_delay(ep->exec, spoil_by_garbage, s);
 }
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
@@ -303,12 +391,12 @@ typedef struct scene {
 } scene;
 
 static expar_status dispatch(const stage *s, expar_ep *ep, const traffic *t, const expar_ep_handle *handle,
-                             bool expert_major, expar_dispatch_result *result)
+                             const rogue *what, expar_dispatch_result *result)
 {
-    static const play_choice plain = {0};
+    const play_choice plain = {.path = what->word >= NEAR_TAIL ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO};
     void *own_out = NULL;
     expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, &own_out), given = args;
-    given.expert_major = expert_major;
+    given.expert_major = what->expert_major;
     if (handle) {
         given.handle = handle;
         given.num_experts = 0;
@@ -336,12 +424,12 @@ static expar_status call(const stage *s, scene *one, const rogue *what)
     const traffic *t = one->traffic;
     expar_dispatch_result before = EXPAR_DISPATCH_RESULT_INIT, result = EXPAR_DISPATCH_RESULT_INIT;
     expar_status status;
-    if (what->call != DISPATCH) CHECK_OK(dispatch(s, ep, t, NULL, false, &before));
+    if (what->call != DISPATCH) CHECK_OK(dispatch(s, ep, t, NULL, what, &before));
     plant(&one->spoilers[s->rank], what, ep, s->rank);
     if (what->call == COMBINE)
         status = combine(s, ep, t, &before);
     else
-        status = dispatch(s, ep, t, before.handle, what->expert_major, &result);
+        status = dispatch(s, ep, t, before.handle, what, &result);
     expar_ep_handle_destroy(result.handle);
     expar_ep_output_release(result.output);
     expar_ep_handle_destroy(before.handle);
@@ -354,8 +442,9 @@ static void check_victim(const rogue *what, expar_status status)
     char whole[EP_REFUSAL_TEXT + 1] = "";
     memset(whole, 'x', EP_REFUSAL_TEXT); /* and what stands behind it */
     CHECK(!strstr(expar_last_error(), whole), "%s: the text has no end", what->name);
+    const char *named = what->word >= NEAR_HELLO_FLAG ? "rank 1" : "rank 2";
     const expar_status expected = what->status ? what->status : EXPAR_ERR_PEER;
-    CHECK(status == expected && strstr(expar_last_error(), "rank 2") && strstr(expar_last_error(), what->text),
+    CHECK(status == expected && strstr(expar_last_error(), named) && strstr(expar_last_error(), what->text),
           "%s: %s: %s", what->name, expar_status_string(status), expar_last_error());
 }
 
@@ -369,7 +458,7 @@ static void play_rogue(const stage *s, scene *one, const rogue *what)
     const expar_status status = call(s, one, what);
     if (s->rank == VICTIM)
         check_victim(what, status);
-    else if (!what->expert_major)
+    else if (!what->expert_major && what->word != DONE_FLAG && what->word != NEAR_DONE_FLAG)
         CHECK(status != EXPAR_OK, "%s: the call has ended well on rank %d", what->name, (int)s->rank);
     if (one->alone) CHECK(status == EXPAR_ERR_PEER, "%s on rank %d", expar_status_string(status), (int)s->rank);
     for (int32_t r = 0; r < RANKS && s->rank == VICTIM && !one->alone; r++)

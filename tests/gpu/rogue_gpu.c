@@ -25,6 +25,11 @@ const ll_space *rogue_space(const expar_ll *ll)
     return &gpu_of_ll(ll)->space;
 }
 
+bool rogue_is_found_out(void)
+{
+    return false;
+}
+
 bool rogue_is_far(const expar_ll *ll)
 {
     (void)ll;

@@ -46,6 +46,7 @@ static int clear(void **state)
     atomic_store(&controls->fault, FAKE_NO_FAULT);
     atomic_store(&controls->one_endpoint, 0);
     atomic_store(&controls->locks, 0);
+    atomic_store(&controls->key_bytes, 0);
     setenv("EXPAR_TRANSPORTS", "fabric", 1);
     unsetenv("EXPAR_FABRIC_TRAFFIC_CLASS");
     unsetenv("EXPAR_FABRIC_CHANNELS");
@@ -423,6 +424,35 @@ static void test_counts_are_the_providers(void **state)
     assert_true(ranks_run(&(ranks_plan){.kind = RANKS_THREADS, .size = 1}, count_both, NULL));
 }
 
+/* Keys have as many random bits as the provider takes; where it chooses them itself, none is asked for. */
+static void test_keys_fit_the_provider(void **state)
+{
+    (void)state;
+    for (int32_t bytes = 8; bytes >= 1; bytes /= 2) {
+        char text[512];
+        uint64_t seen = 0;
+        atomic_store(&controls->key_bytes, bytes);
+        for (int i = 0; i < 16; i++) {
+            describe(text, sizeof text);
+            seen |= atomic_load(&controls->key);
+        }
+        /* Of 16 random keys the upper half is not always 0. */
+        assert_int_equal(bytes < 8 ? seen >> (8 * bytes) : 0, 0);
+        assert_int_not_equal(seen >> (4 * bytes), 0);
+    }
+}
+
+static void test_keys_of_the_providers_choice(void **state)
+{
+    expar_group *group = NULL;
+    (void)state;
+    atomic_store(&controls->key_bytes, -1);
+    atomic_store(&controls->key, 7);
+    expar_group_create_threads(1, NULL, &group);
+    if (group) expar_group_destroy(group);
+    assert_int_equal(atomic_load(&controls->key), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -434,6 +464,8 @@ int main(void)
         cmocka_unit_test_setup(test_a_group_without_it, clear),
         cmocka_unit_test_setup(test_locked_memory, clear),
         cmocka_unit_test_setup(test_one_endpoint, clear),
+        cmocka_unit_test_setup(test_keys_fit_the_provider, clear),
+        cmocka_unit_test_setup(test_keys_of_the_providers_choice, clear),
         cmocka_unit_test_setup(test_incoherent_atomics, clear),
         cmocka_unit_test_setup(test_early_puts_are_confirmed, clear),
         cmocka_unit_test_setup(test_counts_are_the_providers, clear),

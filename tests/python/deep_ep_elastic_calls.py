@@ -232,6 +232,38 @@ def combinations(group: Any, few: bool = False, shapes: int = 2) -> None:
                 exchange(buffer, e, options, number)
 
 
+def without_tokens(group: Any, few: bool = False) -> None:
+    """No rank has a token: num_max_tokens_per_rank is the most of all, 0, or more. few: half of all options."""
+    buffers = [deep_ep.ElasticBuffer(group, 2 << 20, allow_multiple_reduction=on) for on in (True, False)]
+    size = buffers[0].num_ranks
+    none, some = (Elastic(World(size, 4 * size, 3, 32, most, 4), 0) for most in (0, 1))
+    some.tokens = none.tokens
+    for name in ("x", "fp8", "scales", "topk_idx", "weights", "biases"):
+        setattr(some, name, getattr(none, name))
+    for number, (expand, synced, fp8, asynchronous) in enumerate(itertools.product((False, True), repeat=4)):
+        options = Options(expand, synced, fp8, asynchronous, number % 3, column_major=number % 2 == 0)
+        for e in (none, some):
+            if not few or number % 2 == e.world.most:
+                exchange(buffers[number % 2], e, options, number)
+    e = Elastic(World(size, 4 * size, 3, 32, 9, 4), 1)
+    exchange(buffers[0], e, Options(), 1)  # and then some
+
+
+def too_many_tokens(group: Any) -> None:
+    """Of one rank, where none has been announced: it is told, and so are the others."""
+    buffer = deep_ep.ElasticBuffer(group, 2 << 20)
+    size, rank = buffer.num_ranks, buffer.rank_idx
+    tokens = 2 if rank == size - 1 else 0
+    x, idx = torch.ones((tokens, 32), dtype=torch.bfloat16), torch.zeros((tokens, 1), dtype=torch.int64)
+    try:
+        buffer.dispatch(x, idx, num_experts=size, num_max_tokens_per_rank=0)
+    except RuntimeError as error:
+        text = "x has 2 tokens: expected at most num_max_tokens_per_rank, 0" if tokens else f"rank {size - 1}"
+        assert text in str(error), error
+    else:
+        raise AssertionError("more tokens than were announced")
+
+
 def across_nodes(group: Any) -> None:
     """On a group of several nodes: with sums of these, without any, and with all ranks as one domain."""
     ways = ({}, dict(allow_multiple_reduction=False), dict(allow_hybrid_mode=False))
@@ -255,6 +287,7 @@ def across_nodes(group: Any) -> None:
             number,
         )
     buffers[0].barrier()
+    without_tokens(group, few=True)
 
 
 def chains(group: Any) -> None:
@@ -291,7 +324,7 @@ def chains(group: Any) -> None:
     buffer.barrier()
     check(third)
     for given in (first, second, third):
-        with given[4].ev(True):
+        with given[4](True):
             pass
     forgotten = [begin()[0] for _ in range(5)]
     del forgotten

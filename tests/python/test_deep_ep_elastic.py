@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 from deep_ep_elastic_calls import (
     HINTS, Options, across_nodes, barriers, chains, check_rows, combinations, combine, dispatch, exchange, gathered, held_back,
-    overwritten,
+    overwritten, too_many_tokens, without_tokens,
 )
 from deep_ep_elastic_layer import dense, layer, step
 from deep_ep_elastic_reference import Elastic, World
@@ -117,13 +117,14 @@ class Surface(unittest.TestCase):
             with self.assertRaises(NotImplementedError):
                 getattr(deep_ep.ElasticBuffer, name)(buffer)
 
+    @mock.patch.object(deep_ep._elastic_sizes, "_has_mt4131", lambda: False)
     def test_attributes(self) -> None:
         comm = FakeComm(1).rank(0)
         buffer = deep_ep.ElasticBuffer(comm, 4 << 20, 7, 5, deterministic=True, sl_idx=1)
         self.assertIs(buffer.group, comm)
         wanted = dict(rank_idx=0, num_ranks=1, num_bytes=4 << 20, num_cpu_bytes=7, num_max_tokens_per_rank=5)
         wanted.update(deterministic=True, allow_hybrid_mode=True, allow_multiple_reduction=True, sl_idx=1)
-        wanted.update(prefer_overlap_with_compute=True, explicitly_destroy=False, num_allocated_qps=17)
+        wanted.update(prefer_overlap_with_compute=True, explicitly_destroy=False, num_allocated_qps=129)
         wanted.update(num_rdma_ranks=1, num_nvlink_ranks=1, num_scaleout_ranks=1, num_scaleup_ranks=1)
         wanted.update(scaleout_rank_idx=0, scaleup_rank_idx=0, num_cpu_timeout_secs=300, num_gpu_timeout_secs=100)
         for name, value in wanted.items():
@@ -136,7 +137,7 @@ class Surface(unittest.TestCase):
         self.assertIs(buffer.get_comm_stream(), alone().get_comm_stream())
         buffer.barrier(False, True, False)
         self.assertEqual(alone(num_allocated_qps=3).get_theoretical_num_qps(24), 3)
-        self.assertEqual([buffer.get_theoretical_num_qps(n) for n in (4, 24)], [4, 9])
+        self.assertEqual([buffer.get_theoretical_num_qps(n) for n in (4, 24)], [65, 129])
         said(TypeError, lambda: deep_ep.ElasticBuffer(7, 2 << 20))
         for wrong in (0, -(2 << 20), 3 << 20):
             self.assertIn("multiple of 2 MiB", said(RuntimeError, lambda: alone(num_bytes=wrong)))
@@ -291,17 +292,18 @@ class Calls(unittest.TestCase):
         on_ranks(2, body)
 
     def test_nobody_has_tokens(self) -> None:
-        def body(comm: Any) -> None:
-            buffer = deep_ep.ElasticBuffer(comm, **HINTS)
-            e = Elastic(World(2, 4, 3, 32, 1, 4), 0)
-            e.tokens = [0, 0]
-            for name in ("x", "fp8", "scales", "topk_idx", "weights"):
-                setattr(e, name, [each[:0] for each in getattr(e, name)])
-            e.biases = [tuple(each[:0] for each in pair) for pair in e.biases]
-            for number, (expand, synced, fp8) in enumerate(itertools.product((False, True), repeat=3)):
-                exchange(buffer, e, Options(expand, synced, fp8, biases=2), number)
+        for size in (1, 2, 3):
+            on_ranks(size, without_tokens)
+        on_ranks(3, too_many_tokens)
 
-        on_ranks(2, body)
+    def test_most_tokens_of_nobody(self) -> None:
+        """Neither the call nor the buffer says how many tokens there may be."""
+        buffer = deep_ep.ElasticBuffer(FakeComm(1).rank(0), 2 << 20)
+        e = Elastic(World(1, 2, 2, 32, 0), 3)
+        with self.assertRaisesRegex(AssertionError, "num_max_tokens_per_rank is not given: expected"):
+            buffer.dispatch(e.x[0], e.topk_idx[0], num_experts=2)
+        with self.assertRaisesRegex(AssertionError, "num_max_tokens_per_rank is -1: expected 0 or more"):
+            buffer.dispatch(e.x[0], e.topk_idx[0], num_experts=2, num_max_tokens_per_rank=-1)
 
 
 class Layer(unittest.TestCase):
@@ -315,6 +317,9 @@ class Layer(unittest.TestCase):
                 found = step(layer, operators.number_of(buffer), e, buffer.rank_idx, expand, synced)
                 for one, other in zip(found, dense(e, buffer.rank_idx)):
                     torch.testing.assert_close(one.double(), other, rtol=0.03, atol=0.03)
+                nobody = Elastic(World(4, 8, 3, 32, 0, 4), 5)
+                for each in step(layer, operators.number_of(buffer), nobody, buffer.rank_idx, expand, synced):
+                    assert not each.any(), each
 
         on_ranks(4, body)
 
@@ -382,8 +387,8 @@ class Wrong(unittest.TestCase):
             (AssertionError, "alignment is 8", lambda: buffer.dispatch(x, handle=handle, expert_alignment=8)),
             (AssertionError, "rank is 9", lambda: buffer.dispatch(x, handle=handle, num_max_tokens_per_rank=9)),
             (AssertionError, "do_expand needs", lambda: buffer.dispatch(x, handle=handle, do_expand=True)),
-            (AssertionError, "num_qps is 18", lambda: buffer.dispatch(x, idx, num_experts=2, num_qps=18)),
-            (AssertionError, "num_qps is 18", lambda: buffer.combine(rows, handle, num_qps=18)),
+            (AssertionError, "num_qps is 130", lambda: buffer.dispatch(x, idx, num_experts=2, num_qps=130)),
+            (AssertionError, "num_qps is 130", lambda: buffer.combine(rows, handle, num_qps=130)),
             (AssertionError, "num_qps is -1: expected 0 or more", lambda: buffer.combine(rows, handle, num_qps=-1)),
             (AssertionError, "num_sms is -2: expected 0 or more", lambda: buffer.dispatch(x, handle=handle, num_sms=-2)),
             (TypeError, "num_sms is 'all': expected a whole", lambda: buffer.combine(rows, handle, num_sms="all")),

@@ -239,7 +239,7 @@ class Gpu(unittest.TestCase):
             self.on_ranks(kept)
 
     def test_calls(self) -> None:
-        self.on_ranks(counted, refused, set_anew)
+        self.on_ranks(counted, refused, set_anew, calls.without_tokens, calls.too_many_tokens)
 
     def test_layer(self) -> None:
         self.on_ranks(trained)

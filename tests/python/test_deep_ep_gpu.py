@@ -242,6 +242,43 @@ def kernels(group: Any) -> None:
         launched((0, 1 + hook), lambda: summed(found, hook))
 
 
+def at_the_start(group: Any) -> None:
+    """What is said of NVLink and of RDMA together is taken with the buffer, in low-latency mode of NVLink alone."""
+    mib = 1 << 20
+
+    def taken(*given: Any) -> int:
+        buffer = deep_ep.Buffer(group, *given)
+        stats = buffer._at(played_torch.GPU)[0].ep.stats()
+        assert (stats["used_bytes"], stats["growths"]) == (0, 0), stats
+        return int(stats["reserved_bytes"])
+
+    least = taken()
+    for given, wanted in (
+        ((32 * mib,), 32),
+        ((0, 64 * mib), 64),
+        ((32 * mib, 64 * mib), 96),
+        ((32 * mib, 64 * mib, True), 32),
+        ((0, 64 * mib, True), 0),
+    ):
+        found = taken(*given)
+        assert wanted * mib <= found <= least + wanted * mib, (given, found, least)
+
+
+def unmapped(group: Any) -> None:
+    """Without mapped memory low-latency calls are refused here, on all ranks; others are not."""
+    buffer = deep_ep.Buffer(group, low_latency_mode=True, allow_nvlink_for_low_latency_mode=False)
+    traffic = ll_traffic(buffer, 4)
+    rank, experts = buffer.rank, traffic.shape.experts
+    for _ in range(2):
+        try:
+            buffer.low_latency_dispatch(traffic.x[rank], traffic.topk_idx[rank], BATCH, experts, use_fp8=False)
+        except RuntimeError as error:
+            assert "config.unmapped is 1" in str(error), error
+        else:
+            raise AssertionError("low latency without mapped memory")
+    deep_ep_ranks.normal(group, number=1, first=1)
+
+
 class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
@@ -263,6 +300,8 @@ class Gpu(unittest.TestCase):
             late,
             graphs,
             kernels,
+            at_the_start,
+            unmapped,
             *ENGINES,
         ]
         for body in bodies:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Buffers of both generations on communicators of the real mpi4py, every night: each rank imports PyTorch."""
+"""Buffers of both generations on communicators of the real mpi4py. Each rank imports PyTorch."""
 
 from __future__ import annotations
 

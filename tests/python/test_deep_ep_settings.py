@@ -35,6 +35,13 @@ from expar._abi import CombineArgs, DispatchArgs, RouteArgs
 CORES = 64  # of a rank, more than these tests ask for: what is not there is not told to the library
 MIB = 1 << 20
 UNIT = 2 * MIB
+TOO_MUCH = 4 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes: more than the machine has
+
+
+def resident_bytes() -> int:
+    """Of this process."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @contextlib.contextmanager
@@ -193,23 +200,53 @@ class OfBuffer(unittest.TestCase):
             self.assertEqual(tuple(getattr(config, name) for name in names), wanted)
 
     def test_memory_at_the_start(self) -> None:
-        """What is said of NVLink and of RDMA together, in low-latency mode of NVLink alone."""
-
-        def taken(*given: Any) -> int:
+        """On a CPU sizes are hints, whatever they are: nothing is taken, and results are as large as they are."""
+        traffic, least = Traffic(Shape(1, 2, 2, 4096, 64), 3), 0
+        for given in ((), (2 * TOO_MUCH,), (0, TOO_MUCH), (TOO_MUCH, TOO_MUCH, True)):
             buffer = Buffer(None, *given, comm=FakeComm(1).rank(0))
-            stats = buffer._at(_place.CPU)[0].ep.stats()
+            ep = buffer._at(_place.CPU)[0].ep
+            stats = ep.stats()
             self.assertEqual((stats["used_bytes"], stats["growths"]), (0, 0))
-            return int(stats["reserved_bytes"])
+            least = least or int(stats["reserved_bytes"])
+            self.assertEqual(stats["reserved_bytes"], least, given)
+            rows = fresh(buffer, traffic)[0]
+            same(rows, traffic.received(0)[0])
+            self.assertGreater(ep.stats()["used_bytes"], rows.numel())
 
-        least = taken()
-        for given, wanted in (
-            ((32 * MIB,), 32),
-            ((0, 64 * MIB), 64),
-            ((32 * MIB, 64 * MIB), 96),
-            ((32 * MIB, 64 * MIB, True), 32),
-            ((0, 64 * MIB, True), 0),
-        ):
-            self.assertTrue(wanted * MIB <= taken(*given) <= least + wanted * MIB, (given, taken(*given), least))
+    def test_many_ranks(self) -> None:
+        """16 ranks of a host name more than it has, for buffers of either generation."""
+
+        def body(comm: Any) -> None:
+            for options in (dict(num_nvl_bytes=TOO_MUCH), dict(num_rdma_bytes=TOO_MUCH)):
+                buffer = Buffer(comm=comm, **options)
+                traffic = Traffic(Shape(16, 16, 2, 32, 4), 7)
+                rows, _, _, _, handle, _ = fresh(buffer, traffic)
+                y = buffer.combine(traffic.answer(buffer.rank, rows), handle)[0]
+                same(y, traffic.combined(buffer.rank)[0])
+            elastic = ElasticBuffer(comm, TOO_MUCH // UNIT * UNIT)
+            e = Elastic(World(16, 16, 2, 32, 4), 7)
+            rank = elastic.rank_idx
+            rows = elastic.dispatch(e.x[rank], e.topk_idx[rank], num_experts=16, num_max_tokens_per_rank=4)[0]
+            assert rows.shape[1] == 32
+
+        on_threads(16, body)
+
+    def test_local_memory(self) -> None:
+        """Pages come as they are written to; the memory lasts as long as a tensor of it."""
+        buffer = alone(num_nvl_bytes=TOO_MUCH, explicitly_destroy=True)
+        before = resident_bytes()
+        given = torch.int32, torch.Size([1 << 20]), TOO_MUCH // 2
+        with torch.inference_mode():
+            self.assertEqual(int(buffer.get_local_buffer_tensor(*given).sum()), 0)
+        memory = buffer.get_local_buffer_tensor(*given)
+        self.assertFalse(memory.is_inference())  # whoever has asked before
+        memory.copy_(torch.arange(1 << 20, dtype=torch.int32))
+        self.assertLess(resident_bytes() - before, 256 * MIB)
+        self.assertEqual(buffer.get_local_buffer_tensor(torch.uint8).numel(), TOO_MUCH)
+        buffer.destroy()
+        del buffer
+        gc.collect()
+        same(memory, torch.arange(1 << 20, dtype=torch.int32))
 
     def test_runtime(self) -> None:
         """It is there as long as the group."""
@@ -256,6 +293,7 @@ class OfElasticBuffer(unittest.TestCase):
                 ({}, 129, {2: 33, 7: 113, 8: 129, 24: 129}),
                 (dict(allow_hybrid_mode=False), 17, {2: 2, 8: 8, 9: 9, 24: 9}),
                 (dict(num_allocated_qps=500), 500, {2: 33, 24: 385}),
+                (dict(num_allocated_qps=500, allow_hybrid_mode=False), 500, {2: 2, 24: 9}),
                 (dict(num_allocated_qps=5, allow_hybrid_mode=False), 5, {2: 2, 24: 5}),
             ):
                 buffer = ElasticBuffer(group, **HINTS, **options)
@@ -264,8 +302,11 @@ class OfElasticBuffer(unittest.TestCase):
 
         with mock.patch.object(_elastic_sizes, "_has_mt4131", lambda: False):
             on_nodes(body)
+            on_nodes(body, 2)  # one node: the flag decides there, too
         with mock.patch.object(_elastic_sizes, "_has_mt4131", lambda: True):  # a card that has fewer
-            self.assertEqual([_elastic_sizes.allocated_qps(0, across) for across in (False, True)], [17, 65])
+            for hybrid, wanted in ((False, 17), (True, 65)):
+                buffer = ElasticBuffer(FakeComm(1).rank(0), **HINTS, allow_hybrid_mode=hybrid)
+                self.assertEqual(buffer.num_allocated_qps, wanted)
             self.assertEqual(_elastic_sizes.allocated_qps(30, True), 30)
 
     def test_network_cards(self) -> None:

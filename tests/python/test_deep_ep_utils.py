@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import operator
 import os
 import socket
@@ -65,7 +66,7 @@ SURFACE: dict[Any, dict[str, str]] = {
         "EventOverlap": "event=None, extra_tensors=None",
         "EventOverlap.current_stream_wait": "release_handle=False",
         "EventOverlap.register_hook_after_wait": "fn",
-        "EventOverlap.ev": "release_handle=False",
+        "EventOverlap.__call__": "release_handle=False",
     },
 }
 
@@ -149,13 +150,13 @@ class Events(unittest.TestCase):
 
     def test_with(self) -> None:
         event = EventOverlap(EventHandle())
-        with event.ev() as same_one:
+        with event() as same_one:
             self.assertIs(same_one, event)
         self.assertIsNotNone(event.event)
-        with event.ev(release_handle=True):
+        with event(release_handle=True):
             self.assertIsNotNone(event.event)
         self.assertIsNone(event.event)
-        with EventOverlap().ev(True):
+        with EventOverlap()(True):
             pass
 
     def test_what_is_left_to_do(self) -> None:
@@ -221,6 +222,34 @@ class Arithmetic(unittest.TestCase):
         self.assertEqual((q.shape, sf.shape), ((2, 200), (2, 2)))
         same(math.per_token_cast_back(q, sf), torch.full((2, 200), 3.0, dtype=torch.bfloat16))
 
+    def test_shapes_of_scales(self) -> None:
+        """They count by their elements: a user views packed ones of an expert, too, as (-1, H/128)."""
+        for rows, hidden in ((8, 512), (3, 1024), (4, 128), (12, 384)):
+            x = torch.randn((rows, hidden)).to(torch.bfloat16)
+            q, sf = math.per_token_cast_to_fp8(x)
+            wanted = math.per_token_cast_back(q, sf)
+            for shaped in (sf.view(1, -1), sf.view(-1, 1), sf.view(-1), sf.view(rows, 1, -1), sf.t().contiguous().t()):
+                same(math.per_token_cast_back(q, shaped), wanted)
+            wide = torch.cat((sf, torch.full_like(sf, 7.0)), dim=1)  # more than there are groups
+            same(math.per_token_cast_back(q, wide), wanted)
+            q, sf = quantised(x, True)
+            wanted, packed = plain(q, sf).to(torch.bfloat16), exponents(sf)
+            for shaped in (packed, packed.t().contiguous().t(), packed.view(1, -1), packed.reshape(-1)):
+                same(math.per_token_cast_back(q, shaped), wanted)
+            if packed.numel() % (hidden // 128) == 0:
+                same(math.per_token_cast_back(q, packed.view(-1, hidden // 128)), wanted)
+
+    def test_scales_that_are_wrong(self) -> None:
+        q, sf = math.per_token_cast_to_fp8(torch.ones((4, 256)))
+        for wrong, elements in ((sf[:3], 6), (sf[:, :1], 4), (torch.ones((5, 2), dtype=torch.float32), 10)):
+            with self.assertRaisesRegex(AssertionError, f"sf has {elements} elements of torch.float32: .* 4 rows of q, 2 or"):
+                math.per_token_cast_back(q, wrong)
+        with self.assertRaisesRegex(AssertionError, "sf has 3 elements of torch.int32: .* 4 rows of q, 1 or more"):
+            math.per_token_cast_back(q, torch.zeros((3, 1), dtype=torch.int32))
+        with self.assertRaisesRegex(AssertionError, "sf has 2 elements"):
+            math.per_token_cast_back(q[:0], sf[:1])
+        self.assertEqual(math.per_token_cast_back(q[:0], torch.zeros((0, 1), dtype=torch.int32)).shape, (0, 256))
+
     def test_distinct(self) -> None:
         x = torch.tensor([[3, 1, 3, -1, 0], [-1, -1, -1, -1, -1], [4, 4, 4, 4, 4], [0, 1, 2, 3, 4]])
         math.inplace_unique(x, 5)
@@ -255,10 +284,45 @@ class Gate(unittest.TestCase):
             self.assertLess(max(counts[1:]) / min(counts[1:]), 1.02)
             self.assertLess(abs(counts[0] / counts[1] / ratio - 1), 0.1, counts)
 
+    def test_few_tokens(self) -> None:
+        """What is nearest, and never an error: counts of ranks beside 0 differ by one at most."""
+        torch.manual_seed(5)
+        shapes = ((2, 2, 1), (4, 2, 2), (8, 8, 2), (64, 8, 8), (2, 2, 2), (8, 8, 8), (64, 64, 1), (12, 3, 4))
+        for tokens, (experts, size, topk), ratio in itertools.product((1, 2, 3, 7, 9), shapes, (1.0, 1.5, 4.0, 100.0)):
+            with self.subTest(tokens=tokens, experts=experts, size=size, topk=topk, ratio=ratio):
+                for precise in (True, False):
+                    scores = gate.get_unbalanced_scores(tokens, experts, size, topk, ratio, precise)
+                    self.assertEqual((scores.shape, scores.dtype), ((tokens, experts), torch.float32))
+                    counts = self.counts(scores, size, topk)
+                    self.assertLessEqual(max(counts[1:]) - min(counts[1:]), 1)
+                    self.assertGreaterEqual(sum(counts), tokens * -(-topk * size // experts))
+        for tokens, experts, size, topk, ratio, wanted in (
+            (1, 2, 2, 1, 1.0, [1, 0]),  # as near as [0, 1]
+            (2, 2, 2, 1, 1.0, [1, 1]),
+            (2, 2, 2, 1, 4.0, [2, 0]),  # 1.6 and 0.4 would be right
+            (3, 2, 2, 1, 4.0, [2, 1]),
+            (3, 2, 2, 1, 0.1, [0, 3]),
+            (1, 4, 2, 2, 1.0, [1, 1]),
+            (1, 4, 2, 2, 4.0, [1, 0]),
+            (3, 8, 8, 8, 4.0, [3] * 8),
+        ):
+            for precise in (True, False):
+                scores = gate.get_unbalanced_scores(tokens, experts, size, topk, ratio, precise)
+                self.assertEqual(self.counts(scores, size, topk), wanted, (tokens, experts, size, topk, ratio))
+
+    def test_uneven_numbers(self) -> None:
+        """Of many ranks with one expert a token: the same number for all others would be 20 tokens on rank 0, twice."""
+        counts = self.counts(gate.get_unbalanced_scores(650, 64, 64, 1, 1.0, True), 64, 1)
+        self.assertEqual((counts[0], sum(counts), set(counts)), (10, 650, {10, 11}))
+
     def test_what_cannot_be(self) -> None:
         """Two experts of two, on two ranks: as many for each."""
         with self.assertRaisesRegex(AssertionError, "ratio is 2.0"):
             gate.get_unbalanced_scores(64, 2, 2, 2, 2.0, True)
+        with self.assertRaisesRegex(AssertionError, "ratio is 0.5"):
+            gate.get_unbalanced_scores(64, 2, 2, 2, 0.5, True)
+        with self.assertRaisesRegex(AssertionError, "num_topk is 5: expected at most the number of experts, 4"):
+            gate.get_unbalanced_scores(64, 4, 2, 5, 1.0, False)
         scores = gate.get_unbalanced_scores(64, 2, 2, 2, 2.0, False)
         self.assertEqual(self.counts(scores, 2, 2), [64, 64])
         self.assertEqual(gate.get_unbalanced_scores(5, 4, 1, 2, 9.0, True).shape, (5, 4))
@@ -270,7 +334,11 @@ class References(unittest.TestCase):
         data = torch.tensor([[[1e8], [1.0], [-1e8]]])
         self.assertEqual(refs.ordered_accumulate(data).tolist(), [[0.0]])
         self.assertEqual(refs.ordered_accumulate(data.flip(1), torch.tensor([[2.0]])).tolist(), [[0.0]])
-        self.assertEqual(refs.ordered_accumulate(data.bfloat16()).dtype, torch.float32)
+        # One rounding, to the dtype of data: in BF16 256 + 1 is 256, and 256 + 1 + 1 is 258.
+        data = torch.tensor([[[256.0], [1.0], [1.0]]])
+        for dtype in (torch.bfloat16, torch.float16, torch.float32):
+            found = refs.ordered_accumulate(data.to(dtype), torch.full((1, 1), 2.0**-9, dtype=torch.float32))
+            same(found, torch.tensor([[258.0 + 2.0**-9]]).to(dtype))
 
     def test_data(self) -> None:
         """By g, slot, column and seed alone."""
@@ -323,6 +391,31 @@ class References(unittest.TestCase):
                         same(found[t], expected)
 
 
+# Of a process of its own: warnings come once a process.
+QUIET = """
+import sys, torch
+from deep_ep.utils.testing import bench_kineto
+
+def call():
+    print("call", flush=True)
+    torch.ones(3)
+
+def fail():
+    call()
+    raise KeyError
+
+for trace in (None, sys.argv[1]):
+    try:
+        bench_kineto(fail, "dispatch", 1, trace_path=trace)
+    except KeyError:
+        pass
+    for names in ("dispatch", ("dispatch", "combine")):
+        assert bench_kineto(call, names, 2, trace_path=trace) in (1e-6, [1e-6, 1e-6])
+    call()
+bench_kineto(call, "dispatch", 3, suppress_kineto_output=True)
+"""
+
+
 class Clocks(unittest.TestCase):
     def test_bench(self) -> None:
         calls: list[str] = []
@@ -363,6 +456,14 @@ class Clocks(unittest.TestCase):
             self.assertEqual(testing.bench_kineto(lambda: None, "barrier", 1), 1)
             self.assertEqual(testing.bench_kineto(lambda: None, ("a", "b"), 1), (1, 1))
 
+    def test_profiler_is_quiet(self) -> None:
+        """In a process without a GPU there is the function's output alone, with a trace, too, and when that raises."""
+        with tempfile.TemporaryDirectory() as folder:
+            trace = os.path.join(folder, "trace.json")
+            ended = ranks.start([sys.executable, "-c", QUIET, trace], env={**os.environ, "CUDA_VISIBLE_DEVICES": ""})
+            self.assertEqual((ended.returncode, ended.stdout), (0, "call\n" * 12))
+            with open(trace) as file:
+                self.assertIn("aten::ones", file.read())
 
     def test_meeting_of_streams(self) -> None:
         """By NCCL streams meet behind a rest, before each run; otherwise hosts do, and alone nobody."""

@@ -193,12 +193,60 @@ static void test_across_nodes(void **state)
         unsetenv("EXPAR_TRANSPORTS");
 }
 
+/* Words of the control page that so few ranks do not need. */
+static uint64_t spare_word_offset(void)
+{
+    return barrier_word_offset(SYM_BARRIER_ROUNDS - 1);
+}
+
+static void await_spare_word(const expar_group *group)
+{
+    const _Atomic uint64_t *word = sym_at(group->sym, group->rank, spare_word_offset());
+    while (atomic_load(word) == 0)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+}
+
+/* Before rank 1 comes, something overwrites the word at rank 0 that it sets. Rank 0 must not take that for its coming,
+   and rank 1 must not wait for rank 0 then. */
+static void a_word_is_overwritten(expar_group *group, void *shared)
+{
+    const uint64_t *garbage = shared;
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_OK(expar_group_barrier(group)); /* not over the heap */
+    if (group->rank == 1) CHECK_OK(sym_word_set(group->sym, 0, barrier_word_offset(0), *garbage));
+    CHECK_OK(expar_group_barrier(group));
+    if (group->rank == 0) {
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+        CHECK_TEXT("rank 1's word here", "has been overwritten");
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+        CHECK_OK(sym_word_set(group->sym, 1, spare_word_offset(), 1));
+        await_spare_word(group);
+        return;
+    }
+    /* Rank 0 has told rank 1 of this barrier before it looked, so that one ends well, and the next one does not. */
+    await_spare_word(group);
+    CHECK_OK(expar_barrier_all(group));
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
+    CHECK_OK(sym_word_set(group->sym, 0, spare_word_offset(), 1));
+}
+
+static void test_overwritten_words(void **state)
+{
+    (void)state;
+    uint64_t garbage[] = {UINT64_MAX, UINT64_C(0x5555555555555555), UINT64_C(1) << 33};
+    for (size_t i = 0; i < ARRAY_LENGTH(garbage); i++) {
+        ranks_plan plan = {.kind = kind_of_ranks, .size = 2, .heap_bytes = 4 << 20};
+        plan.ranks_per_node = kind_ranks_per_node(&plan);
+        assert_true(ranks_run(&plan, a_word_is_overwritten, &garbage[i]));
+    }
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_all_sizes),        cmocka_unit_test(test_far_epochs),
         cmocka_unit_test(test_silence_is_named), cmocka_unit_test(test_who_has_come_may_leave),
-        cmocka_unit_test(test_across_nodes),
+        cmocka_unit_test(test_across_nodes),     cmocka_unit_test(test_overwritten_words),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -93,7 +93,7 @@ class ElasticBuffer(Others):
         self.scaleout_rank_idx = self.rank_idx // self.num_scaleup_ranks
         self.scaleup_rank_idx = self.rank_idx % self.num_scaleup_ranks
         self._one_order = not allow_multiple_reduction or self.num_scaleout_ranks == 1  # over all nodes
-        self.num_allocated_qps = sizes.allocated_qps(qps, self.num_scaleout_ranks > 1)
+        self.num_allocated_qps = sizes.allocated_qps(qps, allow_hybrid_mode)
         self._most_sms = usual.num_sms() if usual.on_gpu else None
         # More threads than cores for each rank only get in each other's way.
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
@@ -196,8 +196,8 @@ class ElasticBuffer(Others):
         )
 
     def get_theoretical_num_qps(self, num_sms: int) -> int:
-        """What num_qps=0 stands for, at most num_allocated_qps."""
-        return sizes.theoretical_num_qps(num_sms, self.num_scaleout_ranks > 1, self.num_allocated_qps)
+        """What num_qps=0 stands for, by allow_hybrid_mode; at most num_allocated_qps."""
+        return sizes.theoretical_num_qps(num_sms, self.allow_hybrid_mode, self.num_allocated_qps)
 
     # ---- streams -----------------------------------------------------------------------------------------------------
 
@@ -301,6 +301,11 @@ class ElasticBuffer(Others):
             return "the stream for communication is current: expected another one"
         return None
 
+    def _usual_most(self) -> int:
+        if self.num_max_tokens_per_rank == 0:
+            raise AssertionError("num_max_tokens_per_rank is not given: expected 0 or more, or 1 or more of the buffer")
+        return self.num_max_tokens_per_rank
+
     def _routing(
         self, topk_idx: Any, num_experts: int, most: int, alignment: int, synced: bool, copied: bool
     ) -> Routing:
@@ -308,8 +313,8 @@ class ElasticBuffer(Others):
         if topk_idx is None or num_experts is None:
             raise AssertionError("without a handle topk_idx and num_experts are needed")
         integer(num_experts, "num_experts")
-        if integer(most, "num_max_tokens_per_rank") <= 0:
-            raise AssertionError(f"num_max_tokens_per_rank is {most}: expected 1 or more, here or of the buffer")
+        if integer(most, "num_max_tokens_per_rank") < 0:
+            raise AssertionError(f"num_max_tokens_per_rank is {most}: expected 0 or more")
         if integer(alignment, "expert_alignment") <= 0:
             raise AssertionError(f"expert_alignment is {alignment}: expected 1 or more")
         topk = topk_idx.shape[-1] if topk_idx.dim() else 0
@@ -383,8 +388,9 @@ class ElasticBuffer(Others):
         """Carries tokens to the ranks that hold their experts: (recv_x, recv_topk_idx, recv_topk_weights, handle,
         event). Collective. docs/python.md has the table of what comes; rows are ordered by source rank, then token.
 
-        x: bf16 [T, H], or a tuple of e4m3 [T, H] and scales of 4 bytes [T, n]; T <= M. topk_idx: int64 [T, K], -1 for
-            none. topk_weights: float32 [T, K]. cumulative_local_expert_recv_stats: int32 [L], rows are added.
+        x: bf16 [T, H], or a tuple of e4m3 [T, H] and scales of 4 bytes [T, n]; T <= M, which is the same on all ranks,
+            and may be 0 where none has a token. topk_idx: int64 [T, K], -1 for none. topk_weights: float32 [T, K].
+            cumulative_local_expert_recv_stats: int32 [L], rows are added.
         handle: of an earlier dispatch, instead of topk_idx: rows and their places are the same.
         do_expand: a row for each (token, local expert), by expert; do_zero_padding: rows between are zero.
         do_cpu_sync=False: as many rows as there can be. do_handle_copy=False: the handle keeps the caller's topk_idx.
@@ -398,7 +404,7 @@ class ElasticBuffer(Others):
         if stats is not None or not (isinstance(topk_idx, _Tensor) and isinstance(topk_weights, _Tensor)):
             checks.check_tensors(topk_idx=topk_idx, topk_weights=topk_weights, cumulative_local_expert_recv_stats=stats)
         if handle is None:
-            most = self.num_max_tokens_per_rank if num_max_tokens_per_rank is None else num_max_tokens_per_rank
+            most = self._usual_most() if num_max_tokens_per_rank is None else num_max_tokens_per_rank
             given, alignment = topk_idx, 1 if expert_alignment is None else expert_alignment
         else:
             checks.check_handle(

@@ -102,9 +102,10 @@ class Buffer(LowLatencyCalls):
     """What the ranks of a group dispatch and combine in. Collective. group: a process group of torch.distributed;
     comm: an mpi4py communicator, instead.
 
-    num_nvl_bytes, num_rdma_bytes: memory for results that is taken now; never a limit, more comes with the calls. In
-    low-latency mode num_rdma_bytes is not taken: the first call of a shape takes what it needs. num_qps_per_rank,
-    allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids mapped memory there.
+    num_nvl_bytes, num_rdma_bytes: memory for results that is taken now, on a CPU hints; never a limit, more comes with
+    the calls. In low-latency mode num_rdma_bytes is not taken: the first call of a shape takes what it needs.
+    num_qps_per_rank, allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids
+    mapped memory there; on a GPU such calls are a RuntimeError then.
     explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the buffer up.
     enable_shrink: ranks that are lost in low-latency calls are masked, and those go on.
     """
@@ -261,16 +262,15 @@ class Buffer(LowLatencyCalls):
         self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
     ) -> Any:
         """Memory of num_nvl_bytes, or num_rdma_bytes, from that byte on. It is the caller's alone: nothing of a call
-        lies there, so anything may be written to it, zeros included."""
+        lies there, so anything may be written to it, zeros included. On a CPU pages come as they are written to."""
         self._check_open()
         memory = self._local.get(use_rdma_buffer)
         if memory is None:
             count = self.num_rdma_bytes if use_rdma_buffer else self.num_nvl_bytes
-            memory = self._local[use_rdma_buffer] = _place.usual().zeros((count,), torch.uint8)
+            memory = self._local[use_rdma_buffer] = _place.usual().zero_bytes(count)
         item_bytes = torch.empty(0, dtype=dtype, device="cpu").element_size()
         if offset < 0 or offset > memory.numel() or offset % item_bytes:
-            most = memory.numel()
-            raise AssertionError(f"offset is {offset}: expected a multiple of {item_bytes}, at most {most}")
+            raise AssertionError(f"offset is {offset}: expected a multiple of {item_bytes}, at most {memory.numel()}")
         items = (memory.numel() - offset) // item_bytes
         if size is not None:
             if not isinstance(size, (tuple, list)):

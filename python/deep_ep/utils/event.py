@@ -100,8 +100,8 @@ class EventOverlap:
             raise AssertionError("there is a hook already: expected one until the next wait")
         self.hook_after_wait = fn
 
-    def ev(self, release_handle: bool = False) -> EventOverlap:
-        """Itself, for `with`."""
+    def __call__(self, release_handle: bool = False) -> EventOverlap:
+        """Itself, for `with event(release_handle=True):`, behind whose block `event` is None then."""
         self._release_at_exit = release_handle
         return self
 

@@ -3,20 +3,24 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from .math import ceil_div
 
-# How far a ratio of whole numbers may be off before fewer tokens are tried.
-_ROUNDING = 0.005
+# How far a ratio of whole numbers may be off before fewer tokens are tried, and before ranks get different numbers.
+_ROUNDING, _NEAR = 0.005, 0.1
+# Tokens of a rank from which on whole numbers come as near.
+_MANY = 10
 
 
 def get_unbalanced_scores(
     num_tokens: int, num_experts: int, num_ranks: int, num_topk: int, ratio: float, precise: bool
 ) -> torch.Tensor:
     """float32 [T, E], whose top-K experts give rank 0 `ratio` times as many tokens as any other rank; a token counts
-    once for a rank. All other ranks get the same number. precise: AssertionError where that cannot be; else what comes
-    nearest."""
+    once for a rank. All other ranks get the same number, or where that leads too far off numbers that differ by one.
+    What comes nearest, where tokens are few; precise: AssertionError for a ratio that no number of tokens can have."""
     if num_experts % num_ranks:
         raise AssertionError(f"num_experts is {num_experts}: expected a multiple of num_ranks, {num_ranks}")
     chosen = _choose_ranks(num_tokens, num_experts // num_ranks, num_ranks, num_topk, ratio, precise)
@@ -40,15 +44,14 @@ def _choose_ranks(tokens: int, local: int, ranks: int, topk: int, ratio: float, 
     chosen = torch.zeros((tokens, ranks), dtype=torch.bool, device=device)
     if ranks == 1:
         return ~chosen
-    others, first = _counts(tokens, ranks, fewest, most, ratio, precise)
+    first, total = _counts(tokens, ranks, fewest, most, ratio, precise)
     order = torch.randperm(tokens, device=device)
     chosen[order[:first], 0] = True
     here = chosen[:, 0].long()
     least = (fewest - here).clamp(min=0)
     room = torch.minimum(most - here, torch.tensor(ranks - 1, device=device)) - least
-    total = others * (ranks - 1)
     number = least + _share(total - int(least.sum()), room)
-    # In turn: so all other ranks get the same number, and a token no rank twice.
+    # In turn: so all other ranks get the same number, or one more, and a token no rank twice.
     begin = number.cumsum(0) - number
     turn = torch.randperm(ranks - 1, device=device)
     place = (torch.arange(ranks - 1, device=device) - begin[:, None]) % (ranks - 1)
@@ -57,8 +60,29 @@ def _choose_ranks(tokens: int, local: int, ranks: int, topk: int, ratio: float, 
 
 
 def _counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float, precise: bool) -> tuple[int, int]:
-    """Tokens of each other rank, and of rank 0: the most there can be with that ratio between them."""
-    best: tuple[float, int, int] | None = None
+    """Tokens of rank 0, and of all other ranks together."""
+    first, total, off = _even_counts(tokens, ranks, fewest, most, ratio)
+    if off > _NEAR:
+        first, total, off = _uneven_counts(tokens, ranks, fewest, most, ratio)
+    # Tokens that each of the ranks would have, at least: where they are few, whole numbers are no nearer.
+    each = tokens * fewest * min(ratio, 1) / (ratio + ranks - 1)
+    if precise and off > _NEAR and each >= _MANY:
+        raise AssertionError(
+            f"ratio is {ratio}: expected one that {tokens} tokens on {fewest} to {most} of {ranks} ranks each can have"
+        )
+    return first, total
+
+
+def _off(first: int, total: int, ranks: int, ratio: float) -> float:
+    """How far rank 0 is from what it should have, as a part of that."""
+    wanted = ratio * total / (ranks - 1)
+    return abs(first - wanted) / max(wanted, 1)
+
+
+def _even_counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float) -> tuple[int, int, float]:
+    """Tokens of rank 0, of the others, which have the same number, and how far the ratio is off: the most tokens there
+    can be with that ratio, else those nearest to it; infinitely far where there are none."""
+    best = (0, 0, math.inf)
     for others in range(tokens, -1, -1):
         # Tokens have their fewest ranks with those that rank 0 takes, and not more than their most.
         total = others * (ranks - 1)
@@ -66,18 +90,29 @@ def _counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float, preci
         if low > high:
             continue
         first = min(max(round(ratio * others), low), high)
-        off = abs(first - ratio * others) / max(ratio * others, 1)
-        if best is None or off < best[0]:
-            best = (off, others, first)
+        off = _off(first, total, ranks, ratio)
+        if off < best[2]:
+            best = (first, total, off)
         if off < _ROUNDING:
             break
-    assert best is not None
-    off, others, first = best
-    if precise and off > 0.1:
-        raise AssertionError(
-            f"ratio is {ratio}: expected one that {tokens} tokens on {fewest} to {most} of {ranks} ranks each can have"
-        )
-    return others, first
+    return best
+
+
+def _uneven_counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float) -> tuple[int, int, float]:
+    """The same where numbers of the others differ by one: rank 0's part of all is nearest to what it should be. Of
+    equals the one with the most tokens, first on rank 0."""
+    part = ratio / (ratio + ranks - 1)
+    found = []
+    for first in range(tokens + 1):
+        rest = tokens - first
+        if rest and fewest > ranks - 1:  # each token needs rank 0
+            continue
+        low = first * (fewest - 1) + rest * fewest
+        high = first * min(most - 1, ranks - 1) + rest * min(most, ranks - 1)
+        total = min(max(round(first * (1 - part) / part) if part else high, low), high)
+        found.append((-abs(first / (first + total) - part), first + total, first))
+    _, whole, first = max(found)
+    return first, whole - first, _off(first, whole - first, ranks, ratio)
 
 
 def _share(total: int, room: torch.Tensor) -> torch.Tensor:

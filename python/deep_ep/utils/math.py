@@ -68,19 +68,30 @@ def per_token_cast_to_fp8(x: Any) -> tuple[Any, Any]:
     return q.view(rows, groups * _GROUP)[:, :hidden].contiguous(), amax / _FP8_MAX
 
 
-def _scales_of(sf: Any) -> Any:
-    """float32, of which int32 packs four exponents."""
-    if sf.dtype != torch.int32:
-        return sf.float()
-    exponents = sf.contiguous().view(torch.uint8).to(torch.int32) - 127
+def _scales_of(sf: Any, rows: int, groups: int) -> Any:
+    """float32 [rows, groups] of as many elements a row, of which int32 packs four exponents, whatever the shape is."""
+    packed = 4 if sf.dtype == torch.int32 else 1
+    least = ceil_div(groups, packed)
+    each, rest = divmod(sf.numel(), rows) if rows else (least, sf.numel())
+    if rest or each < least:
+        raise AssertionError(
+            f"sf has {sf.numel()} elements of {sf.dtype}: expected as many for each of the {rows} rows of q, "
+            f"{least} or more"
+        )
+    flat = sf.reshape(rows, each)  # in the order of elements, as `view` has it
+    if packed == 1:
+        return flat[:, :groups].float()
+    exponents = flat.contiguous().view(torch.uint8)[:, :groups].to(torch.int32) - 127
     return torch.ldexp(torch.ones_like(exponents, dtype=torch.float32), exponents)
 
 
 def per_token_cast_back(q: Any, sf: Any) -> Any:
-    """bf16 [n, H] of q, e4m3 [n, H], and its scales sf: float32 [n, H/128], or int32 with four exponents (UE8M0) each."""
+    """bf16 [n, H] of q, e4m3 [n, H], and its scales sf: float32 [n, H/128], or int32 with four exponents (UE8M0) each,
+    [n, H/512, rounded up]; or the same elements by another shape. AssertionError where they are too few, or not as many
+    for each row."""
     rows, hidden = q.shape
     groups = ceil_div(hidden, _GROUP)
-    scales = _scales_of(sf)[:, :groups]
+    scales = _scales_of(sf, rows, groups)
     wide = torch.nn.functional.pad(q.float(), (0, -hidden % _GROUP)).view(rows, groups, _GROUP)
     return (wide * scales[..., None]).view(rows, groups * _GROUP)[:, :hidden].to(torch.bfloat16).contiguous()
 

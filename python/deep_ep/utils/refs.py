@@ -72,13 +72,14 @@ def generate_pre_combine_data(
 
 
 def ordered_accumulate(data: Any, initial: Any = None) -> Any:
-    """float32 [T, H]: initial [T, H], or 0, and then data [T, K, H] by ascending k, both bf16 or another."""
+    """[T, H] of data's dtype: initial [T, H], or 0, and then data [T, K, H] by ascending k, both bf16 or another, in
+    float32, and one rounding."""
     total = torch.zeros((data.shape[0], data.shape[2]), dtype=torch.float32, device=data.device)
     if initial is not None:
         total += initial.float()
     for k in range(data.shape[1]):
         total += data[:, k].float()
-    return total
+    return total.to(data.dtype)
 
 
 def _reduce(y: Any, owner: Any) -> tuple[Any, Any]:
@@ -88,7 +89,7 @@ def _reduce(y: Any, owner: Any) -> tuple[Any, Any]:
     for k in range(slots):
         same = owner[:, : k + 1] == owner[:, k : k + 1]
         last = (owner[:, k] >= 0) & ~(owner[:, k + 1 :] == owner[:, k : k + 1]).any(dim=1)
-        total = ordered_accumulate(torch.where(same[..., None], y[:, : k + 1], 0)).to(y.dtype)
+        total = ordered_accumulate(torch.where(same[..., None], y[:, : k + 1], 0))
         reduced[:, k] = torch.where(last[:, None], total, 0)
         kept[:, k] = torch.where(last, owner[:, k], -1)
     return reduced, kept
@@ -119,4 +120,4 @@ def combine(
     for each in biases:
         if each is not None:
             initial = each.float() if initial is None else initial + each.float()
-    return ordered_accumulate(y, initial).to(y.dtype)
+    return ordered_accumulate(y, initial)

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import inspect
 import os
 import sys
 import time
@@ -112,12 +114,14 @@ def bench_kineto(
     if int(os.environ.get("EP_USE_NVIDIA_TOOLS", "0")):
         _run(fn, num_tests, flush_l2, barrier_comm_profiling, barrier)
         return 1 if isinstance(kernel_names, str) else (1,) * len(names)
-    with _quiet() if suppress_kineto_output else contextlib.nullcontext():
-        with torch.profiler.profile(activities=_activities()) as profiler:
-            _run(fn, num_tests, flush_l2, barrier_comm_profiling, barrier)
-        if trace_path is not None:
-            profiler.export_chrome_trace(trace_path)
-    times = _average(list(_launches(profiler)), names, num_kernels_per_period)
+    run = functools.partial(_run, fn, num_tests, flush_l2, barrier_comm_profiling, barrier)
+    launches: list[Launch] = []
+    with _quiet(suppress_kineto_output):
+        if trace_path is None and not torch.cuda.is_available():
+            run()  # a profiler would find no kernels, and say so
+        else:
+            launches = _profiled(run, trace_path)
+    times = _average(launches, names, num_kernels_per_period)
     return times[0] if isinstance(kernel_names, str) else times
 
 
@@ -139,15 +143,33 @@ def _run(
         torch.cuda.synchronize()
 
 
-def _activities() -> list[Any]:
-    kind = torch.profiler.ProfilerActivity
-    return [kind.CUDA] if torch.cuda.is_available() else [kind.CPU]
+def _profiled(run: Callable[[], None], trace_path: str | None) -> list[Launch]:
+    """The kernels of run(), under a profiler. Without a GPU what that says of itself goes nowhere: it looks for one."""
+    kind, on_gpu = torch.profiler.ProfilerActivity, torch.cuda.is_available()
+    profiler = _profiler([kind.CUDA] if on_gpu else [kind.CPU])
+    aside = functools.partial(_quiet, not on_gpu)
+    with aside():
+        profiler.start()
+    try:
+        run()
+    finally:
+        with aside():
+            profiler.stop()
+    with aside():
+        if trace_path is not None:
+            profiler.export_chrome_trace(trace_path)
+        events = profiler.events() or []
+    spans = [(each.name, each.time_range) for each in events if each.device_type.name == "CUDA"]
+    return [Launch(name, span.start, span.elapsed_us()) for name, span in spans]
 
 
-def _launches(profiler: Any) -> Iterator[Launch]:
-    for event in profiler.events() or []:
-        if event.device_type.name == "CUDA":
-            yield Launch(event.name, event.time_range.start, event.time_range.elapsed_us())
+def _profiler(activities: list[Any]) -> Any:
+    """One that keeps its events, where PyTorch has that: another warns of them."""
+    make = torch.profiler.profile
+    options: dict[str, Any] = {}
+    if "acc_events" in inspect.signature(make).parameters:
+        options["acc_events"] = True
+    return make(activities=activities, **options)
 
 
 def _average(launches: Iterable[Launch], names: tuple[str, ...], period: int) -> list[Any]:
@@ -162,8 +184,11 @@ def _average(launches: Iterable[Launch], names: tuple[str, ...], period: int) ->
 
 
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet(whether: bool) -> Iterator[None]:
     """Nothing goes to this process's output, also from C."""
+    if not whether:
+        yield
+        return
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(number) for number in (1, 2)]

@@ -151,6 +151,14 @@ static expar_status look_for_retired(cpu_executor *self, uint32_t epoch, uint64_
     return EXPAR_OK;
 }
 
+/* The word of a rank that has not come. */
+static expar_status look_at_flag(const cpu_executor *self, ep_board board, uint32_t epoch, int32_t source)
+{
+    const uint64_t word = atomic_load_explicit(flag_of(self, board, epoch, source), memory_order_relaxed);
+    if (ep_word_is_sound(word, epoch, 1)) return EXPAR_OK;
+    return cpu_word_spoilt(source, "a flag", word, epoch);
+}
+
 static expar_status look_around(cpu_executor *self, ep_board board, uint32_t epoch, uint64_t *seen)
 {
     const expar_status status = self->rails ? rail_relay(self, board, epoch) : EXPAR_OK;
@@ -216,6 +224,8 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
         while (next < self->shape.ranks && has_come(self, board, epoch, next))
             next++;
         if (next == self->shape.ranks) break;
+        status = look_at_flag(self, board, epoch, next);
+        if (status != EXPAR_OK) break;
         cpu_step(self);
         /* Others open this call behind the one before it, which they see to an end as this rank does: while its rows
            move here nobody is late. */

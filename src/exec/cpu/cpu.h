@@ -185,11 +185,13 @@ static inline cpu_ring *cpu_ring_of(cpu_executor *self, int32_t channel, int32_t
 {
     return &self->rings[(int64_t)channel * self->shape.ranks + peer];
 }
+/* Whether the words of all the channel's rings may be what peers wrote; else EXPAR_ERR_PEER. For lanes that wait. */
+expar_status cpu_rings_check(const cpu_executor *self, uint32_t epoch, int32_t channel);
 /* The next free slot towards peer, in the peer's memory; NULL while the ring is full. */
 uint8_t *cpu_ring_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer);
 /* The slot has been filled; announces a chunk when one is complete. */
 void cpu_ring_push(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer);
-/* Rows that lie ready from the peer. */
+/* Rows that lie ready from the peer; 0 where its word is unsound. */
 uint32_t cpu_ring_ready(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer);
 /* The oldest row from the peer, in this rank's memory; there must be one. */
 const uint8_t *cpu_ring_front(cpu_executor *self, int32_t channel, int32_t peer);
@@ -224,6 +226,8 @@ typedef struct cpu_report {
 /* "; rows from rank 3: 12 of 40", unless all came. */
 void cpu_report_add(cpu_report *report, int32_t peer, const char *what, uint64_t came, uint64_t all);
 /* Puts the report behind this thread's error text. Returns status. */
+/* A word in this rank's memory, which `rank` writes, holds what it never wrote: EXPAR_ERR_PEER, with what was seen. */
+expar_status cpu_word_spoilt(int32_t rank, const char *what, uint64_t word, uint32_t epoch);
 expar_status cpu_report_finish(const cpu_report *report, expar_status status);
 
 /* ---- notify.c, dispatch.c, combine.c, expert.c: operations ------------------------------------------------------- */

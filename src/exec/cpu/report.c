@@ -4,6 +4,12 @@
 
 #include <stdio.h>
 
+expar_status cpu_word_spoilt(int32_t rank, const char *what, uint64_t word, uint32_t epoch)
+{
+    return error_set(EXPAR_ERR_PEER, "%s of rank %d holds 0x%016llx in call %u: its memory has been overwritten", what,
+                     rank, (unsigned long long)word, epoch);
+}
+
 void cpu_report_add(cpu_report *report, int32_t peer, const char *what, uint64_t came, uint64_t all)
 {
     if (came >= all) return;

@@ -99,7 +99,32 @@ uint32_t cpu_ring_ready(cpu_executor *self, uint32_t epoch, int32_t channel, int
     uint64_t tail =
         atomic_load_explicit(word_at(self, self->sym->rank, ep_tail_at(&self->space, self->shape.ranks, channel, peer)),
                              memory_order_acquire);
-    return ep_word_value(tail, epoch) - cpu_ring_of(self, channel, peer)->taken;
+    const uint32_t ready = ep_word_value(tail, epoch) - cpu_ring_of(self, channel, peer)->taken;
+    return ready <= self->slots ? ready : 0;
+}
+
+/* Rows are taken after they were put, and not more are on their way than there are slots. */
+static expar_status ring_check(const cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
+{
+    const int32_t ranks = self->shape.ranks, rank = self->sym->rank;
+    const cpu_ring *ring = &self->rings[(int64_t)channel * ranks + peer];
+    const uint64_t tail =
+        atomic_load_explicit(word_at(self, rank, ep_tail_at(&self->space, ranks, channel, peer)), memory_order_relaxed);
+    const uint64_t head =
+        atomic_load_explicit(word_at(self, rank, ep_head_at(&self->space, ranks, channel, peer)), memory_order_relaxed);
+    if (!ep_word_is_sound(tail, epoch, INT32_MAX) || ep_word_value(tail, epoch) - ring->taken > self->slots)
+        return cpu_word_spoilt(end_of(self, peer), "a tail", tail, epoch);
+    if (!ep_word_is_sound(head, epoch, INT32_MAX) || ring->put - ep_word_value(head, epoch) > self->slots)
+        return cpu_word_spoilt(end_of(self, peer), "a head", head, epoch);
+    return EXPAR_OK;
+}
+
+expar_status cpu_rings_check(const cpu_executor *self, uint32_t epoch, int32_t channel)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t peer = 0; peer < self->shape.ranks && status == EXPAR_OK; peer++)
+        status = ring_check(self, epoch, channel, peer);
+    return status;
 }
 
 const uint8_t *cpu_ring_front(cpu_executor *self, int32_t channel, int32_t peer)

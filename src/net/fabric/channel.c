@@ -28,7 +28,10 @@ static expar_status open_endpoint(fabric *f, fabric_channel *c)
     if (code == 0) code = fi_ep_bind(c->ep, &c->av->fid, 0);
     if (code == 0) code = fi_ep_bind(c->ep, &c->cq->fid, FI_TRANSMIT | FI_RECV);
     if (code == 0) code = fi_enable(c->ep);
-    return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "opening an endpoint");
+    if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "opening an endpoint");
+    fabric_door_find(f, c);
+    fabric_door_shut(c);
+    return EXPAR_OK;
 }
 
 /* Fewer than the provider's queue holds, so that it never has to turn one away for want of room. */
@@ -55,7 +58,7 @@ static expar_status make_ops(fabric *f, fabric_channel *c)
         c->unused = &c->ops[i];
     }
     if (!(f->info->domain_attr->mr_mode & FI_MR_LOCAL)) return EXPAR_OK;
-    int code = fi_mr_reg(f->domain, c->staging, bytes, FI_READ | FI_WRITE, 0, f->next_key++, 0, &c->staging_mr, NULL);
+    int code = fabric_register(f, c->staging, bytes, FI_READ | FI_WRITE, &c->staging_mr);
     return code == 0 ? EXPAR_OK : fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "registering staging memory");
 }
 

@@ -99,8 +99,9 @@ bool fabric_channel_poll(fabric *f, fabric_channel *c)
     if (c->num_late > 0) send_late(f, c);
     ssize_t count = fi_cq_read(c->cq, entries, ENTRIES_AT_ONCE);
     if (count == -FI_EAVAIL) return take_error(f, c);
+    /* Without a context it is none of ours: a stranger's write with immediate data, for one. */
     for (ssize_t i = 0; i < count; i++)
-        finish(f, c, entries[i].op_context, EXPAR_OK);
+        if (entries[i].op_context) finish(f, c, entries[i].op_context, EXPAR_OK);
     return count > 0;
 }
 

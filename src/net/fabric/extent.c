@@ -20,10 +20,10 @@ static expar_status tell_unregistered(const fabric *f, const fabric_extent *e, i
                         (unsigned long long)limit.rlim_cur, (unsigned long long)e->bytes);
 }
 
-static expar_status register_own(fabric *f, fabric_extent *e)
+static expar_status register_own(const fabric *f, fabric_extent *e)
 {
     uint64_t access = FI_REMOTE_READ | FI_REMOTE_WRITE | FI_READ | FI_WRITE;
-    int code = fi_mr_reg(f->domain, e->base, e->bytes, access, 0, f->next_key++, 0, &e->mr, NULL);
+    int code = fabric_register(f, e->base, e->bytes, access, &e->mr);
     if (code == 0 && f->info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
         code = fi_mr_bind(e->mr, &f->channels[0].ep->fid, 0);
         if (code == 0) code = fi_mr_enable(e->mr);

@@ -102,7 +102,8 @@ static expar_status open_domain(fabric *f)
     int code = f->library->fabric(f->info->fabric_attr, &f->fabric, NULL);
     if (code == 0) code = fi_domain(f->fabric, f->info, &f->domain, NULL);
     if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "opening a domain of libfabric");
-    return fabric_channels_open(f);
+    status = fabric_keys_open(f);
+    return status == EXPAR_OK ? fabric_channels_open(f) : status;
 }
 
 /* Everything that needs no peer. */
@@ -139,6 +140,8 @@ static expar_status fabric_open(const transport_site *site, transport **out)
     fabric *f = fabric_new(site);
     if (!f) return error_set(EXPAR_ERR_MEMORY, "no memory for the fabric transport of %d ranks", site->boot->size);
     expar_status status = fabric_channels_connect(f, open_locally(f));
+    /* Nobody connects before the keys of the page have gone round, and so before all doors are open. */
+    if (status == EXPAR_OK) fabric_doors_open(f);
     if (status == EXPAR_OK) status = open_page(f);
     if (status == EXPAR_OK) status = fabric_thread_start(f);
     if (status == EXPAR_OK) status = fabric_selftest(f);
@@ -146,6 +149,7 @@ static expar_status fabric_open(const transport_site *site, transport **out)
         fabric_close(&f->base);
         return status;
     }
+    fabric_doors_shut(f);
     forget_traffic(f);
     f->opened = true;
     *out = &f->base;

@@ -3,7 +3,8 @@
  *
  *   library.c   libfabric by dlopen             choose.c    which provider, and its quirks
  *   traffic.c   the class of its traffic
- *   channel.c   endpoints and their addresses   extent.c    registered memory and its keys
+ *   channel.c   endpoints and their addresses   extent.c    registered memory, and where the peers' is
+ *   key.c       keys of registered memory       door.c      who may connect, and when
  *   post.c      operations on their way         complete.c  operations come back
  *   wait.c      waiting for them, quiet         sleep.c     sleeping, and who makes the progress
  *   thread.c    progress while nobody waits     selftest.c  what the provider really does
@@ -98,6 +99,7 @@ typedef struct fabric_channel {
     struct fid_cq *cq;
     struct fid_av *av;
     int wait_fd;
+    int listener;              /* libfabric's socket, at which connections are accepted; -1: there is none to be seen */
     fi_addr_t *addresses;      /* [size] of the endpoints that this channel talks to */
     uint8_t *staging;          /* of all ops */
     struct fid_mr *staging_mr; /* NULL where local memory needs none */
@@ -141,7 +143,6 @@ typedef struct fabric {
     size_t max_extents;
     /* Written by grow after the extent (release), read by posting threads (acquire). */
     _Atomic size_t num_extents;
-    uint64_t next_key;       /* asked for by the next registration, where the provider does not choose keys itself */
     fabric_extent *page;     /* of the self-test: found at the heap's end */
     uint32_t most_in_flight; /* records that one PE may hold, so that a silent one does not stop the others */
     /* Of all operations that come without one: quiet waits for it. */
@@ -206,6 +207,24 @@ void fabric_channels_close(fabric *f);
 #define FABRIC_ADDRESS_TEXT 96
 /* Where pe's endpoint is, as the provider writes it, once all have introduced themselves; "?" where it cannot say. */
 void fabric_address_text(const fabric *f, int32_t pe, char text[FABRIC_ADDRESS_TEXT]);
+
+/* ---- key.c ------------------------------------------------------------------------------------------------------- */
+
+/* Says at log level info where strangers may guess keys. */
+expar_status fabric_keys_open(const fabric *f);
+/* fi_mr_reg with a key that nobody can guess, where the provider leaves the choice to its caller. */
+int fabric_register(const fabric *f, const void *base, size_t bytes, uint64_t access, struct fid_mr **out);
+
+/* ---- door.c ------------------------------------------------------------------------------------------------------ */
+
+/* Sets listener, once the endpoint is enabled. */
+void fabric_door_find(const fabric *f, fabric_channel *channel);
+/* Connections are dropped until the door is opened. Best effort: where it cannot be done, that is logged. */
+void fabric_door_shut(const fabric_channel *channel);
+/* From here on the other ranks may connect. No rank does before all doors are open. */
+void fabric_doors_open(const fabric *f);
+/* All ranks are connected to each other. */
+void fabric_doors_shut(const fabric *f);
 
 /* ---- extent.c ---------------------------------------------------------------------------------------------------- */
 

@@ -136,6 +136,7 @@ expar_status channel_hear(const expar_team *team, int32_t from, const char *call
            (status = sym_rest_turn(&rest)) == EXPAR_OK) {
     }
     sym_rest_end(&rest);
+    if (status == EXPAR_OK) status = sym_check_count(&flags[rank], awaited, rank, call);
     /* The members are out of step from now on: whoever is blamed is one of them. */
     return status == EXPAR_OK ? EXPAR_OK : sym_rest_blame(&rest, status);
 }

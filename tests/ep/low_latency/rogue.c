@@ -22,6 +22,11 @@ const ll_space *rogue_space(const expar_ll *ll)
     return &cpu_of(ll)->space;
 }
 
+bool rogue_is_found_out(void)
+{
+    return true;
+}
+
 bool rogue_is_far(const expar_ll *ll)
 {
     return ll_is_far(cpu_of(ll), ROGUE_VICTIM);

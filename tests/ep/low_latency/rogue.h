@@ -64,6 +64,8 @@ const ll_shape *rogue_shape(const expar_ll *ll);
 const ll_space *rogue_space(const expar_ll *ll);
 /* Whether words come to the victim by links. */
 bool rogue_is_far(const expar_ll *ll);
+/* Whether calls without masks tell a unit of a later call from one that has not come; else they wait on. */
+bool rogue_is_found_out(void);
 
 /* By the rogue, to an offset of the victim's buffer: bytes; a word, behind all that was put before it; and a word of a
    clean. They are there when the call returns. */

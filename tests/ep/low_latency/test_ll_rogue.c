@@ -281,9 +281,11 @@ static void receive(const seat *s)
     memset(&rows, GUARD, sizeof rows);
     round->dispatch.out_x = rows_tensor(&rows);
     rogue_guard_lent(GUARD);
-    if (s->what.stamp) kind_set_timeout(s->group, LATE_MS);
+    const bool found_out = s->what.stamp && !s->masks && rogue_is_found_out();
+    if (s->what.stamp && !found_out) kind_set_timeout(s->group, LATE_MS);
     const expar_status status = make_dispatch(s, round);
-    if (s->what.stamp) kind_set_timeout(s->group, RANKS_TIMEOUT_MS);
+    if (s->what.stamp && !found_out) kind_set_timeout(s->group, RANKS_TIMEOUT_MS);
+    if (found_out) CHECK_TEXT("rank 1's unit holds 0x", "its memory has been overwritten");
     check_error(s, told_of(s, s->what.status), status, s->what.text);
     CHECK(rogue_lent_is_sound(GUARD), "%s", s->name);
     check_masked(s, lost);

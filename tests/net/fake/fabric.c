@@ -66,6 +66,7 @@ static struct fi_info *real_info(const struct fi_info *info)
     if (!copy) abort();
     if (getenv("FAKE_PROVIDER")) rename_provider(copy, PROVIDER);
     if (atomic_load(&controls.one_endpoint)) copy->domain_attr->mr_mode &= ~FI_MR_ENDPOINT;
+    if (atomic_load(&controls.key_bytes) < 0) copy->domain_attr->mr_mode &= ~FI_MR_PROV_KEY;
     return copy;
 }
 
@@ -81,6 +82,7 @@ static int ask(uint32_t version, const char *node, uint64_t flags, const struct 
 {
     const char *name = getenv("FAKE_PROVIDER");
     uint32_t wanted = hints->tx_attr->tclass;
+    const int32_t key_bytes = atomic_load(&controls.key_bytes);
     if (name && strcmp(name, hints->fabric_attr->prov_name) != 0) return -FI_ENODATA;
     if (wanted != FI_TC_UNSPEC && atomic_load(&controls.classes) == FAKE_CLASSES_REFUSED) return -FI_ENODATA;
     struct fi_info *asked = real_info(hints);
@@ -89,6 +91,8 @@ static int ask(uint32_t version, const char *node, uint64_t flags, const struct 
     for (struct fi_info *one = *info; code == 0 && one; one = one->next) {
         if (name) rename_provider(one, name);
         if (atomic_load(&controls.one_endpoint)) one->domain_attr->mr_mode |= FI_MR_ENDPOINT;
+        if (key_bytes > 0) one->domain_attr->mr_key_size = (size_t)key_bytes;
+        if (key_bytes < 0) one->domain_attr->mr_mode |= FI_MR_PROV_KEY;
         set_classes(one, wanted);
     }
     return code;
@@ -252,6 +256,7 @@ static int register_memory(struct fid *domain, const void *base, size_t bytes, u
     struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
     if (atomic_load(&controls.locks)) getrlimit(RLIMIT_MEMLOCK, &limit);
     if (bytes > limit.rlim_cur) return -FI_ENOMEM;
+    atomic_store(&controls.key, key);
     int code = real_mr.reg(domain, base, bytes, access, offset, key, flags, memory, context);
     if (code != 0 || !atomic_load(&controls.one_endpoint)) return code;
     pthread_mutex_lock(&tables);

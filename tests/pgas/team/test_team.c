@@ -575,6 +575,44 @@ static void test_splits_by_threads(void **state)
     kind_run((ranks_plan){0}, 3, splits_by_threads);
 }
 
+/* ---- overwritten words ------------------------------------------------------------------------------------------- */
+
+static uint64_t flag_offset(const expar_team *team, int32_t rank)
+{
+    return team->table->channels[team->slot].flags + (uint64_t)rank * sizeof(uint64_t);
+}
+
+/* Something overwrites the flag that rank 1 raises at rank 0, which must not take that for a message. Rank 1 does not
+   come to the sync before that has ended, and is not waited for then. */
+static void a_flag_is_overwritten(expar_group *group, void *shared)
+{
+    static const uint64_t garbage = UINT64_MAX;
+    (void)shared;
+    expar_team *team;
+    uint64_t *ended, one = 1;
+    CHECK_OK(expar_calloc(group, 1, sizeof *ended, (void **)&ended));
+    CHECK_OK(expar_team_world(group, &team));
+    CHECK_OK(expar_team_sync(team));
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 1) CHECK_OK(sym_word_set(group->sym, 0, flag_offset(team, 1), garbage));
+    CHECK_OK(expar_barrier_all(group));
+    if (group->rank == 0) {
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_team_sync(team));
+        CHECK_TEXT("expar_team_sync", "rank 1's word here", "has been overwritten");
+        CHECK_OK(expar_put(group, ended, &one, sizeof one, 1));
+    } else {
+        CHECK_OK(expar_signal_wait_until(group, ended, EXPAR_CMP_EQ, 1, NULL));
+    }
+    CHECK_OK(expar_barrier_all(group)); /* others than the team's members are in step */
+    CHECK_OK(expar_free(group, ended));
+}
+
+static void test_overwritten_flags(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, 2, a_flag_is_overwritten);
+}
+
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
@@ -591,6 +629,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_formed_by_threads),
         cmocka_unit_test(test_splits_by_threads),
         cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_overwritten_flags),
     };
     kind_read(argc, argv);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -31,6 +31,24 @@ static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int3
     return true;
 }
 
+/* Words of a unit that has not come are of no later call: no rank is ahead of one that still awaits its unit. This does
+   not hold with masks, where ranks that have masked this one go on without it, nor once stamps have begun again. A word
+   that the network has brought in part, its lowest byte first, is of no later call, either. */
+static expar_status look_at_unit(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source)
+{
+    const int32_t words = ll_words_of_unit(&self->shape, kind);
+    if (self->masks || ll_stamp(epoch) != epoch) return EXPAR_OK;
+    for (int32_t i = LL_UNIT_STATUS; i < words; i++) {
+        const uint64_t word = unit_word(self, kind, epoch, source, i);
+        if (word >> 32 > epoch)
+            return error_set(EXPAR_ERR_PEER,
+                             "low-latency %s: word %d of rank %d's unit holds 0x%016llx in call %llu: "
+                             "its memory has been overwritten",
+                             kind_names[kind], i, source, (unsigned long long)word, (unsigned long long)epoch);
+    }
+    return EXPAR_OK;
+}
+
 static void post_word(const ll_cpu *self, int32_t pe, uint64_t unit, uint64_t epoch, int32_t word, uint32_t value)
 {
     ll_store(self, pe, unit + (uint64_t)word * 8, ll_word(epoch, value));
@@ -291,7 +309,8 @@ static ll_due told_due(const void *context, int32_t rank)
 
 /* Those that are here and were not; how many are still missing. Nobody's wait is another one's: so all are looked at in
    each turn. */
-static int32_t take_units(ll_cpu *self, const ll_call *call, ll_kind kind, ll_wait *wait, bool *moved)
+static int32_t take_units(ll_cpu *self, const ll_call *call, ll_kind kind, ll_wait *wait, bool *moved,
+                          expar_status *status)
 {
     ll_record *record = ll_record_of(self, kind, call->epoch);
     int32_t missing = 0;
@@ -304,6 +323,7 @@ static int32_t take_units(ll_cpu *self, const ll_call *call, ll_kind kind, ll_wa
             *moved = true;
         } else {
             missing++;
+            if (*status == EXPAR_OK) *status = look_at_unit(self, kind, call->epoch, r);
         }
     }
     return missing;
@@ -342,8 +362,8 @@ expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
     expar_status status = EXPAR_OK;
     bool moved;
     ll_far_flush(self);
-    while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved) > 0) {
-        if (moved) status = find_parted(self, record);
+    while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved, &status) > 0) {
+        if (moved && status == EXPAR_OK) status = find_parted(self, record);
         if (status == EXPAR_OK) status = ll_wait_turn(&wait, moved);
     }
     for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++)

@@ -339,6 +339,17 @@ void rail_relay_begin(cpu_executor *self, ep_board board, uint32_t epoch)
     memset(handed_of(self->rails, board, epoch), 0, (size_t)self->rails->shape.nodes * sizeof(bool));
 }
 
+/* The flag of a record that has not come. */
+static expar_status look_at_rail_flag(const cpu_executor *self, ep_board board, uint32_t epoch, int32_t node)
+{
+    const uint32_t most = board == EP_BOARD_HELLO ? 2 : board == EP_BOARD_REPLY ? EP_REPLY_REFUSES | 2 : 1;
+    const uint64_t offset =
+        rail_record_at(self->rails, board, epoch, node) + (board == EP_BOARD_HELLO ? offsetof(ep_rail_hello, flag) : 0);
+    const uint64_t word = link_peek(rail_at(self, offset));
+    if (ep_word_is_sound(word, epoch, most)) return EXPAR_OK;
+    return cpu_word_spoilt(ep_rail_of(&self->rails->shape, node, self->sym->rank), "a flag", word, epoch);
+}
+
 expar_status rail_relay(cpu_executor *self, ep_board board, uint32_t epoch)
 {
     const cpu_rails *rails = self->rails;
@@ -346,7 +357,11 @@ expar_status rail_relay(cpu_executor *self, ep_board board, uint32_t epoch)
     expar_status status = EXPAR_OK;
     for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++) {
         const int32_t node = rail_node_in_turn(rails, i);
-        if (handed[node] || !rail_has_come(self, self->sym->rank, board, epoch, node)) continue;
+        if (handed[node]) continue;
+        if (!rail_has_come(self, self->sym->rank, board, epoch, node)) {
+            status = look_at_rail_flag(self, board, epoch, node);
+            continue;
+        }
         status = hand_on(self, board, epoch, node);
         handed[node] = true;
     }

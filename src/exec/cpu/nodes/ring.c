@@ -63,10 +63,18 @@ static uint32_t slots_of_chunk(const cpu_rails *rails, uint32_t left)
 
 /* ---- source ------------------------------------------------------------------------------------------------------ */
 
-/* The value of a word of this call, as far as it is at least `wanted`; else less. */
-static uint32_t rail_word_come(const cpu_executor *self, const _Atomic uint64_t *word, uint32_t epoch, uint32_t wanted)
+/* The value of a word of this call, as far as it is at least `wanted`; else less. A word that the rank of this rail on
+   the node cannot have sent is an error. */
+static uint32_t rail_word_come(const cpu_executor *self, const _Atomic uint64_t *word, uint32_t epoch, uint32_t wanted,
+                               int32_t node, expar_status *status)
 {
-    const uint32_t seen = ep_word_value(link_peek(word), epoch);
+    const uint64_t peeked = link_peek(word);
+    const uint32_t seen = ep_word_value(peeked, epoch);
+    if (!ep_word_is_sound(peeked, epoch, INT32_MAX)) {
+        *status =
+            cpu_word_spoilt(ep_rail_of(&self->rails->shape, node, self->sym->rank), "a count of chunks", peeked, epoch);
+        return 0;
+    }
     if (seen < wanted) return seen;
     sym_behold(self->sym);
     return ep_word_value(atomic_load_explicit(word, memory_order_acquire), epoch);
@@ -85,7 +93,7 @@ static bool place_is_free(cpu_executor *self, uint32_t epoch, const rail_ring *r
     *status = rail_ended(self, link_quiet(self->sym, batch));
     if (*status != EXPAR_OK || ring->chunks_put < chunks) return *status == EXPAR_OK;
     const _Atomic uint64_t *head = rail_word_here(self, ep_rail_head_at(&rails->space, number, place));
-    const uint32_t sent = ring->chunks_put - chunks + 1, read = rail_word_come(self, head, epoch, sent);
+    const uint32_t sent = ring->chunks_put - chunks + 1, read = rail_word_come(self, head, epoch, sent, node, status);
     if (read > sent)
         *status = error_set(EXPAR_ERR_PEER, "rank %d has read %u chunks of %u that it was sent",
                             ep_rail_of(&rails->shape, node, self->sym->rank), read, sent);
@@ -190,7 +198,8 @@ static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *
                            uint64_t bytes, expar_status *status)
 {
     const ep_rail_end *end = end_here(self, ring, number);
-    const uint32_t wanted = ring->chunks_taken + 1, sent = rail_word_come(self, &end->tail, epoch, wanted);
+    const uint32_t wanted = ring->chunks_taken + 1,
+                   sent = rail_word_come(self, &end->tail, epoch, wanted, node, status);
     if (sent < wanted || (sent == wanted && end->bytes == bytes)) return sent == wanted;
     *status = error_set(EXPAR_ERR_PEER, "rank %d has sent chunk %u of %llu bytes where %u of %llu was to come",
                         ep_rail_of(&self->rails->shape, node, self->sym->rank), sent, (unsigned long long)end->bytes,

@@ -312,8 +312,12 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
 }
 
 /* All ranks find the same. */
-static expar_status check_one_node(const ll_plan *plan)
+static expar_status check_built(const ll_plan *plan)
 {
+    if (plan->reserve_bytes)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "config.reserve_bytes is %llu; expected 0: a GPU's buffer is made for a shape",
+                         (unsigned long long)plan->reserve_bytes);
     if (!plan->shape->unmapped && plan->group->num_nodes == 1) return EXPAR_OK;
     return error_set(EXPAR_ERR_UNSUPPORTED,
                      "%s; expected a group on one node: low-latency mode on GPUs is not built across networks yet",
@@ -323,7 +327,7 @@ static expar_status check_one_node(const ll_plan *plan)
 expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
 {
     sym *symmetric = plan->group->sym;
-    expar_status built = check_one_node(plan);
+    expar_status built = check_built(plan);
     if (built != EXPAR_OK) return built;
     ll_gpu *self = calloc(1, sizeof *self);
     if (!self)
@@ -337,6 +341,7 @@ expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
                                 .sym = symmetric,
                                 .number = plan->number,
                                 .topic_kind = BOOT_KIND_LOW_LATENCY,
+                                .late_limit_ms = plan->shape->masking ? plan->late_limit_ms : 0,
                                 .with_threads = plan->group->threads && plan->group->size > 1,
                                 .world = {.shape = {.ranks = plan->shape->ranks}, .rank = symmetric->rank}};
     expar_status status = ll_gpu_make(self, plan);

@@ -158,6 +158,7 @@ static expar_status map_words(ll_gpu *self)
     self->cleaner = ll_cleaner_make(symmetric, self->core.number, self->space.clean_bytes);
     if (!self->cleaner) return error_set(EXPAR_ERR_MEMORY, "no memory for masks");
     self->cleaner->halted = &self->core.halted;
+    self->cleaner->late_limit_ms = self->core.late_limit_ms;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
         self->cleaner->words[r] = sym_at(symmetric, r, self->clean_words);
         if (!self->cleaner->words[r])

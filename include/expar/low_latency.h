@@ -81,7 +81,7 @@ typedef struct expar_ll_config {
                                   for tests */
     int64_t late_limit_ms; /* with masking: how long a rank that answers is waited for before it is masked, where that
                               is less than the late limit of the group; 0: as that says. May differ between ranks */
-    size_t reserve_bytes;  /* CPU, with masking: bytes for a shape that each rank names later, by expar_ll_lay_out;
+    size_t reserve_bytes;  /* with masking: bytes for a shape that each rank names later, by expar_ll_lay_out;
                              max_tokens, hidden, num_topk and num_experts are 0 then. 0: the buffer is made for these */
 } expar_ll_config;
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)

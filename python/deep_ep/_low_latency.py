@@ -298,7 +298,7 @@ class LowLatencyMode:
 
     def _make_reserve(self) -> LowLatencyBuffer | None:
         """None: there is to be none, or the library has none for these ranks, which all of them find."""
-        if self._shrink is None or not self._shrink.reserve_bytes or self.place.on_gpu or self._unmapped:
+        if self._shrink is None or not self._shrink.reserve_bytes or self._unmapped:
             return None
         try:
             return LowLatencyBuffer(
@@ -330,7 +330,7 @@ class LowLatencyMode:
         return reserve + [made.buffer for made in self._made.values() if made.buffer is not self._reserve]
 
     def _buffer(self, shape: Shape, topk: int, aside: bool) -> LowLatencyBuffer:
-        made = self._made.get(shape) or self._lay_out(shape, topk)
+        made = self._made.get(shape)
         if made is None or made.topk < topk:
             if self.place.turn(None, aside).captured:
                 raise RuntimeError(
@@ -338,6 +338,9 @@ class LowLatencyMode:
                     f"top-{topk} is captured: expected one such call before, outside of any capture"
                 )
             self._forms.clear()
+            laid_out = self._lay_out(shape, topk) if made is None else None
+            if laid_out is not None:
+                return laid_out.buffer
             if made is not None and made.buffer is not self._reserve:
                 made.buffer.close()
             buffer = LowLatencyBuffer(

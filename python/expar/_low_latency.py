@@ -143,7 +143,7 @@ class LowLatencyBuffer(Owned):
     `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`; `num_sms`, on a GPU; `masking` (1:
     a rank that is lost is masked, and the calls of the others go on); `late_limit_ms`, with masking: how long a rank that
     answers is waited for before it is masked (0: as the group says; may differ between ranks); `reserve_bytes`, with
-    masking, on a CPU: memory for a shape that each rank names later by `lay_out`, and B, H, K, E are 0; `unmapped` (for
+    masking: memory for a shape that each rank names later by `lay_out`, and B, H, K, E are 0; `unmapped` (for
     tests of the network). ERR_UNSUPPORTED for what this version of the library has not.
 
     Calls are made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). At most two dispatches

@@ -16,6 +16,7 @@
 #ifndef EXPAR_EXEC_LL_RESERVE_H
 #define EXPAR_EXEC_LL_RESERVE_H
 
+#include "base/base.h"
 #include "exec/ll_index.h"
 
 typedef struct ll_reserved {
@@ -77,6 +78,8 @@ static inline ll_shape ll_shape_said(const ll_shape_words *said)
                       .topk = (int32_t)(said->words[1] & 0xff),
                       .local_experts = (int32_t)(said->words[1] >> 8 & 0xffffff)};
 }
+/* EXPAR_ERR_MISMATCH, with the first member in which the other rank's shape is another one. */
+expar_status ll_shape_differs(const ll_shape *own, int32_t own_rank, const ll_shape_words *said, int32_t rank);
 static inline bool ll_shapes_are_same(const ll_shape_words *a, const ll_shape_words *b)
 {
     return a->words[0] == b->words[0] && a->words[1] == b->words[1];

@@ -109,7 +109,7 @@ typedef struct ll_counts {
     _Atomic uint64_t dispatches, combines, dispatch_messages, combine_rows, bytes_sent;
 } ll_counts;
 
-/* Every slot is filled, but lay_out of an executor without reserves. One thread of the rank is in an operation at a
+/* Every slot is filled, but where NULL has a meaning. One thread of the rank is in an operation at a
    time, but for halt and take. Statuses: EXPAR_OK, with a refusal of this rank's in call.refusal (send) or of any in
    call.verdict (receive); else EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED (the buffer is then unusable),
    EXPAR_ERR_MEMORY, or an error of the device. */
@@ -155,6 +155,8 @@ typedef struct ll_executor_ops {
     expar_status (*mask_query)(ll_executor *self, int32_t *status, void *stream);
     /* Collective among the ranks that come. */
     expar_status (*mask_clean)(ll_executor *self, ll_clean_step *step);
+    /* Whether the device can carry calls of the shape out. NULL: any. */
+    bool (*fits)(ll_executor *self, const ll_shape *shape);
     /* Gives a reserve its shape, which it holds, and which no call has had yet. Local. EXPAR_ERR_MEMORY: it has none,
        as before. */
     expar_status (*lay_out)(ll_executor *self, const ll_shape *shape);

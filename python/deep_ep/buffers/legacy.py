@@ -155,8 +155,9 @@ class Buffer(LowLatencyCalls):
         self._forms: Forms = {}  # of low-latency calls that have been looked at
         # By where tensors lie: of the first call's, where there is a choice.
         self._modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None = {}
-        if not _place.usual().on_gpu:
-            self._make(_place.CPU)
+        usual = _place.usual()
+        if not usual.on_gpu or (enable_shrink and low_latency_mode and num_rdma_bytes):
+            self._make(usual)
         self.runtime: Runtime | None = Runtime(self._group)
         self._local: dict[bool, Any] = {}
         # More threads than cores for each rank only get in each other's way.

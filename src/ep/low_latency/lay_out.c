@@ -38,14 +38,20 @@ static expar_status read_shape(const expar_ll *ll, const expar_ll_config *given,
     return ll_shape_make(&ours, ll->shape.ranks, &full, shape);
 }
 
-/* The largest K that fits, which is one of the caller's at least. */
+static bool topk_fits(ll_executor *exec, const ll_shape *shape)
+{
+    if (!ll_reserved_holds(&exec->reserve, shape)) return false;
+    return !exec->ops->fits || exec->ops->fits(exec, shape);
+}
+
+/* The largest K that fits, which is one of the caller's at least. A device for which that is too many says so. */
 static expar_status choose_topk(const expar_ll *ll, ll_shape *shape)
 {
     const ll_reserved *reserve = &ll->exec->reserve;
     const int32_t experts = shape->local_experts * shape->ranks, least = shape->topk;
     const int32_t most = experts < LL_MOST_TOPK ? experts : LL_MOST_TOPK;
     shape->topk = most < least ? least : most;
-    while (shape->topk > least && !ll_reserved_holds(reserve, shape))
+    while (shape->topk > least && !topk_fits(ll->exec, shape))
         shape->topk--;
     if (ll_reserved_holds(reserve, shape)) return EXPAR_OK;
     return error_set(EXPAR_ERR_LIMIT,

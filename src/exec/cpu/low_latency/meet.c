@@ -4,8 +4,6 @@
  * clean takes in may still have its first call before it, so each call looks at those who have not been met. */
 #include "exec/cpu/low_latency/far.h"
 
-#include <stdio.h>
-
 static uint64_t shape_at(const ll_cpu *self, int32_t source)
 {
     return self->base.reserve.shapes + (uint64_t)source * EP_LINE_BYTES;
@@ -39,29 +37,6 @@ static ll_due shape_due(const void *context, int32_t rank)
     return (ll_due){.came = ll_is_masked(self, rank) || ll_has_met(self, rank) || hear(self, rank, &words), .all = 1};
 }
 
-/* Names the first member in which the rank's shape is another one. */
-static expar_status tell_difference(const ll_cpu *self, int32_t rank, const ll_shape *other)
-{
-    const ll_shape *own = &self->shape;
-    const struct {
-        const char *name;
-        int32_t own, other;
-    } members[] = {
-        {"max_tokens", own->tokens, other->tokens},
-        {"hidden", own->hidden, other->hidden},
-        {"num_topk", own->topk, other->topk},
-        {"num_experts", own->local_experts * own->ranks, other->local_experts * own->ranks},
-        {"max_element_bytes", own->element_bytes, other->element_bytes},
-        {"sums", own->exact | own->reduced << 1, other->exact | other->reduced << 1},
-    };
-    size_t i = 0;
-    while (i + 1 < ARRAY_LENGTH(members) && members[i].own == members[i].other)
-        i++;
-    return error_set(EXPAR_ERR_MISMATCH,
-                     "%s of the buffer's shape is %d on rank %d and %d on rank %d; expected the same", members[i].name,
-                     members[i].other, rank, members[i].own, self->sym->rank);
-}
-
 /* Those that have said it. EXPAR_ERR_MISMATCH */
 static expar_status meet_those(ll_cpu *self)
 {
@@ -69,10 +44,7 @@ static expar_status meet_those(ll_cpu *self)
     ll_shape_words words;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
         if (ll_has_met(self, r) || ll_is_masked(self, r) || !hear(self, r, &words)) continue;
-        if (!ll_shapes_are_same(&words, &own)) {
-            const ll_shape other = ll_shape_said(&words);
-            return tell_difference(self, r, &other);
-        }
+        if (!ll_shapes_are_same(&words, &own)) return ll_shape_differs(&self->shape, self->sym->rank, &words, r);
         self->meeting.met[r] = true;
         self->meeting.missing--;
     }

@@ -99,13 +99,14 @@ EXPAR_API expar_status expar_ll_create(expar_group *group, const expar_ll_config
 /* Gives a buffer that was made with reserve_bytes its shape, once: before that its masks may be set, queried and
    cleaned, and other calls are EXPAR_ERR_STATE. Local, so a rank that never makes its first call keeps nobody: the
    first call of each other rank waits until it has come, and masks it as any that does not come. The shape is the same
-   on all ranks; a call that meets a rank with another one is EXPAR_ERR_MISMATCH, and so are all later ones. Of
-   `shape` max_tokens, hidden, num_experts, max_element_bytes and sums are looked at, and num_topk: the buffer gets the
-   largest K, to 32 and to num_experts, with which the shape fits the reserve, that at least; *num_topk is set to it,
-   where it is not NULL. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_STATE (made without reserve_bytes, or has
-   a shape), EXPAR_ERR_LIMIT (the shape does not fit; the text has the bytes), EXPAR_ERR_MEMORY, EXPAR_ERR_BUSY; the
-   buffer has no shape then. */
-EXPAR_API expar_status expar_ll_lay_out(expar_ll *ll, const expar_ll_config *shape, int32_t *num_topk);
+   on all ranks; a call that meets a rank with another one is EXPAR_ERR_MISMATCH, and so are all later ones. Of config
+   max_tokens, hidden, num_experts, max_element_bytes and sums are looked at, and num_topk: the buffer gets the largest
+   K, to 32 and to num_experts, with which the shape fits, that at least; *num_topk is set to it, where it is not NULL.
+   Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_STATE (made without reserve_bytes, or has a shape),
+   EXPAR_ERR_LIMIT (the shape does not fit; the text has the bytes), EXPAR_ERR_UNSUPPORTED (a GPU cannot carry it out),
+   EXPAR_ERR_MEMORY, EXPAR_ERR_BUSY; the buffer has no shape then, and on a GPU gets none any more but after
+   EXPAR_ERR_LIMIT and what comes before that. */
+EXPAR_API expar_status expar_ll_lay_out(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk);
 /* Collective while the group is sound. Waits for calls in flight; hooks that were not called are allowed, and return
    EXPAR_ERR_STATE from then on. Outputs, handles and hooks still have to be freed. NULL is allowed. EXPAR_ERR_BUSY:
    another thread is in a call on it; EXPAR_ERR_STATE also in a child of fork, which is no rank. */

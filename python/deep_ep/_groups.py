@@ -36,7 +36,7 @@ def group_of(group: Any, comm: Any, timeout_ms: int = _TIMEOUT_MS, late_ms: int 
     if found is not None and not found.closed:
         return found
     options: dict[str, Any] = {} if os.environ.get("EXPAR_TIMEOUT") else {"timeout_ms": timeout_ms}
-    if not os.environ.get("EXPAR_LATE_LIMIT"):
+    if late_ms and not os.environ.get("EXPAR_LATE_LIMIT"):
         options["late_limit_ms"] = late_ms
     made = expar.Group.from_torch(group, **options) if group is not None else expar.Group.from_mpi4py(comm, **options)
     try:

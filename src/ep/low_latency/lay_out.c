@@ -20,18 +20,18 @@ static expar_status check_reserve(const expar_ll *ll)
 }
 
 /* The caller's, as a config of this buffer. */
-static expar_status read_shape(const expar_ll *ll, const expar_ll_config *given, ll_shape *shape)
+static expar_status read_shape(const expar_ll *ll, const expar_ll_config *config, ll_shape *shape)
 {
-    expar_ll_config config, full;
-    expar_status status = ep_copy_struct("shape", &config, sizeof config, given);
+    expar_ll_config given, full;
+    expar_status status = ep_copy_struct("config", &given, sizeof given, config);
     if (status != EXPAR_OK) return status;
     const expar_ll_config ours = {.struct_size = sizeof ours,
-                                  .max_tokens = config.max_tokens,
-                                  .hidden = config.hidden,
-                                  .num_topk = config.num_topk,
-                                  .num_experts = config.num_experts,
-                                  .max_element_bytes = config.max_element_bytes,
-                                  .sums = config.sums,
+                                  .max_tokens = given.max_tokens,
+                                  .hidden = given.hidden,
+                                  .num_topk = given.num_topk,
+                                  .num_experts = given.num_experts,
+                                  .max_element_bytes = given.max_element_bytes,
+                                  .sums = given.sums,
                                   .device = ll->device,
                                   .masking = 1,
                                   .unmapped = ll->shape.unmapped};
@@ -59,13 +59,13 @@ static expar_status choose_topk(const expar_ll *ll, ll_shape *shape)
                      (unsigned long long)ll_space_of(shape).total_bytes, least, (unsigned long long)reserve->bytes);
 }
 
-expar_status expar_ll_lay_out(expar_ll *ll, const expar_ll_config *shape, int32_t *num_topk)
+expar_status expar_ll_lay_out(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk)
 {
     ll_shape made;
     expar_status status = ll_begin(ll, laying_out, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = check_reserve(ll);
-    if (status == EXPAR_OK) status = read_shape(ll, shape, &made);
+    if (status == EXPAR_OK) status = read_shape(ll, config, &made);
     if (status == EXPAR_OK) status = choose_topk(ll, &made);
     if (status == EXPAR_OK) status = ll->exec->ops->lay_out(ll->exec, &made);
     if (status == EXPAR_OK) {

@@ -32,6 +32,9 @@ static expar_status ll_check_members(const expar_ll_config *config)
                                  {"hidden", config->hidden, 1, LL_MOST_HIDDEN},
                                  {"num_topk", config->num_topk, 1, LL_MOST_TOPK},
                                  {"num_experts", config->num_experts, 1, LL_MOST_EXPERTS}};
+    if (config->reserve_bytes > LL_MOST_RESERVE)
+        return error_set(EXPAR_ERR_ARGUMENT, "config.reserve_bytes is %zu; expected at most %llu",
+                         config->reserve_bytes, (unsigned long long)LL_MOST_RESERVE);
     if (!config->reserve_bytes) return ll_check_rules(rules, ARRAY_LENGTH(rules));
     for (size_t i = 0; i < ARRAY_LENGTH(rules); i++)
         if (rules[i].value != 0)
@@ -40,9 +43,6 @@ static expar_status ll_check_members(const expar_ll_config *config)
                              rules[i].name, (long long)rules[i].value);
     if (config->masking == 0)
         return error_set(EXPAR_ERR_ARGUMENT, "config.masking is 0; expected 1 with reserve_bytes");
-    if (config->reserve_bytes > LL_MOST_RESERVE)
-        return error_set(EXPAR_ERR_ARGUMENT, "config.reserve_bytes is %zu; expected at most %llu",
-                         config->reserve_bytes, (unsigned long long)LL_MOST_RESERVE);
     return EXPAR_OK;
 }
 

@@ -14,7 +14,7 @@
 
 static ranks_kind kind;
 
-enum { RANKS = 4, ROUNDS = 4, LATE_MS = 1000, MOST_NAPS = 60000 };
+enum { RANKS = 4, ROUNDS = 4, LATE_MS = 3000, MOST_NAPS = 60000 };
 
 typedef struct reserve_show {
     lowlat_plan plan;

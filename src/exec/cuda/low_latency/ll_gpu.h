@@ -27,8 +27,8 @@ typedef struct ll_gpu_cache ll_gpu_cache;
 typedef struct ll_early {
     bool *settled; /* [N] it has said this rank's shape, or is masked here */
     bool all_settled;
-    int32_t *masked; /* [N] before there is a shape; 1: masked */
-    bool cleaned;    /* before there is a shape, with these epochs behind it */
+    bool *masked; /* [N] before there is a shape */
+    bool cleaned; /* before there is a shape, with these epochs behind it */
     uint64_t epochs[LL_KINDS];
     bool failed; /* a lay-out has failed, and has left parts */
 } ll_early;
@@ -123,7 +123,7 @@ expar_status ll_gpu_meet(ll_gpu *self, uint64_t number);
 void ll_gpu_early_settle(ll_gpu *self, int32_t rank, bool masked);
 /* Before there is a shape: the operations of masks, and what a clean leaves; then what kernels are told of all that. */
 void ll_gpu_early_mask(ll_gpu *self, int32_t rank, bool masked);
-expar_status ll_gpu_early_query(ll_gpu *self, int32_t *status);
+expar_status ll_gpu_early_query(const ll_gpu *self, int32_t *status, void *stream);
 void ll_gpu_early_begin(ll_gpu *self, const uint64_t epochs[LL_KINDS]);
 expar_status ll_gpu_early_end(ll_gpu *self);
 

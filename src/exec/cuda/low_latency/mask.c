@@ -100,7 +100,7 @@ expar_status ll_gpu_mask_query(ll_executor *base, int32_t *status, void *stream)
 {
     ll_gpu *self = ll_gpu_of(base);
     ll_mask_args args = {.what = LL_ERRAND_QUERY, .status = status};
-    return ll_gpu_is_shaped(self) ? errand_put(self, &args, stream) : ll_gpu_early_query(self, status);
+    return ll_gpu_is_shaped(self) ? errand_put(self, &args, stream) : ll_gpu_early_query(self, status, stream);
 }
 
 /* Nobody is waited for: of a rank whose calls have not ended others learn by asking. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of a buffer that gets its shape later (exec/ll_reserve.h): their hosts meet, by words in the host's heap, behind
- * those of cleans. Whoever has its shape laid out says so; before a call is launched all have said the same, or are
- * masked here. Until there is a shape there are no kernels, and masks are the host's. */
+/* Ranks of a buffer that gets its shape later (exec/ll_reserve.h): their hosts meet, by words in the host's heap that
+ * stand after those of cleans. Whoever has its shape laid out says so; before a call is launched all have said the
+ * same, or are masked here. Until there is a shape there are no kernels, and masks are the host's. */
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "group/group.h"
 
@@ -150,15 +150,17 @@ void ll_gpu_early_mask(ll_gpu *self, int32_t rank, bool masked)
     ll_gpu_early_settle(self, rank, masked);
 }
 
-expar_status ll_gpu_early_query(ll_gpu *self, int32_t *status)
+/* Values go with the stream's operations themselves: what the host has may change meanwhile. */
+expar_status ll_gpu_early_query(const ll_gpu *self, int32_t *status, void *stream)
 {
     const cu_address there = (cu_address)(uintptr_t)status;
-    const size_t bytes = (size_t)self->shape.ranks * sizeof *self->early->masked;
-    expar_status copied = cuda_enter(self->core.device);
-    if (copied != EXPAR_OK) return copied;
-    copied = CUDA_CALL(MemcpyHtoDAsync, there, self->early->masked, bytes, self->core.own_stream);
+    expar_status put = cuda_enter(self->core.device);
+    if (put != EXPAR_OK) return put;
+    put = CUDA_CALL(MemsetD8Async, there, 0, (size_t)self->shape.ranks * sizeof *status, stream);
+    for (int32_t r = 0; r < self->shape.ranks && put == EXPAR_OK; r++)
+        if (self->early->masked[r]) put = CUDA_CALL(MemsetD8Async, there + (uint64_t)r * sizeof *status, 1, 1, stream);
     cuda_leave();
-    return copied == EXPAR_OK ? gpu_own_stream_await(&self->core) : copied;
+    return put;
 }
 
 /* Of a clean that comes before the shape: what it leaves is kept until then. */

@@ -26,7 +26,8 @@ def reserve_of(num_rdma_bytes: int) -> int:
 
 
 def mask_ms() -> int:
-    """How long low-latency calls wait for a rank before they mask it, alive or not."""
+    """How long low-latency calls wait for a rank before they mask it, alive or not: EXPAR_DEEP_EP_MASK_TIMEOUT seconds,
+    else EXPAR_TIMEOUT, else 100."""
     for name in ("EXPAR_DEEP_EP_MASK_TIMEOUT", "EXPAR_TIMEOUT"):
         value = os.environ.get(name)
         if not value:

@@ -104,12 +104,11 @@ class Buffer(LowLatencyCalls):
     comm: an mpi4py communicator, instead.
 
     num_nvl_bytes, num_rdma_bytes: memory for results that is taken now; never a limit, more comes with the calls. In
-    low-latency mode num_rdma_bytes is not taken, but with enable_shrink: the first call of a shape takes what it needs. num_qps_per_rank,
+    low-latency mode num_rdma_bytes is not taken: the first call of a shape takes what it needs. num_qps_per_rank,
     allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids mapped memory there.
     explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the buffer up.
-    enable_shrink: ranks that are lost in low-latency calls, or do not come to them within EXPAR_DEEP_EP_MASK_TIMEOUT
-    seconds (else EXPAR_TIMEOUT, else 100), are masked, and those go on. Twice num_rdma_bytes are then reserved for the
-    shape of the first such call, so that no rank is waited for that never makes it.
+    enable_shrink: ranks that are lost in low-latency calls, or do not come to them in time (`mask_ms`), are masked, and
+    those go on. Twice num_rdma_bytes are taken for the first shape, so that a rank may never make its first call.
     """
 
     num_sms: int = 20
@@ -167,8 +166,8 @@ class Buffer(LowLatencyCalls):
         assert self._modes is not None
         pool_bytes = self.num_nvl_bytes + (0 if self.low_latency_mode else self.num_rdma_bytes)
         unmapped = not self.allow_nvlink_for_low_latency_mode
-        reserve_bytes = reserve_of(self.num_rdma_bytes) if self.low_latency_mode else 0
-        shrink = Shrink(self._masked, self._mask_ms, reserve_bytes) if self.enable_shrink else None
+        reserved = reserve_of(self.num_rdma_bytes) if self.low_latency_mode else 0
+        shrink = Shrink(self._masked, self._mask_ms, reserved) if self.enable_shrink else None
         made = self._modes[place] = (
             NormalMode(self._group, place, pool_bytes, self._of_torch),
             LowLatencyMode(self._group, place, shrink, unmapped, self._sums, self._of_torch, self._forms),

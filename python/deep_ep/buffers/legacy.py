@@ -150,7 +150,8 @@ class Buffer(LowLatencyCalls):
         reduced = _choice("EXPAR_DEEP_EP_SUM", "exact", ("reduced",)) == "reduced"
         self._sums = LlSum.REDUCED if reduced else LlSum.EXACT
         self._masked: set[int] = set()  # by the caller
-        self._mask_ms = mask_ms() if enable_shrink else 0
+        reserved = reserve_of(num_rdma_bytes) if low_latency_mode else 0
+        self._shrink = Shrink(self._masked, mask_ms(), reserved) if enable_shrink else None
         self._forms: Forms = {}  # of low-latency calls that have been looked at
         # By where tensors lie: of the first call's, where there is a choice.
         self._modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None = {}
@@ -166,11 +167,9 @@ class Buffer(LowLatencyCalls):
         assert self._modes is not None
         pool_bytes = self.num_nvl_bytes + (0 if self.low_latency_mode else self.num_rdma_bytes)
         unmapped = not self.allow_nvlink_for_low_latency_mode
-        reserved = reserve_of(self.num_rdma_bytes) if self.low_latency_mode else 0
-        shrink = Shrink(self._masked, self._mask_ms, reserved) if self.enable_shrink else None
         made = self._modes[place] = (
             NormalMode(self._group, place, pool_bytes, self._of_torch),
-            LowLatencyMode(self._group, place, shrink, unmapped, self._sums, self._of_torch, self._forms),
+            LowLatencyMode(self._group, place, self._shrink, unmapped, self._sums, self._of_torch, self._forms),
         )
         return made
 

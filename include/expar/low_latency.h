@@ -81,6 +81,10 @@ typedef struct expar_ll_config {
     int32_t masking;           /* 1: a rank that is lost is masked, and the calls of the others go on */
     int32_t unmapped;          /* CPU: 1: peers are reached through transports alone, even where their memory is mapped;
                                   for tests */
+    int64_t late_limit_ms; /* with masking: how long a rank that answers is waited for before it is masked, where that
+                              is less than the late limit of the group; 0: as that says. May differ between ranks */
+    size_t reserve_bytes;  /* with masking: bytes for a shape that each rank names later, by expar_ll_lay_out;
+                             max_tokens, hidden, num_topk and num_experts are 0 then. 0: the buffer is made for these */
 } expar_ll_config;
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
 
@@ -89,11 +93,22 @@ typedef struct expar_ll_config {
    the rows that come back more, and as much for each region that masks add. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT
    (names the member; also when a size overflows 64 bits). */
 EXPAR_API expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);
-/* Collective; every member of config but num_threads, num_sms and device.index is the same on all ranks
+/* Collective; every member of config but num_threads, num_sms, device.index and late_limit_ms is the same on all ranks
    (EXPAR_ERR_MISMATCH, names a rank and both values). *ll is set on success only; the group must outlive it. Errors:
    EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM; on the other ranks
    then EXPAR_ERR_REMOTE; EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 EXPAR_API expar_status expar_ll_create(expar_group *group, const expar_ll_config *config, expar_ll **ll);
+/* Gives a buffer that was made with reserve_bytes its shape, once: before that its masks may be set, queried and
+   cleaned, and other calls are EXPAR_ERR_STATE. Local, so a rank that never makes its first call keeps nobody: the
+   first call of each other rank waits until it has come, and masks it as any that does not come. The shape is the same
+   on all ranks; a call that meets a rank with another one is EXPAR_ERR_MISMATCH, and so are all later ones. Of config
+   max_tokens, hidden, num_experts, max_element_bytes and sums are looked at, and num_topk: the buffer gets the largest
+   K, to 32 and to num_experts, with which the shape fits, that at least; *num_topk is set to it, where it is not NULL.
+   Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_STATE (made without reserve_bytes, or has a shape),
+   EXPAR_ERR_LIMIT (the shape does not fit; the text has the bytes), EXPAR_ERR_UNSUPPORTED (a GPU cannot carry it out),
+   EXPAR_ERR_MEMORY, EXPAR_ERR_BUSY; the buffer has no shape then, and on a GPU gets none any more but after
+   EXPAR_ERR_LIMIT and what comes before that. */
+EXPAR_API expar_status expar_ll_lay_out(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk);
 /* Collective while the group is sound. Waits for calls in flight; hooks that were not called are allowed, and return
    EXPAR_ERR_STATE from then on. Outputs, handles and hooks still have to be freed. NULL is allowed. EXPAR_ERR_BUSY:
    another thread is in a call on it; EXPAR_ERR_STATE also in a child of fork, which is no rank. */
@@ -233,7 +248,7 @@ EXPAR_API expar_status expar_ll_handle_capsules(expar_ll_handle *handle, const e
 
 /* A masked rank is sent nothing and waited for by nobody here; its experts add nothing to y, and weights are not
    changed for it. Rows of a dispatch that it had counted and that did not come are zero, with src_info -1. With
-   config.masking a rank that is lost (dead, silent, gone, or late beyond the group's late limit) is masked by the wait
+   config.masking a rank that is lost (dead, silent, gone, or late beyond the late limit) is masked by the wait
    that finds it, and the call goes on without an error; else such a wait ends with EXPAR_ERR_PEER. Who is masked, and
    lives, masks back as soon as it waits for one who has masked it. All three: EXPAR_ERR_NULL, EXPAR_ERR_STATE
    (config.masking is 0), EXPAR_ERR_BUSY.

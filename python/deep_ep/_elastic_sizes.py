@@ -17,7 +17,7 @@ from .utils.math import align, ceil_div
 
 UNIT_BYTES = 2 << 20  # of sizes
 _DEFAULT_TOPK = 32
-_TIMEOUT_SECS = 300  # of waits of the host
+_TIMEOUT_MS = 300_000  # of waits of the host
 _NVLINK_GBS = 450.0
 _RDMA_GBS = 50.0  # where there is no port to ask
 _FEWEST_SMS = 4
@@ -26,15 +26,30 @@ _MOST_QPS = 9  # without hybrid mode
 _QPS, _QPS_HYBRID, _QPS_HYBRID_MT4131 = 17, 129, 65
 
 
-def group_for(group: Any, timeout_secs: float = _TIMEOUT_SECS) -> expar.Group:
-    """That of a process group, or of a communicator of mpi4py's. timeout_secs: how long a rank may be silent, where it
-    is made now. TypeError for another thing."""
-    timeout_ms = max(int(timeout_secs * 1000), 1)
+class Usual(int):
+    """A default of `ElasticBuffer`, which is told apart from the same number where a caller names it."""
+
+
+def limits_of(cpu_secs: float, gpu_secs: float, on_gpu: bool) -> dict[str, int]:
+    """Of waits, for `group_for`. A GPU's waits are watched by the host, so both count there."""
+    seconds = [cpu_secs, gpu_secs] if on_gpu else [cpu_secs]
+    named = [each for each in seconds if not isinstance(each, Usual)]
+    return {"timeout_ms": _in_ms(min(seconds)), "late_ms": _in_ms(min(named)) if named else 0}
+
+
+def _in_ms(seconds: float) -> int:
+    return max(int(seconds * 1000), 1)
+
+
+def group_for(group: Any, timeout_ms: int = _TIMEOUT_MS, late_ms: int = 0) -> expar.Group:
+    """That of a process group, or of a communicator of mpi4py's. The limits are those of a group that is made now:
+    timeout_ms is how long a rank may be silent, late_ms how long one that answers is waited for, 0: as long as it does.
+    TypeError for another thing."""
     if hasattr(group, "bcast") and hasattr(group, "Get_rank"):
-        return group_of(None, group, timeout_ms)
+        return group_of(None, group, timeout_ms, late_ms)
     if not hasattr(group, "rank") or not hasattr(group, "size"):
         raise TypeError(f"group is of type {type(group).__name__}: expected a process group of torch.distributed")
-    return group_of(group, None, timeout_ms)
+    return group_of(group, None, timeout_ms, late_ms)
 
 
 def _size_of(group: Any) -> int:

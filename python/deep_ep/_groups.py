@@ -20,8 +20,10 @@ _by_comm: dict[int, tuple[Any, expar.Group]] = {}
 _TIMEOUT_MS = 100_000
 
 
-def group_of(group: Any, comm: Any, timeout_ms: int = _TIMEOUT_MS) -> expar.Group:
-    """Collective where there is none yet; one that there is keeps its time-out. ValueError without either."""
+def group_of(group: Any, comm: Any, timeout_ms: int = _TIMEOUT_MS, late_ms: int = 0) -> expar.Group:
+    """Collective where there is none yet; one that there is keeps its limits. late_ms: how long a rank that answers is
+    waited for; 0: as long as it answers. EXPAR_TIMEOUT and EXPAR_LATE_LIMIT say otherwise. ValueError without group and
+    comm."""
     if group is None and comm is None:
         raise ValueError(
             "neither group nor comm is given: expected a process group of torch.distributed, or an mpi4py communicator"
@@ -34,6 +36,8 @@ def group_of(group: Any, comm: Any, timeout_ms: int = _TIMEOUT_MS) -> expar.Grou
     if found is not None and not found.closed:
         return found
     options: dict[str, Any] = {} if os.environ.get("EXPAR_TIMEOUT") else {"timeout_ms": timeout_ms}
+    if late_ms and not os.environ.get("EXPAR_LATE_LIMIT"):
+        options["late_limit_ms"] = late_ms
     made = expar.Group.from_torch(group, **options) if group is not None else expar.Group.from_mpi4py(comm, **options)
     try:
         _by_group[key] = made

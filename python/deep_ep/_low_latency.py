@@ -11,13 +11,14 @@ from ctypes import addressof, c_int, c_void_p, sizeof
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 import torch
-from expar import _abi, _values, Group, LlFormat, LlSum, LowLatencyBuffer
+from expar import _abi, _values, Error, Group, LlFormat, LlSum, LowLatencyBuffer, Status
 from expar._abi import EpPart, PythonKind
 from expar._library import lib
 
 from . import _handles, _place
 from ._call import CODES, FP8, Parts, check, lent_tensor, parts_of, plain, put, put_memory
 from ._forms import Form, Kind
+from ._shrink import Shrink
 from .utils.event import EventOverlap
 
 _call_hook = plain("expar_ll_hook_call", c_void_p, c_void_p)
@@ -262,32 +263,71 @@ def keep_form(forms: Forms, key: tuple[Any, ...], form: Any) -> None:
 
 
 class LowLatencyMode:
-    """Low-latency calls of a group, of any shape: the first one of a shape makes its buffer, on all ranks together."""
+    """Low-latency calls of a group, of any shape: the first one of a shape makes its buffer, on all ranks together. With
+    a reserve each rank lays the first shape out in it by itself, where that fits."""
 
     def __init__(
         self,
         group: Group,
         place: _place.Place,
-        masked: set[int] | None,
+        shrink: Shrink | None,
         unmapped: bool,
         sums: LlSum,
         outputs_of_torch: bool,
         forms: Forms,
     ) -> None:
-        """forms: those of the buffers that there are, which may be let go. masked: ranks that the caller has masked, for buffers that are still to be made; None: there are no masks."""
+        """forms: those of the buffers that there are, which may be let go. shrink: None: there are no masks."""
         self._group = group
         self.place = place
         self._size = group.size
-        self._masked, self._unmapped = masked, unmapped
+        self._shrink, self._unmapped = shrink, unmapped
         self._sums = sums
         self._of_torch = outputs_of_torch or place.on_gpu  # there PyTorch's memory is as good as the library's
         self._made: dict[Shape, _Made] = {}
         self._regions: dict[Shape, Any] = {}  # of zero copy
         self._forms = forms
+        self._reserve = self._make_reserve()
+        self._laid_out = False  # the reserve has its shape
+
+    def _options(self) -> dict[str, Any]:
+        """Of all buffers."""
+        options: dict[str, Any] = dict(device=self.place.pair, unmapped=int(self._unmapped))
+        if self._shrink is not None:
+            options.update(masking=1, late_limit_ms=self._shrink.late_limit_ms)
+        return options
+
+    def _make_reserve(self) -> LowLatencyBuffer | None:
+        """None: there is to be none, or the library has none for these ranks, which all of them find."""
+        if self._shrink is None or not self._shrink.reserve_bytes or self._unmapped:
+            return None
+        try:
+            return LowLatencyBuffer(
+                self._group, 0, 0, 0, 0, reserve_bytes=self._shrink.reserve_bytes, **self._options()
+            )
+        except Error as error:
+            if error.status != Status.ERR_UNSUPPORTED:
+                raise
+            return None
+
+    def _lay_out(self, shape: Shape, topk: int) -> _Made | None:
+        """The reserve, if it has no shape yet and takes this one. Local."""
+        if self._reserve is None or self._laid_out:
+            return None
+        sizes = (shape.tokens, shape.hidden, topk, shape.experts)
+        try:
+            most = self._reserve.lay_out(*sizes, max_element_bytes=shape.element_bytes)
+        except Error as error:
+            if error.status != Status.ERR_LIMIT:
+                raise
+            return None
+        self._laid_out = True
+        made = self._made[shape] = _Made(self._reserve, most)
+        return made
 
     def buffers(self) -> list[LowLatencyBuffer]:
         """All there are, in the order in which they were made, which is that of all ranks."""
-        return [made.buffer for made in self._made.values()]
+        reserve = [] if self._reserve is None else [self._reserve]
+        return reserve + [made.buffer for made in self._made.values() if made.buffer is not self._reserve]
 
     def _buffer(self, shape: Shape, topk: int, aside: bool) -> LowLatencyBuffer:
         made = self._made.get(shape)
@@ -298,7 +338,10 @@ class LowLatencyMode:
                     f"top-{topk} is captured: expected one such call before, outside of any capture"
                 )
             self._forms.clear()
-            if made is not None:
+            laid_out = self._lay_out(shape, topk) if made is None else None
+            if laid_out is not None:
+                return laid_out.buffer
+            if made is not None and made.buffer is not self._reserve:
                 made.buffer.close()
             buffer = LowLatencyBuffer(
                 self._group,
@@ -306,15 +349,13 @@ class LowLatencyMode:
                 shape.hidden,
                 topk,
                 shape.experts,
-                device=self.place.pair,
                 max_element_bytes=shape.element_bytes,
-                masking=int(self._masked is not None),
-                unmapped=int(self._unmapped),
+                **self._options(),
             )
             made = self._made[shape] = _Made(buffer, topk)
             if self.place.on_gpu:
                 self._regions.pop(shape, None)  # it was the buffer's before
-            for rank in self._masked or ():
+            for rank in self._shrink.masked if self._shrink is not None else ():
                 buffer.mask_set(rank)
         return made.buffer
 
@@ -410,7 +451,11 @@ class LowLatencyMode:
 
     def meet(self, tokens: int, hidden: int, experts: int) -> None:
         """A dispatch of nothing by the buffers of that shape, so that this rank comes to all that are not masked, and
-        they to it, or are masked. Where no call has made such a buffer there is nobody to come to."""
+        they to it, or are masked. Where no call has made such a buffer, and no reserve takes its shape, there is nobody
+        to come to."""
+        usual = Shape(tokens, hidden, experts, 2)
+        if usual not in self._made:
+            self._lay_out(usual, 1)
         for shape, made in list(self._made.items()):
             if (shape.tokens, shape.hidden, shape.experts) == (tokens, hidden, experts):
                 kind = torch.float32 if shape.element_bytes == 4 else torch.bfloat16
@@ -441,6 +486,7 @@ class LowLatencyMode:
     def end(self, how: Callable[[LowLatencyBuffer], None]) -> None:
         for buffer in self.buffers():
             how(buffer)
+        self._reserve = None
         self._made.clear()
         self._forms.clear()
         self._regions.clear()

@@ -805,6 +805,8 @@ class LlConfig(Structure):
     num_sms: int
     masking: int
     unmapped: int
+    late_limit_ms: int
+    reserve_bytes: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("max_tokens", c_int32),
@@ -818,6 +820,8 @@ class LlConfig(Structure):
         ("num_sms", c_int32),
         ("masking", c_int32),
         ("unmapped", c_int32),
+        ("late_limit_ms", c_int64),
+        ("reserve_bytes", c_size_t),
     ]
 
 
@@ -1185,6 +1189,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_log_set": (None, [c_void_p, c_void_p]),
     "expar_ll_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),
     "expar_ll_create": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ll_lay_out": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_destroy": (Status, [c_void_p]),
     "expar_ll_abandon": (Status, [c_void_p]),
     "expar_ll_dispatch": (Status, [c_void_p, c_void_p, c_void_p]),

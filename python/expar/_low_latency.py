@@ -141,8 +141,10 @@ class LowLatencyBuffer(Owned):
     `stream` of calls and hooks: as of Buffer; on a GPU a call only puts its work on the stream, and what goes wrong there
     is told by its event, or by the next call. Options: `max_element_bytes` of x (2, the default, or 4);
     `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`; `num_sms`, on a GPU; `masking` (1:
-    a rank that is lost is masked, and the calls of the others go on); `unmapped` (for tests of the network). ERR_UNSUPPORTED for what
-    this version of the library has not.
+    a rank that is lost is masked, and the calls of the others go on); `late_limit_ms`, with masking: how long a rank that
+    answers is waited for before it is masked (0: as the group says; may differ between ranks); `reserve_bytes`, with
+    masking: memory for a shape that each rank names later by `lay_out`, and B, H, K, E are 0; `unmapped` (for
+    tests of the network). ERR_UNSUPPORTED for what this version of the library has not.
 
     Calls are made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). At most two dispatches
     and two combines are open at once; a third is ERR_STATE.
@@ -190,6 +192,25 @@ class LowLatencyBuffer(Owned):
         ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
         lib.expar_ll_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
         return size.value
+
+    def lay_out(
+        self,
+        max_tokens: int,
+        hidden: int,
+        num_topk: int,
+        num_experts: int,
+        *,
+        max_element_bytes: int = 0,
+        sums: int = 0,
+    ) -> int:
+        """Gives a buffer with `reserve_bytes` its shape, once; local, and the same on all ranks. K is the largest that
+        fits, num_topk at least: it is returned. A rank that does not come to its first call is masked by the others as
+        in any call. ERR_LIMIT: the shape does not fit; ERR_STATE: no reserve, or it has a shape."""
+        shape = dict(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        config = _config(dict(max_element_bytes=max_element_bytes, sums=sums), None, **shape)
+        topk = ctypes.c_int32()
+        lib.expar_ll_lay_out(self.pointer, ctypes.byref(config), ctypes.byref(topk))
+        return topk.value
 
     def close(self) -> None:
         """Collective: every rank ends it; hooks that were not called cannot be any more. Again: no effect. BufferError

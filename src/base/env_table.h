@@ -53,6 +53,8 @@
     X("EXPAR_MAP_SEGMENTS", "0 or 1", "1",                                                                             \
       "0: combines on GPUs copy rows that lie in the caller's memory, and peers do not map it")                        \
     X("EXPAR_DEEP_EP_SUM", "exact, reduced", "exact", "what low-latency combines of the Python module deep_ep send")   \
+    X("EXPAR_DEEP_EP_MASK_TIMEOUT", "seconds", "EXPAR_TIMEOUT, else 100",                                              \
+      "how long low-latency calls of the Python module deep_ep with enable_shrink wait for a rank that lives")         \
     X("EXPAR_DEEP_EP_OUTPUTS", "pool, torch", "pool", "whose memory results of the Python module deep_ep lie in")
 
 #endif

@@ -190,7 +190,7 @@ void boot_note_blamed(boot *self, int32_t rank);
      - has been silent for the time-out, 3 s at least: a busy machine must not make a rank silent;
      - has noted that it will not come;
      - waits for this rank in another call, directly or by way of others, for the time-out: a deadlock;
-     - is late by more than late_limit_ms;
+     - is late by more than late_limit_ms, of the wait or of boot;
 
    and with EXPAR_ERR_INTERRUPTED when the program says so. From 10 s on it tells, ever more rarely, whom it waits for.
    What this rank waits for is noted meanwhile, for others who ask. */
@@ -214,7 +214,8 @@ typedef struct boot_wait {
     /* Likewise: its failure ends no call, for who waits goes on without those who are missed, and comes to where others
        await it as before. */
     bool tolerant;
-    int32_t reason; /* -1: not known; who is missed without waiting in the topic itself, at the last questions */
+    int64_t late_limit_ms; /* likewise: of this wait, where it is less than that of boot; 0: none of its own */
+    int32_t reason;        /* -1: not known; who is missed without waiting in the topic itself, at the last questions */
     /* Set by who begins it, for work of the caller's behind which all comes that it calls later. */
     bool for_caller;
     uint32_t thread, caller; /* thread_number of who waits, and of whoever made the call */
@@ -229,8 +230,8 @@ typedef struct boot_wait {
     bool circled;      /* the last questions that were answered have found this rank in a circle, long enough for a
                           deadlock or not; or in one that another rank has broken */
     boot_topic circle; /* where this rank is awaited in it */
-    /* Once a look has failed: why (BOOT_GOES_ON: interrupted), who is to blame (-1: nobody knows), and with BOOT_SILENT
-       who is silent, [boot->size]. */
+    /* Once a look has failed: why (BOOT_GOES_ON: interrupted), who is to blame (-1: nobody knows), and [boot->size] who
+       is silent, with BOOT_SILENT, or who is late, with BOOT_LATE of a wait that has a limit of its own. */
     boot_verdict verdict;
     int32_t culprit;
     bool *silent;

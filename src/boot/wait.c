@@ -415,13 +415,45 @@ static bool somebody_owes(const inquiry *q)
     return false;
 }
 
+/* 0: none. */
+static int64_t wait_late_limit_ms(const boot_wait *wait)
+{
+    const int64_t limit_ms = wait->boot->late_limit_ms;
+    const bool own = wait->late_limit_ms > 0 && (limit_ms == 0 || wait->late_limit_ms < limit_ms);
+    return own ? wait->late_limit_ms : limit_ms;
+}
+
+/* Whoever is missed and waits for nobody keeps the others. False: it is not yet known who is late, where the wait has a
+   limit of its own and whoever waits goes on without them. One such rank is late. Several may have waited, until this
+   very limit, for one that does not come, and be on their way now; and those who wait have limits, too: so they all
+   have half of it more. wait->silent has who is late. */
+static bool find_late(const inquiry *q, int64_t limit_ns)
+{
+    boot_wait *wait = q->wait;
+    int32_t count = 0;
+    if (wait->late_limit_ms == 0 || !wait->misses) return true;
+    bool *late = calloc((size_t)wait->boot->size, sizeof *late);
+    for (int32_t r = 0; late && r < wait->boot->size; r++) {
+        const boot_answer *answer = &q->answers[r];
+        late[r] = answer->asked && answer->came && !answer->waits && is_missed(wait, r);
+        count += late[r];
+    }
+    if (count != 1 && q->waited_ns < limit_ns + limit_ns / 2) {
+        free(late);
+        return false;
+    }
+    wait->silent = late;
+    return true;
+}
+
 static void judge_lateness(inquiry *q)
 {
     boot_wait *wait = q->wait;
-    const int64_t limit_ms = wait->boot->late_limit_ms;
+    const int64_t limit_ms = wait_late_limit_ms(wait);
     const int32_t awaited = atomic_load_explicit(&wait->awaited, memory_order_relaxed);
     char text[LATE_TEXT], whom[48] = "";
     if (limit_ms == 0 || q->waited_ns < limit_ms * NS_PER_MS || somebody_owes(q)) return;
+    if (!find_late(q, limit_ms * NS_PER_MS)) return;
     if (awaited >= 0) snprintf(whom, sizeof whom, " waiting for rank %d", awaited);
     describe_late(q, text, sizeof text);
     fail(q, BOOT_LATE, q->end >= 0 ? q->end : awaited,
@@ -446,7 +478,7 @@ static void log_wait(inquiry *q)
 
 static bool is_due(const boot_wait *wait, int64_t now_ns)
 {
-    const int64_t limit_ms = wait->boot->late_limit_ms;
+    const int64_t limit_ms = wait_late_limit_ms(wait);
     return now_ns >= wait->ask_ns || now_ns >= wait->log_ns ||
            (limit_ms > 0 && notes_looked_for_ns(wait) >= limit_ms * NS_PER_MS);
 }

@@ -196,6 +196,7 @@ static sym_rest clean_rest_begin(const ll_clean_rest *context)
     rest.halt = all->halted;
     sym_rest_expect_all(&rest, &topic, clean_misses, context);
     sym_rest_tolerate(&rest);
+    rest.wait.late_limit_ms = all->late_limit_ms;
     return rest;
 }
 

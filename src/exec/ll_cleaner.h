@@ -22,6 +22,7 @@ typedef struct ll_cleaner {
     void (*spread)(void *context);
     void *spread_context;
     bool *cut_off;                /* [N] set by spread: nothing reaches the rank any more */
+    int64_t late_limit_ms;        /* of waits (boot_wait) */
     const atomic_bool *halted;    /* ends waits, once it is set (relaxed); NULL: nothing does */
     void (*delay)(void *context); /* tests only; NULL otherwise */
     void *delay_context;

@@ -12,6 +12,7 @@
 #define EXPAR_EXEC_LOW_LATENCY_H
 
 #include "exec/executor.h"
+#include "exec/ll_reserve.h"
 #include "proto/low_latency.h"
 
 #include <string.h>
@@ -109,10 +110,10 @@ typedef struct ll_counts {
     _Atomic uint64_t dispatches, combines, dispatch_messages, combine_rows, bytes_sent;
 } ll_counts;
 
-/* Every slot is filled. One thread of the rank is in an operation at a time, but for halt and take. Statuses: EXPAR_OK,
-   with a refusal of this rank's in call.refusal (send) or of any in call.verdict (receive); else EXPAR_ERR_PEER,
-   EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED (the buffer is then unusable), EXPAR_ERR_MEMORY, or an error of the device.
-   */
+/* Every slot is filled, but where NULL has a meaning. One thread of the rank is in an operation at a
+   time, but for halt and take. Statuses: EXPAR_OK, with a refusal of this rank's in call.refusal (send) or of any in
+   call.verdict (receive); else EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED (the buffer is then unusable),
+   EXPAR_ERR_MEMORY, or an error of the device. */
 typedef struct ll_executor_ops {
     const char *name;
     /* Phases only put work on the caller's stream: how a call went is said by tell, or else by untold, and a verdict
@@ -155,6 +156,11 @@ typedef struct ll_executor_ops {
     expar_status (*mask_query)(ll_executor *self, int32_t *status, void *stream);
     /* Collective among the ranks that come. */
     expar_status (*mask_clean)(ll_executor *self, ll_clean_step *step);
+    /* Whether the device can carry calls of the shape out. NULL: any. */
+    bool (*fits)(ll_executor *self, const ll_shape *shape);
+    /* Gives a reserve its shape, which it holds, and which no call has had yet. Local. EXPAR_ERR_MEMORY: it has none,
+       as before. */
+    expar_status (*lay_out)(ll_executor *self, const ll_shape *shape);
 } ll_executor_ops;
 
 /* A verdict on its way through what both modes have: the forms lie where those of an ep_verdict would. */
@@ -170,6 +176,7 @@ struct ll_executor {
     const ll_executor_ops *ops;
     ll_counts counts;
     uint64_t heap_bytes;     /* of symmetric heap */
+    ll_reserved reserve;     /* of a buffer that gets its shape later */
     const link_counts *sent; /* what this rank has handed to a network; NULL: nothing goes there */
 };
 
@@ -182,6 +189,9 @@ typedef struct ll_plan {
     expar_device device;
     int32_t num_threads; /* CPU: of a rank; 0: by the cores of the host */
     int32_t num_sms;     /* CUDA: of a call; 0: the library's choice */
+    /* With masks: of this buffer's waits, where it is less than the group's; 0: none of its own. */
+    int64_t late_limit_ms;
+    uint64_t reserve_bytes; /* 0: the shape is there; else it has ranks and masks alone, and lay_out has the rest */
 } ll_plan;
 /* Collective: takes the buffer's memory, with all words zero; all ranks are made, or none is. EXPAR_ERR_UNSUPPORTED: a
    rank's memory cannot be reached as it would have to be, or the device cannot carry such calls out. */

@@ -288,6 +288,75 @@ static void who_awaits_one_that_is_not_missed_is_not_lost(void **state)
     assert_int_equal(wait.verdict, BOOT_LATE);
 }
 
+/* ---- a limit of a wait's own ------------------------------------------------------------------------------------- */
+
+/* Ranks 1 and 2 are missed, and wait for nobody; rank 1 has come by the questions after the limit, or never comes. */
+typedef struct absence {
+    played_boot played;
+    boot_wait wait;
+    bool comes, came;
+    bool held; /* this process was held up from before the limit until after all of it was over */
+} absence;
+
+static bool is_absent(const void *context, int32_t rank)
+{
+    return rank == 2 || (rank == 1 && !((const absence *)context)->came);
+}
+
+static void answer_elsewhere(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer)
+{
+    absence *both = (absence *)self;
+    (void)topic;
+    *answer = (boot_answer){.asked = true, .came = true, .rank = -1, .blamed = -1};
+    const int64_t waited_ms = notes_looked_for_ns(&both->wait) / 1000000;
+    if (rank != 2 || !both->comes || both->came || waited_ms < TIMEOUT_MS) return;
+    both->came = true;
+    both->held = waited_ms >= TIMEOUT_MS + TIMEOUT_MS / 2;
+}
+
+/* Bits of the ranks that the wait has found late. */
+static int who_is_late(absence *both, int64_t *waited_ms)
+{
+    begin_play(&both->played);
+    boot_wait_begin(&both->wait, &both->played.boot, &first, "dispatch");
+    both->wait.misses = is_absent;
+    both->wait.context = both;
+    both->wait.missed_alone = both->wait.tolerant = true;
+    both->wait.late_limit_ms = TIMEOUT_MS;
+    look_until_it_fails(&both->wait);
+    assert_int_equal(both->wait.verdict, BOOT_LATE);
+    assert_non_null(both->wait.silent);
+    const int late = both->wait.silent[1] << 1 | both->wait.silent[2] << 2;
+    *waited_ms = notes_looked_for_ns(&both->wait) / 1000000;
+    boot_wait_end(&both->wait);
+    notes_destroy(&both->played.notes);
+    return late;
+}
+
+/* Rank 1 may have waited for rank 2 until then: it has half of the limit more. */
+static void who_is_on_the_way_is_not_late(void **state)
+{
+    (void)state;
+    absence both;
+    int64_t waited_ms;
+    int late;
+    do {
+        both = (absence){.played = {.answer = answer_elsewhere}, .comes = true};
+        late = who_is_late(&both, &waited_ms);
+    } while (both.held);
+    assert_int_equal(late, 1 << 2);
+    assert_true(both.came && waited_ms >= TIMEOUT_MS);
+}
+
+static void all_who_stay_away_are_late(void **state)
+{
+    (void)state;
+    absence both = {.played = {.answer = answer_elsewhere}};
+    int64_t waited_ms;
+    assert_int_equal(who_is_late(&both, &waited_ms), 1 << 1 | 1 << 2);
+    assert_true(waited_ms >= TIMEOUT_MS + TIMEOUT_MS / 2);
+}
+
 /* ---- what comes while others are asked --------------------------------------------------------------------------- */
 
 /* Rank 1 tells what rank 0 waits for, if it does, and then that it does not come any more. */
@@ -485,6 +554,8 @@ int main(void)
         cmocka_unit_test(who_leaves_a_circle_comes_to_the_end),
         cmocka_unit_test(who_tolerates_a_circle_comes_after_all),
         cmocka_unit_test(who_awaits_one_that_is_not_missed_is_not_lost),
+        cmocka_unit_test(who_is_on_the_way_is_not_late),
+        cmocka_unit_test(all_who_stay_away_are_late),
         cmocka_unit_test(what_came_before_an_end_counts),
         cmocka_unit_test(who_is_held_up_looks_again),
         cmocka_unit_test(others_are_not_told_of_more_than_its_look),

@@ -7,6 +7,7 @@ import copy
 import gc
 import itertools
 import os
+import threading
 import pickle
 import time
 import unittest
@@ -458,8 +459,10 @@ class Wrong(unittest.TestCase):
 
 class Ends(unittest.TestCase):
     def test_time_outs(self) -> None:
-        """The first buffer of a group says how long a rank may be silent."""
-        given, make = [], expar.Group.from_mpi4py
+        """The first buffer of a group says how long a rank may be silent; and how long one that answers may take, where
+        the caller names a time-out, be it the default."""
+        given: list[Any] = []
+        make = expar.Group.from_mpi4py
 
         def making(comm: Any, **options: Any) -> Any:
             given.append(options)
@@ -468,14 +471,46 @@ class Ends(unittest.TestCase):
         def body(comm: Any) -> None:
             for seconds in (7, 9):
                 deep_ep.ElasticBuffer(comm, **HINTS, num_cpu_timeout_secs=seconds, num_gpu_timeout_secs=seconds)
+            for seconds_of_gpus in (0.5, 100):
+                alone(num_gpu_timeout_secs=seconds_of_gpus)
+            alone(num_cpu_timeout_secs=300)
             for name in ("num_cpu_timeout_secs", "num_gpu_timeout_secs"):
                 with self.assertRaisesRegex(AssertionError, f"{name} is 0: expected more than 0"):
                     deep_ep.ElasticBuffer(comm, **HINTS, **{name: 0})
 
         with mock.patch.object(expar.Group, "from_mpi4py", making), mock.patch.dict(os.environ):
             os.environ.pop("EXPAR_TIMEOUT", None)
+            os.environ.pop("EXPAR_LATE_LIMIT", None)
+            on_ranks(1, body)
+            os.environ["EXPAR_TIMEOUT"] = os.environ["EXPAR_LATE_LIMIT"] = "8"
+            alone(num_cpu_timeout_secs=7)
+        usual = {"timeout_ms": 300_000}
+        named = {"timeout_ms": 300_000, "late_limit_ms": 300_000}
+        self.assertEqual(given, [{"timeout_ms": 7000, "late_limit_ms": 7000}, usual, usual, named, {}])
+
+    def test_lateness(self) -> None:
+        """A rank that lives and stays away is waited for as long as a named time-out says."""
+        over = threading.Event()
+
+        def body(comm: Any) -> None:
+            buffer = deep_ep.ElasticBuffer(comm, **HINTS, num_cpu_timeout_secs=2)
+            e = Elastic(World(2, 4, 3, 32, 9), 8)
+            if buffer.rank_idx == 1:
+                assert over.wait(ranks.DEADLINE_S)
+                return
+            try:
+                heard = said(
+                    RuntimeError,
+                    lambda: buffer.dispatch(e.x[0], e.topk_idx[0], num_experts=4, num_max_tokens_per_rank=9),
+                )
+            finally:
+                over.set()
+            self.assertRegex(heard, r"timed out after 2000 ms \(the late limit\).*rank 1 is alive")
+
+        with mock.patch.dict(os.environ):
+            os.environ.pop("EXPAR_TIMEOUT", None)
+            os.environ.pop("EXPAR_LATE_LIMIT", None)
             on_ranks(2, body)
-        assert given == [{"timeout_ms": 7000}] * 2, given
 
     def test_silence(self) -> None:
         """A rank that is stopped is given up after num_cpu_timeout_secs, which are 3, and not 300."""

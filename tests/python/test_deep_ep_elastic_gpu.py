@@ -258,12 +258,13 @@ class Gpu(unittest.TestCase):
 
         with mock.patch.object(expar.Group, "from_mpi4py", making), mock.patch.dict(os.environ):
             os.environ.pop("EXPAR_TIMEOUT", None)
+            os.environ.pop("EXPAR_LATE_LIMIT", None)
             for cpu, gpu in ((7, 5), (5, 7)):
                 with self.assertRaises(KeyError):
                     deep_ep.ElasticBuffer(
                         FakeComm(1).rank(0), **calls.HINTS, num_cpu_timeout_secs=cpu, num_gpu_timeout_secs=gpu
                     )
-        self.assertEqual(given, [{"timeout_ms": 5000}] * 2)
+        self.assertEqual(given, [{"timeout_ms": 5000, "late_limit_ms": 5000}] * 2)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import os
 import signal
@@ -279,6 +280,33 @@ def unmapped(group: Any) -> None:
     deep_ep_ranks.normal(group, number=1, first=1)
 
 
+def stays_away(group: Any, over: threading.Event) -> None:
+    """Rank 1 lives, and comes to no low-latency call before rank 0 has gone on without it. The others mask it, and so does
+    it them; a clean takes it in."""
+    hint = deep_ep.Buffer.get_low_latency_rdma_size_hint(BATCH, 512, 2, 16)
+    buffer = deep_ep.Buffer(group, num_rdma_bytes=hint, low_latency_mode=True, enable_shrink=True)
+    traffic, rank = ll_traffic(buffer, 7), buffer.rank
+    x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
+    alone, status = copy.copy(traffic), torch.full((2,), 9, dtype=torch.int32)
+    alone.topk_idx = [torch.where(each // traffic.local == 1 - rank, -1, each) for each in traffic.topk_idx]
+
+    def check(wanted: Any, masks: list[int]) -> None:
+        found = buffer.low_latency_dispatch(x, idx, BATCH, traffic.shape.experts, use_fp8=False)
+        same(buffer.low_latency_combine(traffic.answer(rank, found[0]), idx, weights, found[2])[0], wanted)
+        buffer.low_latency_query_mask_buffer(status)
+        assert status.tolist() == masks, (rank, status)
+
+    if rank == 1:
+        assert over.wait(ranks.DEADLINE_S)
+    try:
+        for _ in range(2):
+            check(alone.weighted(rank), [rank, 1 - rank])
+    finally:
+        over.set()
+    buffer.low_latency_clean_mask_buffer()
+    check(traffic.weighted(rank), [0, 0])
+
+
 class Gpu(unittest.TestCase):
     @classmethod
     def setUpClass(cls) -> None:
@@ -308,6 +336,10 @@ class Gpu(unittest.TestCase):
             name = getattr(body, "__name__", None) or body.func.__name__
             with self.subTest(body=name):
                 ranks.on_threads(2, _played, body)
+
+    def test_stays_away(self) -> None:
+        with mock.patch.dict(os.environ, EXPAR_DEEP_EP_MASK_TIMEOUT="4"):
+            ranks.on_threads(2, _played, functools.partial(stays_away, over=threading.Event()))
 
     def test_interrupted(self) -> None:
         """Ctrl-C while the host waits for what the current stream holds."""

@@ -84,6 +84,7 @@ class Dead(unittest.TestCase):
         other.free()
         world.buffer.close()
         world.low.close()
+        world.early.close()
         dispatch = dict(x=world.x, topk_idx=world.idx, num_experts=2)
         for text, call in (
             ("the team is closed", lambda: team.sync()),
@@ -103,6 +104,7 @@ class Dead(unittest.TestCase):
             ("the low-latency buffer is closed", lambda: world.low.combine_buffer(world.ll_rows.handle, "f16")),
             ("the low-latency buffer is closed", world.low.mask_query),
             ("the low-latency buffer is closed", world.low.stats),
+            ("the low-latency buffer is closed", lambda: world.early.lay_out(2, 128, 2, 2)),
         ):  # fmt: skip
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 call()  # type: ignore[no-untyped-call]

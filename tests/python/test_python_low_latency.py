@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 import unittest
-from typing import Any
+from typing import Any, Callable
 
 import numpy
 
@@ -200,6 +200,30 @@ def refused(group: expar.Group) -> None:
             assert error.status == expar.Status.ERR_STATE
 
 
+def is_refused(text: str, call: Callable[[], Any]) -> None:
+    try:
+        call()
+    except expar.Error as error:
+        assert text in str(error), error
+    else:
+        raise AssertionError("it is taken")
+
+
+def reserve(group: expar.Group) -> None:
+    """A buffer gets its shape later: the largest K that fits."""
+    needed = expar.LowLatencyBuffer.bytes_needed(group.size, 6, 128, 4, 4 * group.size, masking=1)
+    buffer = expar.LowLatencyBuffer(group, 0, 0, 0, 0, masking=1, reserve_bytes=needed, late_limit_ms=60_000)
+    x, idx = numpy.full((6, 128), group.rank, "float16"), numpy.zeros((6, 1), "int64")
+    with buffer:
+        assert buffer.mask_query() == [False] * group.size
+        is_refused("has no shape; expected expar_ll_lay_out", lambda: buffer.dispatch(x, idx))
+        is_refused("num_topk 8; expected at most", lambda: buffer.lay_out(6, 128, 8, 4 * group.size))
+        assert buffer.lay_out(6, 128, 2, 4 * group.size) == 4
+        is_refused("the buffer has its shape", lambda: buffer.lay_out(6, 128, 2, 4 * group.size))
+        found = buffer.dispatch(x, idx)
+        assert found.count.numpy().tolist() == [6 * group.size if group.rank == 0 else 0, 0, 0, 0]
+
+
 def masks(group: expar.Group) -> None:
     """Rank 1 is masked by all, itself included by not coming, and is back after a clean."""
     shape = shape_of(group)
@@ -256,6 +280,9 @@ class LowLatency(unittest.TestCase):
 
     def test_refused(self) -> None:
         ranks.on_threads(3, refused)
+
+    def test_reserve(self) -> None:
+        ranks.on_threads(2, reserve)
 
     def test_masks(self) -> None:
         ranks.on_threads(3, masks)

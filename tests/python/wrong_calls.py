@@ -33,6 +33,7 @@ class World:
         self.weights = filled((6, 2), "float32")
         self.rows = self.buffer.dispatch(self.x, self.idx, self.weights, 2)
         self.low = expar.LowLatencyBuffer(self.group, 6, 128, 2, 2, masking=1)
+        self.early = expar.LowLatencyBuffer(self.group, 0, 0, 0, 0, masking=1, reserve_bytes=1 << 20)
         self.ll_x = filled((6, 128), "float16")
         self.ll_rows = self.low.dispatch(self.ll_x, self.idx, self.weights)
         self.sent = filled((2, 6, 128), "float16")
@@ -65,6 +66,9 @@ BUFFER_OPTIONS["num_sms"] = whole(-7)
 BUFFER_OPTIONS["device"] = DEVICE
 LL_SHAPE = {name: whole(-7, 0) for name in ("max_tokens", "hidden", "num_topk", "num_experts")}
 LL_OPTIONS = {name: whole(-7) for name in ("max_element_bytes", "sums", "num_threads", "masking", "unmapped")}
+LL_PARTS = {**LL_SHAPE, **{name: LL_OPTIONS[name] for name in ("max_element_bytes", "sums")}}
+LL_OPTIONS["late_limit_ms"] = whole(-7)
+LL_OPTIONS["reserve_bytes"] = whole(1 << 61)
 LL_OPTIONS["num_sms"] = whole(-7)
 LL_OPTIONS["device"] = DEVICE
 PE = whole(-1, 1, 99)
@@ -286,6 +290,8 @@ CALLS: dict[str, Call] = {
         lambda _: expar.LowLatencyBuffer.bytes_needed,
         lambda _: {"num_ranks": 2, "max_tokens": 2, "hidden": 128, "num_topk": 2, "num_experts": 2},
         {"num_ranks": whole(-1, 0, 1 << 30), "options": [], **LL_SHAPE, **LL_OPTIONS}),
+    "LowLatencyBuffer.lay_out": (
+        lambda w: w.early.lay_out, lambda _: {"max_tokens": 2, "hidden": 128, "num_topk": 2, "num_experts": 2}, LL_PARTS),
     "LowLatencyBuffer.dispatch": (
         lambda w: w.low.dispatch,
         lambda w: {"x": w.ll_x, "topk_idx": w.idx, "topk_weights": w.weights}, LL_DISPATCHED),

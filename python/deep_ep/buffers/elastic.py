@@ -29,6 +29,7 @@ from .legacy import Runtime
 _Tensor: Any = torch.Tensor
 _comm_stream: Any = None
 _MOST_FORMS = 1024
+_CPU_TIMEOUT_SECS, _GPU_TIMEOUT_SECS = sizes.Usual(300), sizes.Usual(100)
 
 
 class ElasticBuffer(Others):
@@ -40,8 +41,9 @@ class ElasticBuffer(Others):
     allow_multiple_reduction: expanded rows of a token are summed on each rank first. prefer_overlap_with_compute: calls
     want fewer SMs. explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the
     buffer up. num_cpu_timeout_secs, num_gpu_timeout_secs: how long a rank may be silent, unless EXPAR_TIMEOUT says it,
-    of the first buffer of a group: the former on a CPU, the less of both on GPUs, whose kernels the host watches; one
-    that is late and answers is waited for. The others are stored, and shown.
+    of the first buffer of a group: the former on a CPU, the less of both on GPUs, whose kernels the host watches. A
+    rank that is late and answers is waited for; but where the caller gives a time-out, that ends waits for such a rank,
+    too, unless EXPAR_LATE_LIMIT says when. The others are stored, and shown.
     """
 
     def __init__(
@@ -59,8 +61,8 @@ class ElasticBuffer(Others):
         prefer_overlap_with_compute: bool = True,
         sl_idx: int = 3,
         num_allocated_qps: int = 0,
-        num_cpu_timeout_secs: int = 300,
-        num_gpu_timeout_secs: int = 100,
+        num_cpu_timeout_secs: int = _CPU_TIMEOUT_SECS,
+        num_gpu_timeout_secs: int = _GPU_TIMEOUT_SECS,
         explicitly_destroy: bool = False,
     ) -> None:
         # By where tensors lie: of the first call's, where there is a choice.
@@ -76,8 +78,8 @@ class ElasticBuffer(Others):
             if real(seconds, f"num_{name}_timeout_secs") <= 0:
                 raise AssertionError(f"num_{name}_timeout_secs is {seconds!r}: expected more than 0")
         usual = _place.usual()
-        timeout_secs = min(num_cpu_timeout_secs, num_gpu_timeout_secs) if usual.on_gpu else num_cpu_timeout_secs
-        self._group = sizes.group_for(group, timeout_secs)
+        limits = sizes.limits_of(num_cpu_timeout_secs, num_gpu_timeout_secs, usual.on_gpu)
+        self._group = sizes.group_for(group, **limits)
         self.group = group
         self.rank_idx, self.num_ranks = self._group.rank, self._group.size
         self.num_cpu_bytes = num_cpu_bytes

@@ -22,6 +22,7 @@ from .._checks import whole
 from .._groups import group_of
 from .._low_latency import Forms, LowLatencyMode
 from .._normal import NormalMode, layout
+from .._shrink import Shrink, mask_ms, reserve_of
 from ..utils.event import EventHandle, EventOverlap, before
 from ..utils.math import align
 from .low_latency import DESTROYED, LowLatencyCalls
@@ -107,7 +108,8 @@ class Buffer(LowLatencyCalls):
     num_qps_per_rank, allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids
     mapped memory there; on a GPU such calls are a RuntimeError then.
     explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the buffer up.
-    enable_shrink: ranks that are lost in low-latency calls are masked, and those go on.
+    enable_shrink: ranks that are lost in low-latency calls, or do not come to them in time (`mask_ms`), are masked, and
+    those go on. Twice num_rdma_bytes are taken for the first shape, so that a rank may never make its first call.
     """
 
     num_sms: int = 20
@@ -149,11 +151,14 @@ class Buffer(LowLatencyCalls):
         reduced = _choice("EXPAR_DEEP_EP_SUM", "exact", ("reduced",)) == "reduced"
         self._sums = LlSum.REDUCED if reduced else LlSum.EXACT
         self._masked: set[int] = set()  # by the caller
+        reserved = reserve_of(num_rdma_bytes) if low_latency_mode else 0
+        self._shrink = Shrink(self._masked, mask_ms(), reserved) if enable_shrink else None
         self._forms: Forms = {}  # of low-latency calls that have been looked at
         # By where tensors lie: of the first call's, where there is a choice.
         self._modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None = {}
-        if not _place.usual().on_gpu:
-            self._make(_place.CPU)
+        usual = _place.usual()
+        if not usual.on_gpu or (enable_shrink and low_latency_mode and num_rdma_bytes):
+            self._make(usual)
         self.runtime: Runtime | None = Runtime(self._group)
         self._local: dict[bool, Any] = {}
         # More threads than cores for each rank only get in each other's way.
@@ -163,10 +168,9 @@ class Buffer(LowLatencyCalls):
         assert self._modes is not None
         pool_bytes = self.num_nvl_bytes + (0 if self.low_latency_mode else self.num_rdma_bytes)
         unmapped = not self.allow_nvlink_for_low_latency_mode
-        masked = self._masked if self.enable_shrink else None
         made = self._modes[place] = (
             NormalMode(self._group, place, pool_bytes, self._of_torch),
-            LowLatencyMode(self._group, place, masked, unmapped, self._sums, self._of_torch, self._forms),
+            LowLatencyMode(self._group, place, self._shrink, unmapped, self._sums, self._of_torch, self._forms),
         )
         return made
 

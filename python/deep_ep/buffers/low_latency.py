@@ -52,8 +52,8 @@ class LowLatencyCalls:
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
         """Before low-latency calls behind normal ones. Collective: no rank leaves before all have come, and what their
         current streams hold by then is done. The two modes share no memory here, so there is nothing to clean. With
-        enable_shrink the living come to each other by an empty low-latency call, on a GPU in the current stream, and who
-        is silent is masked; before the first call of that shape nobody is waited for."""
+        enable_shrink ranks come to each other by an empty low-latency call, on a GPU in the current stream, and who does
+        not come in time is masked. Before the first call of a shape that is not the reserve's nobody is waited for."""
         self._check_open()
         shape = (
             whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),

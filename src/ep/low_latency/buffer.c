@@ -24,6 +24,7 @@ static expar_status ll_agree(expar_group *group, const expar_ll_config *config, 
         {.name = "config.device.type", .value = (uint64_t)config->device.type},
         {.name = "config.masking", .value = (uint64_t)config->masking},
         {.name = "config.unmapped", .value = (uint64_t)config->unmapped},
+        {.name = "config.reserve_bytes", .value = config->reserve_bytes},
         {.name = "number of buffers that were created on the group", .value = number},
     };
     const boot_matter matter = {.what = "the low-latency buffer",
@@ -69,7 +70,9 @@ static expar_status ll_make_parts(expar_ll *ll, const expar_ll_config *config)
                           .shape = &ll->shape,
                           .device = ll->device,
                           .num_threads = config->num_threads,
-                          .num_sms = config->num_sms};
+                          .num_sms = config->num_sms,
+                          .late_limit_ms = config->late_limit_ms,
+                          .reserve_bytes = config->reserve_bytes};
     error_kept kept;
     expar_status status = ep_parting_make(&ll->parting);
     if (status != EXPAR_OK) return status;
@@ -270,7 +273,7 @@ expar_status expar_ll_get_stats(expar_ll *ll, expar_ll_stats *stats)
     if (status != EXPAR_OK) return ll_ended(ll, status);
     const ll_counts *counts = &ll->exec->counts;
     ll->exec->ops->count(ll->exec);
-    const expar_ll_stats full = {.heap_bytes = ll->exec->heap_bytes + ep_parting_bytes(ll->shape.ranks),
+    const expar_ll_stats full = {.heap_bytes = ll->exec->heap_bytes + ep_parting_bytes(ll->group->size),
                                  .dispatches = count_of(&counts->dispatches),
                                  .combines = count_of(&counts->combines),
                                  .dispatch_messages = count_of(&counts->dispatch_messages),

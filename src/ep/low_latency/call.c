@@ -66,6 +66,13 @@ expar_status ll_begin(expar_ll *ll, const char *name, bool alone)
     return status == EXPAR_OK ? EXPAR_OK : ll_end(ll, status);
 }
 
+expar_status ll_begin_shaped(expar_ll *ll, const char *name)
+{
+    expar_status status = ll_begin(ll, name, false);
+    if (status != EXPAR_OK || ll->shape.tokens > 0) return status;
+    return ll_end(ll, error_set(EXPAR_ERR_STATE, "%s: the buffer has no shape; expected expar_ll_lay_out first", name));
+}
+
 expar_status ll_end(expar_ll *ll, expar_status status)
 {
     atomic_store_explicit(&ll->busy, 0, memory_order_release);

@@ -164,7 +164,7 @@ expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, e
 {
     const char *name = ll_combine_name;
     ll_combine_call call = {.ll = ll, .rest.kind = LL_COMBINE};
-    expar_status status = ll_begin(ll, name, false);
+    expar_status status = ll_begin_shaped(ll, name);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_combine_check(&call, args, result);
     call.rest.step.combine.call.stream = call.args.stream;
@@ -200,7 +200,7 @@ static expar_status combine_memory(expar_ll *ll, const expar_ll_handle *handle, 
 expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
 {
     static const char name[] = "expar_ll_combine_buffer";
-    expar_status status = ll_begin(ll, name, false);
+    expar_status status = ll_begin_shaped(ll, name);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = combine_memory(ll, handle, dtype, x);
     if (status != EXPAR_OK) error_prefix(status, "%s", name);

@@ -96,7 +96,7 @@ expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
 {
     const char *name = ll_dispatch_name;
     ll_dispatch_call call = {.ll = ll, .rest.kind = LL_DISPATCH};
-    expar_status status = ll_begin(ll, name, false);
+    expar_status status = ll_begin_shaped(ll, name);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_dispatch_check(&call, args, result);
     call.rest.step.dispatch.call.stream = call.args.stream;

@@ -7,6 +7,7 @@
  *
  *   shape.c     from a config to the buffer's shape and size
  *   buffer.c    expar_ll: create, destroy, abandon; stats
+ *   lay_out.c   the shape of a buffer that was made without one
  *   call.c      what every call has: who is in, poison, refusals and verdicts
  *   dispatch.c  the call; dispatch_check.c its checks
  *   combine.c   the call
@@ -34,7 +35,7 @@ struct expar_ll {
     expar_group *group; /* held; NULL once the buffer has come to its end */
     int32_t rank;
     expar_device device;
-    ll_shape shape;
+    ll_shape shape; /* without tokens: it is still to come (lay_out.c). Touched by the calling thread only */
     ll_executor *exec;
     uint32_t number; /* of the buffers of its group, with those of normal mode */
     ep_parting parting;
@@ -82,6 +83,8 @@ expar_status ll_begin(expar_ll *ll, const char *name, bool alone);
 /* Waits until no call goes on by itself. Interrupted there, the call that waits has not begun, and can be made again.
    EXPAR_OK, that, or why the buffer cannot be used any more. */
 expar_status ll_settle(expar_ll *ll, const char *name);
+/* Likewise, for what a buffer without a shape cannot do: EXPAR_ERR_STATE. */
+expar_status ll_begin_shaped(expar_ll *ll, const char *name);
 /* Gives it back. Returns status, with its text as it is. */
 expar_status ll_end(expar_ll *ll, expar_status status);
 /* Puts the call's name and this rank before the last error's text. Returns status. */

@@ -9,6 +9,7 @@
 #define LL_MOST_EXPERTS (1 << 22)
 #define LL_ALL_SUMS     (1 << EXPAR_LL_EXACT | 1 << EXPAR_LL_REDUCED)
 #define LL_ROW_UNIT     16
+#define LL_MOST_RESERVE ((uint64_t)1 << 60)
 
 typedef struct member_rule {
     const char *name;
@@ -24,13 +25,30 @@ static expar_status ll_check_rules(const member_rule *rules, size_t count)
     return EXPAR_OK;
 }
 
+/* The shape, or with a reserve that there is none. */
+static expar_status ll_check_members(const expar_ll_config *config)
+{
+    const member_rule rules[] = {{"max_tokens", config->max_tokens, 1, LL_MOST_TOKENS},
+                                 {"hidden", config->hidden, 1, LL_MOST_HIDDEN},
+                                 {"num_topk", config->num_topk, 1, LL_MOST_TOPK},
+                                 {"num_experts", config->num_experts, 1, LL_MOST_EXPERTS}};
+    if (config->reserve_bytes > LL_MOST_RESERVE)
+        return error_set(EXPAR_ERR_ARGUMENT, "config.reserve_bytes is %zu; expected at most %llu",
+                         config->reserve_bytes, (unsigned long long)LL_MOST_RESERVE);
+    if (!config->reserve_bytes) return ll_check_rules(rules, ARRAY_LENGTH(rules));
+    for (size_t i = 0; i < ARRAY_LENGTH(rules); i++)
+        if (rules[i].value != 0)
+            return error_set(EXPAR_ERR_ARGUMENT,
+                             "config.%s is %lld; expected 0 with reserve_bytes: expar_ll_lay_out has the shape",
+                             rules[i].name, (long long)rules[i].value);
+    if (config->masking == 0)
+        return error_set(EXPAR_ERR_ARGUMENT, "config.masking is 0; expected 1 with reserve_bytes");
+    return EXPAR_OK;
+}
+
 static expar_status ll_check_config(const expar_ll_config *config)
 {
     const member_rule rules[] = {
-        {"max_tokens", config->max_tokens, 1, LL_MOST_TOKENS},
-        {"hidden", config->hidden, 1, LL_MOST_HIDDEN},
-        {"num_topk", config->num_topk, 1, LL_MOST_TOPK},
-        {"num_experts", config->num_experts, 1, LL_MOST_EXPERTS},
         {"max_element_bytes", config->max_element_bytes, 0, 4},
         {"sums", config->sums, 0, LL_ALL_SUMS},
         {"device.type", config->device.type, 0, EXPAR_CUDA},
@@ -39,8 +57,10 @@ static expar_status ll_check_config(const expar_ll_config *config)
         {"num_sms", config->num_sms, 0, INT32_MAX},
         {"masking", config->masking, 0, 1},
         {"unmapped", config->unmapped, 0, 1},
+        {"late_limit_ms", config->late_limit_ms, 0, INT64_MAX / 1000000},
     };
-    return ll_check_rules(rules, ARRAY_LENGTH(rules));
+    expar_status status = ll_check_members(config);
+    return status == EXPAR_OK ? ll_check_rules(rules, ARRAY_LENGTH(rules)) : status;
 }
 
 static int32_t ll_element_bytes(const expar_ll_config *config)
@@ -89,7 +109,7 @@ expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll
     if (status == EXPAR_OK && (ranks < 1 || ranks > LL_MOST_RANKS))
         status = error_set(EXPAR_ERR_ARGUMENT, "num_ranks is %d; expected 1 to %d", ranks, LL_MOST_RANKS);
     if (status == EXPAR_OK) status = ll_check_config(config);
-    if (status == EXPAR_OK) status = ll_check_together(config, ranks);
+    if (status == EXPAR_OK && !config->reserve_bytes) status = ll_check_together(config, ranks);
     if (status != EXPAR_OK) return status;
     const int32_t sums = config->sums ? config->sums : LL_ALL_SUMS;
     *shape = (ll_shape){.ranks = ranks,
@@ -115,6 +135,7 @@ expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ran
     if (!bytes) return call_ended(error_set(EXPAR_ERR_NULL, "%s: bytes is NULL", name));
     expar_status status = ll_shape_make(config, num_ranks, &full, &shape);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", name));
-    *bytes = ll_space_of(&shape).total_bytes + ep_parting_bytes(num_ranks);
+    const ll_reserved reserve = ll_reserved_of(num_ranks, full.reserve_bytes);
+    *bytes = (reserve.bytes ? reserve.total_bytes : ll_space_of(&shape).total_bytes) + ep_parting_bytes(num_ranks);
     return EXPAR_OK;
 }

@@ -115,6 +115,7 @@ typedef struct gpu_executor {
     uint32_t number;       /* of the buffer, the same on all ranks */
     uint32_t topic_kind;   /* boot_kind of its calls */
     int32_t given_slots;   /* of a ring, by the config; 0: the library chooses */
+    int64_t late_limit_ms; /* with masks: of waits for this buffer's ranks (boot_wait) */
     bool with_threads;     /* other ranks are threads of this process: the default stream is theirs, too */
     bool shares_gpu;       /* with such ranks: nothing is loaded once the buffer is made */
     bool capturing;        /* the call that is being made is part of a capture; by whoever calls, as the next two */

@@ -119,6 +119,7 @@ static void guard_begin_wait(gpu_executor *self, const gpu_awaited *await)
     boot_wait_begin(&watch->wait, self->sym->boot, &topic, what_is_awaited[await->wait]);
     watch->wait.for_caller = true;
     watch->wait.missed_alone = watch->wait.tolerant = self->lose != NULL;
+    watch->wait.late_limit_ms = self->late_limit_ms;
     watch->wait.misses = guard_is_awaited;
     watch->wait.context = self;
     watch->epoch = await->epoch;

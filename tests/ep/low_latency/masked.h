@@ -5,6 +5,7 @@
 #define TESTS_EP_LOW_LATENCY_MASKED_H
 
 #include "ep/low_latency/traffic.h"
+#include <stdlib.h>
 
 typedef enum masked_view {
     MASKED_NOBODY, /* all ranks hear each other */
@@ -34,5 +35,28 @@ static inline const uint8_t *masked_of(const masked_traffic *m, int32_t rank)
 lowlat_plan masked_plan(int32_t num_ranks, int64_t *tokens, random_source *random);
 /* A config for it, with masks. */
 expar_ll_config masked_config(const lowlat_plan *plan);
+/* A reserve in which a buffer of so many bytes fits. */
+static inline expar_ll_config masked_reserve(const expar_ll_config *config, size_t bytes)
+{
+    expar_ll_config reserve = EXPAR_LL_CONFIG_INIT;
+    reserve.masking = 1;
+    reserve.device = config->device;
+    reserve.num_threads = config->num_threads;
+    reserve.late_limit_ms = config->late_limit_ms;
+    reserve.reserve_bytes = bytes;
+    return reserve;
+}
+
+/* Makes the buffer; with EXPAR_TEST_RESERVED=1 as a reserve, in which each rank lays it out. Inline, so that names mean
+   what they mean to who calls (mirror_ll.h). */
+static inline expar_status masked_create(expar_group *group, const expar_ll_config *config, expar_ll **ll)
+{
+    size_t bytes = 0;
+    if (!getenv("EXPAR_TEST_RESERVED")) return expar_ll_create(group, config, ll);
+    expar_status status = expar_ll_buffer_size(config, expar_group_size(group), &bytes);
+    const expar_ll_config reserve = masked_reserve(config, bytes);
+    if (status == EXPAR_OK) status = expar_ll_create(group, &reserve, ll);
+    return status == EXPAR_OK ? expar_ll_lay_out(*ll, config, NULL) : status;
+}
 
 #endif

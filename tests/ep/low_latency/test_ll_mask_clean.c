@@ -261,7 +261,7 @@ static void play_rank(expar_group *group, void *shared)
     clean_seat seat = {.show = show, .group = group, .rank = expar_group_rank(group)};
     const lowlat_plan plan = {.max_tokens = 12, .hidden = 128, .topk = 4, .num_experts = 3 * RANKS};
     const expar_ll_config config = masked_config(&plan);
-    if (!CHECK_OK(expar_ll_create(group, &config, &seat.ll))) return;
+    if (!CHECK_OK(masked_create(group, &config, &seat.ll))) return;
     hold_install(seat.ll, show->holds[seat.rank], &seat);
     bool well = !show->apart || play_apart(&seat);
     well = well && play_clean(&seat, MASKED_NOBODY, MASKED_NOBODY, 1);

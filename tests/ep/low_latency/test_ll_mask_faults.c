@@ -257,7 +257,7 @@ static void play_rank(expar_group *group, void *shared)
     fault_seat seat = {.strike = strike_sit(group, shared), .table = shared};
     lowlat_plan plan = {.max_tokens = 12, .hidden = 128, .topk = 4, .num_experts = 3 * RANKS};
     const expar_ll_config config = masked_config(&plan);
-    if (!CHECK_OK(expar_ll_create(group, &config, &seat.strike.ll))) return;
+    if (!CHECK_OK(masked_create(group, &config, &seat.strike.ll))) return;
     bool well = true;
     while (seat.strike.round < STRIKE_ROUND && well)
         well = play_view(&seat, MASKED_NOBODY);

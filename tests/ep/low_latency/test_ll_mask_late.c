@@ -228,7 +228,7 @@ static void play_rank(expar_group *group, void *shared)
     late_seat seat = {.show = show, .rank = expar_group_rank(group), .number = -1};
     const lowlat_plan plan = {.max_tokens = 12, .hidden = 128, .topk = 4, .num_experts = 3 * show->ranks};
     const expar_ll_config config = masked_config(&plan);
-    if (!CHECK_OK(expar_ll_create(group, &config, &seat.ll))) return;
+    if (!CHECK_OK(masked_create(group, &config, &seat.ll))) return;
     if (seat.rank == show->rounds[0]->victim) seat.number = 0;
     if (show->what.second && seat.rank == show->rounds[0]->second) seat.number = 1;
     bool well = seat.number < 0 ? play_others(&seat) : play_victim(&seat);

@@ -89,7 +89,7 @@ static bool region_seat_take(region_seat *seat, expar_group *group, region_show 
 {
     const expar_ll_config config = masked_config(&show->plan);
     *seat = (region_seat){.show = show, .group = group, .rank = expar_group_rank(group)};
-    return CHECK_OK(expar_ll_create(group, &config, &seat->ll));
+    return CHECK_OK(masked_create(group, &config, &seat->ll));
 }
 
 /* ---- a set ------------------------------------------------------------------------------------------------------- */

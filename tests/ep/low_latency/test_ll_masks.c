@@ -100,7 +100,7 @@ static void play_set(expar_group *group, void *shared)
     const int32_t rank = expar_group_rank(group), ranks = show->plan.num_ranks;
     const expar_ll_config config = masked_config(&show->plan);
     expar_ll *ll = NULL;
-    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    if (!CHECK_OK(masked_create(group, &config, &ll))) return;
     if (show->late) hold_install(ll, holdup_step, &show->holdups[rank]);
     bool good = true;
     for (int i = 0; i < show->trials && good; i++) {
@@ -150,7 +150,7 @@ static void play_leavers(expar_group *group, void *shared)
     const lowlat_choice plain = {0};
     masked_traffic *const *rounds = show->rounds[0];
     expar_ll *ll = NULL;
-    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    if (!CHECK_OK(masked_create(group, &config, &ll))) return;
     bool good = play_view(ll, rounds[0], MASKED_NOBODY, rank, &plain);
     for (int i = 0; i < 2 && good; i++) {
         const int32_t leaver = i == 0 ? rounds[0]->victim : rounds[0]->second;
@@ -196,7 +196,7 @@ static void play_rest(expar_group *group, void *shared)
     const int32_t victim = rounds[0]->victim;
     expar_ll *ll = NULL;
     lowlat_call there, back;
-    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    if (!CHECK_OK(masked_create(group, &config, &ll))) return;
     CHECK_OK(expar_ll_mask_clean(ll));
     bool good = play_taken_back(ll, show, rank) && CHECK_OK(expar_group_barrier(group)) &&
                 play_view(ll, rounds[0], MASKED_NOBODY, rank, &plain) && CHECK_OK(expar_group_barrier(group));
@@ -238,7 +238,7 @@ static void play_open(expar_group *group, void *shared)
     masked_traffic *const *rounds = show->rounds[0];
     expar_ll *ll = NULL;
     lowlat_call there;
-    if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
+    if (!CHECK_OK(masked_create(group, &config, &ll))) return;
     lowlat_prepare_dispatch(&there, ll, rounds[0]->there[MASKED_NOBODY], rank, rank == 1 ? &hooked : &plain);
     bool good = CHECK_OK(lowlat_start(&there));
     if (good && rank == 1) {
@@ -318,7 +318,7 @@ static void play_bad(expar_group *group, void *shared)
     int32_t status[MOST_RANKS];
     const expar_tensor query = expar_tensor_1d(status, EXPAR_I32, ranks);
     expar_ll *with = NULL, *without = NULL;
-    if (!CHECK_OK(expar_ll_create(group, &config, &with))) return;
+    if (!CHECK_OK(masked_create(group, &config, &with))) return;
     check_bad(with, rank, ranks);
     CHECK_OK(expar_ll_mask_clean(with));
     play_view(with, show->rounds[0][0], MASKED_NOBODY, rank, &plain);

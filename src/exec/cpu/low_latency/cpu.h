@@ -3,6 +3,7 @@
  * writes to mapped peers, sends to others, and reads its own memory. Private to this folder.
  *
  *   create.c    the object: its place in the heap, its table of operations
+ *   meet.c      ranks that have laid out the same shape, each by itself
  *   unit.c      opening units and read words: who is where in which call
  *   wait.c      waiting, with what others are told of it
  *   plan.c      topk_idx → messages: which token goes to whom, as which message, to which rows
@@ -118,9 +119,16 @@ typedef struct ll_masks {
     int32_t region[LL_HALVES]; /* in which each half of combines lies here */
 } ll_masks;
 
+/* Of a buffer that gets its shape later: whom this rank may write to. Touched by the thread that is in a call. */
+typedef struct ll_meeting {
+    bool *met;       /* [N] it has said that it has this rank's shape */
+    int32_t missing; /* so many have not */
+} ll_meeting;
+
 typedef struct ll_cpu {
     ll_executor base;
     sym *sym;
+    ll_plan plan;    /* without its shape */
     uint32_t number; /* of the buffer in its group */
     ll_shape shape;
     ll_space space;
@@ -142,6 +150,7 @@ typedef struct ll_cpu {
     ll_cache *cache;
     uint64_t stream_bytes;   /* LL_STREAM_BYTES, but in tests */
     ll_masks *masks;         /* NULL: without */
+    ll_meeting meeting;      /* met is NULL where the shape came with the buffer */
     executor_delay_fn delay; /* tests only; NULL otherwise */
     void *delay_context;
     atomic_bool halted; /* by any thread, once; read by waits (relaxed: it publishes nothing, and the bell wakes) */
@@ -340,6 +349,19 @@ static inline int32_t ll_region_at(const ll_cpu *self, int32_t pe, uint64_t epoc
 }
 expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked);
 expar_status ll_cpu_mask_query(ll_executor *base, int32_t *status, void *stream);
+
+/* ---- meet.c ------------------------------------------------------------------------------------------------------ */
+
+/* Says to all that this rank has its shape laid out, its words being clear. */
+void ll_meet_say(ll_cpu *self);
+/* Whether the rank has been seen to have the same shape, or has been made with it. */
+static inline bool ll_has_met(const ll_cpu *self, int32_t rank)
+{
+    return !self->meeting.met || self->meeting.met[rank];
+}
+/* Before a call sends anything: until all that are not masked have said their shape. One that has another is this
+   rank's refusal of the call, of which nobody is told. */
+expar_status ll_meet(ll_cpu *self, ll_call *call);
 
 /* ---- clean.c ----------------------------------------------------------------------------------------------------- */
 expar_status ll_cpu_mask_clean(ll_executor *base, ll_clean_step *step);

@@ -59,8 +59,8 @@ static bool ll_cpu_times(ll_executor *base, ll_times *out)
     return false;
 }
 
-/* Without its place in the heap. */
-static void ll_free_arrays(ll_cpu *self)
+/* What a shape takes. */
+static void free_shaped(ll_cpu *self)
 {
     for (int kind = 0; kind < LL_KINDS; kind++)
         for (int half = 0; half < LL_HALVES; half++) {
@@ -68,13 +68,24 @@ static void ll_free_arrays(ll_cpu *self)
             free(self->records[kind][half].counts);
         }
     ll_workers_free(self);
-    ll_cache_close(self->cache);
-    ll_masks_free(self->masks);
     free(self->sends.arrays);
     free(self->banks);
     free(self->progress);
     free(self->waiting);
     free(self->own_messages);
+    memset(self->records, 0, sizeof self->records);
+    self->sends = (ll_sends){0};
+    self->banks = NULL;
+    self->progress = self->waiting = self->own_messages = NULL;
+}
+
+/* Without its place in the heap. */
+static void ll_free_arrays(ll_cpu *self)
+{
+    free_shaped(self);
+    ll_cache_close(self->cache);
+    ll_masks_free(self->masks);
+    free(self->meeting.met);
     free(self->bases);
 }
 
@@ -87,6 +98,121 @@ static void ll_cpu_destroy(ll_executor *base, bool sound)
     if (sound && sym_give(self->sym, ll_buffer_name, self->buffer) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
     free(self);
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+static expar_status no_memory(void)
+{
+    return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
+}
+
+static expar_status make_shaped(ll_cpu *self)
+{
+    const size_t n = (size_t)self->shape.ranks, locals = (size_t)self->shape.local_experts;
+    const size_t tokens = (size_t)self->shape.tokens;
+    bool made = true;
+    for (int kind = 0; kind < LL_KINDS; kind++)
+        for (int half = 0; half < LL_HALVES; half++) {
+            ll_record *record = &self->records[kind][half];
+            record->told = calloc(n, sizeof *record->told);
+            record->counts = calloc(n * locals, sizeof *record->counts);
+            made = made && record->told && record->counts;
+        }
+    self->banks = calloc(n, sizeof *self->banks);
+    self->progress = calloc(n, sizeof *self->progress);
+    self->waiting = calloc(tokens, sizeof *self->waiting);
+    self->own_messages = calloc(tokens, sizeof *self->own_messages);
+    made = made && self->banks && self->progress && self->waiting && self->own_messages;
+    return made ? ll_sends_make(&self->shape, &self->sends) : no_memory();
+}
+
+/* What a buffer has whatever its shape is. */
+static expar_status make_unshaped(ll_cpu *self)
+{
+    self->cache = ll_cache_make();
+    bool made = self->cache != NULL;
+    if (self->shape.masking) {
+        self->masks = ll_masks_make(self);
+        made = made && self->masks;
+    }
+    return made ? EXPAR_OK : no_memory();
+}
+
+/* Memory of the heap may have served others: words must be zero before anybody can write any. */
+static void clear_words(const ll_cpu *self)
+{
+    memset(ll_here(self, 0), 0, (size_t)self->space.words_bytes);
+    for (int32_t half = 0; half < LL_HALVES; half++) {
+        ll_far_clear_messages(self, half);
+        for (int32_t region = 0; region < self->shape.regions; region++)
+            ll_far_clear_returns(self, half, region);
+    }
+}
+
+/* What comes once the shape is known. */
+static expar_status lay_out(ll_cpu *self)
+{
+    expar_status status = make_shaped(self);
+    if (status == EXPAR_OK) status = ll_workers_make(self, &self->plan);
+    if (status == EXPAR_OK) clear_words(self);
+    return status;
+}
+
+/* Without a shape. */
+static expar_status make_reserve(ll_cpu *self)
+{
+    const ll_reserved *reserve = &self->base.reserve;
+    if (self->far)
+        return error_set(EXPAR_ERR_UNSUPPORTED,
+                         "config.reserve_bytes is given; expected 0 where ranks are reached through a network: such "
+                         "buffers are made for a shape");
+    self->meeting.met = calloc((size_t)self->shape.ranks, sizeof *self->meeting.met);
+    if (!self->meeting.met) return no_memory();
+    self->meeting.met[self->sym->rank] = true;
+    self->meeting.missing = self->shape.ranks - 1;
+    memset(ll_here(self, reserve->bytes), 0, (size_t)(reserve->total_bytes - reserve->bytes));
+    return EXPAR_OK;
+}
+
+static expar_status ll_make_part(ll_cpu *self, bool unmapped)
+{
+    expar_status status = ll_far_make(self, unmapped);
+    if (status == EXPAR_OK) status = make_unshaped(self);
+    if (status != EXPAR_OK) return status;
+    return self->base.reserve.bytes ? make_reserve(self) : lay_out(self);
+}
+
+static expar_status ll_cpu_lay_out(ll_executor *base, const ll_shape *shape)
+{
+    ll_cpu *self = ll_cpu_of(base);
+    const ll_shape unshaped = self->shape;
+    self->shape = *shape;
+    self->space = ll_reserved_space(&base->reserve, shape);
+    expar_status status = lay_out(self);
+    if (status == EXPAR_OK) {
+        ll_meet_say(self);
+        return EXPAR_OK;
+    }
+    error_kept kept;
+    error_keep(&kept, status);
+    free_shaped(self);
+    self->shape = unshaped;
+    self->space = ll_reserved_space(&base->reserve, &unshaped);
+    return error_restore(&kept);
+}
+
+/* All parts, or none. */
+static expar_status agree_on_parts(ll_cpu *self, const ll_plan *plan)
+{
+    const boot_matter matter = {.what = ll_buffer_name, .refused = "could not make its part"};
+    expar_status status = sym_agree(self->sym, &matter, ll_make_part(self, plan->shape->unmapped));
+    if (status == EXPAR_OK) return EXPAR_OK;
+    error_kept kept;
+    error_keep(&kept, status);
+    ll_far_end(self, false);
+    sym_give(self->sym, ll_buffer_name, self->buffer);
+    return error_restore(&kept);
 }
 
 static const ll_executor_ops ll_cpu_ops = {
@@ -108,68 +234,8 @@ static const ll_executor_ops ll_cpu_ops = {
     .mask_set = ll_cpu_mask_set,
     .mask_query = ll_cpu_mask_query,
     .mask_clean = ll_cpu_mask_clean,
+    .lay_out = ll_cpu_lay_out,
 };
-
-/* ---- making ------------------------------------------------------------------------------------------------------ */
-
-static expar_status ll_make_arrays(ll_cpu *self)
-{
-    const size_t n = (size_t)self->shape.ranks, locals = (size_t)self->shape.local_experts;
-    const size_t tokens = (size_t)self->shape.tokens;
-    bool made = true;
-    for (int kind = 0; kind < LL_KINDS; kind++)
-        for (int half = 0; half < LL_HALVES; half++) {
-            ll_record *record = &self->records[kind][half];
-            record->told = calloc(n, sizeof *record->told);
-            record->counts = calloc(n * locals, sizeof *record->counts);
-            made = made && record->told && record->counts;
-        }
-    self->banks = calloc(n, sizeof *self->banks);
-    self->progress = calloc(n, sizeof *self->progress);
-    self->waiting = calloc(tokens, sizeof *self->waiting);
-    self->own_messages = calloc(tokens, sizeof *self->own_messages);
-    self->cache = ll_cache_make();
-    if (self->shape.masking) {
-        self->masks = ll_masks_make(self);
-        made = made && self->masks;
-    }
-    made = made && self->banks && self->progress && self->waiting && self->own_messages;
-    if (!made || !self->cache) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
-    return ll_sends_make(&self->shape, &self->sends);
-}
-
-/* Memory of the heap may have served others: words must be zero before anybody can write any. */
-static void clear_words(const ll_cpu *self)
-{
-    memset(ll_here(self, 0), 0, (size_t)self->space.words_bytes);
-    for (int32_t half = 0; half < LL_HALVES; half++) {
-        ll_far_clear_messages(self, half);
-        for (int32_t region = 0; region < self->shape.regions; region++)
-            ll_far_clear_returns(self, half, region);
-    }
-}
-
-static expar_status ll_make_part(ll_cpu *self, const ll_plan *plan)
-{
-    expar_status status = ll_far_make(self, plan->shape->unmapped);
-    if (status == EXPAR_OK) status = ll_make_arrays(self);
-    if (status == EXPAR_OK) status = ll_workers_make(self, plan);
-    if (status == EXPAR_OK) clear_words(self);
-    return status;
-}
-
-/* All parts, or none. */
-static expar_status agree_on_parts(ll_cpu *self, const ll_plan *plan)
-{
-    const boot_matter matter = {.what = ll_buffer_name, .refused = "could not make its part"};
-    expar_status status = sym_agree(self->sym, &matter, ll_make_part(self, plan));
-    if (status == EXPAR_OK) return EXPAR_OK;
-    error_kept kept;
-    error_keep(&kept, status);
-    ll_far_end(self, false);
-    sym_give(self->sym, ll_buffer_name, self->buffer);
-    return error_restore(&kept);
-}
 
 expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
 {
@@ -183,7 +249,11 @@ expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
     self->number = plan->number;
     self->shape = *plan->shape;
     self->shape.unmapped = plan->shape->unmapped || !link_all_mapped(symmetric);
-    self->space = ll_space_of(&self->shape);
+    self->plan = *plan;
+    self->plan.shape = NULL;
+    self->base.reserve = ll_reserved_of(self->shape.ranks, plan->reserve_bytes);
+    self->space =
+        self->base.reserve.bytes ? ll_reserved_space(&self->base.reserve, &self->shape) : ll_space_of(&self->shape);
     self->base.heap_bytes = self->space.total_bytes;
     self->stream_bytes = LL_STREAM_BYTES;
     expar_status status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);

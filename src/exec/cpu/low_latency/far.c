@@ -79,6 +79,7 @@ expar_status ll_far_wait_on(const ll_far_wait *wait)
     rest.halt = &wait->self->halted;
     sym_rest_expect_all(&rest, &nothing, far_is_awaited, wait);
     sym_rest_tolerate(&rest);
+    rest.wait.late_limit_ms = wait->self->plan.late_limit_ms;
     while (status == EXPAR_OK && far_is_awaited(wait, wait->pe)) {
         ll_far_spread(wait->self);
         status = sym_rest_turn(&rest);

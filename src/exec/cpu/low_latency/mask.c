@@ -36,6 +36,7 @@ static ll_cleaner *cleaner_make(ll_cpu *self)
     for (int32_t r = 0; r < self->shape.ranks; r++)
         cleaner->words[r] = ll_is_far(self, r) ? NULL : ll_at(self, r, self->space.cleans);
     cleaner->halted = &self->halted;
+    cleaner->late_limit_ms = self->plan.late_limit_ms;
     cleaner->spread = self->far ? masks_spread : NULL;
     cleaner->spread_context = self;
     return cleaner;

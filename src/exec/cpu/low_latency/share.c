@@ -47,6 +47,8 @@ void ll_workers_free(ll_cpu *self)
     for (int32_t w = 0; w < self->num_workers && self->scratch; w++)
         scratch_free(&self->scratch[w]);
     free(self->scratch);
+    self->workers = NULL;
+    self->scratch = NULL;
 }
 
 /* For each worker beyond the first. Between two calls of a decoder it has slept for long, on a core that sleeps, too,

@@ -116,7 +116,7 @@ static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, co
 {
     for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
-        if (ll_is_masked(self, pe)) continue;
+        if (ll_is_masked(self, pe) || !ll_has_met(self, pe)) continue;
         if (ll_is_far(self, pe))
             send_unit(self, call, kind, sends, pe);
         else
@@ -242,7 +242,8 @@ static bool refuses(const ll_call *call)
     return call->refusal.status != EXPAR_OK && call->refusal.status != EXPAR_ERR_INDEX;
 }
 
-expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
+/* The call is known to be one that all ranks may be told of. */
+static expar_status call_begin(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
 {
     call->epoch = ++self->epochs[kind];
     ll_record *record = ll_record_of(self, kind, call->epoch);
@@ -264,6 +265,13 @@ expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_se
     if (kind == LL_COMBINE) ll_far_await(self, kind, call->epoch - 1);
     post_units(self, call, kind, sends);
     return ll_far_check(self, opening_phases[kind]);
+}
+
+expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
+{
+    call->open = true;
+    expar_status status = ll_meet(self, call);
+    return status == EXPAR_OK && call->open ? call_begin(self, call, kind, sends) : status;
 }
 
 /* An open door, behind which the peer's half lies in the region that it has told. */

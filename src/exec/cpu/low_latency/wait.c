@@ -19,10 +19,12 @@ static void begin_rest(ll_wait *wait)
     wait->rest = sym_rest_begin(wait->cpu->sym, wait->what);
     wait->rest.halt = &wait->cpu->halted;
     sym_rest_expect_all(&wait->rest, &topic, wait_misses, wait);
-    if (wait->cpu->masks)
+    if (wait->cpu->masks) {
         sym_rest_tolerate(&wait->rest);
-    else if (wait->receives)
+        wait->rest.wait.late_limit_ms = wait->cpu->plan.late_limit_ms;
+    } else if (wait->receives) {
         sym_rest_outlast(&wait->rest, wait_misses, wait);
+    }
     wait->begun = true;
 }
 

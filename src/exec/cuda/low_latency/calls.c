@@ -163,6 +163,8 @@ typedef expar_status (*launch_fn)(ll_gpu *self, void *step, int32_t phases);
 static expar_status call_send(ll_gpu *self, ll_call *call, ll_kind kind, const ll_routing *routing, launch_fn launch,
                               void *step)
 {
+    expar_status met = ll_gpu_meet(self, call->number);
+    if (met != EXPAR_OK) return met;
     ll_gpu_refuse(call, call_take_record(self, call));
     ll_gpu_note_dead(self);
     count_open(self, call, kind);

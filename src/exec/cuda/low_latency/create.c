@@ -40,6 +40,8 @@ static void ll_gpu_close_part(ll_gpu *self)
     cuda_program_release(self->log_program);
     cuda_program_release(self->mask_program);
     ll_gpu_masks_close(self);
+    ll_gpu_early_free(self->early);
+    self->early = NULL;
     gpu_scratch_give(core->stamp_memory);
     if (!core->unsettled) gpu_scratch_give(core->scratch);
 }
@@ -47,10 +49,27 @@ static void ll_gpu_close_part(ll_gpu *self)
 /* Nobody may be kept waiting for what is still on a stream of a rank that goes alone. */
 #define ALONE_NS ((int64_t)100 * 1000 * 1000)
 
+/* Nothing of it has been launched here. Other ranks' kernels may be through with it only where all have come. */
+static void destroy_unshaped(ll_gpu *self, bool sound)
+{
+    gpu_executor *core = &self->core;
+    ll_gpu_close_part(self);
+    bool quiet = sound && !core->unsettled;
+    if (sound && device_heap_give(core->heap, ll_buffer_name, core->world.buffer, &quiet) != EXPAR_OK)
+        LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
+    if (sound) ll_gpu_masks_give(self);
+    gpu_home_leave(core, quiet);
+    free(self);
+}
+
 static void ll_gpu_destroy(ll_executor *base, bool sound)
 {
     ll_gpu *self = ll_gpu_of(base);
     gpu_executor *core = &self->core;
+    if (!ll_gpu_is_shaped(self)) {
+        destroy_unshaped(self, sound);
+        return;
+    }
     if (!sound && !gpu_endings_abandon(core, ALONE_NS)) {
         LOG(LOG_INFO, "a low-latency call of this rank's is still on its stream: the buffer's memory stays");
         gpu_guard_release(core);
@@ -90,27 +109,21 @@ static expar_status ll_gpu_take(ll_executor *base, uint64_t bytes, mem_block **o
     return ll_gpu_cache_take(ll_gpu_of(base), bytes, out);
 }
 
-static const ll_executor_ops ll_gpu_ops = {
-    .name = "cuda",
-    .streams = true,
-    .destroy = ll_gpu_destroy,
-    .halt = ll_gpu_halt,
-    .retire = ll_gpu_retire,
-    .take = ll_gpu_take,
-    .dispatch_send = ll_gpu_dispatch_send,
-    .dispatch_receive = ll_gpu_dispatch_receive,
-    .combine_send = ll_gpu_combine_send,
-    .combine_receive = ll_gpu_combine_receive,
-    .check = ll_gpu_check,
-    .untold = ll_gpu_untold,
-    .tell = ll_gpu_tell,
-    .count = ll_gpu_count,
-    .time = ll_gpu_time,
-    .times = ll_gpu_times,
-    .mask_set = ll_gpu_mask_set,
-    .mask_query = ll_gpu_mask_query,
-    .mask_clean = ll_gpu_mask_clean,
-};
+/* Before there is a shape there are no calls to tell of. */
+static expar_status check_shaped(ll_executor *base, const char *what)
+{
+    return ll_gpu_is_shaped(ll_gpu_of(base)) ? ll_gpu_check(base, what) : EXPAR_OK;
+}
+
+static bool untold_shaped(ll_executor *base, ll_verdict *verdict)
+{
+    return ll_gpu_is_shaped(ll_gpu_of(base)) && ll_gpu_untold(base, verdict);
+}
+
+static void count_shaped(ll_executor *base)
+{
+    if (ll_gpu_is_shaped(ll_gpu_of(base))) ll_gpu_count(base);
+}
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -158,7 +171,9 @@ static expar_status fill_device(const ll_gpu *self, const ll_gpu_parts *parts)
     if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoDAsync, memory + parts->state, &state, sizeof state, own);
     if (status == EXPAR_OK)
         status = CUDA_CALL(MemsetD8Async, memory + parts->ll_state, 0, parts->kept - parts->ll_state, own);
-    return status == EXPAR_OK ? CUDA_CALL(MemsetD8Async, buffer, 0, self->space.words_bytes, own) : status;
+    /* Others may have told a reserve of masks already: it was cleared as it was made. */
+    if (status != EXPAR_OK || self->early) return status;
+    return CUDA_CALL(MemsetD8Async, buffer, 0, self->space.words_bytes, own);
 }
 
 static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
@@ -212,12 +227,23 @@ static expar_status ll_gpu_memory_open(ll_gpu *self)
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
+static int32_t shared_room(const ll_gpu *self)
+{
+    return self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES;
+}
+
+static bool ll_gpu_fits(ll_executor *base, const ll_shape *shape)
+{
+    const uint64_t room = (uint64_t)shared_room(ll_gpu_of(base));
+    return ll_gpu_dispatch_shared(shape, shape->tokens) <= room && ll_gpu_combine_shared(shape) <= room;
+}
+
 /* In a block's shared memory lie the indices of all tokens, or of a combine in LogFMT what its rows' groups are. */
 static expar_status check_shared(const ll_gpu *self)
 {
     const ll_shape *shape = &self->shape;
     const uint64_t dispatch = ll_gpu_dispatch_shared(shape, shape->tokens), combine = ll_gpu_combine_shared(shape);
-    const int32_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES;
+    const int32_t room = shared_room(self);
     if (dispatch > (uint64_t)room)
         return error_set(
             EXPAR_ERR_UNSUPPORTED,
@@ -267,22 +293,92 @@ static expar_status load_kernels(ll_gpu *self)
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
+static expar_status no_memory(void)
+{
+    return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
+}
+
+/* What comes once the shape is known. */
+static expar_status make_shaped(ll_gpu *self)
+{
+    gpu_executor *core = &self->core;
+    self->copies = core->most_sms;
+    expar_status status = ll_gpu_memory_open(self);
+    if (status == EXPAR_OK) status = load_kernels(self);
+    if (status == EXPAR_OK) gpu_listen(core);
+    if (status == EXPAR_OK) status = gpu_guard_hold(core);
+    if (status != EXPAR_OK) return status;
+    self->cache = ll_gpu_cache_make();
+    if (!self->cache) return no_memory();
+    atomic_store_explicit(&self->shaped, true, memory_order_release);
+    return EXPAR_OK;
+}
+
+/* Without a shape. */
+static expar_status make_reserve(ll_gpu *self)
+{
+    gpu_executor *core = &self->core;
+    const cu_address buffer = device_heap_at(core->heap, core->world.buffer);
+    self->early = ll_gpu_early_make(self->shape.ranks, core->sym->rank);
+    if (!self->early) return no_memory();
+    expar_status status = cuda_enter(core->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemsetD8Async, buffer, 0, self->base.reserve.bytes, core->own_stream);
+    cuda_leave();
+    return status == EXPAR_OK ? gpu_own_stream_await(core) : status;
+}
+
 static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t sharers)
 {
     gpu_executor *core = &self->core;
     expar_status status = gpu_choose_sms(core, plan->num_sms, USUAL_SMS, sharers);
     if (status == EXPAR_OK) status = gpu_read_orphan_time(&core->world);
     if (status == EXPAR_OK) status = gpu_own_stream_make(core);
-    self->copies = core->most_sms;
-    if (status == EXPAR_OK) status = ll_gpu_memory_open(self);
-    if (status == EXPAR_OK) status = load_kernels(self);
     if (status == EXPAR_OK) status = ll_gpu_masks_open(self);
-    if (status == EXPAR_OK) gpu_listen(core);
-    if (status == EXPAR_OK) status = gpu_guard_hold(core);
     if (status != EXPAR_OK) return status;
-    self->cache = ll_gpu_cache_make();
-    return self->cache ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
+    return self->base.reserve.bytes ? make_reserve(self) : make_shaped(self);
 }
+
+/* A lay-out that has failed has left parts, which go with the buffer. */
+static expar_status ll_gpu_lay_out(ll_executor *base, const ll_shape *shape)
+{
+    ll_gpu *self = ll_gpu_of(base);
+    if (self->early->failed)
+        return error_set(EXPAR_ERR_STATE, "an earlier lay-out of this buffer has failed; expected another buffer");
+    self->early->failed = true;
+    self->shape = *shape;
+    self->space = ll_space_of(shape);
+    expar_status status = make_shaped(self);
+    if (status == EXPAR_OK) status = ll_gpu_early_end(self);
+    if (status != EXPAR_OK) return status;
+    self->early->failed = false;
+    ll_gpu_meet_say(self);
+    return EXPAR_OK;
+}
+
+static const ll_executor_ops ll_gpu_ops = {
+    .name = "cuda",
+    .streams = true,
+    .destroy = ll_gpu_destroy,
+    .halt = ll_gpu_halt,
+    .retire = ll_gpu_retire,
+    .take = ll_gpu_take,
+    .dispatch_send = ll_gpu_dispatch_send,
+    .dispatch_receive = ll_gpu_dispatch_receive,
+    .combine_send = ll_gpu_combine_send,
+    .combine_receive = ll_gpu_combine_receive,
+    .check = check_shaped,
+    .untold = untold_shaped,
+    .tell = ll_gpu_tell,
+    .count = count_shaped,
+    .time = ll_gpu_time,
+    .times = ll_gpu_times,
+    .mask_set = ll_gpu_mask_set,
+    .mask_query = ll_gpu_mask_query,
+    .mask_clean = ll_gpu_mask_clean,
+    .fits = ll_gpu_fits,
+    .lay_out = ll_gpu_lay_out,
+};
 
 /* All ranks come here, or none. Other buffers may be in the home. */
 static void ll_gpu_unmake(ll_gpu *self)
@@ -301,7 +397,7 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
     int32_t sharers = 0;
     expar_status status = gpu_home_enter(core, plan->device.index);
     if (status != EXPAR_OK) return status;
-    status = device_heap_take(core->heap, ll_buffer_name, self->space.total_bytes, 4096, &core->world.buffer);
+    status = device_heap_take(core->heap, ll_buffer_name, self->base.heap_bytes, 4096, &core->world.buffer);
     if (status == EXPAR_OK) status = ll_gpu_masks_take(self);
     if (status == EXPAR_OK) status = gpu_count_sharers(core, &sharers);
     if (status == EXPAR_OK) status = gpu_agree(core, ll_gpu_make_part(self, plan, sharers), NULL);
@@ -341,11 +437,13 @@ expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
     self->base.ops = &ll_gpu_ops;
     self->shape = *plan->shape;
     self->space = ll_space_of(plan->shape);
-    self->base.heap_bytes = self->space.total_bytes;
+    self->base.reserve = ll_reserved_of(plan->shape->ranks, plan->reserve_bytes);
+    self->base.heap_bytes = plan->reserve_bytes ? self->base.reserve.bytes : self->space.total_bytes;
     self->core = (gpu_executor){.group = plan->group,
                                 .sym = symmetric,
                                 .number = plan->number,
                                 .topic_kind = BOOT_KIND_LOW_LATENCY,
+                                .late_limit_ms = plan->shape->masking ? plan->late_limit_ms : 0,
                                 .with_threads = plan->group->threads && plan->group->size > 1,
                                 .world = {.shape = {.ranks = plan->shape->ranks}, .rank = symmetric->rank}};
     expar_status status = ll_gpu_make(self, plan);

@@ -6,6 +6,7 @@
  *   calls.c   phases become launches; how calls went
  *   cache.c   memory of results, kept from call to call
  *   mask.c    masks: what the host has to do with them
+ *   meet.c    ranks that have laid out the same shape, each by itself
  *   times.c   times that kernels take
  *
  * The kernels are kernels/ll_dispatch.cu, ll_dispatch_scaled.cu, ll_combine.cu and ll_combine_log.cu, and with
@@ -21,6 +22,16 @@
 #include "exec/ll_clean.h"
 
 typedef struct ll_gpu_cache ll_gpu_cache;
+
+/* Of a buffer that gets its shape later. All of it is this rank's own, and touched by the thread that is in a call. */
+typedef struct ll_early {
+    bool *settled; /* [N] it has said this rank's shape, or is masked here */
+    bool all_settled;
+    bool *masked; /* [N] before there is a shape */
+    bool cleaned; /* before there is a shape, with these epochs behind it */
+    uint64_t epochs[LL_KINDS];
+    bool failed; /* a lay-out has failed, and has left parts */
+} ll_early;
 
 typedef struct ll_gpu {
     ll_executor base;
@@ -58,12 +69,19 @@ typedef struct ll_gpu {
     ll_cleaner *cleaner;
     uint64_t clean_words; /* offset in the host's heap, of what cleaner->words are */
     bool has_clean_words;
-    uint32_t era; /* of masks: each clean begins one, and handles of earlier ones serve no more; from 1 on */
+    ll_early *early;    /* NULL: the shape came with the buffer */
+    atomic_bool shaped; /* all parts are there: set once (release), looked at by any thread (acquire) */
+    uint32_t era;       /* of masks: each clean begins one, and handles of earlier ones serve no more; from 1 on */
 } ll_gpu;
 
 static inline ll_gpu *ll_gpu_of(ll_executor *base)
 {
     return (ll_gpu *)base;
+}
+
+static inline bool ll_gpu_is_shaped(const ll_gpu *self)
+{
+    return atomic_load_explicit(&self->shaped, memory_order_acquire);
 }
 
 /* ---- cache.c ----------------------------------------------------------------------------------------------------- */
@@ -84,10 +102,30 @@ void ll_gpu_masks_give(ll_gpu *self);
 void ll_gpu_part(ll_gpu *self);
 /* Tells kernels who is dead. */
 void ll_gpu_note_dead(ll_gpu *self);
+/* Behind a clean: with its view. */
+expar_status ll_gpu_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS]);
 /* Operations. */
 expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked);
 expar_status ll_gpu_mask_query(ll_executor *base, int32_t *status, void *stream);
 expar_status ll_gpu_mask_clean(ll_executor *base, ll_clean_step *step);
+
+/* ---- meet.c ------------------------------------------------------------------------------------------------------ */
+ll_early *ll_gpu_early_make(int32_t ranks, int32_t own); /* NULL: no memory */
+void ll_gpu_early_free(ll_early *early);
+/* Of the words of shapes, which stand behind those of cleans; 0: there are none. */
+uint64_t ll_gpu_shapes_bytes(const ll_gpu *self);
+/* Says to all that this rank has its shape laid out. */
+void ll_gpu_meet_say(const ll_gpu *self);
+/* Before a call, of that number (boot_topic), is launched: until all that are not masked have said their shape.
+   EXPAR_ERR_MISMATCH: one has another. */
+expar_status ll_gpu_meet(ll_gpu *self, uint64_t number);
+/* The rank has been masked, or is not any more. */
+void ll_gpu_early_settle(ll_gpu *self, int32_t rank, bool masked);
+/* Before there is a shape: the operations of masks, and what a clean leaves; then what kernels are told of all that. */
+void ll_gpu_early_mask(ll_gpu *self, int32_t rank, bool masked);
+expar_status ll_gpu_early_query(const ll_gpu *self, int32_t *status, void *stream);
+void ll_gpu_early_begin(ll_gpu *self, const uint64_t epochs[LL_KINDS]);
+expar_status ll_gpu_early_end(ll_gpu *self);
 
 /* ---- calls.c: operations ----------------------------------------------------------------------------------------- */
 expar_status ll_gpu_dispatch_send(ll_executor *base, ll_dispatch_step *step);

@@ -78,7 +78,12 @@ expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked)
 {
     ll_gpu *self = ll_gpu_of(base);
     ll_mask_args args = {.what = masked ? LL_ERRAND_SET : LL_ERRAND_UNSET, .rank = rank};
+    if (!ll_gpu_is_shaped(self)) {
+        ll_gpu_early_mask(self, rank, masked);
+        return EXPAR_OK;
+    }
     expar_status status = errand_do(self, &args);
+    if (status == EXPAR_OK && self->answer->status == EXPAR_OK) ll_gpu_early_settle(self, rank, masked);
     if (status != EXPAR_OK || self->answer->status == EXPAR_OK) return status;
     if (!masked)
         return error_set(EXPAR_ERR_STATE,
@@ -93,8 +98,9 @@ expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked)
 
 expar_status ll_gpu_mask_query(ll_executor *base, int32_t *status, void *stream)
 {
+    ll_gpu *self = ll_gpu_of(base);
     ll_mask_args args = {.what = LL_ERRAND_QUERY, .status = status};
-    return errand_put(ll_gpu_of(base), &args, stream);
+    return ll_gpu_is_shaped(self) ? errand_put(self, &args, stream) : ll_gpu_early_query(self, status, stream);
 }
 
 /* Nobody is waited for: of a rank whose calls have not ended others learn by asking. */
@@ -118,7 +124,7 @@ static expar_status masks_check_closed(const ll_gpu *self)
     return EXPAR_OK;
 }
 
-static expar_status masks_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS])
+expar_status ll_gpu_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS])
 {
     ll_mask_args args = {.what = LL_ERRAND_BEGIN,
                          .view = self->view_there,
@@ -135,9 +141,27 @@ static expar_status masks_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KIND
                      self->shape.regions);
 }
 
+/* Before there is a shape. */
+static expar_status clean_early(ll_gpu *self, ll_clean_step *step)
+{
+    uint64_t epochs[LL_KINDS] = {self->early->epochs[LL_DISPATCH], self->early->epochs[LL_COMBINE]};
+    expar_status status = ll_clean_agree(self->cleaner, step, epochs);
+    if (status == EXPAR_OK && step->call.verdict.rank < 0) ll_gpu_early_begin(self, epochs);
+    return status;
+}
+
+/* No graph is to be replayed to a rank without a shape: who is in again is awaited now. */
+static expar_status meet_again(ll_gpu *self, const ll_clean_step *step)
+{
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        ll_gpu_early_settle(self, r, self->cleaner->view[r] == 0);
+    return ll_gpu_meet(self, step->call.number);
+}
+
 expar_status ll_gpu_mask_clean(ll_executor *base, ll_clean_step *step)
 {
     ll_gpu *self = ll_gpu_of(base);
+    if (!ll_gpu_is_shaped(self)) return clean_early(self, step);
     ll_mask_args args = {.what = LL_ERRAND_READ};
     expar_status status = errand_do(self, &args);
     if (status != EXPAR_OK) return status;
@@ -146,10 +170,18 @@ expar_status ll_gpu_mask_clean(ll_executor *base, ll_clean_step *step)
     uint64_t epochs[LL_KINDS] = {self->answer->epochs[LL_DISPATCH], self->answer->epochs[LL_COMBINE]};
     status = ll_clean_agree(self->cleaner, step, epochs);
     if (status != EXPAR_OK) return status;
-    return step->call.verdict.rank < 0 ? masks_begin_anew(self, epochs) : EXPAR_OK;
+    if (step->call.verdict.rank >= 0) return EXPAR_OK;
+    status = ll_gpu_begin_anew(self, epochs);
+    return status == EXPAR_OK ? meet_again(self, step) : status;
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* Of cleans, and of shapes behind them. */
+static uint64_t words_bytes(const ll_gpu *self)
+{
+    return (uint64_t)self->shape.ranks * self->space.clean_bytes + ll_gpu_shapes_bytes(self);
+}
 
 /* Words of cleans lie in the host's heap: hosts agree. */
 static expar_status map_words(ll_gpu *self)
@@ -158,6 +190,7 @@ static expar_status map_words(ll_gpu *self)
     self->cleaner = ll_cleaner_make(symmetric, self->core.number, self->space.clean_bytes);
     if (!self->cleaner) return error_set(EXPAR_ERR_MEMORY, "no memory for masks");
     self->cleaner->halted = &self->core.halted;
+    self->cleaner->late_limit_ms = self->core.late_limit_ms;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
         self->cleaner->words[r] = sym_at(symmetric, r, self->clean_words);
         if (!self->cleaner->words[r])
@@ -166,15 +199,15 @@ static expar_status map_words(ll_gpu *self)
                              "EXPAR_TRANSPORTS be unset, or name p2p",
                              r, symmetric->rank);
     }
-    memset(self->cleaner->words[symmetric->rank], 0, (size_t)self->shape.ranks * (size_t)self->space.clean_bytes);
+    memset(self->cleaner->words[symmetric->rank], 0, (size_t)words_bytes(self));
     return EXPAR_OK;
 }
 
 expar_status ll_gpu_masks_take(ll_gpu *self)
 {
     if (!self->shape.masking) return EXPAR_OK;
-    const uint64_t bytes = (uint64_t)self->shape.ranks * self->space.clean_bytes;
-    expar_status status = sym_take(self->core.sym, clean_words_name, bytes, EP_LINE_BYTES, &self->clean_words);
+    expar_status status =
+        sym_take(self->core.sym, clean_words_name, words_bytes(self), EP_LINE_BYTES, &self->clean_words);
     self->has_clean_words = status == EXPAR_OK;
     return status;
 }

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Ranks of a buffer that gets its shape later (exec/ll_reserve.h). Each lays it out at its own first call, and says so;
+ * before a rank is sent anything it must have said the same. A rank that is masked meanwhile is not awaited; one that a
+ * clean takes in may still have its first call before it, so each call looks at those who have not been met. */
+#include "exec/cpu/low_latency/far.h"
+
+static uint64_t shape_at(const ll_cpu *self, int32_t source)
+{
+    return self->base.reserve.shapes + (uint64_t)source * EP_LINE_BYTES;
+}
+
+void ll_meet_say(ll_cpu *self)
+{
+    const ll_shape_words words = ll_shape_say(&self->shape);
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        for (int w = 0; w < LL_SHAPE_WORDS; w++)
+            ll_store(self, r, shape_at(self, self->sym->rank) + (uint64_t)w * 8, words.words[w]);
+        sym_ring(self->sym, r);
+    }
+}
+
+/* Whether the rank has said its shape, and which. */
+static bool hear(const ll_cpu *self, int32_t rank, ll_shape_words *out)
+{
+    bool said = true;
+    for (int w = 0; w < LL_SHAPE_WORDS; w++) {
+        out->words[w] = ll_look(self, shape_at(self, rank) + (uint64_t)w * 8);
+        said = said && (out->words[w] & LL_SHAPE_IS_SAID);
+    }
+    return said;
+}
+
+static ll_due shape_due(const void *context, int32_t rank)
+{
+    const ll_cpu *self = context;
+    ll_shape_words words;
+    return (ll_due){.came = ll_is_masked(self, rank) || ll_has_met(self, rank) || hear(self, rank, &words), .all = 1};
+}
+
+/* Those that have said it. EXPAR_ERR_MISMATCH */
+static expar_status meet_those(ll_cpu *self)
+{
+    const ll_shape_words own = ll_shape_say(&self->shape);
+    ll_shape_words words;
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
+        if (ll_has_met(self, r) || ll_is_masked(self, r) || !hear(self, r, &words)) continue;
+        if (!ll_shapes_are_same(&words, &own)) return ll_shape_differs(&self->shape, self->sym->rank, &words, r);
+        self->meeting.met[r] = true;
+        self->meeting.missing--;
+    }
+    return EXPAR_OK;
+}
+
+static expar_status await_shapes(ll_cpu *self, const ll_call *call)
+{
+    ll_wait wait = {.cpu = self,
+                    .call = call,
+                    .what = "low latency: first calls",
+                    .of = "shapes",
+                    .due = shape_due,
+                    .context = self};
+    expar_status status = EXPAR_OK;
+    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++)
+        while (status == EXPAR_OK && shape_due(self, r).came == 0)
+            status = ll_wait_turn(&wait, false);
+    return ll_wait_end(&wait, status);
+}
+
+expar_status ll_meet(ll_cpu *self, ll_call *call)
+{
+    if (!self->meeting.met || self->meeting.missing == 0) return EXPAR_OK;
+    expar_status status = await_shapes(self, call);
+    if (status != EXPAR_OK) return status;
+    status = meet_those(self);
+    if (status != EXPAR_OK && (call->refusal.status == EXPAR_OK || call->refusal.status == EXPAR_ERR_INDEX))
+        call->refusal = ep_refusal_of(status);
+    call->open = status == EXPAR_OK;
+    return EXPAR_OK;
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory of a low-latency buffer that is made before its shape is known: where words lie that do not depend on it, and
+ * how ranks tell each other the shape.
+ *
+ * A reserve of so many bytes is the same range of offsets in every PE's heap. A shape is laid out at its begin, as
+ * proto/low_latency.h says, by each rank alone. At its end, wherever the shape ends, there are words of which each has one
+ * writer, and which are zero at first:
+ *
+ *     maskers       [N]           64              as in ll_index.h, with masks, which such a buffer always has
+ *     cleans        [N]           clean_bytes     likewise
+ *     shapes        [N]           64              the shape that each rank has laid out: LL_SHAPE_WORDS words
+ *
+ * A rank clears its words, and says its shape to all then (release). Whoever has seen there (acquire) that a rank has
+ * the same shape may write to it, and nobody else may: so ranks come to their first calls at any time, and a rank that
+ * has another shape disturbs nobody. A shape is said once and stays. */
+#ifndef EXPAR_EXEC_LL_RESERVE_H
+#define EXPAR_EXEC_LL_RESERVE_H
+
+#include "base/base.h"
+#include "proto/low_latency.h"
+
+typedef struct ll_reserved {
+    uint64_t bytes; /* for shapes; 0: there is no reserve */
+    uint64_t maskers, cleans, shapes, total_bytes;
+} ll_reserved;
+
+/* Of so many bytes at least; bytes is less than 2^62. */
+static inline ll_reserved ll_reserved_of(int32_t ranks, uint64_t bytes)
+{
+    const ll_shape none = {.ranks = ranks};
+    const uint64_t n = (uint64_t)ranks;
+    ll_reserved reserve = {.bytes = ep_round(bytes, 4096)};
+    if (bytes == 0) return reserve;
+    reserve.maskers = reserve.bytes;
+    reserve.cleans = reserve.maskers + n * EP_LINE_BYTES;
+    reserve.shapes = reserve.cleans + n * ll_space_of(&none).clean_bytes;
+    reserve.total_bytes = ep_round(reserve.shapes + n * EP_LINE_BYTES, 4096);
+    return reserve;
+}
+
+/* Of a shape in the reserve, or of none, which has no tokens. */
+static inline ll_space ll_reserved_space(const ll_reserved *reserve, const ll_shape *shape)
+{
+    ll_space space = ll_space_of(shape);
+    space.maskers = reserve->maskers;
+    space.cleans = reserve->cleans;
+    space.total_bytes = reserve->total_bytes;
+    return space;
+}
+static inline bool ll_reserved_holds(const ll_reserved *reserve, const ll_shape *shape)
+{
+    return ll_space_of(shape).total_bytes <= reserve->bytes;
+}
+
+/* A shape in words, each of which has a bit that says it is there. */
+#define LL_SHAPE_WORDS   2
+#define LL_SHAPE_IS_SAID ((uint64_t)1 << 63)
+
+typedef struct ll_shape_words {
+    uint64_t words[LL_SHAPE_WORDS];
+} ll_shape_words;
+
+static inline ll_shape_words ll_shape_say(const ll_shape *shape)
+{
+    return (ll_shape_words){{LL_SHAPE_IS_SAID | (uint64_t)shape->tokens | (uint64_t)shape->hidden << 16 |
+                                 (uint64_t)shape->element_bytes << 48 | (uint64_t)shape->exact << 52 |
+                                 (uint64_t)shape->reduced << 53,
+                             LL_SHAPE_IS_SAID | (uint64_t)shape->topk | (uint64_t)shape->local_experts << 8}};
+}
+/* What a rank has said, for texts: members that do not depend on the group. */
+static inline ll_shape ll_shape_said(const ll_shape_words *said)
+{
+    return (ll_shape){.tokens = (int32_t)(said->words[0] & 0xffff),
+                      .hidden = (int32_t)(said->words[0] >> 16 & 0x3ffffff),
+                      .element_bytes = (int32_t)(said->words[0] >> 48 & 7),
+                      .exact = (int32_t)(said->words[0] >> 52 & 1),
+                      .reduced = (int32_t)(said->words[0] >> 53 & 1),
+                      .topk = (int32_t)(said->words[1] & 0xff),
+                      .local_experts = (int32_t)(said->words[1] >> 8 & 0xffffff)};
+}
+/* EXPAR_ERR_MISMATCH, with the first member in which the other rank's shape is another one. */
+expar_status ll_shape_differs(const ll_shape *own, int32_t own_rank, const ll_shape_words *said, int32_t rank);
+static inline bool ll_shapes_are_same(const ll_shape_words *a, const ll_shape_words *b)
+{
+    return a->words[0] == b->words[0] && a->words[1] == b->words[1];
+}
+
+#endif

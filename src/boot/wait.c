@@ -191,12 +191,16 @@ static void judge_silence(inquiry *q)
 static void will_not_come(inquiry *q, int32_t rank, const boot_answer *answer)
 {
     const int32_t blamed = answer->blamed;
+    char given_up[48] = "";
     q->ended = rank;
     q->left = *answer;
     const bool other = blamed >= 0 && blamed != q->wait->boot->rank;
+    if (other) snprintf(given_up, sizeof given_up, "; it has given up rank %d", blamed);
+    /* This rank goes for the same reason, if it goes. */
+    if (other && !q->wait->tolerant) boot_note_blamed(q->wait->boot, blamed);
     fail(q, BOOT_WILL_NOT_COME, other ? blamed : rank,
-         error_set(EXPAR_ERR_PEER, "%s: rank %d does not come any more: %s: %s", q->wait->what, rank,
-                   expar_status_string(answer->ended), answer->reason));
+         error_set(EXPAR_ERR_PEER, "%s: rank %d does not come any more: %s: %s%s", q->wait->what, rank,
+                   expar_status_string(answer->ended), answer->reason, given_up));
 }
 
 static void judge_ends(inquiry *q)

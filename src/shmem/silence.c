@@ -158,6 +158,14 @@ int64_t sym_wait_on(sym *self, int32_t pe, int64_t waited_ns)
     return judge_peer(self->boot, pe, &answer, waited_ns);
 }
 
+void sym_give_up(sym *self, int32_t pe)
+{
+    sym_tell(self, pe);
+    pthread_mutex_lock(&self->monitor_lock);
+    if (!self->unmonitored) boot_note_blamed(self->boot, pe);
+    pthread_mutex_unlock(&self->monitor_lock);
+}
+
 /* ---- what a network notices first -------------------------------------------------------------------------------- */
 
 /* Who leaves closes its line, on which it has told of the death that it leaves for, before its end of a network: so an

@@ -104,6 +104,9 @@ typedef struct sym {
     pthread_mutex_t monitor_lock; /* held while a peer is asked by way of the boot for a transport */
     bool unmonitored;             /* nobody asks any more. Guarded by monitor_lock */
     bool by_threads;              /* boot->threads: the ranks are threads of one process */
+    /* Transports are being opened: the boot's monitor tells of no loss yet, so their waits ask it (site.check). Taken
+       down by sym_create, read by any thread of the rank (relaxed: nothing hangs on it). */
+    _Atomic bool forms;
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;
@@ -175,6 +178,9 @@ typedef struct sym {
     /* [size] sym_failure_kind by which a rank is gone, 0 while it is not. Written before `failure` (release), read
        after it (acquire). */
     _Atomic uint8_t *gone;
+    /* [size] of a rank that is gone: 0, or 1 + the rank whose silence it went for. Written before `gone`, read after
+       it (relaxed). */
+    _Atomic int32_t *gone_for;
     /* Ranks that are gone, in the order in which that was noticed: lost[0 … losses). Written under lock, then `losses`
        is raised (release) and read (acquire) by whoever asks. */
     int32_t *lost;
@@ -240,8 +246,9 @@ static inline bool sym_is_sound(const sym *self)
 {
     return atomic_load_explicit(&self->failure, memory_order_acquire) == 0;
 }
-/* Whether it has failed because ranks have left, and for nothing worse. */
-bool sym_failed_by_leaving(const sym *sym);
+/* Whether it has failed because ranks are gone, and not because this one has aborted or is out of step: how each is gone
+   `gone` says. */
+bool sym_failed_by_loss(const sym *sym);
 /* For what touches nobody: EXPAR_OK while this rank has not aborted. */
 expar_status sym_check_self(sym *sym, const char *what);
 /* An error that names the rank as lost is on its way to a caller. */

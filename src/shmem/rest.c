@@ -175,11 +175,11 @@ void sym_rest_outlast(sym_rest *rest, bool (*owes)(const void *context, int32_t 
     rest->owed_to = context;
 }
 
-/* The group has failed by the leaving of ranks alone, none of which owes anything: what they left for is no matter. */
+/* The group has failed by the leaving of ranks alone, none of which owes anything. */
 static bool is_outlasted(const sym_rest *rest)
 {
     const sym *self = rest->sym;
-    if (!sym_failed_by_loss(self)) return false;
+    if (!sym_failed_by_leaving(self)) return false;
     for (int32_t r = 0; r < self->size; r++) {
         const uint8_t gone = atomic_load_explicit(&self->gone[r], memory_order_acquire);
         if (gone != 0 && (gone != SYM_PEER_LEFT || rest->owes(rest->owed_to, r))) return false;

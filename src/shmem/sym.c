@@ -218,7 +218,7 @@ static void tell_peers(const sym *self, uint64_t failure)
 
 /* A rank has left, or its program has ended: for a reason that a peer has told, which is the one to report, or for its
    own. A program that ends without a good-bye does so for what it has told itself; what another one, which may live on,
-   has told of a third says nothing of it. Where no heap is mapped a silence is told by way of the boot. */
+   has told of a third says nothing of it. */
 static uint64_t reason_of_going(const sym *self, sym_failure_kind kind, int32_t rank)
 {
     uint64_t word = atomic_load_explicit(&control_of(self, self->rank)->told, memory_order_acquire);
@@ -226,9 +226,15 @@ static uint64_t reason_of_going(const sym *self, sym_failure_kind kind, int32_t 
     bool known = failure_kind(told) == SYM_PEER_DIED || failure_kind(told) == SYM_PEER_SILENT;
     bool other = (uint32_t)told < (uint32_t)self->size && (uint32_t)told != (uint32_t)self->rank;
     bool explains = kind == SYM_PEER_LEFT || word >> TOLD_BY_SHIFT == (uint64_t)rank;
-    if (known && other && explains) return told;
-    const int32_t silent = self->boot->ops->blame_of(self->boot, rank);
-    return silent >= 0 ? failure_word(SYM_PEER_SILENT, silent) : failure_word(kind, rank);
+    return known && other && explains ? told : failure_word(kind, rank);
+}
+
+/* The rank for whose silence another one is gone, as a peer has told here or that one by way of the boot, which reaches
+   those too whose heaps it does not map; -1: none is known. */
+static int32_t silence_behind(const sym *self, bool went, uint64_t failure, int32_t rank)
+{
+    if (failure_kind(failure) == SYM_PEER_SILENT) return (int32_t)(uint32_t)failure;
+    return went ? self->boot->ops->blame_of(self->boot, rank) : -1;
 }
 
 /* A death explains a leaving, and this rank's own abort ends what the loss of others has left alone. */
@@ -272,12 +278,12 @@ void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
 {
     const bool went = kind == SYM_PEER_LEFT || kind == SYM_PEER_DIED;
     const uint64_t failure = went ? reason_of_going(self, kind, rank) : failure_word(kind, rank);
-    const int32_t silent = failure_kind(failure) == SYM_PEER_SILENT ? (int32_t)(uint32_t)failure : -1;
+    const int32_t silent = silence_behind(self, went, failure, rank);
     if ((went || kind == SYM_PEER_SILENT) && rank >= 0 && rank < self->size)
         record_loss(self, kind, rank, silent == rank ? -1 : silent);
     if (silent >= 0) boot_note_blamed(self->boot, silent);
     if (kind == SYM_ABORTED) note_ended(self, BOOT_KIND_ALL, EXPAR_ERR_ABORTED, "it has aborted the group");
-    if (kind == SYM_PEER_DIED || silent >= 0) tell_peers(self, failure);
+    if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     failure_record(self, failure);
     bell_ring(&control_of(self, self->rank)->bell, self->by_threads);
     pthread_mutex_lock(&self->lock);
@@ -422,10 +428,9 @@ expar_status sym_check_ranks(sym *self, const sym_ranks *ranks, const char *what
     return status;
 }
 
-bool sym_failed_by_loss(const sym *self)
+bool sym_failed_by_leaving(const sym *self)
 {
-    const uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
-    return failure != 0 && failure_kind(failure) != SYM_ABORTED && (int32_t)(uint32_t)failure >= 0;
+    return failure_kind(atomic_load_explicit(&self->failure, memory_order_acquire)) == SYM_PEER_LEFT;
 }
 
 expar_status sym_check_self(sym *self, const char *what)

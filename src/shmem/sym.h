@@ -246,9 +246,8 @@ static inline bool sym_is_sound(const sym *self)
 {
     return atomic_load_explicit(&self->failure, memory_order_acquire) == 0;
 }
-/* Whether it has failed because ranks are gone, and not because this one has aborted or is out of step: how each is gone
-   `gone` says. */
-bool sym_failed_by_loss(const sym *sym);
+/* Whether it has failed because ranks have left, and for nothing worse. */
+bool sym_failed_by_leaving(const sym *sym);
 /* For what touches nobody: EXPAR_OK while this rank has not aborted. */
 expar_status sym_check_self(sym *sym, const char *what);
 /* An error that names the rank as lost is on its way to a caller. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first cause is named: a rank dies or falls silent, another one that knows goes because of it, and a third, to which
- * the first one's sockets still seem open, names that one all the same.
+/* The first cause is named. A rank dies or falls silent, and another one that knows goes because of it. A third one, to
+ * which the first one's sockets still seem open, names that one all the same.
  *
  * Those of a dead rank seem open because a child of it holds them, as the kernel may: it closes them one by one. */
 #include "boot/crew.h"

@@ -260,6 +260,8 @@ void boot_wait_progress(boot_wait *wait);
    has `what` in front. */
 expar_status boot_wait_look(boot_wait *wait);
 void boot_wait_end(boot_wait *wait);
+/* What ends a wait for ranks that answer, for texts that tell of one that goes on. */
+const char *boot_limit_text(const boot *self);
 /* What has to be known for somebody to be silent. */
 int64_t boot_silence_ns(const boot *self);
 

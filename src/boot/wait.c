@@ -433,6 +433,13 @@ static void judge_lateness(inquiry *q)
                    (long long)limit_ms, whom, text));
 }
 
+const char *boot_limit_text(const boot *self)
+{
+    return self->late_limit_ms > 0
+               ? "the late limit (EXPAR_LATE_LIMIT, late_limit_ms) ends it"
+               : "no limit ends it (EXPAR_LATE_LIMIT in seconds or the group's late_limit_ms sets one)";
+}
+
 static void log_wait(inquiry *q)
 {
     boot_wait *wait = q->wait;
@@ -443,7 +450,8 @@ static void log_wait(inquiry *q)
     notes_describe(wait->boot->notes, wait, own, sizeof own);
     describe_late(q, text, sizeof text);
     const int64_t waited_ns = q->now_ns - atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
-    LOG(LOG_WARN, "for %lld s %s; %s", (long long)(waited_ns / (1000 * NS_PER_MS)), own, text);
+    LOG(LOG_WARN, "for %lld s %s; %s; %s", (long long)(waited_ns / (1000 * NS_PER_MS)), own, text,
+        boot_limit_text(wait->boot));
 }
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */

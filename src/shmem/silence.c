@@ -129,8 +129,8 @@ static int64_t judge_peer(const boot *ctl, int32_t pe, const boot_answer *answer
     if (limit_ns > 0 && waited_ns >= limit_ns) return 0;
     if (!answer->came) return answer->silent_ns < boot_silence_ns(ctl) ? SOON_NS : 0;
     if (is_time_to_log(waited_ns))
-        LOG(LOG_WARN, "for %lld s nothing has come over the network from rank %d, which is alive: it is %s",
-            (long long)(waited_ns / 1000000000), pe, answer->doing);
+        LOG(LOG_WARN, "for %lld s nothing has come over the network from rank %d, which is alive: it is %s; %s",
+            (long long)(waited_ns / 1000000000), pe, answer->doing, boot_limit_text(ctl));
     return AGAIN_NS;
 }
 

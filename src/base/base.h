@@ -117,6 +117,8 @@ void env_change_begin(void);
 void env_change_end(void);
 /* Whole numbers; *value is untouched when unset. EXPAR_ERR_ARGUMENT names variable, text and the allowed range. */
 expar_status env_int(const char *name, int64_t low, int64_t high, int64_t *value);
+/* The same of a variable of other programs. */
+expar_status env_foreign_int(const char *name, int64_t low, int64_t high, int64_t *value);
 /* Bytes with an optional suffix K, M, G, T (powers of 1024). */
 expar_status env_bytes(const char *name, uint64_t low, uint64_t high, uint64_t *value);
 /* Seconds, fractions allowed ("0.5"), returned in milliseconds, ≥ 1. */

@@ -2,6 +2,7 @@
 /* The environment: the table of variables, and lookups that refuse bad values with a text. */
 #include "base/base.h"
 #include "base/env_table.h"
+#include "base/shown.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -72,19 +73,37 @@ const char *env_string(const char *name)
     return env_foreign(name);
 }
 
-expar_status env_int(const char *name, int64_t low, int64_t high, int64_t *value)
+/* Digits, perhaps with '-' before them: strtoll would take blanks and '+', too. */
+static bool parse_int(const char *text, int64_t *value)
 {
-    const char *text = env_string(name);
-    if (!text) return EXPAR_OK;
+    if (!is_digit(text[text[0] == '-'])) return false;
     char *end;
     errno = 0;
-    long long number = strtoll(text, &end, 10);
-    if (end == text || *end || errno == ERANGE || number < low || number > high) {
-        return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: expected a whole number from %" PRId64 " to %" PRId64, name, text,
-                         low, high);
-    }
+    const long long number = strtoll(text, &end, 10);
+    if (*end || errno == ERANGE) return false;
+    *value = number;
+    return true;
+}
+
+static expar_status read_int(const char *name, const char *text, int64_t low, int64_t high, int64_t *value)
+{
+    int64_t number;
+    if (!text) return EXPAR_OK;
+    if (!parse_int(text, &number) || number < low || number > high)
+        return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: expected a whole number from %" PRId64 " to %" PRId64, name,
+                         SHOWN(text), low, high);
     *value = number;
     return EXPAR_OK;
+}
+
+expar_status env_int(const char *name, int64_t low, int64_t high, int64_t *value)
+{
+    return read_int(name, env_string(name), low, high, value);
+}
+
+expar_status env_foreign_int(const char *name, int64_t low, int64_t high, int64_t *value)
+{
+    return read_int(name, env_foreign(name), low, high, value);
 }
 
 /* Reads "512", "64K", …; false when it is not that or does not fit. strtoull would take a sign. */
@@ -113,7 +132,7 @@ expar_status env_bytes(const char *name, uint64_t low, uint64_t high, uint64_t *
     if (!env_parse_bytes(text, &number) || number < low || number > high) {
         return error_set(EXPAR_ERR_ARGUMENT,
                          "%s=%s: expected bytes from %" PRIu64 " to %" PRIu64 ", with or without a suffix K, M, G, T",
-                         name, text, low, high);
+                         name, SHOWN(text), low, high);
     }
     *value = number;
     return EXPAR_OK;
@@ -146,7 +165,8 @@ expar_status env_seconds_ms(const char *name, int64_t *milliseconds)
     if (!text) return EXPAR_OK;
     int64_t number;
     if (!parse_seconds(text, &number) || number < 1) {
-        return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: expected seconds from 0.001 to %d", name, text, SECONDS_MAX);
+        return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: expected seconds from 0.001 to %d", name, SHOWN(text),
+                         SECONDS_MAX);
     }
     *milliseconds = number;
     return EXPAR_OK;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Variables that look like expar's and are none: most are misspelt, and what they were to change stays as it is. */
 #include "base/base.h"
+#include "base/shown.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -90,5 +91,5 @@ void env_warn_unknown(void)
     if (atomic_exchange_explicit(&has_looked, true, memory_order_relaxed)) return;
     for (size_t i = 0; find_unknown(i, name); i++)
         LOG(LOG_WARN, "%s is set, but expar knows no such variable; the nearest that it knows is %s (expar info --env)",
-            name, env_nearest(name));
+            SHOWN(name), env_nearest(name));
 }

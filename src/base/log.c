@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The log: which lines are written, and how they look. Each is one write, so that lines of several ranks never mix. */
 #include "base/log.h"
+#include "base/shown.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -45,7 +46,7 @@ static int level_from_env(void)
         if (strcmp(text, level_names[i]) == 0) return (int)i;
     }
     log_write(LOG_WARN, __FILE__, __LINE__, "EXPAR_LOG=%s is none of error, warn, info, debug, trace; taking warn",
-              text);
+              SHOWN(text));
     return LOG_WARN;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The files that EXPAR_LOG_FILE names: one a process, or one a rank where the name has %r. */
 #include "base/log.h"
+#include "base/shown.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -97,13 +98,13 @@ static int open_file(int32_t rank)
     char path[PATH_MAX];
     if (!pattern_expand(rank, path)) {
         say("expar: EXPAR_LOG_FILE=%s: expected a path with %%r (rank), %%p (process) or %%%%; lines go to stderr\n",
-            pattern);
+            SHOWN(pattern));
         return -1;
     }
     /* A line must never stop a rank. Without O_NONBLOCK a FIFO waits for its reader, here and whenever it is full. */
     int fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK | O_NOCTTY, 0666);
     if (fd < 0)
-        say("expar: EXPAR_LOG_FILE: cannot open %s: %s; lines go to stderr\n", path,
+        say("expar: EXPAR_LOG_FILE: cannot open %s: %s; lines go to stderr\n", SHOWN(path),
             errno == ENXIO && is_fifo(path) ? "nobody reads this FIFO" : strerror(errno));
     return fd;
 }
@@ -146,7 +147,8 @@ void log_file_failed(int32_t rank)
     int number = errno;
     pthread_mutex_lock(&lock);
     log_file *file = file_of(rank);
-    if (file && !file->failed) say("expar: EXPAR_LOG_FILE=%s: cannot write: %s\n", pattern, write_trouble(number));
+    if (file && !file->failed)
+        say("expar: EXPAR_LOG_FILE=%s: cannot write: %s\n", SHOWN(pattern), write_trouble(number));
     if (file) file->failed = true;
     pthread_mutex_unlock(&lock);
 }

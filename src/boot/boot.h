@@ -114,6 +114,15 @@ typedef struct boot_ops {
     expar_status (*exchange_fds)(boot *self, int fd, int *fds);
     /* Tells of peers that die or leave, and of those that have. `gone` is called at most once a peer. */
     expar_status (*watch)(boot *self, boot_gone_fn gone, void *context);
+    /* The first rank that this one knows to have died or left; -1: none. Before `watch`, too: for waits while the group
+       forms. *clean: it said good-bye. Any thread. */
+    int32_t (*first_gone)(boot *self, bool *clean);
+    /* Tells all of whom this rank has given up, which may end as soon as this returns; by boot_note_blamed alone. NULL:
+       the notes say enough. Any thread. */
+    void (*tell_blame)(boot *self, int32_t rank);
+    /* Whom a rank, which has gone, had given up first, as far as it could still say so; -1: nobody, or this rank or
+       itself. Any thread. */
+    int32_t (*blame_of)(boot *self, int32_t rank);
     /* Asks other ranks how they stand to the topic: those with answers[r].asked of [size]. Their monitors answer
        whatever else they do. Returns when all have that are not known to be behind with an answer, or after wait_ns.
        Any thread. */
@@ -179,7 +188,8 @@ uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object);
 /* The object has become another, or a call that this rank refused is followed by one that it comes to: what was
    noted of its ends counts no more. Of the topic only teams look at the number. */
 void boot_note_new(boot *self, const boot_topic *topic);
-/* Notes the first rank that this one gave up; later ones do not count. Any thread. */
+/* Notes the first rank that this one gave up, or that another one had gone for, and tells all of it; later ones do not
+   count. To be called before this rank acts on it, for it may end then. Any thread. */
 void boot_note_blamed(boot *self, int32_t rank);
 
 /* ---- waits (wait.c) ---------------------------------------------------------------------------------------------- */
@@ -251,6 +261,8 @@ void boot_wait_progress(boot_wait *wait);
    has `what` in front. */
 expar_status boot_wait_look(boot_wait *wait);
 void boot_wait_end(boot_wait *wait);
+/* What ends a wait for ranks that answer, for texts that tell of one that goes on. */
+const char *boot_limit_text(const boot *self);
 /* What has to be known for somebody to be silent. */
 int64_t boot_silence_ns(const boot *self);
 

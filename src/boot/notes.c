@@ -233,8 +233,14 @@ static bool concerns(const note_ended *one, const boot_topic *topic)
 void boot_note_blamed(boot *self, int32_t rank)
 {
     uint64_t none = 0;
-    atomic_compare_exchange_strong_explicit(&self->notes->blamed, &none, (uint64_t)rank + 1, memory_order_relaxed,
-                                            memory_order_relaxed);
+    const bool first = atomic_compare_exchange_strong_explicit(&self->notes->blamed, &none, (uint64_t)rank + 1,
+                                                               memory_order_relaxed, memory_order_relaxed);
+    if (first && self->ops->tell_blame) self->ops->tell_blame(self, rank);
+}
+
+int32_t notes_blamed(const boot_notes *self)
+{
+    return (int32_t)atomic_load_explicit(&self->blamed, memory_order_relaxed) - 1;
 }
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
@@ -373,7 +379,7 @@ static void read_ended(const boot_notes *self, const boot_topic *topic, boot_ans
 void notes_read(boot_notes *self, const boot_topic *topic, int64_t timeout_ms, boot_answer *out)
 {
     *out = (boot_answer){.asked = true, .came = true, .rank = -1};
-    out->blamed = (int32_t)atomic_load_explicit(&self->blamed, memory_order_relaxed) - 1;
+    out->blamed = notes_blamed(self);
     pthread_mutex_lock(&self->lock);
     read_ended(self, topic, out);
     const boot_wait *wait = out->rank >= 0 ? NULL : find_hindrance(self, topic);

@@ -68,6 +68,8 @@ uint16_t notes_refused(boot_notes *self, const boot_topic *topic);
 uint32_t notes_caller(const boot_notes *self, const boot_topic *topic);
 /* "in expar_combine: offers (call 7 on buffer 1), waiting for rank 2" */
 void notes_describe(const boot_notes *self, const boot_wait *wait, char *text, size_t bytes);
+/* Whom boot_note_blamed has noted; -1: nobody. */
+int32_t notes_blamed(const boot_notes *self);
 /* Fills in what the rank answers, whose time-out it is. */
 void notes_read(boot_notes *self, const boot_topic *topic, int64_t timeout_ms, boot_answer *out);
 

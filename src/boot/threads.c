@@ -275,6 +275,25 @@ static expar_status threads_watch(boot *self, boot_gone_fn gone, void *context)
     return status;
 }
 
+static int32_t threads_first_gone(boot *self, bool *clean)
+{
+    block *shared = thread_of(self)->shared;
+    int32_t rank = 0;
+    pthread_mutex_lock(&shared->lock);
+    while (rank < shared->size && !shared->members[rank].left)
+        rank++;
+    pthread_mutex_unlock(&shared->lock);
+    *clean = true;
+    return rank < shared->size ? rank : -1;
+}
+
+/* Under no lock: who leaves holds it while it tells. */
+static int32_t threads_blame_of(boot *self, int32_t rank)
+{
+    const int32_t blamed = notes_blamed(&thread_of(self)->shared->notes[rank]);
+    return blamed == rank || blamed == self->rank ? -1 : blamed;
+}
+
 /* Threads of a process that runs are not silent, and need nobody to answer for them. Notes stay until the last rank has
    gone. */
 static void threads_ask(boot *self, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
@@ -379,6 +398,8 @@ static const boot_ops threads_ops = {
     .barrier = threads_barrier,
     .exchange_fds = threads_exchange_fds,
     .watch = threads_watch,
+    .first_gone = threads_first_gone,
+    .blame_of = threads_blame_of,
     .ask = threads_ask,
     .finish = threads_finish,
     .part = threads_part,

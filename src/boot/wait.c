@@ -191,12 +191,16 @@ static void judge_silence(inquiry *q)
 static void will_not_come(inquiry *q, int32_t rank, const boot_answer *answer)
 {
     const int32_t blamed = answer->blamed;
+    char given_up[48] = "";
     q->ended = rank;
     q->left = *answer;
     const bool other = blamed >= 0 && blamed != q->wait->boot->rank;
+    if (other) snprintf(given_up, sizeof given_up, "; it has given up rank %d", blamed);
+    /* This rank goes for the same reason, if it goes. */
+    if (other && !q->wait->tolerant) boot_note_blamed(q->wait->boot, blamed);
     fail(q, BOOT_WILL_NOT_COME, other ? blamed : rank,
-         error_set(EXPAR_ERR_PEER, "%s: rank %d does not come any more: %s: %s", q->wait->what, rank,
-                   expar_status_string(answer->ended), answer->reason));
+         error_set(EXPAR_ERR_PEER, "%s: rank %d does not come any more: %s: %s%s", q->wait->what, rank,
+                   expar_status_string(answer->ended), answer->reason, given_up));
 }
 
 static void judge_ends(inquiry *q)
@@ -461,6 +465,13 @@ static void judge_lateness(inquiry *q)
                    (long long)limit_ms, whom, text));
 }
 
+const char *boot_limit_text(const boot *self)
+{
+    return self->late_limit_ms > 0
+               ? "the late limit (EXPAR_LATE_LIMIT, late_limit_ms) ends it"
+               : "no limit ends it (EXPAR_LATE_LIMIT in seconds or the group's late_limit_ms sets one)";
+}
+
 static void log_wait(inquiry *q)
 {
     boot_wait *wait = q->wait;
@@ -471,7 +482,8 @@ static void log_wait(inquiry *q)
     notes_describe(wait->boot->notes, wait, own, sizeof own);
     describe_late(q, text, sizeof text);
     const int64_t waited_ns = q->now_ns - atomic_load_explicit(&wait->since_ns, memory_order_relaxed);
-    LOG(LOG_WARN, "for %lld s %s; %s", (long long)(waited_ns / (1000 * NS_PER_MS)), own, text);
+    LOG(LOG_WARN, "for %lld s %s; %s; %s", (long long)(waited_ns / (1000 * NS_PER_MS)), own, text,
+        boot_limit_text(wait->boot));
 }
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Finding NVRTC: where the loader looks, in a CUDA toolkit, or in a Python wheel (PyTorch brings one). */
+#include "base/shown.h"
 #include "cuda/nvrtc.h"
 #include "cuda/parts.h"
 
@@ -131,7 +132,8 @@ static expar_status nvrtc_search(void)
     const char *told = env_string("EXPAR_NVRTC");
     if (told && take_library(told, true)) return EXPAR_OK;
     if (told)
-        return error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_NVRTC is %s, which is no library of NVRTC 12 or newer", told);
+        return error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_NVRTC is %s, which is no library of NVRTC 12 or newer",
+                         SHOWN(told));
     if (try_loader() || try_toolkit() || try_wheels()) return EXPAR_OK;
     if (found.newer.version) {
         char text[ERROR_TEXT_BYTES];

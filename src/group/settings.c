@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of a group: checked, and completed from the environment and the defaults. */
+#include "base/shown.h"
 #include "group/parts.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define DEFAULT_TIMEOUT_MS 30000
@@ -67,7 +69,7 @@ static expar_status read_choice(const char *call, const choice *c, int given, bo
     if (given != 0 || !name) return EXPAR_OK;
     *second = strcmp(name, c->words[1]) == 0;
     if (*second || strcmp(name, c->words[0]) == 0) return EXPAR_OK;
-    return error_set(EXPAR_ERR_ARGUMENT, "%s: %s=\"%.64s\", expected %s or %s", call, c->variable, name, c->words[0],
+    return error_set(EXPAR_ERR_ARGUMENT, "%s: %s=%s: expected %s or %s", call, c->variable, SHOWN(name), c->words[0],
                      c->words[1]);
 }
 
@@ -102,15 +104,21 @@ static expar_status read_ranks_per_node(const char *call, int32_t given, int32_t
     return status;
 }
 
+static expar_status no_transport(const char *call, const char *name, size_t length)
+{
+    char one[SHOWN_MOST + 2];
+    snprintf(one, sizeof one, "%.*s", (int)(length < sizeof one ? length : sizeof one), name);
+    return error_set(EXPAR_ERR_UNSUPPORTED, "%s: EXPAR_TRANSPORTS names '%s', this build has %s", call, SHOWN(one),
+                     transport_names());
+}
+
 /* Every name is that of a transport of this build. */
 static expar_status check_transports(const char *call)
 {
     const char *names = env_string("EXPAR_TRANSPORTS");
     while (names && *names) {
         size_t length = strcspn(names, ",");
-        if (!transport_find(names, length))
-            return error_set(EXPAR_ERR_UNSUPPORTED, "%s: EXPAR_TRANSPORTS names '%.*s', this build has %s", call,
-                             (int)length, names, transport_names());
+        if (!transport_find(names, length)) return no_transport(call, names, length);
         names += length;
         names += *names == ',';
     }

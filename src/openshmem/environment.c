@@ -60,6 +60,8 @@ static size_t heap_bytes(void)
     if (!variable_parse_bytes(getenv(name), &bytes)) {
         snprintf(wrong, sizeof wrong, "%s=%.64s: expected a number of bytes, perhaps with K, M, G or T behind it", name,
                  getenv(name));
+        for (char *c = wrong; *c; c++)
+            if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?'; /* a terminal would obey it */
         shm_fail(wrong);
     }
     /* Room for what expar takes itself, beside what the program asks for. */

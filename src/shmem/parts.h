@@ -17,8 +17,13 @@ void sym_reach_close(sym *self);
    this error, the last one. Their waits for words go on: it still puts and gets (sym.c). */
 void sym_lose_step(sym *self, expar_status status);
 
+/* While the transports are opened: EXPAR_OK, or what ends that, since a rank has died or left (sym.c). */
+expar_status sym_check_forming(sym *self, const char *what);
+
 /* transport_site.patience of this rank (silence.c). */
 int64_t sym_wait_on(sym *self, int32_t pe, int64_t waited_ns);
+/* transport_site.told of this rank: the others learn that it has given pe up, should it go for that (silence.c). */
+void sym_give_up(sym *self, int32_t pe);
 /* transport_site.explain of this rank (silence.c). */
 expar_status sym_explain(sym *self, int32_t pe, const char *what);
 

@@ -16,7 +16,8 @@
 
 static expar_status site_check(void *context, int32_t pe, const char *what)
 {
-    return pe < 0 ? sym_check(context, what) : sym_check_pe(context, pe, what);
+    expar_status status = pe < 0 ? sym_check(context, what) : sym_check_pe(context, pe, what);
+    return status == EXPAR_OK ? sym_check_forming(context, what) : status;
 }
 
 static expar_status site_explain(void *context, int32_t pe, const char *what)
@@ -26,7 +27,7 @@ static expar_status site_explain(void *context, int32_t pe, const char *what)
 
 static void site_told(void *context, int32_t pe)
 {
-    sym_tell(context, pe);
+    sym_give_up(context, pe);
 }
 
 static int64_t site_patience(void *context, int32_t pe, int64_t waited_ns)

@@ -129,8 +129,8 @@ static int64_t judge_peer(const boot *ctl, int32_t pe, const boot_answer *answer
     if (limit_ns > 0 && waited_ns >= limit_ns) return 0;
     if (!answer->came) return answer->silent_ns < boot_silence_ns(ctl) ? SOON_NS : 0;
     if (is_time_to_log(waited_ns))
-        LOG(LOG_WARN, "for %lld s nothing has come over the network from rank %d, which is alive: it is %s",
-            (long long)(waited_ns / 1000000000), pe, answer->doing);
+        LOG(LOG_WARN, "for %lld s nothing has come over the network from rank %d, which is alive: it is %s; %s",
+            (long long)(waited_ns / 1000000000), pe, answer->doing, boot_limit_text(ctl));
     return AGAIN_NS;
 }
 
@@ -156,6 +156,14 @@ int64_t sym_wait_on(sym *self, int32_t pe, int64_t waited_ns)
     boot_answer answer;
     if (!ask_peer(self, pe, &answer)) return waited_ns < self->site.timeout_ms * 1000000 ? SOON_NS : 0;
     return judge_peer(self->boot, pe, &answer, waited_ns);
+}
+
+void sym_give_up(sym *self, int32_t pe)
+{
+    sym_tell(self, pe);
+    pthread_mutex_lock(&self->monitor_lock);
+    if (!self->unmonitored) boot_note_blamed(self->boot, pe);
+    pthread_mutex_unlock(&self->monitor_lock);
 }
 
 /* ---- what a network notices first -------------------------------------------------------------------------------- */

@@ -51,6 +51,7 @@ void sym_destroy(sym *self)
     free(self->peers);
     free(self->direct);
     free(self->gone);
+    free(self->gone_for);
     free(self->lost);
     free(self->told_at);
     free(self);
@@ -65,6 +66,7 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, const sym_patience *patienc
     pthread_mutex_init(&self->monitor_lock, NULL);
     self->boot = ctl;
     self->by_threads = ctl->threads;
+    self->forms = true;
     self->rank = ctl->rank;
     self->size = ctl->size;
     self->nodes = nodes;
@@ -80,10 +82,11 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, const sym_patience *patienc
     self->peers = calloc(size, sizeof *self->peers);
     self->direct = calloc(size, sizeof *self->direct);
     self->gone = calloc(size, sizeof *self->gone);
+    self->gone_for = calloc(size, sizeof *self->gone_for);
     self->lost = calloc(size, sizeof *self->lost);
     self->told_at = calloc(size, sizeof *self->told_at);
     if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers && self->direct && self->gone &&
-        self->lost && self->told_at)
+        self->gone_for && self->lost && self->told_at)
         return self;
     sym_destroy(self);
     return NULL;
@@ -176,6 +179,7 @@ expar_status sym_create(boot *ctl, const int32_t *nodes, const sym_patience *pat
         sym_destroy(self);
         return status;
     }
+    atomic_store_explicit(&self->forms, false, memory_order_relaxed);
     sym_card_write(self);
     *out = self;
     return EXPAR_OK;
@@ -225,6 +229,14 @@ static uint64_t reason_of_going(const sym *self, sym_failure_kind kind, int32_t 
     return known && other && explains ? told : failure_word(kind, rank);
 }
 
+/* The rank for whose silence another one is gone, as a peer has told here or that one by way of the boot, which reaches
+   those too whose heaps it does not map; -1: none is known. */
+static int32_t silence_behind(const sym *self, bool went, uint64_t failure, int32_t rank)
+{
+    if (failure_kind(failure) == SYM_PEER_SILENT) return (int32_t)(uint32_t)failure;
+    return went ? self->boot->ops->blame_of(self->boot, rank) : -1;
+}
+
 /* A death explains a leaving, and this rank's own abort ends what the loss of others has left alone. */
 static bool replaces(sym_failure_kind later, sym_failure_kind earlier)
 {
@@ -240,8 +252,10 @@ static void failure_record(sym *self, uint64_t failure)
         if (!replaces(failure_kind(failure), failure_kind(seen))) return;
 }
 
-static void record_loss(sym *self, sym_failure_kind kind, int32_t rank)
+/* silent: the rank for whose silence it went; -1: none. */
+static void record_loss(sym *self, sym_failure_kind kind, int32_t rank, int32_t silent)
 {
+    atomic_store_explicit(&self->gone_for[rank], silent + 1, memory_order_relaxed);
     pthread_mutex_lock(&self->lock);
     bool known = atomic_load_explicit(&self->gone[rank], memory_order_relaxed) != 0;
     atomic_store_explicit(&self->gone[rank], (uint8_t)kind, memory_order_release);
@@ -262,12 +276,13 @@ static void note_ended(const sym *self, boot_kind kind, expar_status status, con
 
 void sym_fail(sym *self, sym_failure_kind kind, int32_t rank)
 {
-    bool one_rank = kind == SYM_PEER_DIED || kind == SYM_PEER_LEFT || kind == SYM_PEER_SILENT;
-    if (one_rank && rank >= 0 && rank < self->size) record_loss(self, kind, rank);
-    if (kind == SYM_PEER_SILENT && rank >= 0) boot_note_blamed(self->boot, rank);
+    const bool went = kind == SYM_PEER_LEFT || kind == SYM_PEER_DIED;
+    const uint64_t failure = went ? reason_of_going(self, kind, rank) : failure_word(kind, rank);
+    const int32_t silent = silence_behind(self, went, failure, rank);
+    if ((went || kind == SYM_PEER_SILENT) && rank >= 0 && rank < self->size)
+        record_loss(self, kind, rank, silent == rank ? -1 : silent);
+    if (silent >= 0) boot_note_blamed(self->boot, silent);
     if (kind == SYM_ABORTED) note_ended(self, BOOT_KIND_ALL, EXPAR_ERR_ABORTED, "it has aborted the group");
-    bool went = kind == SYM_PEER_LEFT || kind == SYM_PEER_DIED;
-    uint64_t failure = went ? reason_of_going(self, kind, rank) : failure_word(kind, rank);
     if (kind == SYM_PEER_DIED || (kind == SYM_PEER_SILENT && rank >= 0)) tell_peers(self, failure);
     failure_record(self, failure);
     bell_ring(&control_of(self, self->rank)->bell, self->by_threads);
@@ -312,17 +327,29 @@ void sym_tell(sym *self, int32_t rank)
                                             memory_order_relaxed);
 }
 
-/* A rank has left. What the first failure is of another one explains it. */
-static expar_status failed_by_leaving(sym *self, int32_t rank, const char *what)
+/* Whose loss explains that a rank went; -1: nobody's is known. *died: it died, else it fell silent. What the first
+   failure is of another rank explains a leaving. */
+static int32_t cause_of_going(const sym *self, sym_failure_kind kind, int32_t rank, bool *died)
 {
     const uint64_t first = atomic_load_explicit(&self->failure, memory_order_acquire);
     const int32_t other = (int32_t)(uint32_t)first;
-    const sym_failure_kind kind = failure_kind(first);
-    if ((kind != SYM_PEER_DIED && kind != SYM_PEER_SILENT) || other < 0 || other == rank)
-        return error_set(EXPAR_ERR_PEER, "%s: rank %d has left the group", what, rank);
-    sym_tell(self, other);
-    return error_set(EXPAR_ERR_PEER, "%s: rank %d %s, and rank %d has left the group", what, other,
-                     kind == SYM_PEER_DIED ? "died (its control connection closed)" : "fell silent", rank);
+    *died = failure_kind(first) == SYM_PEER_DIED;
+    if (kind == SYM_PEER_LEFT && (*died || failure_kind(first) == SYM_PEER_SILENT) && other >= 0 && other != rank)
+        return other;
+    *died = false;
+    return atomic_load_explicit(&self->gone_for[rank], memory_order_relaxed) - 1;
+}
+
+/* A rank has died or left. */
+static expar_status failed_by_going(sym *self, sym_failure_kind kind, int32_t rank, const char *what)
+{
+    const char *how = kind == SYM_PEER_DIED ? "died (its control connection closed)" : "has left the group";
+    bool died;
+    const int32_t cause = cause_of_going(self, kind, rank, &died);
+    if (cause < 0) return error_set(EXPAR_ERR_PEER, "%s: rank %d %s", what, rank, how);
+    sym_tell(self, cause);
+    return error_set(EXPAR_ERR_PEER, "%s: rank %d %s, and rank %d %s", what, cause,
+                     died ? "died (its control connection closed)" : "fell silent", rank, how);
 }
 
 /* The text of a failure that is not SYM_SOUND. */
@@ -333,9 +360,8 @@ static expar_status failed_by(sym *self, sym_failure_kind kind, int32_t rank, co
     case SYM_SOUND:
         return EXPAR_OK;
     case SYM_PEER_DIED:
-        return error_set(EXPAR_ERR_PEER, "%s: rank %d died (its control connection closed)", what, rank);
     case SYM_PEER_LEFT:
-        return failed_by_leaving(self, rank, what);
+        return failed_by_going(self, kind, rank, what);
     case SYM_ABORTED:
         return error_set(EXPAR_ERR_ABORTED, "%s: rank %d, this one, has aborted the group", what, rank);
     case SYM_PEER_SILENT:
@@ -389,6 +415,15 @@ expar_status sym_check_pe(sym *self, int32_t pe, const char *what)
     bool by_pe = failure_kind(failure) != SYM_ABORTED && gone != 0 && (int32_t)(uint32_t)failure != pe;
     if (by_pe) return failed_by(self, (sym_failure_kind)gone, pe, what);
     return failure_kind(failure) == SYM_ABORTED || gone != 0 ? sym_check(self, what) : EXPAR_OK;
+}
+
+/* A group is made by all ranks or not at all: whoever is gone ends it for those who wait for others, too. */
+expar_status sym_check_forming(sym *self, const char *what)
+{
+    bool clean = false;
+    if (!atomic_load_explicit(&self->forms, memory_order_relaxed)) return EXPAR_OK;
+    const int32_t rank = self->boot->ops->first_gone(self->boot, &clean);
+    return rank < 0 ? EXPAR_OK : failed_by(self, clean ? SYM_PEER_LEFT : SYM_PEER_DIED, rank, what);
 }
 
 expar_status sym_check_ranks(sym *self, const sym_ranks *ranks, const char *what)

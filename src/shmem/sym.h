@@ -104,6 +104,9 @@ typedef struct sym {
     pthread_mutex_t monitor_lock; /* held while a peer is asked by way of the boot for a transport */
     bool unmonitored;             /* nobody asks any more. Guarded by monitor_lock */
     bool by_threads;              /* boot->threads: the ranks are threads of one process */
+    /* Transports are being opened: the boot's monitor tells of no loss yet, so their waits ask it (site.check). Taken
+       down by sym_create, read by any thread of the rank (relaxed: nothing hangs on it). */
+    _Atomic bool forms;
     int32_t rank, size;
     const int32_t *nodes; /* [size], borrowed */
     int64_t timeout_ms;
@@ -175,6 +178,9 @@ typedef struct sym {
     /* [size] sym_failure_kind by which a rank is gone, 0 while it is not. Written before `failure` (release), read
        after it (acquire). */
     _Atomic uint8_t *gone;
+    /* [size] of a rank that is gone: 0, or 1 + the rank whose silence it went for. Written before `gone`, read after
+       it (relaxed). */
+    _Atomic int32_t *gone_for;
     /* Ranks that are gone, in the order in which that was noticed: lost[0 … losses). Written under lock, then `losses`
        is raised (release) and read (acquire) by whoever asks. */
     int32_t *lost;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of environment variables, and what lookups take and refuse. */
 #include "base/base.h"
+#include "base/shown.h"
 #include <expar/info.h>
 
 #include <setjmp.h>
@@ -91,7 +92,7 @@ static void assert_no_int(const char *text)
     assert_int_equal(env_int("EXPAR_RANK", -5, 4095, &value), EXPAR_ERR_ARGUMENT);
     assert_int_equal(value, -77);
     assert_non_null(strstr(expar_last_error(), "EXPAR_RANK="));
-    assert_non_null(strstr(expar_last_error(), text));
+    assert_non_null(strstr(expar_last_error(), SHOWN(text)));
     assert_non_null(strstr(expar_last_error(), "from -5 to 4095"));
 }
 
@@ -102,10 +103,49 @@ static void whole_numbers(void **state)
     assert_int("-5", -5);
     assert_int("4095", 4095);
     assert_int("0010", 10);
-    const char *const bad[] = {
-        "4096", "-6", "1.5", "1x", "x", " ", "0x10", "99999999999999999999", "-99999999999999999999", "1 2"};
+    const char *const bad[] = {"4096",
+                               "-6",
+                               "1.5",
+                               "1x",
+                               "x",
+                               " ",
+                               "0x10",
+                               " 1",
+                               "+1",
+                               "-",
+                               "--1",
+                               "nan",
+                               "1\n",
+                               "99999999999999999999",
+                               "-99999999999999999999",
+                               "1 2"};
     for (size_t i = 0; i < ARRAY_LENGTH(bad); i++)
         assert_no_int(bad[i]);
+}
+
+/* What a terminal would obey is written out, what is long is cut, and what is expected is still said. */
+static void values_are_shown_safely(void **state)
+{
+    (void)state;
+    enum { LETTERS = 70000 };
+    char many[SHOWN_MOST + 8], *letters = malloc(LETTERS + 1);
+    assert_string_equal(SHOWN(""), "");
+    assert_string_equal(SHOWN("tcp;ofi_rxm"), "tcp;ofi_rxm");
+    assert_string_equal(SHOWN("a\033[31m\r\n\x7f"), "a\\x1b[31m\\x0d\\x0a\\x7f");
+    assert_string_equal(SHOWN("\xc3\xa4\xc2\x9b"), "\xc3\xa4\xc2\\x9b");
+    memset(many, 'a', SHOWN_MOST);
+    many[SHOWN_MOST] = '\0';
+    assert_string_equal(SHOWN(many), many);
+    strcpy(many + SHOWN_MOST - 1, "\xc3\xa4z"); /* the cut would lie inside of one character */
+    assert_int_equal(strlen(SHOWN(many)), SHOWN_MOST - 1 + strlen("…"));
+    memset(many, 1, SHOWN_MOST + 7);
+    many[SHOWN_MOST + 7] = '\0';
+    assert_int_equal(strlen(SHOWN(many)), 4 * SHOWN_MOST + strlen("…"));
+    assert_non_null(letters);
+    memset(letters, 'x', LETTERS);
+    letters[LETTERS] = '\0';
+    assert_no_int(letters);
+    free(letters);
 }
 
 static void assert_bytes(const char *text, uint64_t expected)
@@ -198,6 +238,7 @@ int main(void)
         cmocka_unit_test(the_nearest_name_is_found),
         cmocka_unit_test_setup(unset_and_empty_leave_the_value, unset_all),
         cmocka_unit_test_setup(whole_numbers, unset_all),
+        cmocka_unit_test_setup(values_are_shown_safely, unset_all),
         cmocka_unit_test_setup(bytes_with_suffixes, unset_all),
         cmocka_unit_test_setup(seconds_with_fractions, unset_all),
     };

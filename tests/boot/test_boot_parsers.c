@@ -264,7 +264,8 @@ static void purposes_differ(void **state)
 
 static ask_record random_record(int32_t size)
 {
-    const uint32_t kind = (uint32_t)(ASK_QUESTION + random_below(3));
+    static const uint32_t kinds[] = {ASK_QUESTION, ASK_ANSWER, ASK_DEATH, ASK_BLAME};
+    const uint32_t kind = kinds[random_below(4)];
     ask_record record = {.mark = ASK_MARK | kind,
                          .serial = (uint32_t)random_below(3),
                          .topic = {.kind = (uint32_t)random_below(BOOT_KINDS),
@@ -272,7 +273,7 @@ static ask_record random_record(int32_t size)
                                    .number = random_below(1000)},
                          .waits = (uint32_t)random_below(2),
                          .ended = (uint32_t)random_below((size_t)EXPAR_ERR_INTERRUPTED + 1),
-                         .rank = kind == ASK_DEATH ? (int32_t)random_below((size_t)size)
+                         .rank = kind >= ASK_DEATH ? (int32_t)random_below((size_t)size)
                                                    : (int32_t)random_below((size_t)size + 1) - 1,
                          .blamed = (int32_t)random_below((size_t)size + 1) - 1,
                          .waited_ns = (int64_t)random_below(1000)};
@@ -288,9 +289,11 @@ static bool ends(const char *text, size_t bytes)
 
 static bool record_is_sane(const ask_record *record, int32_t size)
 {
-    bool marked = record->mark == (ASK_MARK | ASK_QUESTION) || record->mark == (ASK_MARK | ASK_ANSWER);
+    bool marked = record->mark == (ASK_MARK | ASK_QUESTION) || record->mark == (ASK_MARK | ASK_ANSWER) ||
+                  record->mark == (ASK_MARK | ASK_BYE);
     bool of_death = record->mark == (ASK_MARK | ASK_DEATH) && record->rank >= 0;
-    return (marked || of_death) && record->topic.kind <= BOOT_KIND_ALL && record->waits < 2 &&
+    bool of_blame = record->mark == (ASK_MARK | ASK_BLAME) && record->rank >= 0;
+    return (marked || of_death || of_blame) && record->topic.kind <= BOOT_KIND_ALL && record->waits < 2 &&
            record->ended <= EXPAR_ERR_INTERRUPTED && record->rank >= -1 && record->rank < size &&
            record->blamed >= -1 && record->blamed < size && record->waited_ns >= 0 &&
            ends(record->doing, sizeof record->doing) && ends(record->reason, sizeof record->reason);

@@ -168,6 +168,9 @@ static bool check_reports(const fault_board *board)
             slowest_ms = report->failed_ms - board->struck_ms;
         again_us = report->again_us > again_us ? report->again_us : again_us;
     }
+    if (board->plan->forming)
+        passed &= CHECK(atomic_load(&board->reports[board->plan->victim].place) == FAULT_STARTED,
+                        "the victim's group has formed before it was struck");
     printf("rank %d of %d, %s%s, round %lld: known after %lld ms; the next call failed after %lld us\n",
            (int)board->plan->victim, (int)board->plan->size,
            board->plan->by_itself || board->plan->held_back >= 0 ? "" : "at any moment, ",

@@ -51,17 +51,22 @@ typedef struct fault_plan {
     /* NULL; or, of the executor's state, what the victim has done of something. It comes to grief inside the call, at
        the first step where this is more than 0, having been 0 there before. Called by any of its threads. */
     int64_t (*inside)(const struct cpu_executor *cpu, uint32_t epoch);
+    /* NULL; or called by the victim before it joins. It comes to grief when strike(worker) is called, from anywhere
+       inside expar_group_create. */
+    void (*forming)(void (*strike)(const void *worker), const void *worker);
     int64_t round; /* in this round of the loop; the others leave after it when the place is FAULT_LEAVES */
     /* Rank that waits before the call of that place until the victim was struck inside it; -1: none. */
     int32_t held_back;
-    int signal;         /* SIGKILL or SIGSTOP */
-    int64_t delay_us;   /* the parent strikes so long after all have started */
-    bool in_passing;    /* or so long after the victim has begun that round, wherever it is by then */
-    int64_t timeout_ms; /* SIGSTOP: of the survivors from that place on, where they all wait until the victim has
+    int signal;               /* SIGKILL or SIGSTOP */
+    int64_t delay_us;         /* the parent strikes so long after all have started */
+    bool in_passing;          /* or so long after the victim has begun that round, wherever it is by then */
+    int64_t timeout_ms;       /* SIGSTOP: of the survivors from that place on, where they all wait until the victim has
                            stopped, so that nobody else is late; 0: that of the group */
+    int64_t group_timeout_ms; /* of all from the start; 0: the default */
+    int64_t bootstrap_timeout_ms; /* 0: 3000, or where all join one that a test does not reach */
     expar_path path;
     expar_nodes_sum nodes; /* of combines */
-    /* SIGKILL: survivors end with their first error, as engines do, and say no good-bye. */
+    /* Survivors end with their first error, as engines do, and say no good-bye. */
     bool ends_at_once;
     bool wake;              /* SIGSTOP: the victim goes on when all others have ended */
     bool late;              /* SIGSTOP: it goes on soon, and all end well two rounds later */
@@ -87,7 +92,6 @@ typedef struct fault_board {
     expar_unique_id id;
     _Atomic int32_t struck; /* 1 when the victim has been killed or stopped; written by the parent, read by the ranks */
     int64_t struck_ms;
-    _Atomic int32_t told; /* survivors of a silence that have their error; written and read by them */
     fault_report reports[FAULT_MAX_RANKS];
 } fault_board;
 

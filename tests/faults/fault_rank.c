@@ -39,8 +39,9 @@ static bool waits_for_strike(const fault_worker *w)
     return w->rank == w->plan->held_back || (w->plan->timeout_ms > 0 && w->rank != w->plan->victim);
 }
 
-static void strike_itself(const fault_worker *w)
+static void strike_itself(const void *worker)
 {
+    const fault_worker *w = worker;
     w->board->struck_ms = ranks_clock_ms();
     raise(w->plan->signal);
 }
@@ -166,15 +167,6 @@ static void work(fault_worker *w)
     if (!well && w->load) plan->load->look(w->load, w->group);
 }
 
-/* Who comes late to the call is not told of the victim by those who have left, as after a death. */
-static void await_others(fault_worker *w)
-{
-    int64_t deadline_ms = ranks_clock_ms() + FAULT_DEADLINE_MS / 2;
-    atomic_fetch_add(&w->board->told, 1);
-    while (atomic_load(&w->board->told) < w->plan->size - 1 && ranks_clock_ms() < deadline_ms)
-        nap();
-}
-
 static bool join(fault_worker *w)
 {
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
@@ -183,9 +175,11 @@ static bool join(fault_worker *w)
     options.size = w->plan->size;
     options.ranks_per_node = w->plan->ranks_per_node;
     options.heap_bytes = RANKS_HEAP_BYTES;
+    options.timeout_ms = w->plan->group_timeout_ms;
     /* Where the victim may not join, nobody will. */
     const bool all_join = w->plan->by_itself && w->plan->place != FAULT_STARTED;
     options.bootstrap_timeout_ms = all_join ? FAULT_DEADLINE_MS / 2 : 3000;
+    if (w->plan->bootstrap_timeout_ms > 0) options.bootstrap_timeout_ms = w->plan->bootstrap_timeout_ms;
     return note(w, expar_group_create(&options, &w->group));
 }
 
@@ -206,6 +200,7 @@ _Noreturn void fault_rank(fault_board *board, int32_t rank)
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     check_begin(rank);
     reach(&w, FAULT_STARTED, 0);
+    if (w.plan->forming && rank == w.plan->victim) w.plan->forming(strike_itself, &w);
     bool in_group = join(&w);
     if (in_group) reach(&w, FAULT_JOINED, 0);
     if (in_group && create(&w)) {
@@ -213,7 +208,6 @@ _Noreturn void fault_rank(fault_board *board, int32_t rank)
         if (w.plan->load) w.load = w.plan->load->open(w.ep, board->traffic, rank);
         work(&w);
     }
-    if (board->plan->signal == SIGSTOP && !board->plan->late && rank != board->plan->victim) await_others(&w);
     reach(&w, FAULT_LEAVES, board->plan->round);
     CHECK_OK(expar_ep_destroy(w.ep));
     CHECK_OK(expar_group_destroy(w.group));

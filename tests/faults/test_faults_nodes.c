@@ -233,6 +233,30 @@ static void test_at_any_moment(void **state)
     }
 }
 
+/* Survivors are in other calls, or in other parts of one: they find out one after another, by themselves or because of
+   those who have left. */
+static void test_stopped_at_any_moment(void **state)
+{
+    (void)state;
+    random_source random = random_start(seed + 1);
+    fault_plan plans[FAULT_MOST_AT_ONCE];
+    for (int64_t i = 0; i < rounds; i++) {
+        for (int32_t k = 0; k < FAULT_MOST_AT_ONCE; k++) {
+            plans[k] = plan_at(FAULT_DISPATCHES, (int32_t)random_between(&random, 0, RANKS - 1), EXPAR_PATH_AUTO);
+            plans[k].by_itself = false;
+            plans[k].in_passing = true;
+            plans[k].signal = SIGSTOP;
+            plans[k].group_timeout_ms = SILENCE_MS;
+            plans[k].delay_us = random_between(&random, 0, 4000);
+            plans[k].ends_at_once = random_once_in(&random, 2);
+            if (random_once_in(&random, 2)) plans[k].path = EXPAR_PATH_QUEUE;
+        }
+        if (fault_run_all(plans, FAULT_MOST_AT_ONCE)) continue;
+        fprintf(stderr, "stop %" PRId64 " of seed %" PRIu64 " went wrong\n", i, seed);
+        assert_true(false);
+    }
+}
+
 int main(int argc, char **argv)
 {
     all = argc > 1 && strcmp(argv[1], "all") == 0;
@@ -243,6 +267,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_inside_a_dispatch),  cmocka_unit_test(test_inside_a_combine),
         cmocka_unit_test(test_killed_in_a_phase),  cmocka_unit_test(test_late_in_a_phase),
         cmocka_unit_test(test_stopped_in_a_phase), cmocka_unit_test(test_in_one_order),
-        cmocka_unit_test(test_at_any_moment)};
+        cmocka_unit_test(test_at_any_moment),      cmocka_unit_test(test_stopped_at_any_moment)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

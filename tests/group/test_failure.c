@@ -355,11 +355,10 @@ static void test_stopped(void **state)
 #define ENDING 1
 
 /* Its program ends with the error in hand, without a good-bye, before the others have waited for so long. Whoever is
-   mapped is told by a word in its memory. */
+   mapped is told by a word in its memory, the others on their lines. */
 static void end_by_silence(expar_group *group, void *shared)
 {
     stage *s = shared;
-    bool told = sym_at(group->sym, ENDING, 0) != NULL;
     CHECK_OK(expar_group_barrier(group));
     atomic_fetch_add(&s->waiting, 1);
     while (group->rank == VICTIM)
@@ -369,7 +368,7 @@ static void end_by_silence(expar_group *group, void *shared)
         _exit(check_failures() ? 1 : 0);
     }
     CHECK_STATUS(EXPAR_ERR_PEER, expar_barrier_all(group));
-    CHECK_TEXT(told ? "rank 2 fell silent" : "rank 1");
+    CHECK_TEXT("rank 2 fell silent");
 }
 
 static void test_silence_explains_an_end(void **state)

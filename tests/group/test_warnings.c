@@ -69,7 +69,7 @@ int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock, con
 /* What one rank has told. Written by its thread, in which the sink runs, and read by it. */
 typedef struct told {
     int32_t count;
-    char lines[MOST_LINES][400];
+    char lines[MOST_LINES][700];
 } told;
 static _Thread_local told *own; /* NULL: the thread is no rank's */
 
@@ -92,6 +92,8 @@ static void check_lines(const told *self, const calls_call *call)
         const char *line = self->lines[i];
         CHECK(sscanf(line, "for %ld s in ", &seconds) == 1 && seconds >= last + pause, "after %ld s: %s", last, line);
         CHECK(strstr(line, call->said) && strstr(line, ", waiting") && strstr(line, whom), "%s: %s", call->name, line);
+        /* What the user can set to end it. */
+        CHECK(strstr(line, "EXPAR_LATE_LIMIT") && strstr(line, "late_limit_ms"), "%s: %s", call->name, line);
         pause = i > 0 ? 2 * pause : 20;
         last = seconds;
     }

@@ -29,8 +29,23 @@ static void ranks_know_who_they_are(void **state)
 static void outer_environment_is_replaced(void **state)
 {
     (void)state;
-    shell_expect("EXPAR_RANK=7 EXPAR_RANKS_PER_NODE=5 $EXPAR run -n 1 -- sh -c 'env | grep -c ^EXPAR_RANK'", 0,
-                 "[0] 1\n", NULL);
+    shell_expect("EXPAR_RANK=7 $EXPAR run -n 1 -- sh -c 'env | grep -c ^EXPAR_RANK'", 0, "[0] 1\n", NULL);
+}
+
+static void ranks_per_node_is_handed_on(void **state)
+{
+    (void)state;
+    shell_expect("EXPAR_RANKS_PER_NODE=2 $EXPAR run -n 4 -- " GROUPS_PROGRAM " nodes", 0, "[3] node 1 of 2\n", NULL);
+    shell_expect("EXPAR_RANKS_PER_NODE=2 $EXPAR run -n 4 --nodes 4 -- " GROUPS_PROGRAM " nodes", 0, "[3] node 3 of 4\n",
+                 NULL);
+    shell_expect("EXPAR_RANKS_PER_NODE=2 $EXPAR run -n 4 --nodes 1 -- " GROUPS_PROGRAM " nodes", 0, "[3] node 0 of 1\n",
+                 NULL);
+    shell_expect("EXPAR_RANKS_PER_NODE=3 $EXPAR run -n 4 -- true", 64, "",
+                 "EXPAR_RANKS_PER_NODE=3: a divisor of -n 4 is expected");
+    shell_expect("EXPAR_RANKS_PER_NODE=$(printf '2\\033[m') $EXPAR run -n 4 -- true", 64, "",
+                 "EXPAR_RANKS_PER_NODE=2\\x1b[m: a divisor");
+    shell_expect("$EXPAR run -n 4 --nodes $(printf '2\\033[m') -- true", 64, "",
+                 "--nodes '2\\x1b[m': a number of nodes");
 }
 
 static void input_goes_to_rank_0(void **state)
@@ -289,6 +304,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ranks_know_who_they_are),
         cmocka_unit_test(outer_environment_is_replaced),
+        cmocka_unit_test(ranks_per_node_is_handed_on),
         cmocka_unit_test(input_goes_to_rank_0),
         cmocka_unit_test(streams_stay_apart),
         cmocka_unit_test(last_line_without_end_is_written),

@@ -4,12 +4,12 @@
  * Ranks of one host meet at an abstract Unix socket whose name follows from user and job; its users are checked by the
  * kernel. Ranks of several hosts meet at a TCP port, and need a secret that the launcher or the user ships. */
 #include "base/interrupt.h"
+#include "base/shown.h"
 #include "boot/boot.h"
 #include "boot/launch/launch.h"
 #include "boot/meet/meet.h"
 #include "boot/wire/wire.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <sodium.h>
 #include <stdio.h>
@@ -19,15 +19,11 @@
 
 static expar_status foreign_int(const char *name, int64_t low, int64_t high, int32_t *value)
 {
-    const char *text = env_foreign(name);
-    char *end = NULL;
-    if (!text) return error_set(EXPAR_ERR_ARGUMENT, "environment: %s is not set, expected a whole number", name);
-    errno = 0;
-    long long number = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != 0 || number < low || number > high)
-        return error_set(EXPAR_ERR_ARGUMENT,
-                         "environment: %s=\"%.64s\" is not a whole number from %" PRId64 " to %" PRId64, name, text,
-                         low, high);
+    int64_t number = 0;
+    if (!env_foreign(name))
+        return error_set(EXPAR_ERR_ARGUMENT, "environment: %s is not set, expected a whole number", name);
+    expar_status status = env_foreign_int(name, low, high, &number);
+    if (status != EXPAR_OK) return error_prefix(status, "environment");
     *value = (int32_t)number;
     return EXPAR_OK;
 }
@@ -67,7 +63,7 @@ static void meet_on_host(boot_request *request, const char *launcher, const char
 
 static expar_status meet_by_tcp(boot_request *request, const char *secret)
 {
-    int32_t master_port;
+    int32_t master_port = 0;
     const char *host = env_foreign("MASTER_ADDR");
     if (!host) return error_set(EXPAR_ERR_ARGUMENT, "environment: MASTER_ADDR is not set, expected the host of rank 0");
     expar_status status = foreign_int("MASTER_PORT", 1, 65534, &master_port);
@@ -77,7 +73,8 @@ static expar_status meet_by_tcp(boot_request *request, const char *secret)
     if (status != EXPAR_OK) return status;
     int length = snprintf(request->meeting, sizeof request->meeting, "tcp:%s:%" PRId64, host, port);
     if (length >= (int)sizeof request->meeting)
-        return error_set(EXPAR_ERR_ARGUMENT, "environment: MASTER_ADDR=\"%.64s…\" is too long", host);
+        return error_set(EXPAR_ERR_ARGUMENT, "environment: MASTER_ADDR=%s: expected a host name of at most %d bytes",
+                         SHOWN(host), (int)sizeof request->meeting - 11);
     set_secret(request, secret);
     return EXPAR_OK;
 }
@@ -87,6 +84,14 @@ static expar_status meet_by_tcp(boot_request *request, const char *secret)
 static bool is_expar_run(void)
 {
     return env_string("EXPAR_RANK") || env_string("EXPAR_SIZE") || env_string("EXPAR_UNIQUE_ID");
+}
+
+/* The library finds its neighbours itself; programs read these, and shall not find what is no number. */
+static expar_status check_local(int64_t size)
+{
+    int64_t local_size = size, local_rank = 0;
+    expar_status status = env_int("EXPAR_LOCAL_SIZE", 1, size, &local_size);
+    return status == EXPAR_OK ? env_int("EXPAR_LOCAL_RANK", 0, local_size - 1, &local_rank) : status;
 }
 
 static expar_status from_expar_run(boot_request *request)
@@ -101,9 +106,11 @@ static expar_status from_expar_run(boot_request *request)
     status = env_int("EXPAR_RANK", 0, size - 1, &rank);
     if (status != EXPAR_OK) return status;
     if (rank < 0) return error_set(EXPAR_ERR_ARGUMENT, "environment: EXPAR_RANK is not set, but EXPAR_SIZE is");
+    status = check_local(size);
+    if (status != EXPAR_OK) return status;
     if (id) {
         status = expar_unique_id_parse(id, &request->id);
-        if (status != EXPAR_OK) return error_prefix(status, "environment: EXPAR_UNIQUE_ID=\"%.8s…\"", id);
+        if (status != EXPAR_OK) return error_prefix(status, "environment: EXPAR_UNIQUE_ID=\"%.8s…\"", SHOWN(id));
         request->have_id = true;
     } else if (size > 1) {
         return error_set(EXPAR_ERR_ARGUMENT, "environment: EXPAR_UNIQUE_ID is not set, but EXPAR_SIZE is %" PRId64,
@@ -209,9 +216,9 @@ static expar_status refuse_srun(void)
     const char *size = env_foreign("SLURM_STEP_NUM_TASKS");
     if (!size || !env_foreign("SLURM_PROCID") || strcmp(size, "1") == 0) return EXPAR_OK;
     return error_set(EXPAR_ERR_BOOTSTRAP,
-                     "environment: srun has started %.16s tasks without PMIx: use srun --mpi=pmix, or expar run inside "
+                     "environment: srun has started %s tasks without PMIx: use srun --mpi=pmix, or expar run inside "
                      "one task",
-                     size);
+                     SHOWN(size));
 }
 
 expar_status boot_request_from_env(boot_request *request)
@@ -235,6 +242,7 @@ expar_status boot_request_from_env(boot_request *request)
         status = from_open_mpi(&found);
     else
         status = refuse_srun();
+    if (status == EXPAR_OK && !is_expar_run()) status = check_local(BOOT_MAX_RANKS);
     status = interrupt_take(status, "joining");
     if (status == EXPAR_OK)
         *request = found;

@@ -8,7 +8,7 @@
 
 #include "boot/wire/wire.h"
 
-#define BOOT_PROTOCOL     4
+#define BOOT_PROTOCOL     5
 #define HELLO_MAGIC       0x52415845u /* "EXAR" */
 #define HELLO_LIMIT_BYTES 1024        /* of any version's hello */
 

@@ -245,12 +245,16 @@ static expar_status hear_rendezvous(builder *self)
     return error_set(EXPAR_ERR_BOOTSTRAP, "the rendezvous sent a frame out of place");
 }
 
-/* A host that drops what it does not expect leaves a connection on its way for minutes. */
+/* A host that drops what it does not expect leaves a connection on its way for minutes. A rank that is stopped is
+   connected to by its kernel, and proves nothing. */
 static void find_unanswered(builder *self)
 {
     for (int32_t i = 0; i < self->num_connects; i++) {
-        if (self->sessions[i].state != SESSION_CONNECT) continue;
-        note_trouble(self, self->sessions[i].rank, "no answer; a firewall, or not the network that the ranks share?",
+        const session *one = &self->sessions[i];
+        if (one->state == SESSION_IDLE || one->state == SESSION_DONE) continue;
+        note_trouble(self, one->rank,
+                     one->state == SESSION_CONNECT ? "no answer; a firewall, or not the network that the ranks share?"
+                                                   : "it is connected, but does not answer; is it stopped?",
                      0);
         self->give_up_ns = clock_ns();
         return;
@@ -271,7 +275,8 @@ static expar_status check_time(builder *self)
         return error_set((expar_status)self->trouble.status, "%s", self->trouble.text);
     }
     if (now_ns < self->rendezvous->deadline_ns + RENDEZVOUS_GRACE_NS) return EXPAR_OK;
-    return error_set(EXPAR_ERR_BOOTSTRAP, "time-out: the rendezvous does not answer while control sockets are made");
+    return error_set(EXPAR_ERR_BOOTSTRAP, "time-out: the rendezvous does not answer while control sockets are made: %s",
+                     rendezvous_server(self->rendezvous));
 }
 
 static int64_t next_wake_ns(const builder *self)

@@ -38,6 +38,13 @@ expar_status rendezvous_verdict(const rendezvous *self)
     return error_set((expar_status)verdict.status, "%s", verdict.text);
 }
 
+const char *rendezvous_server(const rendezvous *self)
+{
+    return self->meeting ? "rank 0, which serves it, is stopped or cannot be reached"
+                         : "the process that made the unique id (rank 0, where the ranks made it) is stopped or cannot "
+                           "be reached";
+}
+
 expar_status rendezvous_lost(const rendezvous *self)
 {
     char text[ADDRESS_TEXT];
@@ -115,7 +122,8 @@ static expar_status report_silent(const rendezvous *self)
 {
     char text[ADDRESS_TEXT];
     address_format(&self->where, text);
-    return error_set(EXPAR_ERR_BOOTSTRAP, "time-out: the rendezvous at %s does not answer", text);
+    return error_set(EXPAR_ERR_BOOTSTRAP, "time-out: the rendezvous at %s does not answer: %s", text,
+                     rendezvous_server(self));
 }
 
 /* Connects and proves the secret. *again: closed before that was done. */

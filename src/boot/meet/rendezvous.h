@@ -29,6 +29,8 @@ expar_status rendezvous_enter(rendezvous *self, const boot_request *request, con
 /* What an end of the connection, or a frame that ends the try, means. Sets the error. */
 expar_status rendezvous_verdict(const rendezvous *self);
 expar_status rendezvous_lost(const rendezvous *self);
+/* Whose silence it is when the rendezvous does not answer; for texts. */
+const char *rendezvous_server(const rendezvous *self);
 void rendezvous_close(rendezvous *self);
 
 #endif

@@ -3,6 +3,7 @@
  *
  * Bytes of an id: 0…7 a mark, 8…23 the secret, 24…25 family and 26…27 port (big endian), 28…43 the address, 44…111
  * zero, 112…127 a checksum over all before, so that a torn or mistyped id is noticed before anybody connects. */
+#include "base/shown.h"
 #include "boot/meet/meet.h"
 #include "boot/meet/server.h"
 
@@ -80,7 +81,7 @@ static expar_status listen_for_id(const char *call, const char *interface, int *
         given ? "expar_unique_id_create_on: interface" : "EXPAR_BOOTSTRAP_INTERFACE", interface, &local);
     if (status != EXPAR_OK) return status;
     int fd = address_listen(&local);
-    if (fd < 0) return error_errno("%s: cannot listen on %s", call, interface);
+    if (fd < 0) return error_errno("%s: cannot listen on %s", call, SHOWN(interface));
     if (!address_local(fd, &local)) {
         wire_close(&fd);
         return error_errno("%s: getsockname", call);

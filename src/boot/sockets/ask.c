@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask: how a rank stands to a call, asked and answered between monitors. */
+/* ask: how a rank stands to a call, and what it says of others, between monitors. */
 #include "boot/sockets/ask.h"
 #include "boot/wire/wire.h"
 
@@ -47,6 +47,7 @@ struct asker {
     bool *closed;        /* [size] nobody reads the line any more */
     int64_t *owed_ns;    /* [size] when the peer was first asked of what it has not answered; 0: it owes nothing */
     int32_t first_death; /* -1: none that is known */
+    int32_t *blames;     /* [size] whom the peer has given up, by what it said first; -1: nobody */
 };
 
 static bool is_text(const char *text, size_t bytes)
@@ -57,8 +58,8 @@ static bool is_text(const char *text, size_t bytes)
 bool ask_record_check(const ask_record *record, int32_t size)
 {
     const uint32_t kind = record->mark ^ ASK_MARK;
-    if (kind == ASK_DEATH && record->rank < 0) return false;
-    return kind >= ASK_QUESTION && kind <= ASK_BYE && record->topic.kind < BOOT_KINDS && record->waits <= 1 &&
+    if ((kind == ASK_DEATH || kind == ASK_BLAME) && record->rank < 0) return false;
+    return kind >= ASK_QUESTION && kind <= ASK_BLAME && record->topic.kind < BOOT_KINDS && record->waits <= 1 &&
            record->ended <= (uint32_t)EXPAR_ERR_INTERRUPTED && record->rank >= -1 && record->rank < size &&
            record->blamed >= -1 && record->blamed < size && record->waited_ns >= 0 &&
            is_text(record->doing, sizeof record->doing) && is_text(record->reason, sizeof record->reason);
@@ -127,6 +128,12 @@ static void asker_learn(asker *self, int32_t rank)
         (void)send_record(self, peer, &record);
 }
 
+/* The caller holds the lock. Nobody goes because it has given itself up, or this rank, which knows better. */
+static void take_blame(asker *self, int32_t peer, int32_t rank)
+{
+    if (self->blames[peer] < 0 && rank != peer && self->lines[rank] >= 0) self->blames[peer] = rank;
+}
+
 /* The caller holds the lock. */
 static void take_record(asker *self, int32_t peer, const ask_record *record)
 {
@@ -137,6 +144,8 @@ static void take_record(asker *self, int32_t peer, const ask_record *record)
         take_answer(self, peer, record);
     else if (record->mark == (ASK_MARK | ASK_DEATH))
         asker_learn(self, record->rank);
+    else if (record->mark == (ASK_MARK | ASK_BLAME))
+        take_blame(self, peer, record->rank);
     else
         self->inboxes[peer].bye = true;
 }
@@ -203,6 +212,25 @@ int32_t ask_first_death(asker *self)
     int32_t first = self->first_death;
     pthread_mutex_unlock(&self->lock);
     return first;
+}
+
+/* ---- blame ------------------------------------------------------------------------------------------------------- */
+
+void ask_tell_blame(asker *self, int32_t rank)
+{
+    const ask_record record = {.mark = ASK_MARK | ASK_BLAME, .rank = rank, .blamed = -1};
+    pthread_mutex_lock(&self->lock);
+    for (int32_t peer = 0; peer < self->size; peer++)
+        (void)send_record(self, peer, &record);
+    pthread_mutex_unlock(&self->lock);
+}
+
+int32_t ask_blame_of(asker *self, int32_t peer)
+{
+    pthread_mutex_lock(&self->lock);
+    int32_t rank = self->blames[peer];
+    pthread_mutex_unlock(&self->lock);
+    return rank;
 }
 
 /* ---- leaving ----------------------------------------------------------------------------------------------------- */
@@ -313,10 +341,12 @@ expar_status ask_open(const boot *base, const int *lines, asker **out)
     self->cut = calloc(size, sizeof *self->cut);
     self->closed = calloc(size, sizeof *self->closed);
     self->owed_ns = calloc(size, sizeof *self->owed_ns);
-    if (!self->inboxes || !self->cut || !self->closed || !self->owed_ns) {
+    self->blames = malloc(size * sizeof *self->blames);
+    if (!self->inboxes || !self->cut || !self->closed || !self->owed_ns || !self->blames) {
         ask_close(self);
         return error_set(EXPAR_ERR_MEMORY, "boot: out of memory");
     }
+    memset(self->blames, -1, size * sizeof *self->blames);
     *out = self;
     return EXPAR_OK;
 }
@@ -330,5 +360,6 @@ void ask_close(asker *self)
     free(self->cut);
     free(self->closed);
     free(self->owed_ns);
+    free(self->blames);
     free(self);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask: how a rank stands to a call, asked and answered between monitors; and who died first, told by all to all.
+/* ask: how a rank stands to a call, asked and answered between monitors; and who died first or is given up, told by all
+ * to all.
  *
  * Every pair of ranks has a second control socket for this, its line: on the first one an answer would have to wait
  * behind a frame whose collective the rank has not come to, which is when it matters. Whoever waits asks on the line
@@ -8,7 +9,10 @@
  *
  * Who learns of a death, by a closed socket or by being told, tells everybody on the lines before it does anything
  * else: its caller may end the process as soon as it knows. So whoever sees a socket close reads that rank's line to
- * its end, and finds there why the rank has gone, if it was because of another. */
+ * its end, and finds there why the rank has gone, if it was because of another.
+ *
+ * Who gives a silent rank up tells everybody likewise, before it does anything else. That rank may be alive, and silent
+ * to the teller alone: so the others keep what was told, and look at it once the teller has gone. */
 #ifndef EXPAR_BOOT_SOCKETS_ASK_H
 #define EXPAR_BOOT_SOCKETS_ASK_H
 
@@ -19,7 +23,8 @@ typedef enum ask_kind {
     ASK_QUESTION = 1,
     ASK_ANSWER,
     ASK_DEATH, /* `rank` has died, before any other that the sender knows of */
-    ASK_BYE    /* the sender has left, of its own accord; nothing follows */
+    ASK_BYE,   /* the sender has left, of its own accord; nothing follows */
+    ASK_BLAME  /* the sender has given `rank` up, which is silent, or has heard of that from one that went for it */
 } ask_kind;
 
 /* All that travels on a line. */
@@ -27,7 +32,7 @@ typedef struct ask_record {
     uint32_t mark;    /* ASK_MARK | ask_kind */
     uint32_t serial;  /* of the question; its answer has the same; else 0 */
     boot_topic topic; /* a question: what it is about; an answer: of the wait; else 0 */
-    /* A question or death: 0 and -1 but for a death's rank. An answer: as boot_answer. */
+    /* A question, death or blame: 0 and -1 but for the rank that died or is blamed. An answer: as boot_answer. */
     uint32_t waits, ended;
     int32_t rank, blamed;
     int64_t waited_ns;
@@ -51,6 +56,10 @@ void ask_hear_out(asker *self, int32_t peer, int64_t deadline_ns);
 int32_t ask_tell_death(asker *self, int32_t rank);
 /* The first death that this rank has seen or was told of; -1: none. Any thread. */
 int32_t ask_first_death(asker *self);
+/* This rank has given another one up: tells all. Any thread. */
+void ask_tell_blame(asker *self, int32_t rank);
+/* Whom the peer was first to say that it has given up; -1: nobody. Any thread. */
+int32_t ask_blame_of(asker *self, int32_t peer);
 /* Tells all that this rank leaves, and closes its side of the lines. Any thread. */
 void ask_say_bye(asker *self);
 /* The peer has told so. Any thread. */

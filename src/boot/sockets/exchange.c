@@ -253,18 +253,27 @@ static int32_t find_dead(boot_sockets *self)
     return -1;
 }
 
+/* Others are told whose silence it went for, before the caller knows, who may end the process. */
+static expar_status report_gone(boot_sockets *self, const char *name, int32_t peer, const char *how)
+{
+    const int32_t silent = ask_blame_of(self->asker, peer), pid = self->base.places[peer].pid;
+    if (silent < 0) return error_set(EXPAR_ERR_PEER, "%s: rank %d (pid %d) %s", name, peer, pid, how);
+    boot_note_blamed(&self->base, silent);
+    return error_set(EXPAR_ERR_PEER, "%s: rank %d fell silent, and rank %d (pid %d) %s", name, silent, peer, pid, how);
+}
+
 static expar_status report_lost(boot_sockets *self, const exchange_call *call, int32_t peer, wire_result how)
 {
     const char *name = boot_exchange_name(call->op);
     if (how == WIRE_BAD) return error_set(EXPAR_ERR_PEER, "%s: rank %d sent what is no frame of expar", name, peer);
     ask_hear_out(self->asker, peer, clock_ns() + BOOT_LAST_WORDS_NS);
     int32_t dead = ask_first_death(self->asker);
-    if (dead < 0) dead = has_said_bye(self, peer) ? find_dead(self) : peer;
+    if (dead < 0 && !has_said_bye(self, peer)) dead = peer;
+    if (dead < 0 && ask_blame_of(self->asker, peer) < 0) dead = find_dead(self);
     /* Before the caller knows, who may end the process. */
     bool bye = dead < 0;
     if (!bye) peer = ask_tell_death(self->asker, dead);
-    return error_set(EXPAR_ERR_PEER, "%s: rank %d (pid %d) %s", name, peer, self->base.places[peer].pid,
-                     bye ? "has left the group" : "died");
+    return report_gone(self, name, peer, bye ? "has left the group" : "died");
 }
 
 static expar_status report_mismatch(const boot_sockets *self, int32_t peer)
@@ -381,6 +390,7 @@ static expar_status exchange_wait(boot_sockets *self, const exchange_call *call,
     }
     expar_status status = boot_wait_look(wait);
     if (status == EXPAR_ERR_PEER) self->base.timed_out = wait->verdict == BOOT_SILENT;
+    if (status == EXPAR_ERR_PEER && wait->verdict == BOOT_SILENT) boot_note_blamed(&self->base, wait->culprit);
     return status;
 }
 

@@ -96,6 +96,24 @@ static expar_status sockets_watch(boot *self, boot_gone_fn gone, void *context)
     return error_set(EXPAR_ERR_STATE, "boot: rank %d watches its peers already", self->rank);
 }
 
+static int32_t sockets_first_gone(boot *self, bool *clean)
+{
+    const boot_sockets *sockets = sockets_of(self);
+    const int32_t dead = ask_first_death(sockets->asker);
+    *clean = false;
+    return dead >= 0 ? dead : watch_first(sockets->watch, clean);
+}
+
+static void sockets_tell_blame(boot *self, int32_t rank)
+{
+    ask_tell_blame(sockets_of(self)->asker, rank);
+}
+
+static int32_t sockets_blame_of(boot *self, int32_t rank)
+{
+    return ask_blame_of(sockets_of(self)->asker, rank);
+}
+
 static void sockets_ask(boot *self, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
 {
     ask_peers(sockets_of(self)->asker, topic, answers, wait_ns);
@@ -192,6 +210,9 @@ static const boot_ops sockets_ops = {
     .barrier = sockets_barrier,
     .exchange_fds = sockets_exchange_fds,
     .watch = sockets_watch,
+    .first_gone = sockets_first_gone,
+    .tell_blame = sockets_tell_blame,
+    .blame_of = sockets_blame_of,
     .ask = sockets_ask,
     .finish = sockets_finish,
     .part = sockets_part,

@@ -88,6 +88,8 @@ bool boot_sockets_said_bye(boot_sockets *self, int32_t rank);
 expar_status watch_start(boot_sockets *sockets, watch **out);
 /* Tells of peers that go, and of those that have gone. False: that has been done before. */
 bool watch_tell(watch *self, boot_gone_fn gone, void *context);
+/* The first one that has gone, whether that has been told or not; -1: none. NULL is allowed. */
+int32_t watch_first(watch *self, bool *clean);
 /* From now on the monitor answers peers, but reports none. */
 void watch_hush(watch *self);
 void watch_stop(watch *self);

@@ -20,14 +20,19 @@ struct watch {
     pthread_mutex_t lock; /* guards the next four */
     boot_gone_fn gone;    /* NULL: nobody wants to know yet */
     void *context;
-    int32_t *early; /* [num_early] those that have gone before, in that order: rank, or -1 - rank of one that died */
-    int32_t num_early;
+    int32_t *lost; /* [num_lost] those that have gone, in that order: rank, or -1 - rank of one that died */
+    int32_t num_lost;
     pthread_t thread;
     /* Written by who leaves, read by the monitor; relaxed: the barrier of leaving comes before any peer goes. */
     atomic_bool hushed;
     int stop_event;       /* eventfd: written by watch_stop, polled by the thread */
     struct pollfd *polls; /* [2 · size + 1]: control sockets, lines, stop_event; fd -1: at its end, or this rank */
 };
+
+static int32_t lost_rank(int32_t one)
+{
+    return one >= 0 ? one : -1 - one;
+}
 
 /* A peer is reported once: its entry is disabled. */
 static void report(watch *self, int32_t rank, bool clean)
@@ -36,10 +41,8 @@ static void report(watch *self, int32_t rank, bool clean)
     self->polls[rank].fd = -1;
     LOG(LOG_DEBUG, "rank %d is gone (%s)", rank, clean ? "said good-bye" : "died");
     pthread_mutex_lock(&self->lock);
-    if (self->gone)
-        self->gone(self->context, rank, clean);
-    else
-        self->early[self->num_early++] = clean ? rank : -1 - rank;
+    self->lost[self->num_lost++] = clean ? rank : -1 - rank;
+    if (self->gone) self->gone(self->context, rank, clean);
     pthread_mutex_unlock(&self->lock);
 }
 
@@ -51,14 +54,18 @@ static void look_into(watch *self, int32_t rank)
         self->polls[rank].fd = -1;
         return;
     }
-    /* Once the first death is known nothing that this one could say changes it, and who asks this rank must not
+    /* Once the first death is known nothing that is still on its way changes it, and who asks this rank must not
        wait. */
-    if (ask_first_death(self->boot->asker) < 0) ask_hear_out(self->boot->asker, rank, clock_ns() + BOOT_LAST_WORDS_NS);
+    const bool open = ask_first_death(self->boot->asker) < 0;
+    ask_hear_out(self->boot->asker, rank, open ? clock_ns() + BOOT_LAST_WORDS_NS : 0);
     pthread_mutex_lock(&self->boot->read_lock);
     bool clean = boot_sockets_said_bye(self->boot, rank);
     pthread_mutex_unlock(&self->boot->read_lock);
     int32_t first = clean ? ask_first_death(self->boot->asker) : ask_tell_death(self->boot->asker, rank);
-    if (first >= 0 && first != rank) report(self, first, false);
+    if (first >= 0 && first != rank) {
+        ask_hear_out(self->boot->asker, first, 0);
+        report(self, first, false);
+    }
     report(self, rank, clean);
 }
 
@@ -100,7 +107,7 @@ static void watch_free(watch *self)
 {
     if (self->stop_event >= 0) close(self->stop_event);
     pthread_mutex_destroy(&self->lock);
-    free(self->early);
+    free(self->lost);
     free(self->polls);
     free(self);
 }
@@ -110,8 +117,8 @@ static expar_status watch_prepare(watch *self)
     const boot_sockets *sockets = self->boot;
     int32_t size = sockets->base.size;
     self->polls = calloc(2 * (size_t)size + 1, sizeof *self->polls);
-    self->early = calloc((size_t)size, sizeof *self->early);
-    if (!self->polls || !self->early) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
+    self->lost = calloc((size_t)size, sizeof *self->lost);
+    if (!self->polls || !self->lost) return error_set(EXPAR_ERR_MEMORY, "watch: out of memory");
     self->stop_event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (self->stop_event < 0) return error_errno("watch: eventfd");
     for (int32_t rank = 0; rank < size; rank++) {
@@ -146,12 +153,23 @@ bool watch_tell(watch *self, boot_gone_fn gone, void *context)
         self->gone = gone;
         self->context = context;
     }
-    for (int32_t i = 0; i < self->num_early && first; i++) {
-        const int32_t one = self->early[i];
-        gone(context, one >= 0 ? one : -1 - one, one >= 0);
-    }
+    for (int32_t i = 0; i < self->num_lost && first; i++)
+        gone(context, lost_rank(self->lost[i]), self->lost[i] >= 0);
     pthread_mutex_unlock(&self->lock);
     return first;
+}
+
+int32_t watch_first(watch *self, bool *clean)
+{
+    int32_t rank = -1;
+    if (!self) return -1;
+    pthread_mutex_lock(&self->lock);
+    if (self->num_lost > 0) {
+        rank = lost_rank(self->lost[0]);
+        *clean = self->lost[0] >= 0;
+    }
+    pthread_mutex_unlock(&self->lock);
+    return rank;
 }
 
 void watch_hush(watch *self)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* address: naming of sockets, listening and connecting. */
+#include "base/shown.h"
 #include "boot/bounded.h"
 #include "boot/wire/wire.h"
 
@@ -102,7 +103,7 @@ static expar_status parse_tcp(const char *text, int64_t deadline_ns, address *ou
     char host[ADDRESS_TEXT];
     const char *colon = strrchr(text, ':');
     if (!colon || colon == text || (size_t)(colon - text) >= sizeof host || !is_port(colon + 1))
-        return error_set(EXPAR_ERR_ARGUMENT, "\"tcp:%s\" is not tcp:HOST:PORT", text);
+        return error_set(EXPAR_ERR_ARGUMENT, "\"tcp:%s\" is not tcp:HOST:PORT", SHOWN(text));
     size_t length = (size_t)(colon - text);
     bool brackets = length > 2 && text[0] == '[' && text[length - 1] == ']';
     memcpy(host, text + brackets, length - 2 * brackets);
@@ -186,13 +187,13 @@ expar_status address_of_interface(const char *what, const char *text, address *o
         ip.family = 6;
         address_from_ip(&ip, &found);
     } else if (!find_interface(text, AF_INET, &found) && !find_interface(text, AF_INET6, &found)) {
-        return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: %s, and this is no IP address itself", what, text,
+        return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: %s, and this is no IP address itself", what, SHOWN(text),
                          if_nametoindex(text) ? "the interface is down, or has no address that other hosts could reach"
                                               : "no such interface");
     }
     if (is_wildcard(&found))
         return error_set(EXPAR_ERR_ARGUMENT, "%s=%s: expected one interface or address that the other ranks can reach",
-                         what, text);
+                         what, SHOWN(text));
     *out = found;
     return EXPAR_OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which provider carries the operations: the first of the table that is there and offers all that is needed, or the one
  * that EXPAR_FABRIC_PROVIDER names. */
+#include "base/shown.h"
 #include "net/fabric/fabric.h"
 
 #include <arpa/inet.h>
@@ -111,16 +112,22 @@ static struct fi_info *ask(const fabric_library *library, const char *provider, 
 static expar_status report_none(const char *named, const source *from)
 {
     const char *where = from->address[0] ? from->address : from->domain;
+    if (named && !from->domain)
+        return error_set(
+            EXPAR_ERR_UNSUPPORTED,
+            "EXPAR_FABRIC_PROVIDER: libfabric has no provider %s with remote reads, writes and "
+            "atomics%s%s: expected one that fi_info -l lists, such as tcp;ofi_rxm (Debian: apt-get install "
+            "libfabric1 libfabric-bin)",
+            SHOWN(named), where ? " on " : "", where ? where : "");
     if (from->domain)
         return error_set(EXPAR_ERR_ARGUMENT,
                          "'%s' is no interface that is up and has an address which other hosts could reach, and no "
                          "device of libfabric's: `ip address` and `fi_info` list them",
-                         from->domain);
+                         SHOWN(from->domain));
     return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "libfabric has no provider %s with remote reads, writes and atomics%s%s: see fi_info -l "
-                     "(Debian: apt-get install libfabric1 libfabric-bin)",
-                     named ? named : "of cxi, efa, verbs;ofi_rxm, tcp;ofi_rxm", where ? " on " : "",
-                     where ? where : "");
+                     "libfabric has no provider of cxi, efa, verbs;ofi_rxm, tcp;ofi_rxm with remote reads, writes and "
+                     "atomics%s%s: see fi_info -l (Debian: apt-get install libfabric1 libfabric-bin)",
+                     where ? " on " : "", where ? where : "");
 }
 
 /* A class that a provider does not have is no reason to take another one. */

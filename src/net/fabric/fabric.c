@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of operations of the fabric transport, its making and its end. */
 #include "net/fabric/fabric.h"
+#include "base/shown.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -111,7 +112,8 @@ static expar_status open_locally(fabric *f)
 {
     const char *interface = env_string("EXPAR_FABRIC_INTERFACE");
     expar_status status = open_domain(f);
-    return status == EXPAR_OK || !interface ? status : error_prefix(status, "EXPAR_FABRIC_INTERFACE=%s", interface);
+    return status == EXPAR_OK || !interface ? status
+                                            : error_prefix(status, "EXPAR_FABRIC_INTERFACE=%s", SHOWN(interface));
 }
 
 static expar_status open_page(fabric *f)

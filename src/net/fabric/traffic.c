@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The class of the network's traffic: what the user asks for, and whether the provider takes it. Classes are what
  * libfabric has for service levels, too: a provider turns them into what its network knows. */
+#include "base/shown.h"
 #include "net/fabric/fabric.h"
 
 #include <stdio.h>
@@ -27,7 +28,7 @@ expar_status fabric_traffic_read(uint32_t *traffic_class)
         return error_set(status,
                          VARIABLE "=%s: expected best-effort, low-latency, dedicated, bulk, scavenger, control, or a "
                                   "number from 0 to 63",
-                         text);
+                         SHOWN(text));
     *traffic_class = fi_tc_dscp_set((uint8_t)number);
     return EXPAR_OK;
 }
@@ -55,6 +56,6 @@ void fabric_traffic_text(const fabric *f, char text[FABRIC_TRAFFIC_TEXT])
 void fabric_traffic_judge(const fabric *f)
 {
     if (f->rank != 0 || f->traffic_class == FI_TC_UNSPEC || is_taken(f)) return;
-    LOG(LOG_WARN, VARIABLE "=%s is dropped: provider %s takes no such traffic class", env_string(VARIABLE),
+    LOG(LOG_WARN, VARIABLE "=%s is dropped: provider %s takes no such traffic class", SHOWN(env_string(VARIABLE)),
         f->info->fabric_attr->prov_name);
 }

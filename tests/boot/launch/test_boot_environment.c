@@ -15,6 +15,8 @@ static const char *const variables[] = {
     "EXPAR_RANK",
     "EXPAR_SIZE",
     "EXPAR_UNIQUE_ID",
+    "EXPAR_LOCAL_RANK",
+    "EXPAR_LOCAL_SIZE",
     "EXPAR_BOOTSTRAP_PORT",
     "EXPAR_BOOTSTRAP_SECRET",
     "RANK",
@@ -142,6 +144,10 @@ static void malformed_expar_run(void **state)
         {"EXPAR_SIZE", "4x", "EXPAR_SIZE"},
         {"EXPAR_SIZE", "99999999999999999999", "EXPAR_SIZE"},
         {"EXPAR_SIZE", NULL, "EXPAR_SIZE"},
+        {"EXPAR_LOCAL_SIZE", "nan", "EXPAR_LOCAL_SIZE=nan: expected a whole number from 1 to 4"},
+        {"EXPAR_LOCAL_SIZE", "5", "EXPAR_LOCAL_SIZE=5"},
+        {"EXPAR_LOCAL_RANK", "-1", "EXPAR_LOCAL_RANK=-1: expected a whole number from 0 to 3"},
+        {"EXPAR_LOCAL_RANK", "1\a", "EXPAR_LOCAL_RANK=1\\x07: expected"},
         {"EXPAR_UNIQUE_ID", "abcdef", "EXPAR_UNIQUE_ID"},
         {"EXPAR_UNIQUE_ID", NULL, "EXPAR_UNIQUE_ID"},
     };
@@ -161,9 +167,12 @@ static void malformed_torchrun(void **state)
 {
     (void)state;
     static const bad_value bad[] = {
-        {"RANK", "4", "RANK=\"4\""},
-        {"RANK", "1.5", "RANK=\"1.5\""},
-        {"WORLD_SIZE", "-3", "WORLD_SIZE=\"-3\""},
+        {"RANK", "4", "RANK=4: expected a whole number from 0 to 3"},
+        {"RANK", " 1", "RANK= 1"},
+        {"RANK", "+1", "RANK=+1"},
+        {"RANK", "\033[2J", "RANK=\\x1b[2J: expected"},
+        {"RANK", "1.5", "RANK=1.5"},
+        {"WORLD_SIZE", "-3", "WORLD_SIZE=-3"},
         {"WORLD_SIZE", "many", "WORLD_SIZE"},
         {"LOCAL_WORLD_SIZE", "5", "LOCAL_WORLD_SIZE"},
         {"MASTER_PORT", "65535", "MASTER_PORT"},

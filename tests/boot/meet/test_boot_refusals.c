@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Groups that cannot form: every rank that came says why. */
 #include "boot/crew.h"
+#include "boot/meet/meet.h"
 #include "boot/meet/peer.h"
 #include "boot/unit.h"
 
@@ -356,6 +357,36 @@ static void death_at_random_moments(void **state)
     assert_next_try_works(&self);
 }
 
+/* Rank 0 is stopped after it has begun to listen: connections come, and nothing answers. */
+static void a_stopped_rank_0_is_named(void **state)
+{
+    (void)state;
+    unique_id_parts parts = {.secret = {1}};
+    address any, bound;
+    boot *group;
+    boot_request request = {.rank = 1, .size = 2, .timeout_ms = 300};
+    snprintf(request.meeting, sizeof request.meeting, "unix:expar-test-stopped-%ld", (long)getpid());
+    assert_int_equal(address_parse(request.meeting, clock_ns() + INT64_C(1000000000), &any), EXPAR_OK);
+    int listener = address_listen(&any);
+    assert_true(listener >= 0);
+    unique_id_pack(&parts, &request.id);
+    assert_int_equal(boot_join_sockets(&request, &group), EXPAR_ERR_BOOTSTRAP);
+    assert_non_null(strstr(expar_last_error(), "time-out: "));
+    assert_non_null(strstr(expar_last_error(), "rank 0, which serves it, is stopped or cannot be reached"));
+    wire_close(&listener);
+
+    assert_int_equal(address_parse("tcp:127.0.0.1:0", clock_ns() + INT64_C(1000000000), &any), EXPAR_OK);
+    listener = address_listen(&any);
+    assert_true(listener >= 0 && address_local(listener, &bound));
+    address_to_ip(&bound, &parts.ip);
+    unique_id_pack(&parts, &request.id);
+    request.have_id = true;
+    assert_int_equal(boot_join_sockets(&request, &group), EXPAR_ERR_BOOTSTRAP);
+    assert_non_null(
+        strstr(expar_last_error(), "the process that made the unique id (rank 0, where the ranks made it)"));
+    wire_close(&listener);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -368,6 +399,7 @@ int main(void)
         cmocka_unit_test(missing_rank_is_named),
         cmocka_unit_test(most_ranks_missing),
         cmocka_unit_test(retired_id_ends_waiting),
+        cmocka_unit_test(a_stopped_rank_0_is_named),
         cmocka_unit_test(death_at_each_stage),
         cmocka_unit_test(death_at_random_moments),
     };

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The first cause is named: a rank dies, another one that knows goes because of it, and a third, to which the dead
- * one's sockets still seem open, names the dead one all the same.
+/* The first cause is named. A rank dies or falls silent, and another one that knows goes because of it. A third one, to
+ * which the first one's sockets still seem open, names that one all the same.
  *
- * Open they seem because a child of the victim holds them, as the kernel may: it closes them one by one. */
+ * Those of a dead rank seem open because a child of it holds them, as the kernel may: it closes them one by one. */
 #include "boot/crew.h"
 #include "boot/sockets/ask.h"
 #include "boot/sockets/sockets.h"
@@ -145,6 +145,81 @@ static void named_in_a_collective(void **state)
     run((play){.early_watches = true});
 }
 
+/* ---- a silence --------------------------------------------------------------------------------------------------- */
+
+/* Stands still in all that others can see of it, but for the answers of its monitor, for which nobody asks. */
+static expar_status stand_still(boot *group)
+{
+    const int64_t deadline_ns = clock_ns() + DEADLINE_NS;
+    while (!atomic_load(seen) && clock_ns() < deadline_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    group->ops->leave(group, false);
+    return EXPAR_OK;
+}
+
+static expar_status give_up_early(boot *group, const play *self)
+{
+    boot_note_blamed(group, VICTIM);
+    boot_note_blamed(group, LATE); /* a second one explains nothing */
+    if (!self->says_bye) _exit(0);
+    group->ops->leave(group, false);
+    return EXPAR_OK;
+}
+
+static expar_status learn_late(boot *group, const play *self)
+{
+    gone_list list = {0};
+    bool clean;
+    if (self->late_watches) {
+        BODY_OK(group->ops->watch(group, note_gone, &list));
+        BODY_CHECK(await_gone(&list, 1));
+        BODY_CHECK(list.ranks[0] == EARLY && list.clean[0] == self->says_bye);
+    } else {
+        const char *how = self->says_bye ? "has left the group" : "died";
+        BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
+        BODY_CHECK(strstr(expar_last_error(), "rank 2 fell silent, and rank 1 (pid "));
+        BODY_CHECK(strstr(expar_last_error(), how));
+        /* Who goes because of that says so in turn. */
+        BODY_CHECK(notes_blamed(group->notes) == VICTIM);
+    }
+    BODY_CHECK(group->ops->blame_of(group, EARLY) == VICTIM);
+    BODY_CHECK(group->ops->blame_of(group, VICTIM) == -1);
+    BODY_CHECK(!self->late_watches || (group->ops->first_gone(group, &clean) == EARLY && clean == self->says_bye));
+    atomic_store(seen, true);
+    group->ops->leave(group, false);
+    return EXPAR_OK;
+}
+
+static expar_status play_silence(int32_t rank, void *context)
+{
+    const play *self = context;
+    boot *group;
+    boot_request request = crew_request(&self->id, rank, SIZE);
+    BODY_OK(boot_join_sockets(&request, &group));
+    BODY_OK(group->ops->barrier(group));
+    if (rank == VICTIM) return stand_still(group);
+    return rank == EARLY ? give_up_early(group, self) : learn_late(group, self);
+}
+
+static void a_silence_is_named(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        play self = {.says_bye = i & 1, .late_watches = i & 2};
+        crew ranks;
+        print_message("early %s, late %s\n", self.says_bye ? "says good-bye" : "ends",
+                      self.late_watches ? "watches" : "is in a collective");
+        assert_int_equal(expar_unique_id_create(&self.id), EXPAR_OK);
+        atomic_store(seen, false);
+        crew_start(&ranks, SIZE, play_silence, &self);
+        crew_finish(&ranks);
+        crew_assert_error(&ranks, LATE, EXPAR_OK, "");
+        crew_assert_error(&ranks, VICTIM, EXPAR_OK, "");
+        if (self.says_bye) crew_assert_error(&ranks, EARLY, EXPAR_OK, "");
+        assert_int_equal(expar_unique_id_retire(&self.id), EXPAR_OK);
+    }
+}
+
 /* ---- one rank's asker -------------------------------------------------------------------------------------------- */
 
 #define ASKERS 4
@@ -243,6 +318,40 @@ static void ones_own_death_is_no_news(void **state)
         assert_hears(self, peer, -1);
 }
 
+/* The first one counts. Nobody is gone because of this rank, which knows better, or of itself. */
+static void a_blame_is_kept(void **state)
+{
+    office *self = *state;
+    ask_record blame = {.mark = ASK_MARK | ASK_BLAME, .blamed = -1};
+    const int32_t said[ASKERS][2] = {{0}, {3, 2}, {0, 3}, {3, 1}}, kept[ASKERS] = {-1, 3, 3, 1};
+    for (int32_t peer = 1; peer < ASKERS; peer++) {
+        assert_int_equal(ask_blame_of(self->asker, peer), -1);
+        for (int i = 0; i < 2; i++) {
+            size_t moved = 0;
+            blame.rank = said[peer][i];
+            assert_int_equal(wire_push(self->ends[peer], &blame, sizeof blame, &moved), WIRE_DONE);
+        }
+        assert_true(ask_hear(self->asker, peer));
+        assert_int_equal(ask_blame_of(self->asker, peer), kept[peer]);
+        assert_hears(self, peer, -1);
+    }
+    assert_int_equal(ask_first_death(self->asker), -1);
+}
+
+static void a_blame_is_told_to_all(void **state)
+{
+    const office *self = *state;
+    ask_tell_blame(self->asker, 2);
+    for (int32_t peer = 1; peer < ASKERS; peer++) {
+        ask_record came;
+        size_t moved = 0;
+        assert_int_equal(wire_pull(self->ends[peer], &came, sizeof came, &moved), WIRE_DONE);
+        assert_int_equal(came.mark, ASK_MARK | ASK_BLAME);
+        assert_int_equal(came.rank, 2);
+        assert_true(ask_record_check(&came, ASKERS));
+    }
+}
+
 /* More than is taken at once lies before it. */
 static void last_words_are_heard_out(void **state)
 {
@@ -277,9 +386,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(named_to_a_monitor),
         cmocka_unit_test(named_in_a_collective),
+        cmocka_unit_test(a_silence_is_named),
         cmocka_unit_test_setup_teardown(a_death_is_passed_on_once, office_open, office_close),
         cmocka_unit_test_setup_teardown(a_death_that_is_seen_is_told, office_open, office_close),
         cmocka_unit_test_setup_teardown(ones_own_death_is_no_news, office_open, office_close),
+        cmocka_unit_test_setup_teardown(a_blame_is_kept, office_open, office_close),
+        cmocka_unit_test_setup_teardown(a_blame_is_told_to_all, office_open, office_close),
         cmocka_unit_test_setup_teardown(last_words_are_heard_out, office_open, office_close),
     };
     return cmocka_run_group_tests(tests, share_seen, unshare_seen);

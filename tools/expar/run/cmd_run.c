@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar run: starts the ranks of any expar program on this machine. */
+#include "base/shown.h"
 #include "command.h"
 #include "job.h"
 #include "text.h"
+#include <stdlib.h>
 #include <string.h>
 
 #define MAX_RANKS 1024
@@ -16,7 +18,9 @@ enum { KEY_NODES = 1000, KEY_BIND, KEY_ON_DEATH, KEY_NO_PREFIX, KEY_TIMEOUT };
 
 static const struct argp_option options[] = {
     {"ranks", 'n', "N", 0, "Start N ranks (required); -np N is the same", 0},
-    {"nodes", KEY_NODES, "M", 0, "Let the ranks play M nodes of N/M ranks each: memory is shared inside a node only",
+    {"nodes", KEY_NODES, "M", 0,
+     "Let the ranks simulate M nodes of N/M ranks each: memory is shared inside a node only. Without it "
+     "EXPAR_RANKS_PER_NODE counts, if it is set",
      0},
     {"bind", KEY_BIND, NULL, 0, "Bind each rank to one core, round robin", 0},
     {"on-death", KEY_ON_DEATH, "WHAT", 0,
@@ -39,16 +43,27 @@ static int parse_count(struct argp_state *state, const char *option, const char 
 {
     int64_t number = 1;
     if (!text_to_int(text, 1, MAX_RANKS, &number))
-        argp_error(state, "%s '%s': a number of %s from 1 to %d is expected", option, text, what, MAX_RANKS);
+        argp_error(state, "%s '%s': a number of %s from 1 to %d is expected", option, SHOWN(text), what, MAX_RANKS);
     return (int)number;
 }
 
-static void check(struct argp_state *state, const struct run_options *input)
+/* Without --nodes the ranks read the variable themselves; what they would refuse is refused before they start. */
+static void check_environment(struct argp_state *state, const struct job *job)
 {
-    const struct job *job = &input->job;
+    const char *each = getenv("EXPAR_RANKS_PER_NODE");
+    int64_t number;
+    if (job->num_nodes || !each || !*each) return;
+    if (!text_to_int(each, 1, job->num_ranks, &number) || job->num_ranks % number)
+        argp_error(state, "EXPAR_RANKS_PER_NODE=%s: a divisor of -n %d is expected", SHOWN(each), job->num_ranks);
+}
+
+static void check(struct argp_state *state, struct run_options *input)
+{
+    struct job *job = &input->job;
     if (!job->num_ranks) argp_error(state, "-n N is missing: how many ranks?");
     if (!input->program) argp_error(state, "which program? It stands behind '--'");
-    if (job->num_ranks % job->num_nodes)
+    check_environment(state, job);
+    if (job->num_nodes && job->num_ranks % job->num_nodes)
         argp_error(state, "--nodes %d does not divide -n %d", job->num_nodes, job->num_ranks);
 }
 
@@ -68,7 +83,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_ON_DEATH:
         if (strcmp(arg, "kill") && strcmp(arg, "continue"))
-            argp_error(state, "--on-death '%s': 'kill' or 'continue' is expected", arg);
+            argp_error(state, "--on-death '%s': 'kill' or 'continue' is expected", SHOWN(arg));
         job->keep_going = !strcmp(arg, "continue");
         return 0;
     case KEY_NO_PREFIX:
@@ -76,7 +91,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_TIMEOUT:
         if (!text_to_seconds(arg, &job->timeout_s))
-            argp_error(state, "--timeout '%s': a number of seconds above 0 is expected", arg);
+            argp_error(state, "--timeout '%s': a number of seconds above 0 is expected", SHOWN(arg));
         return 0;
     case ARGP_KEY_ARGS:
         input->program = state->next;
@@ -91,7 +106,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 
 static int run(int argc, char **argv)
 {
-    struct run_options input = {.job = {.num_nodes = 1, .prefix = true, .who = "expar run"}};
+    struct run_options input = {.job = {.prefix = true, .who = "expar run"}};
     command_parse(&command_run, parse, true, argc, argv, &input);
     input.job.argv = argv + input.program;
     input.job.file = input.job.argv[0];
@@ -105,6 +120,7 @@ const struct command command_run = {
     .description = "Starts N ranks of a program on this machine. Each finds EXPAR_RANK, EXPAR_SIZE, EXPAR_UNIQUE_ID, "
                    "EXPAR_LOCAL_RANK and "
                    "EXPAR_LOCAL_SIZE in its environment, from which expar_group_create(NULL, ...) forms the group. "
+                   "EXPAR_RANKS_PER_NODE is handed on, or set where --nodes is given. "
                    "Lines of output are "
                    "marked with their rank. Standard input goes to rank 0 only.\n\n"
                    "When a rank is killed or exits with another code than 0, a message says which rank and why, and "

@@ -19,7 +19,7 @@
 
 struct job {
     int num_ranks;
-    int num_nodes;     /* divides num_ranks; above 1 the ranks are told to play that many nodes */
+    int num_nodes;     /* divides num_ranks: the ranks are told to simulate that many; 0: what the environment says */
     bool bind;         /* each rank to one core, round robin */
     bool keep_going;   /* a rank's failure does not end the others */
     bool prefix;       /* forward output in lines marked with the rank; else the ranks share stdout and stderr */

@@ -19,12 +19,12 @@ struct spawn_plan {
     int report[2];         /* errno of a failed exec; closed by a good one */
 };
 
-/* True for "NAME=…" of a variable that the launcher sets itself. */
-static bool is_replaced(const char *entry)
+/* True for "NAME=…" of the first num_set variables that the launcher sets itself. */
+static bool is_replaced(const char *entry, size_t num_set)
 {
     static const char *const names[] = {"EXPAR_RANK",       "EXPAR_SIZE",       "EXPAR_UNIQUE_ID",
                                         "EXPAR_LOCAL_RANK", "EXPAR_LOCAL_SIZE", "EXPAR_RANKS_PER_NODE"};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+    for (size_t i = 0; i < num_set; i++) {
         size_t length = strlen(names[i]);
         if (!strncmp(entry, names[i], length) && entry[length] == '=') return true;
     }
@@ -33,6 +33,8 @@ static bool is_replaced(const char *entry)
 
 static bool environment_fill(struct spawn_plan *plan, const struct job_setting *setting, int rank)
 {
+    const struct job *job = setting->job;
+    const size_t num_set = job->num_nodes > 0 ? NUM_SET : NUM_SET - 1;
     size_t inherited = 0, used = 0;
     while (environ[inherited])
         inherited++;
@@ -40,16 +42,15 @@ static bool environment_fill(struct spawn_plan *plan, const struct job_setting *
     plan->set = calloc(NUM_SET, sizeof *plan->set);
     if (!plan->envp || !plan->set) return false;
     for (size_t i = 0; i < inherited; i++)
-        if (!is_replaced(environ[i])) plan->envp[used++] = environ[i];
-    const struct job *job = setting->job;
+        if (!is_replaced(environ[i], num_set)) plan->envp[used++] = environ[i];
     snprintf(plan->set[0], SET_SIZE, "EXPAR_RANK=%d", rank);
     snprintf(plan->set[1], SET_SIZE, "EXPAR_SIZE=%d", job->num_ranks);
     snprintf(plan->set[2], SET_SIZE, "EXPAR_UNIQUE_ID=%s", setting->unique_id);
     snprintf(plan->set[3], SET_SIZE, "EXPAR_LOCAL_RANK=%d", rank);
     snprintf(plan->set[4], SET_SIZE, "EXPAR_LOCAL_SIZE=%d", job->num_ranks);
-    snprintf(plan->set[5], SET_SIZE, "EXPAR_RANKS_PER_NODE=%d", job->num_ranks / job->num_nodes);
-    int num_set = job->num_nodes > 1 ? NUM_SET : NUM_SET - 1;
-    for (int i = 0; i < num_set; i++)
+    if (job->num_nodes > 0)
+        snprintf(plan->set[5], SET_SIZE, "EXPAR_RANKS_PER_NODE=%d", job->num_ranks / job->num_nodes);
+    for (size_t i = 0; i < num_set; i++)
         plan->envp[used++] = plan->set[i];
     return true;
 }

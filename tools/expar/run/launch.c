@@ -60,8 +60,7 @@ int launch_self(int num_ranks, bool bind, int argc, char **argv)
     program[length] = '\0';
     args[0] = program;
     memcpy(args + 1, argv, (size_t)argc * sizeof *args);
-    struct job job = {
-        .num_ranks = num_ranks, .num_nodes = 1, .bind = bind, .who = "expar", .file = program, .argv = args};
+    struct job job = {.num_ranks = num_ranks, .bind = bind, .who = "expar", .file = program, .argv = args};
     int code = job_run(&job);
     free(args);
     return code;

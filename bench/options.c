@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of the benchmark and everything that can be refused before ranks are there. */
 #include "bench/ep/options.h"
+#include "base/shown.h"
 #include "bench/bench.h"
 #include "bench/common/patterns.h"
 #include "bench/ep/routing.h"
@@ -139,7 +140,7 @@ static int64_t number(struct argp_state *state, const char *option, const char *
 {
     int64_t value = low;
     if (!text_to_int(text, low, high, &value))
-        argp_error(state, "%s '%s': a number from %lld to %lld is expected", option, text, (long long)low,
+        argp_error(state, "%s '%s': a number from %lld to %lld is expected", option, SHOWN(text), (long long)low,
                    (long long)high);
     return value;
 }
@@ -240,7 +241,7 @@ static int word(struct argp_state *state, const char *option, const char *text, 
         if (stop == length && !strncmp(w, text, length)) return index;
         w += stop + (w[stop] == '|');
     }
-    argp_error(state, "%s '%s': one of %s is expected", option, text, words);
+    argp_error(state, "%s '%s': one of %s is expected", option, SHOWN(text), words);
     return 0;
 }
 

@@ -4,6 +4,7 @@
  * Messages lie one behind the other, each a payload and its scales. Within an iteration memcpy and the codec take turns
  * on the same rows; what counts are medians. A rate is bytes of the rows as given, whatever becomes of them. */
 #include "arguments.h"
+#include "base/shown.h"
 #include "bench/common/measure.h"
 #include "bench/common/splitmix.h"
 #include "exec/cpu/encode.h"
@@ -154,7 +155,7 @@ static bool run_all(const struct codec_bench *b)
 static void parse_number(struct argp_state *state, const char *name, const char *text, int64_t most, int64_t *out)
 {
     if (!text_to_int(text, 1, most, out))
-        argp_error(state, "--%s: expected a number from 1 to %lld, not '%s'", name, (long long)most, text);
+        argp_error(state, "--%s: expected a number from 1 to %lld, not '%s'", name, (long long)most, SHOWN(text));
 }
 
 static error_t parse(int key, char *arg, struct argp_state *state)

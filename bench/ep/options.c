@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What can be refused of dispatch and combine before ranks are there, and what follows from what was given. */
 #include "bench/ep/options.h"
+#include "base/shown.h"
 #include "bench/ep/routing.h"
 #include <expar/info.h>
 #include <sysexits.h>
@@ -9,7 +10,8 @@ static void check_routing(struct argp_state *state, struct bench_options *option
 {
     const char *name = options->routing;
     if (!routing_is_file(name) && !routing_is_known(name))
-        argp_error(state, "--routing '%s': uniform, zipf, grouped, onehot or a file ending in .npy is expected", name);
+        argp_error(state, "--routing '%s': uniform, zipf, grouped, onehot or a file ending in .npy is expected",
+                   SHOWN(name));
     if (!routing_is_file(name) && !options->topk) options->topk = 8;
     if (!routing_is_file(name) && !options->experts)
         options->experts = (63 / options->num_ranks + 1) * options->num_ranks; /* 64, or the next multiple of N */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `expar bench rma` is asked for: sizes, operations, transports. */
+#include "base/shown.h"
 #include "bench/rma/rma.h"
 #include "text.h"
 #include <stdio.h>
@@ -20,7 +21,7 @@ static int64_t size_of(struct argp_state *state, const char *text)
         unit = text[--length] == 'K' ? 1 << 10 : 1 << 20;
     snprintf(digits, sizeof digits, "%.*s", (int)length, text);
     if (length >= sizeof digits || !text_to_int(digits, 1, MAX_BYTES / unit, &bytes))
-        argp_error(state, "--sizes '%s': bytes from 1 to 64M are expected", text);
+        argp_error(state, "--sizes '%s': bytes from 1 to 64M are expected", SHOWN(text));
     return bytes * unit;
 }
 
@@ -100,7 +101,7 @@ static void check_list(struct argp_state *state, const char *option, const char 
         size_t stop = strcspn(at, ",");
         snprintf(name, sizeof name, "%.*s", (int)stop, at);
         if (stop >= sizeof name || !rma_list_has(known, name))
-            argp_error(state, "%s: '%s' is not known; expected of %s", option, name, known);
+            argp_error(state, "%s: '%s' is not known; expected of %s", option, SHOWN(name), known);
         at += stop + (at[stop] == ',');
     }
 }

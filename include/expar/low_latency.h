@@ -29,8 +29,8 @@
  * it, once the stream has come past the call; or else the buffer's next call without a hook, or hook, that finds it
  * ended: that one is carried out, returns the error, and gives no result.
  *
- * Ranks on the CPU may be on several nodes: the network reaches those whose memory is not mapped. Ranks on GPUs must all
- * be mapped: expar_ll_create returns EXPAR_ERR_UNSUPPORTED for several nodes, for config.unmapped, and where
+ * Ranks on the CPU may be on several nodes: the network reaches those whose memory is not mapped. Ranks on GPUs must
+ * all be mapped: expar_ll_create returns EXPAR_ERR_UNSUPPORTED for several nodes, for config.unmapped, and where
  * EXPAR_TRANSPORTS leaves out mapped memory. */
 #ifndef EXPAR_LOW_LATENCY_H
 #define EXPAR_LOW_LATENCY_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* shown: a value from outside (environment, command line) as messages show it: short, and without control characters,
- * which a terminal would obey. */
+ * which a terminal would obey. The tool and the benchmarks include this, too. */
 #ifndef EXPAR_BASE_SHOWN_H
 #define EXPAR_BASE_SHOWN_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank knows of cleans of masks, and the words in memory by which ranks tell each other (proto/low_latency.h), which
- * all of them map or to which an executor brings them. What is said, and in what order, is ll_clean.c's. */
+/* What a rank knows of cleans of masks, and the words in memory by which ranks tell each other (proto/low_latency.h),
+ * which all of them map or to which an executor brings them. What is said, and in what order, is ll_clean.c's. */
 #ifndef EXPAR_EXEC_LL_CLEANER_H
 #define EXPAR_EXEC_LL_CLEANER_H
 

@@ -3,10 +3,10 @@
  * how ranks tell each other the shape.
  *
  * A reserve of so many bytes is the same range of offsets in every PE's heap. A shape is laid out at its begin, as
- * proto/low_latency.h says, by each rank alone. At its end, wherever the shape ends, there are words of which each has one
- * writer, and which are zero at first:
+ * proto/low_latency.h says, by each rank alone. At its end, wherever the shape ends, there are words of which each has
+ * one writer, and which are zero at first:
  *
- *     maskers       [N]           64              as in ll_index.h, with masks, which such a buffer always has
+ *     maskers       [N]           64              as in proto/low_latency.h, with masks, which such a buffer always has
  *     cleans        [N]           clean_bytes     likewise
  *     shapes        [N]           64              the shape that each rank has laid out: LL_SHAPE_WORDS words
  *

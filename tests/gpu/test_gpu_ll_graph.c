@@ -378,7 +378,8 @@ static int count_kernels(const node_calls *calls, cu_graph graph, const char *wo
         if (!CHECK(calls->get_type(nodes[i], &type) == 0, "the type of a node") || type != NODE_IS_KERNEL) continue;
         kernels++;
         if (!names_are_known()) continue;
-        if (!CHECK(calls->get_params && calls->get_params(nodes[i], params) == 0, "what a kernel's node holds")) continue;
+        if (!CHECK(calls->get_params && calls->get_params(nodes[i], params) == 0, "what a kernel's node holds"))
+            continue;
         cu_function function;
         memcpy(&function, params, sizeof function);
         if (!CHECK(calls->get_name && calls->get_name(&name, function) == 0, "the name of a kernel")) continue;
@@ -460,7 +461,6 @@ int main(void)
         cmocka_unit_test(test_one_kernel_a_call),
         cmocka_unit_test(test_one_kernel_a_phase),
     };
-    if (!names_are_known())
-        printf("NOT CHECKED: names of kernels, which drivers before CUDA 12.3 do not tell\n");
+    if (!names_are_known()) printf("NOT CHECKED: names of kernels, which drivers before CUDA 12.3 do not tell\n");
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

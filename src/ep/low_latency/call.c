@@ -148,8 +148,8 @@ expar_status ll_received(expar_ll *ll, const char *name, const ll_call *call, ex
     status = ll_verdict_status(ll, call);
     if (status == EXPAR_OK) return EXPAR_OK;
     ll_prefix(ll, name, status);
-    /* PEER: a rank has left the buffer for good. LIMIT: rows did not fit here, which no other rank knows; without poison
-       the others would await this rank's combine. */
+    /* PEER: a rank has left the buffer for good. LIMIT: rows did not fit here, which no other rank knows; without
+       poison the others would await this rank's combine. */
     return status == EXPAR_ERR_PEER || status == EXPAR_ERR_LIMIT ? ll_poison(ll, call, status) : status;
 }
 

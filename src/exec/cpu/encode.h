@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole rows by the codec, in vectors: the bytes of codec_encode_row and codec_decode_row (proto/codec/codec.h), sooner.
+/* Whole rows by the codec, in vectors: the bytes of codec_encode_row and codec_decode_row (proto/codec/codec.h),
+   sooner.
  *
  * Called by the CPU executor, and by bench/codec, which measures them. */
 #ifndef EXPAR_EXEC_CPU_ENCODE_H

@@ -159,13 +159,13 @@ static expar_status share_sms(gpu_executor *self, int32_t asked, int32_t usual, 
    for those behind them. */
 static expar_status check_queues(const gpu_executor *self, int32_t sharers)
 {
-    const char *text = env_foreign("CUDA_DEVICE_MAX_CONNECTIONS");
-    int32_t queues = text ? atoi(text) : 8;
-    if (!self->group->threads || sharers <= queues) return EXPAR_OK;
+    int64_t queues = 8;
+    expar_status status = env_foreign_int("CUDA_DEVICE_MAX_CONNECTIONS", 1, INT32_MAX, &queues);
+    if (status != EXPAR_OK || !self->group->threads || sharers <= queues) return status;
     return error_set(EXPAR_ERR_UNSUPPORTED,
-                     "%d ranks of this process share GPU %d, but its streams only %d queues; set "
+                     "%d ranks of this process share GPU %d, but its streams only %lld queues; set "
                      "CUDA_DEVICE_MAX_CONNECTIONS to %d or more (32 at most) before the process first uses CUDA",
-                     sharers, self->device->index, queues, sharers);
+                     sharers, self->device->index, (long long)queues, sharers);
 }
 
 expar_status gpu_choose_sms(gpu_executor *self, int32_t asked, int32_t usual, int32_t sharers)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Kernels that the driver without GPUs plays: notify, dispatch and combine of ranks that have no tokens, and what makes
  * expert-major outputs of no rows. So much of them is told to other ranks: hellos and replies with a rank's refusal,
- * and the verdict. They write and read the records that proto/normal.h describes, with the orders that the real ones use,
- * and wait as the real ones do. The layout that needs no buffer is played whole. Another one runs until a test
+ * and the verdict. They write and read the records that proto/normal.h describes, with the orders that the real ones
+ * use, and wait as the real ones do. The layout that needs no buffer is played whole. Another one runs until a test
  * ends it. Of low-latency mode there is a dispatch that comes to nothing. */
 #include "exec/cuda/kernels/ll_args.h"
 #include "fake.h"

@@ -69,7 +69,7 @@ cu_function kernel_named(const char *name)
 /* Of the driver's interface, and for tests alone. All modules have one count of delays. */
 cu_result cuModuleGetGlobal_v2(cu_address *at, size_t *bytes, cu_module module, const char *name)
 {
-    if (!module || strcmp(name, "gpu_delays")) return 500; /* CUDA_ERROR_NOT_FOUND */
+    if (!module || strcmp(name, "gpu_delays")) return INVALID_VALUE;
     *at = (cu_address)(uintptr_t)simt_delays_place();
     *bytes = sizeof(uint64_t);
     return CU_OK;

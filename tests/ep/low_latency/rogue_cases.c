@@ -16,7 +16,7 @@ const rogue_case rogue_cases[] = {
     {"too many messages", STRAY, .messages = ROGUE_TOKENS + 1, .status = EXPAR_ERR_PEER,
      .text = "has told what cannot be: 21 messages, of 20 at most"},
     {"messages below 0", STRAY, .messages = -1, .status = EXPAR_ERR_PEER, .text = "-1 messages, of 20"},
-    {"too many rows", STRAY, .counts = {1, ROGUE_TOKENS * ROGUE_TOPK + 1}, .status = EXPAR_ERR_PEER,
+    {"too many rows", STRAY, .counts = {1, ROGUE_TOKENS *ROGUE_TOPK + 1}, .status = EXPAR_ERR_PEER,
      .text = "has told what cannot be: 41 rows for expert 1 of rank 0, of 40 at most"},
     {"rows without end", STRAY, .counts = {INT_MAX, INT_MAX}, .status = EXPAR_ERR_PEER,
      .text = "2147483647 rows for expert 0 of rank 0"},

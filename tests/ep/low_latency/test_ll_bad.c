@@ -417,8 +417,8 @@ static bool refuses_half_units_back(const scene *s)
     ll_round *round = round_make(s->c, s->rank, 2);
     expar_tensor x;
     bool good = round_dispatch(round, s->ll);
-    good = good && CHECK_STATUS(EXPAR_ERR_SHAPE,
-                                expar_ll_combine_buffer(s->ll, round->received.handle, EXPAR_BF16, &x));
+    good =
+        good && CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_combine_buffer(s->ll, round->received.handle, EXPAR_BF16, &x));
     good = good && CHECK_TEXT("x.dtype is bf16, so that its rows of 1004 elements (config.hidden) have 2008 bytes");
     round_free(round);
     return good;

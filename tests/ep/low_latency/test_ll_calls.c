@@ -532,10 +532,8 @@ static void test_indices(void **state)
 {
     (void)state;
     static const wrong_index cases[] = {
-        {0, 0, WRONG_EXPERTS, "expected -1 to 5"},
-        {4, 2, -2, "expected -1 to 5"},
-        {2, 1, INT64_MAX, "expected -1 to 5"},
-        {2, 1, INT64_MIN, "expected -1 to 5"},
+        {0, 0, WRONG_EXPERTS, "expected -1 to 5"},    {4, 2, -2, "expected -1 to 5"},
+        {2, 1, INT64_MAX, "expected -1 to 5"},        {2, 1, INT64_MIN, "expected -1 to 5"},
         {2, 2, (int64_t)1 << 32, "expected -1 to 5"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)

@@ -209,8 +209,13 @@ static void test_wrong_tokens_have_no_rows(void **state)
     (void)state;
     const int64_t idx[] = {1, 4, 0, 1};
     const oracle_input given = {.num_tokens = 2, .topk_idx = idx, .x = x0};
-    const llo_job job = {
-        .num_ranks = 1, .max_tokens = 2, .hidden = 1, .topk = 2, .num_experts = 4, .type = ORACLE_F32, .inputs = &given};
+    const llo_job job = {.num_ranks = 1,
+                         .max_tokens = 2,
+                         .hidden = 1,
+                         .topk = 2,
+                         .num_experts = 4,
+                         .type = ORACLE_F32,
+                         .inputs = &given};
     int32_t *map = llo_map_make(&job);
     assert_true(llo_token_is_wrong(&job, 0, 0) && !llo_token_is_wrong(&job, 0, 1));
     ASSERT_ARRAY(map, -1, -1, 0, 0);

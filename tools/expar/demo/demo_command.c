@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar demo: its options, and who does what: the process that was typed starts ranks, each rank runs. */
 #include "demo_command.h"
+#include "base/shown.h"
 
 #include "rank_threads.h"
 #include "ranks.h"
@@ -76,7 +77,7 @@ static int64_t parse_count(struct argp_state *state, const char *option, const c
 {
     int64_t number = 0;
     if (!text_to_int(text, 1, high, &number))
-        argp_error(state, "%s '%s': a number from 1 to %lld is expected", option, text, (long long)high);
+        argp_error(state, "%s '%s': a number from 1 to %lld is expected", option, SHOWN(text), (long long)high);
     return number;
 }
 
@@ -84,7 +85,7 @@ static expar_path parse_path(struct argp_state *state, const char *text)
 {
     if (!strcmp(text, "direct")) return EXPAR_PATH_DIRECT;
     if (!strcmp(text, "queue")) return EXPAR_PATH_QUEUE;
-    if (strcmp(text, "auto")) argp_error(state, "--path '%s': auto, direct or queue is expected", text);
+    if (strcmp(text, "auto")) argp_error(state, "--path '%s': auto, direct or queue is expected", SHOWN(text));
     return EXPAR_PATH_AUTO;
 }
 
@@ -92,7 +93,7 @@ static expar_path parse_path(struct argp_state *state, const char *text)
 static bool parse_decode(struct argp_state *state, const char *text)
 {
     if (!strcmp(text, "low-latency")) return true;
-    if (strcmp(text, "normal")) argp_error(state, "--decode '%s': low-latency or normal is expected", text);
+    if (strcmp(text, "normal")) argp_error(state, "--decode '%s': low-latency or normal is expected", SHOWN(text));
     return false;
 }
 
@@ -101,7 +102,7 @@ static const compute_kind *parse_device(struct argp_state *state, const char *te
     static const compute_kind *const kinds[] = {&compute_cpu, &compute_cuda};
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         if (!strcmp(text, kinds[i]->name)) return kinds[i];
-    argp_error(state, "--device '%s': cpu or cuda is expected", text);
+    argp_error(state, "--device '%s': cpu or cuda is expected", SHOWN(text));
     return NULL;
 }
 
@@ -142,7 +143,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         task->json = true;
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is no option; a prompt stands behind --prompt", arg);
+        argp_error(state, "'%s' is no option; a prompt stands behind --prompt", SHOWN(arg));
         return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar info: the library, the machine, and what is missing on it. */
+#include "base/shown.h"
 #include "command.h"
 #include "info.h"
 #include "progress.h"
@@ -42,7 +43,7 @@ static int64_t count(struct argp_state *state, const char *option, const char *t
 {
     int64_t value = 1;
     if (!text_to_int(text, 1, MAX_RANKS, &value))
-        argp_error(state, "%s '%s': a number from 1 to %d is expected", option, text, MAX_RANKS);
+        argp_error(state, "%s '%s': a number from 1 to %d is expected", option, SHOWN(text), MAX_RANKS);
     return value;
 }
 
@@ -78,7 +79,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         complete(state, input);
         return 0;
     case ARGP_KEY_ARG:
-        argp_error(state, "'%s' is not expected here", arg);
+        argp_error(state, "'%s' is not expected here", SHOWN(arg));
         return EINVAL;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -40,10 +40,10 @@ typedef struct ll_target {
 
 /* All that this rank sends in a dispatch. */
 typedef struct ll_sends {
-    int32_t *first;      /* [B+1] token t's targets are [first[t], first[t+1]), in the order of slots */
-    ll_target *targets;  /* [B * min(K, N)] */
-    int32_t *experts;    /* [B][K] global expert of each slot, or -1; K: the buffer's */
-    int32_t *rows;       /* [B][K] the row's number among this rank's rows for that expert */
+    int32_t *first;       /* [B+1] token t's targets are [first[t], first[t+1]), in the order of slots */
+    ll_target *targets;   /* [B * min(K, N)] */
+    int32_t *experts;     /* [B][K] global expert of each slot, or -1; K: the buffer's */
+    int32_t *rows;        /* [B][K] the row's number among this rank's rows for that expert */
     int32_t *messages;    /* [N] */
     int32_t *counts;      /* [E] */
     int32_t *last_target; /* [N] the last token, plus 1, that goes to the rank */

@@ -3,8 +3,8 @@
  *
  * Near ranks are written to by stores, as cpu.h has it; a buffer without far ranks has nothing of this. Messages, and
  * rows that go back, are put together in pieces (proto/low_latency.h), in a slot of the stage. The slot is free again
- * when what it sent is quiet. Each is one message of the network's, which ends with its flag; words of the protocol go ahead of it
- * in that message where they can (far_units.c).
+ * when what it sent is quiet. Each is one message of the network's, which ends with its flag; words of the protocol go
+ * ahead of it in that message where they can (far_units.c).
  *
  * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
  * flag, and for what goes to one rank behind a message that leads and is quiet. Without masks all messages lead, but

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where everything of a call lies: what proto/low_latency.h says of this buffer's shape. Kernels that are compiled for a
- * shape have it in their code, and all that follows from it: offsets are then constants, divisions shifts, loops over
+/* Where everything of a call lies: what proto/low_latency.h says of this buffer's shape. Kernels that are compiled for
+ * a shape have it in their code, and all that follows from it: offsets are then constants, divisions shifts, loops over
  * slots unrolled. Kernels for any shape read it from their arguments. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_PLACES_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_PLACES_H

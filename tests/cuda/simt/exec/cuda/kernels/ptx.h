@@ -30,8 +30,8 @@ GPU_FUNC uint32_t cycles_now(void)
 }
 
 /* Compiled in, and asked for when a kernel runs. */
-#define EXPAR_DELAYS simt_delays
-#define hold_back    hold_back_at_random
+#define EXPAR_DELAYS  simt_delays
+#define hold_back     hold_back_at_random
 #define COUNT_DELAY() atomic_fetch_add_explicit(&simt_delays_made, 1, memory_order_relaxed)
 #include "exec/cuda/kernels/delay.h"
 #undef hold_back

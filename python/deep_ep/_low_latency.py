@@ -7,6 +7,7 @@ L = E/N local experts.
 
 from __future__ import annotations
 
+import os
 from ctypes import addressof, c_int, c_void_p, sizeof
 from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
@@ -262,6 +263,10 @@ def keep_form(forms: Forms, key: tuple[Any, ...], form: Any) -> None:
     forms[key] = form
 
 
+_LEAST_RESERVE = 1 << 16  # bytes; less holds no shape
+_RESERVED_PART = 8  # reserves of all ranks of a CPU host take at most 1/8 of its memory, which is taken at once
+
+
 class LowLatencyMode:
     """Low-latency calls of a group, of any shape: the first one of a shape makes its buffer, on all ranks together. With
     a reserve each rank lays the first shape out in it by itself, where that fits."""
@@ -297,17 +302,25 @@ class LowLatencyMode:
         return options
 
     def _make_reserve(self) -> LowLatencyBuffer | None:
-        """None: there is to be none, or the library has none for these ranks, which all of them find."""
-        if self._shrink is None or not self._shrink.reserve_bytes or self._unmapped:
+        """None: there is to be none, or the library has none for these ranks, which all of them find.
+
+        The caller's size is a hint: where the ranks' memory does not hold it, all of them ask for half, and so on.
+        """
+        if self._shrink is None or self._unmapped:
             return None
-        try:
-            return LowLatencyBuffer(
-                self._group, 0, 0, 0, 0, reserve_bytes=self._shrink.reserve_bytes, **self._options()
-            )
-        except Error as error:
-            if error.status != Status.ERR_UNSUPPORTED:
-                raise
-            return None
+        size = self._shrink.reserve_bytes
+        if not self.place.on_gpu:
+            size = min(size, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // _RESERVED_PART // self._size)
+        while size >= _LEAST_RESERVE:
+            try:
+                return LowLatencyBuffer(self._group, 0, 0, 0, 0, reserve_bytes=size, **self._options())
+            except Error as error:
+                if error.status == Status.ERR_UNSUPPORTED:
+                    return None
+                if error.status not in (Status.ERR_MEMORY, Status.ERR_REMOTE):
+                    raise
+                size //= 2
+        return None
 
     def _lay_out(self, shape: Shape, topk: int) -> _Made | None:
         """The reserve, if it has no shape yet and takes this one. Local."""

@@ -231,6 +231,18 @@ class OfBuffer(unittest.TestCase):
 
         on_threads(16, body)
 
+    def test_many_ranks_with_masks(self) -> None:
+        """What is reserved for a first low-latency call is a part of the host's memory at most."""
+
+        def body(comm: Any) -> None:
+            buffer = Buffer(comm=comm, num_rdma_bytes=TOO_MUCH, low_latency_mode=True, enable_shrink=True)
+            x, idx = torch.ones(2, 128, dtype=torch.bfloat16), torch.tensor([[0, 3], [0, 1]])
+            counts = buffer.low_latency_dispatch(x, idx, 4, 16, use_fp8=False)[1]
+            wanted = {0: 32, 1: 16, 3: 16}.get(buffer.rank, 0)
+            assert counts.tolist() == [wanted], (buffer.rank, counts)
+
+        on_threads(16, body)
+
     def test_local_memory(self) -> None:
         """Pages come as they are written to; the memory lasts as long as a tensor of it."""
         buffer = alone(num_nvl_bytes=TOO_MUCH, explicitly_destroy=True)

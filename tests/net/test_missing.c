@@ -32,6 +32,22 @@ static void test_asked_for(void **state)
     unsetenv("EXPAR_TRANSPORTS");
 }
 
+/* The variable is named, and what a terminal would obey is not written to it. */
+static void test_provider_that_is_no_name(void **state)
+{
+    (void)state;
+    expar_group *group = NULL;
+    if (no_library) skip();
+    setenv("EXPAR_TRANSPORTS", "fabric", 1);
+    setenv("EXPAR_FABRIC_PROVIDER", "no\033[2Jsense\n", 1);
+    assert_int_equal(expar_group_create_threads(1, NULL, &group), EXPAR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(expar_last_error(), "EXPAR_FABRIC_PROVIDER: "));
+    assert_non_null(strstr(expar_last_error(), "no provider no\\x1b[2Jsense\\x0a with"));
+    assert_null(group);
+    setenv("EXPAR_FABRIC_PROVIDER", "nowhere", 1);
+    unsetenv("EXPAR_TRANSPORTS");
+}
+
 /* A wrong name is never put right in silence. */
 static void test_interface(void **state)
 {
@@ -75,7 +91,8 @@ static void test_not_asked_for(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_asked_for), cmocka_unit_test(test_not_asked_for),
-                                       cmocka_unit_test(test_interface)};
+                                       cmocka_unit_test(test_interface),
+                                       cmocka_unit_test(test_provider_that_is_no_name)};
     no_library = argc > 1 && strcmp(argv[1], "library") == 0;
     if (!no_library) setenv("EXPAR_FABRIC_PROVIDER", "nowhere", 1);
     return cmocka_run_group_tests(tests, NULL, NULL);

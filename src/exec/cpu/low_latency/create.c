@@ -102,12 +102,12 @@ static void ll_cpu_destroy(ll_executor *base, bool sound)
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static expar_status no_memory(void)
+static expar_status report_no_memory(void)
 {
     return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
 }
 
-static expar_status make_shaped(ll_cpu *self)
+static expar_status ll_cpu_make_shaped(ll_cpu *self)
 {
     const size_t n = (size_t)self->shape.ranks, locals = (size_t)self->shape.local_experts;
     const size_t tokens = (size_t)self->shape.tokens;
@@ -124,7 +124,7 @@ static expar_status make_shaped(ll_cpu *self)
     self->waiting = calloc(tokens, sizeof *self->waiting);
     self->own_messages = calloc(tokens, sizeof *self->own_messages);
     made = made && self->banks && self->progress && self->waiting && self->own_messages;
-    return made ? ll_sends_make(&self->shape, &self->sends) : no_memory();
+    return made ? ll_sends_make(&self->shape, &self->sends) : report_no_memory();
 }
 
 /* What a buffer has whatever its shape is. */
@@ -136,7 +136,7 @@ static expar_status make_unshaped(ll_cpu *self)
         self->masks = ll_masks_make(self);
         made = made && self->masks;
     }
-    return made ? EXPAR_OK : no_memory();
+    return made ? EXPAR_OK : report_no_memory();
 }
 
 /* Memory of the heap may have served others: words must be zero before anybody can write any. */
@@ -153,14 +153,14 @@ static void clear_words(const ll_cpu *self)
 /* What comes once the shape is known. */
 static expar_status lay_out(ll_cpu *self)
 {
-    expar_status status = make_shaped(self);
+    expar_status status = ll_cpu_make_shaped(self);
     if (status == EXPAR_OK) status = ll_workers_make(self, &self->plan);
     if (status == EXPAR_OK) clear_words(self);
     return status;
 }
 
 /* Without a shape. */
-static expar_status make_reserve(ll_cpu *self)
+static expar_status ll_cpu_make_reserve(ll_cpu *self)
 {
     const ll_reserved *reserve = &self->base.reserve;
     if (self->far)
@@ -168,7 +168,7 @@ static expar_status make_reserve(ll_cpu *self)
                          "config.reserve_bytes is given; expected 0 where ranks are reached through a network: such "
                          "buffers are made for a shape");
     self->meeting.met = calloc((size_t)self->shape.ranks, sizeof *self->meeting.met);
-    if (!self->meeting.met) return no_memory();
+    if (!self->meeting.met) return report_no_memory();
     self->meeting.met[self->sym->rank] = true;
     self->meeting.missing = self->shape.ranks - 1;
     memset(ll_here(self, reserve->bytes), 0, (size_t)(reserve->total_bytes - reserve->bytes));
@@ -180,7 +180,7 @@ static expar_status ll_make_part(ll_cpu *self, bool unmapped)
     expar_status status = ll_far_make(self, unmapped);
     if (status == EXPAR_OK) status = make_unshaped(self);
     if (status != EXPAR_OK) return status;
-    return self->base.reserve.bytes ? make_reserve(self) : lay_out(self);
+    return self->base.reserve.bytes ? ll_cpu_make_reserve(self) : lay_out(self);
 }
 
 static expar_status ll_cpu_lay_out(ll_executor *base, const ll_shape *shape)

@@ -20,7 +20,7 @@ void ll_meet_say(ll_cpu *self)
 }
 
 /* Whether the rank has said its shape, and which. */
-static bool hear(const ll_cpu *self, int32_t rank, ll_shape_words *out)
+static bool hear_shape(const ll_cpu *self, int32_t rank, ll_shape_words *out)
 {
     bool said = true;
     for (int w = 0; w < LL_SHAPE_WORDS; w++) {
@@ -34,7 +34,8 @@ static ll_due shape_due(const void *context, int32_t rank)
 {
     const ll_cpu *self = context;
     ll_shape_words words;
-    return (ll_due){.came = ll_is_masked(self, rank) || ll_has_met(self, rank) || hear(self, rank, &words), .all = 1};
+    return (ll_due){.came = ll_is_masked(self, rank) || ll_has_met(self, rank) || hear_shape(self, rank, &words),
+                    .all = 1};
 }
 
 /* Those that have said it. EXPAR_ERR_MISMATCH */
@@ -43,7 +44,7 @@ static expar_status meet_those(ll_cpu *self)
     const ll_shape_words own = ll_shape_say(&self->shape);
     ll_shape_words words;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
-        if (ll_has_met(self, r) || ll_is_masked(self, r) || !hear(self, r, &words)) continue;
+        if (ll_has_met(self, r) || ll_is_masked(self, r) || !hear_shape(self, r, &words)) continue;
         if (!ll_shapes_are_same(&words, &own)) return ll_shape_differs(&self->shape, self->sym->rank, &words, r);
         self->meeting.met[r] = true;
         self->meeting.missing--;
@@ -51,7 +52,7 @@ static expar_status meet_those(ll_cpu *self)
     return EXPAR_OK;
 }
 
-static expar_status await_shapes(ll_cpu *self, const ll_call *call)
+static expar_status await_first_calls(ll_cpu *self, const ll_call *call)
 {
     ll_wait wait = {.cpu = self,
                     .call = call,
@@ -69,7 +70,7 @@ static expar_status await_shapes(ll_cpu *self, const ll_call *call)
 expar_status ll_meet(ll_cpu *self, ll_call *call)
 {
     if (!self->meeting.met || self->meeting.missing == 0) return EXPAR_OK;
-    expar_status status = await_shapes(self, call);
+    expar_status status = await_first_calls(self, call);
     if (status != EXPAR_OK) return status;
     status = meet_those(self);
     if (status != EXPAR_OK && (call->refusal.status == EXPAR_OK || call->refusal.status == EXPAR_ERR_INDEX))

@@ -243,7 +243,7 @@ static bool refuses(const ll_call *call)
 }
 
 /* The call is known to be one that all ranks may be told of. */
-static expar_status call_begin(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
+static expar_status open_call(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
 {
     call->epoch = ++self->epochs[kind];
     ll_record *record = ll_record_of(self, kind, call->epoch);
@@ -271,7 +271,7 @@ expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_se
 {
     call->open = true;
     expar_status status = ll_meet(self, call);
-    return status == EXPAR_OK && call->open ? call_begin(self, call, kind, sends) : status;
+    return status == EXPAR_OK && call->open ? open_call(self, call, kind, sends) : status;
 }
 
 /* An open door, behind which the peer's half lies in the region that it has told. */

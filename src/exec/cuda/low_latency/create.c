@@ -293,13 +293,13 @@ static expar_status load_kernels(ll_gpu *self)
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-static expar_status no_memory(void)
+static expar_status refuse_no_memory(void)
 {
     return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
 }
 
 /* What comes once the shape is known. */
-static expar_status make_shaped(ll_gpu *self)
+static expar_status ll_gpu_make_shaped(ll_gpu *self)
 {
     gpu_executor *core = &self->core;
     self->copies = core->most_sms;
@@ -309,18 +309,18 @@ static expar_status make_shaped(ll_gpu *self)
     if (status == EXPAR_OK) status = gpu_guard_hold(core);
     if (status != EXPAR_OK) return status;
     self->cache = ll_gpu_cache_make();
-    if (!self->cache) return no_memory();
+    if (!self->cache) return refuse_no_memory();
     atomic_store_explicit(&self->shaped, true, memory_order_release);
     return EXPAR_OK;
 }
 
 /* Without a shape. */
-static expar_status make_reserve(ll_gpu *self)
+static expar_status ll_gpu_make_reserve(ll_gpu *self)
 {
     gpu_executor *core = &self->core;
     const cu_address buffer = device_heap_at(core->heap, core->world.buffer);
     self->early = ll_gpu_early_make(self->shape.ranks, core->sym->rank);
-    if (!self->early) return no_memory();
+    if (!self->early) return refuse_no_memory();
     expar_status status = cuda_enter(core->device);
     if (status != EXPAR_OK) return status;
     status = CUDA_CALL(MemsetD8Async, buffer, 0, self->base.reserve.bytes, core->own_stream);
@@ -336,7 +336,7 @@ static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t 
     if (status == EXPAR_OK) status = gpu_own_stream_make(core);
     if (status == EXPAR_OK) status = ll_gpu_masks_open(self);
     if (status != EXPAR_OK) return status;
-    return self->base.reserve.bytes ? make_reserve(self) : make_shaped(self);
+    return self->base.reserve.bytes ? ll_gpu_make_reserve(self) : ll_gpu_make_shaped(self);
 }
 
 /* A lay-out that has failed has left parts, which go with the buffer. */
@@ -348,7 +348,7 @@ static expar_status ll_gpu_lay_out(ll_executor *base, const ll_shape *shape)
     self->early->failed = true;
     self->shape = *shape;
     self->space = ll_space_of(shape);
-    expar_status status = make_shaped(self);
+    expar_status status = ll_gpu_make_shaped(self);
     if (status == EXPAR_OK) status = ll_gpu_early_end(self);
     if (status != EXPAR_OK) return status;
     self->early->failed = false;

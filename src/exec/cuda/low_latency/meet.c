@@ -33,7 +33,7 @@ void ll_gpu_meet_say(const ll_gpu *self)
     }
 }
 
-static bool hear(const ll_gpu *self, int32_t rank, ll_shape_words *out)
+static bool hear_host(const ll_gpu *self, int32_t rank, ll_shape_words *out)
 {
     bool said = true;
     for (int32_t w = 0; w < LL_SHAPE_WORDS; w++) {
@@ -45,17 +45,17 @@ static bool hear(const ll_gpu *self, int32_t rank, ll_shape_words *out)
 
 /* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
-static bool is_awaited(const void *context, int32_t rank)
+static bool shape_is_awaited(const void *context, int32_t rank)
 {
     const ll_gpu *self = context;
     ll_shape_words words;
-    return !self->early->settled[rank] && !hear(self, rank, &words);
+    return !self->early->settled[rank] && !hear_host(self, rank, &words);
 }
 
 static bool any_is_awaited(const ll_gpu *self)
 {
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (is_awaited(self, r)) return true;
+        if (shape_is_awaited(self, r)) return true;
     return false;
 }
 
@@ -67,7 +67,7 @@ static expar_status mask_lost(ll_gpu *self, const sym_rest *rest)
     snprintf(why, sizeof why, "%s", expar_last_error());
     for (int32_t pass = 0; pass < 2 && !any; pass++)
         for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
-            const bool lost = pass == 0 ? sym_rest_has_lost(rest, r) : !any && is_awaited(self, r);
+            const bool lost = pass == 0 ? sym_rest_has_lost(rest, r) : !any && shape_is_awaited(self, r);
             if (!lost) continue;
             LOG(LOG_WARN, "rank %d is masked: %s", r, why);
             status = ll_gpu_mask_set(&self->base, r, true);
@@ -76,14 +76,14 @@ static expar_status mask_lost(ll_gpu *self, const sym_rest *rest)
     return status;
 }
 
-static expar_status await_shapes(ll_gpu *self, uint64_t number)
+static expar_status await_host_shapes(ll_gpu *self, uint64_t number)
 {
     const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = self->core.number, .number = number};
     expar_status status = EXPAR_OK;
     while (status == EXPAR_OK && any_is_awaited(self)) {
         sym_rest rest = sym_rest_begin(self->core.sym, "low latency: first calls");
         rest.halt = &self->core.halted;
-        sym_rest_expect_all(&rest, &topic, is_awaited, self);
+        sym_rest_expect_all(&rest, &topic, shape_is_awaited, self);
         sym_rest_tolerate(&rest);
         rest.wait.late_limit_ms = self->core.late_limit_ms;
         while (status == EXPAR_OK && any_is_awaited(self))
@@ -100,10 +100,10 @@ expar_status ll_gpu_meet(ll_gpu *self, uint64_t number)
     const ll_shape_words own = ll_shape_say(&self->shape);
     ll_shape_words words;
     if (!early || early->all_settled) return EXPAR_OK;
-    expar_status status = await_shapes(self, number);
+    expar_status status = await_host_shapes(self, number);
     for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
         if (early->settled[r]) continue;
-        early->settled[r] = hear(self, r, &words);
+        early->settled[r] = hear_host(self, r, &words);
         if (!ll_shapes_are_same(&words, &own)) return ll_shape_differs(&self->shape, self->core.sym->rank, &words, r);
     }
     early->all_settled = status == EXPAR_OK;
@@ -140,7 +140,7 @@ void ll_gpu_early_settle(ll_gpu *self, int32_t rank, bool masked)
 {
     ll_shape_words words;
     if (!self->early) return;
-    self->early->settled[rank] = masked || rank == self->core.sym->rank || hear(self, rank, &words);
+    self->early->settled[rank] = masked || rank == self->core.sym->rank || hear_host(self, rank, &words);
     self->early->all_settled = self->early->all_settled && self->early->settled[rank];
 }
 

@@ -7,7 +7,7 @@
 #include "base/shown.h"
 #include "bench/common/measure.h"
 #include "bench/common/splitmix.h"
-#include "exec/cpu/encode.h"
+#include "exec/cpu/core/encode.h"
 #include "table.h"
 #include "text.h"
 #include <locale.h>

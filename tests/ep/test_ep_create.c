@@ -2,7 +2,7 @@
 /* expar_ep_create, expar_ep_buffer_size and expar_ep_destroy: wrong configs, configs that differ between ranks. */
 #include "ep/ep.h"
 #include "ep/stage.h"
-#include "exec/cpu/cpu.h"
+#include "exec/cpu/normal/cpu.h"
 #include "oracle/unit.h"
 
 #include <stdlib.h>

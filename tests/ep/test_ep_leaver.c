@@ -4,7 +4,8 @@
  * waits for it only when that one has seen the group fail, and waits on. */
 #include "ep/ep.h"
 #include "ep/stage.h"
-#include "exec/cpu/cpu.h"
+#include "exec/cpu/create.h"
+#include "exec/cpu/normal/cpu.h"
 #include "oracle/unit.h"
 
 #include <sched.h>

@@ -9,6 +9,7 @@
 #include "ep/ep.h"
 #include "ep/pitched.h"
 #include "ep/stage.h"
+#include "exec/cpu/create.h"
 #include "exec/cpu/nodes/rails.h"
 #include "oracle/unit.h"
 

@@ -4,7 +4,7 @@
 #include "ep/ep.h"
 #include "ep/options_script.h"
 #include "ep/stage.h"
-#include "exec/cpu/cpu.h"
+#include "exec/cpu/normal/cpu.h"
 #include "mem/store.h"
 #include "oracle/unit.h"
 

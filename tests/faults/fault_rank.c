@@ -2,7 +2,8 @@
 /* What each rank of a fault test does. */
 #include "ep/ep.h"
 #include "ep/play.h"
-#include "exec/cpu/cpu.h"
+#include "exec/cpu/create.h"
+#include "exec/cpu/normal/cpu.h"
 #include "faults/fault.h"
 #include "shmem/kind.h"
 #include <signal.h>

@@ -3,6 +3,7 @@
  * would do there it does behind the call, or while the kernel waits. */
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
+#include "exec/cpu/create.h"
 #include "exec/cpu/low_latency/cpu.h"
 #include "exec/cpu/low_latency/create.h"
 #include "exec/cuda/low_latency/ll_gpu.h"

@@ -27,7 +27,9 @@ table='
 5 group            group.h
 5 link             link.h
 6 exec             executor.h step.h event.h low_latency.h (ll_clean.h)
-6 exec/cpu         create.h (cpu.h) (moves.h) (rows.h) (encode.h) (workers.h)
+6 exec/cpu         create.h
+6 exec/cpu/core    (delay.h) (rows.h) (encode.h) (workers.h)
+6 exec/cpu/normal  (cpu.h) (moves.h)
 6 exec/cpu/low_latency (create.h)
 6 exec/cpu/nodes   (rails.h)
 6 exec/cuda        create.h (gpu.h) (stamps.h)
@@ -40,11 +42,23 @@ table='
 7 pgas/team        team.h
 - openshmem
 '
+# Heights inside exec: a folder includes headers of those below it. Folders of one height do not know each other.
+inner='
+0 exec/cpu/core
+1 exec/cpu/normal
+1 exec/cpu/low_latency
+2 exec/cpu/nodes
+3 exec/cpu
+'
+# Calls of normal mode go across nodes by these, until nodes is a table of operations that they are handed.
+excepted='exec/cpu/normal/board.c exec/cpu/normal/combine.c exec/cpu/normal/dispatch.c exec/cpu/normal/notify.c
+exec/cpu/normal/records.c exec/cpu/normal/ring.c'
+
 # Made by the build; of base, and of net.
 generated='transport_names.h transports.inc abi_text.h'
 
 find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^[ \t]*#[ \t]*include[ \t]*"' |
-    awk -v table="$table" -v generated="$generated" '
+    awk -v table="$table" -v generated="$generated" -v inner="$inner" -v excepted="$excepted" '
     function complain(text) { print from ": " text; failed = 1 }
     function folder_of(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "" }
     function layer_of(folder, parts) { split(folder, parts, "/"); return parts[1] }
@@ -62,6 +76,11 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
         }
         split(generated, word, " ")
         for (w in word) made[word[w]] = 1
+        rows = split(inner, row, "\n")
+        for (i = 1; i <= rows; i++)
+            if (split(row[i], word, " ") == 2) step[word[2]] = word[1]
+        split(excepted, word, /[ \n]+/)
+        for (w in word) except[word[w]] = 1
     }
     {
         split($0, field, "\"")
@@ -75,6 +94,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
         else if (!(other in height)) complain("\"" to "\" names no folder of src")
         else if (layer_of(own) == "proto" && layer_of(other) != "proto" && to != "base/portable.h") complain(to " is not for proto, which includes base/portable.h alone")
         else if (own == other) next
+        else if (own in step && other in step && step[other] + 0 >= step[own] + 0 && !(from in except)) complain(to " is of a folder that " own " does not stand on")
         else if (layer_of(own) != layer_of(other) && lies_above(own, other)) complain(to " is of a layer that " layer_of(own) " does not stand on")
         else if (to in shown) next
         else if (!(to in inside)) complain(to " is private to " other)

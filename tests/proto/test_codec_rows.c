@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Whole rows of random elements: the codec's bytes are the oracle's, those of the CPU executor the codec's, and so are
  * those that lanes of a warp make of a few elements each. */
-#include "exec/cpu/encode.h"
+#include "exec/cpu/core/encode.h"
 #include "oracle/oracle_codec.h"
 #include "oracle/random.h"
 #include "oracle/unit.h"

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU executor's object: its place in the group's heap, its pools, its operations. */
+#include "exec/cpu/create.h"
 #include "exec/cpu/nodes/rails.h"
 
 #include <stdlib.h>

@@ -4,14 +4,13 @@
 #ifndef EXPAR_EXEC_CPU_CREATE_H
 #define EXPAR_EXEC_CPU_CREATE_H
 
+#include "exec/cpu/core/delay.h"
 #include "exec/executor.h"
 
 /* In the group's heap. create: EXPAR_ERR_UNSUPPORTED, a rank is not mapped here, and no transport reaches it. */
 extern const executor_kind executor_cpu;
 
-/* Tests hold a rank back between any two steps of the protocols, to show that order alone makes them right. `delay` is
-   called from any of the rank's threads; NULL ends it. */
-typedef void (*executor_delay_fn)(void *context);
+/* For tests. A delay of NULL ends it. */
 void executor_cpu_delay(executor *executor, executor_delay_fn delay, void *context);
 
 #endif

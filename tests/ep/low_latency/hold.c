@@ -2,6 +2,7 @@
 /* By the test hooks of the CPU's executor. */
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
+#include "exec/cpu/create.h"
 #include "exec/cpu/low_latency/cpu.h"
 #include "exec/cpu/low_latency/create.h"
 

@@ -4,6 +4,7 @@
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"
 #include "ep/stage.h"
+#include "exec/cpu/create.h"
 #include "exec/cpu/low_latency/create.h"
 #include "oracle/unit.h"
 #include <pthread.h>

@@ -24,10 +24,10 @@
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_CPU_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_CPU_H
 
-#include "exec/cpu/encode.h"
+#include "exec/cpu/core/encode.h"
+#include "exec/cpu/core/rows.h"
+#include "exec/cpu/core/workers.h"
 #include "exec/cpu/low_latency/create.h"
-#include "exec/cpu/rows.h"
-#include "exec/cpu/workers.h"
 #include "exec/ll_clean.h"
 #include "group/group.h"
 

@@ -4,7 +4,7 @@
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_CREATE_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_CREATE_H
 
-#include "exec/cpu/create.h"
+#include "exec/cpu/core/delay.h"
 #include "exec/low_latency.h"
 
 /* See ll_create_fn. */

@@ -16,8 +16,8 @@
 #ifndef EXPAR_EXEC_CPU_NODES_RAILS_H
 #define EXPAR_EXEC_CPU_NODES_RAILS_H
 
-#include "exec/cpu/cpu.h"
-#include "exec/cpu/moves.h"
+#include "exec/cpu/normal/cpu.h"
+#include "exec/cpu/normal/moves.h"
 #include "link/link.h"
 #include "proto/nodes.h"
 

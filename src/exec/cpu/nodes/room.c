@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of this rank's own that calls across nodes need: scratch for tokens that are added, and slots that are larger
- * than a place of a ring, which go in pieces. It grows with a buffer's records (exec/cpu/records.c); what lies in the
- * heap, where the network reaches it, stays as large as it was made. */
+ * than a place of a ring, which go in pieces. It grows with a buffer's records (exec/cpu/normal/records.c); what lies
+ * in the heap, where the network reaches it, stays as large as it was made. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <stdlib.h>

@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How tests hold a rank back between any two steps of the protocols, to show that order alone makes them right: for
+ * both modes of the CPU's executors. */
+#ifndef EXPAR_EXEC_CPU_CORE_DELAY_H
+#define EXPAR_EXEC_CPU_CORE_DELAY_H
+
+/* Called from any of the rank's threads. */
+typedef void (*executor_delay_fn)(void *context);
+
+#endif

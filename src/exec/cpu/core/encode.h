@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Whole rows by the codec, in vectors: the bytes of codec_encode_row and codec_decode_row (proto/codec/codec.h),
+   sooner.
+ *
+ * Called by the CPU executor, and by bench/codec, which measures them. */
+#ifndef EXPAR_EXEC_CPU_CORE_ENCODE_H
+#define EXPAR_EXEC_CPU_CORE_ENCODE_H
+
+#include "proto/codec/codec.h"
+
+int64_t cpu_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void *row, void *payload, void *scales);
+void cpu_decode_row(int32_t format, int64_t hidden, const void *payload, const void *scales, float *out);
+
+#endif

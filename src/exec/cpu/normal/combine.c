@@ -1,0 +1,487 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Combine: the way back. A rank is provider of the rows it received, and owner of the tokens it sent.
+ *
+ * 1. Offers, with the hellos: each provider tells each owner where its rows lie, or that they come through the queue.
+ * 2. Rows. Direct: the owner reads a token's rows where they are, adds them in the order of the call's sums (ep_sum)
+ * and writes the sum: one read a row, one write a token. Queue: the provider puts rows into the owner's ring, in the
+ * owner's token order; the owner adds a token as soon as all of its rows are there. Sums of each slot's row go through
+ * the rings in parts (ep_slot_part_bytes), and are added part by part.
+ * 3. Done: each owner tells each provider that it has read all; only then may x be used again.
+ *
+ * Across nodes these are the rows inside one: there a provider's rows for a rank of another node go to that rank's
+ * rail, and what it adds them up to is one more row for their owner (nodes/combine.c); or they go to their owner one by
+ * one, which adds them in one order with those of its own node (nodes/one_order.c). */
+#include "exec/cpu/nodes/rails.h"
+#include "exec/cpu/normal/moves.h"
+
+#include <string.h>
+
+static cpu_combine_run combine_run_make(cpu_executor *self, const ep_combine_step *step)
+{
+    cpu_combine_run run = {
+        .self = self, .step = step, .routing = step->routing, .sum = ep_sum_of(step->routing, step->form.sum_order)};
+    run.joined = ep_channels_joined(step->routing->channels, self->shape.channels);
+    run.part_bytes = ep_slot_part_bytes(self->slot.scales, &run.sum, step->row_bytes);
+    run.parts = (uint32_t)((step->row_bytes + run.part_bytes - 1) / run.part_bytes);
+    return run;
+}
+
+/* ---- offers ------------------------------------------------------------------------------------------------------ */
+
+const ep_offer *cpu_combine_offer(const cpu_combine_run *run, int32_t provider)
+{
+    return &cpu_hello_from(run->self, run->step->epoch, provider)->offer;
+}
+
+/* Across nodes: masks come with the records of a dispatch. */
+static void refuse_unknown(ep_combine_step *step)
+{
+    if (rail_masks_are_known(step->routing)) return;
+    step->refusal = ep_refusal_of(error_set(
+        EXPAR_ERR_HANDLE, "the handle is that of a route, with which no dispatch has brought rows across nodes yet"));
+}
+
+static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step *step)
+{
+    const cpu_offers offers = {.offer = {.x_offset = step->x_offset,
+                                         .idx_offset = step->map_offset,
+                                         .weights_offset = step->weights_offset,
+                                         .x_pitch_bytes = step->x_pitch_bytes,
+                                         .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
+                                         .rows = step->rows,
+                                         .mode = step->mode}};
+    if (self->rails && step->refusal.status == EXPAR_OK) refuse_unknown(step);
+    expar_status status = cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
+    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: offers");
+    if (status == EXPAR_OK) cpu_hello_judge(self, step->epoch, &step->verdict);
+    return status;
+}
+
+/* ---- what a rank gave for a token -------------------------------------------------------------------------------- */
+
+static bool is_queued(const cpu_combine_run *run, const cpu_given *given)
+{
+    return cpu_combine_offer(run, given->rank)->mode != EP_MODE_DIRECT;
+}
+
+bool cpu_given_ready(const cpu_combine_run *run, int32_t channel, const cpu_given *given)
+{
+    return !is_queued(run, given) || cpu_ring_ready(run->self, run->step->epoch, channel, given->peer);
+}
+
+void cpu_given_pop(const cpu_combine_run *run, int32_t channel, const cpu_given *given)
+{
+    if (is_queued(run, given)) cpu_ring_pop(run->self, run->step->epoch, channel, given->peer);
+}
+
+const void *cpu_given_row(const cpu_combine_run *run, const cpu_token_part *part, const cpu_given *given, int32_t slot)
+{
+    const ep_offer *offer = cpu_combine_offer(run, given->rank);
+    const sym *memory = run->self->sym;
+    int64_t row = given->row;
+    if (offer->mode != EP_MODE_DIRECT) {
+        const uint8_t *front = cpu_ring_front(run->self, part->channel, given->peer);
+        if (slot < 0) return front;
+        return ((const int32_t *)(front + run->self->slot.idx))[slot] < 0 ? NULL : front + slot * run->part_bytes;
+    }
+    if (slot >= 0) row = ((const int32_t *)sym_at(memory, given->rank, offer->idx_offset))[row * run->sum.topk + slot];
+    if (row < 0) return NULL;
+    return (const uint8_t *)sym_at(memory, given->rank, offer->x_offset) + row * offer->x_pitch_bytes + part->begin;
+}
+
+const float *cpu_given_weights(const cpu_combine_run *run, int32_t channel, const cpu_given *given)
+{
+    const ep_offer *offer = cpu_combine_offer(run, given->rank);
+    const uint8_t *weights;
+    if (offer->mode == EP_MODE_DIRECT)
+        weights = (const uint8_t *)sym_at(run->self->sym, given->rank, offer->weights_offset) +
+                  given->row * offer->weights_pitch_bytes;
+    else
+        weights = cpu_ring_front(run->self, channel, given->peer) + run->self->slot.weights;
+    return (const float *)weights;
+}
+
+int32_t cpu_rows_by_place(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places,
+                          const void **rows)
+{
+    const int32_t all = ep_sum_places(&places->sum);
+    int32_t count = 0;
+    for (int32_t i = 0; i < all; i++) {
+        const ep_place place = ep_sum_place(&places->sum, places->owners, i);
+        cpu_given given;
+        if (place.rank < 0 || !places->find(run, part, place.rank, &given)) continue;
+        rows[count] = cpu_given_row(run, part, &given, place.slot);
+        if (rows[count]) count++;
+    }
+    return count;
+}
+
+void cpu_take_weights(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places, float *out)
+{
+    for (int32_t k = 0; k < run->routing->topk; k++) {
+        cpu_given given;
+        out[k] = 0.0f;
+        if (places->find(run, part, places->owners[k], &given))
+            memcpy(&out[k], &cpu_given_weights(run, part->channel, &given)[k], sizeof *out);
+    }
+}
+
+/* ---- owner: one token -------------------------------------------------------------------------------------------- */
+
+static int32_t find_biases(const ep_combine_step *step, const cpu_token_part *part, const void **rows)
+{
+    int32_t count = 0;
+    for (int32_t i = 0; i < 2; i++)
+        if (step->bias[i])
+            rows[count++] = (const uint8_t *)step->bias[i] + part->token * step->bias_pitch_bytes[i] + part->begin;
+    return count;
+}
+
+/* What a target of this node gave: false for one of another node, and where the row was dropped. */
+static bool given_by(const cpu_combine_run *run, ep_target target, cpu_given *out)
+{
+    if (!cpu_is_near(run->self, target.rank)) return false;
+    const int64_t row = (int64_t)run->routing->first_row[target.rank] + target.index;
+    *out = (cpu_given){.rank = target.rank, .peer = target.rank, .row = row};
+    return row < cpu_combine_offer(run, target.rank)->rows;
+}
+
+/* The token's target at a rank is found where it stands: lists are short. */
+static bool find_given(const cpu_combine_run *run, const cpu_token_part *part, int32_t rank, cpu_given *out)
+{
+    const ep_routing *routing = run->routing;
+    for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++)
+        if (routing->targets[i].rank == rank) return given_by(run, routing->targets[i], out);
+    return false;
+}
+
+cpu_places cpu_places_of(const cpu_combine_run *run, int64_t token)
+{
+    const uint16_t *owners = run->routing->owners;
+    return (cpu_places){
+        .sum = run->sum, .owners = owners ? owners + token * run->routing->topk : NULL, .find = find_given};
+}
+
+/* The targets as they stand. */
+static int32_t find_rows_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    const ep_routing *routing = run->routing;
+    int32_t count = 0;
+    for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
+        cpu_given given;
+        if (given_by(run, routing->targets[i], &given)) rows[count++] = cpu_given_row(run, part, &given, -1);
+    }
+    return count;
+}
+
+int32_t cpu_find_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    if (run->sum.order == EP_SUM_BY_RANK) return find_rows_by_rank(run, part, rows);
+    const cpu_places places = cpu_places_of(run, part->token);
+    return cpu_rows_by_place(run, part, &places, rows);
+}
+
+int32_t cpu_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    const ep_routing *routing = run->routing;
+    int32_t count = 0;
+    for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
+        cpu_given given;
+        if (given_by(run, routing->targets[i], &given)) rows[count++] = cpu_given_weights(run, part->channel, &given);
+    }
+    return count;
+}
+
+/* Slot by slot over all ranks, in rank order; across nodes over the nodes' sums. */
+static void sum_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, float *out)
+{
+    const int32_t count = run->self->rails ? rail_find_weights(run, part, rows) : cpu_find_weights(run, part, rows);
+    cpu_sum_rows(EXPAR_F32, out, rows, count, run->routing->topk);
+}
+
+static void take_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out)
+{
+    const cpu_places places = cpu_places_of(run, part->token);
+    cpu_take_weights(run, part, &places, out);
+    if (run->self->rails) rail_take_weights(run, part, out);
+}
+
+/* The first part has the weights with it. */
+static void combine_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    const ep_combine_step *step = run->step;
+    if (!step->out_weights || part->begin > 0) return;
+    float *weights = step->out_weights + part->token * step->out_weights_pitch;
+    if (step->form.weights_of == EP_WEIGHTS_OF_OWNER)
+        take_weights(run, part, weights);
+    else
+        sum_weights(run, part, rows, weights);
+}
+
+/* Adds a part whose rows are all there: biases, then rows in order. */
+static void sum_part(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part)
+{
+    const ep_combine_step *step = run->step;
+    const void **rows = cpu_sources_of(run->self, worker);
+    const expar_dtype dtype = (expar_dtype)step->form.dtype;
+    const int64_t elements = part->bytes / (int64_t)expar_dtype_bytes(dtype);
+    uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
+    const int32_t biases = find_biases(step, part, rows);
+    const int32_t count = biases + (run->self->rails ? rail_find_sums(run, part, rows + biases)
+                                                     : cpu_find_rows(run, part, rows + biases));
+    if (rail_is_exact(run))
+        rail_sum_exact(dtype, y, rows, biases, count, elements);
+    else
+        cpu_sum_rows(dtype, y, rows, count, elements);
+    combine_weights(run, part, rows);
+}
+
+/* Likewise, in one order over all nodes, as far as other nodes' rows have come: true when the part is added. */
+static bool sum_part_by_rows(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part, cpu_cursor *cursor,
+                             expar_status *status)
+{
+    const void **rows = cpu_sources_of(run->self, worker);
+    if (cursor->place == 0) {
+        rail_rows_begin(run, part, rows, find_biases(run->step, part, rows));
+        combine_weights(run, part, rows);
+    }
+    return rail_rows_add(run, part, &cursor->place, status);
+}
+
+/* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
+static void sum_share_direct(const cpu_combine_run *run, int32_t worker)
+{
+    int32_t workers = run->self->active;
+    int64_t end = ep_channel_begin(run->routing->tokens, workers, worker + 1);
+    for (int64_t t = ep_channel_begin(run->routing->tokens, workers, worker); t < end; t++)
+        sum_part(run, worker, &(cpu_token_part){.token = t, .bytes = run->step->row_bytes});
+}
+
+/* True when each of the token's rows is in place or at the front of its ring. */
+static bool rows_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status)
+{
+    const ep_routing *routing = run->routing;
+    for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
+        cpu_given given;
+        if (given_by(run, routing->targets[i], &given) && !cpu_given_ready(run, channel, &given)) return false;
+    }
+    return !run->self->rails || rail_sums_ready(run, channel, token, status);
+}
+
+/* Nodes' sums are whole; rows that came by themselves have been popped. */
+static expar_status free_slots(const cpu_combine_run *run, const cpu_token_part *part)
+{
+    const ep_routing *routing = run->routing;
+    for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
+        cpu_given given;
+        if (given_by(run, routing->targets[i], &given)) cpu_given_pop(run, part->channel, &given);
+    }
+    const bool last = part->begin + part->bytes == run->step->row_bytes;
+    const bool sums = last && run->self->rails && !rail_is_one_order(run);
+    return sums ? rail_sums_pop(run, part->channel, part->token) : EXPAR_OK;
+}
+
+static void next_part(const cpu_combine_run *run, cpu_cursor *cursor)
+{
+    if (++cursor->part < run->parts) return;
+    cursor->part = 0;
+    cursor->token++;
+}
+
+static int64_t combine_ring_begin(const cpu_combine_run *run, int32_t channel)
+{
+    return ep_ring_begin(run->routing->tokens, run->routing->channels, run->joined, channel);
+}
+
+/* The next part of the channel's tokens, or what of it there is: true when it is added. *moved: when any of it was. */
+static bool sum_next(const cpu_combine_run *run, int32_t worker, int32_t channel, bool *moved, expar_status *status)
+{
+    cpu_cursor *cursor = &run->self->cursors[channel];
+    const int32_t before = cursor->place;
+    cpu_token_part part = {.token = cursor->token, .channel = channel, .begin = cursor->part * run->part_bytes};
+    part.bytes = cpu_part_bytes_at(run, part.begin);
+    if (before == 0 && !rows_ready(run, channel, cursor->token, status)) return false;
+    const bool by_rows = run->self->rails && rail_is_one_order(run);
+    const bool whole = !by_rows || sum_part_by_rows(run, worker, &part, cursor, status);
+    if (!by_rows) sum_part(run, worker, &part);
+    *moved |= whole || cursor->place > before;
+    if (whole) *status = free_slots(run, &part);
+    return whole;
+}
+
+/* Adds the parts of the channel's tokens until one lacks a row; true when any was added. */
+static bool sum_some(const cpu_combine_run *run, int32_t worker, int32_t channel, expar_status *status)
+{
+    cpu_cursor *cursor = &run->self->cursors[channel];
+    int64_t end = combine_ring_begin(run, channel + 1);
+    bool moved = false;
+    for (; cursor->token < end && sum_next(run, worker, channel, &moved, status); next_part(run, cursor))
+        if (*status != EXPAR_OK) break;
+    return moved;
+}
+
+/* ---- provider ---------------------------------------------------------------------------------------------------- */
+
+/* The first of the rows that came from owner's channel. */
+static int64_t first_row_of(const cpu_combine_run *run, int32_t channel, int32_t owner)
+{
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
+    return (int64_t)ep_prefix_before(run->routing->rank_prefix, owner) +
+           ep_rows_before_ring(prefix, run->joined, channel);
+}
+
+/* Slots of the channel's ring that this rank fills for owner; rows that were dropped do not exist. */
+static uint32_t slots_to_fill(const cpu_combine_run *run, int32_t channel, int32_t owner)
+{
+    if (run->step->mode == EP_MODE_DIRECT) return 0;
+    const int32_t channels = run->routing->channels;
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * channels;
+    int64_t came = ep_rows_of_ring(prefix, channels, run->joined, channel);
+    int64_t room = run->step->rows - first_row_of(run, channel, owner);
+    return (uint32_t)(room < 0 ? 0 : came < room ? came : room) * run->parts;
+}
+
+/* The same part of the row of each of the token's slots. */
+static void put_slot_rows(const cpu_combine_run *run, uint8_t *slot, int64_t row, int64_t begin)
+{
+    const ep_combine_step *step = run->step;
+    const int32_t *map = step->map + row * run->sum.topk;
+    memcpy(slot + run->self->slot.idx, map, (size_t)run->sum.topk * sizeof *map);
+    for (int32_t k = 0; k < run->sum.topk; k++)
+        if (map[k] >= 0)
+            cpu_copy_row(slot + k * run->part_bytes, (const uint8_t *)step->x + map[k] * step->x_pitch_bytes + begin,
+                         (size_t)cpu_part_bytes_at(run, begin), false);
+}
+
+static bool fill_slot(const cpu_combine_run *run, int32_t channel, int32_t owner)
+{
+    cpu_executor *self = run->self;
+    const ep_combine_step *step = run->step;
+    uint8_t *slot = cpu_ring_slot_free(self, step->epoch, channel, owner);
+    if (!slot) return false;
+    uint32_t put = cpu_ring_of(self, channel, owner)->put, part = put % run->parts;
+    int64_t row = first_row_of(run, channel, owner) + put / run->parts;
+    if (run->sum.order == EP_SUM_EACH_SLOT)
+        put_slot_rows(run, slot, row, part * run->part_bytes);
+    else
+        cpu_copy_row(slot, (const uint8_t *)step->x + row * step->x_pitch_bytes, (size_t)step->row_bytes, false);
+    if (step->weights && part == 0)
+        memcpy(slot + self->slot.weights, step->weights + row * step->weights_pitch,
+               (size_t)run->routing->topk * sizeof(float));
+    cpu_ring_push(self, step->epoch, channel, owner);
+    return true;
+}
+
+/* Fills the channel's rings; true when any row went. *open counts what is still to go. */
+static bool return_some(const cpu_combine_run *run, int32_t channel, uint64_t *open)
+{
+    bool moved = false;
+    for (int32_t owner = 0; owner < run->routing->ranks; owner++) {
+        uint32_t all = slots_to_fill(run, channel, owner);
+        cpu_ring *ring = cpu_ring_of(run->self, channel, owner);
+        while (ring->put < all && fill_slot(run, channel, owner))
+            moved = true;
+        *open += all - ring->put;
+    }
+    return moved;
+}
+
+/* ---- lanes ------------------------------------------------------------------------------------------------------- */
+
+static int32_t combine_rings(const cpu_combine_run *run)
+{
+    return ep_rings_of(run->routing->channels, run->joined);
+}
+
+/* One look at all channels of a lane: true when anything moved. What is open are rows and tokens. */
+static bool combine_lane_turn(const void *context, int32_t worker, cpu_lane_turn *turn)
+{
+    const cpu_combine_run *run = context;
+    bool moved = false;
+    for (int32_t c = worker; c < combine_rings(run) && turn->status == EXPAR_OK; c += run->self->active) {
+        moved |= return_some(run, c, &turn->open);
+        if (run->self->rails) moved |= rail_return_turn(run, worker, c, turn);
+        if (turn->status == EXPAR_OK) moved |= sum_some(run, worker, c, &turn->status);
+        cpu_ring_flush(run->self, run->step->epoch, c);
+        turn->open += (uint64_t)(combine_ring_begin(run, c + 1) - run->self->cursors[c].token);
+    }
+    return moved;
+}
+
+/* For each peer: rows that came back by its rings, and rows that went into ours. */
+static expar_status combine_report_lane(const void *context, int32_t worker, expar_status status)
+{
+    static const char *const across[2] = {"sums from", "sums to"};
+    const cpu_combine_run *run = context;
+    cpu_report report = {0};
+    for (int32_t r = 0; r < run->routing->ranks; r++) {
+        uint64_t came = 0, expected = 0, put = 0, all = 0;
+        const int32_t channels = run->routing->channels, *prefix = run->routing->channel_prefix + (int64_t)r * channels;
+        const bool near = cpu_is_near(run->self, r);
+        for (int32_t c = worker; c < combine_rings(run); c += run->self->active) {
+            came += cpu_ring_of(run->self, c, r)->taken;
+            expected += (uint64_t)ep_rows_of_ring(prefix, channels, run->joined, c) * run->parts;
+            put += cpu_ring_of(run->self, c, r)->put;
+            all += slots_to_fill(run, c, r);
+        }
+        if (near && cpu_combine_offer(run, r)->mode != EP_MODE_DIRECT)
+            cpu_report_add(&report, r, "rows from", came, expected);
+        cpu_report_add(&report, r, "rows into the ring of", put, all);
+    }
+    if (run->self->rails) rail_report(run->self, combine_rings(run), across, worker, &report);
+    return cpu_report_finish(&report, status);
+}
+
+static expar_status combine_share(void *context, int32_t worker)
+{
+    const cpu_combine_run *run = context;
+    static const cpu_lane lane = {.what = "combine: rows", .turn = combine_lane_turn, .report = combine_report_lane};
+    if (!run->all_direct) return cpu_lane_run(run->self, &lane, run->step->epoch, run, worker);
+    sum_share_direct(run, worker);
+    return EXPAR_OK;
+}
+
+/* ---- the halves -------------------------------------------------------------------------------------------------- */
+
+static bool takes_all_directly(const cpu_combine_run *run)
+{
+    if (run->step->mode != EP_MODE_DIRECT || run->self->rails) return false;
+    for (int32_t r = 0; r < run->routing->ranks; r++)
+        if (ep_rows_to(run->routing, r) > 0 && cpu_combine_offer(run, r)->mode != EP_MODE_DIRECT) return false;
+    return true;
+}
+
+/* What this rank moves: the rows that it adds, and those that it puts into rings. */
+static int64_t combine_bytes(const ep_combine_step *step)
+{
+    const ep_routing *routing = step->routing;
+    int64_t put = step->mode == EP_MODE_QUEUE ? step->rows : 0;
+    return (routing->first[routing->tokens] + put) * step->row_bytes;
+}
+
+/* Rows that lie ready for their owners are on their way with the offer. */
+expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
+{
+    (void)call;
+    return combine_exchange_offers(cpu_of(base), step);
+}
+
+expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step)
+{
+    cpu_executor *self = cpu_of(base);
+    cpu_call_workers(self, call, combine_bytes(step));
+    cpu_rings_form(self, &step->form, step->row_bytes);
+    cpu_combine_run run = combine_run_make(self, step);
+    run.all_direct = takes_all_directly(&run);
+    cpu_rings_reset(self);
+    if (self->rails) rail_combine_begin(&run);
+    for (int32_t c = 0; c < combine_rings(&run); c++)
+        self->cursors[c] = (cpu_cursor){.token = combine_ring_begin(&run, c)};
+    atomic_store_explicit(&self->moving, true, memory_order_relaxed);
+    expar_status status = cpu_workers_run(self->workers, self->active, combine_share, &run);
+    atomic_store_explicit(&self->moving, false, memory_order_relaxed);
+    if (status != EXPAR_OK) return status;
+    status = cpu_done_post(self, step->epoch);
+    if (status != EXPAR_OK) return status;
+    return cpu_board_await(self, EP_BOARD_DONE, step->epoch, "combine: rows");
+}

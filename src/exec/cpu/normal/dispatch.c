@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Dispatch: rows from their source to their receivers.
+ *
+ * 1. Offers: each receiver tells each sender where its rows belong, or that they go through the queue. Nobody writes
+ * before.
+ * 2. Rows. Direct: the sender writes each row to its final place: one read, one write a destination. Queue: the sender
+ * puts records into the receiver's ring; the receiver copies them out. A lane (one a worker) does both in turn, never
+ * blocks on one ring, and so ranks with a single thread cannot wait for each other in a circle.
+ * 3. Done: each rank tells each receiver that it wrote all it had.
+ *
+ * Across nodes these are the offers, rows and rings inside one; a lane sends and forwards records of its channels
+ * besides (nodes/dispatch.c). */
+#include "exec/cpu/nodes/rails.h"
+#include "exec/cpu/normal/moves.h"
+
+#include <string.h>
+
+/* What is done for every row of this rank's own is to be one piece: a call, and a token that is put together for it,
+   cost a tenth of a row of 512 bytes. */
+#define ROW_FUNC static inline __attribute__((always_inline))
+
+/* ---- offers ------------------------------------------------------------------------------------------------------ */
+
+ROW_FUNC const ep_offer *offer_of(const cpu_dispatch_run *run, int32_t receiver)
+{
+    if (run->step->form.kind == EP_DISPATCH_CACHED)
+        return &cpu_hello_from(run->self, run->step->epoch, receiver)->offer;
+    return &cpu_reply_from(run->self, run->step->epoch, receiver)->offer;
+}
+
+const ep_offer *cpu_dispatch_offer(const cpu_dispatch_run *run, int32_t receiver)
+{
+    return offer_of(run, receiver);
+}
+
+static cpu_offers offers_of(const ep_dispatch_step *step)
+{
+    const ep_arrival *arrival = &step->arrival;
+    return (cpu_offers){.offer = {.x_offset = arrival->x_offset,
+                                  .scales_offset = arrival->scales_offset,
+                                  .idx_offset = arrival->idx_offset,
+                                  .weights_offset = arrival->weights_offset,
+                                  .src_offset = arrival->src_offset,
+                                  .rows = arrival->rows,
+                                  .mode = arrival->mode},
+                        .rank_prefix = step->routing ? step->routing->rank_prefix : NULL};
+}
+
+/* Posts this rank's offers, or its refusal, and waits for all others'. */
+static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_step *step)
+{
+    const cpu_offers offers = offers_of(step);
+    bool cached = step->form.kind == EP_DISPATCH_CACHED;
+    if (cached && step->refusal.status == EXPAR_OK && cpu_check_range(&step->route, step->routing) != EXPAR_OK)
+        step->refusal = ep_refusal_of(EXPAR_ERR_INDEX);
+    if (self->rails && step->refusal.status == EXPAR_OK && rail_masks_make(step->routing) != EXPAR_OK)
+        step->refusal = ep_refusal_of(EXPAR_ERR_MEMORY);
+    expar_status status = cached ? cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL)
+                                 : cpu_reply_post(self, step->epoch, &step->refusal, &offers);
+    if (status == EXPAR_OK)
+        status = cpu_board_await(self, cached ? EP_BOARD_HELLO : EP_BOARD_REPLY, step->epoch, "dispatch: offers");
+    if (status != EXPAR_OK) return status;
+    if (cached)
+        cpu_hello_judge(self, step->epoch, &step->verdict);
+    else
+        cpu_reply_judge(self, step->epoch, &step->verdict);
+    return EXPAR_OK;
+}
+
+/* Whether every receiver that this rank sends to, and this rank itself, take rows directly, and nobody's help is
+   needed for them. */
+static bool accept_offers(const cpu_dispatch_run *run)
+{
+    ep_routing *routing = run->step->routing;
+    bool cached = run->step->form.kind == EP_DISPATCH_CACHED, all_direct = run->step->arrival.mode == EP_MODE_DIRECT;
+    const cpu_executor *self = run->self;
+    for (int32_t r = self->near_first; r < self->near_first + self->near_ranks; r++) {
+        const ep_offer *offer = cpu_dispatch_offer(run, r);
+        if (!cached) routing->first_row[r] = offer->first_row;
+        if (offer->mode != EP_MODE_DIRECT && ep_rows_to(routing, r) > 0) all_direct = false;
+    }
+    return all_direct && !self->rails;
+}
+
+/* ---- one row to one place ---------------------------------------------------------------------------------------- */
+
+/* recv_topk_idx and recv_topk_weights of one token, as `rank` sees them. */
+ROW_FUNC void write_topk(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, const cpu_place *to)
+{
+    /* Copies: what is stored here may be of the type of any of these. */
+    const ep_route_view route = *token->route;
+    const int32_t topk = run->routing->topk, locals = run->routing->local_experts;
+    const float *weights = to->weights ? route.weights + token->entry * route.weights_pitch : NULL;
+    bool global = run->step->form.options & EP_OPTION_GLOBAL_EXPERTS;
+    for (int32_t k = 0; k < topk; k++) {
+        int64_t expert = ep_route_expert(&route, token->entry, k);
+        int64_t local = ep_expert_seen_by(expert, rank, locals);
+        int64_t seen = local < 0 || !global ? local : expert;
+        if (route.idx_bytes == 8)
+            ((int64_t *)to->idx)[k] = seen;
+        else
+            ((int32_t *)to->idx)[k] = (int32_t)seen;
+        if (weights) to->weights[k] = local < 0 ? 0.0f : weights[k];
+    }
+}
+
+ROW_FUNC void write_token(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, const cpu_place *to,
+                          bool streaming)
+{
+    cpu_copy_row(to->x, token->x, (size_t)run->step->row_bytes, streaming);
+    for (int32_t i = 0; to->scales && i < run->step->form.scales; i++)
+        to->scales[i] = token->scales[i * token->scales_pitch];
+    if (to->idx) write_topk(run, token, rank, to);
+    if (to->src) *to->src = token->number;
+}
+
+/* Row `row` of an output whose parts begin at x, scales, idx and weights. */
+ROW_FUNC cpu_place output_place_of(const cpu_dispatch_run *run, int64_t row, void *x, void *scales, void *idx,
+                                   float *weights, int32_t *src)
+{
+    const ep_dispatch_step *step = run->step;
+    int64_t entry = row * run->routing->topk;
+    return (cpu_place){.x = (uint8_t *)x + row * step->row_bytes,
+                       .scales = step->form.scales ? (uint32_t *)scales + row * step->form.scales : NULL,
+                       .idx = step->form.idx_dtype ? (uint8_t *)idx + entry * step->route.idx_bytes : NULL,
+                       .weights = step->form.weights ? weights + entry : NULL,
+                       .src = step->form.options & EP_OPTION_SRC_TOKENS ? src + row : NULL};
+}
+
+ROW_FUNC cpu_place slot_place_of(const cpu_dispatch_run *run, uint8_t *slot)
+{
+    const ep_slot *at = &run->self->slot;
+    const ep_form *form = &run->step->form;
+    return (cpu_place){.x = slot,
+                       .scales = form->scales ? (uint32_t *)(slot + at->scales) : NULL,
+                       .idx = form->idx_dtype ? slot + at->idx : NULL,
+                       .weights = form->weights ? (float *)(slot + at->weights) : NULL,
+                       .src = form->options & EP_OPTION_SRC_TOKENS ? (int32_t *)(slot + at->src) : NULL};
+}
+
+ROW_FUNC void put_token(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, int64_t row)
+{
+    const sym *memory = run->self->sym;
+    const ep_offer *offer = offer_of(run, rank);
+    if (row >= offer->rows) return;
+    cpu_place to =
+        output_place_of(run, row, sym_at(memory, rank, offer->x_offset), sym_at(memory, rank, offer->scales_offset),
+                        sym_at(memory, rank, offer->idx_offset), sym_at(memory, rank, offer->weights_offset),
+                        sym_at(memory, rank, offer->src_offset));
+    write_token(run, token, rank, &to, run->streaming);
+}
+
+void cpu_token_put(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, int64_t row)
+{
+    put_token(run, token, rank, row);
+}
+
+/* Rows that the receiver will drop travel all the same: it counts them. */
+ROW_FUNC bool queue_token(const cpu_dispatch_run *run, const cpu_token *token, int32_t channel, int32_t rank,
+                          int32_t peer)
+{
+    cpu_executor *self = run->self;
+    uint8_t *slot = cpu_ring_slot_free(self, run->step->epoch, channel, peer);
+    if (!slot) return false;
+    cpu_place to = slot_place_of(run, slot);
+    write_token(run, token, rank, &to, false);
+    cpu_ring_push(self, run->step->epoch, channel, peer);
+    return true;
+}
+
+bool cpu_token_queue(const cpu_dispatch_run *run, const cpu_token *token, int32_t channel, int32_t rank, int32_t peer)
+{
+    return queue_token(run, token, channel, rank, peer);
+}
+
+/* One of this rank's own. */
+ROW_FUNC cpu_token token_of(const cpu_dispatch_run *run, int64_t number)
+{
+    const ep_dispatch_step *step = run->step;
+    return (cpu_token){.x = (const uint8_t *)step->x + number * step->x_pitch_bytes,
+                       .scales = step->scales ? step->scales + number * step->scales_row_pitch : NULL,
+                       .scales_pitch = step->scales_column_pitch,
+                       .entry = number,
+                       .route = &step->route,
+                       .number = (int32_t)number};
+}
+
+static void send_direct(const cpu_dispatch_run *run, int64_t number, ep_target target)
+{
+    const cpu_token token = token_of(run, number);
+    put_token(run, &token, target.rank, (int64_t)run->routing->first_row[target.rank] + target.index);
+}
+
+/* False while the ring is full. */
+static bool send_queued(const cpu_dispatch_run *run, int32_t channel, int64_t number, ep_target target)
+{
+    const cpu_token token = token_of(run, number);
+    return queue_token(run, &token, channel, target.rank, target.rank);
+}
+
+/* ---- lanes ------------------------------------------------------------------------------------------------------- */
+
+/* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
+static void send_share_direct(const cpu_dispatch_run *run, int32_t worker)
+{
+    const ep_routing *routing = run->routing;
+    int32_t workers = run->self->active;
+    int64_t end = ep_channel_begin(routing->tokens, workers, worker + 1);
+    for (int64_t t = ep_channel_begin(routing->tokens, workers, worker); t < end; t++)
+        for (int64_t i = routing->first[t]; i < routing->first[t + 1]; i++)
+            send_direct(run, t, routing->targets[i]);
+    cpu_copy_fence();
+}
+
+static int64_t channel_end(const cpu_dispatch_run *run, int32_t channel)
+{
+    const ep_routing *routing = run->routing;
+    return routing->first[ep_ring_begin(routing->tokens, routing->channels, run->joined, channel + 1)];
+}
+
+/* Sends the channel's rows to this node's ranks until one has no free slot; true when any went. */
+static bool send_some(const cpu_dispatch_run *run, int32_t channel)
+{
+    const ep_routing *routing = run->routing;
+    cpu_cursor *cursor = &run->self->cursors[channel];
+    int64_t begin = cursor->target, end = channel_end(run, channel);
+    for (; cursor->target < end; cursor->target++) {
+        while (cursor->target >= routing->first[cursor->token + 1])
+            cursor->token++;
+        ep_target target = routing->targets[cursor->target];
+        if (!cpu_is_near(run->self, target.rank)) continue;
+        if (cpu_dispatch_offer(run, target.rank)->mode == EP_MODE_DIRECT)
+            send_direct(run, cursor->token, target);
+        else if (!send_queued(run, channel, cursor->token, target))
+            break;
+    }
+    return cursor->target != begin;
+}
+
+/* Rows that come to this rank by the ring (channel, source): none when the output is direct. */
+static uint32_t rows_expected(const cpu_dispatch_run *run, int32_t channel, int32_t source)
+{
+    if (run->step->arrival.mode == EP_MODE_DIRECT) return 0;
+    const int32_t channels = run->routing->channels;
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)source * channels;
+    return (uint32_t)ep_rows_of_ring(prefix, channels, run->joined, channel);
+}
+
+/* Copies one queued row to its final place, if there is one. */
+static void place_row(const cpu_dispatch_run *run, int32_t channel, int32_t source, const uint8_t *slot)
+{
+    const ep_dispatch_step *step = run->step;
+    const ep_arrival *arrival = &step->arrival;
+    const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)source * run->routing->channels;
+    int64_t row = (int64_t)ep_prefix_before(run->routing->rank_prefix, source) +
+                  ep_rows_before_ring(prefix, run->joined, channel) + cpu_ring_of(run->self, channel, source)->taken;
+    if (row >= arrival->rows) return;
+    const ep_slot *at = &run->self->slot;
+    size_t topk = (size_t)run->routing->topk;
+    cpu_place to = output_place_of(run, row, arrival->x, arrival->scales, arrival->idx, arrival->weights, arrival->src);
+    memcpy(to.x, slot, (size_t)step->row_bytes);
+    if (to.scales) memcpy(to.scales, slot + at->scales, (size_t)step->form.scales * sizeof(uint32_t));
+    if (to.idx) memcpy(to.idx, slot + at->idx, topk * (size_t)step->route.idx_bytes);
+    if (to.weights) memcpy(to.weights, slot + at->weights, topk * sizeof(float));
+    if (to.src) memcpy(to.src, slot + at->src, sizeof *to.src);
+}
+
+/* Takes out what lies ready on a channel's rings; true when any did. *missing counts what is still to come. */
+static bool receive_some(const cpu_dispatch_run *run, int32_t channel, uint64_t *missing)
+{
+    cpu_executor *self = run->self;
+    bool moved = false;
+    for (int32_t s = 0; s < run->routing->ranks; s++) {
+        uint32_t expected = rows_expected(run, channel, s);
+        cpu_ring *ring = cpu_ring_of(self, channel, s);
+        if (ring->taken == expected) continue;
+        for (uint32_t ready = cpu_ring_ready(self, run->step->epoch, channel, s); ready; ready--) {
+            place_row(run, channel, s, cpu_ring_front(self, channel, s));
+            cpu_ring_pop(self, run->step->epoch, channel, s);
+            moved = true;
+        }
+        *missing += expected - ring->taken;
+    }
+    return moved;
+}
+
+static int32_t dispatch_rings(const cpu_dispatch_run *run)
+{
+    return ep_rings_of(run->routing->channels, run->joined);
+}
+
+/* One look at all channels of a lane: true when rows moved. What is open are rows to be sent or received. */
+static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_turn *turn)
+{
+    const cpu_dispatch_run *run = context;
+    bool moved = false;
+    for (int32_t c = worker; c < dispatch_rings(run) && turn->status == EXPAR_OK; c += run->self->active) {
+        moved |= send_some(run, c);
+        if (run->self->rails) moved |= rail_dispatch_turn(run, c, turn);
+        moved |= receive_some(run, c, &turn->open);
+        cpu_ring_flush(run->self, run->step->epoch, c);
+        turn->open += (uint64_t)(channel_end(run, c) - run->self->cursors[c].target);
+    }
+    return moved;
+}
+
+/* For each peer: rows that came by its rings, and rows that it has taken out of ours. */
+static expar_status dispatch_report_lane(const void *context, int32_t worker, expar_status status)
+{
+    static const char *const across[2] = {"records from", "records to"};
+    const cpu_dispatch_run *run = context;
+    cpu_report report = {0};
+    for (int32_t r = 0; r < run->routing->ranks; r++) {
+        uint64_t came = 0, expected = 0, put = 0, all = 0;
+        const int32_t channels = run->routing->channels, *prefix = run->routing->channel_prefix + (int64_t)r * channels;
+        for (int32_t c = worker; c < dispatch_rings(run); c += run->self->active) {
+            came += cpu_ring_of(run->self, c, r)->taken;
+            expected += rows_expected(run, c, r);
+            put += cpu_ring_of(run->self, c, r)->put;
+            all += (uint64_t)ep_rows_of_ring(prefix, channels, run->joined, c);
+        }
+        cpu_report_add(&report, r, "rows from", came, expected);
+        if (cpu_is_near(run->self, r) && cpu_dispatch_offer(run, r)->mode != EP_MODE_DIRECT)
+            cpu_report_add(&report, r, "rows into the ring of", put, all);
+    }
+    if (run->self->rails) rail_report(run->self, dispatch_rings(run), across, worker, &report);
+    return cpu_report_finish(&report, status);
+}
+
+static expar_status send_share(void *context, int32_t worker)
+{
+    const cpu_dispatch_run *run = context;
+    static const cpu_lane lane = {.what = "dispatch: rows", .turn = dispatch_lane_turn, .report = dispatch_report_lane};
+    if (!run->step->all_direct) return cpu_lane_run(run->self, &lane, run->step->epoch, run, worker);
+    send_share_direct(run, worker);
+    return EXPAR_OK;
+}
+
+/* ---- the halves -------------------------------------------------------------------------------------------------- */
+
+static cpu_dispatch_run run_of(cpu_executor *self, ep_dispatch_step *step)
+{
+    const ep_routing *routing = step->routing;
+    bool streaming = routing->first[routing->tokens] * step->row_bytes > CPU_STREAM_BYTES;
+    return (cpu_dispatch_run){.self = self,
+                              .step = step,
+                              .routing = routing,
+                              .joined = ep_channels_joined(routing->channels, self->shape.channels),
+                              .streaming = streaming};
+}
+
+static expar_status send_all(cpu_dispatch_run *run)
+{
+    cpu_executor *self = run->self;
+    expar_status status = cpu_workers_run(self->workers, self->active, send_share, run);
+    return status == EXPAR_OK ? cpu_done_post(self, run->step->epoch) : status;
+}
+
+static int32_t rows_coming(const ep_routing *routing)
+{
+    return routing->rank_prefix[routing->ranks - 1];
+}
+
+/* What this rank moves: the rows that it sends, and those that it takes out of rings. */
+static int64_t dispatch_bytes(const ep_dispatch_step *step)
+{
+    const ep_routing *routing = step->routing;
+    int64_t taken = step->arrival.mode == EP_MODE_QUEUE ? rows_coming(routing) : 0;
+    return (routing->first[routing->tokens] + taken) * step->row_bytes;
+}
+
+/* Where all go directly, and inside one node, they need nobody's help, and go now; else in the second half, beside
+   those by the queue. */
+expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
+{
+    cpu_executor *self = cpu_of(base);
+    expar_status status = dispatch_exchange_offers(self, step);
+    if (status != EXPAR_OK || step->verdict.rank >= 0) return status;
+    cpu_call_workers(self, call, dispatch_bytes(step));
+    cpu_dispatch_run run = run_of(self, step);
+    int32_t coming = rows_coming(step->routing);
+    step->dropped = coming > step->arrival.rows ? coming - step->arrival.rows : 0;
+    step->all_direct = accept_offers(&run);
+    return step->all_direct ? send_all(&run) : EXPAR_OK;
+}
+
+static expar_status exchange_queued(cpu_dispatch_run *run)
+{
+    cpu_executor *self = run->self;
+    const ep_routing *routing = run->routing;
+    cpu_rings_form(self, &run->step->form, run->step->row_bytes);
+    cpu_rings_reset(self);
+    if (self->rails) rail_dispatch_begin(run);
+    for (int32_t c = 0; c < dispatch_rings(run); c++) {
+        int64_t token = ep_ring_begin(routing->tokens, routing->channels, run->joined, c);
+        self->cursors[c] = (cpu_cursor){.token = token, .target = routing->first[token]};
+    }
+    atomic_store_explicit(&self->moving, true, memory_order_relaxed);
+    expar_status status = send_all(run);
+    atomic_store_explicit(&self->moving, false, memory_order_relaxed);
+    return status;
+}
+
+/* Rows that nobody sent have no experts, and come from nowhere. */
+static void blank_tail(const ep_dispatch_step *step)
+{
+    const ep_arrival *arrival = &step->arrival;
+    int32_t coming = rows_coming(step->routing);
+    if (coming >= arrival->rows) return;
+    size_t blank = (size_t)(arrival->rows - coming);
+    if (arrival->src) memset(arrival->src + coming, 0xff, blank * sizeof *arrival->src);
+    if (!arrival->idx) return;
+    size_t row = (size_t)step->routing->topk * (size_t)step->route.idx_bytes;
+    memset((uint8_t *)arrival->idx + (size_t)coming * row, 0xff, blank * row);
+}
+
+expar_status cpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_step *step)
+{
+    cpu_executor *self = cpu_of(base);
+    cpu_call_workers(self, call, dispatch_bytes(step));
+    cpu_dispatch_run run = run_of(self, step);
+    expar_status status = step->all_direct ? EXPAR_OK : exchange_queued(&run);
+    if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_DONE, step->epoch, "dispatch: rows");
+    if (status == EXPAR_OK && self->rails) rail_masks_settle(step->routing);
+    if (status == EXPAR_OK) blank_tail(step);
+    return status;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A lane: one worker with every W-th channel. It looks at all of its rings in turn, sends and receives what it can, and
+   rests only when nothing moved at all: so ranks with a single thread cannot wait for each other in a circle. */
+#include "exec/cpu/normal/cpu.h"
+
+/* Turns without a row between two looks at words that may have been overwritten: a look delays rows that come then. */
+#define CHECK_TURNS 16u
+
+/* What the lane waits for comes never where a word has been overwritten. */
+static expar_status lane_check(const cpu_executor *self, uint32_t epoch, int32_t worker)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t c = worker; c < self->shape.channels && status == EXPAR_OK; c += self->active)
+        status = cpu_rings_check(self, epoch, c);
+    return status;
+}
+
+expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epoch, const void *context, int32_t worker)
+{
+    sym_rest rest = sym_rest_begin(self->sym, lane->what);
+    rest.halt = &self->halted;
+    rest.crowded = sym_outnumbers(self->sym, self->active);
+    /* Whoever has said that all its rows have moved is waited for no more. */
+    const cpu_missing missing = {.self = self, .board = EP_BOARD_DONE, .epoch = epoch};
+    cpu_expect(&rest, &missing);
+    expar_status status = EXPAR_OK;
+    uint32_t idle = 0;
+    for (;;) {
+        cpu_lane_turn turn = {.status = EXPAR_OK};
+        bool moved = lane->turn(context, worker, &turn);
+        status = turn.status;
+        if (!turn.open || status != EXPAR_OK) break;
+        if (moved) {
+            sym_rest_progress(&rest);
+            continue;
+        }
+        if (++idle % CHECK_TURNS == 0) status = lane_check(self, epoch, worker);
+        if (status == EXPAR_OK) status = sym_rest_turn(&rest);
+        if (status != EXPAR_OK) break;
+    }
+    sym_rest_end(&rest);
+    /* Direct rows that went out on the way. */
+    cpu_copy_fence();
+    return status == EXPAR_OK ? EXPAR_OK : lane->report(context, worker, status);
+}

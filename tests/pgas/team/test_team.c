@@ -590,7 +590,7 @@ static void a_flag_is_overwritten(expar_group *group, void *shared)
     (void)shared;
     expar_team *team;
     uint64_t *ended, one = 1;
-    CHECK_OK(expar_calloc(group, 1, sizeof *ended, (void **)&ended));
+    CHECK_OK(expar_calloc(group, 2, sizeof *ended, (void **)&ended));
     CHECK_OK(expar_team_world(group, &team));
     CHECK_OK(expar_team_sync(team));
     CHECK_OK(expar_barrier_all(group));
@@ -599,7 +599,7 @@ static void a_flag_is_overwritten(expar_group *group, void *shared)
     if (group->rank == 0) {
         CHECK_STATUS(EXPAR_ERR_PEER, expar_team_sync(team));
         CHECK_TEXT("expar_team_sync", "rank 1's word here", "has been overwritten");
-        CHECK_OK(expar_put(group, ended, &one, sizeof one, 1));
+        CHECK_OK(expar_put_signal(group, ended + 1, &one, sizeof one, ended, 1, EXPAR_SIGNAL_SET, 1));
     } else {
         CHECK_OK(expar_signal_wait_until(group, ended, EXPAR_CMP_EQ, 1, NULL));
     }

@@ -32,13 +32,13 @@ static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int3
 }
 
 /* Words of a unit that has not come are of no later call: no rank is ahead of one that still awaits its unit. This does
-   not hold with masks, where ranks that have masked this one go on without it, nor once stamps have begun again. A word
-   that the network has brought in part, its lowest byte first, is of no later call, either. */
+   not hold with masks, where ranks that have masked this one go on without it, nor once stamps have begun again. Of a
+   far rank's unit only the last word may be read before it has come: the network may be writing the others. */
 static expar_status look_at_unit(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source)
 {
     const int32_t words = ll_words_of_unit(&self->shape, kind);
     if (self->masks || ll_stamp(epoch) != epoch) return EXPAR_OK;
-    for (int32_t i = LL_UNIT_STATUS; i < words; i++) {
+    for (int32_t i = ll_is_far(self, source) ? words - 1 : LL_UNIT_STATUS; i < words; i++) {
         const uint64_t word = unit_word(self, kind, epoch, source, i);
         if (word >> 32 > epoch)
             return error_set(EXPAR_ERR_PEER,

@@ -6,9 +6,13 @@
 # FOLDER is for what spin makes. With a model (banks, clean or low_latency) and options of it that alone is checked, for so many
 # errors: 0, or 1.
 set -eu
+models=$(cd "$(dirname "$0")/../tests/models" && pwd)
+if [ $# -lt 1 ] || [ $# -eq 2 ] || { [ $# -gt 2 ] && [ ! -e "$models/$2.pml" ]; }; then
+    echo "usage: models.sh FOLDER [MODEL ERRORS [OPTION...]], with a MODEL of" "$(cd "$models" && echo *.pml | sed "s/\.pml//g")" >&2
+    exit 64
+fi
 folder=$1
 shift
-models=$(cd "$(dirname "$0")/../tests/models" && pwd)
 depth=200000 # steps of a history at most; what is longer is an error, too
 
 if ! command -v spin > /dev/null; then

@@ -23,14 +23,20 @@ static void reject_normal(expar_group *group)
     CHECK(!ep, "a buffer that was rejected was given");
 }
 
-static void reject_low_latency(expar_group *group, int32_t unmapped, const char *why)
+static expar_ll_config low_latency_config(void)
 {
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
-    expar_ll *ll = NULL;
     config.max_tokens = 4;
     config.hidden = 128;
     config.num_topk = 2;
     config.num_experts = 2 * RANKS;
+    return config;
+}
+
+static void reject_low_latency(expar_group *group, int32_t unmapped, const char *why)
+{
+    expar_ll_config config = low_latency_config();
+    expar_ll *ll = NULL;
     config.device.type = EXPAR_CUDA;
     config.unmapped = unmapped;
     CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ll_create(group, &config, &ll));
@@ -41,12 +47,8 @@ static void reject_low_latency(expar_group *group, int32_t unmapped, const char 
 /* After all rejections a buffer on the CPU is made as ever. */
 static void make_on_cpu(expar_group *group)
 {
-    expar_ll_config config = EXPAR_LL_CONFIG_INIT;
+    const expar_ll_config config = low_latency_config();
     expar_ll *ll = NULL;
-    config.max_tokens = 4;
-    config.hidden = 128;
-    config.num_topk = 2;
-    config.num_experts = 2 * RANKS;
     if (CHECK_OK(expar_ll_create(group, &config, &ll))) CHECK_OK(expar_ll_destroy(ll));
 }
 

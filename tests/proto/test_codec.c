@@ -221,7 +221,13 @@ static void ue8m0_packs_four_groups_a_word(void **state)
         assert_int_equal(payload[i], i % 128 ? 0xfe : 0x00);
 }
 
-/* What docs/low-latency-formats.md states: how far a number is off, beside the largest one of its group. */
+/*
+ * A quotient close to the middle of two INT8 codes may go to the farther one. Factor, scale, and both products are
+ * rounded, each by at most 2^-24 of a number of up to 127.5 codes: together 4 * 127.5 * 2^-24 codes, beside half a code.
+ */
+#define INT8_SLACK (1 + 8 * 127.5 * 0x1p-24)
+
+/* docs/low-latency-formats.md states how far a number is off, beside the largest one of its group. */
 static double worst_of_group(random_source *random, int32_t format, float amax)
 {
     float row[CODEC_GROUP], scales[2] = {0}, back[CODEC_GROUP];
@@ -236,7 +242,7 @@ static double worst_of_group(random_source *random, int32_t format, float amax)
     assert_true(scale >= least / 448.001 && scale <= (format == CODEC_INT8 ? least / 126.999 : least / 223.999));
     for (int i = 0; i < CODEC_GROUP; i++) {
         double error = fabs((double)back[i] - row[i]), share = fabs(row[i]) / 16;
-        if (format == CODEC_INT8) assert_true(error <= scale / 2 * 1.00001);
+        if (format == CODEC_INT8) assert_true(error <= scale / 2 * INT8_SLACK);
         if (format != CODEC_INT8) assert_true(error <= 1.00001 * (share > scale / 1024 ? share : scale / 1024));
         worst = error / least > worst ? error / least : worst;
     }
@@ -254,7 +260,9 @@ static void numbers_are_off_by_no_more_than_stated(void **state)
             worst = off > worst ? off : worst;
         }
         printf("format %d: off by %.5f of amax at most\n", (int)format, worst);
-        assert_true(worst <= (format == CODEC_INT8 ? 1 / 253.99 : format == CODEC_FP8 ? 16 / 447.99 : 32 / 447.99));
+        assert_true(worst <= (format == CODEC_INT8  ? INT8_SLACK / 254
+                              : format == CODEC_FP8 ? 16 / 447.99
+                                                    : 32 / 447.99));
     }
 }
 

@@ -13,13 +13,13 @@ cd "$root"
 folder=src/exec/cuda/kernels
 archs="80 100"
 [ -z "${EXPAR_TEST_ROUNDS:-}" ] || archs="80 90 100"
-static_bytes=$(awk '$2 == "GPU_STATIC_SHARED_BYTES" { print $3 }' src/exec/cuda/gpu.h)
+static_bytes=$(awk '$2 == "GPU_STATIC_SHARED_BYTES" { print $3 }' src/exec/cuda/core/gpu.h)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 # One line a compilation: number, file, macros.
 {
-    for file in "$folder"/*.cu bench/gpu/kernels/*.cu tools/expar/demo/kernels/*.cu tests/cuda/kernels/*.cu; do
+    for file in "$folder"/*/*.cu bench/gpu/kernels/*.cu tools/expar/demo/kernels/*.cu tests/cuda/kernels/*.cu; do
         if [ -e "$file" ]; then echo "$file"; fi
     done
     if [ -n "${EXPAR_TEST_ROUNDS:-}" ]; then

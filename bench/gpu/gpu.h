@@ -10,7 +10,8 @@
  *   kernels/forms.h  what kernels are handed
  *
  * Called through bench/bench.h (bench_gpu_main); calls the library's public interface, and what it shows to the tools:
- * cuda/cuda.h, exec/cuda/kernels/tools.h and exec/cuda/stamps.h for kernels of its own, mem/device.h, ep/tools.h. */
+ * cuda/cuda.h, exec/cuda/kernels/core/tools.h and exec/cuda/core/stamps.h for kernels of its own, mem/device.h,
+ * ep/tools.h. */
 #ifndef EXPAR_BENCH_GPU_GPU_H
 #define EXPAR_BENCH_GPU_GPU_H
 
@@ -18,7 +19,7 @@
 #include "bench/ep/session.h"
 #include "bench/ll/place.h"
 #include "cuda/cuda.h"
-#include "exec/cuda/stamps.h"
+#include "exec/cuda/core/stamps.h"
 #include "mem/device.h"
 #include <pthread.h>
 #include <stdatomic.h>

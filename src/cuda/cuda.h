@@ -84,7 +84,7 @@ int32_t cuda_device_find(const cu_uuid *uuid);
 
 /* A file of the repository, as it was when the library or program was built (cmake/embed_kernels.cmake). */
 typedef struct cuda_source {
-    const char *name; /* as #include names it: "proto/normal.h", "exec/cuda/kernels/dispatch.cu" */
+    const char *name; /* as #include names it: "proto/normal.h", "exec/cuda/kernels/normal/dispatch.cu" */
     const char *text;
     const void *cubin; /* a kernel's generic variant for sm_90, or NULL */
     size_t cubin_bytes;
@@ -102,11 +102,11 @@ typedef struct cuda_macro {
 /* A source under exec/cuda/kernels, compiled for one GPU and loaded. Kernels are extern "C" __global__. */
 typedef struct cuda_program cuda_program;
 
-/* Loads `source` ("dispatch.cu") compiled with the macros, in this order: loaded already in this process (same device,
-   same macros); from the disk cache; by NVRTC; where there is no NVRTC, the generic cubin, which the build made without
-   macros: kernels then take shapes from their parameters (cuda_program_is_generic). Compiling takes a second or so, and
-   the driver lets no module in while kernels of the device's context run: do it at set-up. Threads that ask for the
-   same program at once wait for one of them, and all hear its error; others do not wait. EXPAR_ERR_UNSUPPORTED: no
+/* Loads `source` ("normal/dispatch.cu") compiled with the macros, in this order: loaded already in this process (same
+   device, same macros); from the disk cache; by NVRTC; where there is no NVRTC, the generic cubin, which the build made
+   without macros: kernels then take shapes from their parameters (cuda_program_is_generic). Compiling takes a second or
+   so, and the driver lets no module in while kernels of the device's context run: do it at set-up. Threads that ask for
+   the same program at once wait for one of them, and all hear its error; others do not wait. EXPAR_ERR_UNSUPPORTED: no
    NVRTC, and no generic cubin for this GPU; the text says what to install. EXPAR_ERR_CUDA: the compiler refused; its
    log goes to the log, once a source. */
 expar_status cuda_program_load(const cuda_device *device, const char *source, const cuda_macro *macros,

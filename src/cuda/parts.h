@@ -22,7 +22,7 @@ bool cuda_symbol_find(void *library, const char *symbol, void *function);
 extern const cuda_source cuda_sources[];
 extern const size_t cuda_num_sources;
 
-/* The source of a kernel file ("dispatch.cu"), or NULL. */
+/* The source of a kernel file ("normal/dispatch.cu"), or NULL. */
 const cuda_source *cuda_source_find(const char *kernel);
 
 /* ---- compiling (nvrtc.c) ----------------------------------------------------------------------------------------- */

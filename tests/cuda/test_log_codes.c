@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* LogFMT's codes as kernels compute them, four at a time, against the codec's, one by one: all of BF16, and the bits of
  * FP32 at random; all codes on their way back. */
+#define GPU_LOOK_ASIDE 1
 #include "exec/cuda/kernels/low_latency/log_codes.h"
 #include "oracle/unit.h"
 #include <stdlib.h>

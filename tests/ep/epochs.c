@@ -2,7 +2,7 @@
 /* On the CPU epochs are counted in the buffer, on a GPU in device memory also, by the kernels. */
 #include "ep/epochs.h"
 #include "ep/ep.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 
 static bool on_gpu(const expar_ep *ep)
 {

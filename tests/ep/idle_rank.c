@@ -3,7 +3,7 @@
 #include "ep/idle_rank.h"
 #include "ep/check.h"
 #include "ep/ep.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 
 expar_ep_config idle_config(const expar_group *group)
 {

@@ -3,7 +3,7 @@
  * refused. */
 #include "ep/ep.h"
 #include "ep/table.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "oracle/unit.h"
 #include <string.h>
 

@@ -4,7 +4,7 @@
  * buffer is as good as the first. */
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 
 #include <stdlib.h>

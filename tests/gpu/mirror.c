@@ -2,8 +2,8 @@
 /* The library's calls, on the GPU. */
 #include "gpu/mirror.h"
 #include "ep/ep.h"
-#include "exec/cuda/gpu.h"
-#include "exec/cuda/kernels/args.h"
+#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/kernels/core/args.h"
 #include "gpu/kept.h"
 #include <stdlib.h>
 

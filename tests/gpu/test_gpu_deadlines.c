@@ -3,7 +3,7 @@
  * report says who was awaited, and what was seen and expected; the GPU's context serves on. */
 #include "ep/ep.h"
 #include "ep/stage.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "gpu/hand.h"
 #include "gpu/mirror.h"
 #include "gpu/serves.h"

@@ -4,7 +4,7 @@
  * long as it lives. */
 #include "ep/ep.h"
 #include "ep/ranks.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <sched.h>

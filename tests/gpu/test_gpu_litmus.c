@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Litmus on GPUs: the protocols of hellos, offers and dones are right by their order alone.
  *
- * Kernels hold threads back at random at every ordered access and at every token (kernels/delay.h): mostly not at all,
- * some for less than a microsecond, few for up to a tenth of a millisecond. Meanwhile random scripts over all options
- * run. Every result must be the oracle's. Ranks are threads, on as many GPUs as there are. */
+ * Kernels hold threads back at random at every ordered access and at every token (kernels/core/delay.h): mostly not at
+ * all, some for less than a microsecond, few for up to a tenth of a millisecond. Meanwhile random scripts over all
+ * options run. Every result must be the oracle's. Ranks are threads, on as many GPUs as there are. */
 #include "cuda/gpus.h"
 #include "ep/options_script.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "gpu/delays.h"
 #include "oracle/routings.h"
 #include "oracle/unit.h"

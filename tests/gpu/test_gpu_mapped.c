@@ -5,7 +5,7 @@
  * call copies its rows. */
 #include "cuda/find_controls.h"
 #include "ep/ep.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <stdlib.h>

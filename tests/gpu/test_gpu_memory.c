@@ -3,7 +3,7 @@
  * again; pools that grow for calls which need not wait for their counts, and graphs behind these. On thread ranks, or
  * with `processes` on process ranks. */
 #include "ep/ep.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <string.h>

@@ -7,7 +7,7 @@
  * told by the next call. */
 #include "ep/ep.h"
 #include "ep/stage.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "gpu/hand.h"
 #include "gpu/mirror.h"
 #include "gpu/serves.h"

@@ -32,10 +32,13 @@ table='
 6 exec/cpu/normal  (cpu.h) (moves.h)
 6 exec/cpu/low_latency (create.h)
 6 exec/cpu/nodes   (rails.h)
-6 exec/cuda        create.h (gpu.h) (stamps.h)
-6 exec/cuda/kernels args.h (ll_args.h) (moments.h) (device.h) (watch.h) (number.h) (refusal.h)
-6 exec/cuda/kernels/low_latency (begin.h) (combine_handle.h) (combine_receive.h) (combine_send.h) (dispatch_missing.h) (dispatch_receive.h) (dispatch_send.h) (dues.h) (end.h)
+6 exec/cuda        create.h
+6 exec/cuda/core   (gpu.h) (stamps.h)
+6 exec/cuda/normal
 6 exec/cuda/low_latency (create.h)
+6 exec/cuda/kernels/core (args.h) (moments.h) (bulk.h) (device.h) (ptx.h) (watch.h) (number.h) (refusal.h)
+6 exec/cuda/kernels/normal
+6 exec/cuda/kernels/low_latency (ll_args.h)
 7 ep               ep.h
 7 ep/low_latency
 7 pgas             pgas.h
@@ -49,6 +52,13 @@ inner='
 1 exec/cpu/low_latency
 2 exec/cpu/nodes
 3 exec/cpu
+0 exec/cuda/kernels/core
+1 exec/cuda/kernels/normal
+1 exec/cuda/kernels/low_latency
+2 exec/cuda/core
+3 exec/cuda/normal
+3 exec/cuda/low_latency
+4 exec/cuda
 '
 # Calls of normal mode go across nodes by these, until nodes is a table of operations that they are handed.
 excepted='exec/cpu/normal/board.c exec/cpu/normal/combine.c exec/cpu/normal/dispatch.c exec/cpu/normal/notify.c

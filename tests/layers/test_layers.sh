@@ -37,7 +37,7 @@ plant "$1" pgas/rma.c openshmem/shm.h 'openshmem/shm.h is of a layer that pgas d
 plant "$1" group/group.c shmem/parts.h 'shmem/parts.h is private to shmem'
 plant "$1" pgas/wait.c pgas/team/collective.h 'pgas/team/collective.h is private to pgas/team'
 plant "$1" pgas/team/fan.c pgas/ops.h 'pgas/ops.h is private to pgas'
-plant "$1" exec/cuda/rows.c exec/cpu/core/encode_log.h 'exec/cpu/core/encode_log.h is private to exec/cpu/core'
+plant "$1" exec/cuda/normal/rows.c exec/cpu/core/encode_log.h 'exec/cpu/core/encode_log.h is private to exec/cpu/core'
 # Heights inside exec.
 plant "$1" exec/cpu/core/copy.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is of a folder that exec/cpu/core does not stand on'
 plant "$1" exec/cpu/low_latency/plan.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is of a folder that exec/cpu/low_latency does not stand on'

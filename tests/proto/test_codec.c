@@ -223,7 +223,8 @@ static void ue8m0_packs_four_groups_a_word(void **state)
 
 /*
  * A quotient close to the middle of two INT8 codes may go to the farther one. Factor, scale, and both products are
- * rounded, each by at most 2^-24 of a number of up to 127.5 codes: together 4 * 127.5 * 2^-24 codes, beside half a code.
+ * rounded, each by at most 2^-24 of a number of up to 127.5 codes: together 4 * 127.5 * 2^-24 codes, beside half a
+ * code.
  */
 #define INT8_SLACK (1 + 8 * 127.5 * 0x1p-24)
 

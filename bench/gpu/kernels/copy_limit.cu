@@ -8,7 +8,7 @@
  * Where stamps are wanted each warp stores the clock three times, at its start and, behind its last row, when that is
  * written (by bulk copies; else stored) and at its end. Nothing is opened, as no place has to be asked for. */
 #include "bench/gpu/kernels/forms.h"
-#include "exec/cuda/kernels/tools.h"
+#include "exec/cuda/kernels/core/tools.h"
 
 GPU_FUNC void stamp_end(const copy_list *a)
 {

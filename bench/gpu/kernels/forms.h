@@ -18,7 +18,7 @@ typedef struct copy_list {
     uint32_t *dealt; /* rows that warps have come for in all launches so far */
     uint32_t before; /* of them, those of launches before this one: rows each, where it has fewer warps than rows */
     uint32_t unused;
-    uint64_t *stamps; /* [GPU_MOMENTS][blocks][warps] (exec/cuda/kernels/moments.h), or NULL */
+    uint64_t *stamps; /* [GPU_MOMENTS][blocks][warps] (exec/cuda/kernels/core/moments.h), or NULL */
 } copy_list;
 
 /* Of gate.cu. */
@@ -65,7 +65,7 @@ typedef struct ll_turn {
     ll_sums partial, sums;
     int64_t row_bytes; /* of a sum */
     int32_t num_scales, dtype;
-    uint64_t *stamps; /* [LL_GPU_MOMENTS][blocks][warps] (exec/cuda/kernels/moments.h), or NULL */
+    uint64_t *stamps; /* [LL_GPU_MOMENTS][blocks][warps] (exec/cuda/kernels/core/moments.h), or NULL */
 } ll_turn;
 
 typedef struct ll_trip_call {

@@ -6,7 +6,7 @@
  * Who waits for whom: lane l for the hosts of ranks l, l + 32, …; with a deadline. Registers: under 32;
  * nothing shared. */
 #include "bench/gpu/kernels/forms.h"
-#include "exec/cuda/kernels/tools.h"
+#include "exec/cuda/kernels/core/tools.h"
 
 GPU_FUNC bool await_turn(const gate_call *g, int32_t rank)
 {

@@ -10,7 +10,7 @@
  *
  * bench_ll_trip: one thread on ranks 0 and 1. Who waits for whom: rank 1 for rank 0's word, rank 0 for the answer. */
 #include "bench/gpu/kernels/forms.h"
-#include "exec/cuda/kernels/tools.h"
+#include "exec/cuda/kernels/core/tools.h"
 
 #define PART_VECTORS 4 /* of 16 bytes, that a lane has in flight */
 #define PART_BYTES   (32 * 16 * PART_VECTORS)

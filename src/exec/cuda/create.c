@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA executor's object: its heap, its part of the GPU, its operations. */
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/create.h"
+#include "exec/cuda/core/gpu.h"
 #include "group/group.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
  * and the verdict. They write and read the records that proto/normal.h describes, with the orders that the real ones
  * use, and wait as the real ones do. The layout that needs no buffer is played whole. Another one runs until a test
  * ends it. Of low-latency mode there is a dispatch that comes to nothing. */
-#include "exec/cuda/kernels/ll_args.h"
+#include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "fake.h"
 #include <pthread.h>
 #include <sched.h>

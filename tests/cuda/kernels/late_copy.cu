@@ -3,7 +3,7 @@
  * likes.
  *
  * Grid: one warp, whose lanes all wait for the flag, with a deadline, and then copy 4 bytes each. No shared memory. */
-#include "exec/cuda/kernels/tools.h"
+#include "exec/cuda/kernels/core/tools.h"
 #include "tests/cuda/kernels/late_copy.h"
 
 GPU_KERNEL(32) late_copy(GPU_ARGS late_copy_call c)

@@ -5,7 +5,7 @@
 #include "cuda/fake/fake.h"
 #include "cuda/kernels/late_copy.h"
 #include "cuda/simt/launch.h"
-#include "exec/cuda/kernels/ll_args.h"
+#include "exec/cuda/kernels/low_latency/ll_args.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 
 #include <pthread.h>

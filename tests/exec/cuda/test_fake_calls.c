@@ -21,7 +21,7 @@ static void dispatch_rows(expar_ep *ep, int64_t hidden)
     args.num_experts = 1;
     args.stream = &stream;
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "exec/cuda/kernels/dispatch.cu: nvrtcCompileProgram");
+    CHECK_TEXT("expar_dispatch", "exec/cuda/kernels/normal/dispatch.cu: nvrtcCompileProgram");
 }
 
 static void two_shapes_in_turns(expar_group *group, void *shared)
@@ -65,7 +65,7 @@ static void the_log_comes_once_a_shape(void **state)
     close(file);
     close(saved);
     if (!passed) fail_msg("%s", text);
-    assert_int_equal(count_of(text, "compiling exec/cuda/kernels/dispatch.cu"), 2);
+    assert_int_equal(count_of(text, "compiling exec/cuda/kernels/normal/dispatch.cu"), 2);
     assert_int_equal(count_of(text, "fake error: this is refused"), 2);
 }
 

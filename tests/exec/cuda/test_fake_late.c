@@ -5,7 +5,7 @@
 #include "base/interrupt.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 #include <expar/interrupt.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of a rank's calls (exec/cuda/order.c), on the driver that plays GPUs: captures that go on at a time, graphs
- * and calls whose streams are slow, and a driver that does not take the order's events. */
+/* The order of a rank's calls (exec/cuda/core/order.c), on the driver that plays GPUs: captures that go on at a time,
+ * graphs and calls whose streams are slow, and a driver that does not take the order's events. */
 #include "cuda/find_controls.h"
 #include "ep/ep.h"
 #include "ep/idle_rank.h"
-#include "exec/cuda/gpu.h"
+#include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 
 #include <stdatomic.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What is told of the stamps of all warps: by made-up moments, in no order, with warps that have not come to all. */
-#include "exec/cuda/stamps.h"
+#include "exec/cuda/core/stamps.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

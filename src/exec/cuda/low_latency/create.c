@@ -272,15 +272,18 @@ static expar_status load_kernels(ll_gpu *self)
         {"EXPAR_LL_WORDS", shape->word_tokens}};
     const size_t all = ARRAY_LENGTH(macros);
     const gpu_wish plain[] = {
-        {"ll_dispatch.cu", "ll_dispatch_impl", macros, all, &self->dispatch_program, &self->dispatch_kernel},
-        {"ll_dispatch_scaled.cu", "ll_dispatch_impl_scaled", macros, all, &self->scaled_program, &self->scaled_kernel},
-        {"ll_combine.cu", "ll_combine_impl", macros, all, &self->combine_program, &self->combine_kernel},
-        {"ll_combine_log.cu", "ll_combine_impl_log", macros, all, &self->log_program, &self->log_kernel}};
-    const gpu_wish masks[] = {
-        {"ll_dispatch_masks.cu", "ll_dispatch_impl_masks", macros, all, &self->dispatch_program,
+        {"low_latency/ll_dispatch.cu", "ll_dispatch_impl", macros, all, &self->dispatch_program,
          &self->dispatch_kernel},
-        {"ll_combine_masks.cu", "ll_combine_impl_masks", macros, all, &self->combine_program, &self->combine_kernel},
-        {"ll_mask.cu", "ll_mask", macros, all, &self->mask_program, &self->mask_kernel}};
+        {"low_latency/ll_dispatch_scaled.cu", "ll_dispatch_impl_scaled", macros, all, &self->scaled_program,
+         &self->scaled_kernel},
+        {"low_latency/ll_combine.cu", "ll_combine_impl", macros, all, &self->combine_program, &self->combine_kernel},
+        {"low_latency/ll_combine_log.cu", "ll_combine_impl_log", macros, all, &self->log_program, &self->log_kernel}};
+    const gpu_wish masks[] = {
+        {"low_latency/ll_dispatch_masks.cu", "ll_dispatch_impl_masks", macros, all, &self->dispatch_program,
+         &self->dispatch_kernel},
+        {"low_latency/ll_combine_masks.cu", "ll_combine_impl_masks", macros, all, &self->combine_program,
+         &self->combine_kernel},
+        {"low_latency/ll_mask.cu", "ll_mask", macros, all, &self->mask_program, &self->mask_kernel}};
     expar_status status = check_shared(self);
     if (status == EXPAR_OK)
         status = gpu_programs_wish(&self->core, shape->masking ? masks : plain,

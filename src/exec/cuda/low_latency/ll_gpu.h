@@ -9,15 +9,15 @@
  *   meet.c    ranks that have laid out the same shape, each by itself
  *   times.c   times that kernels take
  *
- * The kernels are kernels/ll_dispatch.cu, ll_dispatch_scaled.cu, ll_combine.cu and ll_combine_log.cu, and with
- * masks ll_dispatch_masks.cu, ll_combine_masks.cu and ll_mask.cu;
- * kernels/ll_args.h is what both sides know. The protocol is theirs: epochs, units, halves and read words live on the
- * GPU, so that graphs replay and mix with other calls. The host launches, and looks at what they report. */
+ * The kernels are kernels/low_latency/ll_dispatch.cu, ll_dispatch_scaled.cu, ll_combine.cu and ll_combine_log.cu, and
+ * with masks ll_dispatch_masks.cu, ll_combine_masks.cu and ll_mask.cu;
+ * kernels/low_latency/ll_args.h is what both sides know. The protocol is theirs: epochs, units, halves and read words
+ * live on the GPU, so that graphs replay and mix with other calls. The host launches, and looks at what they report. */
 #ifndef EXPAR_EXEC_CUDA_LOW_LATENCY_LL_GPU_H
 #define EXPAR_EXEC_CUDA_LOW_LATENCY_LL_GPU_H
 
-#include "exec/cuda/gpu.h"
-#include "exec/cuda/kernels/ll_args.h"
+#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/low_latency/create.h"
 #include "exec/ll_clean.h"
 

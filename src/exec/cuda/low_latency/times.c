@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the time of a call's last kernel goes: clocks that its warps read on their way, for benchmarks. Device memory
  * has [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS] words; kernels write them, the host reads them behind a call. */
+#include "exec/cuda/core/stamps.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
-#include "exec/cuda/stamps.h"
 
 #include <stdlib.h>
 

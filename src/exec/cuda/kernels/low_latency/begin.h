@@ -3,8 +3,8 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_BEGIN_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_BEGIN_H
 
+#include "exec/cuda/kernels/core/refusal.h"
 #include "exec/cuda/kernels/low_latency/call.h"
-#include "exec/cuda/kernels/refusal.h"
 
 /* What this rank's kernel has found wrong with the call, which brings nothing then. By one thread. */
 GPU_ASIDE void ll_report_own(const ll_gpu_call *c, const ep_refusal *refusal)

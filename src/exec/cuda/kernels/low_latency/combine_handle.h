@@ -3,8 +3,8 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_HANDLE_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_HANDLE_H
 
+#include "exec/cuda/kernels/core/refusal.h"
 #include "exec/cuda/kernels/low_latency/combine_form.h"
-#include "exec/cuda/kernels/refusal.h"
 
 GPU_FUNC void ll_refuse_expert(const ll_combine_args *a, const ll_shared *s, int32_t kept)
 {

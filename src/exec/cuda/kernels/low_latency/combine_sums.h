@@ -3,10 +3,10 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_SUMS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_SUMS_H
 
+#include "exec/cuda/kernels/core/number.h"
 #include "exec/cuda/kernels/low_latency/combine_messages.h"
 #include "exec/cuda/kernels/low_latency/split.h"
 #include "exec/cuda/kernels/low_latency/times.h"
-#include "exec/cuda/kernels/number.h"
 
 /* Rows that are added, of which lane has one each: where it begins, and from whom it comes in words; -1: it lies there
    as it is. */

@@ -3,8 +3,8 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TOKENS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TOKENS_H
 
+#include "exec/cuda/kernels/core/refusal.h"
 #include "exec/cuda/kernels/low_latency/call.h"
-#include "exec/cuda/kernels/refusal.h"
 
 /* 1: the kernel for formats with scales, which has no others. */
 #ifndef LL_SCALED

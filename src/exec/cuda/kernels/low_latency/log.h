@@ -9,9 +9,9 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_H
 
+#include "exec/cuda/kernels/core/number.h"
 #include "exec/cuda/kernels/low_latency/combine_messages.h"
 #include "exec/cuda/kernels/low_latency/split.h"
-#include "exec/cuda/kernels/number.h"
 #include "proto/codec/codec.h"
 
 #define LL_LOG_LANE 4 /* elements */

@@ -4,9 +4,9 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_OUTCOME_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_OUTCOME_H
 
+#include "exec/cuda/kernels/core/refusal.h"
 #include "exec/cuda/kernels/low_latency/times.h"
 #include "exec/cuda/kernels/low_latency/units.h"
-#include "exec/cuda/kernels/refusal.h"
 
 /* A word of the source's unit. */
 GPU_FUNC void ll_note_told(const ll_gpu_call *c, const ll_shared *s, int32_t source, int32_t w, int32_t value,

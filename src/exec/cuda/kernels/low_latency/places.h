@@ -5,9 +5,12 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_PLACES_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_PLACES_H
 
-#define GPU_LOOK_ASIDE
-#include "exec/cuda/kernels/device.h"
-#include "exec/cuda/kernels/ll_args.h"
+/* watch.h has to see it, whichever header of kernels/core is included first. */
+#ifndef GPU_LOOK_ASIDE
+#error "a low-latency kernel defines GPU_LOOK_ASIDE before it includes anything"
+#endif
+#include "exec/cuda/kernels/core/device.h"
+#include "exec/cuda/kernels/low_latency/ll_args.h"
 
 /* ---- the shape --------------------------------------------------------------------------------------------------- */
 

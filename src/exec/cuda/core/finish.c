@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How calls end on the GPU: what they found, and what they waited for in vain. */
+#include "base/interrupt.h"
+#include "exec/cuda/core/gpu.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
+
+/* From the thread that learns of a failure: kernels look at the word while they wait. */
+static void leave_waits(gpu_executor *self)
+{
+    __atomic_fetch_or(&self->report->orders, GPU_ABORT, __ATOMIC_RELEASE);
+}
+
+/* Who goes on without ranks that are lost leaves where this one has to. */
+static void group_failed(void *context)
+{
+    gpu_executor *self = context;
+    if (!self->lose || sym_check_self(self->sym, "low latency") != EXPAR_OK) leave_waits(self);
+}
+
+bool gpu_group_failed(const gpu_executor *self)
+{
+    return (__atomic_load_n(&self->report->orders, __ATOMIC_ACQUIRE) & GPU_ABORT) != 0;
+}
+
+void gpu_end_waits(gpu_executor *self, expar_status status)
+{
+    bool first = false;
+    gpu_segments_freeze(self->segments);
+    if (atomic_compare_exchange_strong_explicit(&self->ending, &first, true, memory_order_acq_rel,
+                                                memory_order_acquire)) {
+        error_keep(&self->reason, status);
+        atomic_store_explicit(&self->has_reason, true, memory_order_release);
+    }
+    leave_waits(self);
+}
+
+/* Why waits end, once the abort word is set. The group may have failed, or this buffer alone be lost. */
+static expar_status why_waits_end(const gpu_executor *self, const char *what)
+{
+    if (atomic_load_explicit(&self->has_reason, memory_order_acquire)) return error_restore(&self->reason);
+    expar_status status = sym_check(self->sym, what);
+    return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "%s: the wait was ended", what) : status;
+}
+
+void gpu_listen(gpu_executor *self)
+{
+    self->listener = (sym_listener){.failed = group_failed, .context = self};
+    sym_listen(self->sym, &self->listener);
+}
+
+void gpu_halt(executor *base)
+{
+    atomic_store_explicit(&gpu_of(base)->halted, true, memory_order_relaxed);
+}
+
+/* Kernels open calls, and a rank that goes can wait for none. */
+void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
+{
+    (void)base, (void)epoch, (void)refusal;
+}
+
+static const char *const waits[] = {"nothing",   "hello", "offer",   "end of rows", "free slot", "row", "unit",
+                                    "free half", "row",   "weights", "unit",        "free half", "row", "weights"};
+
+/* Of what kernels of low latency wait for. */
+static const char *const due_names[GPU_LL_WAITS] = {"units", "halves", "rows", "weights"};
+
+/* "; rows of rank 3: 12 of 40" of each rank that kernels miss, as many as fit. */
+static expar_status tell_dues(const gpu_executor *self, expar_status status)
+{
+    const int32_t wait = self->report->wait - GPU_WAIT_UNIT;
+    char text[512] = "";
+    size_t length = 0;
+    if (!self->dues || wait < 0) return status;
+    for (int32_t r = 0; r < self->sym->size; r++) {
+        const uint64_t due = __atomic_load_n(&self->dues[r], __ATOMIC_RELAXED);
+        const size_t room = sizeof text - length;
+        if (!due) continue;
+        const int more = snprintf(text + length, room, "; %s of rank %d: %u of %u", due_names[wait % GPU_LL_WAITS], r,
+                                  (unsigned)(due >> 32), (unsigned)due);
+        if (more < 0 || (size_t)more >= room) break;
+        length += (size_t)more;
+    }
+    text[length] = '\0';
+    return error_set(status, "%s%s", expar_last_error(), text);
+}
+
+static expar_status failure(const gpu_executor *self, const char *what)
+{
+    const gpu_report *r = self->report;
+    const unsigned long long seen = r->seen, expected = r->expected;
+    if (r->was_abort == GPU_NO_REGION)
+        return error_set(EXPAR_ERR_PEER,
+                         "%s: no %s from rank %d, which cannot be masked: masked ranks that are neither dead nor gone "
+                         "nor back may still write to all regions of this buffer",
+                         what, waits[r->wait], r->peer);
+    if (r->was_abort)
+        return error_prefix(why_waits_end(self, what), "no %s from rank %d (seen %#llx, expected %#llx)",
+                            waits[r->wait], r->peer, seen, expected);
+    return error_set(
+        EXPAR_ERR_PEER,
+        "%s: no %s from rank %d (seen %#llx, expected %#llx), and this rank's process did not run for %.1f s", what,
+        waits[r->wait], r->peer, seen, expected, (double)self->world.orphan_ns / 1e9);
+}
+
+expar_status gpu_check(executor *base, const char *what)
+{
+    gpu_executor *self = gpu_of(base);
+    gpu_endings_reap(self, false);
+    if (!__atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE)) return EXPAR_OK;
+    return tell_dues(self, failure(self, what));
+}
+
+/* ---- tickets ----------------------------------------------------------------------------------------------------- */
+
+/* Who makes a call knows whether anybody will ask how it ended. */
+void gpu_ticket_take(gpu_executor *self, exec_call *call)
+{
+    call->ticket = call->asked && !call->captured ? ++self->tickets : 0;
+}
+
+/* Whether all that was put on the stream has run. A kernel that crashed is an error. Another thread may be capturing,
+   and its mode forbid the question. */
+static expar_status query_stream(const gpu_executor *self, const exec_call *call, bool *idle)
+{
+    int mode;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        cu_result result = cuda_driver()->StreamQuery(call->stream);
+        gpu_return_to_captures(mode);
+        *idle = result == CU_OK;
+        if (result != CU_OK && result != CU_ERROR_NOT_READY)
+            status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
+    }
+    cuda_leave();
+    return status;
+}
+
+/* A kernel that has run has set the word: whoever waits for it on an idle stream would wait for ever. */
+static expar_status look_at_stream(const gpu_executor *self, const exec_call *call, const uint64_t *word,
+                                   const char *what)
+{
+    bool idle = false;
+    expar_status status = query_stream(self, call, &idle);
+    if (status != EXPAR_OK || !idle) return status;
+    if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= call->ticket) return EXPAR_OK;
+    return error_set(EXPAR_ERR_CUDA, "%s: the stream is idle, but its kernel did not say how call %llu goes", what,
+                     (unsigned long long)call->ticket);
+}
+
+/* A kernel that runs sees the abort word, and within milliseconds says itself what it waited for. */
+#define GRACE_NS 1000000000
+
+expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what)
+{
+    const int64_t timeout_ns = self->sym->timeout_ms * 1000000;
+    if (atomic_load_explicit(&self->halted, memory_order_relaxed))
+        return error_set(EXPAR_ERR_ABORTED, "%s: the buffer has been abandoned on this rank", what);
+    if (!gpu_group_failed(self)) return EXPAR_OK;
+    if (*seen_ns == 0) *seen_ns = clock_ns();
+    if (clock_ns() - *seen_ns < (timeout_ns < GRACE_NS ? timeout_ns : GRACE_NS)) return EXPAR_OK;
+    return error_prefix(why_waits_end(self, what), "the stream had not come to the call");
+}
+
+/* Polls at first, then gives the core away.
+ *
+ * Who is waited for is the guard's to ask, once a kernel runs: before that the stream may have work of the caller's to
+ * do, for however long, so that the time-out ends nothing here. But once the group has failed the call must end, though
+ * its stream may never come to it: something may stand there that waits for the dead.
+ *
+ * Then the kernels are still to come, and may run at any later time, with the abort word set. They find all that they
+ * touch: the status poisons the buffer, so that the blocks of the pool that the call gives back are nobody else's, and
+ * whoever destroys the buffer waits for the stream first (gpu_order_await). The caller's tensors are the caller's to
+ * keep (expar/ep.h). */
+#define POLLS_BEFORE_REST 2000
+#define POLLS_A_LOOK      64
+
+static expar_status await_word(gpu_executor *self, const exec_call *call, const uint64_t *word, const char *what)
+{
+    const uint64_t ticket = call->ticket;
+    int64_t seen_ns = 0, asked_ns = 0;
+    for (uint32_t polls = 0;; polls++) {
+        if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= ticket) break;
+        if (polls < POLLS_BEFORE_REST) continue;
+        if (polls % POLLS_A_LOOK == 0) {
+            expar_status status = look_at_stream(self, call, word, what);
+            if (status == EXPAR_OK) status = gpu_look_at_group(self, &seen_ns, what);
+            if (status == EXPAR_OK) status = interrupt_look(&asked_ns, what);
+            if (status != EXPAR_OK) return status;
+        }
+        sched_yield();
+    }
+    return gpu_check(&self->base, what);
+}
+
+expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const uint64_t *word, const char *what)
+{
+    expar_status status = await_word(self, call, word, what);
+    /* The call has begun, and is lost: nobody is to wait in it any more. */
+    if (status == EXPAR_ERR_INTERRUPTED) gpu_end_waits(self, status);
+    return status;
+}
+
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
+
+/* The rows that were dropped, when that is all. */
+static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)
+{
+    verdict->rank = slot->rank;
+    if (slot->rank < 0) return slot->dropped;
+    verdict->reason = slot->reason;
+    /* A broken peer's has no end. */
+    verdict->reason.text[EP_REFUSAL_TEXT - 1] = '\0';
+    verdict->form = slot->form;
+    verdict->form0 = slot->form0;
+    /* A form that differs is no refusal: it has no text. */
+    if (verdict->reason.status == EXPAR_OK) verdict->reason = (ep_refusal){.status = EXPAR_ERR_MISMATCH};
+    return 0;
+}
+
+static gpu_verdict *find_verdict(const gpu_executor *self, uint64_t ticket)
+{
+    for (uint64_t i = 0; ticket && i < GPU_VERDICTS; i++) {
+        gpu_verdict *slot = &self->report->verdicts[(ticket + i) % GPU_VERDICTS];
+        if (__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE) == ticket) return slot;
+    }
+    return NULL;
+}
+
+int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict)
+{
+    gpu_verdict *slot = find_verdict(self, ticket);
+    *verdict = (ep_verdict){.rank = -1};
+    if (!slot) return 0;
+    const int32_t dropped = take_verdict(slot, verdict);
+    __atomic_store_n(&slot->ticket, 0, __ATOMIC_RELEASE);
+    return dropped;
+}
+
+bool gpu_has_told(const gpu_executor *self)
+{
+    bool told = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;
+    for (int i = 0; i < GPU_VERDICTS && !told; i++)
+        told = __atomic_load_n(&self->report->verdicts[i].ticket, __ATOMIC_RELAXED) != 0;
+    return told;
+}
+
+/* A call that had ended before a later one gave up a wait ended well. */
+static expar_status check_ticket(gpu_executor *self, uint64_t ticket)
+{
+    const bool failed = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;
+    if (!failed || ticket <= self->report->failed_after) return EXPAR_OK;
+    return tell_dues(self, failure(self, "on the GPU"));
+}
+
+static expar_status check_lost(const gpu_executor *self, uint64_t ticket)
+{
+    const uint64_t to = __atomic_load_n(&self->report->lost_to, __ATOMIC_ACQUIRE);
+    if (ticket > to || ticket < self->report->lost_from) return EXPAR_OK;
+    return error_set(EXPAR_ERR_LIMIT,
+                     "how the call ended is not known: %d calls before it had not ended well, and nobody had asked how",
+                     GPU_VERDICTS);
+}
+
+expar_status gpu_ending_read(gpu_executor *self, uint64_t ticket, ep_verdict *verdict, int32_t *dropped)
+{
+    *dropped = gpu_verdict_read(self, ticket, verdict);
+    if (verdict->rank >= 0 || *dropped) return EXPAR_OK;
+    expar_status status = check_ticket(self, ticket);
+    return status == EXPAR_OK ? check_lost(self, ticket) : status;
+}
+
+bool gpu_untold(executor *base, ep_verdict *verdict, int64_t *dropped)
+{
+    gpu_verdict *slot = &gpu_of(base)->report->untold;
+    *verdict = (ep_verdict){.rank = -1};
+    if (!__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return false;
+    *dropped = take_verdict(slot, verdict);
+    __atomic_store_n(&slot->ticket, 0, __ATOMIC_RELEASE);
+    return true;
+}

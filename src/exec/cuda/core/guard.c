@@ -1,0 +1,393 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The guard: a thread of the host for the waits of kernels, which cannot ask their peers how they stand. One a rank, as
+ * long as the rank has buffers on GPUs.
+ *
+ * It moves the pulse of each buffer on. A kernel whose wait has lasted from one pulse to another says so in pinned
+ * memory: whom it awaits, for what, in which call. So a wait that is short says nothing, and graphs, of whose launches
+ * the host does not know, speak as calls do. Each beat the guard looks at those who are awaited, as a wait of the
+ * host's does (boot_wait): as long as they answer the kernel waits. Where nobody will end the wait it has the buffer's
+ * kernels leave, by the abort word, and keeps why.
+ *
+ * It sleeps unless calls are under way, or graphs have been captured that may be launched at any time, and for a while
+ * behind the last call, so that calls in quick succession need not wake it. */
+#include "exec/cuda/core/gpu.h"
+#include "group/group.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define BEAT_NS   50000000
+#define LINGER_NS 1000000000
+/* Buffers whose calls' ends are told in one beat. */
+#define MOST_TOLD 16
+/* A kernel that waits speaks at every beat. For some beats it may not be run, where processes share a GPU in turns:
+   then the wait goes on, but nobody looks. */
+#define FRESH_BEATS 4
+
+struct gpu_guard {
+    group_resident resident;
+    pthread_t thread; /* runs while there are executors */
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    gpu_executor *first;  /* guarded by lock, which is held while the guard looks at them */
+    bool closing;         /* guarded by lock */
+    int64_t active_ns;    /* when it last had something to do; by its thread */
+    atomic_bool sleeping; /* or about to: set by its thread before it looks again, read by whoever begins or ends a call
+                             behind what the guard then sees (both in sequential order) */
+};
+
+/* ---- what kernels say -------------------------------------------------------------------------------------------- */
+
+static uint64_t beats_of(const gpu_executor *self)
+{
+    return gpu_orders_beat(__atomic_load_n(&self->report->orders, __ATOMIC_RELAXED));
+}
+
+static gpu_awaited await_of(const gpu_executor *self, int32_t rank)
+{
+    return gpu_await_read(__atomic_load_n(&self->watch.awaits[rank], __ATOMIC_RELAXED));
+}
+
+static bool is_fresh(const gpu_executor *self, const gpu_awaited *await)
+{
+    return await->wait != GPU_WAIT_NONE && ((beats_of(self) - await->beat) & GPU_BEAT_MASK) < FRESH_BEATS;
+}
+
+/* Of the waits that last the one that spoke last. False: there is none. */
+static bool find_await(const gpu_executor *self, gpu_awaited *out)
+{
+    uint64_t least = FRESH_BEATS;
+    for (int32_t r = 0; r < self->sym->size; r++) {
+        const gpu_awaited await = await_of(self, r);
+        const uint64_t age = (beats_of(self) - await.beat) & GPU_BEAT_MASK;
+        if (r == self->sym->rank || !is_fresh(self, &await) || age >= least) continue;
+        least = age;
+        *out = await;
+    }
+    return least < FRESH_BEATS;
+}
+
+static bool guard_is_awaited(const void *context, int32_t rank)
+{
+    const gpu_executor *self = context;
+    const gpu_awaited await = await_of(self, rank);
+    return is_fresh(self, &await) && await.epoch == self->watch.epoch;
+}
+
+/* ---- one beat ---------------------------------------------------------------------------------------------------- */
+
+static const char *const what_is_awaited[] = {"a kernel",
+                                              "hellos on the GPU",
+                                              "offers on the GPU",
+                                              "ends of rows on the GPU",
+                                              "free slots on the GPU",
+                                              "rows on the GPU",
+                                              "low-latency dispatch: units on the GPU",
+                                              "low-latency dispatch: reading of the half before on the GPU",
+                                              "low-latency dispatch: rows on the GPU",
+                                              "low-latency dispatch: weights on the GPU",
+                                              "low-latency combine: units on the GPU",
+                                              "low-latency combine: reading of the half before on the GPU",
+                                              "low-latency combine: rows on the GPU",
+                                              "low-latency combine: weights on the GPU"};
+
+/* Graphs move the epoch on, and captured calls do not, so that their calls are not counted alike by hosts and GPUs:
+   then all of the buffer's calls are one; and so are those of a low-latency buffer, of which kernels count each kind
+   by itself. */
+static boot_topic topic_of(const gpu_executor *self, uint32_t epoch)
+{
+    const bool alike =
+        self->topic_kind == BOOT_KIND_BUFFER && !atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed);
+    const boot_kind kind = (boot_kind)self->topic_kind;
+    const uint64_t number = alike ? epoch : boot_graph_number(self->sym->boot, kind, self->number);
+    return (boot_topic){.kind = self->topic_kind, .object = self->number, .number = number};
+}
+
+static void guard_end_wait(gpu_executor *self)
+{
+    gpu_watch *watch = &self->watch;
+    if (watch->waits) boot_wait_end(&watch->wait);
+    watch->waits = false;
+}
+
+static void guard_begin_wait(gpu_executor *self, const gpu_awaited *await)
+{
+    gpu_watch *watch = &self->watch;
+    const boot_topic topic = topic_of(self, await->epoch);
+    boot_wait_begin(&watch->wait, self->sym->boot, &topic, what_is_awaited[await->wait]);
+    watch->wait.for_caller = true;
+    watch->wait.missed_alone = watch->wait.tolerant = self->lose != NULL;
+    watch->wait.late_limit_ms = self->late_limit_ms;
+    watch->wait.misses = guard_is_awaited;
+    watch->wait.context = self;
+    watch->epoch = await->epoch;
+    watch->waits = true;
+}
+
+/* ---- without those who are lost ---------------------------------------------------------------------------------- */
+
+/* Who was silent once may answer again, and is asked. */
+static bool guard_finds_gone(const gpu_executor *self, int32_t rank)
+{
+    const uint8_t gone = atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire);
+    return gone == SYM_PEER_DIED || gone == SYM_PEER_LEFT;
+}
+
+/* Kernels go on without whom their wait has failed for. */
+static void lose_awaited(gpu_executor *self)
+{
+    const boot_wait *wait = &self->watch.wait;
+    char why[512];
+    bool any = false;
+    snprintf(why, sizeof why, "%s", expar_last_error());
+    for (int32_t r = 0; r < self->sym->size; r++) {
+        if (r == self->sym->rank || !guard_is_awaited(self, r)) continue;
+        if (!guard_finds_gone(self, r) && !(wait->silent && wait->silent[r]) && wait->culprit != r) continue;
+        self->lose(self, r, why);
+        any = true;
+    }
+    /* The one to blame is awaited by others: whom this rank awaits does not come for it. */
+    for (int32_t r = 0; r < self->sym->size && !any; r++) {
+        any = r != self->sym->rank && guard_is_awaited(self, r);
+        if (any) self->lose(self, r, why);
+    }
+}
+
+/* As sym_wait_look, with a rank that has died or left among those that are lost. */
+static expar_status look_tolerantly(gpu_executor *self)
+{
+    const char *what = self->watch.wait.what;
+    expar_status status = sym_check_self(self->sym, what);
+    for (int32_t r = 0; r < self->sym->size && status == EXPAR_OK; r++)
+        if (r != self->sym->rank && guard_is_awaited(self, r) && guard_finds_gone(self, r))
+            status = error_set(EXPAR_ERR_PEER, "%s: rank %d died, or has left the group", what, r);
+    if (status == EXPAR_OK) status = boot_wait_look(&self->watch.wait);
+    if (status != EXPAR_ERR_PEER) return status;
+    lose_awaited(self);
+    guard_end_wait(self);
+    return EXPAR_OK;
+}
+
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
+
+/* True: kernels of this buffer wait, or did so until lately. */
+static bool look_at_wait(gpu_executor *self)
+{
+    gpu_watch *watch = &self->watch;
+    gpu_awaited await;
+    bool waits = !gpu_group_failed(self) && find_await(self, &await);
+    if (!waits || (watch->waits && watch->epoch != await.epoch)) guard_end_wait(self);
+    if (!waits) return false;
+    if (await.beat != beats_of(self)) return true;
+    if (!watch->waits) guard_begin_wait(self, &await);
+    expar_status status = self->lose ? look_tolerantly(self) : sym_wait_look(self->sym, &watch->wait);
+    if (status == EXPAR_OK) return true;
+    gpu_end_waits(self, status);
+    const boot_topic topic = {.kind = self->topic_kind, .object = self->number, .number = watch->wait.topic.number};
+    boot_note_ended(self->sym->boot, &topic, status, expar_last_error());
+    guard_end_wait(self);
+    return true;
+}
+
+/* Whether the buffer's calls are through. The driver is asked only while no kernel waits: where one holds it up, as a
+   module's load does, nobody else would look after that kernel. */
+static bool is_settled(gpu_executor *self)
+{
+    gpu_watch *watch = &self->watch;
+    const unsigned marked = atomic_load(&watch->marked);
+    if (atomic_load(&watch->begun) != marked) return false;
+    if (watch->settled == marked) return true;
+    if (!gpu_order_has_ended(self, 0)) return false;
+    watch->settled = marked;
+    return true;
+}
+
+/* True: it has something to do for this buffer. */
+static bool beat(gpu_executor *self)
+{
+    bool waits = look_at_wait(self);
+    gpu_segments_serve(self->segments);
+    /* Kernels that see the new pulse see who was lost before it. */
+    __atomic_fetch_add(&self->report->orders, GPU_BEAT, __ATOMIC_RELEASE);
+    if (waits || atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed)) return true;
+    return !is_settled(self);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
+
+static bool is_idle(const gpu_executor *self)
+{
+    const gpu_watch *watch = &self->watch;
+    return atomic_load(&watch->begun) == watch->settled && atomic_load(&watch->marked) == watch->settled;
+}
+
+/* Without asking the driver; with the lock. */
+static bool has_work(const gpu_guard *guard)
+{
+    for (const gpu_executor *one = guard->first; one; one = one->watch.next)
+        if (!is_idle(one) || atomic_load_explicit(&one->watch.in_graphs, memory_order_relaxed) ||
+            atomic_load_explicit(&one->endings, memory_order_relaxed) > 0)
+            return true;
+    return false;
+}
+
+/* Ends of calls are told without the lock: a thread that hears of one may destroy a buffer. With the lock, which is
+   given back meanwhile. */
+static void tell_ends(gpu_guard *guard)
+{
+    gpu_executor *these[MOST_TOLD];
+    int count = 0;
+    for (gpu_executor *one = guard->first; one && count < MOST_TOLD; one = one->watch.next)
+        if (gpu_endings_enter(one)) these[count++] = one;
+    if (!count) return;
+    pthread_mutex_unlock(&guard->lock);
+    for (int i = 0; i < count; i++) {
+        gpu_endings_reap(these[i], true);
+        gpu_endings_leave(these[i]);
+    }
+    pthread_mutex_lock(&guard->lock);
+}
+
+static void rest_for(gpu_guard *guard, int64_t span_ns)
+{
+    const int64_t end_ns = clock_ns() + span_ns;
+    const struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
+    pthread_cond_timedwait(&guard->change, &guard->lock, &end);
+}
+
+static void sleep_until_called(gpu_guard *guard)
+{
+    atomic_store(&guard->sleeping, true);
+    while (!guard->closing && !has_work(guard))
+        pthread_cond_wait(&guard->change, &guard->lock);
+    atomic_store(&guard->sleeping, false);
+    guard->active_ns = clock_ns();
+}
+
+static void *guard_main(void *argument)
+{
+    gpu_guard *guard = argument;
+    pthread_mutex_lock(&guard->lock);
+    guard->active_ns = clock_ns();
+    while (!guard->closing) {
+        bool busy = false;
+        for (gpu_executor *one = guard->first; one; one = one->watch.next)
+            busy |= beat(one);
+        tell_ends(guard);
+        if (busy) guard->active_ns = clock_ns();
+        if (busy || clock_ns() - guard->active_ns < LINGER_NS)
+            rest_for(guard, BEAT_NS);
+        else
+            sleep_until_called(guard);
+    }
+    pthread_mutex_unlock(&guard->lock);
+    return NULL;
+}
+
+static void wake(gpu_guard *guard)
+{
+    if (!atomic_load(&guard->sleeping)) return;
+    pthread_mutex_lock(&guard->lock);
+    pthread_cond_signal(&guard->change);
+    pthread_mutex_unlock(&guard->lock);
+}
+
+void gpu_guard_note_begin(gpu_executor *self)
+{
+    atomic_fetch_add(&self->watch.begun, 1);
+    wake(self->watch.guard);
+}
+
+/* The call's mark is on its stream. */
+void gpu_guard_note_end(gpu_executor *self)
+{
+    atomic_fetch_add(&self->watch.marked, 1);
+    wake(self->watch.guard);
+}
+
+void gpu_guard_note_told(gpu_executor *self)
+{
+    wake(self->watch.guard);
+}
+
+void gpu_guard_note_captured(gpu_executor *self)
+{
+    atomic_store_explicit(&self->watch.in_graphs, true, memory_order_relaxed);
+}
+
+bool gpu_guard_sees_wait(const gpu_executor *self)
+{
+    gpu_guard *guard = self->watch.guard;
+    gpu_awaited await;
+    pthread_mutex_lock(&guard->lock);
+    const gpu_executor *one = guard->first;
+    while (one && !find_await(one, &await))
+        one = one->watch.next;
+    pthread_mutex_unlock(&guard->lock);
+    return one != NULL;
+}
+
+/* ---- with the buffer --------------------------------------------------------------------------------------------- */
+
+/* Its thread has gone with the last buffer, without which no group ends. */
+static void guard_end(group_resident *resident)
+{
+    gpu_guard *guard = (gpu_guard *)resident;
+    pthread_cond_destroy(&guard->change);
+    pthread_mutex_destroy(&guard->lock);
+    free(guard);
+}
+
+/* NULL: no memory. */
+static gpu_guard *guard_of(expar_group *group)
+{
+    gpu_guard *guard = (gpu_guard *)group_kept(group, guard_end);
+    if (guard || !(guard = calloc(1, sizeof *guard))) return guard;
+    pthread_condattr_t clock;
+    pthread_condattr_init(&clock);
+    pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    pthread_mutex_init(&guard->lock, NULL);
+    pthread_cond_init(&guard->change, &clock);
+    pthread_condattr_destroy(&clock);
+    guard->resident.end = guard_end;
+    group_keep(group, &guard->resident);
+    return guard;
+}
+
+expar_status gpu_guard_hold(gpu_executor *self)
+{
+    gpu_guard *guard = guard_of(self->group);
+    if (!guard) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
+    pthread_mutex_lock(&guard->lock);
+    bool first = !guard->first;
+    self->watch.guard = guard;
+    self->watch.next = guard->first;
+    guard->first = self;
+    pthread_mutex_unlock(&guard->lock);
+    if (!first) return EXPAR_OK;
+    guard->closing = false;
+    int error = pthread_create(&guard->thread, NULL, guard_main, guard);
+    if (error == 0) return EXPAR_OK;
+    guard->first = NULL;
+    self->watch.guard = NULL;
+    return error_set(EXPAR_ERR_SYSTEM, "cannot start the thread that looks after kernels' waits: %s", strerror(error));
+}
+
+void gpu_guard_release(gpu_executor *self)
+{
+    gpu_guard *guard = self->watch.guard;
+    if (!guard) return;
+    self->watch.guard = NULL;
+    pthread_mutex_lock(&guard->lock);
+    gpu_executor **place = &guard->first;
+    while (*place != self)
+        place = &(*place)->watch.next;
+    *place = self->watch.next;
+    guard_end_wait(self);
+    const bool last = guard->closing = !guard->first;
+    pthread_cond_signal(&guard->change);
+    pthread_mutex_unlock(&guard->lock);
+    if (last) pthread_join(guard->thread, NULL);
+}

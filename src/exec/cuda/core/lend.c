@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Memory beside the pool, for what finds no room there: of the caller's allocator, or of the driver's stream-ordered
+ * one. Peers do not reach it, so rows come there by the queue.
+ *
+ * Like memory of the pool it is used again behind this rank's next call: what stands on the call's stream when a block
+ * is let go may still read it, the call that is being made included. So blocks wait for the mark behind that call, and
+ * a thread of the library's (cuda_later) gives them back once it has passed: whoever lets a block go last may be a
+ * function that the driver calls. When there are no calls any more it waits for all that the GPU does. */
+#include "exec/cuda/core/gpu.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+/* From one look at a block that a stream uses to the next. */
+#define REST_NS 1000000
+
+struct gpu_lender {
+    atomic_int holders; /* the order of calls, and what was lent; who drops the last one (acquire, release) ends it */
+    cuda_device *device;
+    cu_stream stream; /* of taking and giving alone */
+    cu_event last;    /* behind the last call: the order's */
+    pthread_mutex_t lock;
+    bool ended;         /* there are no calls any more. Guarded by lock */
+    cuda_task *waiting; /* let go since the last call was made. Guarded by lock */
+};
+
+typedef struct lent_block {
+    mem_block block; /* first: what a holder has */
+    cuda_task task;
+    gpu_lender *lender;
+    mem_allocator from; /* alloc NULL: the driver */
+    void *stream;       /* that `from` was asked for */
+} lent_block;
+
+/* ---- the lender -------------------------------------------------------------------------------------------------- */
+
+static void lender_close(gpu_lender *lender)
+{
+    if (cuda_enter(lender->device) == EXPAR_OK) {
+        if (lender->last) cuda_driver()->EventDestroy(lender->last);
+        if (lender->stream) cuda_driver()->StreamDestroy(lender->stream);
+        cuda_leave();
+    }
+    cuda_device_close(lender->device);
+    pthread_mutex_destroy(&lender->lock);
+    free(lender);
+}
+
+expar_status gpu_lender_make(const cuda_device *device, gpu_lender **out)
+{
+    gpu_lender *lender = calloc(1, sizeof *lender);
+    if (!lender) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
+    atomic_init(&lender->holders, 1);
+    pthread_mutex_init(&lender->lock, NULL);
+    expar_status status = cuda_device_open(device->index, &lender->device);
+    if (status != EXPAR_OK) {
+        pthread_mutex_destroy(&lender->lock);
+        free(lender);
+        return status;
+    }
+    status = CUDA_CALL(EventCreate, &lender->last, CU_EVENT_NO_TIMING);
+    if (status == EXPAR_OK) status = CUDA_CALL(StreamCreate, &lender->stream, CU_STREAM_NON_BLOCKING);
+    if (status == EXPAR_OK)
+        *out = lender;
+    else
+        lender_close(lender);
+    return status;
+}
+
+cu_event gpu_lender_event(const gpu_lender *lender)
+{
+    return lender->last;
+}
+
+void gpu_lender_drop(gpu_lender *lender)
+{
+    if (lender && atomic_fetch_sub_explicit(&lender->holders, 1, memory_order_acq_rel) == 1) lender_close(lender);
+}
+
+void gpu_lender_settle(gpu_lender *lender, bool ended)
+{
+    pthread_mutex_lock(&lender->lock);
+    cuda_task *task = lender->waiting;
+    lender->ended = ended;
+    lender->waiting = NULL;
+    pthread_mutex_unlock(&lender->lock);
+    while (task) {
+        cuda_task *next = task->next;
+        cuda_later(task);
+        task = next;
+    }
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
+
+static expar_status take_of_driver(gpu_lender *lender, uint64_t bytes, cu_address *out)
+{
+    expar_status status = CUDA_CALL(MemAllocAsync, out, bytes, lender->stream);
+    /* Then any stream may use it. Nothing stands on this one but what was given back. */
+    if (status == EXPAR_OK) {
+        status = gpu_stream_await(lender->device, lender->stream, "memory beside the pool");
+        if (status != EXPAR_OK) cuda_driver()->MemFreeAsync(*out, lender->stream);
+    }
+    return status == EXPAR_ERR_MEMORY ? mem_device_full(lender->device, bytes) : status;
+}
+
+/* The context has been entered: who asks the driver for memory in `from` has it of that GPU. */
+static expar_status lender_take(const lent_block *one, uint64_t bytes, void **out)
+{
+    const expar_device here = {.type = EXPAR_CUDA, .index = one->lender->device->index};
+    cu_address memory = 0;
+    int mode;
+    expar_status status = gpu_leave_captures(&mode);
+    if (status != EXPAR_OK) return status;
+    if (one->from.alloc) {
+        status = exec_allocate(here, &one->from, bytes, one->stream, out);
+    } else {
+        status = take_of_driver(one->lender, bytes, &memory);
+        *out = (void *)(uintptr_t)memory;
+    }
+    gpu_return_to_captures(mode);
+    return status;
+}
+
+static bool has_ended(gpu_lender *lender)
+{
+    pthread_mutex_lock(&lender->lock);
+    const bool ended = lender->ended;
+    pthread_mutex_unlock(&lender->lock);
+    return ended;
+}
+
+/* The context has been entered. False: it is lost, and nothing runs there any more. */
+static bool await_calls(gpu_lender *lender)
+{
+    return (has_ended(lender) ? cuda_driver()->CtxSynchronize() : cuda_driver()->EventSynchronize(lender->last)) ==
+           CU_OK;
+}
+
+/* What is the caller's goes back in any case; of a context that is lost the driver takes nothing. */
+static void lender_give(const lent_block *one)
+{
+    const mem_block *block = &one->block;
+    const mem_allocator *from = &one->from;
+    int mode;
+    const bool entered = cuda_enter(one->lender->device) == EXPAR_OK,
+               left = entered && gpu_leave_captures(&mode) == EXPAR_OK, passed = left && await_calls(one->lender);
+    if (from->alloc)
+        from->free(from->context, block->data, (size_t)block->bytes, one->stream);
+    else if (passed)
+        cuda_driver()->MemFreeAsync((cu_address)(uintptr_t)block->data, one->lender->stream);
+    if (left) gpu_return_to_captures(mode);
+    if (entered) cuda_leave();
+}
+
+/* A stream that still uses the block may stand for long: what waits in line goes on meanwhile. */
+static void give_later(cuda_task *task)
+{
+    lent_block *one = (lent_block *)((char *)task - offsetof(lent_block, task));
+    if (!mem_block_is_free(&one->block, NULL, NULL)) {
+        nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+        cuda_later(task);
+        return;
+    }
+    lender_give(one);
+    gpu_lender_drop(one->lender);
+    free(one);
+}
+
+/* False: no call is to come. */
+static bool wait_for_call(gpu_lender *lender, cuda_task *task)
+{
+    pthread_mutex_lock(&lender->lock);
+    const bool waits = !lender->ended;
+    if (waits) {
+        task->next = lender->waiting;
+        lender->waiting = task;
+    }
+    pthread_mutex_unlock(&lender->lock);
+    return waits;
+}
+
+static void lent_give(mem_block *block)
+{
+    lent_block *one = (lent_block *)block;
+    one->task.run = give_later;
+    if (!wait_for_call(one->lender, &one->task)) cuda_later(&one->task);
+}
+
+/* Its record is there before the memory, which could not be given back in an order without one. */
+static expar_status lend(gpu_lender *lender, const mem_allocator *from, void *stream, uint64_t bytes, mem_block **out)
+{
+    void *memory;
+    lent_block *one = calloc(1, sizeof *one);
+    if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of a block");
+    one->lender = lender;
+    one->stream = stream;
+    if (from) one->from = *from;
+    expar_status status = lender_take(one, bytes, &memory);
+    if (status != EXPAR_OK) {
+        free(one);
+        return status;
+    }
+    one->block = (mem_block){.data = memory, .offset = UINT64_MAX, .bytes = bytes, .give = lent_give};
+    atomic_init(&one->block.references, 1);
+    /* Relaxed: the order holds the lender meanwhile. */
+    atomic_fetch_add_explicit(&lender->holders, 1, memory_order_relaxed);
+    *out = &one->block;
+    return EXPAR_OK;
+}
+
+expar_status gpu_lend(gpu_executor *self, const mem_allocator *from, uint64_t bytes, mem_block **out)
+{
+    if (self->capturing)
+        return error_set(
+            EXPAR_ERR_BUFFER_SIZE,
+            "the pool has no room for %llu bytes while the stream is being captured; make such a call once "
+            "outside of captures, whose memory may then grow, free outputs and handles, or set "
+            "config.pool_bytes",
+            (unsigned long long)bytes);
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = lend(self->lender, from, self->called_on, bytes ? bytes : 1, out);
+    cuda_leave();
+    return status;
+}

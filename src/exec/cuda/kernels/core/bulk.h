@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bulk copies (sm_90): the copy engine of an SM moves a row between global and shared memory while its warps do other
+ * things. What it brings is complete when the barrier beside it in shared memory says so. On older GPUs stages have no
+ * bytes, and rows go by loads and stores.
+ *
+ * The engine's accesses and ordinary ones are different proxies. fence.proxy.async stands where copies read what other
+ * threads have stored in this call, behind the barrier or acquire that shows it, where copies meet a new barrier, and
+ * behind the last copies of a warp. Ordinary accesses behind a completed copy need none (its completion is one). */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_BULK_H
+#define EXPAR_EXEC_CUDA_KERNELS_CORE_BULK_H
+
+#include "exec/cuda/kernels/core/device.h"
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define GPU_HAS_BULK
+#endif
+
+/* Where a warp's copies pass through, one at a time. */
+typedef struct bulk_stage {
+    uint32_t data, barrier; /* addresses in shared memory */
+    int32_t bytes;          /* 0: none */
+    uint32_t phase;         /* parity of the barrier's next phase */
+} bulk_stage;
+
+#ifdef GPU_HAS_BULK
+
+GPU_FUNC void bulk_fence(void)
+{
+    asm volatile("fence.proxy.async;" ::: "memory");
+}
+
+/* ---- barriers: addresses in shared memory ------------------------------------------------------------------------ */
+
+/* By one lane, before the others use it. */
+GPU_FUNC void bulk_barrier_open(uint32_t barrier)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
+    bulk_fence();
+}
+
+/* One lane says what is to come, as often as it likes, then any lane fetches it, then the one arrives. */
+GPU_FUNC void bulk_expect(uint32_t barrier, uint32_t bytes)
+{
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+}
+GPU_FUNC void bulk_fetch(uint32_t to, uint32_t barrier, const uint8_t *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+}
+GPU_FUNC void bulk_arrive(uint32_t barrier)
+{
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Until the phase of this parity is over: what it expected is there. */
+GPU_FUNC void bulk_wait(uint32_t barrier, uint32_t parity)
+{
+    asm volatile("{\n\t.reg .pred done;\n"
+                 "again:\n\t"
+                 "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n\t"
+                 "@!done bra again;\n\t}" ::"r"(barrier),
+                 "r"(parity)
+                 : "memory");
+}
+
+/* ---- stages ------------------------------------------------------------------------------------------------------ */
+
+/* By all threads of a block. Barriers stand behind the stages of all warps. */
+GPU_FUNC void bulk_stage_open(bulk_stage *stage, uint8_t *stages, int32_t warp, int32_t warps, int32_t bytes)
+{
+    uint32_t base = (uint32_t)__cvta_generic_to_shared(stages);
+    stage->data = base + (uint32_t)(warp * bytes);
+    stage->barrier = base + (uint32_t)(warps * bytes + warp * 8);
+    stage->bytes = bytes;
+    stage->phase = 0;
+    if (bytes && threadIdx.x % 32 == 0) bulk_barrier_open(stage->barrier);
+    __syncwarp();
+}
+
+/* This lane's copies out of shared memory have read it. */
+GPU_FUNC void bulk_wait_read(void)
+{
+    asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+}
+
+/* Global to stage, by one lane; all lanes wait. bytes: a multiple of 16. */
+GPU_FUNC void bulk_load(bulk_stage *stage, const uint8_t *from, uint32_t bytes)
+{
+    if (threadIdx.x % 32 == 0) {
+        asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(stage->barrier), "r"(bytes)
+                     : "memory");
+        bulk_fetch(stage->data, stage->barrier, from, bytes);
+    }
+    bulk_wait(stage->barrier, stage->phase);
+    stage->phase ^= 1;
+}
+
+/* Stage to global, by the calling lane. */
+GPU_FUNC void bulk_store(const bulk_stage *stage, uint8_t *to, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(stage->data), "r"(bytes)
+                 : "memory");
+}
+
+GPU_FUNC void bulk_commit(void)
+{
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+
+/* All that this lane had copied is written, and later releases of this thread cover it. */
+GPU_FUNC void bulk_stage_close(const bulk_stage *stage)
+{
+    if (!stage->bytes) return;
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+    bulk_fence();
+}
+
+#else
+
+GPU_FUNC void bulk_stage_open(bulk_stage *stage, uint8_t *stages, int32_t warp, int32_t warps, int32_t bytes)
+{
+    (void)stages, (void)warp, (void)warps, (void)bytes;
+    stage->bytes = 0;
+}
+GPU_FUNC void bulk_stage_close(const bulk_stage *stage)
+{
+    (void)stage;
+}
+
+#endif
+
+#endif

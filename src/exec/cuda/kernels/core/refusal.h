@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The refusals that kernels write themselves: of an index out of range, which only they see. Used by layout.cu
+ * and by the kernels of low-latency mode. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_REFUSAL_H
+#define EXPAR_EXEC_CUDA_KERNELS_CORE_REFUSAL_H
+
+#include "exec/cuda/kernels/core/device.h"
+
+/* Decimal, for the few texts that kernels write; gives the next free place. */
+GPU_FUNC int32_t put_number(char *text, int32_t at, int64_t value)
+{
+    uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    int32_t digits = 1;
+    if (value < 0) text[at++] = '-';
+    for (uint64_t r = rest; r > 9; r /= 10)
+        digits++;
+    for (int32_t i = digits - 1; i >= 0; i--, rest /= 10)
+        text[at + i] = (char)('0' + rest % 10);
+    return at + digits;
+}
+
+/* Words, and a number behind them. */
+GPU_FUNC int32_t put_words(char *text, int32_t at, const char *words, int64_t value)
+{
+    while (*words)
+        text[at++] = *words++;
+    return put_number(text, at, value);
+}
+
+/* Words alone. */
+GPU_FUNC void put_text(char *text, const char *words)
+{
+    while (*words)
+        *text++ = *words++;
+    *text = 0;
+}
+
+/* EXPAR_ERR_ARGUMENT, with the words of the host's check. */
+GPU_FUNC void refuse_count(ep_refusal *refusal, int32_t expert, int32_t count, int32_t most)
+{
+    refusal->status = EXPAR_STATUS_ARGUMENT;
+    int32_t at = put_words(refusal->text, 0, "tokens_per_expert[", expert);
+    at = put_words(refusal->text, at, "] is ", count);
+    at = put_words(refusal->text, at, "; expected 0 to ", most);
+    refusal->text[at] = 0;
+}
+
+/* EXPAR_ERR_INDEX, with the words of the CPU's layout. */
+GPU_FUNC void refuse_index(const gpu_route *route, int32_t experts, ep_refusal *refusal, uint64_t slot)
+{
+    int64_t token = (int64_t)(slot >> GPU_SLOT_BITS);
+    int32_t k = (int32_t)(slot & ((1u << GPU_SLOT_BITS) - 1));
+    refusal->status = EXPAR_STATUS_INDEX;
+    int32_t at = put_words(refusal->text, 0, "topk_idx[", token);
+    at = put_words(refusal->text, at, "][", k);
+    at = put_words(refusal->text, at, "] is ", expert_at(route, token, k));
+    at = put_words(refusal->text, at, "; expected -1 (none) or 0 to ", experts - 1);
+    refusal->text[at] = 0;
+}
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ll_mask: what the host has to do with a rank's masks, between calls (ll_gpu_errand).
+ *
+ *   grid   one block of LL_GPU_THREADS; it follows the rank's calls, and waits for nobody
+ *   bytes  some words a rank, here and there; behind a clean also the row flags of a region */
+#define GPU_LOOK_ASIDE 1
+#define LL_MASKS       1
+#include "exec/cuda/kernels/low_latency/end.h"
+
+/* By thread 0, which is alone. */
+GPU_FUNC void ll_set_mask(const ll_mask_args *a, const ll_shared *s)
+{
+    const ll_gpu_call *c = &a->call;
+    if (ll_is_masked(c, a->rank)) return;
+    if (ll_mask_rank(c, s, a->rank) != LL_MASKING_DONE)
+        a->answer->status = EXPAR_STATUS_PEER;
+    else
+        c->mask_of[a->rank].since = c->masks->steps;
+}
+
+GPU_FUNC void ll_unset_mask(const ll_mask_args *a, const ll_shared *s)
+{
+    const ll_gpu_call *c = &a->call;
+    ll_gpu_mask *one = &c->mask_of[a->rank];
+    if (!ll_is_masked(c, a->rank)) return;
+    if (one->since != c->masks->steps || ll_is_masked_by(c, s, a->rank)) {
+        a->answer->status = EXPAR_STATUS_STATE;
+        return;
+    }
+    one->masked = 0;
+    ll_tell_masker(c, s, a->rank, 0);
+}
+
+GPU_FUNC void ll_read_state(const ll_mask_args *a)
+{
+    for (int32_t kind = 0; kind < LL_KINDS; kind++) {
+        const ll_gpu_line *line = ll_line_of(&a->call, kind);
+        a->answer->epochs[kind] = line->epoch;
+        a->answer->open[kind] = line->open[0] != 0 || line->open[1] != 0;
+    }
+}
+
+/* Who is not in the view is masked, and knows where halves have lain until now. */
+GPU_FUNC void ll_take_view(const ll_mask_args *a, const ll_shared *s)
+{
+    const ll_gpu_call *c = &a->call;
+    for (int32_t r = 0; r < LL_RANKS(c); r++) {
+        ll_gpu_mask *one = &c->mask_of[r];
+        const bool masked = a->view[r] == 0;
+        for (int32_t half = 0; half < LL_HALVES && masked && !one->masked; half++)
+            one->knows[half] = c->masks->region[half];
+        one->masked = masked ? LL_MASK_SET : 0;
+        one->since = ~(uint64_t)0;
+        if (masked)
+            ll_tell_masker(c, s, r, 0);
+        else
+            one->with = a->view[r];
+    }
+}
+
+/* Epochs go on behind all that any word of these ranks carries, with the same halves. */
+GPU_FUNC void ll_begin_anew(const ll_mask_args *a, const ll_shared *s)
+{
+    const ll_gpu_call *c = &a->call;
+    for (int32_t i = 0; i < c->copies; i++)
+        for (int32_t kind = 0; kind < LL_KINDS; kind++) {
+            ll_gpu_line *line = &c->state[i].lines[kind];
+            line->epoch = a->epochs[kind];
+            for (int32_t half = 0; half < LL_HALVES; half++)
+                line->open[half] = line->unread[half] = line->kept[half] = 0;
+        }
+    c->masks->attempt = a->attempt;
+    ll_take_view(a, s);
+    if (!ll_regions_suffice(c, s)) a->answer->status = EXPAR_STATUS_PEER;
+}
+
+GPU_FUNC void ll_part(const ll_mask_args *a, const ll_shared *s)
+{
+    for (int32_t r = 0; r < LL_RANKS(&a->call); r++)
+        ll_tell_masker(&a->call, s, r, LL_MASKER_PARTED);
+}
+
+GPU_KERNEL(LL_GPU_THREADS) ll_mask(GPU_ARGS ll_mask_args a)
+{
+    const ll_gpu_call *c = &a.call;
+    const ll_shared s = ll_shared_here(c);
+    for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
+        s.bases[r] = c->world.heaps[r] + c->world.buffer;
+        if (a.what == LL_ERRAND_QUERY) a.status[r] = ll_is_masked(c, r);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0 && a.what == LL_ERRAND_SET) ll_set_mask(&a, &s);
+    if (threadIdx.x == 0 && a.what == LL_ERRAND_UNSET) ll_unset_mask(&a, &s);
+    if (threadIdx.x == 0 && a.what == LL_ERRAND_READ) ll_read_state(&a);
+    if (threadIdx.x == 0 && a.what == LL_ERRAND_BEGIN) ll_begin_anew(&a, &s);
+    if (threadIdx.x == 0 && a.what == LL_ERRAND_PART) ll_part(&a, &s);
+    __syncthreads();
+    for (int32_t half = 0; half < LL_HALVES && a.what == LL_ERRAND_BEGIN; half++)
+        ll_settle(c, &s, half);
+    if (threadIdx.x == 0) c->masks->lost = 0;
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CUDA executor's small memory, and what calls take of the pool. */
+#include "exec/cuda/core/gpu.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- with the buffer --------------------------------------------------------------------------------------------- */
+
+/* One block of device memory: where the heaps are, the state, what waits have told of each rank. */
+static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
+{
+    const size_t ranks = (size_t)self->world.shape.ranks;
+    const cu_address at_state = memory + heaps_bytes, at_noted = at_state + ep_round(sizeof(gpu_state), EP_ALIGN_BYTES);
+    const gpu_state state = {.bad_slot = ~0ull};
+    self->world.heaps = (const uint64_t *)(uintptr_t)memory;
+    self->world.state = (gpu_state *)(uintptr_t)at_state;
+    self->world.noted = (uint64_t *)(uintptr_t)at_noted;
+    const cu_stream own = self->own_stream;
+    expar_status status =
+        CUDA_CALL(MemcpyHtoDAsync, memory, device_heap_bases(self->heap), ranks * sizeof(cu_address), own);
+    if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoDAsync, at_state, &state, sizeof state, own);
+    if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8Async, at_noted, 0, ranks * sizeof(uint64_t), own);
+    return status == EXPAR_OK ? gpu_own_stream_await(self) : status;
+}
+
+/* That block, the pinned report with what kernels await behind it, the counters, and the event. */
+expar_status gpu_memory_open(gpu_executor *self)
+{
+    const size_t ranks = (size_t)self->world.shape.ranks;
+    const size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
+    const size_t awaits_at = ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
+    gpu_counters *counters = NULL;
+    const size_t state_bytes = (size_t)ep_round(sizeof(gpu_state), EP_ALIGN_BYTES) + ranks * sizeof(uint64_t);
+    expar_status status =
+        gpu_scratch_take(self->device, heaps_bytes + state_bytes, awaits_at + ranks * sizeof(uint64_t), &self->scratch);
+    if (status != EXPAR_OK) return status;
+    self->watch.awaits = (uint64_t *)(void *)((char *)self->scratch->pinned.host + awaits_at);
+    self->world.awaits = (uint64_t *)(uintptr_t)(self->scratch->pinned.device + awaits_at);
+    self->report = self->scratch->pinned.host;
+    self->world.report = (gpu_report *)(uintptr_t)self->scratch->pinned.device;
+    status = fill_memory(self, self->scratch->memory, heaps_bytes);
+    if (status == EXPAR_OK) status = gpu_counters_make(self, &self->world.shape, &counters);
+    gpu_counters_use(self, counters);
+    return status == EXPAR_OK ? gpu_order_hold(self) : status;
+}
+
+/* ---- with a call ------------------------------------------------------------------------------------------------- */
+
+bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
+{
+    return device_heap_offset(((const gpu_executor *)base)->heap, (cu_address)(uintptr_t)data, bytes, offset);
+}
+
+/* A graph may be launched when the memory has gone. */
+bool gpu_map_caller(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out)
+{
+    return !call->captured && gpu_segments_find(gpu_of(base)->segments, data, bytes, out);
+}
+
+void gpu_unmap_caller(executor *base, exec_mapping *mapping)
+{
+    gpu_segments_release(gpu_of(base)->segments, mapping);
+}
+
+static expar_status nothing_left(gpu_executor *self, uint64_t bytes, expar_status status)
+{
+    const bool limited = self->limit_bytes != 0;
+    return error_prefix(status,
+                        "the pool of %llu bytes has no room for %llu bytes (free outputs and handles, or make "
+                        "config.%s %llu), nor is there memory beside it",
+                        (unsigned long long)gpu_home_bytes(self), (unsigned long long)bytes,
+                        limited ? "pool_limit_bytes" : "pool_bytes",
+                        (unsigned long long)mem_pool_enough(self->base.pool, bytes));
+}
+
+expar_status gpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
+{
+    if (from) return gpu_lend(gpu_of(base), from, bytes, out);
+    if (mem_pool_take(base->pool, bytes, out) == EXPAR_OK) return EXPAR_OK;
+    expar_status status = gpu_lend(gpu_of(base), NULL, bytes, out);
+    return status == EXPAR_ERR_MEMORY ? nothing_left(gpu_of(base), bytes, status) : status;
+}
+
+/* As the pool rounds large blocks. */
+static uint64_t gpu_in_pool(uint64_t bytes)
+{
+    return ep_round(bytes, MEM_POOL_LARGE_BYTES);
+}
+
+/* The pool alone has room for the handles of two dispatches, and for copies of the rows and weights that a combine is
+   given in the caller's memory. And it may begin anywhere in what a large block is aligned to, up to which only small
+   blocks have room. */
+uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows)
+{
+    const uint64_t weights_bytes = sizeof(float) * (uint64_t)shape->topk;
+    return 2 * gpu_in_pool(gpu_routing_bytes(shape, shape->tokens)) +
+           gpu_in_pool((uint64_t)rows * (uint64_t)shape->row_bytes) + gpu_in_pool((uint64_t)rows * weights_bytes) +
+           MEM_POOL_LARGE_BYTES;
+}
+
+uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens)
+{
+    return gpu_routing_of(tokens, shape->ranks, shape->channels, shape->local_experts, shape->topk).total_bytes;
+}
+
+gpu_routing gpu_routing_at(const ep_routing *routing)
+{
+    return gpu_routing_of(routing->tokens, routing->ranks, routing->channels, routing->local_experts,
+                          routing->keeps_slots ? routing->topk : 0);
+}
+
+/* On the host: the counts that the caller may ask for; all else lies in the block. */
+expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets)
+{
+    (void)most_targets;
+    size_t n = (size_t)routing->ranks, cells = n * (size_t)routing->channels;
+    routing->local_experts = routing->experts / routing->ranks;
+    int32_t *arrays = calloc(cells + n + (size_t)routing->local_experts, sizeof *arrays);
+    if (!arrays) return error_set(EXPAR_ERR_MEMORY, "no memory for the counts of a handle");
+    expar_status status = gpu_take(base, NULL, gpu_routing_at(routing).total_bytes, &routing->own);
+    if (status != EXPAR_OK) {
+        free(arrays);
+        return status;
+    }
+    routing->arrays = arrays;
+    routing->channel_prefix = arrays;
+    routing->rank_prefix = arrays + cells;
+    routing->recv_expert_counts = arrays + cells + n;
+    return EXPAR_OK;
+}
+
+expar_status gpu_map_make(executor *base, int64_t slots, mem_block **out)
+{
+    return gpu_take(base, NULL, ((uint64_t)slots + 1) * sizeof(int32_t), out);
+}

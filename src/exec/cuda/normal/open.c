@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How a fresh dispatch opens: one kernel makes the layout and exchanges the hellos. The host reads its counts from
+ * pinned memory as soon as they are there, without a stream synchronisation. Where room for the rows was found before,
+ * their kernel stands behind it already. */
+#include "exec/cuda/core/gpu.h"
+
+#include <string.h>
+
+#define NOTIFY_THREADS 512
+
+/* The counts that the caller gives, where there is no topk_idx to count, go to the GPU. */
+static expar_status send_counts(gpu_executor *self, const exec_call *call, const ep_notify_step *step)
+{
+    if (!step->routing || step->route.idx || !step->route.expert_counts) return EXPAR_OK;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_counts_send(self, call, step->route.expert_counts, step->routing->experts);
+    cuda_leave();
+    return status;
+}
+
+/* Counts that kernels wrote, for the caller. */
+static void gpu_take_counts(const gpu_executor *self, ep_routing *routing)
+{
+    const int32_t *counts = self->counters->scratch->pinned.host;
+    size_t ranks = (size_t)routing->ranks, cells = ranks * (size_t)routing->channels;
+    memcpy(routing->rank_prefix, counts, ranks * sizeof(int32_t));
+    memcpy(routing->channel_prefix, counts + ranks, cells * sizeof(int32_t));
+    memcpy(routing->recv_expert_counts, counts + ranks + cells, (size_t)routing->local_experts * sizeof(int32_t));
+}
+
+static void add_routing(const ep_notify_step *step, gpu_notify_args *args)
+{
+    const ep_routing *routing = step->routing;
+    args->tokens = routing->tokens;
+    args->channel_tokens = (routing->tokens + args->channels - 1) / args->channels;
+    args->local_experts = routing->local_experts;
+    args->topk = routing->topk;
+    args->experts = routing->experts;
+    args->routing = routing->own->data;
+    args->at = gpu_routing_at(routing);
+    args->keeps_slots = routing->keeps_slots;
+    args->idx_copy = step->route.idx_copy;
+    args->route = gpu_route_of(&step->route);
+    args->check_counts = !step->route.idx && step->route.counts_far;
+    args->shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
+}
+
+/* Of words that each thread reads one by one. The compiler may read aligned 16 bytes for one of them. */
+static uint32_t shared_words_bytes(uint32_t words)
+{
+    return (uint32_t)ep_round(words * sizeof(int32_t), 16);
+}
+
+/* A piece of tokens a warp. Only the last block waits, but the call's SMs are all that it takes. */
+static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu_notify_args *args)
+{
+    int64_t warps = NOTIFY_THREADS / 32, blocks = (gpu_pieces(args->tokens) + warps - 1) / warps;
+    if (blocks > gpu_sms_of(self, call)) blocks = gpu_sms_of(self, call);
+    uint32_t words = GPU_NOTIFY_RANK_WORDS * (uint32_t)self->world.shape.ranks;
+    if (args->shared_counts) words += (uint32_t)args->experts;
+    return gpu_launch(self, call, self->notify_kernel, blocks ? (uint32_t)blocks : 1, NOTIFY_THREADS,
+                      shared_words_bytes(words), args);
+}
+
+/* Who need not wait for counts, and may, does so as long as growth is wished for. */
+static ep_growth choose_growth(gpu_executor *self, const ep_notify_step *step)
+{
+    ep_growth growth = step->growth;
+    if (growth == EP_GROWTH_CAN && gpu_home_wishes(self)) growth = EP_GROWTH_WISHED;
+    return step->deferred && !gpu_home_awaits_growth(self, growth) ? EP_GROWTH_NONE : growth;
+}
+
+static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_notify_step *step, ep_growth growth)
+{
+    const ep_shape *shape = &self->world.shape;
+    self->notified = true;
+    gpu_notify_args args = {.world = gpu_world_of(self, call),
+                            .form = step->form,
+                            .refusal = step->refusal,
+                            .stamps = self->stamps,
+                            .channels = shape->channels,
+                            .local_experts = shape->local_experts,
+                            .expert_counts = (int32_t *)(uintptr_t)self->counters->scratch->memory,
+                            .told = (int32_t *)(uintptr_t)self->counters->scratch->pinned.device};
+    bool goes_on = step->refusal.status == EXPAR_OK;
+    if (step->routing && goes_on) add_routing(step, &args);
+    if (step->rows && goes_on) args.room = step->rows->room;
+    args.room.growth = (int32_t)growth;
+    expar_status status = launch_notify(self, call, &args);
+    if (status != EXPAR_OK) return status;
+    gpu_order_note_wait(self, true);
+    return step->rows && goes_on ? gpu_dispatch_launch(self, call, step->rows) : EXPAR_OK;
+}
+
+static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_notify_step *step)
+{
+    expar_status status = gpu_ticket_await(self, call, &self->report->counts_ready, "notify");
+    if (status != EXPAR_OK) return status;
+    if (call->ticket) gpu_order_note_wait(self, false);
+    if (self->report->counts_refused == call->ticket) gpu_verdict_read(self, call->ticket, &step->verdict);
+    const bool goes_on = step->verdict.rank < 0 && step->routing;
+    step->counted = goes_on && !step->deferred;
+    step->grows = goes_on && self->report->counts_grow == call->ticket;
+    if (step->counted) gpu_take_counts(self, step->routing);
+    return EXPAR_OK;
+}
+
+/* Indices out of range are found by the kernel, and come back as a verdict of this rank's. */
+expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    expar_status status = call->placed ? EXPAR_OK : gpu_place_refused(self, call);
+    if (status != EXPAR_OK) return status;
+    status = send_counts(self, call, step);
+    /* A graph would tell the refusal again and again. */
+    if (status != EXPAR_OK && call->captured) return status;
+    if (status != EXPAR_OK) step->refusal = ep_refusal_of(status);
+    const ep_growth growth = choose_growth(self, step);
+    const bool asked = call->asked, for_growth = step->deferred && growth != EP_GROWTH_NONE;
+    call->asked |= for_growth;
+    gpu_ticket_take(self, call);
+    call->asked = asked;
+    status = put_notify(self, call, step, growth);
+    if (status == EXPAR_OK && (for_growth || !step->deferred)) status = await_counts(self, call, step);
+    /* Nobody asks for the rest of it. */
+    if (!asked) call->ticket = 0;
+    if (for_growth && growth == EP_GROWTH_WISHED && !step->grows) gpu_home_note_vain(self);
+    return status;
+}

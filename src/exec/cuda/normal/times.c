@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where the time of a call goes: clocks that its kernels read on their way, for benchmarks.
+ *
+ * Device memory has [GPU_NOTIFY_MOMENTS] words of notify and, behind them, [GPU_MOMENTS][blocks][warps] of the dispatch
+ * or the combine. Kernels write them, each call those of its kernels; the host reads them when the call is done. */
+#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/core/stamps.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+static_assert(GPU_DISPATCH_WARPS >= GPU_COMBINE_WARPS, "there is room for either's stamps");
+
+/* Of calls by so many warps of a GPU. */
+static size_t stamp_bytes(int32_t warps)
+{
+    return (GPU_NOTIFY_MOMENTS + GPU_MOMENTS * (size_t)warps) * sizeof(uint64_t);
+}
+
+static size_t most_stamp_bytes(const gpu_executor *self)
+{
+    return stamp_bytes(self->most_sms * GPU_DISPATCH_WARPS);
+}
+
+uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call, int32_t warps)
+{
+    self->stamped_warps = gpu_sms_of(self, call) * warps;
+    return self->stamps ? self->stamps + GPU_NOTIFY_MOMENTS : NULL;
+}
+
+static expar_status stamps_forget(const gpu_executor *self)
+{
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemsetD8, self->stamp_memory->memory, 0, most_stamp_bytes(self));
+    cuda_leave();
+    return status;
+}
+
+static expar_status fetch(const gpu_executor *self, uint64_t *stamps)
+{
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = CUDA_CALL(MemcpyDtoH, stamps, self->stamp_memory->memory, stamp_bytes(self->stamped_warps));
+    cuda_leave();
+    return status;
+}
+
+expar_status gpu_time(executor *base, bool on)
+{
+    gpu_executor *self = gpu_of(base);
+    expar_status status = EXPAR_OK;
+    self->stamps = NULL;
+    if (on && !self->stamp_memory)
+        status = gpu_scratch_take(self->device, most_stamp_bytes(self), sizeof(uint64_t), &self->stamp_memory);
+    if (status == EXPAR_OK && on) status = stamps_forget(self);
+    if (status == EXPAR_OK && on) self->stamps = (uint64_t *)(uintptr_t)self->stamp_memory->memory;
+    return status;
+}
+
+/* The kernel's four spans, and the gap behind it. */
+static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_times *out)
+{
+    out->notified = true;
+    out->layout_us = gpu_stamps_between(stamps[0], stamps[1]);
+    out->hellos_us = gpu_stamps_between(stamps[1], stamps[2]);
+    out->wait_us = gpu_stamps_between(stamps[2], stamps[3]);
+    out->counts_us = gpu_stamps_between(stamps[3], stamps[4]);
+    out->gap_us = gpu_stamps_between(stamps[4], next_start);
+}
+
+bool gpu_times(executor *base, executor_times *out)
+{
+    const gpu_executor *self = gpu_of(base);
+    uint64_t *stamps = self->stamps && self->stamped_warps ? malloc(stamp_bytes(self->stamped_warps)) : NULL;
+    bool known = stamps && fetch(self, stamps) == EXPAR_OK;
+    if (known) {
+        uint64_t *moments = stamps + GPU_NOTIFY_MOMENTS;
+        known = gpu_stamps_read(moments, (size_t)self->stamped_warps, out);
+        if (self->notified) read_notify(stamps, moments[0], out);
+    }
+    free(stamps);
+    return known;
+}

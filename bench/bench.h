@@ -5,14 +5,14 @@
  * Called by `expar bench` and by expar-bench-mpi (this header); calls the public interface of the library only, and
  * bench/gpu what the library's CUDA layer, device memory and ep show to the tools. From below:
  *
- *   common/   options, worlds and devices, turns and loops with their times, the machine, random bits
- *   ep/       dispatch and combine: routings, sessions, cases, verification, copy limit, reports; tensors on the CPU
- *   ll/       the same in low-latency mode: formats, sums and hooks, round trips of a flag, who is late; the CPU's part
- *   rma/      operations on symmetric memory, by several ways that take turns
- *   setup/    groups, and buffers without limits, that are made and ended
- *   gpu/      ep/ and ll/ on GPUs: ranks that are threads, tensors, gate, copy limits; kernels/
- *   mpi/      the baseline over MPI, and its program
- *   options.c   options and their checks
+ *   frame/         options, worlds and devices, turns and loops with their times, the machine; routings and problems
+ *   normal/        dispatch and combine: sessions, cases, verification, copy limit, reports; tensors on the CPU
+ *   low_latency/   the same in low-latency mode: formats, sums and hooks, round trips of a flag, who is late
+ *   rma/           operations on symmetric memory, by several ways that take turns
+ *   setup/         groups, and buffers without limits, that are made and ended
+ *   gpu/           normal/ and low_latency/ on GPUs: ranks that are threads, tensors, gate, copy limits; kernels/
+ *   mpi/           the baseline over MPI, and its program
+ *   options.c      options and their checks
  *
  * An iteration's time is last end − first start over all ranks: on CLOCK_MONOTONIC behind a barrier, on GPUs by events
  * behind a gate that opens for all streams at once. All contenders (expar, copies, baseline) take turns within each
@@ -20,8 +20,8 @@
 #ifndef EXPAR_BENCH_BENCH_H
 #define EXPAR_BENCH_BENCH_H
 
-#include "bench/common/device.h"
-#include "bench/common/options.h"
+#include "bench/frame/device.h"
+#include "bench/frame/options.h"
 #include <argp.h>
 
 /* ---- options.c --------------------------------------------------------------------------------------------------- */
@@ -31,7 +31,7 @@ void bench_options_init(struct bench_options *options);
 /* argp's parser; input is a struct bench_options. Checks all that can be checked before ranks are there. */
 error_t bench_options_parse(int key, char *arg, struct argp_state *state);
 
-/* ---- ep/run.c, ll/run.c, rma/run.c, setup/run.c, gpu/main.c ------------------------------------------------------ */
+/* ---- normal/run.c, low_latency/run.c, rma/run.c, setup/run.c, gpu/main.c ----------------------------------------- */
 
 /* Each measures all that the options ask for and prints it from rank 0. Returns the exit code: 0 only when all went
    well and every output was right. */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of the benchmark and everything that can be refused before ranks are there. */
-#include "bench/ep/options.h"
+#include "bench/normal/options.h"
 #include "base/shown.h"
 #include "bench/bench.h"
-#include "bench/common/patterns.h"
-#include "bench/ep/routing.h"
-#include "bench/ll/format.h"
-#include "bench/ll/options.h"
+#include "bench/frame/patterns.h"
+#include "bench/frame/routing.h"
+#include "bench/low_latency/format.h"
+#include "bench/low_latency/options.h"
 #include "bench/rma/rma.h"
 #include "text.h"
 #include <string.h>

@@ -5,8 +5,8 @@
  * on the same rows; what counts are medians. A rate is bytes of the rows as given, whatever becomes of them. */
 #include "arguments.h"
 #include "base/shown.h"
-#include "bench/common/measure.h"
-#include "bench/common/splitmix.h"
+#include "bench/frame/measure.h"
+#include "bench/frame/splitmix.h"
 #include "exec/cpu/core/encode.h"
 #include "table.h"
 #include "text.h"

@@ -15,9 +15,9 @@
 #ifndef EXPAR_BENCH_GPU_GPU_H
 #define EXPAR_BENCH_GPU_GPU_H
 
-#include "bench/ep/late.h"
-#include "bench/ep/session.h"
-#include "bench/ll/place.h"
+#include "bench/low_latency/place.h"
+#include "bench/normal/late.h"
+#include "bench/normal/session.h"
 #include "cuda/cuda.h"
 #include "exec/cuda/core/stamps.h"
 #include "mem/device.h"

@@ -3,7 +3,7 @@
  * SMs as the calls have, round trips of a flag between two GPUs, an empty launch. */
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
-#include "bench/ll/limit.h"
+#include "bench/low_latency/limit.h"
 #include "ep/low_latency/tools.h"
 #include "tool_kernels.h"
 #include <math.h>

@@ -7,8 +7,8 @@
 #ifndef EXPAR_BENCH_MPI_BASELINE_H
 #define EXPAR_BENCH_MPI_BASELINE_H
 
-#include "bench/ep/session.h"
-#include "bench/ll/session.h"
+#include "bench/low_latency/session.h"
+#include "bench/normal/session.h"
 
 extern const struct bench_baseline mpi_baseline;
 

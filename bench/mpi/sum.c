@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* FP32 sums of rows of each type, as a user's compiler makes them of plain loops. */
-#include "bench/common/clones.h"
+#include "bench/frame/clones.h"
 #include "bench/mpi/baseline.h"
 #include <string.h>
 

@@ -15,7 +15,7 @@
 #ifndef EXPAR_BENCH_RMA_RMA_H
 #define EXPAR_BENCH_RMA_RMA_H
 
-#include "bench/common/measure.h"
+#include "bench/frame/measure.h"
 #include <argp.h>
 #include <expar/collective.h>
 #include <expar/rma.h>

@@ -2,7 +2,7 @@
 /* All cases of a run: for each transport a group is formed, the ways are opened, and each operation is measured with
  * each size. */
 #include "bench/bench.h"
-#include "bench/common/machine.h"
+#include "bench/frame/machine.h"
 #include "bench/rma/rma.h"
 #include <stdio.h>
 #include <stdlib.h>

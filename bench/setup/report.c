@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results of `expar bench setup` as JSON, CSV, or a table for a person. */
-#include "bench/common/machine.h"
+#include "bench/frame/machine.h"
 #include "bench/setup/setup.h"
 #include "table.h"
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #ifndef EXPAR_BENCH_SETUP_SETUP_H
 #define EXPAR_BENCH_SETUP_SETUP_H
 
-#include "bench/common/measure.h"
+#include "bench/frame/measure.h"
 
 struct setup_result {
     const char *what;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The benchmark of low-latency mode on GPUs, also on those that the CPU plays: every row is there and verified, with
  * what it is compared with, and counts are right. Times are never judged. */
-#include "bench/ep/routing.h"
-#include "bench/ll/format.h"
+#include "bench/frame/routing.h"
+#include "bench/low_latency/format.h"
 #include "capture.h"
 #include "cuda/gpus.h"
 #include <setjmp.h>

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bare puts to other nodes. */
+#include "bench/frame/network.h"
+#include <stdlib.h>
+#include <string.h>
+
+struct network_limit {
+    const struct bench_world *world;
+    size_t *bytes;         /* [N][N] from each rank to each other one */
+    unsigned char *memory; /* symmetric: what comes, sources ascending; then what goes, from `own` on */
+    size_t own, total;
+};
+
+static size_t bytes_between(const struct network_limit *self, int source, int target)
+{
+    return self->bytes[(size_t)source * (size_t)self->world->size + (size_t)target];
+}
+
+/* Where the source's bytes lie at the target. */
+static size_t place_of(const struct network_limit *self, int source, int target)
+{
+    size_t place = 0;
+    for (int rank = 0; rank < source; rank++)
+        place += bytes_between(self, rank, target);
+    return place;
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
+
+static bool put_to(const struct network_limit *self, int target, const unsigned char *source, size_t piece)
+{
+    const struct bench_world *world = self->world;
+    const size_t bytes = bytes_between(self, world->rank, target), place = place_of(self, world->rank, target);
+    bool good = true;
+    for (size_t at = 0; at < bytes && good; at += piece) {
+        const size_t now = bytes - at < piece ? bytes - at : piece;
+        good = bench_good(world,
+                          expar_put_nbi(world->group, self->memory + place + at, source + at, now, (int32_t)target));
+    }
+    return good;
+}
+
+/* To all ranks in turn, from the next one on. */
+static bool put_all(const struct network_limit *self, size_t piece)
+{
+    const struct bench_world *world = self->world;
+    const unsigned char *source = self->memory + self->own;
+    bool good = true;
+    for (int i = 1; i < world->size && good; i++) {
+        const int target = (world->rank + i) % world->size;
+        good = put_to(self, target, source, piece);
+        source += bytes_between(self, world->rank, target);
+    }
+    return good && bench_good(world, expar_quiet(world->group));
+}
+
+static bool put_whole(void *self)
+{
+    return put_all(self, SIZE_MAX / 2);
+}
+
+static bool put_pieces(void *self)
+{
+    return put_all(self, NETWORK_PIECE);
+}
+
+int network_limit_contenders(struct network_limit *limit, struct contender *contenders)
+{
+    contenders[NETWORK_WHOLE] = (struct contender){.run = put_whole, .context = limit};
+    contenders[NETWORK_PIECES] = (struct contender){.run = put_pieces, .context = limit};
+    return NETWORK_WAYS;
+}
+
+/* ---- contents ---------------------------------------------------------------------------------------------------- */
+
+static unsigned char content_of(int source)
+{
+    return (unsigned char)(source + 1);
+}
+
+bool network_limit_verify(const struct network_limit *self)
+{
+    const struct bench_world *world = self->world;
+    const unsigned char *byte = self->memory;
+    for (int source = 0; source < world->size; source++)
+        for (size_t i = 0; i < bytes_between(self, source, world->rank); i++)
+            if (*byte++ != content_of(source)) return bench_complain(world, "a bare put has not come whole");
+    return true;
+}
+
+/* ---- making ------------------------------------------------------------------------------------------------------ */
+
+/* Room for the rank that has most of both. */
+static void plan(struct network_limit *self)
+{
+    const int size = self->world->size;
+    size_t out = 0;
+    for (int rank = 0; rank < size; rank++) {
+        size_t comes = place_of(self, size, rank), goes = 0;
+        for (int target = 0; target < size; target++)
+            goes += bytes_between(self, rank, target);
+        if (comes > self->own) self->own = comes;
+        if (goes > out) out = goes;
+    }
+    self->own = (self->own + 4095) / 4096 * 4096;
+    self->total = self->own + out + 1;
+}
+
+struct network_limit *network_limit_create(const struct bench_world *world, const size_t *bytes)
+{
+    const size_t size = (size_t)world->size;
+    struct network_limit *self = calloc(1, sizeof *self);
+    void *memory = NULL;
+    bool good = self && (self->bytes = calloc(size * size, sizeof *bytes));
+    good = bench_all_true(world, good || bench_complain(world, "out of memory for bare puts"));
+    good = good && bench_good(world, expar_group_allgather(world->group, bytes, self->bytes, size * sizeof *bytes));
+    if (good) {
+        self->world = world;
+        plan(self);
+        good = bench_good(world, expar_malloc(world->group, self->total, &memory));
+    }
+    if (!bench_all_true(world, good)) {
+        network_limit_free(self, false);
+        return NULL;
+    }
+    self->memory = memory;
+    memset(self->memory, 0, self->own);
+    memset(self->memory + self->own, content_of(world->rank), self->total - self->own);
+    return self;
+}
+
+void network_limit_free(struct network_limit *limit, bool sound)
+{
+    if (!limit) return;
+    if (sound && limit->memory) bench_good(limit->world, expar_free(limit->world->group, limit->memory));
+    free(limit->bytes);
+    free(limit);
+}

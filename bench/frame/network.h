@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* network: the network limit: bare puts of as many bytes as an operation must carry to other nodes, by all ranks at
+ * once, over the provider that the library uses. A turn ends when all of a rank's puts have been delivered. */
+#ifndef EXPAR_BENCH_FRAME_NETWORK_H
+#define EXPAR_BENCH_FRAME_NETWORK_H
+
+#include "bench/frame/measure.h"
+
+struct network_limit;
+
+/* Each peer's bytes by one put, and by puts of NETWORK_PIECE bytes. */
+enum { NETWORK_WHOLE, NETWORK_PIECES, NETWORK_WAYS };
+#define NETWORK_PIECE ((size_t)64 << 10)
+
+/* bytes: [N] that this rank has for each other one. Collective; NULL on some rank after saying why not. */
+struct network_limit *network_limit_create(const struct bench_world *world, const size_t *bytes);
+/* Appends a contender for each way; their number. */
+int network_limit_contenders(struct network_limit *limit, struct contender *contenders);
+/* Whether what has come here is what the others have put. */
+bool network_limit_verify(const struct network_limit *limit);
+/* Collective, unless not sound. */
+void network_limit_free(struct network_limit *limit, bool sound);
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options: what is to be measured. Filled by bench/options.c, read by all. */
+#ifndef EXPAR_BENCH_FRAME_OPTIONS_H
+#define EXPAR_BENCH_FRAME_OPTIONS_H
+
+#include <expar/expar.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define BENCH_MAX_SWEEP   64
+#define BENCH_MAX_DTYPES  4
+#define BENCH_MAX_SIZES   32
+#define BENCH_MAX_FORMATS 8
+
+enum bench_format { BENCH_TABLE, BENCH_JSON, BENCH_CSV };
+enum bench_cached { BENCH_UNCACHED, BENCH_CACHED, BENCH_BOTH };
+/* How measured calls follow each other (frame/patterns.h): bits, since several may be asked for. */
+enum bench_pattern { BENCH_ISOLATED = 1, BENCH_STEADY = 2, BENCH_LAYER = 4, BENCH_DECODE = 8 };
+
+/* What `expar bench rma` measures. */
+struct rma_options {
+    bool wanted;
+    size_t sizes_bytes[BENCH_MAX_SIZES];
+    int num_sizes;
+    const char *ops;        /* names divided by commas; NULL: all */
+    const char *transports; /* the same; NULL: those that this machine has */
+};
+
+enum bench_phases { BENCH_WHOLE, BENCH_HOOKED, BENCH_WHOLE_AND_HOOKED };
+
+/* What `expar bench ll` measures beside what is said for dispatch and combine. */
+struct ll_options {
+    bool wanted;
+    int formats[BENCH_MAX_FORMATS];  /* of ll_formats */
+    int num_formats;                 /* 0: the dtypes as they are */
+    bool exact, reduced;             /* sums of a combine */
+    enum bench_phases phases;        /* in one call, by a hook */
+    enum bench_phases decode_phases; /* the same of --pattern decode: both, unless --hook says otherwise */
+};
+
+struct bench_options {
+    bool dispatch, combine;
+    bool setup;                      /* of groups and buffers, and nothing else */
+    bool layout;                     /* what a fresh dispatch takes beyond a cached one */
+    bool cuda;                       /* on GPUs, else on the CPU */
+    int num_ranks;                   /* 0 until checked: 8, or as many as there are GPUs */
+    int num_gpus;                    /* ranks share out so many; 0: none, or until checked all */
+    int64_t tokens[BENCH_MAX_SWEEP]; /* of each rank, one measurement each */
+    int num_tokens;
+    int hidden, topk, experts; /* topk, experts 0: not given */
+    expar_dtype dtypes[BENCH_MAX_DTYPES];
+    int num_dtypes;
+    const char *routing; /* a generator's name, or a .npy file */
+    int iters, warmup;
+    int workers[BENCH_MAX_SWEEP]; /* threads or SMs of a rank; 0: as the library chooses */
+    int num_workers;
+    expar_path path;
+    bool all_paths; /* direct and queue, a result each; `path` is ignored */
+    enum bench_cached cached;
+    unsigned patterns; /* of enum bench_pattern */
+    bool all_patterns; /* until checked: those of the mode, and `patterns` is ignored */
+    bool unstamped;    /* on GPUs: kernels read no clocks, those of the copy limit neither, and there is no breakdown */
+    uint64_t seed;
+    enum bench_format format;
+    bool mpi;
+    int nodes; /* that the ranks play */
+    struct rma_options rma;
+    struct ll_options ll;
+    uint64_t given; /* a bit for each option that was (options.c) */
+};
+
+#endif

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stats: what is said of a series of times. */
+#ifndef EXPAR_BENCH_FRAME_STATS_H
+#define EXPAR_BENCH_FRAME_STATS_H
+
+/* Sorts `values` (count ≥ 1) in place, ascending. */
+void stats_sort(double *values, int count);
+/* Of sorted values: the middle one, or the mean of the two in the middle. */
+double stats_median(const double *sorted, int count);
+/* Of sorted values: the least one that at least 99 % of them do not exceed. */
+double stats_p99(const double *sorted, int count);
+
+#endif

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* format: payload formats as the benchmark knows them: by name, and coded from their definitions
+ * (docs/low-latency-formats.md), so that what arrives can be compared byte by byte. */
+#ifndef EXPAR_BENCH_LOW_LATENCY_FORMAT_H
+#define EXPAR_BENCH_LOW_LATENCY_FORMAT_H
+
+#include <expar/low_latency.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct ll_format {
+    const char *name;
+    expar_ll_format wire;
+    bool plain;        /* rows of `dtype` as they are; others take x in any dtype */
+    expar_dtype dtype; /* of plain ones */
+    bool dispatched, combined;
+};
+/* All, and the plain one of a dtype. ll_format_names: with '|' between them, in that order. */
+extern const struct ll_format ll_formats[];
+extern const char ll_format_names[];
+const struct ll_format *ll_format_plain(expar_dtype dtype);
+
+/* Bytes of a coded row without its scales; words of these. */
+size_t ll_format_row_bytes(const struct ll_format *format, expar_dtype dtype, int hidden);
+int ll_format_scales(const struct ll_format *format, int hidden);
+/* One row of x, as it arrives: elements, then scales. Not of LogFMT, whose rows arrive as they were. */
+void ll_format_encode(const struct ll_format *format, expar_dtype dtype, int hidden, const void *row, void *coded);
+/* An element of x's type as a number. */
+float ll_element(expar_dtype dtype, const void *row, int j);
+
+#endif

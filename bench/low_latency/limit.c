@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The copy limit, or across nodes the network limit: by several ways, each a contender. Lists of copies and sums are
+ * made before; a turn goes through them. Nobody waits for anybody in it: slots and places have the same contents from
+ * turn to turn. */
+#include "bench/low_latency/limit.h"
+#include "bench/frame/network.h"
+#include <stdlib.h>
+
+struct ll_limit {
+    const struct bench_world *world;
+    struct limit_way *ways[LL_MAX_COPIES];
+    int count;
+    struct network_limit *network; /* across nodes, in place of the ways */
+};
+
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
+
+static const struct ll_place *place_of_way(const struct limit_way *way)
+{
+    return way->session->world->device->ll;
+}
+
+/* As behind a call (ll_late_note). */
+static bool way_after(void *context, bool check)
+{
+    struct limit_way *way = context;
+    struct ll_moments *at = check ? NULL : bench_late_next(&way->late);
+    if (at && !place_of_way(way)->way_moments(way, at)) *at = (struct ll_moments){0};
+    return true;
+}
+
+int ll_limit_contenders(struct ll_limit *limit, struct contender *contenders)
+{
+    if (limit->network) return network_limit_contenders(limit->network, contenders);
+    for (int i = 0; i < limit->count; i++) {
+        struct limit_way *way = limit->ways[i];
+        contenders[i] = (struct contender){
+            .run = place_of_way(way)->way_run, .after = way_after, .context = way, .late = &way->late};
+    }
+    return limit->count;
+}
+
+/* ---- lists ------------------------------------------------------------------------------------------------------- */
+
+bool limit_list_make(struct limit_list *list, size_t room)
+{
+    list->items = calloc(room + 1, sizeof *list->items);
+    return list->items != NULL;
+}
+
+struct limit_copy *limit_list_add(struct limit_list *list, const void *source, void *target, size_t bytes)
+{
+    struct limit_copy *copy = &list->items[list->count++];
+    *copy = (struct limit_copy){.source = source, .target = target, .bytes = bytes};
+    return copy;
+}
+
+static void sums_free(struct limit_sums *list)
+{
+    free(list->items);
+    free(list->rows);
+    free(list->weights);
+}
+
+/* ---- ways -------------------------------------------------------------------------------------------------------- */
+
+static bool way_refill(struct limit_way *way)
+{
+    return way->combine ? limit_combine_refill(way) : limit_dispatch_refill(way);
+}
+
+/* All memory is touched at the end, so that no page fault is measured. */
+static bool way_make(struct limit_way *way)
+{
+    const struct bench_world *world = way->session->world;
+    const struct ll_place *place = place_of_way(way);
+    way->bases = calloc((size_t)world->size, sizeof *way->bases);
+    bool good = (way->bases && (way->combine ? limit_combine_memory(way) : limit_dispatch_memory(way))) ||
+                bench_complain(world, "out of memory for the copies");
+    good = ll_late_open(&way->late, way->session) && good;
+    if (!bench_all_true(world, good)) return false;
+    way->symmetric_bytes = way->combine ? limit_combine_symmetric_bytes(way) : limit_dispatch_symmetric_bytes(way);
+    way->symmetric = place->share(world, way->symmetric_bytes, way->bases);
+    if (!bench_all_true(world, way->symmetric != NULL)) return false;
+    if (way->combine)
+        limit_combine_fill(way);
+    else
+        limit_dispatch_fill(way);
+    good = place->way_open(way) && way_refill(way) && place->way_run(way);
+    return bench_all_true(world, good);
+}
+
+static void way_free(struct limit_way *way, bool sound)
+{
+    const struct bench_world *world = way->session->world;
+    const struct ll_place *place = place_of_way(way);
+    place->way_close(way);
+    bench_late_close(&way->late);
+    place->unshare(world, way->symmetric, way->symmetric_bytes, sound);
+    free(way->bases);
+    free(way->messages.items);
+    free(way->rows.items);
+    sums_free(&way->partial);
+    sums_free(&way->sums);
+    free(way->sent);
+    world->device->free(world, way->headers);
+    world->device->free(world, way->coded);
+    world->device->free(world, way->sum_rows);
+    place->unreserve(world, way->received, way->received_bytes);
+    place->unreserve(world, way->scales, way->scales_bytes);
+    place->unreserve(world, way->src_info, way->info_bytes);
+    free(way);
+}
+
+/* ---- all ways ---------------------------------------------------------------------------------------------------- */
+
+static bool add_way(struct ll_limit *limit, const struct limit_way *plan)
+{
+    struct limit_way *way = calloc(1, sizeof *way);
+    if (!bench_all_true(plan->session->world, way != NULL)) {
+        free(way);
+        return false;
+    }
+    *way = *plan;
+    limit->ways[limit->count++] = way;
+    return way_make(way);
+}
+
+/* Of rows alone: what a message says beside them is the library's. */
+static struct network_limit *bare_puts(const struct limit_way *plan)
+{
+    const struct ll_session *session = plan->session;
+    const struct bench_world *world = session->world;
+    const size_t row_bytes = ll_far_row_bytes(session);
+    size_t *bytes = calloc((size_t)world->size, sizeof *bytes);
+    for (int rank = 0; rank < world->size && bytes; rank++)
+        bytes[rank] = row_bytes * (size_t)(plan->combine ? ll_far_rows_back(session, rank, plan->reduced)
+                                                         : ll_far_messages(session, rank));
+    struct network_limit *limit = NULL;
+    if (bench_all_true(world, bytes || bench_complain(world, "out of memory for bare puts")))
+        limit = network_limit_create(world, bytes);
+    free(bytes);
+    return limit;
+}
+
+/* Ways that would do the same as another one are left out; all that calls of so many workers do not
+   compare with. */
+static struct ll_limit *limit_create(const struct limit_way *plan)
+{
+    const struct bench_world *world = plan->session->world;
+    struct ll_limit *limit = calloc(1, sizeof *limit);
+    const int ways = world->nodes > 1 ? 0 : place_of_way(plan)->num_ways(plan->session->workers);
+    bool good = bench_all_true(world, limit != NULL);
+    if (good) limit->world = world;
+    if (good && world->nodes > 1) good = (limit->network = bare_puts(plan)) != NULL;
+    for (int i = 0; i < ways && good; i++) {
+        struct limit_way way = *plan;
+        way.stream_messages = i == LL_LIMIT_STREAMED;
+        way.stream_rows = i != LL_LIMIT_MEMCPY;
+        if (plan->reduced && i != LL_LIMIT_MEMCPY) continue;
+        if (plan->combine && i == LL_LIMIT_ROWS_STREAMED) continue;
+        good = add_way(limit, &way);
+    }
+    if (good) return limit;
+    ll_limit_free(limit, false);
+    return NULL;
+}
+
+struct ll_limit *ll_limit_dispatch(const struct ll_session *session)
+{
+    return limit_create(&(struct limit_way){.session = session});
+}
+
+struct ll_limit *ll_limit_combine(const struct ll_session *session, bool reduced)
+{
+    return limit_create(&(struct limit_way){.session = session, .combine = true, .reduced = reduced});
+}
+
+bool ll_limit_refill(struct ll_limit *limit)
+{
+    bool good = true;
+    for (int i = 0; i < limit->count && good; i++)
+        good = way_refill(limit->ways[i]);
+    return good;
+}
+
+static bool way_verify(const struct limit_way *way, uint64_t salt)
+{
+    const struct ll_session *session = way->session;
+    const struct ll_layout *layout = session->layout;
+    if (way->combine) return ll_verify_combine(session, salt, way->reduced, false, way->sum_rows);
+    struct ll_rows seen;
+    const struct ll_rows rows = {
+        .rows = way->received,
+        .scales = way->scales,
+        .scale_strides = {way->num_scales * layout->rows_per_expert, 1, layout->rows_per_expert},
+        .src_info = way->src_info};
+    if (!ll_look(session, &rows, &seen)) return false;
+    seen.counts = layout->counts + (ptrdiff_t)session->problem->rank * layout->local_experts;
+    bool good = ll_verify_rows(session, salt, &seen);
+    seen.counts = NULL;
+    ll_unlook(session, &seen);
+    return good;
+}
+
+bool ll_limit_verify(struct ll_limit *limit, uint64_t salt)
+{
+    if (limit->network) return network_limit_verify(limit->network);
+    for (int i = 0; i < limit->count; i++)
+        if (!way_verify(limit->ways[i], salt)) return false;
+    return true;
+}
+
+void ll_limit_free(struct ll_limit *limit, bool sound)
+{
+    if (!limit) return;
+    for (int i = 0; i < limit->count; i++)
+        way_free(limit->ways[i], sound);
+    network_limit_free(limit->network, sound);
+    /* Giving memory back may wait for all kernels on a GPU, so that none that waits for this rank may run before. */
+    if (sound) bench_all_true(limit->world, true);
+    free(limit);
+}

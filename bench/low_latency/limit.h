@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* limit: one way of the copy limit: lists of copies and sums that a turn goes through. Private to limit*.c. */
+#ifndef EXPAR_BENCH_LOW_LATENCY_LIMIT_H
+#define EXPAR_BENCH_LOW_LATENCY_LIMIT_H
+
+#include "bench/low_latency/session.h"
+
+#define LIMIT_LINE 64
+
+/* One copy. Rows that arrive have their scales and token number placed as well. */
+struct limit_copy {
+    const uint8_t *source;
+    uint8_t *target;
+    size_t bytes;
+    bool small;       /* by memcpy in any case */
+    uint32_t *scales; /* words behind the source go there, with the way's stride; NULL: none */
+    int32_t *info;    /* gets the token; NULL: none */
+    int32_t token;
+};
+
+struct limit_list {
+    struct limit_copy *items;
+    size_t count;
+};
+
+struct limit_sum {
+    const void **rows; /* [count], in the list's arrays */
+    float *weights;    /* NULL: all 1 */
+    int count;
+    void *out;
+};
+
+struct limit_sums {
+    struct limit_sum *items;
+    size_t count;
+    const void **rows; /* of all sums, one behind the other */
+    float *weights;
+    size_t num_rows;
+};
+
+/* Each has memory of its own: what one way leaves in the caches, or drives out of them, is not another's. */
+struct limit_way {
+    const struct ll_session *session;
+    bool combine, reduced, stream_messages, stream_rows;
+    void *symmetric; /* slots [N][B] of messages, or places [T][K] of rows; on the device, as what follows but lists */
+    size_t symmetric_bytes;
+    uint8_t **bases;        /* [N] that of each rank */
+    void *kept;             /* of the device's turns */
+    struct bench_late late; /* of its turns */
+    /* A turn goes through them in this order. Dispatch has the first two; a combine messages and sums, or, reduced,
+       the two sums. */
+    struct limit_list messages, rows;
+    struct limit_sums partial, sums;
+    uint8_t *headers, *coded;     /* dispatch: of each message; [T] coded rows of x, or NULL: x itself */
+    size_t coded_bytes;           /* of one coded row with its scales, whole lines */
+    uint8_t *received, *sum_rows; /* dispatch: [L][N*B][H]; combine: y [T][H] */
+    uint32_t *scales;             /* dispatch: [L][words][N*B] */
+    int32_t *src_info;            /* dispatch: [L][N*B] */
+    size_t received_bytes, scales_bytes, info_bytes;
+    int64_t *sent; /* [N] messages, while they are listed */
+    size_t headers_bytes;
+    int num_scales;
+};
+
+static inline size_t limit_whole_lines(size_t bytes)
+{
+    return (bytes + LIMIT_LINE - 1) / LIMIT_LINE * LIMIT_LINE;
+}
+
+/* ---- limit.c ----------------------------------------------------------------------------------------------------- */
+
+/* False: no memory. */
+bool limit_list_make(struct limit_list *list, size_t room);
+struct limit_copy *limit_list_add(struct limit_list *list, const void *source, void *target, size_t bytes);
+
+/* ---- limit_dispatch.c, limit_combine.c --------------------------------------------------------------------------- */
+
+/* Memory that is the rank's own (false: there is none), bytes of symmetric memory, lists, and contents that follow x or
+   the rows (false after saying why they cannot be had). */
+bool limit_dispatch_memory(struct limit_way *way);
+size_t limit_dispatch_symmetric_bytes(const struct limit_way *way);
+void limit_dispatch_fill(struct limit_way *way);
+bool limit_dispatch_refill(struct limit_way *way);
+bool limit_combine_memory(struct limit_way *way);
+size_t limit_combine_symmetric_bytes(const struct limit_way *way);
+void limit_combine_fill(struct limit_way *way);
+bool limit_combine_refill(struct limit_way *way);
+
+#endif

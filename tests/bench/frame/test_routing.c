@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Routing generators: what each promises, for every token; and recorded routings. */
+#include "bench/frame/routing.h"
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static int32_t *make(const char *name, const struct routing_shape *shape, uint64_t seed)
+{
+    char error[512] = "";
+    struct routing_shape checked = *shape;
+    assert_true(routing_check(name, &checked, error, sizeof error));
+    int32_t *routing = routing_make(name, shape, seed, error, sizeof error);
+    if (!routing) fail_msg("%s: %s", name, error);
+    return routing;
+}
+
+static size_t entries(const struct routing_shape *shape)
+{
+    return (size_t)shape->num_ranks * (size_t)shape->tokens * (size_t)shape->topk;
+}
+
+static void assert_distinct_and_in_range(const int32_t *experts, const struct routing_shape *shape)
+{
+    for (int k = 0; k < shape->topk; k++) {
+        assert_in_range(experts[k], 0, shape->experts - 1);
+        for (int before = 0; before < k; before++)
+            assert_int_not_equal(experts[k], experts[before]);
+    }
+}
+
+static const struct routing_shape shapes[] = {
+    {.num_ranks = 1, .tokens = 1, .topk = 1, .experts = 8},   {.num_ranks = 4, .tokens = 33, .topk = 8, .experts = 64},
+    {.num_ranks = 8, .tokens = 100, .topk = 2, .experts = 8}, {.num_ranks = 2, .tokens = 50, .topk = 4, .experts = 8},
+    {.num_ranks = 3, .tokens = 0, .topk = 4, .experts = 24},
+};
+
+static void experts_of_a_token_are_distinct(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"uniform", "zipf", "grouped"};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (size_t n = 0; n < 3; n++) {
+            int32_t *routing = make(names[n], &shapes[s], s + 7);
+            for (size_t i = 0; i < entries(&shapes[s]); i += (size_t)shapes[s].topk)
+                assert_distinct_and_in_range(routing + i, &shapes[s]);
+            free(routing);
+        }
+}
+
+/* Results of different versions are compared: the same seed goes on meaning the same routing. */
+static void seeds_keep_their_meaning(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        int32_t experts[12];
+    } kept[] = {{"uniform", {1, 13, 12, 5, 13, 8, 12, 3, 6, 0, 10, 9}},
+                {"grouped", {9, 0, 8, 13, 6, 7, 9, 0, 5, 0, 1, 7}}};
+    const struct routing_shape shape = {.num_ranks = 2, .tokens = 3, .topk = 4, .experts = 16};
+    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
+        int32_t *routing = make(kept[i].name, &shape, 5);
+        assert_memory_equal(routing, kept[i].experts, sizeof kept[i].experts);
+        free(routing);
+    }
+}
+
+static void all_of_the_experts_may_be_picked(void **state)
+{
+    (void)state;
+    struct routing_shape shape = {.num_ranks = 2, .tokens = 20, .topk = 16, .experts = 16};
+    int32_t *routing = make("zipf", &shape, 3);
+    for (size_t i = 0; i < entries(&shape); i += 16)
+        assert_distinct_and_in_range(routing + i, &shape);
+    free(routing);
+}
+
+static void grouped_stays_in_four_of_eight_groups(void **state)
+{
+    (void)state;
+    struct routing_shape shape = {.num_ranks = 4, .tokens = 200, .topk = 8, .experts = 64};
+    int32_t *routing = make("grouped", &shape, 11);
+    unsigned used = 0;
+    for (size_t i = 0; i < entries(&shape); i += 8) {
+        unsigned groups = 0;
+        for (size_t k = 0; k < 8; k++)
+            groups |= 1u << (routing[i + k] / 8);
+        assert_true(__builtin_popcount(groups) <= 4);
+        used |= groups;
+    }
+    assert_int_equal(used, 0xff);
+    free(routing);
+}
+
+static void onehot_goes_to_one_expert(void **state)
+{
+    (void)state;
+    struct routing_shape shape = {.num_ranks = 4, .tokens = 20, .topk = 3, .experts = 8};
+    int32_t *routing = make("onehot", &shape, 13);
+    for (size_t i = 0; i < entries(&shape); i++)
+        assert_int_equal(routing[i], i % 3 ? -1 : 13 % 8);
+    free(routing);
+}
+
+static void zipf_is_skewed_and_uniform_is_not(void **state)
+{
+    (void)state;
+    struct routing_shape shape = {.num_ranks = 8, .tokens = 500, .topk = 2, .experts = 32};
+    static const char *const names[] = {"uniform", "zipf"};
+    int most[2] = {0};
+    for (int n = 0; n < 2; n++) {
+        int count[32] = {0};
+        int32_t *routing = make(names[n], &shape, 17);
+        for (size_t i = 0; i < entries(&shape); i++)
+            if (++count[routing[i]] > most[n]) most[n] = count[routing[i]];
+        free(routing);
+    }
+    assert_true(most[0] < 350); /* 250 on average */
+    assert_true(most[1] > 1000);
+}
+
+static void same_seed_same_routing(void **state)
+{
+    (void)state;
+    struct routing_shape shape = {.num_ranks = 4, .tokens = 40, .topk = 4, .experts = 32}, longer = shape;
+    longer.tokens = 60;
+    int32_t *first = make("uniform", &shape, 5), *again = make("uniform", &shape, 5);
+    int32_t *other = make("uniform", &shape, 6), *more = make("uniform", &longer, 5);
+    assert_memory_equal(first, again, entries(&shape) * sizeof *first);
+    assert_memory_not_equal(first, other, entries(&shape) * sizeof *first);
+    assert_memory_equal(first + 3 * 40 * 4, more + 3 * 60 * 4, 40 * 4 * sizeof *first); /* rank 3 */
+    free(first);
+    free(again);
+    free(other);
+    free(more);
+}
+
+static void recorded_routing_is_used_row_by_row(void **state)
+{
+    (void)state;
+    struct routing_shape shape = {.num_ranks = 4};
+    char error[512] = "";
+    if (!routing_check(RECORDED_ROUTING, &shape, error, sizeof error)) fail_msg("%s", error);
+    assert_int_equal(shape.experts % 4, 0);
+    shape.tokens = 70000; /* more than the file has: it starts again */
+    int32_t *routing = make(RECORDED_ROUTING, &shape, 1);
+    for (size_t i = 0; i < entries(&shape); i++)
+        assert_in_range(routing[i], 0, shape.experts - 1);
+    free(routing);
+}
+
+static void expect_refusal(const char *name, struct routing_shape shape, const char *part)
+{
+    char error[512] = "";
+    assert_false(routing_check(name, &shape, error, sizeof error));
+    if (!strstr(error, part)) fail_msg("%s: '%s' does not say '%s'", name, error, part);
+}
+
+static void impossible_routings_are_refused(void **state)
+{
+    (void)state;
+    expect_refusal("uniform", (struct routing_shape){.num_ranks = 1, .topk = 9, .experts = 8}, "--topk 9 is more");
+    expect_refusal("grouped", (struct routing_shape){.num_ranks = 1, .topk = 1, .experts = 12}, "multiple of 8");
+    expect_refusal("grouped", (struct routing_shape){.num_ranks = 1, .topk = 5, .experts = 8}, "--topk 5 is too many");
+    expect_refusal(RECORDED_ROUTING, (struct routing_shape){.num_ranks = 1, .topk = 77}, "--topk says 77");
+    expect_refusal(RECORDED_ROUTING, (struct routing_shape){.num_ranks = 1, .experts = 2}, "is no expert of 2");
+    expect_refusal("absent.npy", (struct routing_shape){.num_ranks = 1}, "cannot be opened");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_of_a_token_are_distinct),
+        cmocka_unit_test(all_of_the_experts_may_be_picked),
+        cmocka_unit_test(grouped_stays_in_four_of_eight_groups),
+        cmocka_unit_test(onehot_goes_to_one_expert),
+        cmocka_unit_test(zipf_is_skewed_and_uniform_is_not),
+        cmocka_unit_test(same_seed_same_routing),
+        cmocka_unit_test(seeds_keep_their_meaning),
+
+        cmocka_unit_test(recorded_routing_is_used_row_by_row),
+        cmocka_unit_test(impossible_routings_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -3,7 +3,7 @@
  * the same moment. The calling thread has entered its rank's device. */
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
-#include "ep/tools.h"
+#include "ep/normal/tools.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

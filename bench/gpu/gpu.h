@@ -11,7 +11,7 @@
  *
  * Called through bench/bench.h (bench_gpu_main); calls the library's public interface, and what it shows to the tools:
  * cuda/cuda.h, exec/cuda/kernels/core/tools.h and exec/cuda/core/stamps.h for kernels of its own, mem/device.h,
- * ep/tools.h. */
+ * ep/normal/tools.h. */
 #ifndef EXPAR_BENCH_GPU_GPU_H
 #define EXPAR_BENCH_GPU_GPU_H
 

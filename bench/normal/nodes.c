@@ -4,7 +4,7 @@
 #include "bench/normal/nodes.h"
 #include "bench/frame/network.h"
 #include "ep/low_latency/tools.h"
-#include "ep/tools.h"
+#include "ep/normal/tools.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -17,7 +17,8 @@
  *     pool                 pool_bytes         outputs of direct dispatches, of executors that have them here
  *
  * Two parities are enough: every call opens with a hello from each rank to each rank, and a rank opens a call only
- * when its call before the last has ended (ep/call.h), so nobody can be two calls ahead of a rank that still reads.
+ * when its call before the last has ended (ep/call/call.h), so nobody can be two calls ahead of a rank that still
+ * reads.
  * Nothing is ever cleared: every flag carries its call's epoch. */
 #ifndef EXPAR_PROTO_NORMAL_H
 #define EXPAR_PROTO_NORMAL_H

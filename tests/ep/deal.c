@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Draws deals and moves. */
 #include "ep/deal.h"
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* On the CPU epochs are counted in the buffer, on a GPU in device memory also, by the kernels. */
 #include "ep/epochs.h"
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 
 static bool on_gpu(const expar_ep *ep)

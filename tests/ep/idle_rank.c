@@ -2,7 +2,7 @@
 /* Ranks without tokens. */
 #include "ep/idle_rank.h"
 #include "ep/check.h"
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 
 expar_ep_config idle_config(const expar_group *group)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank that abandons a buffer, or a group with buffers alive. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
 #include <sched.h>
@@ -108,7 +108,7 @@ static void test_nobody_else_is_waited_for(void **state)
 
 /* ---- others who are in destroy already --------------------------------------------------------------------------- */
 
-/* Whether that rank's destroy waits for this one's, by the word that it has told this one in (src/ep/parting.c). */
+/* Whether that rank's destroy waits for this one's, by the word that it has told this one in (ep/call/parting.c). */
 static bool has_told(const stage *s, int32_t rank)
 {
     const uint64_t offset = s->ep->parting.offset + (uint64_t)rank * sizeof(uint64_t);

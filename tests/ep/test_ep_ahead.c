@@ -2,7 +2,7 @@
 /* Calls that wait for none of the other ranks: with async_finish, and an output whose size is known, a rank returns
  * from them while the others have not called. Who comes first meets the others in a barrier behind its calls, they meet
  * it before theirs: a call that waited would never end. "processes": on process ranks. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/table.h"
 #include "oracle/unit.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_create, expar_ep_buffer_size and expar_ep_destroy: wrong configs, configs that differ between ranks. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "exec/cpu/normal/cpu.h"
 #include "oracle/unit.h"

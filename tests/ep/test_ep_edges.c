@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The edges of dispatch and combine, one test each: by every path, with weights, against the oracle. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
 #include <stdlib.h>

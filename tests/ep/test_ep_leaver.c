@@ -2,7 +2,7 @@
 /* A rank leaves the group as soon as its part in a call is complete, while others are in that call still: it ends well
  * for them. The order is planted: the slow rank has told the leaver that its rows are through, and tells the one that
  * waits for it only when that one has seen the group fail, and waits on. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "exec/cpu/create.h"
 #include "exec/cpu/normal/cpu.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory: a buffer takes what expar_ep_buffer_size says, at once, and no call takes more; sizes that do not fit are
  * refused. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/table.h"
 #include "exec/cuda/core/gpu.h"
 #include "oracle/unit.h"

@@ -2,7 +2,7 @@
 /* A rank of one of two nodes abandons a buffer: those of its node learn of it by its hello, though nothing that comes
  * by its rail is handed on any more, and those of the other node, too. Thread ranks, or with the argument "processes"
  * process ranks. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "exec/cpu/nodes/rails.h"
 #include "oracle/unit.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A buffer across nodes that is made in memory of the heap which has served others: words of the first call's epoch
  * stand there, wherever a flag may. None does when the buffer is made, and its first calls give the oracle's bytes. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "exec/cpu/nodes/rails.h"
 #include "oracle/unit.h"

@@ -2,7 +2,7 @@
 /* Rows across nodes that are larger than what a buffer's rings over the network were made for: they go in pieces, both
  * ways, in as many messages as pieces, and so do sums that are not rounded, which are larger than their rows, and rows
  * that go back by themselves. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "exec/cpu/nodes/rails.h"
 #include "oracle/unit.h"

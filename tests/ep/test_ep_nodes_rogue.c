@@ -6,7 +6,7 @@
  * the one that sends them; words, which the network stores by themselves, in rank 0's memory, before it looks at them.
  * Behind its error rank 0 takes the buffer away under the others, which wait for it; but once they learn by
  * themselves, and once they have all that they waited for. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/pitched.h"
 #include "ep/stage.h"
 #include "exec/cpu/create.h"

@@ -3,7 +3,7 @@
  * however many experts a token has there, or in one order as many rows as tokens have ranks there; and of bytes little
  * more than these. What opens a fresh dispatch beyond one with a handle, whose hello goes before its records, is one
  * flag to each other node behind the hellos of all: so counts and memory are agreed on within two one-way trips. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/pitched.h"
 #include "ep/stage.h"
 #include "exec/cpu/nodes/rails.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls whose second half comes later, and two of them on one buffer. What holds a call back is a gate in front of one
  * rank's steps, so that the states between the halves can be looked at; every result is the oracle's. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/table.h"
 #include "exec/cpu/create.h"
 #include "oracle/unit.h"

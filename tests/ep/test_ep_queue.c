@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Any number of calls that finish by themselves, behind one that one rank holds back by its wait_event: they return at
  * once, come in the order in which they were made, and give what they give when each is waited for. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "ep/table.h"
 #include "oracle/unit.h"

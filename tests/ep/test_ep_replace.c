@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers that are destroyed behind a call which failed on some ranks alone: the group is sound, all ranks come, and
  * the next buffer is as good as the first. And a rank that does not come. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The calls of ep as sequences of steps: which ones, in which order, on an executor that writes them down (recorder.h)
  * and says when facts are known. One rank, so that nobody else decides. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "exec/recorder.h"
 #include "oracle/unit.h"
 #include <expar/expar.h>

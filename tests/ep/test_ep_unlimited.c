@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers without limits, whose records and rings grow with the forms of their calls; "processes": on process ranks;
  * "nodes": on thread ranks that are a node each. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/options_script.h"
 #include "ep/stage.h"
 #include "exec/cpu/normal/cpu.h"

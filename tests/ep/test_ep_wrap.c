@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs run on from 2^32 - 1 to 0: calls of every kind, by every path, before, at and behind the wrap. On thread
  * ranks, or with the argument "processes" on process ranks. */
-#include "ep/ep.h"
 #include "ep/epochs.h"
+#include "ep/normal/normal.h"
 #include "ep/options_script.h"
 #include "ep/stage.h"
 #include "oracle/unit.h"

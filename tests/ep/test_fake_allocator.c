@@ -4,8 +4,8 @@
  * rank alone; what it may call; captures, which do not ask it. Ranks without tokens, whose outputs are of the worst
  * case. */
 #include "cuda/find_controls.h"
-#include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "ep/normal/normal.h"
 #include "shmem/kind.h"
 
 #include <time.h>

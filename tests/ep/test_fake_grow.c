@@ -4,8 +4,8 @@
  * with the forms of calls; captures; and outputs that outlive buffer and group. Ranks have no tokens: what fills pools
  * are blocks, and worst-case outputs. */
 #include "cuda/find_controls.h"
-#include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 

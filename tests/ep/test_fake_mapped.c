@@ -3,7 +3,6 @@
  * and which memory of other ranks a process has open, from a buffer's first call to its end. Ranks have no tokens, but
  * their handles have room for rows that never come. What becomes of rows is for test_gpu_mapped. */
 #include "cuda/find_controls.h"
-#include "ep/ep.h"
 #include "ep/idle_rank.h"
 #include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"

@@ -4,8 +4,8 @@
  * that the library
  * chooses. And expert-major outputs, as far as ranks without tokens have them. */
 #include "cuda/find_controls.h"
-#include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 

@@ -2,8 +2,8 @@
 /* Buffers on GPUs that are destroyed behind a call which failed on one rank alone, on a driver that plays GPUs
  * (cuda/fake/fake.c): the group is sound, all ranks come, and agree on whether their memory may go at once; the next
  * buffer is as good as the first. */
-#include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 

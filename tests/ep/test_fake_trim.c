@@ -4,8 +4,8 @@
  * pools have begun with; and pools grow again. Ranks have no tokens: what fills pools are blocks, and worst-case
  * outputs. */
 #include "cuda/find_controls.h"
-#include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 

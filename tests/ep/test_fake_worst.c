@@ -5,8 +5,8 @@
  * tokens: their outputs are of the worst case. Each has a GPU of its own, as ranks of a process that share one wait in
  * any case. */
 #include "cuda/find_controls.h"
-#include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 

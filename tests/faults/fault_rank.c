@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each rank of a fault test does. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/play.h"
 #include "exec/cpu/create.h"
 #include "exec/cpu/normal/cpu.h"

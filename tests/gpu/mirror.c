@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The library's calls, on the GPU. */
 #include "gpu/mirror.h"
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "exec/cuda/kernels/core/args.h"
 #include "gpu/kept.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_route, on the GPU. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "gpu/mirror.h"
 #include "gpu/trip.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waits of kernels that end in vain: a rank that does not call for longer than it may be late, and an abort. Each
  * report says who was awaited, and what was seen and expected; the GPU's context serves on. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/stage.h"
 #include "exec/cuda/core/gpu.h"
 #include "gpu/hand.h"

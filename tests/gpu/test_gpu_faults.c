@@ -2,7 +2,7 @@
 /* Process ranks on GPUs, each with its own context: one is killed or stopped, before a call, in it, or while many rows
  * move. The others name it, are told the same again at once, find that their GPU serves other work, destroy buffer and
  * group, and end. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "faults/fault.h"
 #include "gpu/lap.h"
 #include <signal.h>

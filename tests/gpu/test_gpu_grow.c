@@ -2,7 +2,7 @@
 /* Buffers on GPUs that begin with nothing: records, rings and pools that grow with the calls, memory beside the pool,
  * captures that find no memory. And how long it takes to make such a buffer, which is printed. On thread ranks, or with
  * `processes` on process ranks. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "ep/ranks.h"
 #include "exec/cuda/core/gpu.h"
 #include "gpu/lap.h"

@@ -3,7 +3,7 @@
  * caller's memory to another one's combine; rows in memory that the caller took, which combine reads in place; memory
  * given back behind a kernel that still reads, on a buffer that goes on, and when buffer and group have gone. On thread
  * ranks, or with `processes` on process ranks. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "gpu/late_reader.h"
 #include "oracle/unit.h"
 #include <expar/dlpack.h>

@@ -4,7 +4,7 @@
  * more than the library keeps. On thread ranks, or with `processes` on process ranks. With EXPAR_MAP_SEGMENTS=0 each
  * call copies its rows. */
 #include "cuda/find_controls.h"
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"

@@ -2,7 +2,7 @@
 /* Memory of buffers on GPUs, with rows: outputs in what the caller's allocator gives; idle memory that goes, and comes
  * again; pools that grow for calls which need not wait for their counts, and graphs behind these. On thread ranks, or
  * with `processes` on process ranks. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"

@@ -3,7 +3,7 @@
  * caller's. A block that a stream has let go serves the next call on that stream: after the first rounds no memory is
  * added, no more is in use at a time, and no call takes the queue or memory beside the pool. On thread ranks, or with
  * `processes` on process ranks, whose hosts run far ahead of their GPUs. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <string.h>

@@ -6,10 +6,10 @@
 set -eu
 cd "$1/ep"
 calls=$(find . -name '*.[ch]' | sed 's|^\./||' | sort |
-    grep -E '^(call|issue|dispatch|combine|output|handle|layout|buffer|times)')
-[ "$(echo "$calls" | wc -l)" -ge 12 ] || { echo "ep: its files have other names than tests/layers knows"; exit 1; }
+    grep -E '/(call|verdict|issue|dispatch|combine|output|handle|hook|layout|lay_out|mask|buffer|rest|times)[a-z_]*[.]')
+[ "$(echo "$calls" | wc -l)" -ge 24 ] || { echo "ep: its files have other names than tests/layers knows"; exit 1; }
 # shellcheck disable=SC2086 # words on purpose
-if grep -nEi 'cuda|gpu|EXPAR_CPU *[)?:;,]|exec/cpu' $calls /dev/null | grep -v '^layout.c:.*const expar_device cpu\|^buffer.c:.*device.type : EXPAR_CPU'; then
+if grep -nEi 'cuda|gpu|EXPAR_CPU *[)?:;,]|exec/cpu' $calls /dev/null | grep -v '^normal/layout.c:.*const expar_device cpu\|/buffer.c:.*device.type : EXPAR_CPU'; then
     echo "ep: a call names a device"
     exit 1
 fi

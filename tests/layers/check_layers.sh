@@ -39,13 +39,15 @@ table='
 6 exec/cuda/kernels/core (args.h) (moments.h) (bulk.h) (device.h) (ptx.h) (watch.h) (number.h) (refusal.h)
 6 exec/cuda/kernels/normal
 6 exec/cuda/kernels/low_latency (ll_args.h)
-7 ep               ep.h
-7 ep/low_latency
+7 ep
+7 ep/call          (call.h)
+7 ep/normal
+7 ep/low_latency   (ll.h)
 7 pgas             pgas.h
 7 pgas/team        team.h
 - openshmem
 '
-# Heights inside exec: a folder includes headers of those below it. Folders of one height do not know each other.
+# Heights inside ep and exec: a folder includes headers of those below it. Folders of one height do not know each other.
 inner='
 0 exec/cpu/core
 1 exec/cpu/normal
@@ -59,6 +61,10 @@ inner='
 3 exec/cuda/normal
 3 exec/cuda/low_latency
 4 exec/cuda
+0 ep/call
+1 ep/normal
+1 ep/low_latency
+2 ep
 '
 # Calls of normal mode go across nodes by these, until nodes is a table of operations that they are handed.
 excepted='exec/cpu/normal/board.c exec/cpu/normal/combine.c exec/cpu/normal/dispatch.c exec/cpu/normal/notify.c

@@ -9,9 +9,11 @@ trap 'rm -rf "$work"' EXIT
 
 "$here/check_calls.sh" "$1"
 for line in 'if (ep->gpu) return 0;' '#include "exec/cuda/create.h"' 'bool cpu = device.type == EXPAR_CPU;'; do
-    rm -rf "$work/ep"
-    cp -r "$1/ep" "$work/ep"
-    echo "$line" >>"$work/ep/combine.c"
-    if "$here/check_calls.sh" "$work" >"$work/found"; then echo "test_calls: not seen: $line" >&2 && exit 1; fi
-    grep -qF "$line" "$work/found" || { echo "test_calls: found something else than '$line':" && cat "$work/found"; } >&2
+    for file in call/call.c normal/combine.c low_latency/dispatch.c; do
+        rm -rf "$work/ep"
+        cp -r "$1/ep" "$work/ep"
+        echo "$line" >>"$work/ep/$file"
+        if "$here/check_calls.sh" "$work" >"$work/found"; then echo "test_calls: not seen: $line" >&2 && exit 1; fi
+        grep -qF "$line" "$work/found" || { echo "test_calls: found something else than '$line':" && cat "$work/found"; } >&2
+    done
 done

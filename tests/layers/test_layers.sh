@@ -21,14 +21,14 @@ plant() {
 
 # A layer above: of the one below, of one far below, and of a folder inside a layer.
 plant "$1" shmem/heap.c group/group.h 'group/group.h is of a layer that shmem does not stand on'
-plant "$1" base/log.c ep/ep.h 'ep/ep.h is of a layer that base does not stand on'
+plant "$1" base/log.c ep/call/call.h 'ep/call/call.h is of a layer that base does not stand on'
 plant "$1" net/fabric/wait.c shmem/sym.h 'shmem/sym.h is of a layer that net does not stand on'
 # What kernels compile, too, sees no more of base than they do.
 plant "$1" proto/serving.h base/base.h 'base/base.h is not for proto, which includes base/portable.h alone'
 # Layers that stand beside each other.
 plant "$1" group/group.c link/link.h 'link/link.h is of a layer that group does not stand on'
-plant "$1" ep/call.c pgas/pgas.h 'pgas/pgas.h is of a layer that ep does not stand on'
-plant "$1" pgas/wait.c ep/ep.h 'ep/ep.h is of a layer that pgas does not stand on'
+plant "$1" ep/call/call.c pgas/pgas.h 'pgas/pgas.h is of a layer that ep does not stand on'
+plant "$1" pgas/wait.c ep/call/call.h 'ep/call/call.h is of a layer that pgas does not stand on'
 plant "$1" boot/meet/mesh.c cuda/cuda.h 'cuda/cuda.h is of a layer that boot does not stand on'
 # OpenSHMEM's names stand on the public interface alone, and nobody on them.
 plant "$1" openshmem/rma.c base/base.h 'base/base.h is of a layer that openshmem does not stand on'
@@ -38,7 +38,9 @@ plant "$1" group/group.c shmem/parts.h 'shmem/parts.h is private to shmem'
 plant "$1" pgas/wait.c pgas/team/collective.h 'pgas/team/collective.h is private to pgas/team'
 plant "$1" pgas/team/fan.c pgas/ops.h 'pgas/ops.h is private to pgas'
 plant "$1" exec/cuda/normal/rows.c exec/cpu/core/encode_log.h 'exec/cpu/core/encode_log.h is private to exec/cpu/core'
-# Heights inside exec.
+# Heights inside ep and exec.
+plant "$1" ep/call/verdict.c ep/normal/normal.h 'ep/normal/normal.h is of a folder that ep/call does not stand on'
+plant "$1" ep/low_latency/mask.c ep/normal/normal.h 'ep/normal/normal.h is of a folder that ep/low_latency does not stand on'
 plant "$1" exec/cpu/core/copy.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is of a folder that exec/cpu/core does not stand on'
 plant "$1" exec/cpu/low_latency/plan.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is of a folder that exec/cpu/low_latency does not stand on'
 plant "$1" exec/cpu/normal/layout.c exec/cpu/nodes/rails.h 'exec/cpu/nodes/rails.h is of a folder that exec/cpu/normal does not stand on'

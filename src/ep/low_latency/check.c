@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors as arguments of low-latency calls, beyond those of ep/check.c. */
+/* Tensors as arguments of low-latency calls, beyond those of ep/call/check.c. */
 #include "ep/low_latency/ll.h"
 
 #define ROW_UNIT 16

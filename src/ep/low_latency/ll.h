@@ -18,7 +18,7 @@
 #ifndef EXPAR_EP_LOW_LATENCY_LL_H
 #define EXPAR_EP_LOW_LATENCY_LL_H
 
-#include "ep/ep.h"
+#include "ep/call/call.h"
 #include "exec/low_latency.h"
 #include <expar/low_latency.h>
 

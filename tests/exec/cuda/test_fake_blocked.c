@@ -3,8 +3,8 @@
  * does not end. They end with the group, and not before; what they left on the stream may run at any later time. Ranks
  * without tokens. */
 #include "cuda/find_controls.h"
-#include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 

@@ -3,8 +3,8 @@
  * of call and in graphs; a wait ends when nobody will come to it, and says why; one whose own host does not run ends by
  * itself. Ranks without tokens. */
 #include "base/interrupt.h"
-#include "ep/ep.h"
 #include "ep/idle_rank.h"
+#include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"
 #include <expar/interrupt.h>

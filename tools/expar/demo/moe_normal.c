@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The MoE layer over a group in normal mode: dispatch carries each row to the ranks that own its experts, each owner
  * runs them and sums their outputs into one row, combine adds the owners' rows up where the token came from. */
-#include "ep/tools.h"
+#include "ep/normal/tools.h"
 #include "moe.h"
 
 #include <stdlib.h>

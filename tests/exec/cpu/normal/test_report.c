@@ -4,7 +4,7 @@
    call alone. */
 #include "oracle/unit.h"
 
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "exec/cpu/create.h"
 #include "shmem/kind.h"
 #include <expar/expar.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all ranks have found out about a call, as an error's text: a rank's refusal, or ranks that called for something
  * else. */
-#include "ep/ep.h"
+#include "ep/call/call.h"
 
 #include <string.h>
 

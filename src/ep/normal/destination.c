@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where the results of a dispatch go: a block of the pool (direct), other memory (queue), or the caller's own. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 
 #include <stdio.h>
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a routing is opened: what a fresh dispatch and a route have in common, from its arguments to the counts. Shared
  * by the files of dispatch and route.c only. */
-#ifndef EXPAR_EP_OPENING_H
-#define EXPAR_EP_OPENING_H
+#ifndef EXPAR_EP_NORMAL_OPENING_H
+#define EXPAR_EP_NORMAL_OPENING_H
 
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 
 /* The arguments that a routing follows from, whichever call has them. */
 typedef struct ep_opening {

@@ -3,7 +3,7 @@
  *
  * Begun: checks, and which rows travel how. Send: expert-major rows are summed to one row a token, rows that peers
  * cannot reach are copied where they can; offers. Receive: rows, and sums. */
-#include "ep/combine.h"
+#include "ep/normal/combine.h"
 #include "exec/event.h"
 
 #include <stdio.h>

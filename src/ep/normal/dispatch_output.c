@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The results of a dispatch: how large they are, where they lie, and how rows that have arrived get there. */
-#include "ep/dispatch.h"
+#include "ep/normal/dispatch.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One dispatch on its way; shared by dispatch.c, dispatch_check.c, dispatch_output.c and dispatch_room.c only. */
-#ifndef EXPAR_EP_DISPATCH_H
-#define EXPAR_EP_DISPATCH_H
+#ifndef EXPAR_EP_NORMAL_DISPATCH_H
+#define EXPAR_EP_NORMAL_DISPATCH_H
 
-#include "ep/opening.h"
+#include "ep/normal/opening.h"
 
 typedef struct dispatch_call {
     ep_call base;

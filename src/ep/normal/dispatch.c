@@ -3,7 +3,7 @@
  *
  * Begun: checks; memory, where its size is known; fresh: notify (layout, hellos with counts), and memory as the counts
  * tell. Send: offers, and rows. Receive: the rest of the rows; then they are arranged as the caller wants them. */
-#include "ep/dispatch.h"
+#include "ep/normal/dispatch.h"
 #include "exec/event.h"
 
 #include <string.h>

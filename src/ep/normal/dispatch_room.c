@@ -4,7 +4,7 @@
  * Between the counts of a fresh dispatch and its rows lies a way to the host and back: it learns how many rows come,
  * takes memory for them, has them sent. An executor that takes rooms has them sent before that, into a free piece of
  * the pool as it is, which is offered with the hello; once the counts are there all know how much of it is needed. */
-#include "ep/dispatch.h"
+#include "ep/normal/dispatch.h"
 
 #include <stdlib.h>
 

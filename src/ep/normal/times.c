@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Times and traffic of calls, for the tools. */
-#include "ep/ep.h"
-#include "ep/tools.h"
+#include "ep/normal/normal.h"
+#include "ep/normal/tools.h"
 
 expar_status ep_times_take(expar_ep *ep, bool on)
 {

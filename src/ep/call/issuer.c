@@ -2,7 +2,7 @@
 /* The thread of a buffer that carries out what the caller does not wait for, one call after the other, in the order in
  * which they were issued, any number of them: of either mode's buffers. */
 #include "base/interrupt.h"
-#include "ep/ep.h"
+#include "ep/call/call.h"
 #include "exec/event.h"
 
 #include <stdlib.h>

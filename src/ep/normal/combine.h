@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* One combine on its way; shared by combine.c and combine_check.c only. */
-#ifndef EXPAR_EP_COMBINE_H
-#define EXPAR_EP_COMBINE_H
+#ifndef EXPAR_EP_NORMAL_COMBINE_H
+#define EXPAR_EP_NORMAL_COMBINE_H
 
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 
 typedef struct combine_call {
     ep_call base;

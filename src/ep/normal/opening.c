@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How a routing is opened: see opening.h. */
-#include "ep/opening.h"
+#include "ep/normal/opening.h"
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 

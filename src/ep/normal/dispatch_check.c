@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What may be wrong with the arguments of a dispatch. */
-#include "ep/dispatch.h"
+#include "ep/normal/dispatch.h"
 
 static expar_status dispatch_check_x(const dispatch_call *call)
 {

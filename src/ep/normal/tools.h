@@ -2,8 +2,8 @@
 /* ep, tools' part (times.c): what the tools of this repository see of a buffer beyond the public calls.
  *
  * Called by the benchmark and the demo; calls exec. */
-#ifndef EXPAR_EP_TOOLS_H
-#define EXPAR_EP_TOOLS_H
+#ifndef EXPAR_EP_NORMAL_TOOLS_H
+#define EXPAR_EP_NORMAL_TOOLS_H
 
 #include "exec/executor.h"
 #include <expar/ep.h>

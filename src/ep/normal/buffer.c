@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The EP buffer: what all ranks agree on, and the executor that carries its calls out: that of its device. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls that finish by themselves, on the buffer's own thread (issuer.c), which holds the buffer. */
-#include "ep/ep.h"
+#include "ep/call/call.h"
 
 expar_status ep_issue_prepare(expar_ep *ep)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From a config to the shape of a buffer, and its size: known before anything is allocated. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 #include "proto/nodes.h"
 
 /* Bounds that keep every product below in 64 bits but for the two that are checked. */

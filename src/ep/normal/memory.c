@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of a buffer beside its pool, and what there is to know of it: the caller's allocator, trim, statistics. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 
 /* This thread has asked a caller's allocator for memory, in the middle of a call. */
 static _Thread_local bool asking;
@@ -95,6 +95,54 @@ expar_status expar_ep_get_stats(expar_ep *ep, expar_ep_stats *stats)
     expar_status status = ep_enter(ep, name);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = give_stats(ep, name, stats);
+    ep_leave(ep);
+    return ep_ended(ep, status);
+}
+
+/* ---- memory for rows of the caller's ----------------------------------------------------------------------------- */
+
+static expar_status alloc_block(expar_ep *ep, size_t bytes, expar_ep_output **out)
+{
+    expar_ep_output *output = ep_output_make(ep);
+    if (!output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
+    expar_status status = ep_block_take(ep, bytes, &output->block);
+    if (status != EXPAR_OK) {
+        expar_ep_output_release(output);
+        return status;
+    }
+    output->parts[EXPAR_EP_PART_X] = expar_tensor_1d(output->block->data, EXPAR_U8, (int64_t)bytes);
+    output->parts[EXPAR_EP_PART_X].device = ep->device;
+    *out = output;
+    return EXPAR_OK;
+}
+
+static expar_status alloc(expar_ep *ep, const char *name, size_t bytes, expar_ep_output **out)
+{
+    int32_t idle = 0;
+    if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
+        return error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", name);
+    const ep_call call = {.ep = ep, .name = name};
+    expar_status status = ep_call_check_poison(&call);
+    if (status == EXPAR_OK) {
+        status = alloc_block(ep, bytes, out);
+        if (status != EXPAR_OK) ep_call_prefix(&call, status);
+    }
+    atomic_store_explicit(&ep->busy, 0, memory_order_release);
+    return status;
+}
+
+expar_status expar_ep_alloc(expar_ep *ep, size_t bytes, expar_ep_output **output)
+{
+    static const char name[] = "expar_ep_alloc";
+    expar_status status = ep_check_outside(name);
+    if (status == EXPAR_OK) status = ep_enter(ep, name);
+    if (status != EXPAR_OK) return ep_ended(ep, status);
+    if (!output)
+        status = error_set(EXPAR_ERR_NULL, "%s: output is NULL", name);
+    else if (bytes > PTRDIFF_MAX)
+        status = error_set(EXPAR_ERR_MEMORY, "%s: bytes is %zu; no machine has so many", name, bytes);
+    else
+        status = alloc(ep, name, bytes, output);
     ep_leave(ep);
     return ep_ended(ep, status);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_route: how a fresh dispatch opens, and nothing else. All that is to be known of the routing comes with the
  * hellos, so that a call which has opened has nothing to send; what is left is to tell the caller where it asks. */
-#include "ep/opening.h"
+#include "ep/normal/opening.h"
 
 #include <stdlib.h>
 #include <string.h>

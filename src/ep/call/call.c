@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What every call on a buffer has: see call.h. */
-#include "ep/ep.h"
+#include "ep/call/call.h"
 #include "exec/event.h"
 
 #include <assert.h>

@@ -3,7 +3,7 @@
  * comes to the end or that it does not: it has gone, or its group has failed. A word never changes again, so all ranks
  * that come read the same: either all of them go on to give the buffer back together, or none does, and the group is as
  * sound as before. A rank that says nothing is waited for as in any collective call. */
-#include "ep/ep.h"
+#include "ep/call/call.h"
 
 static const char parting_name[] = "the buffer's end";
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_layout: counts that follow from topk_idx alone, made where that lies. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 
 /* Counts go where the indices lie. An address of another place would end the process, or lose the
    device. */

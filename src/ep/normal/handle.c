@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles: the routing of one dispatch, kept for the combine and for later dispatches. */
-#include "ep/ep.h"
+#include "ep/normal/normal.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -72,6 +72,42 @@ static expar_status handle_check(const char *call, const expar_ep_handle *handle
     if (life_alive(&handle->life, EP_HANDLE_MAGIC)) return EXPAR_OK;
     return error_set(EXPAR_ERR_HANDLE, "%s: handle %p is not a living handle; it has been destroyed as often as held",
                      call, (const void *)handle);
+}
+
+/* Of a handle from another buffer of the group. */
+static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *routing)
+{
+    const ep_limits *limited = &ep->limits;
+    const struct {
+        const char *has, *member;
+        int64_t value, most;
+    } limits[] = {{"tokens", "max_tokens", routing->tokens, limited->tokens},
+                  {"slots a token", "max_topk", routing->topk, limited->topk},
+                  {"experts", "max_experts", routing->experts, limited->experts}};
+    for (size_t i = 0; i < ARRAY_LENGTH(limits); i++)
+        if (limits[i].value > limits[i].most)
+            return error_set(EXPAR_ERR_LIMIT,
+                             "handle has %lld %s; this buffer was created for at most %lld (config.%s)",
+                             (long long)limits[i].value, limits[i].has, (long long)limits[i].most, limits[i].member);
+    return EXPAR_OK;
+}
+
+expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
+{
+    if (!handle) return error_set(EXPAR_ERR_NULL, "handle is NULL");
+    if (!life_alive(&handle->life, EP_HANDLE_MAGIC))
+        return error_set(EXPAR_ERR_HANDLE, "handle %p is not a living handle; it has been destroyed as often as held",
+                         (const void *)handle);
+    if (handle->origin.group != ep->group->number)
+        return error_set(EXPAR_ERR_HANDLE, "handle was made in another group, or by another rank of this one");
+    if (handle->origin.device.type != ep->device.type || handle->origin.device.index != ep->device.index)
+        return error_set(EXPAR_ERR_HANDLE,
+                         "handle was made on device %d of type %d (%s); expected %d of type %d (%s), the "
+                         "buffer's",
+                         handle->origin.device.index, (int)handle->origin.device.type,
+                         ep_type_name(handle->origin.device.type), ep->device.index, (int)ep->device.type,
+                         ep_type_name(ep->device.type));
+    return check_handle_fits(ep, &handle->routing);
 }
 
 expar_status expar_ep_handle_retain(expar_ep_handle *handle)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors and other arguments: each wrong one gets a status and a text that names it, its value, and
  * what was expected. */
-#include "ep/ep.h"
+#include "ep/call/call.h"
 #include "exec/event.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ ep_dtype_text ep_tell_dtype(expar_dtype dtype)
     return told;
 }
 
-static const char *type_name(expar_device_type type)
+const char *ep_type_name(expar_device_type type)
 {
     return type == EXPAR_CPU ? "CPU" : type == EXPAR_CUDA ? "CUDA" : "?";
 }
@@ -39,8 +39,8 @@ static expar_status check_device(expar_device device, const char *name, const ex
 {
     if (tensor->device.type != device.type)
         return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %d (%s); expected %d (%s)", name,
-                         (int)tensor->device.type, type_name(tensor->device.type), (int)device.type,
-                         type_name(device.type));
+                         (int)tensor->device.type, ep_type_name(tensor->device.type), (int)device.type,
+                         ep_type_name(device.type));
     if (device.type == EXPAR_CUDA && tensor->device.index != device.index)
         return error_set(EXPAR_ERR_DEVICE, "%s lies on GPU %d; expected GPU %d, the buffer's", name,
                          tensor->device.index, device.index);
@@ -259,42 +259,6 @@ expar_status ep_check_experts(int32_t num_experts, int32_t ranks)
         return error_set(EXPAR_ERR_ARGUMENT, "num_experts is %d; expected a positive multiple of the %d ranks",
                          num_experts, ranks);
     return EXPAR_OK;
-}
-
-/* Of a handle from another buffer of the group. */
-static expar_status check_handle_fits(const expar_ep *ep, const ep_routing *routing)
-{
-    const ep_limits *limited = &ep->limits;
-    const struct {
-        const char *has, *member;
-        int64_t value, most;
-    } limits[] = {{"tokens", "max_tokens", routing->tokens, limited->tokens},
-                  {"slots a token", "max_topk", routing->topk, limited->topk},
-                  {"experts", "max_experts", routing->experts, limited->experts}};
-    for (size_t i = 0; i < ARRAY_LENGTH(limits); i++)
-        if (limits[i].value > limits[i].most)
-            return error_set(EXPAR_ERR_LIMIT,
-                             "handle has %lld %s; this buffer was created for at most %lld (config.%s)",
-                             (long long)limits[i].value, limits[i].has, (long long)limits[i].most, limits[i].member);
-    return EXPAR_OK;
-}
-
-expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
-{
-    if (!handle) return error_set(EXPAR_ERR_NULL, "handle is NULL");
-    if (!life_alive(&handle->life, EP_HANDLE_MAGIC))
-        return error_set(EXPAR_ERR_HANDLE, "handle %p is not a living handle; it has been destroyed as often as held",
-                         (const void *)handle);
-    if (handle->origin.group != ep->group->number)
-        return error_set(EXPAR_ERR_HANDLE, "handle was made in another group, or by another rank of this one");
-    if (handle->origin.device.type != ep->device.type || handle->origin.device.index != ep->device.index)
-        return error_set(EXPAR_ERR_HANDLE,
-                         "handle was made on device %d of type %d (%s); expected %d of type %d (%s), the "
-                         "buffer's",
-                         handle->origin.device.index, (int)handle->origin.device.type,
-                         type_name(handle->origin.device.type), ep->device.index, (int)ep->device.type,
-                         type_name(ep->device.type));
-    return check_handle_fits(ep, &handle->routing);
 }
 
 expar_status ep_copy_struct(const char *what, void *dest, size_t size, const void *source)

@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ep/normal: the calls of normal mode: shapes, handles and destinations of dispatch and combine.
+ *
+ * Called by the public calls (expar/ep.h); calls ep/call, which has what calls of both modes share, exec, group and
+ * mem. It decides what is to be done and whether the arguments allow it; executors do it. Everything here is private to
+ * this folder and to tests.
+ *
+ *   shape.c     from a config to the buffer's shape and size
+ *   buffer.c    expar_ep: create, destroy, abandon
+ *   opening.h, opening.c  how a routing is opened: what a fresh dispatch and a route have in common; route.c the route
+ *   dispatch.c  the call; dispatch_check.c its checks, dispatch_room.c room ahead of its counts, dispatch_output.c its
+ *               results
+ *   combine.c   the call; combine_check.c its checks
+ *   layout.c    expar_ep_layout
+ *   handle.c    the routing that a dispatch leaves; counted (base/life.h)
+ *   destination.c  where in an output the results go
+ *   memory.c    memory beside the pool: the caller's allocator, trim, statistics
+ *   tools.h, times.c  what the benchmark sees of a buffer beyond the public calls */
+#ifndef EXPAR_EP_NORMAL_NORMAL_H
+#define EXPAR_EP_NORMAL_NORMAL_H
+
+#include "ep/call/call.h"
+
+struct expar_ep_handle {
+    life_record life; /* EP_HANDLE_MAGIC */
+    ep_origin origin;
+    uint32_t buffer; /* number of the buffer that it was made on, and the epoch there: with both all ranks mean the */
+    uint32_t route;  /* same one */
+    int64_t rows;    /* of the output: R, or W */
+    int64_t recv_tokens; /* rows of it that came: R, at most W; -1: not known to the host */
+    int64_t dropped;     /* rows that did not fit W, as far as the host knows */
+    ep_routing routing;
+    int32_t alignment;          /* of its experts */
+    int64_t expert_rows;        /* of an expert-major recv_x */
+    int32_t *tokens_per_expert; /* [L] of a route, for the caller; else NULL */
+    /* [rows][K] int32, which row of an expert-major recv_x is whose. The first dispatch that is expert-major and has
+       topk_idx makes it, says so, and fills it as it comes to that. The handle's calls on several buffers may come from
+       several threads: who sees the block (acquire) finds what who made it (release) has put there. */
+    _Atomic(mem_block *) map;
+    atomic_bool mapped;   /* some call fills it, or has: taken by one (exchange), given back where it failed */
+    atomic_bool map_sure; /* one has, of which the host knows that all ranks went on; set by it (release), looked at
+                             (acquire) by calls that read the map, or could fill it again */
+};
+#define EP_HANDLE_MAGIC 0x656c646e61687065u
+
+static inline mem_block *ep_handle_map_block(const expar_ep_handle *handle)
+{
+    return atomic_load_explicit(&handle->map, memory_order_acquire);
+}
+static inline bool ep_handle_is_mapped(const expar_ep_handle *handle)
+{
+    return atomic_load_explicit(&handle->mapped, memory_order_acquire);
+}
+static inline bool ep_handle_map_is_sure(const expar_ep_handle *handle)
+{
+    return atomic_load_explicit(&handle->map_sure, memory_order_acquire);
+}
+static inline void ep_handle_map_set_sure(expar_ep_handle *handle)
+{
+    atomic_store_explicit(&handle->map_sure, true, memory_order_release);
+}
+static inline int32_t *ep_handle_map(const expar_ep_handle *handle)
+{
+    const mem_block *map = ep_handle_map_block(handle);
+    return map ? map->data : NULL;
+}
+
+/* ---- shape.c ----------------------------------------------------------------------------------------------------- */
+expar_status ep_shape_make(const expar_ep_config *config, int32_t ranks, ep_shape *shape);
+/* For ranks of so many nodes, or that do not map each other: EXPAR_ERR_UNSUPPORTED, unless buffers of the device serve
+   such. */
+expar_status ep_shape_check_across(const expar_ep_config *config, int32_t nodes);
+/* Of a config that has a shape. all_mapped: of a group whose ranks map each other. */
+ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, bool all_mapped);
+
+/* ---- memory.c ---------------------------------------------------------------------------------------------------- */
+expar_status ep_allocator_check(const expar_ep_config *config);
+/* Memory beside the pool: from the caller's allocator, or the executor's. */
+expar_status ep_other_take(expar_ep *ep, uint64_t bytes, mem_block **out);
+/* A call has taken this path on this rank. */
+void ep_count_path(expar_ep *ep, ep_mode mode);
+/* Peers read a combine's rows in this rank's pool, where they lie in the caller's memory, or in a copy. */
+void ep_count_rows(expar_ep *ep, bool mapped, bool copied);
+
+/* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
+/* expar_ep_create with an executor of the caller's choice, for tests. */
+expar_status ep_create_with(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
+                            expar_ep **out);
+
+/* ---- handle.c ---------------------------------------------------------------------------------------------------- */
+/* Room for the routing of `wanted`, of which tokens, topk, experts and what it keeps are set, with at most
+   `most_targets` targets a token, by the dispatch of this epoch; nothing is filled. */
+expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wanted, int32_t most_targets,
+                              expar_ep_handle **out);
+expar_ep_handle *ep_handle_hold(const expar_ep_handle *handle);
+/* Room for what a route tells of it. */
+expar_status ep_handle_make_counts(expar_ep_handle *handle);
+/* For an expert-major dispatch: room for the map; *fills: it is this call that has to fill it. */
+expar_status ep_handle_make_map(expar_ep *ep, const expar_ep_handle *handle, bool *fills);
+/* That call has failed. */
+void ep_handle_unmap(const expar_ep_handle *handle);
+/* That it is one of this rank's in this group, and that the buffer can carry it out. */
+expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle);
+
+/* ---- destination.c ----------------------------------------------------------------------------------------------- */
+/* What a dispatch wants to receive. */
+typedef struct ep_wish {
+    ep_block_shape shape; /* of the results; x_rows differs from rows when expert-major */
+    bool expert_major;
+    expar_path path;
+    bool rows_known; /* the host knows how many rows come; else they are at most shape.rows */
+    const expar_tensor *out[EP_DISPATCH_PARTS]; /* the caller's memory for a part (expar_ep_part); NULL: ours */
+    expar_ep_output *output;                    /* with its block, where it was made ahead; NULL: to be made */
+    uint32_t staged; /* set by ep_destination_make: parts, a bit each, that come to a block first, and are copied
+                                to the caller's memory */
+} ep_wish;
+/* Where it goes on this rank. */
+typedef struct ep_destination {
+    expar_ep_output *output;
+    ep_arrival arrival; /* where rows come */
+    /* The results: what has arrived, or copies of it, expert-major ones for two. NULL without. */
+    void *x, *scales, *idx;
+    float *weights, *row_weights;
+    int32_t *row_map, *src, *metadata;
+} ep_destination;
+/* "out_x" of EXPAR_EP_PART_X, and so on. */
+const char *ep_out_name(int part);
+/* Takes wish->output in any case. A destination that is not used is given back by expar_ep_output_release(output). */
+expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out);
+/* Bytes of the blocks that a destination takes, as far as rows come directly: of the results, and of rows on their way
+   (0: there are none). */
+void ep_destination_sizes(const ep_wish *wish, uint64_t sizes[2]);
+/* Rows of so many bytes, pitch_bytes apart, from the first byte to the last. */
+static inline uint64_t ep_span_bytes(int64_t rows, int64_t pitch_bytes, int64_t bytes)
+{
+    return rows > 0 ? (uint64_t)((rows - 1) * pitch_bytes + bytes) : 0;
+}
+/* "path is DIRECT, but the pool ..." has no room for `what`, of so many bytes: EXPAR_ERR_BUFFER_SIZE. */
+expar_status ep_pool_lacks(const expar_ep *ep, uint64_t bytes, const char *what);
+/* A block for rows that this rank will offer in a combine: symmetric where there is room, else private. */
+expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out);
+
+#endif

@@ -2,7 +2,7 @@
 /* On the CPU epochs are counted in the buffer, on a GPU in device memory also, by the kernels. */
 #include "ep/epochs.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 static bool on_gpu(const expar_ep *ep)
 {
@@ -11,12 +11,12 @@ static bool on_gpu(const expar_ep *ep)
 
 static cu_address device_epoch(const expar_ep *ep)
 {
-    return (cu_address)(uintptr_t)&gpu_of(ep->exec)->world.state->epoch;
+    return (cu_address)(uintptr_t)&gpu_of(ep->exec)->core.place.state->epoch;
 }
 
 static bool set_on_device(const expar_ep *ep, uint32_t epoch)
 {
-    if (!CHECK_OK(cuda_enter(device_heap_device(gpu_of(ep->exec)->heap)))) return false;
+    if (!CHECK_OK(cuda_enter(device_heap_device(gpu_of(ep->exec)->core.heap)))) return false;
     bool set = CHECK_OK(CUDA_CALL(MemcpyHtoD, device_epoch(ep), &epoch, sizeof epoch));
     cuda_leave();
     return set;
@@ -32,7 +32,7 @@ bool epochs_begin_behind(expar_ep *ep, uint32_t epoch)
 uint32_t epochs_last(const expar_ep *ep)
 {
     uint32_t epoch = ep->epoch;
-    if (!on_gpu(ep) || !CHECK_OK(cuda_enter(device_heap_device(gpu_of(ep->exec)->heap)))) return epoch;
+    if (!on_gpu(ep) || !CHECK_OK(cuda_enter(device_heap_device(gpu_of(ep->exec)->core.heap)))) return epoch;
     CHECK_OK(CUDA_CALL(MemcpyDtoH, &epoch, device_epoch(ep), sizeof epoch));
     cuda_leave();
     return epoch;

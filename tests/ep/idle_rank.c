@@ -3,7 +3,7 @@
 #include "ep/idle_rank.h"
 #include "ep/check.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 expar_ep_config idle_config(const expar_group *group)
 {

@@ -3,7 +3,7 @@
  * refused. */
 #include "ep/normal/normal.h"
 #include "ep/table.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "oracle/unit.h"
 #include <string.h>
 

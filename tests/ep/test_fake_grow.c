@@ -6,7 +6,7 @@
 #include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"
 
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static bool is_odd(const idle_rank *one)
 
 static uint64_t pool_bytes(const idle_rank *one)
 {
-    return device_heap_own_bytes(gpu_of(one->ep->exec)->heap);
+    return device_heap_own_bytes(gpu_of(one->ep->exec)->core.heap);
 }
 
 /* All that the pool has now. */

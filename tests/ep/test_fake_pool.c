@@ -6,7 +6,7 @@
 #include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"
 
 #define RANKS 2

@@ -4,7 +4,7 @@
  * buffer is as good as the first. */
 #include "ep/idle_rank.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"
 
 #include <stdlib.h>
@@ -95,7 +95,8 @@ static void check_memory(const idle_rank *one, cu_address address, bool stays)
 /* First the one whose calls may have failed. */
 static void destroy(idle_rank *one, expar_ep *other, call_fn call)
 {
-    const cu_address address = device_heap_at(gpu_of(one->ep->exec)->heap, gpu_of(one->ep->exec)->world.buffer);
+    const cu_address address =
+        device_heap_at(gpu_of(one->ep->exec)->core.heap, gpu_of(one->ep->exec)->core.place.buffer);
     idle_forget(one);
     if (!CHECK_OK(expar_ep_destroy(one->ep))) return;
     one->ep = NULL;

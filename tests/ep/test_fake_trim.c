@@ -6,7 +6,7 @@
 #include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"
 
 #define RANKS     2
@@ -24,7 +24,8 @@ static uint64_t reserved(const idle_rank *one)
 {
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
     CHECK_OK(expar_ep_get_stats(one->ep, &stats));
-    CHECK(stats.reserved_bytes == device_heap_own_bytes(gpu_of(one->ep->exec)->heap), "other bytes than the heap's");
+    CHECK(stats.reserved_bytes == device_heap_own_bytes(gpu_of(one->ep->exec)->core.heap),
+          "other bytes than the heap's");
     return stats.reserved_bytes;
 }
 
@@ -55,7 +56,7 @@ static mem_block *grow(idle_rank *one, bool grows)
 /* A word of each rank's, at the end of the odd rank's memory. */
 static void check_reach(const idle_rank *one)
 {
-    device_heap *heap = gpu_of(one->ep->exec)->heap;
+    device_heap *heap = gpu_of(one->ep->exec)->core.heap;
     const uint64_t own = reserved(one), begin = device_heap_own_offset(heap);
     uint64_t all[RANKS];
     CHECK_OK(one->group->boot->ops->allgather(one->group->boot, &own, all, sizeof own));

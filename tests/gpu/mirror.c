@@ -2,8 +2,8 @@
 /* The library's calls, on the GPU. */
 #include "gpu/mirror.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
-#include "exec/cuda/kernels/core/args.h"
+#include "exec/cuda/kernels/normal/args.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/kept.h"
 #include <stdlib.h>
 
@@ -19,8 +19,8 @@
 static void take_shared(buffer *b, const expar_ep *ep)
 {
     uint64_t offset;
-    if (device_heap_take(gpu_of(ep->exec)->heap, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK) return;
-    b->shared.at = device_heap_at(gpu_of(ep->exec)->heap, offset);
+    if (device_heap_take(gpu_of(ep->exec)->core.heap, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK) return;
+    b->shared.at = device_heap_at(gpu_of(ep->exec)->core.heap, offset);
     b->shared.bytes = SHARED_BYTES;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ep_route, on the GPU. */
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/mirror.h"
 #include "gpu/trip.h"
 

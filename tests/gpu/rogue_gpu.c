@@ -40,8 +40,8 @@ bool rogue_is_far(const expar_ll *ll)
 
 void rogue_put(const expar_ll *ll, uint64_t at, const void *source, size_t bytes)
 {
-    const gpu_executor *core = &gpu_of_ll(ll)->core;
-    const cu_address there = device_heap_bases(core->heap)[ROGUE_VICTIM] + core->world.buffer + at;
+    const gpu_core *core = &gpu_of_ll(ll)->core;
+    const cu_address there = device_heap_bases(core->heap)[ROGUE_VICTIM] + core->place.buffer + at;
     CHECK_OK(CUDA_CALL(MemcpyHtoD, there, source, bytes));
     CHECK_OK(cuda_synchronize());
 }
@@ -62,8 +62,8 @@ void rogue_put_clean_word(const expar_ll *ll, int32_t word, uint64_t value)
 
 static cu_address own_at(const expar_ll *ll, uint64_t at)
 {
-    const gpu_executor *core = &gpu_of_ll(ll)->core;
-    return device_heap_at(core->heap, core->world.buffer + at);
+    const gpu_core *core = &gpu_of_ll(ll)->core;
+    return device_heap_at(core->heap, core->place.buffer + at);
 }
 
 void rogue_fill(const expar_ll *ll, uint64_t at, uint8_t value, size_t bytes)

@@ -3,7 +3,7 @@
  * report says who was awaited, and what was seen and expected; the GPU's context serves on. */
 #include "ep/normal/normal.h"
 #include "ep/stage.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/hand.h"
 #include "gpu/mirror.h"
 #include "gpu/serves.h"
@@ -242,7 +242,7 @@ static void play_over_the_wrap(stage *s, void *shared)
 {
     const scene *c = shared;
     const uint32_t late = UINT32_MAX - 5;
-    gpu_state *state = gpu_of(s->ep->exec)->world.state;
+    gpu_state *state = gpu_of(s->ep->exec)->core.place.state;
     CHECK_OK(expar_group_barrier(s->group));
     CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)&state->epoch, &late, sizeof late));
     CHECK_OK(expar_group_barrier(s->group));

@@ -4,7 +4,7 @@
  * long as it lives. */
 #include "ep/normal/normal.h"
 #include "ep/ranks.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <sched.h>
@@ -397,7 +397,7 @@ static void play_counts_that_stay(expar_group *group, void *shared)
     for (int i = 0; i < 3; i++)
         if (!lap_open(all[i], &one.card, one.in->t[0], one.rank)) return;
     plain.worst = plain.room;
-    const gpu_report *report = gpu_of(one.ep->exec)->report;
+    const gpu_report *report = gpu_of(one.ep->exec)->core.report;
     cu_stream stream = one.card.streams[0];
     cu_graph_exec exec = capture(&one, &graph, stream);
     CHECK_OK(expar_barrier_all(group));

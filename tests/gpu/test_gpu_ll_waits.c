@@ -37,8 +37,8 @@ typedef struct stage_of_two {
 /* Rank 0's thread writes for it, before its call: no kernel runs then. */
 static void write_there(const scene *s, uint64_t offset, const void *from, size_t bytes)
 {
-    const gpu_executor *core = &ll_gpu_of(s->ll->exec)->core;
-    CHECK_OK(CUDA_CALL(MemcpyHtoD, device_heap_at(core->heap, core->world.buffer + offset), from, bytes));
+    const gpu_core *core = &ll_gpu_of(s->ll->exec)->core;
+    CHECK_OK(CUDA_CALL(MemcpyHtoD, device_heap_at(core->heap, core->place.buffer + offset), from, bytes));
     CHECK_OK(cuda_synchronize());
 }
 

@@ -3,7 +3,7 @@
  * again; pools that grow for calls which need not wait for their counts, and graphs behind these. On thread ranks, or
  * with `processes` on process ranks. */
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <string.h>
@@ -72,7 +72,7 @@ static uint64_t reserved(const lap_pair *one)
 /* By CUDA IPC nothing grows. */
 static bool grows(const lap_pair *one)
 {
-    return device_heap_grows(gpu_of(one->ep->exec)->heap);
+    return device_heap_grows(gpu_of(one->ep->exec)->core.heap);
 }
 
 /* ---- the caller's allocator -------------------------------------------------------------------------------------- */

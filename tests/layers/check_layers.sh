@@ -33,11 +33,11 @@ table='
 6 exec/cpu/low_latency (create.h)
 6 exec/cpu/nodes   (rails.h)
 6 exec/cuda        create.h
-6 exec/cuda/core   (gpu.h) (stamps.h)
-6 exec/cuda/normal
+6 exec/cuda/core   (gpu.h) (home.h) (stamps.h)
+6 exec/cuda/normal (normal_gpu.h)
 6 exec/cuda/low_latency (create.h)
 6 exec/cuda/kernels/core (args.h) (moments.h) (bulk.h) (device.h) (ptx.h) (watch.h) (number.h) (refusal.h)
-6 exec/cuda/kernels/normal
+6 exec/cuda/kernels/normal (args.h)
 6 exec/cuda/kernels/low_latency (ll_args.h)
 7 ep
 7 ep/call          (call.h)

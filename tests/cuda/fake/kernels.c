@@ -5,6 +5,7 @@
  * use, and wait as the real ones do. The layout that needs no buffer is played whole. Another one runs until a test
  * ends it. Of low-latency mode there is a dispatch that comes to nothing. */
 #include "exec/cuda/kernels/low_latency/ll_args.h"
+#include "exec/cuda/kernels/normal/args.h"
 #include "fake.h"
 #include <pthread.h>
 #include <sched.h>
@@ -33,7 +34,7 @@ cu_function kernel_named(const char *name)
 
 static void *at(const gpu_world *world, int32_t pe, uint64_t offset)
 {
-    return (void *)(uintptr_t)(world->heaps[pe] + world->buffer + offset);
+    return (void *)(uintptr_t)(world->place.heaps[pe] + world->place.buffer + offset);
 }
 
 static ep_hello *hello_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
@@ -63,15 +64,15 @@ static uint64_t now_ns(void)
 static void give_up(const gpu_world *world, gpu_wait wait, int32_t peer, uint64_t seen, uint64_t expected,
                     bool was_abort)
 {
-    gpu_report *report = world->report;
-    if (world->state->failed) return;
-    world->state->failed = GPU_FAILED;
+    gpu_report *report = world->place.report;
+    if (world->place.state->failed) return;
+    world->place.state->failed = GPU_FAILED;
     report->wait = (int32_t)wait;
     report->peer = peer;
     report->was_abort = was_abort;
     report->seen = seen;
     report->expected = expected;
-    report->failed_after = world->before;
+    report->failed_after = world->place.before;
     __atomic_store_n(&report->failed, 1, __ATOMIC_RELEASE);
 }
 
@@ -83,12 +84,13 @@ static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch,
     for (;;) {
         uint64_t seen = __atomic_load_n((const uint64_t *)flag, __ATOMIC_ACQUIRE);
         if (seen == expected) return true;
-        const uint64_t orders = __atomic_load_n(&world->report->orders, __ATOMIC_ACQUIRE), now = now_ns();
+        const uint64_t orders = __atomic_load_n(&world->place.report->orders, __ATOMIC_ACQUIRE), now = now_ns();
         if (since_ns && orders != last)
-            __atomic_store_n(&world->awaits[peer], gpu_await_word(orders, (int32_t)wait, epoch), __ATOMIC_RELAXED);
+            __atomic_store_n(&world->place.awaits[peer], gpu_await_word(orders, (int32_t)wait, epoch),
+                             __ATOMIC_RELAXED);
         if (!since_ns || orders != last) since_ns = now;
         last = orders;
-        if (orders & GPU_ABORT || now - since_ns > world->orphan_ns) {
+        if (orders & GPU_ABORT || now - since_ns > world->place.orphan_ns) {
             give_up(world, wait, peer, seen, expected, orders & GPU_ABORT);
             return false;
         }
@@ -102,23 +104,24 @@ static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch,
 static void report(const gpu_world *world, int32_t rank, const ep_refusal *reason, const ep_form *form,
                    const ep_form *form0)
 {
-    gpu_verdict *slot = world->ticket ? &world->report->verdicts[world->ticket % GPU_VERDICTS] : &world->report->untold;
-    if (!world->ticket && __atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return;
+    gpu_verdict *slot = world->place.ticket ? &world->place.report->verdicts[world->place.ticket % GPU_VERDICTS]
+                                            : &world->place.report->untold;
+    if (!world->place.ticket && __atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return;
     slot->rank = rank;
     slot->dropped = 0;
     slot->reason = *reason;
     if (form) slot->form = *form;
     if (form0) slot->form0 = *form0;
-    release(&slot->ticket, world->ticket ? world->ticket : 1);
+    release(&slot->ticket, world->place.ticket ? world->place.ticket : 1);
 }
 
 /* All hellos have come: the lowest rank that refused, else the lowest whose form differs from rank 0's, else -1. */
 static int32_t judge_hellos(const gpu_world *world, uint32_t epoch)
 {
-    const ep_hello *first = hello_at(world, world->rank, epoch, 0);
+    const ep_hello *first = hello_at(world, world->place.rank, epoch, 0);
     for (int32_t pass = 0; pass < 2; pass++)
         for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
-            const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
+            const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
             bool bad = pass ? memcmp(&hello->form, &first->form, sizeof first->form) : hello->refusal.status != 0;
             if (!bad) continue;
             report(world, pe, &hello->refusal, &hello->form, &first->form);
@@ -132,7 +135,7 @@ static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_for
                             const ep_room *room)
 {
     for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
-        ep_hello *hello = hello_at(world, pe, epoch, world->rank);
+        ep_hello *hello = hello_at(world, pe, epoch, world->place.rank);
         hello->form = *form;
         hello->refusal = *refusal;
         memset(hello + 1, 0, world->space.hello_bytes - sizeof *hello);
@@ -141,7 +144,8 @@ static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_for
         release(&hello->flag, ep_word(epoch, 1));
     }
     for (int32_t pe = 0; pe < world->shape.ranks; pe++)
-        if (!await_flag(world, &hello_at(world, world->rank, epoch, pe)->flag, epoch, GPU_WAIT_HELLO, pe)) return false;
+        if (!await_flag(world, &hello_at(world, world->place.rank, epoch, pe)->flag, epoch, GPU_WAIT_HELLO, pe))
+            return false;
     return judge_hellos(world, epoch) < 0;
 }
 
@@ -150,35 +154,35 @@ static bool pools_grow(const gpu_world *world, uint32_t epoch)
 {
     bool can = true, wished = false;
     for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
-        int32_t growth = hello_at(world, world->rank, epoch, pe)->room.growth;
+        int32_t growth = hello_at(world, world->place.rank, epoch, pe)->room.growth;
         can = can && growth != EP_GROWTH_NONE;
         wished = wished || growth == EP_GROWTH_WISHED;
     }
-    if (wished && !can) __atomic_store_n(&world->report->wished, (uint64_t)epoch + 1, __ATOMIC_RELAXED);
+    if (wished && !can) __atomic_store_n(&world->place.report->wished, (uint64_t)epoch + 1, __ATOMIC_RELAXED);
     return can && wished;
 }
 
 /* Where no rows come they fit any room. */
 static bool stands(const gpu_world *world, uint32_t epoch, int32_t pe)
 {
-    if (world->state->grows) return false;
-    return hello_at(world, world->rank, epoch, pe)->room.bytes > 0;
+    if (world->place.state->grows) return false;
+    return hello_at(world, world->place.rank, epoch, pe)->room.bytes > 0;
 }
 
 /* Of the ranks whose first offers do not stand. */
 static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_refusal *refusal)
 {
-    for (int32_t pe = 0; pe < world->shape.ranks && !stands(world, epoch, world->rank); pe++) {
-        ep_reply *reply = reply_at(world, pe, epoch, world->rank);
+    for (int32_t pe = 0; pe < world->shape.ranks && !stands(world, epoch, world->place.rank); pe++) {
+        ep_reply *reply = reply_at(world, pe, epoch, world->place.rank);
         reply->refusal = *refusal;
         release(&reply->flag, ep_word(epoch, 1));
     }
     for (int32_t pe = 0; pe < world->shape.ranks; pe++)
         if (!stands(world, epoch, pe) &&
-            !await_flag(world, &reply_at(world, world->rank, epoch, pe)->flag, epoch, GPU_WAIT_REPLY, pe))
+            !await_flag(world, &reply_at(world, world->place.rank, epoch, pe)->flag, epoch, GPU_WAIT_REPLY, pe))
             return false;
     for (int32_t pe = 0; pe < world->shape.ranks; pe++) {
-        const ep_reply *reply = reply_at(world, world->rank, epoch, pe);
+        const ep_reply *reply = reply_at(world, world->place.rank, epoch, pe);
         if (stands(world, epoch, pe) || !reply->refusal.status) continue;
         report(world, pe, &reply->refusal, NULL, NULL);
         return false;
@@ -192,40 +196,40 @@ static bool play_notify(const gpu_notify_args *a)
 {
     const gpu_world *world = &a->world;
     const ep_shape *shape = &world->shape;
-    uint32_t epoch = world->state->epoch + 1;
+    uint32_t epoch = world->place.state->epoch + 1;
     size_t counts = (size_t)shape->ranks * (size_t)(shape->channels + 1) + (size_t)shape->local_experts;
     if (a->tokens) return false;
     if (a->routing) memset(a->routing, 0, a->at.total_bytes);
-    if (world->ticket) memset(a->told, 0, counts * sizeof(int32_t));
-    world->state->refused = !exchange_hellos(world, epoch, &a->form, &a->refusal, &a->room);
-    world->state->grows = !world->state->refused && pools_grow(world, epoch);
-    world->state->epoch = epoch;
-    if (!world->ticket) return true;
-    if (world->state->grows) world->report->counts_grow = world->ticket;
-    if (world->state->refused) world->report->counts_refused = world->ticket;
-    release(&world->report->counts_ready, world->ticket);
+    if (world->place.ticket) memset(a->told, 0, counts * sizeof(int32_t));
+    world->place.state->refused = !exchange_hellos(world, epoch, &a->form, &a->refusal, &a->room);
+    world->place.state->grows = !world->place.state->refused && pools_grow(world, epoch);
+    world->place.state->epoch = epoch;
+    if (!world->place.ticket) return true;
+    if (world->place.state->grows) world->place.report->counts_grow = world->place.ticket;
+    if (world->place.state->refused) world->place.report->counts_refused = world->place.ticket;
+    release(&world->place.report->counts_ready, world->place.ticket);
     return true;
 }
 
 static void tell_opened(const gpu_world *world)
 {
-    if (world->ticket) release(&world->report->opened, world->ticket);
+    if (world->place.ticket) release(&world->place.report->opened, world->place.ticket);
 }
 
 static bool play_dispatch(const gpu_dispatch_args *a)
 {
     const gpu_world *world = &a->world;
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
-    uint32_t epoch = world->state->epoch + cached;
+    uint32_t epoch = world->place.state->epoch + cached;
     if (a->tokens) return false;
     if (a->room.bytes) note_ahead();
-    if (!cached && world->state->refused) return true;
-    if (a->room.bytes && world->state->grows) return true;
+    if (!cached && world->place.state->refused) return true;
+    if (a->room.bytes && world->place.state->grows) return true;
     if (cached)
         exchange_hellos(world, epoch, &a->form, &a->refusal, NULL);
     else
         exchange_replies(world, epoch, &a->refusal);
-    world->state->epoch = epoch;
+    world->place.state->epoch = epoch;
     tell_opened(world);
     return true;
 }
@@ -233,10 +237,10 @@ static bool play_dispatch(const gpu_dispatch_args *a)
 static bool play_combine(const gpu_combine_args *a)
 {
     const gpu_world *world = &a->world;
-    uint32_t epoch = world->state->epoch + 1;
+    uint32_t epoch = world->place.state->epoch + 1;
     if (a->tokens) return false;
     exchange_hellos(world, epoch, &a->form, &a->refusal, NULL);
-    world->state->epoch = epoch;
+    world->place.state->epoch = epoch;
     tell_opened(world);
     return true;
 }
@@ -300,7 +304,7 @@ static bool play_spin(const fake_spin_args *a)
 /* In low-latency mode only of a buffer whose kernels' waits have been ended, where it does nothing. */
 static bool play_ll_dispatch(const ll_dispatch_args *a)
 {
-    return __atomic_load_n(&a->call.world.report->orders, __ATOMIC_ACQUIRE) & GPU_ABORT;
+    return __atomic_load_n(&a->call.place.report->orders, __ATOMIC_ACQUIRE) & GPU_ABORT;
 }
 
 size_t kernel_argument_bytes(cu_function function)

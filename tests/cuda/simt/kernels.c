@@ -6,6 +6,7 @@
 #include "cuda/kernels/late_copy.h"
 #include "cuda/simt/launch.h"
 #include "exec/cuda/kernels/low_latency/ll_args.h"
+#include "exec/cuda/kernels/normal/args.h"
 
 #include <stdatomic.h>
 #include <string.h>

@@ -5,7 +5,7 @@
 #include "base/interrupt.h"
 #include "ep/idle_rank.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"
 #include <expar/interrupt.h>
 
@@ -307,7 +307,7 @@ static void play_orphan(expar_group *group, void *shared)
     (void)shared;
     if (!begin(&one, group)) return;
     if (group->rank != LATE) {
-        gpu_of(one.ep->exec)->world.orphan_ns = 1000000;
+        gpu_of(one.ep->exec)->core.place.orphan_ns = 1000000;
         CHECK_STATUS(EXPAR_ERR_PEER, play(&one, COMBINE));
         CHECK_TEXT("no hello from rank 1", "(seen 0", "this rank's process did not run for 0.0 s");
     }
@@ -333,7 +333,7 @@ static void play_orphan_limits(expar_group *group, void *shared)
         idle_rank one;
         if (limits[i].text) setenv("EXPAR_CUDA_ORPHAN_TIMEOUT", limits[i].text, 1);
         if (!idle_begin(&one, group)) return;
-        const int64_t ns = gpu_of(one.ep->exec)->world.orphan_ns;
+        const int64_t ns = gpu_of(one.ep->exec)->core.place.orphan_ns;
         CHECK(ns == limits[i].milliseconds * 1000000, "%lld ns", (long long)ns);
         idle_end(&one);
     }
@@ -415,7 +415,7 @@ static void who_refuses_in_a_capture_is_not_awaited(void **state)
  * and what a kernel said is old after four. */
 static void await_pulses(const idle_rank *one)
 {
-    const uint64_t *orders = &gpu_of(one->ep->exec)->report->orders;
+    const uint64_t *orders = &gpu_of(one->ep->exec)->core.report->orders;
     const uint64_t first = gpu_orders_beat(__atomic_load_n(orders, __ATOMIC_RELAXED));
     const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
     uint64_t pulses = 0;

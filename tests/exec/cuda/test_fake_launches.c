@@ -7,7 +7,7 @@
 #include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"
 
 typedef struct launches {
@@ -102,7 +102,7 @@ static void check_blocks(const fake_controls *controls, int32_t expected, const 
 /* asked: of each call; 0: the buffer's. */
 static void play_sms(idle_rank *one, const fake_controls *controls, int32_t asked)
 {
-    const int32_t expected = asked ? asked : gpu_of(one->ep->exec)->num_sms;
+    const int32_t expected = asked ? asked : gpu_of(one->ep->exec)->core.num_sms;
     expar_dispatch_result again = EXPAR_DISPATCH_RESULT_INIT;
     expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_sms = asked;

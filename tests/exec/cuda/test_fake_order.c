@@ -4,7 +4,7 @@
 #include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"
 
 #include <stdatomic.h>
@@ -217,7 +217,7 @@ typedef struct slow {
 
 static uint32_t epoch_of(const slow *s, int i)
 {
-    return __atomic_load_n(&gpu_of(s->ranks[i].ep->exec)->world.state->epoch, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&gpu_of(s->ranks[i].ep->exec)->core.place.state->epoch, __ATOMIC_ACQUIRE);
 }
 
 /* By the last combine of buffer i. */
@@ -392,7 +392,7 @@ static void play_counts_that_stay(expar_group *group, void *shared)
     capture c;
     expar_dispatch_result results[2] = {EXPAR_DISPATCH_RESULT_INIT, EXPAR_DISPATCH_RESULT_INIT};
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    const gpu_report *report = gpu_of(one.ep->exec)->report;
+    const gpu_report *report = gpu_of(one.ep->exec)->core.report;
     int32_t *counts = gpu_of(one.ep->exec)->counters->scratch->pinned.host;
     const uint64_t ready = report->counts_ready;
     CHECK(ready > 0, "the call that was waited for has no ticket");

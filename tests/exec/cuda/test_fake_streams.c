@@ -5,7 +5,7 @@
 #include "cuda/find_controls.h"
 #include "ep/idle_rank.h"
 #include "ep/normal/normal.h"
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"
 
 #include <pthread.h>
@@ -66,7 +66,7 @@ static void let_go(bench *b)
 
 static uint32_t epoch_of(const bench *b)
 {
-    return __atomic_load_n(&gpu_of(b->one.ep->exec)->world.state->epoch, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&gpu_of(b->one.ep->exec)->core.place.state->epoch, __ATOMIC_ACQUIRE);
 }
 
 static bool stays(const bench *b, uint32_t epoch)

@@ -15,7 +15,7 @@
 
 /* Known to the executor until it is told, and to the event that it finishes. */
 typedef struct gpu_ending {
-    gpu_executor *self;      /* guarded by lock; NULL: somebody tells, or has told, how the call ended */
+    gpu_core *self;          /* guarded by lock; NULL: somebody tells, or has told, how the call ended */
     struct gpu_ending *next; /* guarded by lock */
     int64_t seen_ns;         /* when somebody who looks first saw that the group has failed; 0: not yet. By lock */
     uint64_t ticket;
@@ -26,7 +26,7 @@ typedef struct gpu_ending {
 } gpu_ending;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static gpu_executor *left_behind; /* guarded by lock: those whose kernels may still come */
+static gpu_core *left_behind; /* guarded by lock: those whose kernels may still come */
 
 static void drop(void *context)
 {
@@ -42,7 +42,7 @@ static void hold(gpu_ending *end)
 }
 
 /* With the lock. */
-static void unlink_ending(gpu_executor *self, gpu_ending *end)
+static void unlink_ending(gpu_core *self, gpu_ending *end)
 {
     gpu_ending **place = &self->first_ending;
     while (*place != end)
@@ -53,24 +53,24 @@ static void unlink_ending(gpu_executor *self, gpu_ending *end)
 
 /* The executor, for the one who is to tell how the call ended, with the executor's reference; else NULL. It stays until
    one is taken off `endings`. */
-static gpu_executor *claim(gpu_ending *end)
+static gpu_core *claim(gpu_ending *end)
 {
     pthread_mutex_lock(&lock);
-    gpu_executor *self = end->self;
+    gpu_core *self = end->self;
     end->self = NULL;
     if (self) unlink_ending(self, end);
     pthread_mutex_unlock(&lock);
     return self;
 }
 
-bool gpu_endings_enter(gpu_executor *self)
+bool gpu_endings_enter(gpu_core *self)
 {
     if (atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed) > 0) return true;
     gpu_endings_leave(self);
     return false;
 }
 
-void gpu_endings_leave(gpu_executor *self)
+void gpu_endings_leave(gpu_core *self)
 {
     atomic_fetch_sub_explicit(&self->endings, 1, memory_order_release);
 }
@@ -80,7 +80,7 @@ void gpu_endings_leave(gpu_executor *self)
 /* The call has ended on the GPU. */
 static void tell_ended(gpu_ending *end)
 {
-    gpu_executor *self = claim(end);
+    gpu_core *self = claim(end);
     if (!self) return;
     ep_verdict verdict;
     int32_t dropped;
@@ -93,7 +93,7 @@ static void tell_ended(gpu_ending *end)
 /* With this thread's last error: the GPU does not come to it, or has not yet. */
 static void tell_lost(gpu_ending *end, expar_status status)
 {
-    gpu_executor *self = claim(end);
+    gpu_core *self = claim(end);
     if (!self) return;
     const ep_verdict none = {.rank = -1};
     end->done(end->context, status, &none, 0);
@@ -102,7 +102,7 @@ static void tell_lost(gpu_ending *end, expar_status status)
 }
 
 /* The memory that the call gives back may serve later ones: they follow it on the GPU all the same. */
-static expar_status look_at_group(gpu_ending *end, const gpu_executor *self)
+static expar_status look_at_group(gpu_ending *end, const gpu_core *self)
 {
     pthread_mutex_lock(&lock);
     expar_status status = gpu_look_at_group(self, &end->seen_ns, "on the GPU");
@@ -111,7 +111,7 @@ static expar_status look_at_group(gpu_ending *end, const gpu_executor *self)
 }
 
 /* Asks the driver. False: the call is still under way. */
-static bool look(gpu_ending *end, const gpu_executor *self)
+static bool look(gpu_ending *end, const gpu_core *self)
 {
     bool passed = false;
     expar_status status = cuda_mark_query(end->mark, &passed);
@@ -129,7 +129,7 @@ static void endings_look(void *context)
 {
     gpu_ending *end = context;
     pthread_mutex_lock(&lock);
-    gpu_executor *self = end->self;
+    gpu_core *self = end->self;
     if (self) atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed);
     pthread_mutex_unlock(&lock);
     if (!self) return;
@@ -140,7 +140,7 @@ static void endings_look(void *context)
 /* ---- those of an executor ---------------------------------------------------------------------------------------- */
 
 /* The oldest that nobody has told yet, with a reference. */
-static gpu_ending *first_untold(const gpu_executor *self)
+static gpu_ending *first_untold(const gpu_core *self)
 {
     pthread_mutex_lock(&lock);
     gpu_ending *end = self->first_ending;
@@ -150,12 +150,12 @@ static gpu_ending *first_untold(const gpu_executor *self)
 }
 
 /* A call of the buffer opens after those before it have ended. */
-static bool ending_is_over(const gpu_executor *self, const gpu_ending *end)
+static bool ending_is_over(const gpu_core *self, const gpu_ending *end)
 {
     return end->ticket < __atomic_load_n(&self->report->opened, __ATOMIC_ACQUIRE);
 }
 
-void gpu_endings_reap(gpu_executor *self, bool all)
+void gpu_endings_reap(gpu_core *self, bool all)
 {
     if (!gpu_endings_enter(self)) return;
     bool goes_on = true;
@@ -171,7 +171,7 @@ void gpu_endings_reap(gpu_executor *self, bool all)
     gpu_endings_leave(self);
 }
 
-static void remember(gpu_executor *self, gpu_ending *end)
+static void remember(gpu_core *self, gpu_ending *end)
 {
     atomic_fetch_add_explicit(&self->endings, 1, memory_order_relaxed);
     pthread_mutex_lock(&lock);
@@ -184,7 +184,7 @@ static void remember(gpu_executor *self, gpu_ending *end)
 
 expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context, event_keeper *keeper)
 {
-    gpu_executor *self = gpu_of(base);
+    gpu_core *self = gpu_core_of(base);
     cuda_mark *mark = NULL;
     gpu_endings_reap(self, false);
     gpu_ending *end = malloc(sizeof *end);
@@ -208,12 +208,12 @@ expar_status gpu_tell(executor *base, const exec_call *call, executor_done_fn do
 
 /* ---- the end of an executor -------------------------------------------------------------------------------------- */
 
-static bool has_endings(const gpu_executor *self)
+static bool has_endings(const gpu_core *self)
 {
     return atomic_load_explicit(&self->endings, memory_order_acquire) > 0;
 }
 
-static void tell_untold(gpu_executor *self, expar_status code, const char *why)
+static void tell_untold(gpu_core *self, expar_status code, const char *why)
 {
     gpu_ending *end;
     while ((end = first_untold(self))) {
@@ -224,7 +224,7 @@ static void tell_untold(gpu_executor *self, expar_status code, const char *why)
         sched_yield();
 }
 
-void gpu_endings_close(gpu_executor *self)
+void gpu_endings_close(gpu_core *self)
 {
     const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;
     int64_t asked_ns = 0;
@@ -237,7 +237,7 @@ void gpu_endings_close(gpu_executor *self)
 }
 
 /* For good, and so that whoever looks for lost memory finds it. */
-static void leave_behind(gpu_executor *self)
+static void leave_behind(gpu_core *self)
 {
     pthread_mutex_lock(&lock);
     self->left_next = left_behind;
@@ -245,7 +245,7 @@ static void leave_behind(gpu_executor *self)
     pthread_mutex_unlock(&lock);
 }
 
-bool gpu_endings_abandon(gpu_executor *self, int64_t wait_ns)
+bool gpu_endings_abandon(gpu_core *self, int64_t wait_ns)
 {
     static const char why[] = "the buffer has been abandoned on this rank";
     if (gpu_order_has_ended(self, wait_ns)) return true;

@@ -9,7 +9,7 @@
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
 /* From the thread that learns of a failure: kernels look at the word while they wait. */
-static void leave_waits(gpu_executor *self)
+static void leave_waits(gpu_core *self)
 {
     __atomic_fetch_or(&self->report->orders, GPU_ABORT, __ATOMIC_RELEASE);
 }
@@ -17,16 +17,16 @@ static void leave_waits(gpu_executor *self)
 /* Who goes on without ranks that are lost leaves where this one has to. */
 static void group_failed(void *context)
 {
-    gpu_executor *self = context;
+    gpu_core *self = context;
     if (!self->lose || sym_check_self(self->sym, "low latency") != EXPAR_OK) leave_waits(self);
 }
 
-bool gpu_group_failed(const gpu_executor *self)
+bool gpu_group_failed(const gpu_core *self)
 {
     return (__atomic_load_n(&self->report->orders, __ATOMIC_ACQUIRE) & GPU_ABORT) != 0;
 }
 
-void gpu_end_waits(gpu_executor *self, expar_status status)
+void gpu_end_waits(gpu_core *self, expar_status status)
 {
     bool first = false;
     gpu_segments_freeze(self->segments);
@@ -39,14 +39,14 @@ void gpu_end_waits(gpu_executor *self, expar_status status)
 }
 
 /* Why waits end, once the abort word is set. The group may have failed, or this buffer alone be lost. */
-static expar_status why_waits_end(const gpu_executor *self, const char *what)
+static expar_status why_waits_end(const gpu_core *self, const char *what)
 {
     if (atomic_load_explicit(&self->has_reason, memory_order_acquire)) return error_restore(&self->reason);
     expar_status status = sym_check(self->sym, what);
     return status == EXPAR_OK ? error_set(EXPAR_ERR_PEER, "%s: the wait was ended", what) : status;
 }
 
-void gpu_listen(gpu_executor *self)
+void gpu_listen(gpu_core *self)
 {
     self->listener = (sym_listener){.failed = group_failed, .context = self};
     sym_listen(self->sym, &self->listener);
@@ -54,7 +54,7 @@ void gpu_listen(gpu_executor *self)
 
 void gpu_halt(executor *base)
 {
-    atomic_store_explicit(&gpu_of(base)->halted, true, memory_order_relaxed);
+    atomic_store_explicit(&gpu_core_of(base)->halted, true, memory_order_relaxed);
 }
 
 /* Kernels open calls, and a rank that goes can wait for none. */
@@ -70,7 +70,7 @@ static const char *const waits[] = {"nothing",   "hello", "offer",   "end of row
 static const char *const due_names[GPU_LL_WAITS] = {"units", "halves", "rows", "weights"};
 
 /* "; rows of rank 3: 12 of 40" of each rank that kernels miss, as many as fit. */
-static expar_status tell_dues(const gpu_executor *self, expar_status status)
+static expar_status tell_dues(const gpu_core *self, expar_status status)
 {
     const int32_t wait = self->report->wait - GPU_WAIT_UNIT;
     char text[512] = "";
@@ -89,7 +89,7 @@ static expar_status tell_dues(const gpu_executor *self, expar_status status)
     return error_set(status, "%s%s", expar_last_error(), text);
 }
 
-static expar_status failure(const gpu_executor *self, const char *what)
+static expar_status failure(const gpu_core *self, const char *what)
 {
     const gpu_report *r = self->report;
     const unsigned long long seen = r->seen, expected = r->expected;
@@ -104,12 +104,12 @@ static expar_status failure(const gpu_executor *self, const char *what)
     return error_set(
         EXPAR_ERR_PEER,
         "%s: no %s from rank %d (seen %#llx, expected %#llx), and this rank's process did not run for %.1f s", what,
-        waits[r->wait], r->peer, seen, expected, (double)self->world.orphan_ns / 1e9);
+        waits[r->wait], r->peer, seen, expected, (double)self->place.orphan_ns / 1e9);
 }
 
 expar_status gpu_check(executor *base, const char *what)
 {
-    gpu_executor *self = gpu_of(base);
+    gpu_core *self = gpu_core_of(base);
     gpu_endings_reap(self, false);
     if (!__atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE)) return EXPAR_OK;
     return tell_dues(self, failure(self, what));
@@ -118,14 +118,14 @@ expar_status gpu_check(executor *base, const char *what)
 /* ---- tickets ----------------------------------------------------------------------------------------------------- */
 
 /* Who makes a call knows whether anybody will ask how it ended. */
-void gpu_ticket_take(gpu_executor *self, exec_call *call)
+void gpu_ticket_take(gpu_core *self, exec_call *call)
 {
     call->ticket = call->asked && !call->captured ? ++self->tickets : 0;
 }
 
 /* Whether all that was put on the stream has run. A kernel that crashed is an error. Another thread may be capturing,
    and its mode forbid the question. */
-static expar_status query_stream(const gpu_executor *self, const exec_call *call, bool *idle)
+static expar_status query_stream(const gpu_core *self, const exec_call *call, bool *idle)
 {
     int mode;
     expar_status status = cuda_enter(self->device);
@@ -143,8 +143,7 @@ static expar_status query_stream(const gpu_executor *self, const exec_call *call
 }
 
 /* A kernel that has run has set the word: whoever waits for it on an idle stream would wait for ever. */
-static expar_status look_at_stream(const gpu_executor *self, const exec_call *call, const uint64_t *word,
-                                   const char *what)
+static expar_status look_at_stream(const gpu_core *self, const exec_call *call, const uint64_t *word, const char *what)
 {
     bool idle = false;
     expar_status status = query_stream(self, call, &idle);
@@ -157,7 +156,7 @@ static expar_status look_at_stream(const gpu_executor *self, const exec_call *ca
 /* A kernel that runs sees the abort word, and within milliseconds says itself what it waited for. */
 #define GRACE_NS 1000000000
 
-expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const char *what)
+expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const char *what)
 {
     const int64_t timeout_ns = self->sym->timeout_ms * 1000000;
     if (atomic_load_explicit(&self->halted, memory_order_relaxed))
@@ -181,7 +180,7 @@ expar_status gpu_look_at_group(const gpu_executor *self, int64_t *seen_ns, const
 #define POLLS_BEFORE_REST 2000
 #define POLLS_A_LOOK      64
 
-static expar_status await_word(gpu_executor *self, const exec_call *call, const uint64_t *word, const char *what)
+static expar_status await_word(gpu_core *self, const exec_call *call, const uint64_t *word, const char *what)
 {
     const uint64_t ticket = call->ticket;
     int64_t seen_ns = 0, asked_ns = 0;
@@ -199,7 +198,7 @@ static expar_status await_word(gpu_executor *self, const exec_call *call, const 
     return gpu_check(&self->base, what);
 }
 
-expar_status gpu_ticket_await(gpu_executor *self, const exec_call *call, const uint64_t *word, const char *what)
+expar_status gpu_ticket_await(gpu_core *self, const exec_call *call, const uint64_t *word, const char *what)
 {
     expar_status status = await_word(self, call, word, what);
     /* The call has begun, and is lost: nobody is to wait in it any more. */
@@ -224,7 +223,7 @@ static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)
     return 0;
 }
 
-static gpu_verdict *find_verdict(const gpu_executor *self, uint64_t ticket)
+static gpu_verdict *find_verdict(const gpu_core *self, uint64_t ticket)
 {
     for (uint64_t i = 0; ticket && i < GPU_VERDICTS; i++) {
         gpu_verdict *slot = &self->report->verdicts[(ticket + i) % GPU_VERDICTS];
@@ -233,7 +232,7 @@ static gpu_verdict *find_verdict(const gpu_executor *self, uint64_t ticket)
     return NULL;
 }
 
-int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *verdict)
+int32_t gpu_verdict_read(const gpu_core *self, uint64_t ticket, ep_verdict *verdict)
 {
     gpu_verdict *slot = find_verdict(self, ticket);
     *verdict = (ep_verdict){.rank = -1};
@@ -243,7 +242,7 @@ int32_t gpu_verdict_read(const gpu_executor *self, uint64_t ticket, ep_verdict *
     return dropped;
 }
 
-bool gpu_has_told(const gpu_executor *self)
+bool gpu_has_told(const gpu_core *self)
 {
     bool told = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;
     for (int i = 0; i < GPU_VERDICTS && !told; i++)
@@ -252,14 +251,14 @@ bool gpu_has_told(const gpu_executor *self)
 }
 
 /* A call that had ended before a later one gave up a wait ended well. */
-static expar_status check_ticket(gpu_executor *self, uint64_t ticket)
+static expar_status check_ticket(gpu_core *self, uint64_t ticket)
 {
     const bool failed = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;
     if (!failed || ticket <= self->report->failed_after) return EXPAR_OK;
     return tell_dues(self, failure(self, "on the GPU"));
 }
 
-static expar_status check_lost(const gpu_executor *self, uint64_t ticket)
+static expar_status check_lost(const gpu_core *self, uint64_t ticket)
 {
     const uint64_t to = __atomic_load_n(&self->report->lost_to, __ATOMIC_ACQUIRE);
     if (ticket > to || ticket < self->report->lost_from) return EXPAR_OK;
@@ -268,7 +267,7 @@ static expar_status check_lost(const gpu_executor *self, uint64_t ticket)
                      GPU_VERDICTS);
 }
 
-expar_status gpu_ending_read(gpu_executor *self, uint64_t ticket, ep_verdict *verdict, int32_t *dropped)
+expar_status gpu_ending_read(gpu_core *self, uint64_t ticket, ep_verdict *verdict, int32_t *dropped)
 {
     *dropped = gpu_verdict_read(self, ticket, verdict);
     if (verdict->rank >= 0 || *dropped) return EXPAR_OK;
@@ -278,7 +277,7 @@ expar_status gpu_ending_read(gpu_executor *self, uint64_t ticket, ep_verdict *ve
 
 bool gpu_untold(executor *base, ep_verdict *verdict, int64_t *dropped)
 {
-    gpu_verdict *slot = &gpu_of(base)->report->untold;
+    gpu_verdict *slot = &gpu_core_of(base)->report->untold;
     *verdict = (ep_verdict){.rank = -1};
     if (!__atomic_load_n(&slot->ticket, __ATOMIC_ACQUIRE)) return false;
     *dropped = take_verdict(slot, verdict);

@@ -31,7 +31,7 @@ struct gpu_guard {
     pthread_t thread; /* runs while there are executors */
     pthread_mutex_t lock;
     pthread_cond_t change;
-    gpu_executor *first;  /* guarded by lock, which is held while the guard looks at them */
+    gpu_core *first;      /* guarded by lock, which is held while the guard looks at them */
     bool closing;         /* guarded by lock */
     int64_t active_ns;    /* when it last had something to do; by its thread */
     atomic_bool sleeping; /* or about to: set by its thread before it looks again, read by whoever begins or ends a call
@@ -40,23 +40,23 @@ struct gpu_guard {
 
 /* ---- what kernels say -------------------------------------------------------------------------------------------- */
 
-static uint64_t beats_of(const gpu_executor *self)
+static uint64_t beats_of(const gpu_core *self)
 {
     return gpu_orders_beat(__atomic_load_n(&self->report->orders, __ATOMIC_RELAXED));
 }
 
-static gpu_awaited await_of(const gpu_executor *self, int32_t rank)
+static gpu_awaited await_of(const gpu_core *self, int32_t rank)
 {
     return gpu_await_read(__atomic_load_n(&self->watch.awaits[rank], __ATOMIC_RELAXED));
 }
 
-static bool is_fresh(const gpu_executor *self, const gpu_awaited *await)
+static bool is_fresh(const gpu_core *self, const gpu_awaited *await)
 {
     return await->wait != GPU_WAIT_NONE && ((beats_of(self) - await->beat) & GPU_BEAT_MASK) < FRESH_BEATS;
 }
 
 /* Of the waits that last the one that spoke last. False: there is none. */
-static bool find_await(const gpu_executor *self, gpu_awaited *out)
+static bool find_await(const gpu_core *self, gpu_awaited *out)
 {
     uint64_t least = FRESH_BEATS;
     for (int32_t r = 0; r < self->sym->size; r++) {
@@ -71,7 +71,7 @@ static bool find_await(const gpu_executor *self, gpu_awaited *out)
 
 static bool guard_is_awaited(const void *context, int32_t rank)
 {
-    const gpu_executor *self = context;
+    const gpu_core *self = context;
     const gpu_awaited await = await_of(self, rank);
     return is_fresh(self, &await) && await.epoch == self->watch.epoch;
 }
@@ -96,7 +96,7 @@ static const char *const what_is_awaited[] = {"a kernel",
 /* Graphs move the epoch on, and captured calls do not, so that their calls are not counted alike by hosts and GPUs:
    then all of the buffer's calls are one; and so are those of a low-latency buffer, of which kernels count each kind
    by itself. */
-static boot_topic topic_of(const gpu_executor *self, uint32_t epoch)
+static boot_topic topic_of(const gpu_core *self, uint32_t epoch)
 {
     const bool alike =
         self->topic_kind == BOOT_KIND_BUFFER && !atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed);
@@ -105,14 +105,14 @@ static boot_topic topic_of(const gpu_executor *self, uint32_t epoch)
     return (boot_topic){.kind = self->topic_kind, .object = self->number, .number = number};
 }
 
-static void guard_end_wait(gpu_executor *self)
+static void guard_end_wait(gpu_core *self)
 {
     gpu_watch *watch = &self->watch;
     if (watch->waits) boot_wait_end(&watch->wait);
     watch->waits = false;
 }
 
-static void guard_begin_wait(gpu_executor *self, const gpu_awaited *await)
+static void guard_begin_wait(gpu_core *self, const gpu_awaited *await)
 {
     gpu_watch *watch = &self->watch;
     const boot_topic topic = topic_of(self, await->epoch);
@@ -129,14 +129,14 @@ static void guard_begin_wait(gpu_executor *self, const gpu_awaited *await)
 /* ---- without those who are lost ---------------------------------------------------------------------------------- */
 
 /* Who was silent once may answer again, and is asked. */
-static bool guard_finds_gone(const gpu_executor *self, int32_t rank)
+static bool guard_finds_gone(const gpu_core *self, int32_t rank)
 {
     const uint8_t gone = atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire);
     return gone == SYM_PEER_DIED || gone == SYM_PEER_LEFT;
 }
 
 /* Kernels go on without whom their wait has failed for. */
-static void lose_awaited(gpu_executor *self)
+static void lose_awaited(gpu_core *self)
 {
     const boot_wait *wait = &self->watch.wait;
     char why[512];
@@ -156,7 +156,7 @@ static void lose_awaited(gpu_executor *self)
 }
 
 /* As sym_wait_look, with a rank that has died or left among those that are lost. */
-static expar_status look_tolerantly(gpu_executor *self)
+static expar_status look_tolerantly(gpu_core *self)
 {
     const char *what = self->watch.wait.what;
     expar_status status = sym_check_self(self->sym, what);
@@ -173,7 +173,7 @@ static expar_status look_tolerantly(gpu_executor *self)
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
 
 /* True: kernels of this buffer wait, or did so until lately. */
-static bool look_at_wait(gpu_executor *self)
+static bool look_at_wait(gpu_core *self)
 {
     gpu_watch *watch = &self->watch;
     gpu_awaited await;
@@ -193,7 +193,7 @@ static bool look_at_wait(gpu_executor *self)
 
 /* Whether the buffer's calls are through. The driver is asked only while no kernel waits: where one holds it up, as a
    module's load does, nobody else would look after that kernel. */
-static bool is_settled(gpu_executor *self)
+static bool is_settled(gpu_core *self)
 {
     gpu_watch *watch = &self->watch;
     const unsigned marked = atomic_load(&watch->marked);
@@ -205,7 +205,7 @@ static bool is_settled(gpu_executor *self)
 }
 
 /* True: it has something to do for this buffer. */
-static bool beat(gpu_executor *self)
+static bool beat(gpu_core *self)
 {
     bool waits = look_at_wait(self);
     gpu_segments_serve(self->segments);
@@ -217,7 +217,7 @@ static bool beat(gpu_executor *self)
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
-static bool is_idle(const gpu_executor *self)
+static bool is_idle(const gpu_core *self)
 {
     const gpu_watch *watch = &self->watch;
     return atomic_load(&watch->begun) == watch->settled && atomic_load(&watch->marked) == watch->settled;
@@ -226,7 +226,7 @@ static bool is_idle(const gpu_executor *self)
 /* Without asking the driver; with the lock. */
 static bool has_work(const gpu_guard *guard)
 {
-    for (const gpu_executor *one = guard->first; one; one = one->watch.next)
+    for (const gpu_core *one = guard->first; one; one = one->watch.next)
         if (!is_idle(one) || atomic_load_explicit(&one->watch.in_graphs, memory_order_relaxed) ||
             atomic_load_explicit(&one->endings, memory_order_relaxed) > 0)
             return true;
@@ -237,9 +237,9 @@ static bool has_work(const gpu_guard *guard)
    given back meanwhile. */
 static void tell_ends(gpu_guard *guard)
 {
-    gpu_executor *these[MOST_TOLD];
+    gpu_core *these[MOST_TOLD];
     int count = 0;
-    for (gpu_executor *one = guard->first; one && count < MOST_TOLD; one = one->watch.next)
+    for (gpu_core *one = guard->first; one && count < MOST_TOLD; one = one->watch.next)
         if (gpu_endings_enter(one)) these[count++] = one;
     if (!count) return;
     pthread_mutex_unlock(&guard->lock);
@@ -273,7 +273,7 @@ static void *guard_main(void *argument)
     guard->active_ns = clock_ns();
     while (!guard->closing) {
         bool busy = false;
-        for (gpu_executor *one = guard->first; one; one = one->watch.next)
+        for (gpu_core *one = guard->first; one; one = one->watch.next)
             busy |= beat(one);
         tell_ends(guard);
         if (busy) guard->active_ns = clock_ns();
@@ -294,35 +294,35 @@ static void wake(gpu_guard *guard)
     pthread_mutex_unlock(&guard->lock);
 }
 
-void gpu_guard_note_begin(gpu_executor *self)
+void gpu_guard_note_begin(gpu_core *self)
 {
     atomic_fetch_add(&self->watch.begun, 1);
     wake(self->watch.guard);
 }
 
 /* The call's mark is on its stream. */
-void gpu_guard_note_end(gpu_executor *self)
+void gpu_guard_note_end(gpu_core *self)
 {
     atomic_fetch_add(&self->watch.marked, 1);
     wake(self->watch.guard);
 }
 
-void gpu_guard_note_told(gpu_executor *self)
+void gpu_guard_note_told(gpu_core *self)
 {
     wake(self->watch.guard);
 }
 
-void gpu_guard_note_captured(gpu_executor *self)
+void gpu_guard_note_captured(gpu_core *self)
 {
     atomic_store_explicit(&self->watch.in_graphs, true, memory_order_relaxed);
 }
 
-bool gpu_guard_sees_wait(const gpu_executor *self)
+bool gpu_guard_sees_wait(const gpu_core *self)
 {
     gpu_guard *guard = self->watch.guard;
     gpu_awaited await;
     pthread_mutex_lock(&guard->lock);
-    const gpu_executor *one = guard->first;
+    const gpu_core *one = guard->first;
     while (one && !find_await(one, &await))
         one = one->watch.next;
     pthread_mutex_unlock(&guard->lock);
@@ -356,7 +356,7 @@ static gpu_guard *guard_of(expar_group *group)
     return guard;
 }
 
-expar_status gpu_guard_hold(gpu_executor *self)
+expar_status gpu_guard_hold(gpu_core *self)
 {
     gpu_guard *guard = guard_of(self->group);
     if (!guard) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
@@ -375,13 +375,13 @@ expar_status gpu_guard_hold(gpu_executor *self)
     return error_set(EXPAR_ERR_SYSTEM, "cannot start the thread that looks after kernels' waits: %s", strerror(error));
 }
 
-void gpu_guard_release(gpu_executor *self)
+void gpu_guard_release(gpu_core *self)
 {
     gpu_guard *guard = self->watch.guard;
     if (!guard) return;
     self->watch.guard = NULL;
     pthread_mutex_lock(&guard->lock);
-    gpu_executor **place = &guard->first;
+    gpu_core **place = &guard->first;
     while (*place != self)
         place = &(*place)->watch.next;
     *place = self->watch.next;

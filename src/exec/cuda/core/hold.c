@@ -52,7 +52,7 @@ static expar_status give_to_graph(cu_stream stream, kept *all)
 
 expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count)
 {
-    gpu_executor *self = gpu_of(base);
+    gpu_core *self = gpu_core_of(base);
     kept *all;
     if (!call->captured) return EXPAR_OK;
     expar_status status = kept_make(blocks, count, &all);

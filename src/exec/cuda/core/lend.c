@@ -210,7 +210,7 @@ static expar_status lend(gpu_lender *lender, const mem_allocator *from, void *st
     return EXPAR_OK;
 }
 
-expar_status gpu_lend(gpu_executor *self, const mem_allocator *from, uint64_t bytes, mem_block **out)
+expar_status gpu_lend(gpu_core *self, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
     if (self->capturing)
         return error_set(

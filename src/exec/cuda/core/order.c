@@ -5,49 +5,17 @@
  * order becomes part of the graph: its first call waits for whatever came before the graph's launch, its calls follow
  * each other, and whatever comes after the launch waits for them. That rests on external event nodes: the launch itself
  * is the record, and what a graph waits for are the records before its launch (docs/gpu.md). */
+#include "exec/cuda/core/order.h"
 #include "base/interrupt.h"
-#include "exec/cuda/core/gpu.h"
 #include "group/group.h"
 
-#include <pthread.h>
-#include <sched.h>
 #include <stdlib.h>
-#include <time.h>
-
-/* Captures that a rank's calls may take turns between, each on streams of its own. */
-#define CAPTURES 8
-
-/* When a capture ends nobody says. A stream is in it as long as it goes on; but a caller's may be gone by then. So one
-   of the order's own joins each capture, and has nothing to do there. */
-typedef struct captured_calls {
-    unsigned long long number; /* of the capture; 0: none yet */
-    cu_event inner;            /* behind its last call, for its other streams */
-    cu_stream witness;         /* in the capture until it ends; NULL: this place has had none */
-} captured_calls;
 
 /* A rank's orders, one a GPU that its buffers are on: a resident of its group. Changed as buffers are made and
    destroyed, which the rank does one at a time. */
-typedef struct gpu_orders {
+struct gpu_orders {
     group_resident resident;
     gpu_order *first;
-} gpu_orders;
-
-struct gpu_order {
-    gpu_order *next;
-    gpu_orders *orders; /* of which it is one */
-    int32_t device;     /* index */
-    int32_t references; /* buffers that use it */
-    /* Held by the thread that makes a call, from gpu_place to gpu_end. It guards what follows;
-       the events themselves stay as long as the order. */
-    pthread_mutex_t lock;
-    gpu_lender *lender;
-    gpu_places *places;
-    cu_event last; /* the lender's; behind the last call, also of graphs: each launch of one records it anew */
-    unsigned long long last_stream; /* number of the last call's, but for calls of captures */
-    captured_calls captures[CAPTURES];
-    bool has_last;  /* a call was made outside of captures, on `last_stream` */
-    bool may_wait;  /* the last kernel that was launched waits for ranks, and was not seen to go on */
-    bool in_graphs; /* any stream may have come last */
 };
 
 static expar_status make_events(gpu_order *order, const cuda_device *device)
@@ -90,7 +58,7 @@ static gpu_orders *orders_of(expar_group *group)
     return orders;
 }
 
-expar_status gpu_order_hold(gpu_executor *self)
+expar_status gpu_order_hold(gpu_core *self)
 {
     gpu_orders *orders = orders_of(self->group);
     gpu_order *order = orders ? orders->first : NULL;
@@ -119,7 +87,7 @@ expar_status gpu_order_hold(gpu_executor *self)
     return EXPAR_OK;
 }
 
-void gpu_order_release(gpu_executor *self)
+void gpu_order_release(gpu_core *self)
 {
     gpu_order *order = self->order;
     if (!order) return;
@@ -132,177 +100,11 @@ void gpu_order_release(gpu_executor *self)
     order_destroy(order);
 }
 
-/* ---- beside captures --------------------------------------------------------------------------------------------- */
-
-expar_status gpu_leave_captures(int *mode)
-{
-    *mode = CU_CAPTURE_RELAXED;
-    return CUDA_CALL(ThreadExchangeStreamCaptureMode, mode);
-}
-
-void gpu_return_to_captures(int mode)
-{
-    cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
-}
-
-/* What the driver says instead of an answer where a capture forbids the question. */
-static bool is_of_capture(cu_result result)
-{
-    return result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
-}
-
-/* Of the last call's event, or of a stream. What a capture hides counts as ended: there is nothing to wait for. */
-static expar_status look_at(const gpu_executor *self, const cu_stream *stream, bool *ended)
-{
-    int mode;
-    expar_status status = cuda_enter(self->device);
-    if (status != EXPAR_OK) return status;
-    status = gpu_leave_captures(&mode);
-    if (status == EXPAR_OK) {
-        cu_result result = stream ? cuda_driver()->StreamQuery(*stream) : cuda_driver()->EventQuery(self->order->last);
-        gpu_return_to_captures(mode);
-        *ended = result != CU_ERROR_NOT_READY;
-        if (result != CU_OK && *ended && !is_of_capture(result))
-            status = cuda_status(result, __FILE__, __LINE__, stream ? "cuStreamQuery" : "cuEventQuery");
-    }
-    cuda_leave();
-    return status;
-}
-
-expar_status gpu_order_look(const gpu_executor *self)
-{
-    bool unused;
-    return look_at(self, NULL, &unused);
-}
-
-/* Looks before the first rest; the longest rest. */
-#define LOOKS_BEFORE_REST 200
-#define REST_NS           20000
-#define LONGEST_REST_NS   1000000
-
-static void rest_between(int64_t looks)
-{
-    const int64_t rest_ns = REST_NS * (1 + (looks - LOOKS_BEFORE_REST) / LOOKS_BEFORE_REST);
-    if (looks < LOOKS_BEFORE_REST)
-        sched_yield();
-    else
-        nanosleep(&(struct timespec){.tv_nsec = rest_ns < LONGEST_REST_NS ? rest_ns : LONGEST_REST_NS}, NULL);
-}
-
-static expar_status look_at_stream_of(const cuda_device *device, cu_stream stream, bool *ended)
-{
-    int mode;
-    expar_status status = cuda_enter(device);
-    if (status != EXPAR_OK) return status;
-    status = gpu_leave_captures(&mode);
-    if (status == EXPAR_OK) {
-        const cu_result result = cuda_driver()->StreamQuery(stream);
-        gpu_return_to_captures(mode);
-        *ended = result == CU_OK;
-        if (result != CU_ERROR_NOT_READY) status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
-    }
-    cuda_leave();
-    return status;
-}
-
-expar_status gpu_stream_await(const cuda_device *device, cu_stream stream, const char *what)
-{
-    int64_t asked_ns = 0;
-    bool ended = false;
-    expar_status status = EXPAR_OK;
-    for (int64_t looks = 0; status == EXPAR_OK && !ended; looks++) {
-        if (looks > 0) rest_between(looks);
-        status = look_at_stream_of(device, stream, &ended);
-        if (status == EXPAR_OK && !ended) status = interrupt_look(&asked_ns, what);
-    }
-    return status;
-}
-
-/* A program that interrupts it has the kernels leave that wait for ranks. */
-expar_status gpu_order_await(gpu_executor *self)
-{
-    gpu_order *order = self->order;
-    int64_t asked_ns = 0;
-    if (!order) return EXPAR_OK;
-    pthread_mutex_lock(&order->lock);
-    bool ended = !order->has_last && !order->in_graphs;
-    pthread_mutex_unlock(&order->lock);
-    expar_status status = EXPAR_OK;
-    for (int64_t looks = 0; status == EXPAR_OK && !ended; looks++) {
-        status = look_at(self, NULL, &ended);
-        if (status != EXPAR_OK || ended) continue;
-        expar_status asked = interrupt_look(&asked_ns, "calls on the GPU");
-        if (asked != EXPAR_OK) gpu_end_waits(self, asked);
-        rest_between(looks);
-    }
-    return status;
-}
-
-expar_status gpu_await(executor *base, const char *what)
-{
-    expar_status status = gpu_order_await(gpu_of(base));
-    return status == EXPAR_OK ? gpu_check(base, what) : status;
-}
-
-bool gpu_order_has_ended(const gpu_executor *self, int64_t wait_ns)
-{
-    const int64_t end_ns = clock_ns() + wait_ns;
-    bool ended = false;
-    while (self->order && look_at(self, NULL, &ended) == EXPAR_OK && !ended && clock_ns() < end_ns)
-        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-    return ended || !self->order;
-}
-
-/* ---- ranks that share a GPU -----------------------------------------------------------------------------------------
- *
- * What the streams of a context bring to its GPU shares queues. Kernels put behind one that waits for a rank were seen
- * to keep that rank's from starting for as long as the wait lasted (docs/gpu.md). Ranks of a process that share a GPU,
- * and so its context, therefore put no kernel, copy or wait behind a kernel of theirs while it may be waiting. In a
- * graph they have no choice. */
-
-void gpu_order_note_wait(gpu_executor *self, bool may_wait)
-{
-    self->order->may_wait = may_wait;
-}
-
-/* A stream that the caller holds up is waited for for the time-out at most, one whose kernel waits for a rank as long
-   as that does. A program that interrupts the wait has the kernels leave, and the call behind them fails. */
-static bool may_settle_later(gpu_executor *self, int64_t end_ns, int64_t *asked_ns)
-{
-    expar_status asked = interrupt_look(asked_ns, "the call before");
-    if (asked != EXPAR_OK) gpu_end_waits(self, asked);
-    if (gpu_group_failed(self)) return false;
-    return clock_ns() < end_ns || gpu_guard_sees_wait(self);
-}
-
-/* Until all is through that this call has on its stream, or before it begins the call before it. A context that has
-   failed tells the launch; in a group that has failed no kernel waits any more. */
-static void await_last(gpu_executor *self, const exec_call *call)
-{
-    const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;
-    const cu_stream stream = call->stream, *which = call->placed ? &stream : NULL;
-    int64_t asked_ns = 0;
-    bool ended = false;
-    for (int64_t looks = 0; look_at(self, which, &ended) == EXPAR_OK && !ended; looks++) {
-        if (!may_settle_later(self, end_ns, &asked_ns)) return;
-        rest_between(looks);
-    }
-}
-
-void gpu_order_settle(gpu_executor *self, const exec_call *call)
-{
-    gpu_order *order = self->order;
-    bool may_wait = order->may_wait || (order->in_graphs && !call->placed);
-    if (!self->shares_gpu || call->captured || !may_wait) return;
-    await_last(self, call);
-    order->may_wait = false;
-}
-
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 /* A stream's address tells little: one that was destroyed may have had the same, and CU_STREAM_PER_THREAD is another
    one in each thread. */
-static expar_status follow_on_stream(gpu_executor *self, const exec_call *call)
+static expar_status follow_on_stream(gpu_core *self, const exec_call *call)
 {
     gpu_order *order = self->order;
     unsigned long long number;
@@ -328,7 +130,7 @@ expar_status gpu_join(executor *base, const exec_call *call, expar_event *event)
     cuda_mark_place place;
     const bool placed = !call->captured && event_place(event, &place);
     expar_status status = expar_event_stream_wait(event, call->stream);
-    if (status == EXPAR_OK && placed) gpu_places_note(gpu_of(base)->order->places, place.stream, place.begun);
+    if (status == EXPAR_OK && placed) gpu_places_note(gpu_core_of(base)->order->places, place.stream, place.begun);
     return status;
 }
 
@@ -379,7 +181,7 @@ static expar_status join_capture(captured_calls *place, cu_stream stream)
     return status == EXPAR_OK ? CUDA_CALL(StreamWaitEvent, stream, place->inner, 0) : status;
 }
 
-static expar_status follow_captured(gpu_executor *self, const exec_call *call)
+static expar_status follow_captured(gpu_core *self, const exec_call *call)
 {
     gpu_order *order = self->order;
     const cu_stream stream = call->stream;
@@ -394,7 +196,7 @@ static expar_status follow_captured(gpu_executor *self, const exec_call *call)
     return status;
 }
 
-static expar_status end_captured(const gpu_executor *self, const exec_call *call)
+static expar_status end_captured(const gpu_core *self, const exec_call *call)
 {
     gpu_order *order = self->order;
     const cu_stream stream = call->stream;
@@ -410,9 +212,9 @@ static bool is_default(const void *stream)
 
 expar_status gpu_begin(executor *base, exec_call *call, void *stream)
 {
-    gpu_executor *self = gpu_of(base);
+    gpu_core *self = gpu_core_of(base);
     int capturing = CU_CAPTURE_NONE;
-    self->notified = false;
+    self->begun++;
     if (is_default(stream) && self->with_threads)
         return error_set(EXPAR_ERR_ARGUMENT,
                          "stream is the default one, which ranks of one process share; expected a stream of its own");
@@ -438,13 +240,13 @@ expar_status gpu_begin(executor *base, exec_call *call, void *stream)
    above): there the host waits. */
 bool gpu_follows(const executor *base, const exec_call *call, expar_event *event)
 {
-    bool shares = ((const gpu_executor *)base)->shares_gpu && !call->captured;
+    bool shares = ((const gpu_core *)base)->shares_gpu && !call->captured;
     return call->has_stream && !shares && event_on_stream(event, call->captured ? call->capture : 0);
 }
 
-expar_status gpu_place(executor *base, exec_call *call)
+expar_status gpu_take_place(executor *base, exec_call *call)
 {
-    gpu_executor *self = gpu_of(base);
+    gpu_core *self = gpu_core_of(base);
     if (call->placed) return EXPAR_OK;
     /* Another thread of this rank's may be in a call there, and wait for its counts. */
     expar_status status = interrupt_lock(&self->order->lock, "this rank's calls before");
@@ -462,7 +264,7 @@ expar_status gpu_place(executor *base, exec_call *call)
     return status;
 }
 
-expar_status gpu_own_stream_make(gpu_executor *self)
+expar_status gpu_own_stream_make(gpu_core *self)
 {
     if (self->own_stream) return EXPAR_OK;
     expar_status status = cuda_enter(self->device);
@@ -472,23 +274,23 @@ expar_status gpu_own_stream_make(gpu_executor *self)
     return status;
 }
 
-expar_status gpu_own_stream_await(gpu_executor *self)
+expar_status gpu_own_stream_await(gpu_core *self)
 {
     expar_status status = gpu_stream_await(self->device, self->own_stream, "the buffer's memory");
     self->unsettled |= status != EXPAR_OK;
     return status;
 }
 
-expar_status gpu_place_refused(gpu_executor *self, exec_call *call)
+expar_status gpu_place_refused(gpu_core *self, exec_call *call)
 {
-    if (call->has_stream) return gpu_place(&self->base, call);
+    if (call->has_stream) return gpu_take_place(&self->base, call);
     call->asked = true;
     expar_status status = gpu_begin(&self->base, call, self->own_stream);
-    return status == EXPAR_OK ? gpu_place(&self->base, call) : status;
+    return status == EXPAR_OK ? gpu_take_place(&self->base, call) : status;
 }
 
 /* Behind the call's last step: later calls of this rank's follow from here. */
-static expar_status mark(gpu_executor *self, exec_call *call)
+static expar_status mark(gpu_core *self, exec_call *call)
 {
     gpu_order *order = self->order;
     expar_status status = cuda_enter(self->device);
@@ -501,7 +303,7 @@ static expar_status mark(gpu_executor *self, exec_call *call)
 
 expar_status gpu_end(executor *base, exec_call *call)
 {
-    gpu_executor *self = gpu_of(base);
+    gpu_core *self = gpu_core_of(base);
     self->capturing = false;
     self->called_on = NULL;
     /* What was refused in a capture counts for the host alone, too. */

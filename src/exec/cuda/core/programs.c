@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which kernels, compiled for which shape. What opens a call is compiled with the buffer; the kernels for rows when a
- * shape is first used.
+/* Programs of kernels, and launches of them.
  *
- * But for ranks of one process that share a GPU: the driver lets no module in while kernels of its context run, and
- * those of another rank may be waiting for the one that loads. Such ranks load kernels that take any shape, all of them
- * with the buffer, and nothing afterwards. */
+ * The driver lets no module in while kernels of its context run, and those of another rank of this process may be
+ * waiting for the one that loads. So ranks of one process that share a GPU load kernels that take any shape. */
 #include "exec/cuda/core/gpu.h"
-
-#include <stdlib.h>
 
 /* Set by tests before any buffer is made. */
 static uint32_t delays;
@@ -18,7 +14,7 @@ void gpu_programs_delay(uint32_t seed)
 }
 
 /* With delays one compilation serves all shapes: tests use many. */
-expar_status gpu_program_load(const gpu_executor *self, const char *source, const cuda_macro *macros, size_t num_macros,
+expar_status gpu_program_load(const gpu_core *self, const char *source, const cuda_macro *macros, size_t num_macros,
                               cuda_program **out)
 {
     const cuda_macro seed = {"EXPAR_DELAYS", delays};
@@ -26,135 +22,8 @@ expar_status gpu_program_load(const gpu_executor *self, const char *source, cons
     return cuda_program_load(self->device, source, macros, self->shares_gpu ? 0 : num_macros, out);
 }
 
-/* ---- rows -------------------------------------------------------------------------------------------------------- */
-
-static void release(gpu_programs *programs)
-{
-    cuda_program_release(programs->dispatch);
-    cuda_program_release(programs->combine);
-    cuda_program_release(programs->slots);
-    free(programs);
-}
-
-static bool is_number(int32_t dtype)
-{
-    return dtype == EXPAR_BF16 || dtype == EXPAR_F16 || dtype == EXPAR_F32;
-}
-
-/* Rows that cannot be added are only dispatched, and a dispatch does not ask for the type. */
-static expar_status programs_load(gpu_executor *self, gpu_programs *out)
-{
-    const cuda_macro macros[] = {{"EXPAR_RANKS", self->world.shape.ranks},
-                                 {"EXPAR_ROW_BYTES", out->row_bytes},
-                                 {"EXPAR_TOPK", out->topk},
-                                 {"EXPAR_DTYPE", out->dtype}};
-    const bool plain = out->any_shape || !out->by_slot, adds = out->any_shape || is_number(out->dtype);
-    gpu_wish wishes[GPU_MOST_WISHES];
-    size_t count = 0;
-    if (plain)
-        wishes[count++] =
-            (gpu_wish){"normal/dispatch.cu", "ep_dispatch_impl", macros, 3, &out->dispatch, &out->dispatch_kernel};
-    if (plain && adds)
-        wishes[count++] =
-            (gpu_wish){"normal/combine.cu", "ep_combine_impl", macros, 4, &out->combine, &out->combine_kernel};
-    if (out->any_shape || out->by_slot)
-        wishes[count++] =
-            (gpu_wish){"normal/combine_slots.cu", "ep_combine_impl_slots", macros, 4, &out->slots, &out->slots_kernel};
-    return gpu_programs_wish(self, wishes, count);
-}
-
-static expar_status load_beside_captures(gpu_executor *self, gpu_programs *out)
-{
-    int mode;
-    expar_status status = gpu_leave_captures(&mode);
-    if (status != EXPAR_OK) return status;
-    status = programs_load(self, out);
-    gpu_return_to_captures(mode);
-    return status;
-}
-
-/* All that a shape needs, before a call launches any of it. */
-static expar_status programs_add(gpu_executor *self, const gpu_programs *wanted)
-{
-    gpu_programs *made = malloc(sizeof *made);
-    if (!made) return error_set(EXPAR_ERR_MEMORY, "no memory for a shape's kernels");
-    *made = *wanted;
-    expar_status status = load_beside_captures(self, made);
-    if (status != EXPAR_OK) {
-        release(made);
-        return status;
-    }
-    made->next = self->programs;
-    self->programs = made;
-    return EXPAR_OK;
-}
-
-static bool serves(const gpu_programs *p, const gpu_programs *wanted)
-{
-    return p->any_shape || (p->row_bytes == wanted->row_bytes && p->topk == wanted->topk && p->dtype == wanted->dtype &&
-                            p->by_slot == wanted->by_slot);
-}
-
-expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, const ep_form *form, const gpu_programs **out)
-{
-    const gpu_programs wanted = {
-        .row_bytes = row_bytes, .topk = form->topk, .dtype = form->dtype, .by_slot = gpu_by_slot(form)};
-    const gpu_programs *p = self->programs;
-    while (p && !serves(p, &wanted))
-        p = p->next;
-    if (!p) {
-        expar_status status = programs_add(self, &wanted);
-        if (status != EXPAR_OK) return status;
-        p = self->programs;
-    }
-    *out = p;
-    return EXPAR_OK;
-}
-
-expar_status gpu_prepare(executor *base, const ep_form *form, int64_t row_bytes)
-{
-    const gpu_programs *unused;
-    return gpu_programs_find(gpu_of(base), row_bytes, form, &unused);
-}
-
-/* ---- with the buffer --------------------------------------------------------------------------------------------- */
-
-expar_status gpu_programs_open(gpu_executor *self)
-{
-    const cuda_macro ranks = {"EXPAR_RANKS", self->world.shape.ranks};
-    expar_status status = gpu_program_load(self, "normal/layout.cu", &ranks, 1, &self->open_program);
-    if (status == EXPAR_OK)
-        status = cuda_program_load(self->device, "normal/expert.cu", NULL, 0, &self->expert_program);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_notify", 0, &self->notify_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->open_program, "ep_check_topk", 0, &self->check_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_map", 0, &self->map_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_expand", 0, &self->expand_kernel);
-    if (status == EXPAR_OK)
-        status = cuda_program_kernel(self->expert_program, "ep_zero_padding", 0, &self->padding_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_columns", 0, &self->columns_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_sources", 0, &self->sources_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_reduce", 0, &self->reduce_kernel);
-    if (status == EXPAR_OK) status = cuda_program_kernel(self->expert_program, "ep_tell_counts", 0, &self->tell_kernel);
-    const gpu_programs any = {.any_shape = true};
-    if (status == EXPAR_OK && self->shares_gpu) status = programs_add(self, &any);
-    return status == EXPAR_OK && self->shares_gpu ? gpu_count_open(self->device->index) : status;
-}
-
-void gpu_programs_close(gpu_executor *self)
-{
-    while (self->programs) {
-        gpu_programs *next = self->programs->next;
-        release(self->programs);
-        self->programs = next;
-    }
-    cuda_program_release(self->open_program);
-    cuda_program_release(self->expert_program);
-}
-
-/* ---- launches ---------------------------------------------------------------------------------------------------- */
-
-expar_status gpu_launch(gpu_executor *self, const exec_call *call, cu_function function, uint32_t blocks,
-                        uint32_t threads, uint32_t shared_bytes, void *arguments)
+expar_status gpu_launch(gpu_core *self, const exec_call *call, cu_function function, uint32_t blocks, uint32_t threads,
+                        uint32_t shared_bytes, void *arguments)
 {
     const cuda_launch launch = {.function = function,
                                 .stream = call->stream,

@@ -11,7 +11,7 @@
 #include <signal.h>
 
 typedef struct helper {
-    const gpu_executor *self;
+    const gpu_core *self;
     const gpu_wish *wish;
     const atomic_bool *in_vain; /* true: the caller's part has failed. By it, read by all threads (relaxed) */
     pthread_t thread;
@@ -19,7 +19,7 @@ typedef struct helper {
     error_kept ended; /* by the thread; read when that has ended */
 } helper;
 
-static expar_status grant(const gpu_executor *self, const gpu_wish *wish)
+static expar_status grant(const gpu_core *self, const gpu_wish *wish)
 {
     expar_status status = gpu_program_load(self, wish->source, wish->macros, wish->num_macros, wish->program);
     if (status != EXPAR_OK) return status;
@@ -32,7 +32,7 @@ static void *helper_main(void *argument)
 {
     helper *one = argument;
     int unused;
-    log_set_rank(one->self->world.rank);
+    log_set_rank(one->self->place.rank);
     interrupt_follow(one->in_vain);
     expar_status status = gpu_leave_captures(&unused);
     if (status == EXPAR_OK) status = grant(one->self, one->wish);
@@ -50,7 +50,7 @@ static void helper_start(helper *one)
     pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
-expar_status gpu_programs_wish(const gpu_executor *self, const gpu_wish *wishes, size_t count)
+expar_status gpu_programs_wish(const gpu_core *self, const gpu_wish *wishes, size_t count)
 {
     helper helpers[GPU_MOST_WISHES];
     atomic_bool in_vain = false;

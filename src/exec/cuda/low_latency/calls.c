@@ -7,7 +7,7 @@
 
 /* A wait that the stream does not do is the host's. Another status than the event's: its failure says nothing about
    this group. */
-static expar_status await_here(const gpu_executor *core, const exec_call *exec, expar_event *event)
+static expar_status await_here(const gpu_core *core, const exec_call *exec, expar_event *event)
 {
     if (!event || gpu_follows(&core->base, exec, event)) return EXPAR_OK;
     expar_status status = expar_event_wait(event);
@@ -34,7 +34,7 @@ static void ll_gpu_refuse(ll_call *call, expar_status status)
    is something to launch. */
 static expar_status call_begin(ll_gpu *self, ll_call *call)
 {
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     exec_call *exec = &call->exec;
     ll_gpu_refuse(call, gpu_begin(&core->base, exec, call->stream));
     ll_gpu_refuse(call, check_captured(call));
@@ -48,7 +48,7 @@ static expar_status call_begin(ll_gpu *self, ll_call *call)
         boot_note_refused(core->sym->boot, &topic, (expar_status)call->refusal.status, call->refusal.text);
         return gpu_end(&core->base, exec);
     }
-    expar_status status = call->refusal.status ? gpu_place_refused(core, exec) : gpu_place(&core->base, exec);
+    expar_status status = call->refusal.status ? gpu_place_refused(core, exec) : gpu_take_place(&core->base, exec);
     return status == EXPAR_OK && follows ? gpu_join(&core->base, exec, event) : status;
 }
 
@@ -63,12 +63,12 @@ static expar_status call_end(ll_gpu *self, ll_call *call, expar_status launched)
 
 static uint8_t *own_buffer(const ll_gpu *self)
 {
-    return (uint8_t *)(uintptr_t)device_heap_at(self->core.heap, self->core.world.buffer);
+    return (uint8_t *)(uintptr_t)device_heap_at(self->core.heap, self->core.place.buffer);
 }
 
 static ll_gpu_call arguments_of(const ll_gpu *self, const ll_call *call, ll_kind kind, int32_t phases)
 {
-    ll_gpu_call arguments = {.world = gpu_world_of(&self->core, &call->exec),
+    ll_gpu_call arguments = {.place = gpu_place_of(&self->core, &call->exec),
                              .shape = self->shape,
                              .space = self->space,
                              .form = call->form,
@@ -120,7 +120,7 @@ static gpu_route device_route(const ep_route_view *route)
 static expar_status launch_call(ll_gpu *self, const ll_call *call, cu_function kernel, uint64_t shared_bytes,
                                 void *arguments)
 {
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     const int32_t blocks = gpu_sms_of(core, &call->exec);
     core->stamped_warps = blocks * LL_GPU_BLOCK_WARPS;
     expar_status status =
@@ -187,11 +187,11 @@ static expar_status call_receive(ll_gpu *self, ll_call *call, ll_kind kind, cons
 {
     call->verdict = (ll_verdict){.rank = -1};
     if (call->whole) return EXPAR_OK;
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     self->open[kind][ll_half(call->epoch)] = false;
     call->exec = (exec_call){.num_sms = call->exec.num_sms};
     expar_status status = gpu_begin(&core->base, &call->exec, call->stream);
-    if (status == EXPAR_OK) status = gpu_place(&core->base, &call->exec);
+    if (status == EXPAR_OK) status = gpu_take_place(&core->base, &call->exec);
     if (status == EXPAR_OK) status = keep_blocks(self, call, routing);
     if (status == EXPAR_OK) status = launch(self, step, LL_GPU_RECEIVE);
     return call_end(self, call, status);

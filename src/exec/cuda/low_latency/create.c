@@ -23,17 +23,8 @@ static const char ll_buffer_name[] = "the low-latency buffer";
 /* All but the heap; of one that was made in part, too. */
 static void ll_gpu_close_part(ll_gpu *self)
 {
-    gpu_executor *core = &self->core;
-    gpu_order_await(core);
-    gpu_endings_close(core);
-    gpu_guard_release(core);
+    gpu_core_stop(&self->core);
     ll_gpu_cache_close(self->cache);
-    if (cuda_enter(core->device) == EXPAR_OK) {
-        gpu_order_release(core);
-        if (core->own_stream) cuda_driver()->StreamDestroy(core->own_stream);
-        cuda_leave();
-    }
-    sym_unlisten(core->sym, &core->listener);
     cuda_program_release(self->dispatch_program);
     cuda_program_release(self->scaled_program);
     cuda_program_release(self->combine_program);
@@ -42,20 +33,16 @@ static void ll_gpu_close_part(ll_gpu *self)
     ll_gpu_masks_close(self);
     ll_gpu_early_free(self->early);
     self->early = NULL;
-    gpu_scratch_give(core->stamp_memory);
-    if (!core->unsettled) gpu_scratch_give(core->scratch);
+    gpu_core_free(&self->core);
 }
-
-/* Nobody may be kept waiting for what is still on a stream of a rank that goes alone. */
-#define ALONE_NS ((int64_t)100 * 1000 * 1000)
 
 /* Nothing of it has been launched here. Other ranks' kernels may be through with it only where all have come. */
 static void destroy_unshaped(ll_gpu *self, bool sound)
 {
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     ll_gpu_close_part(self);
     bool quiet = sound && !core->unsettled;
-    if (sound && device_heap_give(core->heap, ll_buffer_name, core->world.buffer, &quiet) != EXPAR_OK)
+    if (sound && device_heap_give(core->heap, ll_buffer_name, core->place.buffer, &quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
     if (sound) ll_gpu_masks_give(self);
     gpu_home_leave(core, quiet);
@@ -65,24 +52,19 @@ static void destroy_unshaped(ll_gpu *self, bool sound)
 static void ll_gpu_destroy(ll_executor *base, bool sound)
 {
     ll_gpu *self = ll_gpu_of(base);
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     if (!ll_gpu_is_shaped(self)) {
         destroy_unshaped(self, sound);
         return;
     }
-    if (!sound && !gpu_endings_abandon(core, ALONE_NS)) {
-        LOG(LOG_INFO, "a low-latency call of this rank's is still on its stream: the buffer's memory stays");
-        gpu_guard_release(core);
-        sym_unlisten(core->sym, &core->listener);
-        return;
-    }
+    if (!sound && !gpu_core_abandon(core, "a low-latency call of this rank's")) return;
     /* The report goes with the parts. Peers' kernels may still write here until all ranks have come, and waited for
        theirs. */
     gpu_order_await(core);
     const bool well = gpu_check(&core->base, ll_buffer_name) == EXPAR_OK;
     ll_gpu_close_part(self);
     bool quiet = sound && !core->unsettled && well;
-    if (sound && device_heap_give(core->heap, ll_buffer_name, core->world.buffer, &quiet) != EXPAR_OK)
+    if (sound && device_heap_give(core->heap, ll_buffer_name, core->place.buffer, &quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
     if (sound) ll_gpu_masks_give(self);
     gpu_home_leave(core, quiet);
@@ -162,8 +144,8 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
 /* Words of the buffer, which may have served another one, and the states. */
 static expar_status fill_device(const ll_gpu *self, const ll_gpu_parts *parts)
 {
-    const gpu_executor *core = &self->core;
-    const cu_address memory = core->scratch->memory, buffer = device_heap_at(core->heap, core->world.buffer);
+    const gpu_core *core = &self->core;
+    const cu_address memory = core->scratch->memory, buffer = device_heap_at(core->heap, core->place.buffer);
     const cu_stream own = core->own_stream;
     const gpu_state state = {.bad_slot = ~0ull};
     expar_status status = CUDA_CALL(MemcpyHtoDAsync, memory, device_heap_bases(core->heap),
@@ -178,14 +160,14 @@ static expar_status fill_device(const ll_gpu *self, const ll_gpu_parts *parts)
 
 static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
 {
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     const cu_address memory = core->scratch->memory, pinned = core->scratch->pinned.device;
     char *host = core->scratch->pinned.host;
-    core->world.heaps = (const uint64_t *)(uintptr_t)memory;
-    core->world.state = (gpu_state *)(uintptr_t)(memory + parts->state);
-    core->world.report = (gpu_report *)(uintptr_t)pinned;
-    core->world.noted = (uint64_t *)(uintptr_t)(memory + parts->noted);
-    core->world.awaits = (uint64_t *)(uintptr_t)(pinned + parts->awaits);
+    core->place.heaps = (const uint64_t *)(uintptr_t)memory;
+    core->place.state = (gpu_state *)(uintptr_t)(memory + parts->state);
+    core->place.report = (gpu_report *)(uintptr_t)pinned;
+    core->place.noted = (uint64_t *)(uintptr_t)(memory + parts->noted);
+    core->place.awaits = (uint64_t *)(uintptr_t)(pinned + parts->awaits);
     core->report = (gpu_report *)(void *)host;
     core->watch.awaits = (uint64_t *)(void *)(host + parts->awaits);
     core->dues = (const uint64_t *)(const void *)(host + parts->dues);
@@ -201,8 +183,8 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
     self->masks = (ll_gpu_masks *)(uintptr_t)(memory + parts->masks);
     self->mask_of = (ll_gpu_mask *)(uintptr_t)(memory + parts->mask_of);
     self->decided = (uint64_t *)(uintptr_t)(memory + parts->decided);
-    core->world.losses = (const gpu_loss *)(uintptr_t)(pinned + parts->losses);
-    core->world.lost = (uint64_t *)(uintptr_t)(memory + parts->lost);
+    core->place.losses = (const gpu_loss *)(uintptr_t)(pinned + parts->losses);
+    core->place.lost = (uint64_t *)(uintptr_t)(memory + parts->lost);
     self->losses = (gpu_loss *)(void *)(host + parts->losses);
     self->answer_there = (ll_gpu_answer *)(uintptr_t)(pinned + parts->answer);
     self->answer = (ll_gpu_answer *)(void *)(host + parts->answer);
@@ -212,7 +194,7 @@ static void set_addresses(ll_gpu *self, const ll_gpu_parts *parts)
 
 static expar_status ll_gpu_memory_open(ll_gpu *self)
 {
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     const ll_gpu_parts parts = parts_of(self);
     expar_status status = gpu_scratch_take(core->device, parts.device_bytes, parts.pinned_bytes, &core->scratch);
     if (status != EXPAR_OK) return status;
@@ -304,7 +286,7 @@ static expar_status refuse_no_memory(void)
 /* What comes once the shape is known. */
 static expar_status ll_gpu_make_shaped(ll_gpu *self)
 {
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     self->copies = core->most_sms;
     expar_status status = ll_gpu_memory_open(self);
     if (status == EXPAR_OK) status = load_kernels(self);
@@ -320,8 +302,8 @@ static expar_status ll_gpu_make_shaped(ll_gpu *self)
 /* Without a shape. */
 static expar_status ll_gpu_make_reserve(ll_gpu *self)
 {
-    gpu_executor *core = &self->core;
-    const cu_address buffer = device_heap_at(core->heap, core->world.buffer);
+    gpu_core *core = &self->core;
+    const cu_address buffer = device_heap_at(core->heap, core->place.buffer);
     self->early = ll_gpu_early_make(self->shape.ranks, core->sym->rank);
     if (!self->early) return refuse_no_memory();
     expar_status status = cuda_enter(core->device);
@@ -333,9 +315,9 @@ static expar_status ll_gpu_make_reserve(ll_gpu *self)
 
 static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t sharers)
 {
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     expar_status status = gpu_choose_sms(core, plan->num_sms, USUAL_SMS, sharers);
-    if (status == EXPAR_OK) status = gpu_read_orphan_time(&core->world);
+    if (status == EXPAR_OK) status = gpu_read_orphan_time(&core->place);
     if (status == EXPAR_OK) status = gpu_own_stream_make(core);
     if (status == EXPAR_OK) status = ll_gpu_masks_open(self);
     if (status != EXPAR_OK) return status;
@@ -388,7 +370,7 @@ static void ll_gpu_unmake(ll_gpu *self)
 {
     bool quiet = !self->core.unsettled;
     ll_gpu_close_part(self);
-    if (self->core.world.buffer) device_heap_give(self->core.heap, ll_buffer_name, self->core.world.buffer, &quiet);
+    if (self->core.place.buffer) device_heap_give(self->core.heap, ll_buffer_name, self->core.place.buffer, &quiet);
     ll_gpu_masks_give(self);
     gpu_home_leave(&self->core, quiet);
 }
@@ -396,11 +378,11 @@ static void ll_gpu_unmake(ll_gpu *self)
 /* Takes the memory, and makes all parts or none: no kernel has used it then, on any rank. */
 static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
 {
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     int32_t sharers = 0;
     expar_status status = gpu_home_enter(core, plan->device.index);
     if (status != EXPAR_OK) return status;
-    status = device_heap_take(core->heap, ll_buffer_name, self->base.heap_bytes, 4096, &core->world.buffer);
+    status = device_heap_take(core->heap, ll_buffer_name, self->base.heap_bytes, 4096, &core->place.buffer);
     if (status == EXPAR_OK) status = ll_gpu_masks_take(self);
     if (status == EXPAR_OK) status = gpu_count_sharers(core, &sharers);
     if (status == EXPAR_OK) status = gpu_agree(core, ll_gpu_make_part(self, plan, sharers), NULL);
@@ -442,13 +424,13 @@ expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
     self->space = ll_space_of(plan->shape);
     self->base.reserve = ll_reserved_of(plan->shape->ranks, plan->reserve_bytes);
     self->base.heap_bytes = plan->reserve_bytes ? self->base.reserve.bytes : self->space.total_bytes;
-    self->core = (gpu_executor){.group = plan->group,
-                                .sym = symmetric,
-                                .number = plan->number,
-                                .topic_kind = BOOT_KIND_LOW_LATENCY,
-                                .late_limit_ms = plan->shape->masking ? plan->late_limit_ms : 0,
-                                .with_threads = plan->group->threads && plan->group->size > 1,
-                                .world = {.shape = {.ranks = plan->shape->ranks}, .rank = symmetric->rank}};
+    self->core = (gpu_core){.group = plan->group,
+                            .sym = symmetric,
+                            .number = plan->number,
+                            .topic_kind = BOOT_KIND_LOW_LATENCY,
+                            .late_limit_ms = plan->shape->masking ? plan->late_limit_ms : 0,
+                            .with_threads = plan->group->threads && plan->group->size > 1,
+                            .place = {.rank = symmetric->rank, .ranks = plan->shape->ranks}};
     expar_status status = ll_gpu_make(self, plan);
     if (status != EXPAR_OK) {
         free(self);

@@ -37,7 +37,7 @@ typedef struct ll_gpu {
     ll_executor base;
     /* Its place on the GPU, as an EP buffer's executor has one: heap, order, guard, report, launches. It has no
        operations and no pool. */
-    gpu_executor core;
+    gpu_core core;
     ll_shape shape;
     ll_space space;
     int32_t copies;        /* blocks that a kernel can have */
@@ -61,7 +61,7 @@ typedef struct ll_gpu {
     ll_gpu_masks *masks; /* device, with the next two; NULL: without masks */
     ll_gpu_mask *mask_of;
     uint64_t *decided;
-    gpu_loss *losses;                     /* pinned, as the host sees it (gpu_world.losses) */
+    gpu_loss *losses;                     /* pinned, as the host sees it (gpu_place.losses) */
     ll_gpu_answer *answer, *answer_there; /* of the errand that is under way; by whoever calls */
     uint32_t *view, *view_there;
     cuda_program *mask_program;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Masks: the host's part. They lie on the GPU, where kernels make them in the midst of calls; what the host has to do
  * with them between calls a kernel of its own does (ll_mask.cu), which follows the rank's calls. Whom kernels await in
- * vain the guard finds (gpu_executor.lose), and cleans are agreed on by hosts (exec/ll_clean.c). */
+ * vain the guard finds (gpu_core.lose), and cleans are agreed on by hosts (exec/ll_clean.c). */
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "group/group.h"
 
@@ -23,8 +23,8 @@ void ll_gpu_note_dead(ll_gpu *self)
 
 #define SAME_LOSS_BEATS 20
 
-/* Of gpu_executor: by the guard, or whoever learns of a death. */
-static void ll_gpu_lose(gpu_executor *core, int32_t rank, const char *why)
+/* Of gpu_core: by the guard, or whoever learns of a death. */
+static void ll_gpu_lose(gpu_core *core, int32_t rank, const char *why)
 {
     ll_gpu *self = (ll_gpu *)(void *)((char *)core - offsetof(ll_gpu, core));
     const uint64_t pulse = __atomic_load_n(&core->report->orders, __ATOMIC_RELAXED) / GPU_BEAT;
@@ -41,17 +41,17 @@ static void ll_gpu_lose(gpu_executor *core, int32_t rank, const char *why)
 /* Puts it on the stream, behind the rank's calls. */
 static expar_status errand_put(ll_gpu *self, ll_mask_args *args, void *stream)
 {
-    gpu_executor *core = &self->core;
+    gpu_core *core = &self->core;
     exec_call exec = {0};
     error_kept kept;
     ll_gpu_note_dead(self);
     expar_status status = gpu_begin(&core->base, &exec, stream);
-    if (status == EXPAR_OK) status = gpu_place(&core->base, &exec);
+    if (status == EXPAR_OK) status = gpu_take_place(&core->base, &exec);
     if (status != EXPAR_OK) return status;
-    args->call = (ll_gpu_call){.world = gpu_world_of(core, &exec),
+    args->call = (ll_gpu_call){.place = gpu_place_of(core, &exec),
                                .shape = self->shape,
                                .space = self->space,
-                               .own = (uint8_t *)(uintptr_t)device_heap_at(core->heap, core->world.buffer),
+                               .own = (uint8_t *)(uintptr_t)device_heap_at(core->heap, core->place.buffer),
                                .state = self->state,
                                .copies = self->copies,
                                .masks = self->masks,

@@ -12,7 +12,7 @@ static size_t moments_bytes(int32_t warps)
 }
 
 /* Nothing has been taken. */
-static expar_status moments_forget(const gpu_executor *core)
+static expar_status moments_forget(const gpu_core *core)
 {
     expar_status status = cuda_enter(core->device);
     if (status != EXPAR_OK) return status;
@@ -23,7 +23,7 @@ static expar_status moments_forget(const gpu_executor *core)
 
 expar_status ll_gpu_time(ll_executor *base, bool on)
 {
-    gpu_executor *core = &ll_gpu_of(base)->core;
+    gpu_core *core = &ll_gpu_of(base)->core;
     expar_status status = EXPAR_OK;
     core->stamps = NULL;
     if (on && !core->stamp_memory)
@@ -34,7 +34,7 @@ expar_status ll_gpu_time(ll_executor *base, bool on)
     return status;
 }
 
-static expar_status moments_fetch(const gpu_executor *core, uint64_t *moments)
+static expar_status moments_fetch(const gpu_core *core, uint64_t *moments)
 {
     expar_status status = cuda_enter(core->device);
     if (status != EXPAR_OK) return status;
@@ -45,7 +45,7 @@ static expar_status moments_fetch(const gpu_executor *core, uint64_t *moments)
 
 bool ll_gpu_times(ll_executor *base, ll_times *out)
 {
-    const gpu_executor *core = &ll_gpu_of(base)->core;
+    const gpu_core *core = &ll_gpu_of(base)->core;
     uint64_t *moments = core->stamps && core->stamped_warps ? malloc(moments_bytes(core->stamped_warps)) : NULL;
     const bool known = moments && moments_fetch(core, moments) == EXPAR_OK &&
                        ll_stamps_read(moments, (size_t)core->stamped_warps, out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout by itself, for callers without a buffer: its kernel, one for each GPU that was asked, is kept until the
  * process ends. */
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 #include <pthread.h>
 #include <stdlib.h>

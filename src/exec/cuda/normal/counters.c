@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What notify counts for each expert, on the GPU, and what it tells the host of it. Graphs have the addresses, so
  * larger ones come beside those that were there before, which stay until the buffer goes. */
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 #include <stdlib.h>
 
@@ -16,13 +16,13 @@ static int64_t experts_of(const ep_shape *shape)
 
 static expar_status counters_fill(gpu_executor *self, gpu_counters *one)
 {
-    const ep_shape *shape = &self->world.shape;
+    const ep_shape *shape = &self->shape;
     const uint64_t bytes = (uint64_t)one->experts * sizeof(int32_t);
     const uint64_t told = (uint64_t)shape->ranks * ((uint64_t)shape->channels + 1) +
                           ((uint64_t)one->experts + (uint64_t)shape->ranks - 1) / (uint64_t)shape->ranks;
-    expar_status status = gpu_scratch_take(self->device, bytes, told * sizeof(int32_t), &one->scratch);
-    if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8Async, one->scratch->memory, 0, bytes, self->own_stream);
-    if (status == EXPAR_OK) status = gpu_own_stream_await(self);
+    expar_status status = gpu_scratch_take(self->core.device, bytes, told * sizeof(int32_t), &one->scratch);
+    if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8Async, one->scratch->memory, 0, bytes, self->core.own_stream);
+    if (status == EXPAR_OK) status = gpu_own_stream_await(&self->core);
     return status == EXPAR_OK ? gpu_counts_open(self, one->experts) : status;
 }
 
@@ -52,7 +52,7 @@ void gpu_counters_give(gpu_executor *self, gpu_counters *one)
 {
     while (one) {
         gpu_counters *const before = one->before;
-        if (!self->unsettled) gpu_scratch_give(one->scratch);
+        if (!self->core.unsettled) gpu_scratch_give(one->scratch);
         free(one);
         one = before;
     }

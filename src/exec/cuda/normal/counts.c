@@ -5,7 +5,7 @@
  * waits for another rank would hold the caller up. So they pass through pinned memory, which is written anew once the
  * stream has come past its last copy; that of a copy in a graph, which may be replayed, stays as it is. Those that lie
  * on the GPU go straight there. */
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static expar_status counts_add(gpu_executor *self, int32_t experts)
     gpu_counts *one = calloc(1, sizeof *one);
     if (!one) return error_set(EXPAR_ERR_MEMORY, "no memory for the record of counts");
     expar_status status =
-        gpu_scratch_take(self->device, sizeof(uint64_t), (size_t)experts * sizeof(int32_t), &one->scratch);
+        gpu_scratch_take(self->core.device, sizeof(uint64_t), (size_t)experts * sizeof(int32_t), &one->scratch);
     if (status == EXPAR_OK) status = CUDA_CALL(EventCreate, &one->copied, CU_EVENT_NO_TIMING);
     if (status != EXPAR_OK) {
         counts_free(one);
@@ -86,11 +86,13 @@ expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const in
     return one->in_graph ? EXPAR_OK : CUDA_CALL(EventRecord, one->copied, call->stream);
 }
 
-void gpu_counts_free(gpu_executor *self)
+void gpu_counts_close(gpu_executor *self)
 {
+    if (cuda_enter(self->core.device) != EXPAR_OK) return;
     while (self->counts) {
         gpu_counts *one = self->counts;
         self->counts = one->next;
         counts_free(one);
     }
+    cuda_leave();
 }

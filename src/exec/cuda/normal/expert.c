@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Expert-major rows on the GPU. All sizes are known on the device only: kernels take the room, and
  * stop at what came. */
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 #define THREADS 256
 
@@ -13,7 +13,7 @@ static uint8_t *part(const ep_routing *routing, uint64_t offset)
 /* Local work may use the whole GPU, a warp a row. */
 static uint32_t blocks_for(const gpu_executor *self, int64_t rows)
 {
-    int64_t warps = THREADS / 32, blocks = (rows + warps - 1) / warps, most = 8 * (int64_t)self->device->num_sms;
+    int64_t warps = THREADS / 32, blocks = (rows + warps - 1) / warps, most = 8 * (int64_t)self->core.device->num_sms;
     return (uint32_t)(blocks < 1 ? 1 : blocks < most ? blocks : most);
 }
 
@@ -21,9 +21,9 @@ expar_status gpu_copy(executor *base, exec_call *call, void *dest, const void *s
 {
     gpu_executor *self = gpu_of(base);
     if (bytes == 0) return EXPAR_OK;
-    expar_status status = cuda_enter(self->device);
+    expar_status status = cuda_enter(self->core.device);
     if (status != EXPAR_OK) return status;
-    gpu_order_settle(self, call);
+    gpu_order_settle(&self->core, call);
     status =
         CUDA_CALL(MemcpyAsync, (cu_address)(uintptr_t)dest, (cu_address)(uintptr_t)source, (size_t)bytes, call->stream);
     cuda_leave();
@@ -47,8 +47,8 @@ expar_status gpu_map(executor *base, exec_call *call, const ep_map_step *step)
                          .expert_rows = step->expert_rows,
                          .first_expert = step->first_expert,
                          .map = step->map,
-                         .brought = step->again ? &self->world.state->brought : NULL};
-    return gpu_launch(self, call, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
+                         .brought = step->again ? &self->core.place.state->brought : NULL};
+    return gpu_launch(&self->core, call, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
 }
 
 expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *step)
@@ -69,7 +69,7 @@ expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *s
                             .weights = (const uint32_t *)step->weights,
                             .out_weights = (uint32_t *)step->out_weights,
                             .out_pitch = step->out_pitch};
-    return gpu_launch(self, call, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+    return gpu_launch(&self->core, call, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
 expar_status gpu_columns(executor *base, exec_call *call, const ep_columns_step *step)
@@ -83,7 +83,7 @@ expar_status gpu_columns(executor *base, exec_call *call, const ep_columns_step 
                              .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(routing).rank_prefix),
                              .ranks = routing->ranks,
                              .num_scales = step->num_scales};
-    return gpu_launch(self, call, self->columns_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+    return gpu_launch(&self->core, call, self->columns_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
 expar_status gpu_tell_sources(executor *base, exec_call *call, const ep_sources_step *step)
@@ -98,7 +98,7 @@ expar_status gpu_tell_sources(executor *base, exec_call *call, const ep_sources_
                              .topk = step->topk,
                              .stride = step->stride,
                              .out = step->out};
-    return gpu_launch(self, call, self->sources_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+    return gpu_launch(&self->core, call, self->sources_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
 expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *step)
@@ -121,7 +121,7 @@ expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *ste
                              .scale_bytes = step->scale_bytes,
                              .weights = (uint8_t *)step->weights,
                              .scales_pitch = step->scales_pitch};
-    return gpu_launch(self, call, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
+    return gpu_launch(&self->core, call, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
 }
 
 expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step)
@@ -143,7 +143,7 @@ expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *s
                             .row_weights_pitch = step->row_weights_pitch,
                             .out_weights = step->out_weights,
                             .dtype = step->dtype};
-    return gpu_launch(self, call, self->reduce_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+    return gpu_launch(&self->core, call, self->reduce_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
 /* ---- counts ------------------------------------------------------------------------------------------------------ */
@@ -166,5 +166,5 @@ expar_status gpu_tell_counts(executor *base, exec_call *call, const ep_counts_st
                           .rank_prefix = step->rank_prefix,
                           .num_recv_tokens = step->num_recv_tokens,
                           .expert_ends = step->expert_ends};
-    return gpu_launch(self, call, self->tell_kernel, 1, TELL_THREADS, 0, &args);
+    return gpu_launch(&self->core, call, self->tell_kernel, 1, TELL_THREADS, 0, &args);
 }

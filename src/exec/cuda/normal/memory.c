@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CUDA executor's small memory, and what calls take of the pool. */
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,57 +10,57 @@
 /* One block of device memory: where the heaps are, the state, what waits have told of each rank. */
 static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
 {
-    const size_t ranks = (size_t)self->world.shape.ranks;
+    const size_t ranks = (size_t)self->shape.ranks;
     const cu_address at_state = memory + heaps_bytes, at_noted = at_state + ep_round(sizeof(gpu_state), EP_ALIGN_BYTES);
     const gpu_state state = {.bad_slot = ~0ull};
-    self->world.heaps = (const uint64_t *)(uintptr_t)memory;
-    self->world.state = (gpu_state *)(uintptr_t)at_state;
-    self->world.noted = (uint64_t *)(uintptr_t)at_noted;
-    const cu_stream own = self->own_stream;
+    self->core.place.heaps = (const uint64_t *)(uintptr_t)memory;
+    self->core.place.state = (gpu_state *)(uintptr_t)at_state;
+    self->core.place.noted = (uint64_t *)(uintptr_t)at_noted;
+    const cu_stream own = self->core.own_stream;
     expar_status status =
-        CUDA_CALL(MemcpyHtoDAsync, memory, device_heap_bases(self->heap), ranks * sizeof(cu_address), own);
+        CUDA_CALL(MemcpyHtoDAsync, memory, device_heap_bases(self->core.heap), ranks * sizeof(cu_address), own);
     if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoDAsync, at_state, &state, sizeof state, own);
     if (status == EXPAR_OK) status = CUDA_CALL(MemsetD8Async, at_noted, 0, ranks * sizeof(uint64_t), own);
-    return status == EXPAR_OK ? gpu_own_stream_await(self) : status;
+    return status == EXPAR_OK ? gpu_own_stream_await(&self->core) : status;
 }
 
 /* That block, the pinned report with what kernels await behind it, the counters, and the event. */
 expar_status gpu_memory_open(gpu_executor *self)
 {
-    const size_t ranks = (size_t)self->world.shape.ranks;
+    const size_t ranks = (size_t)self->shape.ranks;
     const size_t heaps_bytes = ep_round(ranks * sizeof(cu_address), EP_ALIGN_BYTES);
     const size_t awaits_at = ep_round(sizeof(gpu_report), EP_ALIGN_BYTES);
     gpu_counters *counters = NULL;
     const size_t state_bytes = (size_t)ep_round(sizeof(gpu_state), EP_ALIGN_BYTES) + ranks * sizeof(uint64_t);
-    expar_status status =
-        gpu_scratch_take(self->device, heaps_bytes + state_bytes, awaits_at + ranks * sizeof(uint64_t), &self->scratch);
+    expar_status status = gpu_scratch_take(self->core.device, heaps_bytes + state_bytes,
+                                           awaits_at + ranks * sizeof(uint64_t), &self->core.scratch);
     if (status != EXPAR_OK) return status;
-    self->watch.awaits = (uint64_t *)(void *)((char *)self->scratch->pinned.host + awaits_at);
-    self->world.awaits = (uint64_t *)(uintptr_t)(self->scratch->pinned.device + awaits_at);
-    self->report = self->scratch->pinned.host;
-    self->world.report = (gpu_report *)(uintptr_t)self->scratch->pinned.device;
-    status = fill_memory(self, self->scratch->memory, heaps_bytes);
-    if (status == EXPAR_OK) status = gpu_counters_make(self, &self->world.shape, &counters);
+    self->core.watch.awaits = (uint64_t *)(void *)((char *)self->core.scratch->pinned.host + awaits_at);
+    self->core.place.awaits = (uint64_t *)(uintptr_t)(self->core.scratch->pinned.device + awaits_at);
+    self->core.report = self->core.scratch->pinned.host;
+    self->core.place.report = (gpu_report *)(uintptr_t)self->core.scratch->pinned.device;
+    status = fill_memory(self, self->core.scratch->memory, heaps_bytes);
+    if (status == EXPAR_OK) status = gpu_counters_make(self, &self->shape, &counters);
     gpu_counters_use(self, counters);
-    return status == EXPAR_OK ? gpu_order_hold(self) : status;
+    return status == EXPAR_OK ? gpu_order_hold(&self->core) : status;
 }
 
 /* ---- with a call ------------------------------------------------------------------------------------------------- */
 
 bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
 {
-    return device_heap_offset(((const gpu_executor *)base)->heap, (cu_address)(uintptr_t)data, bytes, offset);
+    return device_heap_offset(((const gpu_core *)base)->heap, (cu_address)(uintptr_t)data, bytes, offset);
 }
 
 /* A graph may be launched when the memory has gone. */
 bool gpu_map_caller(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out)
 {
-    return !call->captured && gpu_segments_find(gpu_of(base)->segments, data, bytes, out);
+    return !call->captured && gpu_segments_find(gpu_core_of(base)->segments, data, bytes, out);
 }
 
 void gpu_unmap_caller(executor *base, exec_mapping *mapping)
 {
-    gpu_segments_release(gpu_of(base)->segments, mapping);
+    gpu_segments_release(gpu_core_of(base)->segments, mapping);
 }
 
 static expar_status nothing_left(gpu_executor *self, uint64_t bytes, expar_status status)
@@ -69,16 +69,16 @@ static expar_status nothing_left(gpu_executor *self, uint64_t bytes, expar_statu
     return error_prefix(status,
                         "the pool of %llu bytes has no room for %llu bytes (free outputs and handles, or make "
                         "config.%s %llu), nor is there memory beside it",
-                        (unsigned long long)gpu_home_bytes(self), (unsigned long long)bytes,
+                        (unsigned long long)gpu_pool_bytes(self), (unsigned long long)bytes,
                         limited ? "pool_limit_bytes" : "pool_bytes",
-                        (unsigned long long)mem_pool_enough(self->base.pool, bytes));
+                        (unsigned long long)mem_pool_enough(self->core.base.pool, bytes));
 }
 
 expar_status gpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
-    if (from) return gpu_lend(gpu_of(base), from, bytes, out);
+    if (from) return gpu_lend(gpu_core_of(base), from, bytes, out);
     if (mem_pool_take(base->pool, bytes, out) == EXPAR_OK) return EXPAR_OK;
-    expar_status status = gpu_lend(gpu_of(base), NULL, bytes, out);
+    expar_status status = gpu_lend(gpu_core_of(base), NULL, bytes, out);
     return status == EXPAR_ERR_MEMORY ? nothing_left(gpu_of(base), bytes, status) : status;
 }
 

@@ -2,7 +2,7 @@
 /* How a fresh dispatch opens: one kernel makes the layout and exchanges the hellos. The host reads its counts from
  * pinned memory as soon as they are there, without a stream synchronisation. Where room for the rows was found before,
  * their kernel stands behind it already. */
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 #include <string.h>
 
@@ -12,7 +12,7 @@
 static expar_status send_counts(gpu_executor *self, const exec_call *call, const ep_notify_step *step)
 {
     if (!step->routing || step->route.idx || !step->route.expert_counts) return EXPAR_OK;
-    expar_status status = cuda_enter(self->device);
+    expar_status status = cuda_enter(self->core.device);
     if (status != EXPAR_OK) return status;
     status = gpu_counts_send(self, call, step->route.expert_counts, step->routing->experts);
     cuda_leave();
@@ -56,10 +56,10 @@ static uint32_t shared_words_bytes(uint32_t words)
 static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu_notify_args *args)
 {
     int64_t warps = NOTIFY_THREADS / 32, blocks = (gpu_pieces(args->tokens) + warps - 1) / warps;
-    if (blocks > gpu_sms_of(self, call)) blocks = gpu_sms_of(self, call);
-    uint32_t words = GPU_NOTIFY_RANK_WORDS * (uint32_t)self->world.shape.ranks;
+    if (blocks > gpu_sms_of(&self->core, call)) blocks = gpu_sms_of(&self->core, call);
+    uint32_t words = GPU_NOTIFY_RANK_WORDS * (uint32_t)self->shape.ranks;
     if (args->shared_counts) words += (uint32_t)args->experts;
-    return gpu_launch(self, call, self->notify_kernel, blocks ? (uint32_t)blocks : 1, NOTIFY_THREADS,
+    return gpu_launch(&self->core, call, self->notify_kernel, blocks ? (uint32_t)blocks : 1, NOTIFY_THREADS,
                       shared_words_bytes(words), args);
 }
 
@@ -67,18 +67,18 @@ static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu
 static ep_growth choose_growth(gpu_executor *self, const ep_notify_step *step)
 {
     ep_growth growth = step->growth;
-    if (growth == EP_GROWTH_CAN && gpu_home_wishes(self)) growth = EP_GROWTH_WISHED;
-    return step->deferred && !gpu_home_awaits_growth(self, growth) ? EP_GROWTH_NONE : growth;
+    if (growth == EP_GROWTH_CAN && gpu_pool_wishes(self)) growth = EP_GROWTH_WISHED;
+    return step->deferred && !gpu_pool_awaits_growth(self, growth) ? EP_GROWTH_NONE : growth;
 }
 
 static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_notify_step *step, ep_growth growth)
 {
-    const ep_shape *shape = &self->world.shape;
-    self->notified = true;
+    const ep_shape *shape = &self->shape;
+    self->notified = self->core.begun;
     gpu_notify_args args = {.world = gpu_world_of(self, call),
                             .form = step->form,
                             .refusal = step->refusal,
-                            .stamps = self->stamps,
+                            .stamps = self->core.stamps,
                             .channels = shape->channels,
                             .local_experts = shape->local_experts,
                             .expert_counts = (int32_t *)(uintptr_t)self->counters->scratch->memory,
@@ -89,19 +89,19 @@ static expar_status put_notify(gpu_executor *self, exec_call *call, const ep_not
     args.room.growth = (int32_t)growth;
     expar_status status = launch_notify(self, call, &args);
     if (status != EXPAR_OK) return status;
-    gpu_order_note_wait(self, true);
+    gpu_order_note_wait(&self->core, true);
     return step->rows && goes_on ? gpu_dispatch_launch(self, call, step->rows) : EXPAR_OK;
 }
 
 static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_notify_step *step)
 {
-    expar_status status = gpu_ticket_await(self, call, &self->report->counts_ready, "notify");
+    expar_status status = gpu_ticket_await(&self->core, call, &self->core.report->counts_ready, "notify");
     if (status != EXPAR_OK) return status;
-    if (call->ticket) gpu_order_note_wait(self, false);
-    if (self->report->counts_refused == call->ticket) gpu_verdict_read(self, call->ticket, &step->verdict);
+    if (call->ticket) gpu_order_note_wait(&self->core, false);
+    if (self->core.report->counts_refused == call->ticket) gpu_verdict_read(&self->core, call->ticket, &step->verdict);
     const bool goes_on = step->verdict.rank < 0 && step->routing;
     step->counted = goes_on && !step->deferred;
-    step->grows = goes_on && self->report->counts_grow == call->ticket;
+    step->grows = goes_on && self->core.report->counts_grow == call->ticket;
     if (step->counted) gpu_take_counts(self, step->routing);
     return EXPAR_OK;
 }
@@ -110,7 +110,7 @@ static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_n
 expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
 {
     gpu_executor *self = gpu_of(base);
-    expar_status status = call->placed ? EXPAR_OK : gpu_place_refused(self, call);
+    expar_status status = call->placed ? EXPAR_OK : gpu_place_refused(&self->core, call);
     if (status != EXPAR_OK) return status;
     status = send_counts(self, call, step);
     /* A graph would tell the refusal again and again. */
@@ -119,12 +119,12 @@ expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     const ep_growth growth = choose_growth(self, step);
     const bool asked = call->asked, for_growth = step->deferred && growth != EP_GROWTH_NONE;
     call->asked |= for_growth;
-    gpu_ticket_take(self, call);
+    gpu_ticket_take(&self->core, call);
     call->asked = asked;
     status = put_notify(self, call, step, growth);
     if (status == EXPAR_OK && (for_growth || !step->deferred)) status = await_counts(self, call, step);
     /* Nobody asks for the rest of it. */
     if (!asked) call->ticket = 0;
-    if (for_growth && growth == EP_GROWTH_WISHED && !step->grows) gpu_home_note_vain(self);
+    if (for_growth && growth == EP_GROWTH_WISHED && !step->grows) gpu_pool_note_vain(self);
     return status;
 }

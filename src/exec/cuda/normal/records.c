@@ -5,7 +5,7 @@
  * rank's earlier calls. Where all forms are the same, all earlier calls of all ranks have ended by then; the ranks take
  * larger records together, on the host, and go over to them. The old ones stay as they are until the buffer goes:
  * graphs that were captured before use them. */
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 #include <stdlib.h>
 
@@ -18,7 +18,7 @@ static int64_t most_of(int64_t a, int64_t b)
 
 bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
 {
-    const ep_shape *shape = &gpu_of(base)->world.shape;
+    const ep_shape *shape = &gpu_of(base)->shape;
     return row_bytes <= shape->row_bytes && form->scales <= shape->scales && form->topk <= shape->topk &&
            form->experts / shape->ranks <= shape->local_experts;
 }
@@ -26,7 +26,7 @@ bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
 /* The shape that holds both what there is and the call. */
 static ep_shape gpu_shape_for(const gpu_executor *self, const ep_grow_step *step)
 {
-    ep_shape shape = self->world.shape;
+    ep_shape shape = self->shape;
     shape.row_bytes = most_of(shape.row_bytes, step->row_bytes);
     shape.scales = (int32_t)most_of(shape.scales, step->form.scales);
     shape.topk = (int32_t)most_of(shape.topk, step->form.topk);
@@ -41,8 +41,9 @@ static ep_shape gpu_shape_for(const gpu_executor *self, const ep_grow_step *step
 /* Flags of old epochs must go before anybody can post. */
 static expar_status records_clear(gpu_executor *self, uint64_t offset, uint64_t bytes)
 {
-    expar_status status = CUDA_CALL(MemsetD8Async, device_heap_at(self->heap, offset), 0, bytes, self->own_stream);
-    return status == EXPAR_OK ? gpu_own_stream_await(self) : status;
+    expar_status status =
+        CUDA_CALL(MemsetD8Async, device_heap_at(self->core.heap, offset), 0, bytes, self->core.own_stream);
+    return status == EXPAR_OK ? gpu_own_stream_await(&self->core) : status;
 }
 
 /* Room to remember the old ones by; and what a rank has by itself. */
@@ -58,7 +59,7 @@ static expar_status records_prepare(gpu_executor *self, const ep_shape *shape, g
 static expar_status records_make(gpu_executor *self, const ep_shape *shape, uint64_t offset, gpu_counters **counters)
 {
     *counters = NULL;
-    expar_status status = cuda_enter(self->device);
+    expar_status status = cuda_enter(self->core.device);
     if (status != EXPAR_OK) return status;
     status = records_clear(self, offset, ep_space_of(shape).slots);
     if (status == EXPAR_OK) status = records_prepare(self, shape, counters);
@@ -73,15 +74,14 @@ static expar_status records_agree(const gpu_executor *self, expar_status own)
                                 .refused = "could not make its part",
                                 .common = EXPAR_ERR_MEMORY,
                                 .lacks = "has no memory for its part"};
-    return sym_agree(self->sym, &matter, own);
+    return sym_agree(self->core.sym, &matter, own);
 }
 
 static expar_status records_replace(gpu_executor *self, const ep_shape *shape)
 {
     const ep_space space = ep_space_of(shape);
-    gpu_world *world = &self->world;
     uint64_t offset;
-    expar_status status = device_heap_take(self->heap, records_name, space.pool, 4096, &offset);
+    expar_status status = device_heap_take(self->core.heap, records_name, space.pool, 4096, &offset);
     if (status != EXPAR_OK) return status;
     gpu_counters *counters;
     status = records_agree(self, records_make(self, shape, offset, &counters));
@@ -89,21 +89,21 @@ static expar_status records_replace(gpu_executor *self, const ep_shape *shape)
         error_kept kept;
         error_keep(&kept, status);
         gpu_counters_give(self, counters);
-        device_heap_give(self->heap, records_name, offset, NULL);
+        device_heap_give(self->core.heap, records_name, offset, NULL);
         return error_restore(&kept);
     }
     gpu_counters_use(self, counters);
-    self->old_records[self->num_old_records++] = world->buffer;
-    world->buffer = offset;
-    world->shape = *shape;
-    world->space = space;
+    self->old_records[self->num_old_records++] = self->core.place.buffer;
+    self->core.place.buffer = offset;
+    self->shape = *shape;
+    self->space = space;
     return EXPAR_OK;
 }
 
 void gpu_records_give(gpu_executor *self, bool *quiet)
 {
     for (size_t i = 0; i < self->num_old_records; i++)
-        if (device_heap_give(self->heap, records_name, self->old_records[i], quiet) != EXPAR_OK)
+        if (device_heap_give(self->core.heap, records_name, self->old_records[i], quiet) != EXPAR_OK)
             LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
 }
 
@@ -111,7 +111,7 @@ void gpu_records_give(gpu_executor *self, bool *quiet)
 
 static expar_status check_growth(const gpu_executor *self, const ep_grow_step *step)
 {
-    if (device_heap_grows(self->heap)) return EXPAR_OK;
+    if (device_heap_grows(self->core.heap)) return EXPAR_OK;
     return error_set(EXPAR_ERR_LIMIT,
                      "rows of %lld bytes, top-k %d and %d experts: by CUDA IPC records do not grow; give "
                      "config.max_row_bytes, max_scales, max_topk and max_experts",
@@ -126,21 +126,21 @@ static expar_status exchange_forms(gpu_executor *self, const ep_grow_step *step,
     ep_refusal refusal = {0};
     exec_call call = {.asked = true};
     ep_notify_step notify = {.epoch = step->epoch, .form = step->form, .verdict = {.rank = -1}};
-    void *const called_on = self->called_on;
+    void *const called_on = self->core.called_on;
     if (own != EXPAR_OK) notify.refusal = refusal = ep_refusal_of(own);
-    expar_status status = gpu_notify(&self->base, &call, &notify);
-    expar_status ended = gpu_end(&self->base, &call);
-    self->called_on = called_on;
+    expar_status status = gpu_notify(&self->core.base, &call, &notify);
+    expar_status ended = gpu_end(&self->core.base, &call);
+    self->core.called_on = called_on;
     *verdict = notify.verdict;
     /* What this rank refuses itself it says, whoever else does. */
-    if (own != EXPAR_OK) *verdict = (ep_verdict){.rank = self->world.rank, .reason = refusal};
+    if (own != EXPAR_OK) *verdict = (ep_verdict){.rank = self->core.place.rank, .reason = refusal};
     return status == EXPAR_OK ? ended : status;
 }
 
 /* Lack of memory is no failure of the executor's: all ranks know of it. */
 static void tell_lack(const gpu_executor *self, expar_status status, ep_verdict *verdict)
 {
-    *verdict = (ep_verdict){.rank = self->world.rank, .reason = ep_refusal_of(status)};
+    *verdict = (ep_verdict){.rank = self->core.place.rank, .reason = ep_refusal_of(status)};
 }
 
 /* A call that waits for its counts grows the pool when it knows them; who is not to wait has no other time. */
@@ -148,16 +148,16 @@ static expar_status grow_pool_for(gpu_executor *self, const ep_grow_step *step)
 {
     uint64_t bytes[MEM_POOL_MOST_REACHED];
     int32_t count = 0;
-    if (step->count && step->tokens >= 0) bytes[count++] = gpu_routing_bytes(&self->world.shape, step->tokens);
+    if (step->count && step->tokens >= 0) bytes[count++] = gpu_routing_bytes(&self->shape, step->tokens);
     for (int32_t i = 0; i < step->count && count < MEM_POOL_MOST_REACHED; i++)
         bytes[count++] = step->bytes[i];
-    return gpu_grow_pool(&self->base, bytes, count);
+    return gpu_grow_pool(&self->core.base, bytes, count);
 }
 
 expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict)
 {
     gpu_executor *self = gpu_of(base);
-    if (self->capturing)
+    if (self->core.capturing)
         return error_set(EXPAR_ERR_LIMIT,
                          "records hold no rows of %lld bytes, top-k %d and %d experts while the stream is being "
                          "captured; make such a call once outside of captures, or give the limits in the config",

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch and combine: one kernel each; a dispatch whose rows did not fit the room that was offered is
  * launched again. */
-#include "exec/cuda/core/gpu.h"
+#include "exec/cuda/normal/normal_gpu.h"
 #include "proto/serving.h"
 
 #include <string.h>
@@ -33,17 +33,17 @@ static bool comes_by_queue(const ep_dispatch_step *step)
 
 static stages plan_stages(const gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
 {
-    uint32_t targets = (uint32_t)ep_round((uint64_t)self->world.shape.ranks * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES);
+    uint32_t targets = (uint32_t)ep_round((uint64_t)self->shape.ranks * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES);
     stages plan = {.warps = GPU_DISPATCH_WARPS, .senders = GPU_DISPATCH_WARPS, .shared_bytes = targets};
-    if (self->device->major < 9) return plan;
+    if (self->core.device->major < 9) return plan;
     int64_t stage = (int64_t)ep_round((uint64_t)step->row_bytes, EP_ALIGN_BYTES);
     int32_t stage_bytes = (int32_t)(stage < MOST_STAGE_BYTES ? stage : MOST_STAGE_BYTES);
-    int32_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int32_t)targets;
+    int32_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int32_t)targets;
     int32_t fit = (room - plan.warps * 8) / stage_bytes;
     if (fit < LEAST_WARPS) return plan;
     plan.stage_bytes = stage_bytes;
     fit = fit < plan.warps ? fit : plan.warps;
-    plan.senders = ep_warps_under_way(gpu_sms_of(self, call), fit, LEAST_WARPS);
+    plan.senders = ep_warps_under_way(gpu_sms_of(&self->core, call), fit, LEAST_WARPS);
     if (!comes_by_queue(step)) plan.warps = plan.senders;
     plan.shared_bytes = targets + (uint32_t)(plan.senders * plan.stage_bytes + plan.warps * 8);
     return plan;
@@ -92,14 +92,14 @@ static expar_status launch_check(gpu_executor *self, const exec_call *call, cons
                            .topk = step->form.topk,
                            .experts = step->form.experts};
     int64_t blocks = (args.tokens * args.topk + CHECK_THREADS - 1) / CHECK_THREADS;
-    if (blocks > gpu_sms_of(self, call)) blocks = gpu_sms_of(self, call);
-    return gpu_launch(self, call, self->check_kernel, blocks ? (uint32_t)blocks : 1, CHECK_THREADS, 0, &args);
+    if (blocks > gpu_sms_of(&self->core, call)) blocks = gpu_sms_of(&self->core, call);
+    return gpu_launch(&self->core, call, self->check_kernel, blocks ? (uint32_t)blocks : 1, CHECK_THREADS, 0, &args);
 }
 
 /* Rings that rows of the routing go by, and channels that each of them carries. */
 static void share_rings(const gpu_executor *self, const ep_routing *routing, int32_t *rings, int32_t *joined)
 {
-    *joined = ep_channels_joined(routing->channels, self->world.shape.channels);
+    *joined = ep_channels_joined(routing->channels, self->shape.channels);
     *rings = ep_rings_of(routing->channels, *joined);
 }
 
@@ -132,9 +132,9 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
     args.stage_bytes = plan.stage_bytes;
     args.senders = plan.senders;
     args.stamps = gpu_stamps_of_rows(self, call, plan.warps);
-    status = gpu_launch(self, call, programs->dispatch_kernel, (uint32_t)gpu_sms_of(self, call),
+    status = gpu_launch(&self->core, call, programs->dispatch_kernel, (uint32_t)gpu_sms_of(&self->core, call),
                         (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
-    if (status == EXPAR_OK) gpu_order_note_wait(self, true);
+    if (status == EXPAR_OK) gpu_order_note_wait(&self->core, true);
     return status;
 }
 
@@ -142,17 +142,17 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
 static expar_status await_opening(gpu_executor *self, const exec_call *call, const char *what, ep_verdict *verdict,
                                   int64_t *dropped)
 {
-    expar_status status = gpu_ticket_await(self, call, &self->report->opened, what);
+    expar_status status = gpu_ticket_await(&self->core, call, &self->core.report->opened, what);
     if (status != EXPAR_OK) return status;
-    if (call->ticket) gpu_order_note_wait(self, false);
-    *dropped = gpu_verdict_read(self, call->ticket, verdict);
+    if (call->ticket) gpu_order_note_wait(&self->core, false);
+    *dropped = gpu_verdict_read(&self->core, call->ticket, verdict);
     return EXPAR_OK;
 }
 
 expar_status gpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     gpu_executor *self = gpu_of(base);
-    if (step->form.kind == EP_DISPATCH_CACHED) gpu_ticket_take(self, call);
+    if (step->form.kind == EP_DISPATCH_CACHED) gpu_ticket_take(&self->core, call);
     expar_status status = checks_topk(step) ? launch_check(self, call, step) : EXPAR_OK;
     if (status == EXPAR_OK && !step->sent_ahead) status = gpu_dispatch_launch(self, call, step);
     if (status != EXPAR_OK || step->deferred) return status;
@@ -175,14 +175,14 @@ typedef struct slots {
 /* rooms: rows that a token's sum may be made of. */
 static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t rooms)
 {
-    int64_t ranks = self->world.shape.ranks, row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
+    int64_t ranks = self->shape.ranks, row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
     int64_t part = SLOTS_BYTES / (rooms * SLOTS) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
     part = part < EP_ALIGN_BYTES ? EP_ALIGN_BYTES : part < row ? part : row;
     uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES);
-    int64_t room = self->device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
+    int64_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
     int64_t warp_bytes = SLOTS * (rooms * part + GPU_COMBINE_NOTE_BYTES), fit = room / warp_bytes;
     slots plan = {.warps = GPU_COMBINE_WARPS, .shared_bytes = sources};
-    if (self->device->major < 9 || fit < LEAST_WARPS) return plan;
+    if (self->core.device->major < 9 || fit < LEAST_WARPS) return plan;
     plan.part_bytes = (int32_t)part;
     plan.warps = fit < plan.warps ? (int32_t)fit : plan.warps;
     plan.shared_bytes += (uint32_t)(plan.warps * warp_bytes);
@@ -192,7 +192,7 @@ static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t roo
 /* Each rank has the caller's memory at another offset. */
 static void shift_offers(const gpu_executor *self, const ep_combine_step *step, gpu_combine_args *args)
 {
-    const size_t bytes = (size_t)self->world.shape.ranks * sizeof(uint64_t);
+    const size_t bytes = (size_t)self->shape.ranks * sizeof(uint64_t);
     args->shifted = step->x_shifts || step->weights_shifts;
     if (step->x_shifts) memcpy(args->x_shifts, step->x_shifts, bytes);
     if (step->weights_shifts) memcpy(args->weights_shifts, step->weights_shifts, bytes);
@@ -206,7 +206,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     const gpu_programs *programs;
     expar_status status = gpu_programs_find(self, step->row_bytes, &step->form, &programs);
     if (status != EXPAR_OK) return status;
-    gpu_ticket_take(self, call);
+    gpu_ticket_take(&self->core, call);
     gpu_combine_args args = {.world = gpu_world_of(self, call),
                              .form = step->form,
                              .refusal = step->refusal,
@@ -236,17 +236,17 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     shift_offers(self, step, &args);
     share_rings(self, routing, &args.rings, &args.joined);
     args.rooms = args.sum.order == EP_SUM_EACH_SLOT ? args.sum.topk : args.sum.ranks;
-    args.ring_part_bytes = ep_ring_part_bytes(&self->world.space, &args.sum, step->row_bytes);
+    args.ring_part_bytes = ep_ring_part_bytes(&self->space, &args.sum, step->row_bytes);
     args.ring_parts = (int32_t)((step->row_bytes + args.ring_part_bytes - 1) / args.ring_part_bytes);
     slots plan = plan_slots(self, step->row_bytes, args.rooms);
     args.part_bytes = plan.part_bytes;
     args.slots = SLOTS;
     args.stamps = gpu_stamps_of_rows(self, call, plan.warps);
-    status = gpu_launch(self, call, gpu_by_slot(&step->form) ? programs->slots_kernel : programs->combine_kernel,
-                        (uint32_t)gpu_sms_of(self, call), (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
+    status = gpu_launch(&self->core, call, gpu_by_slot(&step->form) ? programs->slots_kernel : programs->combine_kernel,
+                        (uint32_t)gpu_sms_of(&self->core, call), (uint32_t)plan.warps * 32, plan.shared_bytes, &args);
     if (status != EXPAR_OK) return status;
-    if (!call->captured) gpu_segments_follow(self->segments, call->stream);
-    gpu_order_note_wait(self, true);
+    if (!call->captured) gpu_segments_follow(self->core.segments, call->stream);
+    gpu_order_note_wait(&self->core, true);
     return step->deferred ? EXPAR_OK : await_opening(self, call, "combine", &step->verdict, &none);
 }
 

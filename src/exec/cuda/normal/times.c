@@ -3,8 +3,8 @@
  *
  * Device memory has [GPU_NOTIFY_MOMENTS] words of notify and, behind them, [GPU_MOMENTS][blocks][warps] of the dispatch
  * or the combine. Kernels write them, each call those of its kernels; the host reads them when the call is done. */
-#include "exec/cuda/core/gpu.h"
 #include "exec/cuda/core/stamps.h"
+#include "exec/cuda/normal/normal_gpu.h"
 
 #include <assert.h>
 #include <stdlib.h>
@@ -19,29 +19,29 @@ static size_t stamp_bytes(int32_t warps)
 
 static size_t most_stamp_bytes(const gpu_executor *self)
 {
-    return stamp_bytes(self->most_sms * GPU_DISPATCH_WARPS);
+    return stamp_bytes(self->core.most_sms * GPU_DISPATCH_WARPS);
 }
 
 uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call, int32_t warps)
 {
-    self->stamped_warps = gpu_sms_of(self, call) * warps;
-    return self->stamps ? self->stamps + GPU_NOTIFY_MOMENTS : NULL;
+    self->core.stamped_warps = gpu_sms_of(&self->core, call) * warps;
+    return self->core.stamps ? self->core.stamps + GPU_NOTIFY_MOMENTS : NULL;
 }
 
 static expar_status stamps_forget(const gpu_executor *self)
 {
-    expar_status status = cuda_enter(self->device);
+    expar_status status = cuda_enter(self->core.device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemsetD8, self->stamp_memory->memory, 0, most_stamp_bytes(self));
+    status = CUDA_CALL(MemsetD8, self->core.stamp_memory->memory, 0, most_stamp_bytes(self));
     cuda_leave();
     return status;
 }
 
 static expar_status fetch(const gpu_executor *self, uint64_t *stamps)
 {
-    expar_status status = cuda_enter(self->device);
+    expar_status status = cuda_enter(self->core.device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemcpyDtoH, stamps, self->stamp_memory->memory, stamp_bytes(self->stamped_warps));
+    status = CUDA_CALL(MemcpyDtoH, stamps, self->core.stamp_memory->memory, stamp_bytes(self->core.stamped_warps));
     cuda_leave();
     return status;
 }
@@ -50,11 +50,12 @@ expar_status gpu_time(executor *base, bool on)
 {
     gpu_executor *self = gpu_of(base);
     expar_status status = EXPAR_OK;
-    self->stamps = NULL;
-    if (on && !self->stamp_memory)
-        status = gpu_scratch_take(self->device, most_stamp_bytes(self), sizeof(uint64_t), &self->stamp_memory);
+    self->core.stamps = NULL;
+    if (on && !self->core.stamp_memory)
+        status =
+            gpu_scratch_take(self->core.device, most_stamp_bytes(self), sizeof(uint64_t), &self->core.stamp_memory);
     if (status == EXPAR_OK && on) status = stamps_forget(self);
-    if (status == EXPAR_OK && on) self->stamps = (uint64_t *)(uintptr_t)self->stamp_memory->memory;
+    if (status == EXPAR_OK && on) self->core.stamps = (uint64_t *)(uintptr_t)self->core.stamp_memory->memory;
     return status;
 }
 
@@ -72,12 +73,13 @@ static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_ti
 bool gpu_times(executor *base, executor_times *out)
 {
     const gpu_executor *self = gpu_of(base);
-    uint64_t *stamps = self->stamps && self->stamped_warps ? malloc(stamp_bytes(self->stamped_warps)) : NULL;
+    uint64_t *stamps =
+        self->core.stamps && self->core.stamped_warps ? malloc(stamp_bytes(self->core.stamped_warps)) : NULL;
     bool known = stamps && fetch(self, stamps) == EXPAR_OK;
     if (known) {
         uint64_t *moments = stamps + GPU_NOTIFY_MOMENTS;
-        known = gpu_stamps_read(moments, (size_t)self->stamped_warps, out);
-        if (self->notified) read_notify(stamps, moments[0], out);
+        known = gpu_stamps_read(moments, (size_t)self->core.stamped_warps, out);
+        if (self->notified == self->core.begun) read_notify(stamps, moments[0], out);
     }
     free(stamps);
     return known;

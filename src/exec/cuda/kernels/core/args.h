@@ -2,18 +2,15 @@
 /* What the host hands to the kernels of an EP buffer, and what it reads back. Compiles as C17, under NVRTC and under
  * nvcc; addresses are 64-bit words or pointers in the GPU's view.
  *
- *   gpu_world    the same for all calls on a buffer, a member of every kernel's arguments
+ *   gpu_place    the same for all calls on a buffer, a member of every kernel's arguments
  *   gpu_state    device memory of this rank alone, touched by its own kernels
  *   gpu_report   pinned host memory: kernels write, the host reads without a stream synchronisation
- *   gpu_routing  where a handle's arrays lie in device memory */
+ *   gpu_route    a call's topk_idx and weights in device memory */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_ARGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_ARGS_H
 
 #include "exec/cuda/kernels/core/moments.h"
 #include "proto/normal.h"
-
-/* Tokens are routed in pieces of one warp's width: a bit a token. */
-#define GPU_PIECE_TOKENS 32
 
 #define GPU_SLOT_BITS 13 /* of the number of a slot in a token */
 
@@ -129,7 +126,7 @@ typedef struct gpu_report {
     uint32_t failed;
     int32_t wait, peer; /* gpu_wait */
     uint32_t was_abort; /* the abort word ended it, or GPU_NO_REGION; 0: the host had not moved the pulse for
-                           world.orphan_ns */
+                           gpu_place.orphan_ns */
     uint64_t seen, expected;
     uint64_t failed_after; /* calls with this ticket or a lower one had ended before */
     /* GPU_ABORT: all waits end, of kernels (relaxed: nothing but the word counts) and of the host (acquire); set by the
@@ -162,46 +159,11 @@ typedef struct gpu_report {
     gpu_verdict untold;
 } gpu_report;
 
-/* A handle's arrays, as offsets in its block of device memory. */
-typedef struct gpu_routing {
-    uint64_t masks;               /* uint32 [P][N] bit i: token 32 p + i goes to rank r */
-    uint64_t befores;             /* int32 [P][N] tokens before piece p that go to rank r */
-    uint64_t channel_prefix;      /* int32 [N][C] */
-    uint64_t rank_prefix;         /* int32 [N] */
-    uint64_t recv_channel_prefix; /* int32 [N][C] */
-    uint64_t recv_expert_counts;  /* int32 [L] */
-    uint64_t first_row;           /* int32 [N] */
-    uint64_t owners;              /* uint16 [T][K], of a handle that keeps its slots */
-    uint64_t total_bytes;
-} gpu_routing;
+/* Ranks of a group whose combines read rows where they lie in the callers' memory. */
+#define GPU_MOST_SHIFTED 32
 
-EP_FUNC int64_t gpu_pieces(int64_t tokens)
-{
-    return (tokens + GPU_PIECE_TOKENS - 1) / GPU_PIECE_TOKENS;
-}
-
-/* slots: that are kept of each token, K or 0. */
-EP_FUNC gpu_routing gpu_routing_of(int64_t tokens, int32_t ranks, int32_t channels, int32_t local_experts,
-                                   int32_t slots)
-{
-    gpu_routing r;
-    uint64_t cells = 4 * (uint64_t)gpu_pieces(tokens) * (uint64_t)ranks;
-    uint64_t channel_cells = 4 * (uint64_t)ranks * (uint64_t)channels;
-    r.masks = 0;
-    r.befores = ep_round(cells, EP_ALIGN_BYTES);
-    r.channel_prefix = r.befores + ep_round(cells, EP_ALIGN_BYTES);
-    r.rank_prefix = r.channel_prefix + ep_round(channel_cells, EP_ALIGN_BYTES);
-    r.recv_channel_prefix = r.rank_prefix + ep_round(4 * (uint64_t)ranks, EP_ALIGN_BYTES);
-    r.recv_expert_counts = r.recv_channel_prefix + ep_round(channel_cells, EP_ALIGN_BYTES);
-    r.first_row = r.recv_expert_counts + ep_round(4 * (uint64_t)local_experts, EP_ALIGN_BYTES);
-    r.owners = r.first_row + ep_round(4 * (uint64_t)ranks, EP_ALIGN_BYTES);
-    r.total_bytes = r.owners + ep_round(2 * (uint64_t)tokens * (uint64_t)slots, EP_ALIGN_BYTES);
-    return r;
-}
-
-typedef struct gpu_world {
-    ep_shape shape;
-    ep_space space;
+/* A buffer's place on the GPUs, of either mode: what every kernel needs. */
+typedef struct gpu_place {
     uint64_t buffer;       /* offset of the EP buffer in every PE's heap */
     const uint64_t *heaps; /* [N] device memory: where each PE's heap is mapped here */
     gpu_state *state;
@@ -215,23 +177,8 @@ typedef struct gpu_world {
     uint64_t orphan_ns;     /* a host that has not moved the pulse for so long is gone */
     uint64_t ticket;        /* of this call, from 1; 0: nobody will ask how it ended */
     uint64_t before;        /* the last ticket before this call; 0 in graphs */
-    int32_t rank;
-    int32_t unused;
-} gpu_world;
-
-/* A block has so many warps at most: the kernels' registers are bounded by it. */
-#define GPU_DISPATCH_WARPS 32
-#define GPU_COMBINE_WARPS  16
-
-/* Dynamic shared memory of notify for each rank: tokens that it is sent, and that it sends. */
-#define GPU_NOTIFY_RANK_WORDS 2
-
-/* Dynamic shared memory for each rank: where its rows go or lie, and both ends of its rings. */
-#define GPU_DISPATCH_RANK_BYTES 88
-#define GPU_COMBINE_RANK_BYTES  88
-
-/* And for each slot of a combine's warp. */
-#define GPU_COMBINE_NOTE_BYTES 32
+    int32_t rank, ranks;
+} gpu_place;
 
 /* ---- arguments of kernels ---------------------------------------------------------------------------------------- */
 
@@ -246,199 +193,5 @@ typedef struct gpu_route {
     int32_t idx_bytes;
     int32_t unused;
 } gpu_route;
-
-/* NULL: not wanted. */
-typedef struct gpu_count_args {
-    gpu_route route;
-    int64_t tokens;
-    int32_t topk, experts, ranks, nodes;
-    int32_t *tokens_per_rank, *tokens_per_node, *tokens_per_expert; /* zero before the kernel */
-    uint8_t *token_in_rank;                                         /* [T][N] */
-    int32_t shared_counts;                                          /* 1: dynamic shared memory holds [E] counts */
-    int32_t unused;
-} gpu_count_args;
-
-typedef struct gpu_notify_args {
-    gpu_world world;
-    ep_form form;
-    ep_refusal refusal;
-    gpu_route route;
-    int64_t tokens, channel_tokens; /* of this rank, and of each of its channels but the last ones */
-    int32_t channels, local_experts;
-    int32_t topk, experts;
-    uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a refusal */
-    gpu_routing at;
-    void *idx_copy; /* [T][K], as route.idx; NULL: nobody wants it */
-    ep_room room;   /* bytes 0: none */
-    /* [E], scratch of the buffer: zero or, without topk_idx, the caller's counts; left at zero. */
-    int32_t *expert_counts;
-    /* Pinned, of the last notify with a ticket: rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L]. */
-    int32_t *told;
-    int32_t shared_counts; /* 1: dynamic shared memory holds [E] counts */
-    int32_t keeps_slots;   /* 1: the routing has owners */
-    int32_t check_counts;  /* 1: the caller's counts may be anything */
-    int32_t unused;
-    uint64_t *stamps; /* [GPU_NOTIFY_MOMENTS], or NULL */
-} gpu_notify_args;
-
-/* Indices that a dispatch with a handle carries. */
-typedef struct gpu_check_args {
-    gpu_world world;
-    gpu_route route;
-    int64_t tokens;
-    int32_t topk, experts;
-} gpu_check_args;
-
-/* Where the rows of a dispatch come to on this rank. What its form does not have is not used. */
-typedef struct gpu_arrival {
-    ep_offer offer; /* first_row is filled in for each sender */
-    uint8_t *idx;   /* this rank's own indices: rows that nobody sent are set to -1. NULL without */
-    int32_t *src;   /* and their numbers at the source, likewise */
-    uint8_t *x;     /* this and the rest: for rows that come through the queue */
-    uint32_t *scales;
-    float *weights;
-} gpu_arrival;
-
-typedef struct gpu_dispatch_args {
-    gpu_world world;
-    ep_form form;
-    ep_refusal refusal;
-    gpu_route route;
-    int64_t tokens;
-    int32_t channels, local_experts;
-    int32_t rings, joined; /* of each rank, and how many channels each carries (ep_channels_joined) */
-    uint8_t *routing;      /* NULL with a refusal */
-    gpu_routing at;
-    const uint8_t *x;
-    int64_t x_pitch_bytes, row_bytes;
-    const uint32_t *scales;
-    int64_t scales_row_pitch, scales_column_pitch;
-    gpu_arrival arrival;
-    ep_room room;        /* as in ep_dispatch_step: instead of the arrival, unless it has no bytes */
-    int32_t stage_bytes; /* shared memory of each sender; 0: rows are copied by loads and stores */
-    int32_t senders;     /* warps of a block that send rows straight to their places, its first */
-    int32_t checked;     /* 1: gpu_state.checked stands in place of refusal */
-    uint64_t *stamps;    /* [GPU_MOMENTS][blocks][warps], or NULL */
-} gpu_dispatch_args;
-
-/* Ranks of a group whose combines read rows where they lie in the callers' memory. */
-#define GPU_MOST_SHIFTED 32
-
-typedef struct gpu_combine_args {
-    gpu_world world;
-    ep_form form;
-    ep_refusal refusal;
-    int64_t tokens;
-    int32_t channels, local_experts;
-    int32_t rings, joined;  /* of each rank, and how many channels each carries (ep_channels_joined) */
-    const uint8_t *routing; /* NULL with a refusal */
-    gpu_routing at;
-    ep_offer offer;   /* what this rank gives; rows: the most that it has */
-    const uint8_t *x; /* its rows, for the queue */
-    const float *weights;
-    const uint8_t *bias[2];
-    int64_t bias_pitch_bytes[2];
-    uint8_t *y;
-    int64_t y_pitch_bytes, row_bytes;
-    float *out_weights; /* NULL without */
-    int64_t out_weights_pitch;
-    int32_t part_bytes; /* a warp adds so much of a row at a time; 0: rows are read by loads */
-    int32_t slots;      /* of a warp; each has room for a part of every row */
-    uint64_t *stamps;
-    /* Of sums that go by slots (combine_slots.cu): */
-    ep_sum sum;
-    const int32_t *map;      /* [R][K] to this rank's expert-major rows, with EP_SUM_EACH_SLOT */
-    int64_t ring_part_bytes; /* ep_ring_part_bytes */
-    int32_t ring_parts;      /* of a row */
-    int32_t rooms;           /* rows that a token's sum may be made of */
-    int32_t shifted;         /* 1: the offer to each rank has these shifts; for GPU_MOST_SHIFTED ranks at most */
-    uint64_t x_shifts[GPU_MOST_SHIFTED], weights_shifts[GPU_MOST_SHIFTED];
-} gpu_combine_args;
-
-/* Rows of an expert-major output and the map to them; see ep_expand_step and ep_reduce_step. */
-typedef struct gpu_map_args {
-    const void *idx; /* [rows][K] expert numbers */
-    int32_t idx_bytes;
-    int32_t topk, local_experts, alignment;
-    const int32_t *expert_counts; /* [L] unaligned */
-    const int32_t *rank_prefix;   /* [N]: its last entry is what came */
-    int32_t ranks;
-    int32_t first_expert; /* as idx has it */
-    int64_t rows;         /* of the map; those beyond what came get -1 */
-    int64_t expert_rows;  /* of the output; slots whose row would lie beyond get -1 */
-    int32_t *map;
-    const uint32_t *brought; /* of gpu_state: where it is 0 the map stays as it is; NULL: it is filled in any case */
-} gpu_map_args;
-
-typedef struct gpu_expand_args {
-    const int32_t *map;
-    int64_t rows; /* room for; of these came rank_prefix[N - 1] at most */
-    const int32_t *rank_prefix;
-    int32_t ranks, topk;
-    const uint8_t *x, *scales;
-    uint8_t *out_x, *out_scales;
-    int64_t row_bytes, scale_bytes;
-    const uint32_t *weights; /* [rows][K] */
-    uint32_t *out_weights;   /* NULL: not wanted */
-    int64_t out_pitch;       /* as in ep_expand_step */
-} gpu_expand_args;
-
-/* As ep_columns_step. */
-typedef struct gpu_columns_args {
-    const uint32_t *scales;
-    uint32_t *out;
-    int64_t rows, pitch;
-    const int32_t *rank_prefix;
-    int32_t ranks, num_scales;
-} gpu_columns_args;
-
-/* As ep_sources_step. */
-typedef struct gpu_sources_args {
-    const int32_t *src, *map;
-    int64_t rows;
-    const int32_t *rank_prefix;
-    int32_t ranks, topk, stride, unused;
-    int32_t *out;
-} gpu_sources_args;
-
-typedef struct gpu_padding_args {
-    const int32_t *expert_counts; /* [L] unaligned */
-    int32_t local_experts, alignment;
-    const int32_t *map;
-    int64_t map_rows;
-    const int32_t *rank_prefix; /* [N]: its last entry is what came; more than map_rows: some were dropped */
-    int32_t ranks, topk;
-    int64_t rows; /* of the output */
-    uint8_t *x, *scales;
-    int64_t row_bytes, scale_bytes;
-    uint8_t *weights;     /* NULL: none */
-    int64_t scales_pitch; /* as in ep_padding_step */
-} gpu_padding_args;
-
-typedef struct gpu_reduce_args {
-    const int32_t *map;
-    int64_t rows;
-    const int32_t *rank_prefix;
-    int32_t ranks, topk;
-    const uint8_t *x;
-    int64_t x_pitch_bytes, row_bytes;
-    const float *weights; /* NULL: 1 */
-    int64_t weights_pitch;
-    uint8_t *out; /* NULL: no rows are wanted */
-    int32_t dtype, unused;
-    const float *row_weights;
-    int64_t row_weights_pitch;
-    float *out_weights; /* NULL: not wanted */
-} gpu_reduce_args;
-
-/* As ep_counts_step. */
-typedef struct gpu_tell_args {
-    const int32_t *expert_counts, *routing_prefix; /* the handle's: [L] unaligned, [N] */
-    int32_t local_experts, ranks, alignment, unused;
-    int64_t rows;
-    int32_t *tokens_per_expert, *expert_prefix, *rank_prefix;
-    int64_t *num_recv_tokens;
-    int32_t *expert_ends;
-} gpu_tell_args;
 
 #endif

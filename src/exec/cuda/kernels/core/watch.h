@@ -27,27 +27,27 @@
 
 /* The first wait that is given up is the one that is reported. Nobody leaves before the report is whole: what a leaving
    thread then tells the host must not overtake it. */
-GPU_FUNC void give_up(const gpu_world *world, int32_t wait, int32_t peer, uint64_t seen, uint64_t expected,
+GPU_FUNC void give_up(const gpu_place *place, int32_t wait, int32_t peer, uint64_t seen, uint64_t expected,
                       uint32_t was_abort)
 {
-    if (atomicCAS(&world->state->failed, GPU_SOUND, GPU_FAILING) != GPU_SOUND) return;
-    gpu_report *report = world->report;
+    if (atomicCAS(&place->state->failed, GPU_SOUND, GPU_FAILING) != GPU_SOUND) return;
+    gpu_report *report = place->report;
     report->wait = wait;
     report->peer = peer;
     report->was_abort = was_abort;
     report->seen = seen;
     report->expected = expected;
-    report->failed_after = world->before;
+    report->failed_after = place->before;
     store_release_32(&report->failed, 1);
     fence_system();
-    atomicExch(&world->state->failed, GPU_FAILED);
+    atomicExch(&place->state->failed, GPU_FAILED);
 }
 
 /* An acquire where it is true: the report then precedes whatever this thread, or one that it meets at a barrier, tells
    the host. */
-GPU_FUNC bool has_failed(const gpu_world *world)
+GPU_FUNC bool has_failed(const gpu_place *place)
 {
-    if (load_relaxed(&world->state->failed) != GPU_FAILED) return false;
+    if (load_relaxed(&place->state->failed) != GPU_FAILED) return false;
     fence_gpu();
     return true;
 }
@@ -57,25 +57,25 @@ GPU_FUNC bool has_failed(const gpu_world *world)
 /* The host says by a new pulse whom it has found to be lost since the last one (gpu_loss.asked). Only kernels of
    buffers with masks ask. */
 #if defined(LL_MASKS) && LL_MASKS
-GPU_FUNC void watch_losses(const gpu_world *world)
+GPU_FUNC void watch_losses(const gpu_place *place)
 {
-    for (int32_t r = 0; r < world->shape.ranks; r++)
-        atomicMax((unsigned long long *)&world->lost[r], (unsigned long long)load_relaxed_64(&world->losses[r].asked));
+    for (int32_t r = 0; r < place->ranks; r++)
+        atomicMax((unsigned long long *)&place->lost[r], (unsigned long long)load_relaxed_64(&place->losses[r].asked));
     fence_gpu();
 }
 #else
-GPU_FUNC void watch_losses(const gpu_world *world)
+GPU_FUNC void watch_losses(const gpu_place *place)
 {
 }
 #endif
 
 /* Reads the host's orders, by the thread that has the watch. A pulse that comes after a time without waits counts as
    moved: nobody looked whether it did. */
-GPU_FUNC void watch_orders(const gpu_world *world, uint64_t now)
+GPU_FUNC void watch_orders(const gpu_place *place, uint64_t now)
 {
-    gpu_state *state = world->state;
-    const uint64_t orders = load_acquire(&world->report->orders), before = load_relaxed_64(&state->orders);
-    if (orders != before) watch_losses(world);
+    gpu_state *state = place->state;
+    const uint64_t orders = load_acquire(&place->report->orders), before = load_relaxed_64(&state->orders);
+    if (orders != before) watch_losses(place);
     if (orders != before || now - load_relaxed_64(&state->seen_ns) > GPU_FRESH_NS)
         store_relaxed_64(&state->moved_ns, now);
     atomicMax((unsigned long long *)&state->orders, (unsigned long long)orders);
@@ -83,23 +83,23 @@ GPU_FUNC void watch_orders(const gpu_world *world, uint64_t now)
 }
 
 /* Takes the watch when nobody has read the orders for GPU_WATCH_NS. */
-GPU_FUNC void watch_take(const gpu_world *world, uint64_t now)
+GPU_FUNC void watch_take(const gpu_place *place, uint64_t now)
 {
-    unsigned long long *time = (unsigned long long *)&world->state->watch_ns;
-    const uint64_t last = load_relaxed_64(&world->state->watch_ns);
+    unsigned long long *time = (unsigned long long *)&place->state->watch_ns;
+    const uint64_t last = load_relaxed_64(&place->state->watch_ns);
     if (now - last < GPU_WATCH_NS) return;
-    if (atomicCAS(time, (unsigned long long)last, (unsigned long long)now) == last) watch_orders(world, now);
+    if (atomicCAS(time, (unsigned long long)last, (unsigned long long)now) == last) watch_orders(place, now);
 }
 
 /* Tells the host whom this kernel awaits: once for each peer, pulse and call, whatever the number of threads that wait.
    `noted` is a copy in device memory of what was told. */
-GPU_FUNC void watch_note(const gpu_world *world, int32_t peer, uint64_t word)
+GPU_FUNC void watch_note(const gpu_place *place, int32_t peer, uint64_t word)
 {
-    const uint64_t told = load_relaxed_64(&world->noted[peer]);
+    const uint64_t told = load_relaxed_64(&place->noted[peer]);
     if (gpu_await_is_same(told, word)) return;
-    if (atomicCAS((unsigned long long *)&world->noted[peer], (unsigned long long)told, (unsigned long long)word) ==
+    if (atomicCAS((unsigned long long *)&place->noted[peer], (unsigned long long)told, (unsigned long long)word) ==
         told)
-        store_relaxed_64(&world->awaits[peer], word);
+        store_relaxed_64(&place->awaits[peer], word);
 }
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
@@ -113,62 +113,62 @@ typedef struct gpu_waiting {
 /* A look at the clock and the copy of the host's orders: false when it is time to give up, since another thread
    has, the host asks for it, or the host itself is gone. However late a peer is, the host decides that (guard.c):
    it is told of each wait that lasts from one pulse to another. */
-GPU_FUNC bool look_at_orders(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
+GPU_FUNC bool look_at_orders(const gpu_place *place, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                              uint64_t expected)
 {
-    if (has_failed(world)) return false;
+    if (has_failed(place)) return false;
     const uint64_t now = clock_now();
-    watch_take(world, now);
-    const uint64_t seen_ns = load_acquire(&world->state->seen_ns), orders = load_relaxed_64(&world->state->orders);
+    watch_take(place, now);
+    const uint64_t seen_ns = load_acquire(&place->state->seen_ns), orders = load_relaxed_64(&place->state->orders);
     if ((int64_t)(now - seen_ns) > GPU_FRESH_NS) return true;
     const uint32_t pulse = (uint32_t)(orders / GPU_BEAT) + 1;
-    const bool orphaned = (int64_t)(now - load_relaxed_64(&world->state->moved_ns)) >= (int64_t)world->orphan_ns;
+    const bool orphaned = (int64_t)(now - load_relaxed_64(&place->state->moved_ns)) >= (int64_t)place->orphan_ns;
     if (!(orders & GPU_ABORT) && !orphaned) {
         if (p->pulse && pulse != p->pulse)
-            watch_note(world, peer, gpu_await_word(orders, wait, (uint32_t)(expected >> 32)));
+            watch_note(place, peer, gpu_await_word(orders, wait, (uint32_t)(expected >> 32)));
         p->pulse = pulse;
         return true;
     }
-    give_up(world, wait, peer, seen, expected, orders & GPU_ABORT);
-    return !has_failed(world);
+    give_up(place, wait, peer, seen, expected, orders & GPU_ABORT);
+    return !has_failed(place);
 }
 
 #ifdef GPU_LOOK_ASIDE
 /* The look where it is in nobody's way. Registers are short there: the pulse comes and goes by itself, wait and peer
    share a word, and low-latency words are expected with a low half of 0. GPU_GIVES_UP is no pulse. */
 #define GPU_GIVES_UP 0xffffffffu
-GPU_ASIDE uint32_t look_aside(const gpu_world *world, uint32_t pulse, uint32_t wait_of_peer, uint64_t seen,
+GPU_ASIDE uint32_t look_aside(const gpu_place *place, uint32_t pulse, uint32_t wait_of_peer, uint64_t seen,
                               uint32_t stamp)
 {
     gpu_waiting p = {pulse, 0};
-    const bool goes_on = look_at_orders(world, &p, (int32_t)(wait_of_peer & 0xff), (int32_t)(wait_of_peer >> 8), seen,
+    const bool goes_on = look_at_orders(place, &p, (int32_t)(wait_of_peer & 0xff), (int32_t)(wait_of_peer >> 8), seen,
                                         (uint64_t)stamp << 32);
     return goes_on ? p.pulse : GPU_GIVES_UP;
 }
 #endif
 
 /* False when it is time to give up. */
-GPU_FUNC bool may_wait(const gpu_world *world, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
+GPU_FUNC bool may_wait(const gpu_place *place, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                        uint64_t expected)
 {
     if (++p->polls % GPU_POLLS) return true;
 #ifdef GPU_LOOK_ASIDE
-    p->pulse = look_aside(world, p->pulse, (uint32_t)peer << 8 | (uint32_t)wait, seen, (uint32_t)(expected >> 32));
+    p->pulse = look_aside(place, p->pulse, (uint32_t)peer << 8 | (uint32_t)wait, seen, (uint32_t)(expected >> 32));
     return p->pulse != GPU_GIVES_UP;
 #else
-    return look_at_orders(world, p, wait, peer, seen, expected);
+    return look_at_orders(place, p, wait, peer, seen, expected);
 #endif
 }
 
 /* Until the flag of a record is that of this call. */
-GPU_FUNC bool await_flag(const gpu_world *world, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
+GPU_FUNC bool await_flag(const gpu_place *place, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
 {
     uint64_t expected = ep_word(epoch, 1);
     gpu_waiting p = {0, 0};
     for (;;) {
         uint64_t seen = load_acquire(flag);
         if (seen == expected) return true;
-        if (!may_wait(world, &p, wait, peer, seen, expected)) return false;
+        if (!may_wait(place, &p, wait, peer, seen, expected)) return false;
     }
 }
 

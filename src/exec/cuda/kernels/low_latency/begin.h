@@ -9,12 +9,12 @@
 /* What this rank's kernel has found wrong with the call, which brings nothing then. By one thread. */
 GPU_ASIDE void ll_report_own(const ll_gpu_call *c, const ep_refusal *refusal)
 {
-    gpu_verdict *slot = verdict_slot(&c->world);
+    gpu_verdict *slot = verdict_slot(&c->place);
     if (!slot) return;
-    slot->rank = c->world.rank;
+    slot->rank = c->place.rank;
     slot->dropped = 0;
     copy_words(&slot->reason, refusal, sizeof slot->reason);
-    publish_verdict(&c->world, slot);
+    publish_verdict(&c->place, slot);
 }
 
 /* A half of a rank whose read word is there already, so that nobody has to look again. A combine with masks has to know
@@ -25,7 +25,7 @@ GPU_FUNC bool ll_half_is_free(const ll_gpu_call *c, const ll_now *now, int32_t p
     const uint64_t *reads = (const uint64_t *)ll_own(c, ll_read_place(c, (ll_kind)now->kind, pe, 0));
     uint64_t even, odd;
     load_acquire_both(reads, &even, &odd);
-    return pe == c->world.rank || now->before == 0 || (uint32_t)((now->half ? odd : even) >> 32) == now->before;
+    return pe == c->place.rank || now->before == 0 || (uint32_t)((now->half ? odd : even) >> 32) == now->before;
 }
 
 /* The host's. By one thread. */
@@ -52,7 +52,7 @@ GPU_FUNC void ll_begin(const ll_gpu_call *c, const ll_shared *s, int32_t kind, l
 {
     const bool sends = (c->phases & LL_GPU_SEND) != 0, receives = (c->phases & LL_GPU_RECEIVE) != 0;
     const ll_gpu_line *line = ll_line_of(c, kind);
-    now->failed = load_relaxed(&c->world.state->failed) != GPU_SOUND;
+    now->failed = load_relaxed(&c->place.state->failed) != GPU_SOUND;
     now->kind = kind;
     now->epoch = sends ? line->epoch + 1 : c->record->epoch;
     now->half = ll_half(now->epoch);
@@ -67,7 +67,7 @@ GPU_FUNC void ll_begin(const ll_gpu_call *c, const ll_shared *s, int32_t kind, l
     /* By the last warp, since others load meanwhile what the call is of. */
 #pragma unroll 1
     for (int32_t pe = (int32_t)threadIdx.x - LL_GPU_THREADS + 32; pe >= 0 && pe < LL_RANKS(c); pe += 32) {
-        s->bases[pe] = c->world.heaps[pe] + c->world.buffer;
+        s->bases[pe] = c->place.heaps[pe] + c->place.buffer;
         s->open[pe] = ll_half_is_free(c, now, pe);
         s->doors[pe] = s->open[pe];
     }

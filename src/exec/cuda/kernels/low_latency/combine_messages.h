@@ -10,7 +10,7 @@
    of that rank. There are as many numbers as if each had as many messages as the one that has most. */
 GPU_FUNC int32_t ll_source_of(const ll_gpu_call *c, int32_t message)
 {
-    return (c->world.rank + 1 + message % LL_RANKS(c)) % LL_RANKS(c);
+    return (c->place.rank + 1 + message % LL_RANKS(c)) % LL_RANKS(c);
 }
 GPU_FUNC int32_t ll_all_messages(const ll_gpu_call *c, const ll_shared *s)
 {
@@ -48,7 +48,7 @@ GPU_FUNC const float *ll_weights_of(const ll_combine_args *a, const ll_shared *s
 {
     const ll_gpu_call *c = &a->call;
     if (!c->form.weights) return ll_header_weights((ll_header *)header, LL_BUFFER_TOPK(c));
-    if (source == c->world.rank) return a->route.weights + header->token * a->route.weights_pitch;
+    if (source == c->place.rank) return a->route.weights + header->token * a->route.weights_pitch;
     return (const float *)ll_own(c, ll_weights_place(c, source, now->epoch, number));
 }
 

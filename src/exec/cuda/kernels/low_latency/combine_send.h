@@ -37,7 +37,7 @@ GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const
         ll_settle(c, s, now->half);
     const int32_t region = LL_MASKS ? c->masks->region[now->half] : 0;
     for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
-        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         if (ll_is_coded(a) && threadIdx.x == 0) c->tally[pe].coded[1 - now->half] = 0;
         if (!ll_is_told(c, pe)) continue;
         ll_post_unit(c, s, now, pe, route, region, NULL);
@@ -131,7 +131,7 @@ GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, co
     const ll_gpu_call *c = &a->call;
     const ll_header *header = ll_header_of(a, source, number);
     if (!ll_header_fits(a, s, source, header)) return true;
-    if (c->form.weights && source != c->world.rank) {
+    if (c->form.weights && source != c->place.rank) {
         uint64_t seen;
         const uint64_t flag = ll_weight_flag_place(c, source, now->epoch, number);
         const ll_gpu_turn turn =

@@ -16,10 +16,10 @@ GPU_FUNC void ll_send_weights(const ll_combine_args *a, const ll_shared *s, cons
     for (int32_t token = 0; token < a->routing.tokens; token++) {
         const int32_t expert = lane < topk ? a->routing.idx[(int64_t)token * LL_BUFFER_TOPK(c) + lane] : -1;
         if (!__any_sync(GPU_ALL, expert >= 0 && expert / locals == pe)) continue;
-        float *to = (float *)ll_there(s, pe, ll_weights_place(c, c->world.rank, now->epoch, message));
+        float *to = (float *)ll_there(s, pe, ll_weights_place(c, c->place.rank, now->epoch, message));
         if (lane < topk) to[lane] = a->route.weights[token * a->route.weights_pitch + lane];
         __syncwarp();
-        const uint64_t flag = ll_weight_flag_place(c, c->world.rank, now->epoch, message);
+        const uint64_t flag = ll_weight_flag_place(c, c->place.rank, now->epoch, message);
         if (lane == 0) store_release((uint64_t *)ll_there(s, pe, flag), ll_flag_of(now, 1));
         message++;
     }
@@ -31,7 +31,7 @@ GPU_FUNC bool ll_send_all_weights(const ll_combine_args *a, const ll_shared *s, 
     const ll_gpu_call *c = &a->call;
     bool ok = true;
     for (int32_t i = threadIdx.x / 32; i + 1 < LL_RANKS(c) && !blockIdx.x; i += LL_BLOCK_WARPS) {
-        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         int32_t region;
         const ll_gpu_door door = ll_await_half(c, s, now, pe, &region);
         ok &= door != LL_GPU_LEAVES;

@@ -57,7 +57,7 @@ GPU_FUNC bool ll_open_ranks(const ll_dispatch_args *a, const ll_shared *s, const
     const int32_t marks = ll_marks_of(a);
     if (now->behind && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
     for (int32_t i = ll_first_opened(now); i < LL_RANKS(c); i += ll_opened_stride(now)) {
-        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         if (!ll_is_told(c, pe)) continue;
         const int32_t messages = goes ? ll_count_for(a, s, t, pe) : 0;
         ll_post_unit(c, s, now, pe, 0, messages | marks, t->first);

@@ -147,7 +147,7 @@ GPU_FUNC ll_intake ll_intake_of(const ll_dispatch_args *a, const ll_shared *s)
 GPU_FUNC ll_incoming ll_incoming_of(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t i)
 {
     const ll_gpu_call *c = &a->call;
-    const int32_t n = LL_RANKS(c), number = i / n, source = (c->world.rank + 1 + i % n) % n;
+    const int32_t n = LL_RANKS(c), number = i / n, source = (c->place.rank + 1 + i % n) % n;
     const bool words = ll_in_words(s, source), sent = ll_sends_data(s, source) && number < ll_messages_of(s, source);
     const uint64_t at =
         words ? ll_word_message_place(c, source, now->epoch, number) : ll_message_place(c, source, now->half, number);

@@ -43,8 +43,8 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
         const int32_t place = __popc(firsts & ((1u << k) - 1));
         int32_t region;
         door = ll_await_half(c, s, now, rank, &region);
-        const uint64_t at = ll_sends_words(a) ? ll_word_message_place(c, c->world.rank, now->epoch, message)
-                                              : ll_message_place(c, c->world.rank, now->half, message);
+        const uint64_t at = ll_sends_words(a) ? ll_word_message_place(c, c->place.rank, now->epoch, message)
+                                              : ll_message_place(c, c->place.rank, now->half, message);
         ll_notes(s, LL_NOTE_MESSAGE)[place] = message;
         ll_notes(s, LL_NOTE_RANK)[place] = rank;
         s->places[place] = door == LL_GPU_OPEN ? (uint64_t)ll_there(s, rank, at) : 0;
@@ -110,7 +110,7 @@ GPU_FUNC void ll_flag_token(const ll_dispatch_args *a, const ll_shared *s, const
     const ll_gpu_call *c = &a->call;
     __syncthreads();
     for (int32_t j = (int32_t)threadIdx.x - LL_GPU_THREADS + 32; j >= 0 && j < ranks; j += 32) {
-        const uint64_t flag = ll_message_flag_place(c, c->world.rank, now->epoch, ll_notes(s, LL_NOTE_MESSAGE)[j]);
+        const uint64_t flag = ll_message_flag_place(c, c->place.rank, now->epoch, ll_notes(s, LL_NOTE_MESSAGE)[j]);
         if (s->places[j])
             store_release((uint64_t *)ll_there(s, ll_notes(s, LL_NOTE_RANK)[j], flag), ll_flag_of(now, 1));
     }

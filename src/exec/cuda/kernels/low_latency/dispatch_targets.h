@@ -44,20 +44,20 @@ GPU_ASIDE void ll_report_excess(const ll_gpu_call *c, ll_now call)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
     const int64_t places = ll_rows_of_expert(c);
-    gpu_verdict *slot = verdict_slot(&c->world);
+    gpu_verdict *slot = verdict_slot(&c->place);
     int32_t l = 0;
     if (!slot) return;
     while (l + 1 < LL_LOCALS(c) && ll_rows_wanted(c, s, &call, l) <= places)
         l++;
     char *text = slot->reason.text;
-    slot->rank = c->world.rank;
+    slot->rank = c->place.rank;
     slot->dropped = 0;
     slot->reason.status = EXPAR_STATUS_LIMIT;
-    int32_t at = ll_put_words(text, 0, "expert ", c->world.rank * LL_LOCALS(c) + l);
+    int32_t at = ll_put_words(text, 0, "expert ", c->place.rank * LL_LOCALS(c) + l);
     at = ll_put_words(text, at, " gets ", ll_rows_wanted(c, s, &call, l));
     at = ll_put_words(text, at, " rows; expected at most ", places);
     put_text(text + at, " (num_ranks * config.max_tokens)");
-    publish_verdict(&c->world, slot);
+    publish_verdict(&c->place, slot);
 }
 
 /* What the host's caller and combines read of the counts; of a call that brings nothing zeros. By one block. */

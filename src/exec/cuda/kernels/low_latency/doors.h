@@ -26,7 +26,7 @@ GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
     const ll_kind kind = (ll_kind)now.kind;
-    const bool own = pe == c->world.rank, tells = LL_MASKS && kind == LL_COMBINE;
+    const bool own = pe == c->place.rank, tells = LL_MASKS && kind == LL_COMBINE;
     const uint64_t *read = (const uint64_t *)ll_own(c, ll_read_place(c, kind, pe, now.epoch));
     const uint64_t *unit = (const uint64_t *)ll_own(c, ll_unit_place(c, kind, pe, now.epoch));
     ll_gpu_way way = {LL_GPU_OPEN, 0};
@@ -53,7 +53,7 @@ GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
 GPU_FUNC ll_gpu_door ll_await_half(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe,
                                    int32_t *region)
 {
-    const bool own = pe == c->world.rank, tells = LL_MASKS && now->kind == LL_COMBINE;
+    const bool own = pe == c->place.rank, tells = LL_MASKS && now->kind == LL_COMBINE;
     *region = 0;
     if (s->open[pe] && !ll_is_masked(c, pe)) return LL_GPU_OPEN;
     if (ll_is_masked(c, pe)) return LL_GPU_REFUSES;

@@ -12,14 +12,14 @@
 GPU_FUNC int32_t ll_dues_begin(const ll_gpu_call *c)
 {
     int32_t wait = GPU_WAIT_NONE;
-    if (threadIdx.x % 32 == 0 && has_failed(&c->world) && !atomicCAS(c->told, 0u, 1u))
-        wait = c->world.report->wait - c->kind * GPU_LL_WAITS;
+    if (threadIdx.x % 32 == 0 && has_failed(&c->place) && !atomicCAS(c->told, 0u, 1u))
+        wait = c->place.report->wait - c->kind * GPU_LL_WAITS;
     return __shfl_sync(GPU_ALL, wait, 0);
 }
 
 GPU_FUNC void ll_dues_tell(const ll_gpu_call *c, int32_t rank, int32_t came, int32_t all)
 {
-    if (threadIdx.x % 32 || rank == c->world.rank || ll_is_masked(c, rank)) return;
+    if (threadIdx.x % 32 || rank == c->place.rank || ll_is_masked(c, rank)) return;
     store_relaxed_64(&c->dues[rank], ll_gpu_due(came, all));
 }
 
@@ -41,7 +41,7 @@ GPU_FUNC int32_t ll_count_flags(const ll_gpu_call *c, const ll_shared *s, const 
 /* All words of the rank's unit, of this call or, where that was waited for, of the one before. By a warp. */
 GPU_FUNC bool ll_unit_is_here(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank)
 {
-    const bool between = (uint32_t)(c->world.report->expected >> 32) != now->stamp;
+    const bool between = (uint32_t)(c->place.report->expected >> 32) != now->stamp;
     const uint64_t *unit = ll_unit_of(c, s, now, rank);
     bool here = true;
     if (between) unit = (const uint64_t *)ll_own(c, ll_unit_place(c, (ll_kind)now->kind, rank, now->epoch - 1));

@@ -45,9 +45,9 @@ GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now
     if (moves) ll_settle(c, s, now->half);
     const uint32_t region = moves ? (uint32_t)c->masks->region[now->half] : 0;
     for (int32_t i = threadIdx.x; i + 1 < LL_RANKS(c); i += blockDim.x) {
-        const int32_t pe = (c->world.rank + 1 + i) % LL_RANKS(c);
+        const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         if (ll_is_masked(c, pe)) continue;
-        store_release((uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)now->kind, c->world.rank, now->epoch)),
+        store_release((uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)now->kind, c->place.rank, now->epoch)),
                       ll_flag_of(now, region));
     }
 }
@@ -112,7 +112,7 @@ GPU_FUNC bool ll_ends_last(const ll_gpu_call *c, const ll_shared *s, bool receiv
 {
     ll_stamp_time(c, LL_GPU_DONE);
     if (received) ll_keep_waits(c, s);
-    return last_block(&c->world, false);
+    return last_block(&c->place, false);
 }
 
 /* By that block. */
@@ -122,7 +122,7 @@ GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *n
     for (int32_t pe = 0; pe < LL_RANKS(c) && !(c->phases & LL_GPU_SEND); pe++)
         ll_tell_read(c, s, pe);
     if (received) ll_tell_waits(c);
-    if (received && !mismatched && !__syncthreads_or(has_failed(&c->world))) {
+    if (received && !mismatched && !__syncthreads_or(has_failed(&c->place))) {
         swept = ll_sweep(c, now);
         ll_say_read(c, s, now);
     }

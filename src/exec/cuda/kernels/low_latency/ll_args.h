@@ -114,7 +114,7 @@ typedef struct ll_gpu_answer {
 #define LL_GPU_BLOCK_WARPS (LL_GPU_THREADS / 32)
 
 typedef struct ll_gpu_call {
-    gpu_world world; /* its shape and space are not those of an EP buffer, and only `ranks` of them counts */
+    gpu_place place; /* its shape and space are not those of an EP buffer, and only `ranks` of them counts */
     ll_shape shape;
     ll_space space;
     ll_form form;          /* route: 0, it lies with the handle */

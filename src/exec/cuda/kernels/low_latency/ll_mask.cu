@@ -85,7 +85,7 @@ GPU_KERNEL(LL_GPU_THREADS) ll_mask(GPU_ARGS ll_mask_args a)
     const ll_gpu_call *c = &a.call;
     const ll_shared s = ll_shared_here(c);
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
-        s.bases[r] = c->world.heaps[r] + c->world.buffer;
+        s.bases[r] = c->place.heaps[r] + c->place.buffer;
         if (a.what == LL_ERRAND_QUERY) a.status[r] = ll_is_masked(c, r);
     }
     __syncthreads();

@@ -41,7 +41,7 @@ GPU_FUNC const uint64_t *ll_masker_of(const ll_gpu_call *c, const ll_shared *s, 
 
 GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
 {
-    return load_relaxed_64(&c->world.losses[rank].dead) || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
+    return load_relaxed_64(&c->place.losses[rank].dead) || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
 }
 
 GPU_FUNC bool ll_region_is_known(const ll_gpu_call *c, const ll_shared *s, int32_t half, int32_t region)
@@ -98,7 +98,7 @@ typedef enum ll_gpu_masking { LL_MASKING_BUSY, LL_MASKING_DONE, LL_MASKING_NO_RE
 GPU_FUNC void ll_tell_masker(const ll_gpu_call *c, const ll_shared *s, int32_t rank, uint64_t parted)
 {
     const uint64_t word = c->mask_of[rank].masked ? (uint64_t)c->masks->attempt + 1 : 0;
-    store_release((uint64_t *)ll_there(s, rank, ll_masker_place(c, c->world.rank)), word | parted);
+    store_release((uint64_t *)ll_there(s, rank, ll_masker_place(c, c->place.rank)), word | parted);
 }
 
 /* Masks another rank, for good or until clean, and tells it so. By one thread; what it does is `lost` first. */
@@ -133,7 +133,7 @@ typedef enum ll_gpu_out { LL_OUT_NOT = 0, LL_OUT = 1, LL_OUT_BUT_HERE = 2 } ll_g
 GPU_FUNC void ll_mask_doubted(const ll_gpu_call *c, const ll_shared *s)
 {
     for (int32_t r = 0; threadIdx.x == 0 && r < LL_RANKS(c); r++) {
-        if (s->status[r] != EXPAR_STATUS_PEER || r == c->world.rank) continue;
+        if (s->status[r] != EXPAR_STATUS_PEER || r == c->place.rank) continue;
         ll_gpu_masking made;
         while ((made = ll_mask_rank(c, s, r)) == LL_MASKING_BUSY)
             __nanosleep(100);
@@ -171,7 +171,7 @@ GPU_FUNC bool ll_is_lost(const ll_gpu_call *c, ll_waiting *w, int32_t peer)
 {
     if (!w->at.pulse) return false;
     if (!w->since_pulse) w->since_pulse = w->at.pulse;
-    return load_relaxed_64(&c->world.lost[peer]) >= w->since_pulse;
+    return load_relaxed_64(&c->place.lost[peer]) >= w->since_pulse;
 }
 
 GPU_FUNC ll_gpu_turn ll_may_wait(const ll_gpu_call *c, const ll_shared *s, ll_waiting *w, int32_t wait, int32_t peer,
@@ -181,14 +181,14 @@ GPU_FUNC ll_gpu_turn ll_may_wait(const ll_gpu_call *c, const ll_shared *s, ll_wa
     if (LL_MASKS && w->loses) {
         const ll_gpu_masking made = ll_mask_rank(c, s, peer);
         if (made == LL_MASKING_DONE) return LL_TURN_LOST;
-        if (made == LL_MASKING_NO_REGION) give_up(&c->world, named, peer, seen, expected, GPU_NO_REGION);
+        if (made == LL_MASKING_NO_REGION) give_up(&c->place, named, peer, seen, expected, GPU_NO_REGION);
     }
-    if (LL_MASKS && w->at.polls % LL_MASK_POLLS == LL_MASK_POLLS - 1 && peer != c->world.rank) {
+    if (LL_MASKS && w->at.polls % LL_MASK_POLLS == LL_MASK_POLLS - 1 && peer != c->place.rank) {
         if (ll_is_masked(c, peer)) return LL_TURN_LOST;
         w->loses |= ll_is_masked_by(c, s, peer);
         if ((w->at.polls + 1) % GPU_POLLS == 0) w->loses |= ll_is_lost(c, w, peer);
     }
-    return may_wait(&c->world, &w->at, named, peer, seen, expected) ? LL_TURN_ON : LL_TURN_LEAVE;
+    return may_wait(&c->place, &w->at, named, peer, seen, expected) ? LL_TURN_ON : LL_TURN_LEAVE;
 }
 
 /* ---- of one mind ------------------------------------------------------------------------------------------------- */

@@ -64,9 +64,9 @@ GPU_FUNC bool ll_await_seen(const ll_gpu_call *c, const ll_now *now, const uint6
     for (;;) {
         *seen = load_acquire(word);
         if ((uint32_t)(*seen >> 32) == now->stamp) return true;
-        if (!may_wait(&c->world, &w.at, named, source, *seen, ll_flag_of(now, 0))) return false;
+        if (!may_wait(&c->place, &w.at, named, source, *seen, ll_flag_of(now, 0))) return false;
         if (w.at.polls % GPU_POLLS == 0 && ll_is_lost(c, &w, source))
-            give_up(&c->world, named, source, *seen, ll_flag_of(now, 0), GPU_ABORT);
+            give_up(&c->place, named, source, *seen, ll_flag_of(now, 0), GPU_ABORT);
     }
 }
 
@@ -206,7 +206,7 @@ GPU_FUNC void ll_tell_doubt(const ll_gpu_call *c, const ll_shared *s, const ll_n
         at = ll_put_words(text, at, " messages, of ", count.most);
     } else {
         at = ll_put_words(text, at, " rows for expert ", w - LL_UNIT_COUNTS);
-        at = ll_put_words(text, at, " of rank ", c->world.rank);
+        at = ll_put_words(text, at, " of rank ", c->place.rank);
         at = ll_put_words(text, at, ", of ", count.most);
     }
     put_text(text + at, " at most");
@@ -228,12 +228,12 @@ GPU_ASIDE void ll_report(const ll_gpu_call *c, ll_now call, uint32_t route)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
     const ll_now *now = &call;
-    gpu_verdict *slot = verdict_slot(&c->world);
+    gpu_verdict *slot = verdict_slot(&c->place);
     int32_t rank = 0;
     if (!slot) return;
     while (rank < LL_RANKS(c) && !ll_refuses(s, rank))
         rank++;
-    if (s->status[c->world.rank]) rank = c->world.rank;
+    if (s->status[c->place.rank]) rank = c->place.rank;
     const bool refused = rank < LL_RANKS(c);
     for (rank = refused ? rank : 0; !refused && rank < LL_RANKS(c) && ll_has_form(c, s, rank, route);)
         rank++;
@@ -247,7 +247,7 @@ GPU_ASIDE void ll_report(const ll_gpu_call *c, ll_now call, uint32_t route)
     copy_words(&slot->form, &form, sizeof form);
     own.route = route;
     copy_words(&slot->form0, &own, sizeof own);
-    publish_verdict(&c->world, slot);
+    publish_verdict(&c->place, slot);
 }
 
 #endif

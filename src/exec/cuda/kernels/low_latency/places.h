@@ -46,7 +46,7 @@ GPU_FUNC ll_space ll_space_here(const ll_gpu_call *c)
 #endif
 }
 
-#define LL_RANKS(c)       GPU_RANKS(&(c)->world)
+#define LL_RANKS(c)       GPU_RANKS(&(c)->place)
 #define LL_TOKENS(c)      (ll_shape_here(c).tokens)
 #define LL_LOCALS(c)      (ll_shape_here(c).local_experts)
 #define LL_HIDDEN(c)      (ll_shape_here(c).hidden)

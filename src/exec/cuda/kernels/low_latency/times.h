@@ -37,7 +37,7 @@ GPU_FUNC uint64_t ll_wait_begin(const ll_gpu_call *c)
 /* By several threads that have begun alike at `before`: what the block had waited for the rank by then. */
 GPU_FUNC void ll_wait_end(const ll_gpu_call *c, const ll_shared *s, int32_t source, uint64_t before, uint64_t since_ns)
 {
-    if (c->wait_ns && source != c->world.rank) atomicMax(&s->waits[source], before + (clock_now() - since_ns));
+    if (c->wait_ns && source != c->place.rank) atomicMax(&s->waits[source], before + (clock_now() - since_ns));
 }
 
 /* By all threads of a block that has received. */

@@ -66,10 +66,10 @@ GPU_FUNC int32_t ll_opened_stride(const ll_now *now)
    any kind, or the last one of a receive. */
 GPU_FUNC void ll_tell_read(const ll_gpu_call *c, const ll_shared *s, int32_t pe)
 {
-    for (int32_t kind = threadIdx.x; kind < LL_KINDS && pe != c->world.rank; kind += blockDim.x) {
+    for (int32_t kind = threadIdx.x; kind < LL_KINDS && pe != c->place.rank; kind += blockDim.x) {
         const uint64_t epoch = ll_line_of(c, kind)->untold;
         if (!epoch) continue;
-        uint64_t *word = (uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)kind, c->world.rank, epoch));
+        uint64_t *word = (uint64_t *)ll_there(s, pe, ll_read_place(c, (ll_kind)kind, c->place.rank, epoch));
         store_release(word, ll_word(epoch, 0));
     }
 }
@@ -90,7 +90,7 @@ GPU_FUNC void ll_post_unit(const ll_gpu_call *c, const ll_shared *s, const ll_no
                            int32_t messages, const int32_t *counts)
 {
     const ll_kind kind = (ll_kind)now->kind;
-    const uint64_t at = ll_unit_place(c, kind, c->world.rank, now->epoch);
+    const uint64_t at = ll_unit_place(c, kind, c->place.rank, now->epoch);
     uint64_t *unit = (uint64_t *)ll_there(s, pe, at);
     const int32_t status = s->refusal->status;
     const bool goes = ll_status_goes_on(status);

@@ -45,7 +45,7 @@ static_assert(sizeof(gpu_source) + 2 * sizeof(gpu_ring) == GPU_COMBINE_RANK_BYTE
 GPU_FUNC int32_t rows_held(const gpu_combine_args *a)
 {
     if (!a->routing) return 0;
-    int32_t came = ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world) - 1];
+    int32_t came = ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world.place) - 1];
     return came < a->offer.rows ? came : a->offer.rows;
 }
 
@@ -55,8 +55,8 @@ GPU_FUNC void post_hellos(const gpu_combine_args *a, uint32_t epoch)
     const gpu_world *world = &a->world;
     ep_offer offer = a->offer;
     offer.rows = rows_held(a);
-    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(world); pe += blockDim.x) {
-        ep_hello *hello = hello_at(world, pe, epoch, world->rank);
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&world->place); pe += blockDim.x) {
+        ep_hello *hello = hello_at(world, pe, epoch, world->place.rank);
         hello->form = a->form;
         if (a->shifted) {
             offer.x_offset = a->offer.x_offset + a->x_shifts[pe];
@@ -73,13 +73,13 @@ GPU_FUNC bool accept_hellos(const gpu_combine_args *a, uint32_t epoch, gpu_sourc
 {
     const gpu_world *world = &a->world;
     bool come = true, agree = true;
-    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(world); pe += blockDim.x) {
-        const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
-        come &= await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&world->place); pe += blockDim.x) {
+        const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
+        come &= await_flag(&world->place, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
         agree &= hello_agrees(hello, &a->form);
-        sources[pe].x = heap_at(world, pe, hello->offer.x_offset);
-        sources[pe].weights = heap_at(world, pe, hello->offer.weights_offset);
-        if (GPU_BY_SLOT) sources[pe].map = (const int32_t *)heap_at(world, pe, hello->offer.idx_offset);
+        sources[pe].x = heap_at(&world->place, pe, hello->offer.x_offset);
+        sources[pe].weights = heap_at(&world->place, pe, hello->offer.weights_offset);
+        if (GPU_BY_SLOT) sources[pe].map = (const int32_t *)heap_at(&world->place, pe, hello->offer.idx_offset);
         sources[pe].x_pitch_bytes = hello->offer.x_pitch_bytes;
         sources[pe].weights_pitch_bytes = hello->offer.weights_pitch_bytes;
         sources[pe].first_row = a->routing ? ((const int32_t *)(a->routing + a->at.first_row))[pe] : 0;
@@ -99,7 +99,7 @@ GPU_FUNC bool accept_hellos(const gpu_combine_args *a, uint32_t epoch, gpu_sourc
 GPU_FUNC ep_sum sum_of(const gpu_combine_args *a)
 {
     ep_sum sum = a->sum;
-    sum.ranks = GPU_RANKS(&a->world);
+    sum.ranks = GPU_RANKS(&a->world.place);
     sum.topk = GPU_TOPK(a);
     return sum;
 }
@@ -108,7 +108,7 @@ GPU_FUNC ep_sum sum_of(const gpu_combine_args *a)
 GPU_FUNC int32_t places_of(const gpu_combine_args *a)
 {
     const ep_sum sum = sum_of(a);
-    return GPU_BY_SLOT ? ep_sum_places(&sum) : GPU_RANKS(&a->world);
+    return GPU_BY_SLOT ? ep_sum_places(&sum) : GPU_RANKS(&a->world.place);
 }
 
 GPU_FUNC const uint16_t *owners_of(const gpu_combine_args *a, int64_t token)
@@ -178,7 +178,7 @@ GPU_FUNC bool find_row(const gpu_combine_args *a, const gpu_source *sources, con
 {
     int32_t rank = place.rank, parts = ring_parts_of(a);
     const uint8_t *base = NULL;
-    gpu_hop hop = hop_of(a->routing, &a->at, GPU_RANKS(&a->world), token->number, rank);
+    gpu_hop hop = hop_of(a->routing, &a->at, GPU_RANKS(&a->world.place), token->number, rank);
     int64_t row = (int64_t)sources[rank].first_row + hop.index, at = token->part * ring_part_bytes(a, team);
     bool there = hop.goes && row < sources[rank].rows;
     *x = sources[rank].x + row * sources[rank].x_pitch_bytes + at;
@@ -200,7 +200,7 @@ GPU_FUNC gpu_find find_places(const gpu_combine_args *a, const gpu_source *sourc
     bool there = false;
     ep_place place = {number, -1};
     if (!by_rank) place = place_of(a, token->number, number);
-    if ((uint32_t)place.rank < (uint32_t)GPU_RANKS(&a->world))
+    if ((uint32_t)place.rank < (uint32_t)GPU_RANKS(&a->world.place))
         there = find_row(a, sources, team, token, place, &f.x, &f.weights);
     f.places = __ballot_sync(GPU_ALL, there);
     return f;
@@ -281,7 +281,7 @@ GPU_FUNC void take_weights(const gpu_combine_args *a, const gpu_source *sources,
         const float *weights;
         uint32_t bits = 0;
         ep_place place = {owners[k], -1};
-        if (place.rank < GPU_RANKS(&a->world) && find_row(a, sources, team, token, place, &x, &weights))
+        if (place.rank < GPU_RANKS(&a->world.place) && find_row(a, sources, team, token, place, &x, &weights))
             bits = ((const uint32_t *)weights)[k];
         ((uint32_t *)a->out_weights)[token->number * a->out_weights_pitch + k] = bits;
     }
@@ -298,7 +298,7 @@ GPU_FUNC void add_weights(const gpu_combine_args *a, const gpu_source *sources, 
     }
     for (int32_t begin = 0; begin < topk; begin += 32) {
         float sum = 0.0f;
-        for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
+        for (int32_t first = 0; first < GPU_RANKS(&a->world.place); first += 32) {
             gpu_find f = find_places(a, sources, team, token, first, true);
             for (uint32_t left = f.places; left; left &= left - 1) {
                 const float *row = (const float *)pick((const uint8_t *)f.weights, __ffs(left) - 1);
@@ -338,7 +338,7 @@ GPU_FUNC void move_rows(const gpu_combine_args *a, const gpu_source *sources, gp
                         uint32_t epoch)
 {
     bool queued = false;
-    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world); pe += blockDim.x)
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world.place); pe += blockDim.x)
         queued |= sources[pe].mode == EP_MODE_QUEUE;
     if (__syncthreads_or(queued))
         add_queued(a, sources, rings, epoch);
@@ -352,23 +352,23 @@ GPU_KERNEL(32 * GPU_COMBINE_WARPS) GPU_COMBINE(GPU_ARGS gpu_combine_args a)
 {
     GPU_LAUNCH_SHARED(uint8_t, shared);
     gpu_source *sources = (gpu_source *)shared;
-    gpu_ring *rings = (gpu_ring *)(sources + GPU_RANKS(&a.world));
+    gpu_ring *rings = (gpu_ring *)(sources + GPU_RANKS(&a.world.place));
     const gpu_world *world = &a.world;
-    uint32_t epoch = world->state->epoch + 1;
+    uint32_t epoch = world->place.state->epoch + 1;
     stamp_warp(a.stamps, GPU_STARTED);
     if (blockIdx.x == 0) post_hellos(&a, epoch);
     bool go = accept_hellos(&a, epoch, sources);
-    if (blockIdx.x == 0) tell_opened(world);
+    if (blockIdx.x == 0) tell_opened(&world->place);
     stamp_warp(a.stamps, GPU_OPENED);
     if (go)
-        move_rows(&a, sources, rings, shared + ep_round(GPU_RANKS(world) * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES),
-                  epoch);
+        move_rows(&a, sources, rings,
+                  shared + ep_round(GPU_RANKS(&world->place) * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES), epoch);
     stamp_warp(a.stamps, GPU_SENT);
-    if (!last_block(world, true)) return;
+    if (!last_block(&world->place, true)) return;
     if (go) exchange_dones(world, epoch);
     if (threadIdx.x == 0) {
-        world->state->epoch = epoch;
-        world->state->dealt = 0;
+        world->place.state->epoch = epoch;
+        world->place.state->dealt = 0;
     }
     stamp_warp(a.stamps, GPU_ENDED);
 }

@@ -69,7 +69,7 @@ GPU_FUNC void course_step(const gpu_combine_args *a, gpu_course *c)
         c->first += course_warps();
     else
         c->first = course_warps();
-    if (c->deals && threadIdx.x % 32 == 0) c->dealt = deal_next(&a->world);
+    if (c->deals && threadIdx.x % 32 == 0) c->dealt = deal_next(&a->world.place);
 }
 
 /* Whether there is a part to be sent for. What lane 0 was told is looked at here, and not where it asked, so that
@@ -113,7 +113,7 @@ typedef struct gpu_slots {
 /* Places of a token that have rows, at most. */
 GPU_FUNC int32_t rooms_of(const gpu_combine_args *a)
 {
-    return GPU_BY_SLOT ? a->rooms : GPU_RANKS(&a->world);
+    return GPU_BY_SLOT ? a->rooms : GPU_RANKS(&a->world.place);
 }
 
 /* Notes stand behind the slots of all warps. */

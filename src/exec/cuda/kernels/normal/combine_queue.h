@@ -22,7 +22,7 @@ GPU_FUNC void open_returns(const gpu_combine_args *a, const gpu_team *team)
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.recv_channel_prefix);
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
     int32_t held = rows_held(a);
-    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
+    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world.place); pe += team->threads) {
         gpu_ring *ring = &team->rings[pe];
         const int32_t *from = prefix + pe * a->channels;
         int32_t before = ep_rows_before_ring(from, a->joined, team->channel);
@@ -74,7 +74,7 @@ GPU_FUNC void return_channel(const gpu_combine_args *a, gpu_team *team, uint32_t
 GPU_FUNC void open_sums(const gpu_combine_args *a, const gpu_team *team, const gpu_source *sources)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
-    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
+    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world.place); pe += team->threads) {
         gpu_ring *ring = &team->rings[pe];
         const int32_t *own = prefix + pe * a->channels;
         int32_t first = ep_rows_before_ring(own, a->joined, team->channel);
@@ -100,7 +100,7 @@ GPU_FUNC int32_t sent_before(const gpu_combine_args *a, int64_t number, int32_t 
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
     const gpu_token token = token_at(a, number);
     if (token.number >= a->tokens) return prefix[(rank + 1) * a->channels - 1] * ring_parts_of(a);
-    gpu_hop hop = hop_of(a->routing, &a->at, GPU_RANKS(&a->world), token.number, rank);
+    gpu_hop hop = hop_of(a->routing, &a->at, GPU_RANKS(&a->world.place), token.number, rank);
     return hop.index * ring_parts_of(a) + (hop.goes ? token.part : 0);
 }
 
@@ -115,7 +115,7 @@ GPU_FUNC bool await_rows(const gpu_combine_args *a, const gpu_team *team, int32_
     for (;;) {
         uint64_t seen = load_acquire(ring_word_here(&a->world, team, rank));
         if ((int32_t)ep_word_value(seen, epoch) >= need) return true;
-        if (!may_wait(&a->world, &p, GPU_WAIT_ROW, rank, seen, ep_word(epoch, (uint32_t)need))) return false;
+        if (!may_wait(&a->world.place, &p, GPU_WAIT_ROW, rank, seen, ep_word(epoch, (uint32_t)need))) return false;
     }
 }
 
@@ -140,7 +140,7 @@ GPU_FUNC void sum_channel(const gpu_combine_args *a, const gpu_source *sources, 
     int64_t number = ep_ring_begin(a->tokens, a->channels, a->joined, team->channel) * parts;
     while (number < end) {
         int64_t next = number + slots < end ? number + slots : end;
-        for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads)
+        for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world.place); pe += team->threads)
             if (!await_rows(a, team, pe, next, epoch)) team->stopped = 1;
         team_meet(team);
         if (team->stopped) return;
@@ -155,7 +155,7 @@ GPU_FUNC void sum_channel(const gpu_combine_args *a, const gpu_source *sources, 
 /* By every block, when some rank's rows come by the queue. rings: [2][N] shared. */
 GPU_FUNC void add_queued(const gpu_combine_args *a, const gpu_source *sources, gpu_ring *rings, uint32_t epoch)
 {
-    gpu_team *team = team_of(GPU_RANKS(&a->world), rings);
+    gpu_team *team = team_of(GPU_RANKS(&a->world.place), rings);
     for (int32_t c = (int32_t)blockIdx.x; c < a->rings; c += (int32_t)gridDim.x) {
         team_begin(team, c);
         if (team->end == GPU_PUT) {

@@ -26,7 +26,7 @@ static_assert(sizeof(gpu_target) + 2 * sizeof(gpu_ring) == GPU_DISPATCH_RANK_BYT
 
 GPU_FUNC int32_t rows_coming(const gpu_dispatch_args *a)
 {
-    return ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world) - 1];
+    return ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world.place) - 1];
 }
 
 /* What a room has to offer for so many rows. False where they do not fit. */
@@ -51,12 +51,12 @@ GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
     const gpu_world *world = &a->world;
     bool fits = offer_of_room(a, &a->room, rows_coming(a), &arrival->offer);
     const ep_offer *offer = &arrival->offer;
-    arrival->x = heap_at(world, world->rank, offer->x_offset);
-    arrival->scales = (uint32_t *)heap_at(world, world->rank, offer->scales_offset);
-    arrival->idx = a->form.idx_dtype ? heap_at(world, world->rank, offer->idx_offset) : NULL;
-    arrival->weights = (float *)heap_at(world, world->rank, offer->weights_offset);
+    arrival->x = heap_at(&world->place, world->place.rank, offer->x_offset);
+    arrival->scales = (uint32_t *)heap_at(&world->place, world->place.rank, offer->scales_offset);
+    arrival->idx = a->form.idx_dtype ? heap_at(&world->place, world->place.rank, offer->idx_offset) : NULL;
+    arrival->weights = (float *)heap_at(&world->place, world->place.rank, offer->weights_offset);
     bool src = a->form.options & EP_OPTION_SRC_TOKENS;
-    arrival->src = src ? (int32_t *)heap_at(world, world->rank, offer->src_offset) : NULL;
+    arrival->src = src ? (int32_t *)heap_at(&world->place, world->place.rank, offer->src_offset) : NULL;
     return fits;
 }
 
@@ -66,21 +66,21 @@ GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
 GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
-    int32_t ranks = GPU_RANKS(world);
+    int32_t ranks = GPU_RANKS(&world->place);
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
     /* The call's own stands among the arguments, where one pointer to either would not find it as fast. */
-    const int32_t status = a->checked ? world->state->checked.status : a->refusal.status;
+    const int32_t status = a->checked ? world->place.state->checked.status : a->refusal.status;
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
-        ep_hello *hello = hello_at(world, pe, epoch, world->rank);
-        ep_reply *reply = reply_at(world, pe, epoch, world->rank);
+        ep_hello *hello = hello_at(world, pe, epoch, world->place.rank);
+        ep_reply *reply = reply_at(world, pe, epoch, world->place.rank);
         ep_refusal *refusal = cached ? &hello->refusal : &reply->refusal;
         ep_offer offer = arrival->offer;
         offer.first_row = a->routing && pe > 0 ? rank_prefix[pe - 1] : 0;
         if (cached) hello->form = a->form;
         *(cached ? &hello->offer : &reply->offer) = offer;
         refusal->status = status;
-        if (status) copy_words(refusal, a->checked ? &world->state->checked : &a->refusal, sizeof *refusal);
+        if (status) copy_words(refusal, a->checked ? &world->place.state->checked : &a->refusal, sizeof *refusal);
         store_release((uint64_t *)(cached ? &hello->flag : &reply->flag), ep_word(epoch, 1));
     }
 }
@@ -89,15 +89,15 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival
 GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, ep_offer *offer)
 {
     const gpu_world *world = &a->world;
-    int32_t ranks = GPU_RANKS(world), before = 0, all = 0;
+    int32_t ranks = GPU_RANKS(&world->place), before = 0, all = 0;
     if (!ep_tells_room(ranks)) return false;
     /* Looked at last, so that it is loaded beside the rest. */
-    const uint32_t grows = world->state->grows;
-    const ep_room room = hello_at(world, world->rank, epoch, pe)->room;
+    const uint32_t grows = world->place.state->grows;
+    const ep_room room = hello_at(world, world->place.rank, epoch, pe)->room;
     for (int32_t s = 0; s < ranks; s++) {
-        const uint8_t *hello = (const uint8_t *)hello_at(world, world->rank, epoch, s);
+        const uint8_t *hello = (const uint8_t *)hello_at(world, world->place.rank, epoch, s);
         int32_t sent = ((const int32_t *)(hello + world->space.hello_sent))[pe];
-        before += s < world->rank ? sent : 0;
+        before += s < world->place.rank ? sent : 0;
         all += sent;
     }
     offer->first_row = before;
@@ -112,17 +112,17 @@ GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe
     bool cached = a->form.kind == EP_DISPATCH_CACHED, come = true;
     ep_offer offer;
     if (cached) {
-        const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
-        come = await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
+        const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
+        come = await_flag(&world->place, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
         *against = !hello_agrees(hello, &a->form);
         offer = hello->offer;
     } else if (!standing_offer(a, epoch, pe, &offer)) {
-        const ep_reply *reply = reply_at(world, world->rank, epoch, pe);
-        come = await_flag(world, (const uint64_t *)&reply->flag, epoch, GPU_WAIT_REPLY, pe);
+        const ep_reply *reply = reply_at(world, world->place.rank, epoch, pe);
+        come = await_flag(&world->place, (const uint64_t *)&reply->flag, epoch, GPU_WAIT_REPLY, pe);
         *against = come && reply->refusal.status;
         offer = reply->offer;
     }
-    uint8_t *heap = heap_at(world, pe, 0);
+    uint8_t *heap = heap_at(&world->place, pe, 0);
     target->x = heap + offer.x_offset;
     target->scales = heap + offer.scales_offset;
     target->idx = heap + offer.idx_offset;
@@ -139,7 +139,7 @@ GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_targ
 {
     const gpu_world *world = &a->world;
     __shared__ int32_t first_against;
-    int32_t ranks = GPU_RANKS(world);
+    int32_t ranks = GPU_RANKS(&world->place);
     bool cached = a->form.kind == EP_DISPATCH_CACHED, come = true, refused = false;
     if (threadIdx.x == 0) first_against = ranks;
     __syncthreads();
@@ -165,7 +165,7 @@ GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_targ
 GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targets)
 {
     int32_t *first_row = (int32_t *)(a->routing + a->at.first_row);
-    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world); pe += blockDim.x)
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world.place); pe += blockDim.x)
         first_row[pe] = targets[pe].first_row;
 }
 
@@ -202,7 +202,7 @@ GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_arrival *arrival, 
                         gpu_ring *rings, uint8_t *stages, uint32_t epoch)
 {
     bool queued = false;
-    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world); pe += blockDim.x)
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&a->world.place); pe += blockDim.x)
         queued |= targets[pe].mode == EP_MODE_QUEUE;
     send_rows(a, targets, stages);
     stamp_warp(a->stamps, GPU_SENT);
@@ -218,14 +218,14 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
     GPU_LAUNCH_SHARED(uint8_t, shared);
     const gpu_world *world = &a.world;
     gpu_target *targets = (gpu_target *)shared;
-    gpu_ring *rings = (gpu_ring *)(targets + GPU_RANKS(world));
+    gpu_ring *rings = (gpu_ring *)(targets + GPU_RANKS(&world->place));
     __shared__ gpu_arrival settled;
     const gpu_arrival *arrival = &a.arrival;
-    bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->state->refused;
-    bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(world)); /* the offer that notify made */
+    bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->place.state->refused;
+    bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(&world->place)); /* the offer that notify made */
     if (a.room.bytes) {
         /* Both are loaded at once: blocks that wait for one and then for the other begin later. */
-        const bool grows = world->state->grows;
+        const bool grows = world->place.state->grows;
         if (!__syncthreads_and(threadIdx.x || (settle_arrival(&a, &settled) && !grows))) return;
         arrival = &settled;
     }
@@ -234,28 +234,28 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
         if (arrival->idx || arrival->src) blank_tail(&a, arrival, rows_coming(&a));
         return;
     }
-    uint32_t epoch = world->state->epoch + cached;
+    uint32_t epoch = world->place.state->epoch + cached;
     stamp_warp(a.stamps, GPU_STARTED);
     if (blockIdx.x == 0 && !stands) post_offers(&a, arrival, epoch);
     bool go = accept_offers(&a, epoch, targets);
     if (go) tell_dropped(&a, arrival);
-    if (blockIdx.x == 0) tell_opened(world);
+    if (blockIdx.x == 0) tell_opened(&world->place);
     stamp_warp(a.stamps, GPU_OPENED);
     if (go) {
         if (!cached && blockIdx.x == 0) keep_first_rows(&a, targets);
         move_rows(&a, arrival, targets, rings,
-                  shared + ep_round(GPU_RANKS(world) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES), epoch);
+                  shared + ep_round(GPU_RANKS(&world->place) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES), epoch);
         if (arrival->idx || arrival->src) blank_tail(&a, arrival, rows_coming(&a));
     } else if (cached && (arrival->idx || arrival->src))
         /* The handle's routing stays: what stands behind on the stream looks at these rows. */
         blank_tail(&a, arrival, 0);
-    if (!last_block(world, true)) return;
+    if (!last_block(&world->place, true)) return;
     if (go) exchange_dones(world, epoch);
     if (!go && !cached) empty_routing(a.routing, &a.at);
     if (threadIdx.x == 0) {
-        world->state->epoch = epoch;
-        world->state->brought = go;
-        world->state->dealt = 0;
+        world->place.state->epoch = epoch;
+        world->place.state->brought = go;
+        world->place.state->dealt = 0;
     }
     stamp_warp(a.stamps, GPU_ENDED);
 }

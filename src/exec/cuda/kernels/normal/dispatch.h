@@ -4,7 +4,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_DISPATCH_H
 
 #include "exec/cuda/kernels/core/bulk.h"
-#include "exec/cuda/kernels/core/device.h"
+#include "exec/cuda/kernels/normal/records.h"
 #include "proto/serving.h"
 
 /* What this rank was offered by one receiver, as addresses; in shared memory. */
@@ -29,7 +29,7 @@ typedef struct gpu_parcel {
 
 GPU_FUNC gpu_parcel parcel_make(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, int32_t first)
 {
-    int32_t ranks = GPU_RANKS(&a->world), number = first + threadIdx.x % 32;
+    int32_t ranks = GPU_RANKS(&a->world.place), number = first + threadIdx.x % 32;
     gpu_parcel p;
     p.token = token;
     p.rank = 0;
@@ -37,7 +37,7 @@ GPU_FUNC gpu_parcel parcel_make(const gpu_dispatch_args *a, const gpu_target *ta
     p.x = NULL;
     bool goes = false;
     if (number < ranks) {
-        p.rank = ep_served(a->world.rank, ranks, number);
+        p.rank = ep_served(a->world.place.rank, ranks, number);
         gpu_hop hop = hop_of(a->routing, &a->at, ranks, token, p.rank);
         const gpu_target *target = &targets[p.rank];
         p.row = (int64_t)target->first_row + hop.index;
@@ -166,7 +166,7 @@ GPU_FUNC void send_row_by_bulk(const gpu_dispatch_args *a, const gpu_parcel *p, 
 
 GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, int64_t token, bulk_stage *stage)
 {
-    for (int32_t first = 0; first < GPU_RANKS(&a->world); first += 32) {
+    for (int32_t first = 0; first < GPU_RANKS(&a->world.place); first += 32) {
         gpu_parcel p = parcel_make(a, targets, token, first);
         if (!p.lanes) continue;
 #ifdef GPU_HAS_BULK
@@ -187,7 +187,7 @@ GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, 
 GPU_FUNC uint32_t deal_token(const gpu_dispatch_args *a, uint32_t all)
 {
     if (all >= a->tokens) return all;
-    return threadIdx.x % 32 ? 0 : all + deal_next(&a->world);
+    return threadIdx.x % 32 ? 0 : all + deal_next(&a->world.place);
 }
 
 /* By the senders of each block; the others find no token. stages: stage_bytes of shared memory for each sender, and

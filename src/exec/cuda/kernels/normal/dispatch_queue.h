@@ -13,7 +13,7 @@
 GPU_FUNC int64_t token_at(const gpu_dispatch_args *a, int32_t rank, int32_t index)
 {
     const int32_t *befores = (const int32_t *)(a->routing + a->at.befores);
-    int32_t ranks = GPU_RANKS(&a->world), lane = threadIdx.x % 32;
+    int32_t ranks = GPU_RANKS(&a->world.place), lane = threadIdx.x % 32;
     int64_t low = 0, high = gpu_pieces(a->tokens);
     while (high - low > 1) {
         int64_t step = (high - low + 31) / 32, p = low + lane * step;
@@ -33,7 +33,7 @@ GPU_FUNC int64_t token_at(const gpu_dispatch_args *a, int32_t rank, int32_t inde
 GPU_FUNC void open_puts(const gpu_dispatch_args *a, const gpu_team *team, const gpu_target *targets)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
-    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
+    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world.place); pe += team->threads) {
         gpu_ring *ring = &team->rings[pe];
         const int32_t *own = prefix + pe * a->channels;
         ring->first = ep_rows_before_ring(own, a->joined, team->channel);
@@ -80,7 +80,7 @@ GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_arrival *arrival,
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.recv_channel_prefix);
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
-    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world); pe += team->threads) {
+    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&a->world.place); pe += team->threads) {
         gpu_ring *ring = &team->rings[pe];
         const int32_t *from = prefix + pe * a->channels;
         int32_t coming = ep_rows_of_ring(from, a->channels, a->joined, team->channel);
@@ -125,7 +125,7 @@ GPU_FUNC void take_channel(const gpu_dispatch_args *a, const gpu_arrival *arriva
 GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_target *targets,
                           gpu_ring *rings, uint32_t epoch)
 {
-    gpu_team *team = team_of(GPU_RANKS(&a->world), rings);
+    gpu_team *team = team_of(GPU_RANKS(&a->world.place), rings);
     for (int32_t c = (int32_t)blockIdx.x; c < a->rings; c += (int32_t)gridDim.x) {
         team_begin(team, c);
         if (team->end == GPU_PUT) {

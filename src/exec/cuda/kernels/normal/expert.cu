@@ -6,6 +6,7 @@
  * ep_columns: a thread a scale, those of a column together. ep_sources: a warp a row. ep_tell_counts: one warp tells
  * the caller what the handle knows. */
 #include "exec/cuda/kernels/core/number.h"
+#include "exec/cuda/kernels/normal/records.h"
 
 GPU_FUNC int64_t aligned_count(int32_t count, int32_t alignment)
 {

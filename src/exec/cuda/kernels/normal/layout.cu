@@ -33,7 +33,7 @@ GPU_FUNC uint32_t ranks_by_hand(const gpu_notify_args *a, int64_t token, int32_t
 GPU_FUNC bool reaches(const gpu_notify_args *a, int64_t token, int64_t expert)
 {
     if (!a->route.token_in_rank) return true;
-    int64_t rank = expert / (a->experts / GPU_RANKS(&a->world));
+    int64_t rank = expert / (a->experts / GPU_RANKS(&a->world.place));
     return a->route.token_in_rank[token * a->route.token_in_rank_pitch + rank] != 0;
 }
 
@@ -43,7 +43,7 @@ GPU_FUNC void count_slot(const gpu_notify_args *a, int64_t token, int32_t k, int
     if (expert >= 0 && expert < a->experts) {
         if (reaches(a, token, expert)) atomicAdd(&counts[expert], 1);
     } else if (expert != -1)
-        atomicMin(&a->world.state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)k);
+        atomicMin(&a->world.place.state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)k);
 }
 
 GPU_FUNC void count_experts(const gpu_notify_args *a, int64_t token, int32_t *counts)
@@ -83,7 +83,7 @@ GPU_FUNC void copy_slots(const gpu_notify_args *a, int64_t token)
 GPU_FUNC void layout_piece(const gpu_notify_args *a, int64_t piece, int32_t *counts)
 {
     uint32_t *masks = (uint32_t *)(a->routing + a->at.masks);
-    int32_t ranks = GPU_RANKS(&a->world), lane = threadIdx.x % 32, locals = a->experts / ranks;
+    int32_t ranks = GPU_RANKS(&a->world.place), lane = threadIdx.x % 32, locals = a->experts / ranks;
     const gpu_teams by_rank = {a->topk, a->experts, locals};
     int64_t token = piece * GPU_PIECE_TOKENS + lane;
     bool here = token < a->tokens;
@@ -130,7 +130,7 @@ GPU_FUNC int32_t sum_pieces(const gpu_notify_args *a, int32_t rank)
 {
     const uint32_t *masks = (const uint32_t *)(a->routing + a->at.masks);
     int32_t *befores = (int32_t *)(a->routing + a->at.befores);
-    int32_t ranks = GPU_RANKS(&a->world), lane = threadIdx.x % 32, total = 0;
+    int32_t ranks = GPU_RANKS(&a->world.place), lane = threadIdx.x % 32, total = 0;
     int64_t pieces = gpu_pieces(a->tokens);
     for (int64_t first = 0; first < pieces; first += 32 * GPU_LANE_PIECES) {
         int64_t p = first + lane * GPU_LANE_PIECES;
@@ -161,13 +161,13 @@ GPU_FUNC int32_t sum_pieces(const gpu_notify_args *a, int32_t rank)
 GPU_FUNC int32_t count_before(const gpu_notify_args *a, int64_t token, int32_t rank, int32_t total)
 {
     if (token >= a->tokens) return total;
-    return hop_of(a->routing, &a->at, GPU_RANKS(&a->world), token, rank).index;
+    return hop_of(a->routing, &a->at, GPU_RANKS(&a->world.place), token, rank).index;
 }
 
 /* Fills the layout part of the handle. sent: [N] shared. */
 GPU_FUNC void close_layout(const gpu_notify_args *a, int32_t *sent)
 {
-    int32_t ranks = GPU_RANKS(&a->world), channels = a->channels;
+    int32_t ranks = GPU_RANKS(&a->world.place), channels = a->channels;
     for (int32_t r = threadIdx.x / 32; r < ranks; r += blockDim.x / 32) {
         int32_t total = sum_pieces(a, r);
         if (threadIdx.x % 32 == 0) sent[r] = total;
@@ -188,7 +188,7 @@ GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, c
                          const int32_t *sent)
 {
     const gpu_world *world = &a->world;
-    ep_hello *hello = hello_at(world, pe, epoch, world->rank);
+    ep_hello *hello = hello_at(world, pe, epoch, world->place.rank);
     int32_t lane = threadIdx.x % 32, channels = a->channels, locals = a->local_experts;
     uint32_t *form = (uint32_t *)&hello->form, *reason = (uint32_t *)&hello->refusal;
     for (uint32_t i = lane; i < sizeof(ep_form) / 4; i += 32)
@@ -202,7 +202,7 @@ GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, c
         counts[c] = prefix[pe * channels + c];
     for (int32_t e = lane; a->routing && e < locals; e += 32)
         counts[channels + e] = a->expert_counts[pe * locals + e];
-    int32_t ranks = GPU_RANKS(world);
+    int32_t ranks = GPU_RANKS(&world->place);
     int32_t *all = (int32_t *)((uint8_t *)hello + world->space.hello_sent);
     bool to_all = ep_tells_room(ranks) || a->form.kind == EP_ROUTE;
     for (int32_t r = lane; a->routing && to_all && r < ranks; r += 32)
@@ -226,7 +226,7 @@ typedef struct gpu_exchange {
 
 GPU_FUNC const int32_t *counts_from(const gpu_notify_args *a, uint32_t epoch, int32_t source)
 {
-    return (const int32_t *)(hello_at(&a->world, a->world.rank, epoch, source) + 1);
+    return (const int32_t *)(hello_at(&a->world, a->world.place.rank, epoch, source) + 1);
 }
 
 /* Posts to all, and waits for all. sent, received: [N] shared, tokens to and from each rank. */
@@ -235,14 +235,14 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
 {
     const gpu_world *world = &a->world;
     gpu_exchange end = {true, -1, false, false, false};
-    int32_t ranks = GPU_RANKS(world), warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    int32_t ranks = GPU_RANKS(&world->place), warp = threadIdx.x / 32, warps = blockDim.x / 32;
     bool come = true, agree = true, can = true, wished = false;
     for (int32_t i = warp; i < ranks; i += warps)
-        post_hello(a, epoch, (world->rank + 1 + i) % ranks, refusal, sent);
+        post_hello(a, epoch, (world->place.rank + 1 + i) % ranks, refusal, sent);
     stamp(a, 2);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
-        const ep_hello *hello = hello_at(world, world->rank, epoch, pe);
-        come &= await_flag(world, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
+        const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
+        come &= await_flag(&world->place, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
         /* Loaded beside the form: behind the store it would be waited for by itself. */
         const int32_t growth = hello->room.growth;
         agree &= hello_agrees(hello, &a->form);
@@ -264,12 +264,12 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
    those of another one. received: [N] shared. */
 GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *received)
 {
-    int32_t ranks = GPU_RANKS(&a->world), channels = a->channels, locals = a->local_experts;
+    int32_t ranks = GPU_RANKS(&a->world.place), channels = a->channels, locals = a->local_experts;
     int32_t *rank_prefix = (int32_t *)(a->routing + a->at.rank_prefix);
     int32_t *recv_prefix = (int32_t *)(a->routing + a->at.recv_channel_prefix);
     int32_t *recv_experts = (int32_t *)(a->routing + a->at.recv_expert_counts);
     const int32_t *sent_prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
-    int32_t *host = a->world.ticket ? a->told : NULL;
+    int32_t *host = a->world.place.ticket ? a->told : NULL;
     for (int32_t s = threadIdx.x; s < ranks; s += blockDim.x) {
         int32_t total = 0;
         for (int32_t i = 0; i <= s; i++)
@@ -296,10 +296,10 @@ GPU_FUNC void find_first_rows(const gpu_notify_args *a, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
     int32_t *first_row = (int32_t *)(a->routing + a->at.first_row);
-    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(world); pe += blockDim.x) {
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&world->place); pe += blockDim.x) {
         int32_t before = 0;
-        for (int32_t s = 0; s < world->rank; s++) {
-            const uint8_t *hello = (const uint8_t *)hello_at(world, world->rank, epoch, s);
+        for (int32_t s = 0; s < world->place.rank; s++) {
+            const uint8_t *hello = (const uint8_t *)hello_at(world, world->place.rank, epoch, s);
             before += ((const int32_t *)(hello + world->space.hello_sent))[pe];
         }
         first_row[pe] = before;
@@ -312,10 +312,10 @@ GPU_FUNC void find_first_rows(const gpu_notify_args *a, uint32_t epoch)
    there are none then. */
 GPU_FUNC void check_counts(const gpu_notify_args *a)
 {
-    const int32_t most = ep_most_of_expert(GPU_RANKS(&a->world));
+    const int32_t most = ep_most_of_expert(GPU_RANKS(&a->world.place));
     for (int32_t e = threadIdx.x; e < a->experts; e += blockDim.x)
         if (a->expert_counts[e] < 0 || a->expert_counts[e] > most)
-            atomicMin(&a->world.state->bad_slot, (unsigned long long)e);
+            atomicMin(&a->world.place.state->bad_slot, (unsigned long long)e);
     __syncthreads();
 }
 
@@ -324,12 +324,13 @@ GPU_FUNC void check_counts(const gpu_notify_args *a)
 GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
 {
     if (threadIdx.x != blockDim.x - 1) return;
-    unsigned long long bad_slot = a->world.state->bad_slot;
+    unsigned long long bad_slot = a->world.place.state->bad_slot;
     refusal->status = a->refusal.status;
     if (a->refusal.status)
         copy_words(refusal, &a->refusal, sizeof *refusal);
     else if (a->check_counts && bad_slot != ~0ull)
-        refuse_count(refusal, (int32_t)bad_slot, a->expert_counts[bad_slot], ep_most_of_expert(GPU_RANKS(&a->world)));
+        refuse_count(refusal, (int32_t)bad_slot, a->expert_counts[bad_slot],
+                     ep_most_of_expert(GPU_RANKS(&a->world.place)));
     else if (bad_slot != ~0ull)
         refuse_index(&a->route, a->form.experts, refusal, bad_slot);
 }
@@ -338,20 +339,20 @@ GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
 GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_exchange *end)
 {
     const gpu_world *world = &a->world;
-    for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(world); e += blockDim.x)
+    for (int32_t e = threadIdx.x; e < world->shape.local_experts * GPU_RANKS(&world->place); e += blockDim.x)
         a->expert_counts[e] = 0;
     __syncthreads();
     if (threadIdx.x) return;
-    world->state->epoch = epoch;
-    world->state->refused = !end->come || end->against >= 0;
-    world->state->grows = end->grows;
-    world->state->bad_slot = ~0ull;
+    world->place.state->epoch = epoch;
+    world->place.state->refused = !end->come || end->against >= 0;
+    world->place.state->grows = end->grows;
+    world->place.state->bad_slot = ~0ull;
     if (end->against >= 0) report_hello(world, epoch, end->against, end->refused);
-    if (end->in_vain) world->report->wished = (uint64_t)epoch + 1;
-    if (!world->ticket) return;
-    if (end->against >= 0) world->report->counts_refused = world->ticket;
-    if (end->grows) world->report->counts_grow = world->ticket;
-    store_release(&world->report->counts_ready, world->ticket);
+    if (end->in_vain) world->place.report->wished = (uint64_t)epoch + 1;
+    if (!world->place.ticket) return;
+    if (end->against >= 0) world->place.report->counts_refused = world->place.ticket;
+    if (end->grows) world->place.report->counts_grow = world->place.ticket;
+    store_release(&world->place.report->counts_ready, world->place.ticket);
 }
 
 GPU_KERNEL(512) ep_notify(GPU_ARGS gpu_notify_args a)
@@ -359,12 +360,12 @@ GPU_KERNEL(512) ep_notify(GPU_ARGS gpu_notify_args a)
     GPU_LAUNCH_SHARED(int32_t, per_rank);
     __shared__ ep_refusal refusal;
     const gpu_world *world = &a.world;
-    int32_t *sent = per_rank, *received = per_rank + GPU_RANKS(world);
+    int32_t *sent = per_rank, *received = per_rank + GPU_RANKS(&world->place);
     if (blockIdx.x == 0) stamp(&a, 0);
-    if (a.routing) lay_out(&a, per_rank + GPU_NOTIFY_RANK_WORDS * GPU_RANKS(world));
-    if (!last_block(world, false)) return;
+    if (a.routing) lay_out(&a, per_rank + GPU_NOTIFY_RANK_WORDS * GPU_RANKS(&world->place));
+    if (!last_block(&world->place, false)) return;
     stamp(&a, 1);
-    uint32_t epoch = world->state->epoch + 1;
+    uint32_t epoch = world->place.state->epoch + 1;
     if (a.check_counts) check_counts(&a);
     find_refusal(&a, &refusal);
     if (a.routing) close_layout(&a, sent);
@@ -385,14 +386,14 @@ GPU_KERNEL(512) ep_notify(GPU_ARGS gpu_notify_args a)
 /* All blocks look; the last one to finish says what was found. Nobody waits. */
 GPU_KERNEL(512) ep_check_topk(GPU_ARGS gpu_check_args a)
 {
-    gpu_state *state = a.world.state;
+    gpu_state *state = a.world.place.state;
     int64_t slots = a.tokens * a.topk, stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < slots; i += stride) {
         int64_t token = i / a.topk, expert = expert_at(&a.route, token, (int32_t)(i % a.topk));
         if (expert < -1 || expert >= a.experts)
             atomicMin(&state->bad_slot, (unsigned long long)token << GPU_SLOT_BITS | (unsigned long long)(i % a.topk));
     }
-    if (!last_block(&a.world, false) || threadIdx.x) return;
+    if (!last_block(&a.world.place, false) || threadIdx.x) return;
     state->checked.status = 0;
     if (state->bad_slot != ~0ull) refuse_index(&a.route, a.experts, &state->checked, state->bad_slot);
     state->bad_slot = ~0ull;

@@ -16,7 +16,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_RINGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_RINGS_H
 
-#include "exec/cuda/kernels/core/device.h"
+#include "exec/cuda/kernels/normal/records.h"
 
 typedef enum gpu_end { GPU_PUT = 0, GPU_TAKE = 1 } gpu_end;
 
@@ -86,8 +86,8 @@ GPU_FUNC void team_begin(gpu_team *team, int32_t channel)
 GPU_FUNC const uint64_t *ring_word_here(const gpu_world *world, const gpu_team *team, int32_t peer)
 {
     const ep_space *space = &world->space;
-    int32_t ranks = GPU_RANKS(world);
-    return (const uint64_t *)buffer_at(world, world->rank,
+    int32_t ranks = GPU_RANKS(&world->place);
+    return (const uint64_t *)buffer_at(&world->place, world->place.rank,
                                        team->end == GPU_PUT ? ep_head_at(space, ranks, team->channel, peer)
                                                             : ep_tail_at(space, ranks, team->channel, peer));
 }
@@ -96,17 +96,19 @@ GPU_FUNC const uint64_t *ring_word_here(const gpu_world *world, const gpu_team *
 GPU_FUNC uint64_t *ring_word_there(const gpu_world *world, const gpu_team *team, int32_t peer)
 {
     const ep_space *space = &world->space;
-    int32_t ranks = GPU_RANKS(world);
-    return (uint64_t *)buffer_at(world, peer,
-                                 team->end == GPU_PUT ? ep_tail_at(space, ranks, team->channel, world->rank)
-                                                      : ep_head_at(space, ranks, team->channel, world->rank));
+    int32_t ranks = GPU_RANKS(&world->place);
+    return (uint64_t *)buffer_at(&world->place, peer,
+                                 team->end == GPU_PUT ? ep_tail_at(space, ranks, team->channel, world->place.rank)
+                                                      : ep_head_at(space, ranks, team->channel, world->place.rank));
 }
 
 /* Slots lie in the memory of the rank that takes. */
 GPU_FUNC uint8_t *ring_slot(const gpu_world *world, const gpu_team *team, int32_t peer, int32_t row)
 {
-    int32_t owner = team->end == GPU_PUT ? peer : world->rank, source = team->end == GPU_PUT ? world->rank : peer;
-    return buffer_at(world, owner, ep_slot_at(&world->space, &world->shape, team->channel, source, (uint32_t)row));
+    int32_t owner = team->end == GPU_PUT ? peer : world->place.rank,
+            source = team->end == GPU_PUT ? world->place.rank : peer;
+    return buffer_at(&world->place, owner,
+                     ep_slot_at(&world->space, &world->shape, team->channel, source, (uint32_t)row));
 }
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
@@ -135,13 +137,14 @@ GPU_FUNC void ring_wait(const gpu_world *world, gpu_team *team, uint32_t epoch)
     bool puts = team->end == GPU_PUT;
     uint64_t seen = load_acquire(ring_word_here(world, team, peer));
     uint64_t expected = ep_word(epoch, (uint32_t)(puts ? moved - slots + 1 : moved + 1));
-    if (!may_wait(world, &team->waiting, puts ? GPU_WAIT_SLOT : GPU_WAIT_ROW, peer, seen, expected)) team->stopped = 1;
+    if (!may_wait(&world->place, &team->waiting, puts ? GPU_WAIT_SLOT : GPU_WAIT_ROW, peer, seen, expected))
+        team->stopped = 1;
 }
 
 /* Opens a turn: waits until some rows may be moved, and says how many. 0: none are left, or a wait was given up. */
 GPU_FUNC int32_t turn_open(const gpu_world *world, gpu_team *team, uint32_t epoch)
 {
-    int32_t ranks = GPU_RANKS(world);
+    int32_t ranks = GPU_RANKS(&world->place);
     for (;;) {
         for (int32_t pe = team_thread(team); pe < ranks; pe += team->threads)
             team->rings[pe].batch = ring_look(world, team, pe, epoch);
@@ -163,7 +166,7 @@ GPU_FUNC int32_t turn_open(const gpu_world *world, gpu_team *team, uint32_t epoc
 GPU_FUNC void turn_close(const gpu_world *world, const gpu_team *team, uint32_t epoch)
 {
     team_meet(team);
-    for (int32_t pe = team_thread(team); pe < GPU_RANKS(world); pe += team->threads) {
+    for (int32_t pe = team_thread(team); pe < GPU_RANKS(&world->place); pe += team->threads) {
         gpu_ring *ring = &team->rings[pe];
         if (!ring->batch) continue;
         ring->moved += ring->batch;

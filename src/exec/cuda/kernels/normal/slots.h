@@ -3,7 +3,7 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_SLOTS_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_SLOTS_H
 
-#include "exec/cuda/kernels/core/device.h"
+#include "exec/cuda/kernels/normal/records.h"
 
 /* Slots of a token that a lane has in flight: a loop that looks at each before it loads the next would wait for memory
    once a slot. */

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ends with a buffer, of either mode. */
+#include "exec/cuda/core/gpu.h"
+
+void gpu_core_stop(gpu_core *self)
+{
+    gpu_order_await(self);
+    gpu_endings_close(self);
+    gpu_guard_release(self);
+    if (cuda_enter(self->device) == EXPAR_OK) {
+        gpu_order_release(self);
+        if (self->own_stream) cuda_driver()->StreamDestroy(self->own_stream);
+        cuda_leave();
+    }
+    sym_unlisten(self->sym, &self->listener);
+}
+
+void gpu_core_free(gpu_core *self)
+{
+    gpu_scratch_give(self->stamp_memory);
+    if (!self->unsettled) gpu_scratch_give(self->scratch);
+}
+
+/* Nobody may be kept waiting for what is still on a stream. */
+#define ABANDONED_NS ((int64_t)100 * 1000 * 1000)
+
+bool gpu_core_abandon(gpu_core *self, const char *what)
+{
+    if (gpu_endings_abandon(self, ABANDONED_NS)) return true;
+    LOG(LOG_INFO, "%s is still on its stream: the buffer's memory stays", what);
+    gpu_guard_release(self);
+    sym_unlisten(self->sym, &self->listener);
+    return false;
+}

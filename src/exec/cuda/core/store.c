@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The store: one for the outputs of all buffers in a home, in the part of the device heap that grows. By CUDA IPC, where
+ * nothing grows, it is as large as the buffer's config says.
+ *
+ * It grows by all ranks together, between the counts of a call and its rows. What a rank's pool had no memory for is
+ * noted as it comes up; the hellos of its calls then wish for growth. In the same way idle memory goes once it has been
+ * trimmed. */
+#include "exec/cuda/core/home.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* After a growth that failed so many calls do not wish for another; then twice as many, and so on up to the most. */
+#define FIRST_PATIENCE 16
+#define MOST_PATIENCE  4096
+
+/* What the store knows of; it may outlive the home. */
+struct gpu_source {
+    cuda_task task;
+    device_part *part;
+    gpu_places *places; /* which tell the store what calls come after */
+    gpu_home *home;     /* there as long as a pool is open */
+    pthread_t closer;   /* the thread that gave the owner's hold of the store back; once `closed` */
+    atomic_bool closed; /* release, by that thread; acquire */
+};
+
+/* ---- the store --------------------------------------------------------------------------------------------------- */
+
+static expar_status source_fill(void *context, uint64_t offset, uint64_t bytes)
+{
+    gpu_home *home = ((gpu_source *)context)->home;
+    if (offset + bytes > atomic_load_explicit(&home->missed, memory_order_relaxed))
+        atomic_store_explicit(&home->missed, offset + bytes, memory_order_relaxed);
+    return error_set(EXPAR_ERR_MEMORY, "it grows when all ranks wait for the counts of a dispatch");
+}
+
+static void drop_part(cuda_task *task)
+{
+    gpu_source *source = (gpu_source *)task;
+    device_part_drop(source->part);
+    gpu_places_drop(source->places);
+    free(source);
+}
+
+/* By whoever gives the last hold back: perhaps a function that the driver calls, which the thread that closed the store
+   is none of. */
+static void source_end(void *context)
+{
+    gpu_source *source = context;
+    source->task.run = drop_part;
+    if (atomic_load_explicit(&source->closed, memory_order_acquire) && pthread_equal(source->closer, pthread_self()))
+        drop_part(&source->task);
+    else
+        cuda_later(&source->task);
+}
+
+expar_status gpu_store_open(gpu_home *home, gpu_places *places, uint64_t fixed_offset, uint64_t fixed_bytes)
+{
+    if (home->store) return EXPAR_OK;
+    const bool grows = device_heap_grows(home->heap);
+    gpu_source *source = calloc(1, sizeof *source);
+    if (!source) return error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory");
+    *source = (gpu_source){.part = device_heap_hold(home->heap), .home = home};
+    const mem_source table = {.fill = grows ? source_fill : NULL, .end = source_end, .context = source};
+    expar_status status = mem_store_create(
+        (void *)(uintptr_t)device_heap_at(home->heap, 0), grows ? device_heap_own_offset(home->heap) : fixed_offset,
+        grows ? device_heap_own_room(home->heap) : fixed_bytes, &table, &home->store);
+    if (status == EXPAR_OK) {
+        source->places = gpu_places_hold(places);
+        mem_store_set_cover(home->store, gpu_places_cover, places);
+        home->source = source;
+        return EXPAR_OK;
+    }
+    device_part_drop(source->part);
+    free(source);
+    return status;
+}
+
+void gpu_store_close(gpu_home *home)
+{
+    if (!home->store) return;
+    home->source->closer = pthread_self();
+    atomic_store_explicit(&home->source->closed, true, memory_order_release);
+    mem_store_close(home->store);
+}
+
+/* ---- growing ----------------------------------------------------------------------------------------------------- */
+
+uint64_t gpu_store_bytes(const gpu_home *home)
+{
+    mem_store_stats stats;
+    mem_store_get_stats(home->store, &stats);
+    return device_heap_grows(home->heap) ? stats.filled_bytes : stats.reserved_bytes;
+}
+
+uint64_t gpu_store_end(const gpu_home *home)
+{
+    return device_heap_own_offset(home->heap) + device_heap_own_bytes(home->heap);
+}
+
+expar_status gpu_store_grow(gpu_home *home, uint64_t bytes)
+{
+    const uint64_t end = gpu_store_end(home);
+    expar_status status = device_heap_grow(home->heap, "the pool", bytes);
+    if (status == EXPAR_OK && gpu_store_end(home) > end) mem_store_filled(home->store, end, gpu_store_end(home) - end);
+    return status;
+}
+
+static int get(const atomic_int *word)
+{
+    return atomic_load_explicit(word, memory_order_relaxed);
+}
+
+static void set(atomic_int *word, int value)
+{
+    atomic_store_explicit(word, value, memory_order_relaxed);
+}
+
+bool gpu_store_wishes(gpu_home *home)
+{
+    if (get(&home->patience) > 0) {
+        set(&home->patience, get(&home->patience) - 1);
+        return false;
+    }
+    if (atomic_load_explicit(&home->trims, memory_order_relaxed)) return true;
+    return atomic_load_explicit(&home->missed, memory_order_relaxed) > gpu_store_end(home);
+}
+
+/* Nothing is lost but time. */
+void gpu_store_be_patient(gpu_home *home)
+{
+    int calls = 2 * get(&home->last_patience);
+    calls = calls < FIRST_PATIENCE ? FIRST_PATIENCE : calls > MOST_PATIENCE ? MOST_PATIENCE : calls;
+    set(&home->last_patience, calls);
+    set(&home->patience, calls);
+}
+
+void gpu_store_forget_patience(gpu_home *home)
+{
+    set(&home->last_patience, 0);
+}
+
+bool gpu_store_may_grow(const gpu_home *home)
+{
+    return get(&home->patience) == 0;
+}
+
+/* Peers map what a rank has. What there is to give is seen by who makes that call: another buffer's may be growing
+   now. */
+void gpu_store_trim(gpu_home *home)
+{
+    if (!device_heap_grows(home->heap)) return;
+    set(&home->patience, 0);
+    atomic_store_explicit(&home->trims, true, memory_order_relaxed);
+}
+
+/* ---- resizing ---------------------------------------------------------------------------------------------------- */
+
+/* All that lies behind `end` and behind the last block, beyond what the pools have begun with; as far as it is whole
+   pieces. Blocks may be taken meanwhile: nobody finds memory there from here on. Returns what is kept. */
+static uint64_t let_go_behind(gpu_home *home, uint64_t end)
+{
+    const uint64_t at = device_heap_own_offset(home->heap), held = device_heap_own_bytes(home->heap),
+                   used_end = mem_store_used_end(home->store);
+    uint64_t keep = home->start_bytes;
+    if (end < used_end) end = used_end;
+    if (end > at && end - at > keep) keep = end - at;
+    keep = device_heap_own_kept(home->heap, keep);
+    return mem_store_emptied(home->store, at + keep, held - keep) ? keep : held;
+}
+
+/* By all ranks, whether they have anything to give or not: behind the hellos of a call no kernel of any rank uses what
+   is idle on another one. */
+static expar_status home_shrink(gpu_home *home, bool trims, uint64_t end)
+{
+    const uint64_t at = device_heap_own_offset(home->heap), held = device_heap_own_bytes(home->heap),
+                   keep = trims ? let_go_behind(home, end) : held;
+    expar_status status = device_heap_shrink(home->heap, "the pool", keep, true);
+    const uint64_t left = device_heap_own_bytes(home->heap);
+    if (left > keep) mem_store_filled(home->store, at + keep, left - keep);
+    return status;
+}
+
+/* What goes may serve the growth of another rank on the same GPU. */
+expar_status gpu_store_resize(gpu_home *home, uint64_t end)
+{
+    const bool trims = atomic_exchange_explicit(&home->trims, false, memory_order_relaxed);
+    const uint64_t missed = atomic_exchange_explicit(&home->missed, 0, memory_order_relaxed);
+    if (missed > end && !trims) end = missed;
+    expar_status status = home_shrink(home, trims, end);
+    const uint64_t held = gpu_store_end(home);
+    return status == EXPAR_OK ? gpu_store_grow(home, end > held ? end - held : 0) : status;
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Waits of the host for what its GPU does: until the rank's last call has ended, until a stream has, and before work is
+ * put behind a kernel that may wait. */
+#include "base/interrupt.h"
+#include "exec/cuda/core/order.h"
+
+#include <sched.h>
+#include <time.h>
+
+/* ---- beside captures --------------------------------------------------------------------------------------------- */
+
+expar_status gpu_leave_captures(int *mode)
+{
+    *mode = CU_CAPTURE_RELAXED;
+    return CUDA_CALL(ThreadExchangeStreamCaptureMode, mode);
+}
+
+void gpu_return_to_captures(int mode)
+{
+    cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
+}
+
+/* What the driver says instead of an answer where a capture forbids the question. */
+static bool is_of_capture(cu_result result)
+{
+    return result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
+}
+
+/* Of the last call's event, or of a stream. What a capture hides counts as ended: there is nothing to wait for. */
+static expar_status look_at(const gpu_core *self, const cu_stream *stream, bool *ended)
+{
+    int mode;
+    expar_status status = cuda_enter(self->device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        cu_result result = stream ? cuda_driver()->StreamQuery(*stream) : cuda_driver()->EventQuery(self->order->last);
+        gpu_return_to_captures(mode);
+        *ended = result != CU_ERROR_NOT_READY;
+        if (result != CU_OK && *ended && !is_of_capture(result))
+            status = cuda_status(result, __FILE__, __LINE__, stream ? "cuStreamQuery" : "cuEventQuery");
+    }
+    cuda_leave();
+    return status;
+}
+
+expar_status gpu_order_look(const gpu_core *self)
+{
+    bool unused;
+    return look_at(self, NULL, &unused);
+}
+
+/* Looks before the first rest; the longest rest. */
+#define LOOKS_BEFORE_REST 200
+#define REST_NS           20000
+#define LONGEST_REST_NS   1000000
+
+static void rest_between(int64_t looks)
+{
+    const int64_t rest_ns = REST_NS * (1 + (looks - LOOKS_BEFORE_REST) / LOOKS_BEFORE_REST);
+    if (looks < LOOKS_BEFORE_REST)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = rest_ns < LONGEST_REST_NS ? rest_ns : LONGEST_REST_NS}, NULL);
+}
+
+static expar_status look_at_stream_of(const cuda_device *device, cu_stream stream, bool *ended)
+{
+    int mode;
+    expar_status status = cuda_enter(device);
+    if (status != EXPAR_OK) return status;
+    status = gpu_leave_captures(&mode);
+    if (status == EXPAR_OK) {
+        const cu_result result = cuda_driver()->StreamQuery(stream);
+        gpu_return_to_captures(mode);
+        *ended = result == CU_OK;
+        if (result != CU_ERROR_NOT_READY) status = cuda_status(result, __FILE__, __LINE__, "cuStreamQuery");
+    }
+    cuda_leave();
+    return status;
+}
+
+expar_status gpu_stream_await(const cuda_device *device, cu_stream stream, const char *what)
+{
+    int64_t asked_ns = 0;
+    bool ended = false;
+    expar_status status = EXPAR_OK;
+    for (int64_t looks = 0; status == EXPAR_OK && !ended; looks++) {
+        if (looks > 0) rest_between(looks);
+        status = look_at_stream_of(device, stream, &ended);
+        if (status == EXPAR_OK && !ended) status = interrupt_look(&asked_ns, what);
+    }
+    return status;
+}
+
+/* A program that interrupts it has the kernels leave that wait for ranks. */
+expar_status gpu_order_await(gpu_core *self)
+{
+    gpu_order *order = self->order;
+    int64_t asked_ns = 0;
+    if (!order) return EXPAR_OK;
+    pthread_mutex_lock(&order->lock);
+    bool ended = !order->has_last && !order->in_graphs;
+    pthread_mutex_unlock(&order->lock);
+    expar_status status = EXPAR_OK;
+    for (int64_t looks = 0; status == EXPAR_OK && !ended; looks++) {
+        status = look_at(self, NULL, &ended);
+        if (status != EXPAR_OK || ended) continue;
+        expar_status asked = interrupt_look(&asked_ns, "calls on the GPU");
+        if (asked != EXPAR_OK) gpu_end_waits(self, asked);
+        rest_between(looks);
+    }
+    return status;
+}
+
+expar_status gpu_await(executor *base, const char *what)
+{
+    expar_status status = gpu_order_await(gpu_core_of(base));
+    return status == EXPAR_OK ? gpu_check(base, what) : status;
+}
+
+bool gpu_order_has_ended(const gpu_core *self, int64_t wait_ns)
+{
+    const int64_t end_ns = clock_ns() + wait_ns;
+    bool ended = false;
+    while (self->order && look_at(self, NULL, &ended) == EXPAR_OK && !ended && clock_ns() < end_ns)
+        nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+    return ended || !self->order;
+}
+
+/* ---- ranks that share a GPU -----------------------------------------------------------------------------------------
+ *
+ * What the streams of a context bring to its GPU shares queues. Kernels put behind one that waits for a rank were seen
+ * to keep that rank's from starting for as long as the wait lasted (docs/gpu.md). Ranks of a process that share a GPU,
+ * and so its context, therefore put no kernel, copy or wait behind a kernel of theirs while it may be waiting. In a
+ * graph they have no choice. */
+
+void gpu_order_note_wait(gpu_core *self, bool may_wait)
+{
+    self->order->may_wait = may_wait;
+}
+
+/* A stream that the caller holds up is waited for for the time-out at most, one whose kernel waits for a rank as long
+   as that does. A program that interrupts the wait has the kernels leave, and the call behind them fails. */
+static bool may_settle_later(gpu_core *self, int64_t end_ns, int64_t *asked_ns)
+{
+    expar_status asked = interrupt_look(asked_ns, "the call before");
+    if (asked != EXPAR_OK) gpu_end_waits(self, asked);
+    if (gpu_group_failed(self)) return false;
+    return clock_ns() < end_ns || gpu_guard_sees_wait(self);
+}
+
+/* Until all is through that this call has on its stream, or before it begins the call before it. A context that has
+   failed tells the launch; in a group that has failed no kernel waits any more. */
+static void await_last(gpu_core *self, const exec_call *call)
+{
+    const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;
+    const cu_stream stream = call->stream, *which = call->placed ? &stream : NULL;
+    int64_t asked_ns = 0;
+    bool ended = false;
+    for (int64_t looks = 0; look_at(self, which, &ended) == EXPAR_OK && !ended; looks++) {
+        if (!may_settle_later(self, end_ns, &asked_ns)) return;
+        rest_between(looks);
+    }
+}
+
+void gpu_order_settle(gpu_core *self, const exec_call *call)
+{
+    gpu_order *order = self->order;
+    bool may_wait = order->may_wait || (order->in_graphs && !call->placed);
+    if (!self->shares_gpu || call->captured || !may_wait) return;
+    await_last(self, call);
+    order->may_wait = false;
+}

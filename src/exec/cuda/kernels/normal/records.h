@@ -1,0 +1,142 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The records of a call in normal mode, as kernels see them: hellos, replies and dones of all ranks (proto/normal.h),
+ * what they come to, and lookups in a routing. */
+#ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_RECORDS_H
+#define EXPAR_EXEC_CUDA_KERNELS_NORMAL_RECORDS_H
+
+#include "exec/cuda/kernels/core/device.h"
+#include "exec/cuda/kernels/normal/args.h"
+
+/* ---- places ------------------------------------------------------------------------------------------------------ */
+
+GPU_FUNC ep_hello *hello_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+{
+    return (ep_hello *)buffer_at(&world->place, pe,
+                                 ep_hello_at(&world->space, GPU_RANKS(&world->place), epoch, source));
+}
+GPU_FUNC ep_reply *reply_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+{
+    return (ep_reply *)buffer_at(&world->place, pe,
+                                 ep_reply_at(&world->space, GPU_RANKS(&world->place), epoch, source));
+}
+GPU_FUNC uint64_t *done_at(const gpu_world *world, int32_t pe, uint32_t epoch, int32_t source)
+{
+    return (uint64_t *)buffer_at(&world->place, pe, ep_done_at(&world->space, GPU_RANKS(&world->place), epoch, source));
+}
+
+/* ---- the end of a kernel ----------------------------------------------------------------------------------------- */
+
+/* Tells every rank that this one is through, and waits for all of them; but not when a block of this call, or of an
+   earlier one, gave up a wait and so left rows where they were. By the last block. */
+GPU_FUNC void exchange_dones(const gpu_world *world, uint32_t epoch)
+{
+    int32_t ranks = GPU_RANKS(&world->place);
+    if (__syncthreads_or(has_failed(&world->place))) return;
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
+        store_release(done_at(world, pe, epoch, world->place.rank), ep_word(epoch, 1));
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x)
+        await_flag(&world->place, done_at(world, world->place.rank, epoch, pe), epoch, GPU_WAIT_DONE, pe);
+    __syncthreads();
+}
+
+/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
+
+GPU_FUNC bool same_form(const ep_form *a, const ep_form *b)
+{
+    bool same = true;
+    for (uint32_t i = 0; i < sizeof *a / 4; i++)
+        same &= ((const uint32_t *)a)[i] == ((const uint32_t *)b)[i];
+    return same;
+}
+
+/* Who stands in the way of a call of which not all hellos agree, by one block: the lowest rank that refused, else the
+   lowest whose form differs from rank 0's, else -1. All hellos must have come; *refused (may be NULL) says which of the
+   two. */
+GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refused)
+{
+    __shared__ int32_t worst[2];
+    int32_t ranks = GPU_RANKS(&world->place);
+    if (threadIdx.x == 0) worst[0] = worst[1] = ranks;
+    __syncthreads();
+    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
+        const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
+        if (hello->refusal.status) atomicMin(&worst[0], pe);
+        if (!same_form(&hello->form, &hello_at(world, world->place.rank, epoch, 0)->form)) atomicMin(&worst[1], pe);
+    }
+    __syncthreads();
+    if (refused) *refused = worst[0] < ranks;
+    return worst[0] < ranks ? worst[0] : worst[1] < ranks ? worst[1] : -1;
+}
+
+/* Whether a hello, which must have come, stands in nobody's way: it does not refuse, and has this rank's own form. What
+   the thread that has seen it come finds out at once, while it loads the rest; judge_hellos says who it was. */
+GPU_FUNC bool hello_agrees(const ep_hello *hello, const ep_form *own)
+{
+    int32_t status = hello->refusal.status;
+    return same_form(&hello->form, own) && !status;
+}
+
+/* By one thread: `rank` stands in the way, by its hello. */
+GPU_FUNC void report_hello(const gpu_world *world, uint32_t epoch, int32_t rank, bool refused)
+{
+    gpu_verdict *slot = verdict_slot(&world->place);
+    const ep_hello *hello = hello_at(world, world->place.rank, epoch, rank);
+    if (!slot) return;
+    slot->rank = rank;
+    slot->dropped = 0;
+    copy_words(&slot->reason, &hello->refusal, sizeof slot->reason);
+    slot->reason.status = refused ? hello->refusal.status : 0;
+    copy_words(&slot->form, &hello->form, sizeof slot->form);
+    copy_words(&slot->form0, &hello_at(world, world->place.rank, epoch, 0)->form, sizeof slot->form0);
+    publish_verdict(&world->place, slot);
+}
+
+GPU_FUNC void report_reply(const gpu_world *world, uint32_t epoch, int32_t rank)
+{
+    gpu_verdict *slot = verdict_slot(&world->place);
+    if (!slot) return;
+    slot->rank = rank;
+    slot->dropped = 0;
+    copy_words(&slot->reason, &reply_at(world, world->place.rank, epoch, rank)->refusal, sizeof slot->reason);
+    publish_verdict(&world->place, slot);
+}
+
+GPU_FUNC void report_dropped(const gpu_world *world, int32_t rows)
+{
+    gpu_verdict *slot = verdict_slot(&world->place);
+    if (!slot) return;
+    slot->rank = -1;
+    slot->dropped = rows;
+    publish_verdict(&world->place, slot);
+}
+
+/* ---- routing ----------------------------------------------------------------------------------------------------- */
+
+/* Whether token t goes to rank r, and as the how-many-th of those that go there. */
+typedef struct gpu_hop {
+    bool goes;
+    int32_t index;
+} gpu_hop;
+
+GPU_FUNC gpu_hop hop_of(const uint8_t *routing, const gpu_routing *at, int32_t ranks, int64_t token, int32_t rank)
+{
+    int64_t cell = (int64_t)((uint64_t)token / GPU_PIECE_TOKENS) * ranks + rank;
+    uint32_t mask = ((const uint32_t *)(routing + at->masks))[cell];
+    uint32_t bit = 1u << ((uint32_t)token % GPU_PIECE_TOKENS);
+    gpu_hop hop;
+    hold_back();
+    hop.goes = (mask & bit) != 0;
+    hop.index = ((const int32_t *)(routing + at->befores))[cell] + __popc(mask & (bit - 1));
+    return hop;
+}
+
+/* Makes it one that sends nothing anywhere: of a dispatch that was refused, so that what stands behind it on the stream
+   finds no rows. By one block. */
+GPU_FUNC void empty_routing(uint8_t *routing, const gpu_routing *at)
+{
+    for (uint64_t i = threadIdx.x; routing && i < at->total_bytes / 4; i += blockDim.x)
+        ((uint32_t *)routing)[i] = 0;
+    __syncthreads();
+}
+
+#endif

@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* A buffer's pool in its home's store (core/store.c), and its records in the symmetric part of the heap. */
+#include "exec/cuda/core/home.h"
+#include "exec/cuda/normal/normal_gpu.h"
+
+/* Calls that wait after another rank's wish, where they need not; and such calls of the rank that wishes, all in vain,
+   until it is patient. */
+#define CALLS_OF_A_WISH 8
+#define MOST_IN_VAIN    64
+
+/* ---- with the buffer --------------------------------------------------------------------------------------------- */
+
+expar_status gpu_pool_take_records(gpu_executor *self, const char *what)
+{
+    gpu_core *core = &self->core;
+    const uint64_t bytes = device_heap_grows(core->heap) ? self->space.pool : self->space.total_bytes;
+    return device_heap_take(core->heap, what, bytes, 4096, &core->place.buffer);
+}
+
+expar_status gpu_pool_make(gpu_executor *self, uint64_t limit_bytes)
+{
+    gpu_core *core = &self->core;
+    expar_status status = gpu_store_open(core->home, gpu_order_places(core->order),
+                                         core->place.buffer + self->space.pool, self->shape.pool_bytes);
+    self->limit_bytes = limit_bytes;
+    return status == EXPAR_OK ? mem_pool_create_in(core->home->store, limit_bytes, 0, &core->base.pool) : status;
+}
+
+uint64_t gpu_pool_bytes(const gpu_executor *self)
+{
+    return self->limit_bytes ? self->limit_bytes : gpu_store_bytes(self->core.home);
+}
+
+expar_status gpu_pool_start(gpu_executor *self)
+{
+    gpu_home *home = self->core.home;
+    if (!device_heap_grows(home->heap)) return EXPAR_OK;
+    const uint64_t held = device_heap_own_bytes(home->heap);
+    self->core.base.grows = true;
+    self->start_bytes = self->shape.pool_bytes;
+    home->start_bytes += self->start_bytes;
+    return gpu_store_grow(home, home->start_bytes > held ? home->start_bytes - held : 0);
+}
+
+void gpu_pool_close(gpu_executor *self)
+{
+    gpu_core *core = &self->core;
+    mem_pool_close(core->base.pool);
+    core->base.pool = NULL;
+    if (core->home) core->home->start_bytes -= self->start_bytes;
+    self->start_bytes = 0;
+}
+
+/* ---- calls that need not wait --------------------------------------------------------------------------------------
+ *
+ * Pools grow in a call in which all hosts wait. A rank that wishes for growth waits. The others learn of it once their
+ * kernels have read its hello, and then wait in their next calls, however late they come to know: the wish is repeated
+ * until it is met. */
+
+bool gpu_pool_wishes(const gpu_executor *self)
+{
+    return gpu_store_wishes(self->core.home);
+}
+
+bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth)
+{
+    const uint64_t wished = __atomic_load_n(&self->core.report->wished, __ATOMIC_RELAXED);
+    if (wished != self->wish_seen) self->waits = CALLS_OF_A_WISH;
+    self->wish_seen = wished;
+    if (growth == EP_GROWTH_NONE) return false;
+    if (growth == EP_GROWTH_WISHED) return true;
+    return self->waits > 0 && self->waits--;
+}
+
+void gpu_pool_note_vain(gpu_executor *self)
+{
+    if (++self->vain < MOST_IN_VAIN) return;
+    self->vain = self->waits = 0;
+    self->wish_seen = __atomic_load_n(&self->core.report->wished, __ATOMIC_RELAXED);
+    gpu_store_be_patient(self->core.home);
+}
+
+/* ---- operations -------------------------------------------------------------------------------------------------- */
+
+bool gpu_lacks(executor *base, uint64_t bytes)
+{
+    const gpu_home *home = gpu_of(base)->core.home;
+    return base->grows && gpu_store_may_grow(home) && mem_pool_reach(base->pool, &bytes, 1) > gpu_store_end(home);
+}
+
+expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
+{
+    gpu_executor *self = gpu_of(base);
+    gpu_core *core = &self->core;
+    int mode;
+    const uint64_t end = mem_pool_reach(base->pool, bytes, (size_t)count);
+    expar_status status = gpu_leave_captures(&mode);
+    if (status != EXPAR_OK) return sym_out_of_step(core->sym, "the pool", status);
+    status = gpu_store_resize(core->home, end);
+    gpu_return_to_captures(mode);
+    self->waits = self->vain = 0;
+    if (status != EXPAR_ERR_MEMORY) {
+        gpu_store_forget_patience(core->home);
+        return status;
+    }
+    gpu_store_be_patient(core->home);
+    LOG(LOG_INFO, "outputs come by the queue: %s", expar_last_error());
+    return EXPAR_OK;
+}
+
+void gpu_trim(executor *base)
+{
+    gpu_store_trim(gpu_of(base)->core.home);
+}

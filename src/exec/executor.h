@@ -15,6 +15,7 @@
 #include "exec/event.h"
 #include "exec/step.h"
 #include "link/link.h"
+#include "mem/place.h"
 
 typedef struct executor executor;
 
@@ -115,7 +116,7 @@ typedef struct executor_ops {
     /* Gives a mapping back that holds something. */
     void (*unmap_caller)(executor *self, exec_mapping *mapping);
     /* For rows that peers need not reach, and a call's own needs: other memory than the pool's where there is some.
-       from: by these functions of the caller's alone, as exec_allocate asks them; NULL: the executor's own. */
+       from: by these functions of the caller's alone, as mem_allocate asks them; NULL: the executor's own. */
     expar_status (*take)(executor *self, const mem_allocator *from, uint64_t bytes, mem_block **out);
     /* Whether growth would make the room in the pool for such a block that there is none for now. */
     bool (*lacks)(executor *self, uint64_t bytes);
@@ -247,15 +248,5 @@ typedef struct executor_kind {
 } executor_kind;
 /* NULL: there is none for such a device. */
 const executor_kind *executor_kind_of(expar_device_type type);
-
-/* Memory from the caller's functions, for use on the stream: EXPAR_ERR_MEMORY (NULL), EXPAR_ERR_ALIGNMENT,
-   EXPAR_ERR_DEVICE. What cannot be used goes back at once. */
-expar_status exec_allocate(expar_device device, const mem_allocator *from, uint64_t bytes, void *stream, void **out);
-
-/* What an address itself says: that it is memory of the device, as far as it shows; NULL is. member: behind the name in
-   texts, ".data" or "". */
-expar_status exec_check_place(expar_device device, const char *name, const char *member, const void *data);
-/* That it is memory of a device which hosts do not read; false where it does not show. */
-bool exec_is_far(const void *data);
 
 #endif

@@ -12,8 +12,9 @@
 #define EXPAR_EXEC_LOW_LATENCY_H
 
 #include "exec/executor.h"
-#include "exec/ll_reserve.h"
+#include "group/members.h"
 #include "proto/low_latency.h"
+#include "proto/reserve.h"
 
 #include <string.h>
 
@@ -198,5 +199,12 @@ typedef struct ll_plan {
 typedef expar_status (*ll_create_fn)(const ll_plan *plan, ll_executor **out);
 /* NULL: there is none for such a device. */
 ll_create_fn ll_create_of(expar_device_type type);
+
+/* ---- low_latency.c ----------------------------------------------------------------------------------------------- */
+/* EXPAR_ERR_MISMATCH, with the first member in which the other rank's shape is another one. */
+expar_status ll_shape_differs(const ll_shape *own, int32_t own_rank, const ll_shape_words *said, int32_t rank);
+/* Until the ranks that come to a clean have agreed (group/members.h). epochs: of the last call of each kind here; where
+   no rank refuses those after which calls go on. What a rank says, this one among them, is in step->call.verdict. */
+expar_status ll_clean_agree(group_members *members, ll_clean_step *step, uint64_t epochs[LL_KINDS]);
 
 #endif

@@ -10,7 +10,7 @@ cd "$1"
 # a layer is one more row of the same height. A header in parentheses is for the folders of its own layer alone.
 table='
 0 base             base.h dlpack.h interrupt.h life.h portable.h shown.h
-1 proto            normal.h nodes.h low_latency.h serving.h
+1 proto            normal.h nodes.h low_latency.h reserve.h serving.h
 1 proto/codec      codec.h (logfmt.h) number.h
 1 boot             boot.h ranks.h (notes.h) (bounded.h)
 1 boot/launch
@@ -18,15 +18,15 @@ table='
 1 boot/sockets     (create.h)
 1 boot/wire        (wire.h)
 1 cuda             cuda.h
-2 mem              mem.h device.h fence.h
+2 mem              mem.h device.h fence.h place.h
 3 net              transport.h
 3 net/fabric
 3 net/p2p          access.h
 3 net/proxy        proxy.h
 4 shmem            sym.h device_heap.h bell.h tree.h
-5 group            group.h
+5 group            group.h members.h
 5 link             link.h
-6 exec             executor.h step.h event.h low_latency.h (ll_clean.h)
+6 exec             executor.h step.h event.h low_latency.h
 6 exec/cpu         create.h
 6 exec/cpu/core    (delay.h) (rows.h) (encode.h) (workers.h)
 6 exec/cpu/normal  (cpu.h) (moves.h)

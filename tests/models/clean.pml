@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Clean of low-latency masks: how the ranks that come agree on who they are (src/exec/ll_clean.c).
+ * Clean of low-latency masks: how the ranks that come agree on who they are (src/group/members.c).
  *
  * Each rank makes cleans until it has been in one of generation CLEANS; a generation is one more than the highest that
  * any rank of the decision has said, as epochs are. A rank that another waits for may be lost: at any time once it is

@@ -45,7 +45,7 @@ static expar_status check_device(expar_device device, const char *name, const ex
         return error_set(EXPAR_ERR_DEVICE, "%s lies on GPU %d; expected GPU %d, the buffer's", name,
                          tensor->device.index, device.index);
     if (!tensor->data) return EXPAR_OK;
-    return exec_check_place(device, name, ".data", tensor->data);
+    return mem_check_place(device, name, ".data", tensor->data);
 }
 
 static expar_status check_basics(expar_device device, const char *name, const expar_tensor *tensor)
@@ -184,7 +184,7 @@ expar_status ep_check_arrays(expar_device device, const ep_array *arrays, size_t
         if ((uintptr_t)array->data % array->unit)
             return error_set(EXPAR_ERR_ALIGNMENT, "%s is %p; expected a multiple of %zu", array->name, array->data,
                              array->unit);
-        status = exec_check_place(device, array->name, "", array->data);
+        status = mem_check_place(device, array->name, "", array->data);
     }
     return status;
 }

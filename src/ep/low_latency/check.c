@@ -30,7 +30,7 @@ static expar_status given_check_basics(const expar_ll *ll, const char *name, con
     if (tensor->device.type != ll->device.type || tensor->device.index != ll->device.index)
         return error_set(EXPAR_ERR_DEVICE, "%s lies on device %d of type %d; expected %d of type %d, the buffer's",
                          name, tensor->device.index, (int)tensor->device.type, ll->device.index, (int)ll->device.type);
-    return exec_check_place(ll->device, name, ".data", tensor->data);
+    return mem_check_place(ll->device, name, ".data", tensor->data);
 }
 
 static expar_status given_check_shape(const char *name, const expar_tensor *tensor, const expar_tensor *wanted)

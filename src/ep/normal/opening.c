@@ -53,7 +53,7 @@ static expar_status check_without_topk(const expar_ep *ep, const ep_opening *ope
     if ((uintptr_t)numbers % sizeof *numbers)
         return error_set(EXPAR_ERR_ALIGNMENT, "tokens_per_expert is %p; expected a multiple of %zu",
                          (const void *)numbers, sizeof *numbers);
-    return exec_is_far(numbers) ? exec_check_place(ep->device, "tokens_per_expert", "", numbers)
+    return mem_is_far(numbers) ? mem_check_place(ep->device, "tokens_per_expert", "", numbers)
                                 : check_numbers(ep, opening);
 }
 
@@ -106,7 +106,7 @@ expar_status opening_check_capture(const ep_call *call, const ep_opening *openin
 ep_route_view opening_view(const ep_opening *opening)
 {
     ep_route_view route = {.expert_counts = opening->tokens_per_expert,
-                           .counts_far = exec_is_far(opening->tokens_per_expert)};
+                           .counts_far = mem_is_far(opening->tokens_per_expert)};
     if (tensor_given(&opening->topk_idx)) {
         route.idx = opening->topk_idx.data ? opening->topk_idx.data : "";
         route.idx_bytes = (int32_t)expar_dtype_bytes(opening->topk_idx.dtype);

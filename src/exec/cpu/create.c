@@ -53,7 +53,7 @@ static mem_pool *private_pool(cpu_executor *self)
 static expar_status take_from_caller(const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
     void *data;
-    expar_status status = exec_allocate((expar_device){.type = EXPAR_CPU}, from, bytes, NULL, &data);
+    expar_status status = mem_allocate((expar_device){.type = EXPAR_CPU}, from, bytes, NULL, &data);
     if (status != EXPAR_OK) return status;
     status = mem_block_foreign(from, data, bytes, out);
     if (status != EXPAR_OK) from->free(from->context, data, (size_t)bytes, NULL);

@@ -16,7 +16,7 @@
  *   far.c       what goes to ranks that are not mapped; far_units.c units and read words, with what they travel;
  *               far_pieces.c where pieces stand; far_words.c what those ranks are told of masks (far.h)
  *   mask.c      ranks without which calls go on, and where halves move because of them
- *   clean.c     a new beginning behind a clean (exec/ll_clean.c)
+ *   clean.c     a new beginning behind a clean (group/members.c)
  *   cache.c     memory of results, kept mapped
  *
  * The order of words is that of spec and model: units leave without waiting for anybody, except behind a call that was
@@ -28,7 +28,7 @@
 #include "exec/cpu/core/rows.h"
 #include "exec/cpu/core/workers.h"
 #include "exec/cpu/low_latency/create.h"
-#include "exec/ll_clean.h"
+#include "group/members.h"
 #include "group/group.h"
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
@@ -112,7 +112,7 @@ typedef struct ll_masks {
     uint64_t *since;       /* [N] of a masked rank: `steps` when the caller masked it; UINT64_MAX: not the caller */
     int32_t *peer_regions; /* [N] where the half of each peer lies, of the combine that is being sent */
     uint32_t *with;        /* [N] the attempt in which each rank was in the last clean that this one was in with it */
-    ll_cleaner *cleaner;
+    group_members *cleaner;
     uint64_t steps;   /* beginnings and ends of calls */
     uint64_t changes; /* masks that were made */
     uint32_t era;     /* of masks: each clean begins one, and handles of earlier ones serve no more; from 1 on */

@@ -20,7 +20,7 @@ void ll_masks_free(ll_masks *masks)
     free(masks->since);
     free(masks->peer_regions);
     free(masks->with);
-    ll_cleaner_free(masks->cleaner);
+    members_free(masks->cleaner);
     free(masks);
 }
 
@@ -29,9 +29,9 @@ static void masks_spread(void *context)
     ll_far_spread(context);
 }
 
-static ll_cleaner *cleaner_make(ll_cpu *self)
+static group_members *cleaner_make(ll_cpu *self)
 {
-    ll_cleaner *cleaner = ll_cleaner_make(self->sym, self->number, self->space.clean_bytes);
+    group_members *cleaner = members_make(self->sym, BOOT_KIND_LOW_LATENCY, self->number, self->space.clean_bytes);
     if (!cleaner) return NULL;
     for (int32_t r = 0; r < self->shape.ranks; r++)
         cleaner->words[r] = ll_is_far(self, r) ? NULL : ll_at(self, r, self->space.cleans);

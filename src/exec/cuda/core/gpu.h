@@ -199,7 +199,7 @@ void gpu_lender_drop(gpu_lender *lender);
    let go before is given back once that has passed. By the thread that has the order. */
 void gpu_lender_settle(gpu_lender *lender, bool ended);
 /* A block beside the pool; from: of the caller's, NULL: of the driver's. EXPAR_ERR_BUFFER_SIZE while a capture goes on,
-   which could not keep it; EXPAR_ERR_MEMORY; what exec_allocate finds wrong. */
+   which could not keep it; EXPAR_ERR_MEMORY; what mem_allocate finds wrong. */
 expar_status gpu_lend(gpu_core *self, const mem_allocator *from, uint64_t bytes, mem_block **out);
 
 /* ---- order.c ----------------------------------------------------------------------------------------------------- */

@@ -2,8 +2,8 @@
 /* A home: where a rank's buffers on one GPU have their memory. It has the device heap, the segments of the callers that
  * peers read, and one store of blocks in the part of the heap that grows. Private to core, and to pools of normal mode.
  *
- * Homes are residents of the group. A buffer enters one and leaves it (home.c). The store grows and shrinks by all ranks
- * together (store.c). */
+ * Homes are residents of the group. A buffer enters one and leaves it (home.c). The store grows and shrinks by all
+ * ranks together (store.c). */
 #ifndef EXPAR_EXEC_CUDA_CORE_HOME_H
 #define EXPAR_EXEC_CUDA_CORE_HOME_H
 

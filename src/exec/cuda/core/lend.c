@@ -114,7 +114,7 @@ static expar_status lender_take(const lent_block *one, uint64_t bytes, void **ou
     expar_status status = gpu_leave_captures(&mode);
     if (status != EXPAR_OK) return status;
     if (one->from.alloc) {
-        status = exec_allocate(here, &one->from, bytes, one->stream, out);
+        status = mem_allocate(here, &one->from, bytes, one->stream, out);
     } else {
         status = take_of_driver(one->lender, bytes, &memory);
         *out = (void *)(uintptr_t)memory;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store: one for the outputs of all buffers in a home, in the part of the device heap that grows. By CUDA IPC, where
- * nothing grows, it is as large as the buffer's config says.
+/* The store: one for the outputs of all buffers in a home, in the part of the device heap that grows. By CUDA IPC,
+ * where nothing grows, it is as large as the buffer's config says.
  *
  * It grows by all ranks together, between the counts of a call and its rows. What a rank's pool had no memory for is
  * noted as it comes up; the hellos of its calls then wish for growth. In the same way idle memory goes once it has been

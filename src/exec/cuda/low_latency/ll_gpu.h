@@ -19,7 +19,7 @@
 #include "exec/cuda/core/gpu.h"
 #include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/low_latency/create.h"
-#include "exec/ll_clean.h"
+#include "group/members.h"
 
 typedef struct ll_gpu_cache ll_gpu_cache;
 
@@ -66,7 +66,7 @@ typedef struct ll_gpu {
     uint32_t *view, *view_there;
     cuda_program *mask_program;
     cu_function mask_kernel;
-    ll_cleaner *cleaner;
+    group_members *cleaner;
     uint64_t clean_words; /* offset in the host's heap, of what cleaner->words are */
     bool has_clean_words;
     ll_early *early;    /* NULL: the shape came with the buffer */

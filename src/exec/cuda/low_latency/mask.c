@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Masks: the host's part. They lie on the GPU, where kernels make them in the midst of calls; what the host has to do
  * with them between calls a kernel of its own does (ll_mask.cu), which follows the rank's calls. Whom kernels await in
- * vain the guard finds (gpu_core.lose), and cleans are agreed on by hosts (exec/ll_clean.c). */
+ * vain the guard finds (gpu_core.lose), and cleans are agreed on by hosts (group/members.c). */
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "group/group.h"
 
@@ -187,7 +187,7 @@ static uint64_t words_bytes(const ll_gpu *self)
 static expar_status map_words(ll_gpu *self)
 {
     sym *symmetric = self->core.sym;
-    self->cleaner = ll_cleaner_make(symmetric, self->core.number, self->space.clean_bytes);
+    self->cleaner = members_make(symmetric, BOOT_KIND_LOW_LATENCY, self->core.number, self->space.clean_bytes);
     if (!self->cleaner) return error_set(EXPAR_ERR_MEMORY, "no memory for masks");
     self->cleaner->halted = &self->core.halted;
     self->cleaner->late_limit_ms = self->core.late_limit_ms;
@@ -222,7 +222,7 @@ expar_status ll_gpu_masks_open(ll_gpu *self)
 
 void ll_gpu_masks_close(ll_gpu *self)
 {
-    ll_cleaner_free(self->cleaner);
+    members_free(self->cleaner);
     self->cleaner = NULL;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of a buffer that gets its shape later (exec/ll_reserve.h): their hosts meet, by words in the host's heap that
+/* Ranks of a buffer that gets its shape later (proto/reserve.h): their hosts meet, by words in the host's heap that
  * stand after those of cleans. Whoever has its shape laid out says so; before a call is launched all have said the
  * same, or are masked here. Until there is a shape there are no kernels, and masks are the host's. */
 #include "exec/cuda/low_latency/ll_gpu.h"

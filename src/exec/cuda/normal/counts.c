@@ -76,7 +76,7 @@ expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const in
     const size_t bytes = (size_t)experts * sizeof *counts;
     const cu_address to = self->counters->scratch->memory;
     gpu_counts *one;
-    if (exec_is_far(counts)) return CUDA_CALL(MemcpyAsync, to, (cu_address)(uintptr_t)counts, bytes, call->stream);
+    if (mem_is_far(counts)) return CUDA_CALL(MemcpyAsync, to, (cu_address)(uintptr_t)counts, bytes, call->stream);
     expar_status status = find_beside_captures(self, bytes, &one);
     if (status != EXPAR_OK) return status;
     memcpy(one->scratch->pinned.host, counts, bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which kernels of normal mode, compiled for which shape. What opens a call is compiled with the buffer; the kernels for
- * rows when a shape is first used.
+/* Which kernels of normal mode, compiled for which shape. What opens a call is compiled with the buffer; the kernels
+ * for rows when a shape is first used.
  *
  * Ranks of one process that share a GPU load all of them with the buffer, for any shape, and nothing afterwards
  * (core/programs.c). */

@@ -13,10 +13,9 @@
  * A rank clears its words, and says its shape to all then (release). Whoever has seen there (acquire) that a rank has
  * the same shape may write to it, and nobody else may: so ranks come to their first calls at any time, and a rank that
  * has another shape disturbs nobody. A shape is said once and stays. */
-#ifndef EXPAR_EXEC_LL_RESERVE_H
-#define EXPAR_EXEC_LL_RESERVE_H
+#ifndef EXPAR_PROTO_RESERVE_H
+#define EXPAR_PROTO_RESERVE_H
 
-#include "base/base.h"
 #include "proto/low_latency.h"
 
 typedef struct ll_reserved {
@@ -25,12 +24,14 @@ typedef struct ll_reserved {
 } ll_reserved;
 
 /* Of so many bytes at least; bytes is less than 2^62. */
-static inline ll_reserved ll_reserved_of(int32_t ranks, uint64_t bytes)
+EP_FUNC ll_reserved ll_reserved_of(int32_t ranks, uint64_t bytes)
 {
-    const ll_shape none = {.ranks = ranks};
+    ll_shape none = {0};
+    ll_reserved reserve = {0};
     const uint64_t n = (uint64_t)ranks;
-    ll_reserved reserve = {.bytes = ep_round(bytes, 4096)};
     if (bytes == 0) return reserve;
+    none.ranks = ranks;
+    reserve.bytes = ep_round(bytes, 4096);
     reserve.maskers = reserve.bytes;
     reserve.cleans = reserve.maskers + n * EP_LINE_BYTES;
     reserve.shapes = reserve.cleans + n * ll_space_of(&none).clean_bytes;
@@ -39,7 +40,7 @@ static inline ll_reserved ll_reserved_of(int32_t ranks, uint64_t bytes)
 }
 
 /* Of a shape in the reserve, or of none, which has no tokens. */
-static inline ll_space ll_reserved_space(const ll_reserved *reserve, const ll_shape *shape)
+EP_FUNC ll_space ll_reserved_space(const ll_reserved *reserve, const ll_shape *shape)
 {
     ll_space space = ll_space_of(shape);
     space.maskers = reserve->maskers;
@@ -47,7 +48,7 @@ static inline ll_space ll_reserved_space(const ll_reserved *reserve, const ll_sh
     space.total_bytes = reserve->total_bytes;
     return space;
 }
-static inline bool ll_reserved_holds(const ll_reserved *reserve, const ll_shape *shape)
+EP_FUNC int32_t ll_reserved_holds(const ll_reserved *reserve, const ll_shape *shape)
 {
     return ll_space_of(shape).total_bytes <= reserve->bytes;
 }
@@ -60,27 +61,29 @@ typedef struct ll_shape_words {
     uint64_t words[LL_SHAPE_WORDS];
 } ll_shape_words;
 
-static inline ll_shape_words ll_shape_say(const ll_shape *shape)
+EP_FUNC ll_shape_words ll_shape_say(const ll_shape *shape)
 {
-    return (ll_shape_words){{LL_SHAPE_IS_SAID | (uint64_t)shape->tokens | (uint64_t)shape->hidden << 16 |
-                                 (uint64_t)shape->element_bytes << 48 | (uint64_t)shape->exact << 52 |
-                                 (uint64_t)shape->reduced << 53,
-                             LL_SHAPE_IS_SAID | (uint64_t)shape->topk | (uint64_t)shape->local_experts << 8}};
+    ll_shape_words said;
+    said.words[0] = LL_SHAPE_IS_SAID | (uint64_t)shape->tokens | (uint64_t)shape->hidden << 16 |
+                    (uint64_t)shape->element_bytes << 48 | (uint64_t)shape->exact << 52 |
+                    (uint64_t)shape->reduced << 53;
+    said.words[1] = LL_SHAPE_IS_SAID | (uint64_t)shape->topk | (uint64_t)shape->local_experts << 8;
+    return said;
 }
 /* What a rank has said, for texts: members that do not depend on the group. */
-static inline ll_shape ll_shape_said(const ll_shape_words *said)
+EP_FUNC ll_shape ll_shape_said(const ll_shape_words *said)
 {
-    return (ll_shape){.tokens = (int32_t)(said->words[0] & 0xffff),
-                      .hidden = (int32_t)(said->words[0] >> 16 & 0x3ffffff),
-                      .element_bytes = (int32_t)(said->words[0] >> 48 & 7),
-                      .exact = (int32_t)(said->words[0] >> 52 & 1),
-                      .reduced = (int32_t)(said->words[0] >> 53 & 1),
-                      .topk = (int32_t)(said->words[1] & 0xff),
-                      .local_experts = (int32_t)(said->words[1] >> 8 & 0xffffff)};
+    ll_shape shape = {0};
+    shape.tokens = (int32_t)(said->words[0] & 0xffff);
+    shape.hidden = (int32_t)(said->words[0] >> 16 & 0x3ffffff);
+    shape.element_bytes = (int32_t)(said->words[0] >> 48 & 7);
+    shape.exact = (int32_t)(said->words[0] >> 52 & 1);
+    shape.reduced = (int32_t)(said->words[0] >> 53 & 1);
+    shape.topk = (int32_t)(said->words[1] & 0xff);
+    shape.local_experts = (int32_t)(said->words[1] >> 8 & 0xffffff);
+    return shape;
 }
-/* EXPAR_ERR_MISMATCH, with the first member in which the other rank's shape is another one. */
-expar_status ll_shape_differs(const ll_shape *own, int32_t own_rank, const ll_shape_words *said, int32_t rank);
-static inline bool ll_shapes_are_same(const ll_shape_words *a, const ll_shape_words *b)
+EP_FUNC int32_t ll_shapes_are_same(const ll_shape_words *a, const ll_shape_words *b)
 {
     return a->words[0] == b->words[0] && a->words[1] == b->words[1];
 }

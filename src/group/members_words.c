@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank knows of cleans, and the words by which ranks tell each other: see ll_cleaner.h. */
-#include "exec/ll_cleaner.h"
+/* What a rank knows of cleans, and the words by which ranks tell each other: see members.h. */
+#include "group/members.h"
 
 #include <stdlib.h>
 
 /* ---- the object -------------------------------------------------------------------------------------------------- */
 
-void ll_cleaner_free(ll_cleaner *cleaner)
+void members_free(group_members *cleaner)
 {
     if (!cleaner) return;
     free(cleaner->words);
@@ -20,12 +20,12 @@ void ll_cleaner_free(ll_cleaner *cleaner)
     free(cleaner);
 }
 
-ll_cleaner *ll_cleaner_make(sym *symmetric, uint32_t number, uint64_t clean_bytes)
+group_members *members_make(sym *symmetric, uint32_t kind, uint32_t number, uint64_t clean_bytes)
 {
     const size_t n = (size_t)symmetric->size;
-    ll_cleaner *cleaner = calloc(1, sizeof *cleaner);
+    group_members *cleaner = calloc(1, sizeof *cleaner);
     if (!cleaner) return NULL;
-    *cleaner = (ll_cleaner){.sym = symmetric, .number = number, .clean_bytes = clean_bytes};
+    *cleaner = (group_members){.sym = symmetric, .kind = kind, .number = number, .clean_bytes = clean_bytes};
     cleaner->words = calloc(n, sizeof *cleaner->words);
     cleaner->seen = calloc(n, sizeof *cleaner->seen);
     cleaner->taken = calloc(n, sizeof *cleaner->taken);
@@ -37,99 +37,99 @@ ll_cleaner *ll_cleaner_make(sym *symmetric, uint32_t number, uint64_t clean_byte
     if (cleaner->words && cleaner->seen && cleaner->taken && cleaner->view && cleaner->other && cleaner->in_view &&
         cleaner->cut_off && cleaner->said)
         return cleaner;
-    ll_cleaner_free(cleaner);
+    members_free(cleaner);
     return NULL;
 }
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-static int32_t set_words(const ll_cleaner *self)
+static int32_t set_words(const group_members *self)
 {
     return (self->sym->size + 1) / 2;
 }
 
-size_t ll_cleaner_set_bytes(const ll_cleaner *self)
+size_t members_set_bytes(const group_members *self)
 {
     return (size_t)self->sym->size * sizeof(uint32_t);
 }
 
-static int32_t set_at(const ll_cleaner *self, int32_t set)
+static int32_t set_at(const group_members *self, int32_t set)
 {
     return LL_CLEAN_SET + set * set_words(self);
 }
 
-int32_t ll_cleaner_result_at(const ll_cleaner *self)
+int32_t members_result_at(const group_members *self)
 {
     return set_at(self, LL_CLEAN_SETS);
 }
 
 /* What the source says, in pe's memory: released by the source, acquired by pe. */
-static _Atomic uint64_t *cleaner_word_at(const ll_cleaner *self, int32_t pe, int32_t source, int32_t word)
+static _Atomic uint64_t *cleaner_word_at(const group_members *self, int32_t pe, int32_t source, int32_t word)
 {
     const uint64_t at = (uint64_t)source * self->clean_bytes + (uint64_t)word * 8;
     return (_Atomic uint64_t *)(void *)(self->words[pe] + at);
 }
 
-uint64_t ll_cleaner_read(const ll_cleaner *self, int32_t source, int32_t word)
+uint64_t members_read(const group_members *self, int32_t source, int32_t word)
 {
     return atomic_load_explicit(cleaner_word_at(self, self->sym->rank, source, word), memory_order_acquire);
 }
 
-uint64_t ll_cleaner_read_voucher(const ll_cleaner *self, int32_t source, int32_t word)
+uint64_t members_read_voucher(const group_members *self, int32_t source, int32_t word)
 {
-    const uint64_t value = ll_cleaner_read(self, source, word);
+    const uint64_t value = members_read(self, source, word);
     if (self->spread) sym_behold(self->sym);
     return value;
 }
 
-void ll_cleaner_step_done(const ll_cleaner *self)
+void members_step_done(const group_members *self)
 {
     if (self->delay) self->delay(self->delay_context);
 }
 
-void ll_cleaner_say(const ll_cleaner *self, int32_t word, uint64_t value)
+void members_say(const group_members *self, int32_t word, uint64_t value)
 {
     for (int32_t r = 0; r < self->sym->size; r++) {
         if (!self->words[r]) continue;
-        ll_cleaner_step_done(self);
+        members_step_done(self);
         atomic_store_explicit(cleaner_word_at(self, r, self->sym->rank, word), value, memory_order_release);
     }
 }
 
-void ll_cleaner_say_set(const ll_cleaner *self, int32_t set, const uint32_t *attempts)
+void members_say_set(const group_members *self, int32_t set, const uint32_t *attempts)
 {
     const int32_t ranks = self->sym->size;
     for (int32_t w = 0; w < set_words(self); w++) {
         const uint64_t second = 2 * w + 1 < ranks ? attempts[2 * w + 1] : 0;
-        ll_cleaner_say(self, set_at(self, set) + w, second << 32 | attempts[2 * w]);
+        members_say(self, set_at(self, set) + w, second << 32 | attempts[2 * w]);
     }
 }
 
-void ll_cleaner_spread(const ll_cleaner *self)
+void members_spread(const group_members *self)
 {
     if (self->spread) self->spread(self->spread_context);
 }
 
-void ll_cleaner_ring_all(const ll_cleaner *self)
+void members_ring_all(const group_members *self)
 {
     for (int32_t r = 0; r < self->sym->size; r++)
         sym_ring(self->sym, r);
-    ll_cleaner_spread(self);
+    members_spread(self);
 }
 
-void ll_cleaner_say_stage(const ll_cleaner *self, uint32_t step)
+void members_say_stage(const group_members *self, uint32_t step)
 {
-    ll_cleaner_say(self, LL_CLEAN_STAGE, (uint64_t)self->attempt << 32 | step);
-    ll_cleaner_ring_all(self);
+    members_say(self, LL_CLEAN_STAGE, (uint64_t)self->attempt << 32 | step);
+    members_ring_all(self);
 }
 
-uint32_t ll_cleaner_read_entry(const ll_cleaner *self, int32_t source, int32_t set, int32_t rank)
+uint32_t members_read_entry(const group_members *self, int32_t source, int32_t set, int32_t rank)
 {
-    return (uint32_t)(ll_cleaner_read(self, source, set_at(self, set) + rank / 2) >> (rank % 2 * 32));
+    return (uint32_t)(members_read(self, source, set_at(self, set) + rank / 2) >> (rank % 2 * 32));
 }
 
-void ll_cleaner_read_set(const ll_cleaner *self, int32_t source, int32_t set, uint32_t *attempts)
+void members_read_set(const group_members *self, int32_t source, int32_t set, uint32_t *attempts)
 {
     for (int32_t r = 0; r < self->sym->size; r++)
-        attempts[r] = ll_cleaner_read_entry(self, source, set, r);
+        attempts[r] = members_read_entry(self, source, set, r);
 }

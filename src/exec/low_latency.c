@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is said of shapes that differ. */
-#include "exec/ll_reserve.h"
+/* What both executors of low latency do alike. */
+#include "exec/low_latency.h"
+#include "group/members.h"
 
 expar_status ll_shape_differs(const ll_shape *own, int32_t own_rank, const ll_shape_words *said, int32_t rank)
 {
@@ -22,4 +23,18 @@ expar_status ll_shape_differs(const ll_shape *own, int32_t own_rank, const ll_sh
     return error_set(EXPAR_ERR_MISMATCH,
                      "%s of the buffer's shape is %d on rank %d and %d on rank %d; expected the same", members[i].name,
                      members[i].other, rank, members[i].own, own_rank);
+}
+
+expar_status ll_clean_agree(group_members *members, ll_clean_step *step, uint64_t epochs[LL_KINDS])
+{
+    ll_call *call = &step->call;
+    members_ask ask = {.call = call->number, .status = call->refusal.status, .calls = step->calls};
+    memcpy(ask.epochs, epochs, sizeof ask.epochs);
+    expar_status status = members_agree(members, &ask);
+    if (status != EXPAR_OK) return status;
+    call->verdict = (ll_verdict){.rank = ask.refuser};
+    if (ask.refuser >= 0) call->verdict.reason = (ep_refusal){.status = ask.refusal, .text = "a call is open there"};
+    step->calls = ask.calls;
+    memcpy(epochs, ask.epochs, sizeof ask.epochs);
+    return EXPAR_OK;
 }

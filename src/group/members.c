@@ -12,7 +12,7 @@
  * decisions. It begins a new attempt, and waits for the next clean of the others, or for a decision that was made with
  * it before they left it out. An attempt that has come to a decision counts no more. (tests/models/clean.pml is a model
  * of this, which shows what goes wrong where views tell no attempts, or decisions are taken over in steps alone.) */
-#include "exec/ll_clean.h"
+#include "group/members.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -23,62 +23,61 @@ enum { STEP_COME = 1 };
 #define CLEAN_CALLS_END ((uint64_t)1 << 62)
 
 /* What a decision comes to: the most that any of its ranks has said. */
-typedef struct ll_result {
+typedef struct agreed {
     uint64_t words[LL_CLEAN_RESULTS]; /* calls, epochs, refusal */
-} ll_result;
+} agreed;
 enum { RESULT_CALLS = 0, RESULT_EPOCHS = 1, RESULT_REFUSAL = 3 };
 
-typedef struct ll_clean {
-    ll_cleaner *all;
-    const ll_call *call;
-    const uint64_t *epochs; /* of this rank */
-    uint32_t begun;         /* this rank's first attempt */
-    uint32_t step;          /* of this rank */
+typedef struct agreement {
+    group_members *all;
+    const members_ask *ask;
+    uint32_t begun; /* this rank's first attempt */
+    uint32_t step;  /* of this rank */
     bool decided;
     bool again; /* this attempt is lost */
-    ll_result result;
-} ll_clean;
+    agreed result;
+} agreement;
 
 /* ---- decisions of others ----------------------------------------------------------------------------------------- */
 
 /* The rank's last decision, into `other` and *result; the attempt that has come to it. 0: there is none. */
-static uint32_t read_decision(const ll_clean *c, int32_t rank, ll_result *result)
+static uint32_t read_decision(const agreement *c, int32_t rank, agreed *result)
 {
-    const uint64_t decided = ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_DECIDED);
+    const uint64_t decided = members_read_voucher(c->all, rank, LL_CLEAN_DECIDED);
     if (decided == 0) return 0;
-    ll_cleaner_read_set(c->all, rank, LL_CLEAN_SETS - 1, c->all->other);
+    members_read_set(c->all, rank, LL_CLEAN_SETS - 1, c->all->other);
     for (int i = 0; i < LL_CLEAN_RESULTS; i++)
-        result->words[i] = ll_cleaner_read(c->all, rank, ll_cleaner_result_at(c->all) + i);
-    return ll_cleaner_read(c->all, rank, LL_CLEAN_DECIDED) == decided ? (uint32_t)decided : 0;
+        result->words[i] = members_read(c->all, rank, members_result_at(c->all) + i);
+    return members_read(c->all, rank, LL_CLEAN_DECIDED) == decided ? (uint32_t)decided : 0;
 }
 
 /* Whether this rank is in it, in an attempt of this clean: else it is none of its business, or an old one. */
-static bool decides_with(const ll_clean *c, int32_t rank)
+static bool decides_with(const agreement *c, int32_t rank)
 {
     const int32_t own = c->all->sym->rank;
-    if (rank == own || !c->all->in_view[rank] || ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_DECIDED) == 0)
+    if (rank == own || !c->all->in_view[rank] || members_read_voucher(c->all, rank, LL_CLEAN_DECIDED) == 0)
         return false;
-    return ll_cleaner_read_entry(c->all, rank, LL_CLEAN_SETS - 1, own) >= c->begun;
+    return members_read_entry(c->all, rank, LL_CLEAN_SETS - 1, own) >= c->begun;
 }
 
-static bool is_decided(const ll_clean *c)
+static bool is_decided(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++)
         if (decides_with(c, r)) return true;
     return false;
 }
 
-static void take_decision(ll_clean *c, int32_t rank)
+static void take_decision(agreement *c, int32_t rank)
 {
-    const ll_cleaner *all = c->all;
-    ll_result result;
+    const group_members *all = c->all;
+    agreed result;
     if (read_decision(c, rank, &result) == 0 || all->other[c->all->sym->rank] < c->begun) return;
     c->decided = true;
     c->result = result;
-    memcpy(all->view, all->other, ll_cleaner_set_bytes(c->all));
+    memcpy(all->view, all->other, members_set_bytes(c->all));
 }
 
-static void take_decisions(ll_clean *c)
+static void take_decisions(agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size && !c->decided; r++)
         if (decides_with(c, r)) take_decision(c, r);
@@ -86,18 +85,18 @@ static void take_decisions(ll_clean *c)
 
 /* ---- who comes --------------------------------------------------------------------------------------------------- */
 
-static void come(ll_clean *c, const ll_clean_step *step)
+static void come(agreement *c)
 {
-    ll_cleaner *all = c->all;
+    group_members *all = c->all;
     all->attempt++;
     c->again = false;
     c->step = STEP_COME;
-    ll_cleaner_say(c->all, LL_CLEAN_STAGE, (uint64_t)all->attempt << 32);
-    ll_cleaner_say(c->all, LL_CLEAN_CALLS, step->calls);
+    members_say(c->all, LL_CLEAN_STAGE, (uint64_t)all->attempt << 32);
+    members_say(c->all, LL_CLEAN_CALLS, c->ask->calls);
     for (int kind = 0; kind < LL_KINDS; kind++)
-        ll_cleaner_say(c->all, LL_CLEAN_EPOCHS + kind, c->epochs[kind]);
-    ll_cleaner_say(c->all, LL_CLEAN_STATUS, (uint64_t)step->call.refusal.status);
-    ll_cleaner_say_stage(c->all, STEP_COME);
+        members_say(c->all, LL_CLEAN_EPOCHS + kind, c->ask->epochs[kind]);
+    members_say(c->all, LL_CLEAN_STATUS, (uint64_t)c->ask->status);
+    members_say_stage(c->all, STEP_COME);
     for (int32_t r = 0; r < c->all->sym->size; r++) {
         all->in_view[r] = 1;
         all->taken[r] = 0;
@@ -106,23 +105,22 @@ static void come(ll_clean *c, const ll_clean_step *step)
 
 /* Takes what the rank has said on its coming, if it has. Over a network its decision may be here before what it says
    behind it. */
-static bool take_coming(const ll_clean *c, int32_t rank)
+static bool take_coming(const agreement *c, int32_t rank)
 {
-    ll_cleaner *all = c->all;
-    const uint64_t stage = ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_STAGE);
+    group_members *all = c->all;
+    const uint64_t stage = members_read_voucher(c->all, rank, LL_CLEAN_STAGE);
     uint64_t *said = all->said + (int64_t)rank * LL_CLEAN_SAID;
     if (all->taken[rank]) return true;
-    if (ll_cleaner_attempt_of(stage) <= all->seen[rank] || (uint32_t)stage < STEP_COME) return false;
-    if (ll_cleaner_read(c->all, rank, LL_CLEAN_DECIDED) >= ll_cleaner_attempt_of(stage)) return false;
+    if (members_attempt_of(stage) <= all->seen[rank] || (uint32_t)stage < STEP_COME) return false;
+    if (members_read(c->all, rank, LL_CLEAN_DECIDED) >= members_attempt_of(stage)) return false;
     for (int32_t w = LL_CLEAN_CALLS; w < LL_CLEAN_SAID; w++)
-        said[w] = ll_cleaner_read(c->all, rank, w);
-    if (ll_cleaner_attempt_of(ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE)) != ll_cleaner_attempt_of(stage))
-        return false;
-    all->taken[rank] = ll_cleaner_attempt_of(stage);
+        said[w] = members_read(c->all, rank, w);
+    if (members_attempt_of(members_read(c->all, rank, LL_CLEAN_STAGE)) != members_attempt_of(stage)) return false;
+    all->taken[rank] = members_attempt_of(stage);
     return true;
 }
 
-static bool all_have_come(const ll_clean *c)
+static bool all_have_come(const agreement *c)
 {
     if (is_decided(c)) return true;
     for (int32_t r = 0; r < c->all->sym->size; r++)
@@ -133,30 +131,30 @@ static bool all_have_come(const ll_clean *c)
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
 /* The rank has gone on behind the attempt that was taken of it. */
-static bool has_decided(const ll_clean *c, int32_t rank)
+static bool has_decided(const agreement *c, int32_t rank)
 {
-    return c->all->taken[rank] && ll_cleaner_read(c->all, rank, LL_CLEAN_DECIDED) == c->all->taken[rank];
+    return c->all->taken[rank] && members_read(c->all, rank, LL_CLEAN_DECIDED) == c->all->taken[rank];
 }
 
-static bool has_restarted(const ll_clean *c, int32_t rank)
+static bool has_restarted(const agreement *c, int32_t rank)
 {
-    return ll_cleaner_attempt_of(ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE)) != c->all->taken[rank];
+    return members_attempt_of(members_read(c->all, rank, LL_CLEAN_STAGE)) != c->all->taken[rank];
 }
 
-static bool has_viewed(const ll_clean *c, int32_t rank)
+static bool has_viewed(const agreement *c, int32_t rank)
 {
-    return (uint32_t)ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE) >= c->step || has_restarted(c, rank) ||
+    return (uint32_t)members_read(c->all, rank, LL_CLEAN_STAGE) >= c->step || has_restarted(c, rank) ||
            has_decided(c, rank);
 }
 
 /* A rank in the view is behind this step: it may have left out whom this rank still awaits there. */
-static bool is_ahead(const ll_clean *c, int32_t rank)
+static bool is_ahead(const agreement *c, int32_t rank)
 {
-    const uint64_t stage = ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE);
+    const uint64_t stage = members_read(c->all, rank, LL_CLEAN_STAGE);
     return has_decided(c, rank) || (!has_restarted(c, rank) && (uint32_t)stage > c->step);
 }
 
-static bool step_is_over(const ll_clean *c)
+static bool step_is_over(const agreement *c)
 {
     bool all = true;
     if (is_decided(c)) return true;
@@ -169,29 +167,29 @@ static bool step_is_over(const ll_clean *c)
 }
 
 /* What is awaited of those in the view, as long as they are there, for texts; and whether that has come to its end. */
-typedef struct ll_clean_wait {
+typedef struct members_wait {
     const char *what;
-    bool (*came)(const ll_clean *c, int32_t rank);
-    bool (*over)(const ll_clean *c);
-} ll_clean_wait;
+    bool (*came)(const agreement *c, int32_t rank);
+    bool (*over)(const agreement *c);
+} members_wait;
 
 /* A wait in progress. */
-typedef struct ll_clean_rest {
-    const ll_clean *c;
-    const ll_clean_wait *how;
-} ll_clean_rest;
+typedef struct members_rest {
+    const agreement *c;
+    const members_wait *how;
+} members_rest;
 
 static bool clean_misses(const void *context, int32_t rank)
 {
-    const ll_clean_rest *rest = context;
+    const members_rest *rest = context;
     if (!rest->c->all->in_view[rank]) return false;
     return !rest->how->came(rest->c, rank);
 }
 
-static sym_rest clean_rest_begin(const ll_clean_rest *context)
+static sym_rest clean_rest_begin(const members_rest *context)
 {
-    const ll_cleaner *all = context->c->all;
-    const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = all->number, .number = context->c->call->number};
+    const group_members *all = context->c->all;
+    const boot_topic topic = {.kind = all->kind, .object = all->number, .number = context->c->ask->call};
     sym_rest rest = sym_rest_begin(all->sym, context->how->what);
     rest.halt = all->halted;
     sym_rest_expect_all(&rest, &topic, clean_misses, context);
@@ -200,16 +198,16 @@ static sym_rest clean_rest_begin(const ll_clean_rest *context)
     return rest;
 }
 
-static void leave_out(const ll_clean *c, int32_t rank, const char *why)
+static void leave_out(const agreement *c, int32_t rank, const char *why)
 {
     LOG(LOG_WARN, "rank %d is left out of the clean: %s", rank, why);
     c->all->in_view[rank] = 0;
 }
 
 /* The wait has failed: goes on without whom it has failed for. */
-static void leave_out_lost(const ll_clean_rest *context, const sym_rest *rest)
+static void leave_out_lost(const members_rest *context, const sym_rest *rest)
 {
-    const ll_clean *c = context->c;
+    const agreement *c = context->c;
     char why[512];
     bool any = false;
     snprintf(why, sizeof why, "%s", expar_last_error());
@@ -226,7 +224,7 @@ static void leave_out_lost(const ll_clean_rest *context, const sym_rest *rest)
 }
 
 /* Puts whose words are missing behind the last error's text, as many as fit. Returns status. */
-static expar_status clean_tell_missing(const ll_clean_rest *context, expar_status status)
+static expar_status clean_tell_missing(const members_rest *context, expar_status status)
 {
     char text[512] = "";
     size_t length = 0;
@@ -251,25 +249,25 @@ static bool calls_can_be(const uint64_t *calls_and_epochs)
 }
 
 /* Unless it has changed meanwhile. */
-static bool decision_can_be(const ll_clean *c, int32_t rank)
+static bool decision_can_be(const agreement *c, int32_t rank)
 {
-    const uint64_t decided = ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_DECIDED);
+    const uint64_t decided = members_read_voucher(c->all, rank, LL_CLEAN_DECIDED);
     uint64_t words[LL_CLEAN_RESULTS];
     for (int i = 0; i < LL_CLEAN_RESULTS; i++)
-        words[i] = ll_cleaner_read(c->all, rank, ll_cleaner_result_at(c->all) + i);
-    if (decided == 0 || ll_cleaner_read(c->all, rank, LL_CLEAN_DECIDED) != decided) return true;
+        words[i] = members_read(c->all, rank, members_result_at(c->all) + i);
+    if (decided == 0 || members_read(c->all, rank, LL_CLEAN_DECIDED) != decided) return true;
     return decided <= UINT32_MAX && calls_can_be(&words[RESULT_CALLS]) &&
            words[RESULT_REFUSAL] >> 32 < (uint64_t)c->all->sym->size;
 }
 
-static bool coming_can_be(const ll_clean *c, int32_t rank)
+static bool coming_can_be(const agreement *c, int32_t rank)
 {
-    return (uint32_t)ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE) < CLEAN_STEPS_END &&
+    return (uint32_t)members_read(c->all, rank, LL_CLEAN_STAGE) < CLEAN_STEPS_END &&
            (!c->all->taken[rank] || calls_can_be(c->all->said + (int64_t)rank * LL_CLEAN_SAID + LL_CLEAN_CALLS));
 }
 
 /* Whatever has become of it, nobody goes on for ever, or by its numbers, because of it. */
-static void leave_out_impossible(const ll_clean *c)
+static void leave_out_impossible(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++) {
         if (r == c->all->sym->rank || !c->all->in_view[r]) continue;
@@ -283,22 +281,22 @@ static void leave_out_impossible(const ll_clean *c)
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
 /* Whoever hears nothing of this rank any more goes on without it. */
-static void leave_out_unreached(const ll_clean *c)
+static void leave_out_unreached(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++)
         if (c->all->in_view[r] && c->all->cut_off[r]) leave_out(c, r, "the network does not reach it");
 }
 
-static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
+static expar_status clean_await(const agreement *c, const members_wait *how)
 {
-    const ll_clean_rest context = {.c = c, .how = how};
+    const members_rest context = {.c = c, .how = how};
     expar_status status = EXPAR_OK;
     leave_out_impossible(c);
     while (status == EXPAR_OK && !how->over(c)) {
         sym_rest rest = clean_rest_begin(&context);
         do {
-            ll_cleaner_step_done(c->all);
-            ll_cleaner_spread(c->all);
+            members_step_done(c->all);
+            members_spread(c->all);
             leave_out_unreached(c);
             leave_out_impossible(c);
             status = sym_rest_turn(&rest);
@@ -311,59 +309,59 @@ static expar_status clean_await(const ll_clean *c, const ll_clean_wait *how)
     return status == EXPAR_OK ? EXPAR_OK : clean_tell_missing(&context, status);
 }
 
-static void say_view(ll_clean *c)
+static void say_view(agreement *c)
 {
     uint32_t *view = c->all->view;
     for (int32_t r = 0; r < c->all->sym->size; r++)
         view[r] = c->all->in_view[r] ? c->all->taken[r] : 0;
     c->step++;
-    ll_cleaner_say_set(c->all, (int32_t)(c->step & 1), view);
-    ll_cleaner_say_stage(c->all, c->step);
+    members_say_set(c->all, (int32_t)(c->step & 1), view);
+    members_say_stage(c->all, c->step);
 }
 
-static void left_out_by(ll_clean *c, int32_t rank)
+static void left_out_by(agreement *c, int32_t rank)
 {
     c->again = true;
     c->all->seen[rank] = c->all->taken[rank];
 }
 
 /* A rank of the view has gone on, from the attempt that was taken of it, without this one. */
-static void find_left_out(ll_clean *c)
+static void find_left_out(agreement *c)
 {
     const int32_t own = c->all->sym->rank;
     for (int32_t r = 0; r < c->all->sym->size && !c->again; r++) {
-        ll_result result;
+        agreed result;
         if (r == own || !c->all->in_view[r] || !has_decided(c, r)) continue;
         if (read_decision(c, r, &result) == c->all->taken[r] && c->all->other[own] < c->begun) left_out_by(c, r);
     }
 }
 
 /* Leaves out of this rank's view whom the other does not see. True: its view was this rank's, in the same step. */
-static bool meet_view(ll_clean *c, int32_t rank)
+static bool meet_view(agreement *c, int32_t rank)
 {
-    const ll_cleaner *all = c->all;
-    const uint64_t stage = ll_cleaner_read_voucher(c->all, rank, LL_CLEAN_STAGE);
-    if (ll_cleaner_attempt_of(stage) != all->taken[rank] || (uint32_t)stage < c->step) return false;
-    ll_cleaner_read_set(c->all, rank, (int32_t)(stage & 1), all->other);
-    if (ll_cleaner_read(c->all, rank, LL_CLEAN_STAGE) != stage) return false;
+    const group_members *all = c->all;
+    const uint64_t stage = members_read_voucher(c->all, rank, LL_CLEAN_STAGE);
+    if (members_attempt_of(stage) != all->taken[rank] || (uint32_t)stage < c->step) return false;
+    members_read_set(c->all, rank, (int32_t)(stage & 1), all->other);
+    if (members_read(c->all, rank, LL_CLEAN_STAGE) != stage) return false;
     if (all->other[c->all->sym->rank] == 0) {
         left_out_by(c, rank);
         return false;
     }
     for (int32_t r = 0; r < c->all->sym->size; r++)
         all->in_view[r] = all->in_view[r] && all->other[r];
-    return (uint32_t)stage == c->step && memcmp(all->view, all->other, ll_cleaner_set_bytes(c->all)) == 0;
+    return (uint32_t)stage == c->step && memcmp(all->view, all->other, members_set_bytes(c->all)) == 0;
 }
 
 /* Those who have begun anew, without a decision, are taken anew. */
-static void take_again(const ll_clean *c)
+static void take_again(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++)
         if (c->all->in_view[r] && has_restarted(c, r) && !has_decided(c, r)) c->all->taken[r] = 0;
 }
 
 /* The most that any of the view has said. */
-static uint64_t most_said(const ll_clean *c, int32_t word)
+static uint64_t most_said(const agreement *c, int32_t word)
 {
     uint64_t most = 0;
     for (int32_t r = 0; r < c->all->sym->size; r++) {
@@ -373,7 +371,7 @@ static uint64_t most_said(const ll_clean *c, int32_t word)
     return most;
 }
 
-static uint64_t clean_find_refusal(const ll_clean *c)
+static uint64_t clean_find_refusal(const agreement *c)
 {
     for (int32_t r = 0; r < c->all->sym->size; r++) {
         const uint64_t status = c->all->said[(int64_t)r * LL_CLEAN_SAID + LL_CLEAN_STATUS];
@@ -383,7 +381,7 @@ static uint64_t clean_find_refusal(const ll_clean *c)
 }
 
 /* All of the view have the same, of the same attempts. */
-static void decide(ll_clean *c)
+static void decide(agreement *c)
 {
     c->decided = true;
     c->result.words[RESULT_CALLS] = most_said(c, LL_CLEAN_CALLS);
@@ -393,9 +391,9 @@ static void decide(ll_clean *c)
 }
 
 /* One step: a decision, a smaller view, or nothing more to come of this attempt. */
-static expar_status clean_round(ll_clean *c)
+static expar_status clean_round(agreement *c)
 {
-    static const ll_clean_wait views = {.what = "low-latency clean: views", .came = has_viewed, .over = step_is_over};
+    static const members_wait views = {.what = "low-latency clean: views", .came = has_viewed, .over = step_is_over};
     const int32_t own = c->all->sym->rank, ranks = c->all->sym->size;
     say_view(c);
     expar_status status = clean_await(c, &views);
@@ -412,9 +410,9 @@ static expar_status clean_round(ll_clean *c)
 }
 
 /* All that are awaited have come: a step; but some may have come to a decision meanwhile. */
-static expar_status clean_step(ll_clean *c)
+static expar_status clean_step(agreement *c)
 {
-    static const ll_clean_wait coming = {
+    static const members_wait coming = {
         .what = "low-latency clean: ranks that come", .came = take_coming, .over = all_have_come};
     expar_status status = clean_await(c, &coming);
     if (status != EXPAR_OK) return status;
@@ -427,11 +425,11 @@ static expar_status clean_step(ll_clean *c)
 }
 
 /* Until the ranks of the view, this one among them, have all decided for it, or some of them have. */
-static expar_status agree(ll_clean *c, const ll_clean_step *step)
+static expar_status agree(agreement *c)
 {
     expar_status status = EXPAR_OK;
     while (status == EXPAR_OK && !c->decided) {
-        come(c, step);
+        come(c);
         while (status == EXPAR_OK && !c->decided && !c->again)
             status = clean_step(c);
     }
@@ -440,39 +438,32 @@ static expar_status agree(ll_clean *c, const ll_clean_step *step)
 
 /* ---- the decision ------------------------------------------------------------------------------------------------ */
 
-static void say_decision(const ll_clean *c)
+static void say_decision(const agreement *c)
 {
-    ll_cleaner *all = c->all;
-    ll_cleaner_say(c->all, LL_CLEAN_DECIDED, 0);
-    ll_cleaner_say_set(c->all, LL_CLEAN_SETS - 1, all->view);
+    group_members *all = c->all;
+    members_say(c->all, LL_CLEAN_DECIDED, 0);
+    members_say_set(c->all, LL_CLEAN_SETS - 1, all->view);
     for (int i = 0; i < LL_CLEAN_RESULTS; i++)
-        ll_cleaner_say(c->all, ll_cleaner_result_at(c->all) + i, c->result.words[i]);
-    ll_cleaner_say(c->all, LL_CLEAN_DECIDED, all->attempt);
-    ll_cleaner_ring_all(c->all);
+        members_say(c->all, members_result_at(c->all) + i, c->result.words[i]);
+    members_say(c->all, LL_CLEAN_DECIDED, all->attempt);
+    members_ring_all(c->all);
     for (int32_t r = 0; r < c->all->sym->size; r++)
         if (all->view[r] > all->seen[r]) all->seen[r] = all->view[r];
 }
 
-static void clean_judge(const ll_clean *c, ll_call *call)
+expar_status members_agree(group_members *members, members_ask *ask)
 {
-    const uint64_t refusal = c->result.words[RESULT_REFUSAL];
-    call->verdict = (ll_verdict){.rank = -1};
-    if (refusal == 0) return;
-    call->verdict.rank = (int32_t)(refusal >> 32);
-    call->verdict.reason = (ep_refusal){.status = (int32_t)(uint32_t)refusal, .text = "a call is open there"};
-}
-
-expar_status ll_clean_agree(ll_cleaner *cleaner, ll_clean_step *step, uint64_t epochs[LL_KINDS])
-{
-    ll_clean c = {.all = cleaner, .call = &step->call, .epochs = epochs, .begun = cleaner->attempt + 1};
-    expar_status status = agree(&c, step);
+    agreement c = {.all = members, .ask = ask, .begun = members->attempt + 1};
+    expar_status status = agree(&c);
     if (status != EXPAR_OK) return status;
     say_decision(&c);
-    clean_judge(&c, &step->call);
-    if (step->call.verdict.rank >= 0) return EXPAR_OK;
-    step->calls = c.result.words[RESULT_CALLS];
+    const uint64_t refusal = c.result.words[RESULT_REFUSAL];
+    ask->refuser = refusal ? (int32_t)(refusal >> 32) : -1;
+    ask->refusal = (int32_t)(uint32_t)refusal;
+    if (refusal) return EXPAR_OK;
+    ask->calls = c.result.words[RESULT_CALLS];
     /* Behind all that any word of these ranks carries. */
     for (int kind = 0; kind < LL_KINDS; kind++)
-        epochs[kind] = (c.result.words[RESULT_EPOCHS + kind] + 1) / 2 * 2 + 2;
+        ask->epochs[kind] = (c.result.words[RESULT_EPOCHS + kind] + 1) / 2 * 2 + 2;
     return EXPAR_OK;
 }

@@ -5,13 +5,14 @@
  * Called by `expar bench` and by expar-bench-mpi (this header); calls the public interface of the library only, and
  * bench/gpu what the library's CUDA layer, device memory and ep show to the tools. From below:
  *
- *   frame/         options, worlds and devices, turns and loops with their times, the machine; routings and problems
- *   normal/        dispatch and combine: sessions, cases, verification, copy limit, reports; tensors on the CPU
- *   low_latency/   the same in low-latency mode: formats, sums and hooks, round trips of a flag, who is late
+ *   frame/         what both modes have alike: sessions, turns and loops with their times, routings, reports
+ *   normal/        dispatch and combine: calls, verification, copy limit, what is printed
+ *   low_latency/   the same in low-latency mode: formats, sums and hooks, round trips of a flag
  *   rma/           operations on symmetric memory, by several ways that take turns
  *   setup/         groups, and buffers without limits, that are made and ended
  *   gpu/           normal/ and low_latency/ on GPUs: ranks that are threads, tensors, gate, copy limits; kernels/
  *   mpi/           the baseline over MPI, and its program
+ *   cpu.c          the CPU as a device: tensors, turns
  *   options.c      options and their checks
  *
  * An iteration's time is last end − first start over all ranks: on CLOCK_MONOTONIC behind a barrier, on GPUs by events
@@ -22,6 +23,8 @@
 
 #include "bench/frame/device.h"
 #include "bench/frame/options.h"
+#include "bench/low_latency/mode.h"
+#include "bench/normal/mode.h"
 #include <argp.h>
 
 /* ---- options.c --------------------------------------------------------------------------------------------------- */
@@ -31,15 +34,16 @@ void bench_options_init(struct bench_options *options);
 /* argp's parser; input is a struct bench_options. Checks all that can be checked before ranks are there. */
 error_t bench_options_parse(int key, char *arg, struct argp_state *state);
 
-/* ---- normal/run.c, low_latency/run.c, rma/run.c, setup/run.c, gpu/main.c ----------------------------------------- */
+/* ---- frame/run.c, rma/run.c, setup/run.c, gpu/main.c ------------------------------------------------------------- */
 
 /* Each measures all that the options ask for and prints it from rank 0. Returns the exit code: 0 only when all went
    well and every output was right. */
 
-/* Dispatch and combine. Collective. */
-int bench_run(const struct bench_world *world, const struct bench_options *options);
-/* The same in low-latency mode. Collective. */
-int ll_run(const struct bench_world *world, const struct bench_options *options);
+/* Dispatch and combine, in the mode that is asked for. Collective. */
+static inline int bench_run(const struct bench_world *world, const struct bench_options *options)
+{
+    return bench_run_mode(world, options, options->ll.wanted ? &ll_mode : &normal_mode);
+}
 /* Operations on symmetric memory, in groups that it forms from the environment, one a transport. Collective. */
 int rma_run(const struct bench_options *options);
 /* How long it takes until ranks have a group and a buffer; and what of the options can be refused. Collective. */

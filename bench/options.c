@@ -398,7 +398,7 @@ static error_t parse_subject(int key, char *arg, struct argp_state *state)
     }
 }
 
-/* By whom, how, and how often. */
+/* By whom, and how often. */
 static error_t parse_manner(int key, char *arg, struct argp_state *state)
 {
     struct bench_options *options = state->input;
@@ -429,6 +429,16 @@ static error_t parse_manner(int key, char *arg, struct argp_state *state)
         else
             parse_list(state, "--threads", arg, add_threads);
         return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* Which calls, one after another in which way. */
+static error_t parse_calls(int key, char *arg, struct argp_state *state)
+{
+    struct bench_options *options = state->input;
+    switch (key) {
     case KEY_PATH:
         parse_path(state, options, arg);
         return 0;
@@ -484,6 +494,7 @@ error_t bench_options_parse(int key, char *arg, struct argp_state *state)
         return 0;
     default:
         error = parse_subject(key, arg, state);
-        return error == ARGP_ERR_UNKNOWN ? parse_manner(key, arg, state) : error;
+        if (error == ARGP_ERR_UNKNOWN) error = parse_manner(key, arg, state);
+        return error == ARGP_ERR_UNKNOWN ? parse_calls(key, arg, state) : error;
     }
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device: where a benchmark runs: its ranks (a world), and the table of what the CPU and GPUs do differently (a
- * device).
+/* device: where a benchmark runs: its ranks (a world), and the tables of what the CPU and GPUs do differently: in any
+ * mode (a device), and in one of them (a site).
  *
- * normal/device_cpu.c and gpu/device.c are devices; rma/run.c has one that tells the time alone. */
+ * cpu.c and gpu/device.c are devices; rma/run.c has one that tells the time alone. */
 #ifndef EXPAR_BENCH_FRAME_DEVICE_H
 #define EXPAR_BENCH_FRAME_DEVICE_H
 
@@ -11,10 +11,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct bench_baseline; /* normal/session.h */
-struct ll_baseline;    /* low_latency/session.h */
-struct bench_moments;  /* normal/late.h */
-struct bench_session;  /* normal/session.h */
+struct bench_baseline; /* frame/session.h */
+struct bench_moments;  /* frame/late.h */
+struct bench_session;  /* frame/session.h */
 struct ll_place;       /* low_latency/place.h */
 struct contender;      /* frame/measure.h */
 struct bench_span;
@@ -25,13 +24,16 @@ struct bench_sent {
     double bytes;           /* of both */
     double rows;            /* of tokens in the messages */
 };
+/* Of the library's link_sent. */
+#define BENCH_SENT(so_far)                                                                                             \
+    ((struct bench_sent){(double)(so_far).messages, (double)(so_far).flags, (double)(so_far).bytes,                    \
+                         (double)(so_far).rows})
 
 struct bench_world {
     expar_group *group;
     int rank, size;
     int nodes, each; /* M nodes of P ranks, as they reach each other by loads and stores; one where all do */
-    const struct bench_baseline *baseline; /* NULL: none */
-    const struct ll_baseline *ll_baseline; /* the same for low-latency mode */
+    const struct bench_baseline *baseline; /* of the mode that is measured; NULL: none */
     const struct bench_device *device;
     expar_device place; /* of this rank's tensors */
     void *stream;       /* the CUstream of its calls; NULL on the CPU */
@@ -51,23 +53,49 @@ bool bench_all_true(const struct bench_world *world, bool mine);
 /* Mean of a number over all ranks. */
 bool bench_mean(const struct bench_world *world, double mine, double *mean);
 
-/* What was sent between two moments; the same over all ranks, which is collective. */
-struct bench_sent bench_sent_between(const struct bench_sent *before, const struct bench_sent *now);
-bool bench_sent_mean(const struct bench_world *world, const struct bench_sent *mine, struct bench_sent *mean);
+/* What a call of a rank moves across nodes and inside its own. */
+struct bench_traffic {
+    bool counted;           /* there are several nodes, and it was one call */
+    struct bench_sent sent; /* as counted where the library calls its provider */
+    double inside_rows;     /* normal mode: that it receives from other ranks of its node, by the routing */
+};
+/* What this rank's call sends between the two; nothing where all ranks are on one node. */
+void bench_traffic_begin(const struct bench_session *session, struct bench_traffic *traffic);
+void bench_traffic_end(const struct bench_session *session, struct bench_traffic *traffic);
+/* Collective. */
+bool bench_traffic_mean(const struct bench_world *world, const struct bench_traffic *mine, struct bench_traffic *mean);
 
-/* Ways to copy, each a contender: memcpy and non-temporal stores, or push and pull. */
-#define BENCH_MAX_COPIES 2
+/* Ways to copy, each a contender: memcpy and non-temporal stores, or push and pull; low latency has three. */
+#define BENCH_MAX_COPIES 3
+
+enum bench_mode_number { BENCH_NORMAL, BENCH_LOW_LATENCY, BENCH_MODES };
+
+/* What a device does for one mode. */
+struct bench_site {
+    /* Threads or SMs of a rank when none are given. */
+    int (*default_workers)(const struct bench_world *world);
+    /* Whether what is asked for can be measured here, before anything is; says why not. NULL: it can. Collective. */
+    bool (*check)(const struct bench_world *world, const struct bench_options *options);
+    /* Behind the buffer of a session: symmetric rows and copies, round trips. Collective, unless not sound. */
+    bool (*open)(struct bench_session *session);
+    void (*close)(struct bench_session *session, bool sound);
+    /* Sets whether the kernels of the session's buffer read clocks from now on. Local. NULL: there are no kernels. */
+    bool (*clocks)(const struct bench_session *session, bool wanted);
+    /* When the warps of this rank's last call on the session's buffer, which is done, came where; false: not known.
+       NULL: never. */
+    bool (*moments)(const struct bench_session *session, struct bench_moments *out);
+    /* What the session's buffer has moved so far; copies are bare puts then. NULL: nothing goes by a network. */
+    struct bench_traffic (*traffic)(const struct bench_session *session);
+    /* Normal mode: appends the copies of an operation to `contenders`; their number. */
+    int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
+};
 
 /* Where tensors live, how a turn is timed, and what copies there are. */
 struct bench_device {
     const char *name;                     /* "cpu", "cuda" */
     const char *workers;                  /* "threads", "sms" */
-    const char *copies[BENCH_MAX_COPIES]; /* members of the JSON */
-    int held_outputs;                     /* of dispatch, that a session keeps while others come */
-    /* Whether what is asked for can be measured here, before anything is; says why not. NULL: it can. Collective. */
-    bool (*check)(const struct bench_world *world, const struct bench_options *options);
-    /* Threads or SMs of a rank when none are given. */
-    int (*default_workers)(const struct bench_world *world);
+    const char *copies[BENCH_MAX_COPIES]; /* members of the JSON in normal mode */
+    int held_outputs;                     /* of dispatch, that a session of normal mode keeps while others come */
     /* Memory of the device for one rank; NULL: no memory. */
     void *(*alloc)(const struct bench_world *world, size_t bytes);
     void (*free)(const struct bench_world *world, void *data);
@@ -79,22 +107,13 @@ struct bench_device {
     bool (*commit)(const struct bench_world *world, void *data, void *draft, size_t bytes);
     /* Copies a tensor to other memory of the device: the CPU does it at once, a GPU on the world's stream. */
     bool (*copy)(const struct bench_world *world, void *to, const void *from, size_t bytes);
-    /* Behind everything else of a session: symmetric rows, copies. Collective. */
-    bool (*open)(struct bench_session *session);
-    void (*close)(struct bench_session *session, bool sound);
-    /* Appends the copies of an operation to `contenders`; their number. */
-    int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);
     /* Brings the ranks together, runs, and takes the time until what was run is done. */
     bool (*turn)(const struct bench_world *world, struct contender *contender, struct bench_span *span);
-    /* Sets whether the kernels of the session's buffer read clocks from now on. Local. NULL: there are no kernels. */
-    bool (*clocks)(const struct bench_session *session, bool wanted);
-    /* When the warps of this rank's last call on the session's buffer came where; false: not known. NULL: never. */
-    bool (*moments)(const struct bench_session *session, struct bench_moments *out);
-    const struct ll_place *ll; /* of low-latency mode; NULL: it is not measured here */
-    /* What goes by a network, of buffers of both modes; `copies` are bare puts then. NULL: nothing does. */
-    struct bench_sent (*sent)(const struct expar_ep *ep);
-    struct bench_sent (*ll_sent)(const struct expar_ll *ll);
+    const struct bench_site *sites[BENCH_MODES];
+    const struct ll_place *ll; /* what else low-latency mode needs */
 };
 extern const struct bench_device bench_cpu, bench_cpu_nodes;
+/* default_workers of normal mode on the CPU. */
+int bench_cpu_threads(const struct bench_world *world);
 
 #endif

@@ -1,6 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Values of JSON: lists of what was asked for, and numbers that may be absent. */
+/* Results as one JSON object: the machine, what was asked for, a list of results. */
 #include "bench/frame/json.h"
+#include "bench/frame/machine.h"
+#include "bench/frame/patterns.h"
+#include "bench/frame/report.h"
+#include "bench/frame/session.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- what was asked for ------------------------------------------------------------------------------------------ */
 
 json_t *bench_json_one_or_list(json_t *list)
 {
@@ -10,7 +19,7 @@ json_t *bench_json_one_or_list(json_t *list)
     return only;
 }
 
-json_t *bench_json_tokens(const struct bench_options *options)
+static json_t *tokens_json(const struct bench_options *options)
 {
     json_t *list = json_array();
     for (int i = 0; i < options->num_tokens; i++)
@@ -18,7 +27,7 @@ json_t *bench_json_tokens(const struct bench_options *options)
     return bench_json_one_or_list(list);
 }
 
-json_t *bench_json_dtypes(const struct bench_options *options)
+static json_t *dtypes_json(const struct bench_options *options)
 {
     json_t *list = json_array();
     for (int i = 0; i < options->num_dtypes; i++)
@@ -26,7 +35,108 @@ json_t *bench_json_dtypes(const struct bench_options *options)
     return bench_json_one_or_list(list);
 }
 
-json_t *bench_json_real_or_null(bool there, double value)
+/* Those that were not given as the device chooses. */
+static json_t *workers_json(const struct bench_world *world, const struct bench_options *options,
+                            const struct bench_mode *mode)
 {
-    return there ? json_real(value) : json_null();
+    const struct bench_site *site = world->device->sites[mode->number];
+    json_t *list = json_array();
+    for (int i = 0; i < options->num_workers; i++) {
+        const int workers = options->workers[i] ? options->workers[i] : site->default_workers(world);
+        json_array_append_new(list, json_integer(workers));
+    }
+    return bench_json_one_or_list(list);
+}
+
+static json_t *config_json(const struct bench_world *world, const struct bench_options *o,
+                           const struct bench_mode *mode)
+{
+    const struct bench_report *report = mode->report;
+    json_t *config = json_pack("{s:i, s:i, s:s, s:o, s:i, s:i, s:i, s:o}", "ranks", world->size, "nodes", world->nodes,
+                               "device", world->device->name, "tokens", tokens_json(o), "hidden", o->hidden, "topk",
+                               o->topk, "experts", o->experts, "dtype", dtypes_json(o));
+    if (report->config_of_rows) report->config_of_rows(o, config);
+    json_object_set_new(config, "routing", json_string(o->routing));
+    json_object_set_new(config, "iters", json_integer(o->iters));
+    json_object_set_new(config, "warmup", json_integer(o->warmup));
+    json_object_set_new(config, world->device->workers, workers_json(world, o, mode));
+    if (report->config_of_calls) report->config_of_calls(o, config);
+    json_object_set_new(config, "seed", json_integer((json_int_t)o->seed));
+    json_object_set_new(config, "pattern", bench_patterns_json(o));
+    if (o->cuda) json_object_set_new(config, "gpus", json_integer(o->num_gpus));
+    return config;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+static void add_copies(const struct bench_world *world, const struct bench_field *field, const struct bench_result *r,
+                       json_t *json)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < r->num_copies; i++) {
+        json_t *median = json_real(r->copies[i].median_us);
+        if (!field->name) json_object_set(json, world->device->copies[i], median);
+        json_array_append_new(list, median);
+    }
+    if (field->name) json_object_set(json, field->name, list);
+    json_decref(list);
+}
+
+/* NULL: there is none. */
+static json_t *value_of(const struct bench_field *field, const struct bench_view *view)
+{
+    if (field->kind == FIELD_WORD) return view->words[field->at] ? json_string(view->words[field->at]) : NULL;
+    const double number = view->numbers[field->at];
+    if (isnan(number)) return NULL;
+    if (field->kind == FIELD_FLAG) return json_boolean(number > 0);
+    return field->kind == FIELD_COUNT ? json_integer((json_int_t)number) : json_real(number);
+}
+
+/* A member, or one of an object, which is made for a value. */
+static void add_value(const char *name, bool or_null, json_t *value, json_t *json)
+{
+    const char *dot = strchr(name, '.');
+    char object[32];
+    if (dot) {
+        snprintf(object, sizeof object, "%.*s", (int)(dot - name), name);
+        if (value && !json_object_get(json, object)) json_object_set_new(json, object, json_object());
+        json = json_object_get(json, object);
+        name = dot + 1;
+    }
+    if (!value && or_null && json) value = json_null();
+    if (value) json_object_set_new(json, name, value);
+}
+
+static json_t *result_json(const struct bench_world *world, unsigned run, const struct bench_mode *mode,
+                           const struct bench_view *view)
+{
+    json_t *json = json_object();
+    for (const struct bench_field *field = mode->report->json; field->kind; field++) {
+        if ((field->when & run) != field->when) continue;
+        if (field->kind == FIELD_COPIES)
+            add_copies(world, field, view->result, json);
+        else
+            add_value(field->name ? field->name : world->device->workers, field->or_null, value_of(field, view), json);
+    }
+    return json;
+}
+
+void bench_report_json(const struct bench_world *world, const struct bench_options *options,
+                       const struct bench_mode *mode, const struct bench_results *results)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < results->count; i++) {
+        struct bench_view view;
+        bench_view_of(world, options, mode, &results->items[i], &view);
+        json_array_append_new(list, result_json(world, bench_report_run(world, options), mode, &view));
+    }
+    bench_json_print(options->cuda, config_json(world, options, mode), list);
+}
+
+void bench_json_print(bool cuda, json_t *config, json_t *results)
+{
+    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(cuda), "config", config, "results", results);
+    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
+    printf("\n");
+    json_decref(object);
 }

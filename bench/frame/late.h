@@ -6,35 +6,54 @@
 #include "bench/frame/device.h"
 #include <stddef.h>
 
+struct bench_session;
+
+/* Spans of a breakdown at most, and how many of them come before a fresh dispatch's kernel. */
+#define BENCH_MOST_SPANS   10
+#define BENCH_NOTIFY_SPANS 5
+
+/* When the warps of a call's kernels came where on one rank, in microseconds from its first warp's start, as the
+   library's executor_times and ll_times. A mode leaves moments at 0 that its kernels do not have. */
+struct bench_moments {
+    bool notified;
+    double notify_us[BENCH_NOTIFY_SPANS]; /* spans */
+    double started_us, open_us, sent_middle_us, sent_us, seen_us, done_us;
+    double ended_us; /* 0: not known */
+};
+
+/* Where the time of a call's kernels goes: medians over the measured calls, each by itself. */
+struct bench_breakdown {
+    bool known;                  /* on all ranks and of all measured calls; else all is 0 */
+    bool notified;               /* normal mode: else the first five spans are 0 */
+    double kernel_us;            /* from a rank's first warp to the end of the last rank */
+    double start_us;             /* low latency: until the last warp has started; among the spans */
+    double us[BENCH_MOST_SPANS]; /* by the mode's enum */
+    int late_rank;               /* whose last warp was the last one in most calls; -1: nobody sends */
+};
+
+/* How a mode divides a call's time. */
+struct bench_spans {
+    int count;
+    int first, limit_first; /* that a call which was not notified has, and that the copy limit has */
+    /* One call, of the moments of all ranks, in their order; sorted has room for as many numbers. */
+    struct bench_breakdown (*of_call)(const struct bench_moments *ranks, int count, double *sorted);
+};
+
 /* The moments of one rank in its measured calls of one kind. */
 struct bench_late {
-    void *calls; /* [iters][bytes], the last ones in turn; NULL: none are taken */
-    size_t bytes;
-    int iters, count; /* count: so far, the warm-up's too */
+    struct bench_moments *calls; /* [iters], the last ones in turn; NULL: none are taken */
+    int iters, count;            /* count: so far, the warm-up's too */
 };
 
-/* Calls of this rank, `bytes` each; wanted false: none are taken. False after saying why not: there is no memory. */
-bool bench_late_open(struct bench_late *late, const struct bench_world *world, bool wanted, int iters, size_t bytes);
+/* False after saying why not: there is no memory. */
+bool bench_late_open(struct bench_late *late, const struct bench_session *session);
 void bench_late_close(struct bench_late *late);
 /* Where the moments of the next call go. NULL: none are taken. */
-void *bench_late_next(struct bench_late *late);
-
-/* Numbers of one call, at most. */
-#define BENCH_LATE_NUMBERS 12
-/* Makes numbers of one call out of the moments of all ranks, [count][bytes], in their order; sorted has room for
-   `count` numbers. *rank: the one that was late, -1: none. False: some rank has taken no moments of this call. */
-typedef bool bench_late_fold(const void *ranks, int count, double *sorted, double *numbers, int *rank);
-
-/* What is known of all calls. */
-struct bench_lateness {
-    bool known;                         /* moments of all calls on all ranks */
-    double medians[BENCH_LATE_NUMBERS]; /* of each number by itself */
-    int rank;                           /* late in most calls; -1: never any */
-};
-/* Of all ranks' calls, by a fold of so many numbers; collective. False: the ranks could not be brought together, or
-   there was no memory. */
-bool bench_late_find(const struct bench_late *late, const struct bench_world *world, bench_late_fold *fold, int numbers,
-                     struct bench_lateness *out);
+struct bench_moments *bench_late_next(struct bench_late *late);
+/* Behind each turn but the one that is checked: the moments of this rank's last kernel. */
+void bench_late_note(struct bench_late *late, const struct bench_session *session);
+/* Of all ranks' calls; collective. False: the ranks could not be brought together, or there was no memory. */
+bool bench_late_find(const struct bench_late *late, const struct bench_session *session, struct bench_breakdown *out);
 
 /* Of numbers that are sorted for it. */
 double bench_late_median(double *numbers, int count);

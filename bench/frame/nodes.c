@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Which ranks are a node, and what goes between nodes. */
-#include "bench/frame/device.h"
+#include "bench/frame/session.h"
 #include <stdint.h>
 
 expar_group_options bench_group_options(const struct bench_options *options)
@@ -30,16 +30,34 @@ bool bench_world_nodes(struct bench_world *world)
     return bench_good(world, expar_free(world->group, word));
 }
 
-struct bench_sent bench_sent_between(const struct bench_sent *before, const struct bench_sent *now)
+/* ---- what was sent ----------------------------------------------------------------------------------------------- */
+
+void bench_traffic_begin(const struct bench_session *session, struct bench_traffic *traffic)
 {
-    return (struct bench_sent){.messages = now->messages - before->messages,
-                               .flags = now->flags - before->flags,
-                               .bytes = now->bytes - before->bytes,
-                               .rows = now->rows - before->rows};
+    const struct bench_site *site = bench_site_of(session);
+    if (site->traffic) *traffic = site->traffic(session);
 }
 
-bool bench_sent_mean(const struct bench_world *world, const struct bench_sent *mine, struct bench_sent *mean)
+void bench_traffic_end(const struct bench_session *session, struct bench_traffic *traffic)
 {
-    return bench_mean(world, mine->messages, &mean->messages) && bench_mean(world, mine->flags, &mean->flags) &&
-           bench_mean(world, mine->bytes, &mean->bytes) && bench_mean(world, mine->rows, &mean->rows);
+    const struct bench_site *site = bench_site_of(session);
+    if (!site->traffic) return;
+    const struct bench_sent before = traffic->sent;
+    *traffic = site->traffic(session);
+    traffic->counted = true;
+    traffic->sent.messages -= before.messages;
+    traffic->sent.flags -= before.flags;
+    traffic->sent.bytes -= before.bytes;
+    traffic->sent.rows -= before.rows;
+}
+
+bool bench_traffic_mean(const struct bench_world *world, const struct bench_traffic *mine, struct bench_traffic *mean)
+{
+    *mean = *mine;
+    if (!mine->counted) return true;
+    return bench_mean(world, mine->sent.messages, &mean->sent.messages) &&
+           bench_mean(world, mine->sent.flags, &mean->sent.flags) &&
+           bench_mean(world, mine->sent.bytes, &mean->sent.bytes) &&
+           bench_mean(world, mine->sent.rows, &mean->sent.rows) &&
+           bench_mean(world, mine->inside_rows, &mean->inside_rows);
 }

@@ -58,6 +58,13 @@ void pattern_row(expar_dtype dtype, uint64_t key, int hidden, void *row)
         words[j] = f32_element(key, (uint32_t)j);
 }
 
+void pattern_rows(const struct problem *problem, uint64_t salt, int rank, int64_t count, void *rows)
+{
+    for (int64_t i = 0; i < count; i++)
+        pattern_row(problem->dtype, pattern_key(salt, rank, i), problem->hidden,
+                    (unsigned char *)rows + (size_t)i * problem->row_bytes);
+}
+
 static inline float float_of(uint32_t bits)
 {
     float value;

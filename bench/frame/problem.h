@@ -54,6 +54,8 @@ bool problem_goes_to(const struct problem *problem, int source, int64_t token, i
 uint64_t pattern_key(uint64_t salt, int rank, int64_t token);
 /* [hidden] finite values between 2^-7 and 2, either sign, exact in the dtype. */
 void pattern_row(expar_dtype dtype, uint64_t key, int hidden, void *row);
+/* Rows of the problem's shape, those of tokens 0 to count - 1 of a rank. */
+void pattern_rows(const struct problem *problem, uint64_t salt, int rank, int64_t count, void *rows);
 /* sum[j] += value j of that row, in FP32. Not of 8-bit rows, which are not added. */
 void pattern_add(expar_dtype dtype, uint64_t key, int hidden, float *sum);
 /* The same of a row as pattern_round gives it. */

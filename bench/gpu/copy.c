@@ -4,6 +4,7 @@
  * pulled from. */
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
+#include "ep/normal/tools.h"
 #include "proto/serving.h"
 #include "tool_kernels.h"
 #include <stdio.h>
@@ -50,7 +51,7 @@ static bool copy_run(void *context)
     return true;
 }
 
-/* As behind a call (bench_session_note). */
+/* As behind a call (bench_late_note). */
 static bool copy_after(void *context, bool check)
 {
     struct gpu_copy *self = context;
@@ -64,7 +65,7 @@ static struct contender copy_contender(struct gpu_copy *self)
     return (struct contender){.run = copy_run, .after = copy_after, .context = self, .late = &self->late};
 }
 
-int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders)
+static int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders)
 {
     struct gpu_copies *copies = session->copies;
     contenders[0] = copy_contender(&copies->push);
@@ -156,7 +157,7 @@ bool gpu_copy_check(const struct bench_world *world, const struct bench_options 
 
 static bool open_stamps(struct gpu_copy *copy, const struct bench_session *session)
 {
-    if (!bench_session_moments(session, &copy->late)) return false;
+    if (!bench_late_open(&copy->late, session)) return false;
     if (session->options->unstamped) return true;
     const size_t warps = (size_t)copy->blocks * copy->warps;
     if (!kernel_stamps_open(&copy->stamps, session->world, GPU_MOMENTS, warps)) return false;
@@ -188,7 +189,7 @@ static void plan(struct gpu_copy *copy, const struct bench_session *session, cu_
 
 static bool hold(const struct bench_session *session, expar_dispatch_result *result)
 {
-    const expar_dispatch_args args = bench_dispatch_args(session, EXPAR_PATH_DIRECT);
+    const expar_dispatch_args args = normal_dispatch_args(session, EXPAR_PATH_DIRECT);
     *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
     if (!bench_good(session->world, expar_dispatch(session->ep, &args, result))) return false;
     expar_ep_handle_destroy(result->handle);
@@ -196,7 +197,7 @@ static bool hold(const struct bench_session *session, expar_dispatch_result *res
     return true;
 }
 
-bool gpu_copy_open(struct bench_session *session)
+static bool gpu_copy_open(struct bench_session *session)
 {
     const struct gpu_rank *rank = session->world->gpu;
     struct gpu_copies *copies = calloc(1, sizeof *copies);
@@ -212,7 +213,7 @@ bool gpu_copy_open(struct bench_session *session)
            open_stamps(&copies->pull, session);
 }
 
-void gpu_copy_close(struct bench_session *session, bool sound)
+static void gpu_copy_close(struct bench_session *session, bool sound)
 {
     const struct bench_world *world = session->world;
     struct gpu_copies *copies = session->copies;
@@ -230,3 +231,42 @@ void gpu_copy_close(struct bench_session *session, bool sound)
     expar_ep_output_release(copies->rows.output);
     free(copies);
 }
+
+/* ---- clocks read in the kernels ---------------------------------------------------------------------------------- */
+
+/* A clock costs one store a block and moment, to the GPU's own memory. */
+static bool gpu_clocks(const struct bench_session *session, bool wanted)
+{
+    return bench_good(session->world, ep_times_take(session->ep, wanted));
+}
+
+static bool gpu_moments(const struct bench_session *session, struct bench_moments *out)
+{
+    ep_times times;
+    if (!ep_times_last(session->ep, &times)) return false;
+    *out = gpu_moments_of_rows(&times);
+    return true;
+}
+
+/* ---- the site ---------------------------------------------------------------------------------------------------- */
+
+/* As the library chooses (exec/cuda/create.c). */
+#define DEFAULT_SMS 24
+
+static int default_sms(const struct bench_world *world)
+{
+    const struct gpu_rank *rank = world->gpu;
+    int gpus = rank->crew->options->num_gpus, sharers = (world->size + gpus - 1) / gpus;
+    int most = rank->device->num_sms / sharers;
+    return most < DEFAULT_SMS ? most : DEFAULT_SMS;
+}
+
+const struct bench_site gpu_normal_site = {
+    .default_workers = default_sms,
+    .check = gpu_copy_check,
+    .open = gpu_copy_open,
+    .close = gpu_copy_close,
+    .clocks = gpu_clocks,
+    .moments = gpu_moments,
+    .add_copies = gpu_copy_add,
+};

@@ -3,24 +3,12 @@
  * the same moment. The calling thread has entered its rank's device. */
 #include "bench/gpu/gpu.h"
 #include "bench/gpu/kernels/forms.h"
-#include "ep/normal/tools.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* From the moment when the last host has come until the gate opens: enough for the hosts to put a call behind it. */
 #define GATE_DELAY_NS UINT64_C(50000)
-
-/* As the library chooses (exec/cuda/create.c). */
-#define DEFAULT_SMS 24
-
-static int default_sms(const struct bench_world *world)
-{
-    const struct gpu_rank *rank = world->gpu;
-    int gpus = rank->crew->options->num_gpus, sharers = (world->size + gpus - 1) / gpus;
-    int most = rank->device->num_sms / sharers;
-    return most < DEFAULT_SMS ? most : DEFAULT_SMS;
-}
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
@@ -142,36 +130,11 @@ static bool gpu_turn(const struct bench_world *world, struct contender *contende
     return good;
 }
 
-/* ---- clocks read in the kernels ---------------------------------------------------------------------------------- */
-
-/* A clock costs one store a block and moment, to the GPU's own memory. */
-static bool gpu_clocks(const struct bench_session *session, bool wanted)
-{
-    return bench_good(session->world, ep_times_take(session->ep, wanted));
-}
-
-/* Nobody calls before all have the memory for clocks. */
-static bool gpu_open(struct bench_session *session)
-{
-    bool taken = gpu_clocks(session, !session->options->unstamped);
-    return bench_all_true(session->world, taken) && gpu_copy_open(session);
-}
-
-static bool gpu_moments(const struct bench_session *session, struct bench_moments *out)
-{
-    ep_times times;
-    if (!ep_times_last(session->ep, &times)) return false;
-    *out = gpu_moments_of_rows(&times);
-    return true;
-}
-
 const struct bench_device bench_cuda = {
     .name = "cuda",
     .workers = "sms",
     .copies = {"push_us", "pull_us"},
     .held_outputs = 2,
-    .check = gpu_copy_check,
-    .default_workers = default_sms,
     .alloc = gpu_alloc,
     .free = gpu_free,
     .view = gpu_view,
@@ -179,11 +142,7 @@ const struct bench_device bench_cuda = {
     .draft = gpu_draft,
     .commit = gpu_commit,
     .copy = gpu_copy_tensor,
-    .open = gpu_open,
-    .close = gpu_copy_close,
-    .add_copies = gpu_copy_add,
     .turn = gpu_turn,
-    .clocks = gpu_clocks,
-    .moments = gpu_moments,
+    .sites = {&gpu_normal_site, &gpu_ll_site},
     .ll = &ll_cuda,
 };

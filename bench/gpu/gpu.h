@@ -16,8 +16,7 @@
 #define EXPAR_BENCH_GPU_GPU_H
 
 #include "bench/low_latency/place.h"
-#include "bench/normal/late.h"
-#include "bench/normal/session.h"
+#include "bench/normal/mode.h"
 #include "cuda/cuda.h"
 #include "exec/cuda/core/stamps.h"
 #include "mem/device.h"
@@ -58,12 +57,10 @@ uint32_t *gpu_expired(const struct gpu_rank *rank);
 void gpu_give_up(struct gpu_rank *rank);
 
 /* ---- copy.c ------------------------------------------------------------------------------------------------------ */
-/* bench_device's check: what its kernels have no room for. */
+/* The check of gpu_normal_site: what its kernels have no room for. */
 bool gpu_copy_check(const struct bench_world *world, const struct bench_options *options);
 expar_status gpu_copy_load(struct gpu_rank *rank);
-bool gpu_copy_open(struct bench_session *session);
-void gpu_copy_close(struct bench_session *session, bool sound);
-int gpu_copy_add(struct bench_session *session, bool combine, struct contender *contenders);
+extern const struct bench_site gpu_normal_site;
 
 /* ---- stamps.c ---------------------------------------------------------------------------------------------------- */
 /* Device memory, [moments][warps], that a kernel writes and the host reads behind it; one kernel after another. */
@@ -78,13 +75,14 @@ bool kernel_stamps_open(struct kernel_stamps *stamps, const struct bench_world *
 void kernel_stamps_close(struct kernel_stamps *stamps);
 /* Of the last kernel, which is done: with GPU_MOMENTS, and with LL_GPU_MOMENTS. False: there are none. */
 bool kernel_stamps_of_rows(const struct kernel_stamps *stamps, struct bench_moments *out);
-bool kernel_stamps_of_turn(const struct kernel_stamps *stamps, struct ll_moments *out);
+bool kernel_stamps_of_turn(const struct kernel_stamps *stamps, struct bench_moments *out);
 /* As the library tells them, of calls and of these. */
 struct bench_moments gpu_moments_of_rows(const executor_times *times);
-struct ll_moments gpu_moments_of_turn(const ll_times *times);
+struct bench_moments gpu_moments_of_turn(const ll_times *times);
 
 /* ---- ll.c -------------------------------------------------------------------------------------------------------- */
 expar_status gpu_ll_load(struct gpu_rank *rank);
 extern const struct ll_place ll_cuda;
+extern const struct bench_site gpu_ll_site;
 
 #endif

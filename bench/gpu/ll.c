@@ -168,7 +168,7 @@ static bool put_sums(struct gpu_turn *self, const struct limit_sums *list, ll_su
     return out->items && out->rows && (!weighted || out->weights);
 }
 
-static bool open_stamps(struct gpu_turn *self, const struct ll_session *session)
+static bool open_stamps(struct gpu_turn *self, const struct bench_session *session)
 {
     const size_t warps = (size_t)self->blocks * (TURN_THREADS / 32);
     if (session->options->unstamped) return true;
@@ -179,7 +179,7 @@ static bool open_stamps(struct gpu_turn *self, const struct ll_session *session)
 
 static bool gpu_way_open(struct limit_way *way)
 {
-    const struct ll_session *session = way->session;
+    const struct bench_session *session = way->session;
     struct gpu_turn *self = calloc(1, sizeof *self);
     if (!self) return bench_complain(session->world, "out of memory");
     way->kept = self;
@@ -293,7 +293,7 @@ static int gpu_trip_contenders(void *trip, struct contender *contenders)
 }
 
 /* The launch is among the turn's time, once. */
-static void gpu_trip_times(const struct contender *contenders, struct ll_result *result)
+static void gpu_trip_times(const struct contender *contenders, struct bench_result *result)
 {
     result->has_raw_trip = true;
     result->raw_trip_us = fmax(contenders[0].times.median_us - result->launch_us, 0) / TRIPS;
@@ -311,12 +311,12 @@ static bool launch_nothing(void *context)
 
 /* ---- clocks read in the kernels ---------------------------------------------------------------------------------- */
 
-static bool gpu_clocks(const struct ll_session *session, bool wanted)
+static bool gpu_clocks(const struct bench_session *session, bool wanted)
 {
     return bench_good(session->world, ll_times_take(session->ll, wanted));
 }
 
-static bool gpu_moments(const struct ll_session *session, struct ll_moments *out)
+static bool gpu_moments(const struct bench_session *session, struct bench_moments *out)
 {
     ll_times times;
     if (!ll_times_last(session->ll, &times)) return false;
@@ -324,7 +324,7 @@ static bool gpu_moments(const struct ll_session *session, struct ll_moments *out
     return true;
 }
 
-static bool gpu_way_moments(const struct limit_way *way, struct ll_moments *out)
+static bool gpu_way_moments(const struct limit_way *way, struct bench_moments *out)
 {
     const struct gpu_turn *self = way->kept;
     return kernel_stamps_of_turn(&self->stamps, out);
@@ -335,7 +335,6 @@ const struct ll_place ll_cuda = {
     .unshare = gpu_unshare,
     .reserve = gpu_reserve,
     .unreserve = gpu_unreserve,
-    .default_workers = default_sms_of_call,
     .num_ways = one_way,
     .way_open = gpu_way_open,
     .way_run = gpu_way_run,
@@ -345,8 +344,14 @@ const struct ll_place ll_cuda = {
     .trip_free = gpu_trip_free,
     .trip_contenders = gpu_trip_contenders,
     .trip_times = gpu_trip_times,
-    .clocks = gpu_clocks,
-    .moments = gpu_moments,
     .way_moments = gpu_way_moments,
     .launch = launch_nothing,
+};
+
+const struct bench_site gpu_ll_site = {
+    .default_workers = default_sms_of_call,
+    .open = ll_site_open,
+    .close = ll_site_close,
+    .clocks = gpu_clocks,
+    .moments = gpu_moments,
 };

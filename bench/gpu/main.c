@@ -83,7 +83,7 @@ static void *rank_main(void *argument)
     bool loaded = bench_all_true(&rank->world, bench_good(&rank->world, load(rank)));
     rank->world.stream = rank->stream;
     const struct bench_options *options = rank->crew->options;
-    if (loaded) rank->code = options->ll.wanted ? ll_run(&rank->world, options) : bench_run(&rank->world, options);
+    if (loaded) rank->code = bench_run(&rank->world, options);
     gpu_give_up(rank);
     if (!bench_good(&rank->world, expar_group_destroy(rank->world.group))) rank->code = 1;
     unload(rank);

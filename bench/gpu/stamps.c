@@ -38,7 +38,7 @@ bool kernel_stamps_of_rows(const struct kernel_stamps *stamps, struct bench_mome
     return known;
 }
 
-bool kernel_stamps_of_turn(const struct kernel_stamps *stamps, struct ll_moments *out)
+bool kernel_stamps_of_turn(const struct kernel_stamps *stamps, struct bench_moments *out)
 {
     ll_times times;
     uint64_t *words = fetch(stamps);
@@ -59,12 +59,12 @@ struct bench_moments gpu_moments_of_rows(const executor_times *times)
         .ended_us = times->ended_us};
 }
 
-struct ll_moments gpu_moments_of_turn(const ll_times *times)
+struct bench_moments gpu_moments_of_turn(const ll_times *times)
 {
-    return (struct ll_moments){.started_us = times->started_us,
-                               .sent_middle_us = times->sent_middle_us,
-                               .sent_us = times->sent_us,
-                               .seen_us = times->seen_us,
-                               .done_us = times->done_us,
-                               .ended_us = times->ended_us};
+    return (struct bench_moments){.started_us = times->started_us,
+                                  .sent_middle_us = times->sent_middle_us,
+                                  .sent_us = times->sent_us,
+                                  .seen_us = times->seen_us,
+                                  .done_us = times->done_us,
+                                  .ended_us = times->ended_us};
 }

@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#define LL_MOST_ROWS 32 /* of a sum: the largest K */
+
 struct ll_format {
     const char *name;
     expar_ll_format wire;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where rows stand in dispatch's layout: within an expert sources ascend, and in a source's rows its tokens. */
-#include "bench/low_latency/session.h"
+#include "bench/low_latency/mode.h"
 #include <stdlib.h>
 
 struct ll_layout *ll_layout_create(const struct problem *problem)
@@ -47,4 +47,11 @@ int ll_layout_rank(const struct problem *problem, int source, int64_t token, int
 {
     const int32_t expert = problem->routing[slot_of(problem, source, token, k)];
     return expert < 0 ? -1 : expert / (problem->experts / problem->num_ranks);
+}
+
+size_t ll_wire_bytes(const struct bench_session *session)
+{
+    const struct problem *problem = session->problem;
+    return ll_format_row_bytes(session->format, problem->dtype, problem->hidden) +
+           4 * (size_t)ll_format_scales(session->format, problem->hidden);
 }

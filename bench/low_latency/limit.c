@@ -8,7 +8,7 @@
 
 struct ll_limit {
     const struct bench_world *world;
-    struct limit_way *ways[LL_MAX_COPIES];
+    struct limit_way *ways[LL_COPIES];
     int count;
     struct network_limit *network; /* across nodes, in place of the ways */
 };
@@ -20,12 +20,12 @@ static const struct ll_place *place_of_way(const struct limit_way *way)
     return way->session->world->device->ll;
 }
 
-/* As behind a call (ll_late_note). */
+/* As behind a call (bench_late_note). */
 static bool way_after(void *context, bool check)
 {
     struct limit_way *way = context;
-    struct ll_moments *at = check ? NULL : bench_late_next(&way->late);
-    if (at && !place_of_way(way)->way_moments(way, at)) *at = (struct ll_moments){0};
+    struct bench_moments *at = check ? NULL : bench_late_next(&way->late);
+    if (at && !place_of_way(way)->way_moments(way, at)) *at = (struct bench_moments){0};
     return true;
 }
 
@@ -77,7 +77,7 @@ static bool way_make(struct limit_way *way)
     way->bases = calloc((size_t)world->size, sizeof *way->bases);
     bool good = (way->bases && (way->combine ? limit_combine_memory(way) : limit_dispatch_memory(way))) ||
                 bench_complain(world, "out of memory for the copies");
-    good = ll_late_open(&way->late, way->session) && good;
+    good = bench_late_open(&way->late, way->session) && good;
     if (!bench_all_true(world, good)) return false;
     way->symmetric_bytes = way->combine ? limit_combine_symmetric_bytes(way) : limit_dispatch_symmetric_bytes(way);
     way->symmetric = place->share(world, way->symmetric_bytes, way->bases);
@@ -129,9 +129,9 @@ static bool add_way(struct ll_limit *limit, const struct limit_way *plan)
 /* Of rows alone: what a message says beside them is the library's. */
 static struct network_limit *bare_puts(const struct limit_way *plan)
 {
-    const struct ll_session *session = plan->session;
+    const struct bench_session *session = plan->session;
     const struct bench_world *world = session->world;
-    const size_t row_bytes = ll_far_row_bytes(session);
+    const size_t row_bytes = ll_wire_bytes(session);
     size_t *bytes = calloc((size_t)world->size, sizeof *bytes);
     for (int rank = 0; rank < world->size && bytes; rank++)
         bytes[rank] = row_bytes * (size_t)(plan->combine ? ll_far_rows_back(session, rank, plan->reduced)
@@ -166,14 +166,9 @@ static struct ll_limit *limit_create(const struct limit_way *plan)
     return NULL;
 }
 
-struct ll_limit *ll_limit_dispatch(const struct ll_session *session)
+struct ll_limit *ll_limit_create(const struct bench_session *session, const struct bench_kind *kind)
 {
-    return limit_create(&(struct limit_way){.session = session});
-}
-
-struct ll_limit *ll_limit_combine(const struct ll_session *session, bool reduced)
-{
-    return limit_create(&(struct limit_way){.session = session, .combine = true, .reduced = reduced});
+    return limit_create(&(struct limit_way){.session = session, .combine = kind->combines, .reduced = kind->reduced});
 }
 
 bool ll_limit_refill(struct ll_limit *limit)
@@ -186,7 +181,7 @@ bool ll_limit_refill(struct ll_limit *limit)
 
 static bool way_verify(const struct limit_way *way, uint64_t salt)
 {
-    const struct ll_session *session = way->session;
+    const struct bench_session *session = way->session;
     const struct ll_layout *layout = session->layout;
     if (way->combine) return ll_verify_combine(session, salt, way->reduced, false, way->sum_rows);
     struct ll_rows seen;

@@ -3,7 +3,7 @@
 #ifndef EXPAR_BENCH_LOW_LATENCY_LIMIT_H
 #define EXPAR_BENCH_LOW_LATENCY_LIMIT_H
 
-#include "bench/low_latency/session.h"
+#include "bench/low_latency/mode.h"
 
 #define LIMIT_LINE 64
 
@@ -40,7 +40,7 @@ struct limit_sums {
 
 /* Each has memory of its own: what one way leaves in the caches, or drives out of them, is not another's. */
 struct limit_way {
-    const struct ll_session *session;
+    const struct bench_session *session;
     bool combine, reduced, stream_messages, stream_rows;
     void *symmetric; /* slots [N][B] of messages, or places [T][K] of rows; on the device, as what follows but lists */
     size_t symmetric_bytes;

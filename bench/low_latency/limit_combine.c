@@ -43,7 +43,7 @@ static uint8_t *place_of(const struct limit_way *way, int rank, int64_t token, i
 
 static uint8_t *row_of(const struct limit_way *way, int source, int64_t token, int k)
 {
-    const struct ll_session *session = way->session;
+    const struct bench_session *session = way->session;
     const int64_t row = ll_layout_row(session->problem, session->layout, source, token, k);
     return (uint8_t *)session->rows + (size_t)row * session->problem->row_bytes;
 }
@@ -99,7 +99,7 @@ static void sum_token(struct limit_way *way, int64_t token)
 }
 
 /* Of a row that goes back. */
-static size_t back_bytes(const struct ll_session *session)
+static size_t back_bytes(const struct bench_session *session)
 {
     const struct problem *problem = session->problem;
     if (session->format->wire != EXPAR_LL_LOGFMT) return problem->row_bytes;
@@ -119,7 +119,7 @@ void limit_combine_fill(struct limit_way *way)
 
 bool limit_combine_memory(struct limit_way *way)
 {
-    const struct ll_session *session = way->session;
+    const struct bench_session *session = way->session;
     const struct problem *problem = session->problem;
     const size_t rows = (size_t)session->layout->num_rows, tokens = (size_t)problem->tokens;
     way->sum_rows = session->world->device->alloc(session->world, tokens * problem->row_bytes);

@@ -20,7 +20,7 @@ static size_t slot_bytes(const struct limit_way *way)
 
 static uint8_t *slot_of(const struct limit_way *way, int rank, int source, int64_t message)
 {
-    const struct ll_session *session = way->session;
+    const struct bench_session *session = way->session;
     const int64_t most = session->layout->rows_per_expert / session->problem->num_ranks;
     return way->bases[rank] + (size_t)(source * most + message) * slot_bytes(way);
 }
@@ -33,7 +33,7 @@ static uint8_t *payload_of(const struct limit_way *way, int64_t token)
 
 static void fill_messages(struct limit_way *way)
 {
-    const struct ll_session *session = way->session;
+    const struct bench_session *session = way->session;
     const struct problem *problem = session->problem;
     const size_t payload =
         ll_format_row_bytes(session->format, problem->dtype, problem->hidden) + 4 * (size_t)way->num_scales;
@@ -54,7 +54,7 @@ static void fill_messages(struct limit_way *way)
 /* Each payload that arrives, to the rows of its experts; this rank's own ones as well. */
 static void fill_rows(struct limit_way *way)
 {
-    const struct ll_session *session = way->session;
+    const struct bench_session *session = way->session;
     const struct problem *problem = session->problem;
     const struct ll_layout *layout = session->layout;
     const size_t row_bytes = ll_format_row_bytes(session->format, problem->dtype, problem->hidden);
@@ -86,7 +86,7 @@ static size_t all_coded_bytes(const struct limit_way *way)
 
 bool limit_dispatch_memory(struct limit_way *way)
 {
-    const struct ll_session *session = way->session;
+    const struct bench_session *session = way->session;
     const struct bench_world *world = session->world;
     const struct ll_place *place = world->device->ll;
     const struct problem *problem = session->problem;
@@ -123,7 +123,7 @@ void limit_dispatch_fill(struct limit_way *way)
 
 bool limit_dispatch_refill(struct limit_way *way)
 {
-    const struct ll_session *session = way->session;
+    const struct bench_session *session = way->session;
     const struct problem *problem = session->problem;
     const struct bench_device *device = session->world->device;
     const size_t bytes = (size_t)problem->tokens * problem->row_bytes;

@@ -2,7 +2,6 @@
 /* What can be refused of low-latency mode before ranks are there. */
 #include "bench/low_latency/options.h"
 #include "bench/low_latency/format.h"
-#include "bench/low_latency/results.h"
 #include <sysexits.h>
 
 #define MOST_TOKENS 65535 /* of a rank's buffer */

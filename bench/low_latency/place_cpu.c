@@ -59,7 +59,7 @@ static int one_thread(const struct bench_world *world)
 /* A way is one thread's. */
 static int ways_of(int threads)
 {
-    return threads == 1 ? LL_MAX_COPIES : 0;
+    return threads == 1 ? LL_COPIES : 0;
 }
 
 /* ---- a turn of the copy limit ------------------------------------------------------------------------------------ */
@@ -123,7 +123,6 @@ const struct ll_place ll_cpu = {
     .unshare = cpu_unshare,
     .reserve = cpu_reserve,
     .unreserve = cpu_unreserve,
-    .default_workers = one_thread,
     .num_ways = ways_of,
     .way_open = cpu_open,
     .way_run = cpu_run,
@@ -134,3 +133,7 @@ const struct ll_place ll_cpu = {
     .trip_contenders = ll_trip_contenders,
     .trip_times = ll_trip_times,
 };
+
+const struct bench_site ll_cpu_site = {.default_workers = one_thread, .open = ll_site_open, .close = ll_site_close};
+const struct bench_site ll_nodes_site = {
+    .default_workers = one_thread, .open = ll_site_open, .close = ll_site_close, .traffic = ll_traffic};

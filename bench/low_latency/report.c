@@ -1,327 +1,179 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results as CSV, or a table for a person, and what follows from the times. */
-#include "bench/frame/patterns.h"
-#include "bench/low_latency/session.h"
-#include "table.h"
+/* What is printed of low-latency mode. */
+#include "bench/frame/report.h"
+#include "bench/frame/json.h"
+#include "bench/low_latency/format.h"
+#include "bench/low_latency/late.h"
+#include "bench/low_latency/mode.h"
 #include <stdio.h>
 
-/* ---- what follows from the times --------------------------------------------------------------------------------- */
+/* Names with a suffix, of numbers from `at` on (AT_LIMIT: the copy limit's). */
+#define SPANS(prefix, suffix, at, decimals)                                                                            \
+    FIELD(prefix "send" suffix, NUMBER, (at) + AT_SPANS + LL_SEND, decimals, ON_GPU),                                  \
+        FIELD(prefix "warps" suffix, NUMBER, (at) + AT_SPANS + LL_WARPS, decimals, ON_GPU),                            \
+        FIELD(prefix "ranks" suffix, NUMBER, (at) + AT_SPANS + LL_RANKS, decimals, ON_GPU),                            \
+        FIELD(prefix "wire" suffix, NUMBER, (at) + AT_SPANS + LL_WIRE, decimals, ON_GPU),                              \
+        FIELD(prefix "place" suffix, NUMBER, (at) + AT_SPANS + LL_PLACE, decimals, ON_GPU),                            \
+        FIELD(prefix "close" suffix, NUMBER, (at) + AT_SPANS + LL_CLOSE, decimals, ON_GPU)
+#define CSV_KERNEL(prefix, at)                                                                                         \
+    FIELD(prefix "kernel_us", NUMBER, (at) + AT_KERNEL, 4, ON_GPU),                                                    \
+        FIELD(prefix "start_us", NUMBER, (at) + AT_START, 4, ON_GPU), SPANS(prefix, "_us", at, 4),                     \
+        FIELD(prefix "late_rank", COUNT, (at) + AT_LATE_RANK, 0, ON_GPU)
+#define JSON_KERNEL(prefix, at)                                                                                        \
+    FIELD(prefix "kernel_us", NUMBER, (at) + AT_KERNEL), FIELD(prefix "breakdown.start_us", NUMBER, (at) + AT_START),  \
+        SPANS(prefix "breakdown.", "_us", at, 0),                                                                      \
+        FIELD(prefix "breakdown.late_rank", COUNT, (at) + AT_LATE_RANK, .or_null = true)
 
-int ll_least_copy(const struct ll_result *result)
-{
-    int least = 0;
-    for (int i = 1; i < result->num_copies; i++)
-        if (result->copies[i].median_us < result->copies[least].median_us) least = i;
-    return least;
-}
-
-double ll_limit_us(const struct ll_result *result)
-{
-    return result->num_copies ? result->copies[ll_least_copy(result)].median_us : 0;
-}
-
-double ll_fraction_of_limit(const struct ll_result *result)
-{
-    return result->expar.median_us > 0 ? ll_limit_us(result) / result->expar.median_us : 0;
-}
-
-double ll_gbps(const struct ll_result *result)
-{
-    return result->expar.median_us > 0 ? result->bytes / result->expar.median_us * 1e-3 : 0;
-}
-
-double ll_speedup(const struct ll_result *result)
-{
-    return result->expar.median_us > 0 ? result->mpi.median_us / result->expar.median_us : 0;
-}
-
-double ll_copy_speedup(const struct ll_result *result)
-{
-    const double limit_us = ll_limit_us(result);
-    return limit_us > 0 ? result->mpi.median_us / limit_us : 0;
-}
-
-/* ---- CSV --------------------------------------------------------------------------------------------------------- */
-
-/* Nothing where there is none. */
-static void print_csv_number(bool there, double number, char behind)
-{
-    if (there) printf("%.4f", number);
-    putchar(behind);
-}
-
-static void print_csv_breakdown(const struct ll_breakdown *b)
-{
-    print_csv_number(b->known, b->kernel_us, ',');
-    print_csv_number(b->known, b->start_us, ',');
-    for (int i = 0; i < LL_SPANS; i++)
-        print_csv_number(b->known, b->us[i], ',');
-    if (b->known && b->late_rank >= 0) printf("%d", b->late_rank);
-}
-
-static void print_csv_kernels(const struct ll_result *r)
-{
-    print_csv_number(!ll_is_loop(r), r->launch_us, ',');
-    print_csv_breakdown(&r->breakdown);
-    putchar(',');
-    print_csv_breakdown(&r->limit);
-}
-
-static void print_csv_kernel_names(const char *prefix)
-{
-    printf(",%skernel_us,%sstart_us,", prefix, prefix);
-    for (int i = 0; i < LL_SPANS; i++)
-        printf("%s%s_us,", prefix, ll_span_names[i]);
-    printf("%slate_rank", prefix);
-}
-
-static void print_csv_traffic(const struct bench_world *world, const struct ll_result *r)
-{
-    const bool counted = r->traffic.counted;
-    printf(",%d,", world->nodes);
-    print_csv_number(counted, r->traffic.sent.bytes, ',');
-    print_csv_number(counted, r->traffic.sent.messages, ',');
-    print_csv_number(counted, r->traffic.sent.flags, ',');
-    if (counted) printf("%.4f", r->traffic.sent.rows);
-}
-
-static void print_csv_compared(const struct bench_options *o, const struct bench_world *world,
-                               const struct ll_result *r)
-{
-    if (o->cuda) {
-        print_csv_kernels(r);
-        return;
-    }
-    if (r->has_mpi)
-        printf("%.3f,%.4f,%.4f", r->mpi.median_us, ll_speedup(r), ll_copy_speedup(r));
-    else
-        printf(",,");
-    if (world->nodes > 1) print_csv_traffic(world, r);
-}
-
-/* Follows all other members. An isolated call has no host time. */
-static void print_csv_loop(const struct ll_result *r)
-{
-    printf(",%s,", bench_pattern_name(ll_pattern_of(r)));
-    print_csv_number(ll_is_loop(r), r->loop.host_us, ',');
-    if (ll_is_loop(r)) printf("%.4f", r->loop.host_p99_us);
-}
-
-static void print_csv_row(const struct bench_options *o, const struct bench_world *world, const struct ll_result *r)
-{
-    printf("%s,low_latency,%s,%s,%s,%s,%s,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,%.1f,", r->op,
-           r->sum ? r->sum : "", r->phase, r->format, expar_dtype_string(r->dtype),
-           world->nodes > 1 ? "network" : "direct", world->size, (long long)r->tokens, o->hidden, o->topk, o->experts,
-           o->routing, r->expar.median_us, r->expar.min_us, r->expar.p99_us, r->bytes, ll_gbps(r), r->messages);
-    if (r->num_copies)
-        printf("%.3f,%.4f,", ll_limit_us(r), ll_fraction_of_limit(r));
-    else
-        printf(",,");
-    print_csv_number(r->has_trip, r->trip_us, ',');
-    print_csv_number(r->has_raw_trip, r->raw_trip_us, ',');
-    printf("%d,%d,", r->workers, r->verified);
-    print_csv_compared(o, world, r);
-    if (bench_patterns_loop(o)) print_csv_loop(r);
-    printf("\n");
-}
-
-static void print_csv(const struct bench_world *world, const struct bench_options *options,
-                      const struct ll_results *results)
-{
-    const char *const limit = world->nodes > 1 ? "network" : "copy";
-    printf("op,mode,sum,phase,format,dtype,path,ranks,tokens,hidden,topk,experts,routing,median_us,min_us,p99_us,bytes,"
-           "gbps,messages,%s_limit_us,fraction_of_%s_limit,round_trip_us,raw_round_trip_us,%s,verified,",
-           limit, limit, world->device->workers);
-    if (options->cuda) {
-        printf("launch_us");
-        print_csv_kernel_names("");
-        print_csv_kernel_names("copy_limit_");
-    } else {
-        printf("mpi_us,speedup_over_mpi,%s_limit_speedup_over_mpi%s", limit,
-               world->nodes > 1 ? ",nodes,network_bytes,network_messages,network_flags,network_rows" : "");
-    }
-    printf("%s\n", bench_patterns_loop(options) ? ",pattern,host_us,host_p99_us" : "");
-    for (int i = 0; i < results->count; i++)
-        print_csv_row(options, world, &results->items[i]);
-}
-
-/* ---- table ------------------------------------------------------------------------------------------------------- */
-
-/* Columns that only some runs have. */
-struct columns {
-    bool cuda, trips, mpi, nodes, loops;
+static const struct bench_field csv[] = {
+    FIELD("op", WORD, WORD_OP),
+    FIELD("mode", WORD, WORD_MODE),
+    FIELD("sum", WORD, WORD_SUM),
+    FIELD("phase", WORD, WORD_PHASE),
+    FIELD("format", WORD, WORD_FORMAT),
+    FIELD("dtype", WORD, WORD_DTYPE),
+    FIELD("path", WORD, WORD_PATH),
+    FIELDS_CSV_SHAPE,
+    FIELD("messages", NUMBER, AT_MESSAGES, 1),
+    FIELDS_CSV_LIMIT,
+    FIELD("round_trip_us", NUMBER, AT_TRIP, 4),
+    FIELD("raw_round_trip_us", NUMBER, AT_RAW_TRIP, 4),
+    FIELD(NULL, COUNT, AT_WORKERS),
+    FIELD("verified", FLAG, AT_VERIFIED),
+    FIELD("launch_us", NUMBER, AT_LAUNCH, 4, ON_GPU),
+    CSV_KERNEL("", 0),
+    CSV_KERNEL("copy_limit_", AT_LIMIT),
+    FIELD("mpi_us", NUMBER, AT_MPI, 3, ON_CPU),
+    FIELD("speedup_over_mpi", NUMBER, AT_SPEEDUP, 4, ON_CPU),
+    FIELD("copy_limit_speedup_over_mpi", NUMBER, AT_LIMIT_SPEEDUP, 4, ON_CPU | ON_NODE),
+    FIELD("network_limit_speedup_over_mpi", NUMBER, AT_LIMIT_SPEEDUP, 4, ON_CPU | ON_NODES),
+    FIELD("nodes", COUNT, AT_NODES, 0, ON_CPU | ON_NODES),
+    FIELD("network_bytes", NUMBER, AT_NET_BYTES, 4, ON_CPU | ON_NODES),
+    FIELD("network_messages", NUMBER, AT_NET_MESSAGES, 4, ON_CPU | ON_NODES),
+    FIELD("network_flags", NUMBER, AT_NET_FLAGS, 4, ON_CPU | ON_NODES),
+    FIELD("network_rows", NUMBER, AT_NET_ROWS, 4, ON_CPU | ON_NODES),
+    FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS),
+    FIELD("host_us", NUMBER, AT_HOST, 4, WITH_LOOPS),
+    FIELD("host_p99_us", NUMBER, AT_HOST_P99, 4, WITH_LOOPS),
+    {0},
 };
 
-/* pattern is NULL for the copies that a call is compared with. */
-static void add_shape_and_times(struct table *table, const struct ll_result *r, const struct bench_times *times,
-                                const char *pattern, const struct columns *columns)
-{
-    table_cell(table, "%s", r->format);
-    table_cell(table, "%lld", (long long)r->tokens);
-    table_cell(table, "%d", r->workers);
-    if (columns->loops) table_cell(table, "%s", pattern ? pattern : "");
-    table_cell(table, "%.1f", times->median_us);
-    table_cell(table, "%.1f", times->min_us);
-    table_cell(table, "%.1f", times->p99_us);
-    if (ll_is_loop(r)) table_cell(table, "%.1f", r->loop.host_us);
-    if (columns->loops && !ll_is_loop(r)) table_skip(table);
-}
+static const struct bench_field json[] = {
+    FIELD("op", WORD, WORD_OP),
+    FIELD("mode", WORD, WORD_MODE),
+    FIELD("sum", WORD, WORD_SUM, .or_null = true),
+    FIELD("phase", WORD, WORD_PHASE),
+    FIELD("format", WORD, WORD_FORMAT),
+    FIELD("dtype", WORD, WORD_DTYPE),
+    FIELD("path", WORD, WORD_PATH),
+    FIELDS_JSON_TIMES,
+    FIELD("messages", NUMBER, AT_MESSAGES),
+    FIELD("pattern", WORD, WORD_PATTERN),
+    FIELDS_JSON_HOST,
+    FIELD("copy_limit_us", NUMBER, AT_COPY_LIMIT, .or_null = true),
+    FIELD("copies_us", COPIES, 0, 0, ON_NODE),
+    FIELD("puts_us", COPIES, 0, 0, ON_NODES),
+    FIELD("fraction_of_copy_limit", NUMBER, AT_COPY_FRACTION, .or_null = true),
+    FIELDS_JSON_NETWORK_LIMIT,
+    FIELDS_JSON_NETWORK,
+    FIELD("round_trip_us", NUMBER, AT_TRIP, .or_null = true),
+    FIELD("raw_round_trip_us", NUMBER, AT_RAW_TRIP, .or_null = true),
+    FIELD(NULL, COUNT, AT_WORKERS),
+    FIELD("verified", FLAG, AT_VERIFIED),
+    FIELD("launch_us", NUMBER, AT_LAUNCH, 0, ON_GPU),
+    JSON_KERNEL("", 0),
+    JSON_KERNEL("copy_limit_", AT_LIMIT),
+    FIELD("mpi_us", NUMBER, AT_MPI),
+    FIELD("speedup_over_mpi", NUMBER, AT_SPEEDUP),
+    FIELD("copy_limit_speedup_over_mpi", NUMBER, AT_LIMIT_SPEEDUP, 0, ON_NODE),
+    FIELD("network_limit_speedup_over_mpi", NUMBER, AT_LIMIT_SPEEDUP, 0, ON_NODES),
+    {0},
+};
 
-static void add_head(struct table *table, const struct ll_result *r, const struct columns *columns)
+static const struct bench_field results[] = {
+    FIELD("operation", WORD, WORD_OPERATION),
+    FIELD("format", WORD, WORD_FORMAT),
+    FIELD("tokens", COUNT, AT_TOKENS),
+    FIELD("SMs", COUNT, AT_WORKERS, 0, ON_GPU),
+    FIELD("threads", COUNT, AT_WORKERS, 0, ON_CPU),
+    FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS),
+    FIELD("median us", NUMBER, AT_MEDIAN, 1),
+    FIELD("min us", NUMBER, AT_MIN, 1),
+    FIELD("p99 us", NUMBER, AT_P99, 1),
+    FIELD("host us", NUMBER, AT_HOST, 1, WITH_LOOPS),
+    FIELD("GB/s", NUMBER, AT_GBPS, 2),
+    FIELD("messages", NUMBER, AT_MESSAGES, 1),
+    FIELD("copy us", NUMBER, AT_COPY_LIMIT, 1, ON_NODE),
+    FIELD("of copy", NUMBER, AT_COPY_FRACTION, 2, ON_NODE),
+    FIELD("puts us", NUMBER, AT_NETWORK_LIMIT, 1, ON_NODES),
+    FIELD("of puts", NUMBER, AT_NETWORK_FRACTION, 2, ON_NODES),
+    FIELD("net rows", NUMBER, AT_NET_ROWS, 1, ON_NODES),
+    FIELD("net messages", NUMBER, AT_NET_MESSAGES, 1, ON_NODES),
+    FIELD("net KB", NUMBER, AT_NET_KB, 1, ON_NODES),
+    FIELD("trip us", NUMBER, AT_TRIP, 2, ON_CPU | WITH_TRIPS),
+    FIELD("raw us", NUMBER, AT_RAW_TRIP, 2, ON_NODE | WITH_TRIPS),
+    FIELD("launch us", NUMBER, AT_LAUNCH, 2, ON_GPU),
+    FIELD("kernel us", NUMBER, AT_KERNEL, 1, ON_GPU),
+    FIELD("start", NUMBER, AT_START, 1, ON_GPU),
+    SPANS("", "", 0, 1),
+    FIELD("late", COUNT, AT_LATE_RANK, 0, ON_GPU),
+    FIELD("MPI us", NUMBER, AT_MPI, 1, WITH_MPI),
+    FIELD("faster", TIMES, AT_SPEEDUP, 2, WITH_MPI),
+    FIELD("copy faster", TIMES, AT_LIMIT_SPEEDUP, 2, WITH_MPI | ON_NODE),
+    FIELD("puts faster", TIMES, AT_LIMIT_SPEEDUP, 2, WITH_MPI | ON_NODES),
+    FIELD("verified", FLAG, AT_VERIFIED),
+    {0},
+};
+
+static const struct bench_table tables[] = {{.fields = results, .needs = -1, .limits = true}};
+
+/* What is not one call says so. */
+static void name_operation(struct bench_view *view, size_t bytes)
 {
+    const struct bench_result *r = view->result;
     const bool apart = r->phase[0] != 'c';
-    table_row(table);
-    table_cell(table, "%s%s%s%s%s", r->op, r->sum ? " " : "", r->sum ? r->sum : "", apart ? ", " : "",
-               apart ? r->phase : "");
-    add_shape_and_times(table, r, &r->expar, bench_pattern_name(ll_pattern_of(r)), columns);
-    table_cell(table, "%.2f", ll_gbps(r));
-    table_cell(table, "%.1f", r->messages);
+    snprintf(view->operation, bytes, "%s%s%s%s%s", r->op, r->sum ? " " : "", r->sum ? r->sum : "", apart ? ", " : "",
+             apart ? r->phase : "");
+    view->words[WORD_OPERATION] = view->operation;
 }
 
-/* Two cells, of numbers that there may be none of. */
-static void add_pair(struct table *table, bool there, const char *first_form, double first, const char *second_form,
-                     double second)
+/* The copies by themselves, verified with the call. */
+static void view_limit(const struct bench_world *world, const struct bench_view *call, struct bench_view *limit)
 {
-    if (there) {
-        table_cell(table, first_form, first);
-        table_cell(table, second_form, second);
-    } else {
-        table_skip(table);
-        table_skip(table);
+    const struct bench_times *times = &call->result->copies[bench_least_copy(call->result)];
+    (void)world;
+    limit->words[WORD_FORMAT] = call->words[WORD_FORMAT];
+    limit->numbers[AT_MEDIAN] = times->median_us;
+    limit->numbers[AT_MIN] = times->min_us;
+    limit->numbers[AT_P99] = times->p99_us;
+}
+
+static json_t *formats_json(const struct bench_options *options)
+{
+    struct bench_rows rows[BENCH_MAX_DTYPES * BENCH_MAX_FORMATS];
+    json_t *list = json_array();
+    const int all = options->ll.num_formats ? options->ll.num_formats : ll_list_rows(options, rows);
+    for (int i = 0; i < all; i++) {
+        const struct ll_format *format = options->ll.num_formats ? &ll_formats[options->ll.formats[i]] : rows[i].format;
+        json_array_append_new(list, json_string(format->name));
     }
+    return bench_json_one_or_list(list);
 }
 
-/* Adds a cell, which is empty where there is no such number. */
-static void add_number(struct table *table, bool there, double number)
+static void config_of_rows(const struct bench_options *options, json_t *config)
 {
-    if (there)
-        table_cell(table, "%.2f", number);
-    else
-        table_skip(table);
+    static const char *const hooks[] = {"no", "yes", "both"};
+    const char *sum = !options->ll.exact ? "reduced" : !options->ll.reduced ? "exact" : "both";
+    json_object_set_new(config, "format", formats_json(options));
+    json_object_set_new(config, "sum", json_string(sum));
+    json_object_set_new(config, "hook", json_string(hooks[options->ll.phases]));
 }
 
-/* Kernel time, its spans, and who was late in it. */
-static void add_kernel(struct table *table, const struct ll_breakdown *b)
-{
-    for (int i = 0; i < LL_SPANS + 3 && !b->known; i++)
-        table_skip(table);
-    if (!b->known) return;
-    table_cell(table, "%.1f", b->kernel_us);
-    table_cell(table, "%.1f", b->start_us);
-    for (int i = 0; i < LL_SPANS; i++)
-        table_cell(table, "%.1f", b->us[i]);
-    if (b->late_rank >= 0)
-        table_cell(table, "%d", b->late_rank);
-    else
-        table_skip(table);
-}
-
-/* Rows, messages and KB that a call of a rank sends to other nodes. */
-static void add_traffic(struct table *table, const struct ll_result *r)
-{
-    add_pair(table, r->traffic.counted, "%.1f", r->traffic.sent.rows, "%.1f", r->traffic.sent.messages);
-    if (r->traffic.counted)
-        table_cell(table, "%.1f", r->traffic.sent.bytes * 1e-3);
-    else
-        table_skip(table);
-}
-
-static void add_result(struct table *table, const struct ll_result *r, const struct columns *columns)
-{
-    const bool mpi = columns->mpi;
-    add_head(table, r, columns);
-    add_pair(table, r->num_copies > 0, "%.1f", ll_limit_us(r), "%.2f", ll_fraction_of_limit(r));
-    if (columns->nodes) add_traffic(table, r);
-    if (columns->trips && columns->nodes) add_number(table, r->has_trip, r->trip_us);
-    if (columns->trips && !columns->nodes && !columns->cuda)
-        add_pair(table, r->has_trip, "%.2f", r->trip_us, "%.2f", r->raw_trip_us);
-    if (columns->trips && columns->cuda) add_number(table, !ll_is_loop(r), r->raw_trip_us);
-    if (columns->cuda) add_number(table, !ll_is_loop(r), r->launch_us);
-    if (columns->cuda) add_kernel(table, &r->breakdown);
-    if (mpi) add_pair(table, r->has_mpi, "%.1f", r->mpi.median_us, "%.2fx", ll_speedup(r));
-    if (mpi && r->has_mpi) table_cell(table, "%.2fx", ll_copy_speedup(r));
-    if (mpi && !r->has_mpi) table_skip(table);
-    table_verdict(table, r->verified);
-}
-
-/* Below its call, on GPUs: the copies by themselves, under the same columns. */
-static void add_limit(struct table *table, const struct ll_result *r, const struct columns *columns)
-{
-    table_row(table);
-    table_cell(table, "copy limit");
-    add_shape_and_times(table, r, &r->copies[ll_least_copy(r)], NULL, columns);
-    /* GB/s, messages, copy us, of copy, raw us, launch us */
-    for (int i = 0; i < 5 + columns->trips; i++)
-        table_skip(table);
-    add_kernel(table, &r->limit);
-    table_skip(table); /* verified with the call */
-}
-
-static void add_columns(struct table *table, const struct columns *columns)
-{
-    static const char *const times[] = {"median us", "min us", "p99 us"};
-    table_column(table, "operation", TABLE_LEFT);
-    table_column(table, "format", TABLE_LEFT);
-    table_column(table, "tokens", TABLE_RIGHT);
-    table_column(table, columns->cuda ? "SMs" : "threads", TABLE_RIGHT);
-    if (columns->loops) table_column(table, "pattern", TABLE_LEFT);
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
-        table_column(table, times[i], TABLE_RIGHT);
-    if (columns->loops) table_column(table, "host us", TABLE_RIGHT);
-    table_column(table, "GB/s", TABLE_RIGHT);
-    table_column(table, "messages", TABLE_RIGHT);
-    table_column(table, columns->nodes ? "puts us" : "copy us", TABLE_RIGHT);
-    table_column(table, columns->nodes ? "of puts" : "of copy", TABLE_RIGHT);
-    if (columns->nodes) {
-        table_column(table, "net rows", TABLE_RIGHT);
-        table_column(table, "net messages", TABLE_RIGHT);
-        table_column(table, "net KB", TABLE_RIGHT);
-    }
-    if (columns->trips && !columns->cuda) table_column(table, "trip us", TABLE_RIGHT);
-    if (columns->trips && !columns->nodes) table_column(table, "raw us", TABLE_RIGHT);
-    if (columns->cuda) {
-        table_column(table, "launch us", TABLE_RIGHT);
-        table_column(table, "kernel us", TABLE_RIGHT);
-        table_column(table, "start", TABLE_RIGHT);
-        for (int i = 0; i < LL_SPANS; i++)
-            table_column(table, ll_span_names[i], TABLE_RIGHT);
-        table_column(table, "late", TABLE_RIGHT);
-    }
-    if (columns->mpi) table_column(table, "MPI us", TABLE_RIGHT);
-    if (columns->mpi) table_column(table, "faster", TABLE_RIGHT);
-    if (columns->mpi) table_column(table, columns->nodes ? "puts faster" : "copy faster", TABLE_RIGHT);
-    table_column(table, "verified", TABLE_LEFT);
-}
-
-static bool print_table(const struct bench_world *world, const struct bench_options *o,
-                        const struct ll_results *results)
-{
-    const struct columns columns = {.cuda = o->cuda,
-                                    .trips = world->size > 1,
-                                    .mpi = world->ll_baseline != NULL,
-                                    .nodes = world->nodes > 1,
-                                    .loops = bench_patterns_loop(o)};
-    printf("low-latency mode, %d ranks", world->size);
-    if (columns.nodes) printf(" on %d nodes", world->nodes);
-    printf(", rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations", o->hidden, o->topk,
-           o->experts, o->routing, o->iters);
-    if (columns.loops) printf("; of patterns: a call's share of %d loops of as many calls", BENCH_LOOPS);
-    printf("\n\n");
-    struct table *table = table_new();
-    add_columns(table, &columns);
-    for (int i = 0; i < results->count; i++) {
-        add_result(table, &results->items[i], &columns);
-        if (results->items[i].limit.known) add_limit(table, &results->items[i], &columns);
-    }
-    return table_print(table, stdout);
-}
-
-bool ll_report(const struct bench_world *world, const struct bench_options *options, const struct ll_results *results)
-{
-    if (options->format == BENCH_TABLE) return print_table(world, options, results);
-    if (options->format == BENCH_JSON)
-        ll_report_json(world, options, results);
-    else
-        print_csv(world, options, results);
-    return true;
-}
+const struct bench_report ll_report = {
+    .csv = csv,
+    .json = json,
+    .tables = tables,
+    .num_tables = sizeof tables / sizeof *tables,
+    .name_operation = name_operation,
+    .view_limit = view_limit,
+    .config_of_rows = config_of_rows,
+};

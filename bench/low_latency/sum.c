@@ -5,7 +5,7 @@
 #define LANES_FUNC
 #include "bench/low_latency/sum_lanes.h"
 
-#include "bench/low_latency/session.h"
+#include "bench/low_latency/mode.h"
 
 LANES_TABLE(sum_any)
 

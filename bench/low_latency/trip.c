@@ -2,7 +2,7 @@
 /* Round trips of a flag between ranks 0 and 1, or, where there are several nodes, the first ranks of two: what an
  * agreement between two ranks costs here. A turn is many of them, behind one barrier; the other ranks have nothing to
  * do meanwhile. Bare stores and loads stay inside a node. */
-#include "bench/low_latency/session.h"
+#include "bench/low_latency/mode.h"
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -112,7 +112,7 @@ int ll_trip_contenders(void *trip, struct contender *contenders)
     return 2;
 }
 
-void ll_trip_times(const struct contender *contenders, struct ll_result *result)
+void ll_trip_times(const struct contender *contenders, struct bench_result *result)
 {
     const struct ll_trip *trip = contenders[0].context;
     result->has_trip = true;

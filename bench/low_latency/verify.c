@@ -1,34 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every byte of an output against what follows from the routing, the pattern of rows and the format's definition. */
-#include "bench/low_latency/session.h"
+#include "bench/low_latency/mode.h"
 #include <math.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static bool wrong(const struct ll_session *session, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static bool wrong(const struct ll_session *session, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    fprintf(stderr, "expar bench: rank %d: wrong result: ", session->problem->rank);
-    vfprintf(stderr, format, list);
-    fprintf(stderr, "\n");
-    va_end(list);
-    return false;
-}
-
-bool ll_verify_count(const struct ll_session *session, const char *what, uint64_t count, uint64_t expected)
+bool ll_verify_count(const struct bench_session *session, const char *what, uint64_t count, uint64_t expected)
 {
     if (count == expected) return true;
-    return wrong(session, "%llu %s, %llu expected", (unsigned long long)count, what, (unsigned long long)expected);
+    return bench_wrong(session->problem, "%llu %s, %llu expected", (unsigned long long)count, what,
+                       (unsigned long long)expected);
 }
 
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
-static bool row_is(const struct ll_session *session, const struct ll_rows *rows, int64_t row, const uint8_t *expected)
+static bool row_is(const struct bench_session *session, const struct ll_rows *rows, int64_t row,
+                   const uint8_t *expected)
 {
     const struct problem *problem = session->problem;
     const size_t row_bytes = ll_format_row_bytes(session->format, problem->dtype, problem->hidden);
@@ -42,7 +29,7 @@ static bool row_is(const struct ll_session *session, const struct ll_rows *rows,
 }
 
 /* All rows that one message has become; `plain` and `coded` have room for one. */
-static bool message_is(const struct ll_session *session, uint64_t salt, const struct ll_rows *rows,
+static bool message_is(const struct bench_session *session, uint64_t salt, const struct ll_rows *rows,
                        const struct problem_row *message, void *plain, uint8_t *coded)
 {
     const struct problem *problem = session->problem;
@@ -52,26 +39,26 @@ static bool message_is(const struct ll_session *session, uint64_t salt, const st
         if (ll_layout_rank(problem, message->rank, message->token, k) != problem->rank) continue;
         const int64_t row = ll_layout_row(problem, session->layout, message->rank, message->token, k);
         if (rows->src_info[row] != message->token)
-            return wrong(session, "src_info of row %lld is %d, not %d", (long long)row, (int)rows->src_info[row],
-                         (int)message->token);
+            return bench_wrong(session->problem, "src_info of row %lld is %d, not %d", (long long)row,
+                               (int)rows->src_info[row], (int)message->token);
         if (!row_is(session, rows, row, coded))
-            return wrong(session, "row %lld is not token %d of rank %d", (long long)row, (int)message->token,
-                         (int)message->rank);
+            return bench_wrong(session->problem, "row %lld is not token %d of rank %d", (long long)row,
+                               (int)message->token, (int)message->rank);
     }
     return true;
 }
 
-bool ll_verify_rows(const struct ll_session *session, uint64_t salt, const struct ll_rows *rows)
+bool ll_verify_rows(const struct bench_session *session, uint64_t salt, const struct ll_rows *rows)
 {
     const struct problem *problem = session->problem;
     const struct ll_layout *layout = session->layout;
     const size_t scale_bytes = 4 * (size_t)ll_format_scales(session->format, problem->hidden);
     void *plain = malloc(problem->row_bytes);
     uint8_t *coded = malloc(problem->row_bytes + scale_bytes);
-    bool good = (plain && coded) || wrong(session, "out of memory for the comparison");
+    bool good = (plain && coded) || bench_wrong(session->problem, "out of memory for the comparison");
     for (int l = 0; l < layout->local_experts && good; l++)
         if (rows->counts[l] != layout->counts[problem->rank * layout->local_experts + l])
-            good = wrong(session, "the count of local expert %d", l);
+            good = bench_wrong(session->problem, "the count of local expert %d", l);
     for (int64_t i = 0; i < problem->num_received && good; i++)
         good = message_is(session, salt, rows, &problem->received[i], plain, coded);
     free(coded);
@@ -80,7 +67,7 @@ bool ll_verify_rows(const struct ll_session *session, uint64_t salt, const struc
 }
 
 /* range[l][s]: begin and count of a source's rows. */
-static bool ranges_are_right(const struct ll_session *session, const int64_t *range)
+static bool ranges_are_right(const struct bench_session *session, const int64_t *range)
 {
     const struct problem *problem = session->problem;
     const int locals = session->layout->local_experts;
@@ -92,29 +79,29 @@ static bool ranges_are_right(const struct ll_session *session, const int64_t *ra
             for (int64_t i = 0; i < problem->tokens * problem->topk; i++)
                 count += routed[i] == problem->rank * locals + l;
             if (range[l * problem->num_ranks + s] != (begin << 32 | count))
-                return wrong(session, "the range of rank %d at local expert %d", s, l);
+                return bench_wrong(session->problem, "the range of rank %d at local expert %d", s, l);
             begin += count;
         }
     }
     return true;
 }
 
-static const void *view(const struct ll_session *session, const void *data, size_t bytes)
+static const void *view(const struct bench_session *session, const void *data, size_t bytes)
 {
     return data ? session->world->device->view(session->world, data, bytes) : NULL;
 }
 
-static void unview(const struct ll_session *session, const void *seen)
+static void unview(const struct bench_session *session, const void *seen)
 {
     if (seen) session->world->device->unview(session->world, seen);
 }
 
-static bool on_host(const struct ll_session *session)
+static bool on_host(const struct bench_session *session)
 {
     return session->world->place.type != EXPAR_CUDA;
 }
 
-static size_t all_rows_bytes(const struct ll_session *session)
+static size_t all_rows_bytes(const struct bench_session *session)
 {
     const struct ll_layout *layout = session->layout;
     const size_t row_bytes = ll_format_row_bytes(session->format, session->problem->dtype, session->problem->hidden);
@@ -122,7 +109,7 @@ static size_t all_rows_bytes(const struct ll_session *session)
 }
 
 /* Those of each expert that the layout says, where they stand. */
-static void *copy_rows(const struct ll_session *session, const void *rows)
+static void *copy_rows(const struct bench_session *session, const void *rows)
 {
     const struct ll_layout *layout = session->layout;
     const size_t expert_bytes = all_rows_bytes(session) / (size_t)layout->local_experts;
@@ -142,7 +129,7 @@ static void *copy_rows(const struct ll_session *session, const void *rows)
     return NULL;
 }
 
-bool ll_look(const struct ll_session *session, const struct ll_rows *rows, struct ll_rows *seen)
+bool ll_look(const struct bench_session *session, const struct ll_rows *rows, struct ll_rows *seen)
 {
     const struct ll_layout *layout = session->layout;
     const size_t locals = (size_t)layout->local_experts, places = locals * (size_t)layout->rows_per_expert;
@@ -157,7 +144,7 @@ bool ll_look(const struct ll_session *session, const struct ll_rows *rows, struc
     return bench_complain(session->world, "the output cannot be read back");
 }
 
-void ll_unlook(const struct ll_session *session, struct ll_rows *seen)
+void ll_unlook(const struct bench_session *session, struct ll_rows *seen)
 {
     if (on_host(session)) return;
     ll_unreserve((void *)(uintptr_t)seen->rows, all_rows_bytes(session));
@@ -166,7 +153,7 @@ void ll_unlook(const struct ll_session *session, struct ll_rows *seen)
     unview(session, seen->src_info);
 }
 
-static bool verify_ranges(const struct ll_session *session, const int64_t *range)
+static bool verify_ranges(const struct bench_session *session, const int64_t *range)
 {
     const int64_t *seen = view(
         session, range, (size_t)session->layout->local_experts * (size_t)session->problem->num_ranks * sizeof *range);
@@ -175,7 +162,7 @@ static bool verify_ranges(const struct ll_session *session, const int64_t *range
     return good;
 }
 
-bool ll_verify_dispatch(const struct ll_session *session, uint64_t salt, const expar_ll_dispatch_result *result)
+bool ll_verify_dispatch(const struct bench_session *session, uint64_t salt, const expar_ll_dispatch_result *result)
 {
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
     if (!bench_good(session->world, expar_ll_handle_info_get(result->handle, &info))) return false;
@@ -200,7 +187,7 @@ struct sums {
     void *rounded;              /* [H] of the type */
 };
 
-static void add_slot(const struct ll_session *session, uint64_t salt, int64_t token, int k, const struct sums *sums,
+static void add_slot(const struct bench_session *session, uint64_t salt, int64_t token, int k, const struct sums *sums,
                      float *to)
 {
     const struct problem *problem = session->problem;
@@ -217,8 +204,8 @@ static void add_slot(const struct ll_session *session, uint64_t salt, int64_t to
 }
 
 /* The slots whose expert lives on the rank; -1: all. Whether there are any. */
-static bool add_slots(const struct ll_session *session, uint64_t salt, int64_t token, int rank, const struct sums *sums,
-                      float *to)
+static bool add_slots(const struct bench_session *session, uint64_t salt, int64_t token, int rank,
+                      const struct sums *sums, float *to)
 {
     const struct problem *problem = session->problem;
     bool any = false;
@@ -231,7 +218,7 @@ static bool add_slots(const struct ll_session *session, uint64_t salt, int64_t t
     return any;
 }
 
-static void expected_sum(const struct ll_session *session, uint64_t salt, bool reduced, int64_t token,
+static void expected_sum(const struct bench_session *session, uint64_t salt, bool reduced, int64_t token,
                          const struct sums *sums)
 {
     const struct problem *problem = session->problem;
@@ -251,7 +238,7 @@ static void expected_sum(const struct ll_session *session, uint64_t salt, bool r
 
 /* Rows span at most 8 binades: a code is within 2^(8/1020) - 1 and 4e-6 of its number (docs/low-latency-formats.md);
    decoded rows and the sum are rounded to the type, bf16 at worst. */
-static bool is_near(const struct ll_session *session, const void *row, const struct sums *sums)
+static bool is_near(const struct bench_session *session, const void *row, const struct sums *sums)
 {
     const struct problem *problem = session->problem;
     const float code = 0x1.66p-8f, rounding = 0x1p-8f;
@@ -276,18 +263,18 @@ static bool sums_make(const struct problem *problem, struct sums *sums)
     return true;
 }
 
-bool ll_verify_combine(const struct ll_session *session, uint64_t salt, bool reduced, bool coded, const void *y)
+bool ll_verify_combine(const struct bench_session *session, uint64_t salt, bool reduced, bool coded, const void *y)
 {
     const struct problem *problem = session->problem;
     struct sums sums;
     const uint8_t *seen = view(session, y, (size_t)problem->tokens * problem->row_bytes);
-    if (!seen) return wrong(session, "y cannot be read back");
-    bool good = sums_make(problem, &sums) || wrong(session, "out of memory for the comparison");
+    if (!seen) return bench_wrong(session->problem, "y cannot be read back");
+    bool good = sums_make(problem, &sums) || bench_wrong(session->problem, "out of memory for the comparison");
     for (int64_t token = 0; token < problem->tokens && good; token++) {
         const uint8_t *row = seen + (size_t)token * problem->row_bytes;
         expected_sum(session, salt, reduced, token, &sums);
         good = coded ? is_near(session, row, &sums) : !memcmp(row, sums.rounded, problem->row_bytes);
-        if (!good) wrong(session, "the sum of token %lld", (long long)token);
+        if (!good) bench_wrong(session->problem, "the sum of token %lld", (long long)token);
     }
     free(sums.row);
     unview(session, seen);

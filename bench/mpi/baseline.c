@@ -10,6 +10,7 @@ struct mpi_state {
     const struct problem *problem;
     const unsigned char *x;
     const float *weights;
+    const void *given;                    /* rows that combines send back */
     size_t record_bytes;                  /* row, then K experts, then K weights */
     int *send_counts, *send_starts;       /* [N] records, later rows */
     int *receive_counts, *receive_starts; /* [N] */
@@ -105,9 +106,9 @@ static bool baseline_dispatch(void *context)
     return true;
 }
 
-static const void *baseline_received(const void *context)
+static struct bench_received baseline_received(const void *context)
 {
-    return ((const struct mpi_state *)context)->rows;
+    return (struct bench_received){.rows = ((const struct mpi_state *)context)->rows};
 }
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
@@ -129,10 +130,11 @@ static void sum_tokens(struct mpi_state *self, unsigned char *y)
 }
 
 /* The way back of the dispatch before it: what was received is sent, what was sent is received. */
-static bool baseline_combine(void *context, const void *rows, void *y)
+static bool baseline_combine(void *context, bool reduced, void *y)
 {
     struct mpi_state *self = context;
-    memcpy(self->send, rows, (size_t)self->problem->num_received * self->problem->row_bytes); /* pack */
+    (void)reduced;
+    memcpy(self->send, self->given, (size_t)self->problem->num_received * self->problem->row_bytes); /* pack */
     MPI_Alltoallv(self->send, self->receive_counts, self->receive_starts, self->row, self->receive, self->send_counts,
                   self->send_starts, self->row, MPI_COMM_WORLD);
     sum_tokens(self, y);
@@ -204,13 +206,15 @@ static void exchange_counts(struct mpi_state *self)
     prefix(self->receive_counts, self->receive_starts, self->problem->num_ranks);
 }
 
-static void *baseline_open(const struct problem *problem, const void *x, const float *weights)
+static void *baseline_open(const struct bench_session *session)
 {
+    const struct problem *problem = session->problem;
     struct mpi_state *self = calloc(1, sizeof *self);
     if (!self) return NULL;
     self->problem = problem;
-    self->x = x;
-    self->weights = weights;
+    self->x = session->x;
+    self->weights = session->weights;
+    self->given = session->rows;
     self->record_bytes = problem->row_bytes + (size_t)problem->topk * (sizeof(int32_t) + sizeof(float));
     MPI_Type_contiguous((int)self->record_bytes, MPI_BYTE, &self->record);
     MPI_Type_commit(&self->record);

@@ -7,8 +7,8 @@
 #ifndef EXPAR_BENCH_MPI_BASELINE_H
 #define EXPAR_BENCH_MPI_BASELINE_H
 
-#include "bench/low_latency/session.h"
-#include "bench/normal/session.h"
+#include "bench/low_latency/mode.h"
+#include "bench/normal/mode.h"
 
 extern const struct bench_baseline mpi_baseline;
 
@@ -16,7 +16,7 @@ extern const struct bench_baseline mpi_baseline;
  * (row, token, top-k) for each (token, rank), packed by destination; MPI_Alltoallv; each record fanned out to the rows
  * of its experts. Combine, exact: rows packed by the rank they came from, MPI_Alltoallv back, weighted sums in FP32;
  * reduced: weighted sums of a token's rows here, these back, and their sums. */
-extern const struct ll_baseline mpi_ll_baseline;
+extern const struct bench_baseline mpi_ll_baseline;
 
 /* A barrier of MPI, which sends on only while it is called: of what a rank has sent, as it sees it, some may be here
    still, and whoever waits for others by other means then waits for ever. */

@@ -160,19 +160,10 @@ static bool mpi_dispatch(void *context)
     return true;
 }
 
-static const void *mpi_received(const void *context)
+static struct bench_received mpi_received(const void *context)
 {
-    return ((const struct ll_mpi_state *)context)->received;
-}
-
-static const int32_t *mpi_counts(const void *context)
-{
-    return ((const struct ll_mpi_state *)context)->counts;
-}
-
-static const int32_t *mpi_src_info(const void *context)
-{
-    return ((const struct ll_mpi_state *)context)->src_info;
+    const struct ll_mpi_state *self = context;
+    return (struct bench_received){.rows = self->received, .counts = self->counts, .src_info = self->src_info};
 }
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
@@ -218,15 +209,6 @@ static void sum_exact(struct ll_mpi_state *self, unsigned char *y)
         }
         ll_sum_rows(problem->dtype, rows, weights, count, problem->hidden, y + (size_t)token * problem->row_bytes);
     }
-}
-
-static bool mpi_combine_exact(void *context, void *y)
-{
-    struct ll_mpi_state *self = context;
-    pack_exact(self);
-    exchange_rows(self, &self->exact, self->row);
-    sum_exact(self, y);
-    return true;
 }
 
 /* The sum of a message's rows here. */
@@ -278,12 +260,18 @@ static void sum_reduced(struct ll_mpi_state *self, unsigned char *y)
     }
 }
 
-static bool mpi_combine_reduced(void *context, void *y)
+static bool mpi_combine(void *context, bool reduced, void *y)
 {
     struct ll_mpi_state *self = context;
-    pack_reduced(self);
-    exchange_rows(self, &self->reduced, self->row);
-    sum_reduced(self, y);
+    if (reduced) {
+        pack_reduced(self);
+        exchange_rows(self, &self->reduced, self->row);
+        sum_reduced(self, y);
+        return true;
+    }
+    pack_exact(self);
+    exchange_rows(self, &self->exact, self->row);
+    sum_exact(self, y);
     return true;
 }
 
@@ -389,20 +377,20 @@ static void plan_combines(struct ll_mpi_state *self)
                 problem_weight(self->problem->received[i].rank, self->problem->received[i].token, k);
 }
 
-static void *mpi_open(const struct problem *problem, const struct ll_layout *layout, const void *x, const void *rows,
-                      const float *weights)
+static void *mpi_open(const struct bench_session *session)
 {
+    const struct problem *problem = session->problem;
     struct ll_mpi_state *self = calloc(1, sizeof *self);
     if (!self) return NULL;
     *self = (struct ll_mpi_state){.problem = problem,
-                                  .layout = layout,
-                                  .x = x,
-                                  .rows = rows,
-                                  .weights = weights,
+                                  .layout = session->layout,
+                                  .x = session->x,
+                                  .rows = session->rows,
+                                  .weights = session->weights,
                                   .num_ranks = problem->num_ranks,
                                   .rank = problem->rank,
                                   .topk = problem->topk,
-                                  .locals = layout->local_experts};
+                                  .locals = session->layout->local_experts};
     self->record_bytes = problem->row_bytes + (size_t)(1 + problem->topk) * sizeof(int32_t);
     MPI_Type_contiguous((int)self->record_bytes, MPI_BYTE, &self->record);
     MPI_Type_commit(&self->record);
@@ -420,14 +408,11 @@ static void *mpi_open(const struct problem *problem, const struct ll_layout *lay
     return self;
 }
 
-const struct ll_baseline mpi_ll_baseline = {
+const struct bench_baseline mpi_ll_baseline = {
     .open = mpi_open,
     .dispatch = mpi_dispatch,
     .received = mpi_received,
-    .counts = mpi_counts,
-    .src_info = mpi_src_info,
-    .combine_exact = mpi_combine_exact,
-    .combine_reduced = mpi_combine_reduced,
+    .combine = mpi_combine,
     .settle = mpi_settle,
     .close = mpi_close,
 };

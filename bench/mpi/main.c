@@ -27,8 +27,9 @@ static expar_group *join(const struct bench_options *wanted, int rank, int size)
 
 static int run(const struct bench_options *options)
 {
-    struct bench_world world = {
-        .baseline = &mpi_baseline, .ll_baseline = &mpi_ll_baseline, .device = &bench_cpu, .place = {.type = EXPAR_CPU}};
+    struct bench_world world = {.baseline = options->ll.wanted ? &mpi_ll_baseline : &mpi_baseline,
+                                .device = &bench_cpu,
+                                .place = {.type = EXPAR_CPU}};
     MPI_Comm_rank(MPI_COMM_WORLD, &world.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world.size);
     if (world.size != options->num_ranks) {
@@ -38,7 +39,7 @@ static int run(const struct bench_options *options)
     }
     world.group = join(options, world.rank, world.size);
     if (!world.group || !bench_world_nodes(&world)) return 1;
-    int code = options->ll.wanted ? ll_run(&world, options) : bench_run(&world, options);
+    int code = bench_run(&world, options);
     if (expar_group_destroy(world.group) != EXPAR_OK) code = 1;
     return code;
 }

@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The copy limit: bare copies of the rows that an operation must move. The list of copies is made before; a copy is a
- * loop over it, shared out among as many threads as the library uses. */
-#include "bench/normal/copy_limit.h"
+/* The copy limit on the CPU: the least that an operation must move, by bare copies with as many threads as the library
+ * uses. The list of copies is made before; a copy is a loop over it, shared out among the threads.
+ *
+ * Dispatch (push): each row of x is copied to its place on each rank that must have it, token by token.
+ * Combine (pull): each row that belongs to a token is read where its holder keeps it, and one row is written for the
+ * token: by memcpy all of a token's rows go into its row of y, one over the other, which stays in the cache meanwhile;
+ * the non-temporal way copies all but the last into a scratch row in the cache, and the last one to y. */
+#include "bench/frame/measure.h"
 #include "bench/frame/stream.h"
+#include "bench/normal/mode.h"
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -72,12 +78,12 @@ static bool copy_all(struct copy_limit *limit, bool nontemporal)
     return true;
 }
 
-bool copy_limit_memcpy(void *limit)
+static bool by_memcpy(void *limit)
 {
     return copy_all(limit, false);
 }
 
-bool copy_limit_nontemporal(void *limit)
+static bool by_nontemporal(void *limit)
 {
     return copy_all(limit, true);
 }
@@ -138,6 +144,28 @@ static bool start_workers(struct copy_limit *limit)
     return true;
 }
 
+/* Workers that wait at the meeting are let go; where not all could be started they are cancelled there. */
+static void stop_workers(struct copy_limit *limit)
+{
+    bool complete = limit->num_started == limit->threads - 1;
+    limit->stop = true;
+    if (complete) pthread_barrier_wait(&limit->meeting);
+    for (int i = 0; i < limit->num_started && complete; i++)
+        pthread_join(limit->workers[i].thread, NULL);
+    if (complete) pthread_barrier_destroy(&limit->meeting);
+}
+
+static void limit_free(struct copy_limit *limit)
+{
+    if (!limit) return;
+    if (limit->has_meeting) stop_workers(limit);
+    free(limit->items);
+    free(limit->first);
+    free(limit->workers);
+    free(limit->scratch);
+    free(limit);
+}
+
 static struct copy_limit *create(const struct bench_session *session, bool push)
 {
     const struct problem *problem = session->problem;
@@ -151,38 +179,52 @@ static struct copy_limit *create(const struct bench_session *session, bool push)
     limit->scratch = aligned_alloc(64, ((size_t)limit->threads * limit->row_bytes + 63) / 64 * 64);
     bool made = limit->items && limit->first && limit->workers && limit->scratch;
     if (made && fill(limit, session, push) && start_workers(limit)) return limit;
-    copy_limit_free(limit);
+    limit_free(limit);
     return NULL;
 }
 
-struct copy_limit *copy_limit_push(const struct bench_session *session)
+/* ---- the site ---------------------------------------------------------------------------------------------------- */
+
+/* The copies of both operations. */
+struct cpu_copies {
+    struct copy_limit *push, *pull;
+};
+
+static bool cpu_open(struct bench_session *session)
 {
-    return create(session, true);
+    const struct bench_world *world = session->world;
+    size_t bytes = (size_t)(session->problem->most_received + 1) * session->problem->row_bytes;
+    void *rows;
+    if (!bench_good(world, expar_malloc(world->group, bytes, &rows))) return false;
+    memset(rows, 0, bytes);
+    session->rows = session->pushed = rows;
+    struct cpu_copies *copies = calloc(1, sizeof *copies);
+    if (!copies) return bench_complain(world, "out of memory");
+    session->copies = copies;
+    copies->push = create(session, true);
+    copies->pull = create(session, false);
+    return (copies->push && copies->pull) || bench_complain(world, "cannot prepare the copies");
 }
 
-struct copy_limit *copy_limit_pull(const struct bench_session *session)
+static void cpu_close(struct bench_session *session, bool sound)
 {
-    return create(session, false);
+    struct cpu_copies *copies = session->copies;
+    if (copies) {
+        limit_free(copies->pull);
+        limit_free(copies->push);
+        free(copies);
+    }
+    if (sound) bench_good(session->world, expar_free(session->world->group, session->rows));
 }
 
-/* Workers that wait at the meeting are let go; where not all could be started they are cancelled there. */
-static void stop_workers(struct copy_limit *limit)
+static int cpu_add_copies(struct bench_session *session, bool combine, struct contender *contenders)
 {
-    bool complete = limit->num_started == limit->threads - 1;
-    limit->stop = true;
-    if (complete) pthread_barrier_wait(&limit->meeting);
-    for (int i = 0; i < limit->num_started && complete; i++)
-        pthread_join(limit->workers[i].thread, NULL);
-    if (complete) pthread_barrier_destroy(&limit->meeting);
+    struct cpu_copies *copies = session->copies;
+    struct copy_limit *limit = combine ? copies->pull : copies->push;
+    contenders[0] = (struct contender){.run = by_memcpy, .context = limit};
+    contenders[1] = (struct contender){.run = by_nontemporal, .context = limit};
+    return 2;
 }
 
-void copy_limit_free(struct copy_limit *limit)
-{
-    if (!limit) return;
-    if (limit->has_meeting) stop_workers(limit);
-    free(limit->items);
-    free(limit->first);
-    free(limit->workers);
-    free(limit->scratch);
-    free(limit);
-}
+const struct bench_site normal_cpu_site = {
+    .default_workers = bench_cpu_threads, .open = cpu_open, .close = cpu_close, .add_copies = cpu_add_copies};

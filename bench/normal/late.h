@@ -3,16 +3,23 @@
 #ifndef EXPAR_BENCH_NORMAL_LATE_H
 #define EXPAR_BENCH_NORMAL_LATE_H
 
-#include "bench/normal/results.h"
+#include "bench/frame/late.h"
 
-/* When the warps of a call's kernels came where on one rank, in microseconds, as the library's executor_times. */
-struct bench_moments {
-    bool notified;
-    double notify_us[BENCH_OPEN];                      /* spans */
-    double open_us, sent_middle_us, sent_us, ended_us; /* from the first warp's start; ended 0: not known */
+/* Spans of notify and the gap behind it, which only a fresh dispatch has, and those of the dispatch or combine. The
+   copy limit has the latter, but nothing to open. */
+enum normal_span {
+    BENCH_LAYOUT,
+    BENCH_HELLOS,
+    BENCH_WAIT,
+    BENCH_COUNTS,
+    BENCH_GAP,
+    BENCH_OPEN,
+    BENCH_ROWS,
+    BENCH_WARPS,
+    BENCH_RANKS,
+    BENCH_CLOSE,
+    BENCH_SPANS
 };
-
-/* One call, of the moments of all ranks, in their order; sorted has room for as many numbers. */
-struct bench_breakdown bench_late_of_call(const struct bench_moments *ranks, int count, double *sorted);
+extern const struct bench_spans normal_spans;
 
 #endif

@@ -1,12 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Across nodes, on the CPU: shares of the ranks, network limits of both operations, what was sent and whether that is
  * as many rows as the routing demands. */
-#include "bench/normal/nodes.h"
 #include "bench/frame/network.h"
-#include "ep/low_latency/tools.h"
+#include "bench/normal/mode.h"
 #include "ep/normal/tools.h"
 #include <stdlib.h>
 #include <string.h>
+
+/* This rank's share of what an operation moves, by the routing alone. A token goes once to each other node that it has
+   an expert on, to the rank there with the source's place in its node, and comes back from there once. A combine moves
+   the same rows the other way. */
+struct nodes_share {
+    int64_t out;    /* tokens' records to other nodes */
+    int64_t in;     /* records from there */
+    int64_t inside; /* rows that it receives from other ranks of its node: their own tokens', and those they forward */
+};
 
 /* A session's `copies`. */
 struct nodes_state {
@@ -97,7 +105,7 @@ static bool make_rows(struct bench_session *session)
     return true;
 }
 
-bool nodes_open(struct bench_session *session)
+static bool nodes_open(struct bench_session *session)
 {
     struct nodes_state *state = calloc(1, sizeof *state);
     if (!state) return bench_complain(session->world, "out of memory");
@@ -107,7 +115,7 @@ bool nodes_open(struct bench_session *session)
            (state->combine = make_limit(session, true));
 }
 
-void nodes_close(struct bench_session *session, bool sound)
+static void nodes_close(struct bench_session *session, bool sound)
 {
     struct nodes_state *state = session->copies;
     if (state) {
@@ -118,64 +126,41 @@ void nodes_close(struct bench_session *session, bool sound)
     if (sound) bench_good(session->world, expar_free(session->world->group, session->rows));
 }
 
-int nodes_add_limits(struct bench_session *session, bool combine, struct contender *contenders)
+static int nodes_add_limits(struct bench_session *session, bool combine, struct contender *contenders)
 {
     struct nodes_state *state = session->copies;
     return network_limit_contenders(combine ? state->combine : state->dispatch, contenders);
 }
 
-/* ---- what was sent ----------------------------------------------------------------------------------------------- */
-
-static struct bench_sent sent_of(link_sent sent)
-{
-    return (struct bench_sent){.messages = (double)sent.messages,
-                               .flags = (double)sent.flags,
-                               .bytes = (double)sent.bytes,
-                               .rows = (double)sent.rows};
-}
-
-struct bench_sent nodes_sent(const expar_ep *ep)
-{
-    return sent_of(ep_sent_so_far(ep));
-}
-
-struct bench_sent nodes_ll_sent(const expar_ll *ll)
-{
-    return sent_of(ll_sent_so_far(ll));
-}
-
-void bench_traffic_begin(const struct bench_session *session, struct bench_traffic *traffic)
-{
-    const struct bench_device *device = session->world->device;
-    if (device->sent) traffic->sent = device->sent(session->ep);
-}
-
-void bench_traffic_end(const struct bench_session *session, struct bench_traffic *traffic)
-{
-    const struct bench_device *device = session->world->device;
-    if (!device->sent) return;
-    const struct bench_sent now = device->sent(session->ep), before = traffic->sent;
-    const struct nodes_share *share = &((const struct nodes_state *)session->copies)->share;
-    traffic->counted = true;
-    traffic->sent = bench_sent_between(&before, &now);
-    traffic->inside_rows = (double)share->inside;
-}
-
-bool bench_traffic_verify(const struct bench_session *session, bool combine, const struct bench_traffic *traffic)
+bool nodes_limit_verify(const struct bench_session *session, bool combine)
 {
     const struct nodes_state *state = session->copies;
-    if (!traffic->counted) return true;
-    const int64_t expected = combine ? state->share.in : state->share.out;
-    if (!network_limit_verify(combine ? state->combine : state->dispatch)) return false;
-    return traffic->sent.rows == (double)expected ||
-           bench_complain(session->world, combine
-                                              ? "a combine has not sent one sum for each record of its rail"
-                                              : "a dispatch has not sent one record for each other node of a token");
+    return network_limit_verify(combine ? state->combine : state->dispatch);
 }
 
-bool bench_traffic_mean(const struct bench_world *world, const struct bench_traffic *mine, struct bench_traffic *mean)
+/* ---- what was sent ----------------------------------------------------------------------------------------------- */
+
+static struct bench_traffic nodes_traffic(const struct bench_session *session)
 {
-    *mean = *mine;
-    return !mine->counted || (bench_sent_mean(world, &mine->sent, &mean->sent) &&
-                              bench_mean(world, mine->inside_rows, &mean->inside_rows));
+    const struct nodes_state *state = session->copies;
+    const link_sent sent = ep_sent_so_far(session->ep);
+    return (struct bench_traffic){.sent = BENCH_SENT(sent), .inside_rows = (double)state->share.inside};
 }
+
+bool nodes_sent_right(const struct bench_call *call)
+{
+    const struct nodes_share *share = &((const struct nodes_state *)call->session->copies)->share;
+    const bool combine = call->kind.combines;
+    return call->traffic.sent.rows == (double)(combine ? share->in : share->out) ||
+           bench_complain(call->session->world,
+                          combine ? "a combine has not sent one sum for each record of its rail"
+                                  : "a dispatch has not sent one record for each other node of a token");
+}
+
+const struct bench_site normal_nodes_site = {
+    .default_workers = bench_cpu_threads,
+    .open = nodes_open,
+    .close = nodes_close,
+    .add_copies = nodes_add_limits,
+    .traffic = nodes_traffic,
+};

@@ -1,294 +1,169 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Results as CSV, or a table for a person, and what follows from the times. */
-#include "bench/frame/patterns.h"
-#include "bench/normal/session.h"
-#include "table.h"
+/* What is printed of normal mode. */
+#include "bench/frame/report.h"
+#include "bench/normal/late.h"
+#include "bench/normal/mode.h"
 #include <stdio.h>
 #include <string.h>
 
-/* ---- what follows from the times --------------------------------------------------------------------------------- */
+/* Names with a suffix, of numbers from `at` on (AT_LIMIT: the copy limit's). */
+#define NOTIFY_SPANS(prefix, suffix)                                                                                   \
+    FIELD(prefix "layout" suffix, NUMBER, AT_SPANS + BENCH_LAYOUT, 1),                                                 \
+        FIELD(prefix "hellos" suffix, NUMBER, AT_SPANS + BENCH_HELLOS, 1),                                             \
+        FIELD(prefix "wait" suffix, NUMBER, AT_SPANS + BENCH_WAIT, 1),                                                 \
+        FIELD(prefix "counts" suffix, NUMBER, AT_SPANS + BENCH_COUNTS, 1),                                             \
+        FIELD(prefix "gap" suffix, NUMBER, AT_SPANS + BENCH_GAP, 1)
+#define KERNEL_SPANS(prefix, suffix, at)                                                                               \
+    FIELD(prefix "open" suffix, NUMBER, (at) + AT_SPANS + BENCH_OPEN, 1),                                              \
+        FIELD(prefix "rows" suffix, NUMBER, (at) + AT_SPANS + BENCH_ROWS, 1),                                          \
+        FIELD(prefix "warps" suffix, NUMBER, (at) + AT_SPANS + BENCH_WARPS, 1),                                        \
+        FIELD(prefix "ranks" suffix, NUMBER, (at) + AT_SPANS + BENCH_RANKS, 1),                                        \
+        FIELD(prefix "close" suffix, NUMBER, (at) + AT_SPANS + BENCH_CLOSE, 1)
 
-int bench_least_copy(const struct bench_result *result)
-{
-    int least = 0;
-    for (int i = 1; i < result->num_copies; i++)
-        if (result->copies[i].median_us < result->copies[least].median_us) least = i;
-    return least;
-}
-
-double bench_limit_us(const struct bench_result *result)
-{
-    return result->num_copies ? result->copies[bench_least_copy(result)].median_us : 0;
-}
-
-double bench_fraction_of_limit(const struct bench_result *result)
-{
-    return result->expar.median_us > 0 ? bench_limit_us(result) / result->expar.median_us : 0;
-}
-
-double bench_gbps(const struct bench_result *result)
-{
-    return result->expar.median_us > 0 ? result->bytes / result->expar.median_us * 1e-3 : 0;
-}
-
-double bench_speedup(const struct bench_result *result)
-{
-    return result->expar.median_us > 0 ? result->mpi.median_us / result->expar.median_us : 0;
-}
-
-/* ---- words for the spans ----------------------------------------------------------------------------------------- */
-
-const char *const bench_span_names[BENCH_SPANS] = {"layout", "hellos", "wait",  "counts", "gap",
-                                                   "open",   "rows",   "warps", "ranks",  "close"};
-
-/* ---- CSV --------------------------------------------------------------------------------------------------------- */
-
-static void print_csv_row(const struct bench_options *o, const struct bench_world *world, const struct bench_result *r)
-{
-    printf("%s,normal,%s,%s,%d,%d,%lld,%d,%d,%d,\"%s\",%.3f,%.3f,%.3f,%.0f,%.4f,", r->op, expar_dtype_string(r->dtype),
-           world->nodes > 1 ? "network" : r->path, r->cached, world->size, (long long)r->tokens, o->hidden, o->topk,
-           o->experts, o->routing, r->expar.median_us, r->expar.min_us, r->expar.p99_us, r->bytes, bench_gbps(r));
-    if (r->num_copies)
-        printf("%.3f,%.4f,", bench_limit_us(r), bench_fraction_of_limit(r));
-    else
-        printf(",,");
-    printf("%d,%d,", r->workers, r->verified);
-    if (r->has_mpi)
-        printf("%.3f,%.4f", r->mpi.median_us, bench_speedup(r));
-    else
-        printf(",");
-}
-
-/* Behind a row's other members; what layout lacks is left out. */
-static void print_csv_traffic(const struct bench_world *world, const struct bench_result *r)
-{
-    const struct bench_traffic *t = &r->traffic;
-    printf(",%d,%s,", world->nodes, r->path);
-    if (t->counted)
-        printf("%.0f,%.0f,%.0f,%.0f,%.0f,%.0f", t->sent.bytes, t->sent.messages, t->sent.flags, t->sent.rows,
-               t->inside_rows * (double)r->row_bytes, t->inside_rows);
-    else
-        printf(",,,,,");
-}
-
-/* Follows all other members. An isolated call has no host time. */
-static void print_csv_loop(const struct bench_result *r)
-{
-    printf(",%s,", bench_pattern_name(bench_pattern_of(r)));
-    if (bench_is_loop(r))
-        printf("%.3f,%.3f", r->loop.host_us, r->loop.host_p99_us);
-    else
-        printf(",");
-}
-
-static void print_csv(const struct bench_world *world, const struct bench_options *options,
-                      const struct bench_results *results)
-{
-    printf("op,mode,dtype,path,cached,ranks,tokens,hidden,topk,experts,routing,median_us,min_us,p99_us,bytes,gbps,"
-           "%s_limit_us,fraction_of_%s_limit,%s,verified,mpi_us,speedup_over_mpi%s%s\n",
-           world->nodes > 1 ? "network" : "copy", world->nodes > 1 ? "network" : "copy", world->device->workers,
-           world->nodes > 1
-               ? ",nodes,node_path,network_bytes,network_messages,network_flags,network_rows,node_bytes,node_rows"
-               : "",
-           bench_patterns_loop(options) ? ",pattern,host_us,host_p99_us" : "");
-    for (int i = 0; i < results->count; i++) {
-        print_csv_row(options, world, &results->items[i]);
-        if (world->nodes > 1) print_csv_traffic(world, &results->items[i]);
-        if (bench_patterns_loop(options)) print_csv_loop(&results->items[i]);
-        printf("\n");
-    }
-}
-
-/* ---- table ------------------------------------------------------------------------------------------------------- */
-
-/* What each line begins with. */
-static struct table *new_table(const struct bench_world *world)
-{
-    struct table *table = table_new();
-    table_column(table, "operation", TABLE_LEFT);
-    table_column(table, "path", TABLE_LEFT);
-    table_column(table, "dtype", TABLE_LEFT);
-    table_column(table, world->device->workers, TABLE_RIGHT);
-    table_column(table, "tokens", TABLE_RIGHT);
-    return table;
-}
-
-static void add_line(struct table *table, const struct bench_result *r, const char *what, const char *way)
-{
-    table_row(table);
-    table_cell(table, "%s%s", what, r->cached && what == r->op ? " cached" : "");
-    table_cell(table, "%s", way);
-    table_cell(table, "%s", expar_dtype_string(r->dtype));
-    table_cell(table, "%d", r->workers);
-    table_cell(table, "%lld", (long long)r->tokens);
-}
-
-static void add_head(struct table *table, const struct bench_result *r)
-{
-    add_line(table, r, r->op, r->path);
-}
-
-static void add_limit(struct table *table, const struct bench_result *r)
-{
-    if (r->num_copies) {
-        table_cell(table, "%.1f", bench_limit_us(r));
-        table_cell(table, "%.2f", bench_fraction_of_limit(r));
-    } else {
-        table_skip(table);
-        table_skip(table);
-    }
-}
-
-static void add_mpi(struct table *table, const struct bench_result *r)
-{
-    table_cell(table, "%.1f", r->mpi.median_us);
-    table_cell(table, "%.2fx", bench_speedup(r));
-}
-
-/* Columns that only some runs have. */
-struct columns {
-    bool mpi, loops;
+static const struct bench_field csv[] = {
+    FIELD("op", WORD, WORD_OP),
+    FIELD("mode", WORD, WORD_MODE),
+    FIELD("dtype", WORD, WORD_DTYPE),
+    FIELD("path", WORD, WORD_PATH),
+    FIELD("cached", FLAG, AT_CACHED),
+    FIELDS_CSV_SHAPE,
+    FIELDS_CSV_LIMIT,
+    FIELD(NULL, COUNT, AT_WORKERS),
+    FIELD("verified", FLAG, AT_VERIFIED),
+    FIELD("mpi_us", NUMBER, AT_MPI, 3),
+    FIELD("speedup_over_mpi", NUMBER, AT_SPEEDUP, 4),
+    FIELD("nodes", COUNT, AT_NODES, 0, ON_NODES),
+    FIELD("node_path", WORD, WORD_INSIDE_PATH, 0, ON_NODES),
+    FIELD("network_bytes", NUMBER, AT_NET_BYTES, 0, ON_NODES),
+    FIELD("network_messages", NUMBER, AT_NET_MESSAGES, 0, ON_NODES),
+    FIELD("network_flags", NUMBER, AT_NET_FLAGS, 0, ON_NODES),
+    FIELD("network_rows", NUMBER, AT_NET_ROWS, 0, ON_NODES),
+    FIELD("node_bytes", NUMBER, AT_NODE_BYTES, 0, ON_NODES),
+    FIELD("node_rows", NUMBER, AT_NODE_ROWS, 0, ON_NODES),
+    FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS),
+    FIELD("host_us", NUMBER, AT_HOST, 3, WITH_LOOPS),
+    FIELD("host_p99_us", NUMBER, AT_HOST_P99, 3, WITH_LOOPS),
+    {0},
 };
 
-static void add_result(struct table *table, const struct bench_result *r, const struct columns *columns)
+#define BUFFER(object, at)                                                                                             \
+    FIELD(object ".growths", COUNT, (at)), FIELD(object ".direct_calls", COUNT, (at) + 1),                             \
+        FIELD(object ".queue_calls", COUNT, (at) + 2), FIELD(object ".other_blocks", COUNT, (at) + 3),                 \
+        FIELD(object ".used_high_bytes", COUNT, (at) + 4), FIELD(object ".reserved_high_bytes", COUNT, (at) + 5)
+
+static const struct bench_field json[] = {
+    FIELD("op", WORD, WORD_OP),
+    FIELD("mode", WORD, WORD_MODE),
+    FIELD("dtype", WORD, WORD_DTYPE),
+    FIELD("path", WORD, WORD_PATH),
+    FIELD("cached", FLAG, AT_CACHED),
+    FIELDS_JSON_TIMES,
+    FIELD("pattern", WORD, WORD_PATTERN),
+    FIELD("copy_limit_us", NUMBER, AT_COPY_LIMIT, .or_null = true),
+    FIELD("fraction_of_copy_limit", NUMBER, AT_COPY_FRACTION, .or_null = true),
+    FIELD(NULL, COPIES, 0),
+    FIELDS_JSON_NETWORK_LIMIT,
+    FIELDS_JSON_HOST,
+    BUFFER("buffer_before", AT_BUFFER_BEFORE),
+    BUFFER("buffer_after", AT_BUFFER_AFTER),
+    FIELD(NULL, COUNT, AT_WORKERS),
+    FIELD("verified", FLAG, AT_VERIFIED),
+    FIELD("kernel_us", NUMBER, AT_KERNEL),
+    NOTIFY_SPANS("breakdown.", "_us"),
+    KERNEL_SPANS("breakdown.", "_us", 0),
+    FIELD("breakdown.late_rank", COUNT, AT_LATE_RANK),
+    FIELD("copy_limit_kernel_us", NUMBER, AT_LIMIT + AT_KERNEL),
+    KERNEL_SPANS("copy_limit_breakdown.", "_us", AT_LIMIT),
+    FIELD("copy_limit_breakdown.late_rank", COUNT, AT_LIMIT + AT_LATE_RANK),
+    FIELDS_JSON_NETWORK,
+    FIELD("node.bytes", NUMBER, AT_NODE_BYTES),
+    FIELD("node.rows", NUMBER, AT_NODE_ROWS),
+    FIELD("node.path", WORD, WORD_NODE_PATH),
+    FIELD("mpi_us", NUMBER, AT_MPI),
+    FIELD("speedup_over_mpi", NUMBER, AT_SPEEDUP),
+    {0},
+};
+
+/* What each line of each table begins with. */
+#define TABLE_HEAD                                                                                                     \
+    FIELD("operation", WORD, WORD_OPERATION), FIELD("path", WORD, WORD_INSIDE_PATH), FIELD("dtype", WORD, WORD_DTYPE), \
+        FIELD(NULL, COUNT, AT_WORKERS), FIELD("tokens", COUNT, AT_TOKENS)
+
+static const struct bench_field results[] = {
+    TABLE_HEAD,
+    FIELD("pattern", WORD, WORD_PATTERN, 0, WITH_LOOPS),
+    FIELD("median us", NUMBER, AT_MEDIAN, 1),
+    FIELD("min us", NUMBER, AT_MIN, 1),
+    FIELD("p99 us", NUMBER, AT_P99, 1),
+    FIELD("host us", NUMBER, AT_HOST, 1, WITH_LOOPS),
+    FIELD("GB/s", NUMBER, AT_GBPS, 2),
+    FIELD("copy us", NUMBER, AT_COPY_LIMIT, 1, ON_NODE),
+    FIELD("of copy", NUMBER, AT_COPY_FRACTION, 2, ON_NODE),
+    FIELD("puts us", NUMBER, AT_NETWORK_LIMIT, 1, ON_NODES),
+    FIELD("of puts", NUMBER, AT_NETWORK_FRACTION, 2, ON_NODES),
+    FIELD("MPI us", NUMBER, AT_MPI, 1, WITH_MPI),
+    FIELD("faster", TIMES, AT_SPEEDUP, 2, WITH_MPI),
+    FIELD("verified", FLAG, AT_VERIFIED),
+    {0},
+};
+
+static const struct bench_field breakdowns[] = {
+    TABLE_HEAD,
+    NOTIFY_SPANS("", ""),
+    FIELD("kernel", NUMBER, AT_KERNEL, 1),
+    KERNEL_SPANS("", "", 0),
+    FIELD("late", COUNT, AT_LATE_RANK),
+    {0},
+};
+
+static const struct bench_field traffic[] = {
+    TABLE_HEAD,
+    FIELD("net rows", NUMBER, AT_NET_ROWS, 1),
+    FIELD("net messages", NUMBER, AT_NET_MESSAGES, 1),
+    FIELD("net flags", NUMBER, AT_NET_FLAGS, 1),
+    FIELD("net KB", NUMBER, AT_NET_KB, 1),
+    FIELD("node rows", NUMBER, AT_NODE_ROWS, 1),
+    FIELD("node KB", NUMBER, AT_NODE_KB, 1),
+    {0},
+};
+
+static const struct bench_table tables[] = {
+    {.fields = results, .needs = -1},
+    {"Where the time of calls and of the copy limit's kernel goes on all ranks, us, and which rank is late", breakdowns,
+     AT_KERNEL, true},
+    {"What a call of a rank sends to other nodes, as counted at the provider, and moves inside its own; mean over "
+     "ranks",
+     traffic, AT_NET_ROWS, false},
+};
+
+static void name_operation(struct bench_view *view, size_t bytes)
 {
-    add_head(table, r);
-    if (columns->loops) table_cell(table, "%s", bench_pattern_name(bench_pattern_of(r)));
-    table_cell(table, "%.1f", r->expar.median_us);
-    table_cell(table, "%.1f", r->expar.min_us);
-    table_cell(table, "%.1f", r->expar.p99_us);
-    if (bench_is_loop(r)) table_cell(table, "%.1f", r->loop.host_us);
-    if (columns->loops && !bench_is_loop(r)) table_skip(table);
-    table_cell(table, "%.2f", bench_gbps(r));
-    add_limit(table, r);
-    if (columns->mpi) add_mpi(table, r);
-    table_verdict(table, r->verified);
+    snprintf(view->operation, bytes, "%s%s", view->result->op, view->result->cached ? " cached" : "");
+    view->words[WORD_OPERATION] = view->operation;
 }
 
-static void add_columns(struct table *table, const struct bench_world *world, const struct columns *columns)
+/* It stands with the way that it goes: "push" of "push_us". */
+static void view_limit(const struct bench_world *world, const struct bench_view *call, struct bench_view *limit)
 {
-    static const char *const times[] = {"median us", "min us", "p99 us"};
-    if (columns->loops) table_column(table, "pattern", TABLE_LEFT);
-    for (size_t i = 0; i < sizeof times / sizeof *times; i++)
-        table_column(table, times[i], TABLE_RIGHT);
-    if (columns->loops) table_column(table, "host us", TABLE_RIGHT);
-    table_column(table, "GB/s", TABLE_RIGHT);
-    table_column(table, world->nodes > 1 ? "puts us" : "copy us", TABLE_RIGHT);
-    table_column(table, world->nodes > 1 ? "of puts" : "of copy", TABLE_RIGHT);
-    if (columns->mpi) table_column(table, "MPI us", TABLE_RIGHT);
-    if (columns->mpi) table_column(table, "faster", TABLE_RIGHT);
-    table_column(table, "verified", TABLE_LEFT);
+    const char *copy = world->device->copies[bench_least_copy(call->result)];
+    snprintf(limit->operation, sizeof limit->operation, "%.*s", (int)strcspn(copy, "_"), copy);
+    limit->words[WORD_INSIDE_PATH] = limit->operation;
+    limit->words[WORD_DTYPE] = call->words[WORD_DTYPE];
 }
 
-static bool print_results(const struct bench_world *world, const struct bench_options *options,
-                          const struct bench_results *results)
+static void config_of_calls(const struct bench_options *options, json_t *config)
 {
-    const struct columns columns = {.mpi = results->count > 0 && results->items[0].has_mpi,
-                                    .loops = bench_patterns_loop(options)};
-    struct table *table = new_table(world);
-    add_columns(table, world, &columns);
-    for (int i = 0; i < results->count; i++)
-        add_result(table, &results->items[i], &columns);
-    return table_print(table, stdout);
+    static const char *const cached[] = {"no", "yes", "both"}, *const paths[] = {"auto", "direct", "queue"};
+    json_object_set_new(config, "path", json_string(options->all_paths ? "all" : paths[options->path]));
+    json_object_set_new(config, "cached", json_string(cached[options->cached]));
 }
 
-static void add_spans(struct table *table, const struct bench_breakdown *b, int first)
-{
-    for (int i = 0; i < BENCH_SPANS; i++) {
-        if (i == BENCH_OPEN) table_cell(table, "%.1f", b->kernel_us);
-        if (i < first)
-            table_skip(table);
-        else
-            table_cell(table, "%.1f", b->us[i]);
-    }
-    table_cell(table, "%d", b->late_rank);
-}
-
-/* The call's, and below it those of its copy limit, which has nothing to open, by the way that it goes. */
-static void add_breakdown(struct table *table, const struct bench_world *world, const struct bench_result *r)
-{
-    const char *copy = world->device->copies[bench_least_copy(r)]; /* "push_us" */
-    char way[16];
-    snprintf(way, sizeof way, "%.*s", (int)strcspn(copy, "_"), copy);
-    add_head(table, r);
-    add_spans(table, &r->breakdown, bench_first_span(&r->breakdown));
-    if (!r->limit.known) return;
-    add_line(table, r, "copy limit", way);
-    add_spans(table, &r->limit, BENCH_ROWS);
-}
-
-/* A row for each result that has a breakdown; nothing where none has. */
-static bool print_breakdowns(const struct bench_world *world, const struct bench_results *results)
-{
-    struct table *table = new_table(world);
-    bool any = false;
-    for (int i = 0; i < BENCH_SPANS; i++) {
-        if (i == BENCH_OPEN) table_column(table, "kernel", TABLE_RIGHT);
-        table_column(table, bench_span_names[i], TABLE_RIGHT);
-    }
-    table_column(table, "late", TABLE_RIGHT);
-    for (int i = 0; i < results->count; i++) {
-        if (results->items[i].breakdown.known) add_breakdown(table, world, &results->items[i]);
-        any |= results->items[i].breakdown.known;
-    }
-    if (any)
-        printf("\nWhere the time of calls and of the copy limit's kernel goes on all ranks, us, and which rank is "
-               "late\n\n");
-    return table_print(table, stdout);
-}
-
-static void add_traffic(struct table *table, const struct bench_result *r)
-{
-    const struct bench_traffic *t = &r->traffic;
-    add_head(table, r);
-    table_cell(table, "%.1f", t->sent.rows);
-    table_cell(table, "%.1f", t->sent.messages);
-    table_cell(table, "%.1f", t->sent.flags);
-    table_cell(table, "%.1f", t->sent.bytes * 1e-3);
-    table_cell(table, "%.1f", t->inside_rows);
-    table_cell(table, "%.1f", t->inside_rows * (double)r->row_bytes * 1e-3);
-}
-
-/* A row for each result that was counted; nothing inside a node. */
-static bool print_traffic(const struct bench_world *world, const struct bench_results *results)
-{
-    static const char *const titles[] = {"net rows", "net messages", "net flags", "net KB", "node rows", "node KB"};
-    if (world->nodes == 1) return true;
-    struct table *table = new_table(world);
-    for (size_t i = 0; i < sizeof titles / sizeof *titles; i++)
-        table_column(table, titles[i], TABLE_RIGHT);
-    for (int i = 0; i < results->count; i++)
-        if (results->items[i].traffic.counted) add_traffic(table, &results->items[i]);
-    printf(
-        "\nWhat a call of a rank sends to other nodes, as counted at the provider, and moves inside its own; mean over "
-        "ranks\n\n");
-    return table_print(table, stdout);
-}
-
-static void print_nodes(const struct bench_world *world)
-{
-    if (world->nodes > 1) printf(" on %d nodes", world->nodes);
-}
-
-static bool print_tables(const struct bench_world *world, const struct bench_options *o,
-                         const struct bench_results *results)
-{
-    printf("%d ranks", world->size);
-    print_nodes(world);
-    printf(", rows of %d elements, top-%d of %d experts, %s routing; median of %d iterations", o->hidden, o->topk,
-           o->experts, o->routing, o->iters);
-    if (bench_patterns_loop(o)) printf("; of patterns: a call's share of %d loops of as many calls", BENCH_LOOPS);
-    printf("\n\n");
-    return print_results(world, o, results) && print_breakdowns(world, results) && print_traffic(world, results);
-}
-
-bool bench_report(const struct bench_world *world, const struct bench_options *options,
-                  const struct bench_results *results)
-{
-    if (options->format == BENCH_TABLE) return print_tables(world, options, results);
-    if (options->format == BENCH_JSON)
-        bench_report_json(world, options, results);
-    else
-        print_csv(world, options, results);
-    return true;
-}
+const struct bench_report normal_report = {
+    .csv = csv,
+    .json = json,
+    .tables = tables,
+    .num_tables = sizeof tables / sizeof *tables,
+    .name_operation = name_operation,
+    .view_limit = view_limit,
+    .config_of_calls = config_of_calls,
+};

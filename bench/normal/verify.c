@@ -1,36 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every byte of an output against what follows from the routing and the pattern of rows. */
-#include "bench/normal/session.h"
-#include <stdarg.h>
-#include <stdio.h>
+#include "bench/normal/mode.h"
 #include <stdlib.h>
 #include <string.h>
-
-static bool wrong(const struct problem *problem, const char *format, ...) __attribute__((format(printf, 2, 3)));
-
-static bool wrong(const struct problem *problem, const char *format, ...)
-{
-    va_list list;
-    va_start(list, format);
-    fprintf(stderr, "expar bench: rank %d: wrong result: ", problem->rank);
-    vfprintf(stderr, format, list);
-    fprintf(stderr, "\n");
-    va_end(list);
-    return false;
-}
 
 bool verify_rows(const struct problem *problem, uint64_t salt, const void *rows)
 {
     unsigned char *expected = malloc(problem->row_bytes);
-    if (!expected) return wrong(problem, "out of memory for the comparison");
+    if (!expected) return bench_wrong(problem, "out of memory for the comparison");
     bool good = true;
     for (int64_t i = 0; i < problem->num_received && good; i++) {
         const struct problem_row *source = &problem->received[i];
         const unsigned char *row = (const unsigned char *)rows + (size_t)i * problem->row_bytes;
         pattern_row(problem->dtype, pattern_key(salt, source->rank, source->token), problem->hidden, expected);
         if (memcmp(row, expected, problem->row_bytes))
-            good = wrong(problem, "row %lld is not token %d of rank %d", (long long)i, (int)source->token,
-                         (int)source->rank);
+            good = bench_wrong(problem, "row %lld is not token %d of rank %d", (long long)i, (int)source->token,
+                               (int)source->rank);
     }
     free(expected);
     return good;
@@ -57,7 +42,7 @@ static bool verify_topk(const struct problem *problem, const expar_dispatch_resu
     for (int64_t i = 0; i < problem->num_received; i++) {
         size_t start = (size_t)i * (size_t)problem->topk;
         if (!verify_topk_row(problem, i, experts + start, weights + start))
-            return wrong(problem, "top-k of row %lld", (long long)i);
+            return bench_wrong(problem, "top-k of row %lld", (long long)i);
     }
     return true;
 }
@@ -68,7 +53,7 @@ static bool verify_scales(const struct problem *problem, const float *scales)
         const struct problem_row *source = &problem->received[i];
         for (int s = 0; s < problem->num_scales; s++)
             if (scales[i * problem->num_scales + s] != problem_scale(source->rank, source->token, s))
-                return wrong(problem, "scale %d of row %lld", s, (long long)i);
+                return bench_wrong(problem, "scale %d of row %lld", s, (long long)i);
     }
     return true;
 }
@@ -87,15 +72,15 @@ static bool verify_expert_counts(const struct problem *problem, const int32_t *c
     int per_rank = problem->experts / problem->num_ranks;
     for (int local = 0; local < per_rank; local++)
         if (counts[local] != count_expert(problem, problem->rank * per_rank + local))
-            return wrong(problem, "the count of local expert %d", local);
+            return bench_wrong(problem, "the count of local expert %d", local);
     return true;
 }
 
 bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_dispatch_result *result, bool cached)
 {
     if (result->num_recv_tokens != problem->num_received)
-        return wrong(problem, "%lld rows received, %lld expected", (long long)result->num_recv_tokens,
-                     (long long)problem->num_received);
+        return bench_wrong(problem, "%lld rows received, %lld expected", (long long)result->num_recv_tokens,
+                           (long long)problem->num_received);
     bool topk =
         cached || (verify_topk(problem, result) && verify_expert_counts(problem, result->recv_tokens_per_expert));
     bool scales = problem->num_scales == 0 || verify_scales(problem, result->recv_x_scales.data);
@@ -152,11 +137,11 @@ bool verify_combine(const struct problem *problem, uint64_t salt, enum verify_ro
     const struct sum_case self = {.problem = problem, .salt = salt, .rows_of = rows_of};
     float *sums = malloc(2 * (size_t)problem->hidden * sizeof *sums);
     unsigned char *expected = malloc(problem->row_bytes);
-    bool good = sums && expected ? true : wrong(problem, "out of memory for the comparison");
+    bool good = sums && expected ? true : bench_wrong(problem, "out of memory for the comparison");
     for (int64_t token = 0; token < problem->tokens && good; token++) {
         expected_row(&self, token, each, sums, expected);
         if (memcmp((const unsigned char *)y + (size_t)token * problem->row_bytes, expected, problem->row_bytes))
-            good = wrong(problem, "the sum of token %lld", (long long)token);
+            good = bench_wrong(problem, "the sum of token %lld", (long long)token);
     }
     free(expected);
     free(sums);

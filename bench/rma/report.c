@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results of `expar bench rma` as JSON, CSV, or a table for a person. */
-#include "bench/frame/machine.h"
+#include "bench/frame/json.h"
 #include "bench/rma/rma.h"
 #include "table.h"
 #include <stdio.h>
@@ -58,10 +58,7 @@ static void print_json(const struct bench_options *options, const struct rma_tra
                                options->nodes, "device", "cpu", "sizes", sizes, "ops",
                                options->rma.ops ? options->rma.ops : "all", "transports", transports_json(notes),
                                "iters", options->iters, "warmup", options->warmup, "seed", (json_int_t)options->seed);
-    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(false), "config", config, "results", list);
-    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
-    printf("\n");
-    json_decref(object);
+    bench_json_print(false, config, list);
 }
 
 /* ---- CSV --------------------------------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Results of `expar bench setup` as JSON, CSV, or a table for a person. */
-#include "bench/frame/machine.h"
+#include "bench/frame/json.h"
 #include "bench/setup/setup.h"
 #include "table.h"
 #include <stdio.h>
@@ -15,10 +15,7 @@ static void print_json(const struct bench_world *world, const struct bench_optio
                                               results[i].times.p99_us, "verified", results[i].verified));
     json_t *config = json_pack("{s:i, s:i, s:s, s:i, s:i}", "ranks", world->size, "nodes", world->nodes, "device",
                                "cpu", "iters", options->iters, "warmup", options->warmup);
-    json_t *object = json_pack("{s:o, s:o, s:o}", "machine", bench_machine(false), "config", config, "results", list);
-    json_dumpf(object, stdout, JSON_INDENT(2) | JSON_REAL_PRECISION(8));
-    printf("\n");
-    json_decref(object);
+    bench_json_print(false, config, list);
 }
 
 static void print_csv(const struct bench_world *world, const struct setup_result *results, int count)

@@ -54,9 +54,7 @@ static int run_inside(const struct bench_options *options)
     else if (!bench_world_nodes(&world))
         code = 1;
     else
-        code = options->setup       ? setup_run(&world, options)
-               : options->ll.wanted ? ll_run(&world, options)
-                                    : bench_run(&world, options);
+        code = options->setup ? setup_run(&world, options) : bench_run(&world, options);
     if (expar_group_destroy(group) != EXPAR_OK) code = 1;
     return code;
 }

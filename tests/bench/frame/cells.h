@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cells: where things stand in a printed table, for tests; how wide its columns are does not matter. */
-#ifndef TESTS_BENCH_COMMON_CELLS_H
-#define TESTS_BENCH_COMMON_CELLS_H
+#ifndef TESTS_BENCH_FRAME_CELLS_H
+#define TESTS_BENCH_FRAME_CELLS_H
 
 /* The line that begins with `start`, from `text` on; there must be one. */
 const char *cells_line(const char *text, const char *start);

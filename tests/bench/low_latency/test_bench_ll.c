@@ -2,7 +2,7 @@
 /* expar bench ll as users run it: the members of its JSON, messages, its other forms, its refusals. Times are never
  * judged. */
 #include "bench/frame/routing.h"
-#include "results.h"
+#include "printed.h"
 #include "shell.h"
 #include <setjmp.h>
 #include <stdarg.h>

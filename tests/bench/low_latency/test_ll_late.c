@@ -11,21 +11,21 @@
 enum { RANKS = 3 };
 
 /* All alike: sent at 3 µs, the last warp at 4, all seen at 6, through at 7, ended at 8. */
-static void all_alike(struct ll_moments ranks[RANKS])
+static void all_alike(struct bench_moments ranks[RANKS])
 {
     for (int r = 0; r < RANKS; r++)
-        ranks[r] = (struct ll_moments){
+        ranks[r] = (struct bench_moments){
             .started_us = 1, .sent_middle_us = 3, .sent_us = 4, .seen_us = 6, .done_us = 7, .ended_us = 8};
 }
 
 /* expected: send, warps, ranks, wire, place, close. */
-static void assert_spans(const struct ll_moments ranks[RANKS], const double expected[LL_SPANS], int late)
+static void assert_spans(const struct bench_moments ranks[RANKS], const double expected[LL_SPANS], int late)
 {
-    struct ll_breakdown out;
     double sorted[RANKS], sum = 0;
-    assert_int_equal(ll_late_of_call(ranks, RANKS, sorted, &out), late);
+    const struct bench_breakdown out = ll_spans.of_call(ranks, RANKS, sorted);
+    assert_int_equal(out.late_rank, late);
     for (int i = 0; i < LL_SPANS; i++) {
-        if (out.us[i] != expected[i]) fail_msg("%s: %g, not %g", ll_span_names[i], out.us[i], expected[i]);
+        if (out.us[i] != expected[i]) fail_msg("span %d: %g, not %g", i, out.us[i], expected[i]);
         sum += out.us[i];
     }
     assert_true(out.kernel_us == sum && out.start_us == 1);
@@ -34,7 +34,7 @@ static void assert_spans(const struct ll_moments ranks[RANKS], const double expe
 static void nobody_is_late(void **state)
 {
     (void)state;
-    struct ll_moments ranks[RANKS];
+    struct bench_moments ranks[RANKS];
     all_alike(ranks);
     assert_spans(ranks, (double[]){3, 1, 0, 2, 1, 1}, 0);
 }
@@ -42,7 +42,7 @@ static void nobody_is_late(void **state)
 static void late_warps(void **state)
 {
     (void)state;
-    struct ll_moments ranks[RANKS];
+    struct bench_moments ranks[RANKS];
     all_alike(ranks);
     for (int r = 0; r < RANKS; r++)
         ranks[r].sent_us = 5.5;
@@ -52,7 +52,7 @@ static void late_warps(void **state)
 static void a_late_rank(void **state)
 {
     (void)state;
-    struct ll_moments ranks[RANKS];
+    struct bench_moments ranks[RANKS];
     all_alike(ranks);
     ranks[1].sent_us = 5;
     assert_spans(ranks, (double[]){3, 1, 1, 1, 1, 1}, 1);
@@ -61,9 +61,9 @@ static void a_late_rank(void **state)
 static void a_slow_wire(void **state)
 {
     (void)state;
-    struct ll_moments ranks[RANKS];
+    struct bench_moments ranks[RANKS];
     all_alike(ranks);
-    ranks[2] = (struct ll_moments){
+    ranks[2] = (struct bench_moments){
         .started_us = 1, .sent_middle_us = 3, .sent_us = 4, .seen_us = 16, .done_us = 17, .ended_us = 18};
     assert_spans(ranks, (double[]){3, 1, 0, 12, 1, 1}, 0);
 }
@@ -72,7 +72,7 @@ static void a_slow_wire(void **state)
 static void halves(void **state)
 {
     (void)state;
-    struct ll_moments ranks[RANKS];
+    struct bench_moments ranks[RANKS];
     all_alike(ranks);
     for (int r = 0; r < RANKS; r++)
         ranks[r].seen_us = 0;
@@ -87,7 +87,7 @@ static void halves(void **state)
 static void copies_that_wait_for_nothing(void **state)
 {
     (void)state;
-    const struct ll_moments ranks[RANKS] = {
+    const struct bench_moments ranks[RANKS] = {
         {.started_us = 1, .sent_middle_us = 2, .sent_us = 3, .done_us = 5, .ended_us = 5},
         {.started_us = 0.5, .sent_middle_us = 3, .sent_us = 6, .done_us = 7, .ended_us = 7.5},
         {.started_us = 1, .sent_middle_us = 2, .sent_us = 2.5, .done_us = 4, .ended_us = 4}};
@@ -98,10 +98,10 @@ static void copies_that_wait_for_nothing(void **state)
 static void copies_of_one_rank(void **state)
 {
     (void)state;
-    const struct ll_moments rank = {.started_us = 1, .done_us = 4, .ended_us = 4};
-    struct ll_breakdown out;
+    const struct bench_moments rank = {.started_us = 1, .done_us = 4, .ended_us = 4};
     double sorted[1];
-    assert_int_equal(ll_late_of_call(&rank, 1, sorted, &out), -1);
+    const struct bench_breakdown out = ll_spans.of_call(&rank, 1, sorted);
+    assert_int_equal(out.late_rank, -1);
     assert_true(out.us[LL_PLACE] == 4 && out.us[LL_SEND] == 0 && out.us[LL_CLOSE] == 0 && out.kernel_us == 4);
 }
 

@@ -3,7 +3,7 @@
  * call's kernel goes, and below it that of the copy limit's. */
 #include "bench/bench.h"
 #include "bench/gpu/gpu.h"
-#include "bench/low_latency/results.h"
+#include "bench/low_latency/late.h"
 #include "cells.h"
 #include "terminal.h"
 #include <jansson.h>
@@ -19,7 +19,7 @@
 enum { NUMBERS = LL_SPANS + 3 }; /* of a kernel: its time, the last start, spans, who is late */
 
 /* A dispatch with its limit; a combine's send alone, which has none; a combine whose limit nobody sends in. */
-static const struct ll_result made[] = {
+static const struct bench_result made[] = {
     {.op = "dispatch",
      .phase = "call",
      .format = "bf16",
@@ -72,17 +72,17 @@ static void print_report(void *argument)
     struct gpu_rank rank = {.device = &device, .crew = &crew};
     const struct bench_world world = {
         .size = 4, .nodes = 1, .each = 4, .device = &bench_cuda, .place = {.type = EXPAR_CUDA}, .gpu = &rank};
-    struct ll_results results = {0};
+    struct bench_results results = {0};
     for (size_t i = 0; i < sizeof made / sizeof *made; i++) {
-        struct ll_result *result = ll_results_add(&results);
+        struct bench_result *result = bench_results_add(&results);
         assert_non_null(result);
         *result = made[i];
     }
-    assert_true(ll_report(&world, &options, &results));
+    assert_true(bench_report(&world, &options, &ll_mode, &results));
     free(results.items);
 }
 
-/* What ll_report prints; the caller's to free. */
+/* What bench_report prints; the caller's to free. */
 static char *print(enum bench_format format)
 {
     return terminal_capture(false, print_report, &format);

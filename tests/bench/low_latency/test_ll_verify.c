@@ -2,7 +2,7 @@
 /* The verifier of low-latency mode must say no: outputs built by hand are right, and wrong as soon as one byte of them
  * is. Also codes of known numbers, and sums. */
 #include "bench/frame/routing.h"
-#include "bench/low_latency/session.h"
+#include "bench/low_latency/mode.h"
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ static const struct ll_format *format_of(const char *name)
 }
 
 /* A session without a group, on the CPU: problem and layout. */
-static struct ll_session open_session(int rank, expar_dtype dtype, const char *format)
+static struct bench_session open_session(int rank, expar_dtype dtype, const char *format)
 {
     struct routing_shape routing = {.num_ranks = RANKS, .tokens = TOKENS, .topk = TOPK, .experts = EXPERTS};
     struct problem_shape shape = {.rank = rank,
@@ -34,7 +34,7 @@ static struct ll_session open_session(int rank, expar_dtype dtype, const char *f
                                   .dtype = dtype};
     char error[256];
     static const struct bench_world world = {.device = &bench_cpu};
-    struct ll_session session = {.world = &world, .format = format_of(format)};
+    struct bench_session session = {.world = &world, .format = format_of(format)};
     session.problem = problem_create(&shape, routing_make("uniform", &routing, 3, error, sizeof error));
     assert_non_null(session.problem);
     session.layout = ll_layout_create(session.problem);
@@ -42,7 +42,7 @@ static struct ll_session open_session(int rank, expar_dtype dtype, const char *f
     return session;
 }
 
-static void close_session(struct ll_session *session)
+static void close_session(struct bench_session *session)
 {
     ll_layout_free(session->layout);
     problem_free(session->problem);
@@ -58,7 +58,7 @@ struct output {
     struct ll_rows rows;
 };
 
-static void add_row(struct output *output, const struct ll_session *session, int local, int source, int token)
+static void add_row(struct output *output, const struct bench_session *session, int local, int source, int token)
 {
     const struct problem *problem = session->problem;
     const size_t row_bytes = ll_format_row_bytes(session->format, problem->dtype, HIDDEN);
@@ -72,7 +72,7 @@ static void add_row(struct output *output, const struct ll_session *session, int
     output->src_info[local * PER_EXPERT + row] = token;
 }
 
-static struct output *make_output(const struct ll_session *session)
+static struct output *make_output(const struct bench_session *session)
 {
     struct output *output = calloc(1, sizeof *output);
     assert_non_null(output);
@@ -91,7 +91,7 @@ static struct output *make_output(const struct ll_session *session)
 }
 
 /* One changed byte of row 0, of its scale, token number, or of a count. */
-static void assert_noticed(const struct ll_session *session, const struct output *output, void *where)
+static void assert_noticed(const struct bench_session *session, const struct output *output, void *where)
 {
     uint8_t *byte = where;
     assert_true(output->counts[0] > 0);
@@ -106,7 +106,7 @@ static void wrong_rows_are_noticed(void **state)
     (void)state;
     static const char *const formats[] = {"f32", "fp8", "fp8_round", "fp8_ue8m0", "int8"};
     for (int i = 0; i < RANKS * 5; i++) {
-        struct ll_session session = open_session(i % RANKS, EXPAR_F32, formats[i / RANKS]);
+        struct bench_session session = open_session(i % RANKS, EXPAR_F32, formats[i / RANKS]);
         struct output *output = make_output(&session);
         assert_true(ll_verify_rows(&session, SALT, &output->rows));
         assert_false(ll_verify_rows(&session, SALT + 1, &output->rows));
@@ -135,7 +135,7 @@ static void expert_row(expar_dtype dtype, int expert, int i, uint8_t *row)
 }
 
 /* The sum of a token's slots on one rank, or with -1 on all; 0 where there are none. */
-static int sum_slots(const struct ll_session *session, int token, int rank, uint8_t *out)
+static int sum_slots(const struct bench_session *session, int token, int rank, uint8_t *out)
 {
     static _Alignas(64) uint8_t made[TOPK][HIDDEN * 4];
     const struct problem *problem = session->problem;
@@ -153,7 +153,7 @@ static int sum_slots(const struct ll_session *session, int token, int rank, uint
     return count;
 }
 
-static void make_sums(const struct ll_session *session, bool reduced, uint8_t *y)
+static void make_sums(const struct bench_session *session, bool reduced, uint8_t *y)
 {
     static _Alignas(64) uint8_t partial[RANKS][HIDDEN * 4];
     const size_t row_bytes = session->problem->row_bytes;
@@ -174,7 +174,7 @@ static void wrong_sums_are_noticed(void **state)
     static uint8_t y[TOKENS * HIDDEN * 4];
     for (int i = 0; i < 3 * RANKS * 2; i++) {
         const bool reduced = i % 2;
-        struct ll_session session = open_session(i / 2 % RANKS, dtypes[i / 4], "bf16");
+        struct bench_session session = open_session(i / 2 % RANKS, dtypes[i / 4], "bf16");
         make_sums(&session, reduced, y);
         assert_true(ll_verify_combine(&session, SALT, reduced, false, y));
         assert_true(ll_verify_combine(&session, SALT, reduced, true, y));
@@ -191,7 +191,7 @@ static void wrong_sums_are_noticed(void **state)
 static void wrong_counts_are_noticed(void **state)
 {
     (void)state;
-    struct ll_session session = open_session(0, EXPAR_BF16, "bf16");
+    struct bench_session session = open_session(0, EXPAR_BF16, "bf16");
     assert_true(ll_verify_count(&session, "messages", 7, 7));
     assert_false(ll_verify_count(&session, "messages", 8, 7));
     close_session(&session);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar bench as users run it: the members of its JSON, its other forms, its refusals. Times are never judged. */
-#include "results.h"
+#include "printed.h"
 #include "shell.h"
 #include <setjmp.h>
 #include <stdarg.h>

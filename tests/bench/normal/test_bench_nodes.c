@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar bench across nodes that its ranks play: what it says of the network is what the routing demands. Where every
  * token goes to every expert, or all to one, that is known without looking at it. */
-#include "results.h"
+#include "printed.h"
 #include "shell.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,6 +3,7 @@
  * copies. */
 #include "bench/bench.h"
 #include "bench/gpu/gpu.h"
+#include "bench/normal/late.h"
 #include "cells.h"
 #include "terminal.h"
 #include <jansson.h>
@@ -89,7 +90,7 @@ static void print_report(void *argument)
     struct bench_results results = {0};
     fill(&results);
     if (print->patterns & BENCH_LAYER) add_loop(&results);
-    assert_true(bench_report(&world, &options, &results));
+    assert_true(bench_report(&world, &options, &normal_mode, &results));
     free(results.items);
 }
 

@@ -3,7 +3,7 @@
  * arithmetic of patterns and statistics. */
 #include "bench/frame/routing.h"
 #include "bench/frame/stats.h"
-#include "bench/normal/session.h"
+#include "bench/normal/mode.h"
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

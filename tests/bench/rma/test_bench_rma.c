@@ -2,7 +2,7 @@
 /* expar bench rma as users run it: the members of its JSON, its other forms, its refusals. Times are never judged. And
  * its verifier must say no: a way that changes one byte is found out. */
 #include "bench/rma/rma.h"
-#include "results.h"
+#include "printed.h"
 #include "shell.h"
 #include <jansson.h>
 #include <pthread.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar bench setup as users run it: the members of its JSON, its other forms, its refusals. Times are never judged.
  * "nodes": the same across nodes, which needs a network. */
-#include "results.h"
+#include "printed.h"
 #include "shell.h"
 #include <jansson.h>
 #include <setjmp.h>

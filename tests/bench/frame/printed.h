@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* results: `expar bench --json` for tests, as users run it. */
-#ifndef TESTS_BENCH_COMMON_RESULTS_H
-#define TESTS_BENCH_COMMON_RESULTS_H
+/* printed: `expar bench --json` for tests, as users run it. */
+#ifndef TESTS_BENCH_FRAME_PRINTED_H
+#define TESTS_BENCH_FRAME_PRINTED_H
 
 #include <jansson.h>
 

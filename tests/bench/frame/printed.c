@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What `expar bench --json` prints. */
-#include "results.h"
+#include "printed.h"
 #include "shell.h"
 #include <setjmp.h>
 #include <stdarg.h>

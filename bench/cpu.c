@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The CPU, in both modes, on one node and on several. Tensors are ordinary memory, and the symmetric heap holds the
+ * rows. A turn is timed by CLOCK_MONOTONIC, which hosts of one machine share, after a barrier. */
+#include "bench/low_latency/place.h"
+#include "bench/normal/mode.h"
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* As the library chooses (ep.h): EXPAR_THREADS, else 1 when ranks outnumber cores, else a fair share. */
+int bench_cpu_threads(const struct bench_world *world)
+{
+    const char *given = getenv("EXPAR_THREADS");
+    if (given && atoi(given) > 0) return atoi(given);
+    cpu_set_t cores;
+    int count = sched_getaffinity(0, sizeof cores, &cores) == 0 ? CPU_COUNT(&cores) : 1;
+    return world->size > count ? 1 : count / world->size;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+/* Touched, so that no page fault is measured. */
+static void *cpu_alloc(const struct bench_world *world, size_t bytes)
+{
+    (void)world;
+    size_t rounded = (bytes + 4095) / 4096 * 4096 + 4096;
+    void *data = aligned_alloc(4096, rounded);
+    if (data) memset(data, 0, rounded);
+    return data;
+}
+
+static void cpu_free(const struct bench_world *world, void *data)
+{
+    (void)world;
+    free(data);
+}
+
+static const void *cpu_view(const struct bench_world *world, const void *data, size_t bytes)
+{
+    (void)world, (void)bytes;
+    return data;
+}
+
+static void cpu_unview(const struct bench_world *world, const void *view)
+{
+    (void)world, (void)view;
+}
+
+static void *cpu_draft(const struct bench_world *world, void *data, size_t bytes)
+{
+    (void)world, (void)bytes;
+    return data;
+}
+
+static bool cpu_commit(const struct bench_world *world, void *data, void *draft, size_t bytes)
+{
+    (void)world, (void)data, (void)draft, (void)bytes;
+    return true;
+}
+
+static bool cpu_copy_tensor(const struct bench_world *world, void *to, const void *from, size_t bytes)
+{
+    (void)world;
+    if (bytes) memcpy(to, from, bytes);
+    return true;
+}
+
+#define CPU                                                                                                            \
+    .name = "cpu", .workers = "threads", .alloc = cpu_alloc, .free = cpu_free, .view = cpu_view, .unview = cpu_unview, \
+    .draft = cpu_draft, .commit = cpu_commit, .copy = cpu_copy_tensor, .turn = bench_cpu_turn, .ll = &ll_cpu
+
+const struct bench_device bench_cpu = {CPU, .copies = {"memcpy_us", "nontemporal_us"},
+                                       .sites = {&normal_cpu_site, &ll_cpu_site}};
+const struct bench_device bench_cpu_nodes = {CPU, .copies = {"whole_puts_us", "piece_puts_us"},
+                                             .sites = {&normal_nodes_site, &ll_nodes_site}};

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All cases of a run: for each kind of rows, number of workers and token count a session is opened, and its cases are
+ * measured. */
+#include "bench/frame/patterns.h"
+#include "bench/frame/report.h"
+#include "bench/frame/session.h"
+#include <stdlib.h>
+
+struct bench_result *bench_results_add(struct bench_results *results)
+{
+    if (results->count == results->room) {
+        int room = results->room ? 2 * results->room : 16;
+        struct bench_result *items = realloc(results->items, (size_t)room * sizeof *items);
+        if (!items) return NULL;
+        results->items = items;
+        results->room = room;
+    }
+    results->items[results->count] = (struct bench_result){0};
+    return &results->items[results->count++];
+}
+
+/* Loops come last: kernels read no clocks in them, and the counts of isolated calls are compared with their own. */
+static bool run_patterns(struct bench_session *session, struct bench_results *results)
+{
+    const struct bench_options *options = session->options;
+    const struct bench_site *site = bench_site_of(session);
+    if (options->patterns & BENCH_ISOLATED && !session->mode->isolated(session, results)) return false;
+    if (!bench_patterns_loop(options)) return true;
+    return (!site->clocks || site->clocks(session, false)) && session->mode->loops(session, results);
+}
+
+struct run {
+    const struct bench_world *world;
+    const struct bench_options *options;
+    const struct bench_mode *mode;
+    struct bench_results results;
+};
+
+static bool run_rows(struct run *run, const struct bench_rows *rows)
+{
+    const struct bench_options *options = run->options;
+    for (int i = 0; i < options->num_workers * options->num_tokens; i++) {
+        struct bench_session session = {.world = run->world, .options = options, .mode = run->mode};
+        const bool good = bench_session_open(&session, rows, options->tokens[i % options->num_tokens],
+                                             options->workers[i / options->num_tokens]) &&
+                          run_patterns(&session, &run->results);
+        if (!bench_session_close(&session, good)) return false;
+    }
+    return true;
+}
+
+static bool run_all(struct run *run)
+{
+    const struct bench_site *site = run->world->device->sites[run->mode->number];
+    struct bench_rows rows[BENCH_MAX_DTYPES * BENCH_MAX_FORMATS];
+    if (site->check && !bench_all_true(run->world, site->check(run->world, run->options))) return false;
+    const int count = run->mode->list_rows(run->options, rows);
+    for (int i = 0; i < count; i++)
+        if (!run_rows(run, &rows[i])) return false;
+    return true;
+}
+
+int bench_run_mode(const struct bench_world *world, const struct bench_options *options, const struct bench_mode *mode)
+{
+    struct run run = {.world = world, .options = options, .mode = mode};
+    bool good = run_all(&run);
+    if (good && world->rank == 0) good = bench_report(world, options, mode, &run.results);
+    for (int i = 0; i < run.results.count; i++)
+        good = good && run.results.items[i].verified;
+    free(run.results.items);
+    return good ? 0 : 1;
+}

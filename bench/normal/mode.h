@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* normal: the benchmark of dispatch and combine, as a mode of bench/frame. On the way of a run:
+ *
+ *   mode.c     the table: tensors and buffer of a session, cases    late.c         where a call's time goes on GPUs
+ *   calls.c    dispatches, combines, layers                         copy_limit.c   copies on the CPU
+ *   verify.c   outputs against what they must be                    nodes.c        limit and traffic across nodes
+ *   report.c   what is printed                                      options.c      what can be refused
+ *
+ * Called through bench/bench.h, and by bench/gpu and bench/mpi; calls the public interface of the library. */
+#ifndef EXPAR_BENCH_NORMAL_MODE_H
+#define EXPAR_BENCH_NORMAL_MODE_H
+
+#include "bench/frame/session.h"
+
+extern const struct bench_mode normal_mode;
+extern const struct bench_report normal_report;
+
+/* ---- calls.c ----------------------------------------------------------------------------------------------------- */
+
+struct normal_call {
+    struct bench_call frame;
+    expar_path path;
+    expar_dispatch_args dispatch_args;
+    expar_dispatch_result result; /* of the last dispatch, until it is released; then zero */
+    expar_combine_args combine_args;
+    expar_ep_handle *handle; /* of all calls; NULL: dispatches are fresh */
+    void *rows;              /* [R][H] what combines read; in loops the caller's own memory */
+    bool direct;             /* all isolated dispatches went directly */
+    expar_ep_stats before, after;
+};
+/* Of a dispatch of this session's x that computes its routing. */
+expar_dispatch_args normal_dispatch_args(const struct bench_session *session, expar_path path);
+/* What bench_mode asks for. */
+bool normal_open(struct bench_call *call);
+void normal_close(struct bench_call *call);
+bool normal_fill(const struct bench_call *call, uint64_t salt);
+bool normal_dispatch(void *call);
+bool normal_combine(void *call);
+bool normal_in_loop(struct bench_call *call, expar_event **event);
+bool normal_ended(struct bench_call *call, int turn);
+bool normal_verify(const struct bench_call *call, uint64_t salt);
+bool normal_verify_baseline(const struct bench_call *call, uint64_t salt);
+void normal_release(struct bench_call *call);
+void normal_amounts(const struct bench_call *call, double *messages, double *bytes);
+bool normal_describe(const struct bench_call *call, struct bench_result *result);
+
+/* ---- nodes.c, copy_limit.c --------------------------------------------------------------------------------------- */
+
+extern const struct bench_site normal_nodes_site, normal_cpu_site;
+/* A call between nodes has sent as many rows as the routing demands; says what is wrong. */
+bool nodes_sent_right(const struct bench_call *call);
+/* Bare puts have come whole. */
+bool nodes_limit_verify(const struct bench_session *session, bool combine);
+
+/* ---- verify.c ---------------------------------------------------------------------------------------------------- */
+
+/* Each compares a whole output of this rank with what follows from the routing, and says on stderr which token is
+ * wrong. */
+bool verify_rows(const struct problem *problem, uint64_t salt, const void *rows);
+bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_dispatch_result *result, bool cached);
+/* The rows that a combine adds: those that ranks filled by name, or the tokens' own, which a dispatch brought and each
+   holder returned as they were. */
+enum verify_rows_of { VERIFY_FILLED, VERIFY_RETURNED };
+/* each: ranks whose rows are summed and rounded before their sums are; all of them: in one sum. */
+bool verify_combine(const struct problem *problem, uint64_t salt, enum verify_rows_of rows_of, int each, const void *y);
+
+#endif

@@ -1,12 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Options of the benchmark and everything that can be refused before ranks are there. */
-#include "bench/normal/options.h"
 #include "base/shown.h"
 #include "bench/bench.h"
 #include "bench/frame/patterns.h"
 #include "bench/frame/routing.h"
-#include "bench/low_latency/format.h"
-#include "bench/low_latency/options.h"
 #include "bench/rma/rma.h"
 #include "text.h"
 #include <string.h>
@@ -347,7 +344,7 @@ static void check(struct argp_state *state, struct bench_options *options)
     else if (options->rma.wanted)
         rma_options_check(state, options);
     else
-        ep_options_check(state, options);
+        normal_options_check(state, options);
     if (options->ll.wanted) ll_options_check(state, options);
     /* By now the operations are known that nobody named. */
     if (!options->rma.wanted && !options->dispatch)

@@ -18,9 +18,12 @@
 #include "bench/frame/session.h"
 #include "bench/low_latency/format.h"
 #include "bench/low_latency/place.h"
+#include <argp.h>
 
 extern const struct bench_mode ll_mode;
 extern const struct bench_report ll_report;
+/* For bench/options.c: refuses what is wrong in this mode alone, as argp does. */
+void ll_options_check(struct argp_state *state, const struct bench_options *options);
 /* Formats that are asked for, or the plain ones of the dtypes; and what a site opens and closes. */
 int ll_list_rows(const struct bench_options *options, struct bench_rows *rows);
 bool ll_site_open(struct bench_session *session);

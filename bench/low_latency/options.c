@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What can be refused of low-latency mode before ranks are there. */
-#include "bench/low_latency/options.h"
-#include "bench/low_latency/format.h"
+#include "bench/low_latency/mode.h"
 #include <sysexits.h>
 
 #define MOST_TOKENS 65535 /* of a rank's buffer */
@@ -38,7 +37,7 @@ static void check_formats(struct argp_state *state, const struct bench_options *
                      options->dispatch ? "is not dispatched" : "is not combined");
 }
 
-void ll_options_check(struct argp_state *state, struct bench_options *options)
+void ll_options_check(struct argp_state *state, const struct bench_options *options)
 {
     if (options->layout) argp_failure(state, EX_USAGE, 0, "layout: ll has none");
     check_shape(state, options);

@@ -11,9 +11,12 @@
 #define EXPAR_BENCH_NORMAL_MODE_H
 
 #include "bench/frame/session.h"
+#include <argp.h>
 
 extern const struct bench_mode normal_mode;
 extern const struct bench_report normal_report;
+/* For bench/options.c: refuses what is wrong in both modes, as argp does, and fills in what was not given. */
+void normal_options_check(struct argp_state *state, struct bench_options *options);
 
 /* ---- calls.c ----------------------------------------------------------------------------------------------------- */
 

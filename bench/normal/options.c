@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What can be refused of dispatch and combine before ranks are there, and what follows from what was given. */
-#include "bench/normal/options.h"
 #include "base/shown.h"
 #include "bench/frame/routing.h"
+#include "bench/normal/mode.h"
 #include <expar/info.h>
 #include <sysexits.h>
 
@@ -55,7 +55,7 @@ static void check_rows(struct argp_state *state, const struct bench_options *opt
         argp_failure(state, EX_USAGE, 0, "combine adds bf16, f16 or f32 rows, not fp8");
 }
 
-void ep_options_check(struct argp_state *state, struct bench_options *options)
+void normal_options_check(struct argp_state *state, struct bench_options *options)
 {
     if (!options->dispatch && !options->combine && !options->layout) options->dispatch = options->combine = true;
     if (options->mpi && !options->dispatch && !options->combine)

@@ -1,60 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links: the choice of what reaches a peer, and operations on top of it. */
-#include "link/link.h"
+/* Links: operations on what reaches a peer. */
+#include "link/parts.h"
 #include "mem/fence.h"
 
 #include <string.h>
-
-/* ---- the choice -------------------------------------------------------------------------------------------------- */
-
-/* The first transport that has all of `wanted` at pe and does not map it; else the one that shmem has chosen. */
-static transport *choose_unmapped(const sym *self, int32_t pe, unsigned wanted, transport *chosen)
-{
-    for (int32_t t = 0; t < self->num_transports; t++) {
-        const unsigned reach = sym_reach(self, self->rank, pe, t);
-        if ((reach & wanted) == wanted && !(reach & TRANSPORT_MAP)) return self->transports[t];
-    }
-    return chosen;
-}
-
-expar_status link_open(sym *self, int32_t pe, bool unmapped, link_counts *counts, link_peer *out)
-{
-    link_peer made = {.sym = self, .pe = pe, .counts = counts};
-    if (pe == self->rank || !unmapped) made.mapped = sym_at(self, pe, 0);
-    if (!made.mapped) {
-        made.data = choose_unmapped(self, pe, TRANSPORT_PUT, self->reach_rma[pe]);
-        made.words = choose_unmapped(self, pe, TRANSPORT_ATOMIC, self->reach_atomic[pe]);
-        if (!made.data || !made.words)
-            return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d with puts and atomics%s%s", pe,
-                             self->unreached ? ": " : "", self->unreached ? self->unreached : "");
-    }
-    *out = made;
-    return EXPAR_OK;
-}
-
-/* Its own heap is no matter: a rank always has that. */
-static bool is_mapped(const sym *self, int32_t rank, int32_t pe)
-{
-    bool mapped = rank == pe;
-    for (int32_t t = 0; t < self->num_transports && !mapped; t++)
-        mapped = sym_reach(self, rank, pe, t) & TRANSPORT_MAP;
-    return mapped;
-}
-
-bool link_all_mapped(const sym *self)
-{
-    for (int32_t rank = 0; rank < self->size; rank++)
-        for (int32_t pe = 0; pe < self->size; pe++)
-            if (!is_mapped(self, rank, pe)) return false;
-    return true;
-}
 
 /* ---- mapped memory ----------------------------------------------------------------------------------------------- */
 
 /* Release: partner of the acquire by which the owner polls the word. */
 static void store_flag(const link_peer *peer, const link_flag *flag)
 {
-    atomic_store_explicit((_Atomic uint64_t *)link_at(peer, flag->offset), flag->word, memory_order_release);
+    _Atomic uint64_t *word = link_at(peer, flag->offset);
+    if (flag->adds)
+        atomic_fetch_add_explicit(word, flag->word, memory_order_release);
+    else
+        atomic_store_explicit(word, flag->word, memory_order_release);
     sym_ring(peer->sym, peer->pe);
 }
 
@@ -65,17 +25,11 @@ static void store_data(const link_peer *peer, const link_data *data)
 
 /* ---- transports -------------------------------------------------------------------------------------------------- */
 
-static expar_status link_post(const link_peer *peer, transport *via, const transport_request *request,
-                              transport_batch *batch)
-{
-    return transport_post(via, &peer->sym->site, request, batch);
-}
-
 /* What was handed over, if it was: a message, */
 static expar_status link_count_message(const link_peer *peer, expar_status status, const link_data *data,
                                        uint64_t behind)
 {
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK || !peer->counts) return status;
     atomic_fetch_add_explicit(&peer->counts->messages, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&peer->counts->bytes, data->bytes + behind, memory_order_relaxed);
     atomic_fetch_add_explicit(&peer->counts->rows, data->rows, memory_order_relaxed);
@@ -85,7 +39,7 @@ static expar_status link_count_message(const link_peer *peer, expar_status statu
 /* or a flag by itself. */
 static expar_status link_count_flag(const link_peer *peer, expar_status status)
 {
-    if (status != EXPAR_OK) return status;
+    if (status != EXPAR_OK || !peer->counts) return status;
     atomic_fetch_add_explicit(&peer->counts->flags, 1, memory_order_relaxed);
     atomic_fetch_add_explicit(&peer->counts->bytes, sizeof(uint64_t), memory_order_relaxed);
     return EXPAR_OK;
@@ -102,18 +56,16 @@ static transport_request put_of(const link_peer *peer, const link_data *data)
                                .leads = data->leads};
 }
 
-/* The peer may sleep on its bell, where a transport of this host has brought the word. */
+static transport_atomic_op op_of(const link_flag *flag)
+{
+    return flag->adds ? TRANSPORT_ADD : TRANSPORT_SET;
+}
+
 static expar_status post_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch)
 {
-    const transport_request word = {.kind = TRANSPORT_KIND_ATOMIC,
-                                    .pe = peer->pe,
-                                    .offset = flag->offset,
-                                    .bytes = sizeof flag->word,
-                                    .op = TRANSPORT_SET,
-                                    .operand = flag->word};
-    expar_status status = link_post(peer, peer->words, &word, batch);
-    if (status == EXPAR_OK) sym_ring(peer->sym, peer->pe);
-    return status;
+    const link_change word = {
+        .op = op_of(flag), .bytes = sizeof flag->word, .operand = flag->word, .offset = flag->offset};
+    return link_change_word(peer, &word, batch);
 }
 
 static expar_status post_together(const link_peer *peer, const link_data *data, const link_flag *flag,
@@ -121,7 +73,7 @@ static expar_status post_together(const link_peer *peer, const link_data *data, 
 {
     transport_request put = put_of(peer, data);
     put.signals = true;
-    put.op = TRANSPORT_SET;
+    put.op = op_of(flag);
     put.operand = flag->word;
     put.signal_offset = flag->offset;
     expar_status status = link_post(peer, peer->data, &put, batch);
@@ -139,7 +91,7 @@ static expar_status post_apart(const link_peer *peer, const link_data *data, con
     error_keep(&kept, link_post(peer, peer->data, &put, &own));
     expar_status status = link_quiet(peer->sym, &own); /* of what was posted before a failure, too */
     if (kept.status != EXPAR_OK) return error_restore(&kept);
-    return status == EXPAR_OK ? post_flag(peer, flag, batch) : status;
+    return status == EXPAR_OK ? post_flag(peer, flag, batch) : link_named(peer, status);
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -154,6 +106,50 @@ expar_status link_put(const link_peer *peer, const link_data *data, transport_ba
     return link_count_message(peer, link_post(peer, peer->data, &put, batch), data, 0);
 }
 
+expar_status link_put_now(const link_peer *peer, const link_data *data)
+{
+    return peer->data->ops->put(peer->data, peer->pe, data->offset, data->source, data->bytes);
+}
+
+expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, transport_batch *batch)
+{
+    const transport_request get = {
+        .kind = TRANSPORT_KIND_GET, .pe = peer->pe, .offset = offset, .dest = dest, .bytes = bytes};
+    return link_post(peer, peer->data, &get, batch);
+}
+
+expar_status link_get_now(const link_peer *peer, void *dest, uint64_t offset, size_t bytes)
+{
+    return peer->data->ops->get(peer->data, peer->pe, dest, offset, bytes);
+}
+
+/* The peer may sleep on its bell, where a transport of this host has changed the word. */
+static expar_status changed(const link_peer *peer, const link_change *change, expar_status status)
+{
+    if (status == EXPAR_OK && change->op != TRANSPORT_FETCH) sym_ring(peer->sym, peer->pe);
+    return status;
+}
+
+expar_status link_change_word(const link_peer *peer, const link_change *change, transport_batch *batch)
+{
+    const transport_request word = {.kind = TRANSPORT_KIND_ATOMIC,
+                                    .pe = peer->pe,
+                                    .offset = change->offset,
+                                    .dest = change->old,
+                                    .bytes = change->bytes,
+                                    .op = change->op,
+                                    .operand = change->operand,
+                                    .compare = change->compare};
+    return changed(peer, change, link_post(peer, peer->words, &word, batch));
+}
+
+expar_status link_change_now(const link_peer *peer, const link_change *change, uint64_t *old)
+{
+    return changed(peer, change,
+                   peer->words->ops->atomic(peer->words, peer->pe, change->offset, change->bytes, change->op,
+                                            change->operand, change->compare, old));
+}
+
 expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch)
 {
     if (!peer->mapped) return link_count_flag(peer, post_flag(peer, flag, batch));
@@ -165,7 +161,7 @@ expar_status link_put_flag(const link_peer *peer, const link_data *data, const l
 {
     if (peer->mapped) store_data(peer, data);
     if (peer->mapped || data->bytes == 0) return link_set_flag(peer, flag, batch);
-    const bool apart = peer->data != peer->words;
+    const bool apart = peer->data != peer->words && !link_goes_by_ring(peer, batch);
     expar_status status = apart ? post_apart(peer, data, flag, batch) : post_together(peer, data, flag, batch);
     return link_count_message(peer, status, data, sizeof flag->word);
 }
@@ -216,13 +212,8 @@ bool link_put_joined(const link_peer *peer, const link_data *parts, uint32_t num
 
 expar_status link_fetch(const link_peer *peer, uint64_t offset, uint64_t *word, transport_batch *batch)
 {
-    const transport_request fetch = {.kind = TRANSPORT_KIND_ATOMIC,
-                                     .pe = peer->pe,
-                                     .offset = offset,
-                                     .dest = word,
-                                     .bytes = sizeof *word,
-                                     .op = TRANSPORT_FETCH};
-    if (!peer->mapped) return link_post(peer, peer->words, &fetch, batch);
+    const link_change fetch = {.op = TRANSPORT_FETCH, .bytes = sizeof *word, .offset = offset, .old = word};
+    if (!peer->mapped) return link_change_word(peer, &fetch, batch);
     *word = atomic_load_explicit((_Atomic uint64_t *)link_at(peer, offset), memory_order_acquire);
     return EXPAR_OK;
 }

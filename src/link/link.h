@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link: how an executor reaches a peer's memory, mapped or by a network: reach, put, flag, fetch, fence, quiet.
+/* link: the one way to a peer's memory, mapped or by a network: reach, put, get, flag, change, fetch, fence, quiet.
  *
- * Called by the executors on the CPU; calls shmem, and by it net. Each peer has a link, made once and read only from
- * then on. Where the peer's heap is mapped, link_at gives its address, and whoever writes many rows there does so by
- * loads and stores of its own, with sym_ring behind the flag; put and flag do the same for those who do not care. Where
- * it is not, operations go to the transports that shmem has chosen for the peer.
+ * Called by the executors on the CPU and by pgas; calls shmem, and by it net. An executor makes a link for each peer
+ * once (link_open), and only reads it from then on. Where the peer's heap is mapped, link_at gives its address, and
+ * whoever writes many rows there does so by loads and stores of its own, with sym_ring after the flag; put and flag do
+ * the same for those who do not care. Where it is not, operations go to the transports that shmem has chosen for the
+ * peer. A call of the program makes one for itself (link_reach), which only knows transports, and the proxy's ring.
  *
  * Batches. What is under way belongs to a batch of the caller's, all zero at its beginning. It stays where it is until
  * link_quiet has returned, which says that all of it has come to its targets. Several peers may share a batch.
@@ -58,9 +59,14 @@ typedef struct link_peer {
     sym *sym;
     int32_t pe;
     uint8_t *mapped;         /* the peer's heap here, or NULL */
-    transport *data, *words; /* what carries puts and flags; NULL where it is mapped */
-    link_counts *counts;     /* of all links of the caller */
+    transport *data, *words; /* what carries puts and gets, and what carries words; NULL where it is mapped */
+    link_counts *counts;     /* of all links of the caller; NULL: nothing is counted */
+    const char *call;        /* stands before texts of errors; NULL: nothing does */
+    proxy *proxy;            /* carries what has no batch; NULL: transports do */
 } link_peer;
+
+/* What is under way; all zero at its beginning. */
+typedef transport_batch link_batch;
 
 /* Where data is to go. */
 typedef struct link_data {
@@ -77,12 +83,29 @@ typedef struct link_data {
 /* A word of 8 bytes, aligned, that is stored there. */
 typedef struct link_flag {
     uint64_t offset, word;
+    bool adds; /* to what is there, by an atomic */
 } link_flag;
+
+/* An atomic operation on a word there. */
+typedef struct link_change {
+    transport_atomic_op op;
+    size_t bytes;              /* 4 or 8 */
+    uint64_t operand, compare; /* in the low bytes */
+    uint64_t offset;
+    void *old; /* gets the word that was there, of `bytes` bytes, once the batch is quiet; NULL: nobody wants it */
+} link_change;
+
+/* What a call of the program needs of a peer; a set. */
+typedef enum link_needs { LINK_DATA = 1, LINK_WORDS = 2 } link_needs;
 
 /* How this rank, in whose heap everything lies at the same offsets, reaches pe. unmapped: not by mapped memory, even if
    that is there: by a transport that maps nothing where one reaches the peer, else by the operations of the one that
    does. EXPAR_ERR_UNSUPPORTED: nothing reaches it. Its own memory is always mapped. */
 expar_status link_open(sym *sym, int32_t pe, bool unmapped, link_counts *counts, link_peer *out);
+
+/* How a call of the program reaches pe: by the transports that shmem has chosen, also where the heap is mapped.
+   EXPAR_ERR_UNSUPPORTED: nothing there does what it needs (link_needs). */
+expar_status link_reach(sym *sym, int32_t pe, unsigned needs, const char *call, link_peer *out);
 
 /* Whether each rank has every other one's heap mapped. All ranks find the same. */
 bool link_all_mapped(const sym *sym);
@@ -93,7 +116,16 @@ static inline void *link_at(const link_peer *peer, uint64_t offset)
     return peer->mapped ? peer->mapped + offset : NULL;
 }
 
+/* Operations take a batch. Those of link_reach may have none: they are complete after sym_quiet. Those that end in _now
+   have been carried out when they return: the source may be reused, or what was asked for is here. A change without
+   `old` is complete after sym_quiet. Whoever may watch words in a put's data is the caller's to ring. */
 expar_status link_put(const link_peer *peer, const link_data *data, transport_batch *batch);
+expar_status link_put_now(const link_peer *peer, const link_data *data);
+expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, transport_batch *batch);
+expar_status link_get_now(const link_peer *peer, void *dest, uint64_t offset, size_t bytes);
+/* Both wake the peer, unless the word is only fetched. Not where the peer is mapped. */
+expar_status link_change_word(const link_peer *peer, const link_change *change, transport_batch *batch);
+expar_status link_change_now(const link_peer *peer, const link_change *change, uint64_t *old);
 /* The flag once the data is there, and wakes the peer. Data of 0 bytes: the flag alone. */
 expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, transport_batch *batch);
 /* Data whose last 8 bytes, an aligned word there, are its flag, in one message where the network keeps bytes in order.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* net: transports, the ways by which one PE's memory is reached from another.
  *
- * Called by shmem, which opens them, by pgas, and by group for those who ask about them; calls mem (regions), boot
+ * Called by shmem, which opens them, and by link, the way to them for all layers above; calls mem (regions), boot
  * (exchange of keys) and base. One folder a transport: p2p (mapped memory), fabric (a network by libfabric). A
  * transport joins by filling this table in a folder of its own (CONTRIBUTING: in five steps). Every one passes
  * tests/net/test_transport.c.

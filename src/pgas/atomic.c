@@ -6,23 +6,22 @@
 
 #include <string.h>
 
-static expar_status check_atomic(const ops_atomic *atomic, expar_group *group, const void *word, int32_t pe,
-                                 uint64_t *offset, transport **via)
+static expar_status atomic_aim(const ops_origin *from, link_change *change, const void *word, int32_t pe,
+                               link_peer *out)
 {
-    expar_status status = target_check_pe(atomic->call, group, pe);
-    if (status == EXPAR_OK) status = target_check_word(atomic->call, group, "word", word, atomic->bytes, offset);
-    return status == EXPAR_OK ? target_transport(atomic->call, group, group->sym->reach_atomic, pe, via) : status;
+    expar_status status = target_check_pe(from->call, from->group, pe);
+    if (status == EXPAR_OK)
+        status = target_check_word(from->call, from->group, "word", word, change->bytes, &change->offset);
+    return status == EXPAR_OK ? target_link(from, pe, LINK_WORDS, out) : status;
 }
 
-expar_status ops_atomic_run(const ops_atomic *atomic, expar_group *group, const void *word, int32_t pe, uint64_t *old)
+expar_status ops_atomic_run(const ops_origin *from, const link_change *change, const void *word, int32_t pe,
+                            uint64_t *old)
 {
-    uint64_t offset;
-    transport *via;
-    expar_status status = check_atomic(atomic, group, word, pe, &offset, &via);
-    if (status == EXPAR_OK)
-        status = via->ops->atomic(via, pe, offset, atomic->bytes, atomic->op, atomic->operand, atomic->compare, old);
-    if (status == EXPAR_OK && atomic->op != TRANSPORT_FETCH) sym_ring(group->sym, pe);
-    return status;
+    link_peer peer;
+    link_change aimed = *change;
+    expar_status status = atomic_aim(from, &aimed, word, pe, &peer);
+    return status == EXPAR_OK ? link_change_now(&peer, &aimed, old) : status;
 }
 
 /* Numbers are words of their bits. */
@@ -39,47 +38,39 @@ static uint64_t bits_of(const void *value, size_t bytes)
 }
 
 /* The old word comes by quiet; old may be NULL. */
-static expar_status start_atomic(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe,
+static expar_status start_atomic(const ops_origin *from, const link_change *change, const void *word, int32_t pe,
                                  void *old)
 {
-    transport *via;
-    transport_request request = {.kind = TRANSPORT_KIND_ATOMIC,
-                                 .pe = pe,
-                                 .dest = old,
-                                 .bytes = atomic->bytes,
-                                 .op = atomic->op,
-                                 .operand = atomic->operand,
-                                 .compare = atomic->compare};
-    expar_status status = check_atomic(atomic, from->group, word, pe, &request.offset, &via);
-    if (status == EXPAR_OK) status = ops_start(from, via, &request);
-    if (status == EXPAR_OK && atomic->op != TRANSPORT_FETCH) sym_ring(from->group->sym, pe);
-    return status;
+    link_peer peer;
+    link_change aimed = *change;
+    aimed.old = old;
+    expar_status status = atomic_aim(from, &aimed, word, pe, &peer);
+    return status == EXPAR_OK ? link_change_word(&peer, &aimed, from->batch) : status;
 }
 
 /* An operation without a result. */
-static expar_status run_plain(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe)
+static expar_status run_plain(const ops_origin *from, const link_change *change, const void *word, int32_t pe)
 {
-    return from->batch ? start_atomic(from, atomic, word, pe, NULL)
-                       : ops_atomic_run(atomic, from->group, word, pe, NULL);
+    return from->batch ? start_atomic(from, change, word, pe, NULL) : ops_atomic_run(from, change, word, pe, NULL);
 }
 
-/* *old: a number of the atomic's size, the call's argument of that name (a plain fetch: value). */
-static expar_status run_fetching(const ops_origin *from, const ops_atomic *atomic, const void *word, int32_t pe,
+/* *old: a number of the word's size, the call's argument of that name (a plain fetch: value). */
+static expar_status run_fetching(const ops_origin *from, const link_change *change, const void *word, int32_t pe,
                                  void *old)
 {
     uint64_t before;
     if (!old)
-        return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", from->call, atomic->op == TRANSPORT_FETCH ? "value" : "old");
-    if (from->nbi) return start_atomic(from, atomic, word, pe, old);
-    expar_status status = ops_atomic_run(atomic, from->group, word, pe, &before);
+        return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", from->call, change->op == TRANSPORT_FETCH ? "value" : "old");
+    if (from->nbi) return start_atomic(from, change, word, pe, old);
+    expar_status status = ops_atomic_run(from, change, word, pe, &before);
     uint32_t low = (uint32_t)before;
-    if (status == EXPAR_OK) memcpy(old, atomic->bytes == sizeof low ? (void *)&low : (void *)&before, atomic->bytes);
+    if (status == EXPAR_OK) memcpy(old, change->bytes == sizeof low ? (void *)&low : (void *)&before, change->bytes);
     return status;
 }
 
 #define OPERATION(op, operand, compare)                                                                                \
-    (&(ops_atomic){from.call, op, sizeof(*word), bits_of(&(operand), sizeof(operand)),                                 \
-                   bits_of(&(compare), sizeof(compare))})
+    (&(link_change){op, sizeof(*word), bits_of(&(operand), sizeof(operand)), bits_of(&(compare), sizeof(compare)), 0,  \
+                    NULL})
 
 /* ---- the calls: P is what names begin with, O declares the group or context, ON makes the origin ----------------- */
 

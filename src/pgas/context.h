@@ -5,15 +5,15 @@
 #define EXPAR_PGAS_CONTEXT_H
 
 #include "group/group.h"
-#include "shmem/sym.h"
+#include "link/link.h"
 #include <expar/context.h>
 
 /* Whose operation it is, and when it ends. */
 typedef struct ops_origin {
     const char *call; /* the public one */
     expar_group *group;
-    transport_batch *batch; /* of its context, which counts it until it is complete; NULL: the default context */
-    bool nbi;               /* returns when it has been started; the caller's memory is its own until quiet */
+    link_batch *batch; /* of its context, which counts it until it is complete; NULL: the default context */
+    bool nbi;          /* returns when it has been started; the caller's memory is its own until quiet */
 } ops_origin;
 
 struct expar_ctx {
@@ -24,7 +24,7 @@ struct expar_ctx {
     expar_group *group;
     uint32_t flags;
     pthread_t owner; /* of a private one */
-    transport_batch batch;
+    link_batch batch;
 };
 
 /* How a public call on a context ends, which may be NULL or destroyed. */

@@ -47,9 +47,10 @@ static expar_status lock_change(const lock_call *call, const uint32_t *word, int
                                 uint32_t operand, uint32_t compare, uint32_t *old)
 {
     uint64_t before;
-    const ops_atomic atomic = {call->name, op, sizeof *word, operand, compare};
+    const ops_origin from = {.call = call->name, .group = call->group};
+    const link_change change = {.op = op, .bytes = sizeof *word, .operand = operand, .compare = compare};
     interrupt_defer();
-    expar_status status = ops_atomic_run(&atomic, call->group, word, pe, &before);
+    expar_status status = ops_atomic_run(&from, &change, word, pe, &before);
     interrupt_undefer();
     if (status == EXPAR_OK && old) *old = (uint32_t)before;
     return status;

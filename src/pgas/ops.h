@@ -27,9 +27,6 @@ static inline bool ops_goes_straight(const ops_origin *from)
 {
     return from->group && !ops_goes_by_proxy(from);
 }
-/* Starts an operation whose arguments have been checked: by the proxy, where ops_goes_by_proxy, else by `via`. Whom it
-   may wake is the caller's to ring. */
-expar_status ops_start(const ops_origin *from, transport *via, const transport_request *request);
 
 expar_status ops_put_from(const ops_origin *from, void *dest, const void *source, size_t bytes, int32_t pe);
 expar_status ops_get_from(const ops_origin *from, void *dest, const void *source, size_t bytes, int32_t pe);
@@ -56,15 +53,9 @@ expar_status ops_put_signal_from(const ops_origin *from, void *dest, const void 
 expar_status ops_put_signal(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
                             const ops_signal *signal, int32_t pe);
 
-/* One atomic operation of a caller. */
-typedef struct ops_atomic {
-    const char *call;
-    transport_atomic_op op;
-    size_t bytes; /* of the word: 4 or 8 */
-    uint64_t operand, compare;
-} ops_atomic;
-/* old may be NULL. */
-expar_status ops_atomic_run(const ops_atomic *atomic, expar_group *group, const void *word, int32_t pe, uint64_t *old);
+/* One atomic operation on a word of 4 or 8 bytes, whose offset it finds; old may be NULL. */
+expar_status ops_atomic_run(const ops_origin *from, const link_change *change, const void *word, int32_t pe,
+                            uint64_t *old);
 
 /* Fence and quiet of a rank, group checked. */
 expar_status ops_fence(const char *call, expar_group *group);

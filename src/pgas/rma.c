@@ -4,24 +4,19 @@
 #include "pgas/ops.h"
 #include "pgas/target.h"
 
-/* Returns when source may be reused. */
-static expar_status put_now(const ops_origin *from, transport *via, const transport_request *put)
-{
-    return from->batch ? ops_start(from, via, put) : via->ops->put(via, put->pe, put->offset, put->source, put->bytes);
-}
-
 expar_status ops_put_from(const ops_origin *from, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    transport *via;
+    link_peer peer;
     expar_group *group = from->group;
     if (ops_goes_straight(from) && direct_put(group, dest, source, bytes, pe)) return EXPAR_OK;
-    transport_request put = {.kind = TRANSPORT_KIND_PUT, .pe = pe, .source = source, .bytes = bytes};
+    link_data put = {.source = source, .bytes = bytes, .copies = !from->nbi};
     expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;
     if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", from->call);
     status = target_check_range(from->call, group, "dest", dest, bytes, &put.offset);
-    if (status == EXPAR_OK) status = target_transport(from->call, group, group->sym->reach_rma, pe, &via);
-    if (status == EXPAR_OK) status = from->nbi ? ops_start(from, via, &put) : put_now(from, via, &put);
+    if (status == EXPAR_OK) status = target_link(from, pe, LINK_DATA, &peer);
+    if (status != EXPAR_OK) return status;
+    status = from->nbi || from->batch ? link_put(&peer, &put, from->batch) : link_put_now(&peer, &put);
     if (status == EXPAR_OK) sym_ring_put(group->sym, pe, put.offset, bytes); /* the target may watch words in it */
     return status;
 }
@@ -33,17 +28,17 @@ expar_status ops_put(const char *call, expar_group *group, void *dest, const voi
 
 expar_status ops_get_from(const ops_origin *from, void *dest, const void *source, size_t bytes, int32_t pe)
 {
-    transport *via;
+    link_peer peer;
+    uint64_t offset;
     expar_group *group = from->group;
     if (ops_goes_straight(from) && direct_get(group, dest, source, bytes, pe)) return EXPAR_OK;
-    transport_request get = {.kind = TRANSPORT_KIND_GET, .pe = pe, .dest = dest, .bytes = bytes};
     expar_status status = target_check_pe(from->call, group, pe);
     if (status != EXPAR_OK || bytes == 0) return status;
     if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", from->call);
-    status = target_check_range(from->call, group, "source", source, bytes, &get.offset);
-    if (status == EXPAR_OK) status = target_transport(from->call, group, group->sym->reach_rma, pe, &via);
+    status = target_check_range(from->call, group, "source", source, bytes, &offset);
+    if (status == EXPAR_OK) status = target_link(from, pe, LINK_DATA, &peer);
     if (status != EXPAR_OK) return status;
-    return from->nbi ? ops_start(from, via, &get) : via->ops->get(via, pe, dest, get.offset, bytes);
+    return from->nbi ? link_get(&peer, dest, offset, bytes, from->batch) : link_get_now(&peer, dest, offset, bytes);
 }
 
 expar_status ops_get(const char *call, expar_group *group, void *dest, const void *source, size_t bytes, int32_t pe)

@@ -4,17 +4,11 @@
 #include "pgas/ops.h"
 #include "pgas/target.h"
 
-/* A put on its way to pe, with the signal behind it. */
-typedef struct signalled_put {
-    const void *source;
-    size_t bytes;
-    uint64_t dest_offset, signal_offset;
-    transport *data, *signal; /* which carry the two parts */
-} signalled_put;
-
-static expar_status check_put_signal(const char *call, expar_group *group, const void *dest, const ops_signal *signal,
-                                     int32_t pe, signalled_put *put)
+static expar_status check_put_signal(const ops_origin *from, const void *dest, const ops_signal *signal, int32_t pe,
+                                     link_data *put, link_flag *flag)
 {
+    const char *call = from->call;
+    expar_group *group = from->group;
     expar_status status = target_check_pe(call, group, pe);
     if (status == EXPAR_OK && signal->op != EXPAR_SIGNAL_SET && signal->op != EXPAR_SIGNAL_ADD)
         status = error_set(EXPAR_ERR_ARGUMENT, "%s: op %d, expected EXPAR_SIGNAL_SET or EXPAR_SIGNAL_ADD", call,
@@ -22,66 +16,24 @@ static expar_status check_put_signal(const char *call, expar_group *group, const
     if (status == EXPAR_OK && put->bytes > 0 && !put->source)
         status = error_set(EXPAR_ERR_NULL, "%s: source is NULL", call);
     if (status == EXPAR_OK && put->bytes > 0)
-        status = target_check_range(call, group, "dest", dest, put->bytes, &put->dest_offset);
+        status = target_check_range(call, group, "dest", dest, put->bytes, &put->offset);
     if (status == EXPAR_OK)
-        status =
-            target_check_word(call, group, "signal", signal->address, sizeof *signal->address, &put->signal_offset);
-    if (status == EXPAR_OK) status = target_transport(call, group, group->sym->reach_rma, pe, &put->data);
-    if (status == EXPAR_OK) status = target_transport(call, group, group->sym->reach_atomic, pe, &put->signal);
+        status = target_check_word(call, group, "signal", signal->address, sizeof *signal->address, &flag->offset);
     return status;
-}
-
-static transport_atomic_op atomic_of(expar_signal_op op)
-{
-    return op == EXPAR_SIGNAL_SET ? TRANSPORT_SET : TRANSPORT_ADD;
-}
-
-/* The data goes out and has been delivered; whatever else is under way, to this PE or others, is not waited for. */
-static expar_status signal_deliver(const ops_origin *from, const signalled_put *put, const transport_request *data)
-{
-    sym *self = from->group->sym;
-    transport_batch own = {0};
-    if (put->bytes == 0) return EXPAR_OK;
-    expar_status status = transport_post(put->data, &self->site, data, &own);
-    return status == EXPAR_OK ? sym_settle(self, &own) : status;
-}
-
-/* Starts both: in one, or where two transports carry them the signal once the data has been delivered. */
-static expar_status start_put_signal(const ops_origin *from, const signalled_put *put, const ops_signal *signal,
-                                     int32_t pe)
-{
-    transport_request data = {.kind = TRANSPORT_KIND_PUT,
-                              .pe = pe,
-                              .offset = put->dest_offset,
-                              .source = put->source,
-                              .bytes = put->bytes,
-                              .op = atomic_of(signal->op),
-                              .operand = signal->value,
-                              .signals = true,
-                              .signal_offset = put->signal_offset};
-    if (put->data == put->signal || ops_goes_by_proxy(from)) return ops_start(from, put->data, &data);
-    transport_request behind = {.kind = TRANSPORT_KIND_ATOMIC,
-                                .pe = pe,
-                                .offset = put->signal_offset,
-                                .bytes = sizeof(uint64_t),
-                                .op = data.op,
-                                .operand = data.operand};
-    data.signals = false;
-    expar_status status = signal_deliver(from, put, &data);
-    return status == EXPAR_OK ? ops_start(from, put->signal, &behind) : error_prefix(status, "%s", from->call);
 }
 
 expar_status ops_put_signal_from(const ops_origin *from, void *dest, const void *source, size_t bytes,
                                  const ops_signal *signal, int32_t pe)
 {
+    link_peer peer;
     if (ops_goes_straight(from) &&
         direct_put_signal(from->group, dest, source, bytes, signal->address, signal->value, signal->op, pe))
         return EXPAR_OK;
-    signalled_put put = {.source = source, .bytes = bytes};
-    expar_status status = check_put_signal(from->call, from->group, dest, signal, pe, &put);
-    if (status == EXPAR_OK) status = start_put_signal(from, &put, signal, pe);
-    if (status == EXPAR_OK) sym_ring(from->group->sym, pe);
-    return status;
+    link_data put = {.source = source, .bytes = bytes, .copies = !from->nbi};
+    link_flag flag = {.word = signal->value, .adds = signal->op == EXPAR_SIGNAL_ADD};
+    expar_status status = check_put_signal(from, dest, signal, pe, &put, &flag);
+    if (status == EXPAR_OK) status = target_link(from, pe, LINK_DATA | LINK_WORDS, &peer);
+    return status == EXPAR_OK ? link_put_flag(&peer, &put, &flag, from->batch) : status;
 }
 
 expar_status ops_put_signal(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,

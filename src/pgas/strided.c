@@ -36,14 +36,13 @@ static expar_status check_shape(const char *call, const ops_strided *shape)
 }
 
 /* Checks everything, and gives the symmetric side's offset and the way to it. */
-static expar_status strided_check(const char *call, expar_group *group, const char *name, const void *symmetric,
-                                  ptrdiff_t stride, const ops_strided *shape, int32_t pe, uint64_t *offset,
-                                  transport **via)
+static expar_status strided_check(const ops_origin *from, const char *name, const void *symmetric, ptrdiff_t stride,
+                                  const ops_strided *shape, int32_t pe, uint64_t *offset, link_peer *out)
 {
     size_t bytes;
-    expar_status status = strided_check_extent(call, shape, stride, &bytes);
-    if (status == EXPAR_OK) status = target_check_range(call, group, name, symmetric, bytes, offset);
-    return status == EXPAR_OK ? target_transport(call, group, group->sym->reach_rma, pe, via) : status;
+    expar_status status = strided_check_extent(from->call, shape, stride, &bytes);
+    if (status == EXPAR_OK) status = target_check_range(from->call, from->group, name, symmetric, bytes, offset);
+    return status == EXPAR_OK ? target_link(from, pe, LINK_DATA, out) : status;
 }
 
 /* Bytes from one element to the next, on either side. */
@@ -55,8 +54,8 @@ static size_t step_bytes(const ops_strided *shape, ptrdiff_t stride)
 expar_status ops_iput_from(const ops_origin *from, void *dest, const void *source, const ops_strided *shape, int32_t pe)
 {
     size_t bytes;
-    transport *via;
-    transport_request put = {.kind = TRANSPORT_KIND_PUT, .pe = pe, .source = source, .bytes = shape->element_bytes};
+    link_peer peer;
+    link_data put = {.source = source, .bytes = shape->element_bytes, .copies = !from->nbi};
     expar_status status = target_check_pe(from->call, from->group, pe);
     if (status == EXPAR_OK) status = check_shape(from->call, shape);
     if (status != EXPAR_OK || shape->count == 0) return status;
@@ -65,51 +64,47 @@ expar_status ops_iput_from(const ops_origin *from, void *dest, const void *sourc
         return status == EXPAR_OK ? ops_put_from(from, dest, source, bytes, pe) : status;
     }
     if (!source) return error_set(EXPAR_ERR_NULL, "%s: source is NULL", from->call);
-    status = strided_check(from->call, from->group, "dest", dest, shape->dest_stride, shape, pe, &put.offset, &via);
+    status = strided_check(from, "dest", dest, shape->dest_stride, shape, pe, &put.offset, &peer);
     const uint64_t first = put.offset;
     for (size_t i = 0; i < shape->count && status == EXPAR_OK; i++) {
         put.offset = first + i * step_bytes(shape, shape->dest_stride);
         put.source = (const uint8_t *)source + i * step_bytes(shape, shape->source_stride);
-        status = ops_start(from, via, &put);
+        status = link_put(&peer, &put, from->batch);
     }
     if (status == EXPAR_OK) sym_ring(from->group->sym, pe);
     return status;
 }
 
-/* Starts the gets of all elements; get is that of the first. */
-static expar_status start_gets(const ops_origin *from, transport *via, const transport_request *get,
-                               const ops_strided *shape)
+/* Starts the gets of all elements; the first one's source lies at the offset. */
+static expar_status start_gets(const link_peer *peer, void *dest, uint64_t offset, const ops_strided *shape,
+                               link_batch *batch)
 {
-    transport_request one = *get;
     expar_status status = EXPAR_OK;
-    for (size_t i = 0; i < shape->count && status == EXPAR_OK; i++) {
-        one.offset = get->offset + i * step_bytes(shape, shape->source_stride);
-        one.dest = (uint8_t *)get->dest + i * step_bytes(shape, shape->dest_stride);
-        status = ops_start(from, via, &one);
-    }
+    for (size_t i = 0; i < shape->count && status == EXPAR_OK; i++)
+        status = link_get(peer, (uint8_t *)dest + i * step_bytes(shape, shape->dest_stride),
+                          offset + i * step_bytes(shape, shape->source_stride), shape->element_bytes, batch);
     return status;
 }
 
 /* Returns when all elements are here. */
-static expar_status run_gets(const ops_origin *from, transport *via, const transport_request *get,
+static expar_status run_gets(const ops_origin *from, const link_peer *peer, void *dest, uint64_t offset,
                              const ops_strided *shape)
 {
-    transport_batch batch = {0};
-    const ops_origin own = {.call = from->call, .group = from->group, .batch = &batch, .nbi = true};
-    expar_status status = start_gets(&own, via, get, shape);
+    link_batch batch = {0};
+    expar_status status = start_gets(peer, dest, offset, shape, &batch);
     if (status != EXPAR_OK) {
-        if (via->ops->drop) via->ops->drop(via, get->pe, &batch);
+        link_drop(peer, &batch);
         return status;
     }
-    status = via->ops->settle ? via->ops->settle(via, &batch) : EXPAR_OK;
+    status = link_quiet(peer->sym, &batch);
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", from->call);
 }
 
 expar_status ops_iget_from(const ops_origin *from, void *dest, const void *source, const ops_strided *shape, int32_t pe)
 {
     size_t bytes;
-    transport *via;
-    transport_request get = {.kind = TRANSPORT_KIND_GET, .pe = pe, .dest = dest, .bytes = shape->element_bytes};
+    link_peer peer;
+    uint64_t offset;
     expar_status status = target_check_pe(from->call, from->group, pe);
     if (status == EXPAR_OK) status = check_shape(from->call, shape);
     if (status != EXPAR_OK || shape->count == 0) return status;
@@ -118,10 +113,9 @@ expar_status ops_iget_from(const ops_origin *from, void *dest, const void *sourc
         return status == EXPAR_OK ? ops_get_from(from, dest, source, bytes, pe) : status;
     }
     if (!dest) return error_set(EXPAR_ERR_NULL, "%s: dest is NULL", from->call);
-    status =
-        strided_check(from->call, from->group, "source", source, shape->source_stride, shape, pe, &get.offset, &via);
+    status = strided_check(from, "source", source, shape->source_stride, shape, pe, &offset, &peer);
     if (status != EXPAR_OK) return status;
-    return from->nbi ? start_gets(from, via, &get, shape) : run_gets(from, via, &get, shape);
+    return from->nbi ? start_gets(&peer, dest, offset, shape, from->batch) : run_gets(from, &peer, dest, offset, shape);
 }
 
 /* ---- public: P is what names begin with, O declares the group or context, ON makes the origin -------------------- */

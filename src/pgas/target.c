@@ -42,13 +42,9 @@ expar_status target_check_word(const char *call, expar_group *group, const char 
     return EXPAR_OK;
 }
 
-expar_status target_transport(const char *call, expar_group *group, transport *const *table, int32_t pe,
-                              transport **out)
+expar_status target_link(const ops_origin *from, int32_t pe, unsigned needs, link_peer *out)
 {
-    if (!table[pe])
-        return error_set(EXPAR_ERR_UNSUPPORTED, "%s: rank %d is on another node (%d), and no transport reaches it%s%s",
-                         call, pe, group->nodes[pe], group->sym->unreached ? ": " : "",
-                         group->sym->unreached ? group->sym->unreached : "");
-    *out = table[pe];
-    return EXPAR_OK;
+    expar_status status = link_reach(from->group->sym, pe, needs, from->call, out);
+    if (status == EXPAR_OK && from->nbi) out->proxy = from->group->sym->proxy;
+    return status;
 }

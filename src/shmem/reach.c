@@ -170,12 +170,17 @@ static void select_for(sym *self, int32_t pe)
     self->direct[pe] = by_stores ? self->peers[pe] : NULL;
 }
 
+bool sym_maps(const sym *self, int32_t rank, int32_t pe)
+{
+    return rank == pe || first_with(self, rank, pe, TRANSPORT_MAP) >= 0;
+}
+
 /* All of a node map each other's heaps. All ranks find the same. */
 static bool node_is_mapped(const sym *self, int32_t first, int32_t ranks)
 {
     for (int32_t rank = first; rank < first + ranks; rank++)
         for (int32_t pe = first; pe < first + ranks; pe++)
-            if (rank != pe && first_with(self, rank, pe, TRANSPORT_MAP) < 0) return false;
+            if (!sym_maps(self, rank, pe)) return false;
     return true;
 }
 

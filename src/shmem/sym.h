@@ -262,6 +262,8 @@ void sym_tell(sym *sym, int32_t rank);
 expar_status sym_check_losses(sym *sym, uint32_t tellings, const char *what);
 /* The set of transport_reach that `rank` has to pe by transport `number` of sym->transports. */
 unsigned sym_reach(const sym *sym, int32_t rank, int32_t pe, int32_t number);
+/* Whether rank maps pe's heap, as it does its own. All ranks know of all. */
+bool sym_maps(const sym *sym, int32_t rank, int32_t pe);
 /* For a collective call over `boot` that failed with `status`: unless all ranks refused it alike (EXPAR_ERR_MISMATCH)
    later ones cannot be trusted, and the group has failed. Returns status, with `what` before its text. */
 expar_status sym_out_of_step(sym *sym, const char *what, expar_status status);

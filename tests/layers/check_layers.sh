@@ -1,6 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Every #include "…" in src goes to a lower layer, or to the own one, and to a header that its folder shows to others.
+# Layers above link use transports by links alone.
 # usage: check_layers.sh SRC_DIR
 set -eu
 cd "$1"
@@ -109,6 +110,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
         else if (to in made) { if (layer_of(own) != "base" && layer_of(own) != "net") complain(to " is made for base and net") }
         else if (!(other in height)) complain("\"" to "\" names no folder of src")
         else if (layer_of(own) == "proto" && layer_of(other) != "proto" && to != "base/portable.h") complain(to " is not for proto, which includes base/portable.h alone")
+        else if (to == "net/transport.h" && layer_of(own) !~ /^(net|shmem|link)$/) complain(to " is for net, shmem and link: what stands above them uses transports by link/link.h")
         else if (own == other) next
         else if (own in step && other in step && step[other] + 0 >= step[own] + 0 && !(from in except)) complain(to " is of a folder that " own " does not stand on")
         else if (layer_of(own) != layer_of(other) && lies_above(own, other)) complain(to " is of a layer that " layer_of(own) " does not stand on")
@@ -120,6 +122,13 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
         for (folder in height) if (!(folder in seen)) { from = folder; complain("there is no such folder, or nothing is included in it") }
         exit failed
     }'
+
+# Nor do they post to a transport by way of what another header brings along.
+posts='transport_(post|request|site)|TRANSPORT_KIND_|ops->(put|get|atomic|post|settle|drop)\(via'
+if find exec ep pgas group -name '*.[ch]' | sort | xargs grep -nE "$posts"; then
+    echo "transports are used by link/link.h alone above net, shmem and link"
+    exit 1
+fi
 
 # What the table shows is there.
 echo "$table" | while read -r _ folder headers; do

@@ -26,6 +26,7 @@ plant "$1" net/fabric/wait.c shmem/sym.h 'shmem/sym.h is of a layer that net doe
 # What kernels compile, too, sees no more of base than they do.
 plant "$1" proto/serving.h base/base.h 'base/base.h is not for proto, which includes base/portable.h alone'
 # Layers that stand beside each other.
+plant "$1" pgas/rma.c net/transport.h 'net/transport.h is for net, shmem and link: what stands above them uses transports by link/link.h'
 plant "$1" group/group.c link/link.h 'link/link.h is of a layer that group does not stand on'
 plant "$1" ep/call/call.c pgas/pgas.h 'pgas/pgas.h is of a layer that ep does not stand on'
 plant "$1" pgas/wait.c ep/call/call.h 'ep/call/call.h is of a layer that pgas does not stand on'

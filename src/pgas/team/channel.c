@@ -12,36 +12,26 @@ static team_peer *peer_of(const expar_team *team, int32_t member)
     return &channel_of(team)->peers[team_rank(team, member)];
 }
 
-static expar_status way_to(transport *const *table, int32_t rank, transport **via)
+static expar_status channel_link(const expar_team *team, int32_t rank, unsigned needs, link_peer *out)
 {
-    *via = table[rank];
-    return *via ? EXPAR_OK : error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", rank);
+    return link_reach(team->group->sym, rank, needs, NULL, out);
 }
 
 expar_status channel_put(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes)
 {
-    transport *via;
-    int32_t rank = team_rank(team, to);
+    link_peer peer;
+    const link_data put = {.offset = offset, .source = source, .bytes = bytes, .copies = true};
     if (bytes == 0) return EXPAR_OK;
-    const transport_request put = {
-        .kind = TRANSPORT_KIND_PUT, .pe = rank, .offset = offset, .source = source, .bytes = bytes, .copies = true};
-    expar_status status = way_to(team->group->sym->reach_rma, rank, &via);
-    return status == EXPAR_OK ? transport_post(via, &team->group->sym->site, &put, &channel_of(team)->sent) : status;
+    expar_status status = channel_link(team, team_rank(team, to), LINK_DATA, &peer);
+    return status == EXPAR_OK ? link_put(&peer, &put, &channel_of(team)->sent) : status;
 }
 
 expar_status channel_get(const expar_team *team, int32_t from, void *dest, uint64_t offset, size_t bytes)
 {
-    transport *via;
-    int32_t rank = team_rank(team, from);
+    link_peer peer;
     if (bytes == 0) return EXPAR_OK;
-    expar_status status = way_to(team->group->sym->reach_rma, rank, &via);
-    return status == EXPAR_OK ? via->ops->get(via, rank, dest, offset, bytes) : status;
-}
-
-static bool is_complete(transport_batch *batch)
-{
-    return atomic_load_explicit(&batch->left, memory_order_acquire) == 0 &&
-           atomic_load_explicit(&batch->status, memory_order_relaxed) == EXPAR_OK;
+    expar_status status = channel_link(team, team_rank(team, from), LINK_DATA, &peer);
+    return status == EXPAR_OK ? link_get_now(&peer, dest, offset, bytes) : status;
 }
 
 /* Where this rank's messages are counted in the heap of whoever hears them. */
@@ -53,24 +43,18 @@ static uint64_t own_flag(const expar_team *team)
 /* Raises the flag at a rank: by a store, or by the transport of its atomics. */
 static expar_status raise_flag(const expar_team *team, int32_t rank, uint64_t value)
 {
+    link_peer peer;
     sym *self = team->group->sym;
-    transport *via;
-    if (self->peers[rank]) return sym_word_set(self, rank, own_flag(team), value);
-    const transport_request set = {.kind = TRANSPORT_KIND_ATOMIC,
-                                   .pe = rank,
-                                   .offset = own_flag(team),
-                                   .bytes = sizeof value,
-                                   .op = TRANSPORT_SET,
-                                   .operand = value};
-    expar_status status = way_to(self->reach_atomic, rank, &via);
-    return status == EXPAR_OK ? transport_post(via, &self->site, &set, &channel_of(team)->sent) : status;
+    const link_flag flag = {.offset = own_flag(team), .word = value};
+    if (self->peers[rank]) return sym_word_set(self, rank, flag.offset, value);
+    expar_status status = channel_link(team, rank, LINK_WORDS, &peer);
+    return status == EXPAR_OK ? link_set_flag(&peer, &flag, &channel_of(team)->sent) : status;
 }
 
 /* A network may let a later operation overtake an earlier one: what the channel has put and told has arrived first. */
 static expar_status settle_sent(const expar_team *team)
 {
-    transport_batch *sent = &channel_of(team)->sent;
-    return is_complete(sent) ? EXPAR_OK : sym_settle(team->group->sym, sent);
+    return link_quiet(team->group->sym, &channel_of(team)->sent);
 }
 
 expar_status channel_tell(const expar_team *team, int32_t to)
@@ -79,43 +63,31 @@ expar_status channel_tell(const expar_team *team, int32_t to)
     return status == EXPAR_OK ? raise_flag(team, team_rank(team, to), ++peer_of(team, to)->told) : status;
 }
 
-/* A network that carries both data and flag puts the one behind the other by itself, and meanwhile this
-   rank sends on. */
-static bool can_post(const sym *self, int32_t rank)
-{
-    return !self->peers[rank] && self->reach_rma[rank] && self->reach_rma[rank] == self->reach_atomic[rank];
-}
-
 expar_status channel_send(const expar_team *team, int32_t to, uint64_t offset, const void *source, size_t bytes,
                           channel_batch *batch)
 {
-    sym *self = team->group->sym;
-    int32_t rank = team_rank(team, to);
-    if (bytes == 0 || !can_post(self, rank)) {
-        expar_status status = channel_put(team, to, offset, source, bytes);
+    link_peer peer;
+    const int32_t rank = team_rank(team, to);
+    expar_status status = channel_link(team, rank, bytes > 0 ? LINK_DATA : 0, &peer);
+    if (status != EXPAR_OK) return status;
+    /* A network that carries both data and flag puts the one behind the other by itself, and meanwhile this rank sends
+       on. */
+    if (bytes == 0 || team->group->sym->peers[rank] || peer.data != peer.words) {
+        status = channel_put(team, to, offset, source, bytes);
         return status == EXPAR_OK ? channel_tell(team, to) : status;
     }
-    expar_status status = settle_sent(team);
+    status = settle_sent(team);
     if (status != EXPAR_OK) return status;
-    const transport_request request = {.kind = TRANSPORT_KIND_PUT,
-                                       .pe = rank,
-                                       .offset = offset,
-                                       .source = source,
-                                       .bytes = bytes,
-                                       .copies = batch->copies,
-                                       .signals = true,
-                                       .signal_offset = own_flag(team),
-                                       .op = TRANSPORT_SET,
-                                       .operand = ++peer_of(team, to)->told};
-    return transport_post(self->reach_rma[rank], &self->site, &request, &batch->sent);
+    const link_data put = {.offset = offset, .source = source, .bytes = bytes, .copies = batch->copies};
+    const link_flag flag = {.offset = own_flag(team), .word = ++peer_of(team, to)->told};
+    return link_put_flag(&peer, &put, &flag, &batch->sent);
 }
 
 expar_status channel_finish(const expar_team *team, channel_batch *batch, expar_status status)
 {
     error_kept kept;
-    if (is_complete(&batch->sent)) return status;
     error_keep(&kept, status);
-    expar_status sent = sym_settle(team->group->sym, &batch->sent);
+    expar_status sent = link_quiet(team->group->sym, &batch->sent);
     return status == EXPAR_OK ? sent : error_restore(&kept);
 }
 

@@ -4,20 +4,11 @@
 
 #include <stdlib.h>
 
-/* Does rank map pe's heap? All ranks know of all. */
-static bool maps(const sym *self, int32_t rank, int32_t pe)
-{
-    bool mapped = rank == pe;
-    for (int32_t t = 0; t < self->num_transports; t++)
-        mapped = mapped || (sym_reach(self, rank, pe, t) & TRANSPORT_MAP);
-    return mapped;
-}
-
 static bool together(const expar_team *team, int32_t member, int32_t other)
 {
     const sym *self = team->group->sym;
     int32_t rank = team_rank(team, member), pe = team_rank(team, other);
-    return self->nodes[rank] == self->nodes[pe] && maps(self, rank, pe) && maps(self, pe, rank);
+    return self->nodes[rank] == self->nodes[pe] && sym_maps(self, rank, pe) && sym_maps(self, pe, rank);
 }
 
 /* One node more, whose members are [first, end). */

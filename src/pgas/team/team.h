@@ -2,8 +2,8 @@
 /* pgas/team: teams, their collectives, and the messages that those are made of.
  *
  * Called by programs, the tools and openshmem through include/expar (team, collective), and by pgas, whose contexts go
- * by the numbers of a team, through this header, of which it uses teams and their table. Calls pgas (pgas.h), group,
- * shmem, net and base.
+ * by the numbers of a team, through this header, of which it uses teams and their table. Calls pgas (pgas.h), link,
+ * group, shmem and base.
  *
  * A team owns a *channel*: for every rank a flag that this rank's peers raise, and two pieces of scratch memory. All
  * collectives are built of three steps: put into a peer's memory, tell the peer, hear a peer. A flag counts the
@@ -13,6 +13,7 @@
 #define EXPAR_PGAS_TEAM_TEAM_H
 
 #include "group/group.h"
+#include "link/link.h"
 #include <expar/team.h>
 #include <stdbool.h>
 
@@ -39,7 +40,7 @@ typedef struct team_channel {
     team_peer *peers; /* [size of the group]; made when the channel is first used */
     /* Puts and flags on their way. They are completed apart from what the program does itself, so that its failures,
        with ranks outside the team above all, are not the team's. */
-    transport_batch sent;
+    link_batch sent;
 } team_channel;
 
 /* Who of a team reaches whom by loads and stores: members that map each other's heaps make a *node* of the team. Ranks
@@ -180,7 +181,7 @@ expar_status team_turn_met(const expar_team *team, expar_status status);
 
 /* Messages on their way through a network, so that several members can be sent to at once. */
 typedef struct channel_batch {
-    transport_batch sent;
+    link_batch sent;
     bool copies; /* what is sent may be changed at once; else once the batch is finished */
 } channel_batch;
 

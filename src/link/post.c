@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The way out of operations that are started and completed later: the proxy's ring, or a transport's post. */
-#include "pgas/ops.h"
+#include "link/parts.h"
 
 static proxy_command command_of(const transport_request *r)
 {
@@ -28,15 +28,14 @@ static proxy_command command_of(const transport_request *r)
     return command;
 }
 
-expar_status ops_start(const ops_origin *from, transport *via, const transport_request *request)
+expar_status link_named(const link_peer *peer, expar_status status)
 {
-    sym *self = from->group->sym;
-    if (ops_goes_by_proxy(from)) {
-        const proxy_command command = command_of(request);
-        return proxy_issue(self->proxy, from->call, &command);
-    }
-    transport_request started = *request;
-    started.copies = request->kind == TRANSPORT_KIND_PUT && !from->nbi;
-    expar_status status = transport_post(via, &self->site, &started, from->batch);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", from->call);
+    return status == EXPAR_OK || !peer->call ? status : error_prefix(status, "%s", peer->call);
+}
+
+expar_status link_post(const link_peer *peer, transport *via, const transport_request *request, transport_batch *batch)
+{
+    if (!link_goes_by_ring(peer, batch)) return link_named(peer, transport_post(via, &peer->sym->site, request, batch));
+    const proxy_command command = command_of(request);
+    return proxy_issue(peer->proxy, peer->call, &command);
 }

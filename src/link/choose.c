@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The choice of what reaches a peer. */
+#include "link/link.h"
+
+/* The first transport that has all of `wanted` at pe and does not map it; else the one that shmem has chosen. */
+static transport *choose_unmapped(const sym *self, int32_t pe, unsigned wanted, transport *chosen)
+{
+    for (int32_t t = 0; t < self->num_transports; t++) {
+        const unsigned reach = sym_reach(self, self->rank, pe, t);
+        if ((reach & wanted) == wanted && !(reach & TRANSPORT_MAP)) return self->transports[t];
+    }
+    return chosen;
+}
+
+expar_status link_open(sym *self, int32_t pe, bool unmapped, link_counts *counts, link_peer *out)
+{
+    link_peer made = {.sym = self, .pe = pe, .counts = counts};
+    if (pe == self->rank || !unmapped) made.mapped = sym_at(self, pe, 0);
+    if (!made.mapped) {
+        made.data = choose_unmapped(self, pe, TRANSPORT_PUT, self->reach_rma[pe]);
+        made.words = choose_unmapped(self, pe, TRANSPORT_ATOMIC, self->reach_atomic[pe]);
+        if (!made.data || !made.words)
+            return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d with puts and atomics%s%s", pe,
+                             self->unreached ? ": " : "", self->unreached ? self->unreached : "");
+    }
+    *out = made;
+    return EXPAR_OK;
+}
+
+expar_status link_reach(sym *self, int32_t pe, unsigned needs, const char *call, link_peer *out)
+{
+    *out =
+        (link_peer){.sym = self, .pe = pe, .data = self->reach_rma[pe], .words = self->reach_atomic[pe], .call = call};
+    if ((!(needs & LINK_DATA) || out->data) && (!(needs & LINK_WORDS) || out->words)) return EXPAR_OK;
+    if (!call) return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", pe);
+    return error_set(EXPAR_ERR_UNSUPPORTED, "%s: rank %d is on another node (%d), and no transport reaches it%s%s",
+                     call, pe, self->nodes[pe], self->unreached ? ": " : "", self->unreached ? self->unreached : "");
+}
+
+bool link_all_mapped(const sym *self)
+{
+    for (int32_t rank = 0; rank < self->size; rank++)
+        for (int32_t pe = 0; pe < self->size; pe++)
+            if (!sym_maps(self, rank, pe)) return false;
+    return true;
+}

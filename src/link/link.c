@@ -56,7 +56,7 @@ static transport_request put_of(const link_peer *peer, const link_data *data)
                                .leads = data->leads};
 }
 
-static transport_atomic_op op_of(const link_flag *flag)
+static transport_atomic_op flag_op(const link_flag *flag)
 {
     return flag->adds ? TRANSPORT_ADD : TRANSPORT_SET;
 }
@@ -64,7 +64,7 @@ static transport_atomic_op op_of(const link_flag *flag)
 static expar_status post_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch)
 {
     const link_change word = {
-        .op = op_of(flag), .bytes = sizeof flag->word, .operand = flag->word, .offset = flag->offset};
+        .op = flag_op(flag), .bytes = sizeof flag->word, .operand = flag->word, .offset = flag->offset};
     return link_change_word(peer, &word, batch);
 }
 
@@ -73,7 +73,7 @@ static expar_status post_together(const link_peer *peer, const link_data *data, 
 {
     transport_request put = put_of(peer, data);
     put.signals = true;
-    put.op = op_of(flag);
+    put.op = flag_op(flag);
     put.operand = flag->word;
     put.signal_offset = flag->offset;
     expar_status status = link_post(peer, peer->data, &put, batch);

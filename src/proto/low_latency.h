@@ -396,13 +396,6 @@ EP_FUNC int32_t ll_rows_at_most(const ll_shape *shape)
 {
     return shape->tokens * shape->topk;
 }
-/* How many of a source's `count` rows fit an expert's places, of which `begin` are taken. */
-EP_FUNC int32_t ll_rows_that_fit(const ll_shape *shape, int32_t begin, int32_t count)
-{
-    const int32_t left = ll_expert_places(shape) - begin;
-    return count < left ? count : left;
-}
-
 /* Where a source's rows of one expert begin in its [N*B], and how many they are. */
 EP_FUNC int64_t ll_range(int32_t begin, int32_t count)
 {

@@ -25,8 +25,16 @@
 
 #include "base/portable.h"
 
-#define EP_FUNC      PORTABLE_FUNC
-#define EP_SHARED(T) PORTABLE_SHARED(T)
+#define EP_FUNC PORTABLE_FUNC
+
+/* expar_status values that records and kernels name; the host checks them. */
+#define EXPAR_STATUS_ARGUMENT 2
+#define EXPAR_STATUS_INDEX    8
+#define EXPAR_STATUS_LIMIT    10
+#define EXPAR_STATUS_HANDLE   12
+#define EXPAR_STATUS_STATE    16
+#define EXPAR_STATUS_PEER     23
+#define EP_SHARED(T)          PORTABLE_SHARED(T)
 
 #define EP_LINE_BYTES   64  /* one flag a cache line */
 #define EP_ALIGN_BYTES  128 /* parts of buffers and outputs */

@@ -28,8 +28,9 @@
 #include "exec/cpu/core/rows.h"
 #include "exec/cpu/core/workers.h"
 #include "exec/cpu/low_latency/create.h"
-#include "group/members.h"
 #include "group/group.h"
+#include "group/members.h"
+#include "proto/decisions.h"
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
 
@@ -252,9 +253,8 @@ expar_status ll_wait_end(ll_wait *wait, expar_status status);
    open makes it refuse with EXPAR_ERR_STATE. Afterwards call->open says whether the call goes on; its record has this
    rank's own part. sends: of a dispatch; NULL: none. */
 expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends);
-/* Whether this rank's data of a call may go to the peer. */
-typedef enum ll_door { LL_DOOR_SHUT, LL_DOOR_OPEN, LL_DOOR_REFUSES } ll_door;
-/* With masks peer_regions has the peer's of a combine, where it is open. */
+/* Whether this rank's data of a call may go to the peer (proto/decisions.h). With masks peer_regions has the peer's of
+   a combine, where it is open. */
 ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe);
 /* Units of all ranks, into the record. */
 expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind);

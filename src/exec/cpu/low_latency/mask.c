@@ -71,22 +71,14 @@ static bool writes_no_more(const ll_cpu *self, int32_t rank)
            (ll_look(self, ll_masker_at(&self->space, rank)) & LL_MASKER_PARTED) != 0;
 }
 
-static bool region_is_known(const ll_cpu *self, int32_t half, int32_t region)
-{
-    const ll_masks *masks = self->masks;
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (masks->masked[r] && masks->knows[r][half] == region && !writes_no_more(self, r)) return true;
-    return false;
-}
-
-/* Where the half may lie from its next read word on: where it does, if possible. -1: nowhere. */
+/* Where the half may lie from its next read word on (ll_region_choose). */
 static int32_t find_region(const ll_cpu *self, int32_t half)
 {
-    const int32_t now = self->masks->region[half];
-    if (!region_is_known(self, half, now)) return now;
-    for (int32_t region = 0; region < self->shape.regions; region++)
-        if (!region_is_known(self, half, region)) return region;
-    return -1;
+    const ll_masks *masks = self->masks;
+    uint32_t known = 0;
+    for (int32_t r = 0; r < self->shape.ranks; r++)
+        if (masks->masked[r] && !writes_no_more(self, r)) known |= 1u << masks->knows[r][half];
+    return ll_region_choose(masks->region[half], known, self->shape.regions);
 }
 
 bool ll_regions_suffice(const ll_cpu *self)
@@ -110,15 +102,14 @@ void ll_region_settle(ll_cpu *self, int32_t half)
 
 bool ll_is_masked_by(const ll_cpu *self, int32_t rank)
 {
-    const uint64_t word = ll_look(self, ll_masker_at(&self->space, rank));
-    const bool masked = (word & ~LL_MASKER_PARTED) > self->masks->with[rank];
+    const bool masked = ll_masker_masks(ll_look(self, ll_masker_at(&self->space, rank)), self->masks->with[rank]);
     if (masked && ll_is_far(self, rank)) ll_far_see(self);
     return masked;
 }
 
-static uint64_t masker_word(const ll_cpu *self, bool masked)
+static uint64_t masker_word(const ll_cpu *self, bool masked, uint64_t parted)
 {
-    return masked ? (uint64_t)self->masks->cleaner->attempt + 1 : 0;
+    return ll_masker_word(masked, self->masks->cleaner->attempt, parted);
 }
 
 static void tell(const ll_cpu *self, int32_t rank, uint64_t word)
@@ -133,13 +124,13 @@ static void tell(const ll_cpu *self, int32_t rank, uint64_t word)
 
 void ll_masker_tell(ll_cpu *self, int32_t rank, bool masked)
 {
-    tell(self, rank, masker_word(self, masked));
+    tell(self, rank, masker_word(self, masked, 0));
 }
 
 void ll_masker_part(ll_cpu *self)
 {
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        tell(self, r, masker_word(self, self->masks->masked[r]) | LL_MASKER_PARTED);
+        tell(self, r, masker_word(self, self->masks->masked[r], LL_MASKER_PARTED));
     for (int32_t r = 0; r < self->shape.ranks; r++)
         ll_far_linger(self, r);
 }

@@ -44,7 +44,8 @@ void ll_ranges_place(ll_dispatch *d)
         const bool sends = ll_sends_data(self, d->record, s);
         const int32_t *counts = d->record->counts + (int64_t)s * locals;
         for (int32_t l = 0; l < locals; l++) {
-            const int32_t wanted = sends ? counts[l] : 0, count = ll_rows_that_fit(&self->shape, begins[l], wanted);
+            const int32_t wanted = sends ? counts[l] : 0,
+                          count = ll_rows_that_fit(ll_expert_places(&self->shape), begins[l], wanted);
             exceeds |= count < wanted;
             range[(int64_t)l * n + s] = ll_range(begins[l], count);
             begins[l] += count;

@@ -138,14 +138,15 @@ static bool returns_fit(const ll_cpu *self, const ll_told *told, const int32_t *
 /* What comes from a peer has to fit the buffer, whatever has become of the peer. */
 static void check_told(const ll_cpu *self, ll_told *told, int32_t source, const int32_t *counts)
 {
-    const int32_t tokens = self->shape.tokens, rows = ll_rows_at_most(&self->shape);
-    int32_t most = tokens;
+    const ll_unit_bounds bounds = {self->shape.tokens, -1, ll_rows_at_most(&self->shape)};
+    int32_t most = bounds.messages;
     char seen[64] = "";
-    if (told->messages < 0 || told->messages > tokens) snprintf(seen, sizeof seen, "%d messages", told->messages);
+    if (!ll_count_can_be(LL_UNIT_MESSAGES, (uint32_t)told->messages, bounds))
+        snprintf(seen, sizeof seen, "%d messages", told->messages);
     for (int32_t l = 0; counts && !seen[0] && l < self->shape.local_experts; l++)
-        if (counts[l] < 0 || counts[l] > rows) {
+        if (!ll_count_can_be(LL_UNIT_COUNTS + l, (uint32_t)counts[l], bounds)) {
             snprintf(seen, sizeof seen, "%d rows for expert %d of rank %d", counts[l], l, self->sym->rank);
-            most = rows;
+            most = bounds.rows;
         }
     if (counts && !seen[0] && ll_is_far(self, source) && !returns_fit(self, told, counts))
         snprintf(seen, sizeof seen, "rows back from piece %d on, of %llu in all", told->returns,
@@ -239,7 +240,7 @@ static void refuse_third(ll_call *call, ll_kind kind)
 
 static bool refuses(const ll_call *call)
 {
-    return call->refusal.status != EXPAR_OK && call->refusal.status != EXPAR_ERR_INDEX;
+    return !ll_status_goes_on(call->refusal.status);
 }
 
 /* The call is known to be one that all ranks may be told of. */
@@ -277,8 +278,7 @@ expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_se
 /* An open door, behind which the peer's half lies in the region that it has told. */
 static ll_door open_door(const ll_cpu *self, ll_kind kind, int32_t pe, uint32_t region)
 {
-    if (self->masks && kind == LL_COMBINE)
-        self->masks->peer_regions[pe] = region < (uint32_t)self->shape.regions ? (int32_t)region : 0;
+    if (self->masks && kind == LL_COMBINE) self->masks->peer_regions[pe] = ll_region_told(region, self->shape.regions);
     return LL_DOOR_OPEN;
 }
 
@@ -288,7 +288,7 @@ static bool was_read(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t p
     const uint64_t at = ll_read_at(&self->space, kind, pe, epoch);
     if (ll_is_far(self, pe) && !ll_far_found(self, at, epoch)) return false;
     *read = ll_look(self, at);
-    return ll_word_is_of(*read, epoch);
+    return ll_read_opens(*read, ll_stamp(epoch));
 }
 
 ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
@@ -299,10 +299,8 @@ ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
     uint64_t read;
     if (was_read(self, kind, epoch - 2, pe, &read)) return open_door(self, kind, pe, (uint32_t)read);
     if (ll_is_far(self, pe) && !unit_has_come(self, kind, epoch, pe)) return ll_far_ask(self, kind, pe, epoch - 2);
-    const uint64_t status = unit_word(self, kind, epoch, pe, LL_UNIT_STATUS);
-    if (!ll_word_is_of(status, epoch)) return LL_DOOR_SHUT;
-    if ((uint32_t)status != EXPAR_OK && (uint32_t)status != EXPAR_ERR_INDEX) return LL_DOOR_REFUSES;
-    if (!self->masks) return LL_DOOR_OPEN;
+    const ll_door door = ll_unit_opens(unit_word(self, kind, epoch, pe, LL_UNIT_STATUS), ll_stamp(epoch));
+    if (door != LL_DOOR_OPEN || !self->masks) return door;
     const uint64_t region = unit_word(self, kind, epoch, pe, LL_UNIT_MESSAGES);
     return ll_word_is_of(region, epoch) ? open_door(self, kind, pe, (uint32_t)region) : LL_DOOR_SHUT;
 }
@@ -381,7 +379,7 @@ expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
 
 static bool has_form(const ll_told *told, const ll_form *form)
 {
-    return told->tag == ll_form_tag(form) && told->route == form->route;
+    return ll_is_same_call(told->tag, told->route, ll_form_tag(form), form->route);
 }
 
 bool ll_call_mismatches(ll_cpu *self, const ll_call *call, ll_kind kind)

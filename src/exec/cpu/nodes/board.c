@@ -200,7 +200,7 @@ static bool lacks_counts(const cpu_executor *self, const ep_rail_hello *hello)
 {
     const cpu_rails *rails = self->rails;
     if (hello->refusal.status || !rails->counted) return false;
-    return memcmp(&hello->form, &rails->form, sizeof hello->form) == 0;
+    return ep_is_same_form(&hello->form, &rails->form);
 }
 
 /* What comes from the network is looked at before it is used: the kind has a name, and counts are places in memory

@@ -258,30 +258,25 @@ static void verdict_blame(ep_verdict *verdict, int32_t rank, const ep_refusal *r
     verdict->reason.text[EP_REFUSAL_TEXT - 1] = '\0';
 }
 
-static void judge_refusals(const cpu_executor *self, uint32_t epoch, bool gone, ep_verdict *verdict)
-{
-    for (int32_t r = 0; r < self->shape.ranks && verdict->rank < 0; r++) {
-        const ep_hello *hello = cpu_hello_from(self, epoch, r);
-        if (hello->refusal.status == EXPAR_OK || (gone && hello->refusal.status != EXPAR_ERR_PEER)) continue;
-        verdict_blame(verdict, r, &hello->refusal);
-    }
-}
-
-/* All ranks see the same hellos, so all come to the same verdict: first whoever has gone, which some may have ended
- * their wait for, then whoever refused, then whoever differs from rank 0. */
+/* All ranks see the same hellos, so all come to the same verdict (ep_hello_stands). */
 void cpu_hello_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict)
 {
-    *verdict = (ep_verdict){.rank = -1};
-    verdict->form0 = cpu_hello_from(self, epoch, 0)->form;
-    judge_refusals(self, epoch, true, verdict);
-    judge_refusals(self, epoch, false, verdict);
-    for (int32_t r = 1; r < self->shape.ranks && verdict->rank < 0; r++) {
+    const ep_form *form0 = &cpu_hello_from(self, epoch, 0)->form;
+    int32_t least = ep_ballot(EP_STAND_AGREES, 0);
+    for (int32_t r = 0; r < self->shape.ranks; r++) {
         const ep_hello *hello = cpu_hello_from(self, epoch, r);
-        if (memcmp(&hello->form, &verdict->form0, sizeof hello->form) == 0) continue;
-        verdict->rank = r;
-        verdict->form = hello->form;
-        verdict->reason.status = EXPAR_ERR_MISMATCH;
+        const int32_t ballot = ep_ballot(ep_hello_stands(hello->refusal.status, &hello->form, form0), r);
+        if (ballot < least) least = ballot;
     }
+    *verdict = (ep_verdict){.rank = ep_ballot_rank(least), .form0 = *form0};
+    if (verdict->rank < 0) return;
+    const ep_hello *against = cpu_hello_from(self, epoch, verdict->rank);
+    if (ep_ballot_stand(least) != EP_STAND_DIFFERS) {
+        verdict_blame(verdict, verdict->rank, &against->refusal);
+        return;
+    }
+    verdict->form = against->form;
+    verdict->reason.status = EXPAR_ERR_MISMATCH;
 }
 
 void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict)

@@ -27,6 +27,7 @@
 #include "exec/cpu/core/workers.h"
 #include "exec/executor.h"
 #include "group/group.h"
+#include "proto/decisions.h"
 
 /* This rank's two ends of the ring (channel, peer), for one call. A peer of another node stands for what is forwarded:
    see ring.c. Touched only by the lane that has the channel. */

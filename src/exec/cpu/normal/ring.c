@@ -83,7 +83,7 @@ uint8_t *cpu_ring_slot_free(cpu_executor *self, uint32_t epoch, int32_t channel,
     uint64_t head =
         atomic_load_explicit(word_at(self, self->sym->rank, ep_head_at(&self->space, self->shape.ranks, channel, peer)),
                              memory_order_acquire);
-    if (ring->put - ep_word_value(head, epoch) >= self->slots) return NULL;
+    if (ep_ring_free(head, epoch, ring->put, (int32_t)self->slots) == 0) return NULL;
     return slot_at(self, end_of(self, peer), channel, this_end_of(self, peer), ring->put);
 }
 
@@ -99,8 +99,7 @@ uint32_t cpu_ring_ready(cpu_executor *self, uint32_t epoch, int32_t channel, int
     uint64_t tail =
         atomic_load_explicit(word_at(self, self->sym->rank, ep_tail_at(&self->space, self->shape.ranks, channel, peer)),
                              memory_order_acquire);
-    const uint32_t ready = ep_word_value(tail, epoch) - cpu_ring_of(self, channel, peer)->taken;
-    return ready <= self->slots ? ready : 0;
+    return (uint32_t)ep_ring_ready(tail, epoch, cpu_ring_of(self, channel, peer)->taken, (int32_t)self->slots);
 }
 
 /* Rows are taken after they were put, and not more are on their way than there are slots. */

@@ -17,14 +17,6 @@
 /* Verdicts that the host has not read yet, at most; a call's own is looked for from slot ticket % GPU_VERDICTS on. */
 #define GPU_VERDICTS 64
 
-/* expar_status values that kernels name; the host checks them. */
-#define EXPAR_STATUS_ARGUMENT 2
-#define EXPAR_STATUS_INDEX    8
-#define EXPAR_STATUS_LIMIT    10
-#define EXPAR_STATUS_HANDLE   12
-#define EXPAR_STATUS_STATE    16
-#define EXPAR_STATUS_PEER     23
-
 /* What a kernel was waiting for when it gave up. */
 typedef enum gpu_wait {
     GPU_WAIT_NONE = 0,

@@ -111,9 +111,4 @@ GPU_FUNC const ll_gpu_line *ll_line_of(const ll_gpu_call *c, int32_t kind)
     return &c->state[blockIdx.x].lines[kind];
 }
 
-GPU_FUNC bool ll_status_goes_on(int32_t status)
-{
-    return status == 0 || status == EXPAR_STATUS_INDEX;
-}
-
 #endif

@@ -77,7 +77,8 @@ GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const l
     const bool reduced = c->form.sum == LL_GPU_REDUCED, words = ll_awaits_words(a);
     if (reduced) part = ll_parts_by_rank(part);
     if (part.rank >= 0 && !ll_sends_data(s, part.rank)) part.rank = -1;
-    const int32_t region = LL_MASKS ? ll_region_of(c, (uint32_t)s->messages[c->place.rank]) : 0;
+    const int32_t region =
+        LL_MASKS ? ll_region_told((uint32_t)s->messages[c->place.rank], ll_shape_here(c).regions) : 0;
     const int32_t place = part.rank < 0 ? 0 : part.place;
     const uint64_t number = ll_number_of(c, now->epoch, region, token, place);
     const ll_gpu_turn turn = words ? LL_TURN_ON : ll_await_row(a, s, now, part.rank, number);

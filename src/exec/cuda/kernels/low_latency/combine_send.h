@@ -114,12 +114,12 @@ GPU_FUNC bool ll_await_owners(const ll_combine_args *a, const ll_shared *s, cons
     bool ok = true;
     if (ll_all_are_open(a, s)) return true;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x) {
-        ll_gpu_door door = LL_GPU_REFUSES;
+        ll_door door = LL_DOOR_REFUSES;
         int32_t region = 0;
         if (ll_owed(s, r) > 0 && !(c->form.weights && !ll_sends_data(s, r)))
             door = ll_await_half(c, s, now, r, &region);
-        s->doors[r] = door == LL_GPU_OPEN ? 1 + region : 0;
-        ok &= door != LL_GPU_LEAVES;
+        s->doors[r] = door == LL_DOOR_OPEN ? 1 + region : 0;
+        ok &= door != LL_DOOR_SHUT;
     }
     return !__syncthreads_or(!ok);
 }

@@ -33,9 +33,9 @@ GPU_FUNC bool ll_send_all_weights(const ll_combine_args *a, const ll_shared *s, 
     for (int32_t i = threadIdx.x / 32; i + 1 < LL_RANKS(c) && !blockIdx.x; i += LL_BLOCK_WARPS) {
         const int32_t pe = (c->place.rank + 1 + i) % LL_RANKS(c);
         int32_t region;
-        const ll_gpu_door door = ll_await_half(c, s, now, pe, &region);
-        ok &= door != LL_GPU_LEAVES;
-        if (__all_sync(GPU_ALL, door == LL_GPU_OPEN)) ll_send_weights(a, s, now, pe);
+        const ll_door door = ll_await_half(c, s, now, pe, &region);
+        ok &= door != LL_DOOR_SHUT;
+        if (__all_sync(GPU_ALL, door == LL_DOOR_OPEN)) ll_send_weights(a, s, now, pe);
     }
     return !__syncthreads_or(!ok);
 }

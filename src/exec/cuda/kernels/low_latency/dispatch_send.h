@@ -38,7 +38,7 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
     const uint32_t firsts = __ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane);
     if (!(firsts >> k & 1)) return true;
     const int32_t message = (int32_t)(before >> 16);
-    ll_gpu_door door = LL_GPU_OPEN;
+    ll_door door = LL_DOOR_OPEN;
     if (lane == 0) {
         const int32_t place = __popc(firsts & ((1u << k) - 1));
         int32_t region;
@@ -47,9 +47,9 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
                                               : ll_message_place(c, c->place.rank, now->half, message);
         ll_notes(s, LL_NOTE_MESSAGE)[place] = message;
         ll_notes(s, LL_NOTE_RANK)[place] = rank;
-        s->places[place] = door == LL_GPU_OPEN ? (uint64_t)ll_there(s, rank, at) : 0;
+        s->places[place] = door == LL_DOOR_OPEN ? (uint64_t)ll_there(s, rank, at) : 0;
     }
-    return door != LL_GPU_LEAVES;
+    return door != LL_DOOR_SHUT;
 }
 
 /* Ranks that the token goes to. */

@@ -19,7 +19,7 @@ GPU_FUNC bool ll_place_ranks(const ll_dispatch_args *a, const ll_shared *s, cons
         int32_t row = 0;
         for (int32_t r = 0; r < n; r++) {
             const int32_t wanted = ll_sends_data(s, r) ? t->first[r * locals + l] : 0;
-            const int32_t count = min(wanted, places - row);
+            const int32_t count = ll_rows_that_fit(places, row, wanted);
             exceeds |= count < wanted;
             t->first[r * locals + l] = row;
             row += count;

@@ -12,7 +12,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LL_ARGS_H
 
 #include "exec/cuda/kernels/core/args.h"
-#include "proto/low_latency.h"
+#include "proto/decisions.h"
 
 #define LL_GPU_LOG_THREADS 9
 #define LL_GPU_THREADS     (1 << LL_GPU_LOG_THREADS) /* of a block; the kernels' registers are bounded by it */

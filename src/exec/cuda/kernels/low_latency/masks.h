@@ -44,23 +44,15 @@ GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_
     return load_relaxed_64(&c->place.losses[rank].dead) || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
 }
 
-GPU_FUNC bool ll_region_is_known(const ll_gpu_call *c, const ll_shared *s, int32_t half, int32_t region)
-{
-    for (int32_t r = 0; r < LL_RANKS(c); r++) {
-        const ll_gpu_mask *one = &c->mask_of[r];
-        if (load_relaxed(&one->masked) && one->knows[half] == region && !ll_writes_no_more(c, s, r)) return true;
-    }
-    return false;
-}
-
-/* Where the half may lie from its next read word on: where it does, if possible. -1: nowhere. With the lock. */
+/* Where the half may lie from its next read word on (ll_region_choose). With the lock. */
 GPU_FUNC int32_t ll_find_region(const ll_gpu_call *c, const ll_shared *s, int32_t half)
 {
-    const int32_t now = c->masks->region[half];
-    if (!ll_region_is_known(c, s, half, now)) return now;
-    for (int32_t region = 0; region < ll_shape_here(c).regions; region++)
-        if (!ll_region_is_known(c, s, half, region)) return region;
-    return -1;
+    uint32_t known = 0;
+    for (int32_t r = 0; r < LL_RANKS(c); r++) {
+        const ll_gpu_mask *one = &c->mask_of[r];
+        if (load_relaxed(&one->masked) && !ll_writes_no_more(c, s, r)) known |= 1u << one->knows[half];
+    }
+    return ll_region_choose(c->masks->region[half], known, ll_shape_here(c).regions);
 }
 
 GPU_FUNC bool ll_regions_suffice(const ll_gpu_call *c, const ll_shared *s)
@@ -94,11 +86,10 @@ GPU_FUNC void ll_settle(const ll_gpu_call *c, const ll_shared *s, int32_t half)
 
 typedef enum ll_gpu_masking { LL_MASKING_BUSY, LL_MASKING_DONE, LL_MASKING_NO_REGION } ll_gpu_masking;
 
-/* "You are masked here": one more than the last attempt, so that it counts until both are in a clean together again. */
 GPU_FUNC void ll_tell_masker(const ll_gpu_call *c, const ll_shared *s, int32_t rank, uint64_t parted)
 {
-    const uint64_t word = c->mask_of[rank].masked ? (uint64_t)c->masks->attempt + 1 : 0;
-    store_release((uint64_t *)ll_there(s, rank, ll_masker_place(c, c->place.rank)), word | parted);
+    const uint64_t word = ll_masker_word(c->mask_of[rank].masked != 0, c->masks->attempt, parted);
+    store_release((uint64_t *)ll_there(s, rank, ll_masker_place(c, c->place.rank)), word);
 }
 
 /* Masks another rank, for good or until clean, and tells it so. By one thread; what it does is `lost` first. */
@@ -162,7 +153,7 @@ typedef struct ll_waiting {
 
 GPU_FUNC bool ll_is_masked_by(const ll_gpu_call *c, const ll_shared *s, int32_t peer)
 {
-    return (load_acquire(ll_masker_of(c, s, peer)) & ~LL_MASKER_PARTED) > c->mask_of[peer].with;
+    return ll_masker_masks(load_acquire(ll_masker_of(c, s, peer)), c->mask_of[peer].with);
 }
 
 /* The host has found the rank to be lost, in this wait. A wait that has not looked yet knows no pulse, and an old copy

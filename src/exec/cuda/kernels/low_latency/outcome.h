@@ -19,17 +19,10 @@ GPU_FUNC void ll_note_told(const ll_gpu_call *c, const ll_shared *s, int32_t sou
     if (w >= LL_UNIT_COUNTS) counts[source * LL_LOCALS(c) + w - LL_UNIT_COUNTS] = value;
 }
 
-/* What a unit counts: messages, or rows of an expert; and how many there are at most. */
-typedef struct ll_gpu_count {
-    uint32_t told, most;
-} ll_gpu_count;
-GPU_FUNC ll_gpu_count ll_count_of(const ll_gpu_call *c, int32_t w, uint32_t value)
+GPU_FUNC ll_unit_bounds ll_bounds_here(const ll_gpu_call *c)
 {
-    const bool words = w == LL_UNIT_MESSAGES && value & LL_UNIT_IN_WORDS;
-    const int32_t messages = words ? LL_SMALL(c) : LL_TOKENS(c);
-    const ll_gpu_count count = {words ? value & ~LL_UNIT_MARKS : value,
-                                (uint32_t)(w == LL_UNIT_MESSAGES ? messages : LL_MOST_ROWS(c))};
-    return count;
+    const ll_unit_bounds bounds = {LL_TOKENS(c), LL_SMALL(c), LL_MOST_ROWS(c)};
+    return bounds;
 }
 
 /* Whether a word of a unit is what a call that goes well brings. */
@@ -38,8 +31,7 @@ GPU_FUNC bool ll_is_usual(const ll_gpu_call *c, int32_t w, uint32_t value, uint3
     if (w == LL_UNIT_STATUS) return value == 0;
     if (w == LL_UNIT_TAG) return value == ll_form_tag(&c->form);
     if (w == LL_UNIT_ROUTE) return value == route;
-    const ll_gpu_count count = ll_count_of(c, w, value);
-    return count.told <= count.most;
+    return ll_count_can_be(w, value, ll_bounds_here(c));
 }
 
 /* A peer whose counts do not fit the buffer is taken for one that refuses, whatever has become of it. */
@@ -49,7 +41,8 @@ GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const in
     for (int32_t i = threadIdx.x; i < LL_RANKS(c) * locals; i += blockDim.x)
         if ((uint32_t)counts[i] > (uint32_t)LL_MOST_ROWS(c)) s->status[i / locals] = EXPAR_STATUS_PEER;
     for (int32_t r = threadIdx.x; r < LL_RANKS(c); r += blockDim.x)
-        if (!ll_is_usual(c, LL_UNIT_MESSAGES, (uint32_t)s->messages[r], 0)) s->status[r] = EXPAR_STATUS_PEER;
+        if (!ll_count_can_be(LL_UNIT_MESSAGES, (uint32_t)s->messages[r], ll_bounds_here(c)))
+            s->status[r] = EXPAR_STATUS_PEER;
     __syncthreads();
 }
 
@@ -125,7 +118,7 @@ GPU_FUNC bool ll_refuses(const ll_shared *s, int32_t source)
 GPU_FUNC bool ll_has_form(const ll_gpu_call *c, const ll_shared *s, int32_t source, uint32_t route)
 {
     if (ll_is_out(s, source)) return true;
-    return (uint32_t)s->tag[source] == ll_form_tag(&c->form) && (uint32_t)s->route[source] == route;
+    return ll_is_same_call((uint32_t)s->tag[source], (uint32_t)s->route[source], ll_form_tag(&c->form), route);
 }
 
 /* Of units that all are known. By all threads of a block. */
@@ -199,7 +192,7 @@ GPU_FUNC void ll_tell_doubt(const ll_gpu_call *c, const ll_shared *s, const ll_n
         w++;
     const int32_t value = (int32_t)(uint32_t)load_relaxed_64(unit + w);
     /* Below 0 no bits are marks. */
-    const ll_gpu_count count = ll_count_of(c, w, (uint32_t)max(value, 0));
+    const ll_unit_count count = ll_count_told(w, (uint32_t)max(value, 0), ll_bounds_here(c));
     int32_t at = ll_put_words(text, 0, "rank ", rank);
     at = ll_put_words(text, at, " has told what cannot be: ", value < 0 ? value : (int64_t)count.told);
     if (w == LL_UNIT_MESSAGES) {

@@ -7,6 +7,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_ARGS_H
 
 #include "exec/cuda/kernels/core/args.h"
+#include "proto/decisions.h"
 
 /* Tokens are routed in pieces of one warp's width: a bit a token. */
 #define GPU_PIECE_TOKENS 32

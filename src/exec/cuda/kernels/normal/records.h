@@ -41,31 +41,21 @@ GPU_FUNC void exchange_dones(const gpu_world *world, uint32_t epoch)
 
 /* ---- verdicts ---------------------------------------------------------------------------------------------------- */
 
-GPU_FUNC bool same_form(const ep_form *a, const ep_form *b)
-{
-    bool same = true;
-    for (uint32_t i = 0; i < sizeof *a / 4; i++)
-        same &= ((const uint32_t *)a)[i] == ((const uint32_t *)b)[i];
-    return same;
-}
-
-/* Who stands in the way of a call of which not all hellos agree, by one block: the lowest rank that refused, else the
-   lowest whose form differs from rank 0's, else -1. All hellos must have come; *refused (may be NULL) says which of the
-   two. */
+/* Who stands in the way of a call of which not all hellos agree, by one block; -1: nobody. All hellos must have come;
+   *refused (may be NULL): it refuses, or its form differs. */
 GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refused)
 {
-    __shared__ int32_t worst[2];
-    int32_t ranks = GPU_RANKS(&world->place);
-    if (threadIdx.x == 0) worst[0] = worst[1] = ranks;
+    __shared__ int32_t least;
+    const ep_form *form0 = &hello_at(world, world->place.rank, epoch, 0)->form;
+    if (threadIdx.x == 0) least = ep_ballot(EP_STAND_AGREES, 0);
     __syncthreads();
-    for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
+    for (int32_t pe = threadIdx.x; pe < GPU_RANKS(&world->place); pe += blockDim.x) {
         const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
-        if (hello->refusal.status) atomicMin(&worst[0], pe);
-        if (!same_form(&hello->form, &hello_at(world, world->place.rank, epoch, 0)->form)) atomicMin(&worst[1], pe);
+        atomicMin(&least, ep_ballot(ep_hello_stands(hello->refusal.status, &hello->form, form0), pe));
     }
     __syncthreads();
-    if (refused) *refused = worst[0] < ranks;
-    return worst[0] < ranks ? worst[0] : worst[1] < ranks ? worst[1] : -1;
+    if (refused) *refused = ep_ballot_stand(least) < EP_STAND_DIFFERS;
+    return ep_ballot_rank(least);
 }
 
 /* Whether a hello, which must have come, stands in nobody's way: it does not refuse, and has this rank's own form. What
@@ -73,7 +63,7 @@ GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refu
 GPU_FUNC bool hello_agrees(const ep_hello *hello, const ep_form *own)
 {
     int32_t status = hello->refusal.status;
-    return same_form(&hello->form, own) && !status;
+    return ep_is_same_form(&hello->form, own) && !status;
 }
 
 /* By one thread: `rank` stands in the way, by its hello. */

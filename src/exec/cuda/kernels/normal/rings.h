@@ -120,9 +120,11 @@ GPU_FUNC int32_t ring_look(const gpu_world *world, const gpu_team *team, int32_t
     const gpu_ring *ring = &team->rings[peer];
     int32_t left = ring->all - ring->moved, slots = world->shape.ring_slots, most = slots;
     if (left <= 0) return 0;
-    int32_t value = (int32_t)ep_word_value(load_acquire(ring_word_here(world, team, peer)), epoch);
+    const uint64_t word = load_acquire(ring_word_here(world, team, peer));
+    const uint32_t moved = (uint32_t)ring->moved;
     if (team->end == GPU_PUT) most = (slots + 1) / 2;
-    int32_t may = team->end == GPU_PUT ? slots - (ring->moved - value) : value - ring->moved;
+    int32_t may =
+        team->end == GPU_PUT ? ep_ring_free(word, epoch, moved, slots) : ep_ring_ready(word, epoch, moved, slots);
     may = may < most ? may : most;
     return may < left ? may : left;
 }

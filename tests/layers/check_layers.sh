@@ -30,7 +30,7 @@ table='
 6 exec             executor.h step.h event.h low_latency.h
 6 exec/cpu         create.h
 6 exec/cpu/core    (delay.h) (rows.h) (encode.h) (workers.h)
-6 exec/cpu/normal  (cpu.h) (moves.h)
+6 exec/cpu/normal  (cpu.h) (moves.h) (nodes.h)
 6 exec/cpu/low_latency (create.h)
 6 exec/cpu/nodes   (rails.h)
 6 exec/cuda        create.h
@@ -67,15 +67,12 @@ inner='
 1 ep/low_latency
 2 ep
 '
-# Calls of normal mode go across nodes by these, until nodes is a table of operations that they are handed.
-excepted='exec/cpu/normal/board.c exec/cpu/normal/combine.c exec/cpu/normal/dispatch.c exec/cpu/normal/notify.c
-exec/cpu/normal/records.c exec/cpu/normal/ring.c'
 
 # Made by the build; of base, and of net.
 generated='transport_names.h transports.inc abi_text.h'
 
 find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^[ \t]*#[ \t]*include[ \t]*"' |
-    awk -v table="$table" -v generated="$generated" -v inner="$inner" -v excepted="$excepted" '
+    awk -v table="$table" -v generated="$generated" -v inner="$inner" '
     function complain(text) { print from ": " text; failed = 1 }
     function folder_of(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "" }
     function layer_of(folder, parts) { split(folder, parts, "/"); return parts[1] }
@@ -96,8 +93,6 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
         rows = split(inner, row, "\n")
         for (i = 1; i <= rows; i++)
             if (split(row[i], word, " ") == 2) step[word[2]] = word[1]
-        split(excepted, word, /[ \n]+/)
-        for (w in word) except[word[w]] = 1
     }
     {
         split($0, field, "\"")
@@ -112,7 +107,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs grep -H '^
         else if (layer_of(own) == "proto" && layer_of(other) != "proto" && to != "base/portable.h") complain(to " is not for proto, which includes base/portable.h alone")
         else if (to == "net/transport.h" && layer_of(own) !~ /^(net|shmem|link)$/) complain(to " is for net, shmem and link: what stands above them uses transports by link/link.h")
         else if (own == other) next
-        else if (own in step && other in step && step[other] + 0 >= step[own] + 0 && !(from in except)) complain(to " is of a folder that " own " does not stand on")
+        else if (own in step && other in step && step[other] + 0 >= step[own] + 0) complain(to " is of a folder that " own " does not stand on")
         else if (layer_of(own) != layer_of(other) && lies_above(own, other)) complain(to " is of a layer that " layer_of(own) " does not stand on")
         else if (to in shown) next
         else if (!(to in inside)) complain(to " is private to " other)
@@ -138,3 +133,8 @@ echo "$table" | while read -r _ folder headers; do
         [ -f "$folder/$header" ] || { echo "$folder/$header: is in the table of tests/layers, but not there"; exit 1; }
     done
 done
+
+# What other nodes do for a call is asked of them by the table of their operations: their names stand in their folder, and
+# in the file that makes them.
+grep -rnow 'rail_[a-z0-9_]*' --include='*.[ch]' exec | grep -v '^exec/cpu/nodes/\|^exec/cpu/create\.c:' |
+    awk -F: '{ print $1 ": " $3 " is a name of exec/cpu/nodes"; failed = 1 } END { exit failed }'

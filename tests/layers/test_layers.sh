@@ -51,6 +51,15 @@ plant "$1" boot/sockets/ask.c boot/place.h 'boot/place.h is private to boot'
 # What folders of a layer show to each other alone.
 plant "$1" group/group.c boot/wire/wire.h 'boot/wire/wire.h is private to boot'
 plant "$1" shmem/silence.c boot/notes.h 'boot/notes.h is private to boot'
+# Tables of operations, and ways round them.
+word() {
+    rm -rf "$work/src"
+    cp -r "$1" "$work/src"
+    echo "$3" >>"$work/src/$2"
+    if "$here/check_layers.sh" "$work/src" >"$work/found"; then fail "not seen: $2 says $3"; fi
+    grep -qxF "$2: $4" "$work/found" || fail "expected '$2: $4', found: $(cat "$work/found")"
+}
+word "$1" exec/cpu/normal/board.c 'void rail_relay(void);' 'rail_relay is a name of exec/cpu/nodes'
 # Ways round.
 plant "$1" shmem/heap.c ../group/group.h '"../group/group.h" names no folder of src'
 plant "$1" shmem/heap.c parts.h '"parts.h" names no folder of src'

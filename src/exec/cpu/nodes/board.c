@@ -45,14 +45,31 @@ static uint64_t opening_word(const cpu_executor *self, uint32_t epoch)
     return self->rails->again == again ? again : ep_word(epoch, 1);
 }
 
+/* As other waits of a call, which are soon over; what takes longer than a network does is left to link_quiet, which
+   finds out who is silent. */
+static expar_status await_hello(cpu_executor *self, uint32_t epoch)
+{
+    const transport_batch *batch = &self->rails->hellos[epoch & 1];
+    const int64_t end_ns = clock_ns() + SETTLE_NS;
+    sym_rest rest = sym_rest_begin(self->sym, "a hello to other nodes");
+    rest.halt = &self->halted;
+    expar_status status = EXPAR_OK;
+    while (!link_is_quiet(batch) && status == EXPAR_OK && clock_ns() < end_ns)
+        status = sym_rest_turn(&rest);
+    sym_rest_end(&rest);
+    if (status == EXPAR_OK) status = link_quiet(self->sym, &self->rails->hellos[epoch & 1]);
+    return rail_ended(self, status);
+}
+
 expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                             const ep_routing *counts)
+                             const ep_routing *counts, bool rows_follow)
 {
     cpu_rails *rails = self->rails;
     const int32_t nodes = rails->shape.nodes;
     const size_t before = rail_counts_bytes(self, counts);
     transport_batch *batch = &rails->hellos[epoch & 1];
     expar_status status = link_quiet(self->sym, batch);
+    if (counts) rail_layout(counts);
     rails->form = *form;
     rails->counted = counts != NULL;
     for (int32_t i = 0; i < nodes - 1 && status == EXPAR_OK; i++) {
@@ -69,7 +86,8 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
         cpu_step(self);
         status = link_put_flagged(&rails->links[node], &data, batch);
     }
-    return rail_ended(self, status);
+    status = rail_ended(self, status);
+    return status == EXPAR_OK && rows_follow ? await_hello(self, epoch) : status;
 }
 
 void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
@@ -78,25 +96,9 @@ void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *
     error_kept kept;
     error_save(&kept);
     rail_linger_begin(self);
-    rail_hello_post(self, epoch, &none, refusal, NULL);
+    rail_hello_post(self, epoch, &none, refusal, NULL, false);
     rail_linger_end();
     error_put_back(&kept);
-}
-
-/* As other waits of a call, which are soon over; what takes longer than a network does is left to link_quiet, which
-   finds out who is silent. */
-expar_status rail_hello_settle(cpu_executor *self, uint32_t epoch)
-{
-    const transport_batch *batch = &self->rails->hellos[epoch & 1];
-    const int64_t end_ns = clock_ns() + SETTLE_NS;
-    sym_rest rest = sym_rest_begin(self->sym, "a hello to other nodes");
-    rest.halt = &self->halted;
-    expar_status status = EXPAR_OK;
-    while (!link_is_quiet(batch) && status == EXPAR_OK && clock_ns() < end_ns)
-        status = sym_rest_turn(&rest);
-    sym_rest_end(&rest);
-    if (status == EXPAR_OK) status = link_quiet(self->sym, &self->rails->hellos[epoch & 1]);
-    return rail_ended(self, status);
 }
 
 /* A flag where the rank goes on, which takes one trip; else the refusal, and the flag once that is there. The first row
@@ -140,7 +142,7 @@ expar_status rail_done_post(cpu_executor *self, uint32_t epoch)
 }
 
 /* All rows are here, so the call has gone well, whatever comes of this: who cannot be told any more has gone. */
-void rail_done_settle(cpu_executor *self)
+static void settle_dones(cpu_executor *self)
 {
     error_kept kept;
     error_save(&kept);
@@ -153,6 +155,12 @@ void rail_done_settle(cpu_executor *self)
     error_put_back(&kept);
 }
 
+void rail_end(cpu_executor *self, const ep_routing *routing)
+{
+    settle_dones(self);
+    rail_masks_settle(routing);
+}
+
 /* ---- what has come ----------------------------------------------------------------------------------------------- */
 
 static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t epoch, int32_t node)
@@ -163,6 +171,11 @@ static uint64_t rail_record_at(const cpu_rails *rails, ep_board board, uint32_t 
                                      : ep_rail_done_at(&rails->space, nodes, epoch, node);
 }
 
+static uint64_t awaited_word(const cpu_executor *self, ep_board board, uint32_t epoch)
+{
+    return board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
+}
+
 /* In the memory of pe, which is mapped; its own loads are what progress brings. A hello's flag, which comes with the
    rest of it, is not yet the one that is awaited where it has come in part. */
 static bool rail_has_come(const cpu_executor *self, int32_t pe, ep_board board, uint32_t epoch, int32_t node)
@@ -170,7 +183,7 @@ static bool rail_has_come(const cpu_executor *self, int32_t pe, ep_board board, 
     const uint64_t offset =
         rail_record_at(self->rails, board, epoch, node) + (board == EP_BOARD_HELLO ? offsetof(ep_rail_hello, flag) : 0);
     const _Atomic uint64_t *flag = sym_at(self->sym, pe, self->buffer + offset);
-    const uint64_t awaited = board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
+    const uint64_t awaited = awaited_word(self, board, epoch);
     if (board == EP_BOARD_HELLO) {
         if (link_peek(flag) != awaited) return false;
         sym_behold(self->sym);
@@ -329,14 +342,9 @@ static expar_status hand_on(cpu_executor *self, ep_board board, uint32_t epoch, 
     return EXPAR_OK;
 }
 
-static bool *handed_of(const cpu_rails *rails, ep_board board, uint32_t epoch)
+static uint64_t *handed_of(const cpu_rails *rails, ep_board board, uint32_t epoch)
 {
     return rails->handed + ((size_t)board * 2 + (epoch & 1)) * (size_t)rails->shape.nodes;
-}
-
-void rail_relay_begin(cpu_executor *self, ep_board board, uint32_t epoch)
-{
-    memset(handed_of(self->rails, board, epoch), 0, (size_t)self->rails->shape.nodes * sizeof(bool));
 }
 
 /* The flag of a record that has not come. */
@@ -353,17 +361,18 @@ static expar_status look_at_rail_flag(const cpu_executor *self, ep_board board, 
 expar_status rail_relay(cpu_executor *self, ep_board board, uint32_t epoch)
 {
     const cpu_rails *rails = self->rails;
-    bool *handed = handed_of(rails, board, epoch);
+    const uint64_t awaited = awaited_word(self, board, epoch);
+    uint64_t *handed = handed_of(rails, board, epoch);
     expar_status status = EXPAR_OK;
     for (int32_t i = 0; i < rails->shape.nodes - 1 && status == EXPAR_OK; i++) {
         const int32_t node = rail_node_in_turn(rails, i);
-        if (handed[node]) continue;
+        if (handed[node] == awaited) continue;
         if (!rail_has_come(self, self->sym->rank, board, epoch, node)) {
             status = look_at_rail_flag(self, board, epoch, node);
             continue;
         }
         status = hand_on(self, board, epoch, node);
-        handed[node] = true;
+        handed[node] = awaited;
     }
     return status;
 }

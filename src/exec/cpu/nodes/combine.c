@@ -48,7 +48,7 @@ static void sum_node(const cpu_combine_run *run, void *sum, const void *const *r
 static bool given_locally(const cpu_combine_run *run, const cpu_token_part *part, int32_t local, cpu_given *out)
 {
     const cpu_executor *self = run->self;
-    const rail_record *record = part->record;
+    const struct cpu_origin *record = part->origin;
     if (!rail_mask_has(record->kept, local)) return false;
     const int32_t rank = self->near_first + local, next = rail_next_of(self, part->channel, record->node)[local];
     *out = (cpu_given){.rank = rank,
@@ -69,7 +69,7 @@ static const uint16_t *local_owners(const cpu_combine_run *run, const cpu_token_
     uint16_t *owners = rail_scratch_of(run, part->channel, self->rails->room.map.owners);
     const int32_t mask_words = ep_mask_words(self->near_ranks);
     for (int32_t i = mask_words; i < run->routing->rails->kept_words; i++) {
-        const uint64_t four = atomic_load_explicit(&part->record->kept[i], memory_order_relaxed);
+        const uint64_t four = atomic_load_explicit(&part->origin->kept[i], memory_order_relaxed);
         memcpy(owners + 4 * (i - mask_words), &four, sizeof four);
     }
     for (int32_t k = 0; k < run->routing->topk; k++)
@@ -143,11 +143,11 @@ static void back_slot_fill(const cpu_combine_run *run, uint8_t *slot, const rail
 /* The part's rows have been added; with the last one the record's. */
 static void pop_rows(const cpu_combine_run *run, const cpu_token_part *part, bool last)
 {
-    int32_t *next = rail_next_of(run->self, part->channel, part->record->node);
+    int32_t *next = rail_next_of(run->self, part->channel, part->origin->node);
     for (int32_t l = 0; l < run->self->near_ranks; l++) {
         cpu_given given;
         if (given_locally(run, part, l, &given)) cpu_given_pop(run, part->channel, &given);
-        if (last && rail_mask_has(part->record->kept, l)) next[l]++;
+        if (last && rail_mask_has(part->origin->kept, l)) next[l]++;
     }
 }
 
@@ -173,8 +173,8 @@ static bool return_sums(const cpu_combine_run *run, int32_t worker, int32_t chan
     rail_ring *ring = rail_ring_of(self, channel, node);
     bool moved = rail_slot_go_on(self, run->step->epoch, channel, node, &turn->status);
     while (ring->put < ring->goes && turn->status == EXPAR_OK) {
-        const rail_record record = {node, rail_mask_at(run->routing->rails, node, first + ring->record)};
-        cpu_token_part part = {.channel = channel, .record = &record, .begin = ring->part * run->part_bytes};
+        const struct cpu_origin record = {node, rail_mask_at(run->routing->rails, node, first + ring->record)};
+        cpu_token_part part = {.channel = channel, .origin = &record, .begin = ring->part * run->part_bytes};
         part.bytes = cpu_part_bytes_at(run, part.begin);
         if (!record_is_ready(run, &part)) break;
         uint8_t *slot = rail_slot_free(self, run->step->epoch, channel, node, &turn->status);
@@ -187,7 +187,7 @@ static bool return_sums(const cpu_combine_run *run, int32_t worker, int32_t chan
     return moved;
 }
 
-bool rail_return_turn(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn)
+bool rail_combine_turn(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn)
 {
     const cpu_rails *rails = run->self->rails;
     bool moved = false;
@@ -218,7 +218,8 @@ static bool has_target(const cpu_combine_run *run, int64_t token, int32_t node)
     return rail_targets(run->routing, token, node, &end) != NULL;
 }
 
-bool rail_sums_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status)
+/* Whether the sums of all other nodes that had the token lie ready. */
+static bool sums_are_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status)
 {
     const cpu_rails *rails = run->self->rails;
     for (int32_t node = 0; node < rails->shape.nodes; node++)
@@ -227,7 +228,7 @@ bool rail_sums_ready(const cpu_combine_run *run, int32_t channel, int64_t token,
     return true;
 }
 
-expar_status rail_sums_pop(const cpu_combine_run *run, int32_t channel, int64_t token)
+static expar_status pop_sums(const cpu_combine_run *run, int32_t channel, int64_t token)
 {
     const cpu_rails *rails = run->self->rails;
     expar_status status = EXPAR_OK;
@@ -276,7 +277,8 @@ static int32_t gather_sums(const cpu_combine_run *run, const cpu_token_part *par
     return count;
 }
 
-int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+/* Sums of nodes in the order of the call. Returns how many there are. */
+static int32_t find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     void *own = rail_scratch_of(run, part->channel, 0);
     const ep_sum sum = sum_of_nodes(run, run->sum.order);
@@ -286,7 +288,8 @@ int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, c
     return gather_sums(run, part, &sum, at, count > 0 ? own : NULL, rows);
 }
 
-int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+/* Sums of their weights, nodes ascending. */
+static int32_t find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const cpu_rails *rails = run->self->rails;
     float *own = rail_scratch_of(run, part->channel, rails->room.map.weights);
@@ -296,7 +299,8 @@ int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part
     return gather_sums(run, part, &sum, rails->slot.weights, count > 0 ? own : NULL, rows);
 }
 
-void rail_take_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out)
+/* What the owners of slots on other nodes gave for them. */
+static void take_far_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out)
 {
     const cpu_rails *rails = run->self->rails;
     const uint16_t *owners = owning_nodes(run, part);
@@ -307,4 +311,46 @@ void rail_take_weights(const cpu_combine_run *run, const cpu_token_part *part, f
         const uint8_t *sum = rail_sum_front(run, part->channel, node, &unused);
         memcpy(&out[k], sum + rails->slot.weights + (size_t)k * sizeof *out, sizeof *out);
     }
+}
+
+void rail_add_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    float *weights = cpu_weights_of(run, part);
+    if (!weights) return;
+    if (run->step->form.weights_of == EP_WEIGHTS_OF_OWNER) {
+        const cpu_places places = cpu_places_of(run, part->token);
+        cpu_take_weights(run, part, &places, weights);
+        take_far_weights(run, part, weights);
+    } else {
+        cpu_sum_rows(EXPAR_F32, weights, rows, find_weights(run, part, rows), run->routing->topk);
+    }
+}
+
+/* ---- source: one part -------------------------------------------------------------------------------------------- */
+
+/* Biases, then the nodes' sums in order. */
+static void add_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    const ep_combine_step *step = run->step;
+    const expar_dtype dtype = (expar_dtype)step->form.dtype;
+    uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
+    const int32_t biases = cpu_find_biases(step, part, rows);
+    const int32_t count = biases + find_sums(run, part, rows + biases);
+    if (rail_is_exact(run))
+        rail_sum_exact(dtype, y, rows, biases, count, elements_of(run, part->bytes));
+    else
+        cpu_sum_rows(dtype, y, rows, count, elements_of(run, part->bytes));
+    rail_add_weights(run, part, rows);
+}
+
+/* Sums come with all parts of a row; rows that come by themselves are popped as they are added. */
+bool rail_add(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part, int32_t *place,
+              expar_status *status)
+{
+    const void **rows = cpu_sources_of(run->self, worker);
+    if (*place == 0 && !sums_are_ready(run, part->channel, part->token, status)) return false;
+    if (rail_is_one_order(run)) return rail_add_rows(run, part, rows, place, status);
+    add_sums(run, part, rows);
+    if (part->begin + part->bytes == run->step->row_bytes) *status = pop_sums(run, part->channel, part->token);
+    return true;
 }

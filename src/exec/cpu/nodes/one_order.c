@@ -28,7 +28,7 @@ static uint64_t presence_at(const ep_rail_slot *slot)
 /* Whether the record has a row at the place, dropped or not. */
 static bool is_at_place(const cpu_token_part *part, ep_place place)
 {
-    return place.rank >= 0 && rail_mask_has(part->record->kept, place.rank);
+    return place.rank >= 0 && rail_mask_has(part->origin->kept, place.rank);
 }
 
 int32_t rail_rows_of_record(const cpu_combine_run *run, const cpu_token_part *part)
@@ -115,8 +115,8 @@ static uint32_t slots_towards(const cpu_combine_run *run, int32_t channel, int32
     const int64_t end = first + ep_rows_of_ring(prefix, run->routing->channels, run->joined, channel);
     int64_t count = 0;
     for (int64_t r = first; r < end; r++) {
-        const rail_record record = {node, rail_mask_at(run->routing->rails, node, r)};
-        count += rail_rows_of_record(run, &(cpu_token_part){.channel = channel, .record = &record});
+        const struct cpu_origin record = {node, rail_mask_at(run->routing->rails, node, r)};
+        count += rail_rows_of_record(run, &(cpu_token_part){.channel = channel, .origin = &record});
     }
     return (uint32_t)count * run->parts;
 }
@@ -146,13 +146,6 @@ static void add(const cpu_combine_run *run, const cpu_token_part *part, const vo
     if (row) rail_add_row((expar_dtype)run->step->form.dtype, sums, row, elements_in(run, part));
 }
 
-void rail_rows_begin(const cpu_combine_run *run, const cpu_token_part *part, const void *const *biases, int32_t count)
-{
-    memset(rail_scratch_of(run, part->channel, 0), 0, (size_t)elements_in(run, part) * sizeof(float));
-    for (int32_t i = 0; i < count; i++)
-        add(run, part, biases[i]);
-}
-
 /* The oldest slot from the node. False: it has not come. */
 static bool add_next(const cpu_combine_run *run, const cpu_token_part *part, int32_t node, expar_status *status)
 {
@@ -176,12 +169,24 @@ static void pop_without_row(const cpu_combine_run *run, const cpu_token_part *pa
     }
 }
 
-bool rail_rows_add(const cpu_combine_run *run, const cpu_token_part *part, int32_t *place, expar_status *status)
+/* The sum begins with the biases. */
+static void begin_part(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, expar_status *status)
+{
+    const int32_t biases = cpu_find_biases(run->step, part, rows);
+    memset(rail_scratch_of(run, part->channel, 0), 0, (size_t)elements_in(run, part) * sizeof(float));
+    for (int32_t i = 0; i < biases; i++)
+        add(run, part, rows[i]);
+    rail_add_weights(run, part, rows);
+    if (has_row_of_slots(run)) pop_without_row(run, part, status);
+}
+
+bool rail_add_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, int32_t *place,
+                   expar_status *status)
 {
     const ep_combine_step *step = run->step;
     const cpu_places places = cpu_places_of(run, part->token);
     const int32_t all = ep_sum_places(&places.sum);
-    if (*place == 0 && has_row_of_slots(run)) pop_without_row(run, part, status);
+    if (*place == 0) begin_part(run, part, rows, status);
     for (; *place < all && *status == EXPAR_OK; ++*place) {
         const ep_place at = ep_sum_place(&places.sum, places.owners, *place);
         if (at.rank < 0) continue;

@@ -29,6 +29,27 @@ static expar_status ranks_a_node(const expar_group *group, int32_t *out)
                      group->rank, mapped, group->ranks_per_node);
 }
 
+static const cpu_nodes_ops rail_ops = {
+    .fits = rail_fits,
+    .grow = rail_grow,
+    .grown = rail_grown,
+    .admit = rail_admit,
+    .hello_post = rail_hello_post,
+    .retire = rail_retirement_post,
+    .reply_post = rail_reply_post,
+    .done_post = rail_done_post,
+    .relay = rail_relay,
+    .done_is_here = rail_done_is_here,
+    .collect = rail_collect,
+    .end = rail_end,
+    .dispatch_begin = rail_dispatch_begin,
+    .combine_begin = rail_combine_begin,
+    .dispatch_turn = rail_dispatch_turn,
+    .combine_turn = rail_combine_turn,
+    .add = rail_add,
+    .report = rail_report,
+};
+
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
 static expar_status rail_open_links(cpu_executor *self)
@@ -66,6 +87,7 @@ expar_status rail_make(cpu_executor *self, const executor_plan *plan)
     rails->space = ep_rail_space_of(&rails->shape, plan->shape);
     rails->node = ep_node_of(&rails->shape, self->sym->rank);
     rails->local = ep_local_of(&rails->shape, self->sym->rank);
+    self->nodes = &rail_ops;
     self->near_first = rails->node * each;
     self->near_ranks = each;
     self->base.by_node = true;
@@ -146,6 +168,7 @@ void rail_free(cpu_executor *self, bool sound)
     free(rails->batches);
     free(rails->links);
     free(rails);
+    self->nodes = NULL;
     self->rails = NULL;
 }
 
@@ -178,6 +201,7 @@ void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *
     cpu_rails *rails = self->rails;
     const size_t rings = (size_t)rails->shape.nodes * (size_t)self->shape.channels;
     rails->led = true;
+    rails->back = back;
     rails->slot = *slot;
     rails->slots = (uint32_t)(rails->shape.chunk_bytes / rails->slot.bytes);
     if (rails->slots == 0) rails->slots = 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Normal mode across nodes, on the CPU: what of a call goes over the network. Private to the CPU executor; calls
- * link/link.h.
+/* Normal mode across nodes, on the CPU: what of a call goes over the network, as the operations that it is called by
+ * (exec/cpu/normal/nodes.h). Private to this folder, and to create.c, which makes rails; calls link/link.h.
  *
- *   rails.c     a buffer's rails: links, memory, state of a call
+ *   rails.c     a buffer's rails: links, memory, state of a call, table of operations
  *   board.c     records that open and close a call, by rail: sent once a node, handed on through mapped memory
  *   routing.c   what a handle keeps of its rail
  *   ring.c      rings of chunks: places, heads, tails
@@ -16,8 +16,7 @@
 #ifndef EXPAR_EXEC_CPU_NODES_RAILS_H
 #define EXPAR_EXEC_CPU_NODES_RAILS_H
 
-#include "exec/cpu/normal/cpu.h"
-#include "exec/cpu/normal/moves.h"
+#include "exec/cpu/normal/nodes.h"
 #include "link/link.h"
 #include "proto/nodes.h"
 
@@ -67,16 +66,18 @@ typedef struct cpu_rails {
     bool led;
     int64_t gone_ns; /* when this rank stops waiting for the network, having given the buffer up; 0: it has not */
     transport_batch *batches; /* [C][M][K] of the chunk that was sent last from each place; by the channel's lane */
-    /* [3][2][M] by board and parity: this rank has handed on what came from the node. By the thread that awaits the
-       board. */
-    bool *handed;
+    /* [3][2][M] by board and parity: word of the record from the node that this rank has handed on last. By the thread
+       that awaits the board. */
+    uint64_t *handed;
     rail_ring *rings; /* [C][M] */
     int32_t *next;    /* [C][M][P] rows of the channel that went to, or come from, a local rank; by its lane */
     rail_room room;
+    rail_room grown;   /* that not all ranks have gone over to; by the thread that opens calls */
     uint8_t *here;     /* this rank's memory, which the offsets of `space` are in */
     ep_rail_slot slot; /* of the call whose rows move */
     uint32_t slots;    /* of a chunk, in that call; 1 where each goes in `pieces`, more than 1 */
     uint32_t pieces;
+    bool back; /* … in which sums go back; else records go */
     /* Flags of hellos and replies of the call whose records have grown, which opens a second time; and the form of this
        rank's last hello, and whether it had counts. By the thread that opens calls. */
     uint64_t again;
@@ -124,14 +125,11 @@ void rail_linger_end(void);
 expar_status rail_ended(const cpu_executor *self, expar_status status);
 
 /* ---- board.c ----------------------------------------------------------------------------------------------------- */
-/* As cpu_hello_post and the others, to the other nodes. */
+/* Operations. */
 expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
-                             const ep_routing *counts);
-/* Until the hello has come to the other nodes. */
-expar_status rail_hello_settle(cpu_executor *self, uint32_t epoch);
+                             const ep_routing *counts, bool rows_follow);
 expar_status rail_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
 expar_status rail_done_post(cpu_executor *self, uint32_t epoch);
-/* The hello of a rank that has given the buffer up, as far as the network takes it soon. */
 void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
 /* What stands before a hello that has counts, of so many experts a rank, or by its form. */
 static inline int32_t *rail_hello_counts(const cpu_executor *self, const ep_rail_hello *hello, int32_t local_experts)
@@ -139,24 +137,18 @@ static inline int32_t *rail_hello_counts(const cpu_executor *self, const ep_rail
     const uint64_t counts = ep_rail_counts(self->rails->shape.each, self->shape.channels, local_experts);
     return (int32_t *)(uintptr_t)hello - counts;
 }
-/* This rank's dones have come to the other nodes: it may leave. Behind those of all others. */
-void rail_done_settle(cpu_executor *self);
-/* A wait for the board begins. */
-void rail_relay_begin(cpu_executor *self, ep_board board, uint32_t epoch);
-/* Hands on to the ranks of this node what has come by this rank's rail. */
+void rail_end(cpu_executor *self, const ep_routing *routing);
 expar_status rail_relay(cpu_executor *self, ep_board board, uint32_t epoch);
-/* Whether the done of a rank of another node has come to this one, handed on or not. */
 bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source);
 
 /* ---- routing.c --------------------------------------------------------------------------------------------------- */
 expar_status rail_routing_make(const cpu_executor *self, ep_routing *routing);
-/* Behind the layout: records to each node. */
-void rail_layout(ep_routing *routing);
-/* Behind the hellos of a fresh dispatch or a route: what comes by this rail, and where its rows begin. */
+/* Records to each node. */
+void rail_layout(const ep_routing *routing);
+/* Operations. */
 expar_status rail_collect(const cpu_executor *self, uint32_t epoch, ep_routing *routing);
-/* Memory for the masks of what comes, unless there is. */
-expar_status rail_masks_make(const ep_routing *routing);
-/* A dispatch has brought all of them. */
+void rail_admit(const ep_routing *routing, bool back, ep_refusal *refusal);
+/* A dispatch has brought all masks. */
 void rail_masks_settle(const ep_routing *routing);
 static inline bool rail_masks_are_known(const ep_routing *routing)
 {
@@ -198,10 +190,10 @@ const ep_target *rail_targets(const ep_routing *routing, int64_t token, int32_t 
 /* For calls of this shape. */
 expar_status rail_room_make(const cpu_executor *self, const ep_shape *shape, rail_room *out);
 void rail_room_free(rail_room *room);
-/* As cpu_fits. */
+/* Operations. */
 bool rail_fits(const cpu_executor *self, const ep_form *form, int64_t row_bytes);
-/* All ranks have grown in this call: takes the room over. */
-void rail_go_over(cpu_executor *self, uint32_t epoch, rail_room *room);
+expar_status rail_grow(cpu_executor *self, const ep_shape *shape);
+void rail_grown(cpu_executor *self, uint32_t epoch, bool all);
 
 /* ---- ring.c ------------------------------------------------------------------------------------------------------ */
 /* The next slot towards the node, of all that go, to be filled here; NULL while there is none. *status: why there will
@@ -220,37 +212,30 @@ static inline uint64_t rail_slots_left(const rail_ring *ring)
 {
     return (uint64_t)(ring->goes - ring->put) + (ring->pieces_left > 0);
 }
-/* What the rings of the worker's channels, of so many, lack. what: its names, as it comes and as it goes. */
-void rail_report(const cpu_executor *self, int32_t rings, const char *const what[2], int32_t worker,
-                 cpu_report *report);
+/* Operation. */
+void rail_report(const cpu_executor *self, int32_t rings, int32_t worker, cpu_report *report);
 
 /* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
+/* Operations. */
 void rail_dispatch_begin(const cpu_dispatch_run *run);
-/* One look at the channel's records, those that go and those that come: true when anything moved. */
 bool rail_dispatch_turn(const cpu_dispatch_run *run, int32_t channel, cpu_lane_turn *turn);
 
 /* ---- combine.c --------------------------------------------------------------------------------------------------- */
-/* One that has come by this rail. */
-typedef struct rail_record {
+/* The record that a part came with, by this rail. */
+struct cpu_origin {
     int32_t node;
     const _Atomic uint64_t *kept; /* its mask, and behind it the ranks of its slots */
-} rail_record;
+};
 
+/* Operations. */
 void rail_combine_begin(const cpu_combine_run *run);
-/* Sums of this node's rows, or the rows, back to the ranks of this rail: true when any went. */
-bool rail_return_turn(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn);
-/* Whether the sums of all other nodes that had the token lie ready. */
-bool rail_sums_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status);
-/* A token's sums in the order of the call, that of this node at its place, or their weights, nodes ascending; returns
-   how many there are. */
-int32_t rail_find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
-int32_t rail_find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
-/* What the owners of slots on other nodes gave for them. */
-void rail_take_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out);
+bool rail_combine_turn(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn);
+bool rail_add(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part, int32_t *place,
+              expar_status *status);
+/* Of a token that begins to be added: its weights from all nodes, if they come with the part. */
+void rail_add_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);
 /* The oldest sum, or row, from a node, which has to be the ring's next one; NULL while it has not come. */
 const uint8_t *rail_sum_front(const cpu_combine_run *run, int32_t channel, int32_t node, expar_status *status);
-/* They have been added. */
-expar_status rail_sums_pop(const cpu_combine_run *run, int32_t channel, int64_t token);
 /* Whether nodes' sums are FP32 until the end. */
 static inline bool rail_is_exact(const cpu_combine_run *run)
 {
@@ -275,12 +260,10 @@ void rail_count_rows(const cpu_combine_run *run);
 /* Of the record at this rank: how many of its rows go back for each part, and the number `row` of these into a slot. */
 int32_t rail_rows_of_record(const cpu_combine_run *run, const cpu_token_part *part);
 void rail_fill_row(const cpu_combine_run *run, uint8_t *slot, const cpu_token_part *part, int32_t row);
-/* A part of this rank's token whose rows here lie ready, and of those of each other node the first: its sum begins with
-   so many biases. */
-void rail_rows_begin(const cpu_combine_run *run, const cpu_token_part *part, const void *const *biases, int32_t count);
-/* Adds its rows from the place on, in the order of the call; false when one has not come yet, true when y has the
-   part. */
-bool rail_rows_add(const cpu_combine_run *run, const cpu_token_part *part, int32_t *place, expar_status *status);
+/* As rail_add, where the first row of each other node lies ready, too: adds rows from the place on, in the order of the
+   call. rows: room for sources. */
+bool rail_add_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, int32_t *place,
+                   expar_status *status);
 
 /* ---- exact.c ----------------------------------------------------------------------------------------------------- */
 /* sums += row */

@@ -271,7 +271,7 @@ expar_status rail_slot_pop(cpu_executor *self, uint32_t epoch, int32_t channel, 
     return return_place(self, epoch, channel, node, ring->comes - ring->taken);
 }
 
-void rail_report(const cpu_executor *self, int32_t rings, const char *const what[2], int32_t worker, cpu_report *report)
+void rail_report(const cpu_executor *self, int32_t rings, int32_t worker, cpu_report *report)
 {
     const cpu_rails *rails = self->rails;
     for (int32_t i = 0; i < rails->shape.nodes - 1; i++) {
@@ -284,7 +284,7 @@ void rail_report(const cpu_executor *self, int32_t rings, const char *const what
             put += ring->put;
             goes += ring->goes;
         }
-        cpu_report_add(report, rank, what[0], came, comes);
-        cpu_report_add(report, rank, what[1], put, goes);
+        cpu_report_add(report, rank, rails->back ? "sums from" : "records from", came, comes);
+        cpu_report_add(report, rank, rails->back ? "sums to" : "records to", put, goes);
     }
 }

@@ -51,11 +51,17 @@ bool rail_fits(const cpu_executor *self, const ep_form *form, int64_t row_bytes)
     return row_bytes <= rails->room.row_bytes && (slot <= rails->shape.chunk_bytes || slot <= rails->room.wide_bytes);
 }
 
-void rail_go_over(cpu_executor *self, uint32_t epoch, rail_room *room)
+expar_status rail_grow(cpu_executor *self, const ep_shape *shape)
+{
+    return rail_room_make(self, shape, &self->rails->grown);
+}
+
+void rail_grown(cpu_executor *self, uint32_t epoch, bool all)
 {
     cpu_rails *rails = self->rails;
-    rail_room_free(&rails->room);
-    rails->room = *room;
-    *room = (rail_room){0};
+    rail_room_free(all ? &rails->room : &rails->grown);
+    if (!all) return;
+    rails->room = rails->grown;
+    rails->grown = (rail_room){0};
     rails->again = ep_word(epoch, 2);
 }

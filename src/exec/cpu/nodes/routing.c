@@ -52,7 +52,7 @@ static void count_records(const ep_routing *routing, int64_t token, int32_t chan
     }
 }
 
-void rail_layout(ep_routing *routing)
+void rail_layout(const ep_routing *routing)
 {
     const ep_rail_routing *known = routing->rails;
     const int32_t channels = routing->channels;
@@ -120,7 +120,7 @@ expar_status rail_collect(const cpu_executor *self, uint32_t epoch, ep_routing *
 
 /* A handle of a route may serve dispatches on several buffers before any has brought masks: the first one's memory is
    everybody's. */
-expar_status rail_masks_make(const ep_routing *routing)
+static expar_status make_masks(const ep_routing *routing)
 {
     ep_rail_routing *known = routing->rails;
     _Atomic uint64_t *none = NULL;
@@ -132,6 +132,21 @@ expar_status rail_masks_make(const ep_routing *routing)
                                                  memory_order_acquire))
         free(masks);
     return EXPAR_OK;
+}
+
+/* Masks come with the records of a dispatch. */
+static expar_status find_masks(const ep_routing *routing)
+{
+    if (rail_masks_are_known(routing)) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE,
+                     "the handle is that of a route, with which no dispatch has brought rows across nodes yet");
+}
+
+void rail_admit(const ep_routing *routing, bool back, ep_refusal *refusal)
+{
+    if (refusal->status != EXPAR_OK) return;
+    const expar_status status = back ? find_masks(routing) : make_masks(routing);
+    if (status != EXPAR_OK) *refusal = ep_refusal_of(status);
 }
 
 void rail_masks_settle(const ep_routing *routing)

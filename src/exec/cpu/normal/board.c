@@ -6,9 +6,10 @@
  * owner: the one that makes the set complete rings the bell, so that a sleeping owner wakes once a phase and not once a
  * record. The counter is only about waking: what has come is known by the flags.
  *
- * Across nodes a rank posts to those of its node, and the records of others come by rails (nodes/board.c), which
+ * Across nodes a rank posts to those of its node, and the records of others come over the network (nodes.h), which
  * whoever waits here hands on; for the rest all is the same. */
-#include "exec/cpu/nodes/rails.h"
+#include "exec/cpu/normal/nodes.h"
+#include "proto/nodes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -65,7 +66,7 @@ static void post_hello_near(cpu_executor *self, uint32_t epoch, const ep_form *f
         hello->form = *form;
         hello->refusal = *refusal;
         if (offers) hello->offer = offer_to(offers, pe);
-        if (counts) fill_counts(self, hello, counts, pe, self->rails || form->kind == EP_ROUTE);
+        if (counts) fill_counts(self, hello, counts, pe, self->nodes || form->kind == EP_ROUTE);
         cpu_record_publish(self, EP_BOARD_HELLO, epoch, pe, &hello->flag);
     }
 }
@@ -76,13 +77,14 @@ static void post_hello_near(cpu_executor *self, uint32_t epoch, const ep_form *f
 expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                             const cpu_offers *offers, const ep_routing *counts)
 {
-    expar_status status = self->rails ? rail_hello_post(self, epoch, form, refusal, counts) : EXPAR_OK;
-    if (self->rails && offers && status == EXPAR_OK) status = rail_hello_settle(self, epoch);
+    const cpu_nodes_ops *nodes = self->nodes;
+    const bool rows_follow = offers != NULL;
+    expar_status status = nodes ? nodes->hello_post(self, epoch, form, refusal, counts, rows_follow) : EXPAR_OK;
     post_hello_near(self, epoch, form, refusal, offers, counts);
     return status;
 }
 
-/* To this node first: its ranks learn of it by this alone, since their rails' hellos come no further. They wake for it,
+/* To this node first: its ranks learn of it by this alone, since other nodes hand its hellos on to their own alone. They wake for it,
    though their boards are not full. */
 void cpu_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
 {
@@ -90,12 +92,12 @@ void cpu_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *r
     post_hello_near(self, epoch, &none, refusal, NULL, NULL);
     for (int32_t i = 0; i < self->near_ranks; i++)
         sym_ring(self->sym, self->near_first + i);
-    if (self->rails) rail_retirement_post(self, epoch, refusal);
+    if (self->nodes) self->nodes->retire(self, epoch, refusal);
 }
 
 expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, const cpu_offers *offers)
 {
-    expar_status status = self->rails ? rail_reply_post(self, epoch, refusal) : EXPAR_OK;
+    expar_status status = self->nodes ? self->nodes->reply_post(self, epoch, refusal) : EXPAR_OK;
     for (int32_t i = 0; i < self->near_ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         ep_reply *reply = cpu_at(self, pe, ep_reply_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
@@ -109,7 +111,7 @@ expar_status cpu_reply_post(cpu_executor *self, uint32_t epoch, const ep_refusal
 expar_status cpu_done_post(cpu_executor *self, uint32_t epoch)
 {
     self->sound_at_done = sym_is_sound(self->sym);
-    expar_status status = self->rails ? rail_done_post(self, epoch) : EXPAR_OK;
+    expar_status status = self->nodes ? self->nodes->done_post(self, epoch) : EXPAR_OK;
     for (int32_t i = 0; i < self->near_ranks; i++) {
         int32_t pe = peer_in_turn(self, i);
         _Atomic uint64_t *done = cpu_at(self, pe, ep_done_at(&self->space, self->shape.ranks, epoch, self->sym->rank));
@@ -161,7 +163,7 @@ static expar_status look_at_flag(const cpu_executor *self, ep_board board, uint3
 
 static expar_status look_around(cpu_executor *self, ep_board board, uint32_t epoch, uint64_t *seen)
 {
-    const expar_status status = self->rails ? rail_relay(self, board, epoch) : EXPAR_OK;
+    const expar_status status = self->nodes ? self->nodes->relay(self, board, epoch) : EXPAR_OK;
     if (status != EXPAR_OK || board != EP_BOARD_HELLO) return status;
     return look_for_retired(self, epoch, seen);
 }
@@ -195,7 +197,8 @@ static bool is_missing(const void *context, int32_t rank)
     const cpu_missing *missing = context;
     const cpu_executor *self = missing->self;
     if (has_come(self, missing->board, missing->epoch, rank)) return false;
-    return !self->rails || missing->board != EP_BOARD_DONE || !rail_done_is_here(self, missing->epoch, rank);
+    if (!self->nodes || missing->board != EP_BOARD_DONE) return true;
+    return !self->nodes->done_is_here(self, missing->epoch, rank);
 }
 
 void cpu_expect(sym_rest *rest, const cpu_missing *missing)
@@ -216,7 +219,6 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     expar_status status = EXPAR_OK;
     int32_t next = 0;
     uint64_t seen = 0;
-    if (self->rails) rail_relay_begin(self, board, epoch);
     for (;;) {
         int32_t before = next;
         status = look_around(self, board, epoch, &seen);
@@ -236,7 +238,6 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     bool timed_out = rest.timed_out;
     sym_rest_end(&rest);
     if (status == EXPAR_OK && board == EP_BOARD_HELLO) cpu_records_heard(self);
-    if (status == EXPAR_OK && board == EP_BOARD_DONE && self->rails) rail_done_settle(self);
     return name_retired(self, board, epoch, timed_out ? name_missing(self, board, epoch, status) : status);
 }
 

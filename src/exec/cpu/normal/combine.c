@@ -8,11 +8,9 @@
  * the rings in parts (ep_slot_part_bytes), and are added part by part.
  * 3. Done: each owner tells each provider that it has read all; only then may x be used again.
  *
- * Across nodes these are the rows inside one: there a provider's rows for a rank of another node go to that rank's
- * rail, and what it adds them up to is one more row for their owner (nodes/combine.c); or they go to their owner one by
- * one, which adds them in one order with those of its own node (nodes/one_order.c). */
-#include "exec/cpu/nodes/rails.h"
-#include "exec/cpu/normal/moves.h"
+ * Across nodes these are the rows inside one; what other nodes give for a token is added with them, and this node's
+ * rows for tokens of others go there (nodes.h). */
+#include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
 
@@ -33,14 +31,6 @@ const ep_offer *cpu_combine_offer(const cpu_combine_run *run, int32_t provider)
     return &cpu_hello_from(run->self, run->step->epoch, provider)->offer;
 }
 
-/* Across nodes: masks come with the records of a dispatch. */
-static void refuse_unknown(ep_combine_step *step)
-{
-    if (rail_masks_are_known(step->routing)) return;
-    step->refusal = ep_refusal_of(error_set(
-        EXPAR_ERR_HANDLE, "the handle is that of a route, with which no dispatch has brought rows across nodes yet"));
-}
-
 static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step *step)
 {
     const cpu_offers offers = {.offer = {.x_offset = step->x_offset,
@@ -50,7 +40,7 @@ static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step 
                                          .weights_pitch_bytes = step->weights_pitch * (int64_t)sizeof(float),
                                          .rows = step->rows,
                                          .mode = step->mode}};
-    if (self->rails && step->refusal.status == EXPAR_OK) refuse_unknown(step);
+    if (self->nodes) self->nodes->admit(step->routing, true, &step->refusal);
     expar_status status = cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL);
     if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "combine: offers");
     if (status == EXPAR_OK) cpu_hello_judge(self, step->epoch, &step->verdict);
@@ -128,7 +118,7 @@ void cpu_take_weights(const cpu_combine_run *run, const cpu_token_part *part, co
 
 /* ---- owner: one token -------------------------------------------------------------------------------------------- */
 
-static int32_t find_biases(const ep_combine_step *step, const cpu_token_part *part, const void **rows)
+int32_t cpu_find_biases(const ep_combine_step *step, const cpu_token_part *part, const void **rows)
 {
     int32_t count = 0;
     for (int32_t i = 0; i < 2; i++)
@@ -192,30 +182,24 @@ int32_t cpu_find_weights(const cpu_combine_run *run, const cpu_token_part *part,
     return count;
 }
 
-/* Slot by slot over all ranks, in rank order; across nodes over the nodes' sums. */
-static void sum_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows, float *out)
-{
-    const int32_t count = run->self->rails ? rail_find_weights(run, part, rows) : cpu_find_weights(run, part, rows);
-    cpu_sum_rows(EXPAR_F32, out, rows, count, run->routing->topk);
-}
-
-static void take_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out)
-{
-    const cpu_places places = cpu_places_of(run, part->token);
-    cpu_take_weights(run, part, &places, out);
-    if (run->self->rails) rail_take_weights(run, part, out);
-}
-
 /* The first part has the weights with it. */
-static void combine_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+float *cpu_weights_of(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const ep_combine_step *step = run->step;
-    if (!step->out_weights || part->begin > 0) return;
-    float *weights = step->out_weights + part->token * step->out_weights_pitch;
-    if (step->form.weights_of == EP_WEIGHTS_OF_OWNER)
-        take_weights(run, part, weights);
-    else
-        sum_weights(run, part, rows, weights);
+    return step->out_weights && part->begin == 0 ? step->out_weights + part->token * step->out_weights_pitch : NULL;
+}
+
+/* Sums slot by slot over all ranks, in rank order. */
+static void combine_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+{
+    float *weights = cpu_weights_of(run, part);
+    if (!weights) return;
+    if (run->step->form.weights_of == EP_WEIGHTS_OF_OWNER) {
+        const cpu_places places = cpu_places_of(run, part->token);
+        cpu_take_weights(run, part, &places, weights);
+    } else {
+        cpu_sum_rows(EXPAR_F32, weights, rows, cpu_find_weights(run, part, rows), run->routing->topk);
+    }
 }
 
 /* Adds a part whose rows are all there: biases, then rows in order. */
@@ -226,26 +210,10 @@ static void sum_part(const cpu_combine_run *run, int32_t worker, const cpu_token
     const expar_dtype dtype = (expar_dtype)step->form.dtype;
     const int64_t elements = part->bytes / (int64_t)expar_dtype_bytes(dtype);
     uint8_t *y = (uint8_t *)step->y + part->token * step->y_pitch_bytes + part->begin;
-    const int32_t biases = find_biases(step, part, rows);
-    const int32_t count = biases + (run->self->rails ? rail_find_sums(run, part, rows + biases)
-                                                     : cpu_find_rows(run, part, rows + biases));
-    if (rail_is_exact(run))
-        rail_sum_exact(dtype, y, rows, biases, count, elements);
-    else
-        cpu_sum_rows(dtype, y, rows, count, elements);
+    const int32_t biases = cpu_find_biases(step, part, rows);
+    const int32_t count = biases + cpu_find_rows(run, part, rows + biases);
+    cpu_sum_rows(dtype, y, rows, count, elements);
     combine_weights(run, part, rows);
-}
-
-/* Likewise, in one order over all nodes, as far as other nodes' rows have come: true when the part is added. */
-static bool sum_part_by_rows(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part, cpu_cursor *cursor,
-                             expar_status *status)
-{
-    const void **rows = cpu_sources_of(run->self, worker);
-    if (cursor->place == 0) {
-        rail_rows_begin(run, part, rows, find_biases(run->step, part, rows));
-        combine_weights(run, part, rows);
-    }
-    return rail_rows_add(run, part, &cursor->place, status);
 }
 
 /* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
@@ -257,28 +225,24 @@ static void sum_share_direct(const cpu_combine_run *run, int32_t worker)
         sum_part(run, worker, &(cpu_token_part){.token = t, .bytes = run->step->row_bytes});
 }
 
-/* True when each of the token's rows is in place or at the front of its ring. */
-static bool rows_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status)
+/* True when each of the token's rows of this node is in place or at the front of its ring. */
+static bool rows_ready(const cpu_combine_run *run, int32_t channel, int64_t token)
 {
     const ep_routing *routing = run->routing;
     for (int64_t i = routing->first[token]; i < routing->first[token + 1]; i++) {
         cpu_given given;
         if (given_by(run, routing->targets[i], &given) && !cpu_given_ready(run, channel, &given)) return false;
     }
-    return !run->self->rails || rail_sums_ready(run, channel, token, status);
+    return true;
 }
 
-/* Nodes' sums are whole; rows that came by themselves have been popped. */
-static expar_status free_slots(const cpu_combine_run *run, const cpu_token_part *part)
+static void free_slots(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const ep_routing *routing = run->routing;
     for (int64_t i = routing->first[part->token]; i < routing->first[part->token + 1]; i++) {
         cpu_given given;
         if (given_by(run, routing->targets[i], &given)) cpu_given_pop(run, part->channel, &given);
     }
-    const bool last = part->begin + part->bytes == run->step->row_bytes;
-    const bool sums = last && run->self->rails && !rail_is_one_order(run);
-    return sums ? rail_sums_pop(run, part->channel, part->token) : EXPAR_OK;
 }
 
 static void next_part(const cpu_combine_run *run, cpu_cursor *cursor)
@@ -296,16 +260,16 @@ static int64_t combine_ring_begin(const cpu_combine_run *run, int32_t channel)
 /* The next part of the channel's tokens, or what of it there is: true when it is added. *moved: when any of it was. */
 static bool sum_next(const cpu_combine_run *run, int32_t worker, int32_t channel, bool *moved, expar_status *status)
 {
+    const cpu_nodes_ops *nodes = run->self->nodes;
     cpu_cursor *cursor = &run->self->cursors[channel];
     const int32_t before = cursor->place;
     cpu_token_part part = {.token = cursor->token, .channel = channel, .begin = cursor->part * run->part_bytes};
     part.bytes = cpu_part_bytes_at(run, part.begin);
-    if (before == 0 && !rows_ready(run, channel, cursor->token, status)) return false;
-    const bool by_rows = run->self->rails && rail_is_one_order(run);
-    const bool whole = !by_rows || sum_part_by_rows(run, worker, &part, cursor, status);
-    if (!by_rows) sum_part(run, worker, &part);
+    if (before == 0 && !rows_ready(run, channel, cursor->token)) return false;
+    const bool whole = !nodes || nodes->add(run, worker, &part, &cursor->place, status);
+    if (!nodes) sum_part(run, worker, &part);
     *moved |= whole || cursor->place > before;
-    if (whole) *status = free_slots(run, &part);
+    if (whole) free_slots(run, &part);
     return whole;
 }
 
@@ -400,7 +364,7 @@ static bool combine_lane_turn(const void *context, int32_t worker, cpu_lane_turn
     bool moved = false;
     for (int32_t c = worker; c < combine_rings(run) && turn->status == EXPAR_OK; c += run->self->active) {
         moved |= return_some(run, c, &turn->open);
-        if (run->self->rails) moved |= rail_return_turn(run, worker, c, turn);
+        if (run->self->nodes) moved |= run->self->nodes->combine_turn(run, worker, c, turn);
         if (turn->status == EXPAR_OK) moved |= sum_some(run, worker, c, &turn->status);
         cpu_ring_flush(run->self, run->step->epoch, c);
         turn->open += (uint64_t)(combine_ring_begin(run, c + 1) - run->self->cursors[c].token);
@@ -411,7 +375,6 @@ static bool combine_lane_turn(const void *context, int32_t worker, cpu_lane_turn
 /* For each peer: rows that came back by its rings, and rows that went into ours. */
 static expar_status combine_report_lane(const void *context, int32_t worker, expar_status status)
 {
-    static const char *const across[2] = {"sums from", "sums to"};
     const cpu_combine_run *run = context;
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
@@ -428,7 +391,7 @@ static expar_status combine_report_lane(const void *context, int32_t worker, exp
             cpu_report_add(&report, r, "rows from", came, expected);
         cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
-    if (run->self->rails) rail_report(run->self, combine_rings(run), across, worker, &report);
+    if (run->self->nodes) run->self->nodes->report(run->self, combine_rings(run), worker, &report);
     return cpu_report_finish(&report, status);
 }
 
@@ -445,7 +408,7 @@ static expar_status combine_share(void *context, int32_t worker)
 
 static bool takes_all_directly(const cpu_combine_run *run)
 {
-    if (run->step->mode != EP_MODE_DIRECT || run->self->rails) return false;
+    if (run->step->mode != EP_MODE_DIRECT || run->self->nodes) return false;
     for (int32_t r = 0; r < run->routing->ranks; r++)
         if (ep_rows_to(run->routing, r) > 0 && cpu_combine_offer(run, r)->mode != EP_MODE_DIRECT) return false;
     return true;
@@ -474,7 +437,7 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     cpu_combine_run run = combine_run_make(self, step);
     run.all_direct = takes_all_directly(&run);
     cpu_rings_reset(self);
-    if (self->rails) rail_combine_begin(&run);
+    if (self->nodes) self->nodes->combine_begin(&run);
     for (int32_t c = 0; c < combine_rings(&run); c++)
         self->cursors[c] = (cpu_cursor){.token = combine_ring_begin(&run, c)};
     atomic_store_explicit(&self->moving, true, memory_order_relaxed);
@@ -483,5 +446,7 @@ expar_status cpu_combine_receive(executor *base, exec_call *call, ep_combine_ste
     if (status != EXPAR_OK) return status;
     status = cpu_done_post(self, step->epoch);
     if (status != EXPAR_OK) return status;
-    return cpu_board_await(self, EP_BOARD_DONE, step->epoch, "combine: rows");
+    status = cpu_board_await(self, EP_BOARD_DONE, step->epoch, "combine: rows");
+    if (status == EXPAR_OK && self->nodes) self->nodes->end(self, step->routing);
+    return status;
 }

@@ -15,6 +15,7 @@
  *   expert.c    rows to expert-major order and back, on one rank
  *   report.c    what a wait that failed was waiting for
  *   moves.h     what dispatch.c and combine.c share with nodes/, which carries rows and records across nodes
+ *   nodes.h     what a call asks of nodes/
  *   rows.h      moving rows (copy.c), adding them (sum.c)
  *   workers.h   a pool of threads that run one function side by side (workers.c)
  *
@@ -54,7 +55,8 @@ typedef struct cpu_sources {
     int32_t workers;
 } cpu_sources;
 
-struct cpu_rails; /* exec/cpu/nodes/rails.h */
+typedef struct cpu_nodes_ops cpu_nodes_ops; /* nodes.h */
+struct cpu_rails;                           /* what they keep */
 
 typedef struct cpu_executor {
     executor base;
@@ -67,13 +69,14 @@ typedef struct cpu_executor {
     uint8_t **bases; /* [N] where each rank's records begin here; NULL: it is on another node */
     /* Ranks that map each other, this one among them: all, or those of its node. */
     int32_t near_first, near_ranks;
-    struct cpu_rails *rails; /* to the others; NULL: there are none */
-    int32_t given_slots;     /* of a ring, by the caller; 0: by the rows of each call */
-    mem_pool *record_pool;   /* larger records come from here: the group's store, without limit */
-    mem_block *records;      /* NULL: those in the heap */
-    mem_block *old_records;  /* the ones before, until the next hellos have come; by the thread that awaits these */
-    ep_slot slot;            /* of the call whose rows move */
-    uint32_t slots;          /* of a ring, in that call */
+    const cpu_nodes_ops *nodes; /* for the others; NULL: there are none */
+    struct cpu_rails *rails;    /* likewise */
+    int32_t given_slots;        /* of a ring, by the caller; 0: by the rows of each call */
+    mem_pool *record_pool;      /* larger records come from here: the group's store, without limit */
+    mem_block *records;         /* NULL: those in the heap */
+    mem_block *old_records;     /* the ones before, until the next hellos have come; by the thread that awaits these */
+    ep_slot slot;               /* of the call whose rows move */
+    uint32_t slots;             /* of a ring, in that call */
     cpu_workers *workers;
     int32_t num_workers;     /* of the buffer */
     bool chose_workers;      /* the library did: calls of few bytes go on with fewer */

@@ -9,9 +9,8 @@
  * 3. Done: each rank tells each receiver that it wrote all it had.
  *
  * Across nodes these are the offers, rows and rings inside one; a lane sends and forwards records of its channels
- * besides (nodes/dispatch.c). */
-#include "exec/cpu/nodes/rails.h"
-#include "exec/cpu/normal/moves.h"
+ * besides (nodes.h). */
+#include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
 
@@ -53,8 +52,7 @@ static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_ste
     bool cached = step->form.kind == EP_DISPATCH_CACHED;
     if (cached && step->refusal.status == EXPAR_OK && cpu_check_range(&step->route, step->routing) != EXPAR_OK)
         step->refusal = ep_refusal_of(EXPAR_ERR_INDEX);
-    if (self->rails && step->refusal.status == EXPAR_OK && rail_masks_make(step->routing) != EXPAR_OK)
-        step->refusal = ep_refusal_of(EXPAR_ERR_MEMORY);
+    if (self->nodes) self->nodes->admit(step->routing, false, &step->refusal);
     expar_status status = cached ? cpu_hello_post(self, step->epoch, &step->form, &step->refusal, &offers, NULL)
                                  : cpu_reply_post(self, step->epoch, &step->refusal, &offers);
     if (status == EXPAR_OK)
@@ -79,7 +77,7 @@ static bool accept_offers(const cpu_dispatch_run *run)
         if (!cached) routing->first_row[r] = offer->first_row;
         if (offer->mode != EP_MODE_DIRECT && ep_rows_to(routing, r) > 0) all_direct = false;
     }
-    return all_direct && !self->rails;
+    return all_direct && !self->nodes;
 }
 
 /* ---- one row to one place ---------------------------------------------------------------------------------------- */
@@ -296,7 +294,7 @@ static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_tur
     bool moved = false;
     for (int32_t c = worker; c < dispatch_rings(run) && turn->status == EXPAR_OK; c += run->self->active) {
         moved |= send_some(run, c);
-        if (run->self->rails) moved |= rail_dispatch_turn(run, c, turn);
+        if (run->self->nodes) moved |= run->self->nodes->dispatch_turn(run, c, turn);
         moved |= receive_some(run, c, &turn->open);
         cpu_ring_flush(run->self, run->step->epoch, c);
         turn->open += (uint64_t)(channel_end(run, c) - run->self->cursors[c].target);
@@ -307,7 +305,6 @@ static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_tur
 /* For each peer: rows that came by its rings, and rows that it has taken out of ours. */
 static expar_status dispatch_report_lane(const void *context, int32_t worker, expar_status status)
 {
-    static const char *const across[2] = {"records from", "records to"};
     const cpu_dispatch_run *run = context;
     cpu_report report = {0};
     for (int32_t r = 0; r < run->routing->ranks; r++) {
@@ -323,7 +320,7 @@ static expar_status dispatch_report_lane(const void *context, int32_t worker, ex
         if (cpu_is_near(run->self, r) && cpu_dispatch_offer(run, r)->mode != EP_MODE_DIRECT)
             cpu_report_add(&report, r, "rows into the ring of", put, all);
     }
-    if (run->self->rails) rail_report(run->self, dispatch_rings(run), across, worker, &report);
+    if (run->self->nodes) run->self->nodes->report(run->self, dispatch_rings(run), worker, &report);
     return cpu_report_finish(&report, status);
 }
 
@@ -390,7 +387,7 @@ static expar_status exchange_queued(cpu_dispatch_run *run)
     const ep_routing *routing = run->routing;
     cpu_rings_form(self, &run->step->form, run->step->row_bytes);
     cpu_rings_reset(self);
-    if (self->rails) rail_dispatch_begin(run);
+    if (self->nodes) self->nodes->dispatch_begin(run);
     for (int32_t c = 0; c < dispatch_rings(run); c++) {
         int64_t token = ep_ring_begin(routing->tokens, routing->channels, run->joined, c);
         self->cursors[c] = (cpu_cursor){.token = token, .target = routing->first[token]};
@@ -421,7 +418,7 @@ expar_status cpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_s
     cpu_dispatch_run run = run_of(self, step);
     expar_status status = step->all_direct ? EXPAR_OK : exchange_queued(&run);
     if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_DONE, step->epoch, "dispatch: rows");
-    if (status == EXPAR_OK && self->rails) rail_masks_settle(step->routing);
+    if (status == EXPAR_OK && self->nodes) self->nodes->end(self, step->routing);
     if (status == EXPAR_OK) blank_tail(step);
     return status;
 }

@@ -60,12 +60,12 @@ static inline int64_t cpu_part_bytes_at(const cpu_combine_run *run, int64_t begi
     return left < run->part_bytes ? left : run->part_bytes;
 }
 
-/* A part of a token that is added here: one of this rank's own, or one that came by its rail. */
+/* A part of a token that is added here: one of this rank's own, or one that came from another node. */
 typedef struct cpu_token_part {
     int64_t token;
     int32_t channel;
-    int64_t begin, bytes;             /* of a row */
-    const struct rail_record *record; /* that it came with (nodes/combine.c); NULL: it is this rank's own */
+    int64_t begin, bytes;            /* of a row */
+    const struct cpu_origin *origin; /* of what came from another node, for nodes/; NULL: it is this rank's own */
 } cpu_token_part;
 
 /* What a rank of this node gave for a token. */
@@ -96,6 +96,10 @@ int32_t cpu_rows_by_place(const cpu_combine_run *run, const cpu_token_part *part
 cpu_places cpu_places_of(const cpu_combine_run *run, int64_t token);
 /* What each slot's owner gave for it, as it is; 0 where there is nothing. */
 void cpu_take_weights(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places, float *out);
+/* This rank's own token: the part's biases. Returns how many there are. */
+int32_t cpu_find_biases(const ep_combine_step *step, const cpu_token_part *part, const void **rows);
+/* Where the sum of its weights goes, or those of its owners; NULL: nowhere, or not with this part. */
+float *cpu_weights_of(const cpu_combine_run *run, const cpu_token_part *part);
 /* This rank's own token: the part's rows at ranks of this node in the order of the call, or their weights, ranks
    ascending. Return how many there are. */
 int32_t cpu_find_rows(const cpu_combine_run *run, const cpu_token_part *part, const void **rows);

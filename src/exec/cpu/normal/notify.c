@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Notify: the layout, and then every rank tells every rank how many tokens it will send there, by channel, and how many
  * for each expert. */
-#include "exec/cpu/nodes/rails.h"
+#include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
 
@@ -39,7 +39,6 @@ expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     expar_status status = step->routing ? cpu_layout(&step->route, step->routing) : EXPAR_OK;
     if (status != EXPAR_OK) step->refusal = ep_refusal_of(status);
     ep_routing *counts = status == EXPAR_OK ? step->routing : NULL;
-    if (counts && self->rails) rail_layout(counts);
     status = cpu_hello_post(self, step->epoch, &step->form, &step->refusal, NULL, counts);
     if (status == EXPAR_OK) status = cpu_board_await(self, EP_BOARD_HELLO, step->epoch, "notify");
     if (status != EXPAR_OK) return status;
@@ -47,7 +46,7 @@ expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     step->counted = step->verdict.rank < 0;
     if (!step->counted) return EXPAR_OK;
     collect(self, step->epoch, step->routing);
-    if (self->rails) return rail_collect(self, step->epoch, step->routing);
+    if (self->nodes) return self->nodes->collect(self, step->epoch, step->routing);
     if (step->form.kind == EP_ROUTE) find_first_rows(self, step->epoch, step->routing);
     return EXPAR_OK;
 }

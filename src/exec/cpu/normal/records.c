@@ -8,7 +8,7 @@
  * but for the counters of those replies: they are given back when later hellos have shown that these have come, too.
  *
  * Across nodes that goes for the ranks of one. What the network reaches does not grow (nodes/room.c). */
-#include "exec/cpu/nodes/rails.h"
+#include "exec/cpu/normal/nodes.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,7 +51,7 @@ bool cpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
     const ep_slot slot = ep_slot_of(row_bytes, form->scales, form->topk);
     const bool rows_fit = row_bytes == 0 || ring_bytes(self) / slot.bytes >= (uint64_t)slots_least(self);
     const bool counts_fit = form->topk <= shape->topk && form->experts / shape->ranks <= shape->local_experts;
-    return rows_fit && counts_fit && (!self->rails || rail_fits(self, form, row_bytes));
+    return rows_fit && counts_fit && (!self->nodes || self->nodes->fits(self, form, row_bytes));
 }
 
 static int64_t greater(int64_t a, int64_t b)
@@ -116,15 +116,14 @@ typedef struct growth {
     mem_block *records;
     cpu_sources sources;
     uint8_t **bases;
-    rail_room room; /* across nodes */
 } growth;
 
-static void growth_free(growth *grown)
+static void growth_free(cpu_executor *self, growth *grown)
 {
     mem_block_release(grown->records);
     free(grown->sources.rows);
     free(grown->bases);
-    rail_room_free(&grown->room);
+    if (self->nodes) self->nodes->grown(self, 0, false);
     *grown = (growth){0};
 }
 
@@ -133,7 +132,7 @@ static expar_status growth_take(cpu_executor *self, growth *grown)
     grown->bases = calloc((size_t)self->shape.ranks, sizeof *grown->bases);
     if (!grown->bases) return error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory");
     expar_status status = cpu_sources_make(&grown->shape, self->sources.workers, &grown->sources);
-    if (status == EXPAR_OK && self->rails) status = rail_room_make(self, &grown->shape, &grown->room);
+    if (status == EXPAR_OK && self->nodes) status = self->nodes->grow(self, &grown->shape);
     return status == EXPAR_OK ? mem_pool_take(self->record_pool, grown->space.total_bytes, &grown->records) : status;
 }
 
@@ -146,7 +145,7 @@ static expar_status growth_make(cpu_executor *self, const ep_grow_step *step, gr
         memset(out->records->data, 0, out->space.slots);
         return EXPAR_OK;
     }
-    growth_free(out);
+    growth_free(self, out);
     return error_prefix(status, "records and rings for rows of %lld bytes, top-k %d and %d experts",
                         (long long)step->row_bytes, step->form.topk, step->form.experts);
 }
@@ -156,7 +155,7 @@ static void go_over(cpu_executor *self, const ep_grow_step *step, growth *grown)
 {
     for (int32_t r = self->near_first; r < self->near_first + self->near_ranks; r++)
         grown->bases[r] = sym_at(self->sym, r, cpu_reply_from(self, step->epoch, r)->offer.x_offset);
-    if (self->rails) rail_go_over(self, step->epoch, &grown->room);
+    if (self->nodes) self->nodes->grown(self, step->epoch, true);
     mem_block_release(self->old_records);
     free(self->sources.rows);
     free(self->bases);
@@ -181,7 +180,7 @@ static expar_status exchange_places(cpu_executor *self, const ep_grow_step *step
     if (status == EXPAR_OK && verdict->rank < 0)
         go_over(self, step, &grown);
     else
-        growth_free(&grown);
+        growth_free(self, &grown);
     return status;
 }
 

@@ -14,7 +14,8 @@
  * Both count rows of the current call and carry its epoch; a word of another epoch counts as 0. Rings are empty
  * between calls: a source sends rows of a call only when its call before that has ended, which takes the word of every
  * receiver that it has taken everything out. */
-#include "exec/cpu/nodes/rails.h"
+#include "exec/cpu/normal/cpu.h"
+#include "proto/nodes.h"
 
 #include <string.h>
 
@@ -32,13 +33,13 @@ static uint32_t chunk_rows(const cpu_executor *self)
 /* The rank of this node at the other end of the ring, and under which number it has this end. */
 static int32_t end_of(const cpu_executor *self, int32_t peer)
 {
-    return self->rails ? ep_rail_of(&self->rails->shape, self->rails->node, peer) : peer;
+    return self->nodes ? self->near_first + peer % self->near_ranks : peer;
 }
 
 static int32_t this_end_of(const cpu_executor *self, int32_t peer)
 {
-    const struct cpu_rails *rails = self->rails;
-    return rails ? ep_rail_of(&rails->shape, ep_node_of(&rails->shape, peer), self->sym->rank) : self->sym->rank;
+    const int32_t rank = self->sym->rank, each = self->near_ranks;
+    return self->nodes ? peer - peer % each + rank % each : rank;
 }
 
 static _Atomic uint64_t *word_at(const cpu_executor *self, int32_t pe, uint64_t offset)

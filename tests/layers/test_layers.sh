@@ -44,6 +44,7 @@ plant "$1" ep/call/verdict.c ep/normal/normal.h 'ep/normal/normal.h is of a fold
 plant "$1" ep/low_latency/mask.c ep/normal/normal.h 'ep/normal/normal.h is of a folder that ep/low_latency does not stand on'
 plant "$1" exec/cpu/core/copy.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is of a folder that exec/cpu/core does not stand on'
 plant "$1" exec/cpu/low_latency/plan.c exec/cpu/normal/cpu.h 'exec/cpu/normal/cpu.h is of a folder that exec/cpu/low_latency does not stand on'
+plant "$1" exec/cpu/low_latency/wait.c exec/cpu/low_latency/far/links.h 'exec/cpu/low_latency/far/links.h is of a folder that exec/cpu/low_latency does not stand on'
 plant "$1" exec/cpu/normal/layout.c exec/cpu/nodes/rails.h 'exec/cpu/nodes/rails.h is of a folder that exec/cpu/normal does not stand on'
 plant "$1" shmem/barrier.c net/proxy/ring.h 'net/proxy/ring.h is private to net/proxy'
 plant "$1" boot/join.c boot/meet/mesh.h 'boot/meet/mesh.h is private to boot/meet'
@@ -60,6 +61,7 @@ word() {
     grep -qxF "$2: $4" "$work/found" || fail "expected '$2: $4', found: $(cat "$work/found")"
 }
 word "$1" exec/cpu/normal/board.c 'void rail_relay(void);' 'rail_relay is a name of exec/cpu/nodes'
+word "$1" exec/cpu/low_latency/unit.c 'void f(void) { ll_far_flush(0); }' 'll_far_flush is a name of exec/cpu/low_latency/far'
 # Ways round.
 plant "$1" shmem/heap.c ../group/group.h '"../group/group.h" names no folder of src'
 plant "$1" shmem/heap.c parts.h '"parts.h" names no folder of src'

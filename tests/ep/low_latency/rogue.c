@@ -3,7 +3,7 @@
 #include "ep/low_latency/rogue.h"
 #include "ep/check.h"
 #include "ep/low_latency/ll.h"
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/far/links.h"
 
 #include <string.h>
 
@@ -41,7 +41,7 @@ void rogue_put_word(const expar_ll *ll, uint64_t at, uint64_t word)
         ll_store(cpu, ROGUE_VICTIM, at, word);
         return;
     }
-    CHECK_OK(link_set_flag(&cpu->far->ranks[ROGUE_VICTIM].link, &flag, &batch));
+    CHECK_OK(link_set_flag(&cpu->links->ranks[ROGUE_VICTIM].link, &flag, &batch));
     CHECK_OK(link_quiet(cpu->sym, &batch));
 }
 
@@ -54,7 +54,7 @@ void rogue_put(const expar_ll *ll, uint64_t at, const void *source, size_t bytes
         memcpy(ll_at(cpu, ROGUE_VICTIM, at), source, bytes);
         return;
     }
-    CHECK_OK(link_put(&cpu->far->ranks[ROGUE_VICTIM].link, &data, &batch));
+    CHECK_OK(link_put(&cpu->links->ranks[ROGUE_VICTIM].link, &data, &batch));
     CHECK_OK(link_quiet(cpu->sym, &batch));
 }
 

@@ -6,7 +6,7 @@
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"
 #include "ep/ranks.h"
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/far/links.h"
 #include "oracle/unit.h"
 
 #include <string.h>

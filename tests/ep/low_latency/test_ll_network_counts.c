@@ -9,7 +9,7 @@
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"
 #include "ep/ranks.h"
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/far/links.h"
 #include "oracle/unit.h"
 #include <expar/info.h>
 
@@ -41,7 +41,7 @@ static sent look(const expar_group *group, const expar_ll *ll)
     const ll_cpu *cpu = (const ll_cpu *)ll->exec;
     expar_network_stats stats = EXPAR_NETWORK_STATS_INIT;
     CHECK_OK(expar_network_get_stats(group, &stats));
-    const link_sent by_links = link_sent_of(cpu->far ? &cpu->far->counts : NULL);
+    const link_sent by_links = link_sent_of(cpu->links ? &cpu->links->counts : NULL);
     return (sent){.puts = stats.puts,
                   .atomics = stats.atomics,
                   .messages = by_links.messages,

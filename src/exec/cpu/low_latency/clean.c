@@ -15,7 +15,7 @@ static expar_status set_masks(ll_cpu *self)
         masks->masked[r] = masked;
         masks->since[r] = UINT64_MAX;
         if (masked) {
-            status = ll_far_set_aside(self, r);
+            if (self->far) status = self->far->set_aside(self, r);
             ll_masker_tell(self, r, true);
         } else {
             masks->with[r] = view[r];
@@ -61,7 +61,7 @@ expar_status ll_cpu_mask_clean(ll_executor *base, ll_clean_step *step)
     expar_status checked = check_closed(self);
     if (checked != EXPAR_OK) step->call.refusal = ep_refusal_of(checked);
     expar_status status = ll_clean_agree(self->masks->cleaner, step, self->epochs);
-    if (status == EXPAR_OK) status = ll_far_conclude(self, self->masks->cleaner->view);
+    if (status == EXPAR_OK && self->far) status = self->far->conclude(self, self->masks->cleaner->view);
     if (status != EXPAR_OK) return status;
     return step->call.verdict.rank < 0 ? begin_anew(self) : EXPAR_OK;
 }

@@ -5,7 +5,7 @@
  * slots. Reduced: the experts' rank adds its own rows of a token, by weights that came with the dispatch or go ahead of
  * the rows, and one row goes to place [token][j]; the token's rank adds those, ranks ascending. What a token awaits are
  * its parts, in the order in which they are added. */
-#include "exec/cpu/low_latency/combine.h"
+#include "exec/cpu/low_latency/far.h"
 
 #include <string.h>
 
@@ -76,7 +76,7 @@ static expar_status combine_put_out(ll_cpu *self, ll_combine_step *step)
         if (checked == EXPAR_OK) checked = check_idx(&c);
         if (checked != EXPAR_OK) call->refusal = ep_refusal_of(checked);
     }
-    if (self->far) ll_combine_plan_far(&c, call->refusal.status == EXPAR_OK);
+    if (self->far) self->far->combine_plan(&c, call->refusal.status == EXPAR_OK);
     expar_status status = ll_call_open(self, call, LL_COMBINE, NULL);
     if (status != EXPAR_OK || !call->open) return status;
     c = combine_of(self, step);
@@ -84,13 +84,14 @@ static expar_status combine_put_out(ll_cpu *self, ll_combine_step *step)
     combine_count(&c, rows);
     c.streaming = ll_streams(self, rows, c.row_bytes) || ll_pace_streams(&self->pace);
     status = call->form.weights ? ll_combine_send_weighted(&c) : ll_combine_send_rows(&c, ll_combine_door);
-    return status == EXPAR_OK ? ll_far_check(self, "low-latency combine: sending") : status;
+    return status == EXPAR_OK && self->far ? self->far->check(self, "low-latency combine: sending") : status;
 }
 
 expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
 {
-    expar_status status = combine_put_out(ll_cpu_of(base), step);
-    ll_far_flush(ll_cpu_of(base));
+    ll_cpu *self = ll_cpu_of(base);
+    expar_status status = combine_put_out(self, step);
+    if (self->far) self->far->flush(self);
     return status;
 }
 
@@ -169,7 +170,7 @@ static uint64_t place_of_part(const ll_combine *c, int32_t token, const ll_part 
 static bool part_has_come(const ll_combine *c, int32_t token, const ll_part *part)
 {
     if (stays_here(c, part)) return true;
-    if (ll_is_far(c->self, part->rank)) return ll_combine_came_far(c, token, part);
+    if (ll_is_far(c->self, part->rank)) return c->self->far->row_came(c, token, part);
     const uint64_t flag = ll_row_flag_at(&c->self->space, place_of_part(c, token, part));
     return ll_word_is_of(ll_look(c->self, flag), c->step->call.epoch);
 }
@@ -177,7 +178,7 @@ static bool part_has_come(const ll_combine *c, int32_t token, const ll_part *par
 static const void *row_of_part(const ll_combine *c, int32_t token, const ll_part *part)
 {
     const ll_cpu *self = c->self;
-    if (ll_is_far(self, part->rank)) return ll_combine_row_far(c, token, part);
+    if (ll_is_far(self, part->rank)) return self->far->row(c, token, part);
     if (!stays_here(c, part)) return ll_here(self, ll_row_at(&self->space, place_of_part(c, token, part)));
     return ll_row_of_slot(c, part->rank, ll_header_of(c, part->rank, self->own_messages[token]), part->place);
 }
@@ -190,7 +191,7 @@ static bool add_token(const ll_combine *c, const ll_scratch *scratch, int32_t to
     const int32_t count = parts_of_token(c, token, parts);
     for (int32_t i = 0; i < count; i++)
         if (!part_has_come(c, token, &parts[i])) return false;
-    ll_far_see(self);
+    ll_see(self);
     ll_step(self);
     for (int32_t i = 0; i < count; i++) {
         const void *row = row_of_part(c, token, &parts[i]);
@@ -297,7 +298,7 @@ static expar_status combine_receive_rows(const ll_combine *c)
     int32_t left = await_tokens(c);
     memset(self->progress, 0, (size_t)self->shape.ranks * sizeof(int32_t));
     combine_find_own(c);
-    if (self->far) ll_combine_number_far(c);
+    if (self->far) self->far->combine_expect(c);
     for (;;) {
         /* A rank that was masked meanwhile adds to no token: those that have its rows are added anew. */
         if (self->masks && self->masks->changes != changes) {
@@ -333,5 +334,5 @@ expar_status ll_cpu_combine_receive(ll_executor *base, ll_combine_step *step)
     ll_cpu *self = ll_cpu_of(base);
     ll_combine c = combine_of(self, step);
     expar_status status = combine_take_in(&c);
-    return status == EXPAR_OK ? ll_far_check(self, "low-latency combine: the end") : status;
+    return status == EXPAR_OK && self->far ? self->far->check(self, "low-latency combine: the end") : status;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of a combine share: combine.c (the call: checks, phases, sums), combine_rows.c (rows on their way
- * back), combine_far.c (those to and from ranks that are not mapped) and combine_weights.c (weights ahead of them).
- * Private to this folder. */
+ * back), combine_weights.c (weights ahead of them) and far/combine.c (both, to and from ranks that are not mapped).
+ * Private to low_latency. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_COMBINE_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_COMBINE_H
 
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/cpu.h"
 #include <expar/low_latency.h>
 
 /* One combine in one of its phases. */
@@ -74,20 +74,10 @@ void ll_combine_sum(const ll_combine *c, const ll_scratch *scratch, int32_t sour
 /* All rows, to each rank once its door is open. */
 expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe));
 
-/* ---- combine_far.c ----------------------------------------------------------------------------------------------- */
-
-/* Whether pieces go with units. goes: this rank sends rows. */
-void ll_combine_plan_far(const ll_combine *c, bool goes);
-/* All rows to a far rank whose door is open. */
-void ll_combine_send_far(const ll_combine *c, int32_t source);
-/* Finds where the rows of far ranks come to, of the tokens of this call. */
-void ll_combine_number_far(const ll_combine *c);
-/* Whether a part of a token's sum has come from its far rank; and where it stands, once what has come is seen. */
-bool ll_combine_came_far(const ll_combine *c, int32_t token, const ll_part *part);
-const void *ll_combine_row_far(const ll_combine *c, int32_t token, const ll_part *part);
-
 /* ---- combine_weights.c ------------------------------------------------------------------------------------------- */
 
+/* The token's slots hold an expert of the rank: then its message there is that rank's next. */
+bool ll_combine_goes_to(const ll_combine *c, int32_t token, int32_t pe);
 /* Weights to all ranks, and behind them the sums that are made from weights which others have sent; nothing of those
    where forms differ. */
 expar_status ll_combine_send_weighted(const ll_combine *c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Rows of a combine on their way back to places of mapped peers. */
-#include "exec/cpu/low_latency/combine.h"
+#include "exec/cpu/low_latency/far.h"
 
 #include <string.h>
 
@@ -123,7 +123,7 @@ static void send_to(const ll_combine *c, int32_t source)
 {
     ll_cpu *self = c->self;
     if (ll_is_far(self, source)) {
-        ll_combine_send_far(c, source);
+        self->far->send_rows(c, source);
         return;
     }
     const ll_returns returns = {.c = c, .source = source};

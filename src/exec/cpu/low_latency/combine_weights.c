@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Weights that go ahead of a reduced combine whose dispatch had none: from each token's rank to its experts' ranks. */
-#include "exec/cpu/low_latency/combine.h"
+#include "exec/cpu/low_latency/far.h"
 
 #include <string.h>
 
-/* The token's slots hold an expert of the rank: then its message there is that rank's next. */
-static bool goes_to(const ll_combine *c, int32_t token, int32_t pe)
+bool ll_combine_goes_to(const ll_combine *c, int32_t token, int32_t pe)
 {
     const int32_t *idx = c->step->routing->idx + (int64_t)token * c->self->shape.topk;
     const int32_t topk = c->step->call.form.topk, locals = c->self->shape.local_experts;
@@ -24,7 +23,7 @@ static void store_weights(const ll_combine *c, int32_t pe)
     const int32_t own = self->sym->rank;
     int32_t message = 0;
     for (int32_t t = 0; t < c->step->routing->tokens; t++) {
-        if (!goes_to(c, t, pe)) continue;
+        if (!ll_combine_goes_to(c, t, pe)) continue;
         memcpy(ll_at(self, pe, ll_weights_at(&self->space, &self->shape, own, epoch, message)),
                route->weights + t * route->weights_pitch, (size_t)c->step->call.form.topk * sizeof(float));
         ll_store(self, pe, ll_weight_flag_at(&self->space, &self->shape, own, epoch, message), ll_word(epoch, 1));
@@ -33,32 +32,10 @@ static void store_weights(const ll_combine *c, int32_t pe)
     sym_ring(self->sym, pe);
 }
 
-/* To a rank that is not mapped: all at once, by the flag of the last. */
-static void send_weights_far(const ll_combine *c, int32_t pe)
-{
-    const ll_cpu *self = c->self;
-    const ep_route_view *route = &c->step->route;
-    const uint64_t epoch = c->step->call.epoch;
-    const int32_t own = self->sym->rank, topk = self->shape.topk;
-    float *weights = ll_far_weights(self, pe);
-    int32_t messages = 0;
-    if (!weights) return;
-    for (int32_t t = 0; t < c->step->routing->tokens; t++)
-        if (goes_to(c, t, pe))
-            memcpy(weights + (int64_t)topk * messages++, route->weights + t * route->weights_pitch,
-                   (size_t)c->step->call.form.topk * sizeof(float));
-    if (messages == 0) return;
-    const ll_parcel to = {.pe = pe,
-                          .at = ll_weights_at(&self->space, &self->shape, own, epoch, 0),
-                          .flag = ll_weight_flag_at(&self->space, &self->shape, own, epoch, messages - 1),
-                          .word = ll_word(epoch, 1)};
-    ll_far_send_weights(self, (size_t)messages * (size_t)topk * sizeof(float), &to);
-}
-
 static void send_weights(const ll_combine *c, int32_t pe)
 {
     if (ll_is_far(c->self, pe))
-        send_weights_far(c, pe);
+        c->self->far->send_weights(c, pe);
     else
         store_weights(c, pe);
 }
@@ -80,7 +57,7 @@ static ll_door door_of_weights(const ll_combine *c, int32_t source)
     const int32_t first = ll_is_far(self, source) && last > 0 ? last : 0;
     for (int32_t m = last; m >= first; m--)
         if (!weights_have_come(c, source, m)) return LL_DOOR_SHUT;
-    if (ll_is_far(self, source)) ll_far_see(self);
+    if (ll_is_far(self, source)) ll_see(self);
     return ll_combine_door(c, source);
 }
 

@@ -1,20 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU's executor of low-latency calls: the calling thread, with others where there are cores and rows for them,
- * writes to mapped peers, sends to others, and reads its own memory. Private to this folder.
+ * writes to mapped peers, sends to others, and reads its own memory. Private to this folder, and to far/.
  *
  *   create.c    the object: its place in the heap, its table of operations
  *   meet.c      ranks that have laid out the same shape, each by itself
  *   unit.c      opening units and read words: who is where in which call
  *   wait.c      waiting, with what others are told of it
  *   plan.c      topk_idx → messages: which token goes to whom, as which message, to which rows
- *   dispatch.c  messages from their source to the experts' rows; dispatch_far.c those of ranks that are not mapped
- *               (dispatch.h)
- *   combine.c   the call, and sums of what has come; combine_rows.c rows to the places of their tokens; combine_far.c
- *               those of ranks that are not mapped; combine_weights.c weights ahead of them (combine.h)
+ *   dispatch.c  messages from their source to the experts' rows (dispatch.h)
+ *   combine.c   the call, and sums of what has come; combine_rows.c rows to the places of their tokens;
+ *               combine_weights.c weights ahead of them (combine.h)
  *   share.c     rows shared out among worker threads
  *   burst.c     rows to peers, past the cache where they are many or slow, and the flags behind them
- *   far.c       what goes to ranks that are not mapped; far_units.c units and read words, with what they travel;
- *               far_pieces.c where pieces stand; far_words.c what those ranks are told of masks (far.h)
+ *   far.h       what a call asks of far/, which carries it to and from ranks that are not mapped
  *   mask.c      ranks without which calls go on, and where halves move because of them
  *   clean.c     a new beginning behind a clean (group/members.c)
  *   cache.c     memory of results, kept mapped
@@ -92,7 +90,8 @@ typedef struct ll_pace {
 } ll_pace;
 
 typedef struct ll_cache ll_cache;
-typedef struct ll_far ll_far;
+typedef struct ll_far_ops ll_far_ops; /* far.h */
+typedef struct ll_links ll_links;     /* what they keep */
 
 /* What a worker needs for itself. */
 typedef struct ll_scratch {
@@ -135,7 +134,8 @@ typedef struct ll_cpu {
     ll_space space;
     uint64_t buffer;           /* offset in the heap */
     uint8_t **bases;           /* [N] where each rank's buffer begins here; NULL: it is far */
-    ll_far *far;               /* NULL: nobody is */
+    const ll_far_ops *far;     /* for far ranks; NULL: nobody is */
+    ll_links *links;           /* likewise */
     uint64_t epochs[LL_KINDS]; /* of the last call */
     ll_record records[LL_KINDS][LL_HALVES];
     ll_sends sends;
@@ -182,6 +182,12 @@ static inline void *ll_at(const ll_cpu *self, int32_t pe, uint64_t offset)
 static inline void *ll_here(const ll_cpu *self, uint64_t offset)
 {
     return self->bases[self->sym->rank] + offset;
+}
+
+/* What has come before a flag that was found is seen from here on, whoever has brought it. */
+static inline void ll_see(const ll_cpu *self)
+{
+    if (self->far) sym_behold(self->sym);
 }
 
 /* Words: whoever writes one at a peer releases what it did before; the owner acquires. */
@@ -346,6 +352,11 @@ static inline int32_t ll_region_at(const ll_cpu *self, int32_t pe, uint64_t epoc
 {
     if (pe == self->sym->rank) return ll_region_here(self, epoch);
     return self->masks ? self->masks->peer_regions[pe] : 0;
+}
+/* Where the half lies to which others are to write, as this rank's unit tells it. */
+static inline int32_t ll_unit_region(const ll_cpu *self, ll_kind kind, uint64_t epoch)
+{
+    return kind == LL_COMBINE ? ll_region_here(self, epoch) : 0;
 }
 expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked);
 expar_status ll_cpu_mask_query(ll_executor *base, int32_t *status, void *stream);

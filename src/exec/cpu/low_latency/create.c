@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The object: its place in the group's heap, its operations. */
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/far/links.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -144,9 +144,9 @@ static void clear_words(const ll_cpu *self)
 {
     memset(ll_here(self, 0), 0, (size_t)self->space.words_bytes);
     for (int32_t half = 0; half < LL_HALVES; half++) {
-        ll_far_clear_messages(self, half);
-        for (int32_t region = 0; region < self->shape.regions; region++)
-            ll_far_clear_returns(self, half, region);
+        if (self->far) self->far->clear(self, LL_DISPATCH, half, 0);
+        for (int32_t region = 0; self->far && region < self->shape.regions; region++)
+            self->far->clear(self, LL_COMBINE, half, region);
     }
 }
 

@@ -4,7 +4,7 @@
  * The send goes through the tokens once for all peers whose half is free, so that a row is read once however many ranks
  * it goes to. The receive knows from the units how many rows of each expert come from each rank, so each message goes
  * to its rows as soon as it is there, in whatever order messages come. */
-#include "exec/cpu/low_latency/dispatch.h"
+#include "exec/cpu/low_latency/far.h"
 
 #include <string.h>
 
@@ -147,7 +147,7 @@ static void send_round(const ll_dispatch *d)
 {
     ll_cpu *self = d->self;
     const int32_t tokens = d->step->tokens;
-    if (self->far) ll_dispatch_send_far(d);
+    if (self->far) self->far->dispatch_send(d);
     const int64_t begin_ns = d->scales == 0 && !d->sends_past && ll_pace_times(&self->pace) ? clock_ns() : 0;
     ll_share_out(self, tokens, (uint64_t)self->sends.first[tokens] * d->row_bytes, send_tokens, d);
     if (d->scales == 0) ll_pace_note(&self->pace, bytes_now(d), begin_ns ? clock_ns() - begin_ns : 0);
@@ -212,7 +212,7 @@ static expar_status dispatch_put_out(ll_cpu *self, ll_dispatch_step *step)
         expar_status filled = ll_sends_fill(&self->sends, &self->shape, &step->route, step->tokens, call->form.topk);
         if (filled != EXPAR_OK) call->refusal = ep_refusal_of(filled);
     }
-    if (self->far) ll_dispatch_plan_far(self, goes);
+    if (self->far) self->far->dispatch_plan(self, goes);
     expar_status status = ll_call_open(self, call, LL_DISPATCH, goes ? &self->sends : NULL);
     if (status != EXPAR_OK || !call->open) return status;
     ll_dispatch d = dispatch_of(self, step);
@@ -222,15 +222,16 @@ static expar_status dispatch_put_out(ll_cpu *self, ll_dispatch_step *step)
     count_sent(&d);
     d.sends_past =
         ll_streams(self, (uint64_t)self->sends.first[step->tokens], d.row_bytes) || ll_pace_streams(&self->pace);
-    ll_far_await(self, LL_DISPATCH, call->epoch);
+    if (self->far) self->far->await(self, LL_DISPATCH, call->epoch);
     status = send_messages(&d);
-    return status == EXPAR_OK ? ll_far_check(self, "low-latency dispatch: sending") : status;
+    return status == EXPAR_OK && self->far ? self->far->check(self, "low-latency dispatch: sending") : status;
 }
 
 expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
 {
-    expar_status status = dispatch_put_out(ll_cpu_of(base), step);
-    ll_far_flush(ll_cpu_of(base));
+    ll_cpu *self = ll_cpu_of(base);
+    expar_status status = dispatch_put_out(self, step);
+    if (self->far) self->far->flush(self);
     return status;
 }
 
@@ -287,7 +288,7 @@ static int32_t bank_of_message(const ll_dispatch *d, int32_t source, int32_t mes
 static const uint8_t *message_that_came(const ll_dispatch *d, int32_t source, int32_t message)
 {
     const ll_cpu *self = d->self;
-    if (ll_is_far(self, source)) return ll_dispatch_message_far(d, source, message);
+    if (ll_is_far(self, source)) return self->far->message(d, source, message);
     const int32_t bank = bank_of_message(d, source, message);
     return ll_here(self, ll_message_at(&self->space, &self->shape, source, bank, message));
 }
@@ -333,7 +334,7 @@ static int32_t count_arrivals(const ll_dispatch *d, int32_t source)
     const ll_cpu *self = d->self;
     const ll_due due = message_due(d, source);
     int32_t message = self->progress[source];
-    if (ll_is_far(self, source)) return ll_dispatch_came_far(d, source, message, (int32_t)due.all);
+    if (ll_is_far(self, source)) return self->far->messages_came(d, source, message, (int32_t)due.all);
     for (; message < due.all; message++) {
         const uint64_t flag = ll_message_flag_at(&self->space, &self->shape, source, d->step->call.epoch, message);
         if (!ll_word_is_of(ll_look(self, flag), d->step->call.epoch)) break;
@@ -481,5 +482,5 @@ expar_status ll_cpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step)
         keep_messages(&d);
     }
     ll_call_close(self, &step->call, LL_DISPATCH, mismatched);
-    return ll_far_check(self, "low-latency dispatch: the end");
+    return self->far ? self->far->check(self, "low-latency dispatch: the end") : EXPAR_OK;
 }

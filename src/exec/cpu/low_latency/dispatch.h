@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What the files of a dispatch share: dispatch.c (the call: messages to mapped peers, rows to experts), ranges.c (the
- * places of rows) and dispatch_far.c (messages to and from ranks that are not mapped). Private to this folder. */
+ * places of rows) and far/dispatch.c (messages to and from ranks that are not mapped). Private to low_latency. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_DISPATCH_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_DISPATCH_H
 
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/cpu.h"
 
 /* One dispatch in one of its phases. */
 typedef struct ll_dispatch {
@@ -35,17 +35,5 @@ void ll_ranges_place(ll_dispatch *d);
 /* Row `row` of a source's for an expert: its number in [L][N*B]. Returns false if there is no such row, whatever its
    source says. */
 bool ll_range_row(const ll_dispatch *d, int32_t source, int32_t local, int32_t row, int64_t *out);
-
-/* ---- dispatch_far.c ---------------------------------------------------------------------------------------------- */
-
-/* Whether pieces go with the units to far ranks, and what those tell: where rows are to come back that these ranks send
-   for this one's tokens. goes: this rank sends messages. */
-void ll_dispatch_plan_far(ll_cpu *self, bool goes);
-/* All messages to the far ranks of this round. */
-void ll_dispatch_send_far(const ll_dispatch *d);
-/* How many messages of a far source have come behind `came`, of so many in all. */
-int32_t ll_dispatch_came_far(const ll_dispatch *d, int32_t source, int32_t came, int32_t all);
-/* Where one of them stands. */
-const uint8_t *ll_dispatch_message_far(const ll_dispatch *d, int32_t source, int32_t message);
 
 #endif

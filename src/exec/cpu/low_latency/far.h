@@ -1,231 +1,86 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* far: ranks whose memory is not mapped here, and what goes to them, by links (link/link.h). Private to this folder.
+/* What a low-latency call asks for ranks that are not mapped: a table of operations, which far/ fills, and which is NULL
+ * where all ranks map each other. Private to low_latency.
  *
- * Near ranks are written to by stores, as cpu.h has it; a buffer without far ranks has nothing of this. Messages, and
- * rows that go back, are put together in pieces (proto/low_latency.h), in a slot of the stage. The slot is free again
- * when what it sent is quiet. Each is one message of the network's, which ends with its flag; words of the protocol go
- * ahead of it in that message where they can (far_units.c).
+ * A rank is far where ll_is_far says so. To near ranks calls go by stores, as unit.c, dispatch.c and combine.c have it;
+ * at the places that are named here they ask for what goes to far ranks, or has come from them. What these operations
+ * keep is the executor's `links`, which nobody else opens.
  *
- * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
- * flag, and for what goes to one rank behind a message that leads and is quiet. Without masks all messages lead, but
- * for weights. By TCP one that leads is quiet when it has left, by other networks when it has come. So what the
- * protocol needs beyond that is waited for until it is quiet, which mostly means nothing:
- *   - a rank's units of a kind go one behind the other: who has one has those before it, too (ll_far_unit);
- *   - a unit of a combine comes behind the rows that went to that rank in the combine before (ll_far_await): who has
- *     not read those lets others write to their places in the next call of the half, once all have sent it this unit;
- *   - messages to a half come behind those that this rank has sent there before (ll_far_await), and likewise read words
- *     and weights: two stores to one word are never under way together.
- * None of it waits for a call of the peer's: a network delivers to a rank that does something else, too. Until all has
- * come is waited at the end alone (ll_far_end), and with masks before a rank is told of them.
- *
- * Errors. What cannot be sent is kept, the first of it, until the phase looks (ll_far_check). A rank that has left the
- * group in peace had all that it needed: nothing that does not come to it is an error.
- *
- * Masks. A wait for the network ends as all do, by masking the rank that is silent or dead, and so does what could not
- * be sent to a rank. What is under way to a masked rank stays so, since that may only be stopped: its slots are set
- * aside. Nobody else is sent anything from there before it has come. Since waits mask, one thread sends. What a rank
- * is told of masks and cleans goes behind all that was sent to it, and before the next unit (far_words.c): so whoever
- * finds itself masked has all that was sent before, whoever was masked for a moment knows that it is over, and of
- * whoever is back behind a clean nothing old is to come. */
+ * Threads. All are called by the thread that is in the call, but for `row_came` and `row`, which workers call, too.
+ * Errors. What cannot be sent is kept, the first of it, until the phase asks (`check`); with masks the rank is masked
+ * for it. So most operations return nothing, and send nothing to a masked rank. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 
-#include "exec/cpu/low_latency/cpu.h"
-#include "link/link.h"
+#include "exec/cpu/low_latency/combine.h"
+#include "exec/cpu/low_latency/dispatch.h"
 
-#include <pthread.h>
+struct ll_far_ops {
+    /* ---- units and read words (unit.c) ---- */
 
-/* A place of the stage, for a piece. A worker takes it, fills it and sends it; then it is under way until its batch is
-   quiet. With masks it may be set aside meanwhile. */
-typedef struct ll_slot {
-    /* Exchanged to true by the worker that takes it (acquire), set to false by the same (release). */
-    atomic_bool taken;
-    uint8_t *bytes; /* [message_piece_bytes] */
-    /* Of what is, or was last, sent from here. Written by the taker; read by the next one, and between two rounds of
-       work by the thread that is in a call. */
-    ll_kind kind;
-    int32_t half, pe;
-    bool in_turn; /* it is one of the LL_STAGED that are taken in turns */
-    transport_batch batch;
-} ll_slot;
+    /* This rank's unit of the call to the far rank, whose half is free or not; behind all units of the kind before. It
+       may be put off until the call's only piece takes it along, or until `flush`. sends: NULL where nothing comes. */
+    void (*unit)(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe);
+    /* This rank has read the call: the word, to the offset there. whole: the call was received where it was sent, and
+       this rank's next call may take the word along. */
+    void (*read)(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole);
+    /* Whether a word of the epoch has come from a far rank to an offset here. Then all that came before it is seen, and
+       all of a unit whose last word it is. */
+    bool (*found)(const ll_cpu *self, uint64_t at, uint64_t epoch);
+    /* The rank's read word of the epoch has not come, nor its unit of the call after: asks for it, in each turn of a wait
+       anew. OPEN: the rank has it; REFUSES: something could not be sent. Never waits. */
+    ll_door (*ask)(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch);
+    /* Before a call waits for anybody, and at its end: all that was put off leaves. */
+    void (*flush)(const ll_cpu *self);
+    /* A call opens, or sends messages: waits until what this rank sends from now on comes behind all that it has sent to
+       the half of the epoch. */
+    void (*await)(const ll_cpu *self, ll_kind kind, uint64_t epoch);
+    /* At the end of a phase: EXPAR_OK, or why something could not be sent, with the phase before the text. */
+    expar_status (*check)(const ll_cpu *self, const char *what);
+    /* A half was read, nobody has leave for the next, and its flags are old: those of pieces become 0, of messages or,
+       in the region, of rows. */
+    void (*clear)(const ll_cpu *self, ll_kind kind, int32_t half, int32_t region);
+    /* The buffer is given up: between the two (true, false) this thread's waits for the network end soon. */
+    void (*part)(const ll_cpu *self, bool begins);
 
-/* What a rank is told of masks and cleans, one thing at a time. Touched by the thread that is in a call. */
-typedef struct ll_far_words {
-    transport_batch batch;
-    uint64_t masker, told_masker;      /* this rank's word there: as it is to be, and as it was sent last */
-    uint64_t told_stage, told_decided; /* LL_CLEAN_STAGE, LL_CLEAN_DECIDED, as they were sent last */
-    uint64_t *block;                   /* [clean_bytes / 8] words of a clean on their way */
-    bool cut_off;                      /* something could not be sent: nothing more is */
-} ll_far_words;
+    /* ---- dispatch (dispatch.c) ---- */
 
-/* What a far rank has read, asked of it, one question at a time. Touched by the thread that is in a call, but that the
-   network writes the answer, before the batch is quiet. */
-typedef struct ll_far_question {
-    transport_batch batch;
-    uint64_t missed_at, missed; /* where the read word lies that was missed last, and its epoch; 0: none yet */
-    uint64_t asked_at, answer;  /* where the one lies that was asked for last, and what it was */
-    int64_t since_ns;           /* when something was first missed, or asked for, last */
-} ll_far_question;
+    /* Before units leave, which tell it: where rows are to come back that far ranks send for this call's tokens. goes:
+       this rank sends messages. */
+    void (*dispatch_plan)(const ll_cpu *self, bool goes);
+    /* All messages to the far ranks of this round (SEND_NOW). */
+    void (*dispatch_send)(const ll_dispatch *d);
+    /* How many messages of a far source have come behind `came`, of `all`; and where one of those stands. */
+    int32_t (*messages_came)(const ll_dispatch *d, int32_t source, int32_t came, int32_t all);
+    const uint8_t *(*message)(const ll_dispatch *d, int32_t source, int32_t message);
 
-/* One rank. Units, read words and weights are sent by the thread that is in a call, rows by workers, too; what is put
-   off leaves with the only piece of a call to that rank, by whichever worker sends it, while that thread waits. */
-typedef struct ll_far_rank {
-    link_peer link; /* with an address: it is near, or this rank itself */
-    transport_batch units[LL_KINDS], reads[LL_KINDS], weights;
-    int32_t pieces;         /* that are to go there in the call which opens, at once if the rank's half is free */
-    uint64_t *unit;         /* the last one that went there, words and text; */
-    uint64_t unit_at;       /* where to; */
-    ll_kind unit_kind;      /* and of which kind of call */
-    uint64_t read_at, read; /* likewise the last read word; 0: none */
-    ll_kind read_kind;
-    bool holds_unit, holds_read; /* they are put off: far_units.c */
-    ll_far_question question;    /* to it, of what it may have put off */
-    bool led;                    /* what has gone there may be quiet and not have come */
-    ll_far_words words;          /* with masks */
-} ll_far_rank;
+    /* ---- combine (combine.c) ---- */
 
-/* One of those that a dispatch sends. */
-typedef struct ll_far_piece {
-    int32_t pe, piece;
-} ll_far_piece;
+    /* Before units leave. goes: this rank sends rows. */
+    void (*combine_plan)(const ll_combine *c, bool goes);
+    /* All weights, and all rows, to a far rank whose door is open. */
+    void (*send_weights)(const ll_combine *c, int32_t pe);
+    void (*send_rows)(const ll_combine *c, int32_t pe);
+    /* Before rows are received: finds where those of far ranks come to, for each token. */
+    void (*combine_expect)(const ll_combine *c);
+    /* Whether a part of a token's sum has come from its far rank; and, once ll_see has followed, where it stands. */
+    bool (*row_came)(const ll_combine *c, int32_t token, const ll_part *part);
+    const void *(*row)(const ll_combine *c, int32_t token, const ll_part *part);
 
-struct ll_far {
-    ll_cpu *cpu;
-    ll_far_rank *ranks;    /* [N] */
-    ll_slot *slots;        /* [ll_staged] */
-    ll_slot **turn;        /* [LL_STAGED] those that are taken in turns */
-    uint64_t *blocks;      /* ll_far_words.block of all ranks */
-    _Atomic uint32_t next; /* slots that were taken so far; raised by workers, relaxed: it only spreads them */
-    uint64_t *units;       /* ll_far_rank.unit of all ranks */
-    float *weights;        /* [N][B][K] that go ahead to each rank; NULL where none ever do */
-    /* Of the dispatch that is being sent, or the combine that is being received. Touched by the thread that is in a
-       call, read by workers. */
-    int32_t *tokens;      /* [N][B] of each message to each rank */
-    ll_far_piece *pieces; /* [N * pieces of B] to be sent */
-    int32_t *rows_of;     /* [E] rows of each expert; then the number of its next one */
-    int32_t *numbers;     /* [B][P] of each row among those from its rank */
-    int32_t *due_rows;    /* [N] rows that go back from each rank, of this one's tokens; */
-    int32_t *due_sums;    /* and sums, of a reduced combine */
-    int32_t *returns;     /* [N] the piece here from which on they stand */
-    link_counts counts;   /* of all that was sent */
-    pthread_mutex_t lock; /* guards what follows */
-    error_kept failed;    /* the first that could not be sent; EXPAR_OK: none */
-    int64_t gone_ns;      /* when this rank stops waiting for the network, having given the buffer up; 0: it has not */
+    /* ---- masks (mask.c, clean.c) ---- */
+
+    /* What a far rank is told of masks and cleans goes behind all that was sent to it, one thing at a time: in each turn
+       of a wait, and when a call opens, the next of it leaves as far as it can. Keeps the caller's error text. */
+    void (*spread)(const ll_cpu *self);
+    /* This rank's masker word at the far rank is to be this. */
+    void (*masker)(const ll_cpu *self, int32_t rank, uint64_t word);
+    /* Until the far rank has been told all, but for a short time only: it may be stopped, and learns the rest later. */
+    void (*linger)(const ll_cpu *self, int32_t rank);
+    /* The rank is masked now: what is under way to it keeps its memory. EXPAR_ERR_PEER: there is not so much other. */
+    expar_status (*set_aside)(const ll_cpu *self, int32_t rank);
+    /* A clean has ended: until those of its view have been told all, or are lost. EXPAR_ERR_ABORTED,
+       EXPAR_ERR_INTERRUPTED. */
+    expar_status (*conclude)(const ll_cpu *self, const uint32_t *view);
 };
-
-/* Finds how each rank is reached, and where the buffers of near ones lie here; self->far only where one is far.
-   unmapped: all others are. */
-expar_status ll_far_make(ll_cpu *self, bool unmapped);
-/* Between the two this thread's waits for the network end soon, for the buffer has been given up: LINK_LINGER_NS from
-   the first time on. */
-void ll_far_linger_begin(const ll_cpu *self);
-void ll_far_linger_end(void);
-/* Nothing of it is under way any more. sound: all of it has come, or else what a living network delivers at once. */
-void ll_far_end(ll_cpu *self, bool sound);
-
-/* A wait of a buffer with masks for what the rank is sent: for the batch; or, where that is NULL, until it has been
-   told all. EXPAR_ERR_PEER: the rank is lost. */
-typedef struct ll_far_wait {
-    ll_cpu *self;
-    int32_t pe;
-    const transport_batch *batch;
-} ll_far_wait;
-expar_status ll_far_wait_on(const ll_far_wait *wait);
-
-/* Where something goes in a rank's buffer, and the flag behind it. */
-typedef struct ll_parcel {
-    int32_t pe;
-    uint64_t at, flag, word;
-} ll_parcel;
-
-/* A free slot for something of the call, to be filled and sent by the same worker. */
-ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch);
-/* So many rows that stand there, `pitch` bytes from one to the next, to right before the parcel's flag. */
-void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, const ll_parcel *to);
-/* Where weights for the rank are put together, once those before have come; and their way, with the last one's flag.
-   NULL: it has been masked meanwhile. */
-float *ll_far_weights(const ll_cpu *self, int32_t pe);
-void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to);
-
-/* For the other files of far ranks: keeps a failure of what was to be sent to the rank, which with masks is masked for
-   it; whether one is kept; waits until what was sent with the batch is quiet. */
-void ll_far_keep(const ll_cpu *self, int32_t pe, expar_status status);
-bool ll_far_has_failed(ll_far *far);
-void ll_far_await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch);
-/* That something has come is awaited at the end alone; with masks also before a rank is told of them. */
-static inline bool ll_far_leads(const ll_cpu *self)
-{
-    return !self->masks;
-}
-
-/* Until what this rank sends from now on comes behind all that it has sent to the half of the epoch. */
-void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch);
-/* EXPAR_OK, or why something could not be sent; what: the phase, for the text. */
-expar_status ll_far_check(const ll_cpu *self, const char *what);
-/* What is under way to a rank that is masked now stays so: its slots are taken no more before all of it has come.
-   EXPAR_ERR_PEER: there are not so many others. */
-expar_status ll_far_set_aside(const ll_cpu *self, int32_t rank);
-/* Whether all that was sent to the rank has come, or never will. */
-bool ll_far_has_come(const ll_cpu *self, int32_t rank);
-/* Whether a far rank's flag of the epoch has come, in order with nothing: what it stands for is looked at behind
-   ll_far_see, and an acquire of the flag. */
-static inline bool ll_far_came(const ll_cpu *self, uint64_t flag, uint64_t epoch)
-{
-    return ll_word_is_of(link_peek(ll_here(self, flag)), epoch);
-}
-/* What has come before a flag that was found is seen from here on. */
-static inline void ll_far_see(const ll_cpu *self)
-{
-    if (self->far) sym_behold(self->sym);
-}
-/* All of that, for flags of which few are awaited. */
-static inline bool ll_far_found(const ll_cpu *self, uint64_t flag, uint64_t epoch)
-{
-    if (!ll_far_came(self, flag, epoch)) return false;
-    ll_far_see(self);
-    return ll_word_is_of(ll_look(self, flag), epoch);
-}
-
-/* ---- far_units.c ------------------------------------------------------------------------------------------------- */
-
-/* A rank's unit stands in its `unit`, and goes to the offset, its last word behind the others. */
-typedef struct ll_far_opening {
-    uint64_t unit;
-    bool refused; /* the text behind the words goes before them */
-    bool soon;    /* a piece of the call goes to the rank before anything is waited for, and takes the unit along */
-} ll_far_opening;
-void ll_far_unit(const ll_cpu *self, ll_kind kind, int32_t pe, const ll_far_opening *opening);
-/* whole: this rank's next call may take it along. */
-void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole);
-/* The rank's read word of the epoch has not come: whether the rank itself has that, which is asked of it while this is
-   called again and again. LL_DOOR_REFUSES: something could not be sent, and the phase will find what (ll_far_check). */
-ll_door ll_far_ask(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch);
-/* Data that ends with its flag, behind what is put off for the rank. */
-void ll_far_put(const ll_cpu *self, int32_t pe, const link_data *data, transport_batch *batch);
-/* All that is put off leaves. */
-void ll_far_flush(const ll_cpu *self);
-
-/* ---- far_pieces.c ------------------------------------------------------------------------------------------------ */
-
-expar_status ll_far_pieces_make(const ll_cpu *self);
-void ll_far_pieces_free(ll_far *far);
-/* returns, by due_rows and due_sums. */
-void ll_far_place_returns(const ll_cpu *self);
-/* Flags of pieces here become 0. */
-void ll_far_clear_messages(const ll_cpu *self, int32_t half);
-void ll_far_clear_returns(const ll_cpu *self, int32_t half, int32_t region);
-
-/* ---- far_words.c ------------------------------------------------------------------------------------------------- */
-
-/* Tells far ranks what they have not been told of masks and cleans, as far as that can go now. */
-void ll_far_spread(const ll_cpu *self);
-/* Whether there is something that the rank has not been told. */
-bool ll_far_is_owed(const ll_cpu *self, int32_t rank);
-/* "You are masked here", or what else the masker is to be. */
-void ll_far_masker(const ll_cpu *self, int32_t rank, uint64_t masker);
-/* Until the rank has been told all, but for a short time only: it may be stopped, and learns the rest later. */
-void ll_far_linger(const ll_cpu *self, int32_t rank);
-/* Until those of a clean's view have been told all, or are lost. EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED. */
-expar_status ll_far_conclude(ll_cpu *self, const uint32_t *view);
 
 #endif

@@ -26,7 +26,8 @@ void ll_masks_free(ll_masks *masks)
 
 static void masks_spread(void *context)
 {
-    ll_far_spread(context);
+    const ll_cpu *self = context;
+    self->far->spread(self);
 }
 
 static group_members *cleaner_make(ll_cpu *self)
@@ -95,7 +96,7 @@ void ll_region_settle(ll_cpu *self, int32_t half)
     self->masks->region[half] = region;
     memset(ll_here(self, self->space.row_flags + ((uint64_t)region * LL_HALVES + (uint64_t)half) * bytes), 0,
            (size_t)bytes);
-    ll_far_clear_returns(self, half, region);
+    if (self->far) self->far->clear(self, LL_COMBINE, half, region);
 }
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
@@ -103,7 +104,7 @@ void ll_region_settle(ll_cpu *self, int32_t half)
 bool ll_is_masked_by(const ll_cpu *self, int32_t rank)
 {
     const bool masked = ll_masker_masks(ll_look(self, ll_masker_at(&self->space, rank)), self->masks->with[rank]);
-    if (masked && ll_is_far(self, rank)) ll_far_see(self);
+    if (masked && ll_is_far(self, rank)) ll_see(self);
     return masked;
 }
 
@@ -115,7 +116,7 @@ static uint64_t masker_word(const ll_cpu *self, bool masked, uint64_t parted)
 static void tell(const ll_cpu *self, int32_t rank, uint64_t word)
 {
     if (ll_is_far(self, rank)) {
-        ll_far_masker(self, rank, word);
+        self->far->masker(self, rank, word);
         return;
     }
     ll_store(self, rank, ll_masker_at(&self->space, self->sym->rank), word);
@@ -132,7 +133,7 @@ void ll_masker_part(ll_cpu *self)
     for (int32_t r = 0; r < self->shape.ranks; r++)
         tell(self, r, masker_word(self, self->masks->masked[r], LL_MASKER_PARTED));
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        ll_far_linger(self, r);
+        if (ll_is_far(self, r)) self->far->linger(self, r);
 }
 
 expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
@@ -150,7 +151,7 @@ expar_status ll_mask(ll_cpu *self, int32_t rank, const char *why)
             "%d regions of this buffer",
             rank, self->shape.regions);
     }
-    expar_status status = ll_far_set_aside(self, rank);
+    expar_status status = self->far ? self->far->set_aside(self, rank) : EXPAR_OK;
     if (status != EXPAR_OK) {
         masks->masked[rank] = 0;
         return status;
@@ -172,7 +173,7 @@ static expar_status unmask(ll_cpu *self, int32_t rank)
                          rank);
     masks->masked[rank] = 0;
     ll_masker_tell(self, rank, false);
-    ll_far_linger(self, rank);
+    if (ll_is_far(self, rank)) self->far->linger(self, rank);
     return EXPAR_OK;
 }
 
@@ -183,7 +184,7 @@ expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked)
     if (self->masks->masked[rank]) return EXPAR_OK;
     expar_status status = ll_mask(self, rank, NULL);
     if (status != EXPAR_OK) return error_set(EXPAR_ERR_LIMIT, "%s", expar_last_error());
-    ll_far_linger(self, rank);
+    if (ll_is_far(self, rank)) self->far->linger(self, rank);
     self->masks->since[rank] = self->masks->steps;
     return EXPAR_OK;
 }

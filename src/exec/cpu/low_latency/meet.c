@@ -2,7 +2,7 @@
 /* Ranks of a buffer that gets its shape later (proto/reserve.h). Each lays it out at its own first call, and says so;
  * before a rank is sent anything it must have said the same. A rank that is masked meanwhile is not awaited; one that a
  * clean takes in may still have its first call before it, so each call looks at those who have not been met. */
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/cpu.h"
 
 static uint64_t shape_at(const ll_cpu *self, int32_t source)
 {

@@ -25,7 +25,7 @@ static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int3
 {
     const int32_t words = ll_words_of_unit(&self->shape, kind);
     const uint64_t last = ll_unit_at(&self->space, kind, source, epoch) + (uint64_t)(words - 1) * 8;
-    if (ll_is_far(self, source) && !ll_far_found(self, last, epoch)) return false;
+    if (ll_is_far(self, source) && !self->far->found(self, last, epoch)) return false;
     for (int32_t i = LL_UNIT_STATUS; i < words; i++)
         if (!ll_word_is_of(unit_word(self, kind, epoch, source, i), epoch)) return false;
     return true;
@@ -54,12 +54,6 @@ static void post_word(const ll_cpu *self, int32_t pe, uint64_t unit, uint64_t ep
     ll_store(self, pe, unit + (uint64_t)word * 8, ll_word(epoch, value));
 }
 
-/* Where the half lies to which others are to write. */
-static int32_t unit_region(const ll_cpu *self, ll_kind kind, uint64_t epoch)
-{
-    return kind == LL_COMBINE ? ll_region_here(self, epoch) : 0;
-}
-
 /* To one peer. sends: NULL where nothing comes. */
 static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
 {
@@ -71,7 +65,7 @@ static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     post_word(self, pe, unit, epoch, LL_UNIT_TAG, ll_form_tag(&call->form));
     post_word(self, pe, unit, epoch, LL_UNIT_ROUTE, call->form.route);
     post_word(self, pe, unit, epoch, LL_UNIT_MESSAGES,
-              sends ? (uint32_t)sends->messages[pe] : (uint32_t)unit_region(self, kind, epoch));
+              sends ? (uint32_t)sends->messages[pe] : (uint32_t)ll_unit_region(self, kind, epoch));
     for (int32_t l = 0; l < locals; l++)
         post_word(self, pe, unit, epoch, LL_UNIT_COUNTS + l, sends ? (uint32_t)sends->counts[pe * locals + l] : 0);
     for (int32_t i = LL_UNIT_COUNTS + locals; i < words; i++)
@@ -81,36 +75,6 @@ static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     sym_ring(self->sym, pe);
 }
 
-/* The rank's half may be known to be free already; then the only piece to it goes with the unit. */
-static bool piece_follows(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
-{
-    return ll_far_leads(self) && self->far->ranks[pe].pieces == 1 && ll_door_of(self, kind, epoch, pe) == LL_DOOR_OPEN;
-}
-
-/* The same words, as one message of the network's. */
-static void send_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
-{
-    const uint64_t epoch = call->epoch;
-    const int32_t locals = kind == LL_DISPATCH ? self->shape.local_experts : 0;
-    const uint64_t text_at = ll_unit_text_at(&self->shape, kind);
-    const bool refused = call->refusal.status != EXPAR_OK;
-    uint64_t *unit = self->far->ranks[pe].unit;
-    unit[LL_UNIT_STATUS] = ll_word(epoch, (uint32_t)call->refusal.status);
-    unit[LL_UNIT_TAG] = ll_word(epoch, ll_form_tag(&call->form));
-    unit[LL_UNIT_ROUTE] = ll_word(epoch, call->form.route);
-    unit[LL_UNIT_MESSAGES] =
-        ll_word(epoch, sends ? (uint32_t)sends->messages[pe] : (uint32_t)unit_region(self, kind, epoch));
-    for (int32_t l = 0; l < locals; l++)
-        unit[LL_UNIT_COUNTS + l] = ll_word(epoch, sends ? (uint32_t)sends->counts[pe * locals + l] : 0);
-    if (kind == LL_DISPATCH)
-        unit[LL_UNIT_COUNTS + locals] = ll_word(epoch, sends ? (uint32_t)self->far->returns[pe] : 0);
-    if (refused) memcpy((uint8_t *)unit + text_at, call->refusal.text, EP_REFUSAL_TEXT);
-    const ll_far_opening opening = {.unit = ll_unit_at(&self->space, kind, self->sym->rank, epoch),
-                                    .refused = refused,
-                                    .soon = !refused && piece_follows(self, kind, epoch, pe)};
-    ll_far_unit(self, kind, pe, &opening);
-}
-
 /* To all who get any. */
 static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends)
 {
@@ -118,7 +82,7 @@ static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, co
         const int32_t pe = ll_peer_in_turn(self, i);
         if (ll_is_masked(self, pe) || !ll_has_met(self, pe)) continue;
         if (ll_is_far(self, pe))
-            send_unit(self, call, kind, sends, pe);
+            self->far->unit(self, call, kind, sends, pe);
         else
             post_unit(self, call, kind, sends, pe);
     }
@@ -249,9 +213,9 @@ static expar_status open_call(ll_cpu *self, ll_call *call, ll_kind kind, const l
     call->epoch = ++self->epochs[kind];
     ll_record *record = ll_record_of(self, kind, call->epoch);
     if (self->masks) self->masks->steps++;
-    ll_far_spread(self);
+    if (self->far) self->far->spread(self);
     if (record->epoch || record->unread) {
-        ll_far_flush(self);
+        if (self->far) self->far->flush(self);
         expar_status status = units_await_between(self, call, kind, record);
         if (status != EXPAR_OK) return status;
     }
@@ -263,9 +227,9 @@ static expar_status open_call(ll_cpu *self, ll_call *call, ll_kind kind, const l
     record->unread = !call->open;
     if (!call->open) sends = NULL;
     if (call->open) begin_record(self, call, kind, sends);
-    if (kind == LL_COMBINE) ll_far_await(self, kind, call->epoch - 1);
+    if (self->far && kind == LL_COMBINE) self->far->await(self, kind, call->epoch - 1);
     post_units(self, call, kind, sends);
-    return ll_far_check(self, opening_phases[kind]);
+    return self->far ? self->far->check(self, opening_phases[kind]) : EXPAR_OK;
 }
 
 expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
@@ -286,7 +250,7 @@ static ll_door open_door(const ll_cpu *self, ll_kind kind, int32_t pe, uint32_t 
 static bool was_read(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe, uint64_t *read)
 {
     const uint64_t at = ll_read_at(&self->space, kind, pe, epoch);
-    if (ll_is_far(self, pe) && !ll_far_found(self, at, epoch)) return false;
+    if (ll_is_far(self, pe) && !self->far->found(self, at, epoch)) return false;
     *read = ll_look(self, at);
     return ll_read_opens(*read, ll_stamp(epoch));
 }
@@ -298,7 +262,7 @@ ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
     if (epoch < 3) return open_door(self, kind, pe, 0);
     uint64_t read;
     if (was_read(self, kind, epoch - 2, pe, &read)) return open_door(self, kind, pe, (uint32_t)read);
-    if (ll_is_far(self, pe) && !unit_has_come(self, kind, epoch, pe)) return ll_far_ask(self, kind, pe, epoch - 2);
+    if (ll_is_far(self, pe) && !unit_has_come(self, kind, epoch, pe)) return self->far->ask(self, kind, pe, epoch - 2);
     const ll_door door = ll_unit_opens(unit_word(self, kind, epoch, pe, LL_UNIT_STATUS), ll_stamp(epoch));
     if (door != LL_DOOR_OPEN || !self->masks) return door;
     const uint64_t region = unit_word(self, kind, epoch, pe, LL_UNIT_MESSAGES);
@@ -367,7 +331,7 @@ expar_status ll_units_await(ll_cpu *self, const ll_call *call, ll_kind kind)
                     .receives = true};
     expar_status status = EXPAR_OK;
     bool moved;
-    ll_far_flush(self);
+    if (self->far) self->far->flush(self);
     while (status == EXPAR_OK && take_units(self, call, kind, &wait, &moved, &status) > 0) {
         if (moved && status == EXPAR_OK) status = find_parted(self, record);
         if (status == EXPAR_OK) status = ll_wait_turn(&wait, moved);
@@ -421,12 +385,11 @@ static void flags_sweep(const ll_cpu *self, ll_kind kind, uint64_t epoch)
     const uint64_t share = (uint64_t)self->shape.ranks * space->flag_share_bytes, half = epoch & 1;
     const uint64_t rows = (uint64_t)self->shape.tokens * (uint64_t)space->places * 8;
     const uint64_t region = (uint64_t)ll_region_here(self, epoch) * LL_HALVES;
+    if (self->far) self->far->clear(self, kind, (int32_t)half, ll_region_here(self, epoch));
     if (kind == LL_DISPATCH) {
         memset(ll_here(self, space->message_flags + half * share), 0, (size_t)share);
-        ll_far_clear_messages(self, (int32_t)half);
         return;
     }
-    ll_far_clear_returns(self, (int32_t)half, ll_region_here(self, epoch));
     memset(ll_here(self, space->row_flags + (region + half) * rows), 0, (size_t)rows);
     if (self->shape.reduced) memset(ll_here(self, space->weight_flags + half * share), 0, (size_t)share);
 }
@@ -445,14 +408,14 @@ void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatc
         record->swept = call->epoch;
     }
     if (self->masks && kind == LL_COMBINE) ll_region_settle(self, ll_half(call->epoch));
-    const uint64_t word = ll_word(call->epoch, (uint32_t)unit_region(self, kind, call->epoch));
+    const uint64_t word = ll_word(call->epoch, (uint32_t)ll_unit_region(self, kind, call->epoch));
     const uint64_t at = ll_read_at(&self->space, kind, self->sym->rank, call->epoch);
     if (self->far) ll_store(self, self->sym->rank, at, word);
     for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
         const int32_t pe = ll_peer_in_turn(self, i);
         if (ll_is_masked(self, pe)) continue;
         if (ll_is_far(self, pe)) {
-            ll_far_read(self, kind, pe, at, word, call->whole);
+            self->far->read(self, kind, pe, at, word, call->whole);
             continue;
         }
         ll_store(self, pe, at, word);
@@ -468,12 +431,11 @@ void ll_cpu_retire(ll_executor *base, const ep_refusal *refusal)
     ll_cpu *self = ll_cpu_of(base);
     /* Whoever learns by the units that this rank has left knows by this that it needs no region of its own. */
     if (self->masks) ll_masker_part(self);
-    ll_far_linger_begin(self);
-    ll_far_flush(self);
+    if (self->far) self->far->part(self, true);
     for (int kind = 0; kind < LL_KINDS; kind++) {
         const ll_call call = {.epoch = self->epochs[kind] + 1, .refusal = *refusal};
         const ll_record *record = ll_record_of(self, (ll_kind)kind, call.epoch);
         if (!record->epoch && !record->unread) post_units(self, &call, (ll_kind)kind, NULL);
     }
-    ll_far_linger_end();
+    if (self->far) self->far->part(self, false);
 }

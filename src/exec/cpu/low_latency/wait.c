@@ -67,7 +67,7 @@ static expar_status lose_ranks(ll_wait *wait)
 static expar_status masking_turn(ll_wait *wait)
 {
     bool answered = false;
-    ll_far_spread(wait->cpu);
+    if (wait->cpu->far) wait->cpu->far->spread(wait->cpu);
     expar_status status = answer_masks(wait, &answered);
     if (status != EXPAR_OK || answered) return status;
     status = sym_rest_turn(&wait->rest);

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are not mapped: the stage, what is under way to each of them, and what could not be sent. */
-#include "exec/cpu/low_latency/far.h"
-#include "base/interrupt.h"
+/* What goes to ranks that are not mapped: the stage, what is under way to each of them, and what could not be sent. */
+#include "exec/cpu/low_latency/far/links.h"
 
 #include <sched.h>
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -24,7 +22,7 @@ static bool left_in_peace(const ll_cpu *self, int32_t pe)
     return how == SYM_PEER_LEFT;
 }
 
-bool ll_far_has_failed(ll_far *far)
+bool ll_far_has_failed(ll_links *far)
 {
     pthread_mutex_lock(&far->lock);
     const bool failed = far->failed.status != EXPAR_OK;
@@ -34,7 +32,7 @@ bool ll_far_has_failed(ll_far *far)
 
 void ll_far_keep(const ll_cpu *self, int32_t pe, expar_status status)
 {
-    ll_far *far = self->far;
+    ll_links *far = self->links;
     error_kept kept;
     if (status == EXPAR_OK || ll_far_has_failed(far) || ll_is_masked(self, pe)) return;
     error_keep(&kept, status);
@@ -51,8 +49,7 @@ void ll_far_keep(const ll_cpu *self, int32_t pe, expar_status status)
 
 expar_status ll_far_check(const ll_cpu *self, const char *what)
 {
-    ll_far *far = self->far;
-    if (!far) return EXPAR_OK;
+    ll_links *far = self->links;
     pthread_mutex_lock(&far->lock);
     expar_status status = error_restore(&far->failed);
     pthread_mutex_unlock(&far->lock);
@@ -97,12 +94,12 @@ static void batch_forget(const ll_cpu *self, transport_batch *batch)
 /* Of a call that has failed nothing is awaited. */
 static void await_tolerantly(const ll_cpu *self, int32_t pe, transport_batch *batch)
 {
-    const ll_far_wait wait = {.self = self->far->cpu, .pe = pe, .batch = batch};
-    if (!ll_far_has_failed(self->far)) ll_far_keep(self, pe, ll_far_wait_on(&wait));
+    const ll_far_wait wait = {.self = self->links->cpu, .pe = pe, .batch = batch};
+    if (!ll_far_has_failed(self->links)) ll_far_keep(self, pe, ll_far_wait_on(&wait));
     if (ll_is_masked(self, pe))
         batch_forget(self, batch);
-    else if (ll_far_has_failed(self->far))
-        link_drop(&self->far->ranks[pe].link, batch);
+    else if (ll_far_has_failed(self->links))
+        link_drop(&self->links->ranks[pe].link, batch);
     else
         ll_far_keep(self, pe, link_quiet(self->sym, batch));
 }
@@ -117,9 +114,8 @@ void ll_far_await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch)
 
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
-    if (!self->far) return;
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++) {
-        ll_slot *slot = &self->far->slots[i];
+        ll_slot *slot = &self->links->slots[i];
         if (slot->kind == kind && slot->half == ll_half(epoch)) ll_far_await_batch(self, slot->pe, &slot->batch);
     }
 }
@@ -128,7 +124,7 @@ void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 
 ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
-    ll_far *far = self->far;
+    ll_links *far = self->links;
     ll_slot **place = &far->turn[atomic_fetch_add_explicit(&far->next, 1, memory_order_relaxed) % LL_STAGED];
     /* Another one takes its place where its rank is masked meanwhile. */
     if (self->masks) ll_far_await_batch(self, (*place)->pe, &(*place)->batch);
@@ -165,17 +161,17 @@ void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, 
 
 float *ll_far_weights(const ll_cpu *self, int32_t pe)
 {
-    ll_far_await_batch(self, pe, &self->far->ranks[pe].weights);
+    ll_far_await_batch(self, pe, &self->links->ranks[pe].weights);
     if (ll_is_masked(self, pe)) return NULL;
-    return self->far->weights + (int64_t)pe * self->shape.tokens * self->shape.topk;
+    return self->links->weights + (int64_t)pe * self->shape.tokens * self->shape.topk;
 }
 
 void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to)
 {
-    const float *weights = self->far->weights + (int64_t)to->pe * self->shape.tokens * self->shape.topk;
+    const float *weights = self->links->weights + (int64_t)to->pe * self->shape.tokens * self->shape.topk;
     const link_data data = {.offset = self->buffer + to->at, .source = weights, .bytes = bytes};
     const link_flag flag = parcel_flag(self, to);
-    ll_far_rank *rank = &self->far->ranks[to->pe];
+    ll_far_rank *rank = &self->links->ranks[to->pe];
     ll_far_keep(self, to->pe, link_put_flag(&rank->link, &data, &flag, &rank->weights));
 }
 
@@ -189,7 +185,7 @@ static bool is_under_way_to(const ll_slot *slot, int32_t rank)
 static ll_slot *find_spare(const ll_cpu *self)
 {
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++) {
-        ll_slot *slot = &self->far->slots[i];
+        ll_slot *slot = &self->links->slots[i];
         if (slot->in_turn || !link_is_quiet(&slot->batch)) continue;
         batch_forget(self, &slot->batch);
         return slot;
@@ -199,8 +195,8 @@ static ll_slot *find_spare(const ll_cpu *self)
 
 expar_status ll_far_set_aside(const ll_cpu *self, int32_t rank)
 {
-    for (int32_t i = 0; self->far && i < LL_STAGED; i++) {
-        ll_slot **place = &self->far->turn[i];
+    for (int32_t i = 0; i < LL_STAGED; i++) {
+        ll_slot **place = &self->links->turn[i];
         if (!is_under_way_to(*place, rank)) continue;
         ll_slot *spare = find_spare(self);
         if (!spare)
@@ -217,173 +213,20 @@ expar_status ll_far_set_aside(const ll_cpu *self, int32_t rank)
 
 bool ll_far_has_come(const ll_cpu *self, int32_t rank)
 {
-    const ll_far_rank *to = &self->far->ranks[rank];
+    const ll_far_rank *to = &self->links->ranks[rank];
     bool come = link_is_quiet(&to->weights);
     for (int kind = 0; kind < LL_KINDS; kind++)
         come = come && link_is_quiet(&to->units[kind]) && link_is_quiet(&to->reads[kind]);
     for (uint64_t i = 0; come && i < ll_staged(&self->shape); i++)
-        come = !is_under_way_to(&self->far->slots[i], rank);
+        come = !is_under_way_to(&self->links->slots[i], rank);
     return come;
 }
 
-/* ---- making ------------------------------------------------------------------------------------------------------ */
+/* ---- flags ------------------------------------------------------------------------------------------------------- */
 
-static expar_status far_no_memory(void)
+bool ll_far_found(const ll_cpu *self, uint64_t flag, uint64_t epoch)
 {
-    return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
-}
-
-static expar_status open_links(ll_cpu *self, bool unmapped)
-{
-    expar_status status = EXPAR_OK;
-    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
-        ll_far_rank *rank = &self->far->ranks[r];
-        status = link_open(self->sym, r, unmapped, &self->far->counts, &rank->link);
-        if (status == EXPAR_OK) self->bases[r] = link_at(&rank->link, self->buffer);
-    }
-    return status;
-}
-
-static expar_status make_stage(const ll_cpu *self)
-{
-    ll_far *far = self->far;
-    const size_t weights = (size_t)self->shape.ranks * (size_t)self->shape.tokens * (size_t)self->shape.topk;
-    far->slots = calloc((size_t)ll_staged(&self->shape), sizeof *far->slots);
-    far->turn = calloc(LL_STAGED, sizeof *far->turn);
-    far->units = malloc((size_t)self->shape.ranks * (size_t)self->space.unit_bytes[LL_DISPATCH]);
-    if (self->shape.reduced) far->weights = malloc(weights * sizeof *far->weights);
-    if (!far->slots || !far->turn || !far->units || (self->shape.reduced && !far->weights)) return far_no_memory();
-    for (uint64_t i = 0; i < ll_staged(&self->shape); i++)
-        far->slots[i] = (ll_slot){.bytes = ll_here(self, self->space.stage + i * self->space.message_piece_bytes),
-                                  .in_turn = i < LL_STAGED};
-    for (int32_t i = 0; i < LL_STAGED; i++)
-        far->turn[i] = &far->slots[i];
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        far->ranks[r].unit = far->units + (uint64_t)r * self->space.unit_bytes[LL_DISPATCH] / sizeof *far->units;
-    return EXPAR_OK;
-}
-
-/* What ranks are told of masks leaves from here. */
-static expar_status make_words(const ll_cpu *self)
-{
-    ll_far *far = self->far;
-    const size_t words = (size_t)self->space.clean_bytes / sizeof(uint64_t);
-    if (!self->shape.masking) return EXPAR_OK;
-    far->blocks = calloc((size_t)self->shape.ranks * words, sizeof *far->blocks);
-    if (!far->blocks) return far_no_memory();
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        far->ranks[r].words.block = far->blocks + (size_t)r * words;
-    return EXPAR_OK;
-}
-
-static void far_free(ll_cpu *self)
-{
-    ll_far *far = self->far;
-    pthread_mutex_destroy(&far->lock);
-    free(far->ranks);
-    free(far->slots);
-    free(far->turn);
-    free(far->blocks);
-    free(far->units);
-    free(far->weights);
-    ll_far_pieces_free(far);
-    free(far);
-    self->far = NULL;
-}
-
-static bool any_is_far(const ll_cpu *self)
-{
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (ll_is_far(self, r)) return true;
-    return false;
-}
-
-expar_status ll_far_make(ll_cpu *self, bool unmapped)
-{
-    self->far = calloc(1, sizeof *self->far);
-    if (!self->far) return far_no_memory();
-    self->far->cpu = self;
-    pthread_mutex_init(&self->far->lock, NULL);
-    self->bases = calloc((size_t)self->shape.ranks, sizeof *self->bases);
-    self->far->ranks = calloc((size_t)self->shape.ranks, sizeof *self->far->ranks);
-    if (!self->bases || !self->far->ranks) return far_no_memory();
-    expar_status status = open_links(self, unmapped);
-    if (status != EXPAR_OK) return status;
-    if (any_is_far(self)) {
-        self->base.sent = &self->far->counts;
-        status = make_stage(self);
-        if (status == EXPAR_OK) status = ll_far_pieces_make(self);
-        return status == EXPAR_OK ? make_words(self) : status;
-    }
-    far_free(self);
-    return EXPAR_OK;
-}
-
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
-
-void ll_far_linger_begin(const ll_cpu *self)
-{
-    ll_far *far = self->far;
-    if (!far) return;
-    if (far->gone_ns == 0) far->gone_ns = clock_ns() + LINK_LINGER_NS;
-    interrupt_at(far->gone_ns);
-}
-
-void ll_far_linger_end(void)
-{
-    interrupt_at(0);
-}
-
-/* What a wait leaves under way when it ends is dropped. A masked rank may be stopped: for it a sound buffer lingers,
-   too. */
-static void settle(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, bool sound)
-{
-    const bool lingers = sound && ll_is_masked(self, rank->link.pe);
-    if (lingers) ll_far_linger_begin(self);
-    link_quiet(self->sym, batch);
-    if (lingers) ll_far_linger_end();
-}
-
-static void settle_rank(const ll_cpu *self, ll_far_rank *rank, bool sound)
-{
-    for (int kind = 0; kind < LL_KINDS; kind++) {
-        settle(self, rank, &rank->units[kind], sound);
-        settle(self, rank, &rank->reads[kind], sound);
-    }
-    settle(self, rank, &rank->weights, sound);
-    settle(self, rank, &rank->question.batch, sound);
-    settle(self, rank, &rank->words.batch, sound);
-}
-
-/* The last read word once more, which is there when all that was sent before it is. A rank that has got none yet holds
-   0 in its place. */
-static void far_send_last(const ll_cpu *self, ll_far_rank *rank)
-{
-    const uint64_t at = rank->read_at ? rank->read_at : ll_read_at(&self->space, LL_DISPATCH, self->sym->rank, 0);
-    const link_data data = {
-        .offset = self->buffer + at, .source = &rank->read, .bytes = sizeof rank->read, .copies = true};
-    link_put_flagged(&rank->link, &data, &rank->reads[LL_DISPATCH]);
-}
-
-static void settle_all(const ll_cpu *self, bool sound)
-{
-    ll_far *far = self->far;
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (far->ranks[r].led) far_send_last(self, &far->ranks[r]);
-    for (int32_t r = 0; r < self->shape.ranks; r++)
-        settle_rank(self, &far->ranks[r], sound);
-    for (uint64_t i = 0; i < ll_staged(&self->shape); i++)
-        settle(self, &far->ranks[far->slots[i].pe], &far->slots[i].batch, sound);
-}
-
-void ll_far_end(ll_cpu *self, bool sound)
-{
-    error_kept before;
-    if (!self->far) return;
-    error_save(&before);
-    if (!sound) ll_far_linger_begin(self);
-    if (self->far->slots) settle_all(self, sound);
-    ll_far_linger_end();
-    error_put_back(&before);
-    far_free(self);
+    if (!ll_far_came(self, flag, epoch)) return false;
+    ll_see(self);
+    return ll_word_is_of(ll_look(self, flag), epoch);
 }

@@ -11,7 +11,7 @@
  * at the voucher is taken back (LL_CLEAN_DECIDED 0, step 0 of LL_CLEAN_STAGE). The next view alone needs none of that,
  * since views of even and of odd steps lie apart. A decision goes before what was said behind it: who finds a rank in
  * an attempt knows what that has decided before. */
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/far/links.h"
 
 #include <string.h>
 #include <time.h>
@@ -25,7 +25,7 @@ static uint64_t said(const ll_cpu *self, int32_t word)
 
 bool ll_far_is_owed(const ll_cpu *self, int32_t rank)
 {
-    const ll_far_words *words = &self->far->ranks[rank].words;
+    const ll_far_words *words = &self->links->ranks[rank].words;
     if (!ll_is_far(self, rank) || words->cut_off) return false;
     return words->masker != words->told_masker || said(self, LL_CLEAN_DECIDED) != words->told_decided ||
            said(self, LL_CLEAN_STAGE) != words->told_stage;
@@ -35,7 +35,7 @@ bool ll_far_is_owed(const ll_cpu *self, int32_t rank)
 
 static expar_status send_word(const ll_cpu *self, int32_t pe, uint64_t at, uint64_t word)
 {
-    ll_far_rank *rank = &self->far->ranks[pe];
+    ll_far_rank *rank = &self->links->ranks[pe];
     const link_flag flag = {.offset = self->buffer + at, .word = word};
     ll_step(self);
     return link_set_flag(&rank->link, &flag, &rank->words.batch);
@@ -50,7 +50,7 @@ static expar_status send_voucher(const ll_cpu *self, int32_t pe, int32_t voucher
 static expar_status send_said(const ll_cpu *self, int32_t pe, int32_t first, int32_t count, int32_t voucher,
                               uint64_t word)
 {
-    ll_far_rank *rank = &self->far->ranks[pe];
+    ll_far_rank *rank = &self->links->ranks[pe];
     const uint64_t at = ll_clean_at(&self->space, self->sym->rank, first);
     const size_t bytes = (size_t)count * sizeof(uint64_t);
     memcpy(rank->words.block, ll_here(self, at), bytes);
@@ -67,14 +67,14 @@ static int32_t words_of_set(const ll_cpu *self)
 
 static expar_status tell_masker(const ll_cpu *self, int32_t pe)
 {
-    ll_far_words *words = &self->far->ranks[pe].words;
+    ll_far_words *words = &self->links->ranks[pe].words;
     words->told_masker = words->masker;
     return send_word(self, pe, ll_masker_at(&self->space, self->sym->rank), words->masker);
 }
 
 static expar_status tell_decided(const ll_cpu *self, int32_t pe, uint64_t decided)
 {
-    ll_far_words *words = &self->far->ranks[pe].words;
+    ll_far_words *words = &self->links->ranks[pe].words;
     const bool stands = words->told_decided != 0;
     words->told_decided = stands ? 0 : decided;
     if (stands) return send_voucher(self, pe, LL_CLEAN_DECIDED, 0);
@@ -84,7 +84,7 @@ static expar_status tell_decided(const ll_cpu *self, int32_t pe, uint64_t decide
 
 static expar_status tell_stage(const ll_cpu *self, int32_t pe, uint64_t stage)
 {
-    ll_far_words *words = &self->far->ranks[pe].words;
+    ll_far_words *words = &self->links->ranks[pe].words;
     const uint64_t told = words->told_stage, begun = stage >> 32 << 32;
     const int32_t step = (int32_t)(uint32_t)stage;
     words->told_stage = stage;
@@ -101,7 +101,7 @@ static expar_status tell_stage(const ll_cpu *self, int32_t pe, uint64_t stage)
 /* The next of what is owed. */
 static expar_status tell_next(const ll_cpu *self, int32_t pe)
 {
-    const ll_far_words *words = &self->far->ranks[pe].words;
+    const ll_far_words *words = &self->links->ranks[pe].words;
     const uint64_t decided = said(self, LL_CLEAN_DECIDED);
     if (words->masker != words->told_masker) return tell_masker(self, pe);
     if (words->told_decided != decided) return tell_decided(self, pe, decided);
@@ -113,14 +113,14 @@ static expar_status tell_next(const ll_cpu *self, int32_t pe)
 /* Nothing more reaches the rank by this way; what it is sent in calls fails, too, and masks it. */
 static void cut_off(const ll_cpu *self, int32_t pe)
 {
-    self->far->ranks[pe].words.cut_off = true;
+    self->links->ranks[pe].words.cut_off = true;
     self->masks->cleaner->cut_off[pe] = true;
 }
 
 /* It is no matter of the call that is being made: that one's error text stays. */
 static void spread_to(const ll_cpu *self, int32_t pe)
 {
-    ll_far_words *words = &self->far->ranks[pe].words;
+    ll_far_words *words = &self->links->ranks[pe].words;
     error_kept before;
     error_save(&before);
     while (link_is_quiet(&words->batch) && ll_far_is_owed(self, pe) && ll_far_has_come(self, pe)) {
@@ -133,34 +133,33 @@ static void spread_to(const ll_cpu *self, int32_t pe)
 
 void ll_far_spread(const ll_cpu *self)
 {
-    if (!self->far || !self->masks) return;
+    if (!self->masks) return;
     for (int32_t r = 0; r < self->shape.ranks; r++)
         if (ll_far_is_owed(self, r)) spread_to(self, r);
 }
 
 void ll_far_masker(const ll_cpu *self, int32_t rank, uint64_t masker)
 {
-    self->far->ranks[rank].words.masker = masker;
+    self->links->ranks[rank].words.masker = masker;
     ll_far_spread(self);
 }
 
 void ll_far_linger(const ll_cpu *self, int32_t rank)
 {
     const int64_t end_ns = clock_ns() + LINK_LINGER_NS;
-    if (!ll_is_far(self, rank)) return;
     ll_far_spread(self);
-    while (!self->far->ranks[rank].words.cut_off && clock_ns() < end_ns &&
-           (ll_far_is_owed(self, rank) || !link_is_quiet(&self->far->ranks[rank].words.batch))) {
+    while (!self->links->ranks[rank].words.cut_off && clock_ns() < end_ns &&
+           (ll_far_is_owed(self, rank) || !link_is_quiet(&self->links->ranks[rank].words.batch))) {
         nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
         ll_far_spread(self);
     }
 }
 
-expar_status ll_far_conclude(ll_cpu *self, const uint32_t *view)
+expar_status ll_far_conclude(const ll_cpu *self, const uint32_t *view)
 {
     expar_status status = EXPAR_OK;
-    for (int32_t r = 0; self->far && r < self->shape.ranks && status == EXPAR_OK; r++) {
-        const ll_far_wait wait = {.self = self, .pe = r};
+    for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++) {
+        const ll_far_wait wait = {.self = self->links->cpu, .pe = r};
         if (view[r] && ll_is_far(self, r)) status = ll_far_wait_on(&wait);
         if (status == EXPAR_ERR_PEER) status = EXPAR_OK;
     }

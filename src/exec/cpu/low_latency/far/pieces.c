@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where pieces of messages and rows stand, and what is kept of those that are sent or awaited. */
-#include "exec/cpu/low_latency/far.h"
+#include "exec/cpu/low_latency/far/links.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static int32_t *piece_numbers(size_t count, bool *made)
 
 expar_status ll_far_pieces_make(const ll_cpu *self)
 {
-    ll_far *far = self->far;
+    ll_links *far = self->links;
     const size_t n = (size_t)self->shape.ranks, tokens = (size_t)self->shape.tokens;
     bool made = true;
     far->tokens = piece_numbers(n * tokens, &made);
@@ -27,7 +27,7 @@ expar_status ll_far_pieces_make(const ll_cpu *self)
     return made && far->pieces ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
 }
 
-void ll_far_pieces_free(ll_far *far)
+void ll_far_pieces_free(ll_links *far)
 {
     free(far->tokens);
     free(far->rows_of);
@@ -42,7 +42,7 @@ void ll_far_pieces_free(ll_far *far)
    the most that a buffer makes. */
 void ll_far_place_returns(const ll_cpu *self)
 {
-    ll_far *far = self->far;
+    ll_links *far = self->links;
     int32_t next = 0;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
         far->returns[r] = next;
@@ -55,15 +55,23 @@ static void clear_flag(const ll_cpu *self, uint64_t flag)
     memset(ll_here(self, flag), 0, sizeof(uint64_t));
 }
 
-void ll_far_clear_messages(const ll_cpu *self, int32_t half)
+static void clear_messages(const ll_cpu *self, int32_t half)
 {
-    for (int32_t r = 0; self->far && r < self->shape.ranks; r++)
+    for (int32_t r = 0; r < self->shape.ranks; r++)
         for (int32_t piece = 0; ll_is_far(self, r) && piece < ll_pieces(self->shape.tokens); piece++)
             clear_flag(self, ll_message_piece_flag_at(&self->space, &self->shape, r, half, piece));
 }
 
-void ll_far_clear_returns(const ll_cpu *self, int32_t half, int32_t region)
+static void clear_returns(const ll_cpu *self, int32_t half, int32_t region)
 {
-    for (uint64_t piece = 0; self->far && piece < self->space.return_pieces; piece++)
+    for (uint64_t piece = 0; piece < self->space.return_pieces; piece++)
         clear_flag(self, ll_return_flag_at(&self->space, (uint64_t)half, region, (int32_t)piece));
+}
+
+void ll_far_clear(const ll_cpu *self, ll_kind kind, int32_t half, int32_t region)
+{
+    if (kind == LL_DISPATCH)
+        clear_messages(self, half);
+    else
+        clear_returns(self, half, region);
 }

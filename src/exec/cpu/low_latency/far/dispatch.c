@@ -2,7 +2,7 @@
 /* Messages to and from ranks that are not mapped. Those of a call to one rank are put together in pieces, each of which
  * is one put: so a row costs a copy, and a rank as many trips as there are pieces, all of them at once. Where a piece
  * stands follows from the number of messages, which the unit tells, and from the form, which all ranks share. */
-#include "exec/cpu/low_latency/dispatch.h"
+#include "exec/cpu/low_latency/far/links.h"
 
 #include <string.h>
 
@@ -20,17 +20,17 @@ static uint64_t piece_flag(const ll_dispatch *d, int32_t source, int32_t piece)
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-void ll_dispatch_plan_far(ll_cpu *self, bool goes)
+void ll_far_dispatch_plan(const ll_cpu *self, bool goes)
 {
     const ll_sends *sends = &self->sends;
     const int32_t locals = self->shape.local_experts;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
-        self->far->ranks[r].pieces = goes ? ll_pieces(sends->messages[r]) : 0;
+        self->links->ranks[r].pieces = goes ? ll_pieces(sends->messages[r]) : 0;
         if (!goes) continue;
-        self->far->due_sums[r] = sends->messages[r];
-        self->far->due_rows[r] = 0;
+        self->links->due_sums[r] = sends->messages[r];
+        self->links->due_rows[r] = 0;
         for (int32_t l = 0; l < locals; l++)
-            self->far->due_rows[r] += sends->counts[(int64_t)r * locals + l];
+            self->links->due_rows[r] += sends->counts[(int64_t)r * locals + l];
     }
     if (goes) ll_far_place_returns(self);
 }
@@ -45,13 +45,13 @@ static int32_t list_pieces(const ll_dispatch *d)
     int32_t count = 0;
     for (int32_t t = 0; t < d->step->tokens; t++)
         for (int32_t i = sends->first[t]; i < sends->first[t + 1]; i++)
-            self->far->tokens[(int64_t)sends->targets[i].rank * self->shape.tokens + sends->targets[i].message] = t;
+            self->links->tokens[(int64_t)sends->targets[i].rank * self->shape.tokens + sends->targets[i].message] = t;
     for (int32_t piece = 0; piece < most; piece++)
         for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
             const int32_t pe = ll_peer_in_turn(self, i);
             if (!ll_is_far(self, pe) || self->progress[pe] != SEND_NOW || piece >= ll_pieces(sends->messages[pe]))
                 continue;
-            self->far->pieces[count++] = (ll_far_piece){.pe = pe, .piece = piece};
+            self->links->pieces[count++] = (ll_far_piece){.pe = pe, .piece = piece};
         }
     return count;
 }
@@ -71,7 +71,7 @@ static void send_piece(const ll_dispatch *d, const ll_scratch *scratch, const ll
     const size_t pitch = message_pitch(d), bytes = d->row_bytes + (size_t)d->scales * sizeof(uint32_t);
     const int32_t rows = ll_piece_rows(self->sends.messages[piece->pe], piece->piece);
     const int32_t *tokens =
-        self->far->tokens + (int64_t)piece->pe * self->shape.tokens + (int64_t)piece->piece * LL_PIECE_ROWS;
+        self->links->tokens + (int64_t)piece->pe * self->shape.tokens + (int64_t)piece->piece * LL_PIECE_ROWS;
     const ll_parcel to = {
         .pe = piece->pe, .flag = piece_flag(d, self->sym->rank, piece->piece), .word = ll_word(epoch, 1)};
     ll_slot *slot = ll_far_take(self, LL_DISPATCH, epoch);
@@ -87,10 +87,10 @@ static void send_pieces(const void *context, const ll_scratch *scratch, int32_t 
 {
     const ll_dispatch *d = context;
     for (int32_t i = begin; i < end; i++)
-        send_piece(d, scratch, &d->self->far->pieces[i]);
+        send_piece(d, scratch, &d->self->links->pieces[i]);
 }
 
-void ll_dispatch_send_far(const ll_dispatch *d)
+void ll_far_dispatch_send(const ll_dispatch *d)
 {
     const int32_t pieces = list_pieces(d);
     ll_share_out(d->self, pieces, (uint64_t)pieces * LL_PIECE_ROWS * d->row_bytes, send_pieces, d);
@@ -99,7 +99,7 @@ void ll_dispatch_send_far(const ll_dispatch *d)
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
 
 /* Pieces come in any order; they are taken in theirs, as messages are. */
-int32_t ll_dispatch_came_far(const ll_dispatch *d, int32_t source, int32_t came, int32_t all)
+int32_t ll_far_messages_came(const ll_dispatch *d, int32_t source, int32_t came, int32_t all)
 {
     const uint64_t epoch = d->step->call.epoch;
     int32_t piece = came / LL_PIECE_ROWS, message = came;
@@ -108,7 +108,7 @@ int32_t ll_dispatch_came_far(const ll_dispatch *d, int32_t source, int32_t came,
     return message - came;
 }
 
-const uint8_t *ll_dispatch_message_far(const ll_dispatch *d, int32_t source, int32_t message)
+const uint8_t *ll_far_message(const ll_dispatch *d, int32_t source, int32_t message)
 {
     const int32_t piece = message / LL_PIECE_ROWS, rows = ll_piece_rows(d->record->told[source].messages, piece);
     const uint8_t *end = ll_here(d->self, piece_flag(d, source, piece));

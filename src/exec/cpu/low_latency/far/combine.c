@@ -4,7 +4,7 @@
  * that of messages. Both sides know that order, the sender by the counts of the dispatch, the token's rank by its
  * experts; so it finds each row without being told more. Flags say from one row to the next how many bytes it is, which
  * of coded rows nobody knows before. */
-#include "exec/cpu/low_latency/combine.h"
+#include "exec/cpu/low_latency/far/links.h"
 
 #include <string.h>
 
@@ -116,17 +116,39 @@ static void return_pieces(const void *context, const ll_scratch *scratch, int32_
 }
 
 /* Where weights go ahead, rows wait for those of others. */
-void ll_combine_plan_far(const ll_combine *c, bool goes)
+void ll_far_combine_plan(const ll_combine *c, bool goes)
 {
     const bool at_once = goes && !c->step->call.form.weights;
     for (int32_t r = 0; r < c->self->shape.ranks; r++)
-        c->self->far->ranks[r].pieces = at_once ? ll_pieces((int32_t)ll_combine_rows_to(c, r)) : 0;
+        c->self->links->ranks[r].pieces = at_once ? ll_pieces((int32_t)ll_combine_rows_to(c, r)) : 0;
 }
 
-void ll_combine_send_far(const ll_combine *c, int32_t source)
+void ll_far_combine_rows(const ll_combine *c, int32_t pe)
 {
-    const far_returns returns = {.c = c, .source = source, .rows = (int32_t)ll_combine_rows_to(c, source)};
+    const far_returns returns = {.c = c, .source = pe, .rows = (int32_t)ll_combine_rows_to(c, pe)};
     ll_share_out(c->self, ll_pieces(returns.rows), (uint64_t)returns.rows * c->row_bytes, return_pieces, &returns);
+}
+
+/* All at once, by the flag of the last. */
+void ll_far_combine_weights(const ll_combine *c, int32_t pe)
+{
+    const ll_cpu *self = c->self;
+    const ep_route_view *route = &c->step->route;
+    const uint64_t epoch = c->step->call.epoch;
+    const int32_t own = self->sym->rank, topk = self->shape.topk;
+    float *weights = ll_far_weights(self, pe);
+    int32_t messages = 0;
+    if (!weights) return;
+    for (int32_t t = 0; t < c->step->routing->tokens; t++)
+        if (ll_combine_goes_to(c, t, pe))
+            memcpy(weights + (int64_t)topk * messages++, route->weights + t * route->weights_pitch,
+                   (size_t)c->step->call.form.topk * sizeof(float));
+    if (messages == 0) return;
+    const ll_parcel to = {.pe = pe,
+                          .at = ll_weights_at(&self->space, &self->shape, own, epoch, 0),
+                          .flag = ll_weight_flag_at(&self->space, &self->shape, own, epoch, messages - 1),
+                          .word = ll_word(epoch, 1)};
+    ll_far_send_weights(self, (size_t)messages * (size_t)topk * sizeof(float), &to);
 }
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
@@ -137,23 +159,23 @@ static void number_rows(const ll_combine *c)
     const ll_cpu *self = c->self;
     const ll_routing *routing = c->step->routing;
     const int32_t topk = self->shape.topk, locals = self->shape.local_experts;
-    int32_t *next = self->far->rows_of;
+    int32_t *next = self->links->rows_of;
     memset(next, 0, (size_t)self->shape.ranks * (size_t)locals * sizeof *next);
     for (int32_t t = 0; t < routing->tokens; t++)
         for (int32_t k = 0; k < routing->topk; k++)
             if (routing->idx[(int64_t)t * topk + k] >= 0) next[routing->idx[(int64_t)t * topk + k]]++;
     for (int32_t r = 0; r < self->shape.ranks; r++) {
-        self->far->due_rows[r] = 0;
+        self->links->due_rows[r] = 0;
         for (int32_t e = r * locals; e < (r + 1) * locals; e++) {
             const int32_t rows = next[e];
-            next[e] = self->far->due_rows[r];
-            self->far->due_rows[r] += rows;
+            next[e] = self->links->due_rows[r];
+            self->links->due_rows[r] += rows;
         }
     }
     for (int32_t t = 0; t < routing->tokens && !c->reduced; t++)
         for (int32_t k = 0; k < routing->topk; k++) {
             const int32_t expert = routing->idx[(int64_t)t * topk + k];
-            if (expert >= 0) self->far->numbers[(int64_t)t * self->space.places + k] = next[expert]++;
+            if (expert >= 0) self->links->numbers[(int64_t)t * self->space.places + k] = next[expert]++;
         }
 }
 
@@ -161,18 +183,18 @@ static void number_sums(const ll_combine *c)
 {
     const ll_cpu *self = c->self;
     ll_part parts[LL_MOST_TOPK];
-    memset(self->far->due_sums, 0, (size_t)self->shape.ranks * sizeof(int32_t));
+    memset(self->links->due_sums, 0, (size_t)self->shape.ranks * sizeof(int32_t));
     for (int32_t t = 0; t < c->step->routing->tokens; t++) {
         const int32_t count = ll_combine_ranks(c, t, parts);
         for (int32_t i = 0; i < count; i++) {
-            int32_t *number = &self->far->due_sums[parts[i].rank];
-            if (c->reduced) self->far->numbers[(int64_t)t * self->space.places + parts[i].place] = *number;
+            int32_t *number = &self->links->due_sums[parts[i].rank];
+            if (c->reduced) self->links->numbers[(int64_t)t * self->space.places + parts[i].place] = *number;
             (*number)++;
         }
     }
 }
 
-void ll_combine_number_far(const ll_combine *c)
+void ll_far_combine_expect(const ll_combine *c)
 {
     number_rows(c);
     number_sums(c);
@@ -181,29 +203,29 @@ void ll_combine_number_far(const ll_combine *c)
 
 static int32_t row_number_of(const ll_combine *c, int32_t token, const ll_part *part)
 {
-    return c->self->far->numbers[(int64_t)token * c->self->space.places + part->place];
+    return c->self->links->numbers[(int64_t)token * c->self->space.places + part->place];
 }
 
 static uint64_t row_flag_of(const ll_combine *c, int32_t token, const ll_part *part)
 {
     const ll_cpu *self = c->self;
     const uint64_t epoch = c->step->call.epoch;
-    const int32_t piece = self->far->returns[part->rank] + row_number_of(c, token, part) / LL_PIECE_ROWS;
+    const int32_t piece = self->links->returns[part->rank] + row_number_of(c, token, part) / LL_PIECE_ROWS;
     return ll_return_flag_at(&self->space, epoch, ll_region_here(self, epoch), piece);
 }
 
-bool ll_combine_came_far(const ll_combine *c, int32_t token, const ll_part *part)
+bool ll_far_row_came(const ll_combine *c, int32_t token, const ll_part *part)
 {
     return ll_far_came(c->self, row_flag_of(c, token, part), c->step->call.epoch);
 }
 
 /* Behind the flag, by an acquire. A pitch that is none comes from a broken peer: its bytes are what they are. */
-const void *ll_combine_row_far(const ll_combine *c, int32_t token, const ll_part *part)
+const void *ll_far_row(const ll_combine *c, int32_t token, const ll_part *part)
 {
     const ll_cpu *self = c->self;
     const uint64_t flag = row_flag_of(c, token, part), most = self->space.place_bytes;
     const int32_t number = row_number_of(c, token, part), piece = number / LL_PIECE_ROWS;
-    const int32_t due = c->reduced ? self->far->due_sums[part->rank] : self->far->due_rows[part->rank];
+    const int32_t due = c->reduced ? self->links->due_sums[part->rank] : self->links->due_rows[part->rank];
     const uint64_t told = (uint32_t)ll_look(self, flag);
     const uint64_t pitch = told > 0 && told <= most && told % EP_LINE_BYTES == 0 ? told : most;
     return ll_here(self, flag - (uint64_t)(ll_piece_rows(due, piece) - number % LL_PIECE_ROWS) * pitch);

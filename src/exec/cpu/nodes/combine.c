@@ -289,7 +289,7 @@ static int32_t find_sums(const cpu_combine_run *run, const cpu_token_part *part,
 }
 
 /* Sums of their weights, nodes ascending. */
-static int32_t find_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
+static int32_t find_node_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const cpu_rails *rails = run->self->rails;
     float *own = rail_scratch_of(run, part->channel, rails->room.map.weights);
@@ -322,7 +322,7 @@ void rail_add_weights(const cpu_combine_run *run, const cpu_token_part *part, co
         cpu_take_weights(run, part, &places, weights);
         take_far_weights(run, part, weights);
     } else {
-        cpu_sum_rows(EXPAR_F32, weights, rows, find_weights(run, part, rows), run->routing->topk);
+        cpu_sum_rows(EXPAR_F32, weights, rows, find_node_weights(run, part, rows), run->routing->topk);
     }
 }
 

@@ -84,8 +84,8 @@ expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *f
     return status;
 }
 
-/* To this node first: its ranks learn of it by this alone, since other nodes hand its hellos on to their own alone. They wake for it,
-   though their boards are not full. */
+/* To this node first: its ranks learn of it by this alone, since other nodes hand its hellos on to their own alone.
+   They wake for it, though their boards are not full. */
 void cpu_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
 {
     const ep_form none = {0};

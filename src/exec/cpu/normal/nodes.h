@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call of normal mode asks of other nodes: a table of operations, which nodes/ fills, and which is NULL where all
- * ranks map each other. Private to the CPU executor.
+/* What a call of normal mode asks of other nodes: a table of operations, which nodes/ fills, and which is NULL where
+ * all ranks map each other. Private to the CPU executor.
  *
  * Inside a node a call goes as board.c, dispatch.c and combine.c have it. At the places that are named here it asks for
  * the part that goes over the network. What these operations keep is the executor's `rails`, which nobody else opens.
  *
  * Threads. Operations of lanes are called by the worker that has the channel; all others by the thread that is in the
  * call. Those that open a call may run beside those that see another call to its end.
- * Errors. An expar_status other than EXPAR_OK has its text, and ends the call: EXPAR_ERR_PEER with the rank that is lost
- * or has sent what cannot be; EXPAR_ERR_MEMORY; of waits what sym_rest_turn returns. A lane is told by *status. */
+ * Errors. An expar_status other than EXPAR_OK has its text, and ends the call: EXPAR_ERR_PEER with the rank that is
+ * lost or has sent what cannot be; EXPAR_ERR_MEMORY; of waits what sym_rest_turn returns. A lane is told by *status. */
 #ifndef EXPAR_EXEC_CPU_NORMAL_NODES_H
 #define EXPAR_EXEC_CPU_NORMAL_NODES_H
 
@@ -21,21 +21,21 @@ struct cpu_nodes_ops {
     bool (*fits)(const cpu_executor *self, const ep_form *form, int64_t row_bytes);
     /* Makes what calls of the shape need besides. It is not used before `grown`. */
     expar_status (*grow)(cpu_executor *self, const ep_shape *shape);
-    /* Behind `grow`, or instead. all: all ranks could, and go over to it; the call opens a second time in its epoch.
+    /* After `grow`, or instead. all: all ranks could, and go over to it; the call opens a second time in its epoch.
        Else it is given back. */
     void (*grown)(cpu_executor *self, uint32_t epoch, bool all);
 
     /* ---- a call opens and closes (board.c) ---- */
 
     /* Before this rank's offers. A dispatch gets room for what its records tell; a combine (back) is refused with
-       EXPAR_ERR_HANDLE unless a dispatch with the handle has told it. *refusal: what the call had, which stays, or why it
-       cannot go on. */
+       EXPAR_ERR_HANDLE unless a dispatch with the handle has told it. *refusal: what the call had, which stays, or why
+       it cannot go on. */
     void (*admit)(const ep_routing *routing, bool back, ep_refusal *refusal);
-    /* As cpu_hello_post, which goes on with this node's ranks. counts: its layout has just been filled. rows_follow: the
-       hello has offers, and rows follow it at once; then it returns when the hello has come to the other nodes. */
+    /* As cpu_hello_post, which goes on with this node's ranks. counts: its layout has just been filled. rows_follow:
+       the hello has offers, and rows follow it at once; then it returns when the hello has come to the other nodes. */
     expar_status (*hello_post)(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                                const ep_routing *counts, bool rows_follow);
-    /* As cpu_retirement_post, behind it; keeps the caller's error text. */
+    /* As cpu_retirement_post, after it; keeps the caller's error text. */
     void (*retire)(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
     /* As cpu_reply_post and cpu_done_post, before them. Offers stay inside a node. */
     expar_status (*reply_post)(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);

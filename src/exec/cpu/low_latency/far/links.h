@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* far: ranks whose memory is not mapped here, and what goes to them, by links (link/link.h), as the operations that calls
- * ask for (exec/cpu/low_latency/far.h). Private to this folder, and to create.c, which makes them.
+/* far: ranks whose memory is not mapped here, and what goes to them, by links (link/link.h), as the operations that
+ * calls ask for (exec/cpu/low_latency/far.h). Private to this folder, and to create.c, which makes them.
  *
  *   create.c    a buffer's links and stage, table of operations
  *   links.c     the stage, what is under way to each rank, what could not be sent

@@ -58,7 +58,7 @@ endfunction()
 # The library's own. Their cubins lie in one folder, so kernels of all folders have different names.
 set(kernels_folder ${PROJECT_SOURCE_DIR}/src/exec/cuda/kernels)
 file(GLOB kernel_sources CONFIGURE_DEPENDS ${kernels_folder}/*/*.cu)
-file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels_folder}/*/*.h)
+file(GLOB kernel_headers CONFIGURE_DEPENDS ${kernels_folder}/*/*.h ${PROJECT_SOURCE_DIR}/src/link/device/*.h)
 # And what they include of other folders.
 foreach(header base/portable.h proto/normal.h proto/serving.h proto/low_latency.h proto/decisions.h proto/codec/codec.h proto/codec/logfmt.h proto/codec/number.h net/proxy/ring.h)
   list(APPEND kernel_headers ${PROJECT_SOURCE_DIR}/src/${header})

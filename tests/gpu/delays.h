@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts the delays that kernels of litmus tests have made (exec/cuda/kernels/core/delay.h). */
+/* Counts the delays that kernels of litmus tests have made (link/device/delay.h). */
 #ifndef TESTS_GPU_DELAYS_H
 #define TESTS_GPU_DELAYS_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Litmus on GPUs: the protocols of hellos, offers and dones are right by their order alone.
  *
- * Kernels hold threads back at random at every ordered access and at every token (kernels/core/delay.h): mostly not at
+ * Kernels hold threads back at random at every ordered access and at every token (link/device/delay.h): mostly not at
  * all, some for less than a microsecond, few for up to a tenth of a millisecond. Meanwhile random scripts over all
  * options run. Every result must be the oracle's. Ranks are threads, on as many GPUs as there are. */
 #include "cuda/gpus.h"

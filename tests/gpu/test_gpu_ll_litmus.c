@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Litmus of low-latency mode on GPUs: the protocol of units, read words and halves is right by its order alone.
  *
- * Kernels hold threads back at random at every ordered access and at every token (kernels/core/delay.h), while random
+ * Kernels hold threads back at random at every ordered access and at every token (link/device/delay.h), while random
  * scripts run whose ranks are refused, differ, and make third calls. Every result must be the oracle's. Ranks are
  * threads, on as many GPUs as there are. */
 #include "cuda/cuda.h"

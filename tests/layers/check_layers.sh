@@ -27,6 +27,7 @@ table='
 4 shmem            sym.h device_heap.h bell.h tree.h
 5 group            group.h members.h
 5 link             link.h
+5 link/device      ptx.h bulk.h
 6 exec             executor.h step.h event.h low_latency.h
 6 exec/cpu         create.h
 6 exec/cpu/core    (delay.h) (rows.h) (encode.h) (workers.h)
@@ -38,7 +39,7 @@ table='
 6 exec/cuda/core   (gpu.h) (home.h) (stamps.h)
 6 exec/cuda/normal (normal_gpu.h)
 6 exec/cuda/low_latency (create.h)
-6 exec/cuda/kernels/core (args.h) (moments.h) (bulk.h) (device.h) (ptx.h) (watch.h) (number.h) (refusal.h)
+6 exec/cuda/kernels/core (args.h) (moments.h) (device.h) (watch.h) (number.h) (refusal.h)
 6 exec/cuda/kernels/normal (args.h)
 6 exec/cuda/kernels/low_latency (ll_args.h)
 7 ep

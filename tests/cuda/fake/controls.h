@@ -58,7 +58,7 @@ typedef struct fake_compiler_controls {
     atomic_int meet;  /* all of them wait until so many have begun, and fail where they do not come */
 } fake_compiler_controls;
 
-/* In code that the compiler makes: the seed of the delays in kernels follows (exec/cuda/kernels/core/delay.h). */
+/* In code that the compiler makes: the seed of the delays in kernels follows (link/device/delay.h). */
 #define CODE_DELAYS "EXPAR_DELAYS="
 
 /* Of the libraries that have been opened; by dlsym. */

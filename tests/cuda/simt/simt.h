@@ -23,7 +23,7 @@ extern _Thread_local simt_place threadIdx, blockIdx, blockDim, gridDim;
 
 /* What the launch gave the block; zeroed by nobody. */
 void *simt_shared(void);
-/* What this thread has sent out of its stage of shared memory and not waited for (exec/cuda/kernels/core/bulk.h). */
+/* What this thread has sent out of its stage of shared memory and not waited for (link/device/bulk.h). */
 typedef struct simt_parcel {
     uint8_t *to;
     const uint8_t *from;
@@ -223,7 +223,7 @@ static inline void __nanosleep(uint32_t ns)
     simt_sleep(ns);
 }
 
-/* The seed of delays at random (exec/cuda/kernels/core/delay.h); 0: there are none. Set by whoever loads a module, read
+/* The seed of delays at random (link/device/delay.h); 0: there are none. Set by whoever loads a module, read
    by kernels: nothing but the word counts. */
 extern _Atomic uint32_t simt_delays;
 /* Delays of all modules. Kernels add to it, cuModuleGetGlobal_v2 gives it for each module's count. */

@@ -142,7 +142,7 @@ static inline gpu_place gpu_place_of(const gpu_core *self, const exec_call *call
 }
 
 /* ---- programs.c -------------------------------------------------------------------------------------------------- */
-/* Tests: kernels loaded from now on hold threads back at random (kernels/core/delay.h); 0 ends it. Needs NVRTC. */
+/* Tests: kernels loaded from now on hold threads back at random (link/device/delay.h); 0 ends it. Needs NVRTC. */
 void gpu_programs_delay(uint32_t seed);
 /* A source with macros for the buffer's shape, or without where it serves any. */
 expar_status gpu_program_load(const gpu_core *self, const char *source, const cuda_macro *macros, size_t num_macros,

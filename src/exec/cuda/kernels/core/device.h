@@ -14,8 +14,8 @@
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_DEVICE_H
 
 #include "exec/cuda/kernels/core/args.h"
-#include "exec/cuda/kernels/core/ptx.h"
 #include "exec/cuda/kernels/core/watch.h"
+#include "link/device/ptx.h"
 
 #define GPU_ALL 0xffffffffu
 

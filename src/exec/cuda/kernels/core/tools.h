@@ -6,8 +6,8 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_TOOLS_H
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_TOOLS_H
 
-#include "exec/cuda/kernels/core/bulk.h"
 #include "exec/cuda/kernels/core/device.h"
 #include "exec/cuda/kernels/core/number.h"
+#include "link/device/bulk.h"
 
 #endif

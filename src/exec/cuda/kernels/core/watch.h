@@ -16,7 +16,7 @@
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_WATCH_H
 
 #include "exec/cuda/kernels/core/args.h"
-#include "exec/cuda/kernels/core/ptx.h"
+#include "link/device/ptx.h"
 
 /* Polls between two looks at the clock and the copy of the orders. */
 #define GPU_POLLS 256

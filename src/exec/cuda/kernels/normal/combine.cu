@@ -19,7 +19,7 @@
 #define GPU_BY_SLOT 0
 #define GPU_COMBINE ep_combine_impl
 #endif
-#include "exec/cuda/kernels/core/bulk.h"
+#include "link/device/bulk.h"
 #include "exec/cuda/kernels/core/number.h"
 #include "exec/cuda/kernels/normal/rings.h"
 #include "proto/serving.h"

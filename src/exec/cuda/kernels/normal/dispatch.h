@@ -3,8 +3,8 @@
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_DISPATCH_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_DISPATCH_H
 
-#include "exec/cuda/kernels/core/bulk.h"
 #include "exec/cuda/kernels/normal/records.h"
+#include "link/device/bulk.h"
 #include "proto/serving.h"
 
 /* What this rank was offered by one receiver, as addresses; in shared memory. */

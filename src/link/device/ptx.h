@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the kernels say in PTX, but for bulk copies (bulk.h), and the forms of kernels and shared memory. Nothing else
- * in this folder holds a word of it, so that kernels can be carried out without a GPU: tests/cuda/simt has another file
- * of this name. */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_PTX_H
-#define EXPAR_EXEC_CUDA_KERNELS_CORE_PTX_H
+/* link/device: how kernels reach memory of peers that is mapped: ordered loads and stores, fences, and copies of rows
+ * (bulk.h); beside them the forms of kernels and shared memory. Whatever is said in PTX stands here and in bulk.h, so
+ * that kernels can be carried out without a GPU: tests/cuda/simt has other files of these names. */
+#ifndef EXPAR_LINK_DEVICE_PTX_H
+#define EXPAR_LINK_DEVICE_PTX_H
 
-#include "exec/cuda/kernels/core/args.h"
+#include "base/portable.h"
 
 #define GPU_FUNC static __device__ __forceinline__
 /* What calls that go well never come to lies aside, and not in the way of what they do: a kernel's code is fetched as
@@ -35,7 +35,7 @@ GPU_FUNC uint32_t cycles_now(void)
     return value;
 }
 
-#include "exec/cuda/kernels/core/delay.h"
+#include "link/device/delay.h"
 
 /* ---- ordered accesses -------------------------------------------------------------------------------------------- */
 

@@ -2,8 +2,8 @@
 /* Litmus: compiled with EXPAR_DELAYS, a seed, kernels hold threads back at random at every ordered access and at every
  * token, so that order alone can make them right. Without it there is nothing here. Timing on a GPU cannot be replayed:
  * the seed only changes which threads tend to be late. */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_DELAY_H
-#define EXPAR_EXEC_CUDA_KERNELS_CORE_DELAY_H
+#ifndef EXPAR_LINK_DEVICE_DELAY_H
+#define EXPAR_LINK_DEVICE_DELAY_H
 
 #ifdef EXPAR_DELAYS
 #ifndef COUNT_DELAY

@@ -6,10 +6,10 @@
  * The engine's accesses and ordinary ones are different proxies. fence.proxy.async stands where copies read what other
  * threads have stored in this call, behind the barrier or acquire that shows it, where copies meet a new barrier, and
  * behind the last copies of a warp. Ordinary accesses behind a completed copy need none (its completion is one). */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_BULK_H
-#define EXPAR_EXEC_CUDA_KERNELS_CORE_BULK_H
+#ifndef EXPAR_LINK_DEVICE_BULK_H
+#define EXPAR_LINK_DEVICE_BULK_H
 
-#include "exec/cuda/kernels/core/device.h"
+#include "link/device/ptx.h"
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
 #define GPU_HAS_BULK

@@ -3,16 +3,16 @@
  * What is fetched comes at once, but counts at the barrier alone. What goes out of a stage goes when its lane waits for
  * that: who loads into the stage without, or ends without, loses rows. All threads of a block take turns in one thread
  * of the host, so that nothing here is atomic. */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_BULK_H
-#define EXPAR_EXEC_CUDA_KERNELS_CORE_BULK_H
+#ifndef EXPAR_LINK_DEVICE_BULK_H
+#define EXPAR_LINK_DEVICE_BULK_H
 
-#include "exec/cuda/kernels/core/device.h"
+#include "link/device/ptx.h"
 
 #include <stdlib.h>
 
 #define GPU_HAS_BULK
 
-/* As exec/cuda/kernels/core/bulk.h has it. */
+/* As link/device/bulk.h has it. */
 typedef struct bulk_stage {
     uint32_t data, barrier;
     int32_t bytes;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In the place of the kernels' own file of this name: the same vocabulary in C17, for the GPU that is played
  * (tests/cuda/simt/simt.h). Acquire and release are the host's. */
-#ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_PTX_H
-#define EXPAR_EXEC_CUDA_KERNELS_CORE_PTX_H
+#ifndef EXPAR_LINK_DEVICE_PTX_H
+#define EXPAR_LINK_DEVICE_PTX_H
 
+#include "base/portable.h"
 #include "cuda/simt/simt.h"
-#include "exec/cuda/kernels/core/args.h"
 
 #include <math.h>
 #include <time.h>
@@ -33,7 +33,7 @@ GPU_FUNC uint32_t cycles_now(void)
 #define EXPAR_DELAYS  simt_delays
 #define hold_back     hold_back_at_random
 #define COUNT_DELAY() atomic_fetch_add_explicit(&simt_delays_made, 1, memory_order_relaxed)
-#include "exec/cuda/kernels/core/delay.h"
+#include "link/device/delay.h"
 #undef hold_back
 GPU_FUNC void hold_back(void)
 {

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* All tuning constants of the library: X(id, name, value, least, most, unit, meaning). The id is the name in capitals,
+ * with its unit behind it where that is ns or bytes. What is a format, a bound, an array's length or a fact of hardware
+ * is no knob and stays where it is used; test_knob_list.sh looks at both. docs/tuning.md has the same rows.
+ *
+ * Knobs that all ranks need alike say so: they decide on what ranks do together. Sleeps are shorter than a second,
+ * which is more than a timespec's nanoseconds hold. Included by knobs.h. */
+#ifndef EXPAR_BASE_KNOBS_TABLE_H
+#define EXPAR_BASE_KNOBS_TABLE_H
+
+/* exec: events */
+#define KNOBS_EVENT(X)                                                                                                 \
+    X(EVENT_LOOK_NS, "event.look", 20000000, 1000, 10000000000, "ns",                                                  \
+      "from one look of a waiting thread at its event to the next, where somebody else signals it")                    \
+    X(EVENT_MARK_LOOKS, "event.mark_looks", 200, 0, 1000000000, "count",                                               \
+      "looks at a mark on a stream that yield the core, before those that sleep")                                      \
+    X(EVENT_MARK_SLEEP_NS, "event.mark_sleep", 50000, 1000, 999000000, "ns",                                           \
+      "a sleep between two looks at a mark on a stream")
+
+/* exec/cuda */
+#define KNOBS_CUDA(X)                                                                                                  \
+    X(CUDA_SMS, "cuda.sms", 24, 1, 65536, "count",                                                                     \
+      "SMs of a normal-mode call without a choice of the caller's: enough to saturate the links")                      \
+    X(CUDA_LL_SMS, "cuda.ll_sms", 128, 1, 65536, "count",                                                              \
+      "SMs of a low-latency call without a choice of the caller's: each has a token or two")                           \
+    X(CUDA_CHANNELS, "cuda.channels", 24, 1, 1024, "count",                                                            \
+      "channels of a normal-mode buffer without a choice of the caller's, alike on all ranks")                         \
+    X(CUDA_FIRST_EXPERTS, "cuda.first_experts", 16384, 1, 4194304, "count",                                            \
+      "experts for which a normal-mode buffer's first counters have room; more experts take new ones")                 \
+    X(CUDA_STAGE_BYTES, "cuda.stage", 32768, 1024, 65536, "bytes",                                                     \
+      "the longest row that a dispatch's warp stages whole in shared memory; longer ones go in parts")                 \
+    X(CUDA_COMBINE_ROOM_BYTES, "cuda.combine_room", 14336, 1024, 65536, "bytes",                                       \
+      "shared memory of a combine's warp, for the parts of rows that it adds")                                         \
+    X(CUDA_COMBINE_SLOTS, "cuda.combine_slots", 2, 1, 8, "count",                                                      \
+      "slots that share a combine warp's memory: one is added while the others are on their way")                      \
+    X(CUDA_WISH_CALLS, "cuda.wish_calls", 8, 1, 1000000, "count",                                                      \
+      "calls that wait for a growth of pools after another rank has wished for one")                                   \
+    X(CUDA_VAIN_WISHES, "cuda.vain_wishes", 64, 1, 1000000, "count",                                                   \
+      "calls that wish for a growth of pools in vain before the rank stops wishing for a while")                       \
+    X(CUDA_PATIENCE_CALLS, "cuda.patience_calls", 16, 1, 1000000, "count",                                             \
+      "calls without a wish after the first growth of pools that failed; twice as many after the next")                \
+    X(CUDA_MOST_PATIENCE_CALLS, "cuda.most_patience_calls", 4096, 1, 1000000, "count",                                 \
+      "the most calls without a wish after growths of pools that failed")                                              \
+    X(CUDA_SEGMENT_IDLE_CALLS, "cuda.segment_idle_calls", 256, 1, 1000000000, "count",                                 \
+      "calls without use after which a mapped segment of the caller's makes room for another one")                     \
+    X(CUDA_SEGMENT_SWEEP_CALLS, "cuda.segment_sweep_calls", 256, 1, 1000000000, "count",                               \
+      "calls between two looks for segments that the caller has freed")                                                \
+    X(CUDA_POLLS, "cuda.polls", 2000, 0, 1000000000, "count",                                                          \
+      "polls for a kernel's word that spin, before those that yield the core")                                         \
+    X(CUDA_POLLS_A_LOOK, "cuda.polls_a_look", 64, 1, 1000000, "count",                                                 \
+      "polls that yield from one look at the stream and the group to the next")                                        \
+    X(CUDA_STREAM_LOOKS, "cuda.stream_looks", 200, 1, 1000000000, "count",                                             \
+      "looks at a stream that yield the core, before those that sleep; and sleeps of equal length")                    \
+    X(CUDA_STREAM_SLEEP_NS, "cuda.stream_sleep", 20000, 1000, 999000000, "ns",                                         \
+      "the first sleep between two looks at a stream, and what later ones are longer by")                              \
+    X(CUDA_STREAM_MOST_SLEEP_NS, "cuda.stream_most_sleep", 1000000, 1000, 999000000, "ns",                             \
+      "the longest sleep between two looks at a stream")                                                               \
+    X(CUDA_LENT_SLEEP_NS, "cuda.lent_sleep", 1000000, 1000, 999000000, "ns",                                           \
+      "a sleep between two looks at a block that was lent and that a stream still uses")                               \
+    X(CUDA_ABORT_GRACE_NS, "cuda.abort_grace", 1000000000, 0, 60000000000, "ns",                                       \
+      "how long a kernel may take to say what it waited for, once the group has failed")                               \
+    X(CUDA_ABANDON_NS, "cuda.abandon", 100000000, 0, 60000000000, "ns",                                                \
+      "how long a buffer that is given up waits for what is still on its streams")                                     \
+    X(CUDA_PART_NS, "cuda.part", 100000000, 0, 60000000000, "ns",                                                      \
+      "how long a rank that leaves a buffer with masks waits for its calls, to tell the others")                       \
+    X(CUDA_GUARD_BEAT_NS, "cuda.guard_beat", 50000000, 1000000, 999000000, "ns",                                       \
+      "from one beat of the guard, which looks at those whom kernels await, to the next")                              \
+    X(CUDA_GUARD_LINGER_NS, "cuda.guard_linger", 1000000000, 0, 60000000000, "ns",                                     \
+      "how long the guard goes on beating after the last call")                                                        \
+    X(CUDA_GUARD_FRESH_BEATS, "cuda.guard_fresh_beats", 4, 1, 1000, "count",                                           \
+      "beats without a word of a kernel after which nobody looks at whom it awaits")                                   \
+    X(CUDA_LOSS_LOG_BEATS, "cuda.loss_log_beats", 20, 1, 1000, "count",                                                \
+      "beats without a loss of a rank after which its next loss is logged again")
+
+/* exec/cpu */
+#define KNOBS_CPU(X)                                                                                                   \
+    X(CPU_CHANNELS, "cpu.channels", 4, 1, 1024, "count",                                                               \
+      "channels of a normal-mode buffer without a choice of the caller's, alike on all ranks")                         \
+    X(CPU_WORKER_BYTES, "cpu.worker", 262144, 1, 1099511627776, "bytes",                                               \
+      "what a normal-mode call moves for each worker beyond the first: a worker takes time to wake")                   \
+    X(CPU_LL_WORKER_BYTES, "cpu.ll_worker", 8388608, 1, 1099511627776, "bytes",                                        \
+      "what a low-latency call moves for each worker beyond the first")                                                \
+    X(CPU_STREAM_BYTES, "cpu.stream", 1048576, 0, 1099511627776, "bytes",                                              \
+      "rows of a normal-mode dispatch that are more together bypass the cache on their way out")                       \
+    X(CPU_LL_STREAM_BYTES, "cpu.ll_stream", 33554432, 0, 1099511627776, "bytes",                                       \
+      "rows of all ranks' low-latency dispatches that are more together bypass the cache")                             \
+    X(CPU_CHECK_TURNS, "cpu.check_turns", 16, 1, 1000000, "count",                                                     \
+      "turns without a row between two looks of a worker at words that may have been overwritten")                     \
+    X(CPU_COLUMN_ROWS, "cpu.column_rows", 64, 1, 1000000, "count",                                                     \
+      "rows whose scales stay in the cache while columns of scales are written")                                       \
+    X(CPU_PACE_SPEED, "cpu.pace_speed", 5, 1, 1000, "bytes/ns",                                                        \
+      "a low-latency send through the cache that is slower counts as slow: its peer is on another socket")             \
+    X(CPU_PACE_LEAST_BYTES, "cpu.pace_least", 8192, 0, 1099511627776, "bytes",                                         \
+      "the smallest low-latency send whose time tells something")                                                      \
+    X(CPU_PACE_TIMED, "cpu.pace_timed", 8, 1, 1000000, "count",                                                        \
+      "one in so many low-latency sends through the cache is timed")                                                   \
+    X(CPU_PACE_SLOW, "cpu.pace_slow", 3, 1, 1000000, "count",                                                          \
+      "slow low-latency sends in a row after which the next ones bypass the cache")                                    \
+    X(CPU_PACE_PROBE, "cpu.pace_probe", 64, 1, 1000000, "count",                                                       \
+      "one in so many low-latency sends that would bypass the cache goes through it, and is timed")                    \
+    X(CPU_FAR_SETTLE_NS, "cpu.far_settle", 1000000000, 0, 60000000000, "ns",                                           \
+      "how long a call waits for its hellos to other nodes before it finds out who is silent")                         \
+    X(CPU_FAR_REASON_NS, "cpu.far_reason", 1000000000, 0, 60000000000, "ns",                                           \
+      "how long a rank that the network has lost has to be known as one that left")                                    \
+    X(CPU_FAR_ASK_NS, "cpu.far_ask", 1000000, 0, 60000000000, "ns",                                                    \
+      "how long a far rank's read word is missed before the rank is asked, and between two questions")
+
+/* net */
+#define KNOBS_NET(X)                                                                                                   \
+    X(NET_POST_YIELDS, "net.post_yields", 64, 0, 1000000000, "count",                                                  \
+      "turns of an operation without room in its queue that yield the core, before those that sleep")                  \
+    X(NET_POST_SLEEP_NS, "net.post_sleep", 1000000, 1000, 999000000, "ns",                                             \
+      "the longest sleep of an operation without room in its queue")                                                   \
+    X(NET_FIRST_ASK_NS, "net.first_ask", 1000000000, 1000000, 60000000000, "ns",                                       \
+      "how long nothing comes from a rank over the network before it is asked on its line")                            \
+    X(FABRIC_SPINS, "fabric.spins", 1000, 0, 1000000000, "count",                                                      \
+      "turns of a wait for the network that spin, where the ranks of a host have a core each")                         \
+    X(FABRIC_YIELDS, "fabric.yields", 4, 0, 1000000000, "count",                                                       \
+      "turns of a wait for the network that yield the core after them, before those that sleep")                       \
+    X(FABRIC_SLEEP_NS, "fabric.sleep", 1000000, 1000, 999000000, "ns",                                                 \
+      "the first sleep of a wait for the network, and what later ones are longer by")                                  \
+    X(FABRIC_MOST_SLEEP_NS, "fabric.most_sleep", 20000000, 1000, 999000000, "ns",                                      \
+      "the longest sleep of a wait for the network")                                                                   \
+    X(FABRIC_THREAD_SLEEP_NS, "fabric.thread_sleep", 100000000, 1000, 999000000, "ns",                                 \
+      "the longest sleep of the progress thread: connections in the making wake it not always")                        \
+    X(FABRIC_NAP_NS, "fabric.nap", 200000, 1000, 999000000, "ns",                                                      \
+      "the progress thread's first nap while a waiting thread attends to the network; later ones double")              \
+    X(FABRIC_LONG_NAP_NS, "fabric.long_nap", 1000000, 1000, 999000000, "ns",                                           \
+      "naps from this length on are ended by whoever ends attending to the network")                                   \
+    X(FABRIC_MOST_NAP_NS, "fabric.most_nap", 400000000, 1000, 999000000, "ns",                                         \
+      "the longest nap of the progress thread")                                                                        \
+    X(FABRIC_KEY_TRIES, "fabric.key_tries", 16, 1, 1000000, "count",                                                   \
+      "random keys that are tried for a piece of memory, where the provider's keys are short")                         \
+    X(FABRIC_PIECE_BYTES, "fabric.piece", 4194304, 4096, 1099511627776, "bytes",                                       \
+      "the most that one operation of the network moves")                                                              \
+    X(FABRIC_IN_FLIGHT, "fabric.in_flight", 256, 16, 65536, "count",                                                   \
+      "operations of an endpoint that are on their way at once, where the provider's queue holds them")                \
+    X(PROXY_SPINS, "proxy.spins", 32, 0, 1000000000, "count", "turns without work of the proxy's thread that spin")    \
+    X(PROXY_YIELDS, "proxy.yields", 8, 0, 1000000000, "count",                                                         \
+      "turns without work of the proxy's thread that yield the core after them, before those that sleep")              \
+    X(PROXY_NAP_NS, "proxy.nap", 50000, 1000, 999000000, "ns",                                                         \
+      "the first sleep of the proxy's thread with commands on their way; later ones double")                           \
+    X(PROXY_MOST_NAP_NS, "proxy.most_nap", 1000000, 1000, 999000000, "ns",                                             \
+      "the longest sleep of the proxy's thread with commands on their way")                                            \
+    X(PROXY_IDLE_NAP_NS, "proxy.idle_nap", 100000000, 1000, 10000000000, "ns",                                         \
+      "a sleep of the proxy's thread without commands; whoever issues one ends it")                                    \
+    X(PROXY_WAIT_SPINS, "proxy.wait_spins", 16, 0, 1000000000, "count",                                                \
+      "turns of a thread that waits for the proxy that spin")                                                          \
+    X(PROXY_WAIT_YIELDS, "proxy.wait_yields", 16, 0, 1000000000, "count",                                              \
+      "turns of a thread that waits for the proxy that yield the core after them, before those that sleep")            \
+    X(PROXY_WAIT_SLEEP_NS, "proxy.wait_sleep", 50000000, 1000, 10000000000, "ns",                                      \
+      "the longest sleep of a thread that waits for the proxy")                                                        \
+    X(PROXY_TIMEOUTS, "proxy.timeouts", 2, 1, 1000, "count",                                                           \
+      "time-outs without anything done after which the proxy counts as stuck")
+
+/* shmem */
+#define KNOBS_SHMEM(X)                                                                                                 \
+    X(WAIT_CROWDED_SPINS, "wait.crowded_spins", 4, 0, 1000000000, "count",                                             \
+      "turns of a wait that spin, where ranks outnumber cores")                                                        \
+    X(WAIT_CROWDED_YIELDS, "wait.crowded_yields", 64, 0, 1000000000, "count",                                          \
+      "turns of a wait that yield the core after them, where ranks outnumber cores")                                   \
+    X(WAIT_YIELDS, "wait.yields", 8, 0, 1000000000, "count",                                                           \
+      "turns of a wait that yield the core once EXPAR_SPIN is over, where ranks have a core each")                     \
+    X(WAIT_FIRST_LOOK, "wait.first_look", 3, 0, 1000000000, "count",                                                   \
+      "turns that spin before the first look at the clock and at who shares the core")                                 \
+    X(WAIT_TURNS_A_LOOK, "wait.turns_a_look", 16, 1, 1000000000, "count",                                              \
+      "turns that spin from one look at the clock and at who shares the core to the next")                             \
+    X(WAIT_DRIVEN_SPINS, "wait.driven_spins", 1000, 0, 1000000000, "count",                                            \
+      "the least turns that spin where the waiting thread drives a network")                                           \
+    X(WAIT_SLEEP_NS, "wait.sleep", 1000000, 1000, 999000000, "ns",                                                     \
+      "the first sleep of a wait, which a peer's bell ends sooner; later ones double")                                 \
+    X(WAIT_MOST_SLEEP_NS, "wait.most_sleep", 50000000, 1000, 999000000, "ns",                                          \
+      "the longest sleep of a wait: plain stores of a peer ring no bell")                                              \
+    X(SILENCE_MOST_NS, "silence.most", 5000000000, 1000000, 600000000000, "ns",                                        \
+      "how long a broken call waits at most for answers, to find out who is silent")                                   \
+    X(SILENCE_ASK_AGAIN_NS, "silence.ask_again", 1000000000, 1000000, 60000000000, "ns",                               \
+      "from an answer of a rank of which nothing comes over the network to the next question")                         \
+    X(SILENCE_ASK_SOON_NS, "silence.ask_soon", 250000000, 1000000, 60000000000, "ns",                                  \
+      "from a question that such a rank did not answer to the next one")                                               \
+    X(SILENCE_LOG_NS, "silence.log", 10000000000, 1000000, 3600000000000, "ns",                                        \
+      "how long nothing comes from such a rank before the log tells; then twice as long each time")                    \
+    X(HEAP_DISCARD_BYTES, "heap.discard", 65536, 0, 1099511627776, "bytes",                                            \
+      "freed blocks of the symmetric heap from this size on give their pages back")                                    \
+    X(HEAP_EARLY_BYTES, "heap.early", 1048576, 0, 1099511627776, "bytes",                                              \
+      "blocks up to this size get memory in the same round in which ranks agree, alike on all ranks")                  \
+    X(HEAP_CHUNK_BYTES, "heap.chunk", 67108864, 2097152, 1099511627776, "bytes",                                       \
+      "the heap grows by as much as it has, up to this, alike on all ranks: networks pin what it has")                 \
+    X(TREE_STAR, "tree.star", 16, 1, 64, "count",                                                                      \
+      "ranks of a node up to which its leader reads all flags itself, alike on all ranks; above: a tree")
+
+/* link */
+#define KNOBS_LINK(X)                                                                                                  \
+    X(LINK_LINGER_NS, "link.linger", 1000000000, 0, 60000000000, "ns",                                                 \
+      "how long a buffer that is given up waits for the network, for what is under way")
+
+#define KNOBS_TABLE(X) KNOBS_EVENT(X) KNOBS_CUDA(X) KNOBS_CPU(X) KNOBS_NET(X) KNOBS_SHMEM(X) KNOBS_LINK(X)
+
+#endif

@@ -4,6 +4,7 @@
  * when the event happens. */
 #include "exec/event.h"
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "base/life.h"
 
 #include <errno.h>
@@ -26,12 +27,6 @@ struct expar_event {
     cuda_gate *gate;       /* taken by the first stream that is to wait for an event without a mark; else NULL */
     int64_t looked_ns;     /* when it was last asked to look */
 };
-
-/* From one look to the next, where somebody says when the event happens. */
-#define LOOK_NS 20000000
-/* Of marks: nobody says when they are passed. */
-#define MARK_LOOK_NS 50000
-#define MARK_LOOKS   200 /* before the first rest */
 
 #define EVENT_MAGIC 0x746e657665u
 static life_spent spent = LIFE_SPENT_NONE;
@@ -142,7 +137,7 @@ static void await_change(expar_event *event)
         interrupt_cond_wait(&event->change, &event->lock);
         return;
     }
-    int64_t end_ns = clock_ns() + LOOK_NS;
+    int64_t end_ns = clock_ns() + knob(KNOB_EVENT_LOOK_NS);
     struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
     if (pthread_cond_timedwait(&event->change, &event->lock, &end) == ETIMEDOUT && !event->done) event_look(event);
 }
@@ -172,10 +167,10 @@ static expar_status await_mark(expar_event *event, int32_t looks)
         event_look(event);
     if (status != EXPAR_OK || event->done) return status;
     pthread_mutex_unlock(&event->lock);
-    if (looks < MARK_LOOKS)
+    if (looks < knob(KNOB_EVENT_MARK_LOOKS))
         sched_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = MARK_LOOK_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = knob(KNOB_EVENT_MARK_SLEEP_NS)}, NULL);
     pthread_mutex_lock(&event->lock);
     return EXPAR_OK;
 }
@@ -219,7 +214,8 @@ expar_status expar_event_query(expar_event *event, int *done)
     if (status != EXPAR_OK) return call_ended(status);
     pthread_mutex_lock(&event->lock);
     if (!event->done && event->recorded) status = look_at_mark(event);
-    if (!event->done && event->keeper.look && (is_looked_at(event) || clock_ns() - event->looked_ns >= LOOK_NS))
+    if (!event->done && event->keeper.look &&
+        (is_looked_at(event) || clock_ns() - event->looked_ns >= knob(KNOB_EVENT_LOOK_NS)))
         event_look(event);
     if (status == EXPAR_OK) *done = event->done;
     pthread_mutex_unlock(&event->lock);

@@ -12,6 +12,7 @@
 #ifndef EXPAR_EXEC_EXECUTOR_H
 #define EXPAR_EXEC_EXECUTOR_H
 
+#include "base/knobs.h"
 #include "exec/event.h"
 #include "exec/step.h"
 #include "link/link.h"
@@ -236,7 +237,7 @@ typedef struct executor_kind {
     expar_status (*count)(const ep_count_step *step);
     bool grows;           /* its buffers need no limits */
     bool spans_nodes;     /* its buffers serve ranks that do not all map each other */
-    int32_t num_channels; /* of the library's choice */
+    knob_id num_channels; /* whose value is the library's choice */
     int32_t least_sms;    /* of executor_plan.num_sms; what is wrong with others the executor says */
     /* The pool is a part of the buffer, of shape->pool_bytes; this is what it has to hold beside the outputs of the
        largest dispatches, of `rows` rows. NULL: outputs lie in the group's memory. */

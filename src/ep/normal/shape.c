@@ -126,7 +126,7 @@ expar_status ep_shape_make(const expar_ep_config *given, int32_t ranks, ep_shape
     if (status != EXPAR_OK) return status;
     const executor_kind *kind = kind_of(&config);
     ep_shape shape = {.ranks = ranks,
-                      .channels = config.num_channels ? config.num_channels : kind->num_channels,
+                      .channels = config.num_channels ? config.num_channels : (int32_t)knob(kind->num_channels),
                       .ring_slots = ring_slots(&config),
                       .topk = config.max_topk,
                       .scales = config.max_scales ? config.max_scales : (int32_t)((config.max_row_bytes + 63) / 64),

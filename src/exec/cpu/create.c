@@ -6,9 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows are shared out among worker threads by channels. */
-#define DEFAULT_CHANNELS 4
-
 static const char buffer_name[] = "the buffer";
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -410,7 +407,7 @@ const executor_kind executor_cpu = {.create = cpu_create,
                                     .count = cpu_count,
                                     .grows = true,
                                     .spans_nodes = true,
-                                    .num_channels = DEFAULT_CHANNELS,
+                                    .num_channels = KNOB_CPU_CHANNELS,
                                     .hold_until = hold_until_nothing};
 
 void executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)

@@ -10,11 +10,6 @@ _Static_assert(EXPAR_STATUS_INDEX == EXPAR_ERR_INDEX, "kernels and library disag
 _Static_assert(EXPAR_STATUS_ARGUMENT == EXPAR_ERR_ARGUMENT, "kernels and library disagree");
 _Static_assert(EXPAR_BF16 == 1 && EXPAR_F16 == 2 && EXPAR_F32 == 3, "kernels know these values (number.h)");
 
-/* A channel is what keeps a block busy that moves rows by the queue. */
-#define DEFAULT_CHANNELS 24
-/* Enough to saturate the links (docs/performance.md). */
-#define DEFAULT_SMS 24
-
 static const char buffer_name[] = "the buffer";
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -118,7 +113,7 @@ static expar_status make_memory(gpu_executor *self)
 
 static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan, int32_t sharers)
 {
-    expar_status status = gpu_choose_sms(&self->core, plan->num_sms, DEFAULT_SMS, sharers);
+    expar_status status = gpu_choose_sms(&self->core, plan->num_sms, KNOB_CUDA_SMS, sharers);
     self->core.base.offers_room = !self->core.shares_gpu;
     if (status == EXPAR_OK) status = gpu_read_orphan_time(&self->core.place);
     if (status == EXPAR_OK) status = gpu_own_stream_make(&self->core);
@@ -189,7 +184,7 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
 const executor_kind executor_cuda = {.create = gpu_create,
                                      .count = gpu_count,
                                      .grows = true,
-                                     .num_channels = DEFAULT_CHANNELS,
+                                     .num_channels = KNOB_CUDA_CHANNELS,
                                      .least_sms = INT32_MIN,
                                      .beside_outputs = gpu_beside_outputs,
                                      .hold_until = gpu_hold_until};

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What ends with a buffer, of either mode. */
+#include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
 
 void gpu_core_stop(gpu_core *self)
@@ -22,11 +23,9 @@ void gpu_core_free(gpu_core *self)
 }
 
 /* Nobody may be kept waiting for what is still on a stream. */
-#define ABANDONED_NS ((int64_t)100 * 1000 * 1000)
-
 bool gpu_core_abandon(gpu_core *self, const char *what)
 {
-    if (gpu_endings_abandon(self, ABANDONED_NS)) return true;
+    if (gpu_endings_abandon(self, knob(KNOB_CUDA_ABANDON_NS))) return true;
     LOG(LOG_INFO, "%s is still on its stream: the buffer's memory stays", what);
     gpu_guard_release(self);
     sym_unlisten(self->sym, &self->listener);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How calls end on the GPU: what they found, and what they waited for in vain. */
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
 
 #include <sched.h>
@@ -154,16 +155,14 @@ static expar_status look_at_stream(const gpu_core *self, const exec_call *call, 
 }
 
 /* A kernel that runs sees the abort word, and within milliseconds says itself what it waited for. */
-#define GRACE_NS 1000000000
-
 expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const char *what)
 {
-    const int64_t timeout_ns = self->sym->timeout_ms * 1000000;
+    const int64_t timeout_ns = self->sym->timeout_ms * 1000000, grace_ns = knob(KNOB_CUDA_ABORT_GRACE_NS);
     if (atomic_load_explicit(&self->halted, memory_order_relaxed))
         return error_set(EXPAR_ERR_ABORTED, "%s: the buffer has been abandoned on this rank", what);
     if (!gpu_group_failed(self)) return EXPAR_OK;
     if (*seen_ns == 0) *seen_ns = clock_ns();
-    if (clock_ns() - *seen_ns < (timeout_ns < GRACE_NS ? timeout_ns : GRACE_NS)) return EXPAR_OK;
+    if (clock_ns() - *seen_ns < (timeout_ns < grace_ns ? timeout_ns : grace_ns)) return EXPAR_OK;
     return error_prefix(why_waits_end(self, what), "the stream had not come to the call");
 }
 
@@ -177,17 +176,15 @@ expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const cha
  * touch: the status poisons the buffer, so that the blocks of the pool that the call gives back are nobody else's, and
  * whoever destroys the buffer waits for the stream first (gpu_order_await). The caller's tensors are the caller's to
  * keep (expar/ep.h). */
-#define POLLS_BEFORE_REST 2000
-#define POLLS_A_LOOK      64
-
 static expar_status await_word(gpu_core *self, const exec_call *call, const uint64_t *word, const char *what)
 {
     const uint64_t ticket = call->ticket;
     int64_t seen_ns = 0, asked_ns = 0;
+    const uint32_t spins = knob_count(KNOB_CUDA_POLLS), look = knob_count(KNOB_CUDA_POLLS_A_LOOK);
     for (uint32_t polls = 0;; polls++) {
         if (__atomic_load_n(word, __ATOMIC_ACQUIRE) >= ticket) break;
-        if (polls < POLLS_BEFORE_REST) continue;
-        if (polls % POLLS_A_LOOK == 0) {
+        if (polls < spins) continue;
+        if (polls % look == 0) {
             expar_status status = look_at_stream(self, call, word, what);
             if (status == EXPAR_OK) status = gpu_look_at_group(self, &seen_ns, what);
             if (status == EXPAR_OK) status = interrupt_look(&asked_ns, what);

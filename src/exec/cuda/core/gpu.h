@@ -27,6 +27,7 @@
 #ifndef EXPAR_EXEC_CUDA_CORE_GPU_H
 #define EXPAR_EXEC_CUDA_CORE_GPU_H
 
+#include "base/knobs.h"
 #include "exec/cuda/core/scratch.h"
 #include "exec/cuda/core/segments.h"
 #include "exec/cuda/kernels/core/args.h"
@@ -175,7 +176,7 @@ expar_status gpu_agree(const gpu_core *self, expar_status own, cu_uuid *uuids);
 expar_status gpu_count_sharers(const gpu_core *self, int32_t *sharers);
 /* SMs of a buffer and the most of a call: asked (0: usual, or as many as there are), of what sharers leave each other.
    Also what the environment says of queues. */
-expar_status gpu_choose_sms(gpu_core *self, int32_t asked, int32_t usual, int32_t sharers);
+expar_status gpu_choose_sms(gpu_core *self, int32_t asked, knob_id usual, int32_t sharers);
 /* For kernels whose own host has stopped: place->orphan_ns. */
 expar_status gpu_read_orphan_time(gpu_place *place);
 

@@ -10,6 +10,7 @@
  *
  * It sleeps unless calls are under way, or graphs have been captured that may be launched at any time, and for a while
  * behind the last call, so that calls in quick succession need not wake it. */
+#include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
 #include "group/group.h"
 
@@ -18,13 +19,8 @@
 #include <string.h>
 #include <time.h>
 
-#define BEAT_NS   50000000
-#define LINGER_NS 1000000000
 /* Buffers whose calls' ends are told in one beat. */
 #define MOST_TOLD 16
-/* A kernel that waits speaks at every beat. For some beats it may not be run, where processes share a GPU in turns:
-   then the wait goes on, but nobody looks. */
-#define FRESH_BEATS 4
 
 struct gpu_guard {
     group_resident resident;
@@ -50,15 +46,19 @@ static gpu_awaited await_of(const gpu_core *self, int32_t rank)
     return gpu_await_read(__atomic_load_n(&self->watch.awaits[rank], __ATOMIC_RELAXED));
 }
 
+/* A kernel that waits speaks at every beat. For some beats it may not be run, where processes share a GPU in turns:
+   then the wait goes on, but nobody looks. */
 static bool is_fresh(const gpu_core *self, const gpu_awaited *await)
 {
-    return await->wait != GPU_WAIT_NONE && ((beats_of(self) - await->beat) & GPU_BEAT_MASK) < FRESH_BEATS;
+    return await->wait != GPU_WAIT_NONE &&
+           ((beats_of(self) - await->beat) & GPU_BEAT_MASK) < knob_count(KNOB_CUDA_GUARD_FRESH_BEATS);
 }
 
 /* Of the waits that last the one that spoke last. False: there is none. */
 static bool find_await(const gpu_core *self, gpu_awaited *out)
 {
-    uint64_t least = FRESH_BEATS;
+    const uint64_t fresh = knob_count(KNOB_CUDA_GUARD_FRESH_BEATS);
+    uint64_t least = fresh;
     for (int32_t r = 0; r < self->sym->size; r++) {
         const gpu_awaited await = await_of(self, r);
         const uint64_t age = (beats_of(self) - await.beat) & GPU_BEAT_MASK;
@@ -66,7 +66,7 @@ static bool find_await(const gpu_core *self, gpu_awaited *out)
         least = age;
         *out = await;
     }
-    return least < FRESH_BEATS;
+    return least < fresh;
 }
 
 static bool guard_is_awaited(const void *context, int32_t rank)
@@ -277,8 +277,8 @@ static void *guard_main(void *argument)
             busy |= beat(one);
         tell_ends(guard);
         if (busy) guard->active_ns = clock_ns();
-        if (busy || clock_ns() - guard->active_ns < LINGER_NS)
-            rest_for(guard, BEAT_NS);
+        if (busy || clock_ns() - guard->active_ns < knob(KNOB_CUDA_GUARD_LINGER_NS))
+            rest_for(guard, knob(KNOB_CUDA_GUARD_BEAT_NS));
         else
             sleep_until_called(guard);
     }

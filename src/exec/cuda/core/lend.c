@@ -6,14 +6,12 @@
  * is let go may still read it, the call that is being made included. So blocks wait for the mark behind that call, and
  * a thread of the library's (cuda_later) gives them back once it has passed: whoever lets a block go last may be a
  * function that the driver calls. When there are no calls any more it waits for all that the GPU does. */
+#include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
-
-/* From one look at a block that a stream uses to the next. */
-#define REST_NS 1000000
 
 struct gpu_lender {
     atomic_int holders; /* the order of calls, and what was lent; who drops the last one (acquire, release) ends it */
@@ -159,7 +157,7 @@ static void give_later(cuda_task *task)
 {
     lent_block *one = (lent_block *)((char *)task - offsetof(lent_block, task));
     if (!mem_block_is_free(&one->block, NULL, NULL)) {
-        nanosleep(&(struct timespec){.tv_nsec = REST_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = knob(KNOB_CUDA_LENT_SLEEP_NS)}, NULL);
         cuda_later(task);
         return;
     }

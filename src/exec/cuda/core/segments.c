@@ -1,14 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Segments of this rank's caller: found by address, posted to the peers, forgotten when they are freed. */
 #include "exec/cuda/core/segments.h"
+#include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
 
 #include <stdlib.h>
-
-/* After so many calls without use a segment may make room for another one. */
-#define IDLE_CALLS 256
-/* Calls between two looks for segments that were freed. */
-#define SWEEP_CALLS 256
 
 static const char board_name[] = "the board of mapped memory";
 
@@ -313,7 +309,9 @@ static segment *segments_find_idle(gpu_segments *self)
     for (int32_t i = 0; i < SEGMENTS; i++) {
         segment *one = &self->table[i];
         if (one->state == SEGMENT_STALE || one->state == SEGMENT_CLOSING) return NULL;
-        if (one->state == SEGMENT_ASKED || one->holders || self->calls - one->used < IDLE_CALLS) continue;
+        if (one->state == SEGMENT_ASKED || one->holders ||
+            self->calls - one->used < knob_count(KNOB_CUDA_SEGMENT_IDLE_CALLS))
+            continue;
         if (!found || one->used < found->used) found = one;
     }
     return found;
@@ -379,7 +377,7 @@ static void segments_ask(gpu_segments *self, cu_address at)
 static bool segments_find_mapped(gpu_segments *self, cu_address at, uint64_t bytes, exec_mapping *out)
 {
     if (self->unsettled > 0 && sym_is_sound(self->sym)) segments_settle(self);
-    if (++self->calls % SWEEP_CALLS == 0) segments_sweep(self);
+    if (++self->calls % knob_count(KNOB_CUDA_SEGMENT_SWEEP_CALLS) == 0) segments_sweep(self);
     segment *one = segments_find_known(self, at, bytes);
     if (one && allocation_at(at) != one->allocation) {
         segment_forget(self, one);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* This rank's share of its GPU, which it may have to itself or share with other ranks. */
+#include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
 #include "group/group.h"
 
@@ -33,11 +34,12 @@ expar_status gpu_count_sharers(const gpu_core *self, int32_t *sharers)
 }
 
 /* Kernels of ranks on one GPU wait for each other, so they must run side by side. */
-static expar_status share_sms(gpu_core *self, int32_t asked, int32_t usual, int32_t sharers)
+static expar_status share_sms(gpu_core *self, int32_t asked, knob_id usual, int32_t sharers)
 {
     const int32_t index = self->device->index, all = self->device->num_sms, most = all / sharers;
+    const int32_t chosen = (int32_t)knob(usual);
     self->most_sms = most;
-    self->num_sms = asked ? asked : most < usual ? most : usual;
+    self->num_sms = asked ? asked : most < chosen ? most : chosen;
     if (self->num_sms >= 1 && self->num_sms <= most) return EXPAR_OK;
     if (most < 1)
         return error_set(EXPAR_ERR_UNSUPPORTED,
@@ -62,7 +64,7 @@ static expar_status check_queues(const gpu_core *self, int32_t sharers)
                      sharers, self->device->index, (long long)queues, sharers);
 }
 
-expar_status gpu_choose_sms(gpu_core *self, int32_t asked, int32_t usual, int32_t sharers)
+expar_status gpu_choose_sms(gpu_core *self, int32_t asked, knob_id usual, int32_t sharers)
 {
     self->shares_gpu = self->group->threads && sharers > 1;
     expar_status status = check_queues(self, sharers);

@@ -5,14 +5,11 @@
  * It grows by all ranks together, between the counts of a call and its rows. What a rank's pool had no memory for is
  * noted as it comes up; the hellos of its calls then wish for growth. In the same way idle memory goes once it has been
  * trimmed. */
+#include "base/knobs.h"
 #include "exec/cuda/core/home.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-
-/* After a growth that failed so many calls do not wish for another; then twice as many, and so on up to the most. */
-#define FIRST_PATIENCE 16
-#define MOST_PATIENCE  4096
 
 /* What the store knows of; it may outlive the home. */
 struct gpu_source {
@@ -126,11 +123,12 @@ bool gpu_store_wishes(gpu_home *home)
     return atomic_load_explicit(&home->missed, memory_order_relaxed) > gpu_store_end(home);
 }
 
-/* Nothing is lost but time. */
+/* For some calls, and for twice as many each time. Nothing is lost but time. */
 void gpu_store_be_patient(gpu_home *home)
 {
+    const int first = (int)knob(KNOB_CUDA_PATIENCE_CALLS), most = (int)knob(KNOB_CUDA_MOST_PATIENCE_CALLS);
     int calls = 2 * get(&home->last_patience);
-    calls = calls < FIRST_PATIENCE ? FIRST_PATIENCE : calls > MOST_PATIENCE ? MOST_PATIENCE : calls;
+    calls = calls < first ? first : calls > most ? most : calls;
     set(&home->last_patience, calls);
     set(&home->patience, calls);
 }

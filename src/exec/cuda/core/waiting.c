@@ -2,6 +2,7 @@
 /* Waits of the host for what its GPU does: until the rank's last call has ended, until a stream has, and before work is
  * put behind a kernel that may wait. */
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "exec/cuda/core/order.h"
 
 #include <sched.h>
@@ -50,18 +51,14 @@ expar_status gpu_order_look(const gpu_core *self)
     return look_at(self, NULL, &unused);
 }
 
-/* Looks before the first rest; the longest rest. */
-#define LOOKS_BEFORE_REST 200
-#define REST_NS           20000
-#define LONGEST_REST_NS   1000000
-
 static void rest_between(int64_t looks)
 {
-    const int64_t rest_ns = REST_NS * (1 + (looks - LOOKS_BEFORE_REST) / LOOKS_BEFORE_REST);
-    if (looks < LOOKS_BEFORE_REST)
+    const int64_t yields = knob(KNOB_CUDA_STREAM_LOOKS), most_ns = knob(KNOB_CUDA_STREAM_MOST_SLEEP_NS);
+    const int64_t rest_ns = knob(KNOB_CUDA_STREAM_SLEEP_NS) * (looks / yields);
+    if (looks < yields)
         sched_yield();
     else
-        nanosleep(&(struct timespec){.tv_nsec = rest_ns < LONGEST_REST_NS ? rest_ns : LONGEST_REST_NS}, NULL);
+        nanosleep(&(struct timespec){.tv_nsec = rest_ns < most_ns ? rest_ns : most_ns}, NULL);
 }
 
 static expar_status look_at_stream_of(const cuda_device *device, cu_stream stream, bool *ended)

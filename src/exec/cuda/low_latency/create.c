@@ -13,9 +13,6 @@ _Static_assert(EXPAR_STATUS_PEER == EXPAR_ERR_PEER, "kernels and library disagre
 _Static_assert(EXPAR_LL_REDUCED == 1, "kernels know this value (ll_combine.cu)");
 _Static_assert(sizeof(ll_form) <= sizeof(ep_form), "a verdict carries either");
 
-/* Blocks of a call: each has a token or two of a batch, and leaves its SM soon. */
-#define USUAL_SMS 128
-
 static const char ll_buffer_name[] = "the low-latency buffer";
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
@@ -316,7 +313,7 @@ static expar_status ll_gpu_make_reserve(ll_gpu *self)
 static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t sharers)
 {
     gpu_core *core = &self->core;
-    expar_status status = gpu_choose_sms(core, plan->num_sms, USUAL_SMS, sharers);
+    expar_status status = gpu_choose_sms(core, plan->num_sms, KNOB_CUDA_LL_SMS, sharers);
     if (status == EXPAR_OK) status = gpu_read_orphan_time(&core->place);
     if (status == EXPAR_OK) status = gpu_own_stream_make(core);
     if (status == EXPAR_OK) status = ll_gpu_masks_open(self);

@@ -2,6 +2,7 @@
 /* Masks: the host's part. They lie on the GPU, where kernels make them in the midst of calls; what the host has to do
  * with them between calls a kernel of its own does (ll_mask.cu), which follows the rank's calls. Whom kernels await in
  * vain the guard finds (gpu_core.lose), and cleans are agreed on by hosts (group/members.c). */
+#include "base/knobs.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "group/group.h"
 
@@ -21,8 +22,6 @@ void ll_gpu_note_dead(ll_gpu *self)
             __atomic_store_n(&self->losses[r].dead, 1, __ATOMIC_RELAXED);
 }
 
-#define SAME_LOSS_BEATS 20
-
 /* Of gpu_core: by the guard, or whoever learns of a death. */
 static void ll_gpu_lose(gpu_core *core, int32_t rank, const char *why)
 {
@@ -31,7 +30,7 @@ static void ll_gpu_lose(gpu_core *core, int32_t rank, const char *why)
     gpu_loss *loss = &self->losses[rank];
     const uint64_t told = __atomic_load_n(&loss->asked, __ATOMIC_RELAXED);
     /* At each beat anew, until all kernels that wait for it have seen it. */
-    if (!told || told + SAME_LOSS_BEATS < pulse) LOG(LOG_WARN, "rank %d is masked: %s", rank, why);
+    if (!told || told + knob_count(KNOB_CUDA_LOSS_LOG_BEATS) < pulse) LOG(LOG_WARN, "rank %d is masked: %s", rank, why);
     ll_gpu_note_dead(self);
     __atomic_store_n(&loss->asked, pulse + 1, __ATOMIC_RELAXED);
 }
@@ -104,11 +103,10 @@ expar_status ll_gpu_mask_query(ll_executor *base, int32_t *status, void *stream)
 }
 
 /* Nobody is waited for: of a rank whose calls have not ended others learn by asking. */
-#define PART_NS ((int64_t)100 * 1000 * 1000)
 void ll_gpu_part(ll_gpu *self)
 {
     ll_mask_args args = {.what = LL_ERRAND_PART};
-    if (!self->masks || !gpu_order_has_ended(&self->core, PART_NS)) return;
+    if (!self->masks || !gpu_order_has_ended(&self->core, knob(KNOB_CUDA_PART_NS))) return;
     if (errand_do(self, &args) != EXPAR_OK) LOG(LOG_INFO, "a rank that leaves: %s", expar_last_error());
 }
 

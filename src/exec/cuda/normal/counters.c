@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What notify counts for each expert, on the GPU, and what it tells the host of it. Graphs have the addresses, so
  * larger ones come beside those that were there before, which stay until the buffer goes. */
+#include "base/knobs.h"
 #include "exec/cuda/normal/normal_gpu.h"
 
 #include <stdlib.h>
 
-/* Of what a buffer begins with. */
-#define LEAST_EXPERTS 16384
-
 static int64_t experts_of(const ep_shape *shape)
 {
     const int64_t experts = (int64_t)shape->ranks * shape->local_experts;
-    return experts > LEAST_EXPERTS ? experts : LEAST_EXPERTS;
+    const int64_t least = knob(KNOB_CUDA_FIRST_EXPERTS);
+    return experts > least ? experts : least;
 }
 
 static expar_status counters_fill(gpu_executor *self, gpu_counters *one)

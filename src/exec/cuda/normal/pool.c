@@ -1,12 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A buffer's pool in its home's store (core/store.c), and its records in the symmetric part of the heap. */
+#include "base/knobs.h"
 #include "exec/cuda/core/home.h"
 #include "exec/cuda/normal/normal_gpu.h"
-
-/* Calls that wait after another rank's wish, where they need not; and such calls of the rank that wishes, all in vain,
-   until it is patient. */
-#define CALLS_OF_A_WISH 8
-#define MOST_IN_VAIN    64
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
@@ -65,7 +61,7 @@ bool gpu_pool_wishes(const gpu_executor *self)
 bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth)
 {
     const uint64_t wished = __atomic_load_n(&self->core.report->wished, __ATOMIC_RELAXED);
-    if (wished != self->wish_seen) self->waits = CALLS_OF_A_WISH;
+    if (wished != self->wish_seen) self->waits = (int32_t)knob(KNOB_CUDA_WISH_CALLS);
     self->wish_seen = wished;
     if (growth == EP_GROWTH_NONE) return false;
     if (growth == EP_GROWTH_WISHED) return true;
@@ -74,7 +70,7 @@ bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth)
 
 void gpu_pool_note_vain(gpu_executor *self)
 {
-    if (++self->vain < MOST_IN_VAIN) return;
+    if (++self->vain < knob(KNOB_CUDA_VAIN_WISHES)) return;
     self->vain = self->waits = 0;
     self->wish_seen = __atomic_load_n(&self->core.report->wished, __ATOMIC_RELAXED);
     gpu_store_be_patient(self->core.home);

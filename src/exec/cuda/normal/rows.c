@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch and combine: one kernel each; a dispatch whose rows did not fit the room that was offered is
  * launched again. */
+#include "base/knobs.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "proto/serving.h"
 
@@ -8,13 +9,6 @@
 
 /* Both teams of the queue need one. */
 #define LEAST_WARPS 2
-/* A stage holds a whole row up to this; longer rows go in parts. */
-#define MOST_STAGE_BYTES (32 << 10)
-
-/* Of a combine's warp: its slots, shared out among the ranks. One is on its way while the other is added; more of them,
-   with parts so much smaller, take longer (docs/performance.md). */
-#define SLOTS_BYTES (14 << 10)
-#define SLOTS       2
 
 /* Shared memory of a dispatch: the targets, a stage a sender, a barrier a warp. Rows that go straight to their places
    are sent by the first warps of a block. */
@@ -37,7 +31,8 @@ static stages plan_stages(const gpu_executor *self, const exec_call *call, const
     stages plan = {.warps = GPU_DISPATCH_WARPS, .senders = GPU_DISPATCH_WARPS, .shared_bytes = targets};
     if (self->core.device->major < 9) return plan;
     int64_t stage = (int64_t)ep_round((uint64_t)step->row_bytes, EP_ALIGN_BYTES);
-    int32_t stage_bytes = (int32_t)(stage < MOST_STAGE_BYTES ? stage : MOST_STAGE_BYTES);
+    const int64_t most = knob(KNOB_CUDA_STAGE_BYTES) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
+    int32_t stage_bytes = (int32_t)(stage < most ? stage : most);
     int32_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int32_t)targets;
     int32_t fit = (room - plan.warps * 8) / stage_bytes;
     if (fit < LEAST_WARPS) return plan;
@@ -166,9 +161,9 @@ expar_status gpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_s
     return EXPAR_OK;
 }
 
-/* Of a combine: how large a part of a row is. */
+/* Of a combine: how many slots a warp has, and how large a part of a row is. */
 typedef struct slots {
-    int32_t warps, part_bytes;
+    int32_t warps, count, part_bytes;
     uint32_t shared_bytes;
 } slots;
 
@@ -176,12 +171,13 @@ typedef struct slots {
 static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t rooms)
 {
     int64_t ranks = self->shape.ranks, row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
-    int64_t part = SLOTS_BYTES / (rooms * SLOTS) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
+    const int64_t count = knob(KNOB_CUDA_COMBINE_SLOTS);
+    int64_t part = knob(KNOB_CUDA_COMBINE_ROOM_BYTES) / (rooms * count) / EP_ALIGN_BYTES * EP_ALIGN_BYTES;
     part = part < EP_ALIGN_BYTES ? EP_ALIGN_BYTES : part < row ? part : row;
     uint32_t sources = (uint32_t)ep_round((uint64_t)ranks * GPU_COMBINE_RANK_BYTES, EP_ALIGN_BYTES);
     int64_t room = self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES - (int64_t)sources;
-    int64_t warp_bytes = SLOTS * (rooms * part + GPU_COMBINE_NOTE_BYTES), fit = room / warp_bytes;
-    slots plan = {.warps = GPU_COMBINE_WARPS, .shared_bytes = sources};
+    int64_t warp_bytes = count * (rooms * part + GPU_COMBINE_NOTE_BYTES), fit = room / warp_bytes;
+    slots plan = {.warps = GPU_COMBINE_WARPS, .count = (int32_t)count, .shared_bytes = sources};
     if (self->core.device->major < 9 || fit < LEAST_WARPS) return plan;
     plan.part_bytes = (int32_t)part;
     plan.warps = fit < plan.warps ? (int32_t)fit : plan.warps;
@@ -240,7 +236,7 @@ expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *
     args.ring_parts = (int32_t)((step->row_bytes + args.ring_part_bytes - 1) / args.ring_part_bytes);
     slots plan = plan_slots(self, step->row_bytes, args.rooms);
     args.part_bytes = plan.part_bytes;
-    args.slots = SLOTS;
+    args.slots = plan.count;
     args.stamps = gpu_stamps_of_rows(self, call, plan.warps);
     status = gpu_launch(&self->core, call, gpu_by_slot(&step->form) ? programs->slots_kernel : programs->combine_kernel,
                         (uint32_t)gpu_sms_of(&self->core, call), (uint32_t)plan.warps * 32, plan.shared_bytes, &args);

@@ -155,7 +155,7 @@ static expar_status barrier_meet(sym *self, uint64_t epoch, const meeting *m)
 /* From the first of a node to all others of it. */
 static expar_status barrier_release(sym *self, uint64_t epoch, const meeting *node, int32_t word)
 {
-    const tree t = tree_of(node->count, node->place, 0, TREE_STAR_PLACES);
+    const tree t = tree_of_node(node->count, node->place, 0);
     expar_status status = EXPAR_OK;
     if (t.parent >= 0) status = barrier_hear(self, epoch, node->first + t.parent, word);
     for (int32_t i = 0; i < t.num_children && status == EXPAR_OK; i++)

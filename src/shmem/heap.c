@@ -3,15 +3,11 @@
  *
  * Each call gathers every rank's arguments over the control sockets before anything stays changed, so that all ranks
  * return the same answer. That takes some hundred microseconds: allocate at set-up. */
+#include "base/knobs.h"
 #include "shmem/parts.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* Freed blocks from this size on give their pages back. */
-#define DISCARD_BYTES ((uint64_t)64 << 10)
-/* Memory up to this size is taken before the ranks agree, more of it after they have agreed to need it. */
-#define EARLY_BYTES ((uint64_t)1 << 20)
 
 /* What a rank wants. */
 typedef struct wish {
@@ -109,14 +105,15 @@ static bool give_locally(sym *self, uint64_t offset, uint64_t *bytes)
 /* No peer writes here again before the next collective take, to which this rank comes after the discarding. */
 static void drop_pages(sym *self, uint64_t offset, uint64_t bytes)
 {
-    if (bytes >= DISCARD_BYTES && !self->keeps_pages) mem_region_discard(&self->heap, offset, bytes);
+    if (bytes >= (uint64_t)knob(KNOB_HEAP_DISCARD_BYTES) && !self->keeps_pages)
+        mem_region_discard(&self->heap, offset, bytes);
 }
 
 /* The agreement on sizes and offsets; then, where much memory is to be had, that on having it. */
 static expar_status take_memory(sym *self, const char *what, uint64_t filled_bytes, wish *mine)
 {
     const block_range range = range_of(self, mine, filled_bytes);
-    bool early = range.bytes <= EARLY_BYTES;
+    bool early = range.bytes <= (uint64_t)knob(KNOB_HEAP_EARLY_BYTES);
     if (early) commit(self, what, &range, mine);
     expar_status status = wish_agree(self, what, mine);
     if (status != EXPAR_OK || early) return status;

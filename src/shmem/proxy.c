@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The rank's proxy, where EXPAR_PROXY asks for one: a ring and a thread for its non-blocking operations. */
+#include "base/knobs.h"
 #include "shmem/parts.h"
 
 #define NUM_SLOTS 256u
-/* Its producers wake it. */
-#define NAP_NS INT64_C(100000000)
 
 static void ring_bell_of(void *context, int32_t pe)
 {
@@ -22,7 +21,7 @@ expar_status sym_proxy_open(sym *self)
         .heap_begin = SYM_CONTROL_BYTES,
         .heap_end = &self->grown_bytes,
         .num_slots = NUM_SLOTS,
-        .nap_ns = NAP_NS,
+        .nap_ns = knob(KNOB_PROXY_IDLE_NAP_NS),
         .delivered = ring_bell_of,
         .context = self,
     };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Who is reached how: opens the transports that EXPAR_TRANSPORTS names, exchanges what each one reaches, and picks for
  * every PE the first that maps it, the first that puts and gets, and the first whose atomics do. */
+#include "base/knobs.h"
 #include "shmem/bell.h"
 #include "shmem/parts.h"
 
@@ -8,10 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The heap grows in chunks of whole huge pages, each as large as all before it up to CHUNK_MAX: so that a network that
+/* The heap grows in chunks of whole huge pages, each as large as all before it up to a limit: so that a network that
    pins memory pins what is used, and keys are few. */
 #define CHUNK_MIN ((uint64_t)2 << 20)
-#define CHUNK_MAX ((uint64_t)64 << 20)
 /* ---- what the transports may ask --------------------------------------------------------------------------------- */
 
 static expar_status site_check(void *context, int32_t pe, const char *what)
@@ -268,7 +268,8 @@ void sym_reach_close(sym *self)
 uint64_t sym_border(const sym *self, uint64_t end)
 {
     uint64_t grown = atomic_load_explicit(&self->grown_bytes, memory_order_relaxed);
-    uint64_t chunk = grown < CHUNK_MAX ? grown : CHUNK_MAX;
+    const uint64_t most = (uint64_t)knob(KNOB_HEAP_CHUNK_BYTES);
+    uint64_t chunk = grown < most ? grown : most;
     if (end <= grown) return grown;
     uint64_t border = align_up(end - grown > chunk ? end : grown + chunk, CHUNK_MIN);
     return border < self->heap.bytes ? border : self->heap.bytes;

@@ -5,27 +5,11 @@
  * on a crowded host is the sooner the better. Where each rank could have a core, a sleep costs a hundred times what a
  * flag takes from core to core, and so a wait spins for about as long as a sleep costs; yet ranks that are bound to no
  * core may find themselves on one, where whoever spins only keeps the other from coming. So they say where they run. */
+#include "base/knobs.h"
 #include "shmem/bell.h"
 #include "shmem/sym.h"
 
 #include <sched.h>
-
-/* On a crowded host: turns that spin, and turns that yield after them. Yields cost little and spare the core its idle
-   state, out of which a wake-up takes longer than all of them: ranks that meet often (dispatch, combine) lose a third
-   of their time with one yield. (Measured: docs/performance.md.) */
-#define SPINS_CROWDED  4
-#define YIELDS_CROWDED 64
-/* Else turns that yield once the time for spinning is over; and those that look at the clock and the cores: the fourth,
-   so that what comes at once costs neither and ranks on one core lose little, and each 16th from there. */
-#define YIELDS_ROOMY 8
-#define TURNS_A_LOOK 16
-#define FIRST_LOOK   3
-/* Turns that drive a network take longer, and what comes from there comes in pieces: so many are spun at least. */
-#define SPINS_DRIVEN 1000
-
-/* A sleep is short at first, then longer: the bell ends it sooner, but raw stores ring none. */
-#define FIRST_SLEEP_NS 1000000
-#define LAST_SLEEP_NS  50000000
 
 /* Tells the core that this is a spin loop, where the compiler has a word for it. */
 static void spin_once(void)
@@ -100,6 +84,7 @@ static void count_in(sym *self)
 static void begin_wait(sym_rest *rest)
 {
     static const boot_topic none = {.kind = BOOT_KIND_NONE};
+    rest->look_turn = knob_count(KNOB_WAIT_FIRST_LOOK);
     boot_wait_begin(&rest->wait, rest->sym->boot, &none, rest->what);
     if (rest->among.size == 0) return;
     rest->wait.first = rest->among.start;
@@ -256,10 +241,12 @@ static void arm(sym_rest *rest)
     rest->armed = !network || rest->handed_over || network->ops->arm(network);
 }
 
+/* A sleep is short at first, then longer: the bell ends it sooner, but raw stores ring none. */
 static int64_t sleep_limit_ns(uint32_t sleeps)
 {
-    int64_t limit_ns = sleeps < 6 ? (int64_t)FIRST_SLEEP_NS << sleeps : LAST_SLEEP_NS;
-    return limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS;
+    const int64_t most_ns = knob(KNOB_WAIT_MOST_SLEEP_NS);
+    int64_t limit_ns = sleeps < 6 ? knob(KNOB_WAIT_SLEEP_NS) << sleeps : most_ns;
+    return limit_ns < most_ns ? limit_ns : most_ns;
 }
 
 /* True: something came from the network, and so there may be more.
@@ -287,20 +274,23 @@ static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
 static void spin_again(sym_rest *rest)
 {
     rest->turn = rest->idle_turns = 0;
+    rest->look_turn = knob_count(KNOB_WAIT_FIRST_LOOK);
     rest->spin_end_ns = 0;
     rest->on_shared_core = rest->armed = false;
 }
 
-/* Whether the wait's time for spinning goes on. */
+/* Whether the wait's time for spinning goes on. What comes within the first turns costs no look at the clock and the
+   cores. */
 static bool rest_spins(sym_rest *rest)
 {
     const uint32_t turn = rest->turn++;
-    if (rest->crowded) return turn < SPINS_CROWDED;
-    if (turn % TURNS_A_LOOK != FIRST_LOOK) return true;
+    if (rest->crowded) return turn < knob_count(KNOB_WAIT_CROWDED_SPINS);
+    if (turn < rest->look_turn) return true;
+    rest->look_turn = turn + knob_count(KNOB_WAIT_TURNS_A_LOOK);
     const int64_t now_ns = clock_ns();
     if (rest->spin_end_ns == 0) rest->spin_end_ns = now_ns + rest->sym->spin_ns;
     rest->on_shared_core = shares_core(rest->sym);
-    return now_ns < rest->spin_end_ns || (rest->sym->driven && turn < SPINS_DRIVEN);
+    return now_ns < rest->spin_end_ns || (rest->sym->driven && turn < knob_count(KNOB_WAIT_DRIVEN_SPINS));
 }
 
 /* A turn behind the spins and yields: looks at those who are awaited, arms, and sleeps once that has been done and the
@@ -325,7 +315,7 @@ static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
 
 expar_status sym_rest_turn(sym_rest *rest)
 {
-    const uint32_t yields = rest->crowded ? YIELDS_CROWDED : YIELDS_ROOMY;
+    const uint32_t yields = knob_count(rest->crowded ? KNOB_WAIT_CROWDED_YIELDS : KNOB_WAIT_YIELDS);
     if (rest->halt && atomic_load_explicit(rest->halt, memory_order_relaxed))
         return error_set(EXPAR_ERR_ABORTED, "%s: the buffer has been abandoned on this rank", rest->what);
     if (atomic_load_explicit(&rest->sym->failure, memory_order_relaxed) != 0) {

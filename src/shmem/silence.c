@@ -4,6 +4,7 @@
  * rank from then on; a rank that answers, but is not waited for any more, is gone only where this rank is out of
  * step with it. */
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "boot/ranks.h"
 #include "shmem/parts.h"
 
@@ -44,8 +45,13 @@ expar_status sym_rest_blame(const sym_rest *rest, expar_status status)
 
 /* ---- who is silent now ------------------------------------------------------------------------------------------- */
 
-#define MOST_NS  INT64_C(5000000000)
 #define ROUND_NS (INTERRUPT_NS)
+
+static int64_t silence_limit_ns(const sym *self)
+{
+    const int64_t usual_ns = boot_silence_ns(self->boot), most_ns = knob(KNOB_SILENCE_MOST_NS);
+    return usual_ns < most_ns ? usual_ns : most_ns;
+}
 
 /* Those who died or left will not answer, and are known. */
 static bool can_be_asked(const sym *self, int32_t rank)
@@ -72,7 +78,7 @@ static int32_t ask_again(sym *self, boot_answer *answers, boot_answer *round, in
 
 static void find_silent(sym *self, bool *silent)
 {
-    const int64_t usual_ns = boot_silence_ns(self->boot), limit_ns = usual_ns < MOST_NS ? usual_ns : MOST_NS;
+    const int64_t limit_ns = silence_limit_ns(self);
     int64_t asked_ns = 0;
     boot_answer *answers = calloc(2 * (size_t)self->size, sizeof *answers);
     if (!answers) return;
@@ -109,16 +115,11 @@ bool sym_blame_silent(sym *self, expar_status status)
 
 /* ---- patience with the network ----------------------------------------------------------------------------------- */
 
-/* Until a PE that has answered is asked again, or one that has not yet. */
-#define AGAIN_NS ((int64_t)1000 * 1000 * 1000)
-#define SOON_NS  ((int64_t)250 * 1000 * 1000)
-#define LOG_NS   ((int64_t)10 * 1000 * 1000 * 1000)
-
-/* From 10 s on, and then after twice as long each time. */
+/* After twice as long each time. */
 static bool is_time_to_log(int64_t waited_ns)
 {
-    int64_t at_ns = LOG_NS;
-    while (at_ns <= waited_ns - AGAIN_NS)
+    int64_t at_ns = knob(KNOB_SILENCE_LOG_NS);
+    while (at_ns <= waited_ns - knob(KNOB_SILENCE_ASK_AGAIN_NS))
         at_ns *= 2;
     return waited_ns >= at_ns;
 }
@@ -127,11 +128,11 @@ static int64_t judge_peer(const boot *ctl, int32_t pe, const boot_answer *answer
 {
     const int64_t limit_ns = ctl->late_limit_ms * 1000000;
     if (limit_ns > 0 && waited_ns >= limit_ns) return 0;
-    if (!answer->came) return answer->silent_ns < boot_silence_ns(ctl) ? SOON_NS : 0;
+    if (!answer->came) return answer->silent_ns < boot_silence_ns(ctl) ? knob(KNOB_SILENCE_ASK_SOON_NS) : 0;
     if (is_time_to_log(waited_ns))
         LOG(LOG_WARN, "for %lld s nothing has come over the network from rank %d, which is alive: it is %s; %s",
             (long long)(waited_ns / 1000000000), pe, answer->doing, boot_limit_text(ctl));
-    return AGAIN_NS;
+    return knob(KNOB_SILENCE_ASK_AGAIN_NS);
 }
 
 /* What pe answers on its line within a round. False: it cannot be asked. */
@@ -154,7 +155,8 @@ static bool ask_peer(sym *self, int32_t pe, boot_answer *answer)
 int64_t sym_wait_on(sym *self, int32_t pe, int64_t waited_ns)
 {
     boot_answer answer;
-    if (!ask_peer(self, pe, &answer)) return waited_ns < self->site.timeout_ms * 1000000 ? SOON_NS : 0;
+    if (!ask_peer(self, pe, &answer))
+        return waited_ns < self->site.timeout_ms * 1000000 ? knob(KNOB_SILENCE_ASK_SOON_NS) : 0;
     return judge_peer(self->boot, pe, &answer, waited_ns);
 }
 
@@ -172,7 +174,7 @@ void sym_give_up(sym *self, int32_t pe)
    answer says that it has not left, and a closed line that this rank's monitor, which may be late, will tell. */
 expar_status sym_explain(sym *self, int32_t pe, const char *what)
 {
-    const int64_t usual_ns = boot_silence_ns(self->boot), limit_ns = usual_ns < MOST_NS ? usual_ns : MOST_NS;
+    const int64_t limit_ns = silence_limit_ns(self);
     const int64_t end_ns = clock_ns() + limit_ns;
     int64_t looked_ns = 0;
     boot_answer answer;

@@ -353,6 +353,7 @@ typedef struct sym_rest {
     sym *sym;
     const char *what;
     uint32_t turn;       /* that spin */
+    uint32_t look_turn;  /* the next one that looks at the clock and the cores */
     uint32_t idle_turns; /* behind them */
     uint32_t rings;      /* value of the futex word when armed */
     int64_t spin_end_ns; /* 0: the clock has not been looked at */

@@ -4,11 +4,8 @@
 #ifndef EXPAR_SHMEM_TREE_H
 #define EXPAR_SHMEM_TREE_H
 
+#include "base/knobs.h"
 #include <stdint.h>
-
-/* Up to here a node's leader reads and writes all others' flags itself: a store and a look each, and nobody waits for
-   a rank in between to get a core. Above, a binomial tree. */
-#define TREE_STAR_PLACES 16
 
 /* What one place does in the tree: from whom it has the data, and whom it gives them; in places. */
 #define TREE_MOST_CHILDREN 64
@@ -20,5 +17,11 @@ typedef struct tree {
 
 /* A star where there are at most `star` places (which is at most TREE_MOST_CHILDREN), else a binomial tree. */
 tree tree_of(int32_t count, int32_t place, int32_t root, int32_t star);
+/* Of a node's ranks. In a star the leader reads and writes all others' flags itself: a store and a look each. So nobody
+   waits for a rank in between to get a core. */
+static inline tree tree_of_node(int32_t count, int32_t place, int32_t root)
+{
+    return tree_of(count, place, root, (int32_t)knob(KNOB_TREE_STAR));
+}
 
 #endif

@@ -6,7 +6,7 @@
 
 expar_status fan_in(const circle *node, const char *call)
 {
-    const tree t = tree_of(node->count, node->me, 0, TREE_STAR_PLACES);
+    const tree t = tree_of_node(node->count, node->me, 0);
     expar_status status = EXPAR_OK;
     for (int32_t i = t.num_children - 1; i >= 0 && status == EXPAR_OK; i--)
         status = channel_hear(node->team, circle_member(node, t.children[i]), call);
@@ -21,7 +21,7 @@ static void *here(const circle *node, uint64_t offset)
 
 static expar_status push(const circle *node, const char *call, const fan *what)
 {
-    const tree t = tree_of(node->count, node->me, what->lead, TREE_STAR_PLACES);
+    const tree t = tree_of_node(node->count, node->me, what->lead);
     const void *data = here(node, t.parent < 0 ? what->from : what->to);
     channel_batch batch = {.copies = false};
     expar_status status = EXPAR_OK;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Patience with a PE of which nothing is heard while operations to it are under way: late is not dead. */
+#include "base/knobs.h"
 #include "net/transport.h"
-
-#define FIRST_ASK_NS INT64_C(1000000000)
 
 static int64_t first_span_ns(const transport_site *site, int64_t timeout_ns)
 {
     if (!site->patience) return timeout_ns;
-    return timeout_ns / 4 < FIRST_ASK_NS ? timeout_ns / 4 : FIRST_ASK_NS;
+    const int64_t most_ns = knob(KNOB_NET_FIRST_ASK_NS);
+    return timeout_ns / 4 < most_ns ? timeout_ns / 4 : most_ns;
 }
 
 bool transport_waits_on(const transport_site *site, transport_patience *wait, int32_t pe, int64_t now_ns)

@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Posting that waits for room: what stands on top of every transport's post. */
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "net/transport.h"
 
 #include <sched.h>
 #include <string.h>
-
-#define YIELDS   64
-#define SLEEP_NS 1000000
 
 transport_request transport_flag_apart(const transport_request *put)
 {
@@ -25,10 +23,10 @@ transport_request transport_flag_apart(const transport_request *put)
 static void post_make_room(transport *self, uint32_t turn)
 {
     if (self->ops->progress(self)) return;
-    if (turn < YIELDS)
+    if (turn < knob_count(KNOB_NET_POST_YIELDS))
         sched_yield();
     else if (self->ops->arm && self->ops->arm(self))
-        self->ops->sleep(self, SLEEP_NS);
+        self->ops->sleep(self, knob(KNOB_NET_POST_SLEEP_NS));
 }
 
 static expar_status post_waiting(transport *self, const transport_site *site, const transport_request *request,
@@ -40,7 +38,8 @@ static expar_status post_waiting(transport *self, const transport_site *site, co
     for (uint32_t turn = 0; status == EXPAR_ERR_BUSY; turn++) {
         post_make_room(self, turn);
         status = site->check(site->context, request->pe, "posting");
-        if (status == EXPAR_OK && turn >= YIELDS) status = interrupt_look(&asked_ns, "posting");
+        if (status == EXPAR_OK && turn >= knob_count(KNOB_NET_POST_YIELDS))
+            status = interrupt_look(&asked_ns, "posting");
         if (status == EXPAR_OK) status = self->ops->post(self, request, batch);
         if (status == EXPAR_ERR_BUSY && !transport_waits_on(site, &patience, request->pe, clock_ns())) {
             site->told(site->context, request->pe);

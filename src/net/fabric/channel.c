@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Endpoints: their queues, their staging memory, and where the peers' are. */
+#include "base/knobs.h"
 #include "net/fabric/fabric.h"
 
 #include <stdio.h>
@@ -13,7 +14,8 @@ typedef struct introduction {
 
 static expar_status open_queue(fabric *f, fabric_channel *c)
 {
-    struct fi_cq_attr attr = {.size = 2 * FABRIC_MAX_IN_FLIGHT, .format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD};
+    struct fi_cq_attr attr = {
+        .size = 2 * knob_count(KNOB_FABRIC_IN_FLIGHT), .format = FI_CQ_FORMAT_CONTEXT, .wait_obj = FI_WAIT_FD};
     int code = fi_cq_open(f->domain, &attr, &c->cq, NULL);
     if (code != 0) return fabric_error(f, EXPAR_ERR_UNSUPPORTED, code, "a queue that can be slept on (FI_WAIT_FD)");
     code = fi_control(&c->cq->fid, FI_GETWAIT, &c->wait_fd);
@@ -37,8 +39,9 @@ static expar_status open_endpoint(fabric *f, fabric_channel *c)
 /* Fewer than the provider's queue holds, so that it never has to turn one away for want of room. */
 static uint32_t count_ops(const fabric *f)
 {
+    const uint32_t wanted = knob_count(KNOB_FABRIC_IN_FLIGHT);
     size_t most = f->info->tx_attr->size / 2;
-    return most < 16 ? 16 : most < FABRIC_MAX_IN_FLIGHT ? (uint32_t)most : FABRIC_MAX_IN_FLIGHT;
+    return most < 16 ? 16 : most < wanted ? (uint32_t)most : wanted;
 }
 
 static expar_status make_ops(fabric *f, fabric_channel *c)

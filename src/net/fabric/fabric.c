@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The table of operations of the fabric transport, its making and its end. */
 #include "net/fabric/fabric.h"
+#include "base/knobs.h"
 #include "base/shown.h"
 
 #include <stdarg.h>
@@ -10,7 +11,6 @@
 
 #define PAGE_BYTES   4096u
 #define EXTENT_BYTES ((size_t)1 << 20) /* none is smaller, but the last one */
-#define SPINS_ROOMY  1000u
 
 expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what)
 {
@@ -67,7 +67,7 @@ static fabric *fabric_new(const transport_site *site)
     f->rank = site->boot->rank;
     f->size = site->boot->size;
     f->wake_event = f->nudge_event = -1;
-    f->spins = site->crowded ? 0 : SPINS_ROOMY;
+    f->spins = site->crowded ? 0 : knob_count(KNOB_FABRIC_SPINS);
     f->max_extents = site->heap->bytes / EXTENT_BYTES + 2;
     f->extents = calloc(f->max_extents, sizeof(fabric_extent *));
     f->lost = calloc((size_t)f->size, sizeof *f->lost);

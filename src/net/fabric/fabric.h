@@ -63,11 +63,9 @@ typedef struct fabric_quirks {
 
 /* ---- the objects ------------------------------------------------------------------------------------------------- */
 
-#define FABRIC_STAGE_BYTES   4096u
-#define FABRIC_PIECE_BYTES   ((uint64_t)4 << 20) /* the most that one completion answers for */
-#define FABRIC_MAX_IN_FLIGHT 256u
-#define FABRIC_MAX_CHANNELS  16
-#define FABRIC_NAME_BYTES    64u
+#define FABRIC_STAGE_BYTES  4096u
+#define FABRIC_MAX_CHANNELS 16
+#define FABRIC_NAME_BYTES   64u
 
 /* One operation on its way. All members are guarded by the channel's lock. */
 typedef struct fabric_op {

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Operations leave: cut into pieces that lie in one extent, and handed to libfabric. */
+#include "base/knobs.h"
 #include "net/fabric/fabric.h"
 
 #include <string.h>
@@ -40,10 +41,11 @@ static bool cut(const fabric *f, const transport_request *r, uint64_t done, piec
     void *descriptor;
     const fabric_extent *e = fabric_extent_find(f, r->offset + done);
     if (!e) return false;
+    const uint64_t most = (uint64_t)knob(KNOB_FABRIC_PIECE_BYTES);
     uint64_t bytes = r->bytes - done, room = e->bytes - (r->offset + done - e->offset);
     const uint8_t *local = r->kind == TRANSPORT_KIND_PUT ? r->source : r->dest;
     if (bytes > room) bytes = room;
-    if (bytes > FABRIC_PIECE_BYTES) bytes = FABRIC_PIECE_BYTES;
+    if (bytes > most) bytes = most;
     if (bytes > f->info->ep_attr->max_msg_size) bytes = f->info->ep_attr->max_msg_size;
     const size_t stage = FABRIC_STAGE_BYTES - bytes_ahead(r);
     bool staged = r->bytes <= stage || !fabric_descriptor(f, local + done, bytes, &descriptor);

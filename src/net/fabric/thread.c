@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The progress thread: serves the peers while nobody of this rank waits. It sleeps until something comes; when somebody
  * attends to the network then, it leaves the work to him and looks again a little later. */
+#include "base/knobs.h"
 #include "net/fabric/fabric.h"
 
 #include <poll.h>
@@ -10,19 +11,13 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Naps while somebody attends, or has done so since the last one: short at first, so that they need not be ended; long
-   beside one who attends for long, and then whoever ends attending ends them. */
-#define FIRST_NAP_NS 200000
-#define LONG_NAP_NS  1000000
-#define LAST_NAP_NS  400000000
-/* Connections in the making do not wake every provider's queue. */
-#define LONGEST_SLEEP_NS 100000000
-
+/* While somebody attends, or has done so since the last one: short at first, so that it need not be ended; long
+   beside one who attends for long, and then whoever ends attending ends it. */
 static void fabric_nap(fabric *f, int64_t nap_ns)
 {
     uint64_t count;
     struct pollfd wake = {.fd = f->wake_event, .events = POLLIN};
-    bool is_long = nap_ns >= LONG_NAP_NS;
+    bool is_long = nap_ns >= knob(KNOB_FABRIC_LONG_NAP_NS);
     if (is_long) atomic_store(&f->naps, 1);
     if (!is_long || atomic_load(&f->attendants) > 0) ppoll(&wake, 1, &(struct timespec){.tv_nsec = nap_ns}, NULL);
     if (is_long) atomic_store(&f->naps, 0);
@@ -34,11 +29,11 @@ static void fabric_nap(fabric *f, int64_t nap_ns)
    number when this was last called. */
 static void leave_to_attendants(fabric *f, uint32_t *visits)
 {
-    int64_t nap_ns = FIRST_NAP_NS;
+    int64_t nap_ns = knob(KNOB_FABRIC_NAP_NS);
     for (;;) {
         uint32_t now = atomic_load_explicit(&f->visits, memory_order_relaxed);
         if (f->stops || (atomic_load(&f->attendants) == 0 && now == *visits)) return;
-        const int64_t most_ns = now != *visits ? LONG_NAP_NS - 1 : LAST_NAP_NS;
+        const int64_t most_ns = now != *visits ? knob(KNOB_FABRIC_LONG_NAP_NS) - 1 : knob(KNOB_FABRIC_MOST_NAP_NS);
         *visits = now;
         fabric_nap(f, nap_ns < most_ns ? nap_ns : most_ns);
         nap_ns = nap_ns < most_ns ? nap_ns * 2 : most_ns;
@@ -72,7 +67,7 @@ static void *run(void *argument)
         leave_to_attendants(f, &visits);
         bool armed = fabric_arm(f);
         tell_of_progress(f);
-        if (armed) fabric_sleep(f, LONGEST_SLEEP_NS, f->wake_event);
+        if (armed) fabric_sleep(f, knob(KNOB_FABRIC_THREAD_SLEEP_NS), f->wake_event);
         if (read(f->wake_event, &count, sizeof count) == sizeof count) continue;
         serve(f);
     }

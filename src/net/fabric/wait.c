@@ -2,13 +2,10 @@
 /* Waiting for one's own operations. Whoever waits makes the progress: spins, yields, then sleeps until
  * something comes. */
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "net/fabric/fabric.h"
 
 #include <sched.h>
-
-#define YIELDS         4
-#define FIRST_SLEEP_NS 1000000
-#define LAST_SLEEP_NS  20000000
 
 /* A wait in progress. */
 typedef struct fabric_wait {
@@ -77,18 +74,20 @@ static expar_status fabric_wait_turn(fabric_wait *w, int32_t pe)
     uint32_t number = w->turn++;
     expar_status status = f->site->check(f->site->context, pe, w->what);
     if (status != EXPAR_OK || number < f->spins) return status;
-    if (number < f->spins + YIELDS) {
+    const uint32_t turns = f->spins + knob_count(KNOB_FABRIC_YIELDS);
+    if (number < turns) {
         sched_yield();
         return EXPAR_OK;
     }
     status = interrupt_look(&w->interrupt_ns, w->what);
     w->interrupted = status != EXPAR_OK;
     if (w->interrupted) return status;
-    const int64_t limit_ns = FIRST_SLEEP_NS * (int64_t)(number - f->spins - YIELDS + 1);
+    const int64_t limit_ns = knob(KNOB_FABRIC_SLEEP_NS) * (int64_t)(number - turns + 1);
+    const int64_t most_ns = knob(KNOB_FABRIC_MOST_SLEEP_NS);
     if (is_unreached(w)) return unreached(w);
     if (!transport_waits_on(f->site, &w->patience, pe, clock_ns())) return silent(w);
     /* Completions lie in a queue until they are read, so what arming brings is not slept over. */
-    if (fabric_arm(f) && fabric_sleep(f, limit_ns < LAST_SLEEP_NS ? limit_ns : LAST_SLEEP_NS, -1)) w->turn = 0;
+    if (fabric_arm(f) && fabric_sleep(f, limit_ns < most_ns ? limit_ns : most_ns, -1)) w->turn = 0;
     return EXPAR_OK;
 }
 

@@ -1,16 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The proxy's thread. While commands are on their way it makes the network's progress like any waiter; before it sleeps
  * it leaves that to the transport's own thread, whose `arrived` leads back here. */
+#include "base/knobs.h"
 #include "net/proxy/parts.h"
 
 #include <sched.h>
-
-/* Turns without work that ask again at once, and then turns that yield: a network answers within some of them. */
-#define SPINS  32u
-#define YIELDS 8u
-/* Sleeps with commands on their way: completions that other threads see wake nobody. */
-#define FIRST_NAP_NS INT64_C(50000)
-#define LAST_NAP_NS  INT64_C(1000000)
 
 static bool in_flight(const proxy *self)
 {
@@ -52,25 +46,29 @@ static bool is_wanted(const void *context)
     return atomic_load_explicit(&self->stops, memory_order_acquire) || proxy_has_work(self);
 }
 
+/* With commands on their way it is short: completions that other threads see wake nobody. */
 static void consumer_nap(proxy *self, uint32_t naps)
 {
-    int64_t limit_ns = FIRST_NAP_NS << (naps < 5 ? naps : 5);
-    if (limit_ns > LAST_NAP_NS) limit_ns = LAST_NAP_NS;
+    const int64_t most_ns = knob(KNOB_PROXY_MOST_NAP_NS);
+    int64_t limit_ns = knob(KNOB_PROXY_NAP_NS) << (naps < 5 ? naps : 5);
+    if (limit_ns > most_ns) limit_ns = most_ns;
     if (!in_flight(self)) limit_ns = self->plan.nap_ns;
     attend(self, false);
     proxy_gate_wait(&self->work, is_wanted, self, limit_ns);
 }
 
+/* A network answers within some of the turns that spin and yield. */
 static void idle(proxy *self)
 {
     uint32_t turn = self->idle_turns++;
-    if (turn < SPINS) return;
-    if (turn < SPINS + YIELDS) {
+    const uint32_t spins = knob_count(KNOB_PROXY_SPINS), awake = spins + knob_count(KNOB_PROXY_YIELDS);
+    if (turn < spins) return;
+    if (turn < awake) {
         sched_yield();
         return;
     }
     proxy_end_hopeless(self);
-    consumer_nap(self, turn - SPINS - YIELDS);
+    consumer_nap(self, turn - awake);
 }
 
 static bool work(proxy *self)

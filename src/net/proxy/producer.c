@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Threads of this process as producers: they wait for a slot, and for quiet, with a deadline, and wake the thread. */
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "net/proxy/parts.h"
 
 #include <sched.h>
 
-/* Each command ends within one time-out after the last sign of its PE; more mean that the thread is stuck. */
-#define TIMEOUTS   2
-#define SPINS      16u
-#define YIELDS     16u
-#define LONGEST_NS INT64_C(50000000)
-#define NS_PER_MS  INT64_C(1000000)
+#define NS_PER_MS INT64_C(1000000)
 
 /* A wait of a producer. */
 typedef struct wait {
@@ -32,16 +28,18 @@ static bool is_over(const void *context)
     return proxy_load(&port->head) - proxy_load(&port->ring->consumed) < port->num_slots;
 }
 
+/* Each command ends within one time-out after the last sign of its PE; more mean that the thread is stuck. */
 static expar_status wait_turn(wait *w)
 {
     proxy *self = w->self;
     uint32_t number = w->turn++;
-    if (number < SPINS) return EXPAR_OK;
-    if (number < SPINS + YIELDS) {
+    const uint32_t spins = knob_count(KNOB_PROXY_WAIT_SPINS);
+    if (number < spins) return EXPAR_OK;
+    if (number < spins + knob_count(KNOB_PROXY_WAIT_YIELDS)) {
         sched_yield();
         return EXPAR_OK;
     }
-    int64_t now_ns = clock_ns(), timeout_ms = TIMEOUTS * self->plan.site->timeout_ms;
+    int64_t now_ns = clock_ns(), timeout_ms = knob(KNOB_PROXY_TIMEOUTS) * self->plan.site->timeout_ms;
     uint64_t done = proxy_load(&self->ring->done);
     uint32_t excuses = atomic_load_explicit(&self->excuses, memory_order_relaxed);
     if (w->since_ns == 0 || done != w->seen || excuses != w->excuses) w->since_ns = now_ns;
@@ -49,7 +47,7 @@ static expar_status wait_turn(wait *w)
     w->excuses = excuses;
     if (now_ns - w->since_ns > timeout_ms * NS_PER_MS)
         return error_set(EXPAR_ERR_PEER, "%s: the proxy got nothing done for %lld ms", w->what, (long long)timeout_ms);
-    proxy_gate_wait(&self->moved, is_over, w, LONGEST_NS);
+    proxy_gate_wait(&self->moved, is_over, w, knob(KNOB_PROXY_WAIT_SLEEP_NS));
     return is_over(w) ? EXPAR_OK : interrupt_look(&w->interrupt_ns, w->what);
 }
 

@@ -34,10 +34,6 @@
 
 #include "shmem/sym.h"
 
-/* A buffer that is given up waits no longer than this for the network, which brings mostly at once what is under way to
-   those that it reaches. */
-#define LINK_LINGER_NS ((int64_t)1000000000)
-
 /* Handed to transports by a rank's links; of what goes to mapped memory nothing is counted. Raised by any thread of the
    rank, read by those who ask; relaxed, since they order nothing. */
 typedef struct link_counts {

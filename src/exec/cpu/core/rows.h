@@ -10,8 +10,6 @@
 #include <stdint.h>
 
 /* ---- copy.c ------------------------------------------------------------------------------------------------------ */
-/* Rows larger together than this many bytes bypass the cache on their way out (measured: docs/performance.md). */
-#define CPU_STREAM_BYTES (1 << 20)
 /* bytes: a multiple of 16; both addresses 16-byte aligned. streaming: by non-temporal stores, see cpu_copy_fence. */
 void cpu_copy_row(void *dest, const void *source, size_t bytes, bool streaming);
 /* Orders this thread's streaming stores before its later releases. */

@@ -2,6 +2,7 @@
 /* Rows on their way to peers, and the flags behind them. Rows of large calls bypass the cache, which would have to read
  * each line before it is overwritten; such stores need a fence before the flag, and the fence waits for all of them. So
  * flags of a few rows are held back and follow one fence together. */
+#include "base/knobs.h"
 #include "exec/cpu/low_latency/cpu.h"
 
 #include <string.h>
@@ -13,35 +14,30 @@ bool ll_streams(const ll_cpu *self, uint64_t rows, size_t row_bytes)
 
 /* ---- pace -------------------------------------------------------------------------------------------------------- */
 
-/* Cores of one socket copy 15 to 20 bytes in a nanosecond, those of two 2 (measured: docs/performance.md). Fewer bytes
-   tell nothing. */
-#define PACE_BYTES_PER_NS 5
-#define PACE_LEAST_BYTES  8192
-/* One in so many sends that go through the cache is timed. */
-#define PACE_TIMED 8
-
 static bool pace_probes(const ll_pace *pace)
 {
-    return pace->sends % LL_PACE_PROBE == 0;
+    return pace->sends % knob_count(KNOB_CPU_PACE_PROBE) == 0;
 }
 
 bool ll_pace_streams(const ll_pace *pace)
 {
-    return pace->slow == LL_PACE_SLOW && !pace_probes(pace);
+    return pace->slow == knob_count(KNOB_CPU_PACE_SLOW) && !pace_probes(pace);
 }
 
 bool ll_pace_times(const ll_pace *pace)
 {
-    return pace->slow > 0 ? !ll_pace_streams(pace) : pace->sends % PACE_TIMED == 0;
+    return pace->slow > 0 ? !ll_pace_streams(pace) : pace->sends % knob_count(KNOB_CPU_PACE_TIMED) == 0;
 }
 
+/* Cores of one socket copy 15 to 20 bytes in a nanosecond, those of two 2 (measured: docs/performance.md). Few bytes
+   tell nothing. */
 void ll_pace_note(ll_pace *pace, uint64_t bytes, int64_t ns)
 {
     pace->sends++;
-    if (ns == 0 || bytes < PACE_LEAST_BYTES) return;
-    if (bytes >= (uint64_t)ns * PACE_BYTES_PER_NS)
+    if (ns == 0 || bytes < (uint64_t)knob(KNOB_CPU_PACE_LEAST_BYTES)) return;
+    if (bytes >= (uint64_t)ns * (uint64_t)knob(KNOB_CPU_PACE_SPEED))
         pace->slow = 0;
-    else if (pace->slow < LL_PACE_SLOW)
+    else if (pace->slow < knob_count(KNOB_CPU_PACE_SLOW))
         pace->slow++;
 }
 

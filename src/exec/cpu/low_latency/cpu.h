@@ -86,7 +86,7 @@ typedef struct ll_banks {
    a call. */
 typedef struct ll_pace {
     uint32_t sends; /* of plain rows, so far */
-    uint32_t slow;  /* timed ones in a row that were slow, up to LL_PACE_SLOW */
+    uint32_t slow;  /* timed ones in a row that were slow, up to cpu.pace_slow */
 } ll_pace;
 
 typedef struct ll_cache ll_cache;
@@ -100,10 +100,6 @@ typedef struct ll_scratch {
     const void **rows; /* [K] of one sum, with their weights */
     float *row_weights;
 } ll_scratch;
-
-/* Rows of all ranks together that are more than this many bytes bypass the cache on their way out: below, whoever reads
-   them finds them there (measured: docs/performance.md). */
-#define LL_STREAM_BYTES (32 << 20)
 
 /* Of a buffer with masks. All of it is this rank's own, and touched by the thread that is in a call. */
 typedef struct ll_masks {
@@ -149,9 +145,9 @@ typedef struct ll_cpu {
     bool chose_workers;    /* the library did: what is few bytes is done by fewer */
     ll_scratch *scratch;   /* [num_workers] */
     ll_cache *cache;
-    uint64_t stream_bytes;   /* LL_STREAM_BYTES, but in tests */
-    ll_masks *masks;         /* NULL: without */
-    ll_meeting meeting;      /* met is NULL where the shape came with the buffer */
+    uint64_t stream_bytes; /* rows of all ranks that are more together bypass the cache; cpu.ll_stream, but in tests */
+    ll_masks *masks;       /* NULL: without */
+    ll_meeting meeting;    /* met is NULL where the shape came with the buffer */
     executor_delay_fn delay; /* tests only; NULL otherwise */
     void *delay_context;
     atomic_bool halted; /* by any thread, once; read by waits (relaxed: it publishes nothing, and the bell wakes) */
@@ -293,9 +289,6 @@ void ll_share_out(const ll_cpu *self, int32_t items, uint64_t bytes, ll_items_fn
 
 /* Whether the rows of a call bypass the cache, if each rank has about as many of them as this one. */
 bool ll_streams(const ll_cpu *self, uint64_t rows, size_t row_bytes);
-/* So many slow sends in a row make the next ones bypass the cache; but for one in so many, which is timed again. */
-#define LL_PACE_SLOW  3
-#define LL_PACE_PROBE 64
 /* Whether the next send of plain rows bypasses the cache since others were slow; and whether it is to be timed. */
 bool ll_pace_streams(const ll_pace *pace);
 bool ll_pace_times(const ll_pace *pace);

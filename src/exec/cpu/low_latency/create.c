@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The object: its place in the group's heap, its operations. */
+#include "base/knobs.h"
 #include "exec/cpu/low_latency/far/links.h"
 
 #include <stdlib.h>
@@ -255,7 +256,7 @@ expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
     self->space =
         self->base.reserve.bytes ? ll_reserved_space(&self->base.reserve, &self->shape) : ll_space_of(&self->shape);
     self->base.heap_bytes = self->space.total_bytes;
-    self->stream_bytes = LL_STREAM_BYTES;
+    self->stream_bytes = (uint64_t)knob(KNOB_CPU_LL_STREAM_BYTES);
     expar_status status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
     if (status == EXPAR_OK) status = agree_on_parts(self, plan);
     if (status != EXPAR_OK) {

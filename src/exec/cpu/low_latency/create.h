@@ -15,7 +15,7 @@ void ll_executor_cpu_delay(ll_executor *executor, executor_delay_fn delay, void 
 /* Tests go on as if so many calls of each kind had been made, on all ranks alike, while none is open. An even number.
    */
 void ll_executor_cpu_skip(ll_executor *executor, uint64_t calls);
-/* Tests have rows bypass the cache that are together more than so many bytes, instead of LL_STREAM_BYTES; while none is
+/* Tests have rows bypass the cache that are together more than so many bytes, instead of cpu.ll_stream; while none is
    open. */
 void ll_executor_cpu_stream(ll_executor *executor, uint64_t bytes);
 

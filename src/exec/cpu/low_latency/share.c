@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Work on many rows, shared out among the buffer's worker threads; the calling thread is the first of them. */
+#include "base/knobs.h"
 #include "exec/cpu/low_latency/cpu.h"
 
 #include <stdlib.h>
@@ -51,16 +52,13 @@ void ll_workers_free(ll_cpu *self)
     self->scratch = NULL;
 }
 
-/* For each worker beyond the first. Between two calls of a decoder it has slept for long, on a core that sleeps, too,
-   and is not always woken there: only rows of half a millisecond are worth that (measured: docs/performance.md). */
-#define LL_WORKER_BYTES (8 << 20)
-
-/* Threads are started when something is worth them. Waits for the network mask whom they have lost, which is the
-   calling thread's to do. */
+/* Threads are started when something is worth them. Between two calls of a decoder a thread has slept for long, on a
+   core that sleeps, too, and is not always woken there: only rows of half a millisecond are worth that (measured:
+   docs/performance.md). Waits for the network mask whom they have lost, which is the calling thread's to do. */
 static int32_t workers_worth(const ll_cpu *self, int32_t items, uint64_t bytes)
 {
     if (self->masks && self->far) return 1;
-    const uint64_t worth = 1 + bytes / LL_WORKER_BYTES;
+    const uint64_t worth = 1 + bytes / (uint64_t)knob(KNOB_CPU_LL_WORKER_BYTES);
     int32_t wanted = self->num_workers < items ? self->num_workers : items;
     if (self->chose_workers && worth < (uint64_t)wanted) wanted = (int32_t)worth;
     return wanted > 1 ? cpu_workers_grow(self->workers, wanted) : 1;

@@ -8,11 +8,10 @@
  * rank that hands on a record of call n + 2 has opened that call, for which all ranks of its node have judged call n +
  * 1. */
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
-
-#define SETTLE_NS ((int64_t)1000000000)
 
 /* ---- posting ----------------------------------------------------------------------------------------------------- */
 
@@ -50,7 +49,7 @@ static uint64_t opening_word(const cpu_executor *self, uint32_t epoch)
 static expar_status await_hello(cpu_executor *self, uint32_t epoch)
 {
     const transport_batch *batch = &self->rails->hellos[epoch & 1];
-    const int64_t end_ns = clock_ns() + SETTLE_NS;
+    const int64_t end_ns = clock_ns() + knob(KNOB_CPU_FAR_SETTLE_NS);
     sym_rest rest = sym_rest_begin(self->sym, "a hello to other nodes");
     rest.halt = &self->halted;
     expar_status status = EXPAR_OK;

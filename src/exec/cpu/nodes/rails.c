@@ -2,6 +2,7 @@
 /* A buffer's rails: made with it where its ranks do not all map each other. */
 #include "exec/cpu/nodes/rails.h"
 #include "base/interrupt.h"
+#include "base/knobs.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +119,7 @@ void rail_clear(cpu_executor *self)
 void rail_linger_begin(cpu_executor *self)
 {
     cpu_rails *rails = self->rails;
-    if (rails->gone_ns == 0) rails->gone_ns = clock_ns() + LINK_LINGER_NS;
+    if (rails->gone_ns == 0) rails->gone_ns = clock_ns() + knob(KNOB_LINK_LINGER_NS);
     interrupt_at(rails->gone_ns);
 }
 

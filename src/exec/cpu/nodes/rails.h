@@ -116,7 +116,7 @@ static inline int32_t rail_node_in_turn(const cpu_rails *rails, int32_t i)
     return (rails->node + 1 + i) % rails->shape.nodes;
 }
 
-/* Between the two this thread's waits for the network end soon, for the buffer has been given up: LINK_LINGER_NS from
+/* Between the two this thread's waits for the network end soon, for the buffer has been given up: link.linger from
    the first time on. */
 void rail_linger_begin(cpu_executor *self);
 void rail_linger_end(void);

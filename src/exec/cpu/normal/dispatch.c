@@ -10,6 +10,7 @@
  *
  * Across nodes these are the offers, rows and rings inside one; a lane sends and forwards records of its channels
  * besides (nodes.h). */
+#include "base/knobs.h"
 #include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
@@ -338,7 +339,7 @@ static expar_status send_share(void *context, int32_t worker)
 static cpu_dispatch_run run_of(cpu_executor *self, ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
-    bool streaming = routing->first[routing->tokens] * step->row_bytes > CPU_STREAM_BYTES;
+    bool streaming = routing->first[routing->tokens] * step->row_bytes > knob(KNOB_CPU_STREAM_BYTES);
     return (cpu_dispatch_run){.self = self,
                               .step = step,
                               .routing = routing,

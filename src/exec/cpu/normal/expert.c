@@ -2,6 +2,7 @@
 /* Expert-major rows: what arrived in token order is copied to one row for each (token, local expert), sorted by expert,
    each expert's rows beginning at a multiple of the alignment; on the way back a token's rows are weighted and summed
    to one. All is local; rows are shared out among the workers by tokens. */
+#include "base/knobs.h"
 #include "exec/cpu/normal/cpu.h"
 
 #include <stdlib.h>
@@ -171,9 +172,6 @@ expar_status cpu_expand(executor *base, exec_call *call, const ep_expand_step *s
 
 /* ---- column-major scales ----------------------------------------------------------------------------------------- */
 
-/* Rows whose scales are in the cache while columns are written. */
-#define COLUMN_ROWS 64
-
 typedef struct columns_run {
     const cpu_executor *self;
     const ep_columns_step *step;
@@ -190,9 +188,9 @@ static void turn_rows(const ep_columns_step *step, int64_t begin, int64_t end)
 static expar_status columns_share(void *context, int32_t worker)
 {
     const columns_run *run = context;
-    int64_t end = ep_channel_begin(run->rows, run->self->active, worker + 1);
-    for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row += COLUMN_ROWS)
-        turn_rows(run->step, row, row + COLUMN_ROWS < end ? row + COLUMN_ROWS : end);
+    const int64_t step = knob(KNOB_CPU_COLUMN_ROWS), end = ep_channel_begin(run->rows, run->self->active, worker + 1);
+    for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row += step)
+        turn_rows(run->step, row, row + step < end ? row + step : end);
     return EXPAR_OK;
 }
 

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lane: one worker with every W-th channel. It looks at all of its rings in turn, sends and receives what it can, and
    rests only when nothing moved at all: so ranks with a single thread cannot wait for each other in a circle. */
+#include "base/knobs.h"
 #include "exec/cpu/normal/cpu.h"
-
-/* Turns without a row between two looks at words that may have been overwritten: a look delays rows that come then. */
-#define CHECK_TURNS 16u
 
 /* What the lane waits for comes never where a word has been overwritten. */
 static expar_status lane_check(const cpu_executor *self, uint32_t epoch, int32_t worker)
@@ -24,6 +22,7 @@ expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epo
     const cpu_missing missing = {.self = self, .board = EP_BOARD_DONE, .epoch = epoch};
     cpu_expect(&rest, &missing);
     expar_status status = EXPAR_OK;
+    const uint32_t check_turns = knob_count(KNOB_CPU_CHECK_TURNS);
     uint32_t idle = 0;
     for (;;) {
         cpu_lane_turn turn = {.status = EXPAR_OK};
@@ -34,7 +33,7 @@ expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epo
             sym_rest_progress(&rest);
             continue;
         }
-        if (++idle % CHECK_TURNS == 0) status = lane_check(self, epoch, worker);
+        if (++idle % check_turns == 0) status = lane_check(self, epoch, worker);
         if (status == EXPAR_OK) status = sym_rest_turn(&rest);
         if (status != EXPAR_OK) break;
     }

@@ -8,6 +8,7 @@
  * but for the counters of those replies: they are given back when later hellos have shown that these have come, too.
  *
  * Across nodes that goes for the ranks of one. What the network reaches does not grow (nodes/room.c). */
+#include "base/knobs.h"
 #include "exec/cpu/normal/nodes.h"
 
 #include <stdlib.h>
@@ -83,14 +84,11 @@ expar_status cpu_sources_make(const ep_shape *shape, int32_t workers, cpu_source
     return EXPAR_OK;
 }
 
-/* For each worker beyond the first: it takes some 15 µs to wake, in which one thread moves as much (measured:
-   docs/performance.md). */
-#define WORKER_BYTES (256 << 10)
-
+/* A worker takes some 15 µs to wake, in which one thread moves cpu.worker bytes (measured: docs/performance.md). */
 static int32_t workers_for(const cpu_executor *self, const exec_call *call, int64_t bytes)
 {
     if (call->num_sms) return call->num_sms;
-    const int64_t worth = 1 + bytes / WORKER_BYTES;
+    const int64_t worth = 1 + bytes / knob(KNOB_CPU_WORKER_BYTES);
     return self->chose_workers && worth < self->num_workers ? (int32_t)worth : self->num_workers;
 }
 

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What a buffer has for ranks that are not mapped: how it is made, by which operations calls use it, how it ends. */
 #include "base/interrupt.h"
+#include "base/knobs.h"
 #include "exec/cpu/low_latency/far/links.h"
 
 #include <stdlib.h>
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* Between the two this thread's waits for the network end soon, for the buffer has been given up: LINK_LINGER_NS from
+/* Between the two this thread's waits for the network end soon, for the buffer has been given up: link.linger from
    the first time on. */
 static void far_linger_begin(const ll_cpu *self)
 {
     ll_links *far = self->links;
-    if (far->gone_ns == 0) far->gone_ns = clock_ns() + LINK_LINGER_NS;
+    if (far->gone_ns == 0) far->gone_ns = clock_ns() + knob(KNOB_LINK_LINGER_NS);
     interrupt_at(far->gone_ns);
 }
 

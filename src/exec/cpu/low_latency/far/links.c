@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What goes to ranks that are not mapped: the stage, what is under way to each of them, and what could not be sent. */
 #include "exec/cpu/low_latency/far/links.h"
+#include "base/knobs.h"
 
 #include <sched.h>
 #include <string.h>
@@ -9,12 +10,10 @@
 /* ---- what could not be sent -------------------------------------------------------------------------------------- */
 
 /* A network notices before the control socket does that a rank has gone; only the latter knows how. */
-#define REASON_NS ((int64_t)1000000000)
-
 static bool left_in_peace(const ll_cpu *self, int32_t pe)
 {
     const _Atomic uint8_t *gone = &self->sym->gone[pe];
-    const int64_t end_ns = clock_ns() + REASON_NS;
+    const int64_t end_ns = clock_ns() + knob(KNOB_CPU_FAR_REASON_NS);
     uint8_t how;
     while ((how = atomic_load_explicit(gone, memory_order_acquire)) == SYM_SOUND && sym_is_sound(self->sym) &&
            clock_ns() < end_ns)

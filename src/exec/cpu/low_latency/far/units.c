@@ -10,6 +10,7 @@
  *
  * So a call of few tokens is one message to each far rank. With masks, which awaited confirmations are for, and by
  * networks that do not join, each is a message of its own, in the same order. */
+#include "base/knobs.h"
 #include "exec/cpu/low_latency/far/links.h"
 
 /* What is put off for one rank, in the order in which it goes. */
@@ -188,10 +189,6 @@ void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint
 
 /* ---- asking for read words --------------------------------------------------------------------------------------- */
 
-/* How long a read word is missed before its rank is asked, and at least between two questions. One that was not put off
-   mostly comes sooner. */
-#define ASK_NS ((int64_t)1000000)
-
 static bool has_answer(const ll_far_question *question, uint64_t at, uint64_t epoch)
 {
     return question->asked_at == at && link_is_quiet(&question->batch) && ll_word_is_of(question->answer, epoch);
@@ -212,7 +209,8 @@ ll_door ll_far_ask(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch)
         question->missed = epoch;
         question->since_ns = clock_ns();
     }
-    if (!link_is_quiet(&question->batch) || clock_ns() - question->since_ns < ASK_NS) return LL_DOOR_SHUT;
+    if (!link_is_quiet(&question->batch) || clock_ns() - question->since_ns < knob(KNOB_CPU_FAR_ASK_NS))
+        return LL_DOOR_SHUT;
     ll_far_await_batch(self, pe, &question->batch); /* it is quiet; a failure is kept */
     if (ll_far_has_failed(self->links)) return LL_DOOR_REFUSES;
     question->asked_at = at;

@@ -11,6 +11,7 @@
  * at the voucher is taken back (LL_CLEAN_DECIDED 0, step 0 of LL_CLEAN_STAGE). The next view alone needs none of that,
  * since views of even and of odd steps lie apart. A decision goes before what was said behind it: who finds a rank in
  * an attempt knows what that has decided before. */
+#include "base/knobs.h"
 #include "exec/cpu/low_latency/far/links.h"
 
 #include <string.h>
@@ -146,7 +147,7 @@ void ll_far_masker(const ll_cpu *self, int32_t rank, uint64_t masker)
 
 void ll_far_linger(const ll_cpu *self, int32_t rank)
 {
-    const int64_t end_ns = clock_ns() + LINK_LINGER_NS;
+    const int64_t end_ns = clock_ns() + knob(KNOB_LINK_LINGER_NS);
     ll_far_spread(self);
     while (!self->links->ranks[rank].words.cut_off && clock_ns() < end_ns &&
            (ll_far_is_owed(self, rank) || !link_is_quiet(&self->links->ranks[rank].words.batch))) {

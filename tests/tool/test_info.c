@@ -313,6 +313,26 @@ static void environment_is_described(void **state)
     json_decref(list);
 }
 
+static void knobs_are_described(void **state)
+{
+    (void)state;
+    shell_expect("$EXPAR info --knobs", 0, "wait.sleep\n", "");
+    shell_expect("$EXPAR info --knobs", 0, "unit: count; value: 16; from 1 to 64\n", "");
+    json_t *list = parse_output("$EXPAR info --knobs --json");
+    assert_true(json_array_size(list) > 50);
+    size_t i;
+    json_t *entry;
+    json_array_foreach(list, i, entry)
+    {
+        assert_non_null(strchr(json_string_value(json_object_get(entry, "name")), '.'));
+        assert_true(strlen(json_string_value(json_object_get(entry, "meaning"))) > 0);
+        json_int_t value = json_integer_value(json_object_get(entry, "value"));
+        assert_true(json_integer_value(json_object_get(entry, "least")) <= value);
+        assert_true(value <= json_integer_value(json_object_get(entry, "most")));
+    }
+    json_decref(list);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -333,6 +353,7 @@ int main(void)
         cmocka_unit_test(missing_mpirun_is_named),
         cmocka_unit_test(limited_address_space_is_named),
         cmocka_unit_test(environment_is_described),
+        cmocka_unit_test(knobs_are_described),
     };
     return cmocka_run_group_tests(tests, shell_setup, shell_teardown);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar info: the library, the machine, and what is missing on it. */
+#include "base/knobs.h"
 #include "base/shown.h"
 #include "command.h"
 #include "info.h"
@@ -7,6 +8,7 @@
 #include "text.h"
 #include <expar/info.h>
 #include <expar/status.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/utsname.h>
@@ -15,17 +17,18 @@
 #define MAX_RANKS 64
 
 struct info_options {
-    bool json, env, heap;
+    bool json, env, knobs, heap;
     int64_t ranks, nodes; /* of the group whose transports are shown */
 };
 
-enum { KEY_JSON = 1000, KEY_ENV, KEY_HEAP, KEY_NODES };
+enum { KEY_JSON = 1000, KEY_ENV, KEY_KNOBS, KEY_HEAP, KEY_NODES };
 
 static const struct argp_option options[] = {
     {"ranks", 'n', "N", 0, "Ranks of the group whose transport matrix is shown (default: 4)", 0},
     {"nodes", KEY_NODES, "M", 0, "Nodes that these ranks play (default: 2 where N is even, else 1)", 0},
     {"json", KEY_JSON, NULL, 0, "Print one JSON object", 0},
     {"env", KEY_ENV, NULL, 0, "Print the environment variables that the library reads, instead", 0},
+    {"knobs", KEY_KNOBS, NULL, 0, "Print the tuning constants of the library, instead", 0},
     {"heap", KEY_HEAP, NULL, 0, "Print how full the symmetric heaps of running programs are, instead", 0},
     {0},
 };
@@ -34,6 +37,7 @@ static const struct command_example examples[] = {
     {"expar info", "the library, processors, memory, GPUs, launchers, transports, and advice"},
     {"expar info -n 8 --nodes 4", "the transport matrix of eight ranks on four nodes"},
     {"expar info --env", "all EXPAR_* variables with their meaning"},
+    {"expar info --knobs", "all tuning constants with their values, bounds and meaning"},
     {"expar info --heap", "use, high water, chunks and holes of the heaps of all ranks that run on this machine"},
     {"expar info --json | jq .memory", "for programs"},
     {NULL, NULL},
@@ -49,7 +53,8 @@ static int64_t count(struct argp_state *state, const char *option, const char *t
 
 static void complete(struct argp_state *state, struct info_options *input)
 {
-    if (input->env && input->heap) argp_error(state, "--env and --heap: each prints something else; one of the two");
+    if (input->env + input->knobs + input->heap > 1)
+        argp_error(state, "--env, --knobs and --heap: each prints something else; one of the three");
     if (!input->ranks) input->ranks = 4;
     if (!input->nodes) input->nodes = input->ranks % 2 ? 1 : 2;
     if (input->ranks % input->nodes)
@@ -65,6 +70,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         return 0;
     case KEY_ENV:
         input->env = true;
+        return 0;
+    case KEY_KNOBS:
+        input->knobs = true;
         return 0;
     case KEY_HEAP:
         input->heap = true;
@@ -133,16 +141,51 @@ static void print_env(void)
         printf("%s\n    %s\n    values: %s; default: %s\n", name, meaning, values, fallback);
 }
 
+static json_t *collect_knobs(void)
+{
+    size_t count;
+    const knob_entry *knobs = knob_table(&count);
+    json_t *list = json_array();
+    for (size_t i = 0; i < count; i++)
+        json_array_append_new(list,
+                              json_pack("{s:s, s:I, s:I, s:I, s:s, s:s}", "name", knobs[i].name, "value",
+                                        (json_int_t)knob((knob_id)i), "least", (json_int_t)knobs[i].least, "most",
+                                        (json_int_t)knobs[i].most, "unit", knobs[i].unit, "meaning", knobs[i].meaning));
+    return list;
+}
+
+static void print_knobs(void)
+{
+    size_t count;
+    const knob_entry *knobs = knob_table(&count);
+    for (size_t i = 0; i < count; i++)
+        printf("%s\n    %s\n    unit: %s; value: %" PRId64 "; from %" PRId64 " to %" PRId64 "\n", knobs[i].name,
+               knobs[i].meaning, knobs[i].unit, knob((knob_id)i), knobs[i].least, knobs[i].most);
+}
+
+/* What comes instead of the machine and needs no look at it. */
+static bool print_table(const struct info_options *input)
+{
+    if (input->json) return false;
+    if (input->env) print_env();
+    if (input->knobs) print_knobs();
+    return input->env || input->knobs;
+}
+
+static json_t *gather(const struct info_options *input)
+{
+    if (input->env) return collect_env();
+    if (input->knobs) return collect_knobs();
+    return input->heap ? info_heaps() : collect(input);
+}
+
 static int run(int argc, char **argv)
 {
     struct info_options input = {0};
     command_parse(&command_info, parse, false, argc, argv, &input);
-    if (input.env && !input.json) {
-        print_env();
-        return 0;
-    }
+    if (print_table(&input)) return 0;
     if (input.heap) progress_say("expar info: looking for heaps in all processes");
-    json_t *value = input.env ? collect_env() : input.heap ? info_heaps() : collect(&input);
+    json_t *value = gather(&input);
     progress_clear();
     if (!value) {
         fprintf(stderr, "expar info: out of memory, or hwloc cannot read this machine\n");

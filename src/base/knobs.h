@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* knobs: tuning constants, which change how fast the library is and never what it does. knobs_table.h has all of them.
  *
- * Called by all layers; calls nothing. Private to the library. */
+ * Called by all layers, and by expar info; calls nothing. Otherwise private to the library. */
 #ifndef EXPAR_BASE_KNOBS_H
 #define EXPAR_BASE_KNOBS_H
 

@@ -14,6 +14,7 @@ sed -n 's/^ *X(\([A-Z0-9_]*\),.*/KNOB_\1/p' base/knobs_table.h | sort >"$work/kn
 comm -23 "$work/knobs" "$work/read" | sed 's/$/ is read nowhere/' >"$work/faults"
 
 # "LAYER NAME FILE" of each number.
+# shellcheck disable=SC2016
 find exec net shmem link -name '*.[ch]' ! -path '*/kernels/*' | sort | xargs awk '
     /^[ \t]*#[ \t]*define[ \t]+[A-Za-z_][A-Za-z_0-9]*[ \t]/ {
         value = $0

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* When rows bypass the cache since they have been slow to write: fed with times. */
+#include "base/knobs.h"
 #include "exec/cpu/low_latency/cpu.h"
 #include "oracle/unit.h"
 
@@ -25,10 +26,11 @@ static int count_streaming(ll_pace *pace, int sends, uint64_t bytes, int64_t cac
 static void test_slow_rows_go_past_the_cache(void **state)
 {
     ll_pace pace = {0};
+    const int probe = (int)knob(KNOB_CPU_PACE_PROBE);
     (void)state;
     assert_int_equal(count_streaming(&pace, 1000, BYTES, FAST_NS), 0);
     count_streaming(&pace, 16, BYTES, SLOW_NS);
-    assert_int_equal(count_streaming(&pace, 10 * LL_PACE_PROBE, BYTES, SLOW_NS), 10 * (LL_PACE_PROBE - 1));
+    assert_int_equal(count_streaming(&pace, 10 * probe, BYTES, SLOW_NS), 10 * (probe - 1));
 }
 
 /* The next one that is timed finds it. */
@@ -38,7 +40,7 @@ static void test_fast_ones_come_back(void **state)
     (void)state;
     count_streaming(&pace, 16, BYTES, SLOW_NS);
     assert_true(ll_pace_streams(&pace));
-    count_streaming(&pace, LL_PACE_PROBE, BYTES, FAST_NS);
+    count_streaming(&pace, (int)knob(KNOB_CPU_PACE_PROBE), BYTES, FAST_NS);
     assert_int_equal(count_streaming(&pace, 1000, BYTES, FAST_NS), 0);
 }
 

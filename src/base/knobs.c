@@ -7,8 +7,11 @@
 #include <string.h>
 
 #define KNOB_VALUE(id, name, value, least, most, unit, meaning) [KNOB_##id] = (value),
-const int64_t knob_values[] = {KNOBS_TABLE(KNOB_VALUE)};
+_Alignas(64) const int64_t knob_values[] = {KNOBS_TABLE(KNOB_VALUE)};
 #undef KNOB_VALUE
+static_assert(KNOB_WAIT_CROWDED_SPINS / 8 == KNOB_WAIT_MOST_SLEEP_NS / 8 &&
+                  KNOB_CPU_CHECK_TURNS / 8 == KNOB_CPU_PACE_TIMED / 8,
+              "what each call reads lies in two cache lines");
 
 #define KNOB_ROW(id, name, value, least, most, unit, meaning) {name, value, least, most, unit, meaning},
 static const knob_entry knobs[] = {KNOBS_TABLE(KNOB_ROW)};

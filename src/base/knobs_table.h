@@ -8,6 +8,46 @@
 #ifndef EXPAR_BASE_KNOBS_TABLE_H
 #define EXPAR_BASE_KNOBS_TABLE_H
 
+/* Eight values lie in a cache line. What each call reads stands first, in two lines: the first calls of a while find
+   them in no cache. */
+/* shmem: waits */
+#define KNOBS_WAIT(X)                                                                                                  \
+    X(WAIT_CROWDED_SPINS, "wait.crowded_spins", 4, 0, 1000000000, "count",                                             \
+      "turns of a wait that spin, where ranks outnumber cores")                                                        \
+    X(WAIT_CROWDED_YIELDS, "wait.crowded_yields", 64, 0, 1000000000, "count",                                          \
+      "turns of a wait that yield the core after them, where ranks outnumber cores")                                   \
+    X(WAIT_YIELDS, "wait.yields", 8, 0, 1000000000, "count",                                                           \
+      "turns of a wait that yield the core once EXPAR_SPIN is over, where ranks have a core each")                     \
+    X(WAIT_FIRST_LOOK, "wait.first_look", 3, 0, 1000000000, "count",                                                   \
+      "turns that spin before the first look at the clock and at who shares the core")                                 \
+    X(WAIT_TURNS_A_LOOK, "wait.turns_a_look", 16, 1, 1000000000, "count",                                              \
+      "turns that spin from one look at the clock and at who shares the core to the next")                             \
+    X(WAIT_DRIVEN_SPINS, "wait.driven_spins", 1000, 0, 1000000000, "count",                                            \
+      "the least turns that spin where the waiting thread drives a network")                                           \
+    X(WAIT_SLEEP_NS, "wait.sleep", 1000000, 1000, 999000000, "ns",                                                     \
+      "the first sleep of a wait, which a peer's bell ends sooner; later ones double")                                 \
+    X(WAIT_MOST_SLEEP_NS, "wait.most_sleep", 50000000, 1000, 999000000, "ns",                                          \
+      "the longest sleep of a wait: plain stores of a peer ring no bell")
+
+/* exec/cpu: what each call reads */
+#define KNOBS_CPU_CALL(X)                                                                                              \
+    X(CPU_CHECK_TURNS, "cpu.check_turns", 16, 1, 1000000, "count",                                                     \
+      "turns without a row between two looks of a worker at words that may have been overwritten")                     \
+    X(CPU_WORKER_BYTES, "cpu.worker", 262144, 1, 1099511627776, "bytes",                                               \
+      "what a normal-mode call moves for each worker beyond the first: a worker takes time to wake")                   \
+    X(CPU_STREAM_BYTES, "cpu.stream", 1048576, 0, 1099511627776, "bytes",                                              \
+      "rows of a normal-mode dispatch that are more together bypass the cache on their way out")                       \
+    X(CPU_LL_WORKER_BYTES, "cpu.ll_worker", 8388608, 1, 1099511627776, "bytes",                                        \
+      "what a low-latency call moves for each worker beyond the first")                                                \
+    X(CPU_PACE_SPEED, "cpu.pace_speed", 5, 1, 1000, "bytes/ns",                                                        \
+      "a low-latency send through the cache that is slower counts as slow: its peer is on another socket")             \
+    X(CPU_PACE_LEAST_BYTES, "cpu.pace_least", 8192, 0, 1099511627776, "bytes",                                         \
+      "the smallest low-latency send whose time tells something")                                                      \
+    X(CPU_PACE_SLOW, "cpu.pace_slow", 3, 1, 1000000, "count",                                                          \
+      "slow low-latency sends in a row after which the next ones bypass the cache")                                    \
+    X(CPU_PACE_TIMED, "cpu.pace_timed", 8, 1, 1000000, "count",                                                        \
+      "one in so many low-latency sends through the cache is timed")
+
 /* exec: events */
 #define KNOBS_EVENT(X)                                                                                                 \
     X(EVENT_LOOK_NS, "event.look", 20000000, 1000, 10000000000, "ns",                                                  \
@@ -76,26 +116,10 @@
 #define KNOBS_CPU(X)                                                                                                   \
     X(CPU_CHANNELS, "cpu.channels", 4, 1, 1024, "count",                                                               \
       "channels of a normal-mode buffer without a choice of the caller's, alike on all ranks")                         \
-    X(CPU_WORKER_BYTES, "cpu.worker", 262144, 1, 1099511627776, "bytes",                                               \
-      "what a normal-mode call moves for each worker beyond the first: a worker takes time to wake")                   \
-    X(CPU_LL_WORKER_BYTES, "cpu.ll_worker", 8388608, 1, 1099511627776, "bytes",                                        \
-      "what a low-latency call moves for each worker beyond the first")                                                \
-    X(CPU_STREAM_BYTES, "cpu.stream", 1048576, 0, 1099511627776, "bytes",                                              \
-      "rows of a normal-mode dispatch that are more together bypass the cache on their way out")                       \
     X(CPU_LL_STREAM_BYTES, "cpu.ll_stream", 33554432, 0, 1099511627776, "bytes",                                       \
       "rows of all ranks' low-latency dispatches that are more together bypass the cache")                             \
-    X(CPU_CHECK_TURNS, "cpu.check_turns", 16, 1, 1000000, "count",                                                     \
-      "turns without a row between two looks of a worker at words that may have been overwritten")                     \
     X(CPU_COLUMN_ROWS, "cpu.column_rows", 64, 1, 1000000, "count",                                                     \
       "rows whose scales stay in the cache while columns of scales are written")                                       \
-    X(CPU_PACE_SPEED, "cpu.pace_speed", 5, 1, 1000, "bytes/ns",                                                        \
-      "a low-latency send through the cache that is slower counts as slow: its peer is on another socket")             \
-    X(CPU_PACE_LEAST_BYTES, "cpu.pace_least", 8192, 0, 1099511627776, "bytes",                                         \
-      "the smallest low-latency send whose time tells something")                                                      \
-    X(CPU_PACE_TIMED, "cpu.pace_timed", 8, 1, 1000000, "count",                                                        \
-      "one in so many low-latency sends through the cache is timed")                                                   \
-    X(CPU_PACE_SLOW, "cpu.pace_slow", 3, 1, 1000000, "count",                                                          \
-      "slow low-latency sends in a row after which the next ones bypass the cache")                                    \
     X(CPU_PACE_PROBE, "cpu.pace_probe", 64, 1, 1000000, "count",                                                       \
       "one in so many low-latency sends that would bypass the cache goes through it, and is timed")                    \
     X(CPU_FAR_SETTLE_NS, "cpu.far_settle", 1000000000, 0, 60000000000, "ns",                                           \
@@ -155,22 +179,6 @@
 
 /* shmem */
 #define KNOBS_SHMEM(X)                                                                                                 \
-    X(WAIT_CROWDED_SPINS, "wait.crowded_spins", 4, 0, 1000000000, "count",                                             \
-      "turns of a wait that spin, where ranks outnumber cores")                                                        \
-    X(WAIT_CROWDED_YIELDS, "wait.crowded_yields", 64, 0, 1000000000, "count",                                          \
-      "turns of a wait that yield the core after them, where ranks outnumber cores")                                   \
-    X(WAIT_YIELDS, "wait.yields", 8, 0, 1000000000, "count",                                                           \
-      "turns of a wait that yield the core once EXPAR_SPIN is over, where ranks have a core each")                     \
-    X(WAIT_FIRST_LOOK, "wait.first_look", 3, 0, 1000000000, "count",                                                   \
-      "turns that spin before the first look at the clock and at who shares the core")                                 \
-    X(WAIT_TURNS_A_LOOK, "wait.turns_a_look", 16, 1, 1000000000, "count",                                              \
-      "turns that spin from one look at the clock and at who shares the core to the next")                             \
-    X(WAIT_DRIVEN_SPINS, "wait.driven_spins", 1000, 0, 1000000000, "count",                                            \
-      "the least turns that spin where the waiting thread drives a network")                                           \
-    X(WAIT_SLEEP_NS, "wait.sleep", 1000000, 1000, 999000000, "ns",                                                     \
-      "the first sleep of a wait, which a peer's bell ends sooner; later ones double")                                 \
-    X(WAIT_MOST_SLEEP_NS, "wait.most_sleep", 50000000, 1000, 999000000, "ns",                                          \
-      "the longest sleep of a wait: plain stores of a peer ring no bell")                                              \
     X(SILENCE_MOST_NS, "silence.most", 5000000000, 1000000, 600000000000, "ns",                                        \
       "how long a broken call waits at most for answers, to find out who is silent")                                   \
     X(SILENCE_ASK_AGAIN_NS, "silence.ask_again", 1000000000, 1000000, 60000000000, "ns",                               \
@@ -193,6 +201,7 @@
     X(LINK_LINGER_NS, "link.linger", 1000000000, 0, 60000000000, "ns",                                                 \
       "how long a buffer that is given up waits for the network, for what is under way")
 
-#define KNOBS_TABLE(X) KNOBS_EVENT(X) KNOBS_CUDA(X) KNOBS_CPU(X) KNOBS_NET(X) KNOBS_SHMEM(X) KNOBS_LINK(X)
+#define KNOBS_TABLE(X)                                                                                                 \
+    KNOBS_WAIT(X) KNOBS_CPU_CALL(X) KNOBS_EVENT(X) KNOBS_CUDA(X) KNOBS_CPU(X) KNOBS_NET(X) KNOBS_SHMEM(X) KNOBS_LINK(X)
 
 #endif

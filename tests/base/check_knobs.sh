@@ -15,7 +15,7 @@ comm -23 "$work/knobs" "$work/read" | sed 's/$/ is read nowhere/' >"$work/faults
 
 # "LAYER NAME FILE" of each number.
 # shellcheck disable=SC2016
-find exec net shmem link -name '*.[ch]' ! -path '*/kernels/*' | sort | xargs awk '
+find exec net shmem link -name '*.[ch]' ! -path '*/kernels/*' ! -path 'link/device/*' | sort | xargs awk '
     /^[ \t]*#[ \t]*define[ \t]+[A-Za-z_][A-Za-z_0-9]*[ \t]/ {
         value = $0
         sub(/\/[*].*/, "", value)

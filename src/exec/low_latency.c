@@ -32,7 +32,7 @@ expar_status ll_clean_agree(group_members *members, ll_clean_step *step, uint64_
     memcpy(ask.epochs, epochs, sizeof ask.epochs);
     expar_status status = members_agree(members, &ask);
     if (status != EXPAR_OK) return status;
-    call->verdict = (ll_verdict){.rank = ask.refuser};
+    call->verdict = (ep_verdict){.rank = ask.refuser};
     if (ask.refuser >= 0) call->verdict.reason = (ep_refusal){.status = ask.refusal, .text = "a call is open there"};
     step->calls = ask.calls;
     memcpy(epochs, ask.epochs, sizeof ask.epochs);

@@ -12,22 +12,10 @@
 #define EXPAR_EXEC_LOW_LATENCY_H
 
 #include "exec/executor.h"
+#include "exec/step.h"
 #include "group/members.h"
 #include "proto/low_latency.h"
 #include "proto/reserve.h"
-
-#include <string.h>
-
-typedef struct ll_executor ll_executor;
-
-/* How a call ended when all units of its ranks are known: rank -1 when all agreed; else the lowest rank that refused
-   (with its reason), or else the lowest one whose form differs from this rank's (status EXPAR_ERR_MISMATCH, without
-   text). */
-typedef struct ll_verdict {
-    int32_t rank;
-    ep_refusal reason;
-    ll_form form, own; /* with a form that differs: that rank's, and this rank's in the same call */
-} ll_verdict;
 
 /* What both kinds of call have. */
 typedef struct ll_call {
@@ -38,19 +26,12 @@ typedef struct ll_call {
        EXPAR_ERR_STATE among them. EXPAR_ERR_INDEX is no refusal but a report: such a call goes on without the tokens.
        */
     ep_refusal refusal;
-    uint64_t epoch; /* out of send */
-    bool open;      /* out of send: a receive is to follow */
-    bool whole;     /* the receive follows the send at once */
-    /* Of an executor that streams: where the call is put, what its stream awaits before anything of it, and the
-       library's own memory of its results; NULL: none. exec.asked and exec.num_sms are set by ep, as before
-       executor_ops.begin. */
-    void *stream;
-    expar_event *wait_event;
-    mem_block *results;
-    exec_call exec;
+    uint64_t epoch;     /* out of send */
+    bool open;          /* out of send: a receive is to follow */
+    bool whole;         /* the receive follows the send at once */
     mem_block *record;  /* the executor's, between the phases of a call with a hook: given back with the hook */
     int64_t *wait_ns;   /* [N], added to by receive; NULL: not wanted */
-    ll_verdict verdict; /* out of receive */
+    ep_verdict verdict; /* out of receive; of forms that differ the other rank's, and this one's in the same call */
 } ll_call;
 
 /* What a dispatch leaves for combines; its arrays lie in the block (ll_route_map_of) and are filled by receive, but for
@@ -59,7 +40,6 @@ typedef struct ll_routing {
     mem_block *block;
     int32_t tokens, topk, weights; /* T, K; 1: weights came along */
     uint32_t route;                /* stamp of the dispatch */
-    uint32_t era;                  /* of masks, in which the dispatch was; 0 without masks */
     int64_t *range;
     int32_t *src_info, *messages, *idx, *returns;
     uint8_t *headers;
@@ -108,78 +88,40 @@ typedef struct ll_times {
 
 /* What a buffer has done, for expar_ll_get_stats. Raised by the threads that make a call, read by any; relaxed. */
 typedef struct ll_counts {
+    uint64_t heap_bytes; /* of symmetric heap, from the beginning on */
     _Atomic uint64_t dispatches, combines, dispatch_messages, combine_rows, bytes_sent;
 } ll_counts;
 
-/* Every slot is filled, but where NULL has a meaning. One thread of the rank is in an operation at a
-   time, but for halt and take. Statuses: EXPAR_OK, with a refusal of this rank's in call.refusal (send) or of any in
-   call.verdict (receive); else EXPAR_ERR_PEER, EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED (the buffer is then unusable),
-   EXPAR_ERR_MEMORY, or an error of the device. */
-typedef struct ll_executor_ops {
-    const char *name;
-    /* Phases only put work on the caller's stream: how a call went is said by tell, or else by untold, and a verdict
-       that is not known is rank -1. */
-    bool streams;
-    /* Gives the buffer's memory back: collective while `sound`. Blocks that were taken stay good. */
-    void (*destroy)(ll_executor *self, bool sound);
-    /* The buffer has been abandoned: whoever waits here in a call of this rank's ends with EXPAR_ERR_ABORTED. Any
-       thread, once; `destroy` is still to come, not sound. */
-    void (*halt)(ll_executor *self);
-    /* This rank comes to no call from now on: posts the refusal as the units of the next calls, as far as it may do so
-       without waiting for anybody. No call of this rank's is under way, and none has been broken off. */
-    void (*retire)(ll_executor *self, const ep_refusal *refusal);
-    /* Memory for results, kept mapped from one to the next of the same size. Any thread. */
-    expar_status (*take)(ll_executor *self, uint64_t bytes, mem_block **out);
+/* Beside executor_ops, whose `begin`, `place` and `end` stand around each of the two phases; or around both, where the
+   receive follows at once. Every slot is filled, but where NULL has a meaning. One thread of the rank is in an
+   operation at a time, but for halt and take. A refusal of this rank's is in step->call.refusal (prepare, send), one of
+   any in step->call.verdict (receive); a call that ep refuses needs no place. */
+typedef struct ll_ops {
+    /* Before the call takes its place: may wait until the other ranks have laid out the buffer's shape. */
+    expar_status (*prepare)(executor *self, ll_call *call);
     /* Both may wait for other ranks: for units where the half's call before was not read, for the reading of a half. */
-    expar_status (*dispatch_send)(ll_executor *self, ll_dispatch_step *step);
-    expar_status (*combine_send)(ll_executor *self, ll_combine_step *step);
+    expar_status (*dispatch_send)(executor *self, exec_call *call, ll_dispatch_step *step);
+    expar_status (*combine_send)(executor *self, exec_call *call, ll_combine_step *step);
     /* Of a call that is open, once: until all that the others sent is where it belongs. The verdict tells whether the
-       results are whole. */
-    expar_status (*dispatch_receive)(ll_executor *self, ll_dispatch_step *step);
-    expar_status (*combine_receive)(ll_executor *self, ll_combine_step *step);
-    /* How the calls went that have returned before it was known: EXPAR_OK, or why the buffer cannot be used any more.
-       `what` is for the error's text. From any thread. */
-    expar_status (*check)(ll_executor *self, const char *what);
-    /* Of calls that nobody asks for: the first since the last look that did not end well. False: there is none. */
-    bool (*untold)(ll_executor *self, ll_verdict *verdict);
-    /* As executor_ops.tell, of a call with exec.asked, behind its receive; ll_verdict_of makes its verdict one of
-       here. */
-    expar_status (*tell)(ll_executor *self, const ll_call *call, executor_done_fn done, void *context,
-                         event_keeper *keeper);
-    /* Brings `counts` up to date. Any thread. */
-    void (*count)(ll_executor *self);
-    /* As executor_ops.time and .times. */
-    expar_status (*time)(ll_executor *self, bool on);
-    bool (*times)(ll_executor *self, ll_times *out);
+       results are whole; rank -1 where it is not known yet. */
+    expar_status (*dispatch_receive)(executor *self, exec_call *call, ll_dispatch_step *step);
+    expar_status (*combine_receive)(executor *self, exec_call *call, ll_combine_step *step);
+    /* Brings the buffer's counts up to date. Any thread. */
+    const ll_counts *(*count)(executor *self);
+    /* As normal_ops.times. */
+    bool (*times)(executor *self, ll_times *out);
     /* With masks: masks another rank, or takes that back. EXPAR_ERR_STATE, EXPAR_ERR_LIMIT. */
-    expar_status (*mask_set)(ll_executor *self, int32_t rank, bool masked);
+    expar_status (*mask_set)(executor *self, int32_t rank, bool masked);
     /* status: [N], 1 for masked ranks; where the data lies, by the stream of an executor that streams. */
-    expar_status (*mask_query)(ll_executor *self, int32_t *status, void *stream);
+    expar_status (*mask_query)(executor *self, int32_t *status, void *stream);
     /* Collective among the ranks that come. */
-    expar_status (*mask_clean)(ll_executor *self, ll_clean_step *step);
+    expar_status (*mask_clean)(executor *self, ll_clean_step *step);
     /* Whether the device can carry calls of the shape out. NULL: any. */
-    bool (*fits)(ll_executor *self, const ll_shape *shape);
+    bool (*fits)(executor *self, const ll_shape *shape);
     /* Gives a reserve its shape, which it holds, and which no call has had yet. Local. EXPAR_ERR_MEMORY: it has none,
        as before. */
-    expar_status (*lay_out)(ll_executor *self, const ll_shape *shape);
-} ll_executor_ops;
-
-/* A verdict on its way through what both modes have: the forms lie where those of an ep_verdict would. */
-static inline ll_verdict ll_verdict_of(const ep_verdict *verdict)
-{
-    ll_verdict out = {.rank = verdict->rank, .reason = verdict->reason};
-    memcpy(&out.form, &verdict->form, sizeof out.form);
-    memcpy(&out.own, &verdict->form0, sizeof out.own);
-    return out;
-}
-
-struct ll_executor {
-    const ll_executor_ops *ops;
-    ll_counts counts;
-    uint64_t heap_bytes;     /* of symmetric heap */
-    ll_reserved reserve;     /* of a buffer that gets its shape later */
-    const link_counts *sent; /* what this rank has handed to a network; NULL: nothing goes there */
-};
+    expar_status (*lay_out)(executor *self, const ll_shape *shape);
+} ll_ops;
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -196,7 +138,7 @@ typedef struct ll_plan {
 } ll_plan;
 /* Collective: takes the buffer's memory, with all words zero; all ranks are made, or none is. EXPAR_ERR_UNSUPPORTED: a
    rank's memory cannot be reached as it would have to be, or the device cannot carry such calls out. */
-typedef expar_status (*ll_create_fn)(const ll_plan *plan, ll_executor **out);
+typedef expar_status (*ll_create_fn)(const ll_plan *plan, executor **out);
 /* NULL: there is none for such a device. */
 ll_create_fn ll_create_of(expar_device_type type);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What all executors do with steps alike. */
-#include "exec/executor.h"
+#include "exec/step.h"
 
 #include <stdio.h>
 #include <stdlib.h>

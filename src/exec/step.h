@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Steps: what ep hands to an executor, and what it gets back. Plain data; pointers are borrowed until the step has been
- * carried out. */
+/* Steps of normal mode: what ep hands to an executor, and what it gets back. Plain data; pointers are borrowed until
+ * the step has been carried out. */
 #ifndef EXPAR_EXEC_STEP_H
 #define EXPAR_EXEC_STEP_H
 
-#include "mem/mem.h"
-#include "proto/normal.h"
-#include <expar/tensor.h>
+#include "exec/executor.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 
@@ -74,14 +73,6 @@ static inline int32_t ep_rows_from(const ep_routing *routing, int32_t s)
 {
     return routing->rank_prefix[s] - ep_prefix_before(routing->rank_prefix, s);
 }
-
-/* How a call ended before any row moved: rank -1 when all agreed; else the lowest rank that refused (status and text
-   are its reason) or whose form differs from rank 0's (status EXPAR_ERR_MISMATCH, forms in `form` and `form0`). */
-typedef struct ep_verdict {
-    int32_t rank;
-    ep_refusal reason;
-    ep_form form, form0;
-} ep_verdict;
 
 static inline ep_sum ep_sum_of(const ep_routing *routing, int32_t order)
 {
@@ -160,9 +151,6 @@ typedef struct ep_dispatch_step {
     bool all_direct;    /* the executor's, between send and receive */
 } ep_dispatch_step;
 
-/* A status with this thread's last error, cut to what fits, as a refusal. */
-ep_refusal ep_refusal_of(expar_status status);
-
 typedef struct ep_notify_step {
     uint32_t epoch;
     ep_form form;
@@ -174,7 +162,7 @@ typedef struct ep_notify_step {
        does not. */
     ep_growth growth;
     bool deferred;
-    bool grows;   /* out: executor_ops.grow_pool is to follow, on all ranks, before the rows; none were sent ahead */
+    bool grows;   /* out: normal_ops.grow_pool is to follow, on all ranks, before the rows; none were sent ahead */
     bool counted; /* out: the routing's counts are known; always, unless deferred or refused */
     ep_verdict verdict; /* out, as in a dispatch */
 } ep_notify_step;

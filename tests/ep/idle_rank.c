@@ -64,8 +64,8 @@ mem_block *idle_fill_pool(const idle_rank *one)
 {
     mem_block *handle, *rest = NULL;
     uint64_t bytes = gpu_routing_bytes(&one->ep->shape, 0);
-    if (!CHECK_OK(mem_pool_take(one->ep->exec->pool, bytes, &handle))) return NULL;
-    CHECK(mem_pool_take_whole(one->ep->exec->pool, 1, &rest), "the pool is full");
+    if (!CHECK_OK(mem_pool_take(one->ep->base.exec->pool, bytes, &handle))) return NULL;
+    CHECK(mem_pool_take_whole(one->ep->base.exec->pool, 1, &rest), "the pool is full");
     mem_block_release(handle);
     return rest;
 }

@@ -111,7 +111,7 @@ static void test_nobody_else_is_waited_for(void **state)
 /* Whether that rank's destroy waits for this one's, by the word that it has told this one in (ep/call/parting.c). */
 static bool has_told(const stage *s, int32_t rank)
 {
-    const uint64_t offset = s->ep->parting.offset + (uint64_t)rank * sizeof(uint64_t);
+    const uint64_t offset = s->ep->base.parting.offset + (uint64_t)rank * sizeof(uint64_t);
     return atomic_load((const _Atomic uint64_t *)sym_at(s->group->sym, s->rank, offset)) != 0;
 }
 

@@ -185,7 +185,7 @@ static void test_create_with_different_configs(void **state)
 
 static bool workers_are_chosen(const expar_ep *ep)
 {
-    return ((const cpu_executor *)ep->exec)->chose_workers;
+    return ((const cpu_executor *)ep->base.exec)->chose_workers;
 }
 
 /* Only the number of worker threads is each rank's own; one that was given is kept to in every call. */

@@ -59,9 +59,9 @@ static void look_again(void *context)
 /* For the call that comes next. */
 static void plant(hold *h, scene *s, const stage *on)
 {
-    *h = (hold){.s = s, .cpu = (const cpu_executor *)on->ep->exec, .epoch = on->ep->epoch + 1};
-    if (on->rank == WAITER) executor_cpu_delay(on->ep->exec, look_again, h);
-    if (on->rank == SLOW) executor_cpu_delay(on->ep->exec, hold_slow, h);
+    *h = (hold){.s = s, .cpu = (const cpu_executor *)on->ep->base.exec, .epoch = (uint32_t)on->ep->base.calls + 1};
+    if (on->rank == WAITER) executor_cpu_delay(on->ep->base.exec, look_again, h);
+    if (on->rank == SLOW) executor_cpu_delay(on->ep->base.exec, hold_slow, h);
 }
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static void make_calls(stage *on, scene *s, play_arrival *arrival)
         plant(&h, s, on);
         CHECK(play_combine(on->ep, s->t, s->a, on->rank, &choice, &on->area, arrival->handle, arrival), "the combine");
     }
-    executor_cpu_delay(on->ep->exec, NULL, NULL);
+    executor_cpu_delay(on->ep->base.exec, NULL, NULL);
     if (on->rank == WAITER) atomic_store(&s->saw, 1);
 }
 

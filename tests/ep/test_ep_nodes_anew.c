@@ -56,7 +56,7 @@ static void play_anew(expar_group *group, void *shared)
     expar_ep *ep = NULL;
     leave_words(group);
     if (!CHECK_OK(expar_ep_create(group, &s->config, &ep))) return;
-    check_words((const cpu_executor *)ep->exec);
+    check_words((const cpu_executor *)ep->base.exec);
     CHECK_OK(expar_group_barrier(group));
     if (CHECK(play_dispatch(ep, s->traffic, rank, &plain, &none, NULL, &arrival), "the dispatch")) {
         CHECK(play_combine(ep, s->traffic, s->answers, rank, &plain, &none, arrival.handle, &arrival), "the combine");

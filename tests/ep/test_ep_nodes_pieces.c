@@ -44,7 +44,7 @@ static stage_plan plan_without_limits(const traffic_forms *f)
 /* Messages of the last call, and pieces of its slots. */
 static void check_pieces(const stage *s, const traffic *t, uint64_t messages)
 {
-    const cpu_rails *rails = ((const cpu_executor *)s->ep->exec)->rails;
+    const cpu_rails *rails = ((const cpu_executor *)s->ep->base.exec)->rails;
     const uint64_t bytes = rails->slot.bytes, place = rails->shape.chunk_bytes;
     int32_t tokens[RANKS / RANKS_PER_NODE];
     oracle_tokens_per_node(&t->job, s->rank, tokens);
@@ -61,7 +61,7 @@ static void check_pieces(const stage *s, const traffic *t, uint64_t messages)
 static void play_widths(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
-    const cpu_rails *rails = ((const cpu_executor *)s->ep->exec)->rails;
+    const cpu_rails *rails = ((const cpu_executor *)s->ep->base.exec)->rails;
     for (int i = 0; i < FORMS; i++)
         for (expar_path path = EXPAR_PATH_AUTO; path <= EXPAR_PATH_QUEUE; path += EXPAR_PATH_QUEUE) {
             const play_choice choice = {.path = path};
@@ -91,7 +91,7 @@ static void test_rows_in_pieces(void **state)
 static void combine_ones(stage *s, const traffic *t, const expar_ep_handle *handle, int64_t hidden,
                          expar_nodes_sum nodes)
 {
-    const cpu_rails *rails = ((const cpu_executor *)s->ep->exec)->rails;
+    const cpu_rails *rails = ((const cpu_executor *)s->ep->base.exec)->rails;
     const int64_t tokens = t->inputs[s->rank].num_tokens, rows = t->arrivals[s->rank].num_rows;
     expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
     uint16_t *x = traffic_alloc((size_t)(rows * hidden), sizeof *x);

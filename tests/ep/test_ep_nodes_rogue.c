@@ -375,10 +375,10 @@ static void spoil_words(void *context)
 /* For the next call on the buffer. */
 static void plant(spoiler *s, const rogue *what, expar_ep *ep, int32_t rank)
 {
-    *s = (spoiler){.what = what, .cpu = (cpu_executor *)ep->exec, .epoch = ep->epoch + 1};
-    if (rank == ROGUE && (what->hello || what->chunk)) executor_cpu_delay(ep->exec, spoil_contents, s);
-    if (rank == VICTIM && (what->tail || what->head)) executor_cpu_delay(ep->exec, spoil_words, s);
-    if (rank == VICTIM && what->garbage) executor_cpu_delay(ep->exec, spoil_by_garbage, s);
+    *s = (spoiler){.what = what, .cpu = (cpu_executor *)ep->base.exec, .epoch = (uint32_t)ep->base.calls + 1};
+    if (rank == ROGUE && (what->hello || what->chunk)) executor_cpu_delay(ep->base.exec, spoil_contents, s);
+    if (rank == VICTIM && (what->tail || what->head)) executor_cpu_delay(ep->base.exec, spoil_words, s);
+    if (rank == VICTIM && what->garbage) executor_cpu_delay(ep->base.exec, spoil_by_garbage, s);
 }
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */

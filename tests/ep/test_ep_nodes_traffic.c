@@ -38,7 +38,7 @@ static void check_sent(const cpu_executor *cpu, uint64_t bytes_before, int64_t s
 /* Messages and flags of a dispatch beside those of one with its handle. */
 static void check_notify(stage *s, const traffic *t, link_sent fresh, expar_ep_handle *handle)
 {
-    const cpu_executor *cpu = (const cpu_executor *)s->ep->exec;
+    const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
     const play_choice plain = {0};
     play_arrival again;
     const link_sent before = link_sent_of(&cpu->rails->counts);
@@ -55,7 +55,7 @@ static void check_notify(stage *s, const traffic *t, link_sent fresh, expar_ep_h
 /* In one order: a row for each of the node's ranks that has a token. */
 static void check_rows(stage *s, const traffic *t, play_arrival *arrival)
 {
-    const cpu_executor *cpu = (const cpu_executor *)s->ep->exec;
+    const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
     const int64_t tokens = t->inputs[s->rank].num_tokens;
     const uint64_t before = atomic_load(&cpu->rails->counts.bytes);
     expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
@@ -83,7 +83,7 @@ static void play_counted(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
     const answers *a = ((const void *const *)shared)[1];
-    const cpu_executor *cpu = (const cpu_executor *)s->ep->exec;
+    const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
     const int32_t own = s->rank / RANKS_PER_NODE;
     const play_choice plain = {0};
     int32_t tokens[NODES];

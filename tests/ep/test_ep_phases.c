@@ -16,8 +16,8 @@ static const deal_choice async_choice = {.async = true}, sync_choice = {0};
 /* ---- the gate ---------------------------------------------------------------------------------------------------- */
 
 typedef struct gate {
-    executor_ops ops; /* the executor's own, with the held steps in place */
-    const executor_ops *own;
+    normal_ops ops; /* the executor's own, with the held steps in place */
+    const normal_ops *own;
     executor *exec;
     expar_group *group;
     pthread_mutex_t lock; /* guards what follows */
@@ -84,13 +84,13 @@ static void gate_build(const table *t)
     gate *g = &the_gate;
     if (t->rank != HELD) return;
     g->group = t->group;
-    g->exec = t->ep->exec;
-    g->own = g->exec->ops;
+    g->exec = t->ep->base.exec;
+    g->own = g->exec->normal;
     g->ops = *g->own;
     g->ops.notify = noted_notify;
     g->ops.dispatch_send = counted_send;
     g->ops.dispatch_receive = held_receive;
-    g->exec->ops = &g->ops;
+    g->exec->normal = &g->ops;
     g->open = false;
     g->sent = g->at_gate = g->sent_at_notify = g->past = 0;
 }
@@ -131,7 +131,7 @@ static int gate_sent(void)
 
 static void gate_remove(const table *t)
 {
-    if (t->rank == HELD) the_gate.exec->ops = the_gate.own;
+    if (t->rank == HELD) the_gate.exec->normal = the_gate.own;
 }
 
 /* ---- one deal and a call with it --------------------------------------------------------------------------------- */
@@ -479,7 +479,7 @@ static void play_slow_rows(expar_group *group, void *shared)
     config.ring_slots = config.num_channels = config.num_threads = 1;
     expar_ep *ep = NULL;
     if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
-    if (rank == 1) executor_cpu_delay(ep->exec, nap, NULL);
+    if (rank == 1) executor_cpu_delay(ep->base.exec, nap, NULL);
     expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
     expar_dispatch_result came = EXPAR_DISPATCH_RESULT_INIT;
     args.x = expar_tensor_2d(x[rank], EXPAR_F32, SLOW_TOKENS, 16);
@@ -499,7 +499,7 @@ static void play_slow_rows(expar_group *group, void *shared)
     CHECK_STATUS(rank == 0 ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_combine(ep, &back));
     CHECK_OK(expar_event_wait(came.event));
     if (event) CHECK_STATUS(EXPAR_ERR_REMOTE, expar_event_wait(event));
-    if (rank == 1) executor_cpu_delay(ep->exec, NULL, NULL); /* rank 0's refused call may still be told */
+    if (rank == 1) executor_cpu_delay(ep->base.exec, NULL, NULL); /* rank 0's refused call may still be told */
     expar_event_destroy(event);
     expar_event_destroy(came.event);
     expar_ep_handle_destroy(came.handle);

@@ -57,7 +57,7 @@ static bool await_count(const atomic_int *counter, int count)
    vain: of one that has not the other would say that it waits for it. */
 static void stay_away(const stage *s, const scene *c, boot_kind kind)
 {
-    const boot_topic topic = {.kind = kind, .object = s->ep->number, .number = UINT64_MAX};
+    const boot_topic topic = {.kind = kind, .object = s->ep->base.number, .number = UINT64_MAX};
     kind_await_waiting(s->group, &topic, RANKS - 1, 1);
     atomic_store(c->waiting, 1);
 }

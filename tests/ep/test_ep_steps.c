@@ -29,7 +29,7 @@ static scene *set(const executor_kind *kind)
     config.max_experts = EXPERTS;
     assert_int_equal(expar_group_create_threads(1, NULL, &s.group), EXPAR_OK);
     assert_int_equal(ep_create_with(s.group, &config, kind, &s.ep), EXPAR_OK);
-    s.said = recorder_of(s.ep->exec);
+    s.said = recorder_of(s.ep->base.exec);
     s.said->coming = COMING;
     return &s;
 }
@@ -288,7 +288,7 @@ static void by_a_thread(void **state)
     args.async_finish = 1;
     assert_dispatch(s, &args, &first);
     assert_int_equal(expar_event_wait(first.event), EXPAR_OK);
-    ep_issue_await(s->ep, EP_CALL_ENDED);
+    ep_issuer_await(s->ep->base.issuer, EP_CALL_ENDED);
     assert_said(s, "begin place prepare routing notify#1 keep send#1 receive#1 ");
     expar_event_destroy(first.event);
     give_back(&first);
@@ -309,12 +309,12 @@ static void by_a_thread_from_the_beginning(void **state)
     assert_int_equal(first.num_recv_tokens, -1);
     assert_null(first.recv_tokens_per_expert);
     assert_int_equal(expar_event_wait(first.event), EXPAR_OK);
-    ep_issue_await(s->ep, EP_CALL_ENDED);
+    ep_issuer_await(s->ep->base.issuer, EP_CALL_ENDED);
     assert_said(s, "begin prepare routing keep grow#1 place notify#1 send#1 receive#1 ");
     args = cached(s, &first);
     args.async_finish = 1;
     assert_dispatch(s, &args, &again);
-    ep_issue_await(s->ep, EP_CALL_ENDED);
+    ep_issuer_await(s->ep->base.issuer, EP_CALL_ENDED);
     assert_said(s, "begin prepare keep grow#2 place send#2 receive#2 ");
     expar_event_destroy(again.event);
     give_back(&again);

@@ -198,7 +198,7 @@ static void grow_without_memory(stage *s, void *shared)
     if (s->rank == 1) {
         store->source.fill = no_fill;
         /* The memory that is there already is used up. */
-        while (mem_pool_take(s->ep->exec->pool, MEM_POOL_LARGE_BYTES / 8, &rest) == EXPAR_OK)
+        while (mem_pool_take(s->ep->base.exec->pool, MEM_POOL_LARGE_BYTES / 8, &rest) == EXPAR_OK)
             mem_block_retain(rest);
     }
     expar_status status = dispatch_form(s, f, LONGER, &result);
@@ -283,7 +283,7 @@ static void queued_finish(queued_combine *one)
 /* A call that would grow them behind two that wait: nobody has heard of it. */
 static void be_interrupted(stage *s, const traffic_forms *f, const play_arrival *before)
 {
-    const uint32_t epoch = s->ep->epoch;
+    const uint32_t epoch = (uint32_t)s->ep->base.calls;
     expar_dispatch_result result;
     queued_combine wide;
     make_combine(s, before, 512, NULL, &wide);
@@ -294,7 +294,7 @@ static void be_interrupted(stage *s, const traffic_forms *f, const play_arrival 
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_combine(s->ep, &wide.args));
     CHECK_TEXT("expar_combine", "the call before: interrupted");
     stops = false;
-    CHECK(s->ep->epoch == epoch, "the next call is %u, not %u", s->ep->epoch, epoch);
+    CHECK((uint32_t)s->ep->base.calls == epoch, "the next call is %u, not %u", (uint32_t)s->ep->base.calls, epoch);
     queued_free(&wide);
     check_growths(s, 1);
 }
@@ -347,7 +347,7 @@ static void grow_and_queue(stage *s, void *shared)
 {
     enum { CALLS = 8 };
     const traffic_forms *f = shared;
-    const cpu_executor *exec = (const cpu_executor *)s->ep->exec;
+    const cpu_executor *exec = (const cpu_executor *)s->ep->base.exec;
     const play_choice plain = {0};
     play_arrival before;
     queued_combine calls[CALLS];

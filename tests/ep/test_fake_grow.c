@@ -22,14 +22,14 @@ static bool is_odd(const idle_rank *one)
 
 static uint64_t pool_bytes(const idle_rank *one)
 {
-    return device_heap_own_bytes(gpu_of(one->ep->exec)->core.heap);
+    return device_heap_own_bytes(gpu_of(one->ep->base.exec)->core.heap);
 }
 
 /* All that the pool has now. */
 static mem_block *take_all(const idle_rank *one)
 {
     mem_block *all = NULL;
-    CHECK(mem_pool_take_whole(one->ep->exec->pool, 1, &all), "the pool is full");
+    CHECK(mem_pool_take_whole(one->ep->base.exec->pool, 1, &all), "the pool is full");
     return all;
 }
 
@@ -314,7 +314,7 @@ static expar_status dispatch_counts(idle_rank *one, int32_t num_experts)
 
 static void check_counters(const idle_rank *one, int32_t least)
 {
-    const gpu_counters *counters = gpu_of(one->ep->exec)->counters;
+    const gpu_counters *counters = gpu_of(one->ep->base.exec)->counters;
     CHECK(counters->experts >= least, "there are counters for %d experts", (int)counters->experts);
 }
 
@@ -327,7 +327,7 @@ static void grow_counters(expar_group *group, void *shared)
     idle_rank one;
     if (!begin_without_limits(&one, group)) return;
     CHECK_OK(dispatch_experts(&one, RANKS));
-    const gpu_counters *const first = gpu_of(one.ep->exec)->counters;
+    const gpu_counters *const first = gpu_of(one.ep->base.exec)->counters;
     CHECK_OK(expar_barrier_all(group));
     atomic_store(&controls()->no_pinned, kind_of_ranks == RANKS_THREADS || is_odd(&one));
     CHECK_OK(expar_barrier_all(group));
@@ -335,7 +335,7 @@ static void grow_counters(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     atomic_store(&controls()->no_pinned, 0);
     CHECK_OK(expar_barrier_all(group));
-    CHECK(gpu_of(one.ep->exec)->counters == first, "counters grew on this rank alone");
+    CHECK(gpu_of(one.ep->base.exec)->counters == first, "counters grew on this rank alone");
     check_growths(&one, 1);
     CHECK_OK(dispatch_experts(&one, MANY_EXPERTS));
     check_growths(&one, 2);
@@ -346,7 +346,7 @@ static void grow_counters(expar_group *group, void *shared)
     CHECK_OK(dispatch_counts(&one, 3 * MANY_EXPERTS));
     check_growths(&one, 3);
     check_counters(&one, 3 * MANY_EXPERTS);
-    CHECK(gpu_of(one.ep->exec)->counters->before->before == first, "counters that graphs may use have gone");
+    CHECK(gpu_of(one.ep->base.exec)->counters->before->before == first, "counters that graphs may use have gone");
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
     idle_end(&one);
 }

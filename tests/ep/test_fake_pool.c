@@ -225,7 +225,7 @@ static bool take_full(const idle_rank *one, expar_dispatch_result *result, mem_b
     args.topk_weights = idle_tensor(EXPAR_F32, 1);
     args.num_worst_tokens = FULL_ROWS;
     *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    return CHECK_OK(mem_pool_take(one->ep->exec->pool, gpu_routing_bytes(shape, shape->tokens), handle)) &&
+    return CHECK_OK(mem_pool_take(one->ep->base.exec->pool, gpu_routing_bytes(shape, shape->tokens), handle)) &&
            CHECK_OK(expar_dispatch(one->ep, &args, result));
 }
 

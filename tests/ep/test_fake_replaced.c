@@ -55,7 +55,7 @@ static void time_out_unseen(idle_rank *one)
     CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
     CHECK_TEXT("expar_combine", "no hello from rank 1");
     expar_event_destroy(event);
-    CHECK_OK(one->ep->poison.status);
+    CHECK_OK(one->ep->base.poison.status);
 }
 
 /* The other rank learns of it though nobody is late or silent. */
@@ -96,7 +96,7 @@ static void check_memory(const idle_rank *one, cu_address address, bool stays)
 static void destroy(idle_rank *one, expar_ep *other, call_fn call)
 {
     const cu_address address =
-        device_heap_at(gpu_of(one->ep->exec)->core.heap, gpu_of(one->ep->exec)->core.place.buffer);
+        device_heap_at(gpu_of(one->ep->base.exec)->core.heap, gpu_of(one->ep->base.exec)->core.place.buffer);
     idle_forget(one);
     if (!CHECK_OK(expar_ep_destroy(one->ep))) return;
     one->ep = NULL;

@@ -24,7 +24,7 @@ static uint64_t reserved(const idle_rank *one)
 {
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
     CHECK_OK(expar_ep_get_stats(one->ep, &stats));
-    CHECK(stats.reserved_bytes == device_heap_own_bytes(gpu_of(one->ep->exec)->core.heap),
+    CHECK(stats.reserved_bytes == device_heap_own_bytes(gpu_of(one->ep->base.exec)->core.heap),
           "other bytes than the heap's");
     return stats.reserved_bytes;
 }
@@ -43,20 +43,20 @@ static int mapped(const idle_rank *one)
 static mem_block *grow(idle_rank *one, bool grows)
 {
     mem_block *block = NULL;
-    if (grows && mem_pool_take(one->ep->exec->pool, ROOM, &block) == EXPAR_OK) return block;
+    if (grows && mem_pool_take(one->ep->base.exec->pool, ROOM, &block) == EXPAR_OK) return block;
     const uint64_t before = reserved(one);
     idle_dispatch(one, EXPAR_F32);
     idle_forget(one);
     CHECK((reserved(one) > before) == grows, "the pool went from %llu to %llu bytes", (unsigned long long)before,
           (unsigned long long)reserved(one));
-    if (grows) CHECK_OK(mem_pool_take(one->ep->exec->pool, ROOM, &block));
+    if (grows) CHECK_OK(mem_pool_take(one->ep->base.exec->pool, ROOM, &block));
     return block;
 }
 
 /* A word of each rank's, at the end of the odd rank's memory. */
 static void check_reach(const idle_rank *one)
 {
-    device_heap *heap = gpu_of(one->ep->exec)->core.heap;
+    device_heap *heap = gpu_of(one->ep->base.exec)->core.heap;
     const uint64_t own = reserved(one), begin = device_heap_own_offset(heap);
     uint64_t all[RANKS];
     CHECK_OK(one->group->boot->ops->allgather(one->group->boot, &own, all, sizeof own));

@@ -22,7 +22,7 @@ static bool is_odd(const idle_rank *one)
 
 static uint64_t pool_bytes(const idle_rank *one)
 {
-    return device_heap_own_bytes(gpu_of(one->ep->exec)->core.heap);
+    return device_heap_own_bytes(gpu_of(one->ep->base.exec)->core.heap);
 }
 
 /* With async_finish that has been waited for by its event. */
@@ -263,7 +263,7 @@ static void route_worst(expar_group *group, void *shared)
     if (!idle_begin_at(&one, group, group->rank)) return;
     mem_block *all = NULL;
     const uint64_t before = pool_bytes(&one);
-    if (is_odd(&one)) CHECK(mem_pool_take_whole(one.ep->exec->pool, 1, &all), "the pool is full");
+    if (is_odd(&one)) CHECK(mem_pool_take_whole(one.ep->base.exec->pool, 1, &all), "the pool is full");
     for (int32_t i = 0; i < 2; i++) {
         expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
         expar_route_result result = EXPAR_ROUTE_RESULT_INIT;

@@ -341,31 +341,36 @@ static void halt(executor *base)
 
 static const executor_ops recorder_ops = {
     .name = "recorder",
-    .unit_bytes = 1,
     .check = check,
     .untold = untold,
-    .await = check,
     .halt = halt,
     .retire = retire,
+    .await = check,
     .time = time_calls,
-    .times = times,
     .destroy = destroy,
+    .take = take,
+    .begin = begin,
+    .keep = keep,
+    .follows = follows,
+    .place = place,
+    .join = join,
+    .end = end,
+    .tell = tell,
+};
+
+static const normal_ops recorder_normal_ops = {
+    .unit_bytes = 1,
+    .times = times,
     .reaches = reaches,
     .map_caller = map_caller,
     .unmap_caller = unmap_caller,
-    .take = take,
     .lacks = lacks,
     .trim = trim,
     .routing_make = routing_make,
     .map_make = map_make,
-    .begin = begin,
     .prepare = prepare,
     .fits = fits,
     .grow = grow,
-    .keep = keep,
-    .follows = follows,
-    .join = join,
-    .place = place,
     .notify = notify,
     .grow_pool = grow_pool,
     .dispatch_send = dispatch_send,
@@ -380,8 +385,6 @@ static const executor_ops recorder_ops = {
     .sources = sources,
     .tell_counts = tell_counts,
     .copy = copy,
-    .end = end,
-    .tell = tell,
 };
 
 static expar_status make(const executor_plan *plan, bool streams, executor **out)
@@ -396,8 +399,10 @@ static expar_status make(const executor_plan *plan, bool streams, executor **out
     self->shape = *plan->shape;
     self->memory = memory;
     self->ops = recorder_ops;
-    self->ops.streams = self->ops.stages = self->ops.grows_apart = self->base.offers_room = streams;
+    self->normal = recorder_normal_ops;
+    self->ops.streams = self->normal.stages = self->normal.grows_apart = self->base.offers_room = streams;
     self->base.ops = &self->ops;
+    self->base.normal = &self->normal;
     *out = &self->base;
     return mem_pool_create(memory, 0, POOL_BYTES, &self->base.pool);
 }

@@ -4,14 +4,15 @@
 #ifndef TESTS_EXEC_RECORDER_H
 #define TESTS_EXEC_RECORDER_H
 
-#include "exec/executor.h"
+#include "exec/normal.h"
 
 #define RECORDER_TEXT 1024
 
 typedef struct recorder {
     executor base;
-    executor_ops ops; /* its own copy: streams, stages and unit_bytes are the test's */
-    void *memory;     /* behind the pool */
+    executor_ops ops; /* its own copies: streams, stages and unit_bytes are the test's */
+    normal_ops normal;
+    void *memory; /* behind the pool */
     ep_shape shape;
     char text[RECORDER_TEXT]; /* the operations in their order, a space behind each */
     /* What the test says: */

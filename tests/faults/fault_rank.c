@@ -50,7 +50,7 @@ static void strike_itself(const void *worker)
 static void look_inside(void *context)
 {
     fault_worker *w = context;
-    const int64_t done = w->plan->inside((const cpu_executor *)w->ep->exec, w->epoch);
+    const int64_t done = w->plan->inside((const cpu_executor *)w->ep->base.exec, w->epoch);
     if (done == 0) atomic_store(&w->began, true);
     if (done > 0 && atomic_load(&w->began) && !atomic_exchange(&w->over, true)) strike_itself(w);
 }
@@ -63,9 +63,9 @@ static void reach(fault_worker *w, fault_place place, int64_t round)
     atomic_store(&w->report->place, place);
     if (place != plan->place || round != plan->round) return;
     if (w->rank == plan->victim && plan->by_itself) {
-        w->epoch = plan->inside ? w->ep->epoch + 1 : 0;
+        w->epoch = plan->inside ? (uint32_t)w->ep->base.calls + 1 : 0;
         if (plan->inside)
-            executor_cpu_delay(w->ep->exec, look_inside, w);
+            executor_cpu_delay(w->ep->base.exec, look_inside, w);
         else
             strike_itself(w);
     }

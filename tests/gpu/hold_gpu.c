@@ -16,7 +16,7 @@
 
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
 {
-    if (hand_is_host()) ll_executor_cpu_delay(ll->exec, step, context);
+    if (hand_is_host()) ll_executor_cpu_delay(ll->base.exec, step, context);
 }
 
 /* ---- what happens while a kernel waits --------------------------------------------------------------------------- */
@@ -81,17 +81,17 @@ bool hold_device_serves(int32_t rank)
 
 void hold_stream(expar_ll *ll, uint64_t bytes)
 {
-    if (hand_is_host()) ll_executor_cpu_stream(ll->exec, bytes);
+    if (hand_is_host()) ll_executor_cpu_stream(ll->base.exec, bytes);
 }
 
 /* In each block's copy of what the rank's kernels leave for the next one. All calls of this thread's have ended. */
 void hold_skip(expar_ll *ll, uint64_t calls)
 {
     if (hand_is_host()) {
-        ll_executor_cpu_skip(ll->exec, calls);
+        ll_executor_cpu_skip(ll->base.exec, calls);
         return;
     }
-    const ll_gpu *gpu = ll_gpu_of(ll->exec);
+    const ll_gpu *gpu = ll_gpu_of(ll->base.exec);
     const size_t bytes = (size_t)gpu->copies * sizeof *gpu->state;
     const cu_address there = (cu_address)(uintptr_t)gpu->state;
     hand *h = hand_of(gpu->core.device->index);
@@ -120,11 +120,11 @@ bool hold_goes_on(void)
 uint64_t hold_pulse(const expar_ll *ll, int32_t source)
 {
     if (hand_is_host()) return 0;
-    return __atomic_load_n(&ll_gpu_of(ll->exec)->core.watch.awaits[source], __ATOMIC_RELAXED);
+    return __atomic_load_n(&ll_gpu_of(ll->base.exec)->core.watch.awaits[source], __ATOMIC_RELAXED);
 }
 
 uint32_t hold_clean_taken(const expar_ll *ll, int32_t other)
 {
-    return hand_is_host() ? ll_cpu_of(ll->exec)->masks->cleaner->view[other]
-                          : ll_gpu_of(ll->exec)->cleaner->view[other];
+    return hand_is_host() ? ll_cpu_of(ll->base.exec)->masks->cleaner->view[other]
+                          : ll_gpu_of(ll->base.exec)->cleaner->view[other];
 }

@@ -19,8 +19,9 @@
 static void take_shared(buffer *b, const expar_ep *ep)
 {
     uint64_t offset;
-    if (device_heap_take(gpu_of(ep->exec)->core.heap, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK) return;
-    b->shared.at = device_heap_at(gpu_of(ep->exec)->core.heap, offset);
+    if (device_heap_take(gpu_of(ep->base.exec)->core.heap, "mirror", SHARED_BYTES, UNIT_BYTES, &offset) != EXPAR_OK)
+        return;
+    b->shared.at = device_heap_at(gpu_of(ep->base.exec)->core.heap, offset);
     b->shared.bytes = SHARED_BYTES;
 }
 

@@ -12,7 +12,7 @@
 
 static const ll_gpu *gpu_of_ll(const expar_ll *ll)
 {
-    return ll_gpu_of(ll->exec);
+    return ll_gpu_of(ll->base.exec);
 }
 
 const ll_shape *rogue_shape(const expar_ll *ll)

@@ -242,7 +242,7 @@ static void play_over_the_wrap(stage *s, void *shared)
 {
     const scene *c = shared;
     const uint32_t late = UINT32_MAX - 5;
-    gpu_state *state = gpu_of(s->ep->exec)->core.place.state;
+    gpu_state *state = gpu_of(s->ep->base.exec)->core.place.state;
     CHECK_OK(expar_group_barrier(s->group));
     CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)&state->epoch, &late, sizeof late));
     CHECK_OK(expar_group_barrier(s->group));

@@ -372,7 +372,7 @@ static void test_captures_in_a_row(void **state)
 /* What a dispatch that is waited for has told the host. */
 static const void *told_at(const expar_ep *ep)
 {
-    return gpu_of(ep->exec)->counters->scratch->pinned.host;
+    return gpu_of(ep->base.exec)->counters->scratch->pinned.host;
 }
 
 /* A copy of it, to be freed. */
@@ -397,7 +397,7 @@ static void play_counts_that_stay(expar_group *group, void *shared)
     for (int i = 0; i < 3; i++)
         if (!lap_open(all[i], &one.card, one.in->t[0], one.rank)) return;
     plain.worst = plain.room;
-    const gpu_report *report = gpu_of(one.ep->exec)->core.report;
+    const gpu_report *report = gpu_of(one.ep->base.exec)->core.report;
     cu_stream stream = one.card.streams[0];
     cu_graph_exec exec = capture(&one, &graph, stream);
     CHECK_OK(expar_barrier_all(group));
@@ -509,7 +509,7 @@ static bool pool_empties(const expar_ep *ep)
 {
     int64_t end_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
     mem_block *block = NULL;
-    while (mem_pool_take(ep->exec->pool, TIGHT_POOL_BYTES - 4096, &block) != EXPAR_OK) {
+    while (mem_pool_take(ep->base.exec->pool, TIGHT_POOL_BYTES - 4096, &block) != EXPAR_OK) {
         if (ranks_clock_ms() > end_ms) return false;
         sched_yield();
     }

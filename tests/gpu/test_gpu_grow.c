@@ -22,7 +22,7 @@ static bool begin_with(lap_pair *one, expar_group *group, void *shared, int64_t 
 
 static uint64_t pool_bytes(const lap_pair *one)
 {
-    return device_heap_own_bytes(gpu_of(one->ep->exec)->core.heap);
+    return device_heap_own_bytes(gpu_of(one->ep->base.exec)->core.heap);
 }
 
 /* Two outputs are alive at a time. By the fourth lap there is memory for both, and from then on nothing grows. */
@@ -31,7 +31,8 @@ static void play_growth(expar_group *group, void *shared)
     lap_pair one;
     uint64_t grown = 0;
     if (!begin_with(&one, group, shared, 0)) return;
-    CHECK(!device_heap_grows(gpu_of(one.ep->exec)->core.heap) || pool_bytes(&one) == 0, "the pool begins with memory");
+    CHECK(!device_heap_grows(gpu_of(one.ep->base.exec)->core.heap) || pool_bytes(&one) == 0,
+          "the pool begins with memory");
     for (int32_t i = 0; i < 8; i++) {
         const lap *p = &one.laps[i % 2];
         if (!lap_pair_go(&one, i % 2)) return;

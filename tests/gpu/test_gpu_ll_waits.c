@@ -37,7 +37,7 @@ typedef struct stage_of_two {
 /* Rank 0's thread writes for it, before its call: no kernel runs then. */
 static void write_there(const scene *s, uint64_t offset, const void *from, size_t bytes)
 {
-    const gpu_core *core = &ll_gpu_of(s->ll->exec)->core;
+    const gpu_core *core = &ll_gpu_of(s->ll->base.exec)->core;
     CHECK_OK(CUDA_CALL(MemcpyHtoD, device_heap_at(core->heap, core->place.buffer + offset), from, bytes));
     CHECK_OK(cuda_synchronize());
 }
@@ -61,7 +61,7 @@ static void write_row(const scene *s, uint64_t offset)
 static void write_unit(const scene *s, ll_kind kind, uint64_t epoch, const ll_form *form, int32_t messages,
                        int32_t lacking)
 {
-    const ll_gpu *gpu = ll_gpu_of(s->ll->exec);
+    const ll_gpu *gpu = ll_gpu_of(s->ll->base.exec);
     const int32_t words = LL_UNIT_COUNTS + (kind == LL_DISPATCH ? LOCALS : 0);
     uint64_t unit[LL_UNIT_COUNTS + LOCALS] = {0};
     for (int32_t w = 0; w < words; w++)
@@ -75,7 +75,7 @@ static void write_unit(const scene *s, ll_kind kind, uint64_t epoch, const ll_fo
 /* Messages without rows. */
 static void write_messages(const scene *s, int32_t count)
 {
-    const ll_gpu *gpu = ll_gpu_of(s->ll->exec);
+    const ll_gpu *gpu = ll_gpu_of(s->ll->base.exec);
     for (int32_t m = 0; m < count; m++) {
         int32_t header[2 + 3 * EXPERTS] = {m, 0, -1, -1, -1, -1};
         write_there(s, ll_message_at(&gpu->space, &gpu->shape, GONE, 1, m), header, sizeof header);
@@ -175,7 +175,7 @@ static void miss_half(const scene *s)
 /* What rank 1 has for the token: a row a slot, or a sum; in words, or by flags with nothing behind them. */
 static void write_rows_of(const scene *s, int32_t token, expar_ll_sum sum)
 {
-    const ll_gpu *gpu = ll_gpu_of(s->ll->exec);
+    const ll_gpu *gpu = ll_gpu_of(s->ll->base.exec);
     const int64_t *idx = s->traffic->inputs[0].topk_idx + token * EXPERTS;
     const bool words = sum == EXPAR_LL_REDUCED || s->traffic->inputs[0].num_tokens <= LL_EXACT_WORD_TOKENS;
     for (int32_t k = 0; k < EXPERTS; k++) {
@@ -216,7 +216,7 @@ static void miss_sums(const scene *s)
 
 static void miss_weights(const scene *s)
 {
-    const ll_gpu *gpu = ll_gpu_of(s->ll->exec);
+    const ll_gpu *gpu = ll_gpu_of(s->ll->base.exec);
     write_messages(s, PROMISED);
     open_dispatch(s, 1, PROMISED, 0);
     for (int32_t m = 0; m < CAME; m++)

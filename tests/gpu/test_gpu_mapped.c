@@ -55,7 +55,7 @@ static bool all_say(const lap_pair *one, bool own)
 static bool one_context(const lap_pair *one)
 {
     int32_t gpus;
-    (void)device_heap_devices(gpu_of(one->ep->exec)->core.heap, &gpus);
+    (void)device_heap_devices(gpu_of(one->ep->base.exec)->core.heap, &gpus);
     return one->group->size == 1 || (one->group->threads && gpus == 1);
 }
 
@@ -345,7 +345,7 @@ static void play_many(expar_group *group, void *shared)
     lap *p = &one.laps[0];
     const expar_tensor own = p->back;
     /* The heaps of peers, where these are shared so, and their segments. */
-    const int32_t heaps = device_heap_grows(gpu_of(one.ep->exec)->core.heap) ? 0 : LAP_RANKS - 1;
+    const int32_t heaps = device_heap_grows(gpu_of(one.ep->base.exec)->core.heap) ? 0 : LAP_RANKS - 1;
     for (int32_t i = 0; i < MORE && done; i++)
         done = card_take(&one.card, &all[i], own.dtype, p->room, own.shape[1]);
     done = done && combine_each(&one, all) && combine_each(&one, all);

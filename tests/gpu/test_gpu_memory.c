@@ -72,7 +72,7 @@ static uint64_t reserved(const lap_pair *one)
 /* By CUDA IPC nothing grows. */
 static bool grows(const lap_pair *one)
 {
-    return device_heap_grows(gpu_of(one->ep->exec)->core.heap);
+    return device_heap_grows(gpu_of(one->ep->base.exec)->core.heap);
 }
 
 /* ---- the caller's allocator -------------------------------------------------------------------------------------- */
@@ -119,7 +119,7 @@ static void play_refusals(expar_group *group, void *shared)
 static bool grow(lap_pair *one)
 {
     mem_block *spare = NULL;
-    if (mem_pool_take(one->ep->exec->pool, SPARE_BYTES, &spare) == EXPAR_OK) mem_block_release(spare);
+    if (mem_pool_take(one->ep->base.exec->pool, SPARE_BYTES, &spare) == EXPAR_OK) mem_block_release(spare);
     return lap_pair_go(one, 0) && CHECK(reserved(one) >= SPARE_BYTES, "the pool has not grown");
 }
 

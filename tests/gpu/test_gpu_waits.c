@@ -49,16 +49,16 @@ typedef struct scene {
 /* Rank 0's thread writes for it, before its call: no kernel runs then. */
 static void write_word(const expar_ep *ep, uint64_t offset, const void *from, size_t bytes)
 {
-    CHECK_OK(CUDA_CALL(MemcpyHtoD,
-                       device_heap_at(gpu_of(ep->exec)->core.heap, gpu_of(ep->exec)->core.place.buffer + offset), from,
-                       bytes));
+    CHECK_OK(CUDA_CALL(
+        MemcpyHtoD, device_heap_at(gpu_of(ep->base.exec)->core.heap, gpu_of(ep->base.exec)->core.place.buffer + offset),
+        from, bytes));
     CHECK_OK(cuda_synchronize());
 }
 
 static uint32_t next_epoch(const expar_ep *ep)
 {
     uint32_t epoch = 0;
-    const gpu_state *state = gpu_of(ep->exec)->core.place.state;
+    const gpu_state *state = gpu_of(ep->base.exec)->core.place.state;
     CHECK_OK(CUDA_CALL(MemcpyDtoH, &epoch, (cu_address)(uintptr_t)&state->epoch, sizeof epoch));
     return epoch + 1;
 }
@@ -71,7 +71,7 @@ static int32_t ranks_of(const expar_ep *ep)
 /* Rows at rank 1: all that there can be. */
 static ep_offer offer_of(const expar_ep *ep, ep_mode mode)
 {
-    const uint64_t pool = gpu_of(ep->exec)->core.place.buffer + gpu_of(ep->exec)->space.pool;
+    const uint64_t pool = gpu_of(ep->base.exec)->core.place.buffer + gpu_of(ep->base.exec)->space.pool;
     return (ep_offer){.x_offset = pool,
                       .idx_offset = pool + REST_OFFSET,
                       .weights_offset = pool + 2 * REST_OFFSET,
@@ -85,7 +85,7 @@ static ep_offer offer_of(const expar_ep *ep, ep_mode mode)
 /* With the counts of rank 1's tokens; it offers no room. */
 static void say_hello(const expar_ep *ep, const traffic *t, uint32_t epoch, const ep_form *form, const ep_offer *offer)
 {
-    const ep_space *space = &gpu_of(ep->exec)->space;
+    const ep_space *space = &gpu_of(ep->base.exec)->space;
     int32_t ranks = ranks_of(ep), channels = ep->shape.channels, experts[EXPERTS];
     int32_t *prefix = calloc((size_t)(ranks * channels), sizeof *prefix);
     uint8_t *bytes = calloc(1, space->hello_bytes);
@@ -110,20 +110,20 @@ static void reply(const expar_ep *ep, uint32_t epoch, ep_mode mode)
     memset(&record, 0, sizeof record);
     record.offer = offer_of(ep, mode);
     record.flag = ep_word(epoch, 1);
-    write_word(ep, ep_reply_at(&gpu_of(ep->exec)->space, ranks_of(ep), epoch, 1), &record, sizeof record);
+    write_word(ep, ep_reply_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), epoch, 1), &record, sizeof record);
 }
 
 static void say_done(const expar_ep *ep, uint32_t epoch)
 {
     const uint64_t word = ep_word(epoch, 1);
-    write_word(ep, ep_done_at(&gpu_of(ep->exec)->space, ranks_of(ep), epoch, 1), &word, sizeof word);
+    write_word(ep, ep_done_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), epoch, 1), &word, sizeof word);
 }
 
 static void move_rings(const expar_ep *ep, uint32_t epoch, const stop *s)
 {
     const uint64_t taken = ep_word(epoch, s->taken), put = ep_word(epoch, s->put);
-    if (s->taken) write_word(ep, ep_head_at(&gpu_of(ep->exec)->space, ranks_of(ep), 0, 1), &taken, sizeof taken);
-    if (s->put) write_word(ep, ep_tail_at(&gpu_of(ep->exec)->space, ranks_of(ep), 0, 1), &put, sizeof put);
+    if (s->taken) write_word(ep, ep_head_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), 0, 1), &taken, sizeof taken);
+    if (s->put) write_word(ep, ep_tail_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), 0, 1), &put, sizeof put);
 }
 
 static void play_dispatch_of_peer(const expar_ep *ep, const traffic *t, const stop *s)

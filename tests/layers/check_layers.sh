@@ -28,9 +28,9 @@ table='
 5 group            group.h members.h
 5 link             link.h
 5 link/device      ptx.h bulk.h
-6 exec             executor.h step.h event.h low_latency.h
+6 exec             executor.h normal.h step.h event.h low_latency.h
 6 exec/cpu         create.h
-6 exec/cpu/core    (delay.h) (rows.h) (encode.h) (workers.h)
+6 exec/cpu/core    (calls.h) (delay.h) (rows.h) (encode.h) (workers.h)
 6 exec/cpu/normal  (cpu.h) (moves.h) (nodes.h)
 6 exec/cpu/low_latency (create.h) (cpu.h) (combine.h) (dispatch.h) (far.h)
 6 exec/cpu/low_latency/far (links.h)

@@ -9,29 +9,35 @@
 
 expar_status ep_call_prefix(const ep_call *call, expar_status status)
 {
-    return error_prefix(status, "%s on rank %d", call->name, call->ep->group->rank);
+    return error_prefix(status, "%s on rank %d", call->name, call->buffer->rank);
+}
+
+static boot_topic call_topic(const ep_call *call)
+{
+    return ep_buffer_topic(call->buffer, call->number);
 }
 
 /* ---- poison ------------------------------------------------------------------------------------------------------ */
 
-static void poison(const ep_call *call, expar_status status)
+expar_status ep_call_poison(const ep_call *call, expar_status status)
 {
-    expar_ep *ep = call->ep;
-    pthread_mutex_lock(&ep->poison_lock);
-    const bool first = ep->poison.status == EXPAR_OK;
-    if (first) error_keep(&ep->poison, status);
-    pthread_mutex_unlock(&ep->poison_lock);
+    ep_buffer *buffer = call->buffer;
+    pthread_mutex_lock(&buffer->poison_lock);
+    const bool first = buffer->poison.status == EXPAR_OK;
+    if (first) error_keep(&buffer->poison, status);
+    pthread_mutex_unlock(&buffer->poison_lock);
     /* Whoever awaits this rank there, or in a later call, learns that it does not come. */
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = call->epoch};
-    if (first) boot_note_ended(ep->group->boot, &topic, status, expar_last_error());
+    const boot_topic topic = call_topic(call);
+    if (first) boot_note_ended(buffer->group->boot, &topic, status, expar_last_error());
+    return status;
 }
 
 expar_status ep_call_check_poison(const ep_call *call)
 {
-    expar_ep *ep = call->ep;
-    pthread_mutex_lock(&ep->poison_lock);
-    expar_status status = error_restore(&ep->poison);
-    pthread_mutex_unlock(&ep->poison_lock);
+    ep_buffer *buffer = call->buffer;
+    pthread_mutex_lock(&buffer->poison_lock);
+    expar_status status = error_restore(&buffer->poison);
+    pthread_mutex_unlock(&buffer->poison_lock);
     if (status == EXPAR_OK) return EXPAR_OK;
     return ep_call_prefix(call, error_prefix(status, "the buffer is poisoned"));
 }
@@ -45,17 +51,13 @@ static bool is_broken_off(const ep_call *call, expar_status status)
 
 static expar_status poison_with_group(const ep_call *call, expar_status status)
 {
-    if (is_broken_off(call, status)) poison(call, status);
-    return status;
+    return is_broken_off(call, status) ? ep_call_poison(call, status) : status;
 }
 
-/* The call is in no graph of this rank's, and nothing was put on the stream that could tell the others, whose graphs
-   may have it. */
-static void note_uncaptured(const ep_call *call, expar_status status)
+void ep_call_note_uncaptured(const ep_call *call, expar_status status)
 {
-    const expar_ep *ep = call->ep;
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = call->epoch};
-    boot_note_refused(ep->group->boot, &topic, status, expar_last_error());
+    const boot_topic topic = call_topic(call);
+    boot_note_refused(call->buffer->group->boot, &topic, status, expar_last_error());
 }
 
 expar_status ep_call_step(const ep_call *call, expar_status status)
@@ -63,9 +65,9 @@ expar_status ep_call_step(const ep_call *call, expar_status status)
     if (status == EXPAR_OK) return EXPAR_OK;
     ep_call_prefix(call, status);
     if (call->exec.captured)
-        note_uncaptured(call, status);
-    else if (call->ep->exec->ops->streams)
-        poison(call, status);
+        ep_call_note_uncaptured(call, status);
+    else if (call->buffer->exec->ops->streams)
+        ep_call_poison(call, status);
     return status;
 }
 
@@ -73,54 +75,49 @@ expar_status ep_call_step(const ep_call *call, expar_status status)
 
 expar_status ep_call_check_earlier(const ep_call *call)
 {
-    executor *exec = call->ep->exec;
+    executor *exec = call->buffer->exec;
     expar_status status = ep_call_check_poison(call);
     if (status != EXPAR_OK) return status;
     status = exec->ops->check(exec, "an earlier call");
     if (status == EXPAR_OK) return EXPAR_OK;
-    poison(call, ep_call_prefix(call, status));
+    ep_call_poison(call, call->buffer->kind->asks_twice ? ep_call_prefix(call, status) : status);
     return ep_call_check_poison(call);
 }
 
-expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, expar_ep *ep)
+expar_status ep_call_settle(const ep_call *call)
 {
-    expar_status status = ep_check_outside(name);
-    if (status == EXPAR_OK) status = ep_enter(ep, name);
+    const expar_status status = ep_issuer_await(call->buffer->issuer, EP_CALL_ENDED);
+    return status == EXPAR_OK ? ep_call_check_earlier(call) : ep_call_prefix(call, status);
+}
+
+expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, ep_buffer *buffer)
+{
+    const ep_buffer_kind *kind = buffer->kind;
+    expar_status status = ep_buffer_take(buffer, name);
     if (status != EXPAR_OK) return status;
-    int32_t idle = 0;
-    if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1)) {
-        ep_leave(ep);
-        return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
-    }
-    /* Whoever abandons the buffer now sees that it is busy, or has been seen. */
-    if (atomic_load(&ep->ended)) {
-        atomic_store_explicit(&ep->busy, 0, memory_order_release);
-        status = ep_enter(ep, name);
-        ep_leave(ep);
-        return status;
-    }
-    *call = (ep_call){.ep = ep, .name = name, .halves = halves};
+    call->buffer = buffer;
+    call->name = name;
+    call->halves = halves;
+    call->behind = EP_CALL_ENDED;
+    /* Which of several that may be open has failed is not known. */
+    call->number = kind->overlaps ? 0 : kind->number(buffer->calls);
     status = ep_call_check_earlier(call);
-    if (status != EXPAR_OK) {
-        atomic_store_explicit(&ep->busy, 0, memory_order_release);
-        ep_leave(ep);
-        return status;
-    }
+    if (status != EXPAR_OK) return ep_buffer_give(buffer, status);
     ep_call_tell_untold(call);
     /* The one before the last has ended when the last, behind it on the same thread, is sent; where that one has ended
        in its caller's thread this is not known. */
-    call->behind = ep->last_issued ? EP_CALL_SENT : EP_CALL_ENDED;
-    ep->last_issued = false;
-    call->epoch = ++ep->epoch;
-    const boot_topic topic = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = call->epoch};
-    boot_note_call(ep->group->boot, &topic, name);
-    boot_note_came(ep->group->boot, BOOT_KIND_BUFFER, ep->number);
+    if (kind->overlaps && buffer->last_issued) call->behind = EP_CALL_SENT;
+    buffer->last_issued = false;
+    call->number = kind->number(++buffer->calls) + halves->second;
+    const boot_topic topic = call_topic(call);
+    boot_note_call(buffer->group->boot, &topic, name);
+    boot_note_came(buffer->group->boot, kind->topic, buffer->number);
     return EXPAR_OK;
 }
 
 expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked)
 {
-    executor *exec = call->ep->exec;
+    executor *exec = call->buffer->exec;
     call->exec.asked = asked;
     call->exec.num_sms = num_sms;
     return exec->ops->begin(exec, &call->exec, stream);
@@ -138,80 +135,39 @@ expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_e
     return error_set(EXPAR_ERR_ARGUMENT, "%s while the stream is being captured; a graph has its own order", extra);
 }
 
-/* Until this rank's earlier calls have come to the phase: on the buffer's own thread all have ended. Interrupted, a
-   call that nobody has heard of is withdrawn. */
-static expar_status await_earlier(ep_call *call, ep_phase phase)
+expar_status ep_call_await(ep_call *call, ep_phase phase)
 {
     if (call->issued) return EXPAR_OK;
-    expar_status status = ep_issue_await(call->ep, phase);
+    expar_status status = ep_issuer_await(call->buffer->issuer, phase);
+    /* As if it had not been made, where nobody has heard of it. */
     call->withdrawn = status != EXPAR_OK && !call->opened;
     return status == EXPAR_OK ? EXPAR_OK : ep_call_prefix(call, status);
-}
-
-static expar_status grow(ep_call *call, const ep_grow_step *step)
-{
-    executor *exec = call->ep->exec;
-    ep_verdict verdict = {.rank = -1};
-    expar_status status = await_earlier(call, EP_CALL_ENDED);
-    if (status == EXPAR_OK) status = ep_call_check_poison(call);
-    if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->grow(exec, step, &verdict));
-    return status == EXPAR_OK ? ep_call_verdict(call, &verdict) : status;
 }
 
 void ep_call_set_async(ep_call *call, bool async_finish, bool sized)
 {
     call->by_itself = async_finish;
-    call->leaves = async_finish && sized && !call->ep->exec->ops->streams;
+    call->leaves = async_finish && sized && !call->buffer->exec->ops->streams;
 }
 
-static bool fits_now(const ep_call *call)
+expar_status ep_call_prepare_issue(ep_buffer *buffer)
 {
-    executor *exec = call->ep->exec;
-    return exec->ops->fits(exec, &call->form, call->row_bytes);
-}
-
-/* A call makes records larger before it is sent. */
-expar_status ep_call_fits(ep_call *call, bool *fits)
-{
-    *fits = true;
-    if (call->leaves) return EXPAR_OK;
-    expar_status status = await_earlier(call, call->behind);
-    call->told = status != EXPAR_OK;
-    if (status == EXPAR_OK) *fits = fits_now(call);
+    if (buffer->issuer) return EXPAR_OK;
+    expar_status status = ep_issuer_start(&buffer->issuer);
+    if (status == EXPAR_OK) life_hold(&buffer->life);
     return status;
-}
-
-expar_status ep_call_grow(ep_call *call, ep_grow_step step)
-{
-    expar_ep *ep = call->ep;
-    step.epoch = call->epoch;
-    step.form = call->form;
-    step.row_bytes = call->row_bytes;
-    expar_status status = grow(call, &step);
-    call->told = status != EXPAR_OK;
-    if (call->told) return status;
-    atomic_fetch_add_explicit(&ep->growths, 1, memory_order_release);
-    if (ep->exec->ops->grows_apart) call->epoch = ++ep->epoch;
-    return EXPAR_OK;
-}
-
-expar_status ep_call_make_room(ep_call *call)
-{
-    const ep_grow_step step = {.tokens = -1};
-    if (!call->leaves || fits_now(call)) return EXPAR_OK;
-    return ep_call_grow(call, step);
 }
 
 expar_status ep_call_promise(ep_call *call)
 {
-    if (!call->ep->exec->ops->streams) {
+    if (!call->buffer->exec->ops->streams) {
         call->own = malloc(call->halves->bytes);
         if (!call->own) return error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call");
-        expar_status status = ep_issue_prepare(call->ep);
+        expar_status status = ep_call_prepare_issue(call->buffer);
         if (status != EXPAR_OK) return status;
     }
     expar_status status = event_create_for_call(&call->event);
-    if (status == EXPAR_OK) ep_unheard_hear(call->ep->unheard, call->event);
+    if (status == EXPAR_OK && call->buffer->unheard) ep_unheard_hear(call->buffer->unheard, call->event);
     return status;
 }
 
@@ -234,7 +190,7 @@ static expar_status wait_event(expar_event *event)
 
 expar_status ep_call_follow(ep_call *call)
 {
-    executor *exec = call->ep->exec;
+    executor *exec = call->buffer->exec;
     expar_event *event = call->wait_event;
     error_kept waited;
     if (call->followed) return EXPAR_OK;
@@ -249,7 +205,7 @@ expar_status ep_call_follow(ep_call *call)
 
 expar_status ep_call_open(ep_call *call)
 {
-    expar_status status = await_earlier(call, call->behind);
+    expar_status status = ep_call_await(call, call->behind);
     if (status == EXPAR_OK) status = ep_call_check_poison(call);
     call->opened = status == EXPAR_OK;
     return status;
@@ -266,40 +222,54 @@ static void reach(ep_call *call, ep_phase phase)
 {
     assert(call->phase + 1 == phase);
     call->phase = phase;
-    if (call->issued) ep_issue_reach(call->ep, phase);
+    if (call->issued) ep_issuer_reach(call->buffer->issuer, phase);
 }
 
-static expar_status call_carry_out(ep_call *call)
+static expar_status carry_out_second(ep_call *call)
+{
+    expar_status status = call->halves->receive(call);
+    if (went_through(status)) reach(call, EP_CALL_RECEIVED);
+    return status;
+}
+
+static expar_status carry_on(ep_call *call)
 {
     expar_status status = ep_call_check_poison(call);
     if (status == EXPAR_OK) status = call->halves->send(call);
     if (status != EXPAR_OK) return status;
     reach(call, EP_CALL_SENT);
-    status = call->halves->receive(call);
-    if (went_through(status)) reach(call, EP_CALL_RECEIVED);
-    return status;
+    return call->hooked ? EXPAR_OK : carry_out_second(call);
 }
 
-/* By the buffer's own thread. */
+/* By the buffer's own thread: the call, or that it is refused. */
 static expar_status run_issued(void *issued)
 {
     ep_call *call = issued;
-    expar_status status = poison_with_group(call, call_carry_out(call));
+    const bool refused = call->refusal.status != EXPAR_OK;
+    expar_status status = refused ? ep_call_check_poison(call) : carry_on(call);
+    if (refused && status == EXPAR_OK) status = call->halves->refuse(call);
+    poison_with_group(call, status);
     expar_event_destroy(call->wait_event);
-    call->halves->drop(call);
+    if (!refused) call->halves->drop(call);
     free(call);
     return status;
+}
+
+void ep_call_issue(ep_call *call, ep_call *own)
+{
+    call->issued = call->buffer->last_issued = true;
+    memcpy(own, call, call->halves->bytes);
+    own->job = (ep_issuer_job){.call = own, .event = own->event, .run = run_issued};
 }
 
 static void issue(ep_call *call)
 {
     ep_call *own = call->own;
     call->own = NULL;
-    call->issued = call->ep->last_issued = true;
-    memcpy(own, call, call->halves->bytes);
+    ep_call_issue(call, own);
     if (own->wait_event) event_retain(own->wait_event);
     own->halves->hold(own);
-    ep_issue(own, run_issued);
+    ep_issuer_put(own->buffer->issuer, &own->job);
 }
 
 /* What is left of a call when its stream comes to its end. */
@@ -308,13 +278,11 @@ typedef struct ending {
     expar_event *event;
 } ending;
 
+/* Of executor_done_fn: the executor tells all ends before it goes, and the buffer with it. */
 static void end_by_stream(void *context, expar_status status, const ep_verdict *verdict, int64_t dropped)
 {
     ending *end = context;
-    if (status != EXPAR_OK)
-        ep_call_prefix(&end->call, status);
-    else
-        status = ep_call_verdict(&end->call, verdict);
+    status = end->call.halves->judge(&end->call, status, verdict);
     if (status == EXPAR_OK && dropped > 0)
         status = ep_call_prefix(
             &end->call,
@@ -325,7 +293,7 @@ static void end_by_stream(void *context, expar_status status, const ep_verdict *
 
 static expar_status have_told(ep_call *call)
 {
-    executor *exec = call->ep->exec;
+    executor *exec = call->buffer->exec;
     event_keeper keeper;
     ending *end = malloc(sizeof *end);
     if (!end) return ep_call_prefix(call, error_set(EXPAR_ERR_MEMORY, "no memory for an asynchronous call"));
@@ -342,7 +310,7 @@ static expar_status have_told(ep_call *call)
 /* Behind the halves, in the caller's thread. */
 static expar_status close_steps(ep_call *call)
 {
-    executor *exec = call->ep->exec;
+    executor *exec = call->buffer->exec;
     expar_status status = ep_call_step(call, exec->ops->end(exec, &call->exec));
     return status == EXPAR_OK && call->event ? have_told(call) : status;
 }
@@ -353,112 +321,47 @@ expar_status ep_call_finish(ep_call *call)
         issue(call);
         return EXPAR_OK;
     }
-    expar_status status = await_earlier(call, EP_CALL_ENDED);
+    expar_status status = ep_call_await(call, EP_CALL_ENDED);
     if (status != EXPAR_OK) return status;
-    status = call_carry_out(call);
+    status = carry_on(call);
     if (!went_through(status)) return status;
     expar_status closed = close_steps(call);
     return closed == EXPAR_OK ? status : closed;
 }
 
-/* Its epoch is the next call's. */
+expar_status ep_call_receive(ep_call *call, const char *name, void *stream)
+{
+    executor *exec = call->buffer->exec;
+    call->name = name;
+    call->exec = (exec_call){.num_sms = call->exec.num_sms};
+    expar_status status = exec->ops->begin(exec, &call->exec, stream);
+    if (status == EXPAR_OK) status = exec->ops->place(exec, &call->exec);
+    if (status != EXPAR_OK) return ep_call_step(call, status);
+    status = carry_out_second(call);
+    return went_through(status) ? close_steps(call) : status;
+}
+
+/* Its number is the next call's. */
 static void withdraw(const ep_call *call)
 {
-    call->ep->epoch--;
-    call->ep->last_issued = call->behind == EP_CALL_SENT;
+    call->buffer->calls--;
+    call->buffer->last_issued = call->behind == EP_CALL_SENT;
 }
 
 expar_status ep_call_end(ep_call *call, expar_status status)
 {
-    executor *exec = call->ep->exec;
+    executor *exec = call->buffer->exec;
     if (call->withdrawn)
         withdraw(call);
     else
         poison_with_group(call, status);
     if (!went_through(status)) {
-        /* A call that failed on its way has left work on its stream all the same. Why it failed stays
+        /* A call that has failed on its way has left work on its stream all the same. Why it failed stays
            the last error. */
         error_kept kept;
         error_keep(&kept, status);
         ep_call_step(call, exec->ops->end(exec, &call->exec));
         error_restore(&kept);
     }
-    atomic_store_explicit(&call->ep->busy, 0, memory_order_release);
-    ep_leave(call->ep);
-    return status;
-}
-
-/* ---- refusals ---------------------------------------------------------------------------------------------------- */
-
-static void keep_own_refusal(const ep_call *call)
-{
-    expar_ep *ep = call->ep;
-    pthread_mutex_lock(&ep->poison_lock);
-    ep->own_refusal = call->refusal;
-    pthread_mutex_unlock(&ep->poison_lock);
-}
-
-expar_status ep_call_refuse(ep_call *call, expar_status status)
-{
-    call->refusal = ep_refusal_of(status);
-    if (!call->issued) keep_own_refusal(call);
-    return ep_call_prefix(call, status);
-}
-
-expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal)
-{
-    call->refusal = *refusal;
-    if (!call->issued) keep_own_refusal(call);
-    return ep_call_prefix(call, error_set((expar_status)refusal->status, "%s", refusal->text));
-}
-
-static expar_status notify_refusal(ep_call *call)
-{
-    executor *exec = call->ep->exec;
-    ep_notify_step step = {.epoch = call->epoch, .form = call->form, .refusal = call->refusal};
-    return ep_call_step(call, exec->ops->notify(exec, &call->exec, &step));
-}
-
-/* There is nothing to receive. */
-static expar_status send_refusal(ep_call *call)
-{
-    expar_status status = notify_refusal(call);
-    return status == EXPAR_OK ? (expar_status)call->refusal.status : status;
-}
-
-static void hold_nothing(ep_call *call)
-{
-    (void)call;
-}
-
-static const ep_halves refusal_halves = {
-    .bytes = sizeof(ep_call), .send = send_refusal, .hold = hold_nothing, .drop = hold_nothing};
-
-/* The caller has its error; nobody has an event. False: it is to be told from here. */
-static bool issue_refusal(ep_call *call)
-{
-    if (!call->by_itself || call->issued || call->ep->exec->ops->streams || ep_issue_prepare(call->ep) != EXPAR_OK)
-        return false;
-    ep_call *own = malloc(sizeof *own);
-    if (!own) return false;
-    call->issued = call->ep->last_issued = true;
-    *own = *call;
-    own->halves = &refusal_halves;
-    own->wait_event = NULL;
-    own->event = NULL;
-    ep_issue(own, run_issued);
-    return true;
-}
-
-expar_status ep_call_tell_refusal(ep_call *call, expar_status refused)
-{
-    ep_call_refuse(call, refused);
-    error_kept kept;
-    error_keep(&kept, (expar_status)call->refusal.status);
-    /* In a graph it would be told again and again. */
-    if (call->exec.captured) note_uncaptured(call, kept.status);
-    if (call->exec.captured || issue_refusal(call)) return error_restore(&kept);
-    expar_status status = ep_call_open(call);
-    if (status == EXPAR_OK) status = notify_refusal(call);
-    return status == EXPAR_OK ? error_restore(&kept) : status;
+    return ep_buffer_give(call->buffer, status);
 }

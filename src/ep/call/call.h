@@ -6,9 +6,10 @@
  * Which device carries them out is settled when the buffer is made, and when their facts are known is the executor's
  * answer: no call branches on it (check.c and the modes' shape.c look at where tensors lie).
  *
- *   call.c      a call, from its beginning to its end; verdict.c what all ranks have found out of it
- *   issue.c     calls that finish on a thread of the buffer's; issuer.c that thread
- *   parting.c   whether all ranks come to a buffer's end; unheard.c what went wrong in calls that nobody asked about
+ *   buffer.c    a buffer's life: who is in, and how it ends; parting.c whether all ranks come to its end
+ *   call.c      a call, from its beginning to its end; refusal.c how it is refused
+ *   verdict.c   what all ranks have found out of a call; unheard.c what went wrong in calls that nobody asked about
+ *   issuer.c    a buffer's own thread, for calls that finish there
  *   check.c     tensors as arguments; output.c the memory of results, which is counted (base/life.h)
  *
  * A call goes through phases. It is *begun* in the caller's thread: arguments are looked at, memory is taken, and a
@@ -31,9 +32,9 @@
 #include "group/group.h"
 #include <expar/ep.h>
 
-typedef enum ep_phase { EP_CALL_BEGUN, EP_CALL_SENT, EP_CALL_RECEIVED, EP_CALL_ENDED } ep_phase;
-
+typedef struct ep_buffer ep_buffer;
 typedef struct ep_call ep_call;
+typedef enum ep_phase { EP_CALL_BEGUN, EP_CALL_SENT, EP_CALL_RECEIVED, EP_CALL_ENDED } ep_phase;
 
 /* ---- the thread of a buffer's (issuer.c) ------------------------------------------------------------------------- */
 
@@ -68,6 +69,8 @@ ep_unheard *ep_unheard_make(void);
 void ep_unheard_release(ep_unheard *unheard); /* NULL is allowed */
 /* Keeps the failure, unless there is one already that expar_ep_query has not told. Any thread. */
 void ep_unheard_note(ep_unheard *unheard, const error_kept *ended);
+/* The failure that is kept, as this thread's last error, and none is any more. */
+expar_status ep_unheard_take(ep_unheard *unheard);
 /* The call's failure is noted if the event goes and nobody has waited for it. Before anybody but its call knows the
    event. */
 void ep_unheard_hear(ep_unheard *unheard, expar_event *event);
@@ -97,93 +100,107 @@ void ep_parting_fail(ep_parting *parting);
    EXPAR_ERR_ABORTED, EXPAR_ERR_INTERRUPTED. */
 expar_status ep_parting_meet(ep_parting *parting);
 
-/* ---- a buffer ---------------------------------------------------------------------------------------------------- */
+/* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
 
-/* What calls may bring; given by the config, else what the library can bear. */
-typedef struct ep_limits {
-    int64_t tokens, row_bytes;
-    int32_t topk, experts, scales;
-} ep_limits;
+/* What differs by mode, of buffers. */
+typedef struct ep_buffer_kind {
+    uint64_t magic;
+    boot_kind topic;        /* of what its calls' waits are noted for */
+    const char *destroying; /* the public call */
+    bool overlaps;          /* two calls may be open at a time, one in each half; else one begins when all have ended */
+    bool asks_twice;        /* a failed call of before is told by the name of the call that found it, too */
+    /* Of the buffer's so-manieth call, in its topic; a call of halves.second has the number behind it. */
+    uint64_t (*number)(uint64_t calls);
+    /* The error of a verdict by forms that differ, which names the first member; own: this rank. */
+    expar_status (*mismatch)(const ep_verdict *verdict, int32_t own);
+    void (*let_go)(ep_buffer *buffer); /* of what calls have left in it, before the executor goes; NULL: of nothing */
+    void (*free)(ep_buffer *buffer);   /* the record, when nobody is in: executor and group have gone */
+} ep_buffer_kind;
 
-struct expar_ep {
-    life_record life; /* EP_MAGIC: the owner's reference, and one for each call and the buffer's thread */
+/* The first member of a buffer of either mode. */
+struct ep_buffer {
+    life_record life; /* the owner's reference, and one for each call and the buffer's thread */
     /* Who destroys or abandons it sets it first (exchange, relaxed: references order the rest); destroy takes it back
-       where it is refused. Read by ep_enter. */
+       where it is refused. Read by ep_buffer_enter. */
     atomic_bool ended;
+    const ep_buffer_kind *kind;
     expar_group *group;  /* held; NULL once the buffer has come to its end */
     int32_t rank;        /* in it */
     expar_device device; /* where the buffer and all tensors of its calls lie */
-    const executor_kind *kind;
-    ep_shape shape; /* at creation */
-    ep_limits limits;
-    int32_t ring_slots;                    /* given by the config; 0: as many as suit a call's rows */
-    uint64_t pool_bytes, pool_limit_bytes; /* as in executor_plan */
+    const executor_kind *exec_kind;
     executor *exec;
     ep_issuer *issuer; /* made by the first call that is to finish on it */
     bool last_issued;  /* the last call finishes on it. Touched by the calling thread only */
     uint32_t number;   /* of the buffers of its group, from 1: the same on all ranks */
     ep_parting parting;
-    uint32_t epoch;       /* of the last call; advances alike on all ranks. Touched by the calling thread only */
+    uint64_t calls;       /* that were made: advances alike on all ranks. Touched by the calling thread only */
     _Atomic int32_t busy; /* 1 while a call is begun, or runs in the caller's thread: set and cleared by that thread
                              (acquire, release) */
-    /* Of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them. 0: none yet.
-       Touched by the calling thread only. */
-    int64_t last_tokens, last_rows;
-    ep_unheard *unheard;
+    ep_unheard *unheard;  /* NULL: each call tells of those before it that did not end well */
     pthread_mutex_t poison_lock;
-    mem_allocator allocator; /* the caller's, for what the pool has no room for; alloc NULL: the executor's */
-    /* Counts for expar_ep_get_stats: raised by the thread that makes a call, or carries it out, read by any;
-       relaxed. */
-    _Atomic uint64_t growths; /* times that records and rings were made larger; raised behind that (release) */
-    _Atomic uint64_t direct_calls, queue_calls;
-    _Atomic uint64_t mapped_calls, copied_calls;
-    _Atomic uint64_t other_blocks; /* taken beside the pool */
-    ep_refusal own_refusal;        /* the last one that a call of this rank returned. Guarded by poison_lock */
-    error_kept poison; /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
-                          poison_lock; set once */
+    ep_refusal own_refusal; /* the last one that a call of this rank returned. Guarded by poison_lock */
+    error_kept poison;      /* not OK after a call that failed on its way, which other ranks may not know. Guarded by
+                               poison_lock; set once */
 };
 
-#define EP_MAGIC 0x72656666756265u
-
-/* How a public call on a buffer ends, which may be NULL. */
-static inline expar_status ep_ended(const expar_ep *ep, expar_status status)
-{
-    return status == EXPAR_OK ? status : error_tell(ep ? ep->rank : -1, status);
-}
-/* One more reference; else EXPAR_ERR_NULL, or EXPAR_ERR_STATE: the buffer has been destroyed or abandoned. */
-expar_status ep_enter(expar_ep *ep, const char *call);
+/* Fills the record, which is zero; the executor is still to come. */
+void ep_buffer_begin(ep_buffer *buffer, const ep_buffer_kind *kind, expar_group *group, expar_device device,
+                     uint32_t number);
+/* Makes parting words and the executor: on all ranks, or on none. */
+typedef expar_status (*ep_executor_maker)(ep_buffer *buffer, const void *plan);
+expar_status ep_buffer_make_parts(ep_buffer *buffer, ep_executor_maker make, const void *plan);
+/* What ep_buffer_begin has made, and the thread. */
+void ep_buffer_free_parts(ep_buffer *buffer);
+/* "…: the buffer has been destroyed or abandoned": EXPAR_ERR_STATE. */
+expar_status ep_buffer_has_ended(const char *call);
+/* One more reference, or that. */
+expar_status ep_buffer_enter(ep_buffer *buffer, const char *call);
 /* Gives it back; the last one frees what an abandoned buffer has. */
-void ep_leave(expar_ep *ep);
-/* EXPAR_ERR_BUSY, where a call that an allocator must not make comes from one: this thread is in a call already. */
-expar_status ep_check_outside(const char *call);
+void ep_buffer_leave(ep_buffer *buffer);
+/* Enters, and takes the buffer for this thread alone: else EXPAR_ERR_BUSY. On failure nothing is held. */
+expar_status ep_buffer_take(ep_buffer *buffer, const char *call);
+/* Gives it back. Returns status. */
+expar_status ep_buffer_give(ep_buffer *buffer, expar_status status);
+/* The public calls. */
+expar_status ep_buffer_destroy(ep_buffer *buffer);
+expar_status ep_buffer_abandon(ep_buffer *buffer);
+/* A topic of the buffer's. */
+static inline boot_topic ep_buffer_topic(const ep_buffer *buffer, uint64_t number)
+{
+    return (boot_topic){.kind = (uint16_t)buffer->kind->topic, .object = buffer->number, .number = number};
+}
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 /* The rest of a call once it is begun. */
 typedef struct ep_halves {
     size_t bytes; /* of the whole call, whose first member is its ep_call */
+    bool second;  /* of two kinds of call that have numbers */
     expar_status (*send)(ep_call *call);
     expar_status (*receive)(ep_call *call);
-    /* Of a call that runs by itself: what it uses is held for it before (the caller may give its own references back at
-       any time), and let go when it has ended. */
+    /* Opens the call with nothing but this rank's refusal, so that the others do not wait for it. OK, or a failure. */
+    expar_status (*refuse)(ep_call *call);
+    /* What an executor says of the call's end, as this rank's error. */
+    expar_status (*judge)(const ep_call *call, expar_status status, const ep_verdict *verdict);
+    /* Of a call that runs by itself, or has its second half to come: what it uses is held for it before (the caller may
+       give its own references back at any time), and let go when it has ended. */
     void (*hold)(ep_call *call);
     void (*drop)(ep_call *call);
 } ep_halves;
 
 struct ep_call {
-    struct expar_ep *ep;
+    ep_buffer *buffer;
     const char *name; /* "expar_dispatch" */
     const ep_halves *halves;
-    uint32_t epoch;
-    ep_phase phase; /* by the thread that carries the call out */
-    ep_form form;
+    uint64_t number;    /* of its topic (ep_buffer_kind) */
+    ep_phase phase;     /* by the thread that carries the call out */
     ep_refusal refusal; /* this rank's own; status 0: none */
     exec_call exec;
     expar_event *wait_event; /* the caller's; NULL: none */
     expar_event *event;      /* with async_finish; else NULL */
     bool by_itself;          /* with async_finish, once that is known */
     bool leaves;             /* all of it is for the buffer's own thread, which begins with records that hold it */
-    int64_t row_bytes;       /* with the form: of the rows that it brings */
+    bool hooked;             /* its second half comes when the caller likes (ep_call_receive) */
     ep_phase behind;         /* before it opens all calls before it have come to this phase */
     ep_call *own;            /* room for the call where the buffer's own thread is to finish it; else NULL */
     ep_issuer_job job;       /* of that copy */
@@ -196,8 +213,8 @@ struct ep_call {
 
 /* ---- in this order (call.c) -------------------------------------------------------------------------------------- */
 
-/* Takes the buffer for the beginning of a call and advances its epoch. On failure nothing is held. */
-expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, struct expar_ep *ep);
+/* Takes the buffer for the beginning of a call, which is zero, and has its number then. On failure nothing is held. */
+expar_status ep_call_begin(ep_call *call, const char *name, const ep_halves *halves, ep_buffer *buffer);
 /* The call's stream, and its SMs or threads (0: the buffer's); nothing is put there yet. asked: somebody will ask how
    the call ended. */
 expar_status ep_call_learn(ep_call *call, void *stream, int32_t num_sms, bool asked);
@@ -206,15 +223,6 @@ expar_status ep_call_check_events(const ep_call *call, const expar_event *wait_e
 /* With async_finish the call's rest runs by itself. sized: so does all of it, where the buffer's own thread is to
    finish it, for nothing of what the others bring is to be known when the call returns. */
 void ep_call_set_async(ep_call *call, bool async_finish, bool sized);
-/* Whether records and rings hold a call as they are, whose form is filled; of one that leaves: true, for its thread
-   asks. Once a call, behind those before it that may make them larger. EXPAR_ERR_INTERRUPTED, as by ep_call_open. */
-expar_status ep_call_fits(ep_call *call, bool *fits);
-/* Where they do not: they are made larger, by all ranks together, in the call's epoch; where that is a call of its own
-   the call has the next one then. No call of the buffer is under way meanwhile: this rank's earlier ones have ended
-   first. A failure has been told to the others, and leaves the buffer as it was. step: what the call takes. */
-expar_status ep_call_grow(ep_call *call, ep_grow_step step);
-/* Both, of a call that leaves, on the thread that carries it out; else without effect. Whoever fails here is done. */
-expar_status ep_call_make_room(ep_call *call);
 /* With async_finish: the event, and whatever else the call needs to finish by itself. */
 expar_status ep_call_promise(ep_call *call);
 /* Waits for wait_event, if any, or has the call's stream wait for it where that can; its failure is this rank's
@@ -222,12 +230,17 @@ expar_status ep_call_promise(ep_call *call);
    not before, since the event may be another call's. */
 expar_status ep_call_follow(ep_call *call);
 /* Before the first record that is posted from the caller's thread: until the call before is sent, and the one before
-   that has ended. Whoever is interrupted here, or where nothing has been posted in ep_call_fits, ep_call_grow and
-   ep_call_finish, can make the call again. On the buffer's own thread it waits for nobody. */
+   that has ended. Whoever is interrupted here, or in ep_call_await and ep_call_finish where nothing has been posted,
+   can make the call again. On the buffer's own thread it waits for nobody. */
 expar_status ep_call_open(ep_call *call);
+/* Until this rank's earlier calls have come to the phase. */
+expar_status ep_call_await(ep_call *call, ep_phase phase);
 /* The halves, here or by themselves. In the latter case the call has been copied, and this one holds nothing any more
-   (own is NULL). A refusal, which is told with the offers, is told from here. */
+   (own is NULL). A refusal, which is told with the offers, is told from here. Of a call that is hooked the first. */
 expar_status ep_call_finish(ep_call *call);
+/* The second half of one that is hooked, of which this is the copy that holds what it uses: in another public call,
+   which has taken the buffer. */
+expar_status ep_call_receive(ep_call *call, const char *name, void *stream);
 /* Poisons the buffer if status means that the group has failed, and gives it back. Returns status. */
 expar_status ep_call_end(ep_call *call, expar_status status);
 /* Of a call that failed before it could finish by itself: what ep_call_promise made. */
@@ -237,45 +250,41 @@ void ep_call_break_promise(ep_call *call);
 
 /* Puts the call's name and this rank before the last error's text. Returns status. */
 expar_status ep_call_prefix(const ep_call *call, expar_status status);
-
 /* How a step ended that all ranks take part in. Where steps are put on streams one that failed, for whatever reason, is
    not known to have reached the others: the ranks are out of step, and the buffer is poisoned; not in a capture, where
    nothing runs yet. The error's text names the call and the rank. Returns status. */
 expar_status ep_call_step(const ep_call *call, expar_status status);
-/* This rank cannot carry out the call: keeps status and the last error's text for the other ranks, and adds the call's
-   name to the text. Returns status. */
+/* The ranks are out of step: later calls fail with status and the last error's text. Returns status. */
+expar_status ep_call_poison(const ep_call *call, expar_status status);
+/* EXPAR_OK, or why the buffer cannot be used any more. */
+expar_status ep_call_check_poison(const ep_call *call);
+/* Likewise, with what is known by now of calls that have returned. */
+expar_status ep_call_check_earlier(const ep_call *call);
+/* Likewise, once this rank's calls have ended. */
+expar_status ep_call_settle(const ep_call *call);
+
+/* In refusal.c. This rank cannot carry out the call: keeps status and the last error's text for the other ranks, and
+   adds the call's name to the text. Returns status. */
 expar_status ep_call_refuse(ep_call *call, expar_status status);
 /* Likewise, of what a step found that has told the others already. */
 expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal);
-/* ep_call_refuse, and opens the call with nothing but this rank's refusal, so that the others do not wait for it: here,
-   or by itself, in its turn, where the call was to finish so. */
+/* ep_call_refuse, and opens the call with nothing but this rank's refusal: here, or by itself, in its turn, where the
+   call was to finish so. */
 expar_status ep_call_tell_refusal(ep_call *call, expar_status status);
+/* Of a call that no graph of this rank's has, while those of others may. */
+void ep_call_note_uncaptured(const ep_call *call, expar_status status);
+/* In call.c: hands the rest of the call, of which `own` is a copy, to the buffer's own thread. */
+void ep_call_issue(ep_call *call, ep_call *own);
+/* Starts that thread, which holds the buffer, unless it runs. */
+expar_status ep_call_prepare_issue(ep_buffer *buffer);
+
 /* In verdict.c. OK when all ranks agreed; else this rank's own refusal, EXPAR_ERR_REMOTE or EXPAR_ERR_MISMATCH. */
 expar_status ep_call_verdict(const ep_call *call, const ep_verdict *verdict);
+/* The judge of a mode whose failures its next call finds: the status with the call's name, or the verdict. */
+expar_status ep_call_judge(const ep_call *call, expar_status status, const ep_verdict *verdict);
 /* There, too. Logs how earlier calls ended that nobody asked for, if one did not end well, and keeps it for
    expar_ep_query. */
 void ep_call_tell_untold(const ep_call *call);
-/* EXPAR_OK, or why the buffer cannot be used any more, with what is known by now of calls that have returned. */
-expar_status ep_call_check_earlier(const ep_call *call);
-/* EXPAR_OK, or why the buffer cannot be used any more. */
-expar_status ep_call_check_poison(const ep_call *call);
-
-/* ---- calls that finish by themselves (issue.c) ------------------------------------------------------------------- */
-
-/* Starts the buffer's own thread, which holds the buffer, unless it runs. */
-expar_status ep_issue_prepare(struct expar_ep *ep);
-/* Hands the rest of a call to it. */
-void ep_issue(ep_call *call, ep_issuer_run run);
-/* The call that is being carried out there has come to a phase. */
-void ep_issue_reach(struct expar_ep *ep, ep_phase phase);
-/* Until all calls that were issued have come to the phase. EXPAR_ERR_INTERRUPTED. */
-expar_status ep_issue_await(struct expar_ep *ep, ep_phase phase);
-/* Until all have ended; ends the thread. */
-void ep_issue_stop(struct expar_ep *ep);
-/* The thread ends by itself when all have ended. */
-void ep_issue_let_go(struct expar_ep *ep);
-/* What is left of it then. */
-void ep_issue_free(struct expar_ep *ep);
 
 /* ---- check.c ----------------------------------------------------------------------------------------------------- */
 /* Copies a versioned struct of the caller: members that it does not have are zero. `what` names it. */
@@ -330,18 +339,18 @@ static inline int64_t tensor_pitch(const expar_tensor *tensor)
     return tensor->shape[0] > 1 ? tensor->strides[0] : tensor->shape[1];
 }
 
-/* ---- output.c ---------------------------------------------------------------------------------------------------- */
 /* Where an object's memory comes from, which outlives its buffer. */
 typedef struct ep_origin {
     const executor_kind *kind;
     expar_device device;
     uint64_t group; /* its number */
 } ep_origin;
-static inline ep_origin ep_origin_of(const expar_ep *ep)
+static inline ep_origin ep_origin_of(const ep_buffer *buffer)
 {
-    return (ep_origin){.kind = ep->kind, .device = ep->device, .group = ep->group->number};
+    return (ep_origin){.kind = buffer->exec_kind, .device = buffer->device, .group = buffer->group->number};
 }
 
+/* ---- output.c ---------------------------------------------------------------------------------------------------- */
 #define EP_OUTPUT_PARTS   (EXPAR_EP_PART_SRC_METADATA + 1)
 #define EP_DISPATCH_PARTS EP_OUTPUT_PARTS /* all but EXPAR_EP_PART_COUNT are a dispatch's of normal mode, too */
 enum { EP_OUTPUT_READERS = 8 };
@@ -361,8 +370,7 @@ struct expar_ep_output {
 #define EP_OUTPUT_MAGIC 0x74757074756f7065u
 
 /* Empty, with one reference; NULL: no memory. */
-expar_ep_output *ep_output_make(const expar_ep *ep);
-expar_ep_output *ep_output_make_of(const ep_origin *origin);
+expar_ep_output *ep_output_make(const ep_buffer *buffer);
 expar_ep_output *ep_output_hold(expar_ep_output *output);
 
 #endif

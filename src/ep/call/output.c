@@ -8,19 +8,13 @@
 
 static life_spent spent = LIFE_SPENT_NONE;
 
-expar_ep_output *ep_output_make_of(const ep_origin *origin)
+expar_ep_output *ep_output_make(const ep_buffer *buffer)
 {
     expar_ep_output *output = life_renew(&spent, sizeof *output);
     if (!output) return NULL;
     output->life = life_begin(EP_OUTPUT_MAGIC);
-    output->origin = *origin;
+    output->origin = ep_origin_of(buffer);
     return output;
-}
-
-expar_ep_output *ep_output_make(const expar_ep *ep)
-{
-    const ep_origin origin = ep_origin_of(ep);
-    return ep_output_make_of(&origin);
 }
 
 expar_ep_output *ep_output_hold(expar_ep_output *output)

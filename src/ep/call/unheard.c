@@ -35,7 +35,7 @@ void ep_unheard_note(ep_unheard *self, const error_kept *ended)
     pthread_mutex_unlock(&self->lock);
 }
 
-static expar_status unheard_take(ep_unheard *self)
+expar_status ep_unheard_take(ep_unheard *self)
 {
     pthread_mutex_lock(&self->lock);
     expar_status status = error_restore(&self->first);
@@ -58,23 +58,4 @@ void ep_unheard_hear(ep_unheard *self, expar_event *event)
 {
     atomic_fetch_add_explicit(&self->references, 1, memory_order_relaxed);
     event_hear(event, &(event_hearing){.unheard = note_of_event, .drop = release_of_event, .context = self});
-}
-
-static expar_status query(expar_ep *ep, const char *name)
-{
-    const ep_call asking = {.ep = ep, .name = name};
-    expar_status status = ep_call_check_earlier(&asking);
-    if (status != EXPAR_OK) return status;
-    ep_call_tell_untold(&asking);
-    return unheard_take(ep->unheard);
-}
-
-expar_status expar_ep_query(expar_ep *ep)
-{
-    static const char name[] = "expar_ep_query";
-    expar_status status = ep_enter(ep, name);
-    if (status != EXPAR_OK) return ep_ended(ep, status);
-    status = query(ep, name);
-    ep_leave(ep);
-    return ep_ended(ep, status);
 }

@@ -2,12 +2,42 @@
 /* The low-latency buffer: what all ranks agree on, and the executor that carries its calls out. */
 #include "ep/low_latency/ll.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 static life_spent spent = LIFE_SPENT_NONE;
 static const char creating[] = "expar_ll_create", destroying[] = "expar_ll_destroy";
+
+void ll_unkeep(expar_ll *ll)
+{
+    if (!ll || atomic_fetch_sub_explicit(&ll->keepers, 1, memory_order_acq_rel) > 1) return;
+    ep_buffer_free_parts(&ll->base);
+    life_keep(&spent, ll);
+}
+
+static void unkeep_buffer(ep_buffer *buffer)
+{
+    ll_unkeep((expar_ll *)buffer);
+}
+
+static void give_combine_memory(ep_buffer *buffer)
+{
+    expar_ll *ll = (expar_ll *)buffer;
+    mem_block_release(ll->combine_memory);
+    ll->combine_memory = NULL;
+}
+
+static uint64_t number_of_call(uint64_t calls)
+{
+    return 2 * calls;
+}
+
+static const ep_buffer_kind ll_buffers = {.magic = LL_MAGIC,
+                                          .topic = BOOT_KIND_LOW_LATENCY,
+                                          .destroying = destroying,
+                                          .number = number_of_call,
+                                          .mismatch = ll_mismatch,
+                                          .let_go = give_combine_memory,
+                                          .free = unkeep_buffer};
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -39,48 +69,17 @@ static expar_status new_ll(expar_group *group, const expar_ll_config *config, co
 {
     expar_ll *ll = calloc(1, sizeof *ll);
     if (!ll) return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
-    ll->life = life_begin(LL_MAGIC);
+    ep_buffer_begin(&ll->base, &ll_buffers, group, config->device, number);
     atomic_init(&ll->keepers, 1);
-    ll->group = group;
-    ll->rank = group->rank;
-    ll->device =
-        (expar_device){.type = config->device.type ? config->device.type : EXPAR_CPU, .index = config->device.index};
     ll->shape = *shape;
-    ll->number = number;
-    ll->parting = (ep_parting){.group = group, .call = destroying, .number = number};
-    pthread_mutex_init(&ll->poison_lock, NULL);
+    ll->reserve = ll_reserved_of(group->size, config->reserve_bytes);
     *out = ll;
     return EXPAR_OK;
 }
 
-void ll_unkeep(expar_ll *ll)
+static expar_status make_ll_executor(ep_buffer *buffer, const void *plan)
 {
-    if (!ll || atomic_fetch_sub_explicit(&ll->keepers, 1, memory_order_acq_rel) > 1) return;
-    ep_issuer_free(ll->issuer);
-    pthread_mutex_destroy(&ll->poison_lock);
-    atomic_store_explicit(&ll->life.references, 0, memory_order_release);
-    life_keep(&spent, ll);
-}
-
-/* On all ranks, or on none. */
-static expar_status ll_make_parts(expar_ll *ll, const expar_ll_config *config)
-{
-    const ll_plan plan = {.group = ll->group,
-                          .number = ll->number,
-                          .shape = &ll->shape,
-                          .device = ll->device,
-                          .num_threads = config->num_threads,
-                          .num_sms = config->num_sms,
-                          .late_limit_ms = config->late_limit_ms,
-                          .reserve_bytes = config->reserve_bytes};
-    error_kept kept;
-    expar_status status = ep_parting_make(&ll->parting);
-    if (status != EXPAR_OK) return status;
-    status = ll_create_of(ll->device.type)(&plan, &ll->exec);
-    if (status == EXPAR_OK) return EXPAR_OK;
-    error_keep(&kept, status);
-    ep_parting_give(&ll->parting);
-    return error_restore(&kept);
+    return ll_create_of(buffer->device.type)(plan, &buffer->exec);
 }
 
 static expar_status ll_make(expar_group *group, const expar_ll_config *given, expar_ll **out)
@@ -94,7 +93,17 @@ static expar_status ll_make(expar_group *group, const expar_ll_config *given, ex
     if (own == EXPAR_OK && !out) own = error_set(EXPAR_ERR_NULL, "ll is NULL");
     if (own == EXPAR_OK) own = new_ll(group, &config, &shape, number, &ll);
     expar_status status = ll_agree(group, &config, number, own);
-    if (status == EXPAR_OK) status = ll_make_parts(ll, &config);
+    if (status == EXPAR_OK) {
+        const ll_plan plan = {.group = group,
+                              .number = number,
+                              .shape = &ll->shape,
+                              .device = ll->base.device,
+                              .num_threads = config.num_threads,
+                              .num_sms = config.num_sms,
+                              .late_limit_ms = config.late_limit_ms,
+                              .reserve_bytes = config.reserve_bytes};
+        status = ep_buffer_make_parts(&ll->base, make_ll_executor, &plan);
+    }
     if (status != EXPAR_OK) {
         ll_unkeep(ll);
         return error_prefix(status, "%s", creating);
@@ -116,147 +125,46 @@ expar_status expar_ll_create(expar_group *group, const expar_ll_config *config, 
     return group_ended(group, status);
 }
 
-/* ---- who holds it ------------------------------------------------------------------------------------------------ */
+/* ---- who has it, and its end ------------------------------------------------------------------------------------- */
 
-static expar_status ll_has_ended(const char *call)
+/* Whatever it is that the caller holds. */
+static bool is_ll(const expar_ll *ll)
 {
-    return error_set(EXPAR_ERR_STATE, "%s: the buffer has been destroyed or abandoned", call);
+    return ll->base.life.magic == LL_MAGIC;
 }
 
-expar_status ll_enter(expar_ll *ll, const char *name)
+expar_status ll_check_known(const expar_ll *ll, const char *name)
 {
     if (!ll) return error_set(EXPAR_ERR_NULL, "%s: ll is NULL", name);
-    if (!life_alive(&ll->life, LL_MAGIC) || !life_hold(&ll->life)) return ll_has_ended(name);
-    if (!atomic_load_explicit(&ll->ended, memory_order_relaxed)) return EXPAR_OK;
-    ll_leave(ll);
-    return ll_has_ended(name);
+    return is_ll(ll) ? EXPAR_OK : ep_buffer_has_ended(name);
 }
 
-/* All calls of this rank have ended. A call that was broken off has left the ranks in different places of it. */
-static void ll_retire(const expar_ll *ll)
+expar_status ll_take(expar_ll *ll, const char *name, bool alone)
 {
-    ep_refusal refusal = {.status = EXPAR_ERR_PEER};
-    if (ll->poison.status != EXPAR_OK) return;
-    snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", ll->rank);
-    ll->exec->ops->retire(ll->exec, &refusal);
-    /* For those who are in the next call already, or await something else of it. */
-    const boot_topic next = {.kind = BOOT_KIND_LOW_LATENCY, .object = ll->number, .number = 2 * (ll->calls + 1)};
-    boot_note_ended(ll->group->boot, &next, EXPAR_ERR_PEER, "it has abandoned the buffer");
+    expar_status status = ll_check_known(ll, name);
+    if (status == EXPAR_OK) status = ep_buffer_take(&ll->base, name);
+    if (status != EXPAR_OK) return status;
+    const ep_call asking = {.buffer = &ll->base, .name = name, .number = number_of_call(ll->base.calls)};
+    status = alone ? ep_call_settle(&asking) : ep_call_check_earlier(&asking);
+    return status == EXPAR_OK ? EXPAR_OK : ep_buffer_give(&ll->base, status);
 }
 
-/* The executor goes with who ends the buffer, the group with it; the record with the last hook. */
-static void ll_end_alone(expar_ll *ll)
+expar_status ll_check_shaped(const expar_ll *ll, const char *name)
 {
-    if (ll->exec) {
-        ll_retire(ll);
-        mem_block_release(ll->combine_memory);
-        ll->exec->ops->destroy(ll->exec, false);
-        ll->exec = NULL;
-    }
-}
-
-void ll_leave(expar_ll *ll)
-{
-    if (life_drop(&ll->life, LL_MAGIC) != LIFE_LAST) return;
-    expar_group *group = ll->group;
-    ll_end_alone(ll);
-    ll->group = NULL;
-    ll_unkeep(ll);
-    group_leave(group);
-}
-
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
-
-/* Whether the ranks give the buffer back together. Only the group's failure, and who has abandoned the buffer, is known
-   to all of them: a call that failed may have failed here alone. Who was missed in it may have fallen silent, though.
-   */
-static bool ll_all_come(expar_ll *ll)
-{
-    sym *symmetric = ll->group->sym;
-    const expar_status poison = ll->poison.status;
-    if (sym_check(symmetric, destroying) != EXPAR_OK) return false;
-    if (poison == EXPAR_ERR_PEER && sym_blame_silent(symmetric, poison)) return false;
-    if (ep_parting_meet(&ll->parting) == EXPAR_OK) return true;
-    LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
-    return false;
-}
-
-static void ll_end_together(expar_ll *ll)
-{
-    expar_group *group = ll->group;
-    const bool sound = ll_all_come(ll);
-    if (sound) group->boot->call = destroying;
-    mem_block_release(ll->combine_memory);
-    ll->combine_memory = NULL;
-    ll->exec->ops->destroy(ll->exec, sound);
-    if (sound && ep_parting_give(&ll->parting) != EXPAR_OK) LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
-    if (sound) group->boot->call = NULL;
-    ll->exec = NULL;
-}
-
-static void ll_stop_issuer(expar_ll *ll)
-{
-    if (!ll->issuer) return;
-    ep_issuer_stop(ll->issuer);
-    ll->issuer = NULL;
-    life_drop(&ll->life, LL_MAGIC);
+    if (ll->shape.tokens > 0) return EXPAR_OK;
+    return error_set(EXPAR_ERR_STATE, "%s: the buffer has no shape; expected expar_ll_lay_out first", name);
 }
 
 expar_status expar_ll_destroy(expar_ll *ll)
 {
     if (!ll) return EXPAR_OK;
-    if (!life_alive(&ll->life, LL_MAGIC) || atomic_exchange_explicit(&ll->ended, true, memory_order_relaxed))
-        return call_ended(ll_has_ended(destroying));
-    const expar_status ours = group_check_process(ll->group, destroying);
-    if (ours != EXPAR_OK) {
-        atomic_store_explicit(&ll->ended, false, memory_order_relaxed);
-        return call_ended(ours);
-    }
-    int32_t idle = 0;
-    if (!atomic_compare_exchange_strong(&ll->busy, &idle, 1)) {
-        atomic_store_explicit(&ll->ended, false, memory_order_relaxed);
-        return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
-    }
-    expar_status waited = ep_issuer_await(ll->issuer, EP_CALL_ENDED);
-    if (waited != EXPAR_OK) {
-        atomic_store_explicit(&ll->ended, false, memory_order_relaxed);
-        atomic_store_explicit(&ll->busy, 0, memory_order_release);
-        return call_ended(error_prefix(waited, "%s", destroying));
-    }
-    ll_stop_issuer(ll);
-    ll_end_together(ll);
-    atomic_fetch_sub_explicit(&ll->group->users, 1, memory_order_relaxed);
-    ll_leave(ll);
-    return EXPAR_OK;
-}
-
-static void leave_ll(void *ll)
-{
-    ll_leave(ll);
-}
-
-/* A thread that is in a call here ends it; what was issued goes on by itself, and holds the buffer until then. */
-static void ll_give_up(expar_ll *ll)
-{
-    ep_parting_leave(&ll->parting);
-    if (atomic_load(&ll->busy)) ll->exec->ops->halt(ll->exec);
-    if (ll->issuer) ep_issuer_let_go(ll->issuer, leave_ll, ll);
-    atomic_fetch_sub_explicit(&ll->group->users, 1, memory_order_relaxed);
+    const expar_status status = ll_check_known(ll, destroying);
+    return call_ended(status == EXPAR_OK ? ep_buffer_destroy(&ll->base) : status);
 }
 
 expar_status expar_ll_abandon(expar_ll *ll)
 {
-    if (!ll || !life_alive(&ll->life, LL_MAGIC) || !life_hold(&ll->life)) return EXPAR_OK;
-    if (ll->group->pid != (int32_t)getpid()) { /* nothing here is this process's to end */
-        life_drop(&ll->life, LL_MAGIC);
-        return EXPAR_OK;
-    }
-    if (!atomic_exchange(&ll->ended, true)) {
-        ll_give_up(ll);
-        ll_leave(ll);
-    }
-    ll_leave(ll);
-    return EXPAR_OK;
+    return call_ended(ll && is_ll(ll) ? ep_buffer_abandon(&ll->base) : EXPAR_OK);
 }
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
@@ -269,17 +177,17 @@ static uint64_t count_of(const _Atomic uint64_t *count)
 expar_status expar_ll_get_stats(expar_ll *ll, expar_ll_stats *stats)
 {
     static const char name[] = "expar_ll_get_stats";
-    expar_status status = ll_enter(ll, name);
+    expar_status status = ll_check_known(ll, name);
+    if (status == EXPAR_OK) status = ep_buffer_enter(&ll->base, name);
     if (status != EXPAR_OK) return ll_ended(ll, status);
-    const ll_counts *counts = &ll->exec->counts;
-    ll->exec->ops->count(ll->exec);
-    const expar_ll_stats full = {.heap_bytes = ll->exec->heap_bytes + ep_parting_bytes(ll->group->size),
+    const ll_counts *counts = ll->base.exec->ll->count(ll->base.exec);
+    const expar_ll_stats full = {.heap_bytes = counts->heap_bytes + ep_parting_bytes(ll->base.group->size),
                                  .dispatches = count_of(&counts->dispatches),
                                  .combines = count_of(&counts->combines),
                                  .dispatch_messages = count_of(&counts->dispatch_messages),
                                  .combine_rows = count_of(&counts->combine_rows),
                                  .bytes_sent = count_of(&counts->bytes_sent)};
     status = struct_give(name, "stats", "EXPAR_LL_STATS_INIT", &full, sizeof full, stats);
-    ll_leave(ll);
+    ep_buffer_leave(&ll->base);
     return ll_ended(ll, status);
 }

@@ -1,165 +1,273 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What every low-latency call has: who is in, poison, refusals and verdicts. */
+/* What every low-latency call has beside ep/call: its two halves, which the executor carries out, and how they went. */
 #include "ep/low_latency/ll.h"
 
-/* ---- poison ------------------------------------------------------------------------------------------------------ */
+#include <string.h>
 
-expar_status ll_check_poison(expar_ll *ll)
+_Static_assert(sizeof(ll_form) <= EP_FORM_BYTES, "a verdict has room for two forms");
+
+static expar_ll *ll_of(const ep_call *call)
 {
-    pthread_mutex_lock(&ll->poison_lock);
-    expar_status status = error_restore(&ll->poison);
-    pthread_mutex_unlock(&ll->poison_lock);
-    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "the buffer is poisoned");
+    return (expar_ll *)call->buffer;
 }
 
-/* A call was broken off: whoever awaits this rank there, or in a later call, learns that it does not come. */
-static expar_status ll_poison(expar_ll *ll, const ll_call *call, expar_status status)
+void ll_op_hold(ep_call *base)
 {
-    pthread_mutex_lock(&ll->poison_lock);
-    const bool first = ll->poison.status == EXPAR_OK;
-    if (first) error_keep(&ll->poison, status);
-    pthread_mutex_unlock(&ll->poison_lock);
-    const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = ll->number, .number = call->number};
-    if (first) boot_note_ended(ll->group->boot, &topic, status, expar_last_error());
-    return status;
+    const ll_op *op = (const ll_op *)base;
+    if (op->handle) ll_handle_hold(op->handle);
+    if (op->output) ep_output_hold(op->output);
 }
 
-/* A call that has returned may have come to its end in vain since. */
-static expar_status ll_check_earlier(expar_ll *ll)
+void ll_op_drop(ep_call *base)
 {
-    expar_status status = ll_check_poison(ll);
-    if (status != EXPAR_OK) return status;
-    status = ll->exec->ops->check(ll->exec, "an earlier call");
-    if (status == EXPAR_OK) return EXPAR_OK;
-    const ll_call earlier = {.number = 2 * ll->calls};
-    ll_poison(ll, &earlier, status);
-    return ll_check_poison(ll);
+    const ll_op *op = (const ll_op *)base;
+    expar_ll_handle_destroy(op->handle);
+    expar_ep_output_release(op->output);
 }
 
-expar_status ll_prefix(const expar_ll *ll, const char *name, expar_status status)
+/* ---- how calls went ---------------------------------------------------------------------------------------------- */
+
+/* Names the first member in which two forms differ: that rank's, and this one's. */
+expar_status ll_mismatch(const ep_verdict *verdict, int32_t own_rank)
 {
-    return error_prefix(status, "%s on rank %d", name, ll->rank);
-}
-
-/* ---- who is in --------------------------------------------------------------------------------------------------- */
-
-expar_status ll_settle(expar_ll *ll, const char *name)
-{
-    expar_status status = ep_issuer_await(ll->issuer, EP_CALL_ENDED);
-    if (status == EXPAR_OK) status = ll_check_earlier(ll);
-    return status == EXPAR_OK ? EXPAR_OK : ll_prefix(ll, name, status);
-}
-
-expar_status ll_begin(expar_ll *ll, const char *name, bool alone)
-{
-    expar_status status = ll_enter(ll, name);
-    if (status != EXPAR_OK) return status;
-    int32_t idle = 0;
-    if (!atomic_compare_exchange_strong(&ll->busy, &idle, 1)) {
-        ll_leave(ll);
-        return error_set(EXPAR_ERR_BUSY, "%s: another call on this buffer is still running", name);
-    }
-    /* Whoever abandons the buffer now sees that it is busy, or has been seen. */
-    if (atomic_load(&ll->ended))
-        status = error_set(EXPAR_ERR_STATE, "%s: the buffer has been destroyed or abandoned", name);
-    if (status == EXPAR_OK) status = alone ? ll_settle(ll, name) : ll_prefix(ll, name, ll_check_earlier(ll));
-    return status == EXPAR_OK ? EXPAR_OK : ll_end(ll, status);
-}
-
-expar_status ll_begin_shaped(expar_ll *ll, const char *name)
-{
-    expar_status status = ll_begin(ll, name, false);
-    if (status != EXPAR_OK || ll->shape.tokens > 0) return status;
-    return ll_end(ll, error_set(EXPAR_ERR_STATE, "%s: the buffer has no shape; expected expar_ll_lay_out first", name));
-}
-
-expar_status ll_end(expar_ll *ll, expar_status status)
-{
-    atomic_store_explicit(&ll->busy, 0, memory_order_release);
-    ll_leave(ll);
-    return status;
-}
-
-uint64_t ll_number_call(expar_ll *ll, const char *name, ll_kind kind)
-{
-    const uint64_t number = 2 * ++ll->calls + (kind == LL_COMBINE);
-    const boot_topic topic = {.kind = BOOT_KIND_LOW_LATENCY, .object = ll->number, .number = number};
-    boot_note_call(ll->group->boot, &topic, name);
-    boot_note_came(ll->group->boot, BOOT_KIND_LOW_LATENCY, ll->number);
-    return number;
-}
-
-/* ---- how phases went --------------------------------------------------------------------------------------------- */
-
-void ll_refuse(ll_call *call, expar_status status)
-{
-    if (status != EXPAR_OK) call->refusal = ep_refusal_of(status);
-}
-
-expar_status ll_sent(expar_ll *ll, const char *name, const ll_call *call, expar_status status, const error_kept *kept)
-{
-    if (status != EXPAR_OK) return ll_poison(ll, call, ll_prefix(ll, name, status));
-    if (call->open) return EXPAR_OK;
-    if (kept->status != EXPAR_OK) return ll_prefix(ll, name, error_restore(kept));
-    return ll_prefix(ll, name, error_set((expar_status)call->refusal.status, "%s", call->refusal.text));
-}
-
-/* Names the first member in which two forms differ. */
-static expar_status ll_form_mismatch(const expar_ll *ll, const ll_verdict *verdict)
-{
-    const ll_form *other = &verdict->form, *own = &verdict->own;
+    ll_form other, own;
+    memcpy(&other, verdict->form, sizeof other);
+    memcpy(&own, verdict->other, sizeof own);
     const struct {
         const char *name;
         int64_t a, b;
     } members[] = {
-        {"format", other->format, own->format},
-        {"sum", other->sum, own->sum},
-        {"topk_weights (0 absent, 1 given)", other->weights, own->weights},
-        {"top-k", other->topk, own->topk},
-        {"handle (number of the dispatch that made it)", other->route, own->route},
+        {"format", other.format, own.format},
+        {"sum", other.sum, own.sum},
+        {"topk_weights (0 absent, 1 given)", other.weights, own.weights},
+        {"top-k", other.topk, own.topk},
+        {"handle (number of the dispatch that made it)", other.route, own.route},
     };
     for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
         if (members[i].a != members[i].b)
             return error_set(EXPAR_ERR_MISMATCH, "%s is %lld on rank %d and %lld on rank %d; expected the same",
                              members[i].name, (long long)members[i].a, verdict->rank, (long long)members[i].b,
-                             ll->rank);
+                             own_rank);
     return error_set(EXPAR_ERR_MISMATCH, "dtype of x is %s on rank %d and %s on rank %d; expected the same",
-                     expar_dtype_string((expar_dtype)other->dtype), verdict->rank,
-                     expar_dtype_string((expar_dtype)own->dtype), ll->rank);
+                     expar_dtype_string((expar_dtype)other.dtype), verdict->rank,
+                     expar_dtype_string((expar_dtype)own.dtype), own_rank);
 }
 
-static expar_status ll_verdict_status(const expar_ll *ll, const ll_call *call)
+expar_status ll_judge(const ep_call *call, expar_status status, const ep_verdict *verdict)
 {
-    const ll_verdict *verdict = &call->verdict;
-    if (call->refusal.status != EXPAR_OK)
-        return error_set((expar_status)call->refusal.status, "%s", call->refusal.text);
-    if (verdict->rank < 0) return EXPAR_OK;
-    if (verdict->reason.status == EXPAR_ERR_MISMATCH && !verdict->reason.text[0]) return ll_form_mismatch(ll, verdict);
-    /* What only kernels find wrong with this rank's own arguments. */
-    if (verdict->rank == ll->rank) return error_set((expar_status)verdict->reason.status, "%s", verdict->reason.text);
-    if (verdict->reason.status == EXPAR_ERR_PEER) return error_set(EXPAR_ERR_PEER, "%s", verdict->reason.text);
-    return error_set(EXPAR_ERR_REMOTE, "rank %d refused its arguments: %s: %s", verdict->rank,
-                     expar_status_string((expar_status)verdict->reason.status), verdict->reason.text);
-}
-
-expar_status ll_received(expar_ll *ll, const char *name, const ll_call *call, expar_status status)
-{
-    if (status != EXPAR_OK) return ll_poison(ll, call, ll_prefix(ll, name, status));
-    status = ll_verdict_status(ll, call);
-    if (status == EXPAR_OK) return EXPAR_OK;
-    ll_prefix(ll, name, status);
+    if (status != EXPAR_OK) return ep_call_poison(call, ep_call_prefix(call, status));
+    status = ep_call_verdict(call, verdict);
     /* PEER: a rank has left the buffer for good. LIMIT: rows did not fit here, which no other rank knows; without
        poison the others would await this rank's combine. */
-    return status == EXPAR_ERR_PEER || status == EXPAR_ERR_LIMIT ? ll_poison(ll, call, status) : status;
+    return status == EXPAR_ERR_PEER || status == EXPAR_ERR_LIMIT ? ep_call_poison(call, status) : status;
 }
 
-/* ---- calls that nobody asks for ---------------------------------------------------------------------------------- */
+expar_status ll_tell_earlier(expar_ll *ll, const char *name, uint64_t number)
+{
+    executor *exec = ll->base.exec;
+    const ep_call earlier = {.buffer = &ll->base, .name = "an earlier call", .number = number};
+    ep_verdict verdict;
+    int64_t dropped;
+    if (!exec->ops->streams || !exec->ops->untold(exec, &verdict, &dropped)) return EXPAR_OK;
+    const expar_status status = ll_judge(&earlier, EXPAR_OK, &verdict);
+    return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", name);
+}
 
 expar_status expar_ll_query(expar_ll *ll)
 {
     static const char name[] = "expar_ll_query";
-    expar_status status = ll_begin(ll, name, false);
+    expar_status status = ll_take(ll, name, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
-    status = ll_tell_earlier(ll, name, 2 * ll->calls);
-    return ll_ended(ll, ll_end(ll, status));
+    status = ll_tell_earlier(ll, name, ll->base.kind->number(ll->base.calls));
+    return ll_ended(ll, ep_buffer_give(&ll->base, status));
+}
+
+/* ---- the first half ---------------------------------------------------------------------------------------------- */
+
+static expar_status send_step(executor *exec, exec_call *call, ll_op *op)
+{
+    return op->kind == LL_DISPATCH ? exec->ll->dispatch_send(exec, call, &op->step.dispatch)
+                                   : exec->ll->combine_send(exec, call, &op->step.combine);
+}
+
+static void count_call(ll_op *op)
+{
+    op->half = (int32_t)(++ll_of(&op->base)->made[op->kind] % LL_HALVES);
+}
+
+/* The call's units tell it, without anything else. */
+static expar_status tell_refusal(const ep_call *base, exec_call *call, ll_kind kind)
+{
+    executor *exec = base->buffer->exec;
+    ll_op told = {.kind = kind};
+    ll_call *units = ll_op_call(&told);
+    units->number = base->number;
+    units->refusal = base->refusal;
+    expar_status status = exec->ll->prepare(exec, units);
+    if (status == EXPAR_OK) status = send_step(exec, call, &told);
+    return status == EXPAR_OK ? EXPAR_OK : ll_judge(base, status, NULL);
+}
+
+static expar_status ll_refuse(ep_call *base)
+{
+    ll_op *op = (ll_op *)base;
+    count_call(op);
+    return tell_refusal(base, &base->exec, op->kind);
+}
+
+/* In its turn, where the others are waiting for it; in a capture it is noted. */
+static expar_status refuse_in_turn(ll_op *op, expar_status refused)
+{
+    ep_call *base = &op->base;
+    ll_call *call = ll_op_call(op);
+    error_kept own;
+    error_keep(&own, ep_call_refuse(base, refused));
+    mem_block_release(call->record);
+    call->record = NULL;
+    expar_status status = EXPAR_OK;
+    if (base->exec.captured)
+        ep_call_note_uncaptured(base, own.status);
+    else
+        status = tell_refusal(base, &base->exec, op->kind);
+    return status == EXPAR_OK ? error_restore(&own) : status;
+}
+
+/* Kernels know it in any case. */
+static expar_status check_open(const ll_op *op)
+{
+    const expar_ll *ll = ll_of(&op->base);
+    if (ll->in_graphs || !ll->open[op->kind][op->half]) return EXPAR_OK;
+    return error_set(EXPAR_ERR_STATE,
+                     "the %s before the last is still open; expected its hook to be called first: two are open at most",
+                     op->kind == LL_DISPATCH ? "dispatch" : "combine");
+}
+
+/* Why this rank takes no part in the call, now that its turn has come. It takes its place here. */
+static expar_status find_why_not(ll_op *op)
+{
+    const ll_call *call = ll_op_call(op);
+    if (call->refusal.status != EXPAR_OK)
+        return error_set((expar_status)call->refusal.status, "%s", call->refusal.text);
+    const expar_status status = check_open(op);
+    return status == EXPAR_OK ? ep_call_follow(&op->base) : status;
+}
+
+/* In a capture: what the graph's kernels use, whatever becomes of the caller's references. */
+static expar_status keep_in_graph(const ll_op *op)
+{
+    executor *exec = op->base.buffer->exec;
+    if (!op->base.exec.captured) return EXPAR_OK;
+    mem_block *const blocks[] = {op->handle ? op->handle->routing.block : NULL, op->output ? op->output->block : NULL};
+    return exec->ops->keep(exec, &op->base.exec, blocks, ARRAY_LENGTH(blocks));
+}
+
+static expar_status ll_send(ep_call *base)
+{
+    ll_op *op = (ll_op *)base;
+    ll_call *call = ll_op_call(op);
+    executor *exec = base->buffer->exec;
+    call->number = base->number;
+    count_call(op);
+    expar_status status = exec->ll->prepare(exec, call);
+    if (status != EXPAR_OK) return ll_judge(base, status, NULL);
+    status = find_why_not(op);
+    if (status != EXPAR_OK && base->followed && !base->exec.placed) return ll_judge(base, status, NULL);
+    if (status != EXPAR_OK) return refuse_in_turn(op, status);
+    status = keep_in_graph(op);
+    if (status == EXPAR_OK) status = send_step(exec, &base->exec, op);
+    if (status != EXPAR_OK) return ll_judge(base, status, NULL);
+    if (!call->open) return ep_call_refused(base, &call->refusal);
+    ll_of(base)->open[op->kind][op->half] = base->hooked;
+    return EXPAR_OK;
+}
+
+/* ---- the second -------------------------------------------------------------------------------------------------- */
+
+static expar_status receive_step(ll_op *op)
+{
+    executor *exec = op->base.buffer->exec;
+    exec_call *call = &op->base.exec;
+    return op->kind == LL_DISPATCH ? exec->ll->dispatch_receive(exec, call, &op->step.dispatch)
+                                   : exec->ll->combine_receive(exec, call, &op->step.combine);
+}
+
+static expar_status ll_receive(ep_call *base)
+{
+    ll_op *op = (ll_op *)base;
+    ll_call *call = ll_op_call(op);
+    expar_ll *ll = ll_of(base);
+    expar_status status = EXPAR_OK;
+    if (base->hooked) {
+        ll->open[op->kind][op->half] = false;
+        status = keep_in_graph(op);
+    }
+    if (status == EXPAR_OK) status = receive_step(op);
+    /* Tokens that it went on without. */
+    if (status == EXPAR_OK && call->refusal.status != EXPAR_OK) return ep_call_refused(base, &call->refusal);
+    status = ll_judge(base, status, &call->verdict);
+    if (status != EXPAR_OK) return status;
+    if (op->kind == LL_DISPATCH) atomic_store_explicit(&op->handle->filled, true, memory_order_release);
+    return base->exec.captured ? EXPAR_OK : ll_tell_earlier(ll, base->name, base->number);
+}
+
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
+
+static const ep_halves ll_halves[LL_KINDS] = {
+    [LL_DISPATCH] = {.bytes = sizeof(ll_op),
+                     .send = ll_send,
+                     .receive = ll_receive,
+                     .refuse = ll_refuse,
+                     .judge = ll_judge,
+                     .hold = ll_op_hold,
+                     .drop = ll_op_drop},
+    [LL_COMBINE] = {.bytes = sizeof(ll_op),
+                    .second = true,
+                    .send = ll_send,
+                    .receive = ll_receive,
+                    .refuse = ll_refuse,
+                    .judge = ll_judge,
+                    .hold = ll_op_hold,
+                    .drop = ll_op_drop},
+};
+
+expar_status ll_op_begin(ll_op *op, const char *name, ll_kind kind, expar_ll *ll)
+{
+    expar_status status = ll_check_known(ll, name);
+    if (status == EXPAR_OK) status = ep_call_begin(&op->base, name, &ll_halves[kind], &ll->base);
+    if (status != EXPAR_OK) return status;
+    op->kind = kind;
+    status = ll_check_shaped(ll, name);
+    op->base.withdrawn = status != EXPAR_OK;
+    return status == EXPAR_OK ? EXPAR_OK : ep_call_end(&op->base, status);
+}
+
+expar_status ll_op_learn(ll_op *op, const ll_manner *manner, expar_status checked)
+{
+    ep_call *base = &op->base;
+    error_kept kept;
+    error_keep(&kept, checked);
+    base->wait_event = manner->wait_event;
+    base->hooked = manner->hook != 0;
+    ep_call_set_async(base, manner->async_finish != 0, false);
+    expar_status status = ep_call_learn(base, manner->stream, manner->num_sms, manner->async_finish != 0);
+    if (base->exec.captured) ll_of(base)->in_graphs = true;
+    if (kept.status != EXPAR_OK) return error_restore(&kept);
+    return status == EXPAR_OK ? ep_call_check_events(base, manner->wait_event, base->by_itself) : status;
+}
+
+expar_status ll_op_promise(ll_op *op, const ll_manner *manner, expar_ll_hook **hook)
+{
+    expar_status status = manner->hook ? ll_hook_make(ll_of(&op->base), hook) : EXPAR_OK;
+    return status == EXPAR_OK && manner->async_finish ? ep_call_promise(&op->base) : status;
+}
+
+expar_status ll_op_finish(ll_op *op, expar_ll_hook *hook, expar_status prepared)
+{
+    ep_call *base = &op->base;
+    expar_status status = prepared == EXPAR_OK ? ep_call_finish(base) : ep_call_tell_refusal(base, prepared);
+    if (status != EXPAR_OK)
+        ep_call_break_promise(base);
+    else if (hook)
+        ll_hook_fill(hook, op);
+    return status;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tensors as arguments of low-latency calls, beyond those of ep/call/check.c. */
+/* Tensors as arguments of low-latency calls, beyond those of ep/call/check.c; and memory for those that are results. */
 #include "ep/low_latency/ll.h"
 
 #define ROW_UNIT 16
@@ -27,10 +27,11 @@ static expar_status given_check_basics(const expar_ll *ll, const char *name, con
     if (tensor->ndim != ndim)
         return error_set(EXPAR_ERR_SHAPE, "%s has %d dimensions; expected %d", name, tensor->ndim, ndim);
     if (!tensor->data) return error_set(EXPAR_ERR_NULL, "%s.data is NULL", name);
-    if (tensor->device.type != ll->device.type || tensor->device.index != ll->device.index)
+    if (tensor->device.type != ll->base.device.type || tensor->device.index != ll->base.device.index)
         return error_set(EXPAR_ERR_DEVICE, "%s lies on device %d of type %d; expected %d of type %d, the buffer's",
-                         name, tensor->device.index, (int)tensor->device.type, ll->device.index, (int)ll->device.type);
-    return mem_check_place(ll->device, name, ".data", tensor->data);
+                         name, tensor->device.index, (int)tensor->device.type, ll->base.device.index,
+                         (int)ll->base.device.type);
+    return mem_check_place(ll->base.device, name, ".data", tensor->data);
 }
 
 static expar_status given_check_shape(const char *name, const expar_tensor *tensor, const expar_tensor *wanted)
@@ -84,7 +85,7 @@ expar_tensor ll_rows_tensor(const expar_ll *ll, void *data, expar_dtype dtype)
                           .ndim = 3,
                           .shape = {ll->shape.local_experts, rows, hidden},
                           .strides = {rows * hidden, hidden, 1},
-                          .device = ll->device};
+                          .device = ll->base.device};
 }
 
 expar_status ll_check_rows(const expar_ll *ll, const char *name, const expar_tensor *tensor, expar_dtype dtype)
@@ -117,27 +118,25 @@ expar_status ll_check_vector(const expar_ll *ll, const char *name, const expar_t
 {
     if (!tensor_given(tensor)) return EXPAR_OK;
     expar_tensor wanted = expar_tensor_1d(NULL, dtype, n);
-    wanted.device = ll->device;
+    wanted.device = ll->base.device;
     return ll_check_result(ll, name, tensor, &wanted);
 }
 
 expar_status ll_check_topk(const expar_ll *ll, const expar_tensor *idx, const expar_tensor *weights, int64_t tokens)
 {
     const int64_t topk = idx->shape[1];
-    expar_status status = ep_check_matrix(ll->device, "topk_idx", idx, tokens, topk, EXPAR_I64, EXPAR_I32);
+    expar_status status = ep_check_matrix(ll->base.device, "topk_idx", idx, tokens, topk, EXPAR_I64, EXPAR_I32);
     if (status != EXPAR_OK) return status;
     if (topk < 1 || topk > ll->shape.topk)
         return error_set(EXPAR_ERR_LIMIT,
                          "topk_idx has %lld slots a token; this buffer was created for 1 to %d (config.num_topk)",
                          (long long)topk, ll->shape.topk);
     if (!tensor_given(weights)) return EXPAR_OK;
-    return ep_check_matrix(ll->device, "topk_weights", weights, tokens, topk, EXPAR_F32, EXPAR_F32);
+    return ep_check_matrix(ll->base.device, "topk_weights", weights, tokens, topk, EXPAR_F32, EXPAR_F32);
 }
 
-expar_status ll_check_manner(int32_t hook, int32_t async_finish, const expar_event *wait_event)
+expar_status ll_check_manner(int32_t hook, int32_t async_finish)
 {
-    const expar_status status = ep_check_wait_event(wait_event);
-    if (status != EXPAR_OK) return status;
     const ep_flag flags[] = {{"hook", hook}, {"async_finish", async_finish}};
     const expar_status wrong = ep_check_flags(flags, ARRAY_LENGTH(flags));
     if (wrong != EXPAR_OK || !hook || !async_finish) return wrong;
@@ -151,4 +150,12 @@ ep_route_view ll_route_view(const expar_tensor *idx, const expar_tensor *weights
                            .idx_pitch = tensor_pitch(idx),
                            .weights = tensor_given(weights) ? weights->data : NULL,
                            .weights_pitch = tensor_pitch(weights)};
+}
+
+expar_status ll_output_make(expar_ll *ll, uint64_t bytes, expar_ep_output **out)
+{
+    expar_ep_output *output = ep_output_make(&ll->base);
+    if (!output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
+    *out = output;
+    return ll->base.exec->ops->take(ll->base.exec, NULL, bytes, &output->block);
 }

@@ -5,12 +5,11 @@
 #include <string.h>
 
 typedef struct ll_combine_call {
+    ll_op op;
     expar_ll *ll;
     expar_ll_combine_args args;
-    ll_rest rest;
     expar_tensor y;
-    ll_manner manner;
-    expar_event *event; /* with args.async_finish, once the call is issued */
+    expar_ll_hook *hook; /* with args.hook */
 } ll_combine_call;
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
@@ -56,10 +55,10 @@ static expar_status ll_combine_check_route(const ll_combine_call *call)
 {
     const expar_ll_combine_args *args = &call->args;
     const ll_routing *routing = &args->handle->routing;
-    expar_status status = ep_check_matrix(call->ll->device, "topk_idx", &args->topk_idx, routing->tokens, routing->topk,
-                                          EXPAR_I64, EXPAR_I32);
+    expar_status status = ep_check_matrix(call->ll->base.device, "topk_idx", &args->topk_idx, routing->tokens,
+                                          routing->topk, EXPAR_I64, EXPAR_I32);
     if (status != EXPAR_OK) return status;
-    return ep_check_matrix(call->ll->device, "topk_weights", &args->topk_weights, routing->tokens, routing->topk,
+    return ep_check_matrix(call->ll->base.device, "topk_weights", &args->topk_weights, routing->tokens, routing->topk,
                            EXPAR_F32, EXPAR_F32);
 }
 
@@ -68,12 +67,19 @@ static expar_status ll_combine_check_y(ll_combine_call *call)
     const expar_ll *ll = call->ll;
     call->y =
         expar_tensor_2d(call->args.out.data, call->args.x.dtype, call->args.handle->routing.tokens, ll->shape.hidden);
-    call->y.device = ll->device;
+    call->y.device = ll->base.device;
     if (!tensor_given(&call->args.out)) return EXPAR_OK;
-    expar_status status = ep_check_matrix(ll->device, "out", &call->args.out, call->y.shape[0], ll->shape.hidden,
+    expar_status status = ep_check_matrix(ll->base.device, "out", &call->args.out, call->y.shape[0], ll->shape.hidden,
                                           call->y.dtype, call->y.dtype);
     if (status == EXPAR_OK) call->y = call->args.out;
     return status == EXPAR_OK ? ep_check_units("out", &call->args.out) : status;
+}
+
+/* Ranks that a clean has taken in again know nothing of the dispatches before. */
+static expar_status ll_combine_check_era(const ll_combine_call *call)
+{
+    if (call->args.handle->era == call->ll->era) return EXPAR_OK;
+    return error_set(EXPAR_ERR_HANDLE, "handle is of a dispatch before expar_ll_mask_clean; expected one behind it");
 }
 
 static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combine_args *args,
@@ -82,7 +88,6 @@ static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combi
     const expar_ll *ll = call->ll;
     expar_ll_combine_result checked;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
-    call->manner.by_itself = call->args.async_finish != 0;
     if (status == EXPAR_OK) status = ep_copy_struct("result", &checked, sizeof checked, result);
     if (status == EXPAR_OK) status = ll_handle_check_own(ll, call->args.handle);
     if (status == EXPAR_OK) status = ll_combine_check_sum(call);
@@ -91,8 +96,8 @@ static expar_status ll_combine_check(ll_combine_call *call, const expar_ll_combi
     if (status == EXPAR_OK) status = ll_combine_check_route(call);
     if (status == EXPAR_OK) status = ll_combine_check_y(call);
     if (status == EXPAR_OK) status = ll_check_vector(ll, "wait_ns", &call->args.wait_ns, EXPAR_I64, ll->shape.ranks);
-    if (status != EXPAR_OK) return status;
-    return ll_check_manner(call->args.hook, call->args.async_finish, call->args.wait_event);
+    if (status == EXPAR_OK) status = ll_check_manner(call->args.hook, call->args.async_finish);
+    return status == EXPAR_OK ? ll_combine_check_era(call) : status;
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
@@ -102,10 +107,10 @@ static expar_status ll_combine_make_y(ll_combine_call *call)
     expar_ll *ll = call->ll;
     const uint64_t bytes = (uint64_t)ll->shape.tokens * (uint64_t)ll->shape.hidden * expar_dtype_bytes(call->y.dtype);
     if (tensor_given(&call->args.out)) return EXPAR_OK;
-    expar_status status = ll_output_make(ll, bytes, &call->rest.output);
+    expar_status status = ll_output_make(ll, bytes, &call->op.output);
     if (status != EXPAR_OK) return status;
-    call->y.data = call->rest.output->block->data;
-    call->rest.output->parts[EXPAR_EP_PART_X] = call->y;
+    call->y.data = call->op.output->block->data;
+    call->op.output->parts[EXPAR_EP_PART_X] = call->y;
     return EXPAR_OK;
 }
 
@@ -113,7 +118,7 @@ static void ll_combine_fill(ll_combine_call *call)
 {
     const expar_ll_combine_args *args = &call->args;
     const int64_t element = (int64_t)expar_dtype_bytes(args->x.dtype);
-    ll_combine_step *step = &call->rest.step.combine;
+    ll_combine_step *step = &call->op.step.combine;
     step->x = args->x.data;
     step->x_expert_pitch_bytes = args->x.strides[0] * element;
     step->x_row_pitch_bytes = args->x.strides[1] * element;
@@ -124,8 +129,6 @@ static void ll_combine_fill(ll_combine_call *call)
     step->y_pitch_bytes = tensor_pitch(&call->y) * element;
     step->call.wait_ns = tensor_given(&args->wait_ns) ? args->wait_ns.data : NULL;
     step->call.whole = !args->hook;
-    step->call.results = call->rest.output ? call->rest.output->block : NULL;
-    step->call.exec.asked = args->async_finish != 0;
     step->call.form = (ll_form){.format = (int32_t)args->format,
                                 .dtype = (int32_t)args->x.dtype,
                                 .sum = (int32_t)args->sum,
@@ -134,18 +137,23 @@ static void ll_combine_fill(ll_combine_call *call)
                                 .route = args->handle->routing.route};
 }
 
-static const char ll_combine_name[] = "expar_ll_combine";
+static ll_manner combine_manner(const expar_ll_combine_args *args)
+{
+    return (ll_manner){.stream = args->stream,
+                       .wait_event = args->wait_event,
+                       .num_sms = args->num_sms,
+                       .hook = args->hook,
+                       .async_finish = args->async_finish};
+}
 
 /* All that is done before the others are told; the call holds its handle from then on. */
 static expar_status ll_combine_prepare(ll_combine_call *call)
 {
+    const ll_manner manner = combine_manner(&call->args);
     expar_status status = ll_combine_make_y(call);
-    if (status == EXPAR_OK && call->args.hook) status = ll_hook_make(call->ll, &call->manner.hook);
-    if (status == EXPAR_OK && call->args.async_finish)
-        status = ll_job_make(call->ll, ll_combine_name, &call->manner.job);
+    if (status == EXPAR_OK) status = ll_op_promise(&call->op, &manner, &call->hook);
     if (status != EXPAR_OK) return status;
-    call->manner.wait_event = call->args.wait_event;
-    call->rest.handle = ll_handle_hold(call->args.handle);
+    call->op.handle = ll_handle_hold(call->args.handle);
     ll_combine_fill(call);
     return EXPAR_OK;
 }
@@ -154,32 +162,30 @@ static void ll_combine_give(const ll_combine_call *call, expar_ll_combine_result
 {
     const expar_ll_combine_result full = {.struct_size = result->struct_size,
                                           .y = call->y,
-                                          .output = call->rest.output,
-                                          .hook = call->manner.hook,
-                                          .event = call->event};
+                                          .output = call->op.output,
+                                          .hook = call->hook,
+                                          .event = call->op.base.event};
     memcpy(result, &full, result->struct_size);
 }
 
 expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, expar_ll_combine_result *result)
 {
-    const char *name = ll_combine_name;
-    ll_combine_call call = {.ll = ll, .rest.kind = LL_COMBINE};
-    expar_status status = ll_begin_shaped(ll, name);
+    ll_combine_call call = {.ll = ll};
+    expar_status status = ll_op_begin(&call.op, "expar_ll_combine", LL_COMBINE, ll);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_combine_check(&call, args, result);
-    call.rest.step.combine.call.stream = call.args.stream;
-    call.rest.step.combine.call.exec.num_sms = call.args.num_sms;
+    const ll_manner manner = combine_manner(&call.args);
+    status = ll_op_learn(&call.op, &manner, status);
     if (status == EXPAR_OK) status = ll_combine_prepare(&call);
-    status = ll_carry_out(ll, name, &call.rest, &call.manner, status, &call.event);
-    ll_job_free(call.manner.job);
-    expar_ll_handle_destroy(call.rest.handle);
+    status = ll_op_finish(&call.op, call.hook, status);
+    expar_ll_handle_destroy(call.op.handle);
     if (status == EXPAR_OK) {
         ll_combine_give(&call, result);
     } else {
-        expar_ll_hook_destroy(call.manner.hook);
-        expar_ep_output_release(call.rest.output);
+        expar_ll_hook_destroy(call.hook);
+        expar_ep_output_release(call.op.output);
     }
-    return ll_ended(ll, ll_end(ll, status));
+    return ll_ended(ll, ep_call_end(&call.op.base, status));
 }
 
 /* ---- zero copy --------------------------------------------------------------------------------------------------- */
@@ -190,9 +196,9 @@ static expar_status combine_memory(expar_ll *ll, const expar_ll_handle *handle, 
     expar_status status = ll_handle_check_own(ll, handle);
     if (status == EXPAR_OK) status = ll_check_dtype(ll, "x", dtype);
     if (status == EXPAR_OK && !ll->combine_memory)
-        status = ll->exec->ops->take(ll->exec,
-                                     ll_rows_bytes(&ll->shape, (int64_t)ll->shape.hidden * ll->shape.element_bytes),
-                                     &ll->combine_memory);
+        status = ll->base.exec->ops->take(
+            ll->base.exec, NULL, ll_rows_bytes(&ll->shape, (int64_t)ll->shape.hidden * ll->shape.element_bytes),
+            &ll->combine_memory);
     if (status == EXPAR_OK) *x = ll_rows_tensor(ll, ll->combine_memory->data, dtype);
     return status;
 }
@@ -200,9 +206,11 @@ static expar_status combine_memory(expar_ll *ll, const expar_ll_handle *handle, 
 expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
 {
     static const char name[] = "expar_ll_combine_buffer";
-    expar_status status = ll_begin_shaped(ll, name);
+    expar_status status = ll_take(ll, name, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
+    status = ll_check_shaped(ll, name);
+    if (status != EXPAR_OK) return ll_ended(ll, ep_buffer_give(&ll->base, status));
     status = combine_memory(ll, handle, dtype, x);
     if (status != EXPAR_OK) error_prefix(status, "%s", name);
-    return ll_ended(ll, ll_end(ll, status));
+    return ll_ended(ll, ep_buffer_give(&ll->base, status));
 }

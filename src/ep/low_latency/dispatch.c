@@ -24,11 +24,11 @@ static expar_status ll_dispatch_make_output(ll_dispatch_call *call)
         if (tensor_given(results[i]) && !results[i]->data) bytes += tensor_bytes(results[i]);
     }
     if (bytes == 0) return EXPAR_OK;
-    expar_status status = ll_output_make(ll, bytes, &call->rest.output);
+    expar_status status = ll_output_make(ll, bytes, &call->op.output);
     for (size_t i = 0; i < ARRAY_LENGTH(results) && status == EXPAR_OK; i++) {
         if (!tensor_given(results[i]) || results[i]->data) continue;
-        results[i]->data = (uint8_t *)call->rest.output->block->data + offsets[i];
-        call->rest.output->parts[numbers[i]] = *results[i];
+        results[i]->data = (uint8_t *)call->op.output->block->data + offsets[i];
+        call->op.output->parts[numbers[i]] = *results[i];
     }
     return status;
 }
@@ -36,39 +36,43 @@ static expar_status ll_dispatch_make_output(ll_dispatch_call *call)
 static void ll_dispatch_fill(ll_dispatch_call *call)
 {
     const expar_ll_dispatch_args *args = &call->args;
-    ll_dispatch_step *step = &call->rest.step.dispatch;
+    ll_dispatch_step *step = &call->op.step.dispatch;
     step->tokens = ll_dispatch_tokens(call);
     step->x = args->x.data;
     step->x_pitch_bytes = tensor_pitch(&args->x) * (int64_t)expar_dtype_bytes(args->x.dtype);
     step->x_stays = !args->hook;
     step->route = ll_route_view(&args->topk_idx, &args->topk_weights);
-    step->routing = &call->rest.handle->routing;
+    step->routing = &call->op.handle->routing;
     step->out_x = call->recv_x.data;
     step->out_scales = call->recv_scales.data;
     step->out_count = call->recv_count.data;
     step->stats = tensor_given(&args->expert_recv_stats) ? args->expert_recv_stats.data : NULL;
     step->call.wait_ns = tensor_given(&args->wait_ns) ? args->wait_ns.data : NULL;
     step->call.whole = !args->hook;
-    step->call.results = call->rest.output ? call->rest.output->block : NULL;
-    step->call.exec.asked = args->async_finish != 0;
     step->call.form = (ll_form){.format = (int32_t)args->format,
                                 .dtype = (int32_t)args->x.dtype,
                                 .weights = tensor_given(&args->topk_weights),
                                 .topk = (int32_t)args->topk_idx.shape[1]};
 }
 
-static const char ll_dispatch_name[] = "expar_ll_dispatch";
+static ll_manner dispatch_manner(const expar_ll_dispatch_args *args)
+{
+    return (ll_manner){.stream = args->stream,
+                       .wait_event = args->wait_event,
+                       .num_sms = args->num_sms,
+                       .hook = args->hook,
+                       .async_finish = args->async_finish};
+}
 
 /* All that is done before the others are told. */
 static expar_status ll_dispatch_prepare(ll_dispatch_call *call)
 {
     const expar_ll_dispatch_args *args = &call->args;
+    const ll_manner manner = dispatch_manner(args);
     expar_status status = ll_handle_make(call->ll, ll_dispatch_tokens(call), (int32_t)args->topk_idx.shape[1],
-                                         tensor_given(&args->topk_weights), &call->rest.handle);
+                                         tensor_given(&args->topk_weights), &call->op.handle);
     if (status == EXPAR_OK) status = ll_dispatch_make_output(call);
-    if (status == EXPAR_OK && args->hook) status = ll_hook_make(call->ll, &call->manner.hook);
-    if (status == EXPAR_OK && args->async_finish) status = ll_job_make(call->ll, ll_dispatch_name, &call->manner.job);
-    call->manner.wait_event = args->wait_event;
+    if (status == EXPAR_OK) status = ll_op_promise(&call->op, &manner, &call->hook);
     if (status == EXPAR_OK) ll_dispatch_fill(call);
     return status;
 }
@@ -79,34 +83,28 @@ static void ll_dispatch_give(const ll_dispatch_call *call, expar_ll_dispatch_res
                                            .recv_x = call->recv_x,
                                            .recv_scales = call->recv_scales,
                                            .recv_count = call->recv_count,
-                                           .handle = call->rest.handle,
-                                           .output = call->rest.output,
-                                           .hook = call->manner.hook,
-                                           .event = call->event};
+                                           .handle = call->op.handle,
+                                           .output = call->op.output,
+                                           .hook = call->hook,
+                                           .event = call->op.base.event};
     memcpy(result, &full, result->struct_size);
-}
-
-static void ll_dispatch_drop(ll_dispatch_call *call)
-{
-    expar_ll_hook_destroy(call->manner.hook);
-    ll_rest_drop(&call->rest);
 }
 
 expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args, expar_ll_dispatch_result *result)
 {
-    const char *name = ll_dispatch_name;
-    ll_dispatch_call call = {.ll = ll, .rest.kind = LL_DISPATCH};
-    expar_status status = ll_begin_shaped(ll, name);
+    ll_dispatch_call call = {.ll = ll};
+    expar_status status = ll_op_begin(&call.op, "expar_ll_dispatch", LL_DISPATCH, ll);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_dispatch_check(&call, args, result);
-    call.rest.step.dispatch.call.stream = call.args.stream;
-    call.rest.step.dispatch.call.exec.num_sms = call.args.num_sms;
+    const ll_manner manner = dispatch_manner(&call.args);
+    status = ll_op_learn(&call.op, &manner, status);
     if (status == EXPAR_OK) status = ll_dispatch_prepare(&call);
-    status = ll_carry_out(ll, name, &call.rest, &call.manner, status, &call.event);
-    ll_job_free(call.manner.job);
-    if (status == EXPAR_OK)
+    status = ll_op_finish(&call.op, call.hook, status);
+    if (status == EXPAR_OK) {
         ll_dispatch_give(&call, result);
-    else
-        ll_dispatch_drop(&call);
-    return ll_ended(ll, ll_end(ll, status));
+    } else {
+        expar_ll_hook_destroy(call.hook);
+        ll_op_drop(&call.op.base);
+    }
+    return ll_ended(ll, ep_call_end(&call.op.base, status));
 }

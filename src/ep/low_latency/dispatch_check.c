@@ -4,7 +4,7 @@
 
 static expar_status ll_dispatch_check_x(const expar_ll *ll, const expar_tensor *x)
 {
-    expar_status status = ep_check_rows(ll->device, "x", x, INT64_MAX, false);
+    expar_status status = ep_check_rows(ll->base.device, "x", x, INT64_MAX, false);
     if (status == EXPAR_OK) status = ll_check_dtype(ll, "x", x->dtype);
     if (status != EXPAR_OK) return status;
     if (x->shape[1] != ll->shape.hidden)
@@ -46,7 +46,7 @@ static expar_tensor scales_tensor(const expar_ll *ll, const expar_ll_dispatch_ar
                           .ndim = 3,
                           .shape = {ll->shape.local_experts, rows, words},
                           .strides = {words * rows, 1, rows},
-                          .device = ll->device};
+                          .device = ll->base.device};
 }
 
 static expar_status check_out_scales(const ll_dispatch_call *call)
@@ -67,7 +67,7 @@ static expar_status ll_dispatch_check_results(ll_dispatch_call *call)
     call->recv_x = ll_rows_tensor(ll, args->out_x.data, payload_dtype(args));
     call->recv_scales = scales_tensor(ll, args);
     call->recv_count = expar_tensor_1d(args->out_count.data, EXPAR_I32, ll->shape.local_experts);
-    call->recv_count.device = ll->device;
+    call->recv_count.device = ll->base.device;
     if (tensor_given(&args->out_x)) status = ll_check_result(ll, "out_x", &args->out_x, &call->recv_x);
     if (status == EXPAR_OK) status = check_out_scales(call);
     if (status == EXPAR_OK && tensor_given(&args->out_count))
@@ -83,12 +83,11 @@ expar_status ll_dispatch_check(ll_dispatch_call *call, const expar_ll_dispatch_a
     const expar_ll *ll = call->ll;
     expar_ll_dispatch_result checked;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
-    call->manner.by_itself = call->args.async_finish != 0;
     if (status == EXPAR_OK) status = ep_copy_struct("result", &checked, sizeof checked, result);
     if (status == EXPAR_OK) status = ll_dispatch_check_x(ll, &call->args.x);
     if (status == EXPAR_OK)
         status = ll_check_topk(ll, &call->args.topk_idx, &call->args.topk_weights, call->args.x.shape[0]);
     if (status == EXPAR_OK) status = ll_dispatch_check_format(ll, &call->args);
-    if (status == EXPAR_OK) status = ll_check_manner(call->args.hook, call->args.async_finish, call->args.wait_event);
+    if (status == EXPAR_OK) status = ll_check_manner(call->args.hook, call->args.async_finish);
     return status == EXPAR_OK ? ll_dispatch_check_results(call) : status;
 }

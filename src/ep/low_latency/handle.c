@@ -12,16 +12,16 @@ expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool wei
     const ll_route_map map = ll_route_map_of(&ll->shape);
     expar_ll_handle *handle = life_renew(&spent, sizeof *handle);
     if (!handle) return error_set(EXPAR_ERR_MEMORY, "no memory for a handle");
-    expar_status status = ll->exec->ops->take(ll->exec, map.total_bytes, &handle->routing.block);
+    expar_status status = ll->base.exec->ops->take(ll->base.exec, NULL, map.total_bytes, &handle->routing.block);
     if (status != EXPAR_OK) {
         free(handle);
         return status;
     }
     uint8_t *data = handle->routing.block->data;
     handle->life = life_begin(LL_HANDLE_MAGIC);
-    handle->origin =
-        (ep_origin){.kind = executor_kind_of(ll->device.type), .device = ll->device, .group = ll->group->number};
-    handle->buffer = ll->number;
+    handle->origin = ep_origin_of(&ll->base);
+    handle->era = ll->era;
+    handle->buffer = ll->base.number;
     handle->ranks = ll->shape.ranks;
     handle->max_tokens = ll->shape.tokens;
     handle->hidden = ll->shape.hidden;
@@ -58,7 +58,7 @@ expar_status ll_handle_check_own(const expar_ll *ll, const expar_ll_handle *hand
 {
     expar_status status = check_living(handle);
     if (status != EXPAR_OK) return status;
-    if (handle->origin.group != ll->group->number || handle->buffer != ll->number)
+    if (handle->origin.group != ll->base.group->number || handle->buffer != ll->base.number)
         return error_set(EXPAR_ERR_HANDLE, "handle was made on another buffer, or by another rank of this one");
     if (!atomic_load_explicit(&handle->filled, memory_order_acquire))
         return error_set(EXPAR_ERR_HANDLE,

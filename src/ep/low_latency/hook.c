@@ -6,7 +6,7 @@ struct expar_ll_hook {
     life_record life; /* LL_HOOK_MAGIC */
     expar_ll *ll;     /* its record is kept; the buffer may be destroyed meanwhile */
     bool called;      /* by the thread that has the buffer */
-    ll_rest rest;
+    ll_op op;         /* sent, and not yet received */
 };
 
 static life_spent spent = LIFE_SPENT_NONE;
@@ -22,10 +22,10 @@ expar_status ll_hook_make(expar_ll *ll, expar_ll_hook **out)
     return EXPAR_OK;
 }
 
-void ll_hook_fill(expar_ll_hook *hook, const ll_rest *rest)
+void ll_hook_fill(expar_ll_hook *hook, const ll_op *op)
 {
-    hook->rest = *rest;
-    ll_rest_hold(rest);
+    hook->op = *op;
+    ll_op_hold(&hook->op.base);
 }
 
 static expar_status hook_check(const expar_ll_hook *hook, const char *name)
@@ -41,17 +41,15 @@ expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream)
     expar_status status = hook_check(hook, name);
     if (status != EXPAR_OK) return call_ended(status);
     expar_ll *ll = hook->ll;
-    status = ll_begin(ll, name, true);
+    status = ll_take(ll, name, true);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     if (hook->called) {
         status = error_set(EXPAR_ERR_STATE, "%s: the hook has been called already", name);
-    } else {
-        hook->called = true;
-        ll_rest_call(&hook->rest)->stream = stream;
-        status = ll_rest_receive(ll, name, &hook->rest);
-        if (status == EXPAR_OK) status = ll_rest_earlier(ll, name, &hook->rest);
+        return ll_ended(ll, ep_buffer_give(&ll->base, status));
     }
-    return ll_ended(ll, ll_end(ll, status));
+    hook->called = true;
+    status = ep_call_receive(&hook->op.base, name, stream);
+    return ll_ended(ll, ep_call_end(&hook->op.base, status));
 }
 
 void expar_ll_hook_destroy(expar_ll_hook *hook)
@@ -60,8 +58,8 @@ void expar_ll_hook_destroy(expar_ll_hook *hook)
     life_end end = life_drop(&hook->life, LL_HOOK_MAGIC);
     if (end == LIFE_SPENT) LOG(LOG_WARN, "expar_ll_hook_destroy: hook %p is not a living hook", (void *)hook);
     if (end != LIFE_LAST) return;
-    mem_block_release(ll_rest_call(&hook->rest)->record);
-    ll_rest_drop(&hook->rest);
+    mem_block_release(ll_op_call(&hook->op)->record);
+    ll_op_drop(&hook->op.base);
     ll_unkeep(hook->ll);
     life_keep(&spent, hook);
 }

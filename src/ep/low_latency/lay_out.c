@@ -7,7 +7,7 @@ static const char laying_out[] = "expar_ll_lay_out";
 
 static expar_status check_reserve(const expar_ll *ll)
 {
-    if (ll->exec->reserve.bytes == 0)
+    if (ll->reserve.bytes == 0)
         return error_set(EXPAR_ERR_STATE,
                          "config.reserve_bytes was 0; expected a buffer that was made without a shape");
     if (ll->shape.tokens > 0)
@@ -32,26 +32,27 @@ static expar_status read_shape(const expar_ll *ll, const expar_ll_config *config
                                   .num_experts = given.num_experts,
                                   .max_element_bytes = given.max_element_bytes,
                                   .sums = given.sums,
-                                  .device = ll->device,
+                                  .device = ll->base.device,
                                   .masking = 1,
                                   .unmapped = ll->shape.unmapped};
     return ll_shape_make(&ours, ll->shape.ranks, &full, shape);
 }
 
-static bool topk_fits(ll_executor *exec, const ll_shape *shape)
+static bool topk_fits(const expar_ll *ll, const ll_shape *shape)
 {
-    if (!ll_reserved_holds(&exec->reserve, shape)) return false;
-    return !exec->ops->fits || exec->ops->fits(exec, shape);
+    executor *exec = ll->base.exec;
+    if (!ll_reserved_holds(&ll->reserve, shape)) return false;
+    return !exec->ll->fits || exec->ll->fits(exec, shape);
 }
 
 /* The largest K that fits, which is one of the caller's at least. A device for which that is too many says so. */
 static expar_status choose_topk(const expar_ll *ll, ll_shape *shape)
 {
-    const ll_reserved *reserve = &ll->exec->reserve;
+    const ll_reserved *reserve = &ll->reserve;
     const int32_t experts = shape->local_experts * shape->ranks, least = shape->topk;
     const int32_t most = experts < LL_MOST_TOPK ? experts : LL_MOST_TOPK;
     shape->topk = most < least ? least : most;
-    while (shape->topk > least && !topk_fits(ll->exec, shape))
+    while (shape->topk > least && !topk_fits(ll, shape))
         shape->topk--;
     if (ll_reserved_holds(reserve, shape)) return EXPAR_OK;
     return error_set(EXPAR_ERR_LIMIT,
@@ -62,17 +63,17 @@ static expar_status choose_topk(const expar_ll *ll, ll_shape *shape)
 expar_status expar_ll_lay_out(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk)
 {
     ll_shape made;
-    expar_status status = ll_begin(ll, laying_out, false);
+    expar_status status = ll_take(ll, laying_out, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = check_reserve(ll);
     if (status == EXPAR_OK) status = read_shape(ll, config, &made);
     if (status == EXPAR_OK) status = choose_topk(ll, &made);
-    if (status == EXPAR_OK) status = ll->exec->ops->lay_out(ll->exec, &made);
+    if (status == EXPAR_OK) status = ll->base.exec->ll->lay_out(ll->base.exec, &made);
     if (status == EXPAR_OK) {
         ll->shape = made;
         if (num_topk) *num_topk = made.topk;
     } else {
         error_prefix(status, "%s", laying_out);
     }
-    return ll_ended(ll, ll_end(ll, status));
+    return ll_ended(ll, ep_buffer_give(&ll->base, status));
 }

@@ -1,19 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* ep/low_latency: the calls of low-latency mode: arguments, results, hooks, handles.
  *
- * Called by the public calls (expar/low_latency.h); calls exec/low_latency.h, which carries the phases out, group and
- * mem, and of ep what is the same in both modes: checks of tensors, outputs. Private to this folder and to tests; no
- * file here names a device.
+ * Called by the public calls (expar/low_latency.h); calls ep/call, which has what calls of both modes share, and
+ * exec/low_latency.h, which carries the phases out. Private to this folder and to tests; no file here names a device.
  *
  *   shape.c     from a config to the buffer's shape and size
  *   buffer.c    expar_ll: create, destroy, abandon; stats
  *   lay_out.c   the shape of a buffer that was made without one
- *   call.c      what every call has: who is in, poison, refusals and verdicts
+ *   call.c      what every call has here beside ep/call/call.h: its halves, and how they went
  *   dispatch.c  the call; dispatch_check.c its checks
  *   combine.c   the call
  *   check.c     tensors of three dimensions
- *   rest.c      the phases of a call, in the caller's thread or on the buffer's
- *   hook.c      the second half of a call; handle.c what a dispatch leaves; output.c memory of results
+ *   hook.c      the second half of a call; handle.c what a dispatch leaves
  *   mask.c      masks */
 #ifndef EXPAR_EP_LOW_LATENCY_LL_H
 #define EXPAR_EP_LOW_LATENCY_LL_H
@@ -27,24 +25,18 @@
 #define LL_HOOK_MAGIC   0x6b6f6f68656c6c65u
 
 struct expar_ll {
-    life_record life; /* LL_MAGIC: the owner's reference, and one for each call that is under way */
+    ep_buffer base; /* of LL_MAGIC */
     /* Who looks at this record: the life, and each hook. Whoever goes last (acq_rel) frees it. */
     _Atomic int32_t keepers;
-    /* Who destroys or abandons it sets it first (exchange); destroy takes it back where it is refused. */
-    atomic_bool ended;
-    expar_group *group; /* held; NULL once the buffer has come to its end */
-    int32_t rank;
-    expar_device device;
     ll_shape shape; /* without tokens: it is still to come (lay_out.c). Touched by the calling thread only */
-    ll_executor *exec;
-    uint32_t number; /* of the buffers of its group, with those of normal mode */
-    ep_parting parting;
-    uint64_t calls; /* that were made, of either kind: the same on all ranks. Touched by the calling thread only */
-    _Atomic int32_t busy;      /* 1 while a call or a hook runs: set and cleared by its thread (acquire, release) */
-    ep_issuer *issuer;         /* made by the first call that is to finish on it */
+    ll_reserved reserve;
     mem_block *combine_memory; /* of expar_ll_combine_buffer; NULL: not taken yet. Touched by the calling thread only */
-    pthread_mutex_t poison_lock;
-    error_kept poison; /* not OK after a call that was broken off. Guarded by poison_lock; set once */
+    /* Calls of each kind, and which of the halves have one that waits for its hook, as the host knows them as long as
+       no call was made in a capture. By the thread that carries a call out, one after the other. */
+    uint64_t made[LL_KINDS];
+    bool open[LL_KINDS][LL_HALVES];
+    bool in_graphs; /* one was */
+    uint32_t era;   /* of masks: each clean begins one, and handles of earlier ones serve no more */
 };
 
 struct expar_ll_handle {
@@ -53,13 +45,14 @@ struct expar_ll_handle {
     uint32_t buffer; /* number of the buffer in its group */
     int32_t ranks, max_tokens, hidden, experts, local_experts;
     ll_routing routing;
+    uint32_t era;       /* in which the dispatch was */
     atomic_bool filled; /* by a dispatch, or its hook, that went well (release); looked at by combines (acquire) */
 };
 
 /* How a public call on a buffer ends, which may be NULL. */
 static inline expar_status ll_ended(const expar_ll *ll, expar_status status)
 {
-    return status == EXPAR_OK ? status : error_tell(ll ? ll->rank : -1, status);
+    return status == EXPAR_OK ? status : error_tell(ll ? ll->base.rank : -1, status);
 }
 
 /* ---- shape.c ----------------------------------------------------------------------------------------------------- */
@@ -71,34 +64,60 @@ static inline uint64_t ll_rows_bytes(const ll_shape *shape, int64_t row_bytes)
     return (uint64_t)shape->local_experts * (uint64_t)shape->ranks * (uint64_t)shape->tokens * (uint64_t)row_bytes;
 }
 
-/* ---- call.c ------------------------------------------------------------------------------------------------------ */
-/* One more reference; else EXPAR_ERR_NULL, or EXPAR_ERR_STATE: the buffer has been destroyed or abandoned. */
-expar_status ll_enter(expar_ll *ll, const char *name);
-void ll_leave(expar_ll *ll);
+/* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
+/* EXPAR_ERR_NULL; EXPAR_ERR_STATE, where it is no buffer of this mode. */
+expar_status ll_check_known(const expar_ll *ll, const char *name);
 /* Of one of the record's keepers. */
 void ll_unkeep(expar_ll *ll);
-/* Takes the buffer for a call or a hook of this thread's; alone: once no call goes on by itself. EXPAR_ERR_BUSY, or why
-   it cannot be used any more. On failure nothing is held. */
-expar_status ll_begin(expar_ll *ll, const char *name, bool alone);
-/* Waits until no call goes on by itself. Interrupted there, the call that waits has not begun, and can be made again.
-   EXPAR_OK, that, or why the buffer cannot be used any more. */
-expar_status ll_settle(expar_ll *ll, const char *name);
-/* Likewise, for what a buffer without a shape cannot do: EXPAR_ERR_STATE. */
-expar_status ll_begin_shaped(expar_ll *ll, const char *name);
-/* Gives it back. Returns status, with its text as it is. */
-expar_status ll_end(expar_ll *ll, expar_status status);
-/* Puts the call's name and this rank before the last error's text. Returns status. */
-expar_status ll_prefix(const expar_ll *ll, const char *name, expar_status status);
-/* The number of a call that begins now, noted for others who ask. */
-uint64_t ll_number_call(expar_ll *ll, const char *name, ll_kind kind);
-/* This rank refuses the call for status, which the last error tells: the others are to learn of it. OK: nothing. */
-void ll_refuse(ll_call *call, expar_status status);
-/* How a send went: its failure, or this rank's refusal. kept: of ll_refuse, with its whole text. */
-expar_status ll_sent(expar_ll *ll, const char *name, const ll_call *call, expar_status status, const error_kept *kept);
-/* How a receive went, over all ranks. */
-expar_status ll_received(expar_ll *ll, const char *name, const ll_call *call, expar_status status);
-/* EXPAR_OK, or why the buffer cannot be used any more. */
-expar_status ll_check_poison(expar_ll *ll);
+/* Takes the buffer for something else than a call; alone: once no call goes on by itself. EXPAR_ERR_BUSY, or why it
+   cannot be used any more. On failure nothing is held. It is given back by ep_buffer_give. */
+expar_status ll_take(expar_ll *ll, const char *name, bool alone);
+/* EXPAR_ERR_STATE: the buffer has no shape yet. */
+expar_status ll_check_shaped(const expar_ll *ll, const char *name);
+
+/* ---- call.c ------------------------------------------------------------------------------------------------------ */
+/* A call on its way. */
+typedef struct ll_op {
+    ep_call base;
+    ll_kind kind;
+    int32_t half; /* from its send on */
+    union {
+        ll_dispatch_step dispatch;
+        ll_combine_step combine;
+    } step;
+    expar_ll_handle *handle; /* a reference, and one of the output, where there is one */
+    expar_ep_output *output;
+} ll_op;
+static inline ll_call *ll_op_call(ll_op *op)
+{
+    return op->kind == LL_DISPATCH ? &op->step.dispatch.call : &op->step.combine.call;
+}
+/* How the caller wants it made. */
+typedef struct ll_manner {
+    void *stream;
+    expar_event *wait_event;
+    int32_t num_sms, hook, async_finish;
+} ll_manner;
+/* ep_call_begin, of a buffer that has its shape. */
+expar_status ll_op_begin(ll_op *op, const char *name, ll_kind kind, expar_ll *ll);
+/* Learns of the stream, whatever the arguments came to, and looks at what a graph cannot hold. Returns what is wrong.
+   */
+expar_status ll_op_learn(ll_op *op, const ll_manner *manner, expar_status checked);
+/* The hook and the event that it wants, before the others are told. */
+expar_status ll_op_promise(ll_op *op, const ll_manner *manner, expar_ll_hook **hook);
+/* Carries it out, or as much of it as is to be done here; with a hook (NULL: none) that has the rest. prepared: why
+   this rank refuses it, or OK. */
+expar_status ll_op_finish(ll_op *op, expar_ll_hook *hook, expar_status prepared);
+/* A reference more of each, and back. */
+void ll_op_hold(ep_call *base);
+void ll_op_drop(ep_call *base);
+/* Of ep_halves. All failures, and refusals for good, leave the ranks in different places. */
+expar_status ll_judge(const ep_call *call, expar_status status, const ep_verdict *verdict);
+/* Of ep_buffer_kind: of two ll_form. */
+expar_status ll_mismatch(const ep_verdict *verdict, int32_t own);
+/* Where calls only put work on streams: how an earlier one has ended that nobody had asked for. number: of the call
+   that this comes behind. */
+expar_status ll_tell_earlier(expar_ll *ll, const char *name, uint64_t number);
 
 /* ---- check.c ----------------------------------------------------------------------------------------------------- */
 /* [a][b][c] on the device, each row contiguous, rows of 16-byte units that do not overlap. */
@@ -116,13 +135,11 @@ expar_status ll_check_topk(const expar_ll *ll, const expar_tensor *idx, const ex
 /* [L][N*B][H] of the dtype, contiguous. */
 expar_tensor ll_rows_tensor(const expar_ll *ll, void *data, expar_dtype dtype);
 /* How a call is made: by a hook, by itself, or neither. */
-expar_status ll_check_manner(int32_t hook, int32_t async_finish, const expar_event *wait_event);
-/* As executors read them. */
-ep_route_view ll_route_view(const expar_tensor *idx, const expar_tensor *weights);
-
-/* ---- output.c ---------------------------------------------------------------------------------------------------- */
+expar_status ll_check_manner(int32_t hook, int32_t async_finish);
 /* An output with a block of so many bytes. On failure *out may have what expar_ep_output_release is to give back. */
 expar_status ll_output_make(expar_ll *ll, uint64_t bytes, expar_ep_output **out);
+/* As executors read them. */
+ep_route_view ll_route_view(const expar_tensor *idx, const expar_tensor *weights);
 
 /* ---- handle.c ---------------------------------------------------------------------------------------------------- */
 expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool weights, expar_ll_handle **out);
@@ -133,52 +150,9 @@ expar_ll_handle *ll_handle_hold(const expar_ll_handle *handle);
 expar_status ll_handle_put_in_list(const char *call, expar_ll_handle *handle, const expar_python *python, void *list,
                                    int32_t first);
 
-/* ---- rest.c ------------------------------------------------------------------------------------------------------ */
-/* The phases of a call, and what it holds until that has come to its end. */
-typedef struct ll_rest {
-    ll_kind kind;
-    union {
-        ll_dispatch_step dispatch;
-        ll_combine_step combine;
-    } step;
-    expar_ll_handle *handle; /* a reference, and one of the output, where there is one */
-    expar_ep_output *output;
-} ll_rest;
-ll_call *ll_rest_call(ll_rest *rest);
-/* A reference more of each, and back. */
-void ll_rest_hold(const ll_rest *rest);
-void ll_rest_drop(const ll_rest *rest);
-/* Waits for the event, which may be NULL, and sends; own: why this rank refuses the call, or EXPAR_OK. */
-expar_status ll_rest_send(expar_ll *ll, const char *name, ll_rest *rest, expar_event *wait_event, expar_status own);
-/* Receives, and says so of the handle. */
-expar_status ll_rest_receive(expar_ll *ll, const char *name, ll_rest *rest);
-
-/* Where calls only put work on streams: how an earlier one ended that nobody had asked for. number: of the call that
-   this comes behind. */
-expar_status ll_tell_earlier(expar_ll *ll, const char *name, uint64_t number);
-/* Likewise, but for calls that are captured. */
-expar_status ll_rest_earlier(expar_ll *ll, const char *name, ll_rest *rest);
-
-/* A call that finishes on the buffer's thread, or on its stream. */
-typedef struct ll_job ll_job;
-/* Room for it, its event, and the thread. */
-expar_status ll_job_make(expar_ll *ll, const char *name, ll_job **out);
-/* Of one that is not issued; NULL is allowed. */
-void ll_job_free(ll_job *job);
-/* What the phases of a call come to in the caller's thread. With a job they are left to it, and *event is the caller's
-   then; with a hook the receive is. A refusal of a call that was to finish by itself is told so, too. */
-typedef struct ll_manner {
-    bool by_itself;
-    expar_event *wait_event;
-    expar_ll_hook *hook;
-    ll_job *job;
-} ll_manner;
-expar_status ll_carry_out(expar_ll *ll, const char *name, ll_rest *rest, ll_manner *manner, expar_status own,
-                          expar_event **event);
-
 /* ---- hook.c ------------------------------------------------------------------------------------------------------ */
 /* Room for a hook, and the hook itself, which has references of its own. */
 expar_status ll_hook_make(expar_ll *ll, expar_ll_hook **out);
-void ll_hook_fill(expar_ll_hook *hook, const ll_rest *rest);
+void ll_hook_fill(expar_ll_hook *hook, const ll_op *op);
 
 #endif

@@ -5,15 +5,15 @@
 
 expar_status ll_times_take(expar_ll *ll, bool on)
 {
-    return ll->exec->ops->time(ll->exec, on);
+    return ll->base.exec->ops->time(ll->base.exec, on);
 }
 
 bool ll_times_last(expar_ll *ll, ll_times *out)
 {
-    return ll->exec->ops->times(ll->exec, out);
+    return ll->base.exec->ll->times(ll->base.exec, out);
 }
 
 link_sent ll_sent_so_far(const expar_ll *ll)
 {
-    return link_sent_of(ll->exec->sent);
+    return link_sent_of(ll->base.exec->sent);
 }

@@ -2,13 +2,31 @@
 /* The EP buffer: what all ranks agree on, and the executor that carries its calls out: that of its device. */
 #include "ep/normal/normal.h"
 
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 static life_spent spent = LIFE_SPENT_NONE;
 static const char creating[] = "expar_ep_create", destroying[] = "expar_ep_destroy";
+
+static uint64_t number_of_epoch(uint64_t calls)
+{
+    return (uint32_t)calls;
+}
+
+/* Without its executor. */
+static void free_buffer(ep_buffer *buffer)
+{
+    ep_buffer_free_parts(buffer);
+    life_keep(&spent, buffer);
+}
+
+static const ep_buffer_kind normal_buffers = {.magic = EP_MAGIC,
+                                              .topic = BOOT_KIND_BUFFER,
+                                              .destroying = destroying,
+                                              .overlaps = true,
+                                              .asks_twice = true,
+                                              .number = number_of_epoch,
+                                              .mismatch = normal_mismatch,
+                                              .free = free_buffer};
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
@@ -19,7 +37,7 @@ static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_s
     if (!ep) ep = &none;
     const ep_shape *shape = &ep->shape;
     const boot_field fields[] = {
-        {.name = "config.device.type", .value = (uint64_t)ep->device.type},
+        {.name = "config.device.type", .value = (uint64_t)ep->base.device.type},
         {.name = "config.max_tokens", .value = (uint64_t)ep->limits.tokens},
         {.name = "config.max_row_bytes", .value = (uint64_t)ep->limits.row_bytes},
         {.name = "config.max_topk", .value = (uint64_t)ep->limits.topk},
@@ -29,7 +47,7 @@ static expar_status buffer_agree(expar_group *group, const expar_ep *ep, expar_s
         {.name = "config.pool_bytes", .value = shape->pool_bytes + ep->pool_bytes},
         {.name = "config.pool_limit_bytes", .value = ep->pool_limit_bytes},
         {.name = "config.max_scales", .value = (uint64_t)ep->limits.scales},
-        {.name = "number of expar_ep_create calls on the group", .value = ep->number},
+        {.name = "number of expar_ep_create calls on the group", .value = ep->base.number},
     };
     const boot_matter matter = {
         .what = "the buffer", .refused = "refused its config", .fields = fields, .num_fields = ARRAY_LENGTH(fields)};
@@ -49,50 +67,23 @@ static expar_status check_arguments(const expar_group *group, const expar_ep_con
 static expar_status new_buffer(expar_group *group, const ep_shape *shape, const expar_ep_config *config,
                                uint32_t number, expar_ep **out)
 {
-    const expar_device device = config->device;
     expar_ep *ep = calloc(1, sizeof *ep);
     if (!ep) return error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
-    ep->life = life_begin(EP_MAGIC);
-    ep->group = group;
-    ep->rank = group->rank;
-    ep->device = (expar_device){.type = device.type ? device.type : EXPAR_CPU, .index = device.index};
+    ep_buffer_begin(&ep->base, &normal_buffers, group, config->device, number);
     ep->shape = *shape;
     ep->limits = ep_limits_of(config, shape, group->sym->all_mapped);
     ep->ring_slots = config->ring_slots;
     if (!shape->pool_bytes) ep->pool_bytes = (uint64_t)config->pool_bytes;
     ep->pool_limit_bytes = (uint64_t)config->pool_limit_bytes;
     ep->allocator = (mem_allocator){.alloc = config->alloc, .free = config->free, .context = config->alloc_context};
-    pthread_mutex_init(&ep->poison_lock, NULL);
-    ep->number = number;
-    ep->parting = (ep_parting){.group = group, .call = destroying, .number = number};
     *out = ep;
-    ep->unheard = ep_unheard_make();
-    return ep->unheard ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
+    ep->base.unheard = ep_unheard_make();
+    return ep->base.unheard ? EXPAR_OK : error_set(EXPAR_ERR_MEMORY, "no memory for a buffer");
 }
 
-/* Without its executor. */
-static void free_buffer(expar_ep *ep)
+static expar_status make_executor(ep_buffer *buffer, const void *plan)
 {
-    if (!ep) return;
-    ep_issue_free(ep);
-    ep_unheard_release(ep->unheard);
-    pthread_mutex_destroy(&ep->poison_lock);
-    ep->group = NULL;
-    atomic_store_explicit(&ep->life.references, 0, memory_order_release);
-    life_keep(&spent, ep);
-}
-
-/* On all ranks, or on none. */
-static expar_status buffer_make_parts(expar_ep *ep, const executor_plan *plan)
-{
-    error_kept kept;
-    expar_status status = ep_parting_make(&ep->parting);
-    if (status != EXPAR_OK) return status;
-    status = ep->kind->create(plan, &ep->exec);
-    if (status == EXPAR_OK) return EXPAR_OK;
-    error_keep(&kept, status);
-    ep_parting_give(&ep->parting);
-    return error_restore(&kept);
+    return buffer->exec_kind->create(plan, &buffer->exec);
 }
 
 static expar_status buffer_make(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
@@ -108,19 +99,19 @@ static expar_status buffer_make(expar_group *group, const expar_ep_config *confi
     expar_status status = buffer_agree(group, own == EXPAR_OK ? ep : NULL, own);
     if (status == EXPAR_OK) {
         const executor_plan plan = {.group = group,
-                                    .number = ep->number,
-                                    .device = ep->device,
+                                    .number = ep->base.number,
+                                    .device = ep->base.device,
                                     .shape = &ep->shape,
                                     .num_threads = full.num_threads,
                                     .num_sms = full.num_sms,
                                     .ring_slots = full.ring_slots,
                                     .pool_bytes = ep->pool_bytes,
                                     .pool_limit_bytes = ep->pool_limit_bytes};
-        ep->kind = kind ? kind : executor_kind_of(ep->device.type);
-        status = buffer_make_parts(ep, &plan);
+        if (kind) ep->base.exec_kind = kind;
+        status = ep_buffer_make_parts(&ep->base, make_executor, &plan);
     }
     if (status != EXPAR_OK) {
-        free_buffer(ep);
+        if (ep) free_buffer(&ep->base);
         return error_prefix(status, "%s", creating);
     }
     atomic_fetch_add_explicit(&group->users, 1, memory_order_relaxed);
@@ -148,142 +139,54 @@ expar_status expar_ep_create(expar_group *group, const expar_ep_config *config, 
     return group_ended(group, ep_create_with(group, config, NULL, out));
 }
 
-/* ---- who holds it ------------------------------------------------------------------------------------------------ */
+/* ---- its calls, and its end -------------------------------------------------------------------------------------- */
 
-static expar_status buffer_has_ended(const char *call)
+/* Whatever it is that the caller holds. */
+static bool is_buffer(const expar_ep *ep)
 {
-    return error_set(EXPAR_ERR_STATE, "%s: the buffer has been destroyed or abandoned", call);
+    return ep->base.life.magic == EP_MAGIC;
+}
+
+expar_status ep_check_known(const expar_ep *ep, const char *call)
+{
+    if (!ep) return error_set(EXPAR_ERR_NULL, "%s: ep is NULL", call);
+    return is_buffer(ep) ? EXPAR_OK : ep_buffer_has_ended(call);
 }
 
 expar_status ep_enter(expar_ep *ep, const char *call)
 {
-    if (!ep) return error_set(EXPAR_ERR_NULL, "%s: ep is NULL", call);
-    if (!life_alive(&ep->life, EP_MAGIC) || !life_hold(&ep->life)) return buffer_has_ended(call);
-    if (!atomic_load_explicit(&ep->ended, memory_order_relaxed)) return EXPAR_OK;
+    const expar_status status = ep_check_known(ep, call);
+    return status == EXPAR_OK ? ep_buffer_enter(&ep->base, call) : status;
+}
+
+static expar_status ask_of_calls(expar_ep *ep, const char *name)
+{
+    const ep_call asking = {.buffer = &ep->base, .name = name};
+    expar_status status = ep_call_check_earlier(&asking);
+    if (status != EXPAR_OK) return status;
+    ep_call_tell_untold(&asking);
+    return ep_unheard_take(ep->base.unheard);
+}
+
+expar_status expar_ep_query(expar_ep *ep)
+{
+    static const char name[] = "expar_ep_query";
+    expar_status status = ep_enter(ep, name);
+    if (status != EXPAR_OK) return ep_ended(ep, status);
+    status = ask_of_calls(ep, name);
     ep_leave(ep);
-    return buffer_has_ended(call);
-}
-
-/* All calls of this rank have ended. A call that was broken off has left the ranks in different places of it. */
-static void retire(const expar_ep *ep)
-{
-    ep_refusal refusal = {.status = EXPAR_ERR_PEER};
-    if (ep->poison.status != EXPAR_OK) return;
-    snprintf(refusal.text, sizeof refusal.text, "rank %d has abandoned the buffer", ep->rank);
-    ep->exec->ops->retire(ep->exec, ep->epoch + 1, &refusal);
-    /* For those who are in that call already, or whose records hold no such refusal. */
-    const boot_topic next = {.kind = BOOT_KIND_BUFFER, .object = ep->number, .number = (uint64_t)ep->epoch + 1};
-    boot_note_ended(ep->group->boot, &next, EXPAR_ERR_PEER, "it has abandoned the buffer");
-}
-
-/* One that was destroyed has no executor any more. */
-void ep_leave(expar_ep *ep)
-{
-    if (life_drop(&ep->life, EP_MAGIC) != LIFE_LAST) return;
-    expar_group *group = ep->group;
-    if (ep->exec) {
-        retire(ep);
-        ep->exec->ops->destroy(ep->exec, false, false);
-    }
-    free_buffer(ep);
-    group_leave(group);
-}
-
-/* ---- the end ----------------------------------------------------------------------------------------------------- */
-
-/* How this rank's calls went, once all have ended: one that nobody has waited for may tell only now. */
-static expar_status end_calls(expar_ep *ep)
-{
-    ep_issue_stop(ep);
-    if (ep->poison.status != EXPAR_OK) return ep->poison.status;
-    expar_status ended = ep->exec->ops->await(ep->exec, destroying);
-    if (ended == EXPAR_OK)
-        ep_call_tell_untold(&(ep_call){.ep = ep});
-    else
-        LOG(LOG_WARN, "%s: an earlier call: %s", destroying, expar_last_error());
-    return ended;
-}
-
-/* Whether the ranks give the buffer back together. Only who has abandoned it, or says that the group has failed, is
-   known to all of them: a call that failed may have failed here alone, and so may the group. Who was missed in it may
-   have fallen silent, though; to ask takes less time than to wait for it again. */
-static bool all_come(expar_ep *ep, expar_status ended)
-{
-    sym *symmetric = ep->group->sym;
-    if (sym_check(symmetric, destroying) != EXPAR_OK ||
-        (ended == EXPAR_ERR_PEER && sym_blame_silent(symmetric, ended))) {
-        ep_parting_fail(&ep->parting);
-        return false;
-    }
-    if (ep_parting_meet(&ep->parting) == EXPAR_OK) return true;
-    LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
-    return false;
-}
-
-static void end_together(expar_ep *ep)
-{
-    expar_group *group = ep->group;
-    expar_status ended = end_calls(ep);
-    bool sound = all_come(ep, ended);
-    /* No other collective of this rank's runs beside a destroy that is one. */
-    if (sound) group->boot->call = destroying;
-    ep->exec->ops->destroy(ep->exec, sound, ended == EXPAR_OK);
-    if (sound && ep_parting_give(&ep->parting) != EXPAR_OK) LOG(LOG_WARN, "%s: %s", destroying, expar_last_error());
-    if (sound) group->boot->call = NULL;
-    ep->exec = NULL;
+    return ep_ended(ep, status);
 }
 
 expar_status expar_ep_destroy(expar_ep *ep)
 {
     if (!ep) return EXPAR_OK;
-    expar_status outside = ep_check_outside(destroying);
-    if (outside != EXPAR_OK) return call_ended(outside);
-    if (!life_alive(&ep->life, EP_MAGIC) || atomic_exchange_explicit(&ep->ended, true, memory_order_relaxed))
-        return call_ended(buffer_has_ended(destroying));
-    const expar_status ours = group_check_process(ep->group, destroying);
-    if (ours != EXPAR_OK) {
-        atomic_store_explicit(&ep->ended, false, memory_order_relaxed);
-        return call_ended(ours);
-    }
-    int32_t idle = 0;
-    if (!atomic_compare_exchange_strong(&ep->busy, &idle, 1)) {
-        atomic_store_explicit(&ep->ended, false, memory_order_relaxed);
-        return call_ended(error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", destroying));
-    }
-    expar_status waited = ep_issue_await(ep, EP_CALL_ENDED);
-    if (waited != EXPAR_OK) {
-        atomic_store_explicit(&ep->ended, false, memory_order_relaxed);
-        atomic_store_explicit(&ep->busy, 0, memory_order_release);
-        return call_ended(error_prefix(waited, "%s", destroying));
-    }
-    end_together(ep);
-    atomic_fetch_sub_explicit(&ep->group->users, 1, memory_order_relaxed);
-    ep_leave(ep);
-    return EXPAR_OK;
-}
-
-/* ---- without the others ------------------------------------------------------------------------------------------ */
-
-/* A thread that is in a call here ends it; else what was issued goes on by itself, and holds the buffer until then. */
-static void buffer_abandon(expar_ep *ep)
-{
-    ep_parting_leave(&ep->parting);
-    if (atomic_load(&ep->busy)) ep->exec->ops->halt(ep->exec);
-    ep_issue_let_go(ep);
-    atomic_fetch_sub_explicit(&ep->group->users, 1, memory_order_relaxed);
+    expar_status status = ep_check_outside(destroying);
+    if (status == EXPAR_OK) status = ep_check_known(ep, destroying);
+    return call_ended(status == EXPAR_OK ? ep_buffer_destroy(&ep->base) : status);
 }
 
 expar_status expar_ep_abandon(expar_ep *ep)
 {
-    if (!ep || !life_alive(&ep->life, EP_MAGIC) || !life_hold(&ep->life)) return EXPAR_OK;
-    if (ep->group->pid != (int32_t)getpid()) { /* nothing here is this process's to end */
-        life_drop(&ep->life, EP_MAGIC);
-        return EXPAR_OK;
-    }
-    if (!atomic_exchange(&ep->ended, true)) {
-        buffer_abandon(ep);
-        ep_leave(ep);
-    }
-    ep_leave(ep);
-    return EXPAR_OK;
+    return call_ended(ep && is_buffer(ep) ? ep_buffer_abandon(&ep->base) : EXPAR_OK);
 }

@@ -34,7 +34,7 @@ static expar_status choose_rows(combine_call *call)
     if (!call->args.expert_major || each_slot) return EXPAR_OK;
     call->x_pitch_bytes = row_bytes(call);
     uint64_t bytes = (uint64_t)rows_held(call) * (uint64_t)row_bytes(call);
-    expar_status status = ep_block_take(call->base.ep, bytes, &call->reduced);
+    expar_status status = ep_block_take(ep_of(&call->base), bytes, &call->reduced);
     if (status == EXPAR_OK) call->x = call->reduced->data;
     return status;
 }
@@ -47,7 +47,7 @@ static expar_status choose_weights(combine_call *call)
     call->weights_pitch = tensor_pitch(&call->args.topk_weights);
     if (!combine_weighs_rows(call)) return EXPAR_OK;
     uint64_t bytes = (uint64_t)rows_held(call) * (uint64_t)topk * sizeof(float);
-    expar_status status = ep_block_take(call->base.ep, bytes, &call->spread);
+    expar_status status = ep_block_take(ep_of(&call->base), bytes, &call->spread);
     if (status != EXPAR_OK) return status;
     call->weights = call->spread->data;
     call->weights_pitch = topk;
@@ -86,9 +86,9 @@ typedef struct reached {
 /* Memory beside the heap. With path DIRECT it is refused whether peers map it or not. */
 static bool map_caller(combine_call *call, const void *data, uint64_t bytes, exec_mapping *mapping, uint64_t *offset)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     if (call->args.path != EXPAR_PATH_AUTO) return false;
-    if (!exec->ops->map_caller(exec, &call->base.exec, data, bytes, mapping)) return false;
+    if (!exec->normal->map_caller(exec, &call->base.exec, data, bytes, mapping)) return false;
     *offset = mapping->offset;
     return true;
 }
@@ -96,36 +96,37 @@ static bool map_caller(combine_call *call, const void *data, uint64_t bytes, exe
 /* An executor that has mapped nothing may have gone by now. */
 static void unmap_caller(const combine_call *call, exec_mapping *mapping)
 {
-    executor *exec = call->base.ep->exec;
-    if (mapping->held) exec->ops->unmap_caller(exec, mapping);
+    executor *exec = call->base.buffer->exec;
+    if (mapping->held) exec->normal->unmap_caller(exec, mapping);
 }
 
 static bool find_x(combine_call *call)
 {
-    const executor *exec = call->base.ep->exec;
+    const executor *exec = call->base.buffer->exec;
     const uint64_t bytes = x_span_bytes(call);
-    if (call->x_rows == 0 || exec->ops->reaches(exec, call->x, bytes, &call->x_offset)) return true;
+    if (call->x_rows == 0 || exec->normal->reaches(exec, call->x, bytes, &call->x_offset)) return true;
     call->x_mapped = map_caller(call, call->x, bytes, &call->x_mapping, &call->x_offset);
     return call->x_mapped;
 }
 
 static bool find_weights(combine_call *call)
 {
-    const executor *exec = call->base.ep->exec;
+    const executor *exec = call->base.buffer->exec;
     const uint64_t bytes = weights_span_bytes(call);
-    if (bytes == 0 || exec->ops->reaches(exec, call->weights, bytes, &call->weights_offset)) return true;
+    if (bytes == 0 || exec->normal->reaches(exec, call->weights, bytes, &call->weights_offset)) return true;
     return map_caller(call, call->weights, bytes, &call->weights_mapping, &call->weights_offset);
 }
 
 static reached find_reached(combine_call *call)
 {
-    const executor *exec = call->base.ep->exec;
+    const executor *exec = call->base.buffer->exec;
     const bool none = rows_held(call) == 0;
     reached in = {true, true, true};
     in.x = find_x(call);
     if (call->weights) in.weights = find_weights(call);
     if (combine_adds_each_slot(call))
-        in.map = none || exec->ops->reaches(exec, ep_handle_map(call->args.handle), map_bytes(call), &call->map_offset);
+        in.map =
+            none || exec->normal->reaches(exec, ep_handle_map(call->args.handle), map_bytes(call), &call->map_offset);
     return in;
 }
 
@@ -133,7 +134,7 @@ static reached find_reached(combine_call *call)
    goes by the queue. */
 static void stage(combine_call *call, const reached *in)
 {
-    mem_pool *pool = call->base.ep->exec->pool;
+    mem_pool *pool = call->base.buffer->exec->pool;
     bool room = in->x || mem_pool_take(pool, x_span_bytes(call), &call->staged_x) == EXPAR_OK;
     room = room && (in->weights || mem_pool_take(pool, weights_span_bytes(call), &call->staged_weights) == EXPAR_OK);
     room = room && (in->map || mem_pool_take(pool, map_bytes(call), &call->staged_map) == EXPAR_OK);
@@ -149,14 +150,15 @@ static void stage(combine_call *call, const reached *in)
 
 static expar_status fill_stages(combine_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     exec_call *of = &call->base.exec;
     expar_status status = EXPAR_OK;
-    if (call->staged_x) status = exec->ops->copy(exec, of, call->staged_x->data, call->x, x_span_bytes(call));
+    if (call->staged_x) status = exec->normal->copy(exec, of, call->staged_x->data, call->x, x_span_bytes(call));
     if (status == EXPAR_OK && call->staged_weights)
-        status = exec->ops->copy(exec, of, call->staged_weights->data, call->weights, weights_span_bytes(call));
+        status = exec->normal->copy(exec, of, call->staged_weights->data, call->weights, weights_span_bytes(call));
     if (status == EXPAR_OK && call->staged_map)
-        status = exec->ops->copy(exec, of, call->staged_map->data, ep_handle_map(call->args.handle), map_bytes(call));
+        status =
+            exec->normal->copy(exec, of, call->staged_map->data, ep_handle_map(call->args.handle), map_bytes(call));
     return status;
 }
 
@@ -178,7 +180,7 @@ static expar_status refuse_direct(const combine_call *call, const reached *in)
     if (own) {
         char what[64];
         snprintf(what, sizeof what, "%lld rows", (long long)rows_held(call));
-        return ep_pool_lacks(call->base.ep, bytes, what);
+        return ep_pool_lacks(ep_of(&call->base), bytes, what);
     }
     return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap",
                      of_weights ? "topk_weights" : "x", of_weights ? (const void *)call->weights : call->x);
@@ -193,7 +195,7 @@ static expar_status combine_choose_mode(combine_call *call)
     const bool own_in = in.x && in.weights;
     if (own_in && in.map)
         call->mode = EP_MODE_DIRECT;
-    else if (own_in || (call->args.path == EXPAR_PATH_AUTO && call->base.ep->exec->ops->stages))
+    else if (own_in || (call->args.path == EXPAR_PATH_AUTO && call->base.buffer->exec->normal->stages))
         stage(call, &in);
     if (call->mode == EP_MODE_DIRECT || call->args.path == EXPAR_PATH_AUTO) return EXPAR_OK;
     return refuse_direct(call, &in);
@@ -204,7 +206,7 @@ static expar_status reduce(combine_call *call)
 {
     if (!call->reduced && !call->spread) return EXPAR_OK;
     const expar_combine_args *args = &call->args;
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     ep_reduce_step step = {.routing = &args->handle->routing,
                            .rows = rows_held(call),
                            .hidden = args->x.shape[1],
@@ -220,7 +222,7 @@ static expar_status reduce(combine_call *call)
                            .row_weights = args->topk_weights.data,
                            .row_weights_pitch = tensor_pitch(&args->topk_weights),
                            .out_weights = call->spread ? call->spread->data : NULL};
-    return exec->ops->reduce(exec, &call->base.exec, &step);
+    return exec->normal->reduce(exec, &call->base.exec, &step);
 }
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
@@ -228,15 +230,15 @@ static expar_status reduce(combine_call *call)
 static int32_t options_across_nodes(const combine_call *call)
 {
     if (combine_goes_row_by_row(call)) return EP_OPTION_ONE_ORDER;
-    const bool exact = call->args.exact_across_nodes == EXPAR_NODES_EXACT && call->base.ep->exec->by_node;
+    const bool exact = call->args.exact_across_nodes == EXPAR_NODES_EXACT && call->base.buffer->exec->by_node;
     return exact ? EP_OPTION_EXACT_NODES : 0;
 }
 
 static void combine_fill_form(combine_call *call)
 {
     const expar_combine_args *args = &call->args;
-    call->base.row_bytes = row_bytes(call);
-    call->base.form =
+    call->brings.row_bytes = row_bytes(call);
+    call->brings.form =
         (ep_form){.kind = EP_COMBINE,
                   .options = options_across_nodes(call),
                   .hidden = (int32_t)args->x.shape[1],
@@ -262,8 +264,8 @@ static void fill_biases(const combine_call *call, ep_combine_step *step)
 static ep_combine_step combine_step(const combine_call *call)
 {
     const expar_combine_args *args = &call->args;
-    ep_combine_step step = {.epoch = call->base.epoch,
-                            .form = call->base.form,
+    ep_combine_step step = {.epoch = normal_epoch(&call->base),
+                            .form = call->brings.form,
                             .refusal = call->base.refusal,
                             .routing = &args->handle->routing,
                             .mode = call->mode,
@@ -293,7 +295,7 @@ static ep_combine_step combine_step(const combine_call *call)
    end. Where calls lie on streams this is not known. */
 static expar_status look_at_map(const combine_call *call)
 {
-    const bool needs = call->args.expert_major && !call->base.ep->exec->ops->streams;
+    const bool needs = call->args.expert_major && !call->base.buffer->exec->ops->streams;
     if (!needs || ep_handle_map_is_sure(call->args.handle)) return EXPAR_OK;
     return error_set(EXPAR_ERR_HANDLE, "the expert-major dispatch with this handle was refused, or has not ended");
 }
@@ -302,8 +304,8 @@ static expar_status look_at_map(const combine_call *call)
 static expar_status combine_send(ep_call *base)
 {
     combine_call *call = (combine_call *)base;
-    executor *exec = base->ep->exec;
-    expar_status status = ep_call_make_room(base);
+    executor *exec = base->buffer->exec;
+    expar_status status = normal_make_room(base);
     if (status != EXPAR_OK) return status;
     status = ep_call_follow(base);
     if (status == EXPAR_OK) status = look_at_map(call);
@@ -312,15 +314,15 @@ static expar_status combine_send(ep_call *base)
     if (!base->exec.placed) return ep_call_step(base, status);
     if (status != EXPAR_OK) ep_call_refuse(base, status);
     call->step = combine_step(call);
-    status = ep_call_step(base, exec->ops->combine_send(exec, &base->exec, &call->step));
+    status = ep_call_step(base, exec->normal->combine_send(exec, &base->exec, &call->step));
     return status == EXPAR_OK ? ep_call_verdict(base, &call->step.verdict) : status;
 }
 
 static expar_status combine_receive(ep_call *base)
 {
     combine_call *call = (combine_call *)base;
-    executor *exec = base->ep->exec;
-    return ep_call_step(base, exec->ops->combine_receive(exec, &base->exec, &call->step));
+    executor *exec = base->buffer->exec;
+    return ep_call_step(base, exec->normal->combine_receive(exec, &base->exec, &call->step));
 }
 
 static void combine_hold(ep_call *base)
@@ -338,13 +340,15 @@ static void combine_drop(ep_call *base)
 static const ep_halves combine_halves = {.bytes = sizeof(combine_call),
                                          .send = combine_send,
                                          .receive = combine_receive,
+                                         .refuse = normal_refuse,
+                                         .judge = ep_call_judge,
                                          .hold = combine_hold,
                                          .drop = combine_drop};
 
 /* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's references. */
 static expar_status combine_keep_in_graph(const combine_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const expar_ep_handle *handle = call->args.handle;
     mem_block *const blocks[] = {handle->routing.own, ep_handle_map_block(handle), call->reduced,   call->spread,
                                  call->staged_x,      call->staged_weights,        call->staged_map};
@@ -356,18 +360,18 @@ static expar_status combine_fit(combine_call *call)
     const ep_grow_step step = {.tokens = -1};
     bool fits;
     combine_fill_form(call);
-    expar_status status = ep_call_fits(&call->base, &fits);
-    return status != EXPAR_OK || fits ? status : ep_call_grow(&call->base, step);
+    expar_status status = normal_fits(&call->base, &call->brings, &fits);
+    return status != EXPAR_OK || fits ? status : normal_grow(&call->base, &call->brings, step);
 }
 
 /* All that is done before the others are asked. Where steps go on streams, the call takes its place before its
    memory, as a dispatch does. */
 static expar_status combine_prepare(combine_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const bool early = exec->ops->streams && !call->base.exec.captured;
     expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
-    if (status == EXPAR_OK) status = exec->ops->prepare(exec, &call->base.form, row_bytes(call));
+    if (status == EXPAR_OK) status = exec->normal->prepare(exec, &call->brings.form, row_bytes(call));
     if (status == EXPAR_OK) status = choose_rows(call);
     if (status == EXPAR_OK) status = choose_weights(call);
     if (status == EXPAR_OK) status = combine_choose_mode(call);
@@ -381,8 +385,8 @@ static expar_status combine_carry_out(combine_call *call)
     const bool copied = call->staged_x != NULL;
     expar_status status = ep_call_finish(&call->base);
     if (!call->base.issued) release_blocks(call);
-    if (status == EXPAR_OK) ep_count_path(call->base.ep, call->mode);
-    if (status == EXPAR_OK && call->mode == EP_MODE_DIRECT) ep_count_rows(call->base.ep, call->x_mapped, copied);
+    if (status == EXPAR_OK) ep_count_path(ep_of(&call->base), call->mode);
+    if (status == EXPAR_OK && call->mode == EP_MODE_DIRECT) ep_count_rows(ep_of(&call->base), call->x_mapped, copied);
     if (status == EXPAR_OK && call->args.async_finish) *call->args.event = call->base.event;
     return status;
 }
@@ -390,7 +394,7 @@ static expar_status combine_carry_out(combine_call *call)
 expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
 {
     combine_call call = {0};
-    expar_status status = ep_call_begin(&call.base, "expar_combine", &combine_halves, ep);
+    expar_status status = normal_begin(&call.base, "expar_combine", &combine_halves, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = combine_check(&call, args);
     if (status == EXPAR_OK) status = combine_fit(&call);

@@ -7,6 +7,7 @@
 
 typedef struct combine_call {
     ep_call base;
+    ep_brings brings;
     expar_combine_args args;
     mem_block *reduced;                                /* expert-major: one row a token */
     mem_block *spread;                                 /* expert-major: weights of its rows, at their slots */
@@ -41,7 +42,7 @@ static inline bool combine_weighs_rows(const combine_call *call)
 
 static inline bool combine_goes_row_by_row(const combine_call *call)
 {
-    return call->args.exact_across_nodes == EXPAR_NODES_ONE_ORDER && call->base.ep->exec->by_node;
+    return call->args.exact_across_nodes == EXPAR_NODES_ONE_ORDER && call->base.buffer->exec->by_node;
 }
 
 /* ---- combine_check.c --------------------------------------------------------------------------------------------- */

@@ -6,7 +6,7 @@ static expar_status combine_check_x(const combine_call *call)
 {
     const expar_tensor *x = &call->args.x;
     const expar_ep_handle *handle = call->args.handle;
-    expar_status status = ep_check_rows(call->base.ep->device, "x", x, call->base.ep->limits.row_bytes, false);
+    expar_status status = ep_check_rows(call->base.buffer->device, "x", x, ep_of(&call->base)->limits.row_bytes, false);
     if (status != EXPAR_OK) return status;
     if (call->args.expert_major && !ep_handle_is_mapped(handle))
         return error_set(EXPAR_ERR_HANDLE, "expert_major is 1; expected a handle of an expert-major dispatch");
@@ -20,11 +20,11 @@ static expar_status combine_check_x(const combine_call *call)
 /* y or a bias. */
 static expar_status check_tokens(const combine_call *call, const char *name, const expar_tensor *tensor)
 {
-    const expar_ep *ep = call->base.ep;
+    const expar_ep *ep = ep_of(&call->base);
     const expar_tensor *x = &call->args.x;
-    expar_status status =
-        ep_check_matrix(ep->device, name, tensor, call->args.handle->routing.tokens, x->shape[1], x->dtype, x->dtype);
-    return status == EXPAR_OK && ep->exec->ops->unit_bytes > 1 ? ep_check_units(name, tensor) : status;
+    expar_status status = ep_check_matrix(ep->base.device, name, tensor, call->args.handle->routing.tokens, x->shape[1],
+                                          x->dtype, x->dtype);
+    return status == EXPAR_OK && ep->base.exec->normal->unit_bytes > 1 ? ep_check_units(name, tensor) : status;
 }
 
 static expar_status check_biases(const combine_call *call)
@@ -48,11 +48,11 @@ static expar_status check_weights(const combine_call *call)
                          in ? "out_topk_weights" : "topk_weights", in ? "topk_weights" : "out_topk_weights");
     if (!in) return EXPAR_OK;
     bool by_row = combine_weighs_rows(call);
-    expar_status status = ep_check_matrix(call->base.ep->device, "topk_weights", &args->topk_weights,
+    expar_status status = ep_check_matrix(call->base.buffer->device, "topk_weights", &args->topk_weights,
                                           by_row ? args->x.shape[0] : args->handle->rows, by_row ? 1 : routing->topk,
                                           EXPAR_F32, EXPAR_F32);
     if (status != EXPAR_OK) return status;
-    return ep_check_matrix(call->base.ep->device, "out_topk_weights", &args->out_topk_weights, routing->tokens,
+    return ep_check_matrix(call->base.buffer->device, "out_topk_weights", &args->out_topk_weights, routing->tokens,
                            routing->topk, EXPAR_F32, EXPAR_F32);
 }
 
@@ -62,7 +62,7 @@ static expar_status check_expert_weights(const combine_call *call)
     if (!tensor_given(&args->expert_weights)) return EXPAR_OK;
     if (!args->expert_major)
         return error_set(EXPAR_ERR_ARGUMENT, "expert_weights is given; expected expert_major with it");
-    return ep_check_matrix(call->base.ep->device, "expert_weights", &args->expert_weights, args->handle->rows,
+    return ep_check_matrix(call->base.buffer->device, "expert_weights", &args->expert_weights, args->handle->rows,
                            args->handle->routing.topk, EXPAR_F32, EXPAR_F32);
 }
 
@@ -146,7 +146,7 @@ expar_status combine_check(combine_call *call, const expar_combine_args *args)
     call->base.wait_event = call->args.wait_event;
     ep_call_set_async(&call->base, call->args.async_finish != 0, true);
     if (status == EXPAR_OK) status = combine_check_flags(&call->args);
-    if (status == EXPAR_OK) status = ep_check_handle(call->base.ep, call->args.handle);
+    if (status == EXPAR_OK) status = ep_check_handle(ep_of(&call->base), call->args.handle);
     if (status == EXPAR_OK) status = check_sums(call);
     if (status == EXPAR_OK) status = check_nodes(call);
     if (status == EXPAR_OK) status = combine_check_x(call);

@@ -6,17 +6,17 @@
 
 expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out)
 {
-    if (mem_pool_take(ep->exec->pool, bytes ? bytes : 1, out) == EXPAR_OK) return EXPAR_OK;
+    if (mem_pool_take(ep->base.exec->pool, bytes ? bytes : 1, out) == EXPAR_OK) return EXPAR_OK;
     return ep_other_take(ep, bytes, out);
 }
 
 expar_status ep_pool_lacks(const expar_ep *ep, uint64_t bytes, const char *what)
 {
-    mem_pool *pool = ep->exec->pool;
+    mem_pool *pool = ep->base.exec->pool;
     return error_set(EXPAR_ERR_BUFFER_SIZE,
                      "path is DIRECT, but the pool of %llu bytes has no room for %s (config.%s: %llu would do)",
                      (unsigned long long)mem_pool_limit(pool), what,
-                     ep->exec->grows && !ep->pool_limit_bytes ? "pool_bytes" : "pool_limit_bytes",
+                     ep->base.exec->grows && !ep->pool_limit_bytes ? "pool_bytes" : "pool_limit_bytes",
                      (unsigned long long)mem_pool_enough(pool, bytes));
 }
 
@@ -27,7 +27,7 @@ static expar_status output_take_block(expar_ep *ep, const ep_wish *wish, uint64_
 {
     bytes = bytes ? bytes : 1;
     if (*mode == EP_MODE_DIRECT) {
-        expar_status status = mem_pool_take(ep->exec->pool, bytes, block);
+        expar_status status = mem_pool_take(ep->base.exec->pool, bytes, block);
         if (status == EXPAR_OK) return EXPAR_OK;
         /* Without a limit there is no memory, as the error says. */
         if (wish->path == EXPAR_PATH_DIRECT && !ep->pool_limit_bytes && !ep->shape.pool_bytes)
@@ -107,14 +107,14 @@ static expar_status output_choose_mode(const expar_ep *ep, ep_wish *wish, ep_arr
         if (!part_arrives_there(wish, part)) continue;
         const void *data = wish->out[part]->data;
         uint64_t bytes = (uint64_t)(rows * part_row_bytes(&wish->shape, part));
-        if (ep->exec->ops->reaches(ep->exec, data, bytes, part_offset(arrival, part))) continue;
+        if (ep->base.exec->normal->reaches(ep->base.exec, data, bytes, part_offset(arrival, part))) continue;
         if (wish->path == EXPAR_PATH_DIRECT)
             return error_set(EXPAR_ERR_ADDRESS, "path is DIRECT, but %s.data %p is not in the symmetric heap",
                              out_names[part], data);
         wish->staged |= 1u << part;
     }
     /* Rows that do not come are not written: their number must be known to copy the others. */
-    if (!wish->staged || (ep->exec->ops->stages && wish->rows_known)) return EXPAR_OK;
+    if (!wish->staged || (ep->base.exec->normal->stages && wish->rows_known)) return EXPAR_OK;
     wish->staged = 0;
     arrival->mode = EP_MODE_QUEUE;
     return EXPAR_OK;
@@ -157,7 +157,7 @@ static ep_block_shape arrival_shape(const ep_wish *wish)
 static void drop_stage(expar_ep *ep, ep_wish *wish, ep_destination *to)
 {
     ep_block_shape shape = block_shape(wish);
-    if (mem_pool_take(ep->exec->pool, ep_block_map_of(&shape).total_bytes, &to->output->block) == EXPAR_OK) return;
+    if (mem_pool_take(ep->base.exec->pool, ep_block_map_of(&shape).total_bytes, &to->output->block) == EXPAR_OK) return;
     wish->staged = 0;
     to->arrival.mode = EP_MODE_QUEUE;
 }
@@ -256,7 +256,7 @@ expar_status ep_destination_make(expar_ep *ep, const ep_wish *given, ep_destinat
         expar_ep_output_release(wish->output);
         return status;
     }
-    to.output = wish->output ? wish->output : ep_output_make(ep);
+    to.output = wish->output ? wish->output : ep_output_make(&ep->base);
     if (!to.output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
     status = take_blocks(ep, wish, &to);
     if (status != EXPAR_OK) {

@@ -11,8 +11,8 @@
 static void dispatch_fill_form(dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
-    ep_form *form = &call->base.form;
-    call->base.row_bytes = dispatch_row_bytes(call);
+    ep_form *form = &call->brings.form;
+    call->brings.row_bytes = dispatch_row_bytes(call);
     bool scales = tensor_given(&args->x_scales), topk = tensor_given(&args->topk_idx);
     *form = (ep_form){.kind = dispatch_cached(call) ? EP_DISPATCH_CACHED : EP_DISPATCH,
                       .hidden = (int32_t)args->x.shape[1],
@@ -69,8 +69,8 @@ static expar_status notify(dispatch_call *call)
 {
     ep_call *base = &call->base;
     ep_dispatch_step rows;
-    ep_notify_step step = {.epoch = base->epoch,
-                           .form = base->form,
+    ep_notify_step step = {.epoch = normal_epoch(base),
+                           .form = call->brings.form,
                            .routing = &call->made->routing,
                            .route = opening_view(&call->opening),
                            .growth = growth_of(call),
@@ -99,8 +99,8 @@ ep_dispatch_step dispatch_step(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
     const expar_tensor *x = &args->x, *scales = &args->x_scales;
-    ep_dispatch_step step = {.epoch = call->base.epoch,
-                             .form = call->base.form,
+    ep_dispatch_step step = {.epoch = normal_epoch(&call->base),
+                             .form = call->brings.form,
                              .refusal = call->base.refusal,
                              /* A cached dispatch only reads it. */
                              .routing = (ep_routing *)&dispatch_handle(call)->routing,
@@ -130,7 +130,7 @@ static expar_status dispatch_open(dispatch_call *call)
 {
     ep_call *base = &call->base;
     if (!base->leaves) return EXPAR_OK;
-    expar_status status = ep_call_make_room(base);
+    expar_status status = normal_make_room(base);
     if (status != EXPAR_OK || dispatch_cached(call)) return status;
     status = ep_call_follow(base);
     return status == EXPAR_OK ? notify(call) : ep_call_tell_refusal(base, status);
@@ -139,12 +139,12 @@ static expar_status dispatch_open(dispatch_call *call)
 static expar_status send_rows(dispatch_call *call)
 {
     ep_call *base = &call->base;
-    executor *exec = base->ep->exec;
+    executor *exec = base->buffer->exec;
     expar_status status = dispatch_cached(call) ? ep_call_follow(base) : EXPAR_OK;
     if (!base->exec.placed) return ep_call_step(base, status);
     if (status != EXPAR_OK) ep_call_refuse(base, status);
     call->step = dispatch_step(call);
-    status = ep_call_step(base, exec->ops->dispatch_send(exec, &base->exec, &call->step));
+    status = ep_call_step(base, exec->normal->dispatch_send(exec, &base->exec, &call->step));
     return status == EXPAR_OK ? ep_call_verdict(base, &call->step.verdict) : status;
 }
 
@@ -173,8 +173,8 @@ static expar_status tell_dropped(const dispatch_call *call)
 static expar_status receive_rows(dispatch_call *call)
 {
     ep_call *base = &call->base;
-    executor *exec = base->ep->exec;
-    expar_status status = ep_call_step(base, exec->ops->dispatch_receive(exec, &base->exec, &call->step));
+    executor *exec = base->buffer->exec;
+    expar_status status = ep_call_step(base, exec->normal->dispatch_receive(exec, &base->exec, &call->step));
     if (status != EXPAR_OK) return status;
     status = dispatch_arrange(call);
     if (status == EXPAR_OK) status = opening_tell_counts(base, dispatch_handle(call), &call->counts);
@@ -206,6 +206,8 @@ static void dispatch_drop(ep_call *base)
 static const ep_halves dispatch_halves = {.bytes = sizeof(dispatch_call),
                                           .send = dispatch_send,
                                           .receive = dispatch_receive,
+                                          .refuse = normal_refuse,
+                                          .judge = ep_call_judge,
                                           .hold = dispatch_hold,
                                           .drop = dispatch_drop};
 
@@ -228,7 +230,7 @@ static void note_parts(const dispatch_call *call, const expar_dispatch_result *f
 
 static void fill_result(const dispatch_call *call, expar_dispatch_result *result)
 {
-    const ep_form *form = &call->base.form;
+    const ep_form *form = &call->brings.form;
     const ep_destination *to = &call->to;
     const expar_ep_handle *handle = dispatch_handle(call);
     int64_t x_rows = call->args.expert_major ? handle->expert_rows : handle->rows;
@@ -255,10 +257,10 @@ static void fill_result(const dispatch_call *call, expar_dispatch_result *result
     if (to->src) full.recv_src_token = expar_tensor_1d(to->src, EXPAR_I32, handle->rows);
     if (to->row_weights) full.recv_row_weights = expar_tensor_1d(to->row_weights, EXPAR_F32, x_rows);
     if (to->metadata) full.recv_src_metadata = expar_tensor_2d(to->metadata, EXPAR_I32, handle->rows, 2 + form->topk);
-    full.recv_row_weights.device = full.recv_src_metadata.device = call->base.ep->device;
-    full.recv_x.device = full.recv_x_scales.device = full.recv_src_token.device = call->base.ep->device;
-    full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.ep->device;
-    ep_count_path(call->base.ep, to->arrival.mode);
+    full.recv_row_weights.device = full.recv_src_metadata.device = call->base.buffer->device;
+    full.recv_x.device = full.recv_x_scales.device = full.recv_src_token.device = call->base.buffer->device;
+    full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.buffer->device;
+    ep_count_path(ep_of(&call->base), to->arrival.mode);
     memcpy(result, &full, result->struct_size);
     note_parts(call, &full);
 }
@@ -270,12 +272,12 @@ static expar_status dispatch_fit(dispatch_call *call)
     uint64_t sizes[3];
     bool fits;
     dispatch_fill_form(call);
-    expar_status status = ep_call_fits(&call->base, &fits);
+    expar_status status = normal_fits(&call->base, &call->brings, &fits);
     if (status != EXPAR_OK || fits) return status;
     const ep_grow_step step = {.bytes = sizes,
                                .count = dispatch_sizes_ahead(call, sizes),
                                .tokens = dispatch_cached(call) ? -1 : call->opening.tokens};
-    return ep_call_grow(&call->base, step);
+    return normal_grow(&call->base, &call->brings, step);
 }
 
 /* All that is done before the others are asked. A fresh dispatch reads its routing after the event; one that leaves
@@ -283,13 +285,14 @@ static expar_status dispatch_fit(dispatch_call *call)
    still used until now serves it then. */
 static expar_status dispatch_prepare(dispatch_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     /* In a capture there is no event, and nothing is put on the stream before there is memory for the call. */
     bool fresh = !dispatch_cached(call), captured = call->base.exec.captured;
     bool early = (fresh || exec->ops->streams) && !captured && !call->base.leaves;
     expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
-    if (status == EXPAR_OK) status = exec->ops->prepare(exec, &call->base.form, dispatch_row_bytes(call));
-    if (status == EXPAR_OK && fresh) status = opening_make_handle(&call->base, &call->opening, &call->made);
+    if (status == EXPAR_OK) status = exec->normal->prepare(exec, &call->brings.form, dispatch_row_bytes(call));
+    if (status == EXPAR_OK && fresh)
+        status = opening_make_handle(&call->base, &call->brings.form, &call->opening, &call->made);
     if (status == EXPAR_OK && dispatch_sized(call)) status = dispatch_make_output(call);
     if (status == EXPAR_OK && !dispatch_sized(call)) dispatch_room_take(call);
     if (status == EXPAR_OK && fresh && captured) status = ep_call_follow(&call->base);
@@ -314,7 +317,7 @@ static void give_up(dispatch_call *call)
 expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar_dispatch_result *result)
 {
     dispatch_call call = {0};
-    expar_status status = ep_call_begin(&call.base, "expar_dispatch", &dispatch_halves, ep);
+    expar_status status = normal_begin(&call.base, "expar_dispatch", &dispatch_halves, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = dispatch_check(&call, args, result);
     if (status == EXPAR_OK) status = dispatch_fit(&call);

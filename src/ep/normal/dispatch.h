@@ -7,6 +7,7 @@
 
 typedef struct dispatch_call {
     ep_call base;
+    ep_brings brings;
     expar_dispatch_args args;
     ep_opening opening;           /* of these */
     expar_recv_counts counts;     /* that the caller wants */

@@ -4,9 +4,9 @@
 
 static expar_status dispatch_check_x(const dispatch_call *call)
 {
-    const expar_ep *ep = call->base.ep;
+    const expar_ep *ep = ep_of(&call->base);
     const expar_tensor *x = &call->args.x;
-    expar_status status = ep_check_rows(call->base.ep->device, "x", x, ep->limits.row_bytes, true);
+    expar_status status = ep_check_rows(call->base.buffer->device, "x", x, ep->limits.row_bytes, true);
     if (status != EXPAR_OK) return status;
     if (x->shape[0] > ep->limits.tokens)
         return error_set(EXPAR_ERR_LIMIT,
@@ -16,7 +16,7 @@ static expar_status dispatch_check_x(const dispatch_call *call)
     if (x->dtype != EXPAR_F8E4M3 && x->dtype != EXPAR_I8)
         return error_set(EXPAR_ERR_ARGUMENT, "x_scales is given with x of %s; expected f8e4m3 or i8",
                          expar_dtype_string(x->dtype));
-    return ep_check_scales(call->base.ep->device, &call->args.x_scales, x->shape[0], ep->limits.scales);
+    return ep_check_scales(call->base.buffer->device, &call->args.x_scales, x->shape[0], ep->limits.scales);
 }
 
 static ep_opening dispatch_opening(const expar_dispatch_args *args)
@@ -42,7 +42,7 @@ static expar_status check_fresh(const dispatch_call *call)
                         : args->keep_slots                   ? "keep_slots"
                         : tensor_given(&args->topk_idx_copy) ? "topk_idx_copy"
                                                              : NULL;
-    return opening_check(call->base.ep, &call->opening, needs);
+    return opening_check(ep_of(&call->base), &call->opening, needs);
 }
 
 /* What goes with rows whose places the handle tells. */
@@ -53,7 +53,7 @@ static expar_status check_topk_beside_handle(const dispatch_call *call)
     bool given = tensor_given(&args->topk_idx);
     if (!given && tensor_given(&args->topk_weights))
         return error_set(EXPAR_ERR_NULL, "topk_idx is not given, but topk_weights is, which needs it");
-    expar_status status = given ? opening_check_topk(call->base.ep, &call->opening) : EXPAR_OK;
+    expar_status status = given ? opening_check_topk(ep_of(&call->base), &call->opening) : EXPAR_OK;
     if (status != EXPAR_OK) return status;
     if (given && args->topk_idx.shape[1] != routing->topk)
         return error_set(EXPAR_ERR_SHAPE, "topk_idx has %lld slots a token; expected the %d of the handle",
@@ -67,7 +67,7 @@ static expar_status check_topk_beside_handle(const dispatch_call *call)
 static expar_status check_cached(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
-    expar_status status = ep_check_handle(call->base.ep, call->given);
+    expar_status status = ep_check_handle(ep_of(&call->base), call->given);
     if (status != EXPAR_OK) return status;
     const char *extra = tensor_given(&args->token_in_rank)   ? "token_in_rank"
                         : args->num_worst_tokens             ? "num_worst_tokens"
@@ -111,7 +111,8 @@ static expar_status check_out_x(const dispatch_call *call)
     const expar_dispatch_args *args = &call->args;
     const expar_tensor *out = &args->out_x;
     if (!tensor_given(out)) return EXPAR_OK;
-    expar_status status = ep_check_rows(call->base.ep->device, "out_x", out, call->base.ep->limits.row_bytes, true);
+    expar_status status =
+        ep_check_rows(call->base.buffer->device, "out_x", out, ep_of(&call->base)->limits.row_bytes, true);
     if (status != EXPAR_OK) return status;
     if (out->dtype != args->x.dtype)
         return error_set(EXPAR_ERR_DTYPE, "out_x.dtype is %s; expected %s as x", expar_dtype_string(out->dtype),
@@ -134,7 +135,7 @@ static expar_status check_own(const dispatch_call *call, int part, const char *f
     if (!tensor_given(like))
         return error_set(EXPAR_ERR_ARGUMENT, "%s is given without %s; expected both, or none", name, from);
     expar_status status =
-        ep_check_matrix(call->base.ep->device, name, out, out->shape[0], like->shape[1], like->dtype, like->dtype);
+        ep_check_matrix(call->base.buffer->device, name, out, out->shape[0], like->shape[1], like->dtype, like->dtype);
     if (status == EXPAR_OK && tensor_pitch(out) != out->shape[1])
         return error_set(EXPAR_ERR_STRIDE, "%s.strides[0] is %lld; expected %lld (contiguous)", name,
                          (long long)out->strides[0], (long long)out->shape[1]);
@@ -159,7 +160,7 @@ static expar_status check_column_scales(const dispatch_call *call)
     if (!tensor_given(scales))
         return error_set(EXPAR_ERR_ARGUMENT, "column_scales is given without x_scales; expected both, or none");
     if (!tensor_given(out)) return EXPAR_OK;
-    expar_status status = ep_check_columns(call->base.ep->device, "out_scales", out, scales);
+    expar_status status = ep_check_columns(call->base.buffer->device, "out_scales", out, scales);
     return status == EXPAR_OK ? check_pitch(out) : status;
 }
 
@@ -173,7 +174,7 @@ static expar_status check_own_scales(const dispatch_call *call)
 static expar_status check_stride(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
-    const int32_t most = INT32_MAX / call->base.ep->shape.ranks;
+    const int32_t most = INT32_MAX / ep_of(&call->base)->shape.ranks;
     if (args->src_stride < 0 || args->src_stride > most)
         return error_set(EXPAR_ERR_ARGUMENT, "src_stride is %d; expected 0 (none) to %d", args->src_stride, most);
     if (args->src_stride && args->src_stride < args->x.shape[0])
@@ -186,7 +187,7 @@ static expar_status check_stride(const dispatch_call *call)
 static expar_status check_own_vector(const dispatch_call *call, int part, expar_dtype dtype)
 {
     const expar_tensor *out = dispatch_own(call, part);
-    return out ? ep_check_vector(call->base.ep->device, ep_out_name(part), out, dtype) : EXPAR_OK;
+    return out ? ep_check_vector(call->base.buffer->device, ep_out_name(part), out, dtype) : EXPAR_OK;
 }
 
 static expar_status check_row_weights(const dispatch_call *call)
@@ -235,6 +236,6 @@ expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args
     if (status == EXPAR_OK) status = dispatch_check_options(&call->args);
     if (status == EXPAR_OK) status = check_stride(call);
     if (status == EXPAR_OK) status = check_capture(call);
-    if (status == EXPAR_OK) status = opening_check_counts(call->base.ep, call->args.recv_counts, &call->counts);
+    if (status == EXPAR_OK) status = opening_check_counts(ep_of(&call->base), call->args.recv_counts, &call->counts);
     return status == EXPAR_OK ? check_outputs(call) : status;
 }

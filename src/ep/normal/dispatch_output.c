@@ -22,7 +22,7 @@ static expar_status size_expert_major(dispatch_call *call)
     if (handle->expert_rows > INT32_MAX)
         return error_set(EXPAR_ERR_ARGUMENT, "an expert-major output of %lld rows; expected at most 2^31 - 1",
                          (long long)handle->expert_rows);
-    return ep_handle_make_map(call->base.ep, handle, &call->fills_map);
+    return ep_handle_make_map(ep_of(&call->base), handle, &call->fills_map);
 }
 
 static expar_status size_fresh(const dispatch_call *call, expar_ep_output *output)
@@ -58,12 +58,12 @@ static int32_t sizes_of_blocks(const dispatch_call *call, uint64_t sizes[3])
 
 int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3])
 {
-    const ep_form *form = &call->base.form;
+    const ep_form *form = &call->brings.form;
     expar_ep_handle like = {.rows = call->opening.num_worst_tokens, .recv_tokens = -1};
     if (!dispatch_sized(call)) return 0;
     if (dispatch_cached(call)) return sizes_of_blocks(call, sizes);
     like.routing.topk = form->topk;
-    like.routing.local_experts = form->experts / call->base.ep->shape.ranks;
+    like.routing.local_experts = form->experts / ep_of(&call->base)->shape.ranks;
     like.expert_rows = opening_worst_expert_rows(&call->opening, &like);
     call->made = &like;
     const int32_t count = sizes_of_blocks(call, sizes);
@@ -80,11 +80,11 @@ bool dispatch_lies_beside(const dispatch_call *call)
 
 void dispatch_grow(dispatch_call *call, bool sized)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     uint64_t sizes[3];
     if (!call->grows) return;
     call->grows = false;
-    call->growth = exec->ops->grow_pool(exec, sizes, sized ? sizes_of_blocks(call, sizes) : 0);
+    call->growth = exec->normal->grow_pool(exec, sizes, sized ? sizes_of_blocks(call, sizes) : 0);
 }
 
 /* ---- places ------------------------------------------------------------------------------------------------------ */
@@ -92,7 +92,7 @@ void dispatch_grow(dispatch_call *call, bool sized)
 ep_wish dispatch_wish(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
-    const ep_form *form = &call->base.form;
+    const ep_form *form = &call->brings.form;
     const expar_ep_handle *handle = dispatch_handle(call);
     int32_t idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)form->idx_dtype);
     ep_wish wish = {.shape = ep_block_shape_of(form, dispatch_row_bytes(call), idx_bytes, handle->rows),
@@ -122,13 +122,13 @@ static expar_status make_destination(dispatch_call *call)
                              (long long)wish.out[part]->shape[0], (long long)needed);
     }
     call->ahead = NULL;
-    return ep_destination_make(call->base.ep, &wish, &call->to);
+    return ep_destination_make(ep_of(&call->base), &wish, &call->to);
 }
 
 /* In a capture: the graph keeps what its kernels touch, whatever becomes of the caller's references. */
 static expar_status dispatch_keep_in_graph(const dispatch_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
     const expar_ep_output *output = call->to.output;
     mem_block *const blocks[] = {handle->routing.own, ep_handle_map_block(handle), output->block, output->arrival};
@@ -137,7 +137,7 @@ static expar_status dispatch_keep_in_graph(const dispatch_call *call)
 
 expar_status dispatch_make_output(dispatch_call *call)
 {
-    if (!call->ahead) call->ahead = ep_output_make(call->base.ep);
+    if (!call->ahead) call->ahead = ep_output_make(call->base.buffer);
     if (!call->ahead) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
     bool fresh = !dispatch_cached(call);
     expar_status status = fresh ? size_fresh(call, call->ahead) : EXPAR_OK;
@@ -163,7 +163,7 @@ static bool dispatch_takes_map(dispatch_call *call)
    does, those that can fill it again, one behind the other. */
 static bool dispatch_fills_again(const dispatch_call *call)
 {
-    return call->base.ep->exec->ops->streams && !ep_handle_map_is_sure(dispatch_handle(call)) &&
+    return call->base.buffer->exec->ops->streams && !ep_handle_map_is_sure(dispatch_handle(call)) &&
            tensor_given(&call->args.topk_idx);
 }
 
@@ -174,7 +174,7 @@ static expar_status choose_map(dispatch_call *call, int32_t **map, bool *fills)
     const expar_ep_handle *handle = dispatch_handle(call);
     *fills = dispatch_takes_map(call) || dispatch_fills_again(call);
     *map = ep_handle_map(handle);
-    if (*fills || call->base.ep->exec->ops->streams || ep_handle_map_is_sure(handle)) return EXPAR_OK;
+    if (*fills || call->base.buffer->exec->ops->streams || ep_handle_map_is_sure(handle)) return EXPAR_OK;
     *fills = tensor_given(&call->args.topk_idx);
     *map = call->to.row_map;
     if (*fills) return EXPAR_OK;
@@ -186,49 +186,49 @@ static expar_status choose_map(dispatch_call *call, int32_t **map, bool *fills)
 /* Number of this rank's first expert, as recv_topk_idx has it. */
 static int32_t dispatch_first_expert(const dispatch_call *call)
 {
-    bool global = call->base.form.options & EP_OPTION_GLOBAL_EXPERTS;
-    return global ? call->base.ep->group->rank * dispatch_handle(call)->routing.local_experts : 0;
+    bool global = call->brings.form.options & EP_OPTION_GLOBAL_EXPERTS;
+    return global ? call->base.buffer->group->rank * dispatch_handle(call)->routing.local_experts : 0;
 }
 
 /* The handle's map, which the first dispatch that can fills, and the result's, which is a copy of it. */
 static expar_status fill_row_map(dispatch_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
     ep_map_step step = {.routing = &handle->routing,
                         .alignment = handle->alignment,
-                        .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->base.form.idx_dtype),
+                        .idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)call->brings.form.idx_dtype),
                         .rows = handle->rows,
                         .expert_rows = handle->expert_rows,
                         .first_expert = dispatch_first_expert(call),
-                        .counted = dispatch_cached(call) ? 0 : call->base.epoch,
+                        .counted = dispatch_cached(call) ? 0 : normal_epoch(&call->base),
                         .idx = call->to.arrival.idx};
     bool fills;
     expar_status status = choose_map(call, &step.map, &fills);
     step.again = !call->fills_map;
-    if (status == EXPAR_OK && fills) status = exec->ops->map(exec, &call->base.exec, &step);
+    if (status == EXPAR_OK && fills) status = exec->normal->map(exec, &call->base.exec, &step);
     if (status != EXPAR_OK) return status;
     const bool known = !exec->ops->streams || !call->step.deferred;
     if (fills && known && step.map == ep_handle_map(handle)) ep_handle_map_set_sure((expar_ep_handle *)handle);
     if (step.map == call->to.row_map) return EXPAR_OK;
-    return exec->ops->copy(exec, &call->base.exec, call->to.row_map, step.map,
-                           (uint64_t)handle->rows * (uint64_t)handle->routing.topk * sizeof(int32_t));
+    return exec->normal->copy(exec, &call->base.exec, call->to.row_map, step.map,
+                              (uint64_t)handle->rows * (uint64_t)handle->routing.topk * sizeof(int32_t));
 }
 
 /* Filled by fill_row_map. On the CPU the result's, since the handle's may be another call's to fill. */
 static const int32_t *row_map_of(const dispatch_call *call)
 {
-    return call->base.ep->exec->ops->streams ? ep_handle_map(dispatch_handle(call)) : call->to.row_map;
+    return call->base.buffer->exec->ops->streams ? ep_handle_map(dispatch_handle(call)) : call->to.row_map;
 }
 
 static expar_status expand_rows(dispatch_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
     const ep_expand_step step = {.routing = &handle->routing,
                                  .rows = handle->rows,
                                  .row_bytes = dispatch_row_bytes(call),
-                                 .scale_bytes = 4 * (int64_t)call->base.form.scales,
+                                 .scale_bytes = 4 * (int64_t)call->brings.form.scales,
                                  .topk = handle->routing.topk,
                                  .map = row_map_of(call),
                                  .x = call->to.arrival.x,
@@ -238,12 +238,12 @@ static expar_status expand_rows(dispatch_call *call)
                                  .out_scales = call->to.scales,
                                  .out_pitch = dispatch_scales_pitch(call),
                                  .out_weights = call->to.row_weights};
-    return exec->ops->expand(exec, &call->base.exec, &step);
+    return exec->normal->expand(exec, &call->base.exec, &step);
 }
 
 static expar_status pad_rows(dispatch_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
     const ep_padding_step step = {.routing = &handle->routing,
                                   .alignment = handle->alignment,
@@ -251,12 +251,12 @@ static expar_status pad_rows(dispatch_call *call)
                                   .map_rows = handle->rows,
                                   .rows = handle->expert_rows,
                                   .row_bytes = dispatch_row_bytes(call),
-                                  .scale_bytes = 4 * (int64_t)call->base.form.scales,
+                                  .scale_bytes = 4 * (int64_t)call->brings.form.scales,
                                   .x = call->to.x,
                                   .scales = call->to.scales,
                                   .scales_pitch = dispatch_scales_pitch(call),
                                   .weights = call->to.row_weights};
-    return exec->ops->pad(exec, &call->base.exec, &step);
+    return exec->normal->pad(exec, &call->base.exec, &step);
 }
 
 static expar_status make_expert_major(dispatch_call *call)
@@ -271,36 +271,36 @@ static expar_status make_expert_major(dispatch_call *call)
 
 static expar_status turn_scales(dispatch_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
     const ep_columns_step step = {.routing = &handle->routing,
                                   .rows = handle->rows,
                                   .pitch = dispatch_scales_pitch(call),
                                   .scales = call->to.arrival.scales,
                                   .out = call->to.scales,
-                                  .num_scales = call->base.form.scales};
-    return exec->ops->columns(exec, &call->base.exec, &step);
+                                  .num_scales = call->brings.form.scales};
+    return exec->normal->columns(exec, &call->base.exec, &step);
 }
 
 static expar_status tell_sources(dispatch_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
     const ep_sources_step step = {.routing = &handle->routing,
                                   .rows = handle->rows,
-                                  .topk = call->base.form.topk,
+                                  .topk = call->brings.form.topk,
                                   .stride = call->args.src_stride,
                                   .src = call->to.arrival.src,
                                   .map = call->args.expert_major ? row_map_of(call) : NULL,
                                   .out = call->to.metadata};
-    return exec->ops->sources(exec, &call->base.exec, &step);
+    return exec->normal->sources(exec, &call->base.exec, &step);
 }
 
 expar_status dispatch_arrange(dispatch_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const ep_destination *to = &call->to;
-    const ep_form *form = &call->base.form;
+    const ep_form *form = &call->brings.form;
     bool rows = !call->args.expert_major, columns = rows && call->args.column_scales && form->scales;
     const struct {
         void *to;
@@ -316,7 +316,7 @@ expar_status dispatch_arrange(dispatch_call *call)
     if (status == EXPAR_OK && to->metadata) status = tell_sources(call);
     for (size_t i = 0; i < ARRAY_LENGTH(parts) && status == EXPAR_OK; i++)
         if (parts[i].row_bytes && parts[i].to != parts[i].from)
-            status = exec->ops->copy(exec, &call->base.exec, parts[i].to, parts[i].from,
-                                     (uint64_t)(dispatch_handle(call)->rows * parts[i].row_bytes));
+            status = exec->normal->copy(exec, &call->base.exec, parts[i].to, parts[i].from,
+                                        (uint64_t)(dispatch_handle(call)->rows * parts[i].row_bytes));
     return status;
 }

@@ -12,7 +12,7 @@
    one. */
 static int64_t guess_rows(const dispatch_call *call)
 {
-    const expar_ep *ep = call->base.ep;
+    const expar_ep *ep = ep_of(&call->base);
     int64_t tokens = call->args.x.shape[0], most = ep->shape.ranks * ep->limits.tokens, rows;
     if (ep->last_tokens && tokens)
         rows = ep->last_rows * tokens / ep->last_tokens;
@@ -24,8 +24,8 @@ static int64_t guess_rows(const dispatch_call *call)
 
 static void note_rows(const dispatch_call *call)
 {
-    call->base.ep->last_tokens = call->args.x.shape[0];
-    call->base.ep->last_rows = call->made->rows;
+    ep_of(&call->base)->last_tokens = call->args.x.shape[0];
+    ep_of(&call->base)->last_rows = call->made->rows;
 }
 
 static uint64_t bytes_of_rows(const ep_wish *wish, int64_t rows)
@@ -39,7 +39,7 @@ static uint64_t bytes_of_rows(const ep_wish *wish, int64_t rows)
 /* Where there is none for the spare as well, the guess may still be right without it. */
 static bool room_take_block(dispatch_call *call, mem_block **out)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     const ep_wish wish = dispatch_wish(call);
     for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         if (wish.out[part]) return false;
@@ -49,7 +49,7 @@ static bool room_take_block(dispatch_call *call, mem_block **out)
     const uint64_t least = bytes_of_rows(&wish, rows - rows / 9);
     if (mem_pool_take_whole(exec->pool, bytes_of_rows(&wish, rows), out)) return true;
     if (mem_pool_take_whole(exec->pool, least, out)) return true;
-    call->lacks_room = exec->ops->lacks(exec, least);
+    call->lacks_room = exec->normal->lacks(exec, least);
     return false;
 }
 
@@ -79,9 +79,9 @@ static uint64_t bytes_to_offer(const ep_wish *wish, const mem_block *block)
 
 void dispatch_room_take(dispatch_call *call)
 {
-    if (!call->base.ep->exec->offers_room) return;
+    if (!call->base.buffer->exec->offers_room) return;
     size_t counts = (size_t)call->made->routing.local_experts;
-    expar_ep_output *output = ep_output_make(call->base.ep);
+    expar_ep_output *output = ep_output_make(call->base.buffer);
     if (!output) return;
     output->tokens_per_expert = calloc(counts, sizeof *output->tokens_per_expert);
     if (!output->tokens_per_expert || !room_take_block(call, &output->block)) {

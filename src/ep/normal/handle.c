@@ -14,16 +14,16 @@ expar_status ep_handle_create(expar_ep *ep, uint32_t epoch, const ep_routing *wa
     if (!handle) return error_set(EXPAR_ERR_MEMORY, "no memory for a handle");
     handle->routing = *wanted;
     handle->routing.ranks = ep->shape.ranks;
-    handle->routing.ranks_per_node = ep->group->ranks_per_node;
+    handle->routing.ranks_per_node = ep->base.group->ranks_per_node;
     handle->routing.channels = ep->shape.channels;
-    expar_status status = ep->exec->ops->routing_make(ep->exec, &handle->routing, most_targets);
+    expar_status status = ep->base.exec->normal->routing_make(ep->base.exec, &handle->routing, most_targets);
     if (status != EXPAR_OK) {
         free(handle);
         return status;
     }
     handle->life = life_begin(EP_HANDLE_MAGIC);
-    handle->origin = ep_origin_of(ep);
-    handle->buffer = ep->number;
+    handle->origin = ep_origin_of(&ep->base);
+    handle->buffer = ep->base.number;
     handle->route = epoch;
     *out = handle;
     return EXPAR_OK;
@@ -44,7 +44,7 @@ expar_status ep_handle_make_map(expar_ep *ep, const expar_ep_handle *given, bool
     mem_block *map, *none = NULL;
     *fills = false;
     if (!ep_handle_map_block(handle)) {
-        expar_status status = ep->exec->ops->map_make(ep->exec, handle->rows * handle->routing.topk, &map);
+        expar_status status = ep->base.exec->normal->map_make(ep->base.exec, handle->rows * handle->routing.topk, &map);
         if (status != EXPAR_OK) return status;
         bool first = atomic_compare_exchange_strong_explicit(&handle->map, &none, map, memory_order_acq_rel,
                                                              memory_order_acquire);
@@ -98,15 +98,15 @@ expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
     if (!life_alive(&handle->life, EP_HANDLE_MAGIC))
         return error_set(EXPAR_ERR_HANDLE, "handle %p is not a living handle; it has been destroyed as often as held",
                          (const void *)handle);
-    if (handle->origin.group != ep->group->number)
+    if (handle->origin.group != ep->base.group->number)
         return error_set(EXPAR_ERR_HANDLE, "handle was made in another group, or by another rank of this one");
-    if (handle->origin.device.type != ep->device.type || handle->origin.device.index != ep->device.index)
+    if (handle->origin.device.type != ep->base.device.type || handle->origin.device.index != ep->base.device.index)
         return error_set(EXPAR_ERR_HANDLE,
                          "handle was made on device %d of type %d (%s); expected %d of type %d (%s), the "
                          "buffer's",
                          handle->origin.device.index, (int)handle->origin.device.type,
-                         ep_type_name(handle->origin.device.type), ep->device.index, (int)ep->device.type,
-                         ep_type_name(ep->device.type));
+                         ep_type_name(handle->origin.device.type), ep->base.device.index, (int)ep->base.device.type,
+                         ep_type_name(ep->base.device.type));
     return check_handle_fits(ep, &handle->routing);
 }
 

@@ -23,7 +23,7 @@ expar_status ep_check_outside(const char *call)
 static expar_status ask_executor(expar_ep *ep, uint64_t bytes, mem_block **out)
 {
     asking = ep->allocator.alloc != NULL;
-    expar_status status = ep->exec->ops->take(ep->exec, asking ? &ep->allocator : NULL, bytes, out);
+    expar_status status = ep->base.exec->ops->take(ep->base.exec, asking ? &ep->allocator : NULL, bytes, out);
     asking = false;
     return status;
 }
@@ -51,10 +51,10 @@ void ep_count_rows(expar_ep *ep, bool mapped, bool copied)
 static expar_status trim(expar_ep *ep, const char *name)
 {
     int32_t idle = 0;
-    if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
+    if (!atomic_compare_exchange_strong_explicit(&ep->base.busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
         return error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", name);
-    ep->exec->ops->trim(ep->exec);
-    atomic_store_explicit(&ep->busy, 0, memory_order_release);
+    ep->base.exec->normal->trim(ep->base.exec);
+    atomic_store_explicit(&ep->base.busy, 0, memory_order_release);
     return EXPAR_OK;
 }
 
@@ -72,7 +72,7 @@ expar_status expar_ep_trim(expar_ep *ep)
 static expar_status give_stats(const expar_ep *ep, const char *name, expar_ep_stats *stats)
 {
     mem_pool_stats pool;
-    mem_pool_get_stats(ep->exec->pool, &pool);
+    mem_pool_get_stats(ep->base.exec->pool, &pool);
     const expar_ep_stats full = {
         .reserved_bytes = pool.store.filled_bytes,
         .reserved_high_bytes = pool.store.filled_high_bytes,
@@ -103,7 +103,7 @@ expar_status expar_ep_get_stats(expar_ep *ep, expar_ep_stats *stats)
 
 static expar_status alloc_block(expar_ep *ep, size_t bytes, expar_ep_output **out)
 {
-    expar_ep_output *output = ep_output_make(ep);
+    expar_ep_output *output = ep_output_make(&ep->base);
     if (!output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
     expar_status status = ep_block_take(ep, bytes, &output->block);
     if (status != EXPAR_OK) {
@@ -111,7 +111,7 @@ static expar_status alloc_block(expar_ep *ep, size_t bytes, expar_ep_output **ou
         return status;
     }
     output->parts[EXPAR_EP_PART_X] = expar_tensor_1d(output->block->data, EXPAR_U8, (int64_t)bytes);
-    output->parts[EXPAR_EP_PART_X].device = ep->device;
+    output->parts[EXPAR_EP_PART_X].device = ep->base.device;
     *out = output;
     return EXPAR_OK;
 }
@@ -119,15 +119,15 @@ static expar_status alloc_block(expar_ep *ep, size_t bytes, expar_ep_output **ou
 static expar_status alloc(expar_ep *ep, const char *name, size_t bytes, expar_ep_output **out)
 {
     int32_t idle = 0;
-    if (!atomic_compare_exchange_strong_explicit(&ep->busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
+    if (!atomic_compare_exchange_strong_explicit(&ep->base.busy, &idle, 1, memory_order_acquire, memory_order_relaxed))
         return error_set(EXPAR_ERR_BUSY, "%s: a call on this buffer is still running", name);
-    const ep_call call = {.ep = ep, .name = name};
+    const ep_call call = {.buffer = &ep->base, .name = name};
     expar_status status = ep_call_check_poison(&call);
     if (status == EXPAR_OK) {
         status = alloc_block(ep, bytes, out);
         if (status != EXPAR_OK) ep_call_prefix(&call, status);
     }
-    atomic_store_explicit(&ep->busy, 0, memory_order_release);
+    atomic_store_explicit(&ep->base.busy, 0, memory_order_release);
     return status;
 }
 

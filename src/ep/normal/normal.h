@@ -6,7 +6,8 @@
  * this folder and to tests.
  *
  *   shape.c     from a config to the buffer's shape and size
- *   buffer.c    expar_ep: create, destroy, abandon
+ *   buffer.c    expar_ep: create, destroy, abandon, query
+ *   brings.c    what every call has here beside call.h: a form, for which records and rings may have to grow
  *   opening.h, opening.c  how a routing is opened: what a fresh dispatch and a route have in common; route.c the route
  *   dispatch.c  the call; dispatch_check.c its checks, dispatch_room.c room ahead of its counts, dispatch_output.c its
  *               results
@@ -20,6 +21,76 @@
 #define EXPAR_EP_NORMAL_NORMAL_H
 
 #include "ep/call/call.h"
+#include "exec/normal.h"
+
+#define EP_MAGIC 0x72656666756265u
+
+/* What calls may bring; given by the config, else what the library can bear. */
+typedef struct ep_limits {
+    int64_t tokens, row_bytes;
+    int32_t topk, experts, scales;
+} ep_limits;
+
+struct expar_ep {
+    ep_buffer base; /* of EP_MAGIC; its calls are the epochs */
+    ep_shape shape; /* at creation */
+    ep_limits limits;
+    int32_t ring_slots;                    /* given by the config; 0: as many as suit a call's rows */
+    uint64_t pool_bytes, pool_limit_bytes; /* as in executor_plan */
+    /* Of the last fresh dispatch whose counts were waited for: how many rows will come is guessed by them. 0: none yet.
+       Touched by the calling thread only. */
+    int64_t last_tokens, last_rows;
+    mem_allocator allocator; /* the caller's, for what the pool has no room for; alloc NULL: the executor's */
+    /* Counts for expar_ep_get_stats: raised by the thread that makes a call, or carries it out, read by any;
+       relaxed. */
+    _Atomic uint64_t growths; /* times that records and rings were made larger; raised behind that (release) */
+    _Atomic uint64_t direct_calls, queue_calls;
+    _Atomic uint64_t mapped_calls, copied_calls;
+    _Atomic uint64_t other_blocks; /* taken beside the pool */
+};
+
+/* How a public call on a buffer ends, which may be NULL. */
+static inline expar_status ep_ended(const expar_ep *ep, expar_status status)
+{
+    return status == EXPAR_OK ? status : error_tell(ep ? ep->base.rank : -1, status);
+}
+
+/* ---- a call, beside call.h (brings.c) ---------------------------------------------------------------------------- */
+
+/* What records and rings have to hold. */
+typedef struct ep_brings {
+    ep_form form;
+    int64_t row_bytes; /* of the rows that it brings */
+} ep_brings;
+/* How every call of normal mode begins. */
+typedef struct normal_call {
+    ep_call base;
+    ep_brings brings;
+} normal_call;
+
+static inline expar_ep *ep_of(const ep_call *call)
+{
+    return (expar_ep *)call->buffer;
+}
+static inline uint32_t normal_epoch(const ep_call *call)
+{
+    return (uint32_t)call->number;
+}
+/* ep_call_begin. */
+expar_status normal_begin(ep_call *call, const char *name, const ep_halves *halves, expar_ep *ep);
+/* Of ep_buffer_kind: of forms. */
+expar_status normal_mismatch(const ep_verdict *verdict, int32_t own);
+/* Of ep_halves: by a hello. */
+expar_status normal_refuse(ep_call *call);
+/* Whether records and rings hold a call as they are; of one that leaves: true, for its thread asks. Once a call, behind
+   those before it that may make them larger. EXPAR_ERR_INTERRUPTED, as by ep_call_open. */
+expar_status normal_fits(ep_call *call, const ep_brings *brings, bool *fits);
+/* Where they do not: they are made larger, by all ranks together, in the call's epoch; where that is a call of its own
+   the call has the next one then. No call of the buffer is under way meanwhile: this rank's earlier ones have ended
+   first. A failure has been told to the others, and leaves the buffer as it was. step: what the call takes. */
+expar_status normal_grow(ep_call *call, const ep_brings *brings, ep_grow_step step);
+/* Both, of a call that leaves, on the thread that carries it out; else without effect. Whoever fails here is done. */
+expar_status normal_make_room(ep_call *call);
 
 struct expar_ep_handle {
     life_record life; /* EP_HANDLE_MAGIC */
@@ -77,12 +148,22 @@ ep_limits ep_limits_of(const expar_ep_config *config, const ep_shape *shape, boo
 expar_status ep_allocator_check(const expar_ep_config *config);
 /* Memory beside the pool: from the caller's allocator, or the executor's. */
 expar_status ep_other_take(expar_ep *ep, uint64_t bytes, mem_block **out);
+/* EXPAR_ERR_BUSY, where a call that an allocator must not make comes from one: this thread is in a call already. */
+expar_status ep_check_outside(const char *call);
 /* A call has taken this path on this rank. */
 void ep_count_path(expar_ep *ep, ep_mode mode);
 /* Peers read a combine's rows in this rank's pool, where they lie in the caller's memory, or in a copy. */
 void ep_count_rows(expar_ep *ep, bool mapped, bool copied);
 
 /* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
+/* One more reference; else EXPAR_ERR_NULL, or EXPAR_ERR_STATE: the buffer has been destroyed or abandoned. */
+expar_status ep_enter(expar_ep *ep, const char *call);
+/* EXPAR_ERR_NULL; EXPAR_ERR_STATE, where it is no buffer of this mode. */
+expar_status ep_check_known(const expar_ep *ep, const char *call);
+static inline void ep_leave(expar_ep *ep)
+{
+    ep_buffer_leave(&ep->base);
+}
 /* expar_ep_create with an executor of the caller's choice, for tests. */
 expar_status ep_create_with(expar_group *group, const expar_ep_config *config, const executor_kind *kind,
                             expar_ep **out);

@@ -8,7 +8,7 @@ expar_status opening_check_topk(const expar_ep *ep, const ep_opening *opening)
 {
     int64_t tokens = opening->tokens, topk = opening->topk_idx.shape[1];
     expar_status status =
-        ep_check_matrix(ep->device, "topk_idx", &opening->topk_idx, tokens, topk, EXPAR_I64, EXPAR_I32);
+        ep_check_matrix(ep->base.device, "topk_idx", &opening->topk_idx, tokens, topk, EXPAR_I64, EXPAR_I32);
     if (status != EXPAR_OK) return status;
     if (topk < 1 || topk > ep->limits.topk)
         return error_set(EXPAR_ERR_LIMIT,
@@ -19,7 +19,7 @@ expar_status opening_check_topk(const expar_ep *ep, const ep_opening *opening)
                          "topk_idx has %lld tokens of %lld slots; expected at most %d slots in all on each of %d ranks",
                          (long long)tokens, (long long)topk, ep_most_of_expert(ep->shape.ranks), ep->shape.ranks);
     if (!tensor_given(&opening->topk_weights)) return EXPAR_OK;
-    return ep_check_matrix(ep->device, "topk_weights", &opening->topk_weights, tokens, topk, EXPAR_F32, EXPAR_F32);
+    return ep_check_matrix(ep->base.device, "topk_weights", &opening->topk_weights, tokens, topk, EXPAR_F32, EXPAR_F32);
 }
 
 /* topk_idx is right. */
@@ -28,7 +28,7 @@ static expar_status check_copy(const expar_ep *ep, const ep_opening *opening)
     const expar_tensor *copy = &opening->topk_idx_copy, *idx = &opening->topk_idx;
     if (!tensor_given(copy)) return EXPAR_OK;
     expar_status status =
-        ep_check_matrix(ep->device, "topk_idx_copy", copy, idx->shape[0], idx->shape[1], idx->dtype, idx->dtype);
+        ep_check_matrix(ep->base.device, "topk_idx_copy", copy, idx->shape[0], idx->shape[1], idx->dtype, idx->dtype);
     if (status == EXPAR_OK && tensor_pitch(copy) != copy->shape[1])
         return error_set(EXPAR_ERR_STRIDE, "topk_idx_copy.strides[0] is %lld; expected %lld (contiguous)",
                          (long long)copy->strides[0], (long long)copy->shape[1]);
@@ -53,7 +53,7 @@ static expar_status check_without_topk(const expar_ep *ep, const ep_opening *ope
     if ((uintptr_t)numbers % sizeof *numbers)
         return error_set(EXPAR_ERR_ALIGNMENT, "tokens_per_expert is %p; expected a multiple of %zu",
                          (const void *)numbers, sizeof *numbers);
-    return mem_is_far(numbers) ? mem_check_place(ep->device, "tokens_per_expert", "", numbers)
+    return mem_is_far(numbers) ? mem_check_place(ep->base.device, "tokens_per_expert", "", numbers)
                                 : check_numbers(ep, opening);
 }
 
@@ -67,8 +67,8 @@ static expar_status check_routing(const expar_ep *ep, const ep_opening *opening,
                          opening->num_experts, ep->limits.experts);
     bool by_hand = tensor_given(&opening->token_in_rank);
     if (by_hand)
-        status = ep_check_matrix(ep->device, "token_in_rank", &opening->token_in_rank, opening->tokens, ep->shape.ranks,
-                                 EXPAR_U8, EXPAR_U8);
+        status = ep_check_matrix(ep->base.device, "token_in_rank", &opening->token_in_rank, opening->tokens,
+                                 ep->shape.ranks, EXPAR_U8, EXPAR_U8);
     if (status != EXPAR_OK) return status;
     if (by_hand && !tensor_given(&opening->topk_idx)) return check_without_topk(ep, opening, needs);
     status = opening_check_topk(ep, opening);
@@ -124,13 +124,13 @@ ep_route_view opening_view(const ep_opening *opening)
 
 int32_t opening_slots_option(const ep_call *call, bool keeps_slots)
 {
-    return keeps_slots && call->ep->exec->by_node ? EP_OPTION_KEEP_SLOTS : 0;
+    return keeps_slots && call->buffer->exec->by_node ? EP_OPTION_KEEP_SLOTS : 0;
 }
 
-expar_status opening_make_handle(const ep_call *call, const ep_opening *opening, expar_ep_handle **out)
+expar_status opening_make_handle(const ep_call *call, const ep_form *form, const ep_opening *opening,
+                                 expar_ep_handle **out)
 {
-    const ep_shape *shape = &call->ep->shape;
-    const ep_form *form = &call->form;
+    const ep_shape *shape = &ep_of(call)->shape;
     bool by_hand = tensor_given(&opening->token_in_rank);
     int32_t most_targets = by_hand || form->topk > shape->ranks ? shape->ranks : form->topk;
     const ep_routing wanted = {.tokens = opening->tokens,
@@ -138,7 +138,7 @@ expar_status opening_make_handle(const ep_call *call, const ep_opening *opening,
                                .experts = form->experts,
                                .keeps_slots = opening->keep_slots,
                                .strangers = by_hand};
-    expar_status status = ep_handle_create(call->ep, call->epoch, &wanted, most_targets, out);
+    expar_status status = ep_handle_create(ep_of(call), normal_epoch(call), &wanted, most_targets, out);
     if (status != EXPAR_OK) return status;
     (*out)->rows = opening->num_worst_tokens;
     (*out)->recv_tokens = -1;
@@ -150,14 +150,14 @@ expar_status opening_make_handle(const ep_call *call, const ep_opening *opening,
 ep_growth opening_growth(const ep_call *call, const ep_opening *opening, bool async_finish)
 {
     const bool never_waits = opening->num_worst_tokens && (async_finish || call->exec.captured);
-    return call->ep->exec->grows && !never_waits ? EP_GROWTH_CAN : EP_GROWTH_NONE;
+    return call->buffer->exec->grows && !never_waits ? EP_GROWTH_CAN : EP_GROWTH_NONE;
 }
 
 expar_status opening_notify(ep_call *call, ep_notify_step *step)
 {
-    executor *exec = call->ep->exec;
+    executor *exec = call->buffer->exec;
     expar_status status = ep_call_open(call);
-    if (status == EXPAR_OK) status = ep_call_step(call, exec->ops->notify(exec, &call->exec, step));
+    if (status == EXPAR_OK) status = ep_call_step(call, exec->normal->notify(exec, &call->exec, step));
     if (status != EXPAR_OK) return status;
     if (step->refusal.status != EXPAR_OK) return ep_call_refused(call, &step->refusal);
     return ep_call_verdict(call, &step->verdict);
@@ -198,12 +198,12 @@ expar_status opening_check_counts(const expar_ep *ep, const expar_recv_counts *g
                                {"recv_counts.rank_prefix", out->rank_prefix, sizeof(int32_t)},
                                {"recv_counts.num_recv_tokens", out->num_recv_tokens, sizeof(int64_t)},
                                {"recv_counts.expert_ends", out->expert_ends, sizeof(int32_t)}};
-    return status == EXPAR_OK ? ep_check_arrays(ep->device, arrays, ARRAY_LENGTH(arrays)) : status;
+    return status == EXPAR_OK ? ep_check_arrays(ep->base.device, arrays, ARRAY_LENGTH(arrays)) : status;
 }
 
 expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_recv_counts *counts)
 {
-    executor *exec = call->ep->exec;
+    executor *exec = call->buffer->exec;
     const ep_counts_step step = {.routing = &handle->routing,
                                  .rows = handle->rows,
                                  .alignment = handle->alignment,
@@ -214,5 +214,5 @@ expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, c
                                  .expert_ends = counts->expert_ends};
     bool wanted =
         step.tokens_per_expert || step.expert_prefix || step.rank_prefix || step.num_recv_tokens || step.expert_ends;
-    return wanted ? exec->ops->tell_counts(exec, &call->exec, &step) : EXPAR_OK;
+    return wanted ? exec->normal->tell_counts(exec, &call->exec, &step) : EXPAR_OK;
 }

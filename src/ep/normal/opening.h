@@ -35,8 +35,9 @@ ep_route_view opening_view(const ep_opening *opening);
 /* What a form says of slots that a handle keeps: across nodes they come with the rows, so all ranks ask for them, or
    none. */
 int32_t opening_slots_option(const ep_call *call, bool keeps_slots);
-/* The handle of the call's form; its counts are not known yet. */
-expar_status opening_make_handle(const ep_call *call, const ep_opening *opening, expar_ep_handle **out);
+/* The handle of a call of that form; its counts are not known yet. */
+expar_status opening_make_handle(const ep_call *call, const ep_form *form, const ep_opening *opening,
+                                 expar_ep_handle **out);
 /* What the call says of this rank's pool, or may say where it need not wait for its counts, and does for that alone:
    who does not wait keeps the others from growing. */
 ep_growth opening_growth(const ep_call *call, const ep_opening *opening, bool async_finish);

@@ -8,6 +8,7 @@
 
 typedef struct route_call {
     ep_call base;
+    ep_brings brings;
     expar_route_args args;
     ep_opening opening;
     expar_recv_counts counts; /* that the caller wants */
@@ -58,10 +59,10 @@ static expar_status route_check(route_call *call, const expar_route_args *args, 
     status = ep_copy_struct("result", &unused, sizeof unused, result);
     const char *needs = call->args.num_worst_tokens ? "num_worst_tokens" : call->args.keep_slots ? "keep_slots" : NULL;
     if (status == EXPAR_OK) status = route_check_flags(&call->args);
-    if (status == EXPAR_OK) status = opening_check(base->ep, &call->opening, needs);
-    if (status == EXPAR_OK) status = route_check_tokens(base->ep, &call->opening);
+    if (status == EXPAR_OK) status = opening_check(ep_of(base), &call->opening, needs);
+    if (status == EXPAR_OK) status = route_check_tokens(ep_of(base), &call->opening);
     if (status == EXPAR_OK) status = opening_check_capture(base, &call->opening);
-    if (status == EXPAR_OK) status = opening_check_counts(base->ep, call->args.recv_counts, &call->counts);
+    if (status == EXPAR_OK) status = opening_check_counts(ep_of(base), call->args.recv_counts, &call->counts);
     if (status != EXPAR_OK) return status;
     return ep_call_check_events(base, call->args.wait_event, call->args.async_finish);
 }
@@ -72,16 +73,16 @@ static void route_fill_form(route_call *call)
 {
     const ep_opening *opening = &call->opening;
     bool topk = tensor_given(&opening->topk_idx);
-    call->base.form = (ep_form){.kind = EP_ROUTE,
-                                .topk = topk ? (int32_t)opening->topk_idx.shape[1] : 0,
-                                .experts = opening->num_experts,
-                                .options = opening_slots_option(&call->base, opening->keep_slots)};
+    call->brings.form = (ep_form){.kind = EP_ROUTE,
+                                  .topk = topk ? (int32_t)opening->topk_idx.shape[1] : 0,
+                                  .experts = opening->num_experts,
+                                  .options = opening_slots_option(&call->base, opening->keep_slots)};
 }
 
 /* In a capture: the graph keeps what its kernels fill. */
 static expar_status route_keep_in_graph(const route_call *call)
 {
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     mem_block *const blocks[] = {call->made->routing.own};
     return exec->ops->keep(exec, &call->base.exec, blocks, ARRAY_LENGTH(blocks));
 }
@@ -92,8 +93,8 @@ static expar_status route_fit(route_call *call)
     const ep_grow_step step = {.tokens = call->opening.tokens};
     bool fits;
     route_fill_form(call);
-    expar_status status = ep_call_fits(&call->base, &fits);
-    return status != EXPAR_OK || fits ? status : ep_call_grow(&call->base, step);
+    expar_status status = normal_fits(&call->base, &call->brings, &fits);
+    return status != EXPAR_OK || fits ? status : normal_grow(&call->base, &call->brings, step);
 }
 
 /* All that is done before the others are asked. */
@@ -102,7 +103,7 @@ static expar_status route_prepare(route_call *call)
     /* As in a dispatch. */
     bool early = !call->base.exec.captured && !call->base.leaves;
     expar_status status = early ? ep_call_follow(&call->base) : EXPAR_OK;
-    if (status == EXPAR_OK) status = opening_make_handle(&call->base, &call->opening, &call->made);
+    if (status == EXPAR_OK) status = opening_make_handle(&call->base, &call->brings.form, &call->opening, &call->made);
     if (status == EXPAR_OK) status = ep_handle_make_counts(call->made);
     if (status == EXPAR_OK && call->base.exec.captured) status = ep_call_follow(&call->base);
     if (status == EXPAR_OK) status = route_keep_in_graph(call);
@@ -121,16 +122,16 @@ static void route_take_counts(route_call *call)
 
 static expar_status route_notify(route_call *call)
 {
-    ep_notify_step step = {.epoch = call->base.epoch,
-                           .form = call->base.form,
+    ep_notify_step step = {.epoch = normal_epoch(&call->base),
+                           .form = call->brings.form,
                            .routing = &call->made->routing,
                            .route = opening_view(&call->opening),
                            .growth = opening_growth(&call->base, &call->opening, call->args.async_finish),
                            .deferred = call->opening.num_worst_tokens != 0,
                            .verdict = {.rank = -1}};
-    executor *exec = call->base.ep->exec;
+    executor *exec = call->base.buffer->exec;
     expar_status status = opening_notify(&call->base, &step);
-    if (status == EXPAR_OK && step.grows) status = ep_call_step(&call->base, exec->ops->grow_pool(exec, NULL, 0));
+    if (status == EXPAR_OK && step.grows) status = ep_call_step(&call->base, exec->normal->grow_pool(exec, NULL, 0));
     /* Of a call that leaves the caller has its result already. */
     if (status == EXPAR_OK && step.counted && !call->base.leaves) route_take_counts(call);
     return status;
@@ -139,7 +140,7 @@ static expar_status route_notify(route_call *call)
 static expar_status route_send(ep_call *base)
 {
     if (!base->leaves) return EXPAR_OK;
-    expar_status status = ep_call_make_room(base);
+    expar_status status = normal_make_room(base);
     if (status != EXPAR_OK) return status;
     status = ep_call_follow(base);
     return status == EXPAR_OK ? route_notify((route_call *)base) : ep_call_tell_refusal(base, status);
@@ -161,8 +162,13 @@ static void route_drop(ep_call *base)
     expar_ep_handle_destroy(((route_call *)base)->made);
 }
 
-static const ep_halves route_halves = {
-    .bytes = sizeof(route_call), .send = route_send, .receive = route_receive, .hold = route_hold, .drop = route_drop};
+static const ep_halves route_halves = {.bytes = sizeof(route_call),
+                                       .send = route_send,
+                                       .receive = route_receive,
+                                       .refuse = normal_refuse,
+                                       .judge = ep_call_judge,
+                                       .hold = route_hold,
+                                       .drop = route_drop};
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
@@ -185,7 +191,7 @@ static void route_fill_result(const route_call *call, expar_route_result *result
 expar_status expar_ep_route(expar_ep *ep, const expar_route_args *args, expar_route_result *result)
 {
     route_call call = {0};
-    expar_status status = ep_call_begin(&call.base, "expar_ep_route", &route_halves, ep);
+    expar_status status = normal_begin(&call.base, "expar_ep_route", &route_halves, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = route_check(&call, args, result);
     if (status == EXPAR_OK) status = route_fit(&call);

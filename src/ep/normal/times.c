@@ -5,15 +5,15 @@
 
 expar_status ep_times_take(expar_ep *ep, bool on)
 {
-    return ep->exec->ops->time(ep->exec, on);
+    return ep->base.exec->ops->time(ep->base.exec, on);
 }
 
 bool ep_times_last(expar_ep *ep, ep_times *out)
 {
-    return ep->exec->ops->times(ep->exec, out);
+    return ep->base.exec->normal->times(ep->base.exec, out);
 }
 
 link_sent ep_sent_so_far(const expar_ep *ep)
 {
-    return link_sent_of(ep->exec->sent);
+    return link_sent_of(ep->base.exec->sent);
 }

@@ -5,7 +5,7 @@
 #ifndef EXPAR_EP_NORMAL_TOOLS_H
 #define EXPAR_EP_NORMAL_TOOLS_H
 
-#include "exec/executor.h"
+#include "exec/normal.h"
 #include <expar/ep.h>
 
 /* Where the time of a call went on this rank's GPU, span by span. */

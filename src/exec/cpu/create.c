@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The CPU executor's object: its place in the group's heap, its pools, its operations. */
 #include "exec/cpu/create.h"
+#include "exec/cpu/core/calls.h"
 #include "exec/cpu/nodes/rails.h"
 
 #include <stdlib.h>
@@ -94,18 +95,6 @@ static expar_status map_make(executor *base, int64_t slots, mem_block **out)
 
 /* ---- calls: nothing is queued here, and all is known when a step returns ----------------------------------------- */
 
-static expar_status check_nothing(executor *base, const char *what)
-{
-    (void)base, (void)what;
-    return EXPAR_OK;
-}
-
-static bool untold_nothing(executor *base, ep_verdict *verdict, int64_t *dropped)
-{
-    (void)base, (void)verdict, (void)dropped;
-    return false;
-}
-
 static expar_status time_nothing(executor *base, bool on)
 {
     (void)base;
@@ -144,39 +133,11 @@ static expar_status prepare_nothing(executor *base, const ep_form *form, int64_t
     return EXPAR_OK;
 }
 
-static expar_status keep_nothing(executor *base, const exec_call *call, mem_block *const *blocks, int32_t count)
-{
-    (void)base, (void)call, (void)blocks, (void)count;
-    return EXPAR_OK;
-}
-
-static expar_status cpu_call_place(executor *base, exec_call *call)
-{
-    (void)base;
-    call->placed = true;
-    return EXPAR_OK;
-}
-
 static expar_status cpu_call_copy(executor *base, exec_call *call, void *dest, const void *source, uint64_t bytes)
 {
     (void)base, (void)call;
     if (bytes) memcpy(dest, source, (size_t)bytes);
     return EXPAR_OK;
-}
-
-static expar_status cpu_call_end(executor *base, exec_call *call)
-{
-    (void)base;
-    call->placed = false;
-    return EXPAR_OK;
-}
-
-/* Nobody may ask for it here. */
-static expar_status cpu_call_tell(executor *base, const exec_call *call, executor_done_fn done, void *context,
-                                  event_keeper *keeper)
-{
-    (void)base, (void)call, (void)done, (void)context, (void)keeper;
-    return error_set(EXPAR_ERR_UNSUPPORTED, "steps on the CPU have ended when they return");
 }
 
 /* ---- the object -------------------------------------------------------------------------------------------------- */
@@ -220,18 +181,6 @@ static void cpu_destroy(executor *base, bool sound, bool quiet)
     free(self);
 }
 
-static bool follows_nothing(const executor *self, const exec_call *call, expar_event *event)
-{
-    (void)self, (void)call, (void)event;
-    return false;
-}
-
-static expar_status join_nothing(executor *self, const exec_call *call, expar_event *event)
-{
-    (void)self, (void)call, (void)event;
-    return error_set(EXPAR_ERR_STATE, "no stream of the CPU can wait for an event");
-}
-
 /* It grows by itself. */
 static bool cpu_lacks(executor *base, uint64_t bytes)
 {
@@ -247,31 +196,36 @@ static expar_status cpu_grow_pool(executor *base, const uint64_t *bytes, int32_t
 
 static const executor_ops cpu_ops = {
     .name = "cpu",
-    .unit_bytes = 1,
-    .check = check_nothing,
-    .untold = untold_nothing,
+    .check = cpu_check,
+    .untold = cpu_untold,
     .halt = cpu_halt,
     .retire = cpu_retire,
-    .await = check_nothing,
+    .await = cpu_check,
     .time = time_nothing,
-    .times = no_times,
     .destroy = cpu_destroy,
+    .take = cpu_take,
+    .begin = cpu_call_begin,
+    .keep = cpu_keep,
+    .follows = cpu_follows,
+    .place = cpu_take_place,
+    .join = cpu_join,
+    .end = cpu_end,
+    .tell = cpu_tell,
+};
+
+static const normal_ops cpu_normal_ops = {
+    .unit_bytes = 1,
+    .times = no_times,
     .reaches = cpu_reaches,
     .map_caller = map_nothing,
     .unmap_caller = unmap_nothing,
-    .take = cpu_take,
     .lacks = cpu_lacks,
     .trim = cpu_trim,
     .routing_make = routing_make,
     .map_make = map_make,
-    .begin = cpu_call_begin,
     .prepare = prepare_nothing,
     .fits = cpu_fits,
     .grow = cpu_grow,
-    .keep = keep_nothing,
-    .follows = follows_nothing,
-    .join = join_nothing,
-    .place = cpu_call_place,
     .notify = cpu_notify,
     .grow_pool = cpu_grow_pool,
     .dispatch_send = cpu_dispatch_send,
@@ -286,8 +240,6 @@ static const executor_ops cpu_ops = {
     .sources = cpu_tell_sources,
     .tell_counts = cpu_tell_counts,
     .copy = cpu_call_copy,
-    .end = cpu_call_end,
-    .tell = cpu_call_tell,
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -372,7 +324,7 @@ static expar_status cpu_create(const executor_plan *plan, executor **out)
     sym *symmetric = plan->group->sym;
     cpu_executor *self = calloc(1, sizeof *self);
     if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CPU executor: no memory"));
-    *self = (cpu_executor){.base.ops = &cpu_ops,
+    *self = (cpu_executor){.base = {.ops = &cpu_ops, .normal = &cpu_normal_ops},
                            .sym = symmetric,
                            .number = plan->number,
                            .host_ranks = plan->group->host_ranks,

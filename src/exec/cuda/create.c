@@ -44,33 +44,38 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
 static const executor_ops gpu_ops = {
     .name = "cuda",
     .streams = true,
-    .stages = true,
-    .unit_bytes = 16,
-    .grows_apart = true,
     .check = gpu_check,
     .untold = gpu_untold,
     .halt = gpu_halt,
     .retire = gpu_retire,
     .await = gpu_await,
     .time = gpu_time,
-    .times = gpu_times,
     .destroy = gpu_destroy,
+    .take = gpu_take,
+    .begin = gpu_begin,
+    .keep = gpu_keep,
+    .follows = gpu_follows,
+    .place = gpu_take_place,
+    .join = gpu_join,
+    .end = gpu_end,
+    .tell = gpu_tell,
+};
+
+static const normal_ops gpu_normal_ops = {
+    .stages = true,
+    .unit_bytes = 16,
+    .grows_apart = true,
+    .times = gpu_times,
     .reaches = gpu_reaches,
     .map_caller = gpu_map_caller,
     .unmap_caller = gpu_unmap_caller,
-    .take = gpu_take,
     .lacks = gpu_lacks,
     .trim = gpu_trim,
     .routing_make = gpu_routing_make,
     .map_make = gpu_map_make,
-    .begin = gpu_begin,
     .prepare = gpu_prepare,
     .fits = gpu_fits,
     .grow = gpu_grow,
-    .keep = gpu_keep,
-    .follows = gpu_follows,
-    .join = gpu_join,
-    .place = gpu_take_place,
     .notify = gpu_notify,
     .grow_pool = gpu_grow_pool,
     .dispatch_send = gpu_dispatch_send,
@@ -85,8 +90,6 @@ static const executor_ops gpu_ops = {
     .sources = gpu_tell_sources,
     .tell_counts = gpu_tell_counts,
     .copy = gpu_copy,
-    .end = gpu_end,
-    .tell = gpu_tell,
 };
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -161,7 +164,7 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
     sym *symmetric = plan->group->sym;
     gpu_executor *self = calloc(1, sizeof *self);
     if (!self) return sym_out_of_step(symmetric, buffer_name, error_set(EXPAR_ERR_MEMORY, "CUDA executor: no memory"));
-    *self = (gpu_executor){.core = {.base.ops = &gpu_ops,
+    *self = (gpu_executor){.core = {.base = {.ops = &gpu_ops, .normal = &gpu_normal_ops},
                                     .group = plan->group,
                                     .sym = symmetric,
                                     .number = plan->number,

@@ -8,7 +8,7 @@
 
 void hold_install(expar_ll *ll, void (*step)(void *context), void *context)
 {
-    ll_executor_cpu_delay(ll->exec, step, context);
+    ll_executor_cpu_delay(ll->base.exec, step, context);
 }
 
 void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *context)
@@ -19,12 +19,12 @@ void hold_watch(expar_ll *ll, int32_t ranks, void (*step)(void *context), void *
 
 void hold_stream(expar_ll *ll, uint64_t bytes)
 {
-    ll_executor_cpu_stream(ll->exec, bytes);
+    ll_executor_cpu_stream(ll->base.exec, bytes);
 }
 
 void hold_skip(expar_ll *ll, uint64_t calls)
 {
-    ll_executor_cpu_skip(ll->exec, calls);
+    ll_executor_cpu_skip(ll->base.exec, calls);
 }
 
 bool hold_finds_late(void)
@@ -58,7 +58,7 @@ uint64_t hold_pulse(const expar_ll *ll, int32_t source)
 /* What the source has said at rank `at`, which the group maps, whether the buffer makes use of that or not. */
 static uint64_t clean_word_at(const expar_ll *ll, int32_t at, int32_t source, int32_t word)
 {
-    const ll_cpu *self = ll_cpu_of(ll->exec);
+    const ll_cpu *self = ll_cpu_of(ll->base.exec);
     _Atomic uint64_t *said = sym_at(self->sym, at, self->buffer + ll_clean_at(&self->space, source, word));
     return atomic_load_explicit(said, memory_order_acquire);
 }
@@ -76,5 +76,5 @@ uint32_t hold_clean_decided(const expar_ll *ll, int32_t at, int32_t source)
 
 uint32_t hold_clean_taken(const expar_ll *ll, int32_t other)
 {
-    return ll_cpu_of(ll->exec)->masks->cleaner->view[other];
+    return ll_cpu_of(ll->base.exec)->masks->cleaner->view[other];
 }

@@ -9,7 +9,7 @@
 
 static const ll_cpu *cpu_of(const expar_ll *ll)
 {
-    return ll_cpu_of(ll->exec);
+    return ll_cpu_of(ll->base.exec);
 }
 
 const ll_shape *rogue_shape(const expar_ll *ll)

@@ -302,7 +302,7 @@ static void await_abandoned(ll_round *round, bool may_be_broken_off)
 static bool play_abandon(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     ll_round *last = make(c, rank, 2);
-    const bool on_gpu = ll->exec->ops->streams;
+    const bool on_gpu = ll->base.exec->ops->streams;
     if (issue_dispatch(last, ll)) {
         CHECK_OK(expar_ll_abandon(ll));
         await_abandoned(last, on_gpu);

@@ -50,7 +50,7 @@ static bool check_banks(seat *s, bool same)
 {
     bool good = true;
     for (int32_t r = 0; r < RANKS; r++) {
-        const int32_t before = s->banks[r], now = ll_cpu_of(s->ll->exec)->banks[r].now;
+        const int32_t before = s->banks[r], now = ll_cpu_of(s->ll->base.exec)->banks[r].now;
         if (r != s->rank)
             good = CHECK((now == before) == same, "bank %d behind bank %d at rank %d", now, before, r) && good;
         s->banks[r] = now;

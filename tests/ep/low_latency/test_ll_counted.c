@@ -269,7 +269,7 @@ static void play(expar_group *group, void *shared)
     seat s = {.c = shared, .group = group, .rank = expar_group_rank(group)};
     const expar_ll_config config = case_config(s.c);
     if (!CHECK_OK(expar_ll_create(group, &config, &s.ll))) return;
-    s.cpu = ll_cpu_of(s.ll->exec);
+    s.cpu = ll_cpu_of(s.ll->base.exec);
     for (uint32_t i = 0; i < ROUNDS && check_failures() == 0; i++)
         play_calls(&s, i);
     if (check_failures()) expar_group_abort(group);

@@ -361,7 +361,7 @@ static void create_in_used_memory(expar_group *group, void *shared)
     expar_ll *ll = NULL;
     config.unmapped = *(const bool *)shared;
     if (!use_memory(group) || !CHECK_OK(expar_ll_create(group, &config, &ll))) return;
-    const ll_cpu *cpu = ll_cpu_of(ll->exec);
+    const ll_cpu *cpu = ll_cpu_of(ll->base.exec);
     const uint8_t *memory = ll_here(cpu, 0);
     for (uint64_t i = 0; i < cpu->space.words_bytes; i++)
         if (!CHECK(memory[i] == 0, "byte %llu of the words is %d", (unsigned long long)i, memory[i])) break;

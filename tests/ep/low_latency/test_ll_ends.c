@@ -171,7 +171,7 @@ static void test_leaver_with_hook(void **state)
 
 static void *abandon_it(void *ll)
 {
-    while (!atomic_load(&((expar_ll *)ll)->busy))
+    while (!atomic_load(&((expar_ll *)ll)->base.busy))
         sched_yield();
     expar_ll_abandon(ll);
     return NULL;
@@ -228,7 +228,7 @@ static void play_wrap(expar_group *group, void *shared)
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     bool good = play_pair(c, rank, ll, 1);
     CHECK_OK(expar_group_barrier(group));
-    ll_executor_cpu_skip(ll->exec, STAMPS - 12);
+    ll_executor_cpu_skip(ll->base.exec, STAMPS - 12);
     CHECK_OK(expar_group_barrier(group));
     for (uint32_t i = 0; i < 12 && good; i++)
         good = play_pair(c, rank, ll, i);
@@ -262,12 +262,12 @@ static void play_stale(expar_group *group, void *shared)
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     bool good = round_play(many, rank, ll, 1) && round_play(many, rank, ll, 2); /* epochs 1 and 2 */
     CHECK_OK(expar_group_barrier(group));
-    ll_executor_cpu_skip(ll->exec, STAMPS / 2 - 2);
+    ll_executor_cpu_skip(ll->base.exec, STAMPS / 2 - 2);
     CHECK_OK(expar_group_barrier(group));
     good = good && round_play(&few, rank, ll, 3) && round_play(&few, rank, ll, 4); /* both halves are swept */
     CHECK_OK(expar_group_barrier(group));
-    ll_executor_cpu_skip(ll->exec, STAMPS / 2 - 2);
-    if (rank == 0) ll_executor_cpu_delay(ll->exec, sleep_a_little, NULL);
+    ll_executor_cpu_skip(ll->base.exec, STAMPS / 2 - 2);
+    if (rank == 0) ll_executor_cpu_delay(ll->base.exec, sleep_a_little, NULL);
     CHECK_OK(expar_group_barrier(group));
     good = good && round_play(many, rank, ll, 5) && round_play(many, rank, ll, 6); /* stamps 1 and 2 again */
     if (good) CHECK_OK(expar_ll_destroy(ll));

@@ -59,7 +59,7 @@ static void leave_behind(ll_round *round, expar_ll *ll, bool combine)
     round->dispatch.hook = round->combine.hook = 1;
     CHECK_OK(make_call(round, ll, combine));
     CHECK_OK(expar_ll_get_stats(ll, &sent));
-    CHECK_OK(expar_group_abandon(ll->group));
+    CHECK_OK(expar_group_abandon(ll->base.group));
 }
 
 /* By mapped memory all has come before the leaver goes. */
@@ -73,7 +73,7 @@ static bool ends_well(expar_status status)
 
 static void see_through(ll_round *round, expar_ll *ll, scene *s)
 {
-    lookout l = {.s = s, .memory = ll->group->sym};
+    lookout l = {.s = s, .memory = ll->base.group->sym};
     if (round->rank == WAITER) hold_install(ll, look_again, &l);
     if (round->rank == LATE) await_sight(s);
     if (ends_well(make_call(round, ll, s->combine)))

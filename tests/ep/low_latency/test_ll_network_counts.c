@@ -38,7 +38,7 @@ typedef struct sent {
 
 static sent look(const expar_group *group, const expar_ll *ll)
 {
-    const ll_cpu *cpu = (const ll_cpu *)ll->exec;
+    const ll_cpu *cpu = (const ll_cpu *)ll->base.exec;
     expar_network_stats stats = EXPAR_NETWORK_STATS_INIT;
     CHECK_OK(expar_network_get_stats(group, &stats));
     const link_sent by_links = link_sent_of(cpu->links ? &cpu->links->counts : NULL);
@@ -83,7 +83,7 @@ static uint64_t puts_for(uint64_t rows)
 
 static expected expect(const counted *what, const expar_ll *ll, int32_t rank)
 {
-    const ll_cpu *cpu = (const ll_cpu *)ll->exec;
+    const ll_cpu *cpu = (const ll_cpu *)ll->base.exec;
     expected sum = {0};
     for (int32_t r = 0; r < RANKS; r++) {
         if (!ll_is_far(cpu, r)) continue;

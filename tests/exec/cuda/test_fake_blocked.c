@@ -372,7 +372,7 @@ static void play_abandoned_rows(expar_group *group, void *shared)
     CHECK(atomic_load(&controls->held) > 0, "no kernel is left on the stream");
     const int looks = atomic_load(&controls->looks);
     if (pthread_create(&thread, NULL, call_in_vain, &c)) abort();
-    CHECK(controls_await(&one.ep->busy, 1), "the other thread does not come to its call");
+    CHECK(controls_await(&one.ep->base.busy, 1), "the other thread does not come to its call");
     await_looks(controls, looks + LOOKS);
     CHECK_OK(expar_ep_abandon(one.ep));
     pthread_join(thread, NULL);

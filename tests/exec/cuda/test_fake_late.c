@@ -50,8 +50,9 @@ static void await_other(const idle_rank *one, const expar_ep *ep, bool (*is_so)(
     const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
     const int32_t other = 1 - one->group->rank;
     boot *ctl = one->group->boot;
-    const boot_topic topic = {
-        .kind = BOOT_KIND_BUFFER, .object = ep->number, .number = boot_graph_number(ctl, BOOT_KIND_BUFFER, ep->number)};
+    const boot_topic topic = {.kind = BOOT_KIND_BUFFER,
+                              .object = ep->base.number,
+                              .number = boot_graph_number(ctl, BOOT_KIND_BUFFER, ep->base.number)};
     bool so = false;
     while (!so && ranks_clock_ms() < until_ms) {
         boot_answer answers[RANKS] = {{0}};
@@ -117,7 +118,7 @@ static void play_late(expar_group *group, void *shared)
         if (group->rank == LATE) rest_ms(LATE_MS);
         CHECK_OK(play(&one, (late_call)i));
     }
-    CHECK_OK(gpu_await(one.ep->exec, "the test"));
+    CHECK_OK(gpu_await(one.ep->base.exec, "the test"));
     CHECK_OK(expar_ep_query(one.ep));
     idle_end(&one);
 }
@@ -307,7 +308,7 @@ static void play_orphan(expar_group *group, void *shared)
     (void)shared;
     if (!begin(&one, group)) return;
     if (group->rank != LATE) {
-        gpu_of(one.ep->exec)->core.place.orphan_ns = 1000000;
+        gpu_of(one.ep->base.exec)->core.place.orphan_ns = 1000000;
         CHECK_STATUS(EXPAR_ERR_PEER, play(&one, COMBINE));
         CHECK_TEXT("no hello from rank 1", "(seen 0", "this rank's process did not run for 0.0 s");
     }
@@ -333,7 +334,7 @@ static void play_orphan_limits(expar_group *group, void *shared)
         idle_rank one;
         if (limits[i].text) setenv("EXPAR_CUDA_ORPHAN_TIMEOUT", limits[i].text, 1);
         if (!idle_begin(&one, group)) return;
-        const int64_t ns = gpu_of(one.ep->exec)->core.place.orphan_ns;
+        const int64_t ns = gpu_of(one.ep->base.exec)->core.place.orphan_ns;
         CHECK(ns == limits[i].milliseconds * 1000000, "%lld ns", (long long)ns);
         idle_end(&one);
     }
@@ -415,7 +416,7 @@ static void who_refuses_in_a_capture_is_not_awaited(void **state)
  * and what a kernel said is old after four. */
 static void await_pulses(const idle_rank *one)
 {
-    const uint64_t *orders = &gpu_of(one->ep->exec)->core.report->orders;
+    const uint64_t *orders = &gpu_of(one->ep->base.exec)->core.report->orders;
     const uint64_t first = gpu_orders_beat(__atomic_load_n(orders, __ATOMIC_RELAXED));
     const int64_t until_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
     uint64_t pulses = 0;

@@ -102,7 +102,7 @@ static void check_blocks(const fake_controls *controls, int32_t expected, const 
 /* asked: of each call; 0: the buffer's. */
 static void play_sms(idle_rank *one, const fake_controls *controls, int32_t asked)
 {
-    const int32_t expected = asked ? asked : gpu_of(one->ep->exec)->core.num_sms;
+    const int32_t expected = asked ? asked : gpu_of(one->ep->base.exec)->core.num_sms;
     expar_dispatch_result again = EXPAR_DISPATCH_RESULT_INIT;
     expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_sms = asked;
@@ -237,7 +237,7 @@ static void play_without_room(expar_group *group, void *shared)
     args.topk_idx.dtype = EXPAR_BF16;
     CHECK_STATUS(EXPAR_ERR_DTYPE, expar_dispatch(one.ep, &args, &result));
     const uint64_t bytes = LIMIT_BYTES;
-    if (CHECK_OK(mem_pool_take(one.ep->exec->pool, bytes - (2u << 20), &all))) mem_block_release(all);
+    if (CHECK_OK(mem_pool_take(one.ep->base.exec->pool, bytes - (2u << 20), &all))) mem_block_release(all);
     idle_end(&one);
 }
 

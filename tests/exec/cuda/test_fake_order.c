@@ -217,7 +217,7 @@ typedef struct slow {
 
 static uint32_t epoch_of(const slow *s, int i)
 {
-    return __atomic_load_n(&gpu_of(s->ranks[i].ep->exec)->core.place.state->epoch, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&gpu_of(s->ranks[i].ep->base.exec)->core.place.state->epoch, __ATOMIC_ACQUIRE);
 }
 
 /* By the last combine of buffer i. */
@@ -392,8 +392,8 @@ static void play_counts_that_stay(expar_group *group, void *shared)
     capture c;
     expar_dispatch_result results[2] = {EXPAR_DISPATCH_RESULT_INIT, EXPAR_DISPATCH_RESULT_INIT};
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    const gpu_report *report = gpu_of(one.ep->exec)->core.report;
-    int32_t *counts = gpu_of(one.ep->exec)->counters->scratch->pinned.host;
+    const gpu_report *report = gpu_of(one.ep->base.exec)->core.report;
+    int32_t *counts = gpu_of(one.ep->base.exec)->counters->scratch->pinned.host;
     const uint64_t ready = report->counts_ready;
     CHECK(ready > 0, "the call that was waited for has no ticket");
     counts[0] = 77; /* no count of a rank without tokens */
@@ -454,10 +454,10 @@ static void play_an_end_nobody_sees(expar_group *group, void *shared)
     idle_rank one;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     setenv("FAKE_MODES", "0", 1);
-    CHECK_STATUS(EXPAR_ERR_CUDA, gpu_await(one.ep->exec, "the test"));
+    CHECK_STATUS(EXPAR_ERR_CUDA, gpu_await(one.ep->base.exec, "the test"));
     CHECK_TEXT("cuThreadExchangeStreamCaptureMode");
     unsetenv("FAKE_MODES");
-    CHECK_OK(gpu_await(one.ep->exec, "the test"));
+    CHECK_OK(gpu_await(one.ep->base.exec, "the test"));
     idle_end(&one);
 }
 

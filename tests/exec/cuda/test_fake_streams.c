@@ -66,7 +66,7 @@ static void let_go(bench *b)
 
 static uint32_t epoch_of(const bench *b)
 {
-    return __atomic_load_n(&gpu_of(b->one.ep->exec)->core.place.state->epoch, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&gpu_of(b->one.ep->base.exec)->core.place.state->epoch, __ATOMIC_ACQUIRE);
 }
 
 static bool stays(const bench *b, uint32_t epoch)
@@ -487,7 +487,7 @@ static void play_queries(expar_group *group, void *shared)
         if (odd) args.num_experts = -3;
         CHECK_STATUS(odd ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_dispatch(one.ep, &args, &result));
         if (!odd && with_event) expar_event_destroy(result.event);
-        CHECK_OK(gpu_await(one.ep->exec, "the test"));
+        CHECK_OK(gpu_await(one.ep->base.exec, "the test"));
         CHECK_OK(expar_barrier_all(group));
         CHECK_STATUS(odd ? EXPAR_OK : EXPAR_ERR_REMOTE, expar_ep_query(one.ep));
         if (!odd) CHECK_TEXT("rank 1 refused its arguments");

@@ -26,7 +26,6 @@ static expar_status set_masks(ll_cpu *self)
 
 static expar_status begin_anew(ll_cpu *self)
 {
-    self->masks->era++;
     for (int kind = 0; kind < LL_KINDS; kind++)
         for (int half = 0; half < LL_HALVES; half++) {
             self->records[kind][half].epoch = 0;
@@ -55,7 +54,7 @@ static expar_status check_closed(const ll_cpu *self)
     return EXPAR_OK;
 }
 
-expar_status ll_cpu_mask_clean(ll_executor *base, ll_clean_step *step)
+expar_status ll_cpu_mask_clean(executor *base, ll_clean_step *step)
 {
     ll_cpu *self = ll_cpu_of(base);
     expar_status checked = check_closed(self);

@@ -40,13 +40,6 @@ static expar_status check_idx(const ll_combine *c)
     return EXPAR_OK;
 }
 
-/* Ranks that a clean has taken in again know nothing of the dispatches before. */
-static expar_status check_era(const ll_combine *c)
-{
-    if (!c->self->masks || c->step->routing->era == c->self->masks->era) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "handle is of a dispatch before expar_ll_mask_clean; expected one behind it");
-}
-
 /* ---- the send ---------------------------------------------------------------------------------------------------- */
 
 /* Rows that this rank sends for tokens of all ranks. */
@@ -61,7 +54,7 @@ static uint64_t count_rows(const ll_combine *c)
 /* How long coded rows are is known, and counted, when they are sent. */
 static void combine_count(const ll_combine *c, uint64_t rows)
 {
-    ll_counts *counts = &c->self->base.counts;
+    ll_counts *counts = &c->self->totals;
     ll_raise(&counts->combines, 1);
     ll_raise(&counts->combine_rows, rows);
     if (!c->coded) ll_raise(&counts->bytes_sent, rows * c->row_bytes);
@@ -72,8 +65,7 @@ static expar_status combine_put_out(ll_cpu *self, ll_combine_step *step)
     ll_call *call = &step->call;
     ll_combine c = combine_of(self, step);
     if (call->refusal.status == EXPAR_OK) {
-        expar_status checked = check_era(&c);
-        if (checked == EXPAR_OK) checked = check_idx(&c);
+        const expar_status checked = check_idx(&c);
         if (checked != EXPAR_OK) call->refusal = ep_refusal_of(checked);
     }
     if (self->far) self->far->combine_plan(&c, call->refusal.status == EXPAR_OK);
@@ -87,9 +79,10 @@ static expar_status combine_put_out(ll_cpu *self, ll_combine_step *step)
     return status == EXPAR_OK && self->far ? self->far->check(self, "low-latency combine: sending") : status;
 }
 
-expar_status ll_cpu_combine_send(ll_executor *base, ll_combine_step *step)
+expar_status ll_cpu_combine_send(executor *base, exec_call *exec, ll_combine_step *step)
 {
     ll_cpu *self = ll_cpu_of(base);
+    (void)exec;
     expar_status status = combine_put_out(self, step);
     if (self->far) self->far->flush(self);
     return status;
@@ -329,8 +322,9 @@ static expar_status combine_take_in(ll_combine *c)
     return EXPAR_OK;
 }
 
-expar_status ll_cpu_combine_receive(ll_executor *base, ll_combine_step *step)
+expar_status ll_cpu_combine_receive(executor *base, exec_call *exec, ll_combine_step *step)
 {
+    (void)exec;
     ll_cpu *self = ll_cpu_of(base);
     ll_combine c = combine_of(self, step);
     expar_status status = combine_take_in(&c);

@@ -116,7 +116,7 @@ static void send_messages_back(const void *context, const ll_scratch *scratch, i
             bytes += send_slots(c, scratch, source, header, &burst);
     }
     ll_burst_end(&burst);
-    if (c->coded) atomic_fetch_add_explicit(&c->self->base.counts.bytes_sent, bytes, memory_order_relaxed);
+    if (c->coded) atomic_fetch_add_explicit(&c->self->totals.bytes_sent, bytes, memory_order_relaxed);
 }
 
 static void send_to(const ll_combine *c, int32_t source)

@@ -109,9 +109,8 @@ typedef struct ll_masks {
     int32_t *peer_regions; /* [N] where the half of each peer lies, of the combine that is being sent */
     uint32_t *with;        /* [N] the attempt in which each rank was in the last clean that this one was in with it */
     group_members *cleaner;
-    uint64_t steps;   /* beginnings and ends of calls */
-    uint64_t changes; /* masks that were made */
-    uint32_t era;     /* of masks: each clean begins one, and handles of earlier ones serve no more; from 1 on */
+    uint64_t steps;            /* beginnings and ends of calls */
+    uint64_t changes;          /* masks that were made */
     int32_t region[LL_HALVES]; /* in which each half of combines lies here */
 } ll_masks;
 
@@ -122,7 +121,9 @@ typedef struct ll_meeting {
 } ll_meeting;
 
 typedef struct ll_cpu {
-    ll_executor base;
+    executor base;
+    ll_counts totals;
+    ll_reserved reserve; /* of a buffer that gets its shape later */
     sym *sym;
     ll_plan plan;    /* without its shape */
     uint32_t number; /* of the buffer in its group */
@@ -153,7 +154,7 @@ typedef struct ll_cpu {
     atomic_bool halted; /* by any thread, once; read by waits (relaxed: it publishes nothing, and the bell wakes) */
 } ll_cpu;
 
-static inline ll_cpu *ll_cpu_of(ll_executor *base)
+static inline ll_cpu *ll_cpu_of(executor *base)
 {
     return (ll_cpu *)base;
 }
@@ -251,9 +252,8 @@ expar_status ll_wait_end(ll_wait *wait, expar_status status);
 
 /* ---- unit.c ------------------------------------------------------------------------------------------------------ */
 
-/* Takes the next epoch of the kind for this rank's call, and tells all ranks by its units; a half whose call is still
-   open makes it refuse with EXPAR_ERR_STATE. Afterwards call->open says whether the call goes on; its record has this
-   rank's own part. sends: of a dispatch; NULL: none. */
+/* Takes the next epoch of the kind for this rank's call, and tells all ranks by its units. Afterwards call->open says
+   whether the call goes on; its record has this rank's own part. sends: of a dispatch; NULL: none. */
 expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends);
 /* Whether this rank's data of a call may go to the peer (proto/decisions.h). With masks peer_regions has the peer's of
    a combine, where it is open. */
@@ -272,7 +272,7 @@ static inline bool ll_sends_data(const ll_cpu *self, const ll_record *record, in
 }
 /* The call was read: tells all ranks so, but for one whose stray data may still come (a mismatch). */
 void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatched);
-void ll_cpu_retire(ll_executor *self, const ep_refusal *refusal);
+void ll_cpu_retire(executor *self, uint32_t epoch, const ep_refusal *refusal);
 
 /* ---- share.c ----------------------------------------------------------------------------------------------------- */
 
@@ -351,8 +351,8 @@ static inline int32_t ll_unit_region(const ll_cpu *self, ll_kind kind, uint64_t 
 {
     return kind == LL_COMBINE ? ll_region_here(self, epoch) : 0;
 }
-expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked);
-expar_status ll_cpu_mask_query(ll_executor *base, int32_t *status, void *stream);
+expar_status ll_cpu_mask_set(executor *base, int32_t rank, bool masked);
+expar_status ll_cpu_mask_query(executor *base, int32_t *status, void *stream);
 
 /* ---- meet.c ------------------------------------------------------------------------------------------------------ */
 
@@ -368,7 +368,7 @@ static inline bool ll_has_met(const ll_cpu *self, int32_t rank)
 expar_status ll_meet(ll_cpu *self, ll_call *call);
 
 /* ---- clean.c ----------------------------------------------------------------------------------------------------- */
-expar_status ll_cpu_mask_clean(ll_executor *base, ll_clean_step *step);
+expar_status ll_cpu_mask_clean(executor *base, ll_clean_step *step);
 
 /* ---- cache.c ----------------------------------------------------------------------------------------------------- */
 ll_cache *ll_cache_make(void); /* NULL: no memory */
@@ -376,9 +376,9 @@ void ll_cache_close(ll_cache *cache);
 expar_status ll_cache_take(ll_cache *cache, uint64_t bytes, mem_block **out);
 
 /* ---- dispatch.c, combine.c: operations --------------------------------------------------------------------------- */
-expar_status ll_cpu_dispatch_send(ll_executor *self, ll_dispatch_step *step);
-expar_status ll_cpu_dispatch_receive(ll_executor *self, ll_dispatch_step *step);
-expar_status ll_cpu_combine_send(ll_executor *self, ll_combine_step *step);
-expar_status ll_cpu_combine_receive(ll_executor *self, ll_combine_step *step);
+expar_status ll_cpu_dispatch_send(executor *self, exec_call *exec, ll_dispatch_step *step);
+expar_status ll_cpu_dispatch_receive(executor *self, exec_call *exec, ll_dispatch_step *step);
+expar_status ll_cpu_combine_send(executor *self, exec_call *exec, ll_combine_step *step);
+expar_status ll_cpu_combine_receive(executor *self, exec_call *exec, ll_combine_step *step);
 
 #endif

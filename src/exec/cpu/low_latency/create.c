@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The object: its place in the group's heap, its operations. */
 #include "base/knobs.h"
+#include "exec/cpu/core/calls.h"
 #include "exec/cpu/low_latency/far/links.h"
 
 #include <stdlib.h>
@@ -10,51 +11,46 @@ static const char ll_buffer_name[] = "the low-latency buffer";
 
 /* ---- operations that are not steps ------------------------------------------------------------------------------- */
 
-static void ll_cpu_halt(ll_executor *base)
+static void ll_cpu_halt(executor *base)
 {
     ll_cpu *self = ll_cpu_of(base);
     atomic_store_explicit(&self->halted, true, memory_order_relaxed);
     sym_ring(self->sym, self->sym->rank);
 }
 
-static expar_status ll_cpu_take(ll_executor *base, uint64_t bytes, mem_block **out)
+static expar_status ll_cpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
+    (void)from;
     return ll_cache_take(ll_cpu_of(base)->cache, bytes, out);
 }
 
-/* Calls return once it is known how they went. */
-static expar_status ll_cpu_check(ll_executor *base, const char *what)
+/* They are raised as calls are made. */
+static const ll_counts *ll_cpu_count(executor *base)
 {
-    (void)base, (void)what;
+    return &ll_cpu_of(base)->totals;
+}
+
+/* Worker threads are the buffer's. */
+static expar_status ll_cpu_begin(executor *base, exec_call *call, void *stream)
+{
+    (void)base, (void)call, (void)stream;
     return EXPAR_OK;
 }
 
-static bool ll_cpu_untold(ll_executor *base, ll_verdict *verdict)
+/* Ranks without a shape are met as units are posted. */
+static expar_status ll_cpu_prepare(executor *base, ll_call *call)
 {
-    (void)base, (void)verdict;
-    return false;
+    (void)base, (void)call;
+    return EXPAR_OK;
 }
 
-static expar_status ll_cpu_tell(ll_executor *base, const ll_call *call, executor_done_fn done, void *context,
-                                event_keeper *keeper)
-{
-    (void)base, (void)call, (void)done, (void)context, (void)keeper;
-    return error_set(EXPAR_ERR_STATE, "calls on the CPU have no stream");
-}
-
-/* They are raised as calls are made. */
-static void ll_cpu_count(ll_executor *base)
-{
-    (void)base;
-}
-
-static expar_status ll_cpu_time(ll_executor *base, bool on)
+static expar_status ll_cpu_time(executor *base, bool on)
 {
     (void)base, (void)on;
     return error_set(EXPAR_ERR_UNSUPPORTED, "calls on the CPU take no times");
 }
 
-static bool ll_cpu_times(ll_executor *base, ll_times *out)
+static bool ll_cpu_times(executor *base, ll_times *out)
 {
     (void)base, (void)out;
     return false;
@@ -91,8 +87,9 @@ static void ll_free_arrays(ll_cpu *self)
 }
 
 /* A failed group gives its heap back as a whole, when it is destroyed. */
-static void ll_cpu_destroy(ll_executor *base, bool sound)
+static void ll_cpu_destroy(executor *base, bool sound, bool quiet)
 {
+    (void)quiet;
     ll_cpu *self = ll_cpu_of(base);
     ll_far_end(self, sound);
     ll_free_arrays(self);
@@ -163,7 +160,7 @@ static expar_status lay_out(ll_cpu *self)
 /* Without a shape. */
 static expar_status ll_cpu_make_reserve(ll_cpu *self)
 {
-    const ll_reserved *reserve = &self->base.reserve;
+    const ll_reserved *reserve = &self->reserve;
     if (self->far)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "config.reserve_bytes is given; expected 0 where ranks are reached through a network: such "
@@ -181,15 +178,15 @@ static expar_status ll_make_part(ll_cpu *self, bool unmapped)
     expar_status status = ll_far_make(self, unmapped);
     if (status == EXPAR_OK) status = make_unshaped(self);
     if (status != EXPAR_OK) return status;
-    return self->base.reserve.bytes ? ll_cpu_make_reserve(self) : lay_out(self);
+    return self->reserve.bytes ? ll_cpu_make_reserve(self) : lay_out(self);
 }
 
-static expar_status ll_cpu_lay_out(ll_executor *base, const ll_shape *shape)
+static expar_status ll_cpu_lay_out(executor *base, const ll_shape *shape)
 {
     ll_cpu *self = ll_cpu_of(base);
     const ll_shape unshaped = self->shape;
     self->shape = *shape;
-    self->space = ll_reserved_space(&base->reserve, shape);
+    self->space = ll_reserved_space(&self->reserve, shape);
     expar_status status = lay_out(self);
     if (status == EXPAR_OK) {
         ll_meet_say(self);
@@ -199,7 +196,7 @@ static expar_status ll_cpu_lay_out(ll_executor *base, const ll_shape *shape)
     error_keep(&kept, status);
     free_shaped(self);
     self->shape = unshaped;
-    self->space = ll_reserved_space(&base->reserve, &unshaped);
+    self->space = ll_reserved_space(&self->reserve, &unshaped);
     return error_restore(&kept);
 }
 
@@ -216,21 +213,32 @@ static expar_status agree_on_parts(ll_cpu *self, const ll_plan *plan)
     return error_restore(&kept);
 }
 
-static const ll_executor_ops ll_cpu_ops = {
+static const executor_ops ll_cpu_ops = {
     .name = "cpu",
-    .destroy = ll_cpu_destroy,
+    .check = cpu_check,
+    .untold = cpu_untold,
     .halt = ll_cpu_halt,
     .retire = ll_cpu_retire,
+    .await = cpu_check,
+    .time = ll_cpu_time,
+    .destroy = ll_cpu_destroy,
     .take = ll_cpu_take,
+    .begin = ll_cpu_begin,
+    .keep = cpu_keep,
+    .follows = cpu_follows,
+    .place = cpu_take_place,
+    .join = cpu_join,
+    .end = cpu_end,
+    .tell = cpu_tell,
+};
+
+static const ll_ops ll_cpu_phases = {
+    .prepare = ll_cpu_prepare,
     .dispatch_send = ll_cpu_dispatch_send,
     .dispatch_receive = ll_cpu_dispatch_receive,
     .combine_send = ll_cpu_combine_send,
     .combine_receive = ll_cpu_combine_receive,
-    .check = ll_cpu_check,
-    .untold = ll_cpu_untold,
-    .tell = ll_cpu_tell,
     .count = ll_cpu_count,
-    .time = ll_cpu_time,
     .times = ll_cpu_times,
     .mask_set = ll_cpu_mask_set,
     .mask_query = ll_cpu_mask_query,
@@ -238,24 +246,23 @@ static const ll_executor_ops ll_cpu_ops = {
     .lay_out = ll_cpu_lay_out,
 };
 
-expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
+expar_status ll_executor_cpu_create(const ll_plan *plan, executor **out)
 {
     sym *symmetric = plan->group->sym;
     ll_cpu *self = calloc(1, sizeof *self);
     if (!self)
         return sym_out_of_step(symmetric, ll_buffer_name,
                                error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer"));
-    self->base.ops = &ll_cpu_ops;
+    self->base = (executor){.ops = &ll_cpu_ops, .ll = &ll_cpu_phases};
     self->sym = symmetric;
     self->number = plan->number;
     self->shape = *plan->shape;
     self->shape.unmapped = plan->shape->unmapped || !link_all_mapped(symmetric);
     self->plan = *plan;
     self->plan.shape = NULL;
-    self->base.reserve = ll_reserved_of(self->shape.ranks, plan->reserve_bytes);
-    self->space =
-        self->base.reserve.bytes ? ll_reserved_space(&self->base.reserve, &self->shape) : ll_space_of(&self->shape);
-    self->base.heap_bytes = self->space.total_bytes;
+    self->reserve = ll_reserved_of(self->shape.ranks, plan->reserve_bytes);
+    self->space = self->reserve.bytes ? ll_reserved_space(&self->reserve, &self->shape) : ll_space_of(&self->shape);
+    self->totals.heap_bytes = self->space.total_bytes;
     self->stream_bytes = (uint64_t)knob(KNOB_CPU_LL_STREAM_BYTES);
     expar_status status = sym_take(symmetric, ll_buffer_name, self->space.total_bytes, 4096, &self->buffer);
     if (status == EXPAR_OK) status = agree_on_parts(self, plan);
@@ -270,7 +277,7 @@ expar_status ll_executor_cpu_create(const ll_plan *plan, ll_executor **out)
 
 /* ---- for tests --------------------------------------------------------------------------------------------------- */
 
-void ll_executor_cpu_delay(ll_executor *base, executor_delay_fn delay, void *context)
+void ll_executor_cpu_delay(executor *base, executor_delay_fn delay, void *context)
 {
     ll_cpu *self = ll_cpu_of(base);
     self->delay_context = context;
@@ -280,14 +287,14 @@ void ll_executor_cpu_delay(ll_executor *base, executor_delay_fn delay, void *con
     self->masks->cleaner->delay = delay;
 }
 
-void ll_executor_cpu_skip(ll_executor *base, uint64_t calls)
+void ll_executor_cpu_skip(executor *base, uint64_t calls)
 {
     ll_cpu *self = ll_cpu_of(base);
     for (int kind = 0; kind < LL_KINDS; kind++)
         self->epochs[kind] += calls;
 }
 
-void ll_executor_cpu_stream(ll_executor *base, uint64_t bytes)
+void ll_executor_cpu_stream(executor *base, uint64_t bytes)
 {
     ll_cpu_of(base)->stream_bytes = bytes;
 }

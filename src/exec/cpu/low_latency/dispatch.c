@@ -199,9 +199,9 @@ static void count_sent(const ll_dispatch *d)
         messages += ll_is_masked(self, r) ? 0 : (uint64_t)self->sends.messages[r];
     const uint64_t header = sizeof(ll_header) + 8 * (uint64_t)d->step->call.form.topk +
                             (d->step->route.weights ? 4 * (uint64_t)d->step->call.form.topk : 0);
-    ll_raise(&self->base.counts.dispatches, 1);
-    ll_raise(&self->base.counts.dispatch_messages, messages);
-    ll_raise(&self->base.counts.bytes_sent, messages * (header + d->row_bytes + 4 * (uint64_t)d->scales));
+    ll_raise(&self->totals.dispatches, 1);
+    ll_raise(&self->totals.dispatch_messages, messages);
+    ll_raise(&self->totals.bytes_sent, messages * (header + d->row_bytes + 4 * (uint64_t)d->scales));
 }
 
 static expar_status dispatch_put_out(ll_cpu *self, ll_dispatch_step *step)
@@ -218,7 +218,6 @@ static expar_status dispatch_put_out(ll_cpu *self, ll_dispatch_step *step)
     ll_dispatch d = dispatch_of(self, step);
     keep_idx(&d);
     step->routing->route = ll_stamp(call->epoch);
-    step->routing->era = self->masks ? self->masks->era : 0;
     count_sent(&d);
     d.sends_past =
         ll_streams(self, (uint64_t)self->sends.first[step->tokens], d.row_bytes) || ll_pace_streams(&self->pace);
@@ -227,9 +226,10 @@ static expar_status dispatch_put_out(ll_cpu *self, ll_dispatch_step *step)
     return status == EXPAR_OK && self->far ? self->far->check(self, "low-latency dispatch: sending") : status;
 }
 
-expar_status ll_cpu_dispatch_send(ll_executor *base, ll_dispatch_step *step)
+expar_status ll_cpu_dispatch_send(executor *base, exec_call *exec, ll_dispatch_step *step)
 {
     ll_cpu *self = ll_cpu_of(base);
+    (void)exec;
     expar_status status = dispatch_put_out(self, step);
     if (self->far) self->far->flush(self);
     return status;
@@ -464,8 +464,9 @@ static void keep_messages(const ll_dispatch *d)
     }
 }
 
-expar_status ll_cpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step)
+expar_status ll_cpu_dispatch_receive(executor *base, exec_call *exec, ll_dispatch_step *step)
 {
+    (void)exec;
     ll_cpu *self = ll_cpu_of(base);
     ll_dispatch d = dispatch_of(self, step);
     expar_status status = ll_units_await(self, &step->call, LL_DISPATCH);

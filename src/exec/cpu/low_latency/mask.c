@@ -48,7 +48,6 @@ ll_masks *ll_masks_make(ll_cpu *self)
     const size_t n = (size_t)self->shape.ranks;
     ll_masks *masks = calloc(1, sizeof *masks);
     if (!masks) return NULL;
-    masks->era = 1;
     masks->masked = calloc(n, sizeof *masks->masked);
     masks->knows = calloc(n, sizeof *masks->knows);
     masks->since = calloc(n, sizeof *masks->since);
@@ -177,7 +176,7 @@ static expar_status unmask(ll_cpu *self, int32_t rank)
     return EXPAR_OK;
 }
 
-expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked)
+expar_status ll_cpu_mask_set(executor *base, int32_t rank, bool masked)
 {
     ll_cpu *self = ll_cpu_of(base);
     if (!masked) return unmask(self, rank);
@@ -190,7 +189,7 @@ expar_status ll_cpu_mask_set(ll_executor *base, int32_t rank, bool masked)
 }
 
 /* There are no streams. */
-expar_status ll_cpu_mask_query(ll_executor *base, int32_t *status, void *stream)
+expar_status ll_cpu_mask_query(executor *base, int32_t *status, void *stream)
 {
     const ll_cpu *self = ll_cpu_of(base);
     (void)stream;

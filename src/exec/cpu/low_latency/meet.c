@@ -6,7 +6,7 @@
 
 static uint64_t shape_at(const ll_cpu *self, int32_t source)
 {
-    return self->base.reserve.shapes + (uint64_t)source * EP_LINE_BYTES;
+    return self->reserve.shapes + (uint64_t)source * EP_LINE_BYTES;
 }
 
 void ll_meet_say(ll_cpu *self)

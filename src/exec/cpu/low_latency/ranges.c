@@ -19,7 +19,7 @@ static int64_t rows_wanted(const ll_dispatch *d, int32_t local)
 static void report_excess(const ll_dispatch *d)
 {
     const ll_shape *shape = &d->self->shape;
-    ll_verdict *verdict = &d->step->call.verdict;
+    ep_verdict *verdict = &d->step->call.verdict;
     for (int32_t l = 0; l < shape->local_experts && verdict->rank < 0; l++) {
         const int64_t rows = rows_wanted(d, l);
         if (rows <= ll_expert_places(shape)) continue;

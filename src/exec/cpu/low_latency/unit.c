@@ -194,14 +194,6 @@ static void begin_record(ll_cpu *self, const ll_call *call, ll_kind kind, const 
                (size_t)locals * sizeof(int32_t));
 }
 
-static void refuse_third(ll_call *call, ll_kind kind)
-{
-    call->refusal = ep_refusal_of(error_set(EXPAR_ERR_STATE,
-                                            "the %s before the last is still open; expected its hook to be called "
-                                            "first: two are open at most",
-                                            kind_names[kind]));
-}
-
 static bool refuses(const ll_call *call)
 {
     return !ll_status_goes_on(call->refusal.status);
@@ -222,7 +214,6 @@ static expar_status open_call(ll_cpu *self, ll_call *call, ll_kind kind, const l
     /* No read word has told others where this half lies: this unit does. */
     if (self->masks && kind == LL_COMBINE && !record->epoch && record->unread)
         ll_region_settle(self, ll_half(call->epoch));
-    if (record->epoch && !refuses(call)) refuse_third(call, kind);
     call->open = !refuses(call);
     record->unread = !call->open;
     if (!call->open) sends = NULL;
@@ -358,7 +349,7 @@ bool ll_call_mismatches(ll_cpu *self, const ll_call *call, ll_kind kind)
 void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind)
 {
     const ll_record *record = ll_record_of(self, kind, call->epoch);
-    call->verdict = (ll_verdict){.rank = -1};
+    call->verdict = (ep_verdict){.rank = -1};
     for (int32_t r = 0; r < self->shape.ranks && call->verdict.rank < 0; r++) {
         const ll_told *told = &record->told[r];
         if (told->status == EXPAR_OK || ll_is_masked(self, r)) continue;
@@ -368,11 +359,9 @@ void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind)
     }
     for (int32_t r = 0; r < self->shape.ranks && call->verdict.rank < 0; r++) {
         const ll_told *told = &record->told[r];
-        if (has_form(told, &call->form) || ll_is_masked(self, r)) continue;
-        call->verdict.rank = r;
-        call->verdict.reason.status = EXPAR_ERR_MISMATCH;
-        call->verdict.form = ll_form_of(told->tag, told->route);
-        call->verdict.own = call->form;
+        const ll_form form = ll_form_of(told->tag, told->route);
+        if (!has_form(told, &call->form) && !ll_is_masked(self, r))
+            ep_verdict_differ(&call->verdict, r, &form, &call->form, sizeof form);
     }
 }
 
@@ -426,8 +415,9 @@ void ll_call_close(ll_cpu *self, const ll_call *call, ll_kind kind, bool mismatc
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-void ll_cpu_retire(ll_executor *base, const ep_refusal *refusal)
+void ll_cpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
 {
+    (void)epoch;
     ll_cpu *self = ll_cpu_of(base);
     /* Whoever learns by the units that this rank has left knows by this that it needs no region of its own. */
     if (self->masks) ll_masker_part(self);

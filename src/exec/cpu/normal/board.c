@@ -269,15 +269,13 @@ void cpu_hello_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdi
         const int32_t ballot = ep_ballot(ep_hello_stands(hello->refusal.status, &hello->form, form0), r);
         if (ballot < least) least = ballot;
     }
-    *verdict = (ep_verdict){.rank = ep_ballot_rank(least), .form0 = *form0};
+    *verdict = (ep_verdict){.rank = ep_ballot_rank(least)};
     if (verdict->rank < 0) return;
     const ep_hello *against = cpu_hello_from(self, epoch, verdict->rank);
-    if (ep_ballot_stand(least) != EP_STAND_DIFFERS) {
+    if (ep_ballot_stand(least) == EP_STAND_DIFFERS)
+        ep_verdict_differ(verdict, verdict->rank, &against->form, form0, sizeof *form0);
+    else
         verdict_blame(verdict, verdict->rank, &against->refusal);
-        return;
-    }
-    verdict->form = against->form;
-    verdict->reason.status = EXPAR_ERR_MISMATCH;
 }
 
 void cpu_reply_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict)

@@ -26,7 +26,7 @@
 #include "exec/cpu/core/delay.h"
 #include "exec/cpu/core/rows.h"
 #include "exec/cpu/core/workers.h"
-#include "exec/executor.h"
+#include "exec/normal.h"
 #include "group/group.h"
 #include "proto/decisions.h"
 

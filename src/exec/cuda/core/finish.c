@@ -210,13 +210,14 @@ static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)
 {
     verdict->rank = slot->rank;
     if (slot->rank < 0) return slot->dropped;
+    /* A form that differs is no refusal: it has no text. */
+    if (slot->reason.status == EXPAR_OK) {
+        ep_verdict_differ(verdict, slot->rank, &slot->form, &slot->form0, sizeof slot->form);
+        return 0;
+    }
     verdict->reason = slot->reason;
     /* A broken peer's has no end. */
     verdict->reason.text[EP_REFUSAL_TEXT - 1] = '\0';
-    verdict->form = slot->form;
-    verdict->form0 = slot->form0;
-    /* A form that differs is no refusal: it has no text. */
-    if (verdict->reason.status == EXPAR_OK) verdict->reason = (ep_refusal){.status = EXPAR_ERR_MISMATCH};
     return 0;
 }
 

@@ -15,7 +15,7 @@
 #ifndef EXPAR_EXEC_CUDA_CORE_SEGMENTS_H
 #define EXPAR_EXEC_CUDA_CORE_SEGMENTS_H
 
-#include "exec/executor.h"
+#include "exec/normal.h"
 #include "shmem/device_heap.h"
 
 #include <pthread.h>

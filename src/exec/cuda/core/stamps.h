@@ -8,8 +8,8 @@
 #define EXPAR_EXEC_CUDA_CORE_STAMPS_H
 
 #include "exec/cuda/kernels/core/moments.h"
-#include "exec/executor.h"
 #include "exec/low_latency.h"
+#include "exec/normal.h"
 
 /* stamps: [GPU_MOMENTS][warps], warps > 0, and each moment's are put in the order of time. out is notified by nothing.
    False: no warp has come to the end, or some warp has written no start. */

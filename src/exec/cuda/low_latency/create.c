@@ -11,7 +11,7 @@ _Static_assert(EXPAR_STATUS_HANDLE == EXPAR_ERR_HANDLE, "kernels and library dis
 _Static_assert(EXPAR_STATUS_STATE == EXPAR_ERR_STATE, "kernels and library disagree");
 _Static_assert(EXPAR_STATUS_PEER == EXPAR_ERR_PEER, "kernels and library disagree");
 _Static_assert(EXPAR_LL_REDUCED == 1, "kernels know this value (ll_combine.cu)");
-_Static_assert(sizeof(ll_form) <= sizeof(ep_form), "a verdict carries either");
+_Static_assert(sizeof(ll_form) <= sizeof(ep_form), "what kernels tell carries either");
 
 static const char ll_buffer_name[] = "the low-latency buffer";
 
@@ -33,75 +33,51 @@ static void ll_gpu_close_part(ll_gpu *self)
     gpu_core_free(&self->core);
 }
 
-/* Nothing of it has been launched here. Other ranks' kernels may be through with it only where all have come. */
-static void destroy_unshaped(ll_gpu *self, bool sound)
-{
-    gpu_core *core = &self->core;
-    ll_gpu_close_part(self);
-    bool quiet = sound && !core->unsettled;
-    if (sound && device_heap_give(core->heap, ll_buffer_name, core->place.buffer, &quiet) != EXPAR_OK)
-        LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
-    if (sound) ll_gpu_masks_give(self);
-    gpu_home_leave(core, quiet);
-    free(self);
-}
-
-static void ll_gpu_destroy(ll_executor *base, bool sound)
+static void ll_gpu_destroy(executor *base, bool sound, bool quiet)
 {
     ll_gpu *self = ll_gpu_of(base);
     gpu_core *core = &self->core;
-    if (!ll_gpu_is_shaped(self)) {
-        destroy_unshaped(self, sound);
-        return;
-    }
-    if (!sound && !gpu_core_abandon(core, "a low-latency call of this rank's")) return;
-    /* The report goes with the parts. Peers' kernels may still write here until all ranks have come, and waited for
-       theirs. */
-    gpu_order_await(core);
-    const bool well = gpu_check(&core->base, ll_buffer_name) == EXPAR_OK;
+    if (!sound && ll_gpu_is_shaped(self) && !gpu_core_abandon(core, "a low-latency call of this rank's")) return;
     ll_gpu_close_part(self);
-    bool quiet = sound && !core->unsettled && well;
-    if (sound && device_heap_give(core->heap, ll_buffer_name, core->place.buffer, &quiet) != EXPAR_OK)
+    /* Peers' kernels may still write here until all ranks have come, and waited for theirs. */
+    bool all_quiet = sound && quiet && !core->unsettled;
+    if (sound && device_heap_give(core->heap, ll_buffer_name, core->place.buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
     if (sound) ll_gpu_masks_give(self);
-    gpu_home_leave(core, quiet);
+    gpu_home_leave(core, all_quiet);
     free(self);
 }
 
 /* ---- operations that are not calls ------------------------------------------------------------------------------- */
 
-static void ll_gpu_halt(ll_executor *base)
-{
-    gpu_halt(&ll_gpu_of(base)->core.base);
-}
-
 /* Kernels open calls, and a rank that goes can wait for none: others learn of it as they ask. With masks they learn,
    too, that it writes no more. */
-static void ll_gpu_retire(ll_executor *base, const ep_refusal *refusal)
+static void ll_gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
 {
-    (void)refusal;
+    (void)epoch, (void)refusal;
     ll_gpu_part(ll_gpu_of(base));
 }
 
-static expar_status ll_gpu_take(ll_executor *base, uint64_t bytes, mem_block **out)
+static expar_status ll_gpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
+    (void)from;
     return ll_gpu_cache_take(ll_gpu_of(base), bytes, out);
 }
 
 /* Before there is a shape there are no calls to tell of. */
-static expar_status check_shaped(ll_executor *base, const char *what)
+static expar_status check_shaped(executor *base, const char *what)
 {
-    return ll_gpu_is_shaped(ll_gpu_of(base)) ? ll_gpu_check(base, what) : EXPAR_OK;
+    return ll_gpu_is_shaped(ll_gpu_of(base)) ? gpu_check(base, what) : EXPAR_OK;
 }
 
-static bool untold_shaped(ll_executor *base, ll_verdict *verdict)
+static expar_status await_shaped(executor *base, const char *what)
 {
-    return ll_gpu_is_shaped(ll_gpu_of(base)) && ll_gpu_untold(base, verdict);
+    return ll_gpu_is_shaped(ll_gpu_of(base)) ? gpu_await(base, what) : EXPAR_OK;
 }
 
-static void count_shaped(ll_executor *base)
+static bool untold_shaped(executor *base, ep_verdict *verdict, int64_t *dropped)
 {
-    if (ll_gpu_is_shaped(ll_gpu_of(base))) ll_gpu_count(base);
+    return ll_gpu_is_shaped(ll_gpu_of(base)) && gpu_untold(base, verdict, dropped);
 }
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
@@ -211,7 +187,7 @@ static int32_t shared_room(const ll_gpu *self)
     return self->core.device->shared_bytes - GPU_STATIC_SHARED_BYTES;
 }
 
-static bool ll_gpu_fits(ll_executor *base, const ll_shape *shape)
+static bool ll_gpu_fits(executor *base, const ll_shape *shape)
 {
     const uint64_t room = (uint64_t)shared_room(ll_gpu_of(base));
     return ll_gpu_dispatch_shared(shape, shape->tokens) <= room && ll_gpu_combine_shared(shape) <= room;
@@ -305,7 +281,7 @@ static expar_status ll_gpu_make_reserve(ll_gpu *self)
     if (!self->early) return refuse_no_memory();
     expar_status status = cuda_enter(core->device);
     if (status != EXPAR_OK) return status;
-    status = CUDA_CALL(MemsetD8Async, buffer, 0, self->base.reserve.bytes, core->own_stream);
+    status = CUDA_CALL(MemsetD8Async, buffer, 0, self->reserve.bytes, core->own_stream);
     cuda_leave();
     return status == EXPAR_OK ? gpu_own_stream_await(core) : status;
 }
@@ -318,11 +294,11 @@ static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t 
     if (status == EXPAR_OK) status = gpu_own_stream_make(core);
     if (status == EXPAR_OK) status = ll_gpu_masks_open(self);
     if (status != EXPAR_OK) return status;
-    return self->base.reserve.bytes ? ll_gpu_make_reserve(self) : ll_gpu_make_shaped(self);
+    return self->reserve.bytes ? ll_gpu_make_reserve(self) : ll_gpu_make_shaped(self);
 }
 
 /* A lay-out that has failed has left parts, which go with the buffer. */
-static expar_status ll_gpu_lay_out(ll_executor *base, const ll_shape *shape)
+static expar_status ll_gpu_lay_out(executor *base, const ll_shape *shape)
 {
     ll_gpu *self = ll_gpu_of(base);
     if (self->early->failed)
@@ -338,22 +314,33 @@ static expar_status ll_gpu_lay_out(ll_executor *base, const ll_shape *shape)
     return EXPAR_OK;
 }
 
-static const ll_executor_ops ll_gpu_ops = {
+static const executor_ops ll_gpu_ops = {
     .name = "cuda",
     .streams = true,
-    .destroy = ll_gpu_destroy,
-    .halt = ll_gpu_halt,
+    .check = check_shaped,
+    .untold = untold_shaped,
+    .halt = gpu_halt,
     .retire = ll_gpu_retire,
+    .await = await_shaped,
+    .time = ll_gpu_time,
+    .destroy = ll_gpu_destroy,
     .take = ll_gpu_take,
+    .begin = gpu_begin,
+    .keep = gpu_keep,
+    .follows = gpu_follows,
+    .place = gpu_take_place,
+    .join = gpu_join,
+    .end = gpu_end,
+    .tell = gpu_tell,
+};
+
+static const ll_ops ll_gpu_phases = {
+    .prepare = ll_gpu_prepare,
     .dispatch_send = ll_gpu_dispatch_send,
     .dispatch_receive = ll_gpu_dispatch_receive,
     .combine_send = ll_gpu_combine_send,
     .combine_receive = ll_gpu_combine_receive,
-    .check = check_shaped,
-    .untold = untold_shaped,
-    .tell = ll_gpu_tell,
-    .count = count_shaped,
-    .time = ll_gpu_time,
+    .count = ll_gpu_count,
     .times = ll_gpu_times,
     .mask_set = ll_gpu_mask_set,
     .mask_query = ll_gpu_mask_query,
@@ -379,7 +366,7 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
     int32_t sharers = 0;
     expar_status status = gpu_home_enter(core, plan->device.index);
     if (status != EXPAR_OK) return status;
-    status = device_heap_take(core->heap, ll_buffer_name, self->base.heap_bytes, 4096, &core->place.buffer);
+    status = device_heap_take(core->heap, ll_buffer_name, self->totals.heap_bytes, 4096, &core->place.buffer);
     if (status == EXPAR_OK) status = ll_gpu_masks_take(self);
     if (status == EXPAR_OK) status = gpu_count_sharers(core, &sharers);
     if (status == EXPAR_OK) status = gpu_agree(core, ll_gpu_make_part(self, plan, sharers), NULL);
@@ -407,7 +394,7 @@ static expar_status check_mapped(const ll_plan *plan)
                      why);
 }
 
-expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
+expar_status ll_executor_cuda_create(const ll_plan *plan, executor **out)
 {
     sym *symmetric = plan->group->sym;
     expar_status built = check_mapped(plan);
@@ -416,12 +403,12 @@ expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
     if (!self)
         return sym_out_of_step(symmetric, ll_buffer_name,
                                error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer"));
-    self->base.ops = &ll_gpu_ops;
     self->shape = *plan->shape;
     self->space = ll_space_of(plan->shape);
-    self->base.reserve = ll_reserved_of(plan->shape->ranks, plan->reserve_bytes);
-    self->base.heap_bytes = plan->reserve_bytes ? self->base.reserve.bytes : self->space.total_bytes;
-    self->core = (gpu_core){.group = plan->group,
+    self->reserve = ll_reserved_of(plan->shape->ranks, plan->reserve_bytes);
+    self->totals.heap_bytes = plan->reserve_bytes ? self->reserve.bytes : self->space.total_bytes;
+    self->core = (gpu_core){.base = {.ops = &ll_gpu_ops, .ll = &ll_gpu_phases},
+                            .group = plan->group,
                             .sym = symmetric,
                             .number = plan->number,
                             .topic_kind = BOOT_KIND_LOW_LATENCY,
@@ -433,6 +420,6 @@ expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out)
         free(self);
         return status;
     }
-    *out = &self->base;
+    *out = &self->core.base;
     return EXPAR_OK;
 }

@@ -7,6 +7,6 @@
 #include "exec/low_latency.h"
 
 /* See ll_create_fn. */
-expar_status ll_executor_cuda_create(const ll_plan *plan, ll_executor **out);
+expar_status ll_executor_cuda_create(const ll_plan *plan, executor **out);
 
 #endif

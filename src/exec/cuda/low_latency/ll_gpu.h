@@ -34,10 +34,10 @@ typedef struct ll_early {
 } ll_early;
 
 typedef struct ll_gpu {
-    ll_executor base;
-    /* Its place on the GPU, as an EP buffer's executor has one: heap, order, guard, report, launches. It has no
-       operations and no pool. */
+    /* Its place on the GPU, as an EP buffer's executor has one: heap, order, guard, report, launches. */
     gpu_core core;
+    ll_counts totals;
+    ll_reserved reserve; /* of a buffer that gets its shape later */
     ll_shape shape;
     ll_space space;
     int32_t copies;        /* blocks that a kernel can have */
@@ -53,10 +53,6 @@ typedef struct ll_gpu {
     /* scaled: of formats with scales; log: of rows of LogFMT */
     cu_function dispatch_kernel, scaled_kernel, combine_kernel, log_kernel;
     ll_gpu_cache *cache;
-    /* Calls, and those that wait for their hooks, as the host knows them as long as none was made in a capture. By
-       whoever calls. */
-    uint64_t made[LL_KINDS];
-    bool open[LL_KINDS][LL_HALVES];
     /* Of a buffer with masks. */
     ll_gpu_masks *masks; /* device, with the next two; NULL: without masks */
     ll_gpu_mask *mask_of;
@@ -71,10 +67,9 @@ typedef struct ll_gpu {
     bool has_clean_words;
     ll_early *early;    /* NULL: the shape came with the buffer */
     atomic_bool shaped; /* all parts are there: set once (release), looked at by any thread (acquire) */
-    uint32_t era;       /* of masks: each clean begins one, and handles of earlier ones serve no more; from 1 on */
 } ll_gpu;
 
-static inline ll_gpu *ll_gpu_of(ll_executor *base)
+static inline ll_gpu *ll_gpu_of(executor *base)
 {
     return (ll_gpu *)base;
 }
@@ -105,9 +100,9 @@ void ll_gpu_note_dead(ll_gpu *self);
 /* Behind a clean: with its view. */
 expar_status ll_gpu_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS]);
 /* Operations. */
-expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked);
-expar_status ll_gpu_mask_query(ll_executor *base, int32_t *status, void *stream);
-expar_status ll_gpu_mask_clean(ll_executor *base, ll_clean_step *step);
+expar_status ll_gpu_mask_set(executor *base, int32_t rank, bool masked);
+expar_status ll_gpu_mask_query(executor *base, int32_t *status, void *stream);
+expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step);
 
 /* ---- meet.c ------------------------------------------------------------------------------------------------------ */
 ll_early *ll_gpu_early_make(int32_t ranks, int32_t own); /* NULL: no memory */
@@ -128,18 +123,15 @@ void ll_gpu_early_begin(ll_gpu *self, const uint64_t epochs[LL_KINDS]);
 expar_status ll_gpu_early_end(ll_gpu *self);
 
 /* ---- calls.c: operations ----------------------------------------------------------------------------------------- */
-expar_status ll_gpu_dispatch_send(ll_executor *base, ll_dispatch_step *step);
-expar_status ll_gpu_dispatch_receive(ll_executor *base, ll_dispatch_step *step);
-expar_status ll_gpu_combine_send(ll_executor *base, ll_combine_step *step);
-expar_status ll_gpu_combine_receive(ll_executor *base, ll_combine_step *step);
-expar_status ll_gpu_check(ll_executor *base, const char *what);
-bool ll_gpu_untold(ll_executor *base, ll_verdict *verdict);
-expar_status ll_gpu_tell(ll_executor *base, const ll_call *call, executor_done_fn done, void *context,
-                         event_keeper *keeper);
-void ll_gpu_count(ll_executor *base);
+expar_status ll_gpu_prepare(executor *base, ll_call *call);
+expar_status ll_gpu_dispatch_send(executor *base, exec_call *exec, ll_dispatch_step *step);
+expar_status ll_gpu_dispatch_receive(executor *base, exec_call *exec, ll_dispatch_step *step);
+expar_status ll_gpu_combine_send(executor *base, exec_call *exec, ll_combine_step *step);
+expar_status ll_gpu_combine_receive(executor *base, exec_call *exec, ll_combine_step *step);
+const ll_counts *ll_gpu_count(executor *base);
 
 /* ---- times.c: operations ----------------------------------------------------------------------------------------- */
-expar_status ll_gpu_time(ll_executor *base, bool on);
-bool ll_gpu_times(ll_executor *base, ll_times *out);
+expar_status ll_gpu_time(executor *base, bool on);
+bool ll_gpu_times(executor *base, ll_times *out);
 
 #endif

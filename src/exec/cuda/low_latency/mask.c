@@ -73,7 +73,7 @@ static expar_status errand_do(ll_gpu *self, ll_mask_args *args)
     return status == EXPAR_OK ? gpu_check(&self->core.base, "masks") : status;
 }
 
-expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked)
+expar_status ll_gpu_mask_set(executor *base, int32_t rank, bool masked)
 {
     ll_gpu *self = ll_gpu_of(base);
     ll_mask_args args = {.what = masked ? LL_ERRAND_SET : LL_ERRAND_UNSET, .rank = rank};
@@ -95,7 +95,7 @@ expar_status ll_gpu_mask_set(ll_executor *base, int32_t rank, bool masked)
                      rank, self->shape.regions);
 }
 
-expar_status ll_gpu_mask_query(ll_executor *base, int32_t *status, void *stream)
+expar_status ll_gpu_mask_query(executor *base, int32_t *status, void *stream)
 {
     ll_gpu *self = ll_gpu_of(base);
     ll_mask_args args = {.what = LL_ERRAND_QUERY, .status = status};
@@ -128,9 +128,7 @@ expar_status ll_gpu_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS])
                          .view = self->view_there,
                          .epochs = {epochs[LL_DISPATCH], epochs[LL_COMBINE]},
                          .attempt = self->cleaner->attempt};
-    self->era++;
     memcpy(self->view, self->cleaner->view, (size_t)self->shape.ranks * sizeof *self->view);
-    memcpy(self->made, epochs, sizeof self->made);
     expar_status status = errand_do(self, &args);
     if (status != EXPAR_OK || self->answer->status == EXPAR_OK) return status;
     return error_set(EXPAR_ERR_PEER,
@@ -156,7 +154,7 @@ static expar_status meet_again(ll_gpu *self, const ll_clean_step *step)
     return ll_gpu_meet(self, step->call.number);
 }
 
-expar_status ll_gpu_mask_clean(ll_executor *base, ll_clean_step *step)
+expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step)
 {
     ll_gpu *self = ll_gpu_of(base);
     if (!ll_gpu_is_shaped(self)) return clean_early(self, step);
@@ -213,7 +211,6 @@ expar_status ll_gpu_masks_take(ll_gpu *self)
 expar_status ll_gpu_masks_open(ll_gpu *self)
 {
     if (!self->shape.masking) return EXPAR_OK;
-    self->era = 1;
     self->core.lose = ll_gpu_lose;
     return map_words(self);
 }

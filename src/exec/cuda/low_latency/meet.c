@@ -13,7 +13,7 @@
 
 uint64_t ll_gpu_shapes_bytes(const ll_gpu *self)
 {
-    return self->base.reserve.bytes ? (uint64_t)self->shape.ranks * EP_LINE_BYTES : 0;
+    return self->reserve.bytes ? (uint64_t)self->shape.ranks * EP_LINE_BYTES : 0;
 }
 
 static _Atomic uint64_t *shape_word(const ll_gpu *self, int32_t at, int32_t source, int32_t word)
@@ -70,7 +70,7 @@ static expar_status mask_lost(ll_gpu *self, const sym_rest *rest)
             const bool lost = pass == 0 ? sym_rest_has_lost(rest, r) : !any && shape_is_awaited(self, r);
             if (!lost) continue;
             LOG(LOG_WARN, "rank %d is masked: %s", r, why);
-            status = ll_gpu_mask_set(&self->base, r, true);
+            status = ll_gpu_mask_set(&self->core.base, r, true);
             any = true;
         }
     return status;
@@ -167,7 +167,6 @@ expar_status ll_gpu_early_query(const ll_gpu *self, int32_t *status, void *strea
 void ll_gpu_early_begin(ll_gpu *self, const uint64_t epochs[LL_KINDS])
 {
     ll_early *early = self->early;
-    self->era++;
     early->cleaned = true;
     memcpy(early->epochs, epochs, sizeof early->epochs);
     for (int32_t r = 0; r < self->shape.ranks; r++)
@@ -180,6 +179,6 @@ expar_status ll_gpu_early_end(ll_gpu *self)
     ll_early *early = self->early;
     expar_status status = early->cleaned ? ll_gpu_begin_anew(self, early->epochs) : EXPAR_OK;
     for (int32_t r = 0; r < self->shape.ranks && status == EXPAR_OK; r++)
-        if (early->masked[r]) status = ll_gpu_mask_set(&self->base, r, true);
+        if (early->masked[r]) status = ll_gpu_mask_set(&self->core.base, r, true);
     return status;
 }

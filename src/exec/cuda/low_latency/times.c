@@ -21,7 +21,7 @@ static expar_status moments_forget(const gpu_core *core)
     return status;
 }
 
-expar_status ll_gpu_time(ll_executor *base, bool on)
+expar_status ll_gpu_time(executor *base, bool on)
 {
     gpu_core *core = &ll_gpu_of(base)->core;
     expar_status status = EXPAR_OK;
@@ -43,7 +43,7 @@ static expar_status moments_fetch(const gpu_core *core, uint64_t *moments)
     return status;
 }
 
-bool ll_gpu_times(ll_executor *base, ll_times *out)
+bool ll_gpu_times(executor *base, ll_times *out)
 {
     const gpu_core *core = &ll_gpu_of(base)->core;
     uint64_t *moments = core->stamps && core->stamped_warps ? malloc(moments_bytes(core->stamped_warps)) : NULL;

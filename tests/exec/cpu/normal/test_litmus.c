@@ -24,7 +24,7 @@ static bool across;
 
 static void install(void *context, expar_ep *ep, int32_t rank)
 {
-    executor_cpu_delay(ep->exec, holdup_step, (holdup *)context + rank);
+    executor_cpu_delay(ep->base.exec, holdup_step, (holdup *)context + rank);
 }
 
 static bool play_script(uint64_t seed)

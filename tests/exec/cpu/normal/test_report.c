@@ -86,12 +86,12 @@ static expar_status run_calls(scene *s, int32_t rank, expar_ep *ep)
     args.num_experts = EXPERTS;
     args.path = s->path;
     expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    if (rank == SILENT && !s->combine) executor_cpu_delay(ep->exec, stop_here, s);
+    if (rank == SILENT && !s->combine) executor_cpu_delay(ep->base.exec, stop_here, s);
     if (!s->combine) meet(s, rank);
     expar_status status = expar_dispatch(ep, &args, &result);
     if (s->combine) meet(s, rank);
     if (status != EXPAR_OK || !s->combine) goto out;
-    if (rank == SILENT) executor_cpu_delay(ep->exec, stop_here, s);
+    if (rank == SILENT) executor_cpu_delay(ep->base.exec, stop_here, s);
     expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
     combine.x = result.recv_x;
     combine.handle = result.handle;

@@ -111,8 +111,7 @@ static void return_pieces(const void *context, const ll_scratch *scratch, int32_
     uint64_t bytes = 0;
     for (int32_t piece = begin; piece < end; piece++)
         return_piece(returns, piece, scratch, &bytes);
-    if (returns->c->coded)
-        atomic_fetch_add_explicit(&returns->c->self->base.counts.bytes_sent, bytes, memory_order_relaxed);
+    if (returns->c->coded) atomic_fetch_add_explicit(&returns->c->self->totals.bytes_sent, bytes, memory_order_relaxed);
 }
 
 /* Where weights go ahead, rows wait for those of others. */

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* How this rank refuses a call, and the others learn of it. */
+#include "ep/call/call.h"
+
+#include <stdlib.h>
+
+static void keep_own_refusal(const ep_call *call)
+{
+    ep_buffer *buffer = call->buffer;
+    pthread_mutex_lock(&buffer->poison_lock);
+    buffer->own_refusal = call->refusal;
+    pthread_mutex_unlock(&buffer->poison_lock);
+}
+
+expar_status ep_call_refuse(ep_call *call, expar_status status)
+{
+    call->refusal = ep_refusal_of(status);
+    if (!call->issued) keep_own_refusal(call);
+    return ep_call_prefix(call, status);
+}
+
+expar_status ep_call_refused(ep_call *call, const ep_refusal *refusal)
+{
+    call->refusal = *refusal;
+    if (!call->issued) keep_own_refusal(call);
+    return ep_call_prefix(call, error_set((expar_status)refusal->status, "%s", refusal->text));
+}
+
+/* The caller has its error; nobody has an event. False: it is to be told from here. */
+static bool issue_refusal(ep_call *call)
+{
+    if (!call->by_itself || call->issued || call->buffer->exec->ops->streams ||
+        ep_call_prepare_issue(call->buffer) != EXPAR_OK)
+        return false;
+    ep_call *own = malloc(call->halves->bytes);
+    if (!own) return false;
+    ep_call_issue(call, own);
+    own->wait_event = NULL;
+    own->event = own->job.event = NULL;
+    ep_issuer_put(own->buffer->issuer, &own->job);
+    return true;
+}
+
+expar_status ep_call_tell_refusal(ep_call *call, expar_status refused)
+{
+    ep_call_refuse(call, refused);
+    error_kept kept;
+    error_keep(&kept, (expar_status)call->refusal.status);
+    /* In a graph it would be told again and again. */
+    if (call->exec.captured) ep_call_note_uncaptured(call, kept.status);
+    if (call->exec.captured || issue_refusal(call)) return error_restore(&kept);
+    expar_status status = ep_call_open(call);
+    if (status == EXPAR_OK) status = call->halves->refuse(call);
+    return status == EXPAR_OK ? error_restore(&kept) : status;
+}

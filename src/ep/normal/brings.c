@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a call of normal mode brings: its form, which all ranks agree on, and which records and rings have to hold. */
+#include "ep/normal/normal.h"
+
+#include <string.h>
+
+_Static_assert(sizeof(ep_form) <= EP_FORM_BYTES, "a verdict has room for two forms");
+
+expar_status normal_begin(ep_call *call, const char *name, const ep_halves *halves, expar_ep *ep)
+{
+    expar_status status = ep_check_outside(name);
+    if (status == EXPAR_OK) status = ep_check_known(ep, name);
+    return status == EXPAR_OK ? ep_call_begin(call, name, halves, &ep->base) : status;
+}
+
+/* ---- ranks that agree -------------------------------------------------------------------------------------------- */
+
+static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine",
+                                         "expar_ep_route"};
+
+static int64_t exactness_of(const ep_form *form)
+{
+    if (form->options & EP_OPTION_ONE_ORDER) return EXPAR_NODES_ONE_ORDER;
+    return form->options & EP_OPTION_EXACT_NODES ? EXPAR_NODES_EXACT : EXPAR_NODES_ROUNDED;
+}
+
+/* From rank 0's. */
+expar_status normal_mismatch(const ep_verdict *verdict, int32_t own)
+{
+    const int32_t rank = verdict->rank;
+    ep_form form, first;
+    const ep_form *a = &form, *b = &first;
+    (void)own;
+    memcpy(&form, verdict->form, sizeof form);
+    memcpy(&first, verdict->other, sizeof first);
+    if (a->kind != b->kind)
+        return error_set(EXPAR_ERR_MISMATCH, "rank %d called %s while rank 0 called %s", rank, kind_names[a->kind],
+                         kind_names[b->kind]);
+    const struct {
+        const char *name;
+        int64_t a, b;
+    } members[] = {
+        {"hidden size", a->hidden, b->hidden},
+        {"top-k", a->topk, b->topk},
+        {"number of experts", a->experts, b->experts},
+        {"topk_weights (0 absent, 1 given)", a->weights, b->weights},
+        {"handle (number of the buffer that it was made on)", a->route_buffer, b->route_buffer},
+        {"handle (number of the call that made it)", a->route, b->route},
+        {"scales a token", a->scales, b->scales},
+        {"src_tokens (0 absent, 1 asked for)", a->options & EP_OPTION_SRC_TOKENS, b->options & EP_OPTION_SRC_TOKENS},
+        {"global_experts", (a->options & EP_OPTION_GLOBAL_EXPERTS) != 0, (b->options & EP_OPTION_GLOBAL_EXPERTS) != 0},
+        {"keep_slots", (a->options & EP_OPTION_KEEP_SLOTS) != 0, (b->options & EP_OPTION_KEEP_SLOTS) != 0},
+        {"exact_across_nodes", exactness_of(a), exactness_of(b)},
+        {"sum_order", a->sum_order, b->sum_order},
+        {"weights_of", a->weights_of, b->weights_of},
+    };
+    for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
+        if (members[i].a != members[i].b)
+            return error_set(EXPAR_ERR_MISMATCH, "%s is %lld on rank %d and %lld on rank 0; expected the same",
+                             members[i].name, (long long)members[i].a, rank, (long long)members[i].b);
+    const struct {
+        const char *name;
+        int32_t a, b;
+    } dtypes[] = {{"x", a->dtype, b->dtype},
+                  {"x_scales", a->scale_dtype, b->scale_dtype},
+                  {"topk_idx", a->idx_dtype, b->idx_dtype}};
+    size_t i = 0;
+    while (i + 1 < ARRAY_LENGTH(dtypes) && dtypes[i].a == dtypes[i].b)
+        i++;
+    return error_set(EXPAR_ERR_MISMATCH, "dtype of %s is %s on rank %d and %s on rank 0; expected the same",
+                     dtypes[i].name, expar_dtype_string((expar_dtype)dtypes[i].a), rank,
+                     expar_dtype_string((expar_dtype)dtypes[i].b));
+}
+
+expar_status normal_refuse(ep_call *call)
+{
+    executor *exec = call->buffer->exec;
+    ep_notify_step step = {
+        .epoch = normal_epoch(call), .form = ((normal_call *)call)->brings.form, .refusal = call->refusal};
+    return ep_call_step(call, exec->normal->notify(exec, &call->exec, &step));
+}
+
+/* ---- records and rings ------------------------------------------------------------------------------------------- */
+
+static bool fits_now(const ep_call *call, const ep_brings *brings)
+{
+    executor *exec = call->buffer->exec;
+    return exec->normal->fits(exec, &brings->form, brings->row_bytes);
+}
+
+/* A call makes records larger before it is sent. */
+expar_status normal_fits(ep_call *call, const ep_brings *brings, bool *fits)
+{
+    *fits = true;
+    if (call->leaves) return EXPAR_OK;
+    expar_status status = ep_call_await(call, call->behind);
+    call->told = status != EXPAR_OK;
+    if (status == EXPAR_OK) *fits = fits_now(call, brings);
+    return status;
+}
+
+static expar_status grow(ep_call *call, const ep_grow_step *step)
+{
+    executor *exec = call->buffer->exec;
+    ep_verdict verdict = {.rank = -1};
+    expar_status status = ep_call_await(call, EP_CALL_ENDED);
+    if (status == EXPAR_OK) status = ep_call_check_poison(call);
+    if (status == EXPAR_OK) status = ep_call_step(call, exec->normal->grow(exec, step, &verdict));
+    return status == EXPAR_OK ? ep_call_verdict(call, &verdict) : status;
+}
+
+expar_status normal_grow(ep_call *call, const ep_brings *brings, ep_grow_step step)
+{
+    ep_buffer *buffer = call->buffer;
+    step.epoch = normal_epoch(call);
+    step.form = brings->form;
+    step.row_bytes = brings->row_bytes;
+    expar_status status = grow(call, &step);
+    call->told = status != EXPAR_OK;
+    if (call->told) return status;
+    atomic_fetch_add_explicit(&ep_of(call)->growths, 1, memory_order_release);
+    if (buffer->exec->normal->grows_apart) call->number = buffer->kind->number(++buffer->calls);
+    return EXPAR_OK;
+}
+
+expar_status normal_make_room(ep_call *call)
+{
+    const ep_brings *brings = &((normal_call *)call)->brings;
+    const ep_grow_step step = {.tokens = -1};
+    if (!call->leaves || fits_now(call, brings)) return EXPAR_OK;
+    return normal_grow(call, brings, step);
+}

@@ -46,7 +46,7 @@ const char *expar_transport_missing(const expar_group *group)
 unsigned expar_transport_reach(const expar_group *group, int32_t index, int32_t rank, int32_t pe)
 {
     if (!has(group, index) || !is_rank(group, rank) || !is_rank(group, pe)) return 0;
-    return sym_reach(group->sym, rank, pe, index) & PUBLIC_REACH;
+    return sym_reach(group->sym, rank, pe, TRANSPORT_HOST, index) & PUBLIC_REACH;
 }
 
 unsigned expar_transport_selected(const expar_group *group, int32_t index, int32_t pe)
@@ -54,10 +54,11 @@ unsigned expar_transport_selected(const expar_group *group, int32_t index, int32
     if (!has(group, index) || !is_rank(group, pe)) return 0;
     const sym *self = group->sym;
     const transport *t = self->transports[index];
+    const transport_ways *ways = sym_ways(self, TRANSPORT_HOST, pe);
     unsigned uses = 0;
-    if (self->reach_map[pe] == t) uses |= EXPAR_REACH_MAP;
-    if (self->reach_rma[pe] == t) uses |= EXPAR_REACH_PUT | EXPAR_REACH_GET;
-    if (self->reach_atomic[pe] == t) uses |= EXPAR_REACH_ATOMIC;
+    if (ways->map == t) uses |= EXPAR_REACH_MAP;
+    if (ways->data == t) uses |= EXPAR_REACH_PUT | EXPAR_REACH_GET;
+    if (ways->words == t) uses |= EXPAR_REACH_ATOMIC;
     return uses;
 }
 

@@ -6,7 +6,7 @@
 static transport *choose_unmapped(const sym *self, int32_t pe, unsigned wanted, transport *chosen)
 {
     for (int32_t t = 0; t < self->num_transports; t++) {
-        const unsigned reach = sym_reach(self, self->rank, pe, t);
+        const unsigned reach = sym_reach(self, self->rank, pe, TRANSPORT_HOST, t);
         if ((reach & wanted) == wanted && !(reach & TRANSPORT_MAP)) return self->transports[t];
     }
     return chosen;
@@ -17,8 +17,9 @@ expar_status link_open(sym *self, int32_t pe, bool unmapped, link_counts *counts
     link_peer made = {.sym = self, .pe = pe, .counts = counts};
     if (pe == self->rank || !unmapped) made.mapped = sym_at(self, pe, 0);
     if (!made.mapped) {
-        made.data = choose_unmapped(self, pe, TRANSPORT_PUT, self->reach_rma[pe]);
-        made.words = choose_unmapped(self, pe, TRANSPORT_ATOMIC, self->reach_atomic[pe]);
+        const transport_ways *ways = sym_ways(self, TRANSPORT_HOST, pe);
+        made.data = choose_unmapped(self, pe, TRANSPORT_PUT, ways->data);
+        made.words = choose_unmapped(self, pe, TRANSPORT_ATOMIC, ways->words);
         if (!made.data || !made.words)
             return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d with puts and atomics%s%s", pe,
                              self->unreached ? ": " : "", self->unreached ? self->unreached : "");
@@ -29,8 +30,8 @@ expar_status link_open(sym *self, int32_t pe, bool unmapped, link_counts *counts
 
 expar_status link_reach(sym *self, int32_t pe, unsigned needs, const char *call, link_peer *out)
 {
-    *out =
-        (link_peer){.sym = self, .pe = pe, .data = self->reach_rma[pe], .words = self->reach_atomic[pe], .call = call};
+    const transport_ways *ways = sym_ways(self, TRANSPORT_HOST, pe);
+    *out = (link_peer){.sym = self, .pe = pe, .data = ways->data, .words = ways->words, .call = call};
     if ((!(needs & LINK_DATA) || out->data) && (!(needs & LINK_WORDS) || out->words)) return EXPAR_OK;
     if (!call) return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", pe);
     return error_set(EXPAR_ERR_UNSUPPORTED, "%s: rank %d is on another node (%d), and no transport reaches it%s%s",

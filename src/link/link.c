@@ -108,19 +108,38 @@ expar_status link_put(const link_peer *peer, const link_data *data, transport_ba
 
 expar_status link_put_now(const link_peer *peer, const link_data *data)
 {
-    return peer->data->ops->put(peer->data, peer->pe, data->offset, data->source, data->bytes);
+    const transport_request put = put_of(peer, data);
+    return peer->data->ops->run(peer->data, &put);
+}
+
+static transport_request get_of(const link_peer *peer, void *dest, uint64_t offset, size_t bytes)
+{
+    return (transport_request){
+        .kind = TRANSPORT_KIND_GET, .pe = peer->pe, .offset = offset, .dest = dest, .bytes = bytes};
 }
 
 expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, transport_batch *batch)
 {
-    const transport_request get = {
-        .kind = TRANSPORT_KIND_GET, .pe = peer->pe, .offset = offset, .dest = dest, .bytes = bytes};
+    const transport_request get = get_of(peer, dest, offset, bytes);
     return link_post(peer, peer->data, &get, batch);
 }
 
 expar_status link_get_now(const link_peer *peer, void *dest, uint64_t offset, size_t bytes)
 {
-    return peer->data->ops->get(peer->data, peer->pe, dest, offset, bytes);
+    const transport_request get = get_of(peer, dest, offset, bytes);
+    return peer->data->ops->run(peer->data, &get);
+}
+
+static transport_request atomic_of(const link_peer *peer, const link_change *change)
+{
+    return (transport_request){.kind = TRANSPORT_KIND_ATOMIC,
+                               .pe = peer->pe,
+                               .offset = change->offset,
+                               .dest = change->old,
+                               .bytes = change->bytes,
+                               .op = change->op,
+                               .operand = change->operand,
+                               .compare = change->compare};
 }
 
 /* The peer may sleep on its bell, where a transport of this host has changed the word. */
@@ -132,22 +151,14 @@ static expar_status changed(const link_peer *peer, const link_change *change, ex
 
 expar_status link_change_word(const link_peer *peer, const link_change *change, transport_batch *batch)
 {
-    const transport_request word = {.kind = TRANSPORT_KIND_ATOMIC,
-                                    .pe = peer->pe,
-                                    .offset = change->offset,
-                                    .dest = change->old,
-                                    .bytes = change->bytes,
-                                    .op = change->op,
-                                    .operand = change->operand,
-                                    .compare = change->compare};
+    const transport_request word = atomic_of(peer, change);
     return changed(peer, change, link_post(peer, peer->words, &word, batch));
 }
 
-expar_status link_change_now(const link_peer *peer, const link_change *change, uint64_t *old)
+expar_status link_change_now(const link_peer *peer, const link_change *change)
 {
-    return changed(peer, change,
-                   peer->words->ops->atomic(peer->words, peer->pe, change->offset, change->bytes, change->op,
-                                            change->operand, change->compare, old));
+    const transport_request word = atomic_of(peer, change);
+    return changed(peer, change, peer->words->ops->run(peer->words, &word));
 }
 
 expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch)

@@ -88,7 +88,7 @@ typedef struct link_change {
     size_t bytes;              /* 4 or 8 */
     uint64_t operand, compare; /* in the low bytes */
     uint64_t offset;
-    void *old; /* gets the word that was there, of `bytes` bytes, once the batch is quiet; NULL: nobody wants it */
+    void *old; /* gets the word that was there, of `bytes` bytes, once it has been done; NULL: nobody wants it */
 } link_change;
 
 /* What a call of the program needs of a peer; a set. */
@@ -121,7 +121,7 @@ expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t
 expar_status link_get_now(const link_peer *peer, void *dest, uint64_t offset, size_t bytes);
 /* Both wake the peer, unless the word is only fetched. Not where the peer is mapped. */
 expar_status link_change_word(const link_peer *peer, const link_change *change, transport_batch *batch);
-expar_status link_change_now(const link_peer *peer, const link_change *change, uint64_t *old);
+expar_status link_change_now(const link_peer *peer, const link_change *change);
 /* The flag once the data is there, and wakes the peer. Data of 0 bytes: the flag alone. */
 expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, transport_batch *batch);
 /* Data whose last 8 bytes, an aligned word there, are its flag, in one message where the network keeps bytes in order.

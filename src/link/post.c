@@ -8,7 +8,9 @@ static proxy_command command_of(const transport_request *r)
                              .offset = r->offset,
                              .bytes = r->bytes,
                              .signal = r->signal_offset,
-                             .op = (uint16_t)r->op,
+                             .op = (uint8_t)r->op,
+                             .memory = r->memory,
+                             .signal_memory = r->signal_memory,
                              .operand = r->operand,
                              .compare = r->compare};
     switch (r->kind) {

@@ -14,6 +14,7 @@ transport_request transport_flag_apart(const transport_request *put)
     apart.signals = true;
     apart.op = TRANSPORT_SET;
     apart.bytes = put->bytes - sizeof apart.operand;
+    apart.signal_memory = put->memory;
     apart.signal_offset = put->offset + apart.bytes;
     memcpy(&apart.operand, (const uint8_t *)put->source + apart.bytes, sizeof apart.operand);
     return apart;

@@ -6,15 +6,30 @@
  * transport joins by filling this table in a folder of its own (CONTRIBUTING: in five steps). Every one passes
  * tests/net/test_transport.c.
  *
- * Contract of the operations: `offset` is from the start of the heap, already checked against its size and within what
- * has grown; pe is one that `reach` named for that kind of operation; words are aligned. All operations may be called
- * from any thread of the rank. */
+ * Contract of the operations: `offset` is from the start of a segment, already checked against its size and within what
+ * has grown; pe is one that `reach` named for that kind of operation on that kind of memory; words are aligned. All
+ * operations may be called from any thread of the rank. */
 #ifndef EXPAR_NET_TRANSPORT_H
 #define EXPAR_NET_TRANSPORT_H
 
 #include "base/base.h"
 #include "boot/boot.h"
 #include "mem/mem.h"
+
+/* Kinds of memory that peers reach. A rank has one segment of each at most, and all ranks have the same. */
+typedef enum transport_memory { TRANSPORT_HOST, TRANSPORT_PINNED, TRANSPORT_DEVICE } transport_memory;
+#define TRANSPORT_MEMORIES 3
+const char *transport_memory_name(transport_memory memory);
+
+/* Memory of this rank that peers reach at the same offsets in theirs. */
+typedef struct transport_segment {
+    const mem_region *region; /* NULL: the ranks have no such memory */
+    /* What lies behind it at the same offsets on all ranks, of each rank's own size: memory of outputs, that who maps
+       the segment maps, too, and no network reaches. NULL: nothing. */
+    const mem_region *behind;
+    /* Thread ranks: peers[r] is rank r's region in this same process. Else NULL. */
+    const mem_region *const *peers;
+} transport_segment;
 
 /* How a transport reaches a PE; a set. */
 typedef enum transport_reach {
@@ -49,6 +64,8 @@ typedef enum transport_kind { TRANSPORT_KIND_PUT, TRANSPORT_KIND_GET, TRANSPORT_
 typedef struct transport_request {
     transport_kind kind;
     int32_t pe;
+    /* transport_memory that offset, and what goes ahead, is of, and that signal_offset is of. */
+    uint8_t memory, signal_memory;
     uint64_t offset;
     const void *source; /* put: read until complete */
     void *dest;         /* get: written until complete. atomic: gets the old word of `bytes` bytes, or NULL */
@@ -83,14 +100,9 @@ typedef struct transport_batch {
 /* What a transport needs of the rank that opens it; lives as long as the transport. */
 typedef struct transport_site {
     boot *boot;
-    const mem_region *heap;
-    /* What lies behind the heap at the same offsets on all ranks, of each rank's own size: memory of outputs, that who
-       maps a heap maps, too, and no network reaches. NULL: nothing. */
-    const mem_region *behind;
+    transport_segment segments[TRANSPORT_MEMORIES]; /* by transport_memory */
     /* nodes[r]: the node number of rank r; a transport that maps memory must not reach across nodes. */
     const int32_t *nodes;
-    /* Thread ranks: peer_heaps[r] is rank r's region in this same process. Else NULL. */
-    const mem_region *const *peer_heaps;
     int64_t timeout_ms; /* how long an operation may take of which nothing is heard, where there is no patience */
     bool crowded;       /* more ranks than cores on this host: give the core away early */
     /* EXPAR_OK while operations to pe may be waited for (-1: to anybody), else what ends them, with `what` in the text.
@@ -134,21 +146,18 @@ typedef struct transport_ops {
        only where there are several nodes. */
     bool node_local;
     /* Makes this rank's end and exchanges what peers need to reach it; collective over site->boot, and all ranks return
-       success or all fail. EXPAR_ERR_UNSUPPORTED: not to be had on (at least) one rank; the text says how to get it. */
+       success or all fail. EXPAR_ERR_UNSUPPORTED: not to be had on (at least) one rank; the text says how to get it.
+       Segments whose memory it does not know it leaves alone: `reach` says so. */
     expar_status (*open)(const transport_site *site, transport **out);
-    /* Makes [offset, offset + bytes) of all heaps reachable; ranges do not overlap. Collective with equal arguments.
-       NULL: all of the heap is, from the start. */
-    expar_status (*grow)(transport *self, uint64_t offset, uint64_t bytes);
-    unsigned (*reach)(const transport *self, int32_t pe);             /* set of transport_reach */
-    void *(*map)(const transport *self, int32_t pe, uint64_t offset); /* NULL without TRANSPORT_MAP */
-    /* Returns when source may be reused. */
-    expar_status (*put)(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes);
-    /* Returns when the data is here. */
-    expar_status (*get)(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes);
-    /* bytes: 4 or 8. operand/compare are taken from, and *old (may be NULL) is given in, the low bytes.
-       With old it is done when it returns, else after quiet. */
-    expar_status (*atomic)(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
-                           uint64_t operand, uint64_t compare, uint64_t *old);
+    /* Makes [offset, offset + bytes) of that segment of all ranks reachable; ranges do not overlap. Collective with equal
+       arguments. EXPAR_ERR_UNSUPPORTED: it reaches no such memory. NULL: all of it is, from the start. */
+    expar_status (*grow)(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes);
+    unsigned (*reach)(const transport *self, int32_t pe, transport_memory memory); /* set of transport_reach */
+    /* NULL without TRANSPORT_MAP. */
+    void *(*map)(const transport *self, int32_t pe, transport_memory memory, uint64_t offset);
+    /* Carries out a request without a signal and without hints. A put: returns when its source may be reused. A get, or
+       an atomic with a `dest`: when that is there. Else it is complete after quiet. */
+    expar_status (*run)(transport *self, const transport_request *request);
     /* Starts an operation and returns. It is complete at its target, and the caller's memory free, when *batch has come
        to 0; with batch NULL after quiet. EXPAR_ERR_BUSY: no room, nothing was started; call progress, try again. */
     expar_status (*post)(transport *self, const transport_request *request, transport_batch *batch);
@@ -199,6 +208,28 @@ const transport_ops *transport_at(size_t place);
 const transport_ops *transport_find(const char *name, size_t name_length);
 /* "p2p,fabric": those of this build, in the order of preference. */
 const char *transport_names(void);
+
+/* ---- what several layers make of them ---------------------------------------------------------------------------- */
+
+/* By what a rank reaches one kind of memory of a PE; NULL: by nothing. */
+typedef struct transport_ways {
+    transport *map, *data, *words; /* loads and stores; puts and gets; atomics */
+} transport_ways;
+
+#define TRANSPORT_MOST 4 /* that a rank may have open */
+/* The transports of a rank that need progress: all of them are driven, and looked at. Filled before anybody uses it. */
+typedef struct transport_driven {
+    transport *list[TRANSPORT_MOST];
+    int32_t count;
+} transport_driven;
+/* progress, behold, attend and arm of each (driven.c). */
+bool transport_progress_all(const transport_driven *driven);
+void transport_behold_all(const transport_driven *driven);
+void transport_attend_all(const transport_driven *driven, int change);
+bool transport_arm_all(const transport_driven *driven);
+
+/* Refuses memory that the transport does not know, by name. */
+expar_status transport_refuse(const transport *self, transport_memory memory);
 
 /* ---- on top of post (post.c) ------------------------------------------------------------------------------------- */
 

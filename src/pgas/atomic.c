@@ -15,13 +15,12 @@ static expar_status atomic_aim(const ops_origin *from, link_change *change, cons
     return status == EXPAR_OK ? target_link(from, pe, LINK_WORDS, out) : status;
 }
 
-expar_status ops_atomic_run(const ops_origin *from, const link_change *change, const void *word, int32_t pe,
-                            uint64_t *old)
+expar_status ops_atomic_run(const ops_origin *from, const link_change *change, const void *word, int32_t pe)
 {
     link_peer peer;
     link_change aimed = *change;
     expar_status status = atomic_aim(from, &aimed, word, pe, &peer);
-    return status == EXPAR_OK ? link_change_now(&peer, &aimed, old) : status;
+    return status == EXPAR_OK ? link_change_now(&peer, &aimed) : status;
 }
 
 /* Numbers are words of their bits. */
@@ -37,13 +36,11 @@ static uint64_t bits_of(const void *value, size_t bytes)
     return whole;
 }
 
-/* The old word comes by quiet; old may be NULL. */
-static expar_status start_atomic(const ops_origin *from, const link_change *change, const void *word, int32_t pe,
-                                 void *old)
+/* The old word comes by quiet. */
+static expar_status start_atomic(const ops_origin *from, const link_change *change, const void *word, int32_t pe)
 {
     link_peer peer;
     link_change aimed = *change;
-    aimed.old = old;
     expar_status status = atomic_aim(from, &aimed, word, pe, &peer);
     return status == EXPAR_OK ? link_change_word(&peer, &aimed, from->batch) : status;
 }
@@ -51,21 +48,18 @@ static expar_status start_atomic(const ops_origin *from, const link_change *chan
 /* An operation without a result. */
 static expar_status run_plain(const ops_origin *from, const link_change *change, const void *word, int32_t pe)
 {
-    return from->batch ? start_atomic(from, change, word, pe, NULL) : ops_atomic_run(from, change, word, pe, NULL);
+    return from->batch ? start_atomic(from, change, word, pe) : ops_atomic_run(from, change, word, pe);
 }
 
 /* *old: a number of the word's size, the call's argument of that name (a plain fetch: value). */
 static expar_status run_fetching(const ops_origin *from, const link_change *change, const void *word, int32_t pe,
                                  void *old)
 {
-    uint64_t before;
+    link_change asked = *change;
     if (!old)
         return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", from->call, change->op == TRANSPORT_FETCH ? "value" : "old");
-    if (from->nbi) return start_atomic(from, change, word, pe, old);
-    expar_status status = ops_atomic_run(from, change, word, pe, &before);
-    uint32_t low = (uint32_t)before;
-    if (status == EXPAR_OK) memcpy(old, change->bytes == sizeof low ? (void *)&low : (void *)&before, change->bytes);
-    return status;
+    asked.old = old;
+    return from->nbi ? start_atomic(from, &asked, word, pe) : ops_atomic_run(from, &asked, word, pe);
 }
 
 #define OPERATION(op, operand, compare)                                                                                \

@@ -46,13 +46,14 @@ static expar_status lock_begin(lock_call *call, uint64_t *lock)
 static expar_status lock_change(const lock_call *call, const uint32_t *word, int32_t pe, transport_atomic_op op,
                                 uint32_t operand, uint32_t compare, uint32_t *old)
 {
-    uint64_t before;
+    uint32_t before;
     const ops_origin from = {.call = call->name, .group = call->group};
-    const link_change change = {.op = op, .bytes = sizeof *word, .operand = operand, .compare = compare};
+    const link_change change = {
+        .op = op, .bytes = sizeof *word, .operand = operand, .compare = compare, .old = &before};
     interrupt_defer();
-    expar_status status = ops_atomic_run(&from, &change, word, pe, &before);
+    expar_status status = ops_atomic_run(&from, &change, word, pe);
     interrupt_undefer();
-    if (status == EXPAR_OK && old) *old = (uint32_t)before;
+    if (status == EXPAR_OK && old) *old = before;
     return status;
 }
 

@@ -20,7 +20,7 @@
    Contexts count their own completions, which the ring does not. */
 static inline bool ops_goes_by_proxy(const ops_origin *from)
 {
-    return from->nbi && !from->batch && from->group->sym->proxy;
+    return from->nbi && !from->batch && sym_proxy_for(from->group->sym, 0);
 }
 /* Whether the short way into mapped memory is open to it (direct.h), once there is a group. */
 static inline bool ops_goes_straight(const ops_origin *from)
@@ -53,9 +53,8 @@ expar_status ops_put_signal_from(const ops_origin *from, void *dest, const void 
 expar_status ops_put_signal(const char *call, expar_group *group, void *dest, const void *source, size_t bytes,
                             const ops_signal *signal, int32_t pe);
 
-/* One atomic operation on a word of 4 or 8 bytes, whose offset it finds; old may be NULL. */
-expar_status ops_atomic_run(const ops_origin *from, const link_change *change, const void *word, int32_t pe,
-                            uint64_t *old);
+/* One atomic operation on a word of 4 or 8 bytes, whose offset it finds. */
+expar_status ops_atomic_run(const ops_origin *from, const link_change *change, const void *word, int32_t pe);
 
 /* Fence and quiet of a rank, group checked. */
 expar_status ops_fence(const char *call, expar_group *group);

@@ -45,6 +45,6 @@ expar_status target_check_word(const char *call, expar_group *group, const char 
 expar_status target_link(const ops_origin *from, int32_t pe, unsigned needs, link_peer *out)
 {
     expar_status status = link_reach(from->group->sym, pe, needs, from->call, out);
-    if (status == EXPAR_OK && from->nbi) out->proxy = from->group->sym->proxy;
+    if (status == EXPAR_OK && from->nbi) out->proxy = sym_proxy_for(from->group->sym, pe);
     return status;
 }

@@ -33,7 +33,13 @@ void sym_strand_end(sym *self);
 /* Puts down how full the heap is, for sym_card_read; one thread of a rank at a time (card.c). */
 void sym_card_write(sym *self);
 
-/* Opens the proxy where EXPAR_PROXY asks for one; before the transports, which may wake it (proxy.c). */
+/* Opens the proxies that EXPAR_PROXY asks for; before the transports, which may wake them (proxy.c). */
 expar_status sym_proxy_open(sym *self);
+/* Ends their threads, before the transports close; and all of them, after. */
+void sym_proxy_stop(sym *self);
+void sym_proxy_close(sym *self);
+/* As proxy_wake and proxy_quiet, of all. */
+void sym_proxy_wake(sym *self);
+expar_status sym_proxy_quiet(sym *self, const char *what);
 
 #endif

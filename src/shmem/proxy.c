@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rank's proxy, where EXPAR_PROXY asks for one: a ring and a thread for its non-blocking operations. */
+/* The rank's proxies, where EXPAR_PROXY asks for them: rings of its non-blocking operations, and a thread for each. */
 #include "base/knobs.h"
 #include "shmem/parts.h"
 
@@ -15,16 +15,55 @@ expar_status sym_proxy_open(sym *self)
     int64_t wanted = 0;
     const proxy_plan plan = {
         .site = &self->site,
-        .rma = self->reach_rma,
-        .atomic = self->reach_atomic,
+        .ways = self->ways,
         .driven = &self->driven,
-        .heap_begin = SYM_CONTROL_BYTES,
-        .heap_end = &self->grown_bytes,
+        .bounds[TRANSPORT_HOST] = {.begin = SYM_CONTROL_BYTES, .end = &self->grown_bytes},
         .num_slots = NUM_SLOTS,
         .nap_ns = knob(KNOB_PROXY_IDLE_NAP_NS),
         .delivered = ring_bell_of,
         .context = self,
     };
+    int64_t rings = 1;
     expar_status status = env_int("EXPAR_PROXY", 0, 1, &wanted);
-    return status == EXPAR_OK && wanted ? proxy_open(&plan, &self->proxy) : status;
+    if (status == EXPAR_OK) status = env_int("EXPAR_PROXY_RINGS", 1, SYM_MOST_RINGS, &rings);
+    for (int32_t i = 0; i < (wanted ? rings : 0) && status == EXPAR_OK; i++) {
+        status = proxy_open(&plan, &self->proxies[i]);
+        if (status == EXPAR_OK) atomic_store_explicit(&self->num_rings, i + 1, memory_order_release);
+    }
+    return status;
+}
+
+static int32_t rings_of(const sym *self)
+{
+    return atomic_load_explicit(&self->num_rings, memory_order_acquire);
+}
+
+void sym_proxy_stop(sym *self)
+{
+    for (int32_t i = 0; i < rings_of(self); i++)
+        proxy_stop(self->proxies[i]);
+}
+
+void sym_proxy_close(sym *self)
+{
+    const int32_t rings = rings_of(self);
+    atomic_store_explicit(&self->num_rings, 0, memory_order_release);
+    for (int32_t i = 0; i < rings; i++)
+        proxy_close(self->proxies[i]);
+}
+
+void sym_proxy_wake(sym *self)
+{
+    for (int32_t i = 0; i < rings_of(self); i++)
+        proxy_wake(self->proxies[i]);
+}
+
+expar_status sym_proxy_quiet(sym *self, const char *what)
+{
+    expar_status status = EXPAR_OK;
+    for (int32_t i = 0; i < rings_of(self); i++) {
+        expar_status one = proxy_quiet(self->proxies[i], what);
+        if (one != EXPAR_OK) status = one;
+    }
+    return status;
 }

@@ -40,7 +40,7 @@ static void site_arrived(void *context)
     sym *self = context;
     sym_control *control = self->heap.base;
     bell_ring(&control->bell, self->by_threads);
-    if (self->proxy) proxy_wake(self->proxy);
+    sym_proxy_wake(self);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -70,9 +70,9 @@ static expar_status agree_on_list(const sym *self, const char *names)
 static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for)
 {
     transport *made;
-    if (self->num_transports == SYM_MAX_TRANSPORTS)
+    if (self->num_transports == TRANSPORT_MOST)
         return error_set(EXPAR_ERR_UNSUPPORTED, "EXPAR_TRANSPORTS: %s would be one too many, %d can be open", ops->name,
-                         SYM_MAX_TRANSPORTS);
+                         TRANSPORT_MOST);
     expar_status status = ops->open(&self->site, &made);
     if (status == EXPAR_ERR_UNSUPPORTED && !asked_for) {
         LOG(LOG_INFO, "transport %s is not used: %s", ops->name, expar_last_error());
@@ -82,7 +82,7 @@ static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for
     }
     if (status != EXPAR_OK) return error_prefix(status, "transport %s", ops->name);
     self->transports[self->num_transports++] = made;
-    if (ops->progress) self->driven = made;
+    if (ops->progress) self->driven.list[self->driven.count++] = made;
     return EXPAR_OK;
 }
 
@@ -116,39 +116,40 @@ static expar_status open_listed(sym *self, const char *names, bool asked_for)
 
 static expar_status exchange_matrix(sym *self)
 {
-    size_t row = (size_t)self->size * (size_t)self->num_transports;
+    size_t row = (size_t)self->size * (size_t)self->num_transports * TRANSPORT_MEMORIES;
     self->matrix = calloc((size_t)self->size, row);
     if (!self->matrix) return error_set(EXPAR_ERR_MEMORY, "no memory for a matrix of %d ranks", self->size);
     uint8_t *mine = self->matrix + row * (size_t)self->rank;
     for (int32_t pe = 0; pe < self->size; pe++)
         for (int32_t t = 0; t < self->num_transports; t++)
-            *mine++ = (uint8_t)self->transports[t]->ops->reach(self->transports[t], pe);
+            for (int k = 0; k < TRANSPORT_MEMORIES; k++)
+                *mine++ = (uint8_t)self->transports[t]->ops->reach(self->transports[t], pe, (transport_memory)k);
     return self->boot->ops->allgather(self->boot, self->matrix + row * (size_t)self->rank, self->matrix, row);
 }
 
-unsigned sym_reach(const sym *self, int32_t rank, int32_t pe, int32_t number)
+unsigned sym_reach(const sym *self, int32_t rank, int32_t pe, transport_memory memory, int32_t number)
 {
     size_t row = (size_t)rank * (size_t)self->size + (size_t)pe;
-    return self->matrix[row * (size_t)self->num_transports + (size_t)number];
+    return self->matrix[(row * (size_t)self->num_transports + (size_t)number) * TRANSPORT_MEMORIES + memory];
 }
 
-/* The first transport by which `rank` has all of `wanted` at pe; -1: none. */
-static int32_t first_with(const sym *self, int32_t rank, int32_t pe, unsigned wanted)
+/* The first transport by which `rank` has all of `wanted` at that memory of pe; -1: none. */
+static int32_t first_with(const sym *self, int32_t rank, int32_t pe, transport_memory memory, unsigned wanted)
 {
     for (int32_t t = 0; t < self->num_transports; t++)
-        if ((sym_reach(self, rank, pe, t) & wanted) == wanted) return t;
+        if ((sym_reach(self, rank, pe, memory, t) & wanted) == wanted) return t;
     return -1;
 }
 
 /* Words of pe are changed by all ranks alike. Where one of them does so by a transport whose atomics must not meet a
    processor's, all must. */
-static int32_t choose_atomics(const sym *self, int32_t pe)
+static int32_t choose_atomics(const sym *self, int32_t pe, transport_memory memory)
 {
     for (int32_t rank = 0; rank < self->size; rank++) {
-        int32_t t = first_with(self, rank, pe, TRANSPORT_ATOMIC);
-        if (t >= 0 && !(sym_reach(self, rank, pe, t) & TRANSPORT_COHERENT)) return t;
+        int32_t t = first_with(self, rank, pe, memory, TRANSPORT_ATOMIC);
+        if (t >= 0 && !(sym_reach(self, rank, pe, memory, t) & TRANSPORT_COHERENT)) return t;
     }
-    return first_with(self, self->rank, pe, TRANSPORT_ATOMIC);
+    return first_with(self, self->rank, pe, memory, TRANSPORT_ATOMIC);
 }
 
 static transport *by_number(const sym *self, int32_t number)
@@ -156,23 +157,32 @@ static transport *by_number(const sym *self, int32_t number)
     return number < 0 ? NULL : self->transports[number];
 }
 
+static transport_ways find_ways(const sym *self, int32_t pe, transport_memory memory)
+{
+    const unsigned data = TRANSPORT_PUT | TRANSPORT_GET;
+    return (transport_ways){
+        .map = by_number(self, first_with(self, self->rank, pe, memory, TRANSPORT_MAP)),
+        .data = by_number(self, first_with(self, self->rank, pe, memory, data)),
+        .words = by_number(self, choose_atomics(self, pe, memory)),
+    };
+}
+
 static void select_for(sym *self, int32_t pe)
 {
-    self->reach_map[pe] = by_number(self, first_with(self, self->rank, pe, TRANSPORT_MAP));
-    self->reach_rma[pe] = by_number(self, first_with(self, self->rank, pe, TRANSPORT_PUT | TRANSPORT_GET));
-    self->reach_atomic[pe] = by_number(self, choose_atomics(self, pe));
-    transport *map = self->reach_map[pe];
+    for (int k = 0; k < TRANSPORT_MEMORIES; k++)
+        self->ways[k * self->size + pe] = find_ways(self, pe, (transport_memory)k);
+    const transport_ways *ways = sym_ways(self, TRANSPORT_HOST, pe);
     if (pe == self->rank)
         self->peers[pe] = self->heap.base;
-    else if (map)
-        self->peers[pe] = map->ops->map(map, pe, 0);
-    bool by_stores = map && self->reach_rma[pe] == map && self->reach_atomic[pe] == map;
+    else if (ways->map)
+        self->peers[pe] = ways->map->ops->map(ways->map, pe, TRANSPORT_HOST, 0);
+    bool by_stores = ways->map && ways->data == ways->map && ways->words == ways->map;
     self->direct[pe] = by_stores ? self->peers[pe] : NULL;
 }
 
 bool sym_maps(const sym *self, int32_t rank, int32_t pe)
 {
-    return rank == pe || first_with(self, rank, pe, TRANSPORT_MAP) >= 0;
+    return rank == pe || first_with(self, rank, pe, TRANSPORT_HOST, TRANSPORT_MAP) >= 0;
 }
 
 /* All of a node map each other's heaps. All ranks find the same. */
@@ -204,8 +214,9 @@ static void select_all(sym *self)
         select_for(self, pe);
         if (pe != self->rank && self->peers[pe]) self->some_mapped = true;
         if (!self->peers[pe]) self->all_mapped = false;
-        if (!self->peers[pe] && !self->reach_atomic[pe]) self->all_reached = false;
-        if (self->reach_rma[pe] != self->reach_atomic[pe]) self->splits = true;
+        const transport_ways *ways = sym_ways(self, TRANSPORT_HOST, pe);
+        if (!self->peers[pe] && !ways->words) self->all_reached = false;
+        if (ways->data != ways->words) self->splits = true;
     }
 }
 
@@ -227,10 +238,10 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
     char list[BOOT_FIELD_TEXT];
     self->site = (transport_site){
         .boot = self->boot,
-        .heap = &self->heap,
-        .behind = self->backing ? &self->backing->region : NULL,
+        .segments[TRANSPORT_HOST] = {.region = &self->heap,
+                                     .behind = self->backing ? &self->backing->region : NULL,
+                                     .peers = peer_heaps},
         .nodes = self->nodes,
-        .peer_heaps = peer_heaps,
         .timeout_ms = self->timeout_ms,
         .crowded = self->crowded,
         .check = site_check,
@@ -252,13 +263,12 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
 
 void sym_reach_close(sym *self)
 {
-    if (self->proxy) proxy_stop(self->proxy);
+    sym_proxy_stop(self);
     for (int32_t t = self->num_transports - 1; t >= 0; t--)
         self->transports[t]->ops->close(self->transports[t]);
     self->num_transports = 0;
-    self->driven = NULL;
-    proxy_close(self->proxy);
-    self->proxy = NULL;
+    self->driven.count = 0;
+    sym_proxy_close(self);
     free(self->matrix);
     free(self->unreached);
 }
@@ -282,19 +292,14 @@ expar_status sym_grow(sym *self, uint64_t end)
     for (int32_t t = 0; t < self->num_transports && status == EXPAR_OK; t++) {
         transport *via = self->transports[t];
         uint64_t *reached = &self->reached_bytes[t];
-        if (via->ops->grow && *reached < border) status = via->ops->grow(via, *reached, border - *reached);
+        if (via->ops->grow && *reached < border)
+            status = via->ops->grow(via, TRANSPORT_HOST, *reached, border - *reached);
         if (status == EXPAR_OK) *reached = border;
     }
     if (status != EXPAR_OK || border == atomic_load_explicit(&self->grown_bytes, memory_order_relaxed)) return status;
     atomic_fetch_add_explicit(&self->chunks, 1, memory_order_relaxed);
     atomic_store_explicit(&self->grown_bytes, border, memory_order_release);
     return status;
-}
-
-/* What is in the proxy's ring does not know of operations that pass it by: it is completed first. */
-static expar_status complete_proxy(sym *self, const char *what)
-{
-    return self->proxy ? proxy_quiet(self->proxy, what) : EXPAR_OK;
 }
 
 expar_status sym_order_before(sym *self, expar_status ordered, int32_t pe)
@@ -322,11 +327,12 @@ static expar_status tell_owed(sym *self, expar_status status)
     return EXPAR_ERR_PEER;
 }
 
-/* One transport's failures do not keep the others' operations from being completed. A transport's fence says nothing to
+/* What is in a proxy's ring does not know of operations that pass it by: it is completed first.
+   One transport's failures do not keep the others' operations from being completed. A transport's fence says nothing to
    another one. */
 expar_status sym_fence(sym *self)
 {
-    expar_status status = complete_proxy(self, "fence");
+    expar_status status = sym_proxy_quiet(self, "fence");
     for (int32_t t = 0; t < self->num_transports; t++) {
         transport *via = self->transports[t];
         expar_status one = self->splits ? via->ops->quiet(via) : via->ops->fence(via);
@@ -337,7 +343,7 @@ expar_status sym_fence(sym *self)
 
 expar_status sym_quiet(sym *self)
 {
-    expar_status status = complete_proxy(self, "quiet");
+    expar_status status = sym_proxy_quiet(self, "quiet");
     for (int32_t t = 0; t < self->num_transports; t++) {
         expar_status one = self->transports[t]->ops->quiet(self->transports[t]);
         if (one != EXPAR_OK) status = one;
@@ -364,9 +370,14 @@ expar_status sym_word_set(sym *self, int32_t pe, uint64_t offset, uint64_t value
         sym_ring(self, pe);
         return EXPAR_OK;
     }
-    transport *via = self->reach_atomic[pe];
+    transport *via = sym_ways(self, TRANSPORT_HOST, pe)->words;
+    const transport_request set = {.kind = TRANSPORT_KIND_ATOMIC,
+                                   .pe = pe,
+                                   .offset = offset,
+                                   .bytes = sizeof value,
+                                   .op = TRANSPORT_SET,
+                                   .operand = value};
     if (!via) return error_set(EXPAR_ERR_UNSUPPORTED, "no transport reaches rank %d", pe);
     expar_status status = sym_order_before(self, via->ops->fence(via), pe);
-    if (status != EXPAR_OK) return status;
-    return via->ops->atomic(via, pe, offset, sizeof value, TRANSPORT_SET, value, 0, NULL);
+    return status == EXPAR_OK ? via->ops->run(via, &set) : status;
 }

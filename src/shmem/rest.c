@@ -220,25 +220,24 @@ static expar_status rest_check(sym_rest *rest)
 /* Where there is a network this rank's progress on it is the waiter's business, as long as it is awake. */
 static void rest_attend(sym_rest *rest, bool awake)
 {
-    transport *network = rest->sym->driven;
-    if (!network || rest->attends == awake) return;
+    const transport_driven *networks = &rest->sym->driven;
+    if (networks->count == 0 || rest->attends == awake) return;
     rest->attends = awake;
-    network->ops->attend(network, awake ? 1 : -1);
+    transport_attend_all(networks, awake ? 1 : -1);
 }
 
 static void rest_drive(sym_rest *rest)
 {
-    transport *network = rest->sym->driven;
-    if (!network || rest->handed_over) return;
+    const transport_driven *networks = &rest->sym->driven;
+    if (networks->count == 0 || rest->handed_over) return;
     rest_attend(rest, true);
-    network->ops->progress(network);
+    transport_progress_all(networks);
 }
 
 static void arm(sym_rest *rest)
 {
-    transport *network = rest->sym->driven;
     bell_arm(own_bell(rest->sym), rest->watch, &rest->rings);
-    rest->armed = !network || rest->handed_over || network->ops->arm(network);
+    rest->armed = rest->handed_over || transport_arm_all(&rest->sym->driven);
 }
 
 /* A sleep is short at first, then longer: the bell ends it sooner, but raw stores ring none. */
@@ -250,19 +249,19 @@ static int64_t sleep_limit_ns(uint32_t sleeps)
 }
 
 /* True: something came from the network, and so there may be more.
-   Where neighbours may ring, the bell is slept on, and the network is left to its own thread, which rings when
-   something comes from there. That holds for the rest of the wait: the thread rings whenever it has looked, so a waiter
-   who made it look again would be woken by it again. Without neighbours everything comes from the network. */
+   Where neighbours may ring, or there are several networks, the bell is slept on, and networks are left to their own
+   threads, which ring when something comes from there. That holds for the rest of the wait: a thread rings whenever it
+   has looked, so a waiter who made it look again would be woken by it again. Without neighbours everything comes from
+   the one network. */
 static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
 {
     sym *self = rest->sym;
-    if (self->driven && !self->some_mapped) {
-        return self->driven->ops->sleep(self->driven, limit_ns);
-    }
+    const transport_driven *networks = &self->driven;
+    if (networks->count == 1 && !self->some_mapped) return networks->list[0]->ops->sleep(networks->list[0], limit_ns);
     /* That thread stays on guard from then on, and would ring the bell for every time that it is woken. */
-    if (self->driven && !rest->handed_over) {
+    if (networks->count > 0 && !rest->handed_over) {
         rest_attend(rest, false);
-        self->driven->ops->attend(self->driven, 0);
+        transport_attend_all(networks, 0);
         rest->handed_over = true;
     }
     atomic_fetch_add_explicit(&self->sleeps, 1, memory_order_relaxed);
@@ -290,7 +289,8 @@ static bool rest_spins(sym_rest *rest)
     const int64_t now_ns = clock_ns();
     if (rest->spin_end_ns == 0) rest->spin_end_ns = now_ns + rest->sym->spin_ns;
     rest->on_shared_core = shares_core(rest->sym);
-    return now_ns < rest->spin_end_ns || (rest->sym->driven && turn < knob_count(KNOB_WAIT_DRIVEN_SPINS));
+    return now_ns < rest->spin_end_ns ||
+           (rest->sym->driven.count > 0 && turn < knob_count(KNOB_WAIT_DRIVEN_SPINS));
 }
 
 /* A turn behind the spins and yields: looks at those who are awaited, arms, and sleeps once that has been done and the
@@ -342,7 +342,7 @@ void sym_rest_progress(sym_rest *rest)
 
 void sym_behold(sym *self)
 {
-    if (self->driven && self->driven->ops->behold) self->driven->ops->behold(self->driven);
+    transport_behold_all(&self->driven);
 }
 
 void sym_rest_end(sym_rest *rest)

@@ -45,9 +45,7 @@ void sym_destroy(sym *self)
     mem_arena_destroy(self->arena);
     pthread_mutex_destroy(&self->lock);
     pthread_mutex_destroy(&self->monitor_lock);
-    free(self->reach_map);
-    free(self->reach_rma);
-    free(self->reach_atomic);
+    free(self->ways);
     free(self->peers);
     free(self->direct);
     free(self->gone);
@@ -76,17 +74,14 @@ static sym *sym_new(boot *ctl, const int32_t *nodes, const sym_patience *patienc
     self->machine_ranks = boot_machine_ranks(ctl, ctl->rank);
     self->budget.sharers = self->host_ranks;
     self->heap.fd = -1;
-    self->reach_map = calloc(size, sizeof(transport *));
-    self->reach_rma = calloc(size, sizeof(transport *));
-    self->reach_atomic = calloc(size, sizeof(transport *));
+    self->ways = calloc(TRANSPORT_MEMORIES * size, sizeof *self->ways);
     self->peers = calloc(size, sizeof *self->peers);
     self->direct = calloc(size, sizeof *self->direct);
     self->gone = calloc(size, sizeof *self->gone);
     self->gone_for = calloc(size, sizeof *self->gone_for);
     self->lost = calloc(size, sizeof *self->lost);
     self->told_at = calloc(size, sizeof *self->told_at);
-    if (self->reach_map && self->reach_rma && self->reach_atomic && self->peers && self->direct && self->gone &&
-        self->gone_for && self->lost && self->told_at)
+    if (self->ways && self->peers && self->direct && self->gone && self->gone_for && self->lost && self->told_at)
         return self;
     sym_destroy(self);
     return NULL;

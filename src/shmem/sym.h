@@ -90,7 +90,8 @@ typedef struct sym_listener {
     struct sym_listener *next;
 } sym_listener;
 
-#define SYM_MAX_TRANSPORTS 4
+/* Rings of commands that a rank may have, each with a proxy of its own. */
+#define SYM_MOST_RINGS 16
 
 /* A block of the store that peers may write to as long as the group lives. */
 typedef struct sym_stranded {
@@ -125,23 +126,25 @@ typedef struct sym {
     /* Behind the heap, from offset heap.bytes on: this rank's own part, where outputs of expert parallelism lie. Peers
        map it with the heap; it grows without them, and stays until its last block has gone. */
     mem_backing *backing;
-    mem_store *store;         /* over the backing */
-    sym_stranded *stranded;   /* guarded by lock */
-    transport **reach_map;    /* [size] transport that maps the PE, or NULL */
-    transport **reach_rma;    /* [size] */
-    transport **reach_atomic; /* [size] */
-    transport_site site;      /* what the transports know of this rank */
-    transport *transports[SYM_MAX_TRANSPORTS];
+    mem_store *store;       /* over the backing */
+    sym_stranded *stranded; /* guarded by lock */
+    transport_ways *ways;   /* [TRANSPORT_MEMORIES][size], see sym_ways */
+    transport_site site;    /* what the transports know of this rank */
+    transport *transports[TRANSPORT_MOST];
     int32_t num_transports;
-    transport *driven; /* the one that needs progress, or NULL when none does */
-    proxy *proxy;      /* carries the non-blocking operations; NULL: they go straight to their transports */
-    char *unreached;   /* why the transports at hand are not more, or NULL; for error texts */
-    uint8_t *matrix;   /* [size][size][num_transports] transport_reach of rank to PE by transport */
+    transport_driven driven; /* those that need progress */
+    /* Carry the non-blocking operations, each those to some PEs (sym_proxy_for); none: they go straight to their
+       transports. Written by sym_create (release: transports' threads may wake them by then). */
+    proxy *proxies[SYM_MOST_RINGS];
+    _Atomic int32_t num_rings;
+    char *unreached; /* why the transports at hand are not more, or NULL; for error texts */
+    /* [size][size][num_transports][TRANSPORT_MEMORIES] transport_reach of rank to the PE's memory by transport */
+    uint8_t *matrix;
     /* The heap up to here is open on all ranks and reachable by all transports; the rest is addresses alone. Raised by
        collective calls (release), read by any thread that checks an address (acquire). */
     _Atomic uint64_t grown_bytes;
     _Atomic uint64_t chunks; /* times that it has grown, the first included; as grown_bytes, but relaxed */
-    uint64_t reached_bytes[SYM_MAX_TRANSPORTS]; /* as far as each transport has grown; changed by collective calls */
+    uint64_t reached_bytes[TRANSPORT_MOST]; /* as far as each transport has grown; changed by collective calls */
     /* Memory of the program that is mapped onto heap pages as well, so that it is symmetric; bytes 0: none. By
        sym_alias. */
     struct {
@@ -260,8 +263,13 @@ void sym_tell(sym *sym, int32_t rank);
 /* Fails, and names the rank, when one is gone that nobody had been told of by the first `tellings` tellings, or when
    this rank has aborted. */
 expar_status sym_check_losses(sym *sym, uint32_t tellings, const char *what);
-/* The set of transport_reach that `rank` has to pe by transport `number` of sym->transports. */
-unsigned sym_reach(const sym *sym, int32_t rank, int32_t pe, int32_t number);
+/* The set of transport_reach that `rank` has to that memory of pe by transport `number` of sym->transports. */
+unsigned sym_reach(const sym *sym, int32_t rank, int32_t pe, transport_memory memory, int32_t number);
+/* By what this rank reaches that memory of pe. */
+static inline const transport_ways *sym_ways(const sym *self, transport_memory memory, int32_t pe)
+{
+    return &self->ways[(size_t)memory * (size_t)self->size + (size_t)pe];
+}
 /* Whether rank maps pe's heap, as it does its own. All ranks know of all. */
 bool sym_maps(const sym *sym, int32_t rank, int32_t pe);
 /* For a collective call over `boot` that failed with `status`: unless all ranks refused it alike (EXPAR_ERR_MISMATCH)
@@ -432,6 +440,13 @@ bool sym_blame_silent(sym *sym, expar_status status);
 
 /* For who has found a flag of its own set without sym_rest_end behind it: what came before the flag is seen, too. */
 void sym_behold(sym *sym);
+
+/* The proxy that carries this rank's non-blocking operations to pe; NULL: it has none. All to one PE share a ring. */
+static inline proxy *sym_proxy_for(const sym *self, int32_t pe)
+{
+    const int32_t rings = atomic_load_explicit(&self->num_rings, memory_order_acquire);
+    return rings > 0 ? self->proxies[pe % rings] : NULL;
+}
 
 /* Orders this rank's operations to each PE. */
 expar_status sym_fence(sym *sym);

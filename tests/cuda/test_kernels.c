@@ -221,7 +221,7 @@ static void producers_of_the_proxy_are_clean(void **state)
                                     "extern \"C\" __global__ void issue(proxy_port *port, int *failed, int patience)\n"
                                     "{\n"
                                     "    proxy_command command = {};\n"
-                                    "    command.kind = (uint16_t)(PROXY_PUT + threadIdx.x % PROXY_FENCE);\n"
+                                    "    command.kind = (uint8_t)(PROXY_PUT + threadIdx.x % PROXY_FENCE);\n"
                                     "    command.bytes = 8;\n"
                                     "    while (!proxy_try_issue(port, &command) && --patience > 0) {}\n"
                                     "    uint64_t head = proxy_head(port);\n"

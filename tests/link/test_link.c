@@ -285,6 +285,89 @@ static void test_words_are_fetched(void **state)
     kind_run((ranks_plan){0}, RANKS, fetch_words);
 }
 
+/* ---- as calls of the program use them ---------------------------------------------------------------------------- */
+
+/* Without a batch: what goes by a ring, where the rank has proxies, and else by transports. */
+static link_peer call_link(const mailbox *m, int32_t pe)
+{
+    link_peer peer;
+    CHECK_OK(link_reach(m->group->sym, pe, LINK_DATA | LINK_WORDS, "a call", &peer));
+    peer.proxy = sym_proxy_for(m->group->sym, pe);
+    return peer;
+}
+
+static void call_send(mailbox *m, int32_t to, int32_t round)
+{
+    const link_peer peer = call_link(m, to);
+    uint8_t *source = m->sources + place_of(to, 0) * ROOM_BYTES;
+    const link_data data = {
+        .offset = letter_at(m, m->group->rank, 0), .source = source, .bytes = length_of(1, round) + 8};
+    const link_flag flag = {.offset = m->flags, .word = 1 + (uint64_t)m->group->rank, .adds = true};
+    memset(source, 1 + m->group->rank * ROUNDS + round, data.bytes);
+    CHECK_OK(link_put_flag(&peer, &data, &flag, NULL));
+    const link_data more = {
+        .offset = letter_at(m, m->group->rank, 1), .source = source, .bytes = data.bytes, .copies = round == 1};
+    CHECK_OK(round == 2 ? link_put_now(&peer, &more) : link_put(&peer, &more, NULL));
+}
+
+static bool is_all(const uint8_t *at, size_t bytes, int value)
+{
+    for (size_t i = 0; i < bytes; i++)
+        if (at[i] != (uint8_t)value) return false;
+    return true;
+}
+
+/* What this rank has sent to `to` is there, and is got back; its words are changed. */
+static void call_look(mailbox *m, int32_t to, int32_t round)
+{
+    const link_peer peer = call_link(m, to);
+    const size_t bytes = length_of(1, round) + 8;
+    uint8_t *back = m->sources + place_of(to, 1) * ROOM_BYTES, *again = m->sources + place_of(to, 2) * ROOM_BYTES;
+    uint64_t old[2] = {0};
+    link_change change = {.op = TRANSPORT_ADD,
+                          .bytes = sizeof old[0],
+                          .operand = 1,
+                          .offset = m->flags + (1 + (uint64_t)m->group->rank) * sizeof(uint64_t),
+                          .old = &old[0]};
+    CHECK_OK(link_get(&peer, back, letter_at(m, m->group->rank, 0), bytes, NULL));
+    CHECK_OK(link_get_now(&peer, again, letter_at(m, m->group->rank, 1), bytes));
+    CHECK_OK(link_change_word(&peer, &change, NULL));
+    CHECK_OK(sym_quiet(m->group->sym));
+    change.old = &old[1];
+    CHECK_OK(link_change_now(&peer, &change));
+    CHECK(old[0] == 2 * (uint64_t)round && old[1] == old[0] + 1, "round %d: a word of rank %d", round, to);
+    const int value = 1 + m->group->rank * ROUNDS + round;
+    CHECK(is_all(back, bytes, value) && is_all(again, bytes, value), "round %d: what came back from rank %d", round,
+          to);
+}
+
+static void play_calls(expar_group *group, void *shared)
+{
+    mailbox m;
+    (void)shared;
+    if (!mailbox_open(&m, group, false)) return;
+    const uint64_t each = (uint64_t)group->size * ((uint64_t)group->size + 1) / 2;
+    const _Atomic uint64_t *sum = sym_at(group->sym, group->rank, m.flags);
+    for (int32_t round = 0; round < ROUNDS; round++) {
+        for (int32_t to = 0; to < group->size; to++)
+            call_send(&m, to, round);
+        CHECK_OK(sym_quiet(group->sym));
+        CHECK_OK(expar_group_barrier(group));
+        CHECK(atomic_load_explicit(sum, memory_order_acquire) == each * (uint64_t)(round + 1),
+              "round %d: signals add up", round);
+        for (int32_t to = 0; to < group->size; to++)
+            call_look(&m, to, round);
+        CHECK_OK(expar_group_barrier(group));
+    }
+    mailbox_close(&m);
+}
+
+static void test_calls_of_the_program(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, play_calls);
+}
+
 /* ---- the gone ---------------------------------------------------------------------------------------------------- */
 
 /* One flag to the peer, and the wait for it. */
@@ -361,6 +444,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_transports_alone),
         cmocka_unit_test(test_a_fence_orders),
         cmocka_unit_test(test_words_are_fetched),
+        cmocka_unit_test(test_calls_of_the_program),
         cmocka_unit_test(test_the_gone_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

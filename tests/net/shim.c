@@ -176,13 +176,6 @@ static expar_status keep(shim *s, const transport_request *request, transport_ba
     return EXPAR_OK;
 }
 
-static expar_status shim_put(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes)
-{
-    transport_request request = {
-        .kind = TRANSPORT_KIND_PUT, .pe = pe, .offset = offset, .source = source, .bytes = bytes};
-    return keep(shim_of(self), &request, NULL, true);
-}
-
 static expar_status shim_post(transport *self, const transport_request *request, transport_batch *batch)
 {
     shim *s = shim_of(self);
@@ -261,29 +254,14 @@ static uint64_t epoch_now(shim *s)
     return epoch;
 }
 
-static expar_status shim_get(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes)
+static expar_status shim_run(transport *self, const transport_request *request)
 {
     shim *s = shim_of(self);
-    await_epoch(s, pe, epoch_now(s));
+    const bool is_put = request->kind == TRANSPORT_KIND_PUT;
+    if (is_put || !request->dest) return keep(s, request, NULL, is_put);
+    await_epoch(s, request->pe, epoch_now(s));
     delay(s);
-    return s->inner->ops->get(s->inner, pe, dest, offset, bytes);
-}
-
-static expar_status shim_atomic(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
-                                uint64_t operand, uint64_t compare, uint64_t *old)
-{
-    shim *s = shim_of(self);
-    transport_request request = {.kind = TRANSPORT_KIND_ATOMIC,
-                                 .pe = pe,
-                                 .offset = offset,
-                                 .bytes = bytes,
-                                 .op = op,
-                                 .operand = operand,
-                                 .compare = compare};
-    if (!old) return keep(s, &request, NULL, false);
-    await_epoch(s, pe, epoch_now(s));
-    delay(s);
-    return s->inner->ops->atomic(s->inner, pe, offset, bytes, op, operand, compare, old);
+    return s->inner->ops->run(s->inner, request);
 }
 
 static expar_status shim_fence(transport *self)
@@ -337,23 +315,24 @@ static expar_status shim_settle(transport *self, transport_batch *batch)
 
 /* ---- handed through ---------------------------------------------------------------------------------------------- */
 
-static expar_status shim_grow(transport *self, uint64_t offset, uint64_t bytes)
+static expar_status shim_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
 {
     transport *inner = shim_of(self)->inner;
-    return inner->ops->grow ? inner->ops->grow(inner, offset, bytes) : EXPAR_OK;
+    return inner->ops->grow ? inner->ops->grow(inner, memory, offset, bytes) : EXPAR_OK;
 }
 
 /* No loads and stores: they would pass the delays by. */
-static unsigned shim_reach(const transport *self, int32_t pe)
+static unsigned shim_reach(const transport *self, int32_t pe, transport_memory memory)
 {
     const transport *inner = shim_of(self)->inner;
-    return inner->ops->reach(inner, pe) & ~(unsigned)TRANSPORT_MAP;
+    return inner->ops->reach(inner, pe, memory) & ~(unsigned)TRANSPORT_MAP;
 }
 
-static void *shim_map(const transport *self, int32_t pe, uint64_t offset)
+static void *shim_map(const transport *self, int32_t pe, transport_memory memory, uint64_t offset)
 {
     (void)self;
     (void)pe;
+    (void)memory;
     (void)offset;
     return NULL;
 }
@@ -388,9 +367,7 @@ static const transport_ops shim_ops = {
     .grow = shim_grow,
     .reach = shim_reach,
     .map = shim_map,
-    .put = shim_put,
-    .get = shim_get,
-    .atomic = shim_atomic,
+    .run = shim_run,
     .post = shim_post,
     .drop = shim_drop,
     .fence = shim_fence,

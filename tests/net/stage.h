@@ -27,7 +27,23 @@ typedef struct stage {
 } stage;
 
 bool stage_open(stage *s, expar_group *group, const subject *who, uint64_t bytes);
+/* The same over a site that has more segments than the group's. */
+bool stage_open_at(stage *s, expar_group *group, const subject *who, const transport_site *site, uint64_t bytes);
 void stage_close(stage *s);
+
+/* The transport's `run` for one operation on a heap. */
+static inline expar_status stage_put(const stage *s, int32_t pe, uint64_t offset, const void *source, size_t bytes)
+{
+    return s->via->ops->run(
+        s->via,
+        &(transport_request){.kind = TRANSPORT_KIND_PUT, .pe = pe, .offset = offset, .source = source, .bytes = bytes});
+}
+static inline expar_status stage_get(const stage *s, int32_t pe, void *dest, uint64_t offset, size_t bytes)
+{
+    return s->via->ops->run(
+        s->via,
+        &(transport_request){.kind = TRANSPORT_KIND_GET, .pe = pe, .offset = offset, .dest = dest, .bytes = bytes});
+}
 
 /* This rank's heap at an offset. */
 static inline uint8_t *own(const stage *s, uint64_t offset)

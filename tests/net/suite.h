@@ -15,5 +15,7 @@ void suite_flagged_puts(expar_group *group, void *shared);
 void suite_leading_puts(expar_group *group, void *shared);
 void suite_joined_puts(expar_group *group, void *shared);
 void suite_full_queue(expar_group *group, void *shared);
+void suite_segments(expar_group *group, void *shared);
+#define SUITE_MOST_RANKS 8
 
 #endif

@@ -209,7 +209,7 @@ void suite_leading_puts(expar_group *group, void *shared)
     for (uint64_t round = 1; round <= ROUNDS; round++) {
         post_leading(&s, next, round, source);
         for (uint64_t i = 0; i < LEADING; i++) {
-            CHECK_OK(s.via->ops->get(s.via, next, source, leading_at(&s, i), sizeof *source));
+            CHECK_OK(stage_get(&s, next, source, leading_at(&s, i), sizeof *source));
             wrong += source[0] != (round << 32 | i);
         }
         if (!suite_await_word(group, (const _Atomic uint64_t *)(void *)own(&s, flag), round << 32)) break;

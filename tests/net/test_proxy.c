@@ -79,7 +79,8 @@ typedef struct round {
 typedef struct player {
     const round_plan *plan;
     stage stage;
-    transport *ways[RANKS], *driven;
+    transport_ways ways[RANKS]; /* of host memory */
+    transport_driven driven;
     random_source random; /* of the proxy's thread */
     proxy *proxy;
     uint64_t sent[RANKS][MAX_PRODUCERS]; /* messages, by receiver and producer; written by the producers */
@@ -247,14 +248,12 @@ static bool player_open(player *p, expar_group *group, const round_plan *plan)
     if (!stage_open(&p->stage, group, plan->who, sizeof(area))) return false;
     memset(own(&p->stage, p->stage.area), 0, sizeof(area));
     for (int32_t pe = 0; pe < RANKS; pe++)
-        p->ways[pe] = p->stage.via;
-    if (p->stage.via->ops->attend) p->driven = p->stage.via;
+        p->ways[pe] = (transport_ways){.data = p->stage.via, .words = p->stage.via};
+    if (p->stage.via->ops->attend) p->driven.list[p->driven.count++] = p->stage.via;
     proxy_plan wanted = {.site = &group->sym->site,
-                         .rma = p->ways,
-                         .atomic = p->ways,
+                         .ways = p->ways,
                          .driven = &p->driven,
-                         .heap_begin = SYM_CONTROL_BYTES,
-                         .heap_end = &group->sym->grown_bytes,
+                         .bounds[TRANSPORT_HOST] = {SYM_CONTROL_BYTES, &group->sym->grown_bytes},
                          .num_slots = plan->num_slots,
                          .first = plan->first,
                          .nap_ns = 20000000,

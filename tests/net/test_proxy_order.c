@@ -11,12 +11,13 @@
 
 #include <cmocka.h>
 
-#define PES         3
-#define HEAP_BYTES  65536 /* as far as the heap may grow */
-#define GROWN_BYTES 32768
-#define BEGIN       4096 /* of the heap proper */
-#define MAX_POSTS   1024
-#define DEADLINE_NS INT64_C(60000000000)
+#define PES          3
+#define HEAP_BYTES   65536 /* as far as the heap may grow */
+#define PINNED_BYTES 4096  /* of the pinned segment */
+#define GROWN_BYTES  32768
+#define BEGIN        4096 /* of the heap proper */
+#define MAX_POSTS    1024
+#define DEADLINE_NS  INT64_C(60000000000)
 
 /* ---- the transport that notes ------------------------------------------------------------------------------------ */
 
@@ -37,9 +38,10 @@ typedef struct stage {
     _Atomic uint32_t delivered[PES]; /* told so often */
     boot ctl;
     mem_region heap;
-    _Atomic uint64_t grown_bytes;
+    _Atomic uint64_t grown_bytes, pinned_bytes;
     transport_site site;
-    transport *ways[PES], *driven;
+    transport_ways ways[TRANSPORT_MEMORIES * PES];
+    transport_driven driven;
     proxy *proxy;
 } stage;
 
@@ -97,16 +99,20 @@ static stage *stage_open(uint32_t num_slots, uint64_t first, int64_t timeout_ms)
     s->ctl = (boot){.size = PES};
     s->heap.bytes = HEAP_BYTES;
     atomic_store(&s->grown_bytes, GROWN_BYTES);
-    s->site = (transport_site){
-        .boot = &s->ctl, .heap = &s->heap, .timeout_ms = timeout_ms, .check = check, .arrived = arrived, .context = s};
+    atomic_store(&s->pinned_bytes, PINNED_BYTES);
+    s->site = (transport_site){.boot = &s->ctl,
+                               .segments[TRANSPORT_HOST] = {.region = &s->heap},
+                               .timeout_ms = timeout_ms,
+                               .check = check,
+                               .arrived = arrived,
+                               .context = s};
     for (int32_t pe = 0; pe < PES; pe++)
-        s->ways[pe] = &s->base;
+        s->ways[pe] = s->ways[TRANSPORT_PINNED * PES + pe] = (transport_ways){.data = &s->base, .words = &s->base};
     proxy_plan plan = {.site = &s->site,
-                       .rma = s->ways,
-                       .atomic = s->ways,
+                       .ways = s->ways,
                        .driven = &s->driven,
-                       .heap_begin = BEGIN,
-                       .heap_end = &s->grown_bytes,
+                       .bounds = {[TRANSPORT_HOST] = {.begin = BEGIN, .end = &s->grown_bytes},
+                                  [TRANSPORT_PINNED] = {.end = &s->pinned_bytes}},
                        .num_slots = num_slots,
                        .first = first,
                        .nap_ns = 100000000,
@@ -326,6 +332,36 @@ static void test_signal_follows_its_data(void **state)
     stage_close(s);
 }
 
+/* Data and its signal each go to the segment that the command names. */
+static void test_segments_of_data_and_signal(void **state)
+{
+    (void)state;
+    uint8_t here[16];
+    stage *s = stage_open(8, 0, 60000);
+    issue(s, (proxy_command){.kind = PROXY_PUT_SIGNAL,
+                             .memory = TRANSPORT_PINNED,
+                             .pe = 1,
+                             .offset = 0,
+                             .local = (uintptr_t)here,
+                             .bytes = 16,
+                             .signal = BEGIN + 64,
+                             .op = TRANSPORT_SET});
+    await_posts(s, 1, 1);
+    assert_true(post_at(s, 0).memory == TRANSPORT_PINNED && post_at(s, 0).offset == 0);
+    complete(s, 0, EXPAR_OK);
+    await_posts(s, 1, 2);
+    assert_true(post_at(s, 1).memory == TRANSPORT_HOST && post_at(s, 1).offset == BEGIN + 64);
+    complete(s, 1, EXPAR_OK);
+    issue(s,
+          (proxy_command){
+              .kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = 8, .signal_memory = TRANSPORT_PINNED, .op = TRANSPORT_ADD});
+    await_posts(s, 1, 3);
+    assert_true(post_at(s, 2).memory == TRANSPORT_PINNED && post_at(s, 2).offset == 8);
+    complete(s, 2, EXPAR_OK);
+    assert_int_equal(proxy_quiet(s->proxy, "quiet"), EXPAR_OK);
+    stage_close(s);
+}
+
 static void test_fence_orders_to_each_pe(void **state)
 {
     (void)state;
@@ -406,6 +442,19 @@ static void test_refuses_nonsense(void **state)
         {{.kind = PROXY_GET, .pe = 1, .offset = GROWN_BYTES - 8, .bytes = 9}, EXPAR_ERR_ADDRESS},
         {{.kind = PROXY_ATOMIC, .pe = 1, .offset = GROWN_BYTES, .bytes = 8}, EXPAR_ERR_ADDRESS},
         {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = GROWN_BYTES, .op = TRANSPORT_SET}, EXPAR_ERR_ADDRESS},
+        /* Segments have bounds of their own, and what the ranks do not have is refused. */
+        {{.kind = PROXY_PUT, .pe = 1, .memory = TRANSPORT_PINNED, .offset = PINNED_BYTES - 4, .bytes = 8},
+         EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_GET, .pe = 1, .memory = TRANSPORT_DEVICE, .offset = BEGIN, .bytes = 8}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_ATOMIC, .pe = 1, .memory = 200, .offset = BEGIN, .bytes = 8}, EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = BEGIN, .signal_memory = TRANSPORT_DEVICE, .op = TRANSPORT_SET},
+         EXPAR_ERR_ADDRESS},
+        {{.kind = PROXY_PUT_SIGNAL,
+          .pe = 1,
+          .signal = PINNED_BYTES,
+          .signal_memory = TRANSPORT_PINNED,
+          .op = TRANSPORT_SET},
+         EXPAR_ERR_ADDRESS},
         /* What keeps the ranks together. */
         {{.kind = PROXY_PUT, .pe = 1, .offset = 0, .bytes = 8}, EXPAR_ERR_ADDRESS},
         {{.kind = PROXY_GET, .pe = 1, .offset = BEGIN - 1, .bytes = 2}, EXPAR_ERR_ADDRESS},
@@ -417,7 +466,7 @@ static void test_refuses_nonsense(void **state)
         issue(s, cases[i].command);
         expect_failure(s, cases[i].status, "failed");
     }
-    s->ways[2] = NULL; /* the thread sees it with the next command */
+    s->ways[2] = (transport_ways){0}; /* the thread sees it with the next command */
     issue_put(s, 2, 0);
     expect_failure(s, EXPAR_ERR_UNSUPPORTED, "rank 2");
     assert_int_equal(count_posts(s, -1), 0);
@@ -546,6 +595,7 @@ int main(void)
         cmocka_unit_test(test_busy_holds_its_pe_alone),
         cmocka_unit_test(test_done_is_a_prefix),
         cmocka_unit_test(test_signal_follows_its_data),
+        cmocka_unit_test(test_segments_of_data_and_signal),
         cmocka_unit_test(test_fence_orders_to_each_pe),
         cmocka_unit_test(test_bounds_what_is_under_way),
         cmocka_unit_test(test_refuses_nonsense),

@@ -41,7 +41,7 @@ typedef struct scene {
 
 static fabric *network_of(expar_group *group)
 {
-    for (int32_t i = 0; i < SYM_MAX_TRANSPORTS; i++) {
+    for (int32_t i = 0; i < TRANSPORT_MOST; i++) {
         transport *one = group->sym->transports[i];
         if (one && one->ops == &transport_fabric) return (fabric *)one;
     }

@@ -59,7 +59,7 @@ static void put_round(stage *s, uint8_t *source, size_t bytes, size_t shift)
     CHECK_OK(sym_barrier(g->sym));
     for (int32_t pe = 0; pe < g->size; pe++) {
         fill(source, bytes, g->rank, pe);
-        CHECK_OK(s->via->ops->put(s->via, pe, slot(s, g->rank, shift), source, bytes));
+        CHECK_OK(stage_put(s, pe, slot(s, g->rank, shift), source, bytes));
         memset(source, 0, bytes); /* it may be reused at once */
     }
     CHECK_OK(s->via->ops->quiet(s->via));
@@ -81,7 +81,7 @@ static void get_round(stage *s, uint8_t *dest, size_t bytes, size_t shift)
     CHECK_OK(sym_barrier(g->sym));
     for (int32_t pe = 0; pe < g->size; pe++) {
         memset(dest, 0xee, bytes + GUARD_BYTES);
-        CHECK_OK(s->via->ops->get(s->via, pe, dest, slot(s, g->rank, shift), bytes));
+        CHECK_OK(stage_get(s, pe, dest, slot(s, g->rank, shift), bytes));
         CHECK(filled(dest, bytes, pe, g->rank), "get of %zu bytes from rank %d", bytes, pe);
         CHECK(untouched(dest + bytes, GUARD_BYTES), "get of %zu bytes from rank %d: behind", bytes, pe);
     }
@@ -107,9 +107,18 @@ static void put_and_get(expar_group *group, void *shared)
 static uint64_t one_atomic(stage *s, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
                            uint64_t operand, uint64_t compare)
 {
-    uint64_t old = 0x5555555555555555;
-    CHECK_OK(s->via->ops->atomic(s->via, pe, offset, bytes, op, operand, compare, &old));
-    return old;
+    uint64_t old64 = 0x5555555555555555;
+    uint32_t old32 = 0x55555555;
+    const transport_request request = {.kind = TRANSPORT_KIND_ATOMIC,
+                                       .pe = pe,
+                                       .offset = offset,
+                                       .dest = bytes == 8 ? (void *)&old64 : (void *)&old32,
+                                       .bytes = bytes,
+                                       .op = op,
+                                       .operand = operand,
+                                       .compare = compare};
+    CHECK_OK(s->via->ops->run(s->via, &request));
+    return bytes == 8 ? old64 : old32;
 }
 
 /* One operation after the other on a word of the next rank, which nobody else touches; its neighbours must stay. */
@@ -128,7 +137,12 @@ static void each_atomic(stage *s, size_t bytes)
     CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_COMPARE_SWAP, mask, big) == big, "compare-swap, equal (%zu)",
           bytes);
     CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_ADD, 8, 0) == mask, "add wraps (%zu)", bytes);
-    CHECK_OK(s->via->ops->atomic(s->via, pe, offset, bytes, TRANSPORT_ADD, 3, 0, NULL));
+    CHECK_OK(s->via->ops->run(s->via, &(transport_request){.kind = TRANSPORT_KIND_ATOMIC,
+                                                           .pe = pe,
+                                                           .offset = offset,
+                                                           .bytes = bytes,
+                                                           .op = TRANSPORT_ADD,
+                                                           .operand = 3}));
     CHECK_OK(s->via->ops->quiet(s->via)); /* it may still be on its way */
     CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_OR, 0x30, 0) == 10, "add without a result (%zu)", bytes);
     CHECK(one_atomic(s, pe, offset, bytes, TRANSPORT_AND, 0x1f, 0) == 0x3a, "or (%zu)", bytes);
@@ -198,9 +212,9 @@ static void fence_orders(expar_group *group, void *shared)
     for (uint64_t round = 1; round <= rounds && check_failures() == 0; round++) {
         for (size_t i = 0; i < LITMUS_WORDS; i++)
             data[i] = round;
-        CHECK_OK(s.via->ops->put(s.via, next, s.area, data, sizeof data));
+        CHECK_OK(stage_put(&s, next, s.area, data, sizeof data));
         CHECK_OK(s.via->ops->fence(s.via));
-        CHECK_OK(s.via->ops->put(s.via, next, flag_offset, &round, sizeof round));
+        CHECK_OK(stage_put(&s, next, flag_offset, &round, sizeof round));
         sym_ring(group->sym, next);
         suite_await_word(group, flag, round);
         for (size_t i = 0; i < LITMUS_WORDS; i++)
@@ -216,13 +230,13 @@ static void reaches_all(expar_group *group, void *shared)
     stage s;
     if (!stage_open(&s, group, shared, 4096)) return;
     for (int32_t pe = 0; pe < group->size; pe++) {
-        unsigned reach = s.via->ops->reach(s.via, pe);
+        unsigned reach = s.via->ops->reach(s.via, pe, TRANSPORT_HOST);
         CHECK((reach & TRANSPORT_PUT) && (reach & TRANSPORT_GET) && (reach & TRANSPORT_ATOMIC), "reach of %d: %u", pe,
               reach);
-        CHECK(!(reach & TRANSPORT_MAP) == !s.via->ops->map(s.via, pe, s.area), "map of %d", pe);
+        CHECK(!(reach & TRANSPORT_MAP) == !s.via->ops->map(s.via, pe, TRANSPORT_HOST, s.area), "map of %d", pe);
     }
-    CHECK(!(s.via->ops->reach(s.via, group->rank) & TRANSPORT_MAP) ||
-              s.via->ops->map(s.via, group->rank, s.area) == own(&s, s.area),
+    CHECK(!(s.via->ops->reach(s.via, group->rank, TRANSPORT_HOST) & TRANSPORT_MAP) ||
+              s.via->ops->map(s.via, group->rank, TRANSPORT_HOST, s.area) == own(&s, s.area),
           "its own heap is where it is");
     stage_close(&s);
 }
@@ -239,8 +253,10 @@ static void keeps_nodes_apart(expar_group *group, void *shared)
     if (!stage_open(&s, group, shared, 4096)) return;
     for (int32_t pe = 0; pe < group->size; pe++) {
         bool same = pe / 2 == group->rank / 2 && maps(shared);
-        CHECK(!!(s.via->ops->reach(s.via, pe) & TRANSPORT_MAP) == same, "rank %d maps rank %d", group->rank, pe);
-        CHECK((s.via->ops->map(s.via, pe, s.area) != NULL) == same, "rank %d has an address of %d", group->rank, pe);
+        CHECK(!!(s.via->ops->reach(s.via, pe, TRANSPORT_HOST) & TRANSPORT_MAP) == same, "rank %d maps rank %d",
+              group->rank, pe);
+        CHECK((s.via->ops->map(s.via, pe, TRANSPORT_HOST, s.area) != NULL) == same, "rank %d has an address of %d",
+              group->rank, pe);
     }
     stage_close(&s);
 }
@@ -250,7 +266,7 @@ static void keeps_nodes_apart(expar_group *group, void *shared)
 static uint64_t word_at(const stage *s, int32_t pe, uint64_t offset)
 {
     uint64_t word = 0;
-    CHECK_OK(s->via->ops->get(s->via, pe, &word, offset, sizeof word));
+    CHECK_OK(stage_get(s, pe, &word, offset, sizeof word));
     return word;
 }
 
@@ -267,9 +283,9 @@ static void quiet_is_over_all(expar_group *group, void *shared)
         for (size_t i = 0; i < LITMUS_WORDS; i++)
             data[i] = round;
         if (group->rank == 0) {
-            CHECK_OK(s.via->ops->put(s.via, 1, s.area, data, sizeof data));
+            CHECK_OK(stage_put(&s, 1, s.area, data, sizeof data));
             CHECK_OK(s.via->ops->quiet(s.via));
-            CHECK_OK(s.via->ops->put(s.via, 2, s.area + 2048, &round, sizeof round));
+            CHECK_OK(stage_put(&s, 2, s.area + 2048, &round, sizeof round));
             sym_ring(group->sym, 2);
         } else if (group->rank == 2) {
             suite_await_word(group, (const _Atomic uint64_t *)(void *)own(&s, s.area + 2048), round);
@@ -378,6 +394,12 @@ static void test_full_queue(void **state)
     run_on_all(suite_full_queue, RANKS, 0);
 }
 
+static void test_segments(void **state)
+{
+    (void)state;
+    run_on_all(suite_segments, RANKS, 0);
+}
+
 static void test_quiet_is_over_all(void **state)
 {
     (void)state;
@@ -393,13 +415,13 @@ static void test_counts_channels(void **state)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reaches_all),     cmocka_unit_test(test_keeps_nodes_apart),
-        cmocka_unit_test(test_put_and_get),     cmocka_unit_test(test_posts),
-        cmocka_unit_test(test_atomics),         cmocka_unit_test(test_fence_orders),
-        cmocka_unit_test(test_signalled_puts),  cmocka_unit_test(test_flagged_puts),
-        cmocka_unit_test(test_leading_puts),    cmocka_unit_test(test_joined_puts),
-        cmocka_unit_test(test_full_queue),      cmocka_unit_test(test_quiet_is_over_all),
-        cmocka_unit_test(test_counts_channels),
+        cmocka_unit_test(test_reaches_all),       cmocka_unit_test(test_keeps_nodes_apart),
+        cmocka_unit_test(test_put_and_get),       cmocka_unit_test(test_posts),
+        cmocka_unit_test(test_atomics),           cmocka_unit_test(test_fence_orders),
+        cmocka_unit_test(test_signalled_puts),    cmocka_unit_test(test_flagged_puts),
+        cmocka_unit_test(test_leading_puts),      cmocka_unit_test(test_joined_puts),
+        cmocka_unit_test(test_full_queue),        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_quiet_is_over_all), cmocka_unit_test(test_counts_channels),
     };
     several_hosts = argc > 1 && strcmp(argv[1], "hosts") == 0;
     if (several_hosts || (argc > 1 && strcmp(argv[1], "processes") == 0)) kind = RANKS_PROCESSES;

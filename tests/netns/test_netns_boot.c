@@ -140,7 +140,7 @@ static void test_by_torchrun(void **state)
 static void check_endpoint(expar_group *group, const char *ip)
 {
     char text[512] = "";
-    const transport *fabric = group->sym->reach_rma[(group->rank + 1) % group->size];
+    const transport *fabric = sym_ways(group->sym, TRANSPORT_HOST, (group->rank + 1) % group->size)->data;
     if (!CHECK(fabric && fabric->ops->describe, "no transport reaches the other host")) return;
     fabric->ops->describe(fabric, text, sizeof text);
     CHECK(strstr(text, ip) != NULL, "\"%s\" does not say \"%s\"", text, ip);

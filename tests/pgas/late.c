@@ -3,10 +3,12 @@
 
 #include <time.h>
 
-static void replace(transport **table, int32_t size, const transport *old, transport *new)
+static void replace(sym *self, const transport *old, transport *new)
 {
-    for (int32_t pe = 0; pe < size; pe++)
-        if (table[pe] == old) table[pe] = new;
+    for (int32_t i = 0; i < TRANSPORT_MEMORIES * self->size; i++) {
+        if (self->ways[i].data == old) self->ways[i].data = new;
+        if (self->ways[i].words == old) self->ways[i].words = new;
+    }
 }
 
 void late_begin(expar_group *group, int64_t longest_ns)
@@ -16,8 +18,7 @@ void late_begin(expar_group *group, int64_t longest_ns)
         transport *inner = self->transports[t], *shim;
         shim_plan plan = {.seed = 5 + (uint64_t)group->rank, .longest_ns = longest_ns};
         if (!CHECK_OK(shim_open(inner, &self->site, &plan, &shim))) return;
-        replace(self->reach_rma, self->size, inner, shim);
-        replace(self->reach_atomic, self->size, inner, shim);
+        replace(self, inner, shim);
         self->transports[t] = shim;
     }
     /* The short way into mapped memory would pass the shim by. */

@@ -61,7 +61,7 @@ static void check_refusals(const expar_group *group)
 /* 1: what goes to pe passes a network. */
 static uint64_t is_network(const expar_group *group, int32_t pe)
 {
-    return group->sym->reach_rma[pe]->ops->add_traffic ? 1 : 0;
+    return sym_ways(group->sym, TRANSPORT_HOST, pe)->data->ops->add_traffic ? 1 : 0;
 }
 
 /* All of it to the neighbour, then to the other node: only what passes the network is counted. A large put is, whatever

@@ -7,6 +7,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#define EXTENT_BYTES ((size_t)1 << 20) /* none is smaller, but the last one */
+
 /* Networks that keep registered memory where it is count it against the limit of what a process may lock. */
 static expar_status tell_unregistered(const fabric *f, const fabric_extent *e, int code)
 {
@@ -75,13 +77,62 @@ void fabric_extent_close(fabric_extent *extent)
     free(extent);
 }
 
-const fabric_extent *fabric_extent_find(const fabric *f, uint64_t offset)
+/* ---- segments ---------------------------------------------------------------------------------------------------- */
+
+/* Memory of GPUs wants FI_HMEM, and a way to hand its handle on. */
+bool fabric_serves(const fabric *f, transport_memory memory)
 {
-    if (offset >= f->site->heap->bytes) return f->page;
-    size_t low = 0, high = atomic_load_explicit(&f->num_extents, memory_order_acquire);
+    return (memory == TRANSPORT_HOST || memory == TRANSPORT_PINNED) && f->site->segments[memory].region;
+}
+
+bool fabric_segments_make(fabric *f)
+{
+    for (int k = 0; k < TRANSPORT_MEMORIES; k++) {
+        fabric_segment *segment = &f->segments[k];
+        if (!fabric_serves(f, (transport_memory)k)) continue;
+        segment->max_extents = f->site->segments[k].region->bytes / EXTENT_BYTES + 2;
+        segment->extents = calloc(segment->max_extents, sizeof(fabric_extent *));
+        if (!segment->extents) return false;
+    }
+    return true;
+}
+
+void fabric_segments_free(fabric *f)
+{
+    for (size_t k = 0; k < TRANSPORT_MEMORIES; k++) {
+        fabric_segment *segment = &f->segments[k];
+        for (size_t i = 0; i < segment->num_extents; i++)
+            fabric_extent_close(segment->extents[i]);
+        free(segment->extents);
+        segment->extents = NULL;
+        segment->num_extents = 0;
+    }
+}
+
+expar_status fabric_segment_grow(fabric *f, transport_memory memory, uint64_t offset, uint64_t bytes)
+{
+    fabric_extent *made;
+    fabric_segment *segment = &f->segments[memory];
+    if (!segment->extents) return transport_refuse(&f->base, memory);
+    size_t count = atomic_load_explicit(&segment->num_extents, memory_order_relaxed);
+    if (count == segment->max_extents)
+        return error_set(EXPAR_ERR_LIMIT, "the heap has grown %zu times, which is as often as it may", count);
+    uint8_t *base = f->site->segments[memory].region->base;
+    expar_status status = fabric_extent_open(f, offset, bytes, base + offset, &made);
+    if (status != EXPAR_OK) return status;
+    segment->extents[count] = made;
+    atomic_store_explicit(&segment->num_extents, count + 1, memory_order_release);
+    return EXPAR_OK;
+}
+
+const fabric_extent *fabric_extent_find(const fabric *f, transport_memory memory, uint64_t offset)
+{
+    const fabric_segment *segment = &f->segments[memory];
+    if (memory == TRANSPORT_HOST && offset >= f->site->segments[memory].region->bytes) return f->page;
+    size_t low = 0, high = atomic_load_explicit(&segment->num_extents, memory_order_acquire);
     while (low < high) {
         size_t middle = low + (high - low) / 2;
-        const fabric_extent *e = f->extents[middle];
+        const fabric_extent *e = segment->extents[middle];
         if (offset < e->offset)
             high = middle;
         else if (offset - e->offset >= e->bytes)
@@ -92,13 +143,24 @@ const fabric_extent *fabric_extent_find(const fabric *f, uint64_t offset)
     return NULL;
 }
 
+/* The extent of this rank's own memory in which the address lies, or NULL. */
+static const fabric_extent *find_local(const fabric *f, const uint8_t *at)
+{
+    for (int k = 0; k < TRANSPORT_MEMORIES; k++) {
+        const mem_region *region = f->site->segments[k].region;
+        const uint8_t *base = region ? region->base : NULL;
+        if (region && at >= base && at < base + region->bytes)
+            return fabric_extent_find(f, (transport_memory)k, (uint64_t)(at - base));
+    }
+    return NULL;
+}
+
 bool fabric_descriptor(const fabric *f, const void *local, size_t bytes, void **descriptor)
 {
     *descriptor = NULL;
     if (!(f->info->domain_attr->mr_mode & FI_MR_LOCAL)) return true;
-    const uint8_t *at = local, *base = f->site->heap->base;
-    if (at < base || at >= base + f->site->heap->bytes) return false;
-    const fabric_extent *e = fabric_extent_find(f, (uint64_t)(at - base));
+    const uint8_t *at = local;
+    const fabric_extent *e = find_local(f, at);
     if (!e || (uint64_t)(at - e->base) + bytes > e->bytes) return false;
     *descriptor = fi_mr_desc(e->mr);
     return true;

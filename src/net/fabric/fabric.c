@@ -9,8 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_BYTES   4096u
-#define EXTENT_BYTES ((size_t)1 << 20) /* none is smaller, but the last one */
+#define PAGE_BYTES 4096u
 
 expar_status fabric_error(const fabric *f, expar_status status, int code, const char *what)
 {
@@ -44,15 +43,13 @@ static void fabric_close(transport *self)
 {
     fabric *f = fabric_of(self);
     fabric_thread_stop(f);
-    for (size_t i = 0; f->extents && i < f->num_extents; i++)
-        fabric_extent_close(f->extents[i]);
+    fabric_segments_free(f);
     if (f->page) free(f->page->base);
     fabric_extent_close(f->page);
     fabric_channels_close(f);
     if (f->domain) fi_close(&f->domain->fid);
     if (f->fabric) fi_close(&f->fabric->fid);
     if (f->info) f->library->freeinfo(f->info);
-    free(f->extents);
     free(f->lost);
     free(f->answers);
     free(f);
@@ -68,12 +65,10 @@ static fabric *fabric_new(const transport_site *site)
     f->size = site->boot->size;
     f->wake_event = f->nudge_event = -1;
     f->spins = site->crowded ? 0 : knob_count(KNOB_FABRIC_SPINS);
-    f->max_extents = site->heap->bytes / EXTENT_BYTES + 2;
-    f->extents = calloc(f->max_extents, sizeof(fabric_extent *));
     f->lost = calloc((size_t)f->size, sizeof *f->lost);
     f->answers = calloc((size_t)f->size, sizeof *f->answers);
-    if (f->extents && f->lost && f->answers) return f;
-    free(f->extents);
+    if (fabric_segments_make(f) && f->lost && f->answers) return f;
+    fabric_segments_free(f);
     free(f->lost);
     free(f->answers);
     free(f);
@@ -122,7 +117,8 @@ static expar_status open_page(fabric *f)
     if (posix_memalign(&page, PAGE_BYTES, PAGE_BYTES) != 0)
         return error_set(EXPAR_ERR_MEMORY, "no memory for the self-test's page");
     memset(page, 0, PAGE_BYTES);
-    expar_status status = fabric_extent_open(f, f->site->heap->bytes, PAGE_BYTES, page, &f->page);
+    expar_status status =
+        fabric_extent_open(f, f->site->segments[TRANSPORT_HOST].region->bytes, PAGE_BYTES, page, &f->page);
     if (status != EXPAR_OK) free(page);
     return status;
 }
@@ -158,72 +154,41 @@ static expar_status fabric_open(const transport_site *site, transport **out)
     return EXPAR_OK;
 }
 
-static expar_status fabric_grow(transport *self, uint64_t offset, uint64_t bytes)
+static expar_status fabric_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
 {
-    fabric *f = fabric_of(self);
-    fabric_extent *made;
-    size_t count = atomic_load_explicit(&f->num_extents, memory_order_relaxed);
-    if (count == f->max_extents)
-        return error_set(EXPAR_ERR_LIMIT, "the heap has grown %zu times, which is as often as it may", count);
-    expar_status status = fabric_extent_open(f, offset, bytes, (uint8_t *)f->site->heap->base + offset, &made);
-    if (status != EXPAR_OK) return status;
-    f->extents[count] = made;
-    atomic_store_explicit(&f->num_extents, count + 1, memory_order_release);
-    return EXPAR_OK;
+    return fabric_segment_grow(fabric_of(self), memory, offset, bytes);
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
-static unsigned fabric_reach(const transport *self, int32_t pe)
+static unsigned fabric_reach(const transport *self, int32_t pe, transport_memory memory)
 {
     const fabric *f = fabric_of(self);
     (void)pe;
+    if (!fabric_serves(f, memory)) return 0;
     return TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC | (f->quirks->coherent ? TRANSPORT_COHERENT : 0);
 }
 
-static void *fabric_map(const transport *self, int32_t pe, uint64_t offset)
+static void *fabric_map(const transport *self, int32_t pe, transport_memory memory, uint64_t offset)
 {
     (void)self;
     (void)pe;
+    (void)memory;
     (void)offset;
     return NULL;
 }
 
 /* Small sources are copied, so that many puts are on their way at once; large ones are waited for. */
-static expar_status fabric_put(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes)
+static expar_status fabric_run_request(transport *self, const transport_request *request)
 {
     fabric *f = fabric_of(self);
-    transport_request request = {
-        .kind = TRANSPORT_KIND_PUT, .pe = pe, .offset = offset, .source = source, .bytes = bytes};
-    if (bytes > FABRIC_STAGE_BYTES) return fabric_run(f, "put", &request);
-    return fabric_post_soon(f, "put", &(fabric_sending){.request = &request}, NULL);
-}
-
-static expar_status fabric_get(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes)
-{
-    return fabric_run(
-        fabric_of(self), "get",
-        &(transport_request){.kind = TRANSPORT_KIND_GET, .pe = pe, .offset = offset, .dest = dest, .bytes = bytes});
-}
-
-static expar_status fabric_atomic(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
-                                  uint64_t operand, uint64_t compare, uint64_t *old)
-{
-    fabric *f = fabric_of(self);
-    uint64_t old64 = 0;
-    uint32_t old32 = 0;
-    transport_request request = {.kind = TRANSPORT_KIND_ATOMIC,
-                                 .pe = pe,
-                                 .offset = offset,
-                                 .bytes = bytes,
-                                 .op = op,
-                                 .operand = operand,
-                                 .compare = compare};
-    if (!old) return fabric_post_soon(f, "atomic", &(fabric_sending){.request = &request}, NULL);
-    request.dest = bytes == 8 ? (void *)&old64 : (void *)&old32;
-    expar_status status = fabric_run(f, "atomic", &request);
-    if (status == EXPAR_OK) *old = bytes == 8 ? old64 : old32;
-    return status;
+    const char *what = request->kind == TRANSPORT_KIND_PUT   ? "put"
+                       : request->kind == TRANSPORT_KIND_GET ? "get"
+                                                             : "atomic";
+    const bool waits =
+        request->kind == TRANSPORT_KIND_PUT ? request->bytes > FABRIC_STAGE_BYTES : request->dest != NULL;
+    return waits ? fabric_run(f, what, request)
+                 : fabric_post_soon(f, what, &(fabric_sending){.request = request}, NULL);
 }
 
 /* What cannot be left to the op's record: data first, and when it is there the signal. */
@@ -343,9 +308,7 @@ const transport_ops transport_fabric = {
     .grow = fabric_grow,
     .reach = fabric_reach,
     .map = fabric_map,
-    .put = fabric_put,
-    .get = fabric_get,
-    .atomic = fabric_atomic,
+    .run = fabric_run_request,
     .post = fabric_post_request,
     .joins = fabric_joins_all,
     .drop = fabric_give_up,

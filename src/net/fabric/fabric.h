@@ -80,7 +80,8 @@ typedef struct fabric_op {
     uint8_t *stage;           /* [FABRIC_STAGE_BYTES] */
     bool leads;               /* it comes back when it has left, which is no sign of the peer's */
     bool confirms;            /* an early put: when it has come back, its last bytes are to be read */
-    uint64_t last_at;         /* then: their offset, in the heap of pe; there are `bytes` of them */
+    uint8_t last_memory;      /* then: where they lie, */
+    uint64_t last_at;         /* and their offset there; there are `bytes` of them */
     bool signals;             /* `signal` is to be posted when this has come back */
     bool late;                /* it has, and there was no room for what is to be posted then */
     transport_request signal; /* an atomic */
@@ -123,6 +124,14 @@ typedef struct fabric_extent {
     fabric_key *peers; /* [size] */
 } fabric_extent;
 
+/* What has grown of a kind of memory. */
+typedef struct fabric_segment {
+    fabric_extent **extents; /* [max_extents], in the order of offsets */
+    size_t max_extents;      /* 0: there is no such segment */
+    /* Written by grow after the extent (release), read by posting threads (acquire). */
+    _Atomic size_t num_extents;
+} fabric_segment;
+
 typedef struct fabric {
     transport base; /* first */
     const transport_site *site;
@@ -136,12 +145,9 @@ typedef struct fabric {
     struct fid_domain *domain;
     fabric_channel *channels; /* [num_channels] */
     int32_t num_channels;
-    uint32_t spins;          /* turns of a wait before it yields */
-    fabric_extent **extents; /* [max_extents], in the order of offsets */
-    size_t max_extents;
-    /* Written by grow after the extent (release), read by posting threads (acquire). */
-    _Atomic size_t num_extents;
-    fabric_extent *page;     /* of the self-test: found at the heap's end */
+    uint32_t spins; /* turns of a wait before it yields */
+    fabric_segment segments[TRANSPORT_MEMORIES];
+    fabric_extent *page;     /* of the self-test: found at the end of the host's segment */
     uint32_t most_in_flight; /* records that one PE may hold, so that a silent one does not stop the others */
     /* Of all operations that come without one: quiet waits for it. */
     transport_batch plain;
@@ -226,11 +232,18 @@ void fabric_doors_shut(const fabric *f);
 
 /* ---- extent.c ---------------------------------------------------------------------------------------------------- */
 
+/* Whether this rank has such a segment, and libfabric is told how to register it. */
+bool fabric_serves(const fabric *f, transport_memory memory);
+/* Makes room for the extents of all segments; false: there is no memory. */
+bool fabric_segments_make(fabric *f);
+void fabric_segments_free(fabric *f);
+/* As transport_ops.grow. */
+expar_status fabric_segment_grow(fabric *f, transport_memory memory, uint64_t offset, uint64_t bytes);
 /* Registers [base, base + bytes), which peers find at `offset`, and exchanges the keys; collective. */
 expar_status fabric_extent_open(fabric *f, uint64_t offset, uint64_t bytes, uint8_t *base, fabric_extent **out);
 void fabric_extent_close(fabric_extent *extent);
 /* The extent that holds an offset; NULL: none has grown there. */
-const fabric_extent *fabric_extent_find(const fabric *f, uint64_t offset);
+const fabric_extent *fabric_extent_find(const fabric *f, transport_memory memory, uint64_t offset);
 /* What libfabric wants to know of local memory: NULL where it wants nothing. False: it must be staged. */
 bool fabric_descriptor(const fabric *f, const void *local, size_t bytes, void **descriptor);
 

@@ -39,7 +39,7 @@ static size_t bytes_ahead(const transport_request *r)
 static bool cut(const fabric *f, const transport_request *r, uint64_t done, piece *out)
 {
     void *descriptor;
-    const fabric_extent *e = fabric_extent_find(f, r->offset + done);
+    const fabric_extent *e = fabric_extent_find(f, r->memory, r->offset + done);
     if (!e) return false;
     const uint64_t most = (uint64_t)knob(KNOB_FABRIC_PIECE_BYTES);
     uint64_t bytes = r->bytes - done, room = e->bytes - (r->offset + done - e->offset);
@@ -60,9 +60,9 @@ bool fabric_comes_in_order(const fabric *f, const transport_request *put)
     return f->ascends && cut(f, put, 0, &whole) && whole.bytes == put->bytes;
 }
 
-static bool is_whole_there(const fabric *f, const transport_ahead *part)
+static bool is_whole_there(const fabric *f, transport_memory memory, const transport_ahead *part)
 {
-    const fabric_extent *e = fabric_extent_find(f, part->offset);
+    const fabric_extent *e = fabric_extent_find(f, memory, part->offset);
     return e && part->offset + part->bytes <= e->offset + e->bytes;
 }
 
@@ -73,7 +73,7 @@ bool fabric_joins(const fabric *f, const transport_request *put)
     bool joins = f->ascends && limits->iov_limit >= 2 && limits->rma_iov_limit > put->num_ahead;
     joins = joins && put->num_ahead <= TRANSPORT_MOST_AHEAD && ahead <= FABRIC_STAGE_BYTES / 2;
     for (uint32_t i = 0; i < put->num_ahead; i++)
-        joins = joins && is_whole_there(f, &put->ahead[i]);
+        joins = joins && is_whole_there(f, put->memory, &put->ahead[i]);
     joins = joins && (!put->copies || put->bytes + ahead <= FABRIC_STAGE_BYTES);
     return joins && fabric_comes_in_order(f, put);
 }
@@ -98,11 +98,11 @@ static bool put_leads(const fabric *f, const transport_request *r)
     return r->leads && !r->signals && f->ascends;
 }
 
-static void add_remote(const fabric *f, int32_t pe, uint64_t offset, size_t bytes, piece_places *out)
+static void add_remote(const fabric *f, const transport_request *r, uint64_t offset, size_t bytes, piece_places *out)
 {
-    const fabric_extent *e = fabric_extent_find(f, offset);
+    const fabric_extent *e = fabric_extent_find(f, r->memory, offset);
     out->remote[out->num_remote++] =
-        (struct fi_rma_iov){.addr = remote_address(e, pe, offset), .len = bytes, .key = e->peers[pe].key};
+        (struct fi_rma_iov){.addr = remote_address(e, r->pe, offset), .len = bytes, .key = e->peers[r->pe].key};
 }
 
 /* So many bytes more of the stage; where they stand. */
@@ -123,7 +123,7 @@ static void add_ahead(const fabric *f, const fabric_channel *c, fabric_op *op, c
 {
     for (uint32_t i = 0; i < r->num_ahead; i++) {
         memcpy(add_staged(c, op, r->ahead[i].bytes, out), r->ahead[i].source, r->ahead[i].bytes);
-        add_remote(f, r->pe, r->ahead[i].offset, r->ahead[i].bytes, out);
+        add_remote(f, r, r->ahead[i].offset, r->ahead[i].bytes, out);
     }
 }
 
@@ -135,7 +135,7 @@ static void add_piece(const fabric *f, const fabric_channel *c, fabric_op *op, c
         const void *source;
         void *any; /* an iovec has no const */
     } local = {.source = (is_put ? (const uint8_t *)r->source : (const uint8_t *)r->dest) + p->done};
-    add_remote(f, r->pe, r->offset + p->done, p->bytes, out);
+    add_remote(f, r, r->offset + p->done, p->bytes, out);
     if (p->staged) {
         uint8_t *stage = add_staged(c, op, p->bytes, out);
         if (is_put) memcpy(stage, local.source, p->bytes);
@@ -193,7 +193,7 @@ static void put_word(uint8_t *at, uint64_t value, size_t bytes)
 /* Whoever reads what was written has it delivered: a read does not pass the writes before it. */
 static ssize_t confirm(fabric *f, fabric_channel *c, fabric_op *op)
 {
-    const fabric_extent *e = fabric_extent_find(f, op->last_at);
+    const fabric_extent *e = fabric_extent_find(f, op->last_memory, op->last_at);
     ssize_t code = fi_read(c->ep, op->stage, op->bytes, staging_descriptor(c), c->addresses[op->pe],
                            remote_address(e, op->pe, op->last_at), e->peers[op->pe].key, &op->context);
     return counted(code, &c->traffic.gets, op->bytes);
@@ -203,13 +203,14 @@ static void add_confirmation(fabric_op *op, const piece *p)
 {
     op->confirms = true;
     op->bytes = p->bytes < sizeof(uint64_t) ? p->bytes : sizeof(uint64_t);
+    op->last_memory = p->request->memory;
     op->last_at = p->request->offset + p->done + p->bytes - op->bytes;
 }
 
 /* All are fetching ones: their completion says that the target has done it. */
 static ssize_t change(fabric *f, fabric_channel *c, fabric_op *op, const transport_request *r)
 {
-    const fabric_extent *e = fabric_extent_find(f, r->offset);
+    const fabric_extent *e = fabric_extent_find(f, r->memory, r->offset);
     enum fi_datatype type = r->bytes == 8 ? FI_UINT64 : FI_UINT32;
     uint64_t at = remote_address(e, r->pe, r->offset), key = e->peers[r->pe].key;
     void *descriptor = staging_descriptor(c);
@@ -232,6 +233,7 @@ transport_request fabric_signal_of(const transport_request *put)
 {
     return (transport_request){.kind = TRANSPORT_KIND_ATOMIC,
                                .pe = put->pe,
+                               .memory = put->signal_memory,
                                .offset = put->signal_offset,
                                .bytes = sizeof(uint64_t),
                                .op = put->op,
@@ -372,8 +374,10 @@ expar_status fabric_post(fabric *f, fabric_sending *sending, transport_batch *ba
     while (sending->done < r->bytes && status == EXPAR_OK) {
         piece p;
         if (!cut(f, r, sending->done, &p)) {
-            status = error_set(EXPAR_ERR_ADDRESS, "offset %llu of the symmetric heap has not been allocated",
-                               (unsigned long long)(r->offset + sending->done));
+            status = fabric_serves(f, r->memory)
+                         ? error_set(EXPAR_ERR_ADDRESS, "offset %llu of the symmetric heap has not been allocated",
+                                     (unsigned long long)(r->offset + sending->done))
+                         : transport_refuse(&f->base, r->memory);
             break;
         }
         status = post_piece(f, c, &p, sending, batch);

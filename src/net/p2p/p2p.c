@@ -13,37 +13,38 @@
 
 extern const transport_ops transport_p2p;
 
+/* What of a kind of memory is reached. */
+typedef struct p2p_segment {
+    mem_region *mapped; /* [size] peers' regions that this transport mapped itself; base NULL: none */
+    uint8_t **peers;    /* [size] start of the PE's segment here, or NULL. NULL: there is no such segment */
+} p2p_segment;
+
 typedef struct p2p {
     transport base; /* first: a transport of these operations is a p2p */
     int32_t rank, size;
-    mem_region *mapped; /* [size] peers' regions that this transport mapped itself; base NULL: none */
-    uint8_t **peers;    /* [size] start of the PE's heap here, or NULL */
+    p2p_segment segments[TRANSPORT_MEMORIES];
 } p2p;
+
+/* Memory of GPUs is not mapped by descriptors of files. */
+static bool is_served(transport_memory memory)
+{
+    return memory == TRANSPORT_HOST || memory == TRANSPORT_PINNED;
+}
+
+static void segment_close(p2p_segment *segment, int32_t size)
+{
+    for (int32_t r = 0; segment->mapped && r < size; r++)
+        if (segment->mapped[r].base) mem_region_close(&segment->mapped[r]);
+    free(segment->mapped);
+    free(segment->peers);
+}
 
 static void p2p_close(transport *self)
 {
     p2p *p = (p2p *)self;
-    for (int32_t r = 0; p->mapped && r < p->size; r++)
-        if (p->mapped[r].base) mem_region_close(&p->mapped[r]);
-    free(p->mapped);
-    free(p->peers);
+    for (size_t k = 0; k < TRANSPORT_MEMORIES; k++)
+        segment_close(&p->segments[k], p->size);
     free(p);
-}
-
-static p2p *p2p_new(const boot *ctl)
-{
-    p2p *p = calloc(1, sizeof *p);
-    if (!p) return NULL;
-    p->base.ops = &transport_p2p;
-    p->rank = ctl->rank;
-    p->size = ctl->size;
-    p->mapped = calloc((size_t)ctl->size, sizeof *p->mapped);
-    p->peers = calloc((size_t)ctl->size, sizeof *p->peers);
-    if (!p->mapped || !p->peers) {
-        p2p_close(&p->base);
-        return NULL;
-    }
-    return p;
 }
 
 /* A peer's descriptors: of its heap, and of what lies behind that; -1: it has sent none. */
@@ -59,16 +60,18 @@ static void close_fds(peer_fds *fds)
 }
 
 /* Mapped when the PE is of this node. */
-static expar_status map_peer(p2p *p, int32_t r, peer_fds *fds, const transport_site *site)
+static expar_status map_peer(p2p *p, transport_memory memory, int32_t r, peer_fds *fds, const transport_site *site)
 {
+    const transport_segment *own = &site->segments[memory];
+    p2p_segment *segment = &p->segments[memory];
     if (r == p->rank || site->nodes[r] != site->nodes[p->rank]) return EXPAR_OK;
-    if (fds->heap < 0 || (site->behind && fds->behind < 0))
+    if (fds->heap < 0 || (own->behind && fds->behind < 0))
         return error_set(EXPAR_ERR_SYSTEM, "rank %d of this node has sent no heap to map", r);
     const peer_fds given = *fds;
     *fds = (peer_fds){-1, -1};
-    expar_status status = mem_region_map_both(given.heap, site->heap->bytes, given.behind, &p->mapped[r]);
+    expar_status status = mem_region_map_both(given.heap, own->region->bytes, given.behind, &segment->mapped[r]);
     if (status != EXPAR_OK) return error_prefix(status, "heap of rank %d", r);
-    p->peers[r] = p->mapped[r].base;
+    segment->peers[r] = segment->mapped[r].base;
     return EXPAR_OK;
 }
 
@@ -83,8 +86,9 @@ static expar_status exchange_kind(const p2p *p, boot *ctl, int mine, int *got, p
     return status;
 }
 
-static expar_status map_processes(p2p *p, const transport_site *site)
+static expar_status map_processes(p2p *p, transport_memory memory, const transport_site *site)
 {
+    const transport_segment *own = &site->segments[memory];
     peer_fds *fds = malloc((size_t)p->size * sizeof *fds);
     int *got = malloc((size_t)p->size * sizeof *got);
     expar_status status = EXPAR_OK;
@@ -92,10 +96,10 @@ static expar_status map_processes(p2p *p, const transport_site *site)
     for (int32_t r = 0; r < p->size && status == EXPAR_OK; r++)
         fds[r] = (peer_fds){-1, -1};
     bool begun = status == EXPAR_OK;
-    if (begun) status = exchange_kind(p, site->boot, site->heap->fd, got, fds, false);
-    if (status == EXPAR_OK && site->behind) status = exchange_kind(p, site->boot, site->behind->fd, got, fds, true);
+    if (begun) status = exchange_kind(p, site->boot, own->region->fd, got, fds, false);
+    if (status == EXPAR_OK && own->behind) status = exchange_kind(p, site->boot, own->behind->fd, got, fds, true);
     for (int32_t r = 0; r < p->size && status == EXPAR_OK; r++)
-        status = map_peer(p, r, &fds[r], site);
+        status = map_peer(p, memory, r, &fds[r], site);
     for (int32_t r = 0; begun && r < p->size; r++)
         close_fds(&fds[r]);
     free(got);
@@ -103,23 +107,39 @@ static expar_status map_processes(p2p *p, const transport_site *site)
     return status;
 }
 
-static void map_threads(p2p *p, const int32_t *nodes, const mem_region *const *peer_heaps)
+static void map_threads(p2p *p, transport_memory memory, const transport_site *site)
 {
     for (int32_t r = 0; r < p->size; r++)
-        if (nodes[r] == nodes[p->rank]) p->peers[r] = peer_heaps[r]->base;
+        if (site->nodes[r] == site->nodes[p->rank])
+            p->segments[memory].peers[r] = site->segments[memory].peers[r]->base;
+}
+
+static expar_status segment_open(p2p *p, transport_memory memory, const transport_site *site)
+{
+    const transport_segment *own = &site->segments[memory];
+    p2p_segment *segment = &p->segments[memory];
+    expar_status status = EXPAR_OK;
+    if (!own->region || !is_served(memory)) return EXPAR_OK;
+    segment->mapped = calloc((size_t)p->size, sizeof *segment->mapped);
+    segment->peers = calloc((size_t)p->size, sizeof *segment->peers);
+    if (!segment->mapped || !segment->peers)
+        return error_set(EXPAR_ERR_MEMORY, "no memory for the p2p transport of %d ranks", p->size);
+    if (own->peers)
+        map_threads(p, memory, site);
+    else if (p->size > 1)
+        status = map_processes(p, memory, site);
+    segment->peers[p->rank] = own->region->base;
+    return status;
 }
 
 static expar_status p2p_open(const transport_site *site, transport **out)
 {
-    boot *ctl = site->boot;
-    p2p *p = p2p_new(ctl);
-    if (!p) return error_set(EXPAR_ERR_MEMORY, "no memory for the p2p transport of %d ranks", ctl->size);
+    p2p *p = calloc(1, sizeof *p);
+    if (!p) return error_set(EXPAR_ERR_MEMORY, "no memory for the p2p transport of %d ranks", site->boot->size);
+    *p = (p2p){.base.ops = &transport_p2p, .rank = site->boot->rank, .size = site->boot->size};
     expar_status status = EXPAR_OK;
-    if (site->peer_heaps)
-        map_threads(p, site->nodes, site->peer_heaps);
-    else if (ctl->size > 1)
-        status = map_processes(p, site);
-    p->peers[p->rank] = site->heap->base;
+    for (int k = 0; k < TRANSPORT_MEMORIES && status == EXPAR_OK; k++)
+        status = segment_open(p, (transport_memory)k, site);
     if (status != EXPAR_OK) {
         p2p_close(&p->base);
         return status;
@@ -128,28 +148,16 @@ static expar_status p2p_open(const transport_site *site, transport **out)
     return EXPAR_OK;
 }
 
-static unsigned p2p_reach(const transport *self, int32_t pe)
+static void *p2p_map(const transport *self, int32_t pe, transport_memory memory, uint64_t offset)
 {
-    const p2p *p = (const p2p *)self;
-    return p->peers[pe] ? TRANSPORT_MAP | TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC | TRANSPORT_COHERENT : 0;
+    uint8_t *const *peers = ((const p2p *)self)->segments[memory].peers;
+    return peers && peers[pe] ? peers[pe] + offset : NULL;
 }
 
-static void *p2p_map(const transport *self, int32_t pe, uint64_t offset)
+static unsigned p2p_reach(const transport *self, int32_t pe, transport_memory memory)
 {
-    const p2p *p = (const p2p *)self;
-    return p->peers[pe] ? p->peers[pe] + offset : NULL;
-}
-
-static expar_status p2p_put(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes)
-{
-    p2p_store(((p2p *)self)->peers[pe] + offset, source, bytes);
-    return EXPAR_OK;
-}
-
-static expar_status p2p_get(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes)
-{
-    p2p_load(dest, ((p2p *)self)->peers[pe] + offset, bytes);
-    return EXPAR_OK;
+    const unsigned all = TRANSPORT_MAP | TRANSPORT_PUT | TRANSPORT_GET | TRANSPORT_ATOMIC | TRANSPORT_COHERENT;
+    return p2p_map(self, pe, memory, 0) ? all : 0;
 }
 
 /* One function a width; all sequentially consistent, as the public atomics promise. */
@@ -179,45 +187,57 @@ static expar_status p2p_get(transport *self, int32_t pe, void *dest, uint64_t of
 P2P_ATOMIC_DEFINE(uint32_t, atomic_u32)
 P2P_ATOMIC_DEFINE(uint64_t, atomic_u64)
 
-static expar_status p2p_atomic(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
-                               uint64_t operand, uint64_t compare, uint64_t *old)
+static uint64_t change(void *word, size_t bytes, transport_atomic_op op, uint64_t operand, uint64_t compare)
 {
-    void *word = ((p2p *)self)->peers[pe] + offset;
-    uint64_t before = bytes == 8 ? atomic_u64(word, op, operand, compare)
-                                 : atomic_u32(word, op, (uint32_t)operand, (uint32_t)compare);
-    if (old) *old = before;
-    return EXPAR_OK;
+    return bytes == 8 ? atomic_u64(word, op, operand, compare)
+                      : atomic_u32(word, op, (uint32_t)operand, (uint32_t)compare);
 }
 
 /* The signal's release orders the data before it. */
-static expar_status put_with_signal(transport *self, const transport_request *r)
+static void put_with_signal(const transport_request *r, void *at, void *signal)
 {
-    if (r->bytes > 0) p2p_put(self, r->pe, r->offset, r->source, r->bytes);
+    p2p_store(at, r->source, r->bytes);
     fence_release();
-    return p2p_atomic(self, r->pe, r->signal_offset, sizeof(uint64_t), r->op, r->operand, 0, NULL);
+    change(signal, sizeof(uint64_t), r->op, r->operand, 0);
 }
 
-/* Everything is done at once; a batch never waits. */
-static expar_status p2p_post(transport *self, const transport_request *r, transport_batch *batch)
+static void p2p_change(const transport_request *r, void *at)
 {
-    uint64_t old;
-    (void)batch;
-    if (r->flagged) {
-        const transport_request apart = transport_flag_apart(r);
-        return put_with_signal(self, &apart);
-    }
-    switch (r->kind) {
-    case TRANSPORT_KIND_PUT:
-        return r->signals ? put_with_signal(self, r) : p2p_put(self, r->pe, r->offset, r->source, r->bytes);
-    case TRANSPORT_KIND_GET:
-        return p2p_get(self, r->pe, r->dest, r->offset, r->bytes);
-    case TRANSPORT_KIND_ATOMIC:
-        break;
-    }
-    expar_status status = p2p_atomic(self, r->pe, r->offset, r->bytes, r->op, r->operand, r->compare, &old);
+    const uint64_t old = change(at, r->bytes, r->op, r->operand, r->compare);
     if (r->dest && r->bytes == 8) *(uint64_t *)r->dest = old;
     if (r->dest && r->bytes == 4) *(uint32_t *)r->dest = (uint32_t)old;
-    return status;
+}
+
+/* Everything is done at once. */
+static expar_status p2p_run(transport *self, const transport_request *r)
+{
+    uint8_t *at = p2p_map(self, r->pe, r->memory, r->offset);
+    if (!at) return transport_refuse(self, r->memory);
+    switch (r->kind) {
+    case TRANSPORT_KIND_PUT:
+        p2p_store(at, r->source, r->bytes);
+        break;
+    case TRANSPORT_KIND_GET:
+        p2p_load(r->dest, at, r->bytes);
+        break;
+    case TRANSPORT_KIND_ATOMIC:
+        p2p_change(r, at);
+        break;
+    }
+    return EXPAR_OK;
+}
+
+/* A batch never waits. */
+static expar_status p2p_post(transport *self, const transport_request *r, transport_batch *batch)
+{
+    (void)batch;
+    if (!r->flagged && !r->signals) return p2p_run(self, r);
+    const transport_request apart = r->flagged ? transport_flag_apart(r) : *r;
+    uint8_t *at = p2p_map(self, r->pe, r->memory, r->offset);
+    uint8_t *signal = p2p_map(self, r->pe, apart.signal_memory, apart.signal_offset);
+    if (!at || !signal) return transport_refuse(self, at ? apart.signal_memory : r->memory);
+    put_with_signal(&apart, at, signal);
+    return EXPAR_OK;
 }
 
 /* Stores of one thread reach mapped memory in order once the compiler keeps them so; the C library ends its own
@@ -244,9 +264,7 @@ const transport_ops transport_p2p = {
     .open = p2p_open,
     .reach = p2p_reach,
     .map = p2p_map,
-    .put = p2p_put,
-    .get = p2p_get,
-    .atomic = p2p_atomic,
+    .run = p2p_run,
     .post = p2p_post,
     .fence = p2p_fence,
     .quiet = p2p_quiet,

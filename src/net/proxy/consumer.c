@@ -14,19 +14,17 @@ static bool in_flight(const proxy *self)
 static void attend(proxy *self, bool begins)
 {
     if (self->attends == begins) return;
-    transport *network = *self->plan.driven;
     self->attends = begins;
-    network->ops->attend(network, begins ? 1 : -1);
+    transport_attend_all(self->plan.driven, begins ? 1 : -1);
     /* To sleep on something else. */
-    if (!begins) network->ops->attend(network, 0);
+    if (!begins) transport_attend_all(self->plan.driven, 0);
 }
 
 static bool drive(proxy *self)
 {
-    transport *network = in_flight(self) ? *self->plan.driven : NULL;
-    if (!network) return false;
+    if (!in_flight(self) || self->plan.driven->count == 0) return false;
     attend(self, true);
-    bool moved = network->ops->progress(network);
+    bool moved = transport_progress_all(self->plan.driven);
     /* What came on the way may be for others. */
     self->plan.site->arrived(self->plan.site->context);
     return moved;

@@ -11,15 +11,17 @@ static flight *flight_of(proxy *self, uint64_t number)
 /* ---- checks: a producer may be a kernel that nobody has checked -------------------------------------------------- */
 
 /* Behind what has grown there is no memory, and before the heap proper lies what keeps the ranks together. */
-static bool is_within_heap(const proxy *self, uint64_t offset, uint64_t bytes)
+static bool is_within(const proxy *self, uint8_t memory, uint64_t offset, uint64_t bytes)
 {
-    uint64_t end = atomic_load_explicit(self->plan.heap_end, memory_order_acquire);
-    return bytes == 0 || (offset >= self->plan.heap_begin && offset < end && bytes <= end - offset);
+    if (memory >= TRANSPORT_MEMORIES || !self->plan.bounds[memory].end) return false;
+    const proxy_bounds *bounds = &self->plan.bounds[memory];
+    uint64_t end = atomic_load_explicit(bounds->end, memory_order_acquire);
+    return bytes == 0 || (offset >= bounds->begin && offset < end && bytes <= end - offset);
 }
 
-static bool is_word(const proxy *self, uint64_t offset, uint64_t bytes)
+static bool is_word(const proxy *self, uint8_t memory, uint64_t offset, uint64_t bytes)
 {
-    return (bytes == 4 || bytes == 8) && offset % bytes == 0 && is_within_heap(self, offset, bytes);
+    return (bytes == 4 || bytes == 8) && offset % bytes == 0 && is_within(self, memory, offset, bytes);
 }
 
 static expar_status check_command(const proxy *self, const proxy_command *c)
@@ -30,15 +32,16 @@ static expar_status check_command(const proxy *self, const proxy_command *c)
         return EXPAR_OK;
     case PROXY_PUT:
     case PROXY_GET:
-        fits = is_within_heap(self, c->offset, c->bytes);
+        fits = is_within(self, c->memory, c->offset, c->bytes);
         break;
     case PROXY_PUT_SIGNAL:
         if (c->op != TRANSPORT_SET && c->op != TRANSPORT_ADD) return EXPAR_ERR_ARGUMENT;
-        fits = is_within_heap(self, c->offset, c->bytes) && is_word(self, c->signal, sizeof(uint64_t));
+        fits = is_within(self, c->memory, c->offset, c->bytes) &&
+               is_word(self, c->signal_memory, c->signal, sizeof(uint64_t));
         break;
     case PROXY_ATOMIC:
         if (c->op > TRANSPORT_XOR) return EXPAR_ERR_ARGUMENT;
-        fits = is_word(self, c->offset, c->bytes);
+        fits = is_word(self, c->memory, c->offset, c->bytes);
         break;
     default:
         return EXPAR_ERR_ARGUMENT;
@@ -78,7 +81,7 @@ static void flight_end(proxy *self, flight *f, expar_status status)
 static transport_request request_of(const flight *f)
 {
     const proxy_command *c = &f->command;
-    transport_request request = {.pe = c->pe, .offset = c->offset, .bytes = c->bytes};
+    transport_request request = {.pe = c->pe, .memory = c->memory, .offset = c->offset, .bytes = c->bytes};
     if (f->signals || c->kind == PROXY_ATOMIC) {
         request.kind = TRANSPORT_KIND_ATOMIC;
         request.op = (transport_atomic_op)c->op;
@@ -86,6 +89,7 @@ static transport_request request_of(const flight *f)
         request.compare = c->compare;
     }
     if (f->signals) {
+        request.memory = c->signal_memory;
         request.offset = c->signal;
         request.bytes = sizeof(uint64_t);
     } else if (c->kind == PROXY_ATOMIC) {
@@ -104,8 +108,8 @@ static transport_request request_of(const flight *f)
 static bool post(proxy *self, flight *f)
 {
     const transport_request request = request_of(f);
-    transport *const *ways = request.kind == TRANSPORT_KIND_ATOMIC ? self->plan.atomic : self->plan.rma;
-    f->via = ways[request.pe];
+    const transport_ways *ways = &self->plan.ways[request.memory * self->size + request.pe];
+    f->via = request.kind == TRANSPORT_KIND_ATOMIC ? ways->words : ways->data;
     f->batch = (transport_batch){0};
     if (!f->via) {
         flight_end(self, f, EXPAR_ERR_UNSUPPORTED);

@@ -20,16 +20,20 @@
 
 typedef struct proxy proxy;
 
+/* Commands reach no memory of a segment outside of these. */
+typedef struct proxy_bounds {
+    uint64_t begin;
+    /* As it stands when a command is taken. Raised by the owner (release), read by the thread (acquire). NULL: there is
+       no such segment. */
+    const _Atomic uint64_t *end;
+} proxy_bounds;
+
 /* All pointers are borrowed; what they point to must be there when the first command is issued. */
 typedef struct proxy_plan {
     const transport_site *site;
-    transport *const *rma;    /* [size] by which a PE is put to and got from; NULL: by none */
-    transport *const *atomic; /* [size] likewise, atomics and signals */
-    transport *const *driven; /* the one that needs progress; points to NULL: none does */
-    uint64_t heap_begin;      /* commands reach no memory of a heap before this offset, */
-    /* nor behind this one, as it stands when they are taken. Raised by the owner (release), read by the thread
-       (acquire). */
-    const _Atomic uint64_t *heap_end;
+    const transport_ways *ways;     /* [TRANSPORT_MEMORIES][size] by which PEs are reached */
+    const transport_driven *driven; /* those that need progress */
+    proxy_bounds bounds[TRANSPORT_MEMORIES];
     uint32_t num_slots; /* of the ring: a power of two */
     uint64_t first;     /* number of the first command */
     int64_t nap_ns;     /* longest sleep without work: so late a producer is noticed that wakes nobody */

@@ -28,15 +28,16 @@ typedef enum proxy_kind {
 } proxy_kind;
 
 typedef struct proxy_command {
-    uint64_t offset;  /* in pe's heap */
+    uint64_t offset;  /* in pe's segment of `memory` */
     uint64_t local;   /* address of the source, of the destination, or of where the old word goes (0: nowhere) */
     uint64_t bytes;   /* an atomic's: 4 or 8 */
     uint64_t operand; /* of the atomic or the signal, in the low bytes */
     uint64_t compare; /* of the atomic */
-    uint64_t signal;  /* the signal's offset in pe's heap; its word has 8 bytes */
+    uint64_t signal;  /* the signal's offset in pe's segment of `signal_memory`; its word has 8 bytes */
     int32_t pe;
-    uint16_t kind; /* proxy_kind */
-    uint16_t op;   /* transport_atomic_op, of the signal, too: TRANSPORT_SET or TRANSPORT_ADD */
+    uint8_t kind;                  /* proxy_kind */
+    uint8_t op;                    /* transport_atomic_op, of the signal, too: TRANSPORT_SET or TRANSPORT_ADD */
+    uint8_t memory, signal_memory; /* transport_memory */
 } proxy_command;
 
 typedef struct proxy_slot {

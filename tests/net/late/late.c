@@ -85,34 +85,23 @@ static expar_status late_open(const transport_site *site, transport **out)
     return EXPAR_OK;
 }
 
-static unsigned late_reach(const transport *self, int32_t pe)
+static unsigned late_reach(const transport *self, int32_t pe, transport_memory memory)
 {
     const char *atomics = getenv("LATE_ATOMICS");
-    unsigned reach = shim_of(self)->ops->reach(shim_of(self), pe);
+    unsigned reach = shim_of(self)->ops->reach(shim_of(self), pe, memory);
     bool none = atomics && strcmp(atomics, "none") == 0;
     if (is_far(self, pe)) reach &= ~(unsigned)TRANSPORT_MAP;
     return none ? reach & ~(unsigned)(TRANSPORT_ATOMIC | TRANSPORT_COHERENT) : reach;
 }
 
-static void *late_map(const transport *self, int32_t pe, uint64_t offset)
+static void *late_map(const transport *self, int32_t pe, transport_memory memory, uint64_t offset)
 {
-    return is_far(self, pe) ? NULL : shim_of(self)->ops->map(shim_of(self), pe, offset);
+    return is_far(self, pe) ? NULL : shim_of(self)->ops->map(shim_of(self), pe, memory, offset);
 }
 
-static expar_status late_put(transport *self, int32_t pe, uint64_t offset, const void *source, size_t bytes)
+static expar_status late_run(transport *self, const transport_request *request)
 {
-    return shim_of(self)->ops->put(shim_of(self), pe, offset, source, bytes);
-}
-
-static expar_status late_get(transport *self, int32_t pe, void *dest, uint64_t offset, size_t bytes)
-{
-    return shim_of(self)->ops->get(shim_of(self), pe, dest, offset, bytes);
-}
-
-static expar_status late_atomic(transport *self, int32_t pe, uint64_t offset, size_t bytes, transport_atomic_op op,
-                                uint64_t operand, uint64_t compare, uint64_t *old)
-{
-    return shim_of(self)->ops->atomic(shim_of(self), pe, offset, bytes, op, operand, compare, old);
+    return shim_of(self)->ops->run(shim_of(self), request);
 }
 
 static expar_status late_post(transport *self, const transport_request *request, transport_batch *batch)
@@ -153,9 +142,7 @@ const transport_ops transport_late = {
     .open = late_open,
     .reach = late_reach,
     .map = late_map,
-    .put = late_put,
-    .get = late_get,
-    .atomic = late_atomic,
+    .run = late_run,
     .post = late_post,
     .drop = late_drop,
     .fence = late_fence,

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Several transports that need progress, as one. */
+#include "net/transport.h"
+
+bool transport_progress_all(const transport_driven *driven)
+{
+    bool moved = false;
+    for (int32_t i = 0; i < driven->count; i++)
+        moved |= driven->list[i]->ops->progress(driven->list[i]);
+    return moved;
+}
+
+void transport_behold_all(const transport_driven *driven)
+{
+    for (int32_t i = 0; i < driven->count; i++)
+        if (driven->list[i]->ops->behold) driven->list[i]->ops->behold(driven->list[i]);
+}
+
+void transport_attend_all(const transport_driven *driven, int change)
+{
+    for (int32_t i = 0; i < driven->count; i++)
+        driven->list[i]->ops->attend(driven->list[i], change);
+}
+
+/* One that has something already is reason enough to stay awake; the others are armed all the same. */
+bool transport_arm_all(const transport_driven *driven)
+{
+    bool may_sleep = true;
+    for (int32_t i = 0; i < driven->count; i++)
+        may_sleep &= driven->list[i]->ops->arm(driven->list[i]);
+    return may_sleep;
+}

@@ -144,7 +144,7 @@ const fabric_extent *fabric_extent_find(const fabric *f, transport_memory memory
 }
 
 /* The extent of this rank's own memory in which the address lies, or NULL. */
-static const fabric_extent *find_local(const fabric *f, const uint8_t *at)
+static const fabric_extent *extent_find_local(const fabric *f, const uint8_t *at)
 {
     for (int k = 0; k < TRANSPORT_MEMORIES; k++) {
         const mem_region *region = f->site->segments[k].region;
@@ -160,7 +160,7 @@ bool fabric_descriptor(const fabric *f, const void *local, size_t bytes, void **
     *descriptor = NULL;
     if (!(f->info->domain_attr->mr_mode & FI_MR_LOCAL)) return true;
     const uint8_t *at = local;
-    const fabric_extent *e = find_local(f, at);
+    const fabric_extent *e = extent_find_local(f, at);
     if (!e || (uint64_t)(at - e->base) + bytes > e->bytes) return false;
     *descriptor = fi_mr_desc(e->mr);
     return true;

@@ -31,7 +31,7 @@ static bool is_served(transport_memory memory)
     return memory == TRANSPORT_HOST || memory == TRANSPORT_PINNED;
 }
 
-static void segment_close(p2p_segment *segment, int32_t size)
+static void p2p_segment_close(p2p_segment *segment, int32_t size)
 {
     for (int32_t r = 0; segment->mapped && r < size; r++)
         if (segment->mapped[r].base) mem_region_close(&segment->mapped[r]);
@@ -43,7 +43,7 @@ static void p2p_close(transport *self)
 {
     p2p *p = (p2p *)self;
     for (size_t k = 0; k < TRANSPORT_MEMORIES; k++)
-        segment_close(&p->segments[k], p->size);
+        p2p_segment_close(&p->segments[k], p->size);
     free(p);
 }
 
@@ -114,7 +114,7 @@ static void map_threads(p2p *p, transport_memory memory, const transport_site *s
             p->segments[memory].peers[r] = site->segments[memory].peers[r]->base;
 }
 
-static expar_status segment_open(p2p *p, transport_memory memory, const transport_site *site)
+static expar_status p2p_segment_open(p2p *p, transport_memory memory, const transport_site *site)
 {
     const transport_segment *own = &site->segments[memory];
     p2p_segment *segment = &p->segments[memory];
@@ -139,7 +139,7 @@ static expar_status p2p_open(const transport_site *site, transport **out)
     *p = (p2p){.base.ops = &transport_p2p, .rank = site->boot->rank, .size = site->boot->size};
     expar_status status = EXPAR_OK;
     for (int k = 0; k < TRANSPORT_MEMORIES && status == EXPAR_OK; k++)
-        status = segment_open(p, (transport_memory)k, site);
+        status = p2p_segment_open(p, (transport_memory)k, site);
     if (status != EXPAR_OK) {
         p2p_close(&p->base);
         return status;
@@ -187,7 +187,7 @@ static unsigned p2p_reach(const transport *self, int32_t pe, transport_memory me
 P2P_ATOMIC_DEFINE(uint32_t, atomic_u32)
 P2P_ATOMIC_DEFINE(uint64_t, atomic_u64)
 
-static uint64_t change(void *word, size_t bytes, transport_atomic_op op, uint64_t operand, uint64_t compare)
+static uint64_t word_change(void *word, size_t bytes, transport_atomic_op op, uint64_t operand, uint64_t compare)
 {
     return bytes == 8 ? atomic_u64(word, op, operand, compare)
                       : atomic_u32(word, op, (uint32_t)operand, (uint32_t)compare);
@@ -198,12 +198,12 @@ static void put_with_signal(const transport_request *r, void *at, void *signal)
 {
     p2p_store(at, r->source, r->bytes);
     fence_release();
-    change(signal, sizeof(uint64_t), r->op, r->operand, 0);
+    word_change(signal, sizeof(uint64_t), r->op, r->operand, 0);
 }
 
 static void p2p_change(const transport_request *r, void *at)
 {
-    const uint64_t old = change(at, r->bytes, r->op, r->operand, r->compare);
+    const uint64_t old = word_change(at, r->bytes, r->op, r->operand, r->compare);
     if (r->dest && r->bytes == 8) *(uint64_t *)r->dest = old;
     if (r->dest && r->bytes == 4) *(uint32_t *)r->dest = (uint32_t)old;
 }

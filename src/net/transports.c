@@ -28,19 +28,6 @@ const transport_ops *transport_find(const char *name, size_t name_length)
     return NULL;
 }
 
-const char *transport_memory_name(transport_memory memory)
-{
-    static const char *const names[] = {
-        [TRANSPORT_HOST] = "host", [TRANSPORT_PINNED] = "pinned", [TRANSPORT_DEVICE] = "device"};
-    return (unsigned)memory < TRANSPORT_MEMORIES ? names[memory] : "unknown";
-}
-
-expar_status transport_refuse(const transport *self, transport_memory memory)
-{
-    return error_set(EXPAR_ERR_UNSUPPORTED, "transport %s reaches no memory of kind %s", self->ops->name,
-                     transport_memory_name(memory));
-}
-
 const char *transport_names(void)
 {
     return TRANSPORT_NAMES;

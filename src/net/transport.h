@@ -149,8 +149,8 @@ typedef struct transport_ops {
        success or all fail. EXPAR_ERR_UNSUPPORTED: not to be had on (at least) one rank; the text says how to get it.
        Segments whose memory it does not know it leaves alone: `reach` says so. */
     expar_status (*open)(const transport_site *site, transport **out);
-    /* Makes [offset, offset + bytes) of that segment of all ranks reachable; ranges do not overlap. Collective with equal
-       arguments. EXPAR_ERR_UNSUPPORTED: it reaches no such memory. NULL: all of it is, from the start. */
+    /* Makes [offset, offset + bytes) of that segment of all ranks reachable; ranges do not overlap. Collective with
+       equal arguments. EXPAR_ERR_UNSUPPORTED: it reaches no such memory. NULL: all of it is, from the start. */
     expar_status (*grow)(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes);
     unsigned (*reach)(const transport *self, int32_t pe, transport_memory memory); /* set of transport_reach */
     /* NULL without TRANSPORT_MAP. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The public calls of expar/atomics.h, and their like on contexts. */
+#include "pgas/direct.h"
 #include "pgas/ops.h"
 #include "pgas/target.h"
 #include <expar/atomics.h>
@@ -19,6 +20,7 @@ expar_status ops_atomic_run(const ops_origin *from, const link_change *change, c
 {
     link_peer peer;
     link_change aimed = *change;
+    if (direct_change(from->group, change, word, pe)) return EXPAR_OK;
     expar_status status = atomic_aim(from, &aimed, word, pe, &peer);
     return status == EXPAR_OK ? link_change_now(&peer, &aimed) : status;
 }

@@ -6,6 +6,7 @@
 #define EXPAR_PGAS_DIRECT_H
 
 #include "group/group.h"
+#include "link/link.h"
 #include "net/p2p/access.h"
 #include "shmem/bell.h"
 #include <expar/rma.h>
@@ -58,6 +59,18 @@ static inline bool direct_put_signal(const expar_group *group, void *dest, const
     else
         atomic_fetch_add_explicit(word, value, memory_order_release);
     bell_ring(direct_bell(group->sym, pe), group->sym->by_threads);
+    return true;
+}
+
+/* The change's offset is not known yet: `word` is the caller's address. */
+static inline bool direct_change(const expar_group *group, const link_change *change, const void *word, int32_t pe)
+{
+    uint8_t *at = direct_at(group, word, change->bytes, pe);
+    if (!at || (uintptr_t)word % change->bytes != 0) return false;
+    const uint64_t old = p2p_change_word(at, change->bytes, change->op, change->operand, change->compare);
+    if (change->old && change->bytes == 8) *(uint64_t *)change->old = old;
+    if (change->old && change->bytes == 4) *(uint32_t *)change->old = (uint32_t)old;
+    if (change->op != TRANSPORT_FETCH) bell_ring(direct_bell(group->sym, pe), group->sym->by_threads);
     return true;
 }
 

@@ -160,50 +160,17 @@ static unsigned p2p_reach(const transport *self, int32_t pe, transport_memory me
     return p2p_map(self, pe, memory, 0) ? all : 0;
 }
 
-/* One function a width; all sequentially consistent, as the public atomics promise. */
-#define P2P_ATOMIC_DEFINE(T, name)                                                                                     \
-    static T name(_Atomic T *word, transport_atomic_op op, T operand, T compare)                                       \
-    {                                                                                                                  \
-        switch (op) {                                                                                                  \
-        case TRANSPORT_SET:                                                                                            \
-        case TRANSPORT_SWAP:                                                                                           \
-            return atomic_exchange(word, operand);                                                                     \
-        case TRANSPORT_COMPARE_SWAP:                                                                                   \
-            atomic_compare_exchange_strong(word, &compare, operand);                                                   \
-            return compare;                                                                                            \
-        case TRANSPORT_ADD:                                                                                            \
-            return atomic_fetch_add(word, operand);                                                                    \
-        case TRANSPORT_AND:                                                                                            \
-            return atomic_fetch_and(word, operand);                                                                    \
-        case TRANSPORT_OR:                                                                                             \
-            return atomic_fetch_or(word, operand);                                                                     \
-        case TRANSPORT_XOR:                                                                                            \
-            return atomic_fetch_xor(word, operand);                                                                    \
-        case TRANSPORT_FETCH:                                                                                          \
-            break;                                                                                                     \
-        }                                                                                                              \
-        return atomic_load(word);                                                                                      \
-    }
-P2P_ATOMIC_DEFINE(uint32_t, atomic_u32)
-P2P_ATOMIC_DEFINE(uint64_t, atomic_u64)
-
-static uint64_t word_change(void *word, size_t bytes, transport_atomic_op op, uint64_t operand, uint64_t compare)
-{
-    return bytes == 8 ? atomic_u64(word, op, operand, compare)
-                      : atomic_u32(word, op, (uint32_t)operand, (uint32_t)compare);
-}
-
 /* The signal's release orders the data before it. */
 static void put_with_signal(const transport_request *r, void *at, void *signal)
 {
     p2p_store(at, r->source, r->bytes);
     fence_release();
-    word_change(signal, sizeof(uint64_t), r->op, r->operand, 0);
+    p2p_change_word(signal, sizeof(uint64_t), r->op, r->operand, 0);
 }
 
 static void p2p_change(const transport_request *r, void *at)
 {
-    const uint64_t old = word_change(at, r->bytes, r->op, r->operand, r->compare);
+    const uint64_t old = p2p_change_word(at, r->bytes, r->op, r->operand, r->compare);
     if (r->dest && r->bytes == 8) *(uint64_t *)r->dest = old;
     if (r->dest && r->bytes == 4) *(uint32_t *)r->dest = (uint32_t)old;
 }

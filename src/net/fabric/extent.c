@@ -79,7 +79,7 @@ void fabric_extent_close(fabric_extent *extent)
 
 /* ---- segments ---------------------------------------------------------------------------------------------------- */
 
-/* Memory of GPUs wants FI_HMEM, and a way to hand its handle on. */
+/* Memory of GPUs would need a provider that takes its handles. */
 bool fabric_serves(const fabric *f, transport_memory memory)
 {
     return (memory == TRANSPORT_HOST || memory == TRANSPORT_PINNED) && f->site->segments[memory].region;

@@ -16,13 +16,17 @@ static expar_status atomic_aim(const ops_origin *from, link_change *change, cons
     return status == EXPAR_OK ? target_link(from, pe, LINK_WORDS, out) : status;
 }
 
-expar_status ops_atomic_run(const ops_origin *from, const link_change *change, const void *word, int32_t pe)
+static expar_status run_by_link(const ops_origin *from, const link_change *change, const void *word, int32_t pe)
 {
     link_peer peer;
     link_change aimed = *change;
-    if (direct_change(from->group, change, word, pe)) return EXPAR_OK;
     expar_status status = atomic_aim(from, &aimed, word, pe, &peer);
     return status == EXPAR_OK ? link_change_now(&peer, &aimed) : status;
+}
+
+expar_status ops_atomic_run(const ops_origin *from, const link_change *change, const void *word, int32_t pe)
+{
+    return direct_change(from->group, change, word, pe) ? EXPAR_OK : run_by_link(from, change, word, pe);
 }
 
 /* Numbers are words of their bits. */
@@ -53,20 +57,17 @@ static expar_status run_plain(const ops_origin *from, const link_change *change,
     return from->batch ? start_atomic(from, change, word, pe) : ops_atomic_run(from, change, word, pe);
 }
 
-/* *old: a number of the word's size, the call's argument of that name (a plain fetch: value). */
-static expar_status run_fetching(const ops_origin *from, const link_change *change, const void *word, int32_t pe,
-                                 void *old)
+/* change->old: the call's argument of that name (a plain fetch: value). */
+static expar_status run_fetching(const ops_origin *from, const link_change *change, const void *word, int32_t pe)
 {
-    link_change asked = *change;
-    if (!old)
+    if (!change->old)
         return error_set(EXPAR_ERR_NULL, "%s: %s is NULL", from->call, change->op == TRANSPORT_FETCH ? "value" : "old");
-    asked.old = old;
-    return from->nbi ? start_atomic(from, &asked, word, pe) : ops_atomic_run(from, &asked, word, pe);
+    return from->nbi ? start_atomic(from, change, word, pe) : ops_atomic_run(from, change, word, pe);
 }
 
-#define OPERATION(op, operand, compare)                                                                                \
+#define OPERATION(op, operand, compare, old)                                                                           \
     (&(link_change){op, sizeof(*word), bits_of(&(operand), sizeof(operand)), bits_of(&(compare), sizeof(compare)), 0,  \
-                    NULL})
+                    old})
 
 /* ---- the calls: P is what names begin with, O declares the group or context, ON makes the origin ----------------- */
 
@@ -75,34 +76,34 @@ static expar_status run_fetching(const ops_origin *from, const link_change *chan
     expar_status P##atomic_##name##_##S(O, T *word, T value, int32_t pe)                                               \
     {                                                                                                                  \
         ON(#P "atomic_" #name "_" #S, false)                                                                           \
-        return group_ended(from.group, run_plain(&from, OPERATION(op, value, value), word, pe));                       \
+        return group_ended(from.group, run_plain(&from, OPERATION(op, value, value, NULL), word, pe));                 \
     }
 #define FETCHING_DEFINE(P, O, ON, T, S, name, nbi, op)                                                                 \
     expar_status P##atomic_##name##_##S(O, T *word, T value, int32_t pe, T *old)                                       \
     {                                                                                                                  \
         ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
-        return group_ended(from.group, run_fetching(&from, OPERATION(op, value, value), word, pe, old));               \
+        return group_ended(from.group, run_fetching(&from, OPERATION(op, value, value, old), word, pe));               \
     }
 #define FETCH_DEFINE(P, O, ON, T, S, name, nbi)                                                                        \
     expar_status P##atomic_##name##_##S(O, const T *word, int32_t pe, T *value)                                        \
     {                                                                                                                  \
         const T none = 0;                                                                                              \
         ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
-        return group_ended(from.group, run_fetching(&from, OPERATION(TRANSPORT_FETCH, none, none), word, pe, value));  \
+        return group_ended(from.group, run_fetching(&from, OPERATION(TRANSPORT_FETCH, none, none, value), word, pe));  \
     }
 #define COMPARE_SWAP_DEFINE(P, O, ON, T, S, name, nbi)                                                                 \
     expar_status P##atomic_##name##_##S(O, T *word, T expected, T desired, int32_t pe, T *old)                         \
     {                                                                                                                  \
         ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
         return group_ended(from.group,                                                                                 \
-                           run_fetching(&from, OPERATION(TRANSPORT_COMPARE_SWAP, desired, expected), word, pe, old));  \
+                           run_fetching(&from, OPERATION(TRANSPORT_COMPARE_SWAP, desired, expected, old), word, pe));  \
     }
 #define FETCH_INC_DEFINE(P, O, ON, T, S, name, nbi)                                                                    \
     expar_status P##atomic_##name##_##S(O, T *word, int32_t pe, T *old)                                                \
     {                                                                                                                  \
         const T one = 1;                                                                                               \
         ON(#P "atomic_" #name "_" #S, nbi)                                                                             \
-        return group_ended(from.group, run_fetching(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe, old));        \
+        return group_ended(from.group, run_fetching(&from, OPERATION(TRANSPORT_ADD, one, one, old), word, pe));        \
     }
 
 #define SWAP_SET_DEFINE(P, O, ON, T, S)                                                                                \
@@ -131,7 +132,7 @@ static expar_status run_fetching(const ops_origin *from, const link_change *chan
     {                                                                                                                  \
         const T one = 1;                                                                                               \
         ON(#P "atomic_inc_" #S, false)                                                                                 \
-        return group_ended(from.group, run_plain(&from, OPERATION(TRANSPORT_ADD, one, one), word, pe));                \
+        return group_ended(from.group, run_plain(&from, OPERATION(TRANSPORT_ADD, one, one, NULL), word, pe));          \
     }
 
 #define GROUP_SWAP_SET(T, S) SWAP_SET_DEFINE(expar_, expar_group *group, OPS_ON_GROUP, T, S)

@@ -289,8 +289,7 @@ static bool rest_spins(sym_rest *rest)
     const int64_t now_ns = clock_ns();
     if (rest->spin_end_ns == 0) rest->spin_end_ns = now_ns + rest->sym->spin_ns;
     rest->on_shared_core = shares_core(rest->sym);
-    return now_ns < rest->spin_end_ns ||
-           (rest->sym->driven.count > 0 && turn < knob_count(KNOB_WAIT_DRIVEN_SPINS));
+    return now_ns < rest->spin_end_ns || (rest->sym->driven.count > 0 && turn < knob_count(KNOB_WAIT_DRIVEN_SPINS));
 }
 
 /* A turn behind the spins and yields: looks at those who are awaited, arms, and sleeps once that has been done and the

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events by themselves; with calls behind them: tests/ep/test_ep_async.c. */
-#include "ep/check.h"
+/* Events by themselves; with calls behind them: tests/ep/call/test_ep_async.c. */
+#include "ep/harness/check.h"
 #include "exec/event.h"
 #include "oracle/unit.h"
 #include <pthread.h>

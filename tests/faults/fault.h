@@ -7,9 +7,9 @@
 #ifndef TESTS_FAULTS_FAULT_H
 #define TESTS_FAULTS_FAULT_H
 
-#include "ep/check.h"
-#include "ep/ranks.h"
-#include "ep/traffic.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
+#include "ep/harness/traffic.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
 

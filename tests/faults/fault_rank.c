@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* What each rank of a fault test does. */
+#include "ep/harness/play.h"
 #include "ep/normal/normal.h"
-#include "ep/play.h"
 #include "exec/cpu/create.h"
 #include "exec/cpu/normal/cpu.h"
 #include "faults/fault.h"

@@ -5,9 +5,9 @@
 #define TESTS_GPU_LAP_H
 
 #include "cuda/cuda.h"
-#include "ep/check.h"
-#include "ep/ranks.h"
-#include "ep/traffic.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
+#include "ep/harness/traffic.h"
 
 #define CARD_STREAMS 3
 

@@ -41,7 +41,7 @@ void mirror_event_destroy(expar_event *event);
 #define expar_event_wait        mirror_event_wait
 #define expar_event_query       mirror_event_query
 #define expar_event_destroy     mirror_event_destroy
-/* Tests that need to know (tests/ep/deal.h). */
+/* Tests that need to know (tests/ep/harness/deal.h). */
 #define EVENTS_HOLD_UP_THE_CALLER true
 #define COUNTS_ARE_SHOWN          true
 #define STAGE_MOST_PROCESSES      8

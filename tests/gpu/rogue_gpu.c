@@ -2,7 +2,7 @@
 /* rogue.h where calls are carried out by kernels. What the rogue writes goes to the victim's GPU by the driver's
  * copies, at the addresses at which the rogue's own kernels would store it, and each is there before the next one goes.
  * Words of cleans lie in the memory of hosts, which agree on them. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/rogue.h"
 #include "exec/cuda/low_latency/ll_gpu.h"

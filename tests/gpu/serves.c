@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The GPU's context, and fresh ranks on it. */
 #include "gpu/serves.h"
-#include "ep/stage.h"
+#include "ep/harness/stage.h"
 #include "gpu/hand.h"
 
 bool serves_context(int32_t device)

@@ -3,7 +3,7 @@
 #ifndef TESTS_GPU_SERVES_H
 #define TESTS_GPU_SERVES_H
 
-#include "ep/traffic.h"
+#include "ep/harness/traffic.h"
 #include <stdbool.h>
 
 /* Memory, copies and this thread's stream, in the context of GPU `device`. By a rank of a mirrored buffer. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls on GPUs that one rank's arguments spoil: every rank is told, by the call or by its event, and the buffer goes
  * on. And two buffers of one group on two streams, each with as many SMs as there are. */
-#include "ep/ranks.h"
+#include "ep/harness/ranks.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <stdio.h>

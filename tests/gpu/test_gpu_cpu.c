@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each option of dispatch and combine, and dispatches with a handle, by the CPU executor and by the CUDA executor in
  * one group: the same inputs must give the same bytes. */
-#include "ep/check.h"
-#include "ep/pitched.h"
-#include "ep/ranks.h"
-#include "ep/traffic.h"
+#include "ep/harness/check.h"
+#include "ep/harness/pitched.h"
+#include "ep/harness/ranks.h"
+#include "ep/harness/traffic.h"
 #include "gpu/mirror.h"
 #include "oracle/unit.h"
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Waits of kernels that end in vain: a rank that does not call for longer than it may be late, and an abort. Each
  * report says who was awaited, and what was seen and expected; the GPU's context serves on. */
+#include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
-#include "ep/stage.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/hand.h"
 #include "gpu/mirror.h"

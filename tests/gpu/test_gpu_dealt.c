@@ -4,7 +4,7 @@
  * where runs are parts, where they are rows, and of so few tokens that none is dealt out. (Half rows take more tokens
  * than the mirror carries.) */
 #include "cuda/find_controls.h"
-#include "ep/stage.h"
+#include "ep/harness/stage.h"
 #include "oracle/unit.h"
 
 enum { RANKS = 2, SMS = 12 };

@@ -2,8 +2,8 @@
 /* Dispatch and combine inside CUDA graphs: captured once and replayed with other inputs, two graphs of one buffer
  * beside calls that are made, two captures at a time, what a graph cannot hold, and what it holds as
  * long as it lives. */
+#include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
-#include "ep/ranks.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"

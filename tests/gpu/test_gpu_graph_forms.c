@@ -5,10 +5,10 @@
  *
  * A graph holds a dispatch with its combine, and another dispatch with the handle of the first with its own combine. Or
  * it holds the latter two only: the first dispatch was made before, so that the host knows how many rows come. */
-#include "ep/deal.h"
+#include "ep/harness/deal.h"
+#include "ep/harness/pitched.h"
+#include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
-#include "ep/pitched.h"
-#include "ep/ranks.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <stdlib.h>

@@ -5,7 +5,7 @@
  * most: ranks of a process that share a GPU wait on the host instead (docs/gpu.md). */
 #include "bench/gpu/kernels/forms.h"
 #include "cuda/gpus.h"
-#include "ep/ranks.h"
+#include "ep/harness/ranks.h"
 #include "gpu/lap.h"
 #include "mem/device.h"
 #include "oracle/unit.h"

@@ -2,8 +2,8 @@
 /* Buffers on GPUs that begin with nothing: records, rings and pools that grow with the calls, memory beside the pool,
  * captures that find no memory. And how long it takes to make such a buffer, which is printed. On thread ranks, or with
  * `processes` on process ranks. */
+#include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
-#include "ep/ranks.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"

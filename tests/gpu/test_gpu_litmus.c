@@ -5,7 +5,7 @@
  * all, some for less than a microsecond, few for up to a tenth of a millisecond. Meanwhile random scripts over all
  * options run. Every result must be the oracle's. Ranks are threads, on as many GPUs as there are. */
 #include "cuda/gpus.h"
-#include "ep/options_script.h"
+#include "ep/harness/options_script.h"
 #include "exec/cuda/core/gpu.h"
 #include "gpu/delays.h"
 #include "oracle/routings.h"

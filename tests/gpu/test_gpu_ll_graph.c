@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Low-latency calls inside CUDA graphs: captured once and replayed a thousand times with other inputs, between calls
  * that are made; and what a capture holds: one kernel a call. */
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/traffic.h"
-#include "ep/ranks.h"
 #include "gpu/lap.h"
 #include "oracle/unit.h"
 #include <dlfcn.h>

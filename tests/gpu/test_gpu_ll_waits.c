@@ -4,9 +4,9 @@
  *
  * Rank 0 is real. Rank 1 has a buffer and makes no call: the test writes into rank 0's memory what rank 1 would have
  * written there until it stopped. */
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/play.h"
-#include "ep/ranks.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "gpu/hand.h"
 #include "gpu/mirror_ll.h"

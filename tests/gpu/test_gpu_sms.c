@@ -3,8 +3,8 @@
  * and many tokens each, at other paces than their peers. Dispatches, fresh and with a handle, and combines, by both
  * paths, against the oracle. */
 #include "cuda/cuda.h"
-#include "ep/ranks.h"
-#include "ep/stage.h"
+#include "ep/harness/ranks.h"
+#include "ep/harness/stage.h"
 #include "gpu/mirror.h"
 #include "oracle/unit.h"
 #include <stdio.h>

@@ -5,8 +5,8 @@
  * written there until it stopped. Then rank 0 calls, and must say what it waited for, of whom, what it saw and what it
  * expected; the GPU serves on. With EXPAR_TEST_PLAIN=1 calls have no event, and what went wrong while rows moved is
  * told by the next call. */
+#include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
-#include "ep/stage.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/hand.h"
 #include "gpu/mirror.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Between host memory and the GPU. */
 #include "gpu/trip.h"
-#include "ep/ranks.h"
+#include "ep/harness/ranks.h"
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>

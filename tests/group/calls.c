@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls in which ranks wait for each other. */
 #include "group/calls.h"
-#include "ep/stage.h"
+#include "ep/harness/stage.h"
 
 #include <expar/collective.h>
 

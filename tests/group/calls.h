@@ -4,8 +4,8 @@
 #ifndef TESTS_GROUP_CALLS_H
 #define TESTS_GROUP_CALLS_H
 
+#include "ep/harness/play.h"
 #include "ep/low_latency/play.h"
-#include "ep/play.h"
 #include "group/group.h"
 #include "shmem/kind.h"
 

@@ -3,8 +3,8 @@
 #ifndef TESTS_NET_STAGE_H
 #define TESTS_NET_STAGE_H
 
-#include "ep/check.h"
-#include "ep/ranks.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "group/parts.h"
 #include "shim.h"
 

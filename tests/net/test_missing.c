@@ -2,8 +2,8 @@
 /* No network to be had: a provider or an interface that is not there, or with the argument `library` libfabric itself
  * (a file of its name that is none comes first on the library path). Errors say how to get it; a group that does not
  * need the network is formed all the same. */
-#include "ep/check.h"
-#include "ep/ranks.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -2,8 +2,8 @@
 /* What fabric makes of its provider, which is a fake one (fake/fake.h): traffic classes reach it, faults are found by
  * the self-test, quirks are made up for, and what it is handed is counted. Ranks are threads, so that all share its
  * controls. */
-#include "ep/check.h"
-#include "ep/ranks.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "net/fake/fake.h"
 #include <expar/info.h>
 

@@ -4,8 +4,8 @@
  * their bytes are right.
  *
  * Ranks and stranger share a page. The ranks exchange bytes until the stranger has ended. */
-#include "ep/check.h"
-#include "ep/ranks.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "group/group.h"
 #include "net/fabric/fabric.h"
 

@@ -3,8 +3,8 @@
 #ifndef TESTS_NETNS_STAGE_H
 #define TESTS_NETNS_STAGE_H
 
-#include "ep/check.h"
-#include "ep/ranks.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "netns/netns.h"
 #include <stdatomic.h>
 

@@ -2,8 +2,8 @@
 /* Both modes of expert parallelism over hosts whose network is slow, loses segments, is pulled in the middle of a chunk
  * and plugged in again, or for good: bytes are those of the oracle, or an error names a rank of another host. With the
  * argument "long" what takes long, or starts many ranks. */
+#include "ep/harness/play.h"
 #include "ep/low_latency/case.h"
-#include "ep/play.h"
 #include "netns/stage.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"

@@ -5,8 +5,8 @@
 #ifndef TESTS_SHMEM_KIND_H
 #define TESTS_SHMEM_KIND_H
 
-#include "ep/check.h"
-#include "ep/ranks.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "group/group.h"
 #include "netns/netns.h"
 

@@ -5,7 +5,7 @@
  *     soak_calls [threads|processes [ranks [rounds [seed]]]]      threads, 4, 100000
  *
  * Prints one line; ends with 1 when a result was wrong or memory grew. With processes rank 0's memory is watched. */
-#include "ep/options_script.h"
+#include "ep/harness/options_script.h"
 #include "oracle/routings.h"
 #include "soak/watch.h"
 #include <stdlib.h>

@@ -5,8 +5,8 @@
  *     soak_ll [threads|processes [ranks [calls [seed]]]]      threads, 4, 100000
  *
  * Prints one line; ends with 1 when a result was wrong or memory grew. */
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/play.h"
-#include "ep/ranks.h"
 #include "soak/watch.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Resident and allocated bytes, sampled between calls. */
 #include "soak/watch.h"
-#include "ep/check.h"
+#include "ep/harness/check.h"
 #include <inttypes.h>
 #include <malloc.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ep/low_latency/case.h"
-#include "ep/check.h"
+#include "ep/harness/check.h"
 #include "ep/low_latency/reach.h"
 #include "proto/codec/codec.h"
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Low-latency calls from their arguments to their end. */
 #include "ep/low_latency/play.h"
+#include "ep/harness/pitched.h"
 #include "ep/low_latency/hold.h"
-#include "ep/pitched.h"
 #include <stdlib.h>
 #include <string.h>
 

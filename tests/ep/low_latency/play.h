@@ -5,7 +5,7 @@
 #ifndef TESTS_EP_LOW_LATENCY_PLAY_H
 #define TESTS_EP_LOW_LATENCY_PLAY_H
 
-#include "ep/check.h"
+#include "ep/harness/check.h"
 #include "ep/low_latency/traffic.h"
 
 /* How one rank makes one call. All zero is the plain way. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Memory of the CPU's executor: by stores, or, where it is not mapped (reach.h), by the links that calls use. */
 #include "ep/low_latency/rogue.h"
-#include "ep/check.h"
+#include "ep/harness/check.h"
 #include "ep/low_latency/ll.h"
 #include "exec/cpu/low_latency/far/links.h"
 

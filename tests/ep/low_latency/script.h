@@ -7,9 +7,9 @@
 #ifndef TESTS_EP_LOW_LATENCY_SCRIPT_H
 #define TESTS_EP_LOW_LATENCY_SCRIPT_H
 
+#include "ep/harness/play.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/play.h"
-#include "ep/play.h"
-#include "ep/ranks.h"
 
 /* Dispatches whose handles may be alive at a time. */
 #define LOWLAT_SLOTS 3

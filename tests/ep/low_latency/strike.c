@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ep/low_latency/strike.h"
-#include "ep/check.h"
+#include "ep/harness/check.h"
 #include "ep/low_latency/hold.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"

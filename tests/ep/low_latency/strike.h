@@ -4,7 +4,7 @@
 #ifndef TESTS_EP_LOW_LATENCY_STRIKE_H
 #define TESTS_EP_LOW_LATENCY_STRIKE_H
 
-#include "ep/ranks.h"
+#include "ep/harness/ranks.h"
 
 #include <expar/low_latency.h>
 #include <stdatomic.h>

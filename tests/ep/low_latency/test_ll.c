@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch and combine of low-latency mode: shapes at their edges, memory of the caller's or the library's, many rounds
  * on one buffer, against what formulas say. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 #include <string.h>
 

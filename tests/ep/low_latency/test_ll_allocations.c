@@ -2,9 +2,9 @@
 /* Calls that repeat allocate nothing: neither dispatches and combines, with results in the caller's memory or the
  * library's, nor hooks. Records of what has ended serve again once as many are kept as can be. */
 #include "base/life.h"
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/play.h"
-#include "ep/ranks.h"
 #include "oracle/unit.h"
 
 /* WARM: rounds until records are renewed. Of those behind, the one with the fewest allocations counts, since a wait

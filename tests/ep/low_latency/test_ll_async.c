@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls that finish by themselves: their events, what comes behind them, what goes wrong in them. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 
 static ranks_kind kind;

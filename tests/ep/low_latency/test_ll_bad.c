@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Arguments that one rank has wrong, and forms that do not fit: who says what, and that the buffer stays usable. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/hold.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 #include <string.h>
 

@@ -2,11 +2,11 @@
 /* Where the messages of dispatches lie at their receivers: many in the bank of the dispatch before, once that has been
  * read there, and in the other one while it has not; few in the two in turns. On thread ranks, or with the argument
  * "processes" on process ranks. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
-#include "ep/stage.h"
 #include "exec/cpu/low_latency/cpu.h"
 #include "oracle/unit.h"
 

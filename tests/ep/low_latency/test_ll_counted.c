@@ -2,10 +2,10 @@
 /* What travels, counted where it comes to: slots and places are filled before each call, and looked at when all have
  * sent. Just one message comes for each (token, rank) and one row for each slot, or each rank of a token; the numbers
  * of expar_ll_get_stats are those. All calls have hooks, so that nothing stays behind or is taken away. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"
-#include "ep/ranks.h"
 #include "exec/cpu/low_latency/far/links.h"
 #include "oracle/unit.h"
 

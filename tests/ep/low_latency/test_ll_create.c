@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* expar_ll_create and expar_ll_buffer_size: wrong configs, configs that differ between ranks, what this version does
  * not build, and the bytes, by the formula and of the heap. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"
-#include "ep/ranks.h"
 #include "exec/cpu/low_latency/cpu.h"
 #include "oracle/unit.h"
 

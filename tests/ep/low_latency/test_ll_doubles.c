@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tokens that name an expert in several slots: each slot has a row of its own, as long as the expert has places. */
+#include "ep/harness/ranks.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
-#include "ep/ranks.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How buffers end: ranks that abandon one, before, between and in the phases of calls, and epochs that wrap. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"
-#include "ep/stage.h"
 #include "exec/cpu/create.h"
 #include "exec/cpu/low_latency/create.h"
 #include "oracle/unit.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A rank dies, or falls silent, in each phase of low-latency calls: the others' calls or hooks end with EXPAR_ERR_PEER
  * and name it, wherever they stand; the next one fails at once; buffer and group can be destroyed. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"

@@ -2,10 +2,10 @@
 /* Fences behind rows that bypass the cache. Processors that make such stores in nearly the order of the program let
  * calls without these fences pass; so here such a store is made by the fence behind it, and not before. What follows
  * without a fence in between (a flag, a worker's end, the call's) comes ahead of the rows. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/play.h"
-#include "ep/ranks.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
 #include <stdlib.h>

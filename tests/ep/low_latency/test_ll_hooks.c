@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks: two calls of each kind open at a time, received in any order; a third, a second call of one hook, hooks that
  * are never called, and hooks of a buffer that has gone. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 #include <string.h>
 

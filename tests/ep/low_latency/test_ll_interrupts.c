@@ -3,11 +3,11 @@
  * weights of one that has. The buffer is lost by it, and the others learn of it, or with masks go on without that rank;
  * the group is not lost. A kernel that waits is told when the rank's next call waits for it, which ranks that share a
  * GPU do. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
-#include "ep/ranks.h"
 #include "oracle/unit.h"
 #include <expar/interrupt.h>
 #include <stdatomic.h>

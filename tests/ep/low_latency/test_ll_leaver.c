@@ -3,12 +3,12 @@
  * that ends well for those who stay. The late one comes only when the one that waits for it has seen the group fail,
  * and waits on. Over a network what is on its way goes with a rank that abandons its group, and kernels of GPUs leave
  * with their group: there who stays has all that the call brings, or is told who went. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/reach.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 
 #include <sched.h>

@@ -4,7 +4,7 @@
  * Each rank is held back at random between any two steps: not at all, for a yield, for some microseconds, rarely for a
  * millisecond. Meanwhile random scripts run whose ranks are refused, differ, and make third calls. Every result must be
  * the oracle's. */
-#include "ep/holdup.h"
+#include "ep/harness/holdup.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/script.h"
 #include "oracle/unit.h"

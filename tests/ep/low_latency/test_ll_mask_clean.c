@@ -4,11 +4,11 @@
  *
  * Three ranks hold each other back between two steps of the agreement, by what each has told whom. One of them gives
  * another up in the midst, by a late limit that is short for as long as that takes. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
-#include "ep/ranks.h"
 #include "group/group.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>

@@ -3,7 +3,7 @@
  * error: with what the oracle says without that rank. One that was stopped wakes while they go on, ends its call, finds
  * itself alone, and counts again behind a clean. A clean before the round in which it happens the others decide on with
  * the victim, which then is lost in the round, or without it. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"

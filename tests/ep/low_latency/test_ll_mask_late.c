@@ -6,12 +6,12 @@
  * Calls of the others are started, then ended by their hooks. In the phase of the case, between both, they mask the
  * victim as soon as it is held at its step; in a later combine, between both, they let it go and await the end of its
  * call. With a second victim that one is held and masked in the combine of round SECOND, and let go last of all. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
 #include <stdio.h>

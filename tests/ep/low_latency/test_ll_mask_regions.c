@@ -3,11 +3,11 @@
  * halves without the one before, know one each, and with the fourth such rank there is none that nobody might write
  * to. A set is refused then; a wait, or a clean, that would have to go on without that rank fails, and the others go on
  * without the rank that has failed. Who is back after a clean keeps no region, nor does whoever has left the buffer. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
-#include "ep/ranks.h"
 #include "group/group.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Masks that callers set: calls of the others without a rank, and of that rank alone, all as the oracle says; masks
  * that are taken back, clean, and bad arguments. */
-#include "ep/check.h"
-#include "ep/holdup.h"
+#include "ep/harness/check.h"
+#include "ep/harness/holdup.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
 #include "ep/low_latency/reach.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 #include <stdlib.h>
 #include <string.h>

@@ -5,10 +5,10 @@
  * a call goes with the unit of the next. Rows are counted one by one. The end of a buffer sends the last read word to
  * each of these ranks once more: what was sent before leads, and is confirmed by nothing else. Where all is mapped
  * there is nothing to count. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/ll.h"
-#include "ep/ranks.h"
 #include "exec/cpu/low_latency/far/links.h"
 #include "oracle/unit.h"
 #include <expar/info.h>

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Hooks and handles that have come to their end, that are another rank's, or whose buffer is poisoned; and calls of one
  * rank that no others make. The buffer and its traffic are those of wrong.h. */
+#include "ep/harness/played_list.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/wrong.h"
-#include "ep/played_list.h"
 
 #include <string.h>
 

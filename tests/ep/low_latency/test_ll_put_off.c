@@ -2,10 +2,10 @@
 /* Read words that leave with a rank's next call: whoever sends two calls ahead by hooks needs them before, while the
  * others wait until it has sent, in a barrier of the group or in no call of the library at all. Of two buffers, each
  * of which has words of its own. And from ranks that have died, or answer no more. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/reach.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"
 #include <signal.h>

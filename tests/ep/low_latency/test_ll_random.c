@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random scripts of low-latency mode on thread ranks, or with the argument "processes" on process ranks. A round is one
  * call of the library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+#include "ep/harness/stage.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/script.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 
 #define OPS_PER_SCRIPT      14

@@ -2,10 +2,10 @@
 /* Buffers that get their shape later, from each rank by itself. A rank that lives and stays away is masked at the late
  * limit of the buffer, though it has never laid anything out, and is in again after a clean. Shapes that differ, and
  * bad arguments. test_ll_masks and others show with EXPAR_TEST_RESERVED=1 that calls are as in other buffers. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/masked.h"
 #include "ep/low_latency/play.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 #include <stdatomic.h>
 #include <string.h>

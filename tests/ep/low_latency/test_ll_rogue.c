@@ -4,11 +4,11 @@
  * rank 0's memory by hand what a call would (rogue.h). Rank 0 says of whom it is and what it has seen, or with masks
  * goes on without that rank, or leaves out what it cannot place; it writes nowhere else. Likewise words of a clean:
  * steps, calls and decisions that cannot be; and rows that come back at pitches that are none. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/case.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/rogue.h"
-#include "ep/ranks.h"
 #include "oracle/unit.h"
 #include "shmem/kind.h"
 

@@ -2,9 +2,9 @@
 /* More tokens than a GPU's call has blocks: a block sends one behind the other, and takes what has come in between;
  * beside a rank whose few tokens go in words. Rows are so long that each thread of a part of a block has several units
  * of one. */
-#include "ep/check.h"
+#include "ep/harness/check.h"
+#include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 
 #define ROUNDS 2

@@ -2,10 +2,10 @@
 /* Epochs of low-latency calls run over the wrap of their stamps, of which there are 2^32 - 4, and over the moments at
  * which flags are swept: random scripts that begin before, at and behind these. On thread ranks, or with the argument
  * "processes" on process ranks. */
+#include "ep/harness/stage.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/reach.h"
 #include "ep/low_latency/script.h"
-#include "ep/stage.h"
 #include "oracle/unit.h"
 #include <inttypes.h>
 #include <stdio.h>

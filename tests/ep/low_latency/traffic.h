@@ -4,8 +4,8 @@
 #ifndef TESTS_EP_LOW_LATENCY_TRAFFIC_H
 #define TESTS_EP_LOW_LATENCY_TRAFFIC_H
 
+#include "ep/harness/traffic.h"
 #include "ep/low_latency/oracle.h"
-#include "ep/traffic.h"
 #include <expar/low_latency.h>
 
 typedef struct lowlat_plan {

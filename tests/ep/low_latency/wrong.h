@@ -7,8 +7,8 @@
 #ifndef TESTS_EP_LOW_LATENCY_WRONG_H
 #define TESTS_EP_LOW_LATENCY_WRONG_H
 
+#include "ep/harness/ranks.h"
 #include "ep/low_latency/play.h"
-#include "ep/ranks.h"
 #include "oracle/unit.h"
 
 #define WRONG_RANK  1

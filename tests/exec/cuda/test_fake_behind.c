@@ -3,7 +3,7 @@
  * (cuda/fake/fake.c): by ranks of a process that share a GPU nothing, by process ranks what there is. The driver lets
  * no stream come to its end, and counts. Ranks without tokens. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
 #include "shmem/kind.h"
 

@@ -3,7 +3,7 @@
  * does not end. They end with the group, and not before; what they left on the stream may run at any later time. Ranks
  * without tokens. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/core/gpu.h"
 #include "shmem/kind.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* How calls on GPUs end, on a driver that plays GPUs (cuda/fake/fake.c): when they return, what they leave, and what
  * becomes of those whose end the driver never tells. */
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"
 
 #include <pthread.h>

@@ -2,7 +2,7 @@
 /* Waits of the host for its GPU, on the driver that plays GPUs: a program that wants no more ends them. Ranks without
  * tokens, one a group. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"
 #include <expar/interrupt.h>
 

@@ -3,7 +3,7 @@
  * of call and in graphs; a wait ends when nobody will come to it, and says why; one whose own host does not run ends by
  * itself. Ranks without tokens. */
 #include "base/interrupt.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"

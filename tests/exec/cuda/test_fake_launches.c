@@ -5,7 +5,7 @@
  * A call takes as many SMs as it says, a block each.
  * Ranks without tokens, for which there is no layout to make. And the library brings the context that this needs. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"

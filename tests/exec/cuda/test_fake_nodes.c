@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Buffers on GPUs of ranks that do not map each other's memory are rejected by name, on all ranks, and the group stays
  * usable. On simulated nodes; with the argument "fabric" on one node whose ranks may use the network alone. */
-#include "ep/check.h"
-#include "ep/idle_rank.h"
-#include "ep/ranks.h"
+#include "ep/harness/check.h"
+#include "ep/harness/idle_rank.h"
+#include "ep/harness/ranks.h"
 #include "oracle/unit.h"
 #include <expar/low_latency.h>
 

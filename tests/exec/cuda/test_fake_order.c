@@ -2,7 +2,7 @@
 /* The order of a rank's calls (exec/cuda/core/order.c), on the driver that plays GPUs: captures that go on at a time,
  * graphs and calls whose streams are slow, and a driver that does not take the order's events. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"

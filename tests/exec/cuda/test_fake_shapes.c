@@ -3,7 +3,7 @@
  * module in while kernels of its context run (cuda/fake/modules.c): all ranks are told, nobody waits in vain, and the
  * buffer takes the next call. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"
 
 #define RANKS 3

@@ -3,7 +3,7 @@
  * return before anything of theirs has run; and when memory goes back that is released behind a stream. Ranks without
  * tokens. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "shmem/kind.h"

@@ -2,7 +2,7 @@
 /* Two threads of one rank that call on two buffers of a group, on the driver that plays GPUs: the rank's calls follow
  * each other whole, a call that waits for an event holds nobody up, and a stream is told by its number. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "exec/event.h"
 #include "shmem/kind.h"
 

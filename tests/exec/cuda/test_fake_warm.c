@@ -3,7 +3,7 @@
  * next program find them on the disk, and a shape that is known compiles nothing, whatever the number of tokens. What a
  * call or a buffer needs several of is compiled at the same time. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"
 #include <expar/low_latency.h>
 

@@ -3,7 +3,7 @@
  * library's own kernels. The numbers below are what they took when this was written; they may become smaller. No
  * operation puts a host function on a stream, takes memory of the driver's, or waits for a stream. */
 #include "cuda/find_controls.h"
-#include "ep/idle_rank.h"
+#include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"
 #include <expar/low_latency.h>
 #include <stdio.h>

@@ -5,10 +5,10 @@
  * microseconds, rarely for a millisecond. Meanwhile random scripts over all options run: direct, by the queue, mixed,
  * repeated, refused, with rings of 1 to 4 slots and 1 to 3 channels. Every result must be the oracle's. "nodes": on
  * ranks of several nodes, every other script without limits, which the nights play. */
-#include "ep/check.h"
-#include "ep/holdup.h"
+#include "ep/harness/check.h"
+#include "ep/harness/holdup.h"
+#include "ep/harness/options_script.h"
 #include "ep/normal/normal.h"
-#include "ep/options_script.h"
 #include "exec/cpu/create.h"
 #include "oracle/routings.h"
 #include "oracle/unit.h"

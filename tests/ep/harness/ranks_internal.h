@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What ranks.c and ranks_process.c share. */
+#ifndef TESTS_EP_HARNESS_RANKS_INTERNAL_H
+#define TESTS_EP_HARNESS_RANKS_INTERNAL_H
+
+#include "ep/harness/ranks.h"
+
+expar_group_options ranks_options(const ranks_plan *plan);
+/* The body, the end of the group, and what comes after it; true when no check failed. */
+bool ranks_carry_out(const ranks_plan *plan, expar_group *group, ranks_body body, void *shared);
+bool ranks_run_processes(const ranks_plan *plan, ranks_body body, void *shared);
+
+#endif

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Bad input: rank 1 of 3 makes one call with one wrong argument, the others make it right.
+ *
+ * Asserted each time: rank 1 gets the status, and a text with the words; the others get EXPAR_ERR_REMOTE with the rank,
+ * the status and the argument; nothing was written; and after it a dispatch with its combine, and a combine with a
+ * handle from before, give the oracle's bytes on the same buffer. */
+#ifndef TESTS_EP_HARNESS_REFUSAL_H
+#define TESTS_EP_HARNESS_REFUSAL_H
+
+#include "ep/harness/stage.h"
+#include "oracle/unit.h"
+
+#define REFUSAL_RANK  1
+#define REFUSAL_WORDS 6
+
+/* What a spoiler can use. */
+typedef struct refusal_scene {
+    const stage *stage;
+    const traffic *traffic;
+    const expar_ep_handle *handle; /* of an earlier dispatch of the same traffic */
+} refusal_scene;
+
+typedef struct refusal_case {
+    const char *name;
+    expar_status status;
+    const char *words[REFUSAL_WORDS]; /* in the text; the first names the argument */
+    /* One of: changes the arguments of the call; or makes the whole call itself. */
+    void (*spoil_dispatch)(expar_dispatch_args *args, const refusal_scene *scene);
+    void (*spoil_combine)(expar_combine_args *args, const refusal_scene *scene);
+    void (*spoil_route)(expar_route_args *args, const refusal_scene *scene);
+    expar_status (*call)(const refusal_scene *scene);
+    bool is_combine, is_route; /* of `call`: what the other ranks call, if no dispatch */
+} refusal_case;
+
+/* A case named for the function that spoils its call; behind the status stand words. */
+#define REFUSAL_DISPATCH(function, expected, ...)                                                                      \
+    {                                                                                                                  \
+        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_dispatch = function                      \
+    }
+#define REFUSAL_COMBINE(function, expected, ...)                                                                       \
+    {                                                                                                                  \
+        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_combine = function                       \
+    }
+
+/* An event that has been destroyed. */
+expar_event *refusal_event_gone(void);
+/* The body of a test whose initial state is the case. */
+void refusal_test(void **state);
+/* Runs all cases as tests of their names. */
+int refusal_run(const char *program, const refusal_case *cases, size_t count);
+
+#endif

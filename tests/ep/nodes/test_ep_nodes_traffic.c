@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What crosses the network: in a dispatch as many records as tokens have other nodes, in a combine as many sums,
+ * however many experts a token has there, or in one order as many rows as tokens have ranks there; and of bytes little
+ * more than these. What opens a fresh dispatch beyond one with a handle, whose hello goes before its records, is one
+ * flag to each other node behind the hellos of all: so counts and memory are agreed on within two one-way trips. */
+#include "ep/harness/pitched.h"
+#include "ep/harness/stage.h"
+#include "ep/normal/normal.h"
+#include "exec/cpu/nodes/rails.h"
+#include "oracle/unit.h"
+
+#define RANKS          4
+#define RANKS_PER_NODE 2
+#define NODES          (RANKS / RANKS_PER_NODE)
+
+/* Slots that went through this rank's rings to, or from, a node in the last call. */
+static int64_t slots_of(const cpu_executor *cpu, int32_t node, bool taken)
+{
+    int64_t slots = 0;
+    for (int32_t c = 0; c < cpu->shape.channels; c++) {
+        const rail_ring *ring = rail_ring_of(cpu, c, node);
+        slots += taken ? ring->taken : ring->put;
+    }
+    return slots;
+}
+
+/* The call has sent so many slots by rails, and at most so many bytes besides. */
+static void check_sent(const cpu_executor *cpu, uint64_t bytes_before, int64_t slots, const char *call)
+{
+    const uint64_t sent = atomic_load(&cpu->rails->counts.bytes) - bytes_before;
+    const uint64_t least = (uint64_t)slots * cpu->rails->slot.bytes;
+    const uint64_t besides =
+        (NODES - 1) * (cpu->rails->space.hello_bytes + cpu->rails->space.reply_bytes) + 64 * (uint64_t)slots + 1024;
+    CHECK(sent >= least && sent <= least + besides, "%s sent %llu bytes; expected %llu to %llu", call,
+          (unsigned long long)sent, (unsigned long long)least, (unsigned long long)(least + besides));
+}
+
+/* Messages and flags of a dispatch beside those of one with its handle. */
+static void check_notify(stage *s, const traffic *t, link_sent fresh, expar_ep_handle *handle)
+{
+    const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
+    const play_choice plain = {0};
+    play_arrival again;
+    const link_sent before = link_sent_of(&cpu->rails->counts);
+    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, handle, &again)) return;
+    const link_sent after = link_sent_of(&cpu->rails->counts);
+    const uint64_t messages = after.messages - before.messages, flags = after.flags - before.flags;
+    CHECK(fresh.messages == messages && fresh.flags == flags + (NODES - 1),
+          "a fresh dispatch sent %llu messages and %llu flags, one with a handle %llu and %llu; expected %d flags more",
+          (unsigned long long)fresh.messages, (unsigned long long)fresh.flags, (unsigned long long)messages,
+          (unsigned long long)flags, NODES - 1);
+    play_release(&again, true);
+}
+
+/* In one order: a row for each of the node's ranks that has a token. */
+static void check_rows(stage *s, const traffic *t, play_arrival *arrival)
+{
+    const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
+    const int64_t tokens = t->inputs[s->rank].num_tokens;
+    const uint64_t before = atomic_load(&cpu->rails->counts.bytes);
+    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    int64_t going = 0;
+    args.x = arrival->result.recv_x;
+    args.y = pitched_make(traffic_dtype(t), tokens, t->job.hidden, 0, false);
+    args.handle = arrival->handle;
+    args.exact_across_nodes = EXPAR_NODES_ONE_ORDER;
+    CHECK_OK(expar_combine(s->ep, &args));
+    pitched_free(&args.y);
+    for (int32_t node = 0; node < NODES; node++) {
+        int64_t rows = 0;
+        if (node == s->rank / RANKS_PER_NODE) continue;
+        for (int64_t i = 0; i < tokens * RANKS_PER_NODE; i++)
+            rows += oracle_token_in_rank(&t->job, s->rank, i / RANKS_PER_NODE,
+                                         node * RANKS_PER_NODE + (int32_t)(i % RANKS_PER_NODE));
+        CHECK(slots_of(cpu, node, true) == rows, "%lld rows came from node %d; expected %lld",
+              (long long)slots_of(cpu, node, true), node, (long long)rows);
+        going += slots_of(cpu, node, false);
+    }
+    check_sent(cpu, before, going, "a combine in one order");
+}
+
+static void play_counted(stage *s, void *shared)
+{
+    const traffic *t = ((const void *const *)shared)[0];
+    const answers *a = ((const void *const *)shared)[1];
+    const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
+    const int32_t own = s->rank / RANKS_PER_NODE;
+    const play_choice plain = {0};
+    int32_t tokens[NODES];
+    int64_t others = 0, coming = 0;
+    play_arrival arrival;
+    oracle_tokens_per_node(&t->job, s->rank, tokens);
+    uint64_t before = atomic_load(&cpu->rails->counts.bytes);
+    const link_sent begin = link_sent_of(&cpu->rails->counts);
+    if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
+    for (int32_t node = 0; node < NODES; node++) {
+        if (node == own) continue;
+        const int64_t put = slots_of(cpu, node, false);
+        CHECK(put == tokens[node], "%lld records went to node %d; expected %d", (long long)put, node, tokens[node]);
+        others += tokens[node];
+        coming += slots_of(cpu, node, true);
+    }
+    check_sent(cpu, before, others, "a dispatch");
+    link_sent fresh = link_sent_of(&cpu->rails->counts);
+    fresh.messages -= begin.messages;
+    fresh.flags -= begin.flags;
+    check_notify(s, t, fresh, arrival.handle);
+    before = atomic_load(&cpu->rails->counts.bytes);
+    play_combine(s->ep, t, a, s->rank, &plain, &s->area, arrival.handle, &arrival);
+    for (int32_t node = 0; node < NODES; node++)
+        if (node != own)
+            CHECK(slots_of(cpu, node, true) == tokens[node], "%lld sums came from node %d; expected %d",
+                  (long long)slots_of(cpu, node, true), node, tokens[node]);
+    check_sent(cpu, before, coming, "a combine");
+    check_rows(s, t, &arrival);
+    play_release(&arrival, true);
+}
+
+static void test_records_and_sums(void **state)
+{
+    (void)state;
+    static const int64_t num_tokens[RANKS] = {200, 0, 31, 120};
+    const traffic_plan plan = {.num_ranks = RANKS,
+                               .ranks_per_node = RANKS_PER_NODE,
+                               .hidden = 512,
+                               .topk = 6,
+                               .num_experts = 8 * RANKS,
+                               .wide = true,
+                               .with_weights = true,
+                               .num_tokens = num_tokens};
+    random_source random = random_start(41);
+    traffic *t = traffic_make(&plan, &random);
+    answers *a = answers_make(t, true, &random);
+    stage_plan setting = stage_plan_for(t, RANKS_THREADS);
+    const void *const shared[] = {t, a};
+    bool passed = stage_run(&setting, play_counted, (void *)(uintptr_t)shared);
+    answers_free(a);
+    traffic_free(t);
+    assert_true(passed);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_records_and_sums)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

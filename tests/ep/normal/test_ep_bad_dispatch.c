@@ -1,0 +1,456 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every wrong argument of expar_dispatch (refusal.h). The traffic: 3 ranks; rank 1 has T 5, H 16 (bf16), K 3, E 6; the
+ * buffer was made for T 6 and for exactly these K, E and rows. */
+#include "ep/harness/refusal.h"
+#include <string.h>
+
+/* ---- pointers and structs ---------------------------------------------------------------------------------------- */
+
+static expar_status call_without_args(const refusal_scene *scene)
+{
+    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    return expar_dispatch(scene->stage->ep, NULL, &result);
+}
+
+static expar_status call_without_result(const refusal_scene *scene)
+{
+    play_choice plain = {0};
+    expar_dispatch_args args =
+        play_dispatch_args(scene->traffic, scene->stage->rank, &plain, &scene->stage->area, NULL);
+    expar_status status = expar_dispatch(scene->stage->ep, &args, NULL);
+    play_dispatch_args_free(&args);
+    return status;
+}
+
+static expar_status call_with_result_of_no_size(const refusal_scene *scene)
+{
+    play_choice plain = {0};
+    expar_dispatch_args args =
+        play_dispatch_args(scene->traffic, scene->stage->rank, &plain, &scene->stage->area, NULL);
+    expar_dispatch_result result = {0};
+    expar_status status = expar_dispatch(scene->stage->ep, &args, &result);
+    play_dispatch_args_free(&args);
+    return status;
+}
+
+static void args_of_no_size(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->struct_size = 0;
+}
+
+static void args_of_the_future(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->struct_size = sizeof *args + 8;
+}
+
+/* ---- x ----------------------------------------------------------------------------------------------------------- */
+
+static void x_absent(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x = EXPAR_TENSOR_NONE;
+}
+
+static void x_without_data(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.data = NULL;
+}
+
+static void x_of_integers(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.dtype = EXPAR_I32;
+}
+
+static void x_of_no_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.dtype = (expar_dtype)99;
+}
+
+static void x_of_one_dimension(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x = expar_tensor_1d(args->x.data, args->x.dtype, args->x.shape[0] * args->x.shape[1]);
+}
+
+static void x_of_negative_extent(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.shape[0] = -5;
+}
+
+static void x_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.shape[0] = 4;
+}
+
+static void x_of_odd_rows(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.shape[1] = 12;
+}
+
+static void x_of_no_columns(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.shape[1] = 0;
+}
+
+static void x_of_long_rows(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.shape[1] = args->x.strides[0] = 24;
+}
+
+static void x_of_huge_rows(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.shape[1] = args->x.strides[0] = INT64_MAX / 2;
+}
+
+static void x_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.data = (char *)args->x.data + 2;
+}
+
+static void x_of_odd_pitch(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.shape[0] = 2;
+    args->x.strides[0] = 17;
+}
+
+static void x_of_spread_columns(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.strides[1] = 2;
+}
+
+static void x_of_overlapping_rows(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.strides[0] = 8;
+}
+
+/* The bytes from the first row to the last do not fit 64 bits. */
+static void x_of_endless_pitch(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.strides[0] = INT64_MAX - 7;
+}
+
+static void x_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.device.type = EXPAR_CUDA;
+}
+
+/* One token more than the buffer's 6; nothing of it is read. */
+static void x_of_too_many_tokens(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->x.shape[0] = args->topk_idx.shape[0] = args->topk_weights.shape[0] = 7;
+}
+
+/* ---- routing ----------------------------------------------------------------------------------------------------- */
+
+static void idx_absent(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx = EXPAR_TENSOR_NONE;
+}
+
+static void idx_without_data(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.data = NULL;
+}
+
+static void idx_of_floats(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.dtype = EXPAR_F32;
+}
+
+static void idx_of_one_dimension(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx = expar_tensor_1d(args->topk_idx.data, EXPAR_I64, 15);
+}
+
+static void idx_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.shape[0] = 4;
+}
+
+static void idx_of_too_many_slots(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.shape[1] = args->topk_weights.shape[1] = 4;
+    args->topk_idx.strides[0] = args->topk_weights.strides[0] = 4;
+}
+
+static void idx_of_no_slots(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.shape[1] = args->topk_weights.shape[1] = 0;
+}
+
+static void idx_of_spread_slots(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.strides[1] = 3;
+}
+
+static void idx_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.device.type = EXPAR_CUDA;
+}
+
+static void idx_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_idx.data = (char *)args->topk_idx.data + 4;
+}
+
+static void index_too_large(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    ((int64_t *)args->topk_idx.data)[3 * 3 + 2] = 6;
+}
+
+static void index_below_minus_one(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    ((int64_t *)args->topk_idx.data)[4 * 3 + 0] = -7;
+}
+
+static void weights_of_integers(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_weights.dtype = EXPAR_I32;
+}
+
+static void weights_of_another_k(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_weights.shape[1] = 2;
+}
+
+static void weights_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_weights.shape[0] = 6;
+}
+
+static void weights_without_data(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_weights.data = NULL;
+}
+
+static void weights_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->topk_weights.device.type = EXPAR_CUDA;
+}
+
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
+
+static void too_many_experts(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->num_experts = 9;
+}
+
+static void experts_that_do_not_divide(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->num_experts = 4;
+}
+
+static void no_experts(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->num_experts = 0;
+}
+
+static void negative_alignment(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->expert_alignment = -16;
+}
+
+static void alignment_beyond_31_bits(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->expert_alignment = (1 << 30) + 1;
+}
+
+static void unknown_path(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->path = (expar_path)7;
+}
+
+/* ---- output ------------------------------------------------------------------------------------------------------ */
+
+static _Alignas(64) char own_rows[64 * 32];
+
+/* One row short: the text says how many are needed. */
+static expar_tensor own_out(const refusal_scene *scene, int64_t more)
+{
+    const traffic *t = scene->traffic;
+    return expar_tensor_2d(own_rows, EXPAR_BF16, t->arrivals[REFUSAL_RANK].num_rows + more, t->job.hidden);
+}
+
+static void out_too_small(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->out_x = own_out(scene, -1);
+}
+
+static void out_of_another_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->out_x = own_out(scene, 0);
+    args->out_x.dtype = EXPAR_F16;
+}
+
+static void out_of_another_h(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->out_x = own_out(scene, 0);
+    args->out_x.shape[1] = args->out_x.strides[0] = 8;
+}
+
+static void out_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->out_x = own_out(scene, 0);
+    args->out_x.strides[0] = 24;
+}
+
+static void out_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->out_x = own_out(scene, 0);
+    args->out_x.data = own_rows + 8;
+}
+
+static void out_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->out_x = own_out(scene, 0);
+    args->out_x.device.type = EXPAR_CUDA;
+}
+
+static void out_not_symmetric(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->out_x = own_out(scene, 0);
+    args->path = EXPAR_PATH_DIRECT;
+}
+
+static void event_that_has_gone(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    (void)scene;
+    args->wait_event = refusal_event_gone();
+}
+
+/* ---- members that say yes or no ---------------------------------------------------------------------------------- */
+
+#define NEITHER(member, value)                                                                                         \
+    static void member##_neither(expar_dispatch_args *args, const refusal_scene *scene)                                \
+    {                                                                                                                  \
+        (void)scene;                                                                                                   \
+        args->member = value;                                                                                          \
+    }
+NEITHER(expert_major, 2)
+NEITHER(zero_padding, -1)
+NEITHER(async_finish, 3)
+NEITHER(keep_slots, 2)
+NEITHER(src_tokens, 256)
+NEITHER(row_weights, -1)
+NEITHER(column_scales, 2)
+NEITHER(global_experts, -7)
+
+#define SPOILED(function, expected, ...)                                                                               \
+    {                                                                                                                  \
+        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_dispatch = function                      \
+    }
+#define CALLED(function, expected, ...)                                                                                \
+    {                                                                                                                  \
+        .name = #function, .status = expected, .words = {__VA_ARGS__}, .call = function                                \
+    }
+
+static const refusal_case cases[] = {
+    CALLED(call_without_args, EXPAR_ERR_NULL, "args"),
+    CALLED(call_without_result, EXPAR_ERR_NULL, "result"),
+    CALLED(call_with_result_of_no_size, EXPAR_ERR_ARGUMENT, "result.struct_size", "0", "_INIT"),
+    SPOILED(args_of_no_size, EXPAR_ERR_ARGUMENT, "args.struct_size", "0", "_INIT"),
+    SPOILED(args_of_the_future, EXPAR_ERR_ARGUMENT, "args.struct_size", "_INIT"),
+    SPOILED(x_absent, EXPAR_ERR_NULL, "x"),
+    SPOILED(x_without_data, EXPAR_ERR_NULL, "x.data"),
+    SPOILED(x_of_integers, EXPAR_ERR_DTYPE, "x.dtype", "i32", "bf16, f16, f32, f8e4m3 or i8"),
+    SPOILED(x_of_no_dtype, EXPAR_ERR_DTYPE, "x.dtype is 99", "expected", "bf16, f16, f32, f8e4m3 or i8"),
+    SPOILED(x_of_one_dimension, EXPAR_ERR_SHAPE, "x has", "1 dimension", "expected 2"),
+    SPOILED(x_of_negative_extent, EXPAR_ERR_SHAPE, "x has", "-5"),
+    SPOILED(x_of_another_t, EXPAR_ERR_SHAPE, "topk_idx", "[5][3]", "[4][3]"),
+    SPOILED(x_of_odd_rows, EXPAR_ERR_SHAPE, "x has", "24 bytes", "hidden size 12", "multiple of 16"),
+    SPOILED(x_of_no_columns, EXPAR_ERR_SHAPE, "x has", "0", "at least 1"),
+    SPOILED(x_of_long_rows, EXPAR_ERR_LIMIT, "x has", "24 elements", "32 bytes (config.max_row_bytes)"),
+    SPOILED(x_of_huge_rows, EXPAR_ERR_LIMIT, "x has", "32 bytes (config.max_row_bytes)"),
+    SPOILED(x_at_odd_address, EXPAR_ERR_ALIGNMENT, "x.data", "multiple of 16"),
+    SPOILED(x_of_odd_pitch, EXPAR_ERR_ALIGNMENT, "x.strides[0]", "17", "multiple of 16"),
+    SPOILED(x_of_spread_columns, EXPAR_ERR_STRIDE, "x.strides[1]", "2", "expected 1"),
+    SPOILED(x_of_overlapping_rows, EXPAR_ERR_STRIDE, "x.strides[0]", "8", "at least 16"),
+    SPOILED(x_of_endless_pitch, EXPAR_ERR_STRIDE, "x.strides[0]", "9223372036854775800"),
+    SPOILED(x_on_a_gpu, EXPAR_ERR_DEVICE, "x lies", "2", "CPU"),
+    SPOILED(x_of_too_many_tokens, EXPAR_ERR_LIMIT, "x has", "7 tokens", "6 (config.max_tokens)"),
+    SPOILED(idx_absent, EXPAR_ERR_NULL, "topk_idx"),
+    SPOILED(idx_without_data, EXPAR_ERR_NULL, "topk_idx.data"),
+    SPOILED(idx_of_floats, EXPAR_ERR_DTYPE, "topk_idx.dtype", "f32", "i64", "i32"),
+    SPOILED(idx_of_one_dimension, EXPAR_ERR_SHAPE, "topk_idx", "1 dimension", "expected 2"),
+    SPOILED(idx_of_another_t, EXPAR_ERR_SHAPE, "topk_idx", "[4][3]", "[5][3]"),
+    SPOILED(idx_of_too_many_slots, EXPAR_ERR_LIMIT, "topk_idx", "4 slots", "3 (config.max_topk)"),
+    SPOILED(idx_of_no_slots, EXPAR_ERR_LIMIT, "topk_idx", "0 slots", "3 (config.max_topk)"),
+    SPOILED(idx_of_spread_slots, EXPAR_ERR_STRIDE, "topk_idx.strides[1]", "3", "expected 1"),
+    SPOILED(idx_on_a_gpu, EXPAR_ERR_DEVICE, "topk_idx", "2", "CPU"),
+    SPOILED(idx_at_odd_address, EXPAR_ERR_ALIGNMENT, "topk_idx.data", "multiple of 8"),
+    SPOILED(index_too_large, EXPAR_ERR_INDEX, "topk_idx[3][2]", "6", "0 to 5"),
+    SPOILED(index_below_minus_one, EXPAR_ERR_INDEX, "topk_idx[4][0]", "-7", "0 to 5"),
+    SPOILED(weights_of_integers, EXPAR_ERR_DTYPE, "topk_weights.dtype", "i32", "f32"),
+    SPOILED(weights_of_another_k, EXPAR_ERR_SHAPE, "topk_weights", "[5][2]", "[5][3]"),
+    SPOILED(weights_of_another_t, EXPAR_ERR_SHAPE, "topk_weights", "[6][3]", "[5][3]"),
+    SPOILED(weights_without_data, EXPAR_ERR_NULL, "topk_weights.data"),
+    SPOILED(weights_on_a_gpu, EXPAR_ERR_DEVICE, "topk_weights", "2", "CPU"),
+    SPOILED(too_many_experts, EXPAR_ERR_LIMIT, "num_experts", "9", "6 (config.max_experts)"),
+    SPOILED(experts_that_do_not_divide, EXPAR_ERR_ARGUMENT, "num_experts", "4", "multiple of the 3"),
+    SPOILED(no_experts, EXPAR_ERR_ARGUMENT, "num_experts", "0", "multiple of the 3"),
+    SPOILED(negative_alignment, EXPAR_ERR_ARGUMENT, "expert_alignment", "-16"),
+    SPOILED(alignment_beyond_31_bits, EXPAR_ERR_ARGUMENT, "expert_alignment is 1073741825", "0 to 1073741824"),
+    SPOILED(unknown_path, EXPAR_ERR_ARGUMENT, "path", "7"),
+    SPOILED(out_too_small, EXPAR_ERR_BUFFER_SIZE, "out_x", "rows"),
+    SPOILED(out_of_another_dtype, EXPAR_ERR_DTYPE, "out_x.dtype", "f16", "bf16"),
+    SPOILED(out_of_another_h, EXPAR_ERR_SHAPE, "out_x", "8", "16"),
+    SPOILED(out_with_gaps, EXPAR_ERR_STRIDE, "out_x.strides[0]", "24", "16"),
+    SPOILED(out_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_x.data", "multiple of 16"),
+    SPOILED(out_on_a_gpu, EXPAR_ERR_DEVICE, "out_x", "2", "CPU"),
+    SPOILED(out_not_symmetric, EXPAR_ERR_ADDRESS, "out_x.data", "symmetric"),
+    SPOILED(expert_major_neither, EXPAR_ERR_ARGUMENT, "expert_major is 2; expected 0 or 1"),
+    SPOILED(zero_padding_neither, EXPAR_ERR_ARGUMENT, "zero_padding is -1; expected 0 or 1"),
+    SPOILED(async_finish_neither, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),
+    SPOILED(keep_slots_neither, EXPAR_ERR_ARGUMENT, "keep_slots is 2; expected 0 or 1"),
+    SPOILED(row_weights_neither, EXPAR_ERR_ARGUMENT, "row_weights is -1; expected 0 or 1"),
+    SPOILED(column_scales_neither, EXPAR_ERR_ARGUMENT, "column_scales is 2; expected 0 or 1"),
+    SPOILED(src_tokens_neither, EXPAR_ERR_ARGUMENT, "src_tokens is 256; expected 0 or 1"),
+    SPOILED(global_experts_neither, EXPAR_ERR_ARGUMENT, "global_experts is -7; expected 0 or 1"),
+    SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
+};
+
+int main(void)
+{
+    return refusal_run("bad dispatch", cases, sizeof cases / sizeof cases[0]);
+}

@@ -1,0 +1,468 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Every wrong argument of the options of dispatch and combine (refusal.h). The traffic: 3 ranks; rank 1 has T 5, rows
+ * of 32 bytes, K 3, E 6; the buffer takes one scale a token. */
+#include "ep/harness/refusal.h"
+
+#define UNUSED(scene) ((void)(scene))
+
+static _Alignas(64) char memory[4096];
+
+/* ---- rows with scales -------------------------------------------------------------------------------------------- */
+
+static void scales_with_bf16(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->x_scales = expar_tensor_2d(memory, EXPAR_F32, 5, 1);
+}
+
+/* From here on x is of bytes. */
+static void quantised(expar_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t scales)
+{
+    args->x.dtype = EXPAR_F8E4M3;
+    args->x.shape[1] = args->x.strides[0] = 32;
+    args->x_scales = expar_tensor_2d(memory, dtype, rows, scales);
+}
+
+static void scales_of_bf16(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_BF16, 5, 1);
+}
+
+static void scales_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 4, 1);
+}
+
+static void scales_too_many(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_I32, 5, 2);
+}
+
+static void scales_of_no_columns(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 0);
+}
+
+static void scales_without_data(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.data = NULL;
+}
+
+static void scales_of_one_dimension(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.ndim = 1;
+}
+
+static void scales_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.data = memory + 2;
+}
+
+static void scales_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.device.type = EXPAR_CUDA;
+}
+
+static void scales_spread_too_far(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    quantised(args, EXPAR_F32, 5, 1);
+    args->x_scales.strides[0] = INT64_MAX / 8;
+}
+
+/* ---- routing by hand --------------------------------------------------------------------------------------------- */
+
+static void routes(expar_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t ranks)
+{
+    args->token_in_rank = expar_tensor_2d(memory, dtype, rows, ranks);
+}
+
+static void routes_of_integers(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_I32, 5, 3);
+}
+
+static void routes_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 6, 3);
+}
+
+static void routes_of_another_n(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 4);
+}
+
+static void routes_of_spread_ranks(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    args->token_in_rank.strides[1] = 2;
+}
+
+static void routes_without_data(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    args->token_in_rank.data = NULL;
+}
+
+static void routes_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    args->token_in_rank.device.type = EXPAR_CUDA;
+}
+
+static void index_out_of_range_by_hand(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    ((int64_t *)args->topk_idx.data)[4] = 99;
+}
+
+/* By hand alone. */
+static void without_topk(expar_dispatch_args *args)
+{
+    routes(args, EXPAR_U8, 5, 3);
+    args->topk_idx = args->topk_weights = EXPAR_TENSOR_NONE;
+}
+
+static void weights_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    routes(args, EXPAR_U8, 5, 3);
+    args->topk_idx = EXPAR_TENSOR_NONE;
+}
+
+static void worst_case_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->num_worst_tokens = 9;
+}
+
+static void expert_major_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->expert_major = 1;
+}
+
+static void slots_kept_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->keep_slots = 1;
+}
+
+static void copy_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
+}
+
+static void copy_of_another_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I32, 5, 3);
+}
+
+static void copy_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 4, 3);
+}
+
+static void copy_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
+    args->topk_idx_copy.strides[0] = 4;
+}
+
+static void copy_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
+    args->topk_idx_copy.device.type = EXPAR_CUDA;
+}
+
+static void negative_count(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    static const int32_t counts[6] = {0, 0, 0, 0, -3, 0};
+    UNUSED(scene);
+    without_topk(args);
+    args->tokens_per_expert = counts;
+}
+
+static void huge_count(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    static const int32_t counts[6] = {0, 1 << 30, 0, 0, 0, 0};
+    UNUSED(scene);
+    without_topk(args);
+    args->tokens_per_expert = counts;
+}
+
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
+
+static void negative_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = -2;
+}
+
+static void huge_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = (int64_t)1 << 31;
+}
+
+static void huge_expert_major_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = 1 << 30;
+    args->expert_major = 1;
+}
+
+static void huge_alignment(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->expert_alignment = 1 << 30;
+    args->num_worst_tokens = 3;
+    args->expert_major = 1;
+}
+
+static void out_shorter_than_the_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_worst_tokens = 40;
+    args->out_x = expar_tensor_2d(memory, EXPAR_BF16, 39, 16);
+}
+
+static void out_shorter_than_expert_major(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->expert_major = 1;
+    args->expert_alignment = 64;
+    args->out_x = expar_tensor_2d(memory, EXPAR_BF16, 63, 16);
+}
+
+static void numbers_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    without_topk(args);
+    args->tokens_per_expert = (const int32_t *)(const void *)(memory + 2);
+}
+
+static void too_few_sms(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_sms = -1;
+}
+
+static void too_many_sms(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->num_sms = 1025;
+}
+
+/* ---- with a handle; the others dispatch with theirs -------------------------------------------------------------- */
+
+static void cached(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    args->handle = scene->handle;
+    args->topk_idx = args->topk_weights = EXPAR_TENSOR_NONE;
+}
+
+static void handle_and_routes(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    cached(args, scene);
+    routes(args, EXPAR_U8, 5, 3);
+}
+
+static void handle_and_copy(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    cached(args, scene);
+    args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
+}
+
+static void handle_and_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    cached(args, scene);
+    args->num_worst_tokens = 9;
+}
+
+static void handle_that_is_not_expert_major(expar_dispatch_args *args, const refusal_scene *scene)
+{
+    cached(args, scene);
+    args->expert_major = 1;
+}
+
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
+
+static void bias_of_another_dtype(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[0] = expar_tensor_2d(memory, EXPAR_F32, 5, 16);
+}
+
+static void bias_of_another_t(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[1] = expar_tensor_2d(memory, EXPAR_BF16, 4, 16);
+}
+
+static void bias_of_another_h(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[1] = expar_tensor_2d(memory, EXPAR_BF16, 5, 8);
+}
+
+static void bias_of_spread_columns(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[0] = expar_tensor_2d(memory, EXPAR_BF16, 5, 16);
+    args->bias[0].strides[1] = 2;
+}
+
+static void bias_without_data(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[0] = expar_tensor_2d(NULL, EXPAR_BF16, 5, 16);
+}
+
+static void bias_on_a_gpu(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->bias[1] = expar_tensor_2d(memory, EXPAR_BF16, 5, 16);
+    args->bias[1].device.type = EXPAR_CUDA;
+}
+
+static void quantised_x(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->x.dtype = EXPAR_I8;
+}
+
+static void expert_major_of_another_handle(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->expert_major = 1;
+}
+
+static void expert_weights_alone(expar_combine_args *args, const refusal_scene *scene)
+{
+    args->expert_weights = expar_tensor_2d(memory, EXPAR_F32, scene->traffic->arrivals[REFUSAL_RANK].num_rows, 3);
+}
+
+static void unknown_sum_order(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->sum_order = (expar_sum_order)3;
+}
+
+static void unknown_weights_of(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->weights_of = (expar_weights_of)-1;
+}
+
+static void by_slot_with_slots_forgotten(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->sum_order = EXPAR_SUM_BY_SLOT;
+}
+
+static void owners_weights_with_slots_forgotten(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->weights_of = EXPAR_WEIGHTS_OF_OWNER;
+}
+
+static void no_place_for_the_event(expar_combine_args *args, const refusal_scene *scene)
+{
+    UNUSED(scene);
+    args->async_finish = 1;
+}
+
+static const refusal_case cases[] = {
+    REFUSAL_DISPATCH(scales_with_bf16, EXPAR_ERR_ARGUMENT, "x_scales", "bf16", "f8e4m3 or i8"),
+    REFUSAL_DISPATCH(scales_of_bf16, EXPAR_ERR_DTYPE, "x_scales.dtype", "bf16", "f32 or i32"),
+    REFUSAL_DISPATCH(scales_of_another_t, EXPAR_ERR_SHAPE, "x_scales", "4 rows", "expected 5"),
+    REFUSAL_DISPATCH(scales_too_many, EXPAR_ERR_LIMIT, "x_scales", "2 scales", "1 to 1 (config.max_scales)"),
+    REFUSAL_DISPATCH(scales_of_no_columns, EXPAR_ERR_LIMIT, "x_scales", "0 scales", "1 to 1 (config.max_scales)"),
+    REFUSAL_DISPATCH(scales_without_data, EXPAR_ERR_NULL, "x_scales.data"),
+    REFUSAL_DISPATCH(scales_of_one_dimension, EXPAR_ERR_SHAPE, "x_scales", "1 dimension", "expected 2"),
+    REFUSAL_DISPATCH(scales_at_odd_address, EXPAR_ERR_ALIGNMENT, "x_scales.data", "multiple of 4"),
+    REFUSAL_DISPATCH(scales_spread_too_far, EXPAR_ERR_STRIDE, "x_scales.strides", "1152921504606846975, 1]",
+                     "2^63 bytes"),
+    REFUSAL_DISPATCH(scales_on_a_gpu, EXPAR_ERR_DEVICE, "x_scales", "CPU"),
+    REFUSAL_DISPATCH(routes_of_integers, EXPAR_ERR_DTYPE, "token_in_rank.dtype", "i32", "u8"),
+    REFUSAL_DISPATCH(routes_of_another_t, EXPAR_ERR_SHAPE, "token_in_rank", "[6][3]", "[5][3]"),
+    REFUSAL_DISPATCH(routes_of_another_n, EXPAR_ERR_SHAPE, "token_in_rank", "[5][4]", "[5][3]"),
+    REFUSAL_DISPATCH(routes_of_spread_ranks, EXPAR_ERR_STRIDE, "token_in_rank.strides[1]", "2", "expected 1"),
+    REFUSAL_DISPATCH(routes_without_data, EXPAR_ERR_NULL, "token_in_rank.data"),
+    REFUSAL_DISPATCH(routes_on_a_gpu, EXPAR_ERR_DEVICE, "token_in_rank", "CPU"),
+    REFUSAL_DISPATCH(index_out_of_range_by_hand, EXPAR_ERR_INDEX, "topk_idx[1][1]", "99", "0 to 5"),
+    REFUSAL_DISPATCH(weights_without_topk, EXPAR_ERR_NULL, "topk_idx", "topk_weights"),
+    REFUSAL_DISPATCH(worst_case_without_topk, EXPAR_ERR_NULL, "topk_idx", "num_worst_tokens"),
+    REFUSAL_DISPATCH(expert_major_without_topk, EXPAR_ERR_NULL, "topk_idx", "expert_major"),
+    REFUSAL_DISPATCH(slots_kept_without_topk, EXPAR_ERR_NULL, "topk_idx", "keep_slots"),
+    REFUSAL_DISPATCH(copy_without_topk, EXPAR_ERR_NULL, "topk_idx", "topk_idx_copy"),
+    REFUSAL_DISPATCH(copy_of_another_dtype, EXPAR_ERR_DTYPE, "topk_idx_copy.dtype is i32", "expected i64"),
+    REFUSAL_DISPATCH(copy_of_another_t, EXPAR_ERR_SHAPE, "topk_idx_copy has shape [4][3]", "[5][3]"),
+    REFUSAL_DISPATCH(copy_with_gaps, EXPAR_ERR_STRIDE, "topk_idx_copy.strides[0] is 4", "expected 3"),
+    REFUSAL_DISPATCH(copy_on_a_gpu, EXPAR_ERR_DEVICE, "topk_idx_copy", "CPU"),
+    REFUSAL_DISPATCH(negative_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4]", "-3"),
+    REFUSAL_DISPATCH(huge_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[1]", "1073741824", "357913941"),
+    REFUSAL_DISPATCH(negative_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "-2"),
+    REFUSAL_DISPATCH(huge_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "2147483648", "2^31 - 1"),
+    REFUSAL_DISPATCH(huge_expert_major_worst_case, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
+    REFUSAL_DISPATCH(huge_alignment, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
+    REFUSAL_DISPATCH(out_shorter_than_the_worst_case, EXPAR_ERR_BUFFER_SIZE, "out_x has", "39 rows", "40"),
+    REFUSAL_DISPATCH(out_shorter_than_expert_major, EXPAR_ERR_BUFFER_SIZE, "out_x has", "63 rows", "128"),
+    REFUSAL_DISPATCH(numbers_at_odd_address, EXPAR_ERR_ALIGNMENT, "tokens_per_expert is", "multiple of 4"),
+    REFUSAL_DISPATCH(too_few_sms, EXPAR_ERR_ARGUMENT, "num_sms is -1", "expected 1 to", "0 for the buffer's"),
+    REFUSAL_COMBINE(too_many_sms, EXPAR_ERR_ARGUMENT, "num_sms is 1025", "expected 1 to", "0 for the buffer's"),
+    REFUSAL_DISPATCH(handle_and_routes, EXPAR_ERR_ARGUMENT, "token_in_rank", "handle"),
+    REFUSAL_DISPATCH(handle_and_copy, EXPAR_ERR_ARGUMENT, "topk_idx_copy", "handle"),
+    REFUSAL_DISPATCH(handle_and_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "handle"),
+    REFUSAL_DISPATCH(handle_that_is_not_expert_major, EXPAR_ERR_HANDLE, "expert_major", "expert-major dispatch"),
+    REFUSAL_COMBINE(bias_of_another_dtype, EXPAR_ERR_DTYPE, "bias[0].dtype", "f32", "bf16"),
+    REFUSAL_COMBINE(bias_of_another_t, EXPAR_ERR_SHAPE, "bias[1]", "[4][16]", "[5][16]"),
+    REFUSAL_COMBINE(bias_of_another_h, EXPAR_ERR_SHAPE, "bias[1]", "[5][8]", "[5][16]"),
+    REFUSAL_COMBINE(bias_of_spread_columns, EXPAR_ERR_STRIDE, "bias[0].strides[1]", "2", "expected 1"),
+    REFUSAL_COMBINE(bias_without_data, EXPAR_ERR_NULL, "bias[0].data"),
+    REFUSAL_COMBINE(bias_on_a_gpu, EXPAR_ERR_DEVICE, "bias[1]", "CPU"),
+    REFUSAL_COMBINE(quantised_x, EXPAR_ERR_DTYPE, "x.dtype", "i8", "bf16, f16 or f32"),
+    REFUSAL_COMBINE(expert_major_of_another_handle, EXPAR_ERR_HANDLE, "expert_major", "expert-major dispatch"),
+    REFUSAL_COMBINE(expert_weights_alone, EXPAR_ERR_ARGUMENT, "expert_weights", "expert_major"),
+    REFUSAL_COMBINE(unknown_sum_order, EXPAR_ERR_ARGUMENT, "sum_order is 3",
+                    "0 (by rank), 1 (by slot) or 2 (each slot)"),
+    REFUSAL_COMBINE(unknown_weights_of, EXPAR_ERR_ARGUMENT, "weights_of is -1", "0 (all ranks) or 1 (the owner)"),
+    REFUSAL_COMBINE(by_slot_with_slots_forgotten, EXPAR_ERR_HANDLE, "sum_order is 1", "slots", "with keep_slots"),
+    REFUSAL_COMBINE(owners_weights_with_slots_forgotten, EXPAR_ERR_HANDLE, "weights_of is 1", "slots",
+                    "with keep_slots"),
+    REFUSAL_COMBINE(no_place_for_the_event, EXPAR_ERR_NULL, "event", "async_finish"),
+};
+
+int main(void)
+{
+    return refusal_run("bad options", cases, sizeof cases / sizeof cases[0]);
+}

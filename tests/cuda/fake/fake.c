@@ -3,17 +3,7 @@
  * asked for, handed on by descriptors and by IPC), streams are done at once, or by themselves (streams.c, queue.c). Few
  * kernels can be launched (kernels.c); they run in the launching thread, on the default stream one at a time, and keep
  * modules out meanwhile (modules.c). What it does not have fails as "not supported" (stubs made from the table in
- * cuda/driver.h).
- *
- *   FAKE_PEERS=0       no two GPUs reach each other      FAKE_EXPORT=0  memory gives no descriptors
- *   FAKE_CC=80         compute capability (90)           FAKE_LAUNCH=0  no kernel can be launched
- *   FAKE_SMS=1         SMs of a GPU (132)                FAKE_INIT=100  the driver starts so (0)
- *   FAKE_CONTEXT=0     streams name no context           FAKE_FAULT=1   the context is lost: streams call nobody
- *   FAKE_RECORD=0      events cannot be recorded         FAKE_MODES=0   no thread changes its mode of capture
- *   FAKE_DRIVER=12040  the driver's version (13000) FAKE_WORDS=0   streams wait for no words
- *   FAKE_ANYWHERE=1    memory of the host's counts as GPU 0's
- *   FAKE_IPC=0         memory of MemAlloc has no handles
- *   FAKE_ASYNC=1       calls return at once, and streams run by themselves */
+ * cuda/driver.h). The environment's words for it are in tests/environment.md. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdio.h>

@@ -21,6 +21,7 @@ static expar_status call_dispatch(const refusal_scene *scene, const refusal_case
     expar_dispatch_result result;
     check_fill(&result, sizeof result);
     result.struct_size = sizeof result;
+    if (what) setting_apply(&what->set, &args);
     if (what && what->spoil_dispatch) what->spoil_dispatch(&args, scene);
     expar_status status = expar_dispatch(scene->stage->ep, &args, &result);
     CHECK_RESULT_LEFT(&result, "a dispatch");
@@ -42,6 +43,7 @@ static expar_status call_combine(const refusal_scene *scene, const refusal_case 
     size_t y_bytes = (size_t)num_tokens * traffic_row_bytes(t);
     check_fill(given.y.data, y_bytes);
     expar_combine_args args = given;
+    if (what) setting_apply(&what->set, &args);
     if (what && what->spoil_combine) what->spoil_combine(&args, scene);
     expar_status status = expar_combine(scene->stage->ep, &args);
     check_filled(given.y.data, y_bytes, "a combine");
@@ -63,6 +65,7 @@ static expar_status call_route(const refusal_scene *scene, const refusal_case *w
     args.num_experts = given.num_experts;
     check_fill(&result, sizeof result);
     result.struct_size = sizeof result;
+    if (what) setting_apply(&what->set, &args);
     if (what && what->spoil_route) what->spoil_route(&args, scene);
     expar_status status = expar_ep_route(scene->stage->ep, &args, &result);
     CHECK_RESULT_LEFT(&result, "a route");

@@ -7,6 +7,7 @@
 #ifndef TESTS_EP_HARNESS_REFUSAL_H
 #define TESTS_EP_HARNESS_REFUSAL_H
 
+#include "ep/harness/setting.h"
 #include "ep/harness/stage.h"
 #include "oracle/unit.h"
 
@@ -24,12 +25,13 @@ typedef struct refusal_case {
     const char *name;
     expar_status status;
     const char *words[REFUSAL_WORDS]; /* in the text; the first names the argument */
-    /* One of: changes the arguments of the call; or makes the whole call itself. */
+    /* One of: a member of the arguments gets a value; changes the arguments of the call; or makes the whole call. */
+    arg_setting set;
     void (*spoil_dispatch)(expar_dispatch_args *args, const refusal_scene *scene);
     void (*spoil_combine)(expar_combine_args *args, const refusal_scene *scene);
     void (*spoil_route)(expar_route_args *args, const refusal_scene *scene);
     expar_status (*call)(const refusal_scene *scene);
-    bool is_combine, is_route; /* of `call`: what the other ranks call, if no dispatch */
+    bool is_combine, is_route; /* of `set` and `call`: what the other ranks call, if no dispatch */
 } refusal_case;
 
 /* A case named for the function that spoils its call; behind the status stand words. */
@@ -40,6 +42,26 @@ typedef struct refusal_case {
 #define REFUSAL_COMBINE(function, expected, ...)                                                                       \
     {                                                                                                                  \
         .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_combine = function                       \
+    }
+#define REFUSAL_ROUTE(function, expected, ...)                                                                         \
+    {                                                                                                                  \
+        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_route = function                         \
+    }
+
+/* A case of that name: one member of the arguments gets the value (setting.h). */
+#define REFUSAL_SET_DISPATCH(test, member, value, expected, ...)                                                       \
+    {                                                                                                                  \
+        .name = #test, .status = expected, .words = {__VA_ARGS__}, .set = SETTING(expar_dispatch_args, member, value)  \
+    }
+#define REFUSAL_SET_COMBINE(test, member, value, expected, ...)                                                        \
+    {                                                                                                                  \
+        .name = #test, .status = expected, .words = {__VA_ARGS__}, .set = SETTING(expar_combine_args, member, value),  \
+        .is_combine = true                                                                                             \
+    }
+#define REFUSAL_SET_ROUTE(test, member, value, expected, ...)                                                          \
+    {                                                                                                                  \
+        .name = #test, .status = expected, .words = {__VA_ARGS__}, .set = SETTING(expar_route_args, member, value),    \
+        .is_route = true                                                                                               \
     }
 
 /* An event that has been destroyed. */

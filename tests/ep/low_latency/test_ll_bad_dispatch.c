@@ -33,73 +33,13 @@ static expar_status call_with_result_of_no_size(const wrong_scene *scene)
     return status;
 }
 
-static void args_of_no_size(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->struct_size = 0;
-}
-
-static void args_of_the_future(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->struct_size = sizeof *args + 8;
-}
-
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-static void x_absent(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x = EXPAR_TENSOR_NONE;
-}
-
-static void x_without_data(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.data = NULL;
-}
-
-static void x_of_integers(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.dtype = EXPAR_I32;
-}
-
-static void x_of_no_dtype(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.dtype = (expar_dtype)99;
-}
-
 /* The buffer is for elements of 2 bytes. */
-static void x_of_long_elements(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.dtype = EXPAR_F32;
-}
-
 static void x_of_one_dimension(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
     args->x = expar_tensor_1d(args->x.data, args->x.dtype, WRONG_HIDDEN);
-}
-
-static void x_of_negative_extent(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.shape[0] = -5;
-}
-
-static void x_of_other_rows(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.shape[1] = 8;
-}
-
-static void x_of_another_t(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.shape[0] = 4;
 }
 
 /* One token more than the buffer's; nothing of it is read. */
@@ -115,62 +55,8 @@ static void x_at_odd_address(there_args *args, const wrong_scene *scene)
     args->x.data = (char *)args->x.data + 2;
 }
 
-static void x_of_odd_pitch(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.strides[0] = 17;
-}
-
-static void x_of_spread_columns(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.strides[1] = 2;
-}
-
-static void x_of_overlapping_rows(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.strides[0] = 8;
-}
-
 /* The bytes from the first row to the last do not fit 64 bits. */
-static void x_of_endless_pitch(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.strides[0] = INT64_MAX - 7;
-}
-
-static void x_on_a_gpu(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->x.device.type = EXPAR_CUDA;
-}
-
 /* ---- topk_idx and topk_weights ----------------------------------------------------------------------------------- */
-
-static void idx_absent(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_idx = EXPAR_TENSOR_NONE;
-}
-
-static void idx_without_data(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.data = NULL;
-}
-
-static void idx_of_floats(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.dtype = EXPAR_F32;
-}
-
-static void idx_of_another_t(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.shape[0] = 4;
-}
 
 /* One slot more than the buffer's. */
 static void idx_of_many_slots(there_args *args, const wrong_scene *scene)
@@ -180,69 +66,9 @@ static void idx_of_many_slots(there_args *args, const wrong_scene *scene)
     args->topk_idx.shape[1] = args->topk_idx.strides[0] = WRONG_TOPK + 1;
 }
 
-static void idx_of_no_slots(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.shape[1] = 0;
-}
-
-static void idx_of_spread_slots(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.strides[1] = 2;
-}
-
-static void idx_on_a_gpu(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.device.type = EXPAR_CUDA;
-}
-
-static void weights_without_data(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_weights.data = NULL;
-}
-
-static void weights_of_integers(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_weights.dtype = EXPAR_I32;
-}
-
-static void weights_of_fewer_slots(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_weights.shape[1] = WRONG_TOPK - 1;
-}
-
-static void weights_of_another_t(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->topk_weights.shape[0] = 4;
-}
-
 /* ---- manner ------------------------------------------------------------------------------------------------------ */
 
-static void format_unknown(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->format = (expar_ll_format)9;
-}
-
-static void format_of_combines(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->format = EXPAR_LL_LOGFMT;
-}
-
 /* Groups of 128 elements do not fit rows of 16. */
-static void format_of_groups(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->format = EXPAR_LL_INT8;
-}
-
 static void hook_and_event(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
@@ -253,18 +79,6 @@ static void event_that_has_gone(there_args *args, const wrong_scene *scene)
 {
     (void)scene;
     args->wait_event = wrong_event_gone();
-}
-
-static void hook_of_two(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->hook = 2;
-}
-
-static void async_of_three(there_args *args, const wrong_scene *scene)
-{
-    (void)scene;
-    args->async_finish = 3;
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -376,37 +190,43 @@ static const wrong_case cases[] = {
     {"no args", EXPAR_ERR_NULL, {"args is NULL"}, .call = call_without_args},
     {"no result", EXPAR_ERR_NULL, {"result is NULL"}, .call = call_without_result},
     {"result of no size", EXPAR_ERR_ARGUMENT, {"result.struct_size", "is 0"}, .call = call_with_result_of_no_size},
-    {"args of no size", EXPAR_ERR_ARGUMENT, {"args.struct_size", "is 0"}, .spoil_dispatch = args_of_no_size},
-    {"args of the future", EXPAR_ERR_ARGUMENT, {"args.struct_size"}, .spoil_dispatch = args_of_the_future},
-    {"x absent", EXPAR_ERR_NULL, {"x "}, .spoil_dispatch = x_absent},
-    {"x without data", EXPAR_ERR_NULL, {"x.data is NULL"}, .spoil_dispatch = x_without_data},
-    {"x of integers", EXPAR_ERR_DTYPE, {"x.dtype is i32", "expected"}, .spoil_dispatch = x_of_integers},
-    {"x of no dtype", EXPAR_ERR_DTYPE, {"x.dtype is 99", "expected bf16"}, .spoil_dispatch = x_of_no_dtype},
+    {"args of no size", EXPAR_ERR_ARGUMENT, {"args.struct_size", "is 0"}, WRONG_SET_DISPATCH(struct_size, 0)},
+    {"args of the future",
+     EXPAR_ERR_ARGUMENT,
+     {"args.struct_size"},
+     WRONG_SET_DISPATCH(struct_size, sizeof(expar_ll_dispatch_args) + 8)},
+    {"x absent", EXPAR_ERR_NULL, {"x "}, WRONG_SET_DISPATCH(x, 0)},
+    {"x without data", EXPAR_ERR_NULL, {"x.data is NULL"}, WRONG_SET_DISPATCH(x.data, NULL)},
+    {"x of integers", EXPAR_ERR_DTYPE, {"x.dtype is i32", "expected"}, WRONG_SET_DISPATCH(x.dtype, EXPAR_I32)},
+    {"x of no dtype",
+     EXPAR_ERR_DTYPE,
+     {"x.dtype is 99", "expected bf16"},
+     WRONG_SET_DISPATCH(x.dtype, (expar_dtype)99)},
     {"x of long elements",
      EXPAR_ERR_LIMIT,
      {"x.dtype is f32", "config.max_element_bytes"},
-     .spoil_dispatch = x_of_long_elements},
+     WRONG_SET_DISPATCH(x.dtype, EXPAR_F32)},
     {"x of one dimension", EXPAR_ERR_SHAPE, {"x has 1 dimension", "expected 2"}, .spoil_dispatch = x_of_one_dimension},
-    {"x of negative extent", EXPAR_ERR_SHAPE, {"x has shape [-5]"}, .spoil_dispatch = x_of_negative_extent},
+    {"x of negative extent", EXPAR_ERR_SHAPE, {"x has shape [-5]"}, WRONG_SET_DISPATCH(x.shape[0], -5)},
     {"x of other rows",
      EXPAR_ERR_SHAPE,
      {"x has hidden size 8", "16 (config.hidden)"},
-     .spoil_dispatch = x_of_other_rows},
-    {"x of another T", EXPAR_ERR_SHAPE, {"topk_idx", "5", "4"}, .spoil_dispatch = x_of_another_t},
+     WRONG_SET_DISPATCH(x.shape[1], 8)},
+    {"x of another T", EXPAR_ERR_SHAPE, {"topk_idx", "5", "4"}, WRONG_SET_DISPATCH(x.shape[0], 4)},
     {"x of too many tokens",
      EXPAR_ERR_LIMIT,
      {"x has 7 tokens", "6 (config.max_tokens)"},
      .spoil_dispatch = x_of_too_many_tokens},
     {"x at an odd address", EXPAR_ERR_ALIGNMENT, {"x.data"}, .spoil_dispatch = x_at_odd_address},
-    {"x of odd pitch", EXPAR_ERR_ALIGNMENT, {"x.strides[0]"}, .spoil_dispatch = x_of_odd_pitch},
-    {"x of spread columns", EXPAR_ERR_STRIDE, {"x.strides[1] is 2"}, .spoil_dispatch = x_of_spread_columns},
-    {"x of overlapping rows", EXPAR_ERR_STRIDE, {"x.strides[0] is 8"}, .spoil_dispatch = x_of_overlapping_rows},
-    {"x of endless pitch", EXPAR_ERR_STRIDE, {"x.strides[0]"}, .spoil_dispatch = x_of_endless_pitch},
-    {"x on a GPU", EXPAR_ERR_DEVICE, {"x lies on", "expected"}, .spoil_dispatch = x_on_a_gpu},
-    {"topk_idx absent", EXPAR_ERR_NULL, {"topk_idx "}, .spoil_dispatch = idx_absent},
-    {"topk_idx without data", EXPAR_ERR_NULL, {"topk_idx.data is NULL"}, .spoil_dispatch = idx_without_data},
-    {"topk_idx of floats", EXPAR_ERR_DTYPE, {"topk_idx.dtype is f32"}, .spoil_dispatch = idx_of_floats},
-    {"topk_idx of another T", EXPAR_ERR_SHAPE, {"topk_idx", "4", "5"}, .spoil_dispatch = idx_of_another_t},
+    {"x of odd pitch", EXPAR_ERR_ALIGNMENT, {"x.strides[0]"}, WRONG_SET_DISPATCH(x.strides[0], 17)},
+    {"x of spread columns", EXPAR_ERR_STRIDE, {"x.strides[1] is 2"}, WRONG_SET_DISPATCH(x.strides[1], 2)},
+    {"x of overlapping rows", EXPAR_ERR_STRIDE, {"x.strides[0] is 8"}, WRONG_SET_DISPATCH(x.strides[0], 8)},
+    {"x of endless pitch", EXPAR_ERR_STRIDE, {"x.strides[0]"}, WRONG_SET_DISPATCH(x.strides[0], INT64_MAX - 7)},
+    {"x on a GPU", EXPAR_ERR_DEVICE, {"x lies on", "expected"}, WRONG_SET_DISPATCH(x.device.type, EXPAR_CUDA)},
+    {"topk_idx absent", EXPAR_ERR_NULL, {"topk_idx "}, WRONG_SET_DISPATCH(topk_idx, 0)},
+    {"topk_idx without data", EXPAR_ERR_NULL, {"topk_idx.data is NULL"}, WRONG_SET_DISPATCH(topk_idx.data, NULL)},
+    {"topk_idx of floats", EXPAR_ERR_DTYPE, {"topk_idx.dtype is f32"}, WRONG_SET_DISPATCH(topk_idx.dtype, EXPAR_F32)},
+    {"topk_idx of another T", EXPAR_ERR_SHAPE, {"topk_idx", "4", "5"}, WRONG_SET_DISPATCH(topk_idx.shape[0], 4)},
     {"topk_idx of many slots",
      EXPAR_ERR_LIMIT,
      {"topk_idx has 4 slots", "config.num_topk"},
@@ -414,32 +234,50 @@ static const wrong_case cases[] = {
     {"topk_idx of no slots",
      EXPAR_ERR_LIMIT,
      {"topk_idx has 0 slots", "config.num_topk"},
-     .spoil_dispatch = idx_of_no_slots},
-    {"topk_idx of spread slots", EXPAR_ERR_STRIDE, {"topk_idx.strides[1] is 2"}, .spoil_dispatch = idx_of_spread_slots},
-    {"topk_idx on a GPU", EXPAR_ERR_DEVICE, {"topk_idx lies on", "expected"}, .spoil_dispatch = idx_on_a_gpu},
+     WRONG_SET_DISPATCH(topk_idx.shape[1], 0)},
+    {"topk_idx of spread slots",
+     EXPAR_ERR_STRIDE,
+     {"topk_idx.strides[1] is 2"},
+     WRONG_SET_DISPATCH(topk_idx.strides[1], 2)},
+    {"topk_idx on a GPU",
+     EXPAR_ERR_DEVICE,
+     {"topk_idx lies on", "expected"},
+     WRONG_SET_DISPATCH(topk_idx.device.type, EXPAR_CUDA)},
     {"topk_weights without data",
      EXPAR_ERR_NULL,
      {"topk_weights.data is NULL"},
-     .spoil_dispatch = weights_without_data},
-    {"topk_weights of integers", EXPAR_ERR_DTYPE, {"topk_weights.dtype is i32"}, .spoil_dispatch = weights_of_integers},
+     WRONG_SET_DISPATCH(topk_weights.data, NULL)},
+    {"topk_weights of integers",
+     EXPAR_ERR_DTYPE,
+     {"topk_weights.dtype is i32"},
+     WRONG_SET_DISPATCH(topk_weights.dtype, EXPAR_I32)},
     {"topk_weights of fewer slots",
      EXPAR_ERR_SHAPE,
      {"topk_weights", "2", "3"},
-     .spoil_dispatch = weights_of_fewer_slots},
-    {"topk_weights of another T", EXPAR_ERR_SHAPE, {"topk_weights", "4", "5"}, .spoil_dispatch = weights_of_another_t},
-    {"format unknown", EXPAR_ERR_ARGUMENT, {"format is 9", "expected"}, .spoil_dispatch = format_unknown},
-    {"format of combines", EXPAR_ERR_ARGUMENT, {"format is 5", "expected"}, .spoil_dispatch = format_of_combines},
-    {"format of groups", EXPAR_ERR_SHAPE, {"format is 4", "16", "multiple of 128"}, .spoil_dispatch = format_of_groups},
+     WRONG_SET_DISPATCH(topk_weights.shape[1], WRONG_TOPK - 1)},
+    {"topk_weights of another T",
+     EXPAR_ERR_SHAPE,
+     {"topk_weights", "4", "5"},
+     WRONG_SET_DISPATCH(topk_weights.shape[0], 4)},
+    {"format unknown", EXPAR_ERR_ARGUMENT, {"format is 9", "expected"}, WRONG_SET_DISPATCH(format, (expar_ll_format)9)},
+    {"format of combines",
+     EXPAR_ERR_ARGUMENT,
+     {"format is 5", "expected"},
+     WRONG_SET_DISPATCH(format, EXPAR_LL_LOGFMT)},
+    {"format of groups",
+     EXPAR_ERR_SHAPE,
+     {"format is 4", "16", "multiple of 128"},
+     WRONG_SET_DISPATCH(format, EXPAR_LL_INT8)},
     {"hook and event", EXPAR_ERR_ARGUMENT, {"hook is 1 and async_finish is 1"}, .spoil_dispatch = hook_and_event},
     {"wait_event that has gone",
      EXPAR_ERR_HANDLE,
      {"wait_event", "is not a living event"},
      .spoil_dispatch = event_that_has_gone},
-    {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, .spoil_dispatch = hook_of_two},
+    {"hook of 2", EXPAR_ERR_ARGUMENT, {"hook is 2", "expected 0 or 1"}, WRONG_SET_DISPATCH(hook, 2)},
     {"async_finish of 3",
      EXPAR_ERR_ARGUMENT,
      {"async_finish is 3", "expected 0 or 1"},
-     .spoil_dispatch = async_of_three},
+     WRONG_SET_DISPATCH(async_finish, 3)},
     {"out_x of another dtype",
      EXPAR_ERR_DTYPE,
      {"out_x.dtype is f16", "bf16"},

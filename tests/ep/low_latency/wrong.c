@@ -57,7 +57,8 @@ static expar_status call_dispatch(const wrong_scene *scene, const wrong_case *sp
     expar_ll_dispatch_result result;
     check_fill(&result, sizeof result);
     result.struct_size = sizeof result;
-    if (spoiler) spoiler->spoil_dispatch(&args, scene);
+    if (spoiler) setting_apply(&spoiler->set, &args);
+    if (spoiler && spoiler->spoil_dispatch) spoiler->spoil_dispatch(&args, scene);
     expar_status status = expar_ll_dispatch(scene->ll, &args, &result);
     if (status == EXPAR_OK && hook) {
         status = expar_ll_hook_call(result.hook, NULL);
@@ -79,7 +80,8 @@ static expar_status call_combine(const wrong_scene *scene, const wrong_case *spo
     expar_ll_combine_result result;
     check_fill(&result, sizeof result);
     result.struct_size = sizeof result;
-    if (spoiler) spoiler->spoil_combine(&args, scene);
+    if (spoiler) setting_apply(&spoiler->set, &args);
+    if (spoiler && spoiler->spoil_combine) spoiler->spoil_combine(&args, scene);
     expar_status status = expar_ll_combine(scene->ll, &args, &result);
     if (status == EXPAR_OK && hook) {
         status = expar_ll_hook_call(result.hook, NULL);

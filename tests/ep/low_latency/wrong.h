@@ -8,6 +8,7 @@
 #define TESTS_EP_LOW_LATENCY_WRONG_H
 
 #include "ep/harness/ranks.h"
+#include "ep/harness/setting.h"
 #include "ep/low_latency/play.h"
 #include "oracle/unit.h"
 
@@ -28,13 +29,18 @@ typedef struct wrong_case {
     const char *name;
     expar_status status;
     const char *words[WRONG_WORDS]; /* in the text; the first names the argument */
-    /* One of them: changes the arguments of the call. */
+    /* One of them: a member of the arguments gets a value; changes the arguments of the call. */
+    arg_setting set;
     void (*spoil_dispatch)(expar_ll_dispatch_args *args, const wrong_scene *scene);
     void (*spoil_combine)(expar_ll_combine_args *args, const wrong_scene *scene);
-    /* Or makes it, and says of which kind it is. */
+    /* Or makes it. */
     expar_status (*call)(const wrong_scene *scene);
-    bool is_combine;
+    bool is_combine; /* of `set` and `call`: the kind of the call */
 } wrong_case;
+
+/* In a case: one member of the arguments gets the value (setting.h). */
+#define WRONG_SET_DISPATCH(member, value) .set = SETTING(expar_ll_dispatch_args, member, value)
+#define WRONG_SET_COMBINE(member, value)  .set = SETTING(expar_ll_combine_args, member, value), .is_combine = true
 
 /* Runs all cases as tests of their names. */
 int wrong_run(const char *program, const wrong_case *cases, size_t count);

@@ -33,72 +33,12 @@ static expar_status call_with_result_of_no_size(const refusal_scene *scene)
     return status;
 }
 
-static void args_of_no_size(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->struct_size = 0;
-}
-
-static void args_of_the_future(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->struct_size = sizeof *args + 8;
-}
-
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
-
-static void x_absent(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x = EXPAR_TENSOR_NONE;
-}
-
-static void x_without_data(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.data = NULL;
-}
-
-static void x_of_integers(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.dtype = EXPAR_I32;
-}
-
-static void x_of_no_dtype(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.dtype = (expar_dtype)99;
-}
 
 static void x_of_one_dimension(expar_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x = expar_tensor_1d(args->x.data, args->x.dtype, args->x.shape[0] * args->x.shape[1]);
-}
-
-static void x_of_negative_extent(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.shape[0] = -5;
-}
-
-static void x_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.shape[0] = 4;
-}
-
-static void x_of_odd_rows(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.shape[1] = 12;
-}
-
-static void x_of_no_columns(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.shape[1] = 0;
 }
 
 static void x_of_long_rows(expar_dispatch_args *args, const refusal_scene *scene)
@@ -126,31 +66,7 @@ static void x_of_odd_pitch(expar_dispatch_args *args, const refusal_scene *scene
     args->x.strides[0] = 17;
 }
 
-static void x_of_spread_columns(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.strides[1] = 2;
-}
-
-static void x_of_overlapping_rows(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.strides[0] = 8;
-}
-
 /* The bytes from the first row to the last do not fit 64 bits. */
-static void x_of_endless_pitch(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.strides[0] = INT64_MAX - 7;
-}
-
-static void x_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->x.device.type = EXPAR_CUDA;
-}
-
 /* One token more than the buffer's 6; nothing of it is read. */
 static void x_of_too_many_tokens(expar_dispatch_args *args, const refusal_scene *scene)
 {
@@ -160,34 +76,10 @@ static void x_of_too_many_tokens(expar_dispatch_args *args, const refusal_scene 
 
 /* ---- routing ----------------------------------------------------------------------------------------------------- */
 
-static void idx_absent(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx = EXPAR_TENSOR_NONE;
-}
-
-static void idx_without_data(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.data = NULL;
-}
-
-static void idx_of_floats(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.dtype = EXPAR_F32;
-}
-
 static void idx_of_one_dimension(expar_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->topk_idx = expar_tensor_1d(args->topk_idx.data, EXPAR_I64, 15);
-}
-
-static void idx_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.shape[0] = 4;
 }
 
 static void idx_of_too_many_slots(expar_dispatch_args *args, const refusal_scene *scene)
@@ -201,18 +93,6 @@ static void idx_of_no_slots(expar_dispatch_args *args, const refusal_scene *scen
 {
     (void)scene;
     args->topk_idx.shape[1] = args->topk_weights.shape[1] = 0;
-}
-
-static void idx_of_spread_slots(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.strides[1] = 3;
-}
-
-static void idx_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.device.type = EXPAR_CUDA;
 }
 
 static void idx_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
@@ -231,74 +111,6 @@ static void index_below_minus_one(expar_dispatch_args *args, const refusal_scene
 {
     (void)scene;
     ((int64_t *)args->topk_idx.data)[4 * 3 + 0] = -7;
-}
-
-static void weights_of_integers(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_weights.dtype = EXPAR_I32;
-}
-
-static void weights_of_another_k(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_weights.shape[1] = 2;
-}
-
-static void weights_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_weights.shape[0] = 6;
-}
-
-static void weights_without_data(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_weights.data = NULL;
-}
-
-static void weights_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_weights.device.type = EXPAR_CUDA;
-}
-
-/* ---- numbers ----------------------------------------------------------------------------------------------------- */
-
-static void too_many_experts(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->num_experts = 9;
-}
-
-static void experts_that_do_not_divide(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->num_experts = 4;
-}
-
-static void no_experts(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->num_experts = 0;
-}
-
-static void negative_alignment(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->expert_alignment = -16;
-}
-
-static void alignment_beyond_31_bits(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->expert_alignment = (1 << 30) + 1;
-}
-
-static void unknown_path(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->path = (expar_path)7;
 }
 
 /* ---- output ------------------------------------------------------------------------------------------------------ */
@@ -361,25 +173,6 @@ static void event_that_has_gone(expar_dispatch_args *args, const refusal_scene *
 
 /* ---- members that say yes or no ---------------------------------------------------------------------------------- */
 
-#define NEITHER(member, value)                                                                                         \
-    static void member##_neither(expar_dispatch_args *args, const refusal_scene *scene)                                \
-    {                                                                                                                  \
-        (void)scene;                                                                                                   \
-        args->member = value;                                                                                          \
-    }
-NEITHER(expert_major, 2)
-NEITHER(zero_padding, -1)
-NEITHER(async_finish, 3)
-NEITHER(keep_slots, 2)
-NEITHER(src_tokens, 256)
-NEITHER(row_weights, -1)
-NEITHER(column_scales, 2)
-NEITHER(global_experts, -7)
-
-#define SPOILED(function, expected, ...)                                                                               \
-    {                                                                                                                  \
-        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_dispatch = function                      \
-    }
 #define CALLED(function, expected, ...)                                                                                \
     {                                                                                                                  \
         .name = #function, .status = expected, .words = {__VA_ARGS__}, .call = function                                \
@@ -389,65 +182,85 @@ static const refusal_case cases[] = {
     CALLED(call_without_args, EXPAR_ERR_NULL, "args"),
     CALLED(call_without_result, EXPAR_ERR_NULL, "result"),
     CALLED(call_with_result_of_no_size, EXPAR_ERR_ARGUMENT, "result.struct_size", "0", "_INIT"),
-    SPOILED(args_of_no_size, EXPAR_ERR_ARGUMENT, "args.struct_size", "0", "_INIT"),
-    SPOILED(args_of_the_future, EXPAR_ERR_ARGUMENT, "args.struct_size", "_INIT"),
-    SPOILED(x_absent, EXPAR_ERR_NULL, "x"),
-    SPOILED(x_without_data, EXPAR_ERR_NULL, "x.data"),
-    SPOILED(x_of_integers, EXPAR_ERR_DTYPE, "x.dtype", "i32", "bf16, f16, f32, f8e4m3 or i8"),
-    SPOILED(x_of_no_dtype, EXPAR_ERR_DTYPE, "x.dtype is 99", "expected", "bf16, f16, f32, f8e4m3 or i8"),
-    SPOILED(x_of_one_dimension, EXPAR_ERR_SHAPE, "x has", "1 dimension", "expected 2"),
-    SPOILED(x_of_negative_extent, EXPAR_ERR_SHAPE, "x has", "-5"),
-    SPOILED(x_of_another_t, EXPAR_ERR_SHAPE, "topk_idx", "[5][3]", "[4][3]"),
-    SPOILED(x_of_odd_rows, EXPAR_ERR_SHAPE, "x has", "24 bytes", "hidden size 12", "multiple of 16"),
-    SPOILED(x_of_no_columns, EXPAR_ERR_SHAPE, "x has", "0", "at least 1"),
-    SPOILED(x_of_long_rows, EXPAR_ERR_LIMIT, "x has", "24 elements", "32 bytes (config.max_row_bytes)"),
-    SPOILED(x_of_huge_rows, EXPAR_ERR_LIMIT, "x has", "32 bytes (config.max_row_bytes)"),
-    SPOILED(x_at_odd_address, EXPAR_ERR_ALIGNMENT, "x.data", "multiple of 16"),
-    SPOILED(x_of_odd_pitch, EXPAR_ERR_ALIGNMENT, "x.strides[0]", "17", "multiple of 16"),
-    SPOILED(x_of_spread_columns, EXPAR_ERR_STRIDE, "x.strides[1]", "2", "expected 1"),
-    SPOILED(x_of_overlapping_rows, EXPAR_ERR_STRIDE, "x.strides[0]", "8", "at least 16"),
-    SPOILED(x_of_endless_pitch, EXPAR_ERR_STRIDE, "x.strides[0]", "9223372036854775800"),
-    SPOILED(x_on_a_gpu, EXPAR_ERR_DEVICE, "x lies", "2", "CPU"),
-    SPOILED(x_of_too_many_tokens, EXPAR_ERR_LIMIT, "x has", "7 tokens", "6 (config.max_tokens)"),
-    SPOILED(idx_absent, EXPAR_ERR_NULL, "topk_idx"),
-    SPOILED(idx_without_data, EXPAR_ERR_NULL, "topk_idx.data"),
-    SPOILED(idx_of_floats, EXPAR_ERR_DTYPE, "topk_idx.dtype", "f32", "i64", "i32"),
-    SPOILED(idx_of_one_dimension, EXPAR_ERR_SHAPE, "topk_idx", "1 dimension", "expected 2"),
-    SPOILED(idx_of_another_t, EXPAR_ERR_SHAPE, "topk_idx", "[4][3]", "[5][3]"),
-    SPOILED(idx_of_too_many_slots, EXPAR_ERR_LIMIT, "topk_idx", "4 slots", "3 (config.max_topk)"),
-    SPOILED(idx_of_no_slots, EXPAR_ERR_LIMIT, "topk_idx", "0 slots", "3 (config.max_topk)"),
-    SPOILED(idx_of_spread_slots, EXPAR_ERR_STRIDE, "topk_idx.strides[1]", "3", "expected 1"),
-    SPOILED(idx_on_a_gpu, EXPAR_ERR_DEVICE, "topk_idx", "2", "CPU"),
-    SPOILED(idx_at_odd_address, EXPAR_ERR_ALIGNMENT, "topk_idx.data", "multiple of 8"),
-    SPOILED(index_too_large, EXPAR_ERR_INDEX, "topk_idx[3][2]", "6", "0 to 5"),
-    SPOILED(index_below_minus_one, EXPAR_ERR_INDEX, "topk_idx[4][0]", "-7", "0 to 5"),
-    SPOILED(weights_of_integers, EXPAR_ERR_DTYPE, "topk_weights.dtype", "i32", "f32"),
-    SPOILED(weights_of_another_k, EXPAR_ERR_SHAPE, "topk_weights", "[5][2]", "[5][3]"),
-    SPOILED(weights_of_another_t, EXPAR_ERR_SHAPE, "topk_weights", "[6][3]", "[5][3]"),
-    SPOILED(weights_without_data, EXPAR_ERR_NULL, "topk_weights.data"),
-    SPOILED(weights_on_a_gpu, EXPAR_ERR_DEVICE, "topk_weights", "2", "CPU"),
-    SPOILED(too_many_experts, EXPAR_ERR_LIMIT, "num_experts", "9", "6 (config.max_experts)"),
-    SPOILED(experts_that_do_not_divide, EXPAR_ERR_ARGUMENT, "num_experts", "4", "multiple of the 3"),
-    SPOILED(no_experts, EXPAR_ERR_ARGUMENT, "num_experts", "0", "multiple of the 3"),
-    SPOILED(negative_alignment, EXPAR_ERR_ARGUMENT, "expert_alignment", "-16"),
-    SPOILED(alignment_beyond_31_bits, EXPAR_ERR_ARGUMENT, "expert_alignment is 1073741825", "0 to 1073741824"),
-    SPOILED(unknown_path, EXPAR_ERR_ARGUMENT, "path", "7"),
-    SPOILED(out_too_small, EXPAR_ERR_BUFFER_SIZE, "out_x", "rows"),
-    SPOILED(out_of_another_dtype, EXPAR_ERR_DTYPE, "out_x.dtype", "f16", "bf16"),
-    SPOILED(out_of_another_h, EXPAR_ERR_SHAPE, "out_x", "8", "16"),
-    SPOILED(out_with_gaps, EXPAR_ERR_STRIDE, "out_x.strides[0]", "24", "16"),
-    SPOILED(out_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_x.data", "multiple of 16"),
-    SPOILED(out_on_a_gpu, EXPAR_ERR_DEVICE, "out_x", "2", "CPU"),
-    SPOILED(out_not_symmetric, EXPAR_ERR_ADDRESS, "out_x.data", "symmetric"),
-    SPOILED(expert_major_neither, EXPAR_ERR_ARGUMENT, "expert_major is 2; expected 0 or 1"),
-    SPOILED(zero_padding_neither, EXPAR_ERR_ARGUMENT, "zero_padding is -1; expected 0 or 1"),
-    SPOILED(async_finish_neither, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),
-    SPOILED(keep_slots_neither, EXPAR_ERR_ARGUMENT, "keep_slots is 2; expected 0 or 1"),
-    SPOILED(row_weights_neither, EXPAR_ERR_ARGUMENT, "row_weights is -1; expected 0 or 1"),
-    SPOILED(column_scales_neither, EXPAR_ERR_ARGUMENT, "column_scales is 2; expected 0 or 1"),
-    SPOILED(src_tokens_neither, EXPAR_ERR_ARGUMENT, "src_tokens is 256; expected 0 or 1"),
-    SPOILED(global_experts_neither, EXPAR_ERR_ARGUMENT, "global_experts is -7; expected 0 or 1"),
-    SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
+    REFUSAL_SET_DISPATCH(args_of_no_size, struct_size, 0, EXPAR_ERR_ARGUMENT, "args.struct_size", "0", "_INIT"),
+    REFUSAL_SET_DISPATCH(args_of_the_future, struct_size, sizeof(expar_dispatch_args) + 8, EXPAR_ERR_ARGUMENT,
+                         "args.struct_size", "_INIT"),
+    REFUSAL_SET_DISPATCH(x_absent, x, 0, EXPAR_ERR_NULL, "x"),
+    REFUSAL_SET_DISPATCH(x_without_data, x.data, NULL, EXPAR_ERR_NULL, "x.data"),
+    REFUSAL_SET_DISPATCH(x_of_integers, x.dtype, EXPAR_I32, EXPAR_ERR_DTYPE, "x.dtype", "i32",
+                         "bf16, f16, f32, f8e4m3 or i8"),
+    REFUSAL_SET_DISPATCH(x_of_no_dtype, x.dtype, (expar_dtype)99, EXPAR_ERR_DTYPE, "x.dtype is 99", "expected",
+                         "bf16, f16, f32, f8e4m3 or i8"),
+    REFUSAL_DISPATCH(x_of_one_dimension, EXPAR_ERR_SHAPE, "x has", "1 dimension", "expected 2"),
+    REFUSAL_SET_DISPATCH(x_of_negative_extent, x.shape[0], -5, EXPAR_ERR_SHAPE, "x has", "-5"),
+    REFUSAL_SET_DISPATCH(x_of_another_t, x.shape[0], 4, EXPAR_ERR_SHAPE, "topk_idx", "[5][3]", "[4][3]"),
+    REFUSAL_SET_DISPATCH(x_of_odd_rows, x.shape[1], 12, EXPAR_ERR_SHAPE, "x has", "24 bytes", "hidden size 12",
+                         "multiple of 16"),
+    REFUSAL_SET_DISPATCH(x_of_no_columns, x.shape[1], 0, EXPAR_ERR_SHAPE, "x has", "0", "at least 1"),
+    REFUSAL_DISPATCH(x_of_long_rows, EXPAR_ERR_LIMIT, "x has", "24 elements", "32 bytes (config.max_row_bytes)"),
+    REFUSAL_DISPATCH(x_of_huge_rows, EXPAR_ERR_LIMIT, "x has", "32 bytes (config.max_row_bytes)"),
+    REFUSAL_DISPATCH(x_at_odd_address, EXPAR_ERR_ALIGNMENT, "x.data", "multiple of 16"),
+    REFUSAL_DISPATCH(x_of_odd_pitch, EXPAR_ERR_ALIGNMENT, "x.strides[0]", "17", "multiple of 16"),
+    REFUSAL_SET_DISPATCH(x_of_spread_columns, x.strides[1], 2, EXPAR_ERR_STRIDE, "x.strides[1]", "2", "expected 1"),
+    REFUSAL_SET_DISPATCH(x_of_overlapping_rows, x.strides[0], 8, EXPAR_ERR_STRIDE, "x.strides[0]", "8", "at least 16"),
+    REFUSAL_SET_DISPATCH(x_of_endless_pitch, x.strides[0], INT64_MAX - 7, EXPAR_ERR_STRIDE, "x.strides[0]",
+                         "9223372036854775800"),
+    REFUSAL_SET_DISPATCH(x_on_a_gpu, x.device.type, EXPAR_CUDA, EXPAR_ERR_DEVICE, "x lies", "2", "CPU"),
+    REFUSAL_DISPATCH(x_of_too_many_tokens, EXPAR_ERR_LIMIT, "x has", "7 tokens", "6 (config.max_tokens)"),
+    REFUSAL_SET_DISPATCH(idx_absent, topk_idx, 0, EXPAR_ERR_NULL, "topk_idx"),
+    REFUSAL_SET_DISPATCH(idx_without_data, topk_idx.data, NULL, EXPAR_ERR_NULL, "topk_idx.data"),
+    REFUSAL_SET_DISPATCH(idx_of_floats, topk_idx.dtype, EXPAR_F32, EXPAR_ERR_DTYPE, "topk_idx.dtype", "f32", "i64",
+                         "i32"),
+    REFUSAL_DISPATCH(idx_of_one_dimension, EXPAR_ERR_SHAPE, "topk_idx", "1 dimension", "expected 2"),
+    REFUSAL_SET_DISPATCH(idx_of_another_t, topk_idx.shape[0], 4, EXPAR_ERR_SHAPE, "topk_idx", "[4][3]", "[5][3]"),
+    REFUSAL_DISPATCH(idx_of_too_many_slots, EXPAR_ERR_LIMIT, "topk_idx", "4 slots", "3 (config.max_topk)"),
+    REFUSAL_DISPATCH(idx_of_no_slots, EXPAR_ERR_LIMIT, "topk_idx", "0 slots", "3 (config.max_topk)"),
+    REFUSAL_SET_DISPATCH(idx_of_spread_slots, topk_idx.strides[1], 3, EXPAR_ERR_STRIDE, "topk_idx.strides[1]", "3",
+                         "expected 1"),
+    REFUSAL_SET_DISPATCH(idx_on_a_gpu, topk_idx.device.type, EXPAR_CUDA, EXPAR_ERR_DEVICE, "topk_idx", "2", "CPU"),
+    REFUSAL_DISPATCH(idx_at_odd_address, EXPAR_ERR_ALIGNMENT, "topk_idx.data", "multiple of 8"),
+    REFUSAL_DISPATCH(index_too_large, EXPAR_ERR_INDEX, "topk_idx[3][2]", "6", "0 to 5"),
+    REFUSAL_DISPATCH(index_below_minus_one, EXPAR_ERR_INDEX, "topk_idx[4][0]", "-7", "0 to 5"),
+    REFUSAL_SET_DISPATCH(weights_of_integers, topk_weights.dtype, EXPAR_I32, EXPAR_ERR_DTYPE, "topk_weights.dtype",
+                         "i32", "f32"),
+    REFUSAL_SET_DISPATCH(weights_of_another_k, topk_weights.shape[1], 2, EXPAR_ERR_SHAPE, "topk_weights", "[5][2]",
+                         "[5][3]"),
+    REFUSAL_SET_DISPATCH(weights_of_another_t, topk_weights.shape[0], 6, EXPAR_ERR_SHAPE, "topk_weights", "[6][3]",
+                         "[5][3]"),
+    REFUSAL_SET_DISPATCH(weights_without_data, topk_weights.data, NULL, EXPAR_ERR_NULL, "topk_weights.data"),
+    REFUSAL_SET_DISPATCH(weights_on_a_gpu, topk_weights.device.type, EXPAR_CUDA, EXPAR_ERR_DEVICE, "topk_weights", "2",
+                         "CPU"),
+    REFUSAL_SET_DISPATCH(too_many_experts, num_experts, 9, EXPAR_ERR_LIMIT, "num_experts", "9",
+                         "6 (config.max_experts)"),
+    REFUSAL_SET_DISPATCH(experts_that_do_not_divide, num_experts, 4, EXPAR_ERR_ARGUMENT, "num_experts", "4",
+                         "multiple of the 3"),
+    REFUSAL_SET_DISPATCH(no_experts, num_experts, 0, EXPAR_ERR_ARGUMENT, "num_experts", "0", "multiple of the 3"),
+    REFUSAL_SET_DISPATCH(negative_alignment, expert_alignment, -16, EXPAR_ERR_ARGUMENT, "expert_alignment", "-16"),
+    REFUSAL_SET_DISPATCH(alignment_beyond_31_bits, expert_alignment, (1 << 30) + 1, EXPAR_ERR_ARGUMENT,
+                         "expert_alignment is 1073741825", "0 to 1073741824"),
+    REFUSAL_SET_DISPATCH(unknown_path, path, (expar_path)7, EXPAR_ERR_ARGUMENT, "path", "7"),
+    REFUSAL_DISPATCH(out_too_small, EXPAR_ERR_BUFFER_SIZE, "out_x", "rows"),
+    REFUSAL_DISPATCH(out_of_another_dtype, EXPAR_ERR_DTYPE, "out_x.dtype", "f16", "bf16"),
+    REFUSAL_DISPATCH(out_of_another_h, EXPAR_ERR_SHAPE, "out_x", "8", "16"),
+    REFUSAL_DISPATCH(out_with_gaps, EXPAR_ERR_STRIDE, "out_x.strides[0]", "24", "16"),
+    REFUSAL_DISPATCH(out_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_x.data", "multiple of 16"),
+    REFUSAL_DISPATCH(out_on_a_gpu, EXPAR_ERR_DEVICE, "out_x", "2", "CPU"),
+    REFUSAL_DISPATCH(out_not_symmetric, EXPAR_ERR_ADDRESS, "out_x.data", "symmetric"),
+    REFUSAL_SET_DISPATCH(expert_major_neither, expert_major, 2, EXPAR_ERR_ARGUMENT,
+                         "expert_major is 2; expected 0 or 1"),
+    REFUSAL_SET_DISPATCH(zero_padding_neither, zero_padding, -1, EXPAR_ERR_ARGUMENT,
+                         "zero_padding is -1; expected 0 or 1"),
+    REFUSAL_SET_DISPATCH(async_finish_neither, async_finish, 3, EXPAR_ERR_ARGUMENT,
+                         "async_finish is 3; expected 0 or 1"),
+    REFUSAL_SET_DISPATCH(keep_slots_neither, keep_slots, 2, EXPAR_ERR_ARGUMENT, "keep_slots is 2; expected 0 or 1"),
+    REFUSAL_SET_DISPATCH(row_weights_neither, row_weights, -1, EXPAR_ERR_ARGUMENT,
+                         "row_weights is -1; expected 0 or 1"),
+    REFUSAL_SET_DISPATCH(column_scales_neither, column_scales, 2, EXPAR_ERR_ARGUMENT,
+                         "column_scales is 2; expected 0 or 1"),
+    REFUSAL_SET_DISPATCH(src_tokens_neither, src_tokens, 256, EXPAR_ERR_ARGUMENT, "src_tokens is 256; expected 0 or 1"),
+    REFUSAL_SET_DISPATCH(global_experts_neither, global_experts, -7, EXPAR_ERR_ARGUMENT,
+                         "global_experts is -7; expected 0 or 1"),
+    REFUSAL_DISPATCH(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 
 int main(void)

@@ -221,18 +221,6 @@ static void huge_count(expar_dispatch_args *args, const refusal_scene *scene)
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-static void negative_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->num_worst_tokens = -2;
-}
-
-static void huge_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->num_worst_tokens = (int64_t)1 << 31;
-}
-
 static void huge_expert_major_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
@@ -268,18 +256,6 @@ static void numbers_at_odd_address(expar_dispatch_args *args, const refusal_scen
     UNUSED(scene);
     without_topk(args);
     args->tokens_per_expert = (const int32_t *)(const void *)(memory + 2);
-}
-
-static void too_few_sms(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->num_sms = -1;
-}
-
-static void too_many_sms(expar_combine_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->num_sms = 1025;
 }
 
 /* ---- with a handle; the others dispatch with theirs -------------------------------------------------------------- */
@@ -354,51 +330,9 @@ static void bias_on_a_gpu(expar_combine_args *args, const refusal_scene *scene)
     args->bias[1].device.type = EXPAR_CUDA;
 }
 
-static void quantised_x(expar_combine_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->x.dtype = EXPAR_I8;
-}
-
-static void expert_major_of_another_handle(expar_combine_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->expert_major = 1;
-}
-
 static void expert_weights_alone(expar_combine_args *args, const refusal_scene *scene)
 {
     args->expert_weights = expar_tensor_2d(memory, EXPAR_F32, scene->traffic->arrivals[REFUSAL_RANK].num_rows, 3);
-}
-
-static void unknown_sum_order(expar_combine_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->sum_order = (expar_sum_order)3;
-}
-
-static void unknown_weights_of(expar_combine_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->weights_of = (expar_weights_of)-1;
-}
-
-static void by_slot_with_slots_forgotten(expar_combine_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->sum_order = EXPAR_SUM_BY_SLOT;
-}
-
-static void owners_weights_with_slots_forgotten(expar_combine_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->weights_of = EXPAR_WEIGHTS_OF_OWNER;
-}
-
-static void no_place_for_the_event(expar_combine_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->async_finish = 1;
 }
 
 static const refusal_case cases[] = {
@@ -431,15 +365,18 @@ static const refusal_case cases[] = {
     REFUSAL_DISPATCH(copy_on_a_gpu, EXPAR_ERR_DEVICE, "topk_idx_copy", "CPU"),
     REFUSAL_DISPATCH(negative_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4]", "-3"),
     REFUSAL_DISPATCH(huge_count, EXPAR_ERR_ARGUMENT, "tokens_per_expert[1]", "1073741824", "357913941"),
-    REFUSAL_DISPATCH(negative_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "-2"),
-    REFUSAL_DISPATCH(huge_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "2147483648", "2^31 - 1"),
+    REFUSAL_SET_DISPATCH(negative_worst_case, num_worst_tokens, -2, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "-2"),
+    REFUSAL_SET_DISPATCH(huge_worst_case, num_worst_tokens, (int64_t)1 << 31, EXPAR_ERR_ARGUMENT, "num_worst_tokens",
+                         "2147483648", "2^31 - 1"),
     REFUSAL_DISPATCH(huge_expert_major_worst_case, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
     REFUSAL_DISPATCH(huge_alignment, EXPAR_ERR_ARGUMENT, "expert-major output", "rows"),
     REFUSAL_DISPATCH(out_shorter_than_the_worst_case, EXPAR_ERR_BUFFER_SIZE, "out_x has", "39 rows", "40"),
     REFUSAL_DISPATCH(out_shorter_than_expert_major, EXPAR_ERR_BUFFER_SIZE, "out_x has", "63 rows", "128"),
     REFUSAL_DISPATCH(numbers_at_odd_address, EXPAR_ERR_ALIGNMENT, "tokens_per_expert is", "multiple of 4"),
-    REFUSAL_DISPATCH(too_few_sms, EXPAR_ERR_ARGUMENT, "num_sms is -1", "expected 1 to", "0 for the buffer's"),
-    REFUSAL_COMBINE(too_many_sms, EXPAR_ERR_ARGUMENT, "num_sms is 1025", "expected 1 to", "0 for the buffer's"),
+    REFUSAL_SET_DISPATCH(too_few_sms, num_sms, -1, EXPAR_ERR_ARGUMENT, "num_sms is -1", "expected 1 to",
+                         "0 for the buffer's"),
+    REFUSAL_SET_COMBINE(too_many_sms, num_sms, 1025, EXPAR_ERR_ARGUMENT, "num_sms is 1025", "expected 1 to",
+                        "0 for the buffer's"),
     REFUSAL_DISPATCH(handle_and_routes, EXPAR_ERR_ARGUMENT, "token_in_rank", "handle"),
     REFUSAL_DISPATCH(handle_and_copy, EXPAR_ERR_ARGUMENT, "topk_idx_copy", "handle"),
     REFUSAL_DISPATCH(handle_and_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens", "handle"),
@@ -450,16 +387,19 @@ static const refusal_case cases[] = {
     REFUSAL_COMBINE(bias_of_spread_columns, EXPAR_ERR_STRIDE, "bias[0].strides[1]", "2", "expected 1"),
     REFUSAL_COMBINE(bias_without_data, EXPAR_ERR_NULL, "bias[0].data"),
     REFUSAL_COMBINE(bias_on_a_gpu, EXPAR_ERR_DEVICE, "bias[1]", "CPU"),
-    REFUSAL_COMBINE(quantised_x, EXPAR_ERR_DTYPE, "x.dtype", "i8", "bf16, f16 or f32"),
-    REFUSAL_COMBINE(expert_major_of_another_handle, EXPAR_ERR_HANDLE, "expert_major", "expert-major dispatch"),
+    REFUSAL_SET_COMBINE(quantised_x, x.dtype, EXPAR_I8, EXPAR_ERR_DTYPE, "x.dtype", "i8", "bf16, f16 or f32"),
+    REFUSAL_SET_COMBINE(expert_major_of_another_handle, expert_major, 1, EXPAR_ERR_HANDLE, "expert_major",
+                        "expert-major dispatch"),
     REFUSAL_COMBINE(expert_weights_alone, EXPAR_ERR_ARGUMENT, "expert_weights", "expert_major"),
-    REFUSAL_COMBINE(unknown_sum_order, EXPAR_ERR_ARGUMENT, "sum_order is 3",
-                    "0 (by rank), 1 (by slot) or 2 (each slot)"),
-    REFUSAL_COMBINE(unknown_weights_of, EXPAR_ERR_ARGUMENT, "weights_of is -1", "0 (all ranks) or 1 (the owner)"),
-    REFUSAL_COMBINE(by_slot_with_slots_forgotten, EXPAR_ERR_HANDLE, "sum_order is 1", "slots", "with keep_slots"),
-    REFUSAL_COMBINE(owners_weights_with_slots_forgotten, EXPAR_ERR_HANDLE, "weights_of is 1", "slots",
-                    "with keep_slots"),
-    REFUSAL_COMBINE(no_place_for_the_event, EXPAR_ERR_NULL, "event", "async_finish"),
+    REFUSAL_SET_COMBINE(unknown_sum_order, sum_order, (expar_sum_order)3, EXPAR_ERR_ARGUMENT, "sum_order is 3",
+                        "0 (by rank), 1 (by slot) or 2 (each slot)"),
+    REFUSAL_SET_COMBINE(unknown_weights_of, weights_of, (expar_weights_of)-1, EXPAR_ERR_ARGUMENT, "weights_of is -1",
+                        "0 (all ranks) or 1 (the owner)"),
+    REFUSAL_SET_COMBINE(by_slot_with_slots_forgotten, sum_order, EXPAR_SUM_BY_SLOT, EXPAR_ERR_HANDLE, "sum_order is 1",
+                        "slots", "with keep_slots"),
+    REFUSAL_SET_COMBINE(owners_weights_with_slots_forgotten, weights_of, EXPAR_WEIGHTS_OF_OWNER, EXPAR_ERR_HANDLE,
+                        "weights_of is 1", "slots", "with keep_slots"),
+    REFUSAL_SET_COMBINE(no_place_for_the_event, async_finish, 1, EXPAR_ERR_NULL, "event", "async_finish"),
 };
 
 int main(void)

@@ -71,12 +71,6 @@ static void own_sources(expar_dispatch_args *args, expar_dtype dtype)
     args->out_src_token = expar_tensor_1d(memory, dtype, 40);
 }
 
-static void row_weights_of_tokens(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->row_weights = 1;
-}
-
 static void row_weights_without_weights(expar_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
@@ -109,12 +103,6 @@ static void own_row_weights_too_short(expar_dispatch_args *args, const refusal_s
 {
     UNUSED(scene);
     add_own_row_weights(args, EXPAR_F32, 89);
-}
-
-static void column_scales_of_bf16(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->column_scales = 1;
 }
 
 /* From here on the caller's own, of one scale a token. */
@@ -153,24 +141,6 @@ static void own_columns_at_8_bytes(expar_dispatch_args *args, const refusal_scen
     UNUSED(scene);
     turned(args, EXPAR_F32, 1);
     args->out_scales.data = memory + 8;
-}
-
-static void negative_stride(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->src_stride = -1;
-}
-
-static void stride_beyond_31_bits(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->src_stride = INT32_MAX / 3 + 1;
-}
-
-static void stride_of_fewer_tokens(expar_dispatch_args *args, const refusal_scene *scene)
-{
-    UNUSED(scene);
-    args->src_stride = 4;
 }
 
 static void own_metadata_without_a_stride(expar_dispatch_args *args, const refusal_scene *scene)
@@ -244,21 +214,24 @@ static const refusal_case cases[] = {
     REFUSAL_DISPATCH(own_weights_at_odd_address, EXPAR_ERR_ALIGNMENT, "out_topk_weights.data", "multiple of 4"),
     REFUSAL_DISPATCH(own_scales_without_scales, EXPAR_ERR_ARGUMENT, "out_scales is given without x_scales"),
     REFUSAL_DISPATCH(own_map_of_token_major_rows, EXPAR_ERR_ARGUMENT, "out_row_map is given without expert_major"),
-    REFUSAL_DISPATCH(row_weights_of_tokens, EXPAR_ERR_ARGUMENT, "row_weights is given without expert_major"),
+    REFUSAL_SET_DISPATCH(row_weights_of_tokens, row_weights, 1, EXPAR_ERR_ARGUMENT,
+                         "row_weights is given without expert_major"),
     REFUSAL_DISPATCH(row_weights_without_weights, EXPAR_ERR_ARGUMENT, "out_row_weights is given without topk_weights"),
     REFUSAL_DISPATCH(own_row_weights_of_integers, EXPAR_ERR_DTYPE, "out_row_weights.dtype is i32", "expected f32"),
     REFUSAL_DISPATCH(own_row_weights_with_gaps, EXPAR_ERR_STRIDE, "out_row_weights.strides[0] is 2"),
     REFUSAL_DISPATCH(own_row_weights_too_short, EXPAR_ERR_BUFFER_SIZE, "out_row_weights has 89 rows",
                      "90 are received"),
-    REFUSAL_DISPATCH(column_scales_of_bf16, EXPAR_ERR_ARGUMENT, "column_scales is given without x_scales"),
+    REFUSAL_SET_DISPATCH(column_scales_of_bf16, column_scales, 1, EXPAR_ERR_ARGUMENT,
+                         "column_scales is given without x_scales"),
     REFUSAL_DISPATCH(own_columns_of_another_dtype, EXPAR_ERR_DTYPE, "out_scales.dtype is i32", "expected f32"),
     REFUSAL_DISPATCH(own_columns_too_many, EXPAR_ERR_SHAPE, "out_scales has 2 columns; expected 1"),
     REFUSAL_DISPATCH(own_columns_with_gaps, EXPAR_ERR_STRIDE, "out_scales has strides (2, 40)", "column_scales"),
     REFUSAL_DISPATCH(own_columns_at_8_bytes, EXPAR_ERR_ALIGNMENT, "out_scales.data"),
-    REFUSAL_DISPATCH(negative_stride, EXPAR_ERR_ARGUMENT, "src_stride is -1; expected 0 (none) to"),
-    REFUSAL_DISPATCH(stride_beyond_31_bits, EXPAR_ERR_ARGUMENT, "src_stride is 715827883", "to 715827882"),
-    REFUSAL_DISPATCH(stride_of_fewer_tokens, EXPAR_ERR_ARGUMENT,
-                     "src_stride is 4; expected at least the 5 tokens of x"),
+    REFUSAL_SET_DISPATCH(negative_stride, src_stride, -1, EXPAR_ERR_ARGUMENT, "src_stride is -1; expected 0 (none) to"),
+    REFUSAL_SET_DISPATCH(stride_beyond_31_bits, src_stride, INT32_MAX / 3 + 1, EXPAR_ERR_ARGUMENT,
+                         "src_stride is 715827883", "to 715827882"),
+    REFUSAL_SET_DISPATCH(stride_of_fewer_tokens, src_stride, 4, EXPAR_ERR_ARGUMENT,
+                         "src_stride is 4; expected at least the 5 tokens of x"),
     REFUSAL_DISPATCH(own_metadata_without_a_stride, EXPAR_ERR_ARGUMENT, "out_src_metadata is given without src_stride"),
     REFUSAL_DISPATCH(own_metadata_too_narrow, EXPAR_ERR_SHAPE, "out_src_metadata has"),
     REFUSAL_DISPATCH(own_sources_of_two_dimensions, EXPAR_ERR_SHAPE, "out_src_token has 2 dimensions"),

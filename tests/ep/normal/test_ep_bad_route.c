@@ -16,64 +16,16 @@ static expar_status call_without_a_result(const refusal_scene *scene)
     return expar_ep_route(scene->stage->ep, &args, NULL);
 }
 
-static void idx_absent(expar_route_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx = EXPAR_TENSOR_NONE;
-}
-
-static void idx_of_floats(expar_route_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.dtype = EXPAR_F32;
-}
-
-static void idx_of_too_many_tokens(expar_route_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.shape[0] = 7;
-}
-
 static void idx_of_too_many_slots(expar_route_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->topk_idx.shape[1] = args->topk_idx.strides[0] = 4;
 }
 
-static void idx_on_a_gpu(expar_route_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->topk_idx.device.type = EXPAR_CUDA;
-}
-
 static void idx_out_of_range(expar_route_args *args, const refusal_scene *scene)
 {
     (void)scene;
     ((int64_t *)args->topk_idx.data)[2 * args->topk_idx.strides[0]] = -2;
-}
-
-static void experts_that_ranks_do_not_share(expar_route_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->num_experts = 7;
-}
-
-static void too_many_experts(expar_route_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->num_experts = 9;
-}
-
-static void negative_alignment(expar_route_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->expert_alignment = -1;
-}
-
-static void negative_worst_case(expar_route_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->num_worst_tokens = -1;
 }
 
 static void by_hand(expar_route_args *args, int64_t rows)
@@ -93,12 +45,6 @@ static void worst_case_by_hand_alone(expar_route_args *args, const refusal_scene
     by_hand(args, 5);
     args->topk_idx = EXPAR_TENSOR_NONE;
     args->num_worst_tokens = 9;
-}
-
-static void too_many_sms(expar_route_args *args, const refusal_scene *scene)
-{
-    (void)scene;
-    args->num_sms = 1025;
 }
 
 static void counts_at_odd_address(expar_route_args *args, const refusal_scene *scene)
@@ -139,20 +85,6 @@ static void event_that_has_gone(expar_route_args *args, const refusal_scene *sce
     args->wait_event = refusal_event_gone();
 }
 
-#define NEITHER(member, value)                                                                                         \
-    static void member##_neither(expar_route_args *args, const refusal_scene *scene)                                   \
-    {                                                                                                                  \
-        (void)scene;                                                                                                   \
-        args->member = value;                                                                                          \
-    }
-NEITHER(async_finish, 3)
-NEITHER(keep_slots, -1)
-
-#define SPOILED(function, expected, ...)                                                                               \
-    {                                                                                                                  \
-        .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_route = function                         \
-    }
-
 static const refusal_case cases[] = {
     {.name = "call_without_args",
      .status = EXPAR_ERR_NULL,
@@ -164,26 +96,28 @@ static const refusal_case cases[] = {
      .words = {"result"},
      .call = call_without_a_result,
      .is_route = true},
-    SPOILED(idx_absent, EXPAR_ERR_NULL, "topk_idx is not given"),
-    SPOILED(idx_of_floats, EXPAR_ERR_DTYPE, "topk_idx.dtype", "f32"),
-    SPOILED(idx_of_too_many_tokens, EXPAR_ERR_LIMIT, "topk_idx has 7 tokens", "at most 6", "config.max_tokens"),
-    SPOILED(idx_of_too_many_slots, EXPAR_ERR_LIMIT, "topk_idx has 4 slots", "config.max_topk"),
-    SPOILED(idx_on_a_gpu, EXPAR_ERR_DEVICE, "topk_idx lies"),
-    SPOILED(idx_out_of_range, EXPAR_ERR_INDEX, "topk_idx[2][0] is -2", "0 to 5"),
-    SPOILED(experts_that_ranks_do_not_share, EXPAR_ERR_ARGUMENT, "num_experts is 7", "3 ranks"),
-    SPOILED(too_many_experts, EXPAR_ERR_LIMIT, "num_experts is 9", "config.max_experts"),
-    SPOILED(negative_alignment, EXPAR_ERR_ARGUMENT, "expert_alignment is -1"),
-    SPOILED(negative_worst_case, EXPAR_ERR_ARGUMENT, "num_worst_tokens is -1"),
-    SPOILED(routes_of_another_t, EXPAR_ERR_SHAPE, "token_in_rank has", "[4][3]", "[5][3]"),
-    SPOILED(worst_case_by_hand_alone, EXPAR_ERR_NULL, "topk_idx is not given", "num_worst_tokens"),
-    SPOILED(too_many_sms, EXPAR_ERR_ARGUMENT, "num_sms is 1025", "expected 1 to"),
-    SPOILED(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.rank_prefix", "multiple of 4"),
-    SPOILED(ends_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.expert_ends", "multiple of 4"),
-    SPOILED(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
-    SPOILED(negative_counts, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4] is -4"),
-    SPOILED(async_finish_neither, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),
-    SPOILED(keep_slots_neither, EXPAR_ERR_ARGUMENT, "keep_slots is -1; expected 0 or 1"),
-    SPOILED(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
+    REFUSAL_SET_ROUTE(idx_absent, topk_idx, 0, EXPAR_ERR_NULL, "topk_idx is not given"),
+    REFUSAL_SET_ROUTE(idx_of_floats, topk_idx.dtype, EXPAR_F32, EXPAR_ERR_DTYPE, "topk_idx.dtype", "f32"),
+    REFUSAL_SET_ROUTE(idx_of_too_many_tokens, topk_idx.shape[0], 7, EXPAR_ERR_LIMIT, "topk_idx has 7 tokens",
+                      "at most 6", "config.max_tokens"),
+    REFUSAL_ROUTE(idx_of_too_many_slots, EXPAR_ERR_LIMIT, "topk_idx has 4 slots", "config.max_topk"),
+    REFUSAL_SET_ROUTE(idx_on_a_gpu, topk_idx.device.type, EXPAR_CUDA, EXPAR_ERR_DEVICE, "topk_idx lies"),
+    REFUSAL_ROUTE(idx_out_of_range, EXPAR_ERR_INDEX, "topk_idx[2][0] is -2", "0 to 5"),
+    REFUSAL_SET_ROUTE(experts_that_ranks_do_not_share, num_experts, 7, EXPAR_ERR_ARGUMENT, "num_experts is 7",
+                      "3 ranks"),
+    REFUSAL_SET_ROUTE(too_many_experts, num_experts, 9, EXPAR_ERR_LIMIT, "num_experts is 9", "config.max_experts"),
+    REFUSAL_SET_ROUTE(negative_alignment, expert_alignment, -1, EXPAR_ERR_ARGUMENT, "expert_alignment is -1"),
+    REFUSAL_SET_ROUTE(negative_worst_case, num_worst_tokens, -1, EXPAR_ERR_ARGUMENT, "num_worst_tokens is -1"),
+    REFUSAL_ROUTE(routes_of_another_t, EXPAR_ERR_SHAPE, "token_in_rank has", "[4][3]", "[5][3]"),
+    REFUSAL_ROUTE(worst_case_by_hand_alone, EXPAR_ERR_NULL, "topk_idx is not given", "num_worst_tokens"),
+    REFUSAL_SET_ROUTE(too_many_sms, num_sms, 1025, EXPAR_ERR_ARGUMENT, "num_sms is 1025", "expected 1 to"),
+    REFUSAL_ROUTE(counts_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.rank_prefix", "multiple of 4"),
+    REFUSAL_ROUTE(ends_at_odd_address, EXPAR_ERR_ALIGNMENT, "recv_counts.expert_ends", "multiple of 4"),
+    REFUSAL_ROUTE(counts_of_no_size, EXPAR_ERR_ARGUMENT, "recv_counts.struct_size is 0", "_INIT"),
+    REFUSAL_ROUTE(negative_counts, EXPAR_ERR_ARGUMENT, "tokens_per_expert[4] is -4"),
+    REFUSAL_SET_ROUTE(async_finish_neither, async_finish, 3, EXPAR_ERR_ARGUMENT, "async_finish is 3; expected 0 or 1"),
+    REFUSAL_SET_ROUTE(keep_slots_neither, keep_slots, -1, EXPAR_ERR_ARGUMENT, "keep_slots is -1; expected 0 or 1"),
+    REFUSAL_ROUTE(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 
 int main(void)

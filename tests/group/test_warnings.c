@@ -76,7 +76,7 @@ static _Thread_local told *own; /* NULL: the thread is no rank's */
 static void take_line(void *context, expar_log_level level, int32_t rank, const char *place, const char *text)
 {
     (void)context, (void)rank;
-    if (!own || level != EXPAR_LOG_WARN || !strstr(place, "boot/wait.c"))
+    if (!own || level != EXPAR_LOG_WARN || !strstr(place, "boot/inquiry_late.c"))
         fprintf(stderr, "%s: %s\n", place, text);
     else if (own->count < MOST_LINES)
         snprintf(own->lines[own->count++], sizeof own->lines[0], "%s", text);

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The chain of an inquiry: who waits for whom, and where that ends (wait.c). */
+#include "boot/inquiry.h"
+#include "boot/notes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LAST_ANSWER (1000 * NS_PER_MS) /* what a look that has failed waits for, by which others shall learn of it */
+
+bool boot_same_topic(const boot_topic *a, const boot_topic *b)
+{
+    return a->kind == b->kind && a->object == b->object && a->number == b->number;
+}
+
+/* Whoever is missed and does not wait in the topic itself is the likelier reason for this wait. */
+void inquiry_find_reason(inquiry *q)
+{
+    boot_wait *wait = q->wait;
+    if (!wait->misses) return;
+    wait->reason = -1;
+    for (int32_t r = 0; r < wait->boot->size && wait->reason < 0; r++) {
+        const boot_answer *answer = &q->answers[r];
+        const bool waits_here = answer->waits && answer->waited_ns > 0 && boot_same_topic(&answer->topic, &wait->topic);
+        if (answer->asked && answer->came && !waits_here && inquiry_misses(wait, r)) wait->reason = r;
+    }
+    boot_wait_find_awaited(wait);
+}
+
+/* Where the chain is: `rank` is awaited in `topic` by the one before it. */
+typedef struct walk {
+    int32_t rank;
+    boot_topic topic;
+    bool elsewhere; /* it has come to another topic than this rank's own */
+    bool blocked;   /* all who wait so far have looked in vain for the time-out */
+    bool unknown;   /* somebody on it has not answered in time */
+    char text[640];
+    size_t length;
+} walk;
+
+static void walk_tell(walk *w, int32_t rank, const char *doing)
+{
+    const size_t room = sizeof w->text - w->length;
+    int length = snprintf(w->text + w->length, room, "%srank %d is %s", w->length ? "; " : "", rank, doing);
+    if (length > 0 && (size_t)length < room) w->length += (size_t)length;
+    w->text[w->length] = '\0';
+}
+
+/* How the rank stands to the topic. False: it is not known. */
+static bool ask_rank(boot *self, int32_t rank, const boot_topic *topic, int64_t wait_ns, boot_answer *out)
+{
+    boot_answer *all = calloc((size_t)self->size, sizeof *all);
+    if (!all) return false;
+    all[rank].asked = true;
+    self->ops->ask(self, topic, all, wait_ns);
+    *out = all[rank];
+    free(all);
+    return out->came;
+}
+
+/* How the rank that the walk has come to stands to the topic in which it is awaited. False: it is not known. */
+static bool walk_look(inquiry *q, const walk *w, boot_answer *out)
+{
+    boot *self = q->wait->boot;
+    if (w->rank == self->rank) {
+        notes_read(self->notes, &w->topic, self->timeout_ms, out);
+        return true;
+    }
+    if (boot_same_topic(&w->topic, &q->wait->topic) && q->answers[w->rank].asked) {
+        *out = q->answers[w->rank];
+        return out->came;
+    }
+    return ask_rank(self, w->rank, &w->topic, ANSWER, out);
+}
+
+/* The chain has come back to this rank's own wait. */
+static bool is_own(const inquiry *q, const walk *w, const boot_answer *answer)
+{
+    return w->rank == q->wait->boot->rank && answer->waits && boot_same_topic(&answer->topic, &q->wait->topic) &&
+           answer->rank == atomic_load_explicit(&q->wait->awaited, memory_order_relaxed);
+}
+
+static void deadlock(inquiry *q, const walk *w)
+{
+    inquiry_fail(q, BOOT_DEADLOCK, atomic_load_explicit(&q->wait->awaited, memory_order_relaxed),
+                 error_set(EXPAR_ERR_PEER,
+                           "%s: a deadlock: timed out after %lld ms, ranks wait for each other in a circle: %s",
+                           q->wait->what, (long long)(q->waited_ns / NS_PER_MS), w->text));
+}
+
+/* All of it is of one time: nobody who has looked in vain for the time-out, and looked of late, can have begun to wait
+   since another one on the walk looked last. */
+static bool was_walked_at_once(const inquiry *q)
+{
+    return clock_ns() - q->now_ns < inquiry_timeout_ns(q) - NOTES_FRESH_NS(inquiry_timeout_ns(q));
+}
+
+/* Whether the rank may end the wait if it does not come: not where the one before it on the walk goes on without it, as
+   this rank has done. */
+static bool may_end(const inquiry *q, int32_t rank)
+{
+    return !q->wait->missed_alone || inquiry_misses(q->wait, rank);
+}
+
+/* One step; false: it has come to an end. */
+static bool walk_on(inquiry *q, walk *w)
+{
+    boot_answer answer;
+    const bool in_topic = boot_same_topic(&w->topic, &q->wait->topic);
+    w->unknown = !walk_look(q, w, &answer);
+    if (w->unknown) return false;
+    if (is_own(q, w, &answer)) {
+        if (!w->elsewhere && q->wait->misses) return false;
+        q->wait->circled = true;
+        q->wait->circle = w->topic;
+        if (w->blocked && was_walked_at_once(q)) deadlock(q, w);
+        return false;
+    }
+    if (in_topic && w->rank != q->wait->boot->rank) {
+        q->end = w->rank;
+        if (answer.ended != EXPAR_OK && may_end(q, w->rank)) inquiry_ended(q, w->rank, &answer);
+    }
+    if (q->failed || !answer.waits || answer.rank < 0) return false;
+    w->blocked = w->blocked && answer.waited_ns >= inquiry_timeout_ns(q);
+    walk_tell(w, w->rank, answer.doing);
+    w->rank = answer.rank;
+    w->topic = answer.topic;
+    w->elsewhere = w->elsewhere || !boot_same_topic(&w->topic, &q->wait->topic);
+    return true;
+}
+
+void inquiry_follow_chain(inquiry *q)
+{
+    boot_wait *wait = q->wait;
+    char own[BOOT_DOING_TEXT];
+    walk w = {.rank = atomic_load_explicit(&wait->awaited, memory_order_relaxed),
+              .topic = wait->topic,
+              .blocked = notes_waited_ns(wait, inquiry_timeout_ns(q)) >= inquiry_timeout_ns(q)};
+    if (w.rank < 0 || w.rank == wait->boot->rank) return;
+    notes_describe(wait->boot->notes, wait, own, sizeof own);
+    walk_tell(&w, wait->boot->rank, own);
+    const bool circled = wait->circled;
+    wait->circled = false;
+    /* In a circle that this rank is not in, it comes to no end. */
+    for (int32_t steps = 0; steps <= wait->boot->size && walk_on(q, &w); steps++) {
+    }
+    /* An answer that is late undoes no circle. */
+    if (w.unknown) wait->circled = circled;
+}
+
+/* Another rank has left a circle before this one has seen that it is in it. Who does says for whom it had waited, and
+   where: so the circle is found behind it, and who awaits this rank there is told (break_circle), which may not have
+   seen it either. */
+void inquiry_find_broken_circle(const inquiry *q)
+{
+    boot_wait *wait = q->wait;
+    boot_answer at = q->left;
+    if (q->ended < 0 || at.waits) return;
+    for (int32_t steps = 0; at.rank >= 0 && at.rank != wait->boot->rank; steps++)
+        if (at.rank == q->ended || steps == wait->boot->size ||
+            !ask_rank(wait->boot, at.rank, &at.topic, LAST_ANSWER, &at))
+            return;
+    if (at.rank < 0 || boot_same_topic(&at.topic, &wait->topic)) return;
+    wait->circled = true;
+    wait->circle = at.topic;
+}

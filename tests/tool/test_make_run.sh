@@ -27,7 +27,7 @@ fi
 
 # Names from the root of the sources, or of the build.
 ninja -C "$build" -t inputs "$target" | sed "s|^$build/||; s|^$source/||" >"$work/inputs"
-grep -q '^src/ep/dispatch\.c$' "$work/inputs" || fail "target $target is not built from the library"
+grep -q '^src/ep/normal/dispatch\.c$' "$work/inputs" || fail "target $target is not built from the library"
 surplus='^(tests|examples|man|src/openshmem|bench/mpi)/|bin/expar-bench-mpi'
 if grep -E "$surplus" "$work/inputs" >"$work/surplus"; then
     fail "target $target needs what the demo does not: $(head -5 "$work/surplus" | tr '\n' ' ')"

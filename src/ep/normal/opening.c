@@ -54,7 +54,7 @@ static expar_status check_without_topk(const expar_ep *ep, const ep_opening *ope
         return error_set(EXPAR_ERR_ALIGNMENT, "tokens_per_expert is %p; expected a multiple of %zu",
                          (const void *)numbers, sizeof *numbers);
     return mem_is_far(numbers) ? mem_check_place(ep->base.device, "tokens_per_expert", "", numbers)
-                                : check_numbers(ep, opening);
+                               : check_numbers(ep, opening);
 }
 
 static expar_status check_routing(const expar_ep *ep, const ep_opening *opening, const char *needs)

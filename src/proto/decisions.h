@@ -51,19 +51,21 @@ EP_FUNC int32_t ep_ballot_rank(int32_t ballot)
 
 /* ---- normal mode: rings ------------------------------------------------------------------------------------------ */
 
-/* Slots that the source may fill, by the head that the receiver has stored, when it has put so many rows in; 0 also by
-   a head that cannot be. */
+/* How many rows an end of a ring may move now, by the word that the other end has stored. A source, which has put so
+   many rows in, goes by the receiver's head: its `room` is the ring's slots. A receiver, which has taken so many out,
+   goes by the source's tail: its room is 0. A word that cannot be gives 0, too. */
+EP_FUNC int32_t ep_ring_may_move(uint64_t word, uint32_t epoch, uint32_t moved, int32_t room, int32_t slots)
+{
+    const uint32_t may = ep_word_value(word, epoch) - moved + (uint32_t)room;
+    return may > (uint32_t)slots ? 0 : (int32_t)may;
+}
 EP_FUNC int32_t ep_ring_free(uint64_t head, uint32_t epoch, uint32_t put, int32_t slots)
 {
-    const uint32_t under_way = put - ep_word_value(head, epoch);
-    return under_way > (uint32_t)slots ? 0 : slots - (int32_t)under_way;
+    return ep_ring_may_move(head, epoch, put, slots, slots);
 }
-/* Rows that the receiver may take, by the tail that the source has stored, when it has taken so many out; 0 also by a
-   tail that cannot be. */
 EP_FUNC int32_t ep_ring_ready(uint64_t tail, uint32_t epoch, uint32_t taken, int32_t slots)
 {
-    const uint32_t ready = ep_word_value(tail, epoch) - taken;
-    return ready > (uint32_t)slots ? 0 : (int32_t)ready;
+    return ep_ring_may_move(tail, epoch, taken, 0, slots);
 }
 
 /* ---- low latency: doors ------------------------------------------------------------------------------------------ */

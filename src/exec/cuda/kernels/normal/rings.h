@@ -120,11 +120,10 @@ GPU_FUNC int32_t ring_look(const gpu_world *world, const gpu_team *team, int32_t
     const gpu_ring *ring = &team->rings[peer];
     int32_t left = ring->all - ring->moved, slots = world->shape.ring_slots, most = slots;
     if (left <= 0) return 0;
+    const bool puts = team->end == GPU_PUT;
     const uint64_t word = load_acquire(ring_word_here(world, team, peer));
-    const uint32_t moved = (uint32_t)ring->moved;
-    if (team->end == GPU_PUT) most = (slots + 1) / 2;
-    int32_t may =
-        team->end == GPU_PUT ? ep_ring_free(word, epoch, moved, slots) : ep_ring_ready(word, epoch, moved, slots);
+    int32_t may = ep_ring_may_move(word, epoch, (uint32_t)ring->moved, puts ? slots : 0, slots);
+    if (puts) most = (slots + 1) / 2;
     may = may < most ? may : most;
     return may < left ? may : left;
 }

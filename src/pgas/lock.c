@@ -46,7 +46,7 @@ static expar_status lock_begin(lock_call *call, uint64_t *lock)
 static expar_status lock_change(const lock_call *call, const uint32_t *word, int32_t pe, transport_atomic_op op,
                                 uint32_t operand, uint32_t compare, uint32_t *old)
 {
-    uint32_t before;
+    uint32_t before = 0;
     const ops_origin from = {.call = call->name, .group = call->group};
     const link_change change = {
         .op = op, .bytes = sizeof *word, .operand = operand, .compare = compare, .old = &before};

@@ -24,7 +24,7 @@ struct bench_sent {
     double bytes;           /* of both */
     double rows;            /* of tokens in the messages */
 };
-/* Of the library's link_sent. */
+/* The same, from the library's link_sent. */
 #define BENCH_SENT(so_far)                                                                                             \
     ((struct bench_sent){(double)(so_far).messages, (double)(so_far).flags, (double)(so_far).bytes,                    \
                          (double)(so_far).rows})
@@ -53,13 +53,13 @@ bool bench_all_true(const struct bench_world *world, bool mine);
 /* Mean of a number over all ranks. */
 bool bench_mean(const struct bench_world *world, double mine, double *mean);
 
-/* What a call of a rank moves across nodes and inside its own. */
+/* Traffic of one call of a rank: what it sends to other nodes, and the rows that it receives inside its own node. */
 struct bench_traffic {
     bool counted;           /* there are several nodes, and it was one call */
     struct bench_sent sent; /* as counted where the library calls its provider */
     double inside_rows;     /* normal mode: that it receives from other ranks of its node, by the routing */
 };
-/* What this rank's call sends between the two; nothing where all ranks are on one node. */
+/* Measures the traffic of this rank's call between begin and end; `counted` is false where all ranks share a node. */
 void bench_traffic_begin(const struct bench_session *session, struct bench_traffic *traffic);
 void bench_traffic_end(const struct bench_session *session, struct bench_traffic *traffic);
 /* Collective. */
@@ -70,13 +70,15 @@ bool bench_traffic_mean(const struct bench_world *world, const struct bench_traf
 
 enum bench_mode_number { BENCH_NORMAL, BENCH_LOW_LATENCY, BENCH_MODES };
 
-/* What a device does for one mode. */
+/* Operations of a device (CPU or GPU) for one mode. */
 struct bench_site {
     /* Threads or SMs of a rank when none are given. */
     int (*default_workers)(const struct bench_world *world);
-    /* Whether what is asked for can be measured here, before anything is; says why not. NULL: it can. Collective. */
+    /* Checks, before anything is measured, whether the options can be measured here; prints why not. NULL: they can.
+       Collective. */
     bool (*check)(const struct bench_world *world, const struct bench_options *options);
-    /* Behind the buffer of a session: symmetric rows and copies, round trips. Collective, unless not sound. */
+    /* After the session's buffer was made: takes symmetric rows, and gets copies and round trips ready. Collective.
+       close gives them back: collective while `sound`. */
     bool (*open)(struct bench_session *session);
     void (*close)(struct bench_session *session, bool sound);
     /* Sets whether the kernels of the session's buffer read clocks from now on. Local. NULL: there are no kernels. */
@@ -84,7 +86,8 @@ struct bench_site {
     /* When the warps of this rank's last call on the session's buffer, which is done, came where; false: not known.
        NULL: never. */
     bool (*moments)(const struct bench_session *session, struct bench_moments *out);
-    /* What the session's buffer has moved so far; copies are bare puts then. NULL: nothing goes by a network. */
+    /* Counts what the session's buffer has sent over the network so far; the copies are then bare puts. NULL: there is
+       no network. */
     struct bench_traffic (*traffic)(const struct bench_session *session);
     /* Normal mode: appends the copies of an operation to `contenders`; their number. */
     int (*add_copies)(struct bench_session *session, bool combine, struct contender *contenders);

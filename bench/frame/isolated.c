@@ -4,7 +4,8 @@
 #include "bench/frame/session.h"
 #include <stdio.h>
 
-/* Of two contests: calls by a hook are two contenders, and there is a baseline; two others. */
+/* Two contests take turns, and three others. A contest has its calls, each of which is two contenders if it has a hook,
+   the copies, and a baseline. */
 #define MOST_CONTENDERS (2 * (2 * BENCH_CONTEST_CALLS + BENCH_MAX_COPIES + 1) + 3)
 
 /* All that take turns. */

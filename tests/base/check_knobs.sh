@@ -4,6 +4,7 @@
 # are no knobs, and nothing else is in that list. Headers of kernels are not looked at.
 # usage: check_knobs.sh SRC_DIR FIXED_NUMBERS
 set -eu
+[ $# -eq 2 ] || { echo "usage: check_knobs.sh SRC_DIR FIXED_NUMBERS" >&2; exit 64; }
 fixed=$(realpath "$2")
 cd "$1"
 work=$(mktemp -d)

@@ -3,6 +3,7 @@
 # Numbers of src are knobs or are listed as none, and the check would see it if they were not.
 # usage: test_knob_list.sh SRC_DIR
 set -eu
+[ $# -eq 1 ] || { echo "usage: test_knob_list.sh SRC_DIR" >&2; exit 64; }
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/script.sh
 . "$(dirname "$0")/../script.sh"

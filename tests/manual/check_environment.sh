@@ -4,6 +4,7 @@
 # the list has nothing else. Words are known by how they begin.
 # usage: check_environment.sh ROOT LIST
 set -eu
+[ $# -eq 2 ] || { echo "usage: check_environment.sh ROOT LIST" >&2; exit 64; }
 list=$(realpath "$2")
 cd "$1"
 work=$(mktemp -d)

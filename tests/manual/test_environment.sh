@@ -3,6 +3,7 @@
 # tests/environment.md lists the environment words that steer tests, and the check would see it if it did not.
 # usage: test_environment.sh ROOT
 set -eu
+[ $# -eq 1 ] || { echo "usage: test_environment.sh ROOT" >&2; exit 64; }
 here=$(cd "$(dirname "$0")" && pwd)
 # shellcheck source=tests/script.sh
 . "$(dirname "$0")/../script.sh"

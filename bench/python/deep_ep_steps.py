@@ -4,8 +4,8 @@
 Functions that the module calls by their names are replaced by ones that look at the clock: a step's time is that of its
 functions without other steps inside of them, and without what looking takes, measured beforehand by a function that does
 nothing. The library's call is a step, too, so it is measured where it is made; the way there, by ctypes, is measured by
-a call of the library's that does nothing, taken off, and shown by itself. The step "function" is a function object of a
-form (deep_ep/_forms.py), with views, the library's call and tensors inside. What is left of a whole call, as it is without all that, is the interpreter's.
+a call of the library's that does nothing, taken off, and shown by itself. The step "form" is the function of a form
+(deep_ep/_forms.py), with views, the library's call and tensors inside. What is left of a whole call, as it is without all that, is the interpreter's.
 Numbers are medians of single calls, in microseconds, so that a rare one (the allocator's, a collector's) is not seen.
 """
 
@@ -110,7 +110,7 @@ def _elapsed_ns(call: Callable[[], Any]) -> float:
 def _functions(clock: _Clock) -> Any:
     """What gives the function object of a form, with the clock around it."""
     of_form = _forms.Form.call
-    return property(lambda form: clock.watched("function", of_form.__get__(form)))
+    return property(lambda form: clock.watched("form", of_form.__get__(form)))
 
 
 def _way_to_library_ns() -> float:
@@ -140,7 +140,7 @@ class _Times:
         self.whole_ns: list[float] = []
         self.row_ns: list[float] = []
         self.let_go_ns: list[float] = []
-        self.steps_ns: dict[str, list[float]] = {step: [] for step in (*_STEPS, "function", "ctypes")}
+        self.steps_ns: dict[str, list[float]] = {step: [] for step in (*_STEPS, "form", "ctypes")}
 
     def numbers(self) -> list[float]:
         whole, row, let_go = (statistics.median(each) for each in (self.whole_ns, self.row_ns, self.let_go_ns))

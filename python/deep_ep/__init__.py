@@ -15,10 +15,11 @@ except ImportError as error:
 if tuple(map(int, _torch.__version__.split(".")[:2])) < (2, 4):
     raise ImportError(f"deep_ep needs PyTorch 2.4 or later: this is {_torch.__version__}")
 
+from ._config import Config
 from ._elastic_handle import EPHandle
 from ._elastic_sizes import get_logical_domain_size, get_physical_domain_size
 from .buffers.elastic import ElasticBuffer
-from .buffers.legacy import Buffer, Config, topk_idx_t
+from .buffers.legacy import Buffer, topk_idx_t
 from .utils.event import EventHandle, EventOverlap
 
 __version__ = "2.1.0"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from ctypes import addressof, c_void_p, sizeof
-from typing import Any, NoReturn, Sequence, Tuple
+from typing import Any, NoReturn, Sequence
 
 import torch
 from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
@@ -17,6 +17,7 @@ from expar._abi import EpPart
 
 from . import _handles, _place
 from ._call import CODES, Output, Parts, check, parts_of, plain, pool_tensor, put, put_memory, put_view
+from ._forms import Form as CallForm
 from ._frame import (
     ARGS_BYTES,
     COUNTS_AT,
@@ -43,6 +44,7 @@ from ._frame import (
     W_WAIT_EVENT,
     Words,
 )
+from ._elastic_forms import AGAIN, AgainForm, COMBINE, CombineForm, Tensors
 from ._elastic_handle import EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
@@ -73,7 +75,6 @@ _PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.TOPK_IDX), int(EpPart.TO
 _EXPANDED_PARTS = (*_PARTS[:3], int(EpPart.ROW_WEIGHTS))
 _TOPK_IDX_COPY = _Args.topk_idx_copy.offset
 _TENSORS = Places(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
-Tensors = Tuple[Any, Any, Any, Any]  # x, scales, topk_idx, topk_weights; None: not given
 _ONE_BY_ONE = (1,)  # strides
 _OF_ROWS = ("x", "scales", "row_weights")  # of results: a row each of recv_x; the others of tokens
 
@@ -134,10 +135,10 @@ class ElasticMode:
         self._across = group.num_nodes > 1
         self._meeting: Any = None  # a dispatch that all ranks have a part in
 
-    def _ask(self, pointer: int) -> None:
-        """Raises what went wrong in earlier calls on a GPU. pointer: of the library's buffer."""
+    def ask(self) -> None:
+        """Raises what went wrong in earlier calls on a GPU."""
         if self._on_gpu:
-            check(_query(pointer))
+            check(_query(self.ep.pointer))
 
     # ---- refusals ----------------------------------------------------------------------------------------------------
 
@@ -208,7 +209,7 @@ class ElasticMode:
         event = turn.end(frame[W_EVENT], kept, (memory,), asynchronous)
         if later and event is not None:
             event.finish_by(lambda: stats.add_(handle.num_unaligned_recv_tokens_per_expert))
-        self._ask(pointer)
+        self.ask()
         return found, handle, event
 
     def dispatch_again(
@@ -231,8 +232,16 @@ class ElasticMode:
         found = self._results(output, handle, form, turn) if own is None else _mine(own)
         kept = [*tensors, *found, handle]
         event = turn.end(frame[W_EVENT], kept, (), asynchronous)
-        self._ask(pointer)
+        self.ask()
         return found, handle, event
+
+    def again_form(self, tensors: Tensors, handle: EPHandle, form: Form, asked: bool) -> AgainForm | None:
+        """Of dispatches such as one that has been made; None: those whose results are in memory of one's own."""
+        if not handle._synced and not self._on_gpu:
+            return None
+        args = _Args.from_buffer_copy(form.frame)
+        alone = self._on_gpu and not asked
+        return AgainForm(self, form, CallForm(AGAIN, self.ep, args, form.parts, alone, alone), asked)
 
     def meet(self, turn: _place.Turn) -> None:
         """What comes behind it in the call's stream comes behind what all ranks have put before theirs."""
@@ -326,7 +335,10 @@ class ElasticMode:
         """The library's (x, scales, topk_idx, topk_weights)."""
         turn.give(output.pointer)
         assert form.parts is not None
-        found = output.tensors(form.parts)
+        return self.only_rows(output.tensors(form.parts), handle, form, turn)
+
+    def only_rows(self, found: Sequence[Any], handle: EPHandle, form: Form, turn: _place.Turn) -> Sequence[Any]:
+        """Of these what the caller gets."""
         if not handle._synced:
             recv_x, recv_scales, idx, weights = found
             rows = handle.num_expanded_tokens if form.expand else handle.num_recv_tokens
@@ -380,7 +392,8 @@ class ElasticMode:
     ) -> tuple[Any, Any, EventHandle | None]:
         """(y, topk_weights, event). each_slot: expanded rows are not summed on the ranks that they come from. one_order:
         nor rows on their nodes. workers: SMs of a GPU, threads of a CPU; 0: the library's choice."""
-        args, expand, routing = _Sums(_SUMS_BYTES), handle.do_expand, handle._routing
+        expand, routing = handle.do_expand, handle._routing
+        args = self._sums(expand, each_slot, one_order, workers)
         turn.begin(args)
         rows = handle._rows_of_library if expand else routing.num_rows
         used = [self._put_rows(args, _Sums.x.offset, x, rows, turn)]
@@ -390,7 +403,7 @@ class ElasticMode:
             used.append(self._put_rows(args, _Sums.topk_weights.offset, given, rows, turn))
             with turn.work():
                 weights = self.place.matrix(routing.num_tokens, routing.num_topk, torch.float32)
-            put(args, _Sums.out_topk_weights.offset, weights, "combined topk_weights")
+            COMBINE.put(args, "out_topk_weights", weights)
             args.weights_of = _OWNER
         for index, bias in enumerate(biases):
             put(args, _BIAS + index * _VIEW_BYTES, bias, f"bias[{index}]")
@@ -398,17 +411,40 @@ class ElasticMode:
             y = turn.run(self.place.matrix, routing.num_tokens, x.shape[1], x.dtype)
         else:
             y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype)
-        put(args, _Sums.y.offset, y, "y")
-        args.handle, args.num_sms, pointer = routing.pointer, workers, self.ep.pointer
-        args.expert_major, args.sum_order = expand, _EACH_SLOT if each_slot else _BY_SLOT
-        args.exact_across_nodes = _ONE_ORDER if one_order else 0
+        COMBINE.put(args, "y", y)
+        args.handle = routing.pointer
         event = c_void_p()
         if turn.asynchronous(asynchronous):
             args.async_finish, args.event = 1, addressof(event)
-        check(_combine(pointer, addressof(args)))
+        check(_combine(self.ep.pointer, addressof(args)))
         made = turn.end(event.value, [*used, biases, y, weights, handle], [y, weights], asynchronous)
-        self._ask(pointer)
+        self.ask()
         return y, weights, made
+
+    @staticmethod
+    def _sums(expand: bool, each_slot: bool, one_order: bool, workers: int) -> Any:
+        """What arguments of a combine say beside tensors."""
+        args = _Sums(_SUMS_BYTES, num_sms=workers, expert_major=expand)
+        args.sum_order = _EACH_SLOT if each_slot else _BY_SLOT
+        args.exact_across_nodes = _ONE_ORDER if one_order else 0
+        return args
+
+    def combine_form(
+        self, x: Any, handle: EPHandle, topk_weights: Any, each_slot: bool, one_order: bool, workers: int, asked: bool
+    ) -> CombineForm:
+        """Of combines such as one that has been made."""
+        routing, weights, matrix = handle._routing, None, self.place.matrix
+        args = self._sums(handle.do_expand, each_slot, one_order, workers)
+        COMBINE.put(args, "x", x)
+        if topk_weights is not None:
+            COMBINE.put(args, "topk_weights", topk_weights)
+            weights = (routing.num_tokens, routing.num_topk, torch.float32)
+            COMBINE.put(args, "out_topk_weights", matrix(*weights))
+            args.weights_of = _OWNER
+        y = (routing.num_tokens, x.shape[1], x.dtype)
+        COMBINE.put(args, "y", matrix(*y))
+        alone = self._on_gpu and not asked
+        return CombineForm(self, CallForm(COMBINE, self.ep, args, None, alone, alone), asked, y, weights)
 
     def _put_rows(self, args: Any, offset: int, tensor: Any, rows: int, turn: _place.Turn) -> Any:
         """As an argument with as many rows as the library knows of, of which only those that are named are read. What

@@ -12,7 +12,7 @@ import ctypes
 import os
 import weakref
 from ctypes import addressof, c_int32, c_void_p, sizeof
-from typing import Any, Callable
+from typing import Any, Callable, Dict
 
 from expar import _abi
 from expar._abi import PythonKind
@@ -71,10 +71,27 @@ shown = _call.exchange is not None
 if shown:
     check(lib.expar_python_use(addressof(_functions)))
 
+_MOST_FORMS = 1024
+Forms = Dict[Any, Any]  # of a buffer's calls, by what they have alike
+
+
+def keep_form(forms: Forms, key: tuple[Any, ...], form: Any) -> None:
+    """There is a limit to them."""
+    if len(forms) >= _MOST_FORMS:
+        forms.clear()
+    forms[key] = form
+
 
 # ---- kinds of calls --------------------------------------------------------------------------------------------------
 
 _read_on = held("expar_ep_output_read_on", c_void_p, c_void_p)
+
+
+def _offset_of(args: Any, member: str) -> int:
+    """member: its name, or name[index] of an array of tensors."""
+    name, _, index = member.rstrip("]").partition("[")
+    offset: int = getattr(args, name).offset
+    return offset + int(index or 0) * _VIEW_BYTES
 
 
 class Kind:
@@ -86,18 +103,19 @@ class Kind:
         """tensors: what the caller calls them, by members of args; words: other members, "reader" for a stream."""
         self.number = number
         self.args, self.result = args, result
-        self._names = tensors
         self.names = tuple(tensors.values())
-        self.tensors = tuple(getattr(args, member).offset for member in tensors)
-        self.words = tuple(READER if member == "reader" else getattr(args, member).offset for member in words)
+        self.tensors = tuple(_offset_of(args, member) for member in tensors)
+        self.members = dict(zip(tensors, zip(self.tensors, self.names)))
+        self.words = tuple(READER if member == "reader" else _offset_of(args, member) for member in words)
         self.tensors_array = (c_int32 * len(self.tensors))(*self.tensors)
         self.words_array = (c_int32 * len(self.words))(*self.words)
         self.function = plain(name, *(c_void_p,) * (2 if result is None else 3))
         self.query = plain("expar_ll_query" if name.startswith("expar_ll") else "expar_ep_query", c_void_p)
 
-    def name_of(self, member: str) -> str:
-        """Of a tensor's, what the caller calls it."""
-        return self._names[member]
+    def put(self, args: Any, member: str, tensor: Any) -> None:
+        """The view of that tensor, as `put` does it."""
+        offset, name = self.members[member]
+        put(args, offset, tensor, name)
 
 
 class _Struct:
@@ -105,7 +123,7 @@ class _Struct:
 
     __slots__ = ("struct", "_args", "_parts", "__weakref__")
 
-    def __init__(self, kind: Kind, pointer: int, args: bytes, parts: Parts, forget: bool, query: bool) -> None:
+    def __init__(self, kind: Kind, buffer: Any, args: bytes, parts: Parts, forget: bool, query: bool) -> None:
         numbers = [number for number in parts.numbers if number >= 0]
         self._args, self._parts = ctypes.create_string_buffer(args, len(args)), (c_int32 * len(numbers))(*numbers)
         self.struct = _abi.PythonForm(
@@ -117,7 +135,7 @@ class _Struct:
             word_offsets=addressof(kind.words_array),
             parts=addressof(self._parts),
             args=addressof(self._args),
-            object=pointer,
+            object=buffer.pointer,
             forget_event=forget,
             query=query,
         )
@@ -143,10 +161,10 @@ os.register_at_fork(after_in_child=_end_functions)
 class _Steps:
     """The same, step by step."""
 
-    __slots__ = ("_kind", "_object", "_args", "_parts", "_forget", "_query")
+    __slots__ = ("_kind", "_buffer", "_args", "_parts", "_forget", "_query")
 
-    def __init__(self, kind: Kind, pointer: int, args: bytes, parts: Parts, forget: bool, query: bool) -> None:
-        self._kind, self._object, self._args, self._parts = kind, pointer, args, parts
+    def __init__(self, kind: Kind, buffer: Any, args: bytes, parts: Parts, forget: bool, query: bool) -> None:
+        self._kind, self._buffer, self._args, self._parts = kind, buffer, args, parts
         self._forget, self._query = forget, query
 
     def alike(self, *items: Any) -> Any:
@@ -176,13 +194,13 @@ class _Steps:
         return ctypes.string_at(addressof(args) + offset, _VIEW_BYTES)[_LIKE_FIRST] == first[_LIKE_FIRST]
 
     def _carry_out(self, args: Any, reader: int) -> Any:
-        kind, event, result = self._kind, c_void_p(), None
+        kind, event, result, pointer = self._kind, c_void_p(), None, self._buffer.pointer
         if kind.result is None:
             args.event = addressof(event) if args.async_finish else None
-            status = kind.function(self._object, addressof(args))
+            status = kind.function(pointer, addressof(args))
         else:
             result = kind.result(sizeof(kind.result))
-            status = kind.function(self._object, addressof(args), addressof(result))
+            status = kind.function(pointer, addressof(args), addressof(result))
         if status:
             return status
         output = None if result is None else Output(result.output or 0)
@@ -193,7 +211,7 @@ class _Steps:
             if self._forget:
                 made.forget_event()
             if self._query:
-                check(kind.query(self._object))
+                check(kind.query(pointer))
             tensors = []
             if output is not None and self._parts.wanted:
                 tensors = [each for each in output.tensors(self._parts) if each is not None]
@@ -207,16 +225,16 @@ class Form:
     """call(*tensors, *words) makes one: what it gives is as expar_python_run says it, which is None for tensors that do
     not look like those of the first arguments; these need not live. steps: makes one with any tensors."""
 
-    __slots__ = ("call", "steps", "_struct", "_keep")
+    __slots__ = ("call", "steps", "_struct")
 
     def __init__(
-        self, kind: Kind, pointer: int, args: Any, parts: Parts | None, forget: bool, query: bool, keep: Any
+        self, kind: Kind, buffer: Any, args: Any, parts: Parts | None = None, forget: bool = False, query: bool = False
     ) -> None:
-        """forget: nobody wants the event; query: what went wrong in earlier calls is asked. keep: what has to stay as
-        long as the form does."""
-        given = (kind, pointer, bytes(args), parts or _NO_PARTS, forget, query)
+        """buffer: of expar's; parts: of the output, as tensors; forget: nobody wants the event; query: what went wrong
+        in earlier calls is asked."""
+        given = (kind, buffer, bytes(args), parts or _NO_PARTS, forget, query)
         steps = _Steps(*given)
-        self.steps, self._keep = steps.all, keep
+        self.steps = steps.all
         self._struct = _Struct(*given) if shown else None
         self.call: Callable[..., Any] = steps.alike if self._struct is None else self._struct.function()
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 from typing import Any, Sequence
 
-import torch
 from expar import _abi
 from expar._library import lib
 

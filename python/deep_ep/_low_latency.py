@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from ctypes import addressof, c_int, c_void_p, sizeof
-from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Tuple
 
 import torch
 from expar import _abi, _values, Error, Group, LlFormat, LlSum, LowLatencyBuffer, Status
@@ -18,7 +18,7 @@ from expar._library import lib
 
 from . import _handles, _place
 from ._call import CODES, FP8, Parts, check, lent_tensor, parts_of, plain, put, put_memory
-from ._forms import Form, Kind
+from ._forms import Form, Forms, Kind
 from ._shrink import Shrink
 from .utils.event import EventOverlap
 
@@ -252,15 +252,7 @@ class CombineForm:
         return y, EventOverlap(event or None), waiting
 
 
-_MOST_FORMS = 1024
 _NO_OUTS = (None, None, None)
-Forms = Dict[Tuple[Any, ...], Any]  # of a buffer's calls
-
-
-def keep_form(forms: Forms, key: tuple[Any, ...], form: Any) -> None:
-    if len(forms) >= _MOST_FORMS:
-        forms.clear()
-    forms[key] = form
 
 
 _LEAST_RESERVE = 1 << 16  # bytes; less holds no shape
@@ -392,9 +384,9 @@ class LowLatencyMode:
             results.put(args, self.place.pair)
         for member, tensor in (("x", x), ("topk_idx", topk_idx), ("expert_recv_stats", stats), ("wait_ns", wait_ns)):
             if tensor is not None:
-                put(args, getattr(_Args, member).offset, tensor, _DISPATCH.name_of(member))
+                _DISPATCH.put(args, member, tensor)
         parts = _received(format, x.dtype) if results is None else None
-        form = Form(_DISPATCH, ll.pointer, args, parts, False, False, ll)
+        form = Form(_DISPATCH, ll, args, parts)
         return DispatchForm(self.place, form, shape, ll, results, format != LlFormat.PLAIN, async_finish)
 
     def _asynchronous(self, asked: bool) -> bool:
@@ -425,17 +417,17 @@ class LowLatencyMode:
         given = [("x", x), ("topk_idx", topk_idx), ("topk_weights", topk_weights), ("out", out), ("wait_ns", wait_ns)]
         for member, tensor in given:
             if tensor is not None or member.startswith(("x", "topk")):
-                put(args, getattr(_Sums, member).offset, tensor, _COMBINE.name_of(member))
+                _COMBINE.put(args, member, tensor)
         if out is None and self._of_torch:
             tokens, hidden = topk_idx.shape[0], x.shape[-1]
             y = ((tokens, hidden), (hidden or 1, 1), x.dtype)
-            put(args, _Sums.out.offset, self.place.matrix(tokens, hidden, x.dtype), "out")
+            _COMBINE.put(args, "out", self.place.matrix(tokens, hidden, x.dtype))
         args.hook, args.async_finish = hook, self._asynchronous(async_finish)
         # A hook's call has no time to wait for weights, which this surface's dispatch does not carry.
         args.sum = LlSum.EXACT if hook or format == LlFormat.LOGFMT else self._sums
         args.format = format
         parts = parts_of(_SUM_PARTS, x.dtype) if out is None and y is None else None
-        form = Form(_COMBINE, made.buffer.pointer, args, parts, False, False, made)
+        form = Form(_COMBINE, made.buffer, args, parts)
         return CombineForm(self.place, form, made.buffer, y, region, async_finish)
 
     def region(self, handle: _handles.LowLatencyHandle, dtype: Any) -> Any:

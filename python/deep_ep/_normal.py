@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import addressof, c_int32, c_void_p, sizeof
-from typing import Any
+from typing import Any, Tuple
 
 import torch
 from expar import _abi, Buffer as EpBuffer, DroppedError, Group
-from expar._abi import EpPart
+from expar._abi import EpPart, PythonKind
 from expar._library import lib
 
 from . import _handles, _place
 from ._call import CODES, FP8, Output, Parts, check, ints_at, parts_of, plain, pool_tensor, put
+from ._forms import Form, Kind
 from ._frame import (
     ARGS_BYTES,
     COUNTS_AT,
@@ -38,10 +39,9 @@ from ._frame import (
     W_WAIT_EVENT,
     Words,
 )
-from .utils.event import EventHandle, event_of
+from .utils.event import EventHandle, EventOverlap, event_of
 
 _dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
-_combine = plain("expar_combine", c_void_p, c_void_p)
 _route = plain("expar_ep_route", c_void_p, c_void_p, c_void_p)
 _layout = plain("expar_ep_layout", c_void_p, c_void_p, c_int32, c_void_p)
 _query = plain("expar_ep_query", c_void_p)
@@ -49,18 +49,40 @@ _query = plain("expar_ep_query", c_void_p)
 _Args = _abi.DispatchArgs
 _Result = _abi.DispatchResult
 _Sums = _abi.CombineArgs
-_X, _SCALES, _IN_RANK = _Args.x.offset, _Args.x_scales.offset, _Args.token_in_rank.offset
+_IN_RANK = _Args.token_in_rank.offset
 _OUT_X, _OUT_SCALES = _Args.out_x.offset, _Args.out_scales.offset
 _OUT_IDX, _OUT_WEIGHTS = _Args.out_topk_idx.offset, _Args.out_topk_weights.offset
 _PARTS = (int(EpPart.X), int(EpPart.SCALES), int(EpPart.TOPK_IDX), int(EpPart.TOPK_WEIGHTS))
-_SUM_X, _SUM_WEIGHTS, _SUM_Y = _Sums.x.offset, _Sums.topk_weights.offset, _Sums.y.offset
-_SUM_OUT_WEIGHTS, _SUM_BIAS = _Sums.out_topk_weights.offset, getattr(_Sums, "bias").offset
 _VIEW_BYTES = sizeof(_abi.Tensor)
 _SUMS_BYTES = sizeof(_Sums)
 _TENSORS = Places(
     x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights", token_in_rank="is_token_in_rank"
 )
 _MOST_FRAMES = 1024
+
+AGAIN = Kind(
+    PythonKind.DISPATCH,
+    "expar_dispatch",
+    _Args,
+    _Result,
+    dict(x="x", x_scales="x[1]"),
+    ("handle", "stream", "async_finish", "wait_event", "reader"),
+)
+COMBINE = Kind(
+    PythonKind.COMBINE,
+    "expar_combine",
+    _Sums,
+    None,
+    {
+        "x": "x",
+        "topk_weights": "topk_weights",
+        "out_topk_weights": "combined topk_weights",
+        "bias[0]": "bias[0]",
+        "bias[1]": "bias[1]",
+        "y": "y",
+    },
+    ("handle", "stream", "async_finish", "wait_event"),
+)
 
 
 def layout(
@@ -96,6 +118,93 @@ def _received(x: Any, scales: Any, topk_idx: Any, topk_weights: Any) -> Parts:
         None if topk_idx is None else topk_idx.dtype,
         None if topk_idx is None or topk_weights is None else torch.float32,
     )
+
+
+def _ask(place: _place.Place, ep: EpBuffer) -> None:
+    """Raises what went wrong in earlier calls on a GPU."""
+    if place.on_gpu:
+        check(_query(ep.pointer))
+
+
+Again = Tuple[Any, None, None, None, None, EventOverlap]
+
+
+class AgainForm:
+    """Dispatches with a handle whose tensors look alike, and which are asked the same."""
+
+    __slots__ = ("_place", "_form", "_ep")
+
+    def __init__(self, place: _place.Place, form: Form, ep: EpBuffer) -> None:
+        self._place, self._form, self._ep = place, form, ep
+
+    def dispatch(
+        self, x: Any, scales: Any, handle: _handles.Handle, previous: EventHandle | None, asked: bool, alike: bool = True
+    ) -> Again | None:
+        """As Buffer's. asked: for an event. None: the tensors do not look alike, and alike is set."""
+        turn = self._place.turn(previous, asked)
+        call = self._form.call if alike else self._form.steps
+        waits = 0 if turn.previous is None else turn.previous.pointer
+        made = call(x, scales, handle.pointer, turn.stream, turn.asynchronous(asked), waits, turn.reader)
+        if type(made) is not list:
+            if made is None:
+                return None
+            check(made)
+        event = made.pop()
+        if event or turn.ends:
+            event = turn.end(event, [x, scales, handle], (), asked)
+            _ask(self._place, self._ep)
+        check(0)
+        rows = made[0] if scales is None else tuple(made)
+        return rows, None, None, None, None, EventOverlap(event or None)
+
+
+class CombineForm:
+    """Combines likewise."""
+
+    __slots__ = ("_place", "_form", "_ep", "_y", "_weights", "_pooled")
+
+    def __init__(self, place: _place.Place, form: Form, ep: EpBuffer, y: Any, weights: Any, pooled: bool) -> None:
+        """y, weights: rows, columns and dtype; pooled: y is of the library's memory."""
+        self._place, self._form, self._ep = place, form, ep
+        self._y, self._weights, self._pooled = y, weights, pooled
+
+    def combine(
+        self,
+        x: Any,
+        handle: _handles.Handle,
+        topk_weights: Any,
+        biases: tuple[Any, ...],
+        previous: EventHandle | None,
+        asked: bool,
+        alike: bool = True,
+    ) -> tuple[Any, Any, EventOverlap] | None:
+        """As Buffer's. asked: for an event. None: the tensors do not look alike, and alike is set."""
+        place, weights = self._place, None
+        turn = place.turn(previous, asked)
+        if self._weights is not None:
+            weights = turn.run(place.matrix, *self._weights)
+        if self._pooled:
+            y = pool_tensor(self._ep.pointer, *self._y)
+        else:
+            y = turn.run(place.matrix, *self._y)
+        call = self._form.call if alike else self._form.steps
+        first, second = (*biases, None, None)[:2] if biases else _NO_BIASES
+        waits = 0 if turn.previous is None else turn.previous.pointer
+        beside = turn.asynchronous(asked)
+        made = call(x, topk_weights, weights, first, second, y, handle.pointer, turn.stream, beside, waits)
+        if type(made) is not list:
+            if made is None:
+                return None
+            check(made)
+        event = made[0]
+        if event or turn.ends:
+            event = turn.end(event, [x, topk_weights, biases, y, weights, handle], [y, weights], asked)
+            _ask(place, self._ep)
+        check(0)
+        return y, weights, EventOverlap(event or None)
+
+
+_NO_BIASES = (None, None)
 
 
 class NormalMode:
@@ -162,7 +271,7 @@ class NormalMode:
         if handle is None:
             handle = self._handle(frame[W_MADE], recv_x.shape[0], kept, prefix)
         event = turn.end(frame[W_EVENT], kept, (prefix,), async_finish)
-        self._ask()
+        _ask(self._place, self.ep)
         return recv_x, recv_scales, idx, weights, counts, handle, event
 
     def _first_frame(self, key: tuple[int, int, int, int]) -> bytes:
@@ -193,10 +302,15 @@ class NormalMode:
             _handles.read_prefix(handle, prefix.data_ptr() + self._own_column, self._size)
         return self._wrap(handle, prefix, self._place, token_in_rank)
 
-    def _ask(self) -> None:
-        """Raises what went wrong in earlier calls on a GPU."""
-        if self._place.on_gpu:
-            check(_query(self.ep.pointer))
+    def again_form(self, x: Any, scales: Any, num_threads: int, aside: bool) -> AgainForm:
+        """That of dispatches of such tensors with a handle, whose results are in the library's memory."""
+        args = _Args(ARGS_BYTES, num_sms=num_threads)
+        AGAIN.put(args, "x", x)
+        if scales is not None:
+            AGAIN.put(args, "x_scales", scales)
+        alone = self._place.on_gpu and not aside
+        form = Form(AGAIN, self.ep, args, _received(x, scales, None, None), alone, alone)
+        return AgainForm(self._place, form, self.ep)
 
     def dispatch_again(
         self,
@@ -207,28 +321,22 @@ class NormalMode:
         previous: EventHandle | None,
         async_finish: bool,
     ) -> tuple[Any, Any, EventHandle | None]:
-        """One with a handle: (x, scales, event)"""
+        """One with a handle, whose results are in memory of PyTorch's: (x, scales, event)"""
         args, result = _Args(ARGS_BYTES), _Result(RESULT_BYTES)
         turn = self._place.turn(previous, async_finish)
         turn.begin(args)
-        put(args, _X, x, "x")
+        AGAIN.put(args, "x", x)
         if scales is not None:
-            put(args, _SCALES, scales, "x[1]")
+            AGAIN.put(args, "x_scales", scales)
         args.handle, args.num_sms = handle.pointer, num_threads
         args.async_finish = turn.asynchronous(async_finish)
-        own: list[Any] = []
-        if self._of_torch:
-            with turn.work():
-                own = self._own_outputs(args, handle.num_rows, x, scales, None, None)
+        with turn.work():
+            own = self._own_outputs(args, handle.num_rows, x, scales, None, None)
         check(_dispatch(self.ep.pointer, addressof(args), addressof(result)))
-        output = Output(result.output or 0)
-        turn.give(result.output or 0)
+        Output(result.output or 0)
         event = turn.end(result.event, [x, scales, handle, *own], own, async_finish)
-        self._ask()
-        if self._of_torch:
-            return own[0], own[1], event
-        recv_x, recv_scales, _, _ = output.tensors(_received(x, scales, None, None))
-        return recv_x, recv_scales, event
+        _ask(self._place, self.ep)
+        return own[0], own[1], event
 
     def _carry_out(self, frame: Any, at: int) -> None:
         """What comes with an error that fills the result all the same is given back. at: of the frame."""
@@ -296,45 +404,35 @@ class NormalMode:
         self._carry_out(frame, addressof(frame))
         Output(frame[W_OUTPUT])
         event = turn.end(frame[W_EVENT], [*kept, *own, handle], [*own, prefix], async_finish)
-        self._ask()
+        _ask(self._place, self.ep)
         rows, row_scales, idx, weights = own
         return rows, row_scales, idx, weights, counts, handle, event
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 
-    def combine(
+    def combine_form(
         self,
         x: Any,
         handle: _handles.Handle,
         topk_weights: Any,
         biases: tuple[Any, ...],
         num_threads: int,
-        previous: EventHandle | None,
-        async_finish: bool,
-    ) -> tuple[Any, Any, EventHandle | None]:
-        """(y, topk_weights, event)"""
-        args = _Sums(_SUMS_BYTES)
-        turn = self._place.turn(previous, async_finish)
-        turn.begin(args)
-        put(args, _SUM_X, x, "x")
+        aside: bool,
+    ) -> CombineForm:
+        """That of combines of such tensors, which have been looked at."""
+        args = _Sums(_SUMS_BYTES, num_sms=num_threads)
+        COMBINE.put(args, "x", x)
+        tokens, topk, matrix = handle.num_tokens, handle.num_topk, self._place.matrix
         weights = None
         if topk_weights is not None:
-            put(args, _SUM_WEIGHTS, topk_weights, "topk_weights")
-            weights = turn.run(self._place.matrix, handle.num_tokens, handle.num_topk, torch.float32)
-            put(args, _SUM_OUT_WEIGHTS, weights, "combined topk_weights")
+            COMBINE.put(args, "topk_weights", topk_weights)
+            weights = (tokens, topk, torch.float32)
+            COMBINE.put(args, "out_topk_weights", matrix(*weights))
         for index, bias in enumerate(biases):
-            put(args, _SUM_BIAS + index * _VIEW_BYTES, bias, f"bias[{index}]")
-        hidden = x.shape[1] if x.dim() == 2 else 0
-        if self._of_torch or self._place.on_gpu or x.dtype not in CODES or x.dtype is FP8:
-            y = turn.run(self._place.matrix, handle.num_tokens, hidden, x.dtype)
-        else:
-            y = pool_tensor(self.ep.pointer, handle.num_tokens, hidden, x.dtype)
-        put(args, _SUM_Y, y, "y")
-        args.handle, args.num_sms = handle.pointer, num_threads
-        event = c_void_p()
-        if turn.asynchronous(async_finish):
-            args.async_finish, args.event = 1, addressof(event)
-        check(_combine(self.ep.pointer, addressof(args)))
-        made = turn.end(event.value, [x, topk_weights, biases, y, weights, handle], [y, weights], async_finish)
-        self._ask()
-        return y, weights, made
+            COMBINE.put(args, f"bias[{index}]", bias)
+        y = (tokens, x.shape[1] if x.dim() == 2 else 0, x.dtype)
+        COMBINE.put(args, "y", matrix(*y))
+        pooled = not (self._of_torch or self._place.on_gpu or x.dtype not in CODES or x.dtype is FP8)
+        alone = self._place.on_gpu and not aside
+        form = Form(COMBINE, self.ep, args, None, alone, alone)
+        return CombineForm(self._place, form, self.ep, y, weights, pooled)

@@ -273,7 +273,7 @@ class GpuTurn(Turn):
         self.place: Gpu = place
         self.previous = None  # the stream waits
         self.stream = stream
-        self.reader = stream  # of results
+        self.reader = stream or _LEGACY  # of results
 
     @property
     def captured(self) -> bool:
@@ -300,7 +300,7 @@ class GpuTurn(Turn):
 
     def give(self, output: int) -> None:
         if output:
-            check(_read_on(output, self.reader or _LEGACY))
+            check(_read_on(output, self.reader))
 
     def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> EventHandle | None:
         if event:
@@ -317,7 +317,7 @@ class AsideTurn(GpuTurn):
         self.place = place
         self.previous = None
         self._current, self._own = place.current(), place.comm()
-        self.stream, self.reader = self._own.cuda_stream, self._current.cuda_stream
+        self.stream, self.reader = self._own.cuda_stream, self._current.cuda_stream or _LEGACY
         if previous is None or previous.point is None:
             self._own.wait_stream(self._current)
         if previous is not None:

@@ -28,7 +28,7 @@ from test_python_group import FakeComm
 import deep_ep
 import expar
 import ranks
-from deep_ep import Buffer, Config, ElasticBuffer, _elastic, _elastic_sizes, _normal, _place, operators
+from deep_ep import Buffer, Config, ElasticBuffer, _elastic, _elastic_sizes, _forms, _normal, _place, operators
 from deep_ep.utils.event import event_of
 from expar._abi import CombineArgs, DispatchArgs, RouteArgs
 
@@ -46,7 +46,8 @@ def resident_bytes() -> int:
 
 @contextlib.contextmanager
 def told(module: Any) -> Iterator[list[int]]:
-    """num_sms of the library's calls that the module makes meanwhile."""
+    """num_sms of the library's calls that the module makes meanwhile: forms that are new take the same arguments step by
+    step."""
     found: list[int] = []
 
     def looked_at(real: Callable[..., int], kind: type[Structure]) -> Callable[..., int]:
@@ -58,7 +59,12 @@ def told(module: Any) -> Iterator[list[int]]:
 
     kinds = dict(_dispatch=DispatchArgs, _combine=CombineArgs, _route=RouteArgs)
     calls = {name: looked_at(getattr(module, name), kind) for name, kind in kinds.items() if hasattr(module, name)}
-    with mock.patch.multiple(module, **calls):
+    forms = [(form, kinds[name]) for form, name in ((module.AGAIN, "_dispatch"), (module.COMBINE, "_combine"))]
+    with contextlib.ExitStack() as patches:
+        patches.enter_context(mock.patch.multiple(module, **calls))
+        patches.enter_context(mock.patch.object(_forms, "shown", False))
+        for form, kind in forms:
+            patches.enter_context(mock.patch.object(form, "function", looked_at(form.function, kind)))
         yield found
 
 
@@ -96,6 +102,7 @@ class Sms(unittest.TestCase):
             Buffer.set_num_sms(20)
         self.assertEqual((Buffer.num_sms, Config().num_sms), (20, 20))
         buffer._max_threads = 6
+        buffer._normal_forms.clear()  # which have been looked at
         self.assertEqual(self.calls(buffer), [0] * 3)
 
     def test_in_other_ways(self) -> None:

@@ -20,15 +20,16 @@ from .. import _elastic_checks as checks
 from .. import _elastic_sizes as sizes
 from .. import _place
 from .._checks import integer, real
-from .._elastic import ElasticMode, Form, Tensors
+from .._elastic import ElasticMode, Form
+from .._elastic_forms import AgainForm, combine_key, CombineForm, dispatch_key, Tensors
 from .._elastic_handle import EPHandle, Routing
+from .._forms import Forms, keep_form
 from ..utils.event import EventHandle, EventOverlap
 from .elastic_others import Others
 from .legacy import Runtime
 
 _Tensor: Any = torch.Tensor
 _comm_stream: Any = None
-_MOST_FORMS = 1024
 _CPU_TIMEOUT_SECS, _GPU_TIMEOUT_SECS = sizes.Usual(300), sizes.Usual(100)
 
 
@@ -101,6 +102,7 @@ class ElasticBuffer(Others):
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
         self._usual_sms: dict[tuple[int, int], int] = {}  # by experts and top-k
         self._forms: dict[Any, Form] = {}  # of dispatches that have been looked at
+        self._calls: Forms = {}  # and of calls with a handle
         self._unfinished: list[EventHandle] = []  # of calls whose results nobody has waited for
         self._modes = {}
         if not usual.on_gpu:
@@ -130,6 +132,7 @@ class ElasticBuffer(Others):
             raise AssertionError("destroy() is for buffers with explicitly_destroy=True; others end by themselves")
         modes, self._modes, self.runtime = self._modes, None, None
         self._unfinished.clear()
+        self._calls.clear()
         for mode in modes.values():  # in the order of the first calls, which is that of all ranks
             mode.ep.close()
 
@@ -335,16 +338,13 @@ class ElasticBuffer(Others):
         plain = type(experts) is type(most) is type(alignment) is type(num_sms) is type(num_qps) is int
         found = self._forms.get(key) if plain else None
         if found is not None:
-            frame = mode.frame(found, tensors)
-            if frame is not None:
+            if (frame := mode.frame(found, tensors)) is not None:
                 return found, frame, None
         made, wrong = self._new_form(mode.place, tensors, numbers, flags, handle)
         if wrong:
             return made, None, wrong
         if plain:
-            if len(self._forms) >= _MOST_FORMS:
-                self._forms.clear()
-            self._forms[key] = made
+            keep_form(self._forms, key, made)
         return made, mode.frame(made, tensors), None
 
     def _new_form(
@@ -397,12 +397,24 @@ class ElasticBuffer(Others):
         do_expand: a row for each (token, local expert), by expert; do_zero_padding: rows between are zero.
         do_cpu_sync=False: as many rows as there can be. do_handle_copy=False: the handle keeps the caller's topk_idx.
         """
+        stats, beside, key = cumulative_local_expert_recv_stats, bool(async_with_compute_stream), None
+        if (
+            handle is not None
+            and (topk_idx is stats is num_experts is num_max_tokens_per_rank is expert_alignment is None)
+            and (previous_event is previous_event_before_epilogue is None)
+            and not do_cpu_sync
+        ):
+            layout = do_expand, do_zero_padding, use_tma_aligned_col_major_sf
+            key = dispatch_key(x, handle, num_sms, num_qps, topk_weights is None, layout, beside)
+            known: AgainForm | None = self._calls.get(key)
+            again = None if known is None else known.dispatch(x, topk_weights, handle)
+            if known is not None and again is not None:
+                return (*again[:4], self._event(known.place, again[4]))
         scales = None
         if not isinstance(x, _Tensor):
             x, scales = checks.rows_and_scales(x)
         place = _place.of(x, "x")
         mode = self._at(place)
-        stats = cumulative_local_expert_recv_stats
         if stats is not None or not (isinstance(topk_idx, _Tensor) and isinstance(topk_weights, _Tensor)):
             checks.check_tensors(topk_idx=topk_idx, topk_weights=topk_weights, cumulative_local_expert_recv_stats=stats)
         if handle is None:
@@ -424,7 +436,6 @@ class ElasticBuffer(Others):
             wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
         if wrong:
             mode.refuse_dispatch(wrong)
-        beside = bool(async_with_compute_stream)
         if previous_event is None and previous_event_before_epilogue is None:
             turn = place.turn(None, beside)
         else:
@@ -433,6 +444,8 @@ class ElasticBuffer(Others):
             found, made, event = mode.dispatch(tensors, stats, frame, form, turn, beside)
         else:
             found, made, event = mode.dispatch_again(tensors, handle, frame, form, turn, beside)
+            if key is not None:
+                keep_form(self._calls, key, mode.again_form(tensors, handle, form, beside))
         rows, row_scales, idx, weights = found
         over = self._event(place, event)
         return rows if scales is None else (rows, row_scales), idx, weights, made, over
@@ -458,6 +471,13 @@ class ElasticBuffer(Others):
         rounding. Expanded: each rank first sums the token's rows by ascending slot, and rounds, or without
         allow_multiple_reduction all rows are added by ascending slot. Across nodes with both allow_multiple_reduction
         and allow_hybrid_mode each node has a sum, rounded, and nodes follow each other by their highest slots."""
+        beside, key = bool(async_with_compute_stream), None
+        if bias is previous_event is previous_event_before_epilogue is None:
+            key = combine_key(x, handle, topk_weights, num_sms, num_qps, beside)
+            known: CombineForm | None = self._calls.get(key)
+            made = None if known is None else known.combine(x, handle, topk_weights)
+            if known is not None and made is not None:
+                return made[0], made[1], self._event(known.place, made[2])
         if not isinstance(handle, EPHandle):
             raise TypeError(f"handle is of type {type(handle).__name__}: expected the EPHandle that dispatch gave")
         if x is None:
@@ -474,7 +494,7 @@ class ElasticBuffer(Others):
         wrong = wrong or self._wrong_call(place, num_sms, previous_event, allocate_on_comm_stream)
         if wrong:
             mode.refuse_combine(wrong)
-        workers, beside = self._workers(used_sms, place), bool(async_with_compute_stream)
+        workers = self._workers(used_sms, place)
         if previous_event is None and previous_event_before_epilogue is None:
             turn = place.turn(None, beside)
         else:
@@ -482,4 +502,7 @@ class ElasticBuffer(Others):
         y, weights, event = mode.combine(
             x, handle, topk_weights, biases, each_slot, self._one_order, workers, turn, beside
         )
+        if key is not None:
+            known = mode.combine_form(x, handle, topk_weights, each_slot, self._one_order, workers, beside)
+            keep_form(self._calls, key, known)
         return y, weights, self._event(place, event)

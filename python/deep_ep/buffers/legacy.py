@@ -19,57 +19,16 @@ from expar._library import lib
 
 from .. import _handles, _place
 from .._checks import whole
+from .._config import Config, HINT_TOPK
+from .._forms import Forms, keep_form
 from .._groups import group_of
-from .._low_latency import Forms, LowLatencyMode
-from .._normal import NormalMode, layout
+from .._low_latency import LowLatencyMode
+from .._normal import Again, AgainForm, CombineForm, layout, NormalMode
 from .._shrink import Shrink, mask_ms, reserve_of
 from ..utils.event import EventHandle, EventOverlap, before
-from ..utils.math import align
 from .low_latency import DESTROYED, LowLatencyCalls
 
 topk_idx_t = torch.int64
-
-# What hints assume for tokens' experts, which they are not told: the largest K of low-latency mode.
-_HINT_TOPK = 32
-# And of nodes, of which they are not told either: their ranks; experts of all ranks.
-_NODE_RANKS, _HINT_EXPERTS = 8, 256
-
-
-def _buffer_bytes(num_ranks: int, **options: int) -> int:
-    """Of a buffer of the library's with these options."""
-    config, size = _abi.EpConfig(struct_size=sizeof(_abi.EpConfig), **options), c_size_t()
-    lib.expar_ep_buffer_size(addressof(config), whole(num_ranks, "num_ranks"), byref(size))
-    return size.value
-
-
-class Config:
-    """How normal calls share out their work. num_sms acts; sizes of chunks are hints, and the library chooses."""
-
-    def __init__(
-        self,
-        num_sms: int = 20,
-        num_max_nvl_chunked_send_tokens: int = 6,
-        num_max_nvl_chunked_recv_tokens: int = 256,
-        num_max_rdma_chunked_send_tokens: int = 6,
-        num_max_rdma_chunked_recv_tokens: int = 256,
-    ) -> None:
-        self.num_sms = num_sms
-        self.num_max_nvl_chunked_send_tokens = num_max_nvl_chunked_send_tokens
-        self.num_max_nvl_chunked_recv_tokens = num_max_nvl_chunked_recv_tokens
-        self.num_max_rdma_chunked_send_tokens = num_max_rdma_chunked_send_tokens
-        self.num_max_rdma_chunked_recv_tokens = num_max_rdma_chunked_recv_tokens
-
-    def get_nvl_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """Bytes that calls with such rows need on each of so many ranks, beside their results."""
-        return _buffer_bytes(num_ranks, max_row_bytes=whole(hidden_bytes, "hidden_bytes"))
-
-    def get_rdma_buffer_size_hint(self, hidden_bytes: int, num_ranks: int) -> int:
-        """Bytes that they need besides for the network, where that many ranks are on nodes of eight; 0 for one node."""
-        if whole(num_ranks, "num_ranks") <= _NODE_RANKS or num_ranks % _NODE_RANKS:
-            return 0
-        limits = dict(max_row_bytes=whole(hidden_bytes, "hidden_bytes"), max_topk=_HINT_TOPK)
-        limits["max_experts"] = align(_HINT_EXPERTS, num_ranks)
-        return _buffer_bytes(num_ranks, ranks_per_node=_NODE_RANKS, **limits) - _buffer_bytes(num_ranks, **limits)
 
 
 class Runtime:
@@ -154,6 +113,7 @@ class Buffer(LowLatencyCalls):
         reserved = reserve_of(num_rdma_bytes) if low_latency_mode else 0
         self._shrink = Shrink(self._masked, mask_ms(), reserved) if enable_shrink else None
         self._forms: Forms = {}  # of low-latency calls that have been looked at
+        self._normal_forms: Forms = {}  # of normal ones
         # By where tensors lie: of the first call's, where there is a choice.
         self._modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None = {}
         usual = _place.usual()
@@ -190,6 +150,8 @@ class Buffer(LowLatencyCalls):
         modes, self._modes = self._modes, None
         self.runtime = None
         self._local.clear()
+        self._forms.clear()
+        self._normal_forms.clear()
         for normal, low_latency in modes.values():  # in the order of the first calls, which is that of all ranks
             low_latency.end(LowLatencyBuffer.close)
             normal.ep.close()
@@ -233,7 +195,7 @@ class Buffer(LowLatencyCalls):
             struct_size=sizeof(_abi.LlConfig),
             max_tokens=whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
             hidden=whole(hidden, "hidden"),
-            num_topk=min(_HINT_TOPK, whole(num_experts, "num_experts")),
+            num_topk=min(HINT_TOPK, whole(num_experts, "num_experts")),
             num_experts=num_experts,
         )
         size = c_size_t()
@@ -351,23 +313,20 @@ class Buffer(LowLatencyCalls):
             x, scales = x
             if scales is None:
                 raise AssertionError("x[1] is None: expected scales")
+        key = None
+        if handle is not None and topk_idx is None and topk_weights is None:
+            key = self._key(x, config, scales is None, async_finish or previous is not None)
+            form: AgainForm | None = self._normal_forms.get(key)
+            if form is not None:
+                again = form.dispatch(x, scales, _handles.find(handle), previous, async_finish)
+                if again is not None:
+                    return again
         place = _place.of(x, "x")
         mode = self._at(place)[0]
         if handle is not None:
             if topk_idx is not None or topk_weights is not None:
                 raise AssertionError("topk_idx and topk_weights do not go with a handle, which has its routing")
-            found = _handles.find(handle)
-            recv_x, recv_scales, event = mode.dispatch_again(
-                x, scales, found, self._workers(config, place), previous, async_finish
-            )
-            return (
-                (recv_x, recv_scales) if paired else recv_x,
-                None,
-                None,
-                None,
-                None,
-                EventOverlap(event),
-            )
+            return self._first_again(key, mode, x, scales, handle, self._workers(config, place), previous, async_finish)
         self._check_routing(
             place, num_tokens_per_rank, is_token_in_rank, num_tokens_per_expert, topk_idx, topk_weights
         )
@@ -394,6 +353,34 @@ class Buffer(LowLatencyCalls):
             made,
             EventOverlap(event),
         )
+
+    def _key(self, x: Any, config: Config | None, *more: Any) -> tuple[Any, ...] | None:
+        """Of a call's form; None: it has none, since something is wrong."""
+        sms = self.num_sms if config is None else getattr(config, "num_sms", None)
+        return (getattr(x, "shape", None), sms, *more) if type(sms) is int else None
+
+    def _first_again(
+        self,
+        key: tuple[Any, ...] | None,
+        mode: NormalMode,
+        x: Any,
+        scales: Any,
+        handle: tuple[Any, ...],
+        workers: int,
+        previous: EventHandle | None,
+        async_finish: bool,
+    ) -> Again:
+        """A dispatch with a handle, of its form."""
+        found = _handles.find(handle)
+        if self._of_torch:
+            rows, row_scales, event = mode.dispatch_again(x, scales, found, workers, previous, async_finish)
+            return rows if scales is None else (rows, row_scales), None, None, None, None, EventOverlap(event)
+        form = mode.again_form(x, scales, workers, bool(async_finish or previous is not None))
+        if key is not None:
+            keep_form(self._normal_forms, key, form)
+        made = form.dispatch(x, scales, found, previous, async_finish, alike=False)
+        assert made is not None
+        return made
 
     @staticmethod
     def _check_routing(
@@ -435,17 +422,25 @@ class Buffer(LowLatencyCalls):
         biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)
         if len(biases) > 2:
             raise AssertionError(f"bias is a tuple of {len(biases)}: expected at most 2")
+        if biases:
+            biases = tuple(each for each in biases if each is not None)
+        previous = None if previous_event is None else before(previous_event)
+        aside = async_finish or previous is not None
+        found = _handles.find(handle)
+        key = self._key(x, config, topk_weights is None, len(biases), found.num_tokens, found.num_topk, aside)
+        form: CombineForm | None = self._normal_forms.get(key)
+        if form is not None:
+            made = form.combine(x, found, topk_weights, biases, previous, async_finish)
+            if made is not None:
+                return made
         place = _place.of(x, "x")
-        y, weights, event = self._at(place)[0].combine(
-            x,
-            _handles.find(handle),
-            topk_weights,
-            tuple(each for each in biases if each is not None),
-            self._workers(config, place),
-            None if previous_event is None else before(previous_event),
-            async_finish,
-        )
-        return y, weights, EventOverlap(event)
+        workers = self._workers(config, place)
+        form = self._at(place)[0].combine_form(x, found, topk_weights, biases, workers, bool(aside))
+        if key is not None:
+            keep_form(self._normal_forms, key, form)
+        made = form.combine(x, found, topk_weights, biases, previous, async_finish, alike=False)
+        assert made is not None
+        return made
 
     def internode_dispatch(
         self,

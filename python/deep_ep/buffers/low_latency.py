@@ -10,7 +10,8 @@ from expar import Group, LlFormat
 
 from .. import _handles, _place
 from .._checks import whole
-from .._low_latency import Combined, CombineForm, Dispatched, DispatchForm, Forms, keep_form, LowLatencyMode
+from .._forms import Forms, keep_form
+from .._low_latency import Combined, CombineForm, Dispatched, DispatchForm, LowLatencyMode
 from ..utils.event import EventOverlap
 
 if TYPE_CHECKING:

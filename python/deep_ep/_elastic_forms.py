@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls of `ElasticBuffer` with a handle as one before them, which has been looked at: their tensors look alike, and
+they are asked the same. They wait for no event, and have no biases."""
+
+from __future__ import annotations
+
+from operator import itemgetter
+from typing import Any, Sequence, Tuple, TYPE_CHECKING
+
+import torch
+from expar import _abi
+from expar._abi import PythonKind
+
+from ._call import check, pool_tensor
+from ._elastic_handle import EPHandle
+from ._forms import Form as CallForm, Kind
+from ._place import Place
+from .utils.event import EventHandle
+
+if TYPE_CHECKING:
+    from ._elastic import ElasticMode, Form
+
+AGAIN = Kind(
+    PythonKind.DISPATCH,
+    "expar_dispatch",
+    _abi.DispatchArgs,
+    _abi.DispatchResult,
+    dict(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights"),
+    ("handle", "stream", "async_finish", "reader"),
+)
+COMBINE = Kind(
+    PythonKind.COMBINE,
+    "expar_combine",
+    _abi.CombineArgs,
+    None,
+    dict(x="x", topk_weights="topk_weights", out_topk_weights="combined topk_weights", y="y"),
+    ("handle", "stream", "async_finish"),
+)
+Tensors = Tuple[Any, Any, Any, Any]  # x, scales, topk_idx, topk_weights; None: not given
+_RESULTS = 4  # of a dispatch: recv_x, scales, topk_idx, topk_weights
+
+
+def dispatch_key(x: Any, handle: Any, num_sms: Any, num_qps: Any, *more: Any) -> tuple[Any, ...] | None:
+    """What such dispatches have alike; None: something is wrong. more: of their other options."""
+    if type(handle) is not EPHandle or type(num_sms) is not int or type(num_qps) is not int:
+        return None
+    rows = x[0] if type(x) is tuple and len(x) == 2 else x
+    return getattr(rows, "shape", None), rows is x, handle._form, num_sms, num_qps, *more
+
+
+def combine_key(
+    x: Any, handle: Any, topk_weights: Any, num_sms: Any, num_qps: Any, asked: bool
+) -> tuple[Any, ...] | None:
+    """Likewise; None also where x has not the rows that the library knows of, or expanded rows have weights."""
+    if type(handle) is not EPHandle or type(num_sms) is not int or type(num_qps) is not int:
+        return None
+    shape: Any = getattr(x, "shape", ())
+    routing = handle._routing
+    if len(shape) != 2:
+        return None
+    if handle.do_expand:
+        if topk_weights is not None or shape[0] != handle._rows_of_library:
+            return None
+    elif shape[0] != routing.num_rows or shape[0] != handle.num_metadata_rows():
+        return None
+    form, tokens = handle._form, routing.num_tokens
+    return shape, form, tokens, topk_weights is None, handle.num_sms, num_sms, num_qps, asked
+
+
+class AgainForm:
+    """Dispatches with a handle whose tensors look alike, which are asked the same, and which wait for no event."""
+
+    __slots__ = ("_mode", "_form", "_call", "_asked", "_pick")
+
+    def __init__(self, mode: ElasticMode, form: Form, call: CallForm, asked: bool) -> None:
+        """asked: for an event"""
+        self._mode, self._form, self._asked, self._call = mode, form, asked, call
+        assert form.parts is not None
+        places = [place for place, _ in form.parts.wanted]
+        # Of a list with what there is, and None at its end.
+        self._pick = itemgetter(*(places.index(place) if place in places else -1 for place in range(_RESULTS)))
+
+    @property
+    def place(self) -> Place:
+        return self._mode.place
+
+    def dispatch(self, x: Any, topk_weights: Any, handle: EPHandle) -> tuple[Any, Any, Any, EPHandle, Any] | None:
+        """As the buffer's, with an EventHandle or None instead of its event. None: not so, since the tensors do not look alike, or
+        something is wrong."""
+        mode, asked = self._mode, self._asked
+        if mode.place.on_comm():
+            return None
+        rows, scales = x if type(x) is tuple else (x, None)
+        tensors = rows, scales, handle.topk_idx, topk_weights
+        turn = mode.place.turn(None, asked)
+        beside = turn.asynchronous(asked)
+        made = self._call.call(*tensors, handle._routing.pointer, turn.stream, beside, turn.reader)
+        if type(made) is not list:
+            if made is None:
+                return None
+            check(made)
+        event, made[-1] = made[-1], None
+        found: Sequence[Any] = self._pick(made)
+        if event or turn.ends:
+            event = turn.end(event, [*tensors, *found, handle], (), asked)
+            mode.ask()
+        check(0)
+        recv_x, recv_scales, idx, weights = mode.only_rows(found, handle, self._form, turn)
+        return recv_x if scales is None else (recv_x, recv_scales), idx, weights, handle, event or None
+
+
+class CombineForm:
+    """Combines likewise, without biases. What is not expanded has as many rows as the library knows of."""
+
+    __slots__ = ("_mode", "_call", "_asked", "_y", "_weights")
+
+    def __init__(self, mode: ElasticMode, call: CallForm, asked: bool, y: Any, weights: Any) -> None:
+        """y, weights: rows, columns and dtype"""
+        self._mode, self._call, self._asked, self._y, self._weights = mode, call, asked, y, weights
+
+    @property
+    def place(self) -> Place:
+        return self._mode.place
+
+    def combine(self, x: Any, handle: EPHandle, topk_weights: Any) -> tuple[Any, Any, EventHandle | None] | None:
+        """As ElasticMode's. None: not so, since the tensors do not look alike, or
+        something is wrong."""
+        mode, asked, weights = self._mode, self._asked, None
+        place = mode.place
+        if place.on_comm():
+            return None
+        turn = place.turn(None, asked)
+        if self._weights is not None:
+            weights = turn.run(place.matrix, *self._weights)
+        y = turn.run(place.matrix, *self._y) if place.on_gpu else pool_tensor(mode.ep.pointer, *self._y)
+        beside, routing = turn.asynchronous(asked), handle._routing
+        made = self._call.call(x, topk_weights, weights, y, routing.pointer, turn.stream, beside)
+        if type(made) is not list:
+            if made is None:
+                return None
+            check(made)
+        event = made[0]
+        if event or turn.ends:
+            event = turn.end(event, [x, topk_weights, y, weights, handle], [y, weights], asked)
+            mode.ask()
+        check(0)
+        return y, weights, event or None

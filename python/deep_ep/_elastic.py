@@ -240,7 +240,7 @@ class ElasticMode:
         if not handle._synced and not self._on_gpu:
             return None
         args = _Args.from_buffer_copy(form.frame)
-        alone = self._on_gpu and not asked
+        alone = self.place.ends_alone and not asked
         return AgainForm(self, form, CallForm(AGAIN, self.ep, args, form.parts, alone, alone), asked)
 
     def meet(self, turn: _place.Turn) -> None:
@@ -443,7 +443,7 @@ class ElasticMode:
             args.weights_of = _OWNER
         y = (routing.num_tokens, x.shape[1], x.dtype)
         COMBINE.put(args, "y", matrix(*y))
-        alone = self._on_gpu and not asked
+        alone = self.place.ends_alone and not asked
         return CombineForm(self, CallForm(COMBINE, self.ep, args, None, alone, alone), asked, y, weights)
 
     def _put_rows(self, args: Any, offset: int, tensor: Any, rows: int, turn: _place.Turn) -> Any:

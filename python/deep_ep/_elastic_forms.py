@@ -78,14 +78,15 @@ class AgainForm:
         assert form.parts is not None
         places = [place for place, _ in form.parts.wanted]
         # Of a list with what there is, and None at its end.
-        self._pick = itemgetter(*(places.index(place) if place in places else -1 for place in range(_RESULTS)))
+        at = [places.index(place) if place in places else -1 for place in range(_RESULTS)]
+        self._pick = itemgetter(*at)
 
     @property
     def place(self) -> Place:
         return self._mode.place
 
     def dispatch(self, x: Any, topk_weights: Any, handle: EPHandle) -> tuple[Any, Any, Any, EPHandle, Any] | None:
-        """As the buffer's, with an EventHandle or None instead of its event. None: not so, since the tensors do not look alike, or
+        """As the buffer's, with an EventHandle or None instead of its event. None: the tensors do not look alike, or
         something is wrong."""
         mode, asked = self._mode, self._asked
         if mode.place.on_comm():
@@ -123,8 +124,7 @@ class CombineForm:
         return self._mode.place
 
     def combine(self, x: Any, handle: EPHandle, topk_weights: Any) -> tuple[Any, Any, EventHandle | None] | None:
-        """As ElasticMode's. None: not so, since the tensors do not look alike, or
-        something is wrong."""
+        """As ElasticMode's. None: the tensors do not look alike, or something is wrong."""
         mode, asked, weights = self._mode, self._asked, None
         place = mode.place
         if place.on_comm():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of one form: dispatches or combines whose tensors look alike, so that their arguments differ in addresses alone.
+"""Calls of one form: dispatches or combines whose tensors look alike, so that arguments differ in addresses alone.
 
 Where PyTorch shows its tensors to C (DLPack's exchange), such a call is one function object of Python's
 (expar/python.h): it looks at tensors, calls without the interpreter's lock, and makes tensors of results. Elsewhere the

@@ -308,7 +308,7 @@ class NormalMode:
         AGAIN.put(args, "x", x)
         if scales is not None:
             AGAIN.put(args, "x_scales", scales)
-        alone = self._place.on_gpu and not aside
+        alone = self._place.ends_alone and not aside
         form = Form(AGAIN, self.ep, args, _received(x, scales, None, None), alone, alone)
         return AgainForm(self._place, form, self.ep)
 
@@ -433,6 +433,6 @@ class NormalMode:
         y = (tokens, x.shape[1] if x.dim() == 2 else 0, x.dtype)
         COMBINE.put(args, "y", matrix(*y))
         pooled = not (self._of_torch or self._place.on_gpu or x.dtype not in CODES or x.dtype is FP8)
-        alone = self._place.on_gpu and not aside
+        alone = self._place.ends_alone and not aside
         form = Form(COMBINE, self.ep, args, None, alone, alone)
         return CombineForm(self._place, form, self.ep, y, weights, pooled)

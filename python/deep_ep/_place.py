@@ -45,6 +45,7 @@ class Place:
     """The CPU: a call begins when it is made."""
 
     on_gpu = False
+    ends_alone = False  # whether nothing is left to be done behind a call on the current stream
 
     def __init__(self) -> None:
         self.pair = (int(DeviceType.CPU), 0)
@@ -178,6 +179,7 @@ class Gpu(Place):
     """A GPU of PyTorch's."""
 
     on_gpu = True
+    ends_alone = True
 
     def __init__(self, index: int) -> None:
         super().__init__()

@@ -64,6 +64,8 @@ class PlayedGpu(_place.Gpu):
     """Of ranks that are threads, each with streams of its own. `used`: (tensor's address, whether on the stream for
     communication) of what was said to the allocator."""
 
+    ends_alone = False  # memory is kept behind each call
+
     def __init__(self) -> None:
         super().__init__(0)
         self.device = torch.device("cpu")

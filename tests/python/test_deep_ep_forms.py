@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms: a call that looks like one before it gives what a first one gives, and one that does not is never taken for such."""
+"""Forms: a call that looks like one before it gives what a first one gives; one that does not is never taken for such."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ class Looks(unittest.TestCase):
                     for own in (x, apart, x.half(), x):
                         for own_idx in (idx, idx.int()):
                             for hook in (False, True):
-                                self.assertTrue(torch.equal(pair(buffer, own, own_idx, weights, hook), weighted(own, weights)))
+                                y = pair(buffer, own, own_idx, weights, hook)
+                                self.assertTrue(torch.equal(y, weighted(own, weights)))
                     out = torch.empty_like(x)
                     self.assertIs(pair(buffer, x, idx, weights, out=out), out)
                     self.assertTrue(torch.equal(out, weighted(x, weights)))
@@ -104,7 +105,8 @@ class Looks(unittest.TestCase):
                         found, found_scales = buffer.dispatch((coded, column_major), handle=handle)[0]
                         self.assertTrue(torch.equal(found.view(torch.uint8), coded.view(torch.uint8)))
                         self.assertTrue(torch.equal(found_scales, scales))
-                    for given_weights, bias in ((None, None), (weights, None), (None, x), (weights, (x, x)), (None, None)):
+                    added = (None, None), (weights, None), (None, x), (weights, (x, x)), (None, None)
+                    for given_weights, bias in added:
                         y, found_weights, _ = buffer.combine(x, handle, given_weights, bias)
                         many = 0 if bias is None else 2 if isinstance(bias, tuple) else 1
                         self.assertTrue(torch.equal(y, ((1 + many) * x.float()).to(x.dtype)))

@@ -46,8 +46,7 @@ def resident_bytes() -> int:
 
 @contextlib.contextmanager
 def told(module: Any) -> Iterator[list[int]]:
-    """num_sms of the library's calls that the module makes meanwhile: forms that are new take the same arguments step by
-    step."""
+    """num_sms of the library's calls that the module makes meanwhile: new forms take their steps in Python."""
     found: list[int] = []
 
     def looked_at(real: Callable[..., int], kind: type[Structure]) -> Callable[..., int]:

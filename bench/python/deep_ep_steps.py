@@ -5,8 +5,8 @@ Functions that the module calls by their names are replaced by ones that look at
 functions without other steps inside of them, and without what looking takes, measured beforehand by a function that does
 nothing. The library's call is a step, too, so it is measured where it is made; the way there, by ctypes, is measured by
 a call of the library's that does nothing, taken off, and shown by itself. The step "form" is the function of a form
-(deep_ep/_forms.py), with views, the library's call and tensors inside. What is left of a whole call, as it is without all that, is the interpreter's.
-Numbers are medians of single calls, in microseconds, so that a rare one (the allocator's, a collector's) is not seen.
+(deep_ep/_forms.py), with views, the library's call and tensors inside. What is left of a whole call, as it is without
+all that, is the interpreter's. Numbers are medians of single calls, in microseconds, so that a rare one (the allocator's, a collector's) is not seen.
 """
 
 from __future__ import annotations

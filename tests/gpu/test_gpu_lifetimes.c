@@ -234,17 +234,23 @@ static void read_and_delete(late_reader *reader, cu_stream stream)
     late_reader_finish(reader, left.rows, stream);
 }
 
+/* Thread ranks share a context, and loading, unloading and freeing there wait for the kernels of all. So one rank at a
+   time has a kernel that waits. */
+static pthread_mutex_t one_reader = PTHREAD_MUTEX_INITIALIZER;
+
 static void read_tensor(expar_group *none, void *shared)
 {
     card own;
     late_reader reader;
     (void)none, (void)shared;
+    pthread_mutex_lock(&one_reader);
     if (left.tensor && card_open(&own, left.rank)) {
         if (late_reader_open(&reader, &own, &left.x)) read_and_delete(&reader, own.streams[0]);
         late_reader_close(&reader);
         cuda_later_await();
         card_close(&own);
     }
+    pthread_mutex_unlock(&one_reader);
     free(left.rows);
 }
 

@@ -33,7 +33,6 @@ typedef struct stop {
     expar_path path;         /* of rank 0's call in which it stops */
     ep_mode mode;            /* how it takes its rows, or gives them; NONE: it has said no more than hello */
     bool is_done;            /* it has said that it is through with its rows */
-    uint32_t taken;          /* rows that it has taken out of its ring from rank 0 */
     uint32_t put;            /* rows that it has put into the one to rank 0 */
     uint32_t seen, expected; /* values of the word that rank 0 waits for */
 } stop;
@@ -121,8 +120,7 @@ static void say_done(const expar_ep *ep, uint32_t epoch)
 
 static void move_rings(const expar_ep *ep, uint32_t epoch, const stop *s)
 {
-    const uint64_t taken = ep_word(epoch, s->taken), put = ep_word(epoch, s->put);
-    if (s->taken) write_word(ep, ep_head_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), 0, 1), &taken, sizeof taken);
+    const uint64_t put = ep_word(epoch, s->put);
     if (s->put) write_word(ep, ep_tail_at(&gpu_of(ep->base.exec)->space, ranks_of(ep), 0, 1), &put, sizeof put);
 }
 
@@ -300,12 +298,11 @@ static void test_no_end_of_a_dispatch(void **state)
     run(&(stop){.wait = "no end of rows", .mode = EP_MODE_DIRECT, .expected = 1});
 }
 
-/* Of three rows one was taken out, so that both slots are full. */
+/* Both slots are full, and no row was taken out. */
 static void test_no_slot_in_a_dispatch(void **state)
 {
     (void)state;
-    run(&(stop){
-        .wait = "no free slot", .mode = EP_MODE_QUEUE, .is_done = true, .taken = 1, .seen = 1, .expected = SLOTS});
+    run(&(stop){.wait = "no free slot", .mode = EP_MODE_QUEUE, .is_done = true, .seen = 0, .expected = 1});
 }
 
 static void test_no_row_in_a_dispatch(void **state)
@@ -334,9 +331,8 @@ static void test_no_slot_in_a_combine(void **state)
                 .path = EXPAR_PATH_QUEUE,
                 .mode = EP_MODE_DIRECT,
                 .is_done = true,
-                .taken = 1,
-                .seen = 1,
-                .expected = SLOTS});
+                .seen = 0,
+                .expected = 1});
 }
 
 /* How many rows it waits for depends on the first tokens. */

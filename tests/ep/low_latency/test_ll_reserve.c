@@ -50,12 +50,12 @@ static bool await_others(const reserve_show *show)
     return CHECK(atomic_load(show->gone_on) == RANKS - 1, "the others do not go on");
 }
 
-static expar_ll *make_reserve(const reserve_show *show, expar_group *group)
+static expar_ll *make_reserve(const reserve_show *show, expar_group *group, int64_t late_ms)
 {
     expar_ll_config config = masked_config(&show->plan);
     size_t bytes = 0;
     expar_ll *ll = NULL;
-    config.late_limit_ms = LATE_MS;
+    config.late_limit_ms = late_ms;
     CHECK_OK(expar_ll_buffer_size(&config, RANKS, &bytes));
     const expar_ll_config reserve = masked_reserve(&config, bytes);
     return CHECK_OK(expar_ll_create(group, &reserve, &ll)) ? ll : NULL;
@@ -109,7 +109,7 @@ static void play_late_comer(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
-    expar_ll *ll = make_reserve(show, group);
+    expar_ll *ll = make_reserve(show, group, LATE_MS);
     if (!ll) return;
     bool good = rank != show->victim
                     ? go_on_without(show, ll, rank)
@@ -123,7 +123,7 @@ static void play_cleaned(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
-    expar_ll *ll = make_reserve(show, group);
+    expar_ll *ll = make_reserve(show, group, LATE_MS);
     if (!ll) return;
     bool good = rank == show->victim ? await_others(show) : go_on_without(show, ll, rank);
     good = good && CHECK_OK(expar_ll_mask_clean(ll)) && check_masks(ll, NULL);
@@ -136,7 +136,7 @@ static void play_no_clean(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
-    expar_ll *ll = make_reserve(show, group);
+    expar_ll *ll = make_reserve(show, group, LATE_MS);
     if (!ll) return;
     bool good = rank == show->victim
                     ? await_others(show)
@@ -169,7 +169,7 @@ static void play_masked_first(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
-    expar_ll *ll = make_reserve(show, group);
+    expar_ll *ll = make_reserve(show, group, LATE_MS);
     if (!ll) return;
     bool good = rank == show->victim || CHECK_OK(expar_ll_mask_set(ll, show->victim, 1));
     good = good && CHECK_OK(expar_group_barrier(group)) && lay_out(show, ll) &&
@@ -189,7 +189,7 @@ static void play_abandoned(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
     const int32_t rank = expar_group_rank(group);
-    expar_ll *ll = make_reserve(show, group), *unused = make_reserve(show, group);
+    expar_ll *ll = make_reserve(show, group, LATE_MS), *unused = make_reserve(show, group, LATE_MS);
     if (!ll || !unused) return;
     CHECK_OK(expar_ll_destroy(unused));
     if (rank == show->victim) {
@@ -215,7 +215,7 @@ static void play_mismatch(expar_group *group, void *shared)
     const int32_t rank = expar_group_rank(group);
     expar_ll_config config = masked_config(&show->plan);
     const lowlat_choice plain = {0};
-    expar_ll *ll = make_reserve(show, group);
+    expar_ll *ll = make_reserve(show, group, RANKS_TIMEOUT_MS);
     lowlat_call call;
     if (!ll) return;
     if (rank == show->victim) config.sums = 1 << EXPAR_LL_EXACT;
@@ -331,7 +331,7 @@ static void play_bad(expar_group *group, void *shared)
     const expar_ll_config shape = masked_config(&show->plan);
     expar_ll *usual = NULL;
     check_configs(group, &shape);
-    expar_ll *ll = make_reserve(show, group);
+    expar_ll *ll = make_reserve(show, group, LATE_MS);
     if (!ll || !CHECK_OK(expar_ll_create(group, &shape, &usual))) return;
     CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_lay_out(usual, &shape, NULL));
     CHECK_TEXT("expar_ll_lay_out", "reserve_bytes was 0");

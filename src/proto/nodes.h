@@ -46,21 +46,6 @@ EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
     return node * rails->each + ep_local_of(rails, rank);
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------------- */
-
-/* Whether a flag, head or tail may be in memory while the calling rank waits in the epoch: it is of that or of an
-   earlier call, with a value of `most` at most. No rank is ahead of one that still waits for it. A network may have
-   brought a part of the word so far, its lowest byte first: then it is of no later epoch, either, except in place of a
-   word that nobody has written yet, where the upper bytes are 0. */
-EP_FUNC int32_t ep_word_is_sound(uint64_t word, uint32_t epoch, uint32_t most)
-{
-    const uint32_t seen = (uint32_t)(word >> 32);
-    if ((uint32_t)word > most) return 0;
-    for (int32_t bits = 0; bits < 32; bits += 8)
-        if (seen == (epoch & (((uint32_t)1 << bits) - 1))) return 1;
-    return (int32_t)(seen - epoch) <= 0;
-}
-
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
 /* Brought by the network in one message that ends with the flag, and read by the owner once it has acquired that.

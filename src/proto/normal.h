@@ -150,6 +150,18 @@ EP_FUNC uint32_t ep_word_value(uint64_t word, uint32_t epoch)
 {
     return ep_word_epoch(word) == epoch ? (uint32_t)word : 0;
 }
+/* Whether a flag, head or tail may be in memory while the calling rank waits in the epoch: it is of that or of an
+   earlier call, with a value of `most` at most. No rank is ahead of one that still waits for it. A network may have
+   brought a part of the word so far, its lowest byte first: then it is of no later epoch, either, except in place of a
+   word that nobody has written yet, where the upper bytes are 0. */
+EP_FUNC int32_t ep_word_is_sound(uint64_t word, uint32_t epoch, uint32_t most)
+{
+    const uint32_t seen = ep_word_epoch(word);
+    if ((uint32_t)word > most) return 0;
+    for (int32_t bits = 0; bits < 32; bits += 8)
+        if (seen == (epoch & (((uint32_t)1 << bits) - 1))) return 1;
+    return (int32_t)(seen - epoch) <= 0;
+}
 
 /* ---- experts and channels ---------------------------------------------------------------------------------------- */
 

@@ -327,17 +327,11 @@ static expar_status tell_owed(sym *self, expar_status status)
     return EXPAR_ERR_PEER;
 }
 
-/* What is in a proxy's ring does not know of operations that pass it by: it is completed first. */
-static expar_status complete_rings(sym *self, const char *what)
-{
-    return sym_proxy_for(self, 0) ? sym_proxy_quiet(self, what) : EXPAR_OK;
-}
-
-/* One transport's failures do not keep the others' operations from being completed. A transport's fence says nothing to
-   another one. */
+/* What is in a proxy's ring does not know of operations that pass it by: it is completed first. One transport's
+   failures do not keep the others' operations from being completed. A transport's fence says nothing to another one. */
 expar_status sym_fence(sym *self)
 {
-    expar_status status = complete_rings(self, "fence");
+    expar_status status = sym_proxy_quiet(self, "fence");
     for (int32_t t = 0; t < self->num_transports; t++) {
         transport *via = self->transports[t];
         expar_status one = self->splits ? via->ops->quiet(via) : via->ops->fence(via);
@@ -348,7 +342,7 @@ expar_status sym_fence(sym *self)
 
 expar_status sym_quiet(sym *self)
 {
-    expar_status status = complete_rings(self, "quiet");
+    expar_status status = sym_proxy_quiet(self, "quiet");
     for (int32_t t = 0; t < self->num_transports; t++) {
         expar_status one = self->transports[t]->ops->quiet(self->transports[t]);
         if (one != EXPAR_OK) status = one;

@@ -255,6 +255,10 @@ expar_status ll_wait_end(ll_wait *wait, expar_status status);
 /* Takes the next epoch of the kind for this rank's call, and tells all ranks by its units. Afterwards call->open says
    whether the call goes on; its record has this rank's own part. sends: of a dispatch; NULL: none. */
 expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends);
+/* A word of this rank's unit of the call for the peer; behind the counts there are none. sends: NULL where nothing
+   comes. */
+uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe,
+                      int32_t word);
 /* Whether this rank's data of a call may go to the peer (proto/decisions.h). With masks peer_regions has the peer's of
    a combine, where it is open. */
 ll_door ll_door_of(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe);

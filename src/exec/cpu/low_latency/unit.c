@@ -49,28 +49,35 @@ static expar_status look_at_unit(const ll_cpu *self, ll_kind kind, uint64_t epoc
     return EXPAR_OK;
 }
 
-static void post_word(const ll_cpu *self, int32_t pe, uint64_t unit, uint64_t epoch, int32_t word, uint32_t value)
+uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe,
+                      int32_t word)
 {
-    ll_store(self, pe, unit + (uint64_t)word * 8, ll_word(epoch, value));
+    const int32_t locals = self->shape.local_experts, expert = word - LL_UNIT_COUNTS;
+    uint32_t value = 0;
+    if (word == LL_UNIT_STATUS)
+        value = (uint32_t)call->refusal.status;
+    else if (word == LL_UNIT_TAG)
+        value = ll_form_tag(&call->form);
+    else if (word == LL_UNIT_ROUTE)
+        value = call->form.route;
+    else if (word == LL_UNIT_MESSAGES)
+        value = sends ? (uint32_t)sends->messages[pe] : (uint32_t)ll_unit_region(self, kind, call->epoch);
+    else if (sends && expert < locals)
+        value = (uint32_t)sends->counts[pe * locals + expert];
+    return ll_word(call->epoch, value);
 }
 
-/* To one peer. sends: NULL where nothing comes. */
+/* To one peer, the status last. */
 static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
 {
-    const uint64_t unit = ll_unit_at(&self->space, kind, self->sym->rank, call->epoch), epoch = call->epoch;
-    const int32_t locals = kind == LL_DISPATCH ? self->shape.local_experts : 0;
+    const uint64_t unit = ll_unit_at(&self->space, kind, self->sym->rank, call->epoch);
     const int32_t words = ll_words_of_unit(&self->shape, kind);
     if (call->refusal.status != EXPAR_OK)
         memcpy(ll_at(self, pe, unit + ll_unit_text_at(&self->shape, kind)), call->refusal.text, EP_REFUSAL_TEXT);
-    post_word(self, pe, unit, epoch, LL_UNIT_TAG, ll_form_tag(&call->form));
-    post_word(self, pe, unit, epoch, LL_UNIT_ROUTE, call->form.route);
-    post_word(self, pe, unit, epoch, LL_UNIT_MESSAGES,
-              sends ? (uint32_t)sends->messages[pe] : (uint32_t)ll_unit_region(self, kind, epoch));
-    for (int32_t l = 0; l < locals; l++)
-        post_word(self, pe, unit, epoch, LL_UNIT_COUNTS + l, sends ? (uint32_t)sends->counts[pe * locals + l] : 0);
-    for (int32_t i = LL_UNIT_COUNTS + locals; i < words; i++)
-        post_word(self, pe, unit, epoch, i, 0);
-    post_word(self, pe, unit, epoch, LL_UNIT_STATUS, (uint32_t)call->refusal.status);
+    for (int32_t i = 1; i <= words; i++) {
+        const int32_t word = i < words ? i : LL_UNIT_STATUS;
+        ll_store(self, pe, unit + (uint64_t)word * 8, ll_unit_says(self, call, kind, sends, pe, word));
+    }
     ll_step(self);
     sym_ring(self->sym, pe);
 }

@@ -9,7 +9,6 @@
  * Across nodes a rank posts to those of its node, and the records of others come over the network (nodes.h), which
  * whoever waits here hands on; for the rest all is the same. */
 #include "exec/cpu/normal/nodes.h"
-#include "proto/nodes.h"
 
 #include <stdio.h>
 #include <string.h>

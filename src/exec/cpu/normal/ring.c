@@ -15,7 +15,6 @@
  * between calls: a source sends rows of a call only when its call before that has ended, which takes the word of every
  * receiver that it has taken everything out. */
 #include "exec/cpu/normal/cpu.h"
-#include "proto/nodes.h"
 
 #include <string.h>
 

@@ -3,8 +3,9 @@
  * with its unit behind it where that is ns or bytes. What is a format, a bound, an array's length or a fact of hardware
  * is no knob and stays where it is used; test_knob_list.sh looks at both. docs/tuning.md has the same rows.
  *
- * Knobs that all ranks need alike say so: they decide on what ranks do together. Sleeps are shorter than a second,
- * which is more than a timespec's nanoseconds hold. Included by knobs.h. */
+ * Knobs that all ranks need alike say so: they decide on what ranks do together. Ranks compare those of a group when
+ * they join (KNOBS_ALIKE), those of a buffer when they make it. Sleeps are shorter than a second, which is more than a
+ * timespec's nanoseconds hold. Included by knobs.h. */
 #ifndef EXPAR_BASE_KNOBS_TABLE_H
 #define EXPAR_BASE_KNOBS_TABLE_H
 
@@ -200,6 +201,9 @@
 #define KNOBS_LINK(X)                                                                                                  \
     X(LINK_LINGER_NS, "link.linger", 1000000000, 0, 60000000000, "ns",                                                 \
       "how long a buffer that is given up waits for the network, for what is under way")
+
+/* X(id): those that the ranks of a group need alike. */
+#define KNOBS_ALIKE(X) X(HEAP_EARLY_BYTES) X(HEAP_CHUNK_BYTES) X(TREE_STAR)
 
 #define KNOBS_TABLE(X)                                                                                                 \
     KNOBS_WAIT(X) KNOBS_CPU_CALL(X) KNOBS_EVENT(X) KNOBS_CUDA(X) KNOBS_CPU(X) KNOBS_NET(X) KNOBS_SHMEM(X) KNOBS_LINK(X)

@@ -59,11 +59,15 @@ static bool has_transport(const sym *self, const transport_ops *ops)
     return false;
 }
 
-/* Ranks that differ in it would wait for each other in different exchanges. */
-static expar_status agree_on_list(const sym *self, const char *names)
+/* Ranks that differ in these would wait for each other in different exchanges. */
+static expar_status agree_on_start(const sym *self, const char *names)
 {
-    const boot_field list = {.name = "EXPAR_TRANSPORTS", .text = names};
-    return boot_agree(self->boot, &(boot_matter){.fields = &list, .num_fields = 1}, EXPAR_OK, NULL);
+    size_t count;
+    const knob_entry *knobs = knob_table(&count);
+#define KNOB_FIELD(id) {.name = knobs[KNOB_##id].name, .value = (uint64_t)knob(KNOB_##id)},
+    const boot_field fields[] = {{.name = "EXPAR_TRANSPORTS", .text = names}, KNOBS_ALIKE(KNOB_FIELD)};
+#undef KNOB_FIELD
+    return boot_agree(self->boot, &(boot_matter){.fields = fields, .num_fields = ARRAY_LENGTH(fields)}, EXPAR_OK, NULL);
 }
 
 /* A transport that nobody asked for by name may be missing; why is kept for those who would have needed it. */
@@ -252,7 +256,7 @@ expar_status sym_reach_open(sym *self, const mem_region *const *peer_heaps)
         .context = self,
     };
     snprintf(list, sizeof list, "%s", asked_for ? asked_for : transport_names());
-    expar_status status = agree_on_list(self, list);
+    expar_status status = agree_on_start(self, list);
     if (status == EXPAR_OK) status = sym_proxy_open(self);
     if (status == EXPAR_OK) status = open_listed(self, list, asked_for != NULL);
     if (status == EXPAR_OK) status = exchange_matrix(self);

@@ -3,6 +3,7 @@
 #include "link/parts.h"
 #include "mem/fence.h"
 
+#include <assert.h>
 #include <string.h>
 
 /* ---- mapped memory ----------------------------------------------------------------------------------------------- */
@@ -53,7 +54,7 @@ static transport_request put_of(const link_peer *peer, const link_data *data)
                                .source = data->source,
                                .bytes = data->bytes,
                                .copies = data->copies,
-                               .leads = data->leads};
+                               .leads = data->ordered};
 }
 
 static transport_atomic_op flag_op(const link_flag *flag)
@@ -61,7 +62,7 @@ static transport_atomic_op flag_op(const link_flag *flag)
     return flag->adds ? TRANSPORT_ADD : TRANSPORT_SET;
 }
 
-static expar_status post_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch)
+static expar_status post_flag(const link_peer *peer, const link_flag *flag, link_batch *batch)
 {
     const link_change word = {
         .op = flag_op(flag), .bytes = sizeof flag->word, .operand = flag->word, .offset = flag->offset};
@@ -69,7 +70,7 @@ static expar_status post_flag(const link_peer *peer, const link_flag *flag, tran
 }
 
 static expar_status post_together(const link_peer *peer, const link_data *data, const link_flag *flag,
-                                  transport_batch *batch)
+                                  link_batch *batch)
 {
     transport_request put = put_of(peer, data);
     put.signals = true;
@@ -82,10 +83,9 @@ static expar_status post_together(const link_peer *peer, const link_data *data, 
 }
 
 /* Two transports know nothing of each other: the flag is sent when the data has come. */
-static expar_status post_apart(const link_peer *peer, const link_data *data, const link_flag *flag,
-                               transport_batch *batch)
+static expar_status post_apart(const link_peer *peer, const link_data *data, const link_flag *flag, link_batch *batch)
 {
-    transport_batch own = {0};
+    link_batch own = {0};
     const transport_request put = put_of(peer, data);
     error_kept kept;
     error_keep(&kept, link_post(peer, peer->data, &put, &own));
@@ -96,7 +96,7 @@ static expar_status post_apart(const link_peer *peer, const link_data *data, con
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
 
-expar_status link_put(const link_peer *peer, const link_data *data, transport_batch *batch)
+expar_status link_put(const link_peer *peer, const link_data *data, link_batch *batch)
 {
     if (peer->mapped || data->bytes == 0) {
         store_data(peer, data);
@@ -118,7 +118,7 @@ static transport_request get_of(const link_peer *peer, void *dest, uint64_t offs
         .kind = TRANSPORT_KIND_GET, .pe = peer->pe, .offset = offset, .dest = dest, .bytes = bytes};
 }
 
-expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, transport_batch *batch)
+expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, link_batch *batch)
 {
     const transport_request get = get_of(peer, dest, offset, bytes);
     return link_post(peer, peer->data, &get, batch);
@@ -149,7 +149,7 @@ static expar_status changed(const link_peer *peer, const link_change *change, ex
     return status;
 }
 
-expar_status link_change_word(const link_peer *peer, const link_change *change, transport_batch *batch)
+expar_status link_change_word(const link_peer *peer, const link_change *change, link_batch *batch)
 {
     const transport_request word = atomic_of(peer, change);
     return changed(peer, change, link_post(peer, peer->words, &word, batch));
@@ -161,37 +161,34 @@ expar_status link_change_now(const link_peer *peer, const link_change *change)
     return changed(peer, change, peer->words->ops->run(peer->words, &word));
 }
 
-expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch)
+expar_status link_set_flag(const link_peer *peer, const link_flag *flag, link_batch *batch)
 {
     if (!peer->mapped) return link_count_flag(peer, post_flag(peer, flag, batch));
     store_flag(peer, flag);
     return EXPAR_OK;
 }
 
-expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, transport_batch *batch)
-{
-    if (peer->mapped) store_data(peer, data);
-    if (peer->mapped || data->bytes == 0) return link_set_flag(peer, flag, batch);
-    const bool apart = peer->data != peer->words && !link_goes_by_ring(peer, batch);
-    expar_status status = apart ? post_apart(peer, data, flag, batch) : post_together(peer, data, flag, batch);
-    return link_count_message(peer, status, data, sizeof flag->word);
-}
-
 /* The flag at the end of the data, apart from it. */
-static expar_status put_flag_apart(const link_peer *peer, const link_data *data, transport_batch *batch)
+static expar_status put_end_apart(const link_peer *peer, const link_data *data, link_batch *batch)
 {
     link_data before = *data;
     link_flag flag = {.word = 0};
-    before.leads = false;
+    before.ordered = false;
     before.bytes -= sizeof flag.word;
     flag.offset = before.offset + before.bytes;
     memcpy(&flag.word, (const uint8_t *)data->source + before.bytes, sizeof flag.word);
     return link_put_flag(peer, &before, &flag, batch);
 }
 
-expar_status link_put_flagged(const link_peer *peer, const link_data *data, transport_batch *batch)
+/* Whether one transport carries the data and the flag at its end. */
+static bool flag_goes_along(const link_peer *peer)
 {
-    if (peer->mapped || peer->data != peer->words) return put_flag_apart(peer, data, batch);
+    return !peer->mapped && peer->data == peer->words;
+}
+
+static expar_status put_end(const link_peer *peer, const link_data *data, link_batch *batch)
+{
+    if (!flag_goes_along(peer)) return put_end_apart(peer, data, batch);
     transport_request put = put_of(peer, data);
     put.flagged = true;
     expar_status status = link_post(peer, peer->data, &put, batch);
@@ -199,29 +196,63 @@ expar_status link_put_flagged(const link_peer *peer, const link_data *data, tran
     return data->bytes > sizeof(uint64_t) ? link_count_message(peer, status, data, 0) : link_count_flag(peer, status);
 }
 
-bool link_put_joined(const link_peer *peer, const link_data *parts, uint32_t num_parts, transport_batch *batch,
-                     expar_status *status)
+expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, link_batch *batch)
 {
-    const link_data *last = &parts[num_parts - 1];
+    if (!flag) return put_end(peer, data, batch);
+    if (peer->mapped) store_data(peer, data);
+    if (peer->mapped || data->bytes == 0) return link_set_flag(peer, flag, batch);
+    const bool apart = peer->data != peer->words && !link_goes_by_ring(peer, batch);
+    expar_status status = apart ? post_apart(peer, data, flag, batch) : post_together(peer, data, flag, batch);
+    return link_count_message(peer, status, data, sizeof flag->word);
+}
+
+static_assert(LINK_MOST_PIECES == TRANSPORT_MOST_AHEAD + 1, "the last piece is the put, the others go ahead of it");
+
+/* Whether they went as one message, and how. */
+static bool put_joined(const link_peer *peer, const link_piece *pieces, uint32_t num_pieces, expar_status *status)
+{
+    const link_piece *last = &pieces[num_pieces - 1];
     transport_ahead ahead[TRANSPORT_MOST_AHEAD];
-    if (peer->mapped || peer->data != peer->words || !peer->data->ops->joins) return false;
-    transport_request put = put_of(peer, last);
+    if (num_pieces < 2 || !last->data.ordered || !flag_goes_along(peer) || !peer->data->ops->joins) return false;
+    transport_request put = put_of(peer, &last->data);
     put.flagged = true;
     put.ahead = ahead;
-    put.num_ahead = num_parts - 1;
+    put.num_ahead = num_pieces - 1;
     uint64_t bytes = 0;
     for (uint32_t i = 0; i < put.num_ahead; i++) {
-        ahead[i] = (transport_ahead){.offset = parts[i].offset, .source = parts[i].source, .bytes = parts[i].bytes};
-        bytes += parts[i].bytes;
+        const link_data *data = &pieces[i].data;
+        ahead[i] = (transport_ahead){.offset = data->offset, .source = data->source, .bytes = data->bytes};
+        bytes += data->bytes;
     }
     if (!peer->data->ops->joins(peer->data, &put)) return false;
-    *status = link_post(peer, peer->data, &put, batch);
+    *status = link_post(peer, peer->data, &put, last->batch);
     if (*status == EXPAR_OK) sym_ring(peer->sym, peer->pe);
-    link_count_message(peer, *status, last, bytes);
+    link_count_message(peer, *status, &last->data, bytes);
     return true;
 }
 
-expar_status link_fetch(const link_peer *peer, uint64_t offset, uint64_t *word, transport_batch *batch)
+static void keep_first(error_kept *first, expar_status status)
+{
+    if (status != EXPAR_OK && first->status == EXPAR_OK) error_keep(first, status);
+}
+
+/* What does not go with the last piece goes with the one before it, if it can. */
+expar_status link_put_pieces(const link_peer *peer, const link_piece *pieces, uint32_t num_pieces)
+{
+    error_kept first = {.status = EXPAR_OK};
+    expar_status status = EXPAR_OK;
+    uint32_t joined = num_pieces;
+    while (joined > 0 && !put_joined(peer, pieces, joined, &status))
+        joined--;
+    if (joined > 0) keep_first(&first, status);
+    for (uint32_t i = joined; i < num_pieces; i++) {
+        keep_first(&first, link_quiet(peer->sym, pieces[i].batch));
+        keep_first(&first, put_end(peer, &pieces[i].data, pieces[i].batch));
+    }
+    return error_restore(&first);
+}
+
+expar_status link_fetch(const link_peer *peer, uint64_t offset, uint64_t *word, link_batch *batch)
 {
     const link_change fetch = {.op = TRANSPORT_FETCH, .bytes = sizeof *word, .offset = offset, .old = word};
     if (!peer->mapped) return link_change_word(peer, &fetch, batch);
@@ -236,26 +267,26 @@ __attribute__((no_sanitize("thread"))) uint64_t link_peek(const _Atomic uint64_t
 
 /* ---- order ------------------------------------------------------------------------------------------------------- */
 
-expar_status link_quiet(sym *self, transport_batch *batch)
+expar_status link_quiet(sym *self, link_batch *batch)
 {
     const bool ended = link_is_quiet(batch); /* the status is there before */
     const bool sound = atomic_load_explicit(&batch->status, memory_order_relaxed) == EXPAR_OK;
     return ended && sound ? EXPAR_OK : sym_settle(self, batch);
 }
 
-static void drop_by(transport *via, int32_t pe, transport_batch *batch)
+static void drop_by(transport *via, int32_t pe, link_batch *batch)
 {
     if (via->ops->drop) via->ops->drop(via, pe, batch);
 }
 
-void link_drop(const link_peer *peer, transport_batch *batch)
+void link_drop(const link_peer *peer, link_batch *batch)
 {
     if (peer->mapped || link_is_quiet(batch)) return;
     drop_by(peer->data, peer->pe, batch);
     if (peer->words != peer->data) drop_by(peer->words, peer->pe, batch);
 }
 
-expar_status link_fence(const link_peer *peer, transport_batch *batch)
+expar_status link_fence(const link_peer *peer, link_batch *batch)
 {
     if (!peer->mapped) return link_quiet(peer->sym, batch);
     fence_release();

@@ -5,7 +5,9 @@
  * once (link_open), and only reads it from then on. Where the peer's heap is mapped, link_at gives its address, and
  * whoever writes many rows there does so by loads and stores of its own, with sym_ring after the flag; put and flag do
  * the same for those who do not care. Where it is not, operations go to the transports that shmem has chosen for the
- * peer. A call of the program makes one for itself (link_reach), which only knows transports, and the proxy's ring.
+ * peer. What these can do, and what one of them does better than another, is known here alone: callers say what must
+ * come before what. A call of the program makes one for itself (link_reach), which only knows transports, and the
+ * proxy's ring.
  *
  * Batches. What is under way belongs to a batch of the caller's, all zero at its beginning. It stays where it is until
  * link_quiet has returned, which says that all of it has come to its targets. Several peers may share a batch.
@@ -13,11 +15,12 @@
  * Order, and there is no other:
  *   - a flag comes behind the data of its own put, and whoever finds it by an acquire sees the data, behind sym_behold;
  *   - what is sent behind link_fence or link_quiet comes behind all that was sent with the batch before;
- *   - data that leads is quiet once it is sure to come before all other data that is sent to the peer from then on, and
- *     its source is free. That it has come is known once later data that does not lead is quiet.
+ *   - ordered data is quiet once it is sure to come before all other data that is sent to the peer from then on, and
+ *     its source is free: by TCP when it has left, by other networks when it has come. That it has come is known once
+ *     later data that is not ordered is quiet.
  * Two puts, two flags, or a put and a later flag may come in any order, also to one peer. So a word to which a flag is
  * on its way is sent no other one, and what a peer concludes from a flag about an earlier put needs a fence between. A
- * flag's word comes whole, but for one in its own data (link_put_flagged); words of a put need not, and are looked at
+ * flag's word comes whole, but for one in its own data (link_put_flag); words of a put need not, and are looked at
  * behind a flag alone. Of the caller's own loads and stores all that stand before an operation come before it.
  *
  * Threads. Any thread of the rank, several at a time, also with one batch and one link; link_fence and link_quiet of a
@@ -72,7 +75,7 @@ typedef struct link_data {
     /* The source may be reused when the call returns, which for more than a few KB waits until the data has come. Else
        when link_quiet does. */
     bool copies;
-    bool leads;    /* link_put, link_put_flagged: it is quiet before it has come; see "Order" */
+    bool ordered;  /* that it comes first is enough: it may be quiet before it has come; see "Order" */
     uint32_t rows; /* of tokens that are in it: records, sums, messages; only counted */
 } link_data;
 
@@ -115,44 +118,48 @@ static inline void *link_at(const link_peer *peer, uint64_t offset)
 /* Operations take a batch. Those of link_reach may have none: they are complete after sym_quiet. Those that end in _now
    have been carried out when they return: the source may be reused, or what was asked for is here. A change without
    `old` is complete after sym_quiet. Whoever may watch words in a put's data is the caller's to ring. */
-expar_status link_put(const link_peer *peer, const link_data *data, transport_batch *batch);
+expar_status link_put(const link_peer *peer, const link_data *data, link_batch *batch);
 expar_status link_put_now(const link_peer *peer, const link_data *data);
-expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, transport_batch *batch);
+expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, link_batch *batch);
 expar_status link_get_now(const link_peer *peer, void *dest, uint64_t offset, size_t bytes);
 /* Both wake the peer, unless the word is only fetched. Not where the peer is mapped. */
-expar_status link_change_word(const link_peer *peer, const link_change *change, transport_batch *batch);
+expar_status link_change_word(const link_peer *peer, const link_change *change, link_batch *batch);
 expar_status link_change_now(const link_peer *peer, const link_change *change);
-/* The flag once the data is there, and wakes the peer. Data of 0 bytes: the flag alone. */
-expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, transport_batch *batch);
-/* Data whose last 8 bytes, an aligned word there, are its flag, in one message where the network keeps bytes in order.
-   That word may come in pieces, the lowest byte first: whoever finds its upper half looks at all of it, and at the
-   rest, behind sym_behold. */
-expar_status link_put_flagged(const link_peer *peer, const link_data *data, transport_batch *batch);
-/* Parts that all lead and end so, in one message: they come in their order, as if each had been put by itself. At most
-   TRANSPORT_MOST_AHEAD stand before the last one; they are copied, and few bytes. False: nothing was sent, for the
-   network does not do that, or not with these; *status: how it went else. */
-bool link_put_joined(const link_peer *peer, const link_data *parts, uint32_t num_parts, transport_batch *batch,
-                     expar_status *status);
+/* The flag once the data is there, and wakes the peer. Data of 0 bytes: the flag alone. NULL: the data's last 8 bytes,
+   an aligned word there, are its flag, which is ordered with the data. That word may come in pieces, the lowest byte
+   first: whoever finds its upper half looks at all of it, and at the rest, behind sym_behold. */
+expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, link_batch *batch);
+
+/* Data that ends with its flag. */
+typedef struct link_piece {
+    link_data data;
+    link_batch *batch;
+} link_piece;
+#define LINK_MOST_PIECES 3
+/* Puts pieces one behind the other, each once its batch is quiet; where they are ordered and the network can, as one
+   message, with the last one's batch, or all but the last few. All but the last one are copied, and few bytes. Where
+   one fails, the others are sent nevertheless, and the first failure is told. */
+expar_status link_put_pieces(const link_peer *peer, const link_piece *pieces, uint32_t num_pieces);
 /* Such a word as it is by now, in order with nothing: what is found by it is looked for again behind sym_behold, by an
    acquire. The network may store it as bytes of a message, which ThreadSanitizer is not shown. */
 uint64_t link_peek(const _Atomic uint64_t *word);
 /* Brings a word of 8 bytes, aligned, as the peer itself stores it (release): *word is it once the batch is quiet
    (acquire). */
-expar_status link_fetch(const link_peer *peer, uint64_t offset, uint64_t *word, transport_batch *batch);
+expar_status link_fetch(const link_peer *peer, uint64_t offset, uint64_t *word, link_batch *batch);
 /* A flag behind nothing but what was fenced. Wakes the peer. */
-expar_status link_set_flag(const link_peer *peer, const link_flag *flag, transport_batch *batch);
+expar_status link_set_flag(const link_peer *peer, const link_flag *flag, link_batch *batch);
 
 /* Whether all that was sent with it has come to its end, well or not: then link_quiet does not wait. */
-static inline bool link_is_quiet(const transport_batch *batch)
+static inline bool link_is_quiet(const link_batch *batch)
 {
     return atomic_load_explicit(&batch->left, memory_order_acquire) == 0;
 }
 /* What was sent to the peer with the batch comes before what is sent to it from now on. */
-expar_status link_fence(const link_peer *peer, transport_batch *batch);
+expar_status link_fence(const link_peer *peer, link_batch *batch);
 /* All that was sent with it, to whomever, has come; its sources are free. */
-expar_status link_quiet(sym *sym, transport_batch *batch);
+expar_status link_quiet(sym *sym, link_batch *batch);
 /* Waits for nothing: what is under way to the peer with the batch may come or not, and nothing touches the batch from
    then on, nor its sources, but for those of large puts, which a network may read until the group has gone. */
-void link_drop(const link_peer *peer, transport_batch *batch);
+void link_drop(const link_peer *peer, link_batch *batch);
 
 #endif

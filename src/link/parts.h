@@ -7,12 +7,12 @@
 #include "net/transport.h"
 
 /* The proxy's ring does not know batches. */
-static inline bool link_goes_by_ring(const link_peer *peer, const transport_batch *batch)
+static inline bool link_goes_by_ring(const link_peer *peer, const link_batch *batch)
 {
     return peer->proxy && !batch;
 }
 /* Hands an operation to the ring, or to `via`; waits while there is no room. */
-expar_status link_post(const link_peer *peer, transport *via, const transport_request *request, transport_batch *batch);
+expar_status link_post(const link_peer *peer, transport *via, const transport_request *request, link_batch *batch);
 /* The status, with the call's name before the text of an error. */
 expar_status link_named(const link_peer *peer, expar_status status);
 

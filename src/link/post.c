@@ -35,7 +35,7 @@ expar_status link_named(const link_peer *peer, expar_status status)
     return status == EXPAR_OK || !peer->call ? status : error_prefix(status, "%s", peer->call);
 }
 
-expar_status link_post(const link_peer *peer, transport *via, const transport_request *request, transport_batch *batch)
+expar_status link_post(const link_peer *peer, transport *via, const transport_request *request, link_batch *batch)
 {
     if (!link_goes_by_ring(peer, batch)) return link_named(peer, transport_post(via, &peer->sym->site, request, batch));
     const proxy_command command = command_of(request);

@@ -113,7 +113,7 @@ static void check_letter(const mailbox *m, int32_t from, int32_t letter, int32_t
 }
 
 /* One in three is copied: its source is made another one at once. */
-static void send_letter(mailbox *m, int32_t to, int32_t letter, int32_t round, transport_batch *batch)
+static void send_letter(mailbox *m, int32_t to, int32_t letter, int32_t round, link_batch *batch)
 {
     uint8_t *source = m->sources + place_of(to, letter) * ROOM_BYTES;
     const size_t length = length_of(letter, round);
@@ -126,7 +126,7 @@ static void send_letter(mailbox *m, int32_t to, int32_t letter, int32_t round, t
     if (is_flagged(letter)) {
         data.bytes += sizeof flag.word;
         memcpy(source + length, &flag.word, sizeof flag.word);
-        CHECK_OK(link_put_flagged(&m->peers[to], &data, batch));
+        CHECK_OK(link_put_flag(&m->peers[to], &data, NULL, batch));
     } else {
         CHECK_OK(link_put_flag(&m->peers[to], &data, &flag, batch));
     }
@@ -135,7 +135,7 @@ static void send_letter(mailbox *m, int32_t to, int32_t letter, int32_t round, t
 
 static void send_round(mailbox *m, int32_t round)
 {
-    transport_batch batch = {0};
+    link_batch batch = {0};
     for (int32_t letter = 0; letter < LETTERS; letter++)
         for (int32_t to = 0; to < m->group->size; to++)
             send_letter(m, to, letter, round, &batch);
@@ -212,7 +212,7 @@ static void fence_once(mailbox *m, int32_t round)
 {
     const int32_t rank = m->group->rank, size = m->group->size;
     const int32_t next = (rank + 1) % size, before = (rank + size - 1) % size;
-    transport_batch batch = {0};
+    link_batch batch = {0};
     for (int32_t letter = 0; letter < LETTERS; letter++) {
         uint8_t *source = m->sources + place_of(0, letter) * ROOM_BYTES;
         const link_data data = {
@@ -248,6 +248,91 @@ static void test_a_fence_orders(void **state)
     kind_run((ranks_plan){0}, RANKS, fence_letters);
 }
 
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
+
+/* The last one has the bytes of a letter; what goes ahead of it is mostly few bytes. */
+static size_t piece_bytes(int32_t piece, int32_t round)
+{
+    return piece == LINK_MOST_PIECES - 1 ? length_of(4, round) : (size_t)(piece * 32 + round * round * 1000);
+}
+
+static int32_t letter_of_piece(int32_t piece)
+{
+    return 4 + 5 * piece; /* is_flagged */
+}
+
+static uint8_t piece_byte(int32_t from, int32_t to, int32_t piece, int32_t round, size_t i)
+{
+    return (uint8_t)(17 * from + 29 * to + 43 * piece + 71 * round + (int32_t)(i % 251));
+}
+
+static void send_pieces(mailbox *m, int32_t to, int32_t round, bool ordered, link_batch *batches)
+{
+    const int32_t rank = m->group->rank;
+    const uint64_t word = word_of(round);
+    link_piece pieces[LINK_MOST_PIECES];
+    for (int32_t p = 0; p < LINK_MOST_PIECES; p++) {
+        const size_t bytes = piece_bytes(p, round);
+        uint8_t *source = m->sources + place_of(to, p) * ROOM_BYTES;
+        pieces[p] = (link_piece){.data = {.offset = flag_at(m, rank, letter_of_piece(p)) - bytes,
+                                          .source = source,
+                                          .bytes = bytes + sizeof word,
+                                          .copies = p < LINK_MOST_PIECES - 1,
+                                          .ordered = ordered},
+                                 .batch = &batches[p]};
+        for (size_t i = 0; i < bytes; i++)
+            source[i] = piece_byte(rank, to, p, round, i);
+        memcpy(source + bytes, &word, sizeof word);
+    }
+    CHECK_OK(link_put_pieces(&m->peers[to], pieces, LINK_MOST_PIECES));
+    for (int32_t p = 0; p < LINK_MOST_PIECES - 1; p++)
+        memset(m->sources + place_of(to, p) * ROOM_BYTES, 0xa5, ROOM_BYTES);
+}
+
+static void check_piece(const mailbox *m, int32_t from, int32_t piece, int32_t round)
+{
+    const size_t bytes = piece_bytes(piece, round);
+    size_t wrong = 0;
+    await_flag(m, from, letter_of_piece(piece), word_of(round));
+    sym_behold(m->group->sym);
+    const uint8_t *came = sym_at(m->group->sym, m->group->rank, flag_at(m, from, letter_of_piece(piece)) - bytes);
+    for (size_t i = 0; i < bytes; i++)
+        wrong += came[i] != piece_byte(from, m->group->rank, piece, round, i);
+    CHECK(wrong == 0, "piece %d of rank %d in round %d has %zu other bytes", piece, from, round, wrong);
+}
+
+static void play_pieces(mailbox *m, int32_t round, bool ordered)
+{
+    link_batch batches[RANKS][LINK_MOST_PIECES] = {0};
+    for (int32_t to = 0; to < m->group->size; to++)
+        send_pieces(m, to, round, ordered, batches[to]);
+    for (int32_t from = 0; from < m->group->size; from++)
+        for (int32_t p = LINK_MOST_PIECES - 1; p >= 0; p--)
+            check_piece(m, from, p, round);
+    for (int32_t to = 0; to < m->group->size; to++)
+        for (int32_t p = 0; p < LINK_MOST_PIECES; p++)
+            CHECK_OK(link_quiet(m->group->sym, &batches[to][p]));
+    CHECK_OK(expar_group_barrier(m->group));
+}
+
+static void put_pieces(expar_group *group, void *shared)
+{
+    (void)shared;
+    for (int32_t kind = 0; kind < 4; kind++) {
+        mailbox m;
+        if (!mailbox_open(&m, group, kind & 1)) return;
+        for (int32_t round = 0; round < ROUNDS; round++)
+            play_pieces(&m, round, kind & 2);
+        mailbox_close(&m);
+    }
+}
+
+static void test_pieces_come_with_their_flags(void **state)
+{
+    (void)state;
+    kind_run((ranks_plan){0}, RANKS, put_pieces);
+}
+
 /* ---- words that their ranks store themselves --------------------------------------------------------------------- */
 
 /* Each rank's own word of the round, by all others at a time. */
@@ -255,7 +340,7 @@ static void fetch_once(mailbox *m, int32_t round)
 {
     const int32_t rank = m->group->rank;
     uint64_t words[RANKS] = {0};
-    transport_batch batch = {0};
+    link_batch batch = {0};
     _Atomic uint64_t *own = sym_at(m->group->sym, rank, flag_at(m, rank, 1));
     atomic_store_explicit(own, word_of(round) + (uint64_t)rank, memory_order_release);
     CHECK_OK(expar_group_barrier(m->group));
@@ -373,7 +458,7 @@ static void test_calls_of_the_program(void **state)
 /* One flag to the peer, and the wait for it. */
 static expar_status tell(mailbox *m, int32_t pe, int32_t letter)
 {
-    transport_batch batch = {0};
+    link_batch batch = {0};
     const link_data data = {.offset = letter_at(m, 0, letter), .source = m->sources, .bytes = 64};
     const link_flag flag = {.offset = flag_at(m, 0, letter), .word = 1};
     expar_status status = link_put_flag(&m->peers[pe], &data, &flag, &batch);
@@ -443,6 +528,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_data_is_there_behind_its_flag),
         cmocka_unit_test(test_transports_alone),
         cmocka_unit_test(test_a_fence_orders),
+        cmocka_unit_test(test_pieces_come_with_their_flags),
         cmocka_unit_test(test_words_are_fetched),
         cmocka_unit_test(test_calls_of_the_program),
         cmocka_unit_test(test_the_gone_are_named),

@@ -36,7 +36,7 @@ void rogue_put_word(const expar_ll *ll, uint64_t at, uint64_t word)
 {
     const ll_cpu *cpu = cpu_of(ll);
     const link_flag flag = {.offset = cpu->buffer + at, .word = word};
-    transport_batch batch = {0};
+    link_batch batch = {0};
     if (!ll_is_far(cpu, ROGUE_VICTIM)) {
         ll_store(cpu, ROGUE_VICTIM, at, word);
         return;
@@ -49,7 +49,7 @@ void rogue_put(const expar_ll *ll, uint64_t at, const void *source, size_t bytes
 {
     const ll_cpu *cpu = cpu_of(ll);
     const link_data data = {.offset = cpu->buffer + at, .source = source, .bytes = bytes};
-    transport_batch batch = {0};
+    link_batch batch = {0};
     if (!ll_is_far(cpu, ROGUE_VICTIM)) {
         memcpy(ll_at(cpu, ROGUE_VICTIM, at), source, bytes);
         return;

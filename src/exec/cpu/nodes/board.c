@@ -48,7 +48,7 @@ static uint64_t opening_word(const cpu_executor *self, uint32_t epoch)
    finds out who is silent. */
 static expar_status await_hello(cpu_executor *self, uint32_t epoch)
 {
-    const transport_batch *batch = &self->rails->hellos[epoch & 1];
+    const link_batch *batch = &self->rails->hellos[epoch & 1];
     const int64_t end_ns = clock_ns() + knob(KNOB_CPU_FAR_SETTLE_NS);
     sym_rest rest = sym_rest_begin(self->sym, "a hello to other nodes");
     rest.halt = &self->halted;
@@ -66,7 +66,7 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
     cpu_rails *rails = self->rails;
     const int32_t nodes = rails->shape.nodes;
     const size_t before = rail_counts_bytes(self, counts);
-    transport_batch *batch = &rails->hellos[epoch & 1];
+    link_batch *batch = &rails->hellos[epoch & 1];
     expar_status status = link_quiet(self->sym, batch);
     if (counts) rail_layout(counts);
     rails->form = *form;
@@ -83,7 +83,7 @@ expar_status rail_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *
         const link_data data = {
             .offset = there - before, .source = (const uint8_t *)hello - before, .bytes = before + sizeof *hello};
         cpu_step(self);
-        status = link_put_flagged(&rails->links[node], &data, batch);
+        status = link_put_flag(&rails->links[node], &data, NULL, batch);
     }
     status = rail_ended(self, status);
     return status == EXPAR_OK && rows_follow ? await_hello(self, epoch) : status;
@@ -147,7 +147,7 @@ static void settle_dones(cpu_executor *self)
     error_save(&kept);
     interrupt_defer();
     if (link_quiet(self->sym, &self->rails->flags) == EXPAR_OK)
-        self->rails->led = false;
+        self->rails->unconfirmed = false;
     else
         LOG(LOG_INFO, "the end of a call did not come to another node: %s", expar_last_error());
     interrupt_undefer();

@@ -144,7 +144,7 @@ static void rail_settle(const cpu_executor *self, bool sound)
 {
     cpu_rails *rails = self->rails;
     const size_t batches = (size_t)rails->shape.nodes * (size_t)self->shape.channels * (size_t)rails->shape.chunks;
-    if (sound && rails->led) rail_send_last(self);
+    if (sound && rails->unconfirmed) rail_send_last(self);
     link_quiet(self->sym, &rails->hellos[0]);
     link_quiet(self->sym, &rails->hellos[1]);
     link_quiet(self->sym, &rails->flags);
@@ -201,7 +201,7 @@ void rail_begin(cpu_executor *self, const ep_rail_slot *slot, const ep_routing *
 {
     cpu_rails *rails = self->rails;
     const size_t rings = (size_t)rails->shape.nodes * (size_t)self->shape.channels;
-    rails->led = true;
+    rails->unconfirmed = true;
     rails->back = back;
     rails->slot = *slot;
     rails->slots = (uint32_t)(rails->shape.chunk_bytes / rails->slot.bytes);

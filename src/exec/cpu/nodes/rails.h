@@ -61,11 +61,11 @@ typedef struct cpu_rails {
     link_peer *links;    /* [M] to the rank of this rail on each other node */
     link_counts counts;
     /* Hellos under way, by parity; flags of which nothing is to be known. Any thread sends with these, by link.h. */
-    transport_batch hellos[2], flags;
+    link_batch hellos[2], flags;
     /* Chunks and heads of a call may be quiet and not have come. By the thread that sees calls through. */
-    bool led;
-    int64_t gone_ns; /* when this rank stops waiting for the network, having given the buffer up; 0: it has not */
-    transport_batch *batches; /* [C][M][K] of the chunk that was sent last from each place; by the channel's lane */
+    bool unconfirmed;
+    int64_t gone_ns;     /* when this rank stops waiting for the network, having given the buffer up; 0: it has not */
+    link_batch *batches; /* [C][M][K] of the chunk that was sent last from each place; by the channel's lane */
     /* [3][2][M] by board and parity: word of the record from the node that this rank has handed on last. By the thread
        that awaits the board. */
     uint64_t *handed;

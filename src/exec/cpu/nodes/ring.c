@@ -32,7 +32,7 @@ static int32_t place_of(const cpu_rails *rails, uint32_t chunk)
     return (int32_t)(chunk % (uint32_t)rails->shape.chunks);
 }
 
-static transport_batch *batch_of(const cpu_rails *rails, uint64_t ring, int32_t place)
+static link_batch *batch_of(const cpu_rails *rails, uint64_t ring, int32_t place)
 {
     return &rails->batches[ring * (uint64_t)rails->shape.chunks + (uint64_t)place];
 }
@@ -88,7 +88,7 @@ static bool place_is_free(cpu_executor *self, uint32_t epoch, const rail_ring *r
     const cpu_rails *rails = self->rails;
     const uint32_t chunks = (uint32_t)rails->shape.chunks;
     const int32_t place = place_of(rails, ring->chunks_put);
-    transport_batch *batch = batch_of(rails, number, place);
+    link_batch *batch = batch_of(rails, number, place);
     if (!link_is_quiet(batch)) return false;
     *status = rail_ended(self, link_quiet(self->sym, batch));
     if (*status != EXPAR_OK || ring->chunks_put < chunks) return *status == EXPAR_OK;
@@ -131,10 +131,10 @@ static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t chann
                                 self->buffer + rails->space.places + ep_rail_chunk_end(shape, there, place) - bytes,
                             .source = bytes_before(end, bytes),
                             .bytes = bytes + sizeof *end,
-                            .leads = true,
+                            .ordered = true,
                             .rows = slots};
     cpu_step(self);
-    return rail_ended(self, link_put_flagged(&rails->links[node], &data, batch_of(rails, here, place)));
+    return rail_ended(self, link_put_flag(&rails->links[node], &data, NULL, batch_of(rails, here, place)));
 }
 
 bool rail_slot_go_on(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, expar_status *status)
@@ -221,9 +221,9 @@ static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t cha
                             .source = &word,
                             .bytes = sizeof word,
                             .copies = true,
-                            .leads = true};
+                            .ordered = true};
     cpu_step(self);
-    return rail_ended(self, link_put_flagged(&rails->links[node], &head, &self->rails->flags));
+    return rail_ended(self, link_put_flag(&rails->links[node], &head, NULL, &self->rails->flags));
 }
 
 /* The oldest slot, once all of its pieces have come. */

@@ -3,7 +3,7 @@
  * of messages to a rank that is not mapped, of a combine one for each piece of rows back, or of sums, and besides these
  * one for each such rank's opening unit; but where there is one piece, that and the unit are one put. The read word of
  * a call goes with the unit of the next. Rows are counted one by one. The end of a buffer sends the last read word to
- * each of these ranks once more: what was sent before leads, and is confirmed by nothing else. Where all is mapped
+ * each of these ranks once more: what was sent before is ordered, and is confirmed by nothing else. Where all is mapped
  * there is nothing to count. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"

@@ -34,7 +34,7 @@ static void far_part(const ll_cpu *self, bool begins)
 
 /* What a wait leaves under way when it ends is dropped. A masked rank may be stopped: for it a sound buffer lingers,
    too. */
-static void settle(const ll_cpu *self, const ll_far_rank *rank, transport_batch *batch, bool sound)
+static void settle(const ll_cpu *self, const ll_far_rank *rank, link_batch *batch, bool sound)
 {
     const bool lingers = sound && ll_is_masked(self, rank->link.pe);
     if (lingers) far_linger_begin(self);
@@ -60,14 +60,14 @@ static void far_send_last(const ll_cpu *self, ll_far_rank *rank)
     const uint64_t at = rank->read_at ? rank->read_at : ll_read_at(&self->space, LL_DISPATCH, self->sym->rank, 0);
     const link_data data = {
         .offset = self->buffer + at, .source = &rank->read, .bytes = sizeof rank->read, .copies = true};
-    link_put_flagged(&rank->link, &data, &rank->reads[LL_DISPATCH]);
+    link_put_flag(&rank->link, &data, NULL, &rank->reads[LL_DISPATCH]);
 }
 
 static void settle_all(const ll_cpu *self, bool sound)
 {
     ll_links *far = self->links;
     for (int32_t r = 0; r < self->shape.ranks; r++)
-        if (far->ranks[r].led) far_send_last(self, &far->ranks[r]);
+        if (far->ranks[r].unconfirmed) far_send_last(self, &far->ranks[r]);
     for (int32_t r = 0; r < self->shape.ranks; r++)
         settle_rank(self, &far->ranks[r], sound);
     for (uint64_t i = 0; i < ll_staged(&self->shape); i++)

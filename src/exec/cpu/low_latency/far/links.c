@@ -85,13 +85,13 @@ expar_status ll_far_wait_on(const ll_far_wait *wait)
 }
 
 /* Nobody asks what has become of what a masked rank was sent. */
-static void batch_forget(const ll_cpu *self, transport_batch *batch)
+static void batch_forget(const ll_cpu *self, link_batch *batch)
 {
     if (link_is_quiet(batch)) link_quiet(self->sym, batch);
 }
 
 /* Of a call that has failed nothing is awaited. */
-static void await_tolerantly(const ll_cpu *self, int32_t pe, transport_batch *batch)
+static void await_tolerantly(const ll_cpu *self, int32_t pe, link_batch *batch)
 {
     const ll_far_wait wait = {.self = self->links->cpu, .pe = pe, .batch = batch};
     if (!ll_far_has_failed(self->links)) ll_far_keep(self, pe, ll_far_wait_on(&wait));
@@ -103,7 +103,7 @@ static void await_tolerantly(const ll_cpu *self, int32_t pe, transport_batch *ba
         ll_far_keep(self, pe, link_quiet(self->sym, batch));
 }
 
-void ll_far_await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch)
+void ll_far_await_batch(const ll_cpu *self, int32_t pe, link_batch *batch)
 {
     if (self->masks)
         await_tolerantly(self, pe, batch);
@@ -150,7 +150,7 @@ void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, 
     const link_data data = {.offset = flag.offset - bytes,
                             .source = slot->bytes,
                             .bytes = bytes + sizeof flag.word,
-                            .leads = ll_far_leads(self),
+                            .ordered = ll_far_orders(self),
                             .rows = (uint32_t)rows};
     memcpy(slot->bytes + bytes, &flag.word, sizeof flag.word);
     slot->pe = to->pe;

@@ -15,9 +15,8 @@
  * ahead of it in that message where they can (units.c).
  *
  * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
- * flag, and for what goes to one rank behind a message that leads and is quiet. Without masks all messages lead, but
- * for weights. By TCP one that leads is quiet when it has left, by other networks when it has come. So what the
- * protocol needs beyond that is waited for until it is quiet, which mostly means nothing:
+ * flag, and for what goes to one rank behind an ordered message that is quiet. Without masks all messages are ordered,
+ * but for weights. So what the protocol needs beyond that is waited for until it is quiet, which mostly means nothing:
  *   - a rank's units of a kind go one behind the other: who has one has those before it, too (ll_far_unit);
  *   - a unit of a combine comes behind the rows that went to that rank in the combine before (ll_far_await): who has
  *     not read those lets others write to their places in the next call of the half, once all have sent it this unit;
@@ -54,12 +53,12 @@ typedef struct ll_slot {
     ll_kind kind;
     int32_t half, pe;
     bool in_turn; /* it is one of the LL_STAGED that are taken in turns */
-    transport_batch batch;
+    link_batch batch;
 } ll_slot;
 
 /* What a rank is told of masks and cleans, one thing at a time. Touched by the thread that is in a call. */
 typedef struct ll_far_words {
-    transport_batch batch;
+    link_batch batch;
     uint64_t masker, told_masker;      /* this rank's word there: as it is to be, and as it was sent last */
     uint64_t told_stage, told_decided; /* LL_CLEAN_STAGE, LL_CLEAN_DECIDED, as they were sent last */
     uint64_t *block;                   /* [clean_bytes / 8] words of a clean on their way */
@@ -69,7 +68,7 @@ typedef struct ll_far_words {
 /* What a far rank has read, asked of it, one question at a time. Touched by the thread that is in a call, but that the
    network writes the answer, before the batch is quiet. */
 typedef struct ll_far_question {
-    transport_batch batch;
+    link_batch batch;
     uint64_t missed_at, missed; /* where the read word lies that was missed last, and its epoch; 0: none yet */
     uint64_t asked_at, answer;  /* where the one lies that was asked for last, and what it was */
     int64_t since_ns;           /* when something was first missed, or asked for, last */
@@ -79,7 +78,7 @@ typedef struct ll_far_question {
    off leaves with the only piece of a call to that rank, by whichever worker sends it, while that thread waits. */
 typedef struct ll_far_rank {
     link_peer link; /* with an address: it is near, or this rank itself */
-    transport_batch units[LL_KINDS], reads[LL_KINDS], weights;
+    link_batch units[LL_KINDS], reads[LL_KINDS], weights;
     int32_t pieces;         /* that are to go there in the call which opens, at once if the rank's half is free */
     uint64_t *unit;         /* the last one that went there, words and text; */
     uint64_t unit_at;       /* where to; */
@@ -88,7 +87,7 @@ typedef struct ll_far_rank {
     ll_kind read_kind;
     bool holds_unit, holds_read; /* they are put off: units.c */
     ll_far_question question;    /* to it, of what it may have put off */
-    bool led;                    /* what has gone there may be quiet and not have come */
+    bool unconfirmed;            /* what has gone there may be quiet and not have come */
     ll_far_words words;          /* with masks */
 } ll_far_rank;
 
@@ -136,7 +135,7 @@ void ll_far_end(ll_cpu *self, bool sound);
 typedef struct ll_far_wait {
     ll_cpu *self;
     int32_t pe;
-    const transport_batch *batch;
+    const link_batch *batch;
 } ll_far_wait;
 expar_status ll_far_wait_on(const ll_far_wait *wait);
 
@@ -159,9 +158,9 @@ void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to);
    until what was sent with the batch is quiet. */
 void ll_far_keep(const ll_cpu *self, int32_t pe, expar_status status);
 bool ll_far_has_failed(ll_links *far);
-void ll_far_await_batch(const ll_cpu *self, int32_t pe, transport_batch *batch);
+void ll_far_await_batch(const ll_cpu *self, int32_t pe, link_batch *batch);
 /* That something has come is awaited at the end alone; with masks also before a rank is told of them. */
-static inline bool ll_far_leads(const ll_cpu *self)
+static inline bool ll_far_orders(const ll_cpu *self)
 {
     return !self->masks;
 }
@@ -184,7 +183,7 @@ bool ll_far_found(const ll_cpu *self, uint64_t flag, uint64_t epoch);
 /* ---- units.c ----------------------------------------------------------------------------------------------------- */
 
 /* Data that ends with its flag, behind what is put off for the rank. */
-void ll_far_put(const ll_cpu *self, int32_t pe, const link_data *data, transport_batch *batch);
+void ll_far_put(const ll_cpu *self, int32_t pe, const link_data *data, link_batch *batch);
 /* Operations. */
 void ll_far_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe);
 void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole);

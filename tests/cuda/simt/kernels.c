@@ -4,6 +4,7 @@
 #include "bench/gpu/kernels/forms.h"
 #include "cuda/fake/fake.h"
 #include "cuda/kernels/late_copy.h"
+#include "cuda/kernels/link.h"
 #include "cuda/simt/launch.h"
 #include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/kernels/normal/args.h"
@@ -40,7 +41,10 @@
     X(bench_ll_turn, ll_turn)                                                                                          \
     X(bench_ll_trip, ll_trip_call)                                                                                     \
     X(bench_ll_nothing, ll_nothing)                                                                                    \
-    X(late_copy, late_copy_call)
+    X(late_copy, late_copy_call)                                                                                       \
+    X(link_mail, link_mail_call)                                                                                       \
+    X(link_count, link_count_call)                                                                                     \
+    X(link_bulk, link_bulk_call)
 
 #define DECLARE(name, type)                                                                                            \
     void name(const type a);                                                                                           \

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* As the library chooses (docs/low-latency.md). */
+/* As the library chooses (docs/internals/low-latency.md). */
 #define DEFAULT_SMS 128
 #define TRIPS       16 /* in a turn */
 

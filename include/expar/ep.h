@@ -16,8 +16,8 @@
  * are there with the event, by which also comes what is wrong with indices, or with another rank's arguments. Its
  * handle and output serve calls on the same buffer at once, others behind the event. A call without async_finish comes
  * behind all. What they use is in use meanwhile, room in the pool included; the structs of their arguments are copied,
- * and need not live on, what these point to has to. docs/normal-mode.md, "Asynchronous calls", says which part waits
- * for which.
+ * and need not live on, what these point to has to. docs/internals/normal-mode.md, "Asynchronous calls", says which
+ * part waits for which.
  *
  * Members of arguments that say yes or no are 1 or 0; any other value is refused.
  *

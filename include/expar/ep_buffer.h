@@ -49,9 +49,9 @@ typedef struct expar_ep_config {
     int64_t pool_bytes;    /* memory for outputs that is taken now and kept as long as the buffer lives; more is taken
                               as outputs need it (0: all of it). On a GPU 0 is, where max_tokens, max_row_bytes and
                               max_topk are given, twice the largest output as its rows come, with handles and a
-                              combine's copies (docs/gpu.md), expert-major outputs not included; more comes when all
-                              ranks wait in a dispatch or route: for its counts, or with num_worst_tokens for this
-                              alone, but with async_finish never */
+                              combine's copies (docs/internals/gpu.md), expert-major outputs not included; more comes
+                              when all ranks wait in a dispatch or route: for its counts, or with num_worst_tokens for
+                              this alone, but with async_finish never */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0, with max_row_bytes: room for max_row_bytes / 64,
                               rounded up */
     expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
@@ -110,7 +110,7 @@ EXPAR_API expar_status expar_ep_abandon(expar_ep *ep);
 typedef struct expar_ep_stats {
     size_t struct_size;           /* set by EXPAR_EP_STATS_INIT */
     uint64_t reserved_bytes;      /* memory for outputs that peers reach, of all buffers of the group together */
-    uint64_t reserved_high_bytes; /* the most that it has been. docs/memory.md has the bound */
+    uint64_t reserved_high_bytes; /* the most that it has been. docs/internals/memory.md has the bound */
     uint64_t used_bytes;          /* of it in outputs of this buffer that are alive */
     uint64_t used_high_bytes;     /* the most that these have been at a time */
     uint64_t group_used_bytes;    /* in outputs, records and rings of all buffers of the group */

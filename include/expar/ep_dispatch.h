@@ -119,8 +119,8 @@ typedef struct expar_dispatch_result {
 /* Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, or with
    async_finish when the outputs are known: then all tensors of args and result must be left alone until result.event
    has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. Its backward is expar_combine with the same
-   handle. The protocol is the library's own (docs/normal-mode.md). So that counts fit 31 bits, expert_alignment is
-   2^30 at most, T · K · N too, and each of tokens_per_expert 2^30 / N.
+   handle. The protocol is the library's own (docs/internals/normal-mode.md). So that counts fit 31 bits,
+   expert_alignment is 2^30 at most, T · K · N too, and each of tokens_per_expert 2^30 / N.
 
    Errors of this rank's arguments: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE,
    EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE, EXPAR_ERR_INDEX, EXPAR_ERR_LIMIT (names the member of config

@@ -7,7 +7,7 @@
  * atexit included.
  *
  * Who uses an output whose last reference has been given back is told so (EXPAR_ERR_HANDLE, or a warning in the log)
- * where it can be seen: as long as fewer than 256 others have come to their end since. docs/lifetimes.md. */
+ * where it can be seen: as long as fewer than 256 others have come to their end since. docs/internals/lifetimes.md. */
 #ifndef EXPAR_EXPAR_EP_OUTPUT_H
 #define EXPAR_EXPAR_EP_OUTPUT_H
 

@@ -66,7 +66,7 @@ typedef struct expar_group_options {
     int32_t size;                 /* with id: ≥ 1 */
     int32_t ranks_per_node;       /* 0: found out. Else it must divide size; ranks are numbered node by node */
     int64_t timeout_ms;           /* 0: EXPAR_TIMEOUT seconds, else 30 s. How long a rank may be silent, once formed.
-                                     One that answers is waited for, however late it is: docs/waiting.md */
+                                     One that answers is waited for, however late it is: docs/internals/waiting.md */
     int64_t bootstrap_timeout_ms; /* 0: EXPAR_BOOTSTRAP_TIMEOUT seconds, else 30 s. For forming the group */
     size_t heap_bytes;            /* 0: EXPAR_HEAP_SIZE, else 16 GiB. The most that the symmetric heap of a rank may
                                      grow to; of a static one, what it has */

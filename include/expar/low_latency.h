@@ -6,7 +6,7 @@
  *
  * There is no notify: every rank writes straight into slots that are large enough for the worst case, and counts travel
  * with the rows. A buffer is made for B, H, K, E; it never grows, and a call beyond it is refused before anything is
- * sent. docs/low-latency.md explains slots, counts, epochs, halves and hooks.
+ * sent. docs/internals/low-latency.md explains slots, counts, epochs, halves and hooks.
  *
  * A call sends and receives, or it only sends and gives back a hook, which receives when it is called. Between the two
  * nothing of the library runs for it. At most two dispatches and two combines of a buffer may be open at once; a third

@@ -4,10 +4,10 @@
  *
  * Collective over a team: all members call, in the same order on each team, one thread of a rank at a time; different
  * teams may be used, split and destroyed by different threads at once. A member that is refused its arguments does not
- * take part, and the others end with EXPAR_ERR_PEER and its reason; one that is late is waited for (docs/waiting.md).
- * The loss of a rank ends what teams with it do, and every formed team's calls; other teams go on (docs/pgas.md, "Who
- * is named" and "Loss of a member"). Errors of all calls: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (the team was destroyed, and
- * none has taken its place), EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
+ * take part, and the others end with EXPAR_ERR_PEER and its reason; one that is late is waited for
+ * (docs/internals/waiting.md). The loss of a rank ends what teams with it do, and every formed team's calls; other
+ * teams go on (docs/pgas.md, "Who is named" and "Loss of a member"). Errors of all calls: EXPAR_ERR_NULL,
+ * EXPAR_ERR_HANDLE (the team was destroyed, and none has taken its place), EXPAR_ERR_PEER, EXPAR_ERR_ABORTED. */
 #ifndef EXPAR_TEAM_H
 #define EXPAR_TEAM_H
 

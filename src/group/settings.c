@@ -8,7 +8,7 @@
 
 #define DEFAULT_TIMEOUT_MS 30000
 #define MAX_TIMEOUT_MS     ((int64_t)1000 * 86400 * 365)
-#define DEFAULT_SPIN_US    50 /* more gains nothing, half of it loses a lot (measured: docs/performance.md) */
+#define DEFAULT_SPIN_US    50 /* more gains nothing, half of it loses a lot (docs/internals/measurements/cpu.md) */
 #define MAX_SPIN_US        1000000
 #define DEFAULT_HEAP_BYTES ((uint64_t)16 << 30)
 #define MIN_HEAP_BYTES     ((uint64_t)1 << 20)

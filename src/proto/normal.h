@@ -328,7 +328,7 @@ EP_FUNC ep_slot ep_slot_of(int64_t row_bytes, int32_t scales, int32_t topk)
 }
 
 /* Slots of a ring of the library's choice. Rings small enough to stay in a cache while they are used: a row that has to
-   go to memory and back on its way costs twice (measured: docs/performance.md). */
+   go to memory and back on its way costs twice (measured: docs/internals/measurements/cpu.md). */
 #define EP_RING_BYTES       (64 << 10)
 #define EP_LEAST_RING_SLOTS 4
 #define EP_MOST_RING_SLOTS  64

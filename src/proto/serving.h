@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* In which order the warps of a GPU's dispatch serve the ranks, and how many rows they have on their way at a time
- * (docs/performance.md, "Orders of ranks"). The benchmark includes this, too: its copies are served alike. Compiles as
- * C17, by nvcc and by NVRTC. */
+ * (docs/internals/measurements/gpu.md, "Orders of ranks"). The benchmark includes this, too: its copies are served
+ * alike. Compiles as C17, by nvcc and by NVRTC. */
 #ifndef EXPAR_PROTO_SERVING_H
 #define EXPAR_PROTO_SERVING_H
 

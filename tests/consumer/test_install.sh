@@ -89,7 +89,7 @@ cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/app/shmem.c" $(pkg-config --
 
 # What is installed to read: pages, and examples that compile as they stand.
 doc=$prefix/share/doc/expar
-for file in README.md docs/architecture.md examples/cuda_graph.c examples/mpi.c; do
+for file in README.md docs/internals/architecture.md examples/cuda_graph.c examples/mpi.c; do
     [ -s "$doc/$file" ] || fail "share/doc/expar/$file is missing"
 done
 # shellcheck disable=SC2086 # the flags are words

@@ -502,7 +502,8 @@ static expar_ep *make_buffer(const actor *one)
     return ep;
 }
 
-/* Streams that are new to the driver, and first calls in graphs: docs/gpu.md says why copies go first. */
+/* Streams that are new to the driver, and first calls in graphs: docs/internals/measurements/gpu-shared.md says why
+   copies go first. */
 static bool warm_up(const actor *one)
 {
     const int64_t zeros[64] = {0};

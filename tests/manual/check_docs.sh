@@ -83,7 +83,7 @@ awk -v files="$work/files" -v words="$work/words" '
         }
         while ((getline line < words) > 0) known[line] = 1
     }
-    FNR == 1 { page = FILENAME; sub(/^.*\//, "", page); in_fence = 0 }
+    FNR == 1 { page = FILENAME; if (!sub(/^.*\/docs\//, "docs/", page)) sub(/^.*\//, "", page); in_fence = 0 }
     /^ *```/ { in_fence = !in_fence }
     in_fence { next }
     /^\|/ {

@@ -8,11 +8,12 @@ root=$1
 # shellcheck source=tests/script.sh
 . "$(dirname "$0")/../script.sh"
 
-"$here/check_docs.sh" "$root" "$root"/docs/*.md "$root/README.md" "$root/CONTRIBUTING.md" || fail "the pages name what is not there"
+find "$root/docs" -name '*.md' -exec "$here/check_docs.sh" "$root" "$root/README.md" "$root/CONTRIBUTING.md" {} + ||
+    fail "the pages name what is not there"
 
 # sees EDIT TEXT: with that edit of the page the check finds fault, in these words.
 sees() {
-    sed "$1" "$root/docs/architecture.md" >"$work/architecture.md"
+    sed "$1" "$root/docs/internals/architecture.md" >"$work/architecture.md"
     if "$here/check_docs.sh" "$root" "$work/architecture.md" 2>"$work/found"; then fail "not seen: $2"; fi
     sed 's/^\(docs: architecture.md:\)[0-9]*/\1N/' "$work/found" | grep -qxF "docs: $2" ||
         fail "expected '$2', found: $(cat "$work/found")"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory that outputs hold, by a simulation of the pool with the traffic of training: T 8192, H 7168, K 8, BF16 on
  * N ranks, routed uniformly or skewed (Zipf) and anew in every call, several outputs alive at a time, given back in the
- * order of a stack (as autograd does) or of a queue. The bound of docs/memory.md holds after every call:
+ * order of a stack (as autograd does) or of a queue. The bound of docs/internals/memory.md holds after every call:
  *
  *     memory ≤ 1.25 · the most that outputs held at a time + 64 MB
  *
  * Only addresses and counts are played: the source has no memory. With the argument "table" it prints what
- * docs/memory.md shows. */
+ * docs/internals/memory.md shows. */
 #include "mem/store.h"
 #include "oracle/random.h"
 #include "oracle/unit.h"

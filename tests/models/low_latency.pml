@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Low-latency mode: opening units, read words, halves, hooks, refusals, STATE.
- * The rules are in docs/low-latency.md, "Words". scripts/models.sh runs the checks.
+ * The rules are in docs/internals/low-latency.md, "Words". scripts/models.sh runs the checks.
  *
  *   spin -a OPTIONS low_latency.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -E -n -m200000
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Sums in the compiler's vectors, for files that say what a vector is: LANES words, VECTORS of them in a strip, and
  * LANES_FUNC, whose instruction set has vectors of that width. Of a width that it does not have GCC takes comparisons
- * apart, element by element, and keeps sums in memory: a tenth of the speed (docs/performance.md).
+ * apart, element by element, and keeps sums in memory: a tenth of the speed (docs/internals/measurements/cpu.md).
  *
  * A strip of each row is added to sums that stay in registers, then the sums are rounded and stored. FP32 accumulation
  * in the order given, one rounding at the end. NaN is one value in each type: positive, quiet, all mantissa bits set,
@@ -28,7 +28,7 @@ typedef float float_lanes __attribute__((vector_size(4 * LANES)));
 
 /* Several rows are read in turn, a strip each, which is too short a run for the hardware to read ahead: we do it
    ourselves. At the end of a row that is the next row, which is often the next to be read; past the end of memory a
-   prefetch does nothing. (Measured: docs/performance.md.) */
+   prefetch does nothing. (Measured: docs/internals/measurements/cpu.md.) */
 #define AHEAD_BYTES 2048
 
 LANES_PART void prefetch_ahead(const void *strip)

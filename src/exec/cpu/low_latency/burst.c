@@ -29,8 +29,8 @@ bool ll_pace_times(const ll_pace *pace)
     return pace->slow > 0 ? !ll_pace_streams(pace) : pace->sends % knob_count(KNOB_CPU_PACE_TIMED) == 0;
 }
 
-/* Cores of one socket copy 15 to 20 bytes in a nanosecond, those of two 2 (measured: docs/performance.md). Few bytes
-   tell nothing. */
+/* Cores of one socket copy 15 to 20 bytes in a nanosecond, those of two 2 (measured:
+   docs/internals/measurements/low-latency-cpu.md). Few bytes tell nothing. */
 void ll_pace_note(ll_pace *pace, uint64_t bytes, int64_t ns)
 {
     pace->sends++;

@@ -78,8 +78,9 @@ static bool bank_is_free(const ll_cpu *self, int32_t pe, int32_t bank, uint64_t 
 
 /* Messages of this dispatch may go to the peer, whose half is free. Many go to where those of the last one went: what
    is left of that in the caches need not be fetched again. Few go to the other bank: lines that have just been read
-   there take longer to write (measured: docs/performance.md). If the bank that is wanted is not free, the other one is:
-   what stands there is of this half, or older than what is in the way, and was free when that was let in. */
+   there take longer to write (measured: docs/internals/measurements/low-latency-cpu.md). If the bank that is wanted
+   is not free, the other one is: what stands there is of this half, or older than what is in the way, and was free when
+   that was let in. */
 static void bank_choose(ll_cpu *self, int32_t pe, uint64_t epoch, bool many)
 {
     ll_banks *banks = &self->banks[pe];

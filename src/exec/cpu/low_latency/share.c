@@ -54,7 +54,8 @@ void ll_workers_free(ll_cpu *self)
 
 /* Threads are started when something is worth them. Between two calls of a decoder a thread has slept for long, on a
    core that sleeps, too, and is not always woken there: only rows of half a millisecond are worth that (measured:
-   docs/performance.md). Waits for the network mask whom they have lost, which is the calling thread's to do. */
+   docs/internals/measurements/low-latency-cpu.md). Waits for the network mask the ranks that they have lost,
+   which only the calling thread may do. */
 static int32_t workers_worth(const ll_cpu *self, int32_t items, uint64_t bytes)
 {
     if (self->masks && self->far) return 1;

@@ -12,7 +12,7 @@
  *   one_order.c rows that go back by themselves, to be added in one order over all nodes
  *   exact.c     sums that are rounded at the end alone
  *
- * Who waits for whom, and why not in a circle: docs/across-nodes.md. */
+ * Who waits for whom, and why not in a circle: docs/internals/across-nodes.md. */
 #ifndef EXPAR_EXEC_CPU_NODES_RAILS_H
 #define EXPAR_EXEC_CPU_NODES_RAILS_H
 

@@ -84,7 +84,8 @@ expar_status cpu_sources_make(const ep_shape *shape, int32_t workers, cpu_source
     return EXPAR_OK;
 }
 
-/* A worker takes some 15 µs to wake, in which one thread moves cpu.worker bytes (measured: docs/performance.md). */
+/* A worker takes some 15 µs to wake, in which one thread moves cpu.worker bytes (measured:
+   docs/internals/measurements/cpu.md). */
 static int32_t workers_for(const cpu_executor *self, const exec_call *call, int64_t bytes)
 {
     if (call->num_sms) return call->num_sms;

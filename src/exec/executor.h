@@ -151,7 +151,7 @@ struct executor {
     /* Of normal mode: */
     mem_pool *pool;   /* where peers reach: outputs whose rows come directly */
     bool grows;       /* the pool: by all ranks together, in calls whose counts they wait for (normal_ops.grow_pool) */
-    bool offers_room; /* takes rooms: a fresh dispatch's rows can be sent ahead of the host's knowing the counts */
+    bool sends_ahead; /* a fresh dispatch's rows, into spare memory of the pool, before the host knows the counts */
     bool by_node;     /* its ranks are on several nodes: each makes its sum, and what it needs for it comes with rows */
 };
 

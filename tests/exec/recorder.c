@@ -400,7 +400,7 @@ static expar_status make(const executor_plan *plan, bool streams, executor **out
     self->memory = memory;
     self->ops = recorder_ops;
     self->normal = recorder_normal_ops;
-    self->ops.streams = self->normal.stages = self->normal.grows_apart = self->base.offers_room = streams;
+    self->ops.streams = self->normal.stages = self->normal.grows_apart = self->base.sends_ahead = streams;
     self->base.ops = &self->ops;
     self->base.normal = &self->normal;
     *out = &self->base;

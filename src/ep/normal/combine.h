@@ -1,32 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One combine on its way; shared by combine.c and combine_check.c only. */
+/* One combine on its way; shared by combine.c, combine_check.c and plan.c only. */
 #ifndef EXPAR_EP_NORMAL_COMBINE_H
 #define EXPAR_EP_NORMAL_COMBINE_H
 
-#include "ep/normal/normal.h"
+#include "ep/normal/plan.h"
 
 typedef struct combine_call {
     ep_call base;
     ep_brings brings;
     expar_combine_args args;
-    mem_block *reduced;                                /* expert-major: one row a token */
-    mem_block *spread;                                 /* expert-major: weights of its rows, at their slots */
-    mem_block *staged_x, *staged_weights, *staged_map; /* copies of what peers could not reach where it is */
-    const void *x;                                     /* the rows that travel: the caller's, or the reduced ones */
-    int64_t x_rows, x_pitch_bytes;
-    const float *weights; /* that travel, [R][K]: the caller's, or the spread ones; NULL: none */
-    int64_t weights_pitch;
-    ep_mode mode;
-    uint64_t x_offset, weights_offset, map_offset; /* in the heap, when DIRECT; or of these mappings */
-    exec_mapping x_mapping, weights_mapping;       /* of the caller's memory, where peers read it */
-    bool x_mapped;
+    ep_plan plan;
     ep_combine_step step; /* between send and receive */
 } combine_call;
+
+static inline int64_t combine_row_bytes(const combine_call *call)
+{
+    return call->args.x.shape[1] * (int64_t)expar_dtype_bytes(call->args.x.dtype);
+}
+
+/* Rows that this rank has, or may have where the host does not know. */
+static inline int64_t combine_rows_held(const combine_call *call)
+{
+    const expar_ep_handle *handle = call->args.handle;
+    return handle->recv_tokens < 0 ? handle->rows : handle->recv_tokens;
+}
 
 /* Every expert-major row travels, and the owner adds them. */
 static inline bool combine_adds_each_slot(const combine_call *call)
 {
     return call->args.sum_order == EXPAR_SUM_EACH_SLOT;
+}
+
+/* Else one row a token travels, which is made of them. */
+static inline bool combine_reduces(const combine_call *call)
+{
+    return call->args.expert_major && !combine_adds_each_slot(call);
 }
 
 static inline bool combine_wants_owners_weights(const combine_call *call)
@@ -48,5 +56,10 @@ static inline bool combine_goes_row_by_row(const combine_call *call)
 /* ---- combine_check.c --------------------------------------------------------------------------------------------- */
 /* Fills args, and looks at everything that can be wrong with them. */
 expar_status combine_check(combine_call *call, const expar_combine_args *args);
+
+/* ---- plan.c ------------------------------------------------------------------------------------------------------ */
+/* Fills the plan, and takes what memory it needs. A graph that is being captured keeps that. What is held on failure
+   plan_release gives back. */
+expar_status combine_plan(combine_call *call);
 
 #endif

@@ -6,7 +6,7 @@
 #include "ep/normal/dispatch.h"
 #include "exec/event.h"
 
-#include <string.h>
+#include <stdlib.h>
 
 static void dispatch_fill_form(dispatch_call *call)
 {
@@ -35,67 +35,83 @@ static void dispatch_fill_form(dispatch_call *call)
     form->route_buffer = call->given->buffer;
 }
 
-/* ---- the counts of a fresh dispatch ------------------------------------------------------------------------------ */
+/* ---- memory for the results -------------------------------------------------------------------------------------- */
 
-/* The host knows how many rows come. */
-static expar_status dispatch_take_counts(dispatch_call *call)
+static expar_status count_experts(const dispatch_call *call, int64_t *sum)
 {
-    int64_t sum;
-    opening_take_counts(&call->opening, call->made);
-    if (call->opening.num_worst_tokens) return dispatch_count_experts(call, call->to.output, &sum);
-    dispatch_room_settle(call);
-    expar_status status = dispatch_make_output(call);
-    error_kept kept;
-    error_keep(&kept, status);
-    dispatch_grow(call, false);
-    return call->growth == EXPAR_OK ? error_restore(&kept) : call->growth;
-}
-
-static ep_growth growth_of(const dispatch_call *call)
-{
-    const ep_growth growth = opening_growth(&call->base, &call->opening, call->args.async_finish);
-    return growth == EP_GROWTH_CAN && call->lacks_room ? EP_GROWTH_WISHED : growth;
-}
-
-/* The output has its place, beside the pool perhaps: what has grown is for the next one. */
-static expar_status grow_for_later(dispatch_call *call)
-{
-    dispatch_grow(call, dispatch_lies_beside(call));
-    return ep_call_step(&call->base, call->growth);
-}
-
-/* Opens a fresh dispatch. A rank that fails behind it says so with its offers, unless they stand. */
-static expar_status notify(dispatch_call *call)
-{
-    ep_call *base = &call->base;
-    ep_dispatch_step rows;
-    ep_notify_step step = {.epoch = normal_epoch(base),
-                           .form = call->brings.form,
-                           .routing = &call->made->routing,
-                           .route = opening_view(&call->opening),
-                           .growth = growth_of(call),
-                           .deferred = call->args.num_worst_tokens != 0,
-                           .verdict = {.rank = -1}};
-    if (call->ahead) {
-        rows = dispatch_step(call);
-        rows.room = dispatch_room(call);
-        rows.deferred = true;
-        step.rows = &rows;
-    }
-    expar_status status = opening_notify(base, &step);
-    /* Of a call that leaves the caller has its result already. */
-    if (status != EXPAR_OK || base->leaves) return status;
-    call->grows = step.grows;
-    if (!step.counted) return grow_for_later(call);
-    status = dispatch_take_counts(call);
-    if (call->growth != EXPAR_OK) return ep_call_step(base, status);
-    if (status != EXPAR_OK) ep_call_refuse(base, status);
+    expar_ep_output *output = call->plan.output;
+    size_t locals = (size_t)call->made->routing.local_experts;
+    if (!output->tokens_per_expert) output->tokens_per_expert = malloc(locals * sizeof *output->tokens_per_expert);
+    if (!output->tokens_per_expert) return error_set(EXPAR_ERR_MEMORY, "no memory for %zu counts", locals);
+    *sum = opening_round_counts(&call->opening, &call->made->routing, output->tokens_per_expert);
     return EXPAR_OK;
+}
+
+static expar_status size_fresh(const dispatch_call *call)
+{
+    expar_ep_handle *made = call->made;
+    if (dispatch_cached(call)) return EXPAR_OK;
+    made->expert_rows = opening_worst_expert_rows(&call->opening, made);
+    return dispatch_sized(call) ? EXPAR_OK : count_experts(call, &made->expert_rows);
+}
+
+/* Whether an expert-major output can be as long, and memory for its map. */
+static expar_status size_expert_major(dispatch_call *call)
+{
+    const expar_ep_handle *handle = dispatch_handle(call);
+    if (!call->args.expert_major) return EXPAR_OK;
+    if (handle->expert_rows > INT32_MAX)
+        return error_set(EXPAR_ERR_ARGUMENT, "an expert-major output of %lld rows; expected at most 2^31 - 1",
+                         (long long)handle->expert_rows);
+    return ep_handle_make_map(ep_of(&call->base), handle, &call->fills_map);
+}
+
+/* Takes part in the growth of the pools, if there is one and it has not: for the blocks of the call where these are
+   sized. */
+static expar_status grow_pools(dispatch_call *call, bool sized)
+{
+    executor *exec = call->base.buffer->exec;
+    uint64_t sizes[3];
+    if (call->grows) call->growth = exec->normal->grow_pool(exec, sizes, sized ? dispatch_sizes(call, sizes) : 0);
+    call->grows = false;
+    return call->growth;
+}
+
+/* The rows are known, or at most as many. */
+static expar_status take_results(dispatch_call *call)
+{
+    ep_plan *plan = &call->plan;
+    if (!plan->output) plan->output = ep_output_make(call->base.buffer);
+    if (!plan->output) return error_set(EXPAR_ERR_MEMORY, "no memory for an output");
+    expar_status status = size_fresh(call);
+    if (status == EXPAR_OK) status = grow_pools(call, true);
+    if (status == EXPAR_OK) status = size_expert_major(call);
+    return status == EXPAR_OK ? dispatch_plan(call) : status;
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-ep_dispatch_step dispatch_step(const dispatch_call *call)
+static ep_arrival dispatch_arrival(const dispatch_call *call)
+{
+    const ep_plan *plan = &call->plan;
+    const ep_plan_place *x = &plan->parts[EXPAR_EP_PART_X], *scales = &plan->parts[EXPAR_EP_PART_SCALES];
+    const ep_plan_place *idx = &plan->parts[EXPAR_EP_PART_TOPK_IDX], *src = &plan->parts[EXPAR_EP_PART_SRC_TOKEN];
+    const ep_plan_place *weights = &plan->parts[EXPAR_EP_PART_TOPK_WEIGHTS];
+    return (ep_arrival){.mode = plan->mode,
+                        .rows = (int32_t)plan->rows,
+                        .x = x->travels,
+                        .scales = scales->travels,
+                        .idx = idx->travels,
+                        .weights = weights->travels,
+                        .src = src->travels,
+                        .x_offset = x->offset,
+                        .scales_offset = scales->offset,
+                        .idx_offset = idx->offset,
+                        .weights_offset = weights->offset,
+                        .src_offset = src->offset};
+}
+
+static ep_dispatch_step dispatch_step(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
     const expar_tensor *x = &args->x, *scales = &args->x_scales;
@@ -111,12 +127,71 @@ ep_dispatch_step dispatch_step(const dispatch_call *call)
                              .scales_row_pitch = scales->strides[0],
                              .scales_column_pitch = scales->strides[1],
                              .route = opening_view(&call->opening),
-                             .arrival = call->to.arrival,
+                             .arrival = dispatch_arrival(call),
                              .sent_ahead = call->sent_ahead,
                              .deferred = args->num_worst_tokens || args->async_finish || call->base.exec.captured,
                              .verdict = {.rank = -1}};
     return step;
 }
+
+/* ---- the counts of a fresh dispatch ------------------------------------------------------------------------------ */
+
+/* The host knows how many rows come. */
+static expar_status dispatch_take_counts(dispatch_call *call)
+{
+    int64_t sum;
+    opening_take_counts(&call->opening, call->made);
+    if (call->opening.num_worst_tokens) return count_experts(call, &sum);
+    dispatch_settle_spare(call);
+    expar_status status = take_results(call);
+    error_kept kept;
+    error_keep(&kept, status);
+    status = grow_pools(call, false);
+    return status == EXPAR_OK ? error_restore(&kept) : status;
+}
+
+static ep_growth growth_of(const dispatch_call *call)
+{
+    const ep_growth growth = opening_growth(&call->base, &call->opening, call->args.async_finish);
+    return growth == EP_GROWTH_CAN && call->lacks_spare ? EP_GROWTH_WISHED : growth;
+}
+
+/* The output has its place, beside the pool perhaps: what has grown is for the next one. */
+static expar_status grow_for_later(dispatch_call *call)
+{
+    return ep_call_step(&call->base, grow_pools(call, dispatch_lies_beside(call)));
+}
+
+/* Opens a fresh dispatch. A rank that fails behind it says so with its offers, unless they stand. */
+static expar_status notify(dispatch_call *call)
+{
+    ep_call *base = &call->base;
+    ep_dispatch_step rows;
+    ep_notify_step step = {.epoch = normal_epoch(base),
+                           .form = call->brings.form,
+                           .routing = &call->made->routing,
+                           .route = opening_view(&call->opening),
+                           .growth = growth_of(call),
+                           .deferred = call->args.num_worst_tokens != 0,
+                           .verdict = {.rank = -1}};
+    if (call->offered_bytes) {
+        rows = dispatch_step(call);
+        rows.room = dispatch_offer_spare(call);
+        rows.deferred = true;
+        step.rows = &rows;
+    }
+    expar_status status = opening_notify(base, &step);
+    /* Of a call that leaves the caller has its result already. */
+    if (status != EXPAR_OK || base->leaves) return status;
+    call->grows = step.grows;
+    if (!step.counted) return grow_for_later(call);
+    status = dispatch_take_counts(call);
+    if (call->growth != EXPAR_OK) return ep_call_step(base, status);
+    if (status != EXPAR_OK) ep_call_refuse(base, status);
+    return EXPAR_OK;
+}
+
+/* ---- the halves -------------------------------------------------------------------------------------------------- */
 
 /* A dispatch that was to fill the handle's map, and will not. */
 static void leave_map(dispatch_call *call)
@@ -193,14 +268,14 @@ static void dispatch_hold(ep_call *base)
 {
     dispatch_call *call = (dispatch_call *)base;
     ep_handle_hold(dispatch_handle(call));
-    ep_output_hold(call->to.output);
+    ep_output_hold(call->plan.output);
 }
 
 static void dispatch_drop(ep_call *base)
 {
     dispatch_call *call = (dispatch_call *)base;
     expar_ep_handle_destroy((expar_ep_handle *)dispatch_handle(call));
-    expar_ep_output_release(call->to.output);
+    plan_release(base, &call->plan);
 }
 
 static const ep_halves dispatch_halves = {.bytes = sizeof(dispatch_call),
@@ -210,60 +285,6 @@ static const ep_halves dispatch_halves = {.bytes = sizeof(dispatch_call),
                                           .judge = ep_call_judge,
                                           .hold = dispatch_hold,
                                           .drop = dispatch_drop};
-
-/* ---- results ----------------------------------------------------------------------------------------------------- */
-
-/* What of the results lies in the output, for all who hold it. */
-static void note_parts(const dispatch_call *call, const expar_dispatch_result *full)
-{
-    const expar_tensor *const parts[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = &full->recv_x,
-                                                          [EXPAR_EP_PART_SCALES] = &full->recv_x_scales,
-                                                          [EXPAR_EP_PART_TOPK_IDX] = &full->recv_topk_idx,
-                                                          [EXPAR_EP_PART_TOPK_WEIGHTS] = &full->recv_topk_weights,
-                                                          [EXPAR_EP_PART_ROW_MAP] = &full->recv_row_map,
-                                                          [EXPAR_EP_PART_SRC_TOKEN] = &full->recv_src_token,
-                                                          [EXPAR_EP_PART_ROW_WEIGHTS] = &full->recv_row_weights,
-                                                          [EXPAR_EP_PART_SRC_METADATA] = &full->recv_src_metadata};
-    for (int i = 0; i < EP_DISPATCH_PARTS; i++)
-        if (parts[i] && parts[i]->ndim && !dispatch_own(call, i)) call->to.output->parts[i] = *parts[i];
-}
-
-static void fill_result(const dispatch_call *call, expar_dispatch_result *result)
-{
-    const ep_form *form = &call->brings.form;
-    const ep_destination *to = &call->to;
-    const expar_ep_handle *handle = dispatch_handle(call);
-    int64_t x_rows = call->args.expert_major ? handle->expert_rows : handle->rows;
-    expar_dispatch_result full = {.struct_size = result->struct_size,
-                                  .recv_x = expar_tensor_2d(to->x, (expar_dtype)form->dtype, x_rows, form->hidden),
-                                  .num_local_experts = handle->routing.local_experts,
-                                  .num_recv_tokens = handle->recv_tokens,
-                                  .num_dropped_tokens = call->step.dropped ? call->step.dropped : handle->dropped,
-                                  .recv_tokens_per_expert = to->output->tokens_per_expert,
-                                  .handle = call->made,
-                                  .output = to->output,
-                                  .event = call->base.event};
-    full.path = to->arrival.mode == EP_MODE_DIRECT ? EXPAR_PATH_DIRECT : EXPAR_PATH_QUEUE;
-    if (form->scales)
-        full.recv_x_scales = expar_tensor_2d(to->scales, (expar_dtype)form->scale_dtype, x_rows, form->scales);
-    if (form->scales && call->args.column_scales) {
-        full.recv_x_scales.strides[0] = 1;
-        full.recv_x_scales.strides[1] = dispatch_scales_pitch(call);
-    }
-    if (form->idx_dtype)
-        full.recv_topk_idx = expar_tensor_2d(to->idx, (expar_dtype)form->idx_dtype, handle->rows, form->topk);
-    if (form->weights) full.recv_topk_weights = expar_tensor_2d(to->weights, EXPAR_F32, handle->rows, form->topk);
-    if (to->row_map) full.recv_row_map = expar_tensor_2d(to->row_map, EXPAR_I32, handle->rows, form->topk);
-    if (to->src) full.recv_src_token = expar_tensor_1d(to->src, EXPAR_I32, handle->rows);
-    if (to->row_weights) full.recv_row_weights = expar_tensor_1d(to->row_weights, EXPAR_F32, x_rows);
-    if (to->metadata) full.recv_src_metadata = expar_tensor_2d(to->metadata, EXPAR_I32, handle->rows, 2 + form->topk);
-    full.recv_row_weights.device = full.recv_src_metadata.device = call->base.buffer->device;
-    full.recv_x.device = full.recv_x_scales.device = full.recv_src_token.device = call->base.buffer->device;
-    full.recv_topk_idx.device = full.recv_topk_weights.device = full.recv_row_map.device = call->base.buffer->device;
-    ep_count_path(ep_of(&call->base), to->arrival.mode);
-    memcpy(result, &full, result->struct_size);
-    note_parts(call, &full);
-}
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
@@ -293,8 +314,8 @@ static expar_status dispatch_prepare(dispatch_call *call)
     if (status == EXPAR_OK) status = exec->normal->prepare(exec, &call->brings.form, dispatch_row_bytes(call));
     if (status == EXPAR_OK && fresh)
         status = opening_make_handle(&call->base, &call->brings.form, &call->opening, &call->made);
-    if (status == EXPAR_OK && dispatch_sized(call)) status = dispatch_make_output(call);
-    if (status == EXPAR_OK && !dispatch_sized(call)) dispatch_room_take(call);
+    if (status == EXPAR_OK && dispatch_sized(call)) status = take_results(call);
+    if (status == EXPAR_OK && !dispatch_sized(call)) dispatch_take_spare(call);
     if (status == EXPAR_OK && fresh && captured) status = ep_call_follow(&call->base);
     return status == EXPAR_OK && call->args.async_finish ? ep_call_promise(&call->base) : status;
 }
@@ -309,8 +330,7 @@ static void give_up(dispatch_call *call)
 {
     ep_call_break_promise(&call->base);
     leave_map(call);
-    expar_ep_output_release(call->ahead);
-    expar_ep_output_release(call->to.output);
+    plan_release(&call->base, &call->plan);
     expar_ep_handle_destroy(call->made);
 }
 
@@ -327,7 +347,7 @@ expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar
     else if (!call.base.told)
         status = ep_call_tell_refusal(&call.base, status);
     if (status == EXPAR_OK || status == EXPAR_ERR_DROPPED)
-        fill_result(&call, result);
+        dispatch_tell(&call, result);
     else
         give_up(&call);
     return ep_ended(ep, ep_call_end(&call.base, status));

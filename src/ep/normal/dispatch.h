@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One dispatch on its way; shared by dispatch.c, dispatch_check.c, dispatch_output.c and dispatch_room.c only. */
+/* One dispatch on its way; shared by the files of dispatch, wish.c and plan.c only. */
 #ifndef EXPAR_EP_NORMAL_DISPATCH_H
 #define EXPAR_EP_NORMAL_DISPATCH_H
 
 #include "ep/normal/opening.h"
+#include "ep/normal/plan.h"
 
 typedef struct dispatch_call {
     ep_call base;
@@ -13,16 +14,14 @@ typedef struct dispatch_call {
     expar_recv_counts counts;     /* that the caller wants */
     const expar_ep_handle *given; /* the caller's handle, or NULL */
     expar_ep_handle *made;        /* by a fresh dispatch */
-    ep_destination to;
-    expar_ep_output
-        *ahead;      /* an output that has no destination yet: with room for rows that are not known, or being made */
-    bool sent_ahead; /* they fit: the rows are on their way already */
-    bool fills_map;  /* of the handle: none has before */
-    uint64_t room_bytes;   /* of the room, that are offered */
-    bool lacks_room;       /* there was none, but growth would make some */
-    bool grows;            /* all ranks' pools grow before rows move, and this rank has not come to it yet */
-    expar_status growth;   /* how it went: not OK, the ranks are out of step */
-    ep_dispatch_step step; /* between send and receive */
+    ep_plan plan;                 /* its output may be there before: being made, or with spare memory for rows */
+    uint64_t offered_bytes;       /* of spare memory, offered before it is known how many rows come; 0: none */
+    bool lacks_spare;             /* there was none, but growth would make some */
+    bool sent_ahead;              /* the rows fit what was offered, and are on their way already */
+    bool fills_map;               /* of the handle: none has before */
+    bool grows;                   /* all ranks' pools grow before rows move, and this rank has not come to it yet */
+    expar_status growth;          /* how it went: not OK, the ranks are out of step */
+    ep_dispatch_step step;        /* between send and receive */
 } dispatch_call;
 
 static inline bool dispatch_cached(const dispatch_call *call)
@@ -80,35 +79,33 @@ static inline int64_t dispatch_row_bytes(const dispatch_call *call)
 /* ---- dispatch_check.c -------------------------------------------------------------------------------------------- */
 /* Fills args and given, and looks at everything that can be wrong with them. */
 expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args, const expar_dispatch_result *result);
+/* "out_x" of EXPAR_EP_PART_X, and so on. */
+const char *dispatch_out_name(int part);
 
-/* ---- dispatch.c -------------------------------------------------------------------------------------------------- */
-/* Offers and rows, as a step. */
-ep_dispatch_step dispatch_step(const dispatch_call *call);
-
-/* ---- dispatch_output.c ------------------------------------------------------------------------------------------- */
-/* What the results are to be, as far as rows are known. */
-ep_wish dispatch_wish(const dispatch_call *call);
-/* Takes the memory of all results, whose rows the handle tells. A graph that is being captured keeps them. */
-expar_status dispatch_make_output(dispatch_call *call);
-/* The output's numbers of tokens for each expert, of a fresh dispatch whose counts are known; *sum of them. */
-expar_status dispatch_count_experts(const dispatch_call *call, expar_ep_output *output, int64_t *sum);
-/* Sizes of the blocks that the call takes, where they are known before the others are asked; returns how many. */
-int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3]);
+/* ---- plan.c ------------------------------------------------------------------------------------------------------ */
+/* Fills the plan, whose output is there, and takes the memory of all results, whose rows the handle tells. A graph that
+   is being captured keeps them. On failure the output is gone. */
+expar_status dispatch_plan(dispatch_call *call);
 /* The output found no room in the pool, which was to have it. */
 bool dispatch_lies_beside(const dispatch_call *call);
-/* Takes part in the growth of the pools, if there is one and it has not: for the blocks of the call where these are
-   sized. */
-void dispatch_grow(dispatch_call *call, bool sized);
+
+/* ---- wish.c ------------------------------------------------------------------------------------------------------ */
+/* Sizes of the blocks that the call takes, whose rows are known; returns how many. */
+int32_t dispatch_sizes(const dispatch_call *call, uint64_t sizes[3]);
+/* Likewise, where they are known before the others are asked; else none. */
+int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3]);
+/* Makes the output of a fresh dispatch, with spare memory for what may come, where the executor sends ahead, the pool
+   has some, and nothing can go wrong with it afterwards: such an offer is binding where the rows fit. */
+void dispatch_take_spare(dispatch_call *call);
+/* Of what was taken. */
+ep_room dispatch_offer_spare(const dispatch_call *call);
+/* Leaves the output what the rows need, which are known now, or gives it back where they do not fit. */
+void dispatch_settle_spare(dispatch_call *call);
+
+/* ---- dispatch_results.c ------------------------------------------------------------------------------------------ */
 /* Rows that have arrived, to where the results are to be. */
 expar_status dispatch_arrange(dispatch_call *call);
-
-/* ---- dispatch_room.c --------------------------------------------------------------------------------------------- */
-/* Makes the output of a fresh dispatch, with room for what may come, where the executor takes rooms, the pool has some,
-   and nothing can go wrong with it afterwards: an offer of room is binding where the rows fit. */
-void dispatch_room_take(dispatch_call *call);
-/* Of what was taken. */
-ep_room dispatch_room(const dispatch_call *call);
-/* Leaves the room what the rows need, which are known now, or gives it back where they do not fit. */
-void dispatch_room_settle(dispatch_call *call);
+/* What the caller is told of them; the output keeps what of them lies in it. */
+void dispatch_tell(const dispatch_call *call, expar_dispatch_result *result);
 
 #endif

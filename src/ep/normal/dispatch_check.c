@@ -106,6 +106,19 @@ static expar_status check_capture(const dispatch_call *call)
     return ep_call_check_events(&call->base, args->wait_event, args->async_finish);
 }
 
+const char *dispatch_out_name(int part)
+{
+    static const char *const names[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = "out_x",
+                                                         [EXPAR_EP_PART_SCALES] = "out_scales",
+                                                         [EXPAR_EP_PART_TOPK_IDX] = "out_topk_idx",
+                                                         [EXPAR_EP_PART_TOPK_WEIGHTS] = "out_topk_weights",
+                                                         [EXPAR_EP_PART_ROW_MAP] = "out_row_map",
+                                                         [EXPAR_EP_PART_SRC_TOKEN] = "out_src_token",
+                                                         [EXPAR_EP_PART_ROW_WEIGHTS] = "out_row_weights",
+                                                         [EXPAR_EP_PART_SRC_METADATA] = "out_src_metadata"};
+    return names[part];
+}
+
 static expar_status check_out_x(const dispatch_call *call)
 {
     const expar_dispatch_args *args = &call->args;
@@ -130,7 +143,7 @@ static expar_status check_out_x(const dispatch_call *call)
 static expar_status check_own(const dispatch_call *call, int part, const char *from, const expar_tensor *like)
 {
     const expar_tensor *out = dispatch_own(call, part);
-    const char *name = ep_out_name(part);
+    const char *name = dispatch_out_name(part);
     if (!out) return EXPAR_OK;
     if (!tensor_given(like))
         return error_set(EXPAR_ERR_ARGUMENT, "%s is given without %s; expected both, or none", name, from);
@@ -187,7 +200,7 @@ static expar_status check_stride(const dispatch_call *call)
 static expar_status check_own_vector(const dispatch_call *call, int part, expar_dtype dtype)
 {
     const expar_tensor *out = dispatch_own(call, part);
-    return out ? ep_check_vector(call->base.buffer->device, ep_out_name(part), out, dtype) : EXPAR_OK;
+    return out ? ep_check_vector(call->base.buffer->device, dispatch_out_name(part), out, dtype) : EXPAR_OK;
 }
 
 static expar_status check_row_weights(const dispatch_call *call)

@@ -35,15 +35,10 @@ expar_status ep_other_take(expar_ep *ep, uint64_t bytes, mem_block **out)
     return status;
 }
 
-void ep_count_path(expar_ep *ep, ep_mode mode)
+expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out)
 {
-    atomic_fetch_add_explicit(mode == EP_MODE_QUEUE ? &ep->queue_calls : &ep->direct_calls, 1, memory_order_relaxed);
-}
-
-void ep_count_rows(expar_ep *ep, bool mapped, bool copied)
-{
-    if (mapped) atomic_fetch_add_explicit(&ep->mapped_calls, 1, memory_order_relaxed);
-    if (copied) atomic_fetch_add_explicit(&ep->copied_calls, 1, memory_order_relaxed);
+    if (mem_pool_take(ep->base.exec->pool, bytes ? bytes : 1, out) == EXPAR_OK) return EXPAR_OK;
+    return ep_other_take(ep, bytes, out);
 }
 
 /* ---- the public calls -------------------------------------------------------------------------------------------- */

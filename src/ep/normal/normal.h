@@ -9,12 +9,12 @@
  *   buffer.c    expar_ep: create, destroy, abandon, query
  *   brings.c    what every call has here beside call.h: a form, for which records and rings may have to grow
  *   opening.h, opening.c  how a routing is opened: what a fresh dispatch and a route have in common; route.c the route
- *   dispatch.c  the call; dispatch_check.c its checks, dispatch_room.c room ahead of its counts, dispatch_output.c its
- *               results
+ *   plan.h, plan.c  which way the rows of a call go, and where they lie
+ *   wish.h, wish.c  what a dispatch wants to receive, and what it says of that ahead of its counts
+ *   dispatch.c  the call; dispatch_check.c its checks, dispatch_results.c its results
  *   combine.c   the call; combine_check.c its checks
  *   layout.c    expar_ep_layout
  *   handle.c    the routing that a dispatch leaves; counted (base/life.h)
- *   destination.c  where in an output the results go
  *   memory.c    memory beside the pool: the caller's allocator, trim, statistics
  *   tools.h, times.c  what the benchmark sees of a buffer beyond the public calls */
 #ifndef EXPAR_EP_NORMAL_NORMAL_H
@@ -150,10 +150,8 @@ expar_status ep_allocator_check(const expar_ep_config *config);
 expar_status ep_other_take(expar_ep *ep, uint64_t bytes, mem_block **out);
 /* EXPAR_ERR_BUSY, where a call that an allocator must not make comes from one: this thread is in a call already. */
 expar_status ep_check_outside(const char *call);
-/* A call has taken this path on this rank. */
-void ep_count_path(expar_ep *ep, ep_mode mode);
-/* Peers read a combine's rows in this rank's pool, where they lie in the caller's memory, or in a copy. */
-void ep_count_rows(expar_ep *ep, bool mapped, bool copied);
+/* A block for rows that this rank will offer in a combine: symmetric where there is room, else private. */
+expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out);
 
 /* ---- buffer.c ---------------------------------------------------------------------------------------------------- */
 /* One more reference; else EXPAR_ERR_NULL, or EXPAR_ERR_STATE: the buffer has been destroyed or abandoned. */
@@ -182,43 +180,5 @@ expar_status ep_handle_make_map(expar_ep *ep, const expar_ep_handle *handle, boo
 void ep_handle_unmap(const expar_ep_handle *handle);
 /* That it is one of this rank's in this group, and that the buffer can carry it out. */
 expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle);
-
-/* ---- destination.c ----------------------------------------------------------------------------------------------- */
-/* What a dispatch wants to receive. */
-typedef struct ep_wish {
-    ep_block_shape shape; /* of the results; x_rows differs from rows when expert-major */
-    bool expert_major;
-    expar_path path;
-    bool rows_known; /* the host knows how many rows come; else they are at most shape.rows */
-    const expar_tensor *out[EP_DISPATCH_PARTS]; /* the caller's memory for a part (expar_ep_part); NULL: ours */
-    expar_ep_output *output;                    /* with its block, where it was made ahead; NULL: to be made */
-    uint32_t staged; /* set by ep_destination_make: parts, a bit each, that come to a block first, and are copied
-                                to the caller's memory */
-} ep_wish;
-/* Where it goes on this rank. */
-typedef struct ep_destination {
-    expar_ep_output *output;
-    ep_arrival arrival; /* where rows come */
-    /* The results: what has arrived, or copies of it, expert-major ones for two. NULL without. */
-    void *x, *scales, *idx;
-    float *weights, *row_weights;
-    int32_t *row_map, *src, *metadata;
-} ep_destination;
-/* "out_x" of EXPAR_EP_PART_X, and so on. */
-const char *ep_out_name(int part);
-/* Takes wish->output in any case. A destination that is not used is given back by expar_ep_output_release(output). */
-expar_status ep_destination_make(expar_ep *ep, const ep_wish *wish, ep_destination *out);
-/* Bytes of the blocks that a destination takes, as far as rows come directly: of the results, and of rows on their way
-   (0: there are none). */
-void ep_destination_sizes(const ep_wish *wish, uint64_t sizes[2]);
-/* Rows of so many bytes, pitch_bytes apart, from the first byte to the last. */
-static inline uint64_t ep_span_bytes(int64_t rows, int64_t pitch_bytes, int64_t bytes)
-{
-    return rows > 0 ? (uint64_t)((rows - 1) * pitch_bytes + bytes) : 0;
-}
-/* "path is DIRECT, but the pool ..." has no room for `what`, of so many bytes: EXPAR_ERR_BUFFER_SIZE. */
-expar_status ep_pool_lacks(const expar_ep *ep, uint64_t bytes, const char *what);
-/* A block for rows that this rank will offer in a combine: symmetric where there is room, else private. */
-expar_status ep_block_take(expar_ep *ep, uint64_t bytes, mem_block **out);
 
 #endif

@@ -117,7 +117,7 @@ static expar_status make_memory(gpu_executor *self)
 static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan, int32_t sharers)
 {
     expar_status status = gpu_choose_sms(&self->core, plan->num_sms, KNOB_CUDA_SMS, sharers);
-    self->core.base.offers_room = !self->core.shares_gpu;
+    self->core.base.sends_ahead = !self->core.shares_gpu;
     if (status == EXPAR_OK) status = gpu_read_orphan_time(&self->core.place);
     if (status == EXPAR_OK) status = gpu_own_stream_make(&self->core);
     if (status == EXPAR_OK) status = make_memory(self);

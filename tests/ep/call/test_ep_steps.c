@@ -414,7 +414,7 @@ static void failing_steps(void **state)
     for (int i = 0; i < 6; i++) {
         bool streams = i >= 3;
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
-        s->said->base.offers_room = false;
+        s->said->base.sends_ahead = false;
         expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
         expar_dispatch_args args = fresh(s);
         s->said->fails = steps[i % 3];

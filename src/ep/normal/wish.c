@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a dispatch wants to receive, part by part; how large blocks of it are, for pools that are to grow; and spare
+ * memory for rows ahead of their counts. */
+#include "ep/normal/wish.h"
+
+#include <stdlib.h>
+
+wish wish_of(const dispatch_call *call)
+{
+    const expar_dispatch_args *args = &call->args;
+    const ep_form *form = &call->brings.form;
+    const expar_ep_handle *handle = dispatch_handle(call);
+    int32_t idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)form->idx_dtype);
+    wish w = {.shape = ep_block_shape_of(form, dispatch_row_bytes(call), idx_bytes, handle->rows),
+              .expert_major = args->expert_major != 0,
+              .rows_known = handle->recv_tokens >= 0,
+              .path = args->path};
+    w.shape.metadata = args->src_stride != 0;
+    w.shape.column_bytes = args->column_scales ? w.shape.scale_bytes : 0;
+    for (int part = 0; part < EP_DISPATCH_PARTS; part++)
+        w.out[part] = dispatch_own(call, part);
+    if (!w.expert_major) return w;
+    w.shape.x_rows = handle->expert_rows;
+    w.shape.map = 1;
+    w.shape.row_weights = dispatch_weighs_rows(call);
+    return w;
+}
+
+int64_t wish_row_bytes(const wish *w, int part)
+{
+    const ep_block_shape *shape = &w->shape;
+    switch (part) {
+    case EXPAR_EP_PART_X:
+        return shape->row_bytes;
+    case EXPAR_EP_PART_SCALES:
+        return shape->scale_bytes;
+    case EXPAR_EP_PART_TOPK_IDX:
+        return (int64_t)shape->topk * shape->idx_bytes;
+    case EXPAR_EP_PART_TOPK_WEIGHTS:
+        return shape->weights ? (int64_t)shape->topk * (int64_t)sizeof(float) : 0;
+    case EXPAR_EP_PART_SRC_TOKEN:
+        return shape->src ? (int64_t)sizeof(int32_t) : 0;
+    default:
+        return 0;
+    }
+}
+
+bool wish_makes(const wish *w, int part)
+{
+    const ep_block_shape *shape = &w->shape;
+    return (part == EXPAR_EP_PART_ROW_MAP && shape->map) || (part == EXPAR_EP_PART_ROW_WEIGHTS && shape->row_weights) ||
+           (part == EXPAR_EP_PART_SRC_METADATA && shape->metadata);
+}
+
+bool wish_expands(const wish *w, int part)
+{
+    return w->expert_major && (part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES);
+}
+
+bool wish_remakes(const wish *w, int part)
+{
+    return wish_expands(w, part) || (w->shape.column_bytes && part == EXPAR_EP_PART_SCALES);
+}
+
+bool wish_arrives_there(const wish *w, int part)
+{
+    return w->out[part] && !wish_remakes(w, part) && wish_row_bytes(w, part) > 0;
+}
+
+bool wish_in_block(const wish *w, int part)
+{
+    return !w->out[part] || w->staged & PART_BIT(part);
+}
+
+/* The block of the results, without what is the caller's. */
+static ep_block_shape block_shape(const wish *w)
+{
+    ep_block_shape shape = w->shape;
+    if (!wish_in_block(w, EXPAR_EP_PART_X)) shape.row_bytes = 0;
+    if (!wish_in_block(w, EXPAR_EP_PART_SCALES)) shape.column_bytes = 0;
+    if (w->shape.column_bytes ? w->expert_major : !wish_in_block(w, EXPAR_EP_PART_SCALES)) shape.scale_bytes = 0;
+    if (!wish_in_block(w, EXPAR_EP_PART_TOPK_IDX)) shape.idx_bytes = 0;
+    if (!wish_in_block(w, EXPAR_EP_PART_TOPK_WEIGHTS)) shape.weights = 0;
+    if (!wish_in_block(w, EXPAR_EP_PART_ROW_MAP)) shape.map = 0;
+    if (!wish_in_block(w, EXPAR_EP_PART_SRC_TOKEN)) shape.src = 0;
+    if (!wish_in_block(w, EXPAR_EP_PART_ROW_WEIGHTS)) shape.row_weights = 0;
+    if (!wish_in_block(w, EXPAR_EP_PART_SRC_METADATA)) shape.metadata = 0;
+    return shape;
+}
+
+ep_block_map wish_block(const wish *w)
+{
+    const ep_block_shape shape = block_shape(w);
+    return ep_block_map_of(&shape);
+}
+
+ep_block_map wish_arrival(const wish *w)
+{
+    const ep_block_shape shape = {.x_rows = w->shape.rows,
+                                  .rows = w->shape.rows,
+                                  .row_bytes = w->shape.row_bytes,
+                                  .scale_bytes = w->shape.scale_bytes};
+    return ep_block_map_of(&shape);
+}
+
+uint64_t wish_begin(const ep_block_map *map, int part)
+{
+    const uint64_t begins[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = map->x,
+                                                [EXPAR_EP_PART_SCALES] = map->scales,
+                                                [EXPAR_EP_PART_TOPK_IDX] = map->idx,
+                                                [EXPAR_EP_PART_TOPK_WEIGHTS] = map->weights,
+                                                [EXPAR_EP_PART_ROW_MAP] = map->map,
+                                                [EXPAR_EP_PART_SRC_TOKEN] = map->src,
+                                                [EXPAR_EP_PART_ROW_WEIGHTS] = map->row_weights,
+                                                [EXPAR_EP_PART_SRC_METADATA] = map->metadata};
+    return begins[part];
+}
+
+/* ---- how much it takes ------------------------------------------------------------------------------------------- */
+
+/* So much more that the next routing, which is another one, finds room, too. */
+static uint64_t with_spare(uint64_t bytes)
+{
+    return bytes + bytes / 8;
+}
+
+int32_t dispatch_sizes(const dispatch_call *call, uint64_t sizes[3])
+{
+    wish w = wish_of(call);
+    const expar_ep_handle *handle = dispatch_handle(call);
+    int32_t count = 0;
+    for (int part = 0; part < EP_DISPATCH_PARTS; part++)
+        w.staged |= wish_arrives_there(&w, part) ? PART_BIT(part) : 0;
+    if (w.expert_major) sizes[count++] = (uint64_t)(handle->rows * handle->routing.topk + 1) * sizeof(int32_t);
+    sizes[count++] = wish_at_least_one(wish_block(&w).total_bytes);
+    if (w.expert_major && wish_arrival(&w).total_bytes) sizes[count++] = wish_arrival(&w).total_bytes;
+    for (int32_t i = 0; i < count && !dispatch_sized(call); i++)
+        sizes[i] = with_spare(sizes[i]);
+    return count;
+}
+
+int32_t dispatch_sizes_ahead(dispatch_call *call, uint64_t sizes[3])
+{
+    const ep_form *form = &call->brings.form;
+    expar_ep_handle like = {.rows = call->opening.num_worst_tokens, .recv_tokens = -1};
+    if (!dispatch_sized(call)) return 0;
+    if (dispatch_cached(call)) return dispatch_sizes(call, sizes);
+    like.routing.topk = form->topk;
+    like.routing.local_experts = form->experts / ep_of(&call->base)->shape.ranks;
+    like.expert_rows = opening_worst_expert_rows(&call->opening, &like);
+    call->made = &like;
+    const int32_t count = dispatch_sizes(call, sizes);
+    call->made = NULL;
+    return count;
+}
+
+/* ---- ahead of the counts -------------------------------------------------------------------------------------------
+ *
+ * Between the counts of a fresh dispatch and its rows lies a way to the host and back: it learns how many rows come,
+ * takes memory for them, has them sent. An executor that sends ahead has them sent before that, into a free piece of
+ * the pool as it is, which is offered with the hello; once the counts are there all know how much of it is needed. */
+
+/* As if each token of this rank brought as many rows as the last time, and some to spare: the next routing is another
+   one. */
+static int64_t guess_rows(const dispatch_call *call)
+{
+    const expar_ep *ep = ep_of(&call->base);
+    int64_t tokens = call->args.x.shape[0], most = ep->shape.ranks * ep->limits.tokens, rows;
+    if (ep->last_tokens && tokens)
+        rows = ep->last_rows * tokens / ep->last_tokens;
+    else
+        rows = ep->last_rows > tokens ? ep->last_rows : tokens;
+    rows += rows / 8;
+    return rows < most ? rows : most;
+}
+
+static uint64_t bytes_of_rows(const wish *w, int64_t rows)
+{
+    ep_block_shape shape = w->shape;
+    shape.rows = shape.x_rows = rows;
+    return wish_at_least_one(ep_block_map_of(&shape).total_bytes);
+}
+
+/* Rows that were sent ahead lie as those that stand alone. Where there is no room for the spare ones as well, the guess
+   may still be right without them. */
+static mem_block *take_spare(dispatch_call *call, const wish *w)
+{
+    executor *exec = call->base.buffer->exec;
+    mem_block *block;
+    for (int part = 0; part < EP_DISPATCH_PARTS; part++)
+        if (w->out[part]) return NULL;
+    if (w->expert_major || w->shape.column_bytes) return NULL;
+    const int64_t rows = guess_rows(call);
+    const uint64_t least = bytes_of_rows(w, rows - rows / 9);
+    if (mem_pool_take_whole(exec->pool, bytes_of_rows(w, rows), &block)) return block;
+    if (mem_pool_take_whole(exec->pool, least, &block)) return block;
+    call->lacks_spare = exec->normal->lacks(exec, least);
+    return NULL;
+}
+
+/* Kernels lay out so much there (ep_block_shape_of). Parts that are made of rows later come after it. */
+static uint64_t bytes_that_come(const wish *w, int64_t rows)
+{
+    wish bare = *w;
+    bare.shape.metadata = 0;
+    return bytes_of_rows(&bare, rows);
+}
+
+/* Bytes to offer, so that the whole output has its place in the block whenever what comes fits into them: less than one
+   row more than fits would take. */
+static uint64_t bytes_to_offer(const wish *w, const mem_block *block)
+{
+    int64_t fit = 0, over = (int64_t)(block->bytes / (uint64_t)w->shape.row_bytes) + 1;
+    if (!w->shape.metadata) return block->bytes;
+    while (over - fit > 1) {
+        const int64_t rows = fit + (over - fit) / 2;
+        if (bytes_of_rows(w, rows) <= block->bytes)
+            fit = rows;
+        else
+            over = rows;
+    }
+    return bytes_that_come(w, over) - 1;
+}
+
+void dispatch_take_spare(dispatch_call *call)
+{
+    if (!call->base.buffer->exec->sends_ahead) return;
+    const wish w = wish_of(call);
+    size_t counts = (size_t)call->made->routing.local_experts;
+    expar_ep_output *output = ep_output_make(call->base.buffer);
+    if (!output) return;
+    output->tokens_per_expert = calloc(counts, sizeof *output->tokens_per_expert);
+    if (output->tokens_per_expert) output->block = take_spare(call, &w);
+    if (!output->block) {
+        expar_ep_output_release(output);
+        return;
+    }
+    call->offered_bytes = bytes_to_offer(&w, output->block);
+    call->plan.output = output;
+}
+
+ep_room dispatch_offer_spare(const dispatch_call *call)
+{
+    return (ep_room){.offset = call->plan.output->block->offset,
+                     .bytes = call->offered_bytes,
+                     .mode = call->args.path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT};
+}
+
+void dispatch_settle_spare(dispatch_call *call)
+{
+    ep_of(&call->base)->last_tokens = call->args.x.shape[0];
+    ep_of(&call->base)->last_rows = call->made->rows;
+    if (!call->offered_bytes) return;
+    const wish w = wish_of(call);
+    call->sent_ahead = !call->grows && bytes_that_come(&w, w.shape.rows) <= call->offered_bytes;
+    if (call->sent_ahead)
+        mem_block_trim(call->plan.output->block, ep_block_map_of(&w.shape).total_bytes);
+    else
+        plan_release(&call->base, &call->plan);
+}

@@ -17,8 +17,9 @@ typedef struct executor_times {
     double layout_us, hellos_us, wait_us, counts_us, gap_us;
     double open_us, sent_middle_us, sent_us, ended_us;
 } executor_times;
-/* Memory of the caller's that all ranks read where it lies: rank r at offset + shifts[r] from where it has this rank's
-   heap, modulo 2^64. */
+/* Memory that peers do not reach, reach in the heap, or read in memory of the caller's, where it lies. */
+typedef enum exec_reach { EXEC_REACH_NONE, EXEC_REACH_HEAP, EXEC_REACH_MAPPED } exec_reach;
+/* Where they do: rank r at offset + shifts[r] from where it has this rank's heap, modulo 2^64. */
 typedef struct exec_mapping {
     uint64_t offset;
     const uint64_t *shifts; /* [N]; NULL: all are 0 */
@@ -39,16 +40,14 @@ typedef struct normal_ops {
 
     /* ---- memory, local to the rank ---- */
 
-    /* Whether this rank's peers can reach the range, and its offset in the heap. */
-    bool (*reaches)(const executor *self, const void *data, uint64_t bytes, uint64_t *offset);
-    /* True when they read the range where it lies in other memory, in this call: then the mapping holds until `unmap`,
-       which comes once the call's steps have been carried out or put on its stream. If not, they may in a later call.
-       Waits for nobody; call has its stream. */
-    bool (*map_caller)(executor *self, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out);
+    /* Where this rank's peers reach the range: in the heap, at an offset; or, where the call maps, in other memory that
+       they read where it lies. Then the mapping holds until `unmap`, which comes once the call's steps have been
+       carried out or put on its stream. What they do not map now they may in a later call. Waits for nobody; call has
+       its stream. *out is zero before, and stays so where they do not reach the range. */
+    exec_reach (*reach)(executor *self, const exec_call *call, const void *data, uint64_t bytes, bool maps,
+                        exec_mapping *out);
     /* Gives a mapping back that holds something. */
-    void (*unmap_caller)(executor *self, exec_mapping *mapping);
-    /* Whether growth would make the room in the pool for such a block that there is none for now. */
-    bool (*lacks)(executor *self, uint64_t bytes);
+    void (*unmap)(executor *self, exec_mapping *mapping);
     /* Gives idle memory of the pool, and of its own, back to the system; where peers map it, with grow_pool of a later
        call. */
     void (*trim)(executor *self);
@@ -87,7 +86,7 @@ typedef struct normal_ops {
        is no such memory: nothing has changed then. */
     expar_status (*grow_pool)(executor *self, const uint64_t *bytes, int32_t count);
     /* Exchanges offers (cached: with the hellos; an index out of range is this rank's refusal), unless they stand
-       (room); where all ranks go on, and nothing of this rank's goes by the queue, its rows are put on their way,
+       (spare memory); where all ranks go on, and nothing of this rank's goes by the queue, its rows are put on their way,
        too. */
     expar_status (*dispatch_send)(executor *self, exec_call *call, ep_dispatch_step *step);
     /* The rest, until all rows are here and this rank's have left; idx of rows that nobody sent is -1. */

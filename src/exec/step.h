@@ -122,7 +122,7 @@ static inline int64_t ep_route_expert(const ep_route_view *route, int64_t token,
  * DIRECT. */
 typedef struct ep_arrival {
     ep_mode mode;
-    int32_t rows; /* room; what comes beyond is dropped */
+    int32_t rows; /* there is space for; what comes beyond is dropped */
     void *x, *scales, *idx;
     float *weights;
     int32_t *src;
@@ -157,10 +157,11 @@ typedef struct ep_notify_step {
     ep_refusal refusal; /* in: status 0, this rank's arguments are fine; out: what the executor finds wrong with them */
     ep_routing *routing; /* out: layout and notify part. NULL with a refusal */
     ep_route_view route;
-    ep_dispatch_step *rows; /* to be sent ahead, into its room; NULL: none. Only where the executor offers room */
+    ep_dispatch_step *rows; /* to be sent ahead, into its room; NULL: none. Only where the executor sends ahead */
     /* What this rank says of its pool. Of a deferred step: what it may say; the executor waits then, or says that it
        does not. */
     ep_growth growth;
+    uint64_t lacking; /* bytes of a block that there was no room for in the pool, where growth can make some; 0: none */
     bool deferred;
     bool grows;   /* out: normal_ops.grow_pool is to follow, on all ranks, before the rows; none were sent ahead */
     bool counted; /* out: the routing's counts are known; always, unless deferred or refused */
@@ -194,7 +195,7 @@ typedef struct ep_combine_step {
 
 /* ---- steps on one rank ----------------------------------------------------------------------------------------------
  *
- * Token-major to expert-major and back. map: [rows][K], the expert-major row of each slot, or -1. `rows` is the room:
+ * Token-major to expert-major and back. map: [rows][K], the expert-major row of each slot, or -1. `rows` is the space:
  * what of it came is known from the routing, at the latest when the step is carried out. */
 
 typedef struct ep_map_step {
@@ -270,7 +271,7 @@ typedef struct ep_reduce_step {
 /* Counts of a routing, to the caller's memory; what is NULL is not wanted. */
 typedef struct ep_counts_step {
     const ep_routing *routing;
-    int64_t rows;                                             /* room: what came beyond was dropped */
+    int64_t rows;                                             /* space: what came beyond was dropped */
     int32_t alignment;                                        /* ≥ 1 */
     int32_t *tokens_per_expert, *expert_prefix, *rank_prefix; /* [L], [L+1], [N] */
     int64_t *num_recv_tokens;

@@ -73,22 +73,18 @@ static void destroy(executor *base, bool sound, bool quiet)
     free(self);
 }
 
-static bool reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
+static exec_reach reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,
+                        exec_mapping *out)
 {
-    const recorder *self = (const recorder *)base;
+    (void)call, (void)maps;
+    const recorder *self = recorder_of(base);
     uintptr_t at = (uintptr_t)data, begin = (uintptr_t)self->memory;
-    if (at < begin || at + bytes > begin + POOL_BYTES) return false;
-    *offset = at - begin;
-    return true;
+    if (at < begin || at + bytes > begin + POOL_BYTES) return EXEC_REACH_NONE;
+    out->offset = at - begin;
+    return EXEC_REACH_HEAP;
 }
 
-static bool map_caller(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out)
-{
-    (void)base, (void)call, (void)data, (void)bytes, (void)out;
-    return false;
-}
-
-static void unmap_caller(executor *base, exec_mapping *mapping)
+static void unmap(executor *base, exec_mapping *mapping)
 {
     (void)base, (void)mapping;
 }
@@ -188,12 +184,6 @@ static expar_status notify(executor *base, exec_call *call, ep_notify_step *step
     step->counted = step->routing && step->verdict.rank < 0 && !(base->ops->streams && step->deferred);
     if (step->counted) fill_counts(recorder_of(base), step->routing);
     return EXPAR_OK;
-}
-
-static bool lacks(executor *base, uint64_t bytes)
-{
-    (void)base, (void)bytes;
-    return false;
 }
 
 static expar_status grow_pool(executor *base, const uint64_t *bytes, int32_t count)
@@ -361,10 +351,8 @@ static const executor_ops recorder_ops = {
 static const normal_ops recorder_normal_ops = {
     .unit_bytes = 1,
     .times = times,
-    .reaches = reaches,
-    .map_caller = map_caller,
-    .unmap_caller = unmap_caller,
-    .lacks = lacks,
+    .reach = reach,
+    .unmap = unmap,
     .trim = trim,
     .routing_make = routing_make,
     .map_make = map_make,

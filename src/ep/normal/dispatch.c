@@ -150,12 +150,6 @@ static expar_status dispatch_take_counts(dispatch_call *call)
     return status == EXPAR_OK ? error_restore(&kept) : status;
 }
 
-static ep_growth growth_of(const dispatch_call *call)
-{
-    const ep_growth growth = opening_growth(&call->base, &call->opening, call->args.async_finish);
-    return growth == EP_GROWTH_CAN && call->lacks_spare ? EP_GROWTH_WISHED : growth;
-}
-
 /* The output has its place, beside the pool perhaps: what has grown is for the next one. */
 static expar_status grow_for_later(dispatch_call *call)
 {
@@ -171,7 +165,8 @@ static expar_status notify(dispatch_call *call)
                            .form = call->brings.form,
                            .routing = &call->made->routing,
                            .route = opening_view(&call->opening),
-                           .growth = growth_of(call),
+                           .growth = opening_growth(base, &call->opening, call->args.async_finish),
+                           .lacking = call->lacking_bytes,
                            .deferred = call->args.num_worst_tokens != 0,
                            .verdict = {.rank = -1}};
     if (call->offered_bytes) {

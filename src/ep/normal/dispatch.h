@@ -16,7 +16,7 @@ typedef struct dispatch_call {
     expar_ep_handle *made;        /* by a fresh dispatch */
     ep_plan plan;                 /* its output may be there before: being made, or with spare memory for rows */
     uint64_t offered_bytes;       /* of spare memory, offered before it is known how many rows come; 0: none */
-    bool lacks_spare;             /* there was none, but growth would make some */
+    uint64_t lacking_bytes;       /* of such memory, where the pool had none; 0: it had, or was not asked */
     bool sent_ahead;              /* the rows fit what was offered, and are on their way already */
     bool fills_map;               /* of the handle: none has before */
     bool grows;                   /* all ranks' pools grow before rows move, and this rank has not come to it yet */

@@ -10,27 +10,20 @@
 
 /* ---- the way ----------------------------------------------------------------------------------------------------- */
 
-static bool map_place(const ep_call *call, ep_plan_place *place)
-{
-    executor *exec = call->buffer->exec;
-    if (!exec->normal->map_caller(exec, &call->exec, place->data, place->bytes, &place->mapping)) return false;
-    place->offset = place->mapping.offset;
-    return true;
-}
-
 /* Looks where peers reach the parts that have bytes. Returns a bit for each that they do not; maps: bits of those that
    they may map beside the heap. */
 static uint32_t find_places(const ep_call *call, ep_plan *plan, uint32_t maps)
 {
-    const executor *exec = call->buffer->exec;
+    executor *exec = call->buffer->exec;
     uint32_t lacking = 0;
     for (int part = 0; part < EP_OUTPUT_PARTS; part++) {
         ep_plan_place *place = &plan->parts[part];
-        if (!place->bytes || exec->normal->reaches(exec, place->data, place->bytes, &place->offset)) continue;
-        if (maps & PART_BIT(part) && map_place(call, place))
-            plan->mapped |= part == EXPAR_EP_PART_X;
-        else
-            lacking |= PART_BIT(part);
+        if (!place->bytes) continue;
+        const exec_reach reach =
+            exec->normal->reach(exec, &call->exec, place->data, place->bytes, maps & PART_BIT(part), &place->mapping);
+        place->offset = place->mapping.offset;
+        if (reach == EXEC_REACH_NONE) lacking |= PART_BIT(part);
+        if (reach == EXEC_REACH_MAPPED && part == EXPAR_EP_PART_X) plan->mapped = true;
     }
     return lacking;
 }
@@ -62,7 +55,7 @@ static expar_status refuse_pool(const expar_ep *ep, uint64_t bytes, const char *
 
 /* From the pool while rows are to come directly, else (AUTO: or where there is no room, which then also settles the
    way) from other memory. */
-static expar_status take_block(expar_ep *ep, const wish *w, uint64_t bytes, ep_plan *plan, mem_block **block)
+static expar_status output_take_block(expar_ep *ep, const wish *w, uint64_t bytes, ep_plan *plan, mem_block **block)
 {
     bytes = wish_at_least_one(bytes);
     if (plan->mode == EP_MODE_QUEUE) return ep_other_take(ep, bytes, block);
@@ -85,7 +78,7 @@ static expar_status take_result_block(expar_ep *ep, const wish *w, ep_plan *plan
 {
     const uint64_t bytes = wish_block(w).total_bytes;
     if (bytes == 0 && ep_block_map_of(&w->shape).total_bytes > 0) return mem_block_private(1, &plan->output->block);
-    return take_block(ep, w, bytes, plan, &plan->output->block);
+    return output_take_block(ep, w, bytes, plan, &plan->output->block);
 }
 
 /* Rows that were to pass through the pool on their way to the caller's memory come by the queue where it has no
@@ -105,7 +98,7 @@ static expar_status take_blocks(expar_ep *ep, wish *w, ep_plan *plan)
     expar_status status = output->block ? EXPAR_OK : take_result_block(ep, w, plan);
     if (status != EXPAR_OK || !w->expert_major) return status;
     const ep_mode before = plan->mode;
-    status = take_block(ep, w, wish_arrival(w).total_bytes, plan, &output->arrival);
+    status = output_take_block(ep, w, wish_arrival(w).total_bytes, plan, &output->arrival);
     if (status != EXPAR_OK || plan->mode == before) return status;
     mem_block_release(output->block);
     output->block = NULL;
@@ -358,7 +351,7 @@ expar_status plan_copy(ep_call *call, const ep_plan *plan, bool back)
     return status;
 }
 
-static void count(_Atomic uint64_t *counter)
+static void raise_count(_Atomic uint64_t *counter)
 {
     atomic_fetch_add_explicit(counter, 1, memory_order_relaxed);
 }
@@ -366,9 +359,9 @@ static void count(_Atomic uint64_t *counter)
 void plan_count(expar_ep *ep, const ep_plan *plan)
 {
     const bool direct = plan->mode == EP_MODE_DIRECT;
-    count(direct ? &ep->direct_calls : &ep->queue_calls);
-    if (direct && plan->mapped) count(&ep->mapped_calls);
-    if (direct && plan->copied) count(&ep->copied_calls);
+    raise_count(direct ? &ep->direct_calls : &ep->queue_calls);
+    if (direct && plan->mapped) raise_count(&ep->mapped_calls);
+    if (direct && plan->copied) raise_count(&ep->copied_calls);
 }
 
 /* An executor that has mapped nothing may have gone by now. */
@@ -379,6 +372,6 @@ void plan_release(const ep_call *call, ep_plan *plan)
     for (int32_t i = 0; i < plan->num_blocks; i++)
         mem_block_release(plan->blocks[i]);
     for (int part = 0; part < EP_OUTPUT_PARTS; part++)
-        if (plan->parts[part].mapping.held) exec->normal->unmap_caller(exec, &plan->parts[part].mapping);
+        if (plan->parts[part].mapping.held) exec->normal->unmap(exec, &plan->parts[part].mapping);
     *plan = (ep_plan){0};
 }

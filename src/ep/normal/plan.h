@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the rows of one dispatch or combine lie on this rank, and which way they go. plan.c decides it, once, before the
- * call is sent; all that comes after carries it out. */
+/* Where the rows of one dispatch or combine lie on this rank, and which way they go. plan.c decides it, once, before
+ * the call is sent; all that comes after carries it out. */
 #ifndef EXPAR_EP_NORMAL_PLAN_H
 #define EXPAR_EP_NORMAL_PLAN_H
 

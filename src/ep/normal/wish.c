@@ -194,7 +194,7 @@ static mem_block *take_spare(dispatch_call *call, const wish *w)
     const uint64_t least = bytes_of_rows(w, rows - rows / 9);
     if (mem_pool_take_whole(exec->pool, bytes_of_rows(w, rows), &block)) return block;
     if (mem_pool_take_whole(exec->pool, least, &block)) return block;
-    call->lacks_spare = exec->normal->lacks(exec, least);
+    call->lacking_bytes = least;
     return NULL;
 }
 

@@ -11,17 +11,14 @@ static const char buffer_name[] = "the buffer";
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static bool cpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
+static exec_reach cpu_reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,
+                            exec_mapping *out)
 {
-    const sym *symmetric = ((const cpu_executor *)base)->sym;
-    return sym_offset(symmetric, data, (size_t)bytes, offset) ||
-           sym_store_offset(symmetric, data, (size_t)bytes, offset);
-}
-
-static bool map_nothing(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out)
-{
-    (void)base, (void)call, (void)data, (void)bytes, (void)out;
-    return false;
+    (void)call, (void)maps;
+    const sym *symmetric = cpu_of(base)->sym;
+    const bool reaches = sym_offset(symmetric, data, (size_t)bytes, &out->offset) ||
+                         sym_store_offset(symmetric, data, (size_t)bytes, &out->offset);
+    return reaches ? EXEC_REACH_HEAP : EXEC_REACH_NONE;
 }
 
 static void unmap_nothing(executor *base, exec_mapping *mapping)
@@ -182,12 +179,6 @@ static void cpu_destroy(executor *base, bool sound, bool quiet)
 }
 
 /* It grows by itself. */
-static bool cpu_lacks(executor *base, uint64_t bytes)
-{
-    (void)base, (void)bytes;
-    return false;
-}
-
 static expar_status cpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
 {
     (void)base, (void)bytes, (void)count;
@@ -216,10 +207,8 @@ static const executor_ops cpu_ops = {
 static const normal_ops cpu_normal_ops = {
     .unit_bytes = 1,
     .times = no_times,
-    .reaches = cpu_reaches,
-    .map_caller = map_nothing,
-    .unmap_caller = unmap_nothing,
-    .lacks = cpu_lacks,
+    .reach = cpu_reach,
+    .unmap = unmap_nothing,
     .trim = cpu_trim,
     .routing_make = routing_make,
     .map_make = map_make,

@@ -87,7 +87,7 @@ static void give_back(expar_dispatch_result *result)
 
 /* ---- whole calls ------------------------------------------------------------------------------------------------- */
 
-/* Rows are sent ahead of the counts where the executor takes rooms; nothing else depends on when facts are known. */
+/* Rows are sent ahead of the counts where the executor has that; nothing else depends on when facts are known. */
 static void dispatch_repeat_and_combine(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void records_that_grow(void **state)
 }
 
 /* What was sent ahead did nothing where the rows did not fit: they are sent again, to an output of their size. */
-static void room_that_is_too_small(void **state)
+static void spare_memory_that_is_too_small(void **state)
 {
     (void)state;
     scene *s = set(&recorder_on_streams);
@@ -452,7 +452,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(dispatch_repeat_and_combine),
         cmocka_unit_test(records_that_grow),
-        cmocka_unit_test(room_that_is_too_small),
+        cmocka_unit_test(spare_memory_that_is_too_small),
         cmocka_unit_test(worst_case),
         cmocka_unit_test(expert_major),
         cmocka_unit_test(all_memory_of_the_callers),

@@ -47,18 +47,17 @@ expar_status gpu_memory_open(gpu_executor *self)
 
 /* ---- with a call ------------------------------------------------------------------------------------------------- */
 
-bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset)
+/* A graph may be launched when the caller's memory has gone. */
+exec_reach gpu_reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,
+                     exec_mapping *out)
 {
-    return device_heap_offset(((const gpu_core *)base)->heap, (cu_address)(uintptr_t)data, bytes, offset);
+    const gpu_core *core = gpu_core_of(base);
+    if (device_heap_offset(core->heap, (cu_address)(uintptr_t)data, bytes, &out->offset)) return EXEC_REACH_HEAP;
+    if (!maps || call->captured || !gpu_segments_find(core->segments, data, bytes, out)) return EXEC_REACH_NONE;
+    return EXEC_REACH_MAPPED;
 }
 
-/* A graph may be launched when the memory has gone. */
-bool gpu_map_caller(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out)
-{
-    return !call->captured && gpu_segments_find(gpu_core_of(base)->segments, data, bytes, out);
-}
-
-void gpu_unmap_caller(executor *base, exec_mapping *mapping)
+void gpu_unmap(executor *base, exec_mapping *mapping)
 {
     gpu_segments_release(gpu_core_of(base)->segments, mapping);
 }

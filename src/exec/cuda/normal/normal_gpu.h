@@ -122,8 +122,9 @@ bool gpu_pool_wishes(const gpu_executor *self);
 bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth);
 /* It did, and wished, and not all did. */
 void gpu_pool_note_vain(gpu_executor *self);
+/* Whether growth would make room in the pool for such a block; 0: for none. */
+bool gpu_pool_lacks(const gpu_executor *self, uint64_t bytes);
 /* Operations. */
-bool gpu_lacks(executor *base, uint64_t bytes);
 expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count);
 void gpu_trim(executor *base);
 
@@ -135,9 +136,9 @@ bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes);
 expar_status gpu_grow(executor *base, const ep_grow_step *step, ep_verdict *verdict);
 
 /* ---- operations (memory.c, programs.c, open.c, rows.c, expert.c) ------------------------------------------------- */
-bool gpu_reaches(const executor *base, const void *data, uint64_t bytes, uint64_t *offset);
-bool gpu_map_caller(executor *base, const exec_call *call, const void *data, uint64_t bytes, exec_mapping *out);
-void gpu_unmap_caller(executor *base, exec_mapping *mapping);
+exec_reach gpu_reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,
+                     exec_mapping *out);
+void gpu_unmap(executor *base, exec_mapping *mapping);
 expar_status gpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out);
 expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets);
 expar_status gpu_map_make(executor *base, int64_t slots, mem_block **out);

@@ -67,7 +67,8 @@ static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu
 static ep_growth choose_growth(gpu_executor *self, const ep_notify_step *step)
 {
     ep_growth growth = step->growth;
-    if (growth == EP_GROWTH_CAN && gpu_pool_wishes(self)) growth = EP_GROWTH_WISHED;
+    if (growth == EP_GROWTH_CAN && (gpu_pool_lacks(self, step->lacking) || gpu_pool_wishes(self)))
+        growth = EP_GROWTH_WISHED;
     return step->deferred && !gpu_pool_awaits_growth(self, growth) ? EP_GROWTH_NONE : growth;
 }
 

@@ -68,6 +68,14 @@ bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth)
     return self->waits > 0 && self->waits--;
 }
 
+bool gpu_pool_lacks(const gpu_executor *self, uint64_t bytes)
+{
+    const executor *base = &self->core.base;
+    const gpu_home *home = self->core.home;
+    return bytes && base->grows && gpu_store_may_grow(home) &&
+           mem_pool_reach(base->pool, &bytes, 1) > gpu_store_end(home);
+}
+
 void gpu_pool_note_vain(gpu_executor *self)
 {
     if (++self->vain < knob(KNOB_CUDA_VAIN_WISHES)) return;
@@ -77,12 +85,6 @@ void gpu_pool_note_vain(gpu_executor *self)
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
-
-bool gpu_lacks(executor *base, uint64_t bytes)
-{
-    const gpu_home *home = gpu_of(base)->core.home;
-    return base->grows && gpu_store_may_grow(home) && mem_pool_reach(base->pool, &bytes, 1) > gpu_store_end(home);
-}
 
 expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
 {

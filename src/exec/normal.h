@@ -86,8 +86,8 @@ typedef struct normal_ops {
        is no such memory: nothing has changed then. */
     expar_status (*grow_pool)(executor *self, const uint64_t *bytes, int32_t count);
     /* Exchanges offers (cached: with the hellos; an index out of range is this rank's refusal), unless they stand
-       (spare memory); where all ranks go on, and nothing of this rank's goes by the queue, its rows are put on their way,
-       too. */
+       (spare memory). Where all ranks go on, and nothing of this rank's goes by the queue, its rows are put on their
+       way, too. */
     expar_status (*dispatch_send)(executor *self, exec_call *call, ep_dispatch_step *step);
     /* The rest, until all rows are here and this rank's have left; idx of rows that nobody sent is -1. */
     expar_status (*dispatch_receive)(executor *self, exec_call *call, ep_dispatch_step *step);

@@ -6,6 +6,8 @@
 #include "ep/normal/opening.h"
 #include "ep/normal/plan.h"
 
+#include <stddef.h>
+
 typedef struct dispatch_call {
     ep_call base;
     ep_brings brings;
@@ -43,16 +45,17 @@ static inline const expar_ep_handle *dispatch_handle(const dispatch_call *call)
 /* The caller's own memory for a part of the results (expar_ep_part); NULL: the library's. */
 static inline const expar_tensor *dispatch_own(const dispatch_call *call, int part)
 {
-    const expar_dispatch_args *args = &call->args;
-    const expar_tensor *const own[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = &args->out_x,
-                                                        [EXPAR_EP_PART_SCALES] = &args->out_scales,
-                                                        [EXPAR_EP_PART_TOPK_IDX] = &args->out_topk_idx,
-                                                        [EXPAR_EP_PART_TOPK_WEIGHTS] = &args->out_topk_weights,
-                                                        [EXPAR_EP_PART_ROW_MAP] = &args->out_row_map,
-                                                        [EXPAR_EP_PART_SRC_TOKEN] = &args->out_src_token,
-                                                        [EXPAR_EP_PART_ROW_WEIGHTS] = &args->out_row_weights,
-                                                        [EXPAR_EP_PART_SRC_METADATA] = &args->out_src_metadata};
-    return own[part] && tensor_given(own[part]) ? own[part] : NULL;
+    static const size_t own[EP_DISPATCH_PARTS] = {
+        [EXPAR_EP_PART_X] = offsetof(expar_dispatch_args, out_x),
+        [EXPAR_EP_PART_SCALES] = offsetof(expar_dispatch_args, out_scales),
+        [EXPAR_EP_PART_TOPK_IDX] = offsetof(expar_dispatch_args, out_topk_idx),
+        [EXPAR_EP_PART_TOPK_WEIGHTS] = offsetof(expar_dispatch_args, out_topk_weights),
+        [EXPAR_EP_PART_ROW_MAP] = offsetof(expar_dispatch_args, out_row_map),
+        [EXPAR_EP_PART_SRC_TOKEN] = offsetof(expar_dispatch_args, out_src_token),
+        [EXPAR_EP_PART_ROW_WEIGHTS] = offsetof(expar_dispatch_args, out_row_weights),
+        [EXPAR_EP_PART_SRC_METADATA] = offsetof(expar_dispatch_args, out_src_metadata)};
+    const expar_tensor *tensor = (const void *)((const char *)&call->args + own[part]);
+    return own[part] && tensor_given(tensor) ? tensor : NULL;
 }
 
 /* Of column-major scales, elements from column to column; 0: they are not. */

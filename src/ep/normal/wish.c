@@ -26,52 +26,6 @@ wish wish_of(const dispatch_call *call)
     return w;
 }
 
-int64_t wish_row_bytes(const wish *w, int part)
-{
-    const ep_block_shape *shape = &w->shape;
-    switch (part) {
-    case EXPAR_EP_PART_X:
-        return shape->row_bytes;
-    case EXPAR_EP_PART_SCALES:
-        return shape->scale_bytes;
-    case EXPAR_EP_PART_TOPK_IDX:
-        return (int64_t)shape->topk * shape->idx_bytes;
-    case EXPAR_EP_PART_TOPK_WEIGHTS:
-        return shape->weights ? (int64_t)shape->topk * (int64_t)sizeof(float) : 0;
-    case EXPAR_EP_PART_SRC_TOKEN:
-        return shape->src ? (int64_t)sizeof(int32_t) : 0;
-    default:
-        return 0;
-    }
-}
-
-bool wish_makes(const wish *w, int part)
-{
-    const ep_block_shape *shape = &w->shape;
-    return (part == EXPAR_EP_PART_ROW_MAP && shape->map) || (part == EXPAR_EP_PART_ROW_WEIGHTS && shape->row_weights) ||
-           (part == EXPAR_EP_PART_SRC_METADATA && shape->metadata);
-}
-
-bool wish_expands(const wish *w, int part)
-{
-    return w->expert_major && (part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES);
-}
-
-bool wish_remakes(const wish *w, int part)
-{
-    return wish_expands(w, part) || (w->shape.column_bytes && part == EXPAR_EP_PART_SCALES);
-}
-
-bool wish_arrives_there(const wish *w, int part)
-{
-    return w->out[part] && !wish_remakes(w, part) && wish_row_bytes(w, part) > 0;
-}
-
-bool wish_in_block(const wish *w, int part)
-{
-    return !w->out[part] || w->staged & PART_BIT(part);
-}
-
 /* The block of the results, without what is the caller's. */
 static ep_block_shape block_shape(const wish *w)
 {
@@ -101,19 +55,6 @@ ep_block_map wish_arrival(const wish *w)
                                   .row_bytes = w->shape.row_bytes,
                                   .scale_bytes = w->shape.scale_bytes};
     return ep_block_map_of(&shape);
-}
-
-uint64_t wish_begin(const ep_block_map *map, int part)
-{
-    const uint64_t begins[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = map->x,
-                                                [EXPAR_EP_PART_SCALES] = map->scales,
-                                                [EXPAR_EP_PART_TOPK_IDX] = map->idx,
-                                                [EXPAR_EP_PART_TOPK_WEIGHTS] = map->weights,
-                                                [EXPAR_EP_PART_ROW_MAP] = map->map,
-                                                [EXPAR_EP_PART_SRC_TOKEN] = map->src,
-                                                [EXPAR_EP_PART_ROW_WEIGHTS] = map->row_weights,
-                                                [EXPAR_EP_PART_SRC_METADATA] = map->metadata};
-    return begins[part];
 }
 
 /* ---- how much it takes ------------------------------------------------------------------------------------------- */

@@ -19,23 +19,68 @@ typedef struct wish {
 /* As far as rows are known: from the handle. Nothing is staged. */
 wish wish_of(const dispatch_call *call);
 /* Bytes of one row of a part that rows bring along; 0: none does. */
-int64_t wish_row_bytes(const wish *w, int part);
+static inline int64_t wish_row_bytes(const wish *w, int part)
+{
+    const ep_block_shape *shape = &w->shape;
+    switch (part) {
+    case EXPAR_EP_PART_X:
+        return shape->row_bytes;
+    case EXPAR_EP_PART_SCALES:
+        return shape->scale_bytes;
+    case EXPAR_EP_PART_TOPK_IDX:
+        return (int64_t)shape->topk * shape->idx_bytes;
+    case EXPAR_EP_PART_TOPK_WEIGHTS:
+        return shape->weights ? (int64_t)shape->topk * (int64_t)sizeof(float) : 0;
+    case EXPAR_EP_PART_SRC_TOKEN:
+        return shape->src ? (int64_t)sizeof(int32_t) : 0;
+    default:
+        return 0;
+    }
+}
 /* The part is made on this rank: the map, and what goes by it. */
-bool wish_makes(const wish *w, int part);
+static inline bool wish_makes(const wish *w, int part)
+{
+    const ep_block_shape *shape = &w->shape;
+    return (part == EXPAR_EP_PART_ROW_MAP && shape->map) || (part == EXPAR_EP_PART_ROW_WEIGHTS && shape->row_weights) ||
+           (part == EXPAR_EP_PART_SRC_METADATA && shape->metadata);
+}
 /* Expert-major rows and scales come to a block of their own first. */
-bool wish_expands(const wish *w, int part);
+static inline bool wish_expands(const wish *w, int part)
+{
+    return w->expert_major && (part == EXPAR_EP_PART_X || part == EXPAR_EP_PART_SCALES);
+}
 /* A step makes the result of what has come. */
-bool wish_remakes(const wish *w, int part);
+static inline bool wish_remakes(const wish *w, int part)
+{
+    return wish_expands(w, part) || (w->shape.column_bytes && part == EXPAR_EP_PART_SCALES);
+}
 /* Rows of the part come straight to the caller's memory, unless they are staged. */
-bool wish_arrives_there(const wish *w, int part);
+static inline bool wish_arrives_there(const wish *w, int part)
+{
+    return w->out[part] && !wish_remakes(w, part) && wish_row_bytes(w, part) > 0;
+}
 /* The part has its place in the block of the results. */
-bool wish_in_block(const wish *w, int part);
+static inline bool wish_in_block(const wish *w, int part)
+{
+    return !w->out[part] || w->staged & PART_BIT(part);
+}
 /* The block of the results, without what is the caller's. */
 ep_block_map wish_block(const wish *w);
 /* That of token-major rows and scales on their way to an expert-major output. */
 ep_block_map wish_arrival(const wish *w);
 /* Where a part begins in a block. */
-uint64_t wish_begin(const ep_block_map *map, int part);
+static inline uint64_t wish_begin(const ep_block_map *map, int part)
+{
+    static const size_t begins[EP_DISPATCH_PARTS] = {[EXPAR_EP_PART_X] = offsetof(ep_block_map, x),
+                                                     [EXPAR_EP_PART_SCALES] = offsetof(ep_block_map, scales),
+                                                     [EXPAR_EP_PART_TOPK_IDX] = offsetof(ep_block_map, idx),
+                                                     [EXPAR_EP_PART_TOPK_WEIGHTS] = offsetof(ep_block_map, weights),
+                                                     [EXPAR_EP_PART_ROW_MAP] = offsetof(ep_block_map, map),
+                                                     [EXPAR_EP_PART_SRC_TOKEN] = offsetof(ep_block_map, src),
+                                                     [EXPAR_EP_PART_ROW_WEIGHTS] = offsetof(ep_block_map, row_weights),
+                                                     [EXPAR_EP_PART_SRC_METADATA] = offsetof(ep_block_map, metadata)};
+    return *(const uint64_t *)(const void *)((const char *)map + begins[part]);
+}
 /* No block is empty. */
 static inline uint64_t wish_at_least_one(uint64_t bytes)
 {

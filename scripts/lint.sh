@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Static checks: commit subjects, layout, shell scripts, kernels, cppcheck, clang-tidy. Needs a configured build for its compile commands.
+# Static checks: commit subjects, rules of writing, layout, shell scripts, kernels, cppcheck, clang-tidy. They need a
+# configured build for its compile commands.
 # usage: lint.sh BUILD_DIR [shallow]
 # shallow: clang's analyzer follows calls into the smallest functions alone, which takes a twelfth of the time. The nights
 # look at all depths, and so does `make lint`.
@@ -18,23 +19,21 @@ step() {
     echo "lint: $1"
 }
 
-# Of the commits that are not on main yet; those that are stay as they are. An unpacked archive has none.
+# The commits that are not on main yet; those that are stay as they are. An unpacked archive has none.
 subjects() {
     local base
     for base in origin/main main; do
         git rev-parse -q --verify "$base^{commit}" >/dev/null 2>&1 || continue
-        git log --no-merges --format='%h %s' "$base..HEAD"
+        scripts/check_prose.py --since "$base"
         return
     done
 }
 
 step "commit subjects"
-subjects | awk '{ subject = substr($0, index($0, " ") + 1) }
-    length(subject) > 72 || subject !~ /^([A-Za-z][A-Za-z0-9_\/., +-]*: .|Revert )/ {
-        print $0 ": expected at most 72 characters, the folder first (\"shmem: ...\")"
-        bad = 1
-    }
-    END { exit bad }'
+subjects
+
+step "rules of writing"
+scripts/check_prose.py
 
 step "clang-format"
 sources | xargs clang-format --dry-run -Werror

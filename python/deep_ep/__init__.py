@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """deep_ep: dispatch and combine of expert-parallel models on expar, with the names that engines import.
 
-`Buffer` has normal and low-latency mode; `ElasticBuffer` is the second generation. docs/python.md has a table of what
+`Buffer` has normal and low-latency mode; `ElasticBuffer` is the second generation. docs/deep_ep.md has a table of what
 is covered, and what differs.
 """
 

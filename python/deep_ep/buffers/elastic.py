@@ -388,7 +388,7 @@ class ElasticBuffer(Others):
         use_tma_aligned_col_major_sf: bool = False,
     ) -> tuple[Any, Any, Any, EPHandle, EventOverlap]:
         """Carries tokens to the ranks that hold their experts: (recv_x, recv_topk_idx, recv_topk_weights, handle,
-        event). Collective. docs/python.md has the table of what comes; rows are ordered by source rank, then token.
+        event). Collective. docs/deep_ep.md has the table of what comes; rows are ordered by source rank, then token.
 
         x: bf16 [T, H], or a tuple of e4m3 [T, H] and scales of 4 bytes [T, n]; T <= M, which is the same on all ranks,
             and may be 0 where none has a token. topk_idx: int64 [T, K], -1 for none. topk_weights: float32 [T, K].

@@ -98,6 +98,14 @@ static void share_rings(const gpu_executor *self, const ep_routing *routing, int
     *rings = ep_rings_of(routing->channels, *joined);
 }
 
+/* An output of as many rows as come drops none. How many come is 0 here until the host has asked, which it does not for
+   outputs of a worst-case size. What lies in the pool as the kernel finds it (room) fits, or grows. */
+static bool may_drop(const ep_dispatch_step *step)
+{
+    const ep_routing *routing = step->routing;
+    return !step->room.bytes && routing->rank_prefix[routing->ranks - 1] != step->arrival.rows;
+}
+
 expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
@@ -117,6 +125,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
                               .scales_column_pitch = step->scales_column_pitch,
                               .arrival = arrival_of(&step->arrival),
                               .room = step->room,
+                              .may_drop = may_drop(step),
                               .tokens = routing->tokens,
                               .channels = routing->channels,
                               .local_experts = routing->local_experts,

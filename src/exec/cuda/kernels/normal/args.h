@@ -142,6 +142,7 @@ typedef struct gpu_dispatch_args {
     int32_t stage_bytes; /* shared memory of each sender; 0: rows are copied by loads and stores */
     int32_t senders;     /* warps of a block that send rows straight to their places, its first */
     int32_t checked;     /* 1: gpu_state.checked stands in place of refusal */
+    int32_t may_drop;    /* 0: the host knows that all rows find space */
     uint64_t *stamps;    /* [GPU_MOMENTS][blocks][warps], or NULL */
 } gpu_dispatch_args;
 

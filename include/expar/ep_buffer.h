@@ -49,7 +49,7 @@ typedef struct expar_ep_config {
     int64_t pool_bytes;    /* memory for outputs that is taken now and kept as long as the buffer lives; more is taken
                               as outputs need it (0: all of it). On a GPU 0 is, where max_tokens, max_row_bytes and
                               max_topk are given, twice the largest output as its rows come, with handles and a
-                              combine's copies (docs/internals/gpu.md), expert-major outputs not included; more comes
+                              combine's copies (docs/gpu.md), expert-major outputs not included; more comes
                               when all ranks wait in a dispatch or route: for its counts, or with num_worst_tokens for
                               this alone, but with async_finish never */
     int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0, with max_row_bytes: room for max_row_bytes / 64,

@@ -4,7 +4,7 @@
  * its first work until behind its last: another thread's, on another buffer, waits on the host. Inside a capture the
  * order becomes part of the graph: its first call waits for whatever came before the graph's launch, its calls follow
  * each other, and whatever comes after the launch waits for them. That rests on external event nodes: the launch itself
- * is the record, and what a graph waits for are the records before its launch (docs/gpu.md). */
+ * is the record, and what a graph waits for are the records before its launch (docs/internals/gpu-calls.md). */
 #include "exec/cuda/core/order.h"
 #include "base/interrupt.h"
 #include "group/group.h"

@@ -110,7 +110,7 @@ def _elapsed_ns(call: Callable[[], Any]) -> float:
 def _functions(clock: _Clock) -> Any:
     """What gives the function object of a form, with the clock around it."""
     of_form = _forms.Form.call
-    return property(lambda form: clock.watched("form", of_form.__get__(form)))
+    return property(lambda form: clock.watched("form", of_form.__get__(form)), of_form.__set__)
 
 
 def _way_to_library_ns() -> float:

@@ -71,9 +71,11 @@ class Examples(unittest.TestCase):
         self.says(4, "six", "-c", BEFORE + shown("README.md", "# expar") + after)
 
     def test_readme_begins_with_both(self) -> None:
-        """On the first screen: `expar`, and `deep_ep`."""
-        screen = "\n".join((ROOT / "README.md").read_text().splitlines()[:40])
-        programs = re.findall(r"```python\n(.*?)```", screen, re.DOTALL)
+        """The first programs are for `expar`, and for `deep_ep`; the first screen names what expar replaces."""
+        lines = (ROOT / "README.md").read_text().splitlines()
+        for name in ("DeepEP", "V1", "V2", "vLLM", "SGLang", "Megatron-LM", "torchtitan", "make run", "make test"):
+            self.assertIn(name, "\n".join(lines[:40]))
+        programs = re.findall(r"```python\n(.*?)```", "\n".join(lines[:80]), re.DOTALL)
         self.assertEqual(len(programs), 2)
         self.assertIn("expar.Buffer(group)", programs[0])
         self.assertIn("deep_ep.Buffer(", programs[1])

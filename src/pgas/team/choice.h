@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which algorithm when: all thresholds of the collectives, and why. docs/pgas.md has the table. Private to pgas/team.
+/* Which algorithm when: all thresholds of the collectives, and why. docs/internals/pgas.md has the table. Private to
+ * pgas/team.
  *
  * They are compared with sizes that all members know to be the same, so that all choose alike. */
 #ifndef EXPAR_PGAS_TEAM_CHOICE_H

@@ -26,9 +26,9 @@
     X(WAIT_DRIVEN_SPINS, "wait.driven_spins", 1000, 0, 1000000000, "count",                                            \
       "the least turns that spin where the waiting thread drives a network")                                           \
     X(WAIT_SLEEP_NS, "wait.sleep", 1000000, 1000, 999000000, "ns",                                                     \
-      "the first sleep of a wait, which a peer's bell ends sooner; later ones double")                                 \
+      "the first sleep of a wait, which a peer's doorbell ends sooner; later ones double")                             \
     X(WAIT_MOST_SLEEP_NS, "wait.most_sleep", 50000000, 1000, 999000000, "ns",                                          \
-      "the longest sleep of a wait: plain stores of a peer ring no bell")
+      "the longest sleep of a wait: plain stores of a peer ring no doorbell")
 
 /* exec/cpu: what each call reads */
 #define KNOBS_CPU_CALL(X)                                                                                              \
@@ -67,7 +67,7 @@
     X(CUDA_CHANNELS, "cuda.channels", 24, 1, 1024, "count",                                                            \
       "channels of a normal-mode buffer without a choice of the caller's, alike on all ranks")                         \
     X(CUDA_FIRST_EXPERTS, "cuda.first_experts", 16384, 1, 4194304, "count",                                            \
-      "experts for which a normal-mode buffer's first counters have room; more experts take new ones")                 \
+      "experts for which a normal-mode buffer's first counters suffice; more experts take new ones")                   \
     X(CUDA_STAGE_BYTES, "cuda.stage", 32768, 1024, 65536, "bytes",                                                     \
       "the longest row that a dispatch's warp stages whole in shared memory; longer ones go in parts")                 \
     X(CUDA_COMBINE_ROOM_BYTES, "cuda.combine_room", 14336, 1024, 65536, "bytes",                                       \
@@ -75,15 +75,15 @@
     X(CUDA_COMBINE_SLOTS, "cuda.combine_slots", 2, 1, 8, "count",                                                      \
       "slots that share a combine warp's memory: one is added while the others are on their way")                      \
     X(CUDA_WISH_CALLS, "cuda.wish_calls", 8, 1, 1000000, "count",                                                      \
-      "calls that wait for a growth of pools after another rank has wished for one")                                   \
+      "calls that wait for a growth of pools after another rank has asked for one")                                    \
     X(CUDA_VAIN_WISHES, "cuda.vain_wishes", 64, 1, 1000000, "count",                                                   \
-      "calls that wish for a growth of pools in vain before the rank stops wishing for a while")                       \
+      "calls that ask for a growth of pools in vain before the rank stops asking for a while")                         \
     X(CUDA_PATIENCE_CALLS, "cuda.patience_calls", 16, 1, 1000000, "count",                                             \
-      "calls without a wish after the first growth of pools that failed; twice as many after the next")                \
+      "calls that do not ask after the first growth of pools that failed; twice as many after the next")               \
     X(CUDA_MOST_PATIENCE_CALLS, "cuda.most_patience_calls", 4096, 1, 1000000, "count",                                 \
-      "the most calls without a wish after growths of pools that failed")                                              \
+      "the most calls that do not ask after growths of pools that failed")                                             \
     X(CUDA_SEGMENT_IDLE_CALLS, "cuda.segment_idle_calls", 256, 1, 1000000000, "count",                                 \
-      "calls without use after which a mapped segment of the caller's makes room for another one")                     \
+      "calls without use after which another segment of the caller's takes a mapped one's place")                      \
     X(CUDA_SEGMENT_SWEEP_CALLS, "cuda.segment_sweep_calls", 256, 1, 1000000000, "count",                               \
       "calls between two looks for segments that the caller has freed")                                                \
     X(CUDA_POLLS, "cuda.polls", 2000, 0, 1000000000, "count",                                                          \
@@ -97,7 +97,7 @@
     X(CUDA_STREAM_MOST_SLEEP_NS, "cuda.stream_most_sleep", 1000000, 1000, 999000000, "ns",                             \
       "the longest sleep between two looks at a stream")                                                               \
     X(CUDA_LENT_SLEEP_NS, "cuda.lent_sleep", 1000000, 1000, 999000000, "ns",                                           \
-      "a sleep between two looks at a block that was lent and that a stream still uses")                               \
+      "a sleep between two looks at a block from beside the pool that a stream still uses")                            \
     X(CUDA_ABORT_GRACE_NS, "cuda.abort_grace", 1000000000, 0, 60000000000, "ns",                                       \
       "how long a kernel may take to say what it waited for, once the group has failed")                               \
     X(CUDA_ABANDON_NS, "cuda.abandon", 100000000, 0, 60000000000, "ns",                                                \
@@ -124,18 +124,18 @@
     X(CPU_PACE_PROBE, "cpu.pace_probe", 64, 1, 1000000, "count",                                                       \
       "one in so many low-latency sends that would bypass the cache goes through it, and is timed")                    \
     X(CPU_FAR_SETTLE_NS, "cpu.far_settle", 1000000000, 0, 60000000000, "ns",                                           \
-      "how long a call waits for its hellos to other nodes before it finds out who is silent")                         \
+      "how long a call waits for its headers to other nodes before it finds out who is silent")                        \
     X(CPU_FAR_REASON_NS, "cpu.far_reason", 1000000000, 0, 60000000000, "ns",                                           \
       "how long a rank that the network has lost has to be known as one that left")                                    \
     X(CPU_FAR_ASK_NS, "cpu.far_ask", 1000000, 0, 60000000000, "ns",                                                    \
-      "how long a far rank's read word is missed before the rank is asked, and between two questions")
+      "how long a far rank's acknowledgement is missed before the rank is asked, and between two questions")
 
 /* net */
 #define KNOBS_NET(X)                                                                                                   \
     X(NET_POST_YIELDS, "net.post_yields", 64, 0, 1000000000, "count",                                                  \
-      "turns of an operation without room in its queue that yield the core, before those that sleep")                  \
+      "turns of an operation whose queue is full that yield the core, before those that sleep")                        \
     X(NET_POST_SLEEP_NS, "net.post_sleep", 1000000, 1000, 999000000, "ns",                                             \
-      "the longest sleep of an operation without room in its queue")                                                   \
+      "the longest sleep of an operation whose queue is full")                                                         \
     X(NET_FIRST_ASK_NS, "net.first_ask", 1000000000, 1000000, 60000000000, "ns",                                       \
       "how long nothing comes from a rank over the network before it is asked on its line")                            \
     X(FABRIC_SPINS, "fabric.spins", 1000, 0, 1000000000, "count",                                                      \
@@ -151,7 +151,7 @@
     X(FABRIC_NAP_NS, "fabric.nap", 200000, 1000, 999000000, "ns",                                                      \
       "the progress thread's first nap while a waiting thread attends to the network; later ones double")              \
     X(FABRIC_LONG_NAP_NS, "fabric.long_nap", 1000000, 1000, 999000000, "ns",                                           \
-      "naps from this length on are ended by whoever ends attending to the network")                                   \
+      "naps from this length on are ended by the thread that stops attending to the network")                          \
     X(FABRIC_MOST_NAP_NS, "fabric.most_nap", 400000000, 1000, 999000000, "ns",                                         \
       "the longest nap of the progress thread")                                                                        \
     X(FABRIC_KEY_TRIES, "fabric.key_tries", 16, 1, 1000000, "count",                                                   \
@@ -168,7 +168,7 @@
     X(PROXY_MOST_NAP_NS, "proxy.most_nap", 1000000, 1000, 999000000, "ns",                                             \
       "the longest sleep of the proxy's thread with commands on their way")                                            \
     X(PROXY_IDLE_NAP_NS, "proxy.idle_nap", 100000000, 1000, 10000000000, "ns",                                         \
-      "a sleep of the proxy's thread without commands; whoever issues one ends it")                                    \
+      "a sleep of the proxy's thread without commands; a thread that issues one ends it")                              \
     X(PROXY_WAIT_SPINS, "proxy.wait_spins", 16, 0, 1000000000, "count",                                                \
       "turns of a thread that waits for the proxy that spin")                                                          \
     X(PROXY_WAIT_YIELDS, "proxy.wait_yields", 16, 0, 1000000000, "count",                                              \

@@ -98,10 +98,8 @@ typedef struct normal_ops {
     /* ---- steps on one rank ---- */
 
     expar_status (*map)(executor *self, exec_call *call, const ep_map_step *step);
-    expar_status (*expand)(executor *self, exec_call *call, const ep_expand_step *step);
-    expar_status (*pad)(executor *self, exec_call *call, const ep_padding_step *step);
+    expar_status (*arrange)(executor *self, exec_call *call, const ep_arrange_step *step);
     expar_status (*reduce)(executor *self, exec_call *call, const ep_reduce_step *step);
-    expar_status (*columns)(executor *self, exec_call *call, const ep_columns_step *step);
     expar_status (*sources)(executor *self, exec_call *call, const ep_sources_step *step);
     /* Whatever the host knows of them. */
     expar_status (*tell_counts)(executor *self, exec_call *call, const ep_counts_step *step);

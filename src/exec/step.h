@@ -209,26 +209,21 @@ typedef struct ep_map_step {
     bool again; /* it may be filled already: left as it is where the dispatch brought no rows, as some rank refused */
 } ep_map_step;
 
-typedef struct ep_expand_step {
+/* Rows as they came, to expert-major ones; or, without a map, their scales to column-major ones, and nothing else. */
+typedef struct ep_arrange_step {
     const ep_routing *routing;
     int64_t rows, row_bytes, scale_bytes;
     int32_t topk;
-    const int32_t *map;
+    const int32_t *map;     /* NULL: the results are not expert-major */
     const void *x, *scales; /* [rows] */
     const float *weights;   /* [rows][K] */
     void *out_x, *out_scales;
     int64_t out_pitch;  /* of out_scales, elements from column to column; 0: its rows are contiguous */
     float *out_weights; /* the weight of each row's slot; NULL: not wanted */
-} ep_expand_step;
-
-/* Scales as they came, to column-major ones. */
-typedef struct ep_columns_step {
-    const ep_routing *routing;
-    int64_t rows, pitch;    /* pitch: elements from column to column */
-    const uint32_t *scales; /* [rows][S] */
-    uint32_t *out;
-    int32_t num_scales;
-} ep_columns_step;
+    bool pads;          /* rows of the output that the map names nowhere are zeroed, with their scales and weights */
+    int64_t out_rows;
+    int32_t alignment; /* of each expert's, ≥ 1 */
+} ep_arrange_step;
 
 /* Where rows came from, as told by recv_src_metadata. */
 typedef struct ep_sources_step {
@@ -239,18 +234,6 @@ typedef struct ep_sources_step {
     const int32_t *map;   /* NULL: the rows are not expert-major */
     int32_t *out;         /* [rows][2 + K] */
 } ep_sources_step;
-
-/* Zeroes the rows, scales and weights of an expert-major output that the map names nowhere. */
-typedef struct ep_padding_step {
-    const ep_routing *routing;
-    int32_t alignment;
-    const int32_t *map; /* [map_rows][K] */
-    int64_t map_rows;
-    int64_t rows, row_bytes, scale_bytes; /* of the output */
-    void *x, *scales;
-    int64_t scales_pitch; /* as in ep_expand_step */
-    float *weights;       /* NULL: none */
-} ep_padding_step;
 
 /* Expert-major rows to one a token, and weights of such rows to those of slots; either may be absent. */
 typedef struct ep_reduce_step {

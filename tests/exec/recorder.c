@@ -230,18 +230,14 @@ static expar_status map(executor *base, exec_call *call, const ep_map_step *step
     return answer(base, "map");
 }
 
-static expar_status expand(executor *base, exec_call *call, const ep_expand_step *step)
+static expar_status arrange(executor *base, exec_call *call, const ep_arrange_step *step)
 {
-    (void)call, (void)step;
-    note(base, "expand");
-    return answer(base, "expand");
-}
-
-static expar_status pad(executor *base, exec_call *call, const ep_padding_step *step)
-{
-    (void)call, (void)step;
-    note(base, "pad");
-    return answer(base, "pad");
+    (void)call;
+    const char *const what = step->map ? "expand" : "columns";
+    note(base, what);
+    if (answer(base, what) != EXPAR_OK) return EXPAR_ERR_MEMORY;
+    if (step->pads) note(base, "pad");
+    return EXPAR_OK;
 }
 
 static expar_status reduce(executor *base, exec_call *call, const ep_reduce_step *step)
@@ -249,13 +245,6 @@ static expar_status reduce(executor *base, exec_call *call, const ep_reduce_step
     (void)call, (void)step;
     note(base, "reduce");
     return answer(base, "reduce");
-}
-
-static expar_status columns(executor *base, exec_call *call, const ep_columns_step *step)
-{
-    (void)call, (void)step;
-    note(base, "columns");
-    return answer(base, "columns");
 }
 
 static expar_status sources(executor *base, exec_call *call, const ep_sources_step *step)
@@ -366,10 +355,8 @@ static const normal_ops recorder_normal_ops = {
     .combine_send = combine_send,
     .combine_receive = combine_receive,
     .map = map,
-    .expand = expand,
-    .pad = pad,
+    .arrange = arrange,
     .reduce = reduce,
-    .columns = columns,
     .sources = sources,
     .tell_counts = tell_counts,
     .copy = copy,

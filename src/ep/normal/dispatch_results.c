@@ -89,65 +89,37 @@ static const int32_t *row_map_of(const dispatch_call *call)
                                                  : result_at(call, EXPAR_EP_PART_ROW_MAP);
 }
 
-static expar_status expand_rows(dispatch_call *call)
+/* To expert-major rows; or, without a map, scales to column-major ones. */
+static expar_status arrange_rows(dispatch_call *call, const int32_t *map)
 {
     executor *exec = call->base.buffer->exec;
     const expar_ep_handle *handle = dispatch_handle(call);
-    const ep_expand_step step = {.routing = &handle->routing,
-                                 .rows = handle->rows,
-                                 .row_bytes = dispatch_row_bytes(call),
-                                 .scale_bytes = 4 * (int64_t)call->brings.form.scales,
-                                 .topk = handle->routing.topk,
-                                 .map = row_map_of(call),
-                                 .x = arrived(call, EXPAR_EP_PART_X),
-                                 .scales = arrived(call, EXPAR_EP_PART_SCALES),
-                                 .weights = arrived(call, EXPAR_EP_PART_TOPK_WEIGHTS),
-                                 .out_x = result_at(call, EXPAR_EP_PART_X),
-                                 .out_scales = result_at(call, EXPAR_EP_PART_SCALES),
-                                 .out_pitch = dispatch_scales_pitch(call),
-                                 .out_weights = result_at(call, EXPAR_EP_PART_ROW_WEIGHTS)};
-    return exec->normal->expand(exec, &call->base.exec, &step);
-}
-
-static expar_status pad_rows(dispatch_call *call)
-{
-    executor *exec = call->base.buffer->exec;
-    const expar_ep_handle *handle = dispatch_handle(call);
-    const ep_padding_step step = {.routing = &handle->routing,
-                                  .alignment = handle->alignment,
-                                  .map = row_map_of(call),
-                                  .map_rows = handle->rows,
-                                  .rows = handle->expert_rows,
+    const ep_arrange_step step = {.routing = &handle->routing,
+                                  .rows = handle->rows,
                                   .row_bytes = dispatch_row_bytes(call),
                                   .scale_bytes = 4 * (int64_t)call->brings.form.scales,
-                                  .x = result_at(call, EXPAR_EP_PART_X),
-                                  .scales = result_at(call, EXPAR_EP_PART_SCALES),
-                                  .scales_pitch = dispatch_scales_pitch(call),
-                                  .weights = result_at(call, EXPAR_EP_PART_ROW_WEIGHTS)};
-    return exec->normal->pad(exec, &call->base.exec, &step);
+                                  .topk = handle->routing.topk,
+                                  .map = map,
+                                  .x = arrived(call, EXPAR_EP_PART_X),
+                                  .scales = arrived(call, EXPAR_EP_PART_SCALES),
+                                  .weights = arrived(call, EXPAR_EP_PART_TOPK_WEIGHTS),
+                                  .out_x = result_at(call, EXPAR_EP_PART_X),
+                                  .out_scales = result_at(call, EXPAR_EP_PART_SCALES),
+                                  .out_pitch = dispatch_scales_pitch(call),
+                                  .out_weights = result_at(call, EXPAR_EP_PART_ROW_WEIGHTS),
+                                  .pads = map && call->args.zero_padding,
+                                  .out_rows = handle->expert_rows,
+                                  .alignment = handle->alignment};
+    return exec->normal->arrange(exec, &call->base.exec, &step);
 }
 
 static expar_status make_expert_major(dispatch_call *call)
 {
     expar_status status = fill_row_map(call);
-    if (status == EXPAR_OK) status = expand_rows(call);
-    if (status == EXPAR_OK && call->args.zero_padding) status = pad_rows(call);
+    if (status == EXPAR_OK) status = arrange_rows(call, row_map_of(call));
     mem_block_release(call->plan.output->arrival);
     call->plan.output->arrival = NULL;
     return status;
-}
-
-static expar_status turn_scales(dispatch_call *call)
-{
-    executor *exec = call->base.buffer->exec;
-    const expar_ep_handle *handle = dispatch_handle(call);
-    const ep_columns_step step = {.routing = &handle->routing,
-                                  .rows = handle->rows,
-                                  .pitch = dispatch_scales_pitch(call),
-                                  .scales = arrived(call, EXPAR_EP_PART_SCALES),
-                                  .out = result_at(call, EXPAR_EP_PART_SCALES),
-                                  .num_scales = call->brings.form.scales};
-    return exec->normal->columns(exec, &call->base.exec, &step);
 }
 
 static expar_status tell_sources(dispatch_call *call)
@@ -168,7 +140,7 @@ expar_status dispatch_arrange(dispatch_call *call)
 {
     const bool columns = !call->args.expert_major && call->args.column_scales && call->brings.form.scales;
     expar_status status = call->args.expert_major ? make_expert_major(call) : EXPAR_OK;
-    if (status == EXPAR_OK && columns) status = turn_scales(call);
+    if (status == EXPAR_OK && columns) status = arrange_rows(call, NULL);
     if (status == EXPAR_OK && call->args.src_stride) status = tell_sources(call);
     return status == EXPAR_OK ? plan_copy(&call->base, &call->plan, false) : status;
 }

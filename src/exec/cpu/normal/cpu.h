@@ -243,9 +243,7 @@ expar_status cpu_dispatch_receive(executor *self, exec_call *call, ep_dispatch_s
 expar_status cpu_combine_send(executor *self, exec_call *call, ep_combine_step *step);
 expar_status cpu_combine_receive(executor *self, exec_call *call, ep_combine_step *step);
 expar_status cpu_map(executor *self, exec_call *call, const ep_map_step *step);
-expar_status cpu_expand(executor *self, exec_call *call, const ep_expand_step *step);
-expar_status cpu_pad(executor *self, exec_call *call, const ep_padding_step *step);
-expar_status cpu_columns(executor *self, exec_call *call, const ep_columns_step *step);
+expar_status cpu_arrange(executor *self, exec_call *call, const ep_arrange_step *step);
 expar_status cpu_tell_sources(executor *self, exec_call *call, const ep_sources_step *step);
 expar_status cpu_reduce(executor *self, exec_call *call, const ep_reduce_step *step);
 

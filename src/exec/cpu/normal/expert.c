@@ -112,33 +112,15 @@ static void put_scales(void *scales, int64_t pitch, int64_t row, const uint32_t 
         memset(to, 0, (size_t)bytes);
 }
 
-expar_status cpu_pad(executor *base, exec_call *call, const ep_padding_step *step)
-{
-    (void)base, (void)call;
-    int64_t slots = step->map_rows * step->routing->topk;
-    uint8_t *placed = calloc((size_t)step->rows + 1, 1);
-    if (!placed) return error_set(EXPAR_ERR_MEMORY, "no memory to tell %lld rows", (long long)step->rows);
-    for (int64_t slot = 0; slot < slots; slot++)
-        if (step->map[slot] >= 0) placed[step->map[slot]] = 1;
-    for (int64_t row = 0; row < step->rows; row++) {
-        if (placed[row]) continue;
-        memset((uint8_t *)step->x + row * step->row_bytes, 0, (size_t)step->row_bytes);
-        if (step->scale_bytes) put_scales(step->scales, step->scales_pitch, row, NULL, step->scale_bytes);
-        if (step->weights) step->weights[row] = 0.0f;
-    }
-    free(placed);
-    return EXPAR_OK;
-}
-
 /* ---- token-major to expert-major --------------------------------------------------------------------------------- */
 
-typedef struct expand_run {
+typedef struct arrange_run {
     const cpu_executor *self;
-    const ep_expand_step *step;
+    const ep_arrange_step *step;
     int64_t rows; /* that came */
-} expand_run;
+} arrange_run;
 
-static void expand_row(const ep_expand_step *step, int64_t row)
+static void expand_row(const ep_arrange_step *step, int64_t row)
 {
     for (int32_t k = 0; k < step->topk; k++) {
         int64_t to = step->map[row * step->topk + k];
@@ -155,51 +137,59 @@ static void expand_row(const ep_expand_step *step, int64_t row)
 
 static expar_status expand_share(void *context, int32_t worker)
 {
-    const expand_run *run = context;
+    const arrange_run *run = context;
     int64_t end = ep_channel_begin(run->rows, run->self->active, worker + 1);
     for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row++)
         expand_row(run->step, row);
     return EXPAR_OK;
 }
 
-expar_status cpu_expand(executor *base, exec_call *call, const ep_expand_step *step)
+/* Rows of the output that the map names nowhere. */
+static expar_status pad(const ep_arrange_step *step)
 {
-    cpu_executor *self = cpu_of(base);
-    expand_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
-    cpu_call_workers(self, call, run.rows * step->row_bytes);
-    return cpu_workers_run(self->workers, self->active, expand_share, &run);
+    int64_t slots = step->rows * step->topk;
+    uint8_t *placed = calloc((size_t)step->out_rows + 1, 1);
+    if (!placed) return error_set(EXPAR_ERR_MEMORY, "no memory to tell %lld rows", (long long)step->out_rows);
+    for (int64_t slot = 0; slot < slots; slot++)
+        if (step->map[slot] >= 0) placed[step->map[slot]] = 1;
+    for (int64_t row = 0; row < step->out_rows; row++) {
+        if (placed[row]) continue;
+        memset((uint8_t *)step->out_x + row * step->row_bytes, 0, (size_t)step->row_bytes);
+        if (step->scale_bytes) put_scales(step->out_scales, step->out_pitch, row, NULL, step->scale_bytes);
+        if (step->out_weights) step->out_weights[row] = 0.0f;
+    }
+    free(placed);
+    return EXPAR_OK;
 }
 
 /* ---- column-major scales ----------------------------------------------------------------------------------------- */
 
-typedef struct columns_run {
-    const cpu_executor *self;
-    const ep_columns_step *step;
-    int64_t rows; /* that came */
-} columns_run;
-
-static void turn_rows(const ep_columns_step *step, int64_t begin, int64_t end)
+static void turn_rows(const ep_arrange_step *step, int64_t begin, int64_t end)
 {
-    for (int32_t i = 0; i < step->num_scales; i++)
+    const int64_t scales = step->scale_bytes / (int64_t)sizeof(uint32_t);
+    const uint32_t *from = step->scales;
+    uint32_t *to = step->out_scales;
+    for (int64_t i = 0; i < scales; i++)
         for (int64_t row = begin; row < end; row++)
-            step->out[i * step->pitch + row] = step->scales[row * step->num_scales + i];
+            to[i * step->out_pitch + row] = from[row * scales + i];
 }
 
 static expar_status columns_share(void *context, int32_t worker)
 {
-    const columns_run *run = context;
+    const arrange_run *run = context;
     const int64_t step = knob(KNOB_CPU_COLUMN_ROWS), end = ep_channel_begin(run->rows, run->self->active, worker + 1);
     for (int64_t row = ep_channel_begin(run->rows, run->self->active, worker); row < end; row += step)
         turn_rows(run->step, row, row + step < end ? row + step : end);
     return EXPAR_OK;
 }
 
-expar_status cpu_columns(executor *base, exec_call *call, const ep_columns_step *step)
+expar_status cpu_arrange(executor *base, exec_call *call, const ep_arrange_step *step)
 {
     cpu_executor *self = cpu_of(base);
-    columns_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
-    cpu_call_workers(self, call, run.rows * step->num_scales * (int64_t)sizeof *step->out);
-    return cpu_workers_run(self->workers, self->active, columns_share, &run);
+    arrange_run run = {.self = self, .step = step, .rows = rows_here(step->routing, step->rows)};
+    cpu_call_workers(self, call, run.rows * (step->map ? step->row_bytes : step->scale_bytes));
+    expar_status status = cpu_workers_run(self->workers, self->active, step->map ? expand_share : columns_share, &run);
+    return status == EXPAR_OK && step->pads ? pad(step) : status;
 }
 
 /* ---- where rows came from ---------------------------------------------------------------------------------------- */

@@ -51,9 +51,8 @@ expar_status gpu_map(executor *base, exec_call *call, const ep_map_step *step)
     return gpu_launch(&self->core, call, self->map_kernel, blocks_for(self, routing->local_experts), THREADS, 0, &args);
 }
 
-expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *step)
+static expar_status launch_expand(gpu_executor *self, const exec_call *call, const ep_arrange_step *step)
 {
-    gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
     gpu_expand_args args = {.map = step->map,
                             .rows = step->rows,
@@ -72,18 +71,47 @@ expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *s
     return gpu_launch(&self->core, call, self->expand_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
 }
 
-expar_status gpu_columns(executor *base, exec_call *call, const ep_columns_step *step)
+static expar_status launch_columns(gpu_executor *self, const exec_call *call, const ep_arrange_step *step)
 {
-    gpu_executor *self = gpu_of(base);
     const ep_routing *routing = step->routing;
     gpu_columns_args args = {.scales = step->scales,
-                             .out = step->out,
+                             .out = step->out_scales,
                              .rows = step->rows,
-                             .pitch = step->pitch,
+                             .pitch = step->out_pitch,
                              .rank_prefix = (const int32_t *)part(routing, gpu_routing_at(routing).rank_prefix),
                              .ranks = routing->ranks,
-                             .num_scales = step->num_scales};
+                             .num_scales = (int32_t)(step->scale_bytes / 4)};
     return gpu_launch(&self->core, call, self->columns_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
+}
+
+static expar_status launch_padding(gpu_executor *self, const exec_call *call, const ep_arrange_step *step)
+{
+    const ep_routing *routing = step->routing;
+    gpu_routing at = gpu_routing_at(routing);
+    gpu_padding_args args = {.expert_counts = (const int32_t *)part(routing, at.recv_expert_counts),
+                             .local_experts = routing->local_experts,
+                             .alignment = step->alignment,
+                             .map = step->map,
+                             .map_rows = step->rows,
+                             .rank_prefix = (const int32_t *)part(routing, at.rank_prefix),
+                             .ranks = routing->ranks,
+                             .topk = routing->topk,
+                             .rows = step->out_rows,
+                             .x = step->out_x,
+                             .scales = step->out_scales,
+                             .row_bytes = step->row_bytes,
+                             .scale_bytes = step->scale_bytes,
+                             .weights = (uint8_t *)step->out_weights,
+                             .scales_pitch = step->out_pitch};
+    return gpu_launch(&self->core, call, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
+}
+
+expar_status gpu_arrange(executor *base, exec_call *call, const ep_arrange_step *step)
+{
+    gpu_executor *self = gpu_of(base);
+    if (!step->map) return launch_columns(self, call, step);
+    expar_status status = launch_expand(self, call, step);
+    return status == EXPAR_OK && step->pads ? launch_padding(self, call, step) : status;
 }
 
 expar_status gpu_tell_sources(executor *base, exec_call *call, const ep_sources_step *step)
@@ -99,29 +127,6 @@ expar_status gpu_tell_sources(executor *base, exec_call *call, const ep_sources_
                              .stride = step->stride,
                              .out = step->out};
     return gpu_launch(&self->core, call, self->sources_kernel, blocks_for(self, step->rows), THREADS, 0, &args);
-}
-
-expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *step)
-{
-    gpu_executor *self = gpu_of(base);
-    const ep_routing *routing = step->routing;
-    gpu_routing at = gpu_routing_at(routing);
-    gpu_padding_args args = {.expert_counts = (const int32_t *)part(routing, at.recv_expert_counts),
-                             .local_experts = routing->local_experts,
-                             .alignment = step->alignment,
-                             .map = step->map,
-                             .map_rows = step->map_rows,
-                             .rank_prefix = (const int32_t *)part(routing, at.rank_prefix),
-                             .ranks = routing->ranks,
-                             .topk = routing->topk,
-                             .rows = step->rows,
-                             .x = step->x,
-                             .scales = step->scales,
-                             .row_bytes = step->row_bytes,
-                             .scale_bytes = step->scale_bytes,
-                             .weights = (uint8_t *)step->weights,
-                             .scales_pitch = step->scales_pitch};
-    return gpu_launch(&self->core, call, self->padding_kernel, (uint32_t)routing->local_experts, THREADS, 0, &args);
 }
 
 expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step)

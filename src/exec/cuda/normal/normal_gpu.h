@@ -149,9 +149,7 @@ expar_status gpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_s
 expar_status gpu_combine_send(executor *base, exec_call *call, ep_combine_step *step);
 expar_status gpu_combine_receive(executor *base, exec_call *call, ep_combine_step *step);
 expar_status gpu_map(executor *base, exec_call *call, const ep_map_step *step);
-expar_status gpu_expand(executor *base, exec_call *call, const ep_expand_step *step);
-expar_status gpu_pad(executor *base, exec_call *call, const ep_padding_step *step);
-expar_status gpu_columns(executor *base, exec_call *call, const ep_columns_step *step);
+expar_status gpu_arrange(executor *base, exec_call *call, const ep_arrange_step *step);
 expar_status gpu_tell_sources(executor *base, exec_call *call, const ep_sources_step *step);
 expar_status gpu_reduce(executor *base, exec_call *call, const ep_reduce_step *step);
 expar_status gpu_tell_counts(executor *base, exec_call *call, const ep_counts_step *step);

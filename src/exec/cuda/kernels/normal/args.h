@@ -177,7 +177,7 @@ typedef struct gpu_combine_args {
     uint64_t x_shifts[GPU_MOST_SHIFTED], weights_shifts[GPU_MOST_SHIFTED];
 } gpu_combine_args;
 
-/* Rows of an expert-major output and the map to them; see ep_expand_step and ep_reduce_step. */
+/* Rows of an expert-major output and the map to them; see ep_arrange_step and ep_reduce_step. */
 typedef struct gpu_map_args {
     const void *idx; /* [rows][K] expert numbers */
     int32_t idx_bytes;
@@ -202,10 +202,10 @@ typedef struct gpu_expand_args {
     int64_t row_bytes, scale_bytes;
     const uint32_t *weights; /* [rows][K] */
     uint32_t *out_weights;   /* NULL: not wanted */
-    int64_t out_pitch;       /* as in ep_expand_step */
+    int64_t out_pitch;       /* as in ep_arrange_step */
 } gpu_expand_args;
 
-/* As ep_columns_step. */
+/* As ep_arrange_step without a map. */
 typedef struct gpu_columns_args {
     const uint32_t *scales;
     uint32_t *out;
@@ -234,7 +234,7 @@ typedef struct gpu_padding_args {
     uint8_t *x, *scales;
     int64_t row_bytes, scale_bytes;
     uint8_t *weights;     /* NULL: none */
-    int64_t scales_pitch; /* as in ep_padding_step */
+    int64_t scales_pitch; /* out_pitch of ep_arrange_step */
 } gpu_padding_args;
 
 typedef struct gpu_reduce_args {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two commands for those who want to see it work (run, test); the rest for those who work on it. CMake does the building.
+# Two commands show that it works: run and test. The others are for development. CMake does the building.
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 
@@ -60,7 +60,7 @@ soak:
 	build/release/tests/soak_calls threads
 	build/release/tests/soak_calls processes
 
-# After `make run` most of it is not built yet. The loader's cache has to learn of the library, where one may write to it.
+# After `make run` most of it is not built yet. The loader's cache must learn of the library, if it is writable.
 install: release
 	cmake --install build/release --prefix $(PREFIX)
 	@[ -n "$(DESTDIR)" ] || [ "$$(id -u)" -ne 0 ] || ldconfig
@@ -68,7 +68,8 @@ install: release
 uninstall:
 	cmake --build build/release --target uninstall
 
-# build/dist/expar-….whl, for this machine's glibc or a later one, with the library and the tool inside; and the sources.
+# Makes build/dist/expar-….whl, for this machine's glibc or a later one, with the library and the tool inside; and the
+# source distribution.
 wheel:
 	scripts/setup.sh build wheel
 	cmake --preset release >/dev/null

@@ -1,5 +1,5 @@
-# The table of public structs and enumerations, which the compiler makes: a file for bindings, and the same text in the
-# library, so that whoever has loaded one can ask it.
+# The compiler makes the table of public structs and enumerations: as a file for bindings, and as text in the library. A
+# program that has loaded the library can read it there.
 set(abi_folder ${PROJECT_BINARY_DIR}/abi)
 set(abi_table ${abi_folder}/abi.json)
 file(MAKE_DIRECTORY ${abi_folder})

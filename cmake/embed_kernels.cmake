@@ -1,4 +1,4 @@
-# Writes OUT, a C file with the table TABLE: the text of each of FILES, named from the one of ROOTS it lies under, and the
+# Writes OUT, a C file with the table TABLE. It has the text of each of FILES, named relative to one of ROOTS, and the
 # cubin of those that have one, CUBINS/NAME.sm_90.cubin.
 function(bytes_of file out)
   file(READ ${file} hex HEX)

@@ -75,7 +75,7 @@ add_custom_target(manual_calls ALL DEPENDS ${manual_stamp})
 install(DIRECTORY ${PROJECT_BINARY_DIR}/man3/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 install(FILES ${PROJECT_SOURCE_DIR}/man/expar_pgas.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
 
-# What one reads, and what one begins with.
+# Pages to read, and examples to begin with.
 install(FILES README.md CHANGELOG.md LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(DIRECTORY docs DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.md")
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR} FILES_MATCHING PATTERN "*.[ch]" PATTERN "*.py"

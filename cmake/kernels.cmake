@@ -13,8 +13,8 @@ if(EXPAR_WERROR)
   set(kernel_warnings -Werror all-warnings ${kernel_warnings},-Werror)
 endif()
 
-# expar_embed_kernels(TARGET TABLE COUNT ROOTS FILES): adds to TARGET a table of cuda_source named TABLE, its length named
-# COUNT, of FILES (kernels and the headers they include), named from the one of ROOTS each lies under.
+# expar_embed_kernels(TARGET TABLE COUNT ROOTS FILES): adds a table of cuda_source to TARGET. TABLE is its name, COUNT
+# that of its length. FILES are kernels and the headers they include, named relative to one of ROOTS.
 function(expar_embed_kernels target table count roots files)
   set(folder ${PROJECT_BINARY_DIR}/kernels/${table})
   set(embedded ${folder}/sources.c)
@@ -28,7 +28,7 @@ function(expar_embed_kernels target table count roots files)
   set(cubin_folder NONE)
   file(MAKE_DIRECTORY ${folder})
   foreach(source ${files})
-    # No test that runs under ThreadSanitizer has a GPU, played or not.
+    # No test that runs under ThreadSanitizer has a GPU, real or simulated.
     if(NOT EXPAR_NVCC OR NOT source MATCHES "\\.cu$" OR EXPAR_SANITIZE STREQUAL "thread")
       continue()
     endif()

@@ -1,5 +1,6 @@
-# The Python packages (python/): in a tree that is installed, unless EXPAR_PYTHON is off; and in a wheel, whose contents
-# are the component of that name, with the library and the tool inside. scikit-build-core installs that one (pyproject.toml).
+# The Python packages (python/). They are in an installed tree, unless EXPAR_PYTHON is off. They are also in a wheel,
+# with the library and the tool inside. The wheel is the component of that name; scikit-build-core installs it
+# (pyproject.toml).
 find_program(EXPAR_PYTHON3 python3)
 mark_as_advanced(EXPAR_PYTHON3)
 set(python_found OFF)

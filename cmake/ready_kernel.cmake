@@ -1,5 +1,5 @@
-# Makes OUT, the ready code of a kernel: READY, what another build tree has made, where that is newer than all of INPUTS;
-# else by the command MAKE.
+# Makes OUT, the ready code of a kernel. It copies READY from another build tree if that is newer than all of INPUTS;
+# otherwise it runs the command MAKE.
 set(serves FALSE)
 if(EXISTS ${READY})
   set(serves TRUE)

@@ -1,14 +1,14 @@
 # Transports: each is a folder, and says in it that it is one. The table that the library looks them up in follows.
 
-# expar_transport(name order source…): the sources of the folder define `transport_ops transport_<name>`. Lower orders come
-# first where EXPAR_TRANSPORTS is not set. The caller of the folder has set transport_target.
+# expar_transport(name order source…): the sources of the folder define `transport_ops transport_<name>`. Lower orders
+# come first if EXPAR_TRANSPORTS is not set. The caller of the folder has set transport_target.
 function(expar_transport name order)
   list(TRANSFORM ARGN PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
   target_sources(${transport_target} PRIVATE ${ARGN})
   set_property(TARGET ${transport_target} APPEND PROPERTY EXPAR_TRANSPORTS ${order}-${name})
 endfunction()
 
-# expar_transport_table(target): the table of the transports that have been added to the target, and a header with their names.
+# expar_transport_table(target): makes the table of the transports of the target, and a header with their names.
 function(expar_transport_table target)
   get_target_property(known ${target} EXPAR_TRANSPORTS)
   list(SORT known COMPARE NATURAL)

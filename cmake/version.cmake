@@ -10,7 +10,7 @@ foreach(part MAJOR MINOR PATCH)
 endforeach()
 set(version ${version_MAJOR}.${version_MINOR}.${version_PATCH})
 
-# What the loader asks for: until 1.0 every minor version may change the interface.
+# The loader asks for this version: until 1.0 every minor version may change the interface.
 set(soversion ${version_MAJOR})
 if(version_MAJOR EQUAL 0)
   set(soversion 0.${version_MINOR})

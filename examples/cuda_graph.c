@@ -41,7 +41,7 @@ static void layer_enqueue(const layer *self, expar_ep *ep)
     combine.y = on_gpu(self, self->y, EXPAR_F32, HIDDEN);
     combine.stream = self->stream;
     must(expar_combine(ep, &combine));
-    /* Used again behind these calls; a graph keeps what its calls use. */
+    /* Used again after these calls; a graph keeps what its calls use. */
     expar_ep_output_release(rows.output);
     expar_ep_handle_destroy(rows.handle);
 }

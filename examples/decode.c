@@ -40,7 +40,7 @@ static void must(expar_status status)
     exit(1);
 }
 
-/* What attention and the router would bring. */
+/* Attention and the router would bring this. */
 static void batch_fill(batch *b, int32_t num_experts)
 {
     b->tokens = rand() % (MOST_TOKENS + 1);
@@ -163,7 +163,7 @@ int main(void)
     config.num_topk = TOPK;
     config.num_experts = EXPERTS_PER_RANK * e->ranks;
     config.max_element_bytes = sizeof(float);
-    config.sums = 1 << EXPAR_LL_REDUCED; /* no room for sums that are not made */
+    config.sums = 1 << EXPAR_LL_REDUCED; /* no memory for sums that are not made */
     must(expar_ll_create(group, &config, &e->ll));
     int64_t wrong = 0;
     for (int step = 0; step < STEPS; step++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the examples have in common that compute on a GPU: the driver and cuBLAS, opened at run time, so that they
- * compile where there is no CUDA; and memory, graphs and a GEMM, on the CPU where there is no GPU. */
+/* The common part of the examples that compute on a GPU. The driver and cuBLAS are opened at run time, so the examples
+ * compile without CUDA. Memory, graphs and a GEMM work on the CPU if there is no GPU. */
 #ifndef EXAMPLES_DEVICE_H
 #define EXAMPLES_DEVICE_H
 
@@ -40,7 +40,7 @@ BLAS(DECLARE)
     *(void **)&name = dlsym(library, #name);                                                                           \
     if (!name) return 0;
 
-/* Of the library, the driver or cuBLAS: 0 is success in all of them. */
+/* A status of the library, the driver or cuBLAS: 0 is success in all of them. */
 static inline void must(int status)
 {
     if (status == 0) return;
@@ -116,7 +116,7 @@ static inline expar_tensor device_tensor(const device *self, void *host, expar_d
     return device_view(self, data, dtype, rows, columns);
 }
 
-/* The first float of a tensor, behind all that is on the stream. */
+/* The first float of a tensor, after all that is on the stream. */
 static inline float device_first(const device *self, const expar_tensor *tensor)
 {
     float value;
@@ -144,7 +144,7 @@ static inline void device_gemm(const device *self, const expar_tensor *x, const 
     }
 }
 
-/* What comes between the two is captured into a graph, which is launched then; on the CPU it runs as it comes. */
+/* Work between the two is captured into a graph, which is then launched; on the CPU it runs at once. */
 static inline void device_capture(const device *self)
 {
     if (self->is.type == EXPAR_CUDA) must(cuStreamBeginCapture_v2(self->stream, 1)); /* of this thread's calls */

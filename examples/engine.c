@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* An engine's life (expar run -n 4 -- engine), on GPUs where each rank has one, else on CPUs. */
+/* An engine from start to end (expar run -n 4 -- engine), on GPUs where each rank has one, else on CPUs. */
 #include "device.h"
 
 enum { T = 64, H = 64 };

@@ -4,9 +4,9 @@
  *     expar run -n 4 -- training_step
  *
  * Expert e multiplies a row by its parameter, s[e]; so y[t] is the sum over slots k of w[t][k] · s[e(t,k)] · x[t].
- * Given dL/dy, the backward pass goes the same ways the other way round: the gradient of a combine is a dispatch with
- * the same handle, and the gradient of a dispatch is a combine with it, which brings the gradients of the weights back
- * as well. All numbers are small and exact, so that results can be compared without a tolerance. */
+ * Given dL/dy, the backward pass goes the opposite way. The gradient of a combine is a dispatch with the same handle.
+ * The gradient of a dispatch is a combine with it, which also brings back the gradients of the weights. All numbers are
+ * small and exact, so that results can be compared without a tolerance. */
 #include <expar/expar.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -84,7 +84,7 @@ static void forward(layer *self, expar_ep *ep, expar_dispatch_result *rows)
     expar_ep_output_release(output);
 }
 
-/* Of each received row: its x and weights from the forward pass, and dy, which becomes dx; dw: of the slots whose
+/* For each received row: its x and weights from the forward pass, and dy, which becomes dx. dw: for the slots whose
    experts live here. */
 static void experts_backward(layer *self, const expar_dispatch_result *rows, float *dy, float *dw)
 {

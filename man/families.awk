@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# The calls of a page, as names.awk writes them, by families: those that differ in a type or a size only are one line, told by
-# TYPE, TYPENAME or SIZE. Prints LINE NAME RETURN ARGUMENTS, with tabs between.
-# Variable: typed: a file of such lines, by which generic names are told: they are macros, and take what the functions take
-# that they choose.
+# Writes the calls of a page, as names.awk writes them, by families. Calls that differ only in a type or a size are one
+# line, named by TYPE, TYPENAME or SIZE. Prints LINE NAME RETURN ARGUMENTS, with tabs between. Variable: typed: a file
+# of such lines, from which generic names are derived. They are macros, and take the arguments of the functions that
+# they choose.
 
 function family_of(name,    head, tail)
 {

@@ -17,8 +17,8 @@ trap 'rm -rf "$work"' EXIT
 rm -rf "$out"
 mkdir -p "$out"
 
-# The lines of names.awk for all calls. mpi.h is read as it is, since it needs MPI; generic names are macros, told by what
-# names.awk found of the functions that they choose.
+# The lines of names.awk for all calls. mpi.h is read as it is, since it needs MPI. Generic names are macros; they are
+# derived from the functions that they choose.
 {
     (cd "$include" && printf '#include <%s>\n' expar/*.h) | grep -v '/mpi[.]h' | "$@" -I"$include" -E -x c -
     printf '# 1 "%s/expar/mpi.h"\n' "$include"
@@ -35,7 +35,7 @@ sed 's/\\$//' "$here/../src/base/env_table.h" | tr '\n' ' ' | sed 's/[\\ ]* X(/\
 # page HEADER PAGE FROM TO SECTION: the page, and one for each of its calls that has none yet.
 page() {
     awk -F '\t' -v header="$1" -v from="$3" -v to="$4" '$1 == header && $2 >= from && $2 <= to' "$work/names" >"$work/page"
-    # What the calls of expert parallelism have in common stands in a header without any.
+    # A header without calls of its own has the common part of the calls of expert parallelism.
     [ -s "$work/page" ] || [ "$1" = expar/ep.h ] || return 0
     awk -v typed="$work/typed" -f "$here/families.awk" "$work/page" >"$work/families"
     example=$here/examples/$2.c

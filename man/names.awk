@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# The public calls of preprocessed headers, one a line, with tabs between: HEADER LINE NAME RETURN ARGUMENTS, where HEADER is
-# expar/….h and LINE that on which its declaration, or the macro that declares it, begins.
+# Prints the public calls of preprocessed headers, one a line, with tabs between: HEADER LINE NAME RETURN ARGUMENTS.
+# HEADER is expar/….h, and LINE is where its declaration begins, or the macro that declares it.
 
 /^# [0-9]+ "/ {
     line = $2 - 1

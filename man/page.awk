@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-# A man page (mdoc) from a public header: the synopsis from its declarations, the description from comments, types and calls in
-# their order, and what the comments name: errors and variables.
-# Variables: page, header, date; from, to: the lines of the header that the page is about; section: their heading, "" for a
-# whole header; calls: a file with those of the page, as names.awk writes them; families: those of the page by families
-# (families.awk); all_calls: a file with those of all pages; include: the folder of the headers; statuses, variables: files of
-# "NAME<tab>TEXT", of statuses with their numbers behind; example: a file, "" for none.
-
+# Makes a man page (mdoc) from a public header. The synopsis comes from its declarations. The description comes from
+# comments, types and calls in their order, and from the errors and variables that the comments name.
+# Variables:
+# - page, header, date
+# - from, to: the lines of the header that the page is about
+# - section: their heading, "" for a whole header
+# - calls: a file with those of the page, as names.awk writes them
+# - families: those of the page by families (families.awk)
+# - all_calls: a file with those of all pages
+# - include: the folder of the headers
+# - statuses, variables: files of "NAME<tab>TEXT"; that of statuses has their numbers after it
+# - example: a file, "" for none
 function escaped(text)
 {
     gsub(/\\/, "\\e", text)
@@ -99,7 +104,7 @@ function flush_item(    i, tellers, told_here)
         put_comment(comment, 1, "")
         print ".El"
     } else {
-        # What is said of a macro that is for the compiler is not for readers either.
+        # Comments of macros that are for the compiler are not for readers either.
         if (comment != "" && (code != "" || !dropped)) put_comment(comment, marks == 1, headed ? "" : ".Pp")
         if (code != "") put_code()
     }
@@ -244,7 +249,7 @@ in_macro {
 }
 /^#(ifndef|ifdef|include|undef|else|elif|endif|if|error)/ { next }
 
-# What a function does is not for the manual.
+# Bodies of functions are not for the manual.
 /^\{/ { in_body = 1 }
 in_body {
     if (/^\}/) in_body = 0
@@ -307,7 +312,8 @@ function put_named(file, macro, always,    line, part, count)
     return count
 }
 
-# Whoever says "errors as in expar/team.h" or "as of expar_dispatch" has those of that header, too; "but for" takes away.
+# A comment that says "errors as in expar/team.h" or "as of expar_dispatch" adds those of that header; "but for" removes
+# some.
 function note_words(text, errors_only,    name)
 {
     while (match(text, /[A-Z][A-Z_0-9]+[A-Z0-9]/)) {

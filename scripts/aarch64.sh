@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds everything for AArch64 on another machine, warnings being errors, and runs tests under QEMU, which shows what is
-# computed and not what a weakly ordered processor would let pass: for that there are the models and ThreadSanitizer.
-# usage: aarch64.sh BUILD_DIR [CTEST_ARGUMENT…]
-# The libraries are Debian's; they are unpacked in BUILD_DIR, and nothing of them is installed. Without arguments the
-# tests are those of numbers, one-sided operations and calls on threads that QEMU 7 can play: it has no limits of memory,
-# and keeps some bytes for every page that ever was in a heap, which for many buffers is more than there is.
+# Builds everything for AArch64 on another machine, with warnings as errors, and runs tests under QEMU. QEMU shows that
+# results are right. It does not show what a weakly ordered processor permits; models and ThreadSanitizer do.
+#
+# The libraries are Debian's; they are unpacked in BUILD_DIR, and none is installed. Without arguments the tests are
+# those of numbers, one-sided operations and calls on threads that QEMU 7 can run. QEMU 7 has no memory limits. It keeps
+# some bytes for every page that a heap ever had, so many buffers would exceed the memory of the machine.
 set -eu
 [ $# -ge 1 ] || { sed -n 's/^# usage: /usage: /p' "$0" >&2 && exit 2; }
 if [ -e "$1/CMakeCache.txt" ] && ! grep -q '^CMAKE_TOOLCHAIN_FILE:.*aarch64\.cmake$' "$1/CMakeCache.txt"; then

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Measures dispatch and combine against the copy limit and Open MPI, and symmetric memory against memcpy and bare
-# libfabric, and keeps one JSON file a run.
+# Measures dispatch and combine against the copy roofline and Open MPI, and symmetric memory against memcpy and bare
+# libfabric. It writes one JSON file for each run.
 # usage: bench.sh BUILD_DIR OUTPUT_DIR
 set -euo pipefail
 expar=$1/bin/expar

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Runs `expar bench` on hosts that are network namespaces of this machine, each with its share of the cores and a virtual
-# cable to a bridge; a cable carries so much each way, or as much as the cores copy. With --mpi in the arguments MPI runs
-# on the same hosts: by shared memory inside one, by TCP between them.
+# Runs `expar bench` on hosts that are network namespaces of this machine. Each has its share of the cores and a virtual
+# cable to a bridge. A cable carries a given rate each way, or as much as the cores copy. With --mpi in the arguments
+# MPI runs on the same hosts: by shared memory inside a host, by TCP between hosts.
 # usage: bench_nodes.sh BUILD_DIR HOSTS RATE ARGUMENTS…      RATE: as tc names it (1gbit), or none
 # example: bench_nodes.sh build/release 2 1gbit dispatch combine -n 4 --tokens 256 --mpi
 set -euo pipefail

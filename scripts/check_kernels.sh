@@ -1,9 +1,9 @@
 #!/bin/sh
-# Compiles every kernel with nvcc for sm_80 and sm_100, and fails on a warning, a spilled register or local memory, as
-# tests/cuda/test_kernels.c does with the run-time compiler for sm_90; also where a kernel of src/exec has more shared
-# memory of its own than the host leaves room for (GPU_STATIC_SHARED_BYTES). With EXPAR_TEST_ROUNDS set, as at night, for
-# sm_90, too, and under each set of macros of variants.txt, which only the run-time compiler ever has to compile. Needs no
-# GPU.
+# Compiles every kernel with nvcc for sm_80 and sm_100, and fails on a warning, a spilled register or local memory.
+# tests/cuda/test_kernels.c does the same with the run-time compiler for sm_90. A kernel of src/exec also fails if it
+# has more static shared memory than the host reserves (GPU_STATIC_SHARED_BYTES). With EXPAR_TEST_ROUNDS set, as at
+# night, it compiles for sm_90, too, and under each set of macros of variants.txt, which otherwise only the run-time
+# compiler uses. It needs no GPU.
 #
 #   scripts/check_kernels.sh [nvcc]
 set -eu

@@ -7,27 +7,30 @@
 #        gpu.sh run DIR [PATTERN]       runs what was packed, or the tests whose names match; prints a table
 #        gpu.sh spread DIR [PATTERN]    the same, as many tests at a time as there are GPUs, each on one of them
 #        gpu.sh again DIR COUNT:PATTERN so many times, until something fails, for what fails now and then
-#        gpu.sh measure DIR [TOKENS]    dispatch, combine and layout beside the copy limit on all GPUs, then measure_ll
-#        gpu.sh measure_ll DIR [TOKENS] low-latency mode in all formats beside copy limit, round trip and launch
-#        gpu.sh turns DIR OTHER [TOKENS]  low-latency mode by the program of OTHER, packed before a change, and this one, in turns
+#        gpu.sh measure DIR [TOKENS]    dispatch, combine, layout beside the copy roofline on all GPUs; then measure_ll
+#        gpu.sh measure_ll DIR [TOKENS] low-latency mode in all formats beside copy roofline, round trip and launch
+#        gpu.sh turns DIR OTHER [TOKENS]  low-latency mode by the program of OTHER, packed before a change, and by this
+#                                       one, in turns
 #        gpu.sh demo DIR                the demo on all GPUs
 #        gpu.sh python DIR [PART…]      the Python packages with PyTorch, where that sees GPUs ($PYTHON, python3)
-#        gpu.sh engine_view DIR [TOKENS]  calls as engines make them, through deep_ep and expar with PyTorch, beside the C API's
-#                                       isolated and looped calls in the same run, on all GPUs
+#        gpu.sh engine_view DIR [TOKENS]  calls as engines make them, through deep_ep and expar with PyTorch, beside
+#                                       the C API's isolated and looped calls in the same run, on all GPUs
 #        gpu.sh long_waits DIR          how much later kernels end that have waited for a late rank, on 2 GPUs or more
 #        gpu.sh sanitize DIR            tests under compute-sanitizer, as many at a time as there are GPUs
 #        gpu.sh sanitize_ll DIR         likewise the benchmark of low-latency mode, of one rank
 #        gpu.sh call DIR SECONDS [PART…]  what fits into so many seconds, in this order; a part is a word from
-#                                       above, with =ARGUMENT behind it where it takes one: run=PATTERN; what became
-#                                       of everything stands at the very end, and logs are put into logs.tar.gz
-# Environment: CUDA_VISIBLE_DEVICES (all) the GPUs to use; EXPAR_TEST_SECONDS (300) a test or tool may run so long;
-# EXPAR_TEST_JOBS (1) run plays so many tests at a time, all on all GPUs; EXPAR_TEST_LOGS (DIR/logs) their output goes
-# there, and a line for each (name, seconds, result) into the file results.
+#                                       above, with =ARGUMENT if it takes one: run=PATTERN; all results are printed
+#                                       at the very end, and logs are put into logs.tar.gz
+# Environment:
+#   - CUDA_VISIBLE_DEVICES (all): the GPUs to use
+#   - EXPAR_TEST_SECONDS (300): the time limit of a test or tool
+#   - EXPAR_TEST_JOBS (1): run starts this many tests at a time, all on all GPUs
+#   - EXPAR_TEST_LOGS (DIR/logs): the folder of outputs, and of the file results: lines of name, seconds, result
 set -euo pipefail
 script=$(realpath "$0")
 root=$(dirname "$script")/..
 
-# ---- packing -----------------------------------------------------------------------------------------------------------
+# ---- packing ---------------------------------------------------------------------------------------------------------
 
 # Name, environment ("-": none) and command of each test with the label:
 # "test_device_heap_processes - /…/test_device_heap processes".
@@ -69,7 +72,7 @@ pack() {
     pack_python "$build" "$out"
 }
 
-# The packages beside their library, and what plays them.
+# The packages beside their library, and the tests that use them.
 pack_python() {
     mkdir -p "$2/python" "$2/python-tests"
     cp -r "$root/python/expar" "$root/python/deep_ep" "$2/python"
@@ -79,7 +82,7 @@ pack_python() {
     cp "$root"/bench/python/{overhead,deep_ep_overhead,deep_ep_steps,engine_view,engine_times,long_waits}.py "$2/python-tests"
 }
 
-# ---- where things lie, and how much time is left -------------------------------------------------------------------------
+# ---- where things lie, and how much time is left ---------------------------------------------------------------------
 
 open_packed() {
     [ -f "$1/tests.txt" ] || { echo "gpu.sh: $1 is no folder that 'gpu.sh pack' has filled" >&2 && exit 2; }
@@ -91,8 +94,8 @@ open_packed() {
     export LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} EXPAR_TEST_DATA=$here
 }
 
-# Those that may be used, a line each: what CUDA_VISIBLE_DEVICES names, else all by their numbers. Without any it is GPU 0,
-# where tests say that there is none.
+# Prints the usable GPUs, one a line: those of CUDA_VISIBLE_DEVICES, else all by their numbers. Without any it prints
+# GPU 0, and the tests say that there is none.
 gpus() {
     local count
     [ -z "${CUDA_VISIBLE_DEVICES+set}" ] || { tr , '\n' <<<"$CUDA_VISIBLE_DEVICES" && return; }
@@ -124,7 +127,7 @@ limited() {
     timeout -k 3 "$seconds" "$@"
 }
 
-# ---- results -------------------------------------------------------------------------------------------------------------
+# ---- results ---------------------------------------------------------------------------------------------------------
 
 word_of() {
     case $1 in
@@ -135,7 +138,7 @@ word_of() {
     esac
 }
 
-# Notes what became of something that began at $2 (EPOCHREALTIME), and shows it.
+# Records the result of something that began at $2 (EPOCHREALTIME), and shows it.
 note() {
     local name=$1 start=$2 code=$3
     awk -v name="$name" -v a="$start" -v b="$EPOCHREALTIME" -v result="$(word_of "$code")" \
@@ -169,7 +172,7 @@ count() {
         }' "$@"
 }
 
-# ---- tests ---------------------------------------------------------------------------------------------------------------
+# ---- tests -----------------------------------------------------------------------------------------------------------
 
 # One packed test, shown at once, since others may run beside it. EXPAR_TEST_GPU: the slot, whose GPU is all it sees.
 one() {
@@ -182,7 +185,7 @@ one() {
     note "$name" "$start" "$code"
 }
 
-# Those of minutes, which come behind all others: where time is short the others have been played.
+# These take minutes and run after all others: if time is short, the others have run.
 long_tests='ll_(mask_)?faults_(killed|stopped)|ll_random_processes|sums_processes'
 
 # Tests whose names match, so many at a time; "spread": each on a GPU of its own.
@@ -200,7 +203,7 @@ tests() {
     count "$logs/these"
 }
 
-# What there is of GPUs, links and compilers of kernels, before something fails for want of it.
+# Prints GPUs, links and compilers of kernels, before something fails because one is missing.
 show_machine() {
     "$here/bin/expar" info 2>&1 | awk '/^[^ ]/ { inside = $1 == "GPUs" } inside' || true
 }
@@ -219,11 +222,12 @@ again() {
     done
 }
 
-# The tools let one kernel of a process run at a time: kernels of thread ranks, which wait for each other, would meet their
-# deadlines. Process ranks share a GPU in turns; so few of them that they meet, with so few and short rows that racecheck
-# comes to an end, are what seed 48 draws. The layout by itself waits for nobody.
-# Such ranks run kernels compiled for their shapes ("shaped"), or those of the build, for any shape ("ready"). Of all
-# options shaped kernels see few tokens (an odd seed), ready ones many (408: three ranks), laid out by several blocks.
+# Such ranks run kernels that were compiled for their shapes ("shaped"), or those of the build, for any shape ("ready").
+# Of all options shaped kernels see few tokens (an odd seed). Ready kernels see many tokens (408: three ranks), whose
+# short enough for racecheck. A layout alone waits for nobody.
+# Such ranks run kernels that were compiled for their shapes ("shaped"), or those of the build, for any shape ("ready").
+# Of all options shaped kernels see few tokens (an odd seed). Ready kernels see many tokens (408: three ranks), whose
+# layout several blocks compute.
 sanitize_one() {
     local tool=$1 program=$2 kernels=$3 seed=$4 name=$1_$2 code=0 set=() by=() start=$EPOCHREALTIME
     [ "$kernels" = shaped ] || { set=(EXPAR_NVRTC=/nowhere) && name+=_ready; }
@@ -282,10 +286,11 @@ sanitize_ll() {
     count "$logs/these"
 }
 
-# ---- figures ---------------------------------------------------------------------------------------------------------------
+# ---- figures ---------------------------------------------------------------------------------------------------------
 
-# The JSON of a benchmark as a table; in a call, of which the end alone may be seen, the rows that matter most. Below each,
-# but not in a call, where the time of the copy limit's kernel goes; cached dispatches have that of those above.
+# Prints the JSON of a benchmark as a table; in a call, whose end alone may be visible, only the rows that matter most.
+# Outside of a call a second row shows the time of the copy roofline's kernel; cached dispatches share that of the row
+# above.
 table() {
     awk -F '[:,]' -v short="${EXPAR_CALL_ENDS:-}" '
         function row() {
@@ -324,8 +329,8 @@ measure() {
     return $code
 }
 
-# As table, of low-latency mode: total and kernel, what they are compared with, where the kernel's time went; below
-# each, but not in a call, where that of the copy limit went.
+# Like table, for low-latency mode: total and kernel, the references, and the parts of the kernel's time. Outside of a
+# call a second row has the parts of the copy roofline's kernel.
 table_ll() {
     awk -F '[:,]' -v short="${EXPAR_CALL_ENDS:-}" '
         function row() {
@@ -441,7 +446,8 @@ python() {
     return $code
 }
 
-# First the C API's figures, of as many ranks and calls; low-latency calls of 1 token, and of those of TOKENS that are few.
+# First the figures of the C API, with as many ranks and calls. Low-latency calls have 1 token, and the small ones of
+# TOKENS.
 engine_view() {
     local tokens=${1:-4096,128} gpus experts few count code=0 start=$EPOCHREALTIME shape
     gpus=$(count_gpus)
@@ -468,7 +474,7 @@ long_waits() {
     return $code
 }
 
-# ---- several of them -----------------------------------------------------------------------------------------------------
+# ---- several of them -------------------------------------------------------------------------------------------------
 
 test_and_measure() {
     pack "$1" "$1/gpu"
@@ -477,7 +483,7 @@ test_and_measure() {
     run . && measure_all
 }
 
-# Before anything is played: a word that is none would be noticed when the time of those before it is gone.
+# Checks all words before any part starts; otherwise a wrong word would be found when time is spent.
 check_again() {
     [[ $1 =~ ^[1-9][0-9]*:. ]] || { echo "gpu.sh: again '$1': COUNT:PATTERN is expected" >&2 && return 2; }
 }

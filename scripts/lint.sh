@@ -3,8 +3,8 @@
 # Static checks: commit subjects, rules of writing, layout, shell scripts, kernels, cppcheck, clang-tidy. They need a
 # configured build for its compile commands.
 # usage: lint.sh BUILD_DIR [shallow]
-# shallow: clang's analyzer follows calls into the smallest functions alone, which takes a twelfth of the time. The nights
-# look at all depths, and so does `make lint`.
+# shallow: clang's analyzer follows calls only into the smallest functions, which takes a twelfth of the time. The
+# nights and `make lint` follow all calls.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1
@@ -76,7 +76,7 @@ cppcheck --quiet -j "$jobs" --std=c11 --enable=warning,performance,portability -
     -I include -I src -I . src tools/expar bench examples
 
 step "clang-tidy"
-# What gcc alone knows, of warnings and of how it compiles (CMakeLists.txt), would be errors for clang.
+# Warnings and code-generation options of gcc alone (CMakeLists.txt) would be errors for clang.
 commands=$(mktemp -d)
 trap 'rm -rf "$commands"' EXIT
 sed -E 's/ -mmem(set|cpy)-strategy=[^ ]*//g' "$build/compile_commands.json" >"$commands/compile_commands.json"

@@ -1,10 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Checks the models of protocols (tests/models) with spin, all states of them: that what they model is right, and that
-# they still find what is wrong with weaker forms of it. Without spin it says so, and passes.
+# Checks the models of protocols (tests/models) with spin, in all their states. The models must hold, and must still
+# find the errors of weaker forms. Without spin it says so, and passes.
 #   scripts/models.sh FOLDER [MODEL ERRORS [OPTION…]]
-# FOLDER is for what spin makes. With a model (banks, clean or low_latency) and options of it that alone is checked, for so many
-# errors: 0, or 1.
+# FOLDER is for the files of spin. With MODEL (`banks`, `clean` or `low_latency`) and its options only that model is
+# checked. ERRORS is the expected number of errors: 0, or 1.
 set -eu
 models=$(cd "$(dirname "$0")/../tests/models" && pwd)
 if [ $# -lt 1 ] || [ $# -eq 2 ] || { [ $# -gt 2 ] && [ ! -e "$models/$2.pml" ]; }; then

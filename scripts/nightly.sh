@@ -1,11 +1,12 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What takes too long for every day: the tests with the label `nightly`, thousands of random rounds, a thousand kills,
-# the soaks from C and from Python, a wheel from the source distribution, the oldest PyTorch, AArch64 under
-# QEMU, all states of the models where spin is installed, static checks at all depths, and valgrind.
-#   scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
-# A step that fails, or takes longer than an hour, does not keep the others from running: the last line says how many
-# there were and which of them failed, and only where none did is the status 0.
+# Runs the tests that take too long for every day:
+# - tests with the label `nightly`, thousands of random rounds, a thousand kills, soaks from C and from Python
+# - a wheel from the source distribution, the oldest PyTorch, AArch64 under QEMU
+# - all states of the models where spin is installed, static checks at all depths, and valgrind
+# usage: scripts/nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]
+# A step may fail or take longer than an hour; the others run all the same. The last line says how many steps there were
+# and which of them failed. The status is 0 only if none failed.
 set -eu
 build=${1:?usage: nightly.sh BUILD_DIR [ROUNDS [SOAK_ROUNDS]]}
 rounds=${2:-20000}
@@ -57,7 +58,7 @@ for test in test_gone test_interrupts test_stuck test_barrier; do
     EXPAR_TEST_ROUNDS=$rounds run "$build/tests/$test" mix
     EXPAR_TEST_ROUNDS=$((rounds / 4)) EXPAR_TRANSPORTS=fabric run "$build/tests/$test" processes
 done
-# Kernels for every architecture under every set of macros, by both compilers; endpoints of a network that is slow besides.
+# Kernels for every architecture under every set of macros, by both compilers; endpoints of a slow network, too.
 EXPAR_TEST_ROUNDS=$rounds run "$root/scripts/check_kernels.sh"
 EXPAR_TEST_ROUNDS=$rounds run ctest --test-dir "$build" --output-on-failure --no-tests=error \
     --tests-regex '^(test_cuda_kernels|test_transport_channels|test_transport_channels_threads)$'

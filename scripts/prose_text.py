@@ -56,8 +56,8 @@ class Builder:
 
 # Directives of tools, and lines that only name things.
 DIRECTIVE = re.compile(
-    r"SPDX-License-Identifier|clang-format (on|off)|NOLINT|shellcheck |cppcheck-suppress|noqa|type: ignore|pragma:|ruff:|mypy:"
-    r"|!|usage:|vim:|-\*-|fall ?through$|={4,}|-{4,}",
+    r"SPDX-License-Identifier|clang-format (on|off)|NOLINT|shellcheck |cppcheck-suppress|noqa|type: ignore|pragma:|ruff:"
+    r"|mypy:|!|usage:|vim:|-\*-|fall ?through$|={4,}|-{4,}",
     re.IGNORECASE,
 )
 # Two words with a wide gap: a table. Lines and arrows: a picture. Nothing but signs: a ruler.
@@ -226,7 +226,8 @@ def roff_prose(text: str) -> list[Paragraph]:
         if verbatim or not line.strip() or re.match(r"[.']\\\"", line):
             builder.end()
         elif ROFF_TEXT.match(line):
-            builder.add(number, "`" + line.split(None, 1)[1].replace("`", "") + "`" if " " in line else line[1:])
+            mark = line[-1] if line[-2:-1] == " " and line[-1] in ".,;:)" else ""
+            builder.add(number, f"`{line[1:].removesuffix(mark).strip().replace('`', '')}`{mark}")
         elif line[0] in ".'":
             builder.end()
         else:

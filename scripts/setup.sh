@@ -11,12 +11,13 @@ run="cmake ninja-build gcc libc6-dev pkg-config libsodium-dev libjansson-dev lib
 build="libcmocka-dev libpmix-dev"
 # And that `make wheel` needs.
 wheel="python3 python3-pip python3-venv"
-# And that `make test` needs: consumers in C++, man pages, Open MPI to start ranks and to compare with, valgrind, and ip,
-# tc and nft for networks of its own, Python with NumPy for the package (scripts/torch.sh installs one with PyTorch).
+# And that `make test` needs: consumers in C++, man pages, Open MPI, valgrind, and Python with NumPy. Open MPI starts
+# ranks and is compared with. ip, tc and nft make the networks of tests. scripts/torch.sh installs a Python with
+# PyTorch.
 test="g++ mandoc openmpi-bin libopenmpi-dev valgrind iproute2 nftables python3-numpy $wheel"
 # And that `make lint` needs.
 lint="clang-format clang-tidy cppcheck shellcheck mypy"
-# What scripts/aarch64.sh needs to compile for AArch64, and to run what comes of it.
+# Needed by scripts/aarch64.sh, to compile for AArch64 and to run the programs.
 aarch64="gcc-aarch64-linux-gnu g++-aarch64-linux-gnu qemu-user-static"
 wanted=""
 for set in "$@"; do

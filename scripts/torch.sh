@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes an environment of Python with PyTorch and NumPy, by pip, for the tests that need them, and says on standard
-# output which interpreter it has. It lies outside of the tree, where tests/python/python.sh looks, and is kept: the
-# second time this only looks whether it is whole.
-# PyPI's PyTorch wants CUDA's libraries, some gigabytes in wheels. Those of an installed toolkit are lent to it by
-# links, and only what toolkits lack comes as wheels; tensors on the CPU call none of them, but they have to load.
+# Makes a Python environment with PyTorch and NumPy, by pip, for the tests that need them. It prints the path of the
+# interpreter. The environment is outside of the tree, where tests/python/python.sh looks, and is kept: the next call
+# only checks that it is complete. PyPI's PyTorch needs CUDA's libraries, some gigabytes of wheels. If a toolkit is
+# installed, links to its libraries serve instead, and only the missing ones come as wheels. Tensors on the CPU call
+# none of them, but they must load.
 # usage: torch.sh [FOLDER [VERSION]]
 # VERSION: of PyTorch, with CUDA's libraries by pip in any case; a FOLDER with another one is made anew.
 set -eu
-umask 022 # the folder may be the first in expar's own, from which compiled kernels are only taken if nobody else writes there
+umask 022 # the folder may be expar's first; compiled kernels are only taken from there if nobody else can write to it
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/expar/torch}
 version=${2:-}
 python=$folder/bin/python3
@@ -19,7 +19,7 @@ torch="torch==2.11.0"
 plain="numpy filelock typing-extensions setuptools<82 sympy==1.14.0 mpmath<1.4 networkx jinja2 markupsafe fsspec"
 lacking="nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6"
 
-# What the tests import: the first time leaves it compiled. And the version that was asked for.
+# Imports all that the tests import, so that it is compiled, and checks the version.
 whole() {
     [ -z "$version" ] || "$python" -m pip show torch 2>/dev/null | grep -qx "Version: $version" || return 1
     "$python" -c 'import numpy, torch.distributed.run, torch._dynamo, functorch.compile' 2>/dev/null
@@ -70,7 +70,7 @@ if ! whole; then
         echo "torch.sh: no PyTorch, for what pip says above: it takes a network with packages, and 3 GB of disk" >&2
         exit 1
     }
-    # What traces models looks at most of it, and tests leave nothing behind: each would compile 200 files anew.
+    # Tracing reads most of the package, and tests write no bytecode. Without this each would compile 200 files again.
     packages=$("$python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     "$python" -m compileall -q "$packages/torch" >/dev/null || true
 fi

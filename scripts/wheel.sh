@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Makes a wheel of a build tree, with the small libraries that it needs inside, and a source distribution. What makes them
-# comes from PyPI, once, and lies in the build tree; it ends with 77 where that cannot be had.
+# Makes a wheel of a build tree, with the small libraries that it needs inside, and a source distribution. The programs
+# that make them come from PyPI, once, and lie in the build tree. It ends with 77 if PyPI cannot be reached.
 # usage: wheel.sh BUILD_DIR OUT_DIR [wheel|sdist|compiled…]
 # compiled: a wheel from the source distribution that lies in OUT_DIR, with a build of its own, as pip makes one of it.
 set -euo pipefail
@@ -26,7 +26,7 @@ done
     exit 1
 }
 
-# Of that version of Python: what they need hangs on it.
+# The requirements depend on this version of Python.
 tools=$build/wheel/tools/$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 pip() {
     PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore "$python" -m pip --quiet "$@"

@@ -3,8 +3,8 @@
 
     expar run -n 4 -- python3 bench.py --tokens 256 --hidden 2048 --topk 4 --dtype float16
 
-GB/s are of the rows that rank 0 receives. Beside them is a copy of these by NumPy. `expar bench dispatch combine` measures the library
-alone, and much more.
+GB/s are of the rows that rank 0 receives. Beside them is a copy of these by NumPy. `expar bench dispatch combine`
+measures the library alone, and much more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def arguments() -> argparse.Namespace:
 
 
 def median_us(group: expar.Group, options: argparse.Namespace, call: Callable[[], Any]) -> float:
-    """Of the slowest rank in each iteration, since all wait for it."""
+    """Returns the time of the slowest rank in each iteration, since all wait for it."""
     times = []
     for i in range(options.warmup + options.iters):
         group.barrier()

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The language model of `expar demo` in PyTorch, its experts spread over the ranks: whole prompts in normal mode, then a
-byte of each text a step in low-latency mode.
+"""The language model of `expar demo` in PyTorch, its experts spread over the ranks.
+
+Whole prompts run in normal mode, then a byte of each text a step in low-latency mode.
 
     torchrun --nproc-per-node 8 generate.py
     torchrun --nproc-per-node 2 generate.py --device cuda --bytes 40
 
-Each shipped prompt is continued by the likeliest bytes; the texts have to be those that the model was shipped with,
+Each shipped prompt is continued by the likeliest bytes. The texts must equal those that the model was shipped with,
 which `expar demo` writes, too. data/moe-lm/README.md has the model.
-Letters in shapes: T tokens, D hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows that this rank
-receives, B tokens a rank at most in low-latency mode.
+Letters in shapes: T tokens, D hidden, K top-k, E experts, N ranks, L = E/N local experts. R is the rows that this rank
+receives, B the most tokens of a rank in low-latency mode.
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ class Experts:
     def route(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x: [T, D]; experts [T, K], and their weights."""
         scores = torch.sigmoid(x @ self.router.t())
-        # Of equals the lower number.
+        # Equal logits: the lower number wins.
         chosen = torch.sort(scores + self.bias, dim=-1, descending=True, stable=True).indices[:, : self.topk]
         weights = scores.gather(1, chosen)
         return chosen.contiguous(), weights / weights.sum(-1, keepdim=True)
@@ -91,7 +92,7 @@ class Experts:
         """x: [T, D], T <= B, in low-latency mode: a row comes to each expert, and is weighted on its way back."""
         chosen, weights = self.route(x)
         rows, count, handle, _, _ = self.buffer.low_latency_dispatch(x, chosen, self.batch, self.count, use_fp8=False)
-        y = torch.empty_like(rows)  # rows behind the count are not sent
+        y = torch.empty_like(rows)  # rows after the count are not sent
         for number, many in enumerate(count.tolist()):
             y[number, :many] = self.expert(number, rows[number, :many])
         return self.buffer.low_latency_combine(y, chosen, weights, handle)[0]
@@ -128,7 +129,7 @@ class Attention:
         if past:
             key, value = torch.cat((past[0], key), dim=1), torch.cat((past[1], value), dim=1)
         past[:] = [key, value]
-        # What is not a whole prompt is one position, which sees all.
+        # Without a whole prompt x is one position, which sees all.
         seen = scaled_dot_product_attention(query[None], key[None], value[None], is_causal=len(x) > 1)[0]
         return seen.transpose(0, 1).reshape(len(x), -1) @ self.out.t()
 
@@ -151,8 +152,8 @@ class Model:
         return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + self.sizes["rms_eps"]) * gain
 
     def __call__(self, texts: list[Tensor], pasts: list[Any]) -> list[int]:
-        """The likeliest next byte of each text. Collective. texts: what is new of each: whole prompts at first, then one
-        byte each; pasts: of each text, a list a layer."""
+        """The likeliest next byte of each text. Collective. texts: the new bytes of each: whole prompts at first, then
+        one byte each; pasts: of each text, a list a layer."""
         lengths = [len(text) for text in texts]
         new = torch.cat([torch.empty(0, dtype=torch.int64, device=self.table.device), *texts])
         step = bool(pasts) and bool(pasts[0][0])
@@ -169,7 +170,7 @@ class Model:
 
 
 def generate(model: Model, prompts: list[bytes], count: int, device: torch.device) -> list[bytes]:
-    """So many bytes behind each prompt."""
+    """Prints so many bytes after each prompt."""
     pasts = [[[] for _ in model.layers] for _ in prompts]
     found = [bytearray() for _ in prompts]
     new = [list(prompt) for prompt in prompts]

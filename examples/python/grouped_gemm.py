@@ -3,8 +3,8 @@
 
     torchrun --nproc-per-node 4 grouped_gemm.py
 
-Expanded rows of an `ElasticBuffer` lie as a grouped GEMM wants them, expert behind expert, and its handle says where the
-rows of each one end. The step is held against the same layer of all experts and tokens, computed densely in float64.
+Expanded rows of an `ElasticBuffer` lie as a grouped GEMM needs them, expert after expert. The handle says where the
+rows of each one end. The step is compared with the same layer of all experts and tokens, computed densely in float64.
 
 Letters in shapes: T tokens of this rank, H hidden, F hidden inside of an expert, K top-k, E experts, L local experts, X
 rows of this rank's experts.
@@ -39,7 +39,7 @@ def has_kernel(x: Tensor) -> bool:
 
 
 def grouped_mm(x: Tensor, weight: Tensor, ends: Tensor) -> Tensor:
-    """x [X, H], expert behind expert, times the matrix of each one's expert, weight [L, H, F]: [X, F]. ends: int32 [L],
+    """x [X, H], expert after expert, times the matrix of each one's expert, weight [L, H, F]: [X, F]. ends: int32 [L],
     where the rows of each expert end. Where there is no such call, products one by one, for which the host waits for
     `ends`."""
     if has_kernel(x):
@@ -75,8 +75,8 @@ def dense(x: Tensor, topk_idx: Tensor, topk_weights: Tensor, up: Tensor, down: T
 
 
 def make(ranks: int) -> tuple[Tensor, ...]:
-    """x and what its sums should be [N, T, H], topk_idx and topk_weights [N, T, K], up and down of all experts: any rank
-    can make them, to compare with."""
+    """x and its expected sums [N, T, H], topk_idx and topk_weights [N, T, K], up and down of all experts: any rank can
+    make them, to compare with."""
     random = torch.Generator().manual_seed(7)
     experts = ranks * EXPERTS_PER_RANK
 

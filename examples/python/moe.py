@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """An MoE layer whose experts live on many ranks: router, dispatch, experts, combine, and the gradients of all of them.
 
-Letters in shapes: T tokens of this rank, H hidden, F hidden inside of an expert, K top-k, E experts, N ranks, L = E/N
-local experts, R rows that this rank receives.
+Letters in shapes: T tokens of this rank, H hidden, F hidden inside of an expert, K top-k, E experts, N ranks. There are
+L = E/N local experts, and R rows that this rank receives.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 The gradient of a combine is a dispatch with the same handle, and that of a dispatch a combine. The first step's
 gradients are held against the layer computed in one piece.
 
-Letters in shapes: T tokens of this rank, H hidden, F hidden inside of an expert, K top-k, E experts, N ranks, L = E/N
-local experts, R rows that this rank receives.
+Letters in shapes: T tokens of this rank, H hidden, F hidden inside of an expert, K top-k, E experts, N ranks. There are
+L = E/N local experts, and R rows that this rank receives.
 """
 
 from __future__ import annotations

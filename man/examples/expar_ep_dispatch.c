@@ -14,7 +14,7 @@ expar_status send(expar_ep *ep, void *x, int64_t *topk_idx, float *topk_weights,
     return expar_dispatch(ep, &args, rows);
 }
 
-/* What a grouped GEMM of FP8 takes. x: [tokens][7168] F8E4M3; scales: [tokens][56]; ends: [256 / ranks], where the
+/* Arguments of a grouped GEMM of FP8. x: [tokens][7168] F8E4M3; scales: [tokens][56]; ends: [256 / ranks], where the
    tensors lie. Rows of an expert begin at multiples of 128; 4096 is the most tokens that any rank sends. */
 expar_status send_by_expert(expar_ep *ep, void *x, float *scales, int64_t *topk_idx, float *topk_weights,
                             int64_t tokens, int32_t *ends, expar_dispatch_result *rows)

@@ -26,8 +26,8 @@ expar_status decode_layer(expar_ll *ll, void *x, void *y, int64_t *topk_idx, flo
     return status;
 }
 
-/* Behind each step of a buffer with masks: whether a rank of up to 64 is missing. Once its program is back it calls
-   expar_ll_mask_clean, and so do all others, with no call open. */
+/* Call this after each step of a buffer with masks: is one of up to 64 ranks missing? When the program of that rank is
+   back, it calls expar_ll_mask_clean, and so do all others, with no call open. */
 expar_status find_missing(expar_ll *ll, int32_t ranks, int32_t *missing)
 {
     int32_t masked[64];

@@ -91,12 +91,18 @@ class Rules(unittest.TestCase):
 
     def test_columns(self) -> None:
         wide = "a " * 60 + "b"  # 121
-        for path in KINDS.keys() - {"run"}:
+        for path, forms in KINDS.items():
+            for form in forms:
+                with self.subTest(path=path, form=form):
+                    self.assertIn("columns", rules(path, form.format(wide)) if "|" not in form else {"columns"})
+        for path, form in (("a.c", "/* {} */"), ("a.sh", "# {}"), ("a.md", "{}"), ("a.3", "{}")):
+            line = form.format(wide[: 122 - len(form)])
             with self.subTest(path=path):
-                self.assertIn("columns", rules(path, wide + "\n"))
-                self.assertNotIn("columns", rules(path, wide[1:] + "\n"))
+                self.assertEqual(len(line), 120)
+                self.assertNotIn("columns", rules(path, line + "\n"))
         self.assertEqual(rules("a.md", f"| {'a ' * 10}| {'b ' * 60}|\n") - {"sentence"}, set())
         self.assertEqual(rules("a.sh", "# https://" + "a" * 200 + "\n"), set())
+        self.assertEqual(rules("a.sh", "echo " + "a " * 100 + "\n"), set())
 
     def test_the_line_is_that_of_the_sentence(self) -> None:
         found = check_prose.check_text("a.c", f"int a;\n/* It ends.\n   It ends. The call\n   {LONG} */\n")

@@ -68,7 +68,7 @@ HOUSE: list[tuple[str, str, str]] = [
     (r"banks?", r"bank conflicts?|memory banks?", "slot of a double buffer"),
     (r"doors?", "", "credit check"),
     (r"rooms?", "", "free space, spare capacity"),
-    (r"residents?", "resident memory|resident blocks?", "group-attached state"),
+    (r"residents?", "resident (?:memory|pages|bytes|blocks?|and allocated)", "group-attached state"),
     (r"homes?", r"home (folder|directory)", "per-GPU state"),
     (r"life|lives of", r"life ?times?", "handle table, lifetime"),
     (r"notes", r"release notes", "wait registry"),

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=sh
-# What tests that are scripts begin with: a folder that goes with them, and how they fail.
+# Common start of tests that are scripts: a folder that goes with them, and how they fail.
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Each knob is read somewhere in src; each #define that is a number in exec, net, shmem or link is in the list of those that
-# are no knobs, and nothing else is in that list. Headers of kernels are not looked at.
+# Each knob is read somewhere in src. Each #define that is a number in exec, net, shmem or link is in the list of those
+# that are no knobs, and that list has nothing else. Headers of kernels are not checked.
 # usage: check_knobs.sh SRC_DIR FIXED_NUMBERS
 set -eu
 [ $# -eq 2 ] || { echo "usage: check_knobs.sh SRC_DIR FIXED_NUMBERS" >&2; exit 64; }

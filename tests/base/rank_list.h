@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether the text holds the label, and the list behind it, such as "0-2,5", the rank. */
+/* Whether the text holds the label, and the list after it, such as "0-2,5", the rank. */
 static inline bool rank_list_has(const char *text, const char *label, long rank)
 {
     const char *at = strstr(text, label);

@@ -253,7 +253,7 @@ static int view_of(void *object, expar_dl_tensor *view)
     return view->device.device_type ? 0 : -1;
 }
 
-/* What a call's arguments are. */
+/* The arguments of a call. */
 typedef struct views {
     int32_t before, differing;
     expar_tensor first, between, second;

@@ -123,7 +123,7 @@ static void whole_numbers(void **state)
         assert_no_int(bad[i]);
 }
 
-/* What a terminal would obey is written out, what is long is cut, and what is expected is still said. */
+/* Control characters are escaped, long values are cut, and the expectation is still printed. */
 static void values_are_shown_safely(void **state)
 {
     (void)state;

@@ -86,7 +86,7 @@ static void knobs_are_found_by_name(void **state)
 
 /* ---- docs/tuning.md ---------------------------------------------------------------------------------------------- */
 
-/* In the largest unit of which it is a whole number. */
+/* In the largest unit of measure that divides it. */
 static void show(const knob_entry *entry, int64_t value, char *text, size_t bytes)
 {
     static const char *const times[] = {"ns", "µs", "ms", "s"}, *const sizes[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};

@@ -4,8 +4,8 @@
 #include "base/base.h"
 #include "base/log_child.h"
 
-/* This file, as the compiler was told of it: from the top of the sources, or, where a cache makes paths relative to the
-   build's folder, some folders up from there. An absolute path it never is. */
+/* The name of this file, as the compiler got it: from the top of the sources. If a cache makes paths relative to the
+   build's folder, it is some folders up from there. It is never an absolute path. */
 #define HERE "(\\.\\./)*tests/base/test_log\\.c"
 
 static void log_all_levels(void)

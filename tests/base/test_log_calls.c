@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is logged of calls that fail, and of variables that nobody knows. */
+/* The log lines of calls that fail, and of variables that are unknown. */
 #include "base/base.h"
 #include "base/log_child.h"
 

@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 
 static char folder[] = "/tmp/expar-log-XXXXXX";
-/* Of the child, which says it by its name alone. */
+/* The child's file, found by its name alone. */
 static char child_pid_file[64];
 
 static int folder_make(void **state)

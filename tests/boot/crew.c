@@ -56,9 +56,9 @@ static bool others_sleep(void)
     return sleep;
 }
 
-/* The child of a fork has the locks as they stood, and nobody to open them: those of a sanitizer's allocator too, which
-   a rendezvous that starts or tidies up takes. It sleeps in poll once it has nothing to do, and only ranks give it
-   work. */
+/* The child of a fork has the locks as they were, and no thread to open them. That includes those of a sanitizer's
+   allocator, which a rendezvous takes at its start and its end. It sleeps in poll once it has nothing to do, and only
+   ranks give it work. */
 static void await_quiet_threads(void)
 {
     int64_t deadline_ns = clock_ns() + CREW_LIMIT_NS;

@@ -8,7 +8,7 @@
 
 #define CREW_MAX 16
 
-/* What one rank does in its process. What it returns, and the text of its last error, is its outcome. */
+/* The work of one rank in its process. Its outcome is the value it returns and the text of its last error. */
 typedef expar_status (*crew_body)(int32_t rank, void *context);
 
 typedef struct outcome {

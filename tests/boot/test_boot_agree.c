@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* boot_agree: all ranks come to one end, whoever cannot, and each by its own words. Over sockets and over threads. */
+/* boot_agree: all ranks come to one end, whichever rank cannot go on, and each by its own words. Over sockets and
+   threads. */
 #include "boot/squad.h"
 #include "boot/unit.h"
 
@@ -33,7 +34,7 @@ static const boot_matter plain = {.what = "the test",
                                   .fields = same,
                                   .num_fields = ARRAY_LENGTH(same)};
 
-/* What an agreement came to on this rank; the ranks stay in step. */
+/* The result of an agreement on this rank; the ranks stay in step. */
 #define BODY_AGREES(group, matter, own, expected, expected_text)                                                       \
     do {                                                                                                               \
         bool missed = true;                                                                                            \
@@ -125,7 +126,7 @@ static expar_status a_field_differs(boot *group, void *context)
     if (group->rank == 2) fields[0].text = "blue";
     BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH,
                 "the test: the colour is blue on rank 2 and red on rank 0; expected the same");
-    /* Who does not know is compared with nobody. */
+    /* A rank that does not know a field is not compared. */
     if (group->rank == 0) fields[0].text = "";
     BODY_AGREES(group, &matter, EXPAR_OK, EXPAR_ERR_MISMATCH,
                 "the test: the colour is blue on rank 2 and red on rank 1; expected the same");
@@ -164,7 +165,7 @@ static expar_status a_reason_is_common(boot *group, void *context)
     return EXPAR_OK;
 }
 
-/* Others hear as much as there is room for; who said it has it whole. */
+/* Others get as much of the text as fits; the rank that said it has all of it. */
 static expar_status a_text_is_cut(boot *group, void *context)
 {
     (void)context;
@@ -175,7 +176,7 @@ static expar_status a_text_is_cut(boot *group, void *context)
              expar_status_text(EXPAR_ERR_STATE), BOOT_REASON_TEXT - 1, own_text);
     expar_status own = group->rank == 0 ? error_set(EXPAR_ERR_STATE, "%s", own_text) : EXPAR_OK;
     BODY_AGREES(group, &plain, own, own ? own : EXPAR_ERR_REMOTE, own ? own_text : told);
-    /* Of fields what is cut off is not compared. */
+    /* The part of a field that is cut off is not compared. */
     boot_field field = {.name = "the name", .text = own_text};
     boot_matter matter = {.fields = &field, .num_fields = 1};
     if (group->rank == 2) own_text[BOOT_FIELD_TEXT - 1] = 'y';
@@ -186,7 +187,7 @@ static expar_status a_text_is_cut(boot *group, void *context)
 
 /* ---- no end ------------------------------------------------------------------------------------------------------ */
 
-/* Rank 2 has no memory to hear the others, and says so to whoever asked it; the others hear that it left. */
+/* Rank 2 has no memory to hear the others, and says so to each rank that asks; the others hear that it left. */
 static expar_status one_is_poor(boot *group, void *context)
 {
     (void)context;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work that may never end: waited for to a deadline, and freed by whoever lets go last. */
+/* Work that may never end: the caller waits for it until a deadline, and the last of its two users frees it. */
 #include "boot/bounded.h"
 #include "boot/unit.h"
 

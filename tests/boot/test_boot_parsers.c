@@ -44,7 +44,7 @@ static bool is_sane(const hello *greeting)
            memchr(greeting->place.nics, 0, sizeof greeting->place.nics);
 }
 
-/* What is accepted is sane; what is refused has a status and a text. */
+/* Accepted values are valid; a rejection has a status and a text. */
 static void check_hello(const unsigned char *payload, size_t bytes)
 {
     hello out;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a rank tells of the devices near it, from trees that look like /sys. */
+/* The devices near a rank that it reports, from trees that look like /sys. */
 #include "boot/place.h"
 
 #include <setjmp.h>
@@ -68,7 +68,7 @@ static void test_nics(void **state)
     assert_string_equal(text, "mlx5_0");
 }
 
-/* Whole names, as many as there is room for. */
+/* Whole names, as many as fit. */
 static void test_many_nics(void **state)
 {
     char text[BOOT_NICS_TEXT], name[64];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Names of hosts, with a resolver that is played: one that does not answer holds nobody up longer than the deadline, or
- * than the program wants. */
+/* Names of hosts, with a simulated resolver: one that does not answer delays no caller beyond the deadline, or beyond
+ * the program's interrupt. */
 #include "base/interrupt.h"
 #include "boot/unit.h"
 #include "boot/wire/wire.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A wait whose other ranks are played: what is a circle and what is none, and what a rank that was in one leaves behind
-   for those who await it there. */
+/* A wait whose other ranks are simulated. It shows which waits are a circle and which are not. It also shows the word
+   that a rank of a circle leaves for the ranks that await it there. */
 #include "boot/notes.h"
 #include "boot/unit.h"
 
@@ -22,7 +22,7 @@ typedef struct played_boot played_boot;
 struct played_boot {
     boot boot;
     boot_notes notes;
-    /* What rank says of the topic. */
+    /* The answer of rank about the topic. */
     void (*answer)(played_boot *self, const boot_topic *topic, int32_t rank, boot_answer *answer);
     int asked;              /* times that rank 1 was asked about the first */
     bool late;              /* it answers the first of these only, until it has left the circle */
@@ -65,7 +65,7 @@ static void look_until_it_fails(boot_wait *wait)
 
 /* ---- leaving a circle -------------------------------------------------------------------------------------------- */
 
-/* What rank 1 says of the first: that it waits; nothing, twice; that it has left. */
+/* The answers of rank 1 about the first: that it waits; nothing, twice; that it has left. */
 static void answer_first(played_boot *self, boot_answer *answer)
 {
     const int time = self->asked++;
@@ -101,7 +101,7 @@ static void answer_behind_circle(played_boot *self, const boot_topic *topic, int
     if (rank == 1) answer->rank = 2;
 }
 
-/* How rank 0 answers whoever asks it about the last of the circle once its own wait has failed. */
+/* Rank 0's answer about the last of the circle, once its own wait has failed. */
 static expar_status play_circle(played_boot *played)
 {
     boot_wait wait;
@@ -115,7 +115,7 @@ static expar_status play_circle(played_boot *played)
     boot_wait_end(&wait);
     notes_read(&played->notes, played->last, TIMEOUT_MS, &answer);
     notes_destroy(&played->notes);
-    if (answer.ended != EXPAR_OK) { /* and so whoever awaits rank 0 finds the circle, too */
+    if (answer.ended != EXPAR_OK) { /* and so a rank that awaits rank 0 finds the circle, too */
         assert_int_equal(answer.rank, 1);
         assert_int_equal(answer.topic.object, first.object);
     }
@@ -140,7 +140,7 @@ static void late_answers_undo_no_circle(void **state)
     assert_int_equal(left_behind(&third, true), EXPAR_ERR_PEER);
 }
 
-/* Or whoever awaits rank 0, and has not seen the circle either, waits for ever. */
+/* Otherwise a rank that awaits rank 0, and has not seen the circle either, waits for ever. */
 static void a_circle_is_found_behind_who_has_left_it(void **state)
 {
     (void)state;
@@ -207,7 +207,7 @@ static void answer_where_all_are_in_first(played_boot *self, const boot_topic *t
     wait_in_first(answer);
 }
 
-/* What ends rank 0's wait for both others, or for rank 1 alone. */
+/* The error that ends rank 0's wait for both others, or for rank 1 alone. */
 static boot_verdict verdict_on(bool both, void (*answer)(played_boot *, const boot_topic *, int32_t, boot_answer *),
                                int32_t *culprit)
 {
@@ -473,7 +473,7 @@ static void a_circle_is_walked_at_once(void **state)
     assert_int_equal(verdict_on(true, answer_slowly, &culprit), BOOT_LATE);
 }
 
-/* ---- between a wait that has failed and what its call notes ------------------------------------------------------ */
+/* ---- between a failed wait and the record of its call ------------------------------------------------------------ */
 
 static void fail_late(played_boot *played, boot_wait *wait)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unit: cmocka with the headers that it needs before it. */
+/* Includes cmocka after the headers that it needs. */
 #ifndef EXPAR_TESTS_BOOT_UNIT_H
 #define EXPAR_TESTS_BOOT_UNIT_H
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The table of structs is that of the headers, has all of them, is the one that the library has in it, and would show a change.
+# The table of structs matches the headers, is complete, equals the one inside the library, and would show a change.
 # usage: test_abi.sh ROOT TABLE PROGRAM      PROGRAM prints what expar_abi gives
 set -eu
 root=$1
@@ -21,7 +21,7 @@ cmp "$work/table" "$table" || fail "the build's table is an old one"
 "$program" >"$work/told" || fail "$program failed"
 cmp "$work/told" "$table" || fail "the library has another table"
 
-# Nothing is left out, however it is written: every name behind a typedef with a body, and every value of a status.
+# Nothing is left out in any notation: every name after a typedef with a body, and every value of a status.
 for header in "$root"/include/expar/*.h; do
     case $header in */mpi.h | */shmem*.h) continue ;; esac
     sed -n 's/^typedef \(struct\|enum\) \([A-Za-z_0-9]*\) {.*/\2/p' "$header"
@@ -58,7 +58,7 @@ sees tensor.h 's/^    int32_t ndim;/    int32_t ndim;\n    int (*call)(void *con
 sees tensor.h 's/EXPAR_I8 = 8/EXPAR_I8 = 9/' '"EXPAR_I8": 9'
 sees tensor.h 's/int32_t index;/uint32_t index;/' '{"name": "index", "offset": 4, "size": 4, "type": "uint32_t"}'
 
-# What cannot be read is refused.
+# An unreadable header is rejected.
 cp -r "$root/include" "$work/odd"
 sed -i 's/^    int32_t ndim;/    struct { int a; } ndim;/' "$work/odd/expar/tensor.h"
 if make "$work/odd" 2>"$work/told"; then fail "a nested struct went through"; fi

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Installs into a prefix of its own, copies it to another one, uninstalls the first, and builds and runs a consumer by CMake, by
-# pkg-config, by the compilers' wrappers, and in C++17.
+# Installs into a prefix of its own, copies it to another one, and uninstalls the first. Then it builds and runs a
+# consumer by CMake, by pkg-config, by the compilers' wrappers, and in C++17.
 # usage: test_install.sh BUILD_DIR VERSION
 set -eu
 build=$1
@@ -13,7 +13,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 # A job's variables would make the consumer look for ranks that do not exist.
 unset EXPAR_LIBRARY EXPAR_RANK EXPAR_SIZE EXPAR_UNIQUE_ID RANK WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE || true
 
-# Of what somebody has installed from this build before the list stays his.
+# An earlier install from this build keeps its list.
 manifest=$build/install_manifest.txt
 [ ! -e "$manifest" ] || cp "$manifest" "$work/before"
 cmake --install "$build" --prefix "$work/first" >"$work/install.log" || fail "$(cat "$work/install.log")"
@@ -87,7 +87,7 @@ cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/app/shmem.c" $(pkg-config --
     -o "$work/app-shmem"
 [ "$("$work/app-shmem")" = "PE 0 of 1" ] || fail "the OpenSHMEM consumer failed"
 
-# What is installed to read: pages, and examples that compile as they stand.
+# Installed pages, and examples that compile as they stand.
 doc=$prefix/share/doc/expar
 for file in README.md docs/internals/architecture.md examples/cuda_graph.c examples/mpi.c; do
     [ -s "$doc/$file" ] || fail "share/doc/expar/$file is missing"

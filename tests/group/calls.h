@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One of each kind of call in which a rank waits for others, for tests that let a rank be late, be interrupted, or go
- * while the others are in one of them. */
+/* One of each kind of call in which a rank waits for others. In tests a rank is late, is interrupted, or leaves while
+ * the others are in one of them. */
 #ifndef TESTS_GROUP_CALLS_H
 #define TESTS_GROUP_CALLS_H
 
@@ -82,7 +82,7 @@ static inline bool calls_have_rows(void)
     return !kind_is_mix && !getenv("EXPAR_TRANSPORTS");
 }
 
-/* Of calls that are alike over a network the nights have all (EXPAR_TEST_ROUNDS); other days have every second one and
+/* Among calls that are alike over a network the nights run all (EXPAR_TEST_ROUNDS). Other days run every second one and
    those for words, between two hosts every third one. */
 static inline bool calls_is_of_today(int32_t i)
 {

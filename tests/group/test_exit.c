@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank's process calls exit() at a random point of an engine's life: between two calls, or from another thread while
+/* A rank's process calls exit() at a random point of an engine's run: between two calls, or from another thread while
  * one is under way. Its handlers give memory back and abandon what there is, in either order; or there are none. It
  * ends as it should, and the others are told of it. The seed is printed; with EXPAR_TEST_SEED it gives the same
  * exits again, as far as threads are not concerned. */
@@ -31,7 +31,7 @@ typedef struct scene {
 
 /* ---- the handlers ------------------------------------------------------------------------------------------------ */
 
-/* Of this process; for handlers, which take no arguments. */
+/* The process's own; for handlers, which take no arguments. */
 static calls_view engine;
 static const scene *played;
 
@@ -69,7 +69,7 @@ static void *exit_soon(void *argument)
     exit(EXIT_SUCCESS);
 }
 
-/* ---- a life ------------------------------------------------------------------------------------------------------ */
+/* ---- one run ----------------------------------------------------------------------------------------------------- */
 
 /* Those that touch no memory of the group's outside of the call: it may be gone. */
 static const char *const safe_calls[] = {"group_barrier",      "group_allgather", "malloc",
@@ -106,7 +106,7 @@ static void live(scene *s)
         if (victim && !s->by_thread && step == s->step) exit(EXIT_SUCCESS);
         const calls_call *call = draw_call(&random, s->by_thread);
         expar_status status = call->make(&engine);
-        /* Whose next call writes where this rank looks now. */
+        /* The next call of that rank writes where this rank looks now. */
         if (status == EXPAR_OK && call->kind == CALLS_HEAPS) status = expar_barrier_all(engine.group);
         if (status == EXPAR_OK) continue;
         if (victim) await_exit();

@@ -74,9 +74,9 @@ static void *abort_soon(void *argument)
     return NULL;
 }
 
-/* Another thread of the victim ends its wait in a collective over the control sockets, to which nobody else comes. The
-   others have come to the wait before, and stay until all know of the victim: of two that are found to have left at
-   once, the lower rank is told first. */
+/* Another thread of the victim ends its wait in a collective over the control sockets, to which no other rank comes.
+   The others have come to the wait before, and stay until all know of the victim. If two ranks are found to have left
+   at once, the lower one is reported first. */
 static void abort_from_a_thread(expar_group *group, void *shared)
 {
     (void)shared;
@@ -137,7 +137,7 @@ static expar_status put_until_failure(expar_group *group, words *w, int32_t pe)
 static expar_status wait_in(expar_group *group, const stage *s, words *w)
 {
     void *block;
-    /* What is stored into a stopped rank's memory arrives. */
+    /* A store into a stopped rank's memory arrives. */
     bool unnoticed = s->silence && sym_at(group->sym, VICTIM, 0);
     switch (s->where) {
     case IN_RMA:
@@ -156,7 +156,7 @@ static expar_status wait_in(expar_group *group, const stage *s, words *w)
     return expar_group_barrier(group);
 }
 
-/* What is under way to the dead is told of once, and after that nothing is in the way of the living. */
+/* Operations under way to the dead are reported once, and after that nothing hinders the living. */
 static void quiet_once_told(expar_group *group)
 {
     expar_status status = expar_quiet(group);
@@ -186,7 +186,7 @@ static void find_silence(expar_group *group, words *w)
     CHECK_TEXT("rank 2");
 }
 
-/* Behind a failed collective: the first begins when the others have waited for longer than it takes to ask around. */
+/* After a failed collective the first begins when the others have waited for longer than it takes to ask around. */
 static void come_late(const expar_group *group, const stage *s)
 {
     const boot_topic any = {.kind = BOOT_KIND_ALL};
@@ -215,8 +215,8 @@ static void check_first_error(const expar_group *group, const stage *s)
     if (s->silence && (mapped || s->where != IN_RMA)) CHECK_TEXT("silent: rank 2");
 }
 
-/* Of the barrier the text says who has not come: all others are there before the victim is stopped. Elsewhere they come
-   behind that, so that it is stopped before it can have done its part. */
+/* For the barrier the text says who has not come: all others are there before the victim is stopped. In other calls
+   they come after that, so that it is stopped before it can have done its part. */
 static void await_stop(expar_group *group, const stage *s)
 {
     int64_t until_ms = ranks_clock_ms() + DEADLINE_MS;
@@ -275,7 +275,7 @@ static void await_stopped(pid_t pid, stage *s)
     atomic_store(&s->stopped, 1);
 }
 
-/* What the test knows of one loss under way. */
+/* The state of one loss under way, for the test. */
 typedef struct play {
     stage *s;
     ranks_host host;
@@ -354,8 +354,8 @@ static void test_stopped(void **state)
 
 #define ENDING 1
 
-/* Its program ends with the error in hand, without a good-bye, before the others have waited for so long. Whoever is
-   mapped is told by a word in its memory, the others on their lines. */
+/* Its program ends with the error, without a good-bye, before the others have waited for so long. A mapped rank is told
+   by a word in its memory, the others on their lines. */
 static void end_by_silence(expar_group *group, void *shared)
 {
     stage *s = shared;
@@ -448,7 +448,7 @@ static void *hold_monitor(void *argument)
     return NULL;
 }
 
-/* Small puts that return at once are complete, or have failed, behind a quiet. */
+/* Small puts that return at once are complete, or have failed, after a quiet. */
 static expar_status complete_until_failure(expar_group *group, words *w, int32_t pe)
 {
     expar_status status = EXPAR_OK;

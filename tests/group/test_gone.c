@@ -25,7 +25,7 @@ typedef struct scene {
     _Atomic int32_t ended;
 } scene;
 
-/* Of each way on which ranks meet one. */
+/* One for each way in which ranks meet. */
 static bool is_of_few(const calls_call *call)
 {
     return call == calls_find("group_barrier") || call == calls_find("barrier_all") || call == calls_find("sync");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of both kinds: making, facts, set-up collectives, several at once, and every refusal. */
+/* Groups of both kinds: making, facts, set-up collectives, several at once, and every rejection. */
 #include "netns/netns.h"
 #include "shmem/kind.h"
 

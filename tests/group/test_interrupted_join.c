@@ -52,7 +52,7 @@ static expar_status join(const scene *s, int32_t rank, expar_group **group)
     return expar_group_create(&options, group);
 }
 
-/* Who comes before the other rank has come again is told once that it left. */
+/* A rank that comes before the other rank has come again is told once that it left. */
 static expar_status join_behind(const scene *s, int32_t rank, expar_group **group)
 {
     expar_status status = join(s, rank, group);
@@ -105,7 +105,7 @@ static bool is_free(uint16_t port)
     return is;
 }
 
-/* Below those that the system gives to whoever connects: they come and go. */
+/* Below those that the system assigns to clients: they come and go. */
 static void find_port(char port[8])
 {
     uint16_t number = (uint16_t)(20000 + getpid() % 10000);

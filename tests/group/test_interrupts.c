@@ -144,7 +144,7 @@ static void test_each_call(void **state)
 /* ---- who has learnt it elsewhere --------------------------------------------------------------------------------- */
 
 /* Rank 0 is interrupted in a call that the late one does not belong to. Rank 1 learns it there, gives rank 0 up, and so
-   comes to no call of all ranks more: the late one, which waits for it in such a call, learns that, and why. */
+   comes to no later call of all ranks. The late one waits for it in such a call, and learns that, and why. */
 static void learn_elsewhere(calls_view *v, scene *s, expar_team *pair)
 {
     expar_status status = EXPAR_OK;
@@ -259,10 +259,10 @@ static void wait_for_own_calls(expar_group *group, void *shared)
     calls_close(&v);
 }
 
-/* Of low-latency mode: a dispatch whose hook is still to be called, and two combines on the buffer's thread. */
+/* Calls of low-latency mode: a dispatch whose hook is still to be called, and two combines on the buffer's thread. */
 typedef struct ll_own_calls {
     lowlat_call hooked, first, second;
-    lowlat_call third, plain; /* that rank 0 tries to make behind these */
+    lowlat_call third, plain; /* that rank 0 tries to make after these */
 } ll_own_calls;
 
 static void ll_start_calls(const calls_view *v, ll_own_calls *own)
@@ -298,7 +298,7 @@ static void ll_wait_again(const calls_view *v, scene *s, ll_own_calls *own)
     atomic_fetch_add(&s->interrupted, 1);
 }
 
-/* One behind two: its own wait is another one than that of one behind one. */
+/* One after two: its own wait differs from that of one after one. */
 static void ll_wait_behind_one(const calls_view *v, scene *s)
 {
     lowlat_call first, plain;

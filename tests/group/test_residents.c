@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Residents: a group ends what layers above left with it, the last that came first, once nobody else can touch it. */
+/* group_resident: a group ends the objects of higher layers, the last that came first, once no rank can touch it. */
 #include "group/group.h"
 
 #include <pthread.h>
@@ -11,15 +11,15 @@
 
 #define MOST 64
 
-/* What happened at a group's end, in order. */
+/* The events at a group's end, in order. */
 typedef struct diary {
     const void *ended[MOST];
     int32_t num_ended;
-    int32_t closed_before; /* transports that were closed before the first resident ended */
+    int32_t closed_before; /* transports that were closed before the first object ended */
 } diary;
 
 typedef struct tenant {
-    group_resident resident; /* first: a resident is found by its address */
+    group_resident resident; /* first: the object is found by its address */
     diary *diary;
 } tenant;
 
@@ -40,7 +40,7 @@ static void write_down(group_resident *self)
     d->ended[d->num_ended++] = self;
 }
 
-/* Two kinds: a resident's function tells which it is. */
+/* Two kinds: the function of an object tells which it is. */
 static void end_of_one_kind(group_resident *self)
 {
     write_down(self);
@@ -81,7 +81,7 @@ static void test_found_by_kind(void **state)
     assert_ptr_equal(d.ended[1], &first);
 }
 
-/* A transport may complete what was started on a resident's batches until it is closed. */
+/* A transport may complete operations on the batches of an object until it is closed. */
 static void test_end_behind_the_transports(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits that end though all who are awaited answer: ranks that wait for each other in different calls are told so
- * after the time-out, with all of these calls; a late limit names who is late, and what it is doing; one whose call was
- * refused is not waited for. */
+/* Waits that end though all who are awaited answer. Ranks that wait for each other in different calls are told so after
+ * the time-out, with all of these calls. A late limit names the late rank, and what it is doing. A rank whose call was
+ * rejected is not waited for. */
 #include "group/calls.h"
 #include "pgas/team/team.h"
 
@@ -50,7 +50,7 @@ static void run_scene(int32_t size, ranks_body body, const scene *given)
 
 /* ---- deadlocks --------------------------------------------------------------------------------------------------- */
 
-/* Whoever is not the first to find it may hear that another one has given up, for that reason. */
+/* A rank that is not the first to find it may hear that another one has given up, for that reason. */
 static bool heard_of_it(void)
 {
     return strstr(expar_last_error(), "does not come any more") != NULL;
@@ -142,7 +142,7 @@ static void in_three_calls(expar_group *group, void *shared)
     calls_close(&v);
 }
 
-/* Of one buffer's calls the hellos tell at once. */
+/* Headers of one buffer's calls tell at once. */
 static void in_two_calls_of_a_buffer(expar_group *group, void *shared)
 {
     scene *s = shared;
@@ -176,7 +176,7 @@ static void in_both_modes(expar_group *group, void *shared)
     calls_close(&v);
 }
 
-/* A call of one kind on rank 0, of the other kind on the others: each kind has units of its own. */
+/* A call of one kind on rank 0, of the other kind on the others: each kind has its own message headers. */
 static void in_two_kinds(expar_group *group, void *shared)
 {
     scene *s = shared;
@@ -338,7 +338,7 @@ static void refused_by_all(expar_group *group, void *shared)
         if (lap % 2 == 0) CHECK_STATUS(EXPAR_ERR_NULL, expar_group_broadcast(group, NULL, 1, 0));
         if (lap != 2) CHECK_STATUS(EXPAR_ERR_RANGE, expar_broadcast(v.world, v.b->dest, v.b->source, 8, 2));
         if (group->rank == 1) {
-            await_count(&s->ended, lap); /* what the other one waits in is of this lap */
+            await_count(&s->ended, lap); /* what the other one waits in is of this round */
             calls_await_waiting(group, 1, TIMEOUT_MS * INT64_C(1000000));
         }
         CHECK_OK(meet(&v, lap));

@@ -41,10 +41,10 @@ static void test_late_ranks_are_waited_for(void **state)
 
 #define SET_UP_MS 500
 
-/* Of this process: how long it takes to make its heap. Set before a group is joined. */
+/* The time that this process takes to make its heap. Set before a group is joined. */
 static int64_t heap_takes_ms;
 
-/* Before that of libc, also for expar: a heap is made right behind the joining. */
+/* Replaces that of libc, also for expar: a heap is made right after the joining. */
 int memfd_create(const char *name, unsigned flags)
 {
     const int64_t span_ms = heap_takes_ms;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes by the clock in a wait: who waits tells the log for whom, ever more rarely; and it asks the program at
- * least every 100 ms whether to go on. The late rank moves the clock on while the others wait; ranks are threads, who
- * read one clock. */
+/* Clocked work of a wait: a waiting rank logs for whom it waits, ever more rarely. It also asks the program at least
+ * every 100 ms whether to go on. The late rank moves the clock on while the others wait; ranks are threads, who read
+ * one clock. */
 #include "group/calls.h"
 
 #include <expar/interrupt.h>
@@ -13,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* So far the clock moves on at once; to what it has moved on in the end the fourth warning has come (10, 30, 70 and
-   150 s, each at the next step), and the fifth (310 s) has not. */
+/* The clock moves on by this much at once. At its last value the fourth warning has come (10, 30, 70 and 150 s, each at
+   the next step), and the fifth (310 s) has not. */
 #define STEP_S 25
 #define STEPS  10
 
@@ -66,7 +66,7 @@ int pthread_cond_timedwait(pthread_cond_t *condition, pthread_mutex_t *lock, con
 
 #define MOST_LINES 16
 
-/* What one rank has told. Written by its thread, in which the sink runs, and read by it. */
+/* The messages of one rank. Written by its thread, in which the sink runs, and read by it. */
 typedef struct told {
     int32_t count;
     char lines[MOST_LINES][700];
@@ -92,7 +92,7 @@ static void check_lines(const told *self, const calls_call *call)
         const char *line = self->lines[i];
         CHECK(sscanf(line, "for %ld s in ", &seconds) == 1 && seconds >= last + pause, "after %ld s: %s", last, line);
         CHECK(strstr(line, call->said) && strstr(line, ", waiting") && strstr(line, whom), "%s: %s", call->name, line);
-        /* What the user can set to end it. */
+        /* The option or variable that ends it. */
         CHECK(strstr(line, "EXPAR_LATE_LIMIT") && strstr(line, "late_limit_ms"), "%s: %s", call->name, line);
         pause = i > 0 ? 2 * pause : 20;
         last = seconds;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Calls of ep name no device and branch on none: which executor carries them out is settled when the buffer is made. What
-# checks arguments may speak of devices (check.c, shape.c), for tensors lie on them.
+# Calls of ep name no device and branch on none: the executor is chosen when the buffer is made. Files that check
+# arguments may name devices (check.c, shape.c), since tensors lie on them.
 # usage: check_calls.sh SRC_DIR
 set -eu
 cd "$1/ep"

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What clang-format leaves as it is: lines have at most 120 columns, and a ruler is one line that ends in the last of them.
-# What comments name is there: a word with an underscore stands somewhere in the code, a file somewhere in the tree.
+# Checks that clang-format lacks: lines have at most 120 columns, and a ruler is one line that ends in the last of them.
+# Names in comments exist: a word with an underscore stands somewhere in the code, a file somewhere in the tree.
 # usage: check_comments.sh ROOT
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every public call that gives a status returns EXPAR_OK, or by call_ended, group_ended or the like, which log what failed.
+# Every public call that gives a status returns EXPAR_OK, or by call_ended, group_ended or the like, which log failures.
 # usage: check_ended.sh SRC_DIR
 set -eu
 cd "$1"

@@ -71,7 +71,7 @@ inner='
 2 ep
 '
 
-# What makes an object stands on all that it is made of.
+# A file that makes an object stands on all its parts.
 excepted='exec/cpu/low_latency/create.c'
 
 # Made by the build; of base, and of net.
@@ -133,7 +133,7 @@ if find exec ep pgas group -name '*.[ch]' | sort | xargs grep -nE "$posts"; then
     exit 1
 fi
 
-# What the table shows is there.
+# The headers of the table exist.
 echo "$table" | while read -r _ folder headers; do
     for header in $headers; do
         header=${header#"("}
@@ -142,8 +142,8 @@ echo "$table" | while read -r _ folder headers; do
     done
 done
 
-# What a call asks of other nodes, or for far ranks, goes by a table of operations: their names stand in their folder, and
-# in the file that makes them.
+# Requests to other nodes, or for far ranks, go by a table of operations. Their names stand in their folder, and in the
+# file that makes them.
 asked_by_table() {
     grep -rnow "$1" --include='*.[ch]' exec | grep -v "^$2/\|^$3:\|:ll_far_ops\$" |
         awk -F: -v folder="$2" '{ print $1 ": " $3 " is a name of " folder; failed = 1 } END { exit failed }'

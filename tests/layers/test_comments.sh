@@ -14,7 +14,7 @@ for folder in src include tools bench examples tests cmake; do
 done
 heap=$work/src/shmem/heap.c
 lines=$(wc -l <"$heap")
-# At once, in a line behind code, over two lines; and what is in strings is no comment.
+# At once, in a line after code, over two lines; and strings are no comments.
 cat >>"$heap" <<'END'
 static const char *glob = "/sys/*"; /* see gone_file.c */
 /* heap_gone() and sym_*, sum_NAME,

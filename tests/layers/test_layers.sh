@@ -23,7 +23,7 @@ plant() {
 plant "$1" shmem/heap.c group/group.h 'group/group.h is of a layer that shmem does not stand on'
 plant "$1" base/log.c ep/call/call.h 'ep/call/call.h is of a layer that base does not stand on'
 plant "$1" net/fabric/wait.c shmem/sym.h 'shmem/sym.h is of a layer that net does not stand on'
-# What kernels compile, too, sees no more of base than they do.
+# Headers that kernels compile, too, see no more of base than kernels do.
 plant "$1" proto/serving.h base/base.h 'base/base.h is not for proto, which includes base/portable.h alone'
 # Layers that stand beside each other.
 plant "$1" pgas/rma.c net/transport.h 'net/transport.h is for net, shmem and link: what stands above them uses transports by link/link.h'
@@ -34,7 +34,7 @@ plant "$1" boot/meet/mesh.c cuda/cuda.h 'cuda/cuda.h is of a layer that boot doe
 # OpenSHMEM's names stand on the public interface alone, and nobody on them.
 plant "$1" openshmem/rma.c base/base.h 'base/base.h is of a layer that openshmem does not stand on'
 plant "$1" pgas/rma.c openshmem/shm.h 'openshmem/shm.h is of a layer that pgas does not stand on'
-# What a folder keeps to itself, from a layer above and from a folder of the same layer.
+# A private header of a folder, from a layer above and from a folder of the same layer.
 plant "$1" group/group.c shmem/parts.h 'shmem/parts.h is private to shmem'
 plant "$1" pgas/wait.c pgas/team/collective.h 'pgas/team/collective.h is private to pgas/team'
 plant "$1" pgas/team/fan.c pgas/ops.h 'pgas/ops.h is private to pgas'
@@ -49,7 +49,7 @@ plant "$1" exec/cpu/normal/layout.c exec/cpu/nodes/rails.h 'exec/cpu/nodes/rails
 plant "$1" shmem/barrier.c net/proxy/ring.h 'net/proxy/ring.h is private to net/proxy'
 plant "$1" boot/join.c boot/meet/mesh.h 'boot/meet/mesh.h is private to boot/meet'
 plant "$1" boot/sockets/ask.c boot/place.h 'boot/place.h is private to boot'
-# What folders of a layer show to each other alone.
+# Headers that folders of a layer show to each other alone.
 plant "$1" group/group.c boot/wire/wire.h 'boot/wire/wire.h is private to boot'
 plant "$1" shmem/silence.c boot/notes.h 'boot/notes.h is private to boot'
 # Tables of operations, and ways round them.

@@ -39,7 +39,7 @@ typedef struct model {
     uint64_t used_grains, high_water_grains;
 } model;
 
-/* What best fit must choose: the smallest run of free grains that holds the aligned piece, the lowest of equals. */
+/* Best fit must choose this: the smallest run of free grains that holds the aligned piece, the lowest of equals. */
 static bool model_best(const model *m, uint64_t grains, uint64_t alignment_grains, uint64_t *offset)
 {
     uint64_t best_run = UINT64_MAX;
@@ -174,7 +174,7 @@ static void test_coalesces(void **state)
     for (int i = 0; i < 8; i++)
         assert_true(mem_arena_take(arena, GRAIN, 1, &offsets[i]));
     assert_false(mem_arena_take(arena, 1, 1, &whole));
-    static const int order[8] = {3, 5, 4, 0, 7, 1, 6, 2}; /* with neighbours before, behind, both and none */
+    static const int order[8] = {3, 5, 4, 0, 7, 1, 6, 2}; /* with neighbours before, after, both and none */
     for (int i = 0; i < 8; i++)
         assert_true(mem_arena_give(arena, offsets[order[i]], NULL));
     assert_true(mem_arena_take(arena, 8 * GRAIN, 1, &whole));

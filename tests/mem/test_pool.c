@@ -248,7 +248,7 @@ static void test_threads(void **state)
     mem_pool_close(pool);
 }
 
-/* Nothing behind it yet. */
+/* Nothing follows it yet. */
 static mem_store *make_store(uint64_t bytes, mem_backing **backing)
 {
     mem_region region;
@@ -348,7 +348,7 @@ static expar_status fill_nothing(void *context, uint64_t offset, uint64_t bytes)
     return error_set(EXPAR_ERR_MEMORY, "somebody else fills it");
 }
 
-/* Memory that comes and goes by somebody else's hand; it does not go from beneath a block. */
+/* Memory that another allocator provides and takes away; it is not taken away under a block. */
 static void test_memory_of_somebody_else(void **state)
 {
     (void)state;

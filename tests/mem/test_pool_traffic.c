@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The memory that outputs hold, by a simulation of the pool with the traffic of training: T 8192, H 7168, K 8, BF16 on
- * N ranks, routed uniformly or skewed (Zipf) and anew in every call, several outputs alive at a time, given back in the
- * order of a stack (as autograd does) or of a queue. The bound of docs/internals/memory.md holds after every call:
+ * N ranks. Routing is uniform or skewed (Zipf), and new in every call. Several outputs are alive at a time; they are
+ * released in the order of a stack (as autograd does) or of a queue. This bound of docs/internals/memory.md holds:
  *
  *     memory ≤ 1.25 · the most that outputs held at a time + 64 MB
  *
- * Only addresses and counts are played: the source has no memory. With the argument "table" it prints what
+ * Only addresses and counts are simulated: the source has no memory. With the argument "table" it prints what
  * docs/internals/memory.md shows. */
 #include "mem/store.h"
 #include "oracle/random.h"
@@ -93,7 +93,7 @@ typedef struct play {
     mem_store *store;
     mem_pool *pool;
     uint64_t given_bytes;                        /* to outputs, all in all */
-    uint64_t warm_given_bytes, warm_taken_bytes; /* up to the half */
+    uint64_t warm_given_bytes, warm_taken_bytes; /* up to the middle */
 } play;
 
 static play play_begin(void)
@@ -157,7 +157,7 @@ static void play_queue(play *p, const int64_t rows[CALLS])
 
 /* ---- what comes of it -------------------------------------------------------------------------------------------- */
 
-/* Of a pool inside the buffer: twice the largest output that may come. */
+/* The size of a pool inside the buffer: twice the largest output that may come. */
 static uint64_t fixed_bytes(int32_t ranks)
 {
     return 2 * align_up(output_bytes((int64_t)ranks * TOKENS), MEM_POOL_LARGE_BYTES);
@@ -206,7 +206,8 @@ static void test_memory_follows_the_traffic(void **state)
             play_all(&random, ranks, skewed);
 }
 
-/* Small outputs share units of memory, medium ones begin at huge pages: the bound holds for all sizes, in any order. */
+/* Small outputs share grains of memory, medium ones begin at huge pages: the bound holds for all sizes, in any order.
+   */
 static void test_bound_for_all_sizes(void **state)
 {
     enum { HELD = 200, TURNS = 20000 };

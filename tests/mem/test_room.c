@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What memory is left, read from files as the kernel writes them, in a directory of the test's own. */
+/* Memory that is left, read from files as the kernel writes them, in a directory of the test's own. */
 #include "mem/mem.h"
 
 #include <limits.h>

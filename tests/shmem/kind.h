@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Tests of this folder, of pgas and of others run on thread ranks, or with the argument `processes` on process ranks,
- * or with `mix` on process ranks of several pretended nodes, so that each rank reaches some by loads and stores and
- * others by the network. */
+/* Tests of this folder, of pgas and of others run on thread ranks. With the argument `processes` they run on process
+ * ranks. With `mix` they run on process ranks of several simulated nodes, so that each rank reaches some by loads and
+ * stores and others by the network. */
 #ifndef TESTS_SHMEM_KIND_H
 #define TESTS_SHMEM_KIND_H
 
@@ -53,8 +53,8 @@ static inline void kind_set_timeout(expar_group *group, int64_t timeout_ms)
 }
 
 /* Ranks that wait in one call for one that does not come there. The late limit that ends their waits begins when all of
-   them wait, and each has heard what those before it had to tell: so however busy the machine is, nobody but that one
-   is late. In memory that all share. */
+   them wait, and each has heard what those before it had to tell. So only that one is late, on a busy machine, too. In
+   memory that all share. */
 #define KIND_LOOKS 8
 typedef struct kind_vigil {
     int32_t size; /* who wait; set before the ranks are made */
@@ -63,14 +63,14 @@ typedef struct kind_vigil {
     _Atomic int32_t looked[KIND_LOOKS];
 } kind_vigil;
 
-/* Of one rank. Touched by its own waits alone. */
+/* One rank's own. Touched by its own waits alone. */
 typedef struct kind_watcher {
     expar_group *group;
     kind_vigil *vigil;
     int32_t looks;
 } kind_watcher;
 
-/* Asked by each wait about every 50 ms, behind a look at what it waits for. */
+/* Asked by each wait about every 50 ms, after a look at what it waits for. */
 static inline int kind_look(void *context)
 {
     kind_watcher *own = context;

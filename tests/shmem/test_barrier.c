@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The barrier: nobody leaves before all have come, for every size, for large epochs, and across pretended nodes. */
+/* The barrier: nobody leaves before all have come, for every size, for large epochs, and across simulated nodes. */
 #include "shmem/kind.h"
 
 #include <stdatomic.h>
@@ -70,8 +70,8 @@ static void test_far_epochs(void **state)
     kind_run((ranks_plan){.heap_bytes = 4 << 20}, 5, far_epochs);
 }
 
-/* Who has come to others is seen in their heaps, where those are mapped: on one node all who are missing, on a node of
-   two the other one. Else whoever should have told is named. */
+/* A rank reads in the mapped heaps of others who has come: on one node all missing ranks, on a node of two the other
+   one. Elsewhere the error names the rank that should have told it. */
 static const char *seen_missing(const expar_group *group)
 {
     if (group->sym->all_mapped) return "1, 3";
@@ -111,7 +111,7 @@ static void test_silence_is_named(void **state)
     munmap(vigil, sizeof *vigil);
 }
 
-/* Of three thread ranks: rank 2's, written by it before it comes to the barrier, read by rank 0. */
+/* For three thread ranks: rank 2's, written by it before it comes to the barrier, read by rank 0. */
 static _Atomic(sym *) who_waits;
 
 static uint64_t barrier_word_offset(int32_t word)
@@ -124,7 +124,7 @@ static void tell_rank_2(expar_group *group, int32_t word, uint64_t epoch)
     CHECK_OK(sym_word_set(group->sym, 2, barrier_word_offset(word), epoch));
 }
 
-/* What rank 2 tells once it has heard of this rank. */
+/* Rank 2 tells this once it has heard of this rank. */
 static void hear_rank_2(const expar_group *group, uint64_t epoch)
 {
     const _Atomic uint64_t *word = sym_at(group->sym, group->rank, barrier_word_offset(1));
@@ -142,8 +142,8 @@ static void await_its_loss(void)
     nanosleep(&step, NULL);
 }
 
-/* Rank 1 is out of the barrier and leaves, rank 2 still waits there for rank 0's second word. What those two tell is
-   played. */
+/* Rank 1 is out of the barrier and leaves, rank 2 still waits there for rank 0's second word. The words of those two
+   are simulated. */
 static void one_leaves(expar_group *group, void *shared)
 {
     (void)shared;

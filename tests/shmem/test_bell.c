@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bell alone: no wake-up is ever lost. Sleeps here are bounded by DEADLINE_NS only, which no sleeper may reach. */
+/* The doorbell alone: no wake-up is ever lost. Sleeps here are bounded by DEADLINE_NS only, which no sleeper may reach.
+   */
 #include "shmem/bell.h"
 
 #include <pthread.h>
@@ -17,7 +18,7 @@
 #define MAX_PLAYERS 8
 #define MAX_THREADS 3
 
-/* Shared by all players: a bell and a flag for each, and who missed a wake-up. */
+/* Shared by all players: a doorbell and a flag for each, and who missed a wake-up. */
 typedef struct table {
     sym_bell bells[MAX_PLAYERS];
     /* Written by the player before (release), read by the owner (acquire). */
@@ -61,7 +62,7 @@ static void dawdle(uint64_t *random, const _Atomic uint64_t *word)
         (void)atomic_load_explicit(word, memory_order_relaxed);
 }
 
-/* A token goes round; every hand-over is a flag and a ring. */
+/* A token goes round; each passes it by a flag and a ring of the doorbell. */
 static void *play(void *argument)
 {
     player *self = argument;
@@ -91,7 +92,7 @@ static table *new_table(void)
     return t;
 }
 
-/* `lanes` threads of every player wait on its one bell, each for its own token. */
+/* `lanes` threads of every player wait on its one doorbell, each for its own token. */
 static void play_threads(int players, int lanes, int rounds)
 {
     table *t = new_table();
@@ -149,7 +150,7 @@ static void test_processes(void **state)
     munmap(t, sizeof *t);
 }
 
-/* A bell at which nobody sleeps is not raised: that is what makes ringing cheap. */
+/* A doorbell at which nobody sleeps is not rung: that is what makes ringing cheap. */
 static void test_nobody_asleep(void **state)
 {
     (void)state;

@@ -120,9 +120,9 @@ static void refusals_leave_it_usable(expar_group *group, void *shared)
     free_heap(group, heap);
 }
 
-/* ---- the part behind --------------------------------------------------------------------------------------------- */
+/* ---- the part that grows ----------------------------------------------------------------------------------------- */
 
-/* What rank r has grown by so far in round `round`: nothing at first on rank 0, other sizes on others. */
+/* The growth of rank r so far in round `round`: nothing at first on rank 0, other sizes on others. */
 static uint64_t share_of(int32_t rank, int32_t round)
 {
     return (uint64_t)(rank + (round > 0)) * (round + 1) * MIB;
@@ -226,7 +226,7 @@ static void growth_that_fails(expar_group *group, void *shared)
     free_heap(group, heap);
 }
 
-/* Who holds its part reads it when heap and group have gone. */
+/* A rank that holds its part reads it when heap and group have gone. */
 static void part_that_stays(expar_group *group, void *shared)
 {
     (void)shared;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong with the device heap, on a driver that plays GPUs (cuda/fake/fake.c): each is said clearly, on all
- * ranks, and leaves the group usable. */
+/* Errors of the device heap, on a driver that simulates GPUs (cuda/fake/fake.c). Each is said clearly, on all ranks,
+ * and leaves the group usable. */
 #include "shmem/device_heap_parts.h"
 #include "shmem/kind.h"
 

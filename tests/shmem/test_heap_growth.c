@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The heap's memory: a dynamic heap grows behind what there is, a static one is whole from the start, and lack of
- * memory is an error on all ranks and no signal. */
+/* The heap's memory. A dynamic heap grows after its present end, a static one is whole from the start. Lack of memory
+ * is an error on all ranks and no signal. */
 #include "mem/machine.h"
 #include "shmem/kind.h"
 

@@ -78,7 +78,7 @@ static void test_other_values_are_told(void **state)
         play(alike[i], knob(alike[i]) + 1);
 }
 
-/* What each rank may have of its own, and the same values written anew. */
+/* Knobs that may differ from rank to rank, and the same values written in other forms. */
 static void test_others_do_not_matter(void **state)
 {
     (void)state;

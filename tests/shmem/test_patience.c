@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank whose process does not come to make the network's progress, by some time-outs of an operation: it is late, and
- * waited for, as long as it can still be that it answers on its line. */
+/* A rank whose process does not make the network's progress, for some time-outs of an operation. It is late, and waited
+ * for, as long as it may still answer on its line. */
 #include "shmem/kind.h"
 
 #include <pthread.h>
@@ -67,7 +67,7 @@ static expar_status add_one(expar_group *group, uint64_t *block, uint64_t *mine)
     return expar_atomic_fetch_add_u64(group, block, 1, STOPPED, mine);
 }
 
-/* Many at once, so that there is no room for all of them. */
+/* Many at once, more than there are places for. */
 static expar_status put_many(expar_group *group, uint64_t *block, uint64_t *mine)
 {
     expar_status status = EXPAR_OK;

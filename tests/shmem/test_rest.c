@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a wait goes on: it spins for its time where ranks have a core each, yields at once where they have not, and
- * sleeps behind that. Clock, core and sched_yield are played, by way of the linker, for the one rank that takes the
- * turns; so nothing here hangs on how fast the machine is. */
+/* How a wait goes on. It spins for its time where ranks have a core each, yields at once where they have not, and then
+ * sleeps. Clock, core and sched_yield are simulated, by way of the linker, for the one rank that takes the turns. So no
+ * result depends on how fast the machine is. */
 #include "shmem/kind.h"
 
 #include <sched.h>
@@ -13,7 +13,7 @@
 #define CORE       7000
 #define OTHER_CORE 7001
 
-/* ---- the played machine ------------------------------------------------------------------------------------------ */
+/* ---- the simulated machine --------------------------------------------------------------------------------------- */
 
 static _Thread_local struct {
     bool on;
@@ -58,7 +58,7 @@ static void play(int64_t step_ns, int core)
 
 /* ---- a wait ------------------------------------------------------------------------------------------------------ */
 
-/* What a rank's waits had come to when a test began. */
+/* The numbers of a rank's waits when a test began. */
 typedef struct counts {
     uint64_t yields, sleeps;
 } counts;
@@ -108,9 +108,9 @@ static int turns_to_sleep(sym_rest *rest, counts before)
     return turns;
 }
 
-/* ---- the scenes, played by rank 0 -------------------------------------------------------------------------------- */
+/* ---- the scenes, acted by rank 0 --------------------------------------------------------------------------------- */
 
-/* A flag that comes within the time costs no system call; what comes behind it costs yields, then a sleep. */
+/* A flag that comes within the time costs no system call; one that comes later costs yields, then a sleep. */
 static void spins_for_its_time(sym *self)
 {
     set_cores(self, false);

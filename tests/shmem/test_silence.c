@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank is stopped, or does not come, while others wait for each other and for it: every error names that rank and no
- * other, and the others go on among themselves. All scenes of one group size run at once: most of their time is waiting
- * for time-outs. Waits for words and control barriers are in tests/group/test_failure.c. */
+/* A rank is stopped, or does not come, while others wait for each other and for it. Every error names that rank and no
+ * other, and the others go on among themselves. All scenes of one group size run at once, because they mostly wait for
+ * time-outs. Waits for words and control barriers are in tests/group/test_failure.c. */
 #include "pgas/team/team.h"
 #include "shmem/kind.h"
 
@@ -35,8 +35,8 @@ typedef struct view {
     block *b;
 } view;
 
-/* Between a test and its ranks; in memory that all share. `call` and the two behind it are written before the ranks are
-   made; the counters are raised by each rank once, `go` is set by the test or a rank. */
+/* Between a test and its ranks; in memory that all share. `call` and the two members after it are written before the
+   ranks are made. The counters are raised by each rank once, `go` is set by the test or a rank. */
 typedef struct scene {
     int32_t call, size;
     bool inside;             /* the victim is stopped in the call, else before it */
@@ -180,7 +180,7 @@ static void survive(expar_group *group, void *shared)
     go_on(&v, s);
 }
 
-/* What the test knows of a scene under way. */
+/* The state of a scene under way, for the test. */
 typedef struct play {
     scene *s;
     ranks_host host;

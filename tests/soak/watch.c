@@ -7,12 +7,12 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* Of the rounds, in percent. */
+/* In percent of the rounds. */
 #define WARM_UP 10
 /* Few rounds end before memory has settled: they are only checked for results. */
 #define ROUNDS_TO_JUDGE 10000
-/* What is resident or in use differs from call to call by the other ranks' calls; a leak of 100 bytes
-   a call is more. */
+/* Resident bytes and those in use differ from call to call by the other ranks' calls; a leak of 100 bytes a call is
+   more. */
 #define RESIDENT_SLACK_BYTES  ((int64_t)6 << 20)
 #define ALLOCATED_SLACK_BYTES ((int64_t)2 << 20)
 #define SAMPLE_MOVES          500

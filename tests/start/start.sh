@@ -10,7 +10,7 @@ export EXPAR_BOOTSTRAP_TIMEOUT=${EXPAR_BOOTSTRAP_TIMEOUT:-60}
 LSAN_OPTIONS=${LSAN_OPTIONS:-}:suppressions=$(dirname "$0")/leaks.txt:print_suppressions=0
 export LSAN_OPTIONS
 
-# What torchrun tells its processes.
+# Variables that torchrun sets for its processes.
 torchrun() {
     local rank pid code=0 pids=() port=$((20000 + $$ % 10000))
     for rank in 0 1 2 3; do
@@ -25,7 +25,7 @@ torchrun() {
 }
 
 # Two daemons of mpirun on this machine, which take it for two hosts; the agent stands for the shell that reaches them.
-# Each has its own folder for what it keeps, and neither has rtc/hwloc: in both, daemons of one machine now and then met.
+# Each has its own folder for its files, and neither has rtc/hwloc: with it, daemons of one machine now and then met.
 hosts() {
     local folder code
     folder=$(mktemp -d)
@@ -43,6 +43,6 @@ case $launcher in
     run) "$expar" run -n 4 -- "$@" ;;
     mpirun) mpirun -x LSAN_OPTIONS --allow-run-as-root --oversubscribe -n 4 "$@" ;;
     hosts) hosts "$@" ;;
-    openmpi) mpirun -x LSAN_OPTIONS --allow-run-as-root --oversubscribe -n 4 env -u PMIX_RANK "$@" ;; # its variables alone
+    openmpi) mpirun -x LSAN_OPTIONS --allow-run-as-root --oversubscribe -n 4 env -u PMIX_RANK "$@" ;; # by variables
     torchrun) torchrun "$@" ;;
 esac

@@ -36,7 +36,7 @@ static int count_once(void)
     return 0;
 }
 
-/* This rank's number, whoever has started it. */
+/* This rank's number, from any launcher. */
 static int number(void)
 {
     static const char *const names[] = {"EXPAR_RANK", "RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK"};

@@ -122,7 +122,7 @@ void shell_read_pids(const char *name, pid_t *pids, int most)
     fail_msg("%s: fewer than %d process ids", name, most);
 }
 
-/* 'Z' in /proc/PID/stat: ended, and not yet reaped by whoever inherited it. */
+/* 'Z' in /proc/PID/stat: ended, and not yet reaped by the process that inherited it. */
 static bool is_zombie(pid_t pid)
 {
     char path[64], state = 'Z';

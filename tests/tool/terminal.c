@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is printed on a pseudo-terminal, or through a pipe. */
+/* Output on a pseudo-terminal, or through a pipe. */
 #include "terminal.h"
 #include <pthread.h>
 #include <pty.h>

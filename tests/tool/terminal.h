@@ -5,8 +5,8 @@
 
 #include <stdbool.h>
 
-/* What `print` writes to stdout, from its first byte to its last, as a terminal gets it or a file; the caller's to
-   free. A terminal's lines end with "\r\n". */
+/* Returns the output of `print` on stdout, from its first byte to its last, as a terminal gets it or a file; the caller
+   frees it. A terminal's lines end with "\r\n". */
 char *terminal_capture(bool terminal, void (*print)(void *argument), void *argument);
 
 #endif

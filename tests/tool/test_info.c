@@ -97,7 +97,7 @@ static void info_as_json(void **state)
     json_decref(info);
 }
 
-/* What one rank can do with one PE by a transport of the list. */
+/* The operations of one rank on one PE by a transport of the list. */
 static const char *cell(const json_t *transports, const char *name, size_t rank, size_t pe)
 {
     size_t i;

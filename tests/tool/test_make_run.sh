@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What `make run` builds: the tool and what it is made of, nothing else; and that in a tree without cmocka, too. And that
-# `make install` builds what it installs, since `make run` may be all that came before.
+# `make run` builds the tool and its parts, and nothing else, in a tree without cmocka, too. `make install` builds what
+# it installs, since `make run` may be all that came before.
 # usage: test_make_run.sh SOURCE_DIR BUILD_DIR
 set -eu
 source=$1

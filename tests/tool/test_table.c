@@ -35,7 +35,7 @@ static void print_numbers(void *argument)
     assert_true(table_print(table, stdout));
 }
 
-/* Words to the left, numbers to the right, each column as wide as its widest cell, and nothing behind the last one. */
+/* Words to the left, numbers to the right, each column as wide as its widest cell, and nothing after the last one. */
 static void columns_are_aligned(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is typed wrong: it is named, nothing is done, and the exit code is 64. And -np, which is right. */
+/* Usage errors: they are named, nothing is done, and the exit code is 64. -np is right. */
 #include "shell.h"
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What launchers say in the environment, and groups that meet by it. */
+/* The environments of launchers, and groups that meet by them. */
 #include "boot/crew.h"
 #include "boot/unit.h"
 #include "boot/wire/wire.h"
@@ -283,7 +283,7 @@ static void open_mpi_on_one_host(void **state)
     clear();
 }
 
-/* A free port below those that the kernel gives to whoever asks for any, so that nobody takes it meanwhile. */
+/* A free port below those that the kernel assigns, so that no other program takes it meanwhile. */
 static int32_t free_port(void)
 {
     for (int32_t i = 0; i < 100; i++) {

@@ -10,10 +10,10 @@
 int peer_connect(const expar_unique_id *id);
 /* True when both sides have proved the secret of `id`. */
 bool peer_prove(int fd, const expar_unique_id *id);
-/* A hello as this version sends it; to be changed and sent. */
+/* A greeting as this version sends it; to be changed and sent. */
 hello peer_hello(int32_t rank, int32_t size);
 bool peer_send_hello(int fd, const hello *greeting);
-/* Connects, proves, says hello and waits for the welcome. -1 on failure. */
+/* Connects, proves, sends the greeting and waits for the welcome. -1 on failure. */
 int peer_enter(const expar_unique_id *id, int32_t rank, int32_t size);
 /* Waits for the next frame other than a welcome. False when the connection ends first. */
 bool peer_await_frame(int fd, wire_inbox *inbox);

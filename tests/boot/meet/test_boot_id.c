@@ -115,7 +115,7 @@ static void interface_is_the_one_told(void **state)
     unsetenv("EXPAR_BOOTSTRAP_INTERFACE");
 }
 
-/* What the caller names goes before the environment. */
+/* Arguments of the caller win over the environment. */
 static void interface_is_the_argument(void **state)
 {
     (void)state;

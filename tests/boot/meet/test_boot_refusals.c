@@ -196,7 +196,7 @@ static expar_status join_last(int32_t index, void *context)
     return boot_join_sockets(&request, &group);
 }
 
-/* The rank behind this connection, which was welcomed, is refused with that text. */
+/* The rank of this connection was welcomed. Then it is rejected with that text. */
 static void assert_refused(int fd, const char *part)
 {
     unsigned char payload[sizeof(hello_verdict)];
@@ -329,7 +329,7 @@ static void death_at_each_stage(void **state)
     }
 }
 
-/* Kills rank 3 at a random moment; the survivors end with its name, in the join or in the barrier behind it. */
+/* Kills rank 3 at a random moment; the survivors end with its name, in the join or in the barrier after it. */
 static void death_at_random_moments(void **state)
 {
     (void)state;
@@ -337,7 +337,7 @@ static void death_at_random_moments(void **state)
     unsigned seed = text ? (unsigned)strtoul(text, NULL, 0) : (unsigned)clock_ns();
     print_message("seed %u\n", seed);
     play self = play_new();
-    /* One that dies before its hello has never come: the others wait as long as they were told to. */
+    /* One that dies before its greeting has never come: the others wait as long as they were told to. */
     self.timeout_ms = 3000;
     for (int round = 0; round < 40; round++) {
         crew ranks;

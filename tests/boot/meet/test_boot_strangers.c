@@ -75,7 +75,7 @@ static void knock_with_wrong_secret(const expar_unique_id *id)
     assert_true(peer_await_close(fd));
     wire_close(&fd);
 
-    /* Through the front door it is told so. */
+    /* It learns that when it connects as members do. */
     boot *group = NULL;
     boot_request request = crew_request(&other, 3, SIZE);
     assert_int_equal(boot_join_sockets(&request, &group), EXPAR_ERR_AUTH);
@@ -138,7 +138,7 @@ static void send_half(const expar_unique_id *id)
     int half_nonce = connect_to(id);
     send_bytes(half_nonce, nonce, sizeof nonce);
     wire_close(&half_nonce);
-    /* Knows the secret, then says half a hello and goes. */
+    /* Knows the secret, then sends half a greeting and goes. */
     int half_hello = connect_to(id);
     hello greeting = peer_hello(2, SIZE);
     wire_header header = {.kind = WIRE_HELLO, .bytes = sizeof greeting};

@@ -179,7 +179,7 @@ static expar_status learn_late(boot *group, const play *self)
         BODY_CHECK(group->ops->barrier(group) == EXPAR_ERR_PEER);
         BODY_CHECK(strstr(expar_last_error(), "rank 2 fell silent, and rank 1 (pid "));
         BODY_CHECK(strstr(expar_last_error(), how));
-        /* Who goes because of that says so in turn. */
+        /* A rank that goes because of that says so in turn. */
         BODY_CHECK(notes_blamed(group->notes) == VICTIM);
     }
     BODY_CHECK(group->ops->blame_of(group, EARLY) == VICTIM);
@@ -267,7 +267,7 @@ static void say(const office *self, int32_t peer, int32_t dead)
     assert_int_equal(wire_push(self->ends[peer], &record, sizeof record, &moved), WIRE_DONE);
 }
 
-/* What a peer hears: one death, or with -1 nothing. */
+/* A peer learns this: one death, or with -1 nothing. */
 static void assert_hears(const office *self, int32_t peer, int32_t dead)
 {
     ask_record came;

@@ -19,7 +19,7 @@
 
 #define SIZE 4
 
-/* What the monitor reported. */
+/* The reports of the monitor. */
 typedef struct gone_note {
     atomic_int counts[SIZE];
     atomic_bool clean[SIZE];
@@ -41,8 +41,8 @@ static void await_gone(gone_note *note, int32_t rank)
 /* Ranks that have seen all they had to; in memory that all share. */
 static atomic_int *done;
 
-/* Of all but the rank that is lost: nobody leaves before all are done, or who is a little late sees him
-   leave instead. */
+/* Waits for all but the lost rank. No rank leaves before all are done; otherwise a slow rank would see it leave
+   instead. */
 static void await_others(void)
 {
     int64_t deadline_ns = clock_ns() + (int64_t)20 * 1000 * 1000 * 1000;
@@ -153,8 +153,8 @@ static void sound_end_is_silent(void **state)
     run_ok(leave_in_order);
 }
 
-/* Rank 0 does not come to a collective in which the others leave: what waits there unread neither wakes the monitor nor
-   hides the good-bye behind it. */
+/* Rank 0 does not come to a collective in which the others leave. Unread data of it neither wakes the monitor nor hides
+   the good-bye after it. */
 static expar_status leave_behind(int32_t rank, const expar_unique_id *id, expar_status (*collective)(boot *group))
 {
     boot *group;
@@ -189,7 +189,7 @@ static void data_hides_no_goodbye(void **state)
     run_ok(leave_behind_data);
 }
 
-/* That nobody takes: a peek at the socket ends behind the first. */
+/* No rank takes these: a peek at the socket ends after the first. */
 static expar_status send_descriptors(boot *group)
 {
     int fds[SIZE];
@@ -399,7 +399,7 @@ static expar_status ask_the_stopped(int32_t rank, void *context)
     BODY_OK(group->ops->barrier(group));
     if (rank == 0) raise(SIGSTOP);
     ask_until_all_but(group, 0);
-    await_others(); /* whoever has left gives no answer either */
+    await_others(); /* a rank that has left gives no answer either */
     group->ops->leave(group, false);
     return EXPAR_OK;
 }

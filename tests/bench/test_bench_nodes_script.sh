@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What scripts/bench_nodes.sh says to arguments that it cannot take, before it makes any host: which one, its value, and
-# what was expected; and how it is called.
+# scripts/bench_nodes.sh rejects arguments before it makes any host. It names the argument, its value, and the
+# expectation, and shows how it is called.
 # usage: test_bench_nodes_script.sh BENCH_NODES_SH
 set -eu
 script=$1

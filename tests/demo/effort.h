@@ -9,7 +9,7 @@ enum { EFFORT_CONTINUATION = 10, EFFORT_TEXT = 60, EFFORT_PROMPT = 70 };
 #define EFFORT_BYTES "10"
 #else
 /* The whole shipped continuation, the whole reference text, and a prompt that fills the context with the nine bytes
-   that come behind it. */
+   that come after it. */
 enum { EFFORT_CONTINUATION = 160, EFFORT_TEXT = 512, EFFORT_PROMPT = 503 };
 #define EFFORT_BYTES "160"
 #endif

@@ -5,7 +5,7 @@
 
 #include "compute.h"
 
-/* What the operations left, in host memory. Made of random numbers from `seed`, the same for every compute. */
+/* Results of the operations, in host memory. Made of random numbers from `seed`, the same for every compute. */
 enum { OP_ROWS = 5, OP_HIDDEN = 64, OP_EXPERTS = 12, OP_TOP_K = 3, OP_OUTPUTS = 96, OP_CAPACITY = 40 };
 typedef struct operations_result {
     float embedded[OP_ROWS * OP_HIDDEN], normed[OP_ROWS * OP_HIDDEN], product[OP_ROWS * OP_OUTPUTS];

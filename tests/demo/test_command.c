@@ -101,7 +101,7 @@ static void test_nodes(void **state)
     static const char *const modes[] = {"normal", "low_latency"};
     for (int i = 0; i < 2; i++) {
         const json_t *mode = json_object_get(network, modes[i]);
-        /* A hello of each call at least; of four ranks two prompts each, or three bytes behind the first. */
+        /* At least a header of each call: four ranks have two prompts each, or three bytes after the first. */
         assert_int_equal(json_integer_value(json_object_get(mode, "layers")), 4 * 4 * (i == 0 ? 2 : 3));
         assert_true(json_integer_value(json_object_get(mode, "messages")) >=
                     json_integer_value(json_object_get(mode, "layers")));

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In units in the last place of a float near `expected`. */
+/* In ulps of a float near `expected`. */
 static double error_ulp(float got, double expected)
 {
     int exponent;

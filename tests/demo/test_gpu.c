@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The demo on GPUs: every operation has the CPU's bits, and texts that ranks on GPUs grew equal the CPU's reference and
- * what was shipped, whichever mode decodes. Ranks share GPUs where there are fewer. With `played` behind the program's
- * name the GPU is one that the CPU plays, which does the demo's arithmetic, too (played_compute.h). */
+/* The demo on GPUs. Every operation has the CPU's bits, and texts that ranks on GPUs grew equal the CPU's reference and
+ * the shipped ones, whichever mode decodes. Ranks share GPUs where there are fewer. With `played` after the program's
+ * name the CPU simulates the GPU, and does the demo's arithmetic, too (played_compute.h). */
 #include "cmocka_headers.h"
 #include "cuda/gpus.h"
 #include "operations.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The model over dispatch and combine against the model on one rank: logits bit for bit, texts byte for byte, by every
- * path of normal mode and in low-latency mode, on every number of ranks; and ranks that disagree. */
+/* The model over dispatch and combine equals the model on one rank: logits bit for bit, texts byte for byte. It does by
+ * every path of normal mode and in low-latency mode, on every number of ranks. Also, ranks that disagree. */
 #include "cmocka_headers.h"
 #include "effort.h"
 #include "npy.h"
@@ -236,7 +236,7 @@ static void test_shipped_texts(void **state)
     demo_task_free(&task);
 }
 
-/* Three, of very different lengths; one fills the context with nine bytes behind it. */
+/* Three, of very different lengths; one fills the context with nine bytes after it. */
 static void add_own_prompts(prompt_list *prompts)
 {
     demo_error error = {.text = ""};

@@ -46,7 +46,7 @@ static void test_good_file(void **state)
     safetensors_close(file);
 }
 
-/* A header, what the file holds behind it, and what the message must say. */
+/* A header, the content of the file after it, and the expected message. */
 struct broken {
     const char *header;
     size_t data_bytes;

@@ -5,8 +5,8 @@
 
 #include <expar/group.h>
 
-/* What one rank does; must destroy nothing but what it made, and use no assertions: these belong to
-   the first thread. */
+/* The work of one rank. It must destroy nothing but what it made, and use no assertions: these belong to the first
+   thread. */
 typedef void rank_function(expar_group *group, void *context);
 
 /* Makes a group of `ranks` threads, runs, destroys the group. Fails the running test when the group cannot be made or

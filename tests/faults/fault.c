@@ -190,7 +190,7 @@ static fault_board *make_board(const fault_plan *plan, const traffic *t, const e
     return board;
 }
 
-/* One plan that is being played. */
+/* One plan that is under way. */
 typedef struct performance {
     ranks_host host;
     traffic *traffic;

@@ -31,11 +31,11 @@ typedef enum fault_place {
 
 struct cpu_executor;
 
-/* What a rank does in a round, other than a dispatch and a combine of few rows in the tests' own memory. */
+/* Work of a rank in a round, other than a dispatch and a combine of few rows in the tests' own memory. */
 typedef struct fault_load {
     int64_t num_tokens; /* of each rank */
     int32_t hidden;
-    /* What the other two are given; stays until the process ends. */
+    /* Argument of the other two; stays until the process ends. */
     void *(*open)(expar_ep *ep, const traffic *t, int32_t rank);
     /* The status of the first call that fails. */
     expar_status (*play)(void *work, expar_path path);
@@ -73,7 +73,7 @@ typedef struct fault_plan {
     const fault_load *load; /* NULL: a dispatch and a combine of few rows */
 } fault_plan;
 
-/* Of one rank, in memory that all processes share. Written by the rank, read by the parent when it has ended; place is
+/* One rank's, in memory that all processes share. Written by the rank, read by the parent when it has ended; place is
    read by anybody at any time. */
 typedef struct fault_report {
     _Atomic int32_t place;
@@ -95,7 +95,7 @@ typedef struct fault_board {
     fault_report reports[FAULT_MAX_RANKS];
 } fault_board;
 
-/* Plays the plan and checks what the survivors say; prints how long they took. True when all was right. */
+/* Carries out the plan and checks what the survivors say; prints how long they took. True when all was right. */
 bool fault_run(const fault_plan *plan);
 /* So many plans side by side, at most FAULT_MOST_AT_ONCE: for those whose ranks mostly wait. */
 bool fault_run_all(const fault_plan *plans, int32_t count);

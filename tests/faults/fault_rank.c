@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What each rank of a fault test does. */
+/* The work of each rank of a fault test. */
 #include "ep/harness/play.h"
 #include "ep/normal/normal.h"
 #include "exec/cpu/create.h"
@@ -22,7 +22,7 @@ typedef struct fault_worker {
     expar_group *group;
     expar_ep *ep;
     void *load; /* of the plan's load */
-    /* Of a victim of a plan with `inside`, in its call. By any of its threads. */
+    /* For a victim of a plan with `inside`, in its call. By any of its threads. */
     uint32_t epoch;
     atomic_bool began, over; /* `inside` was 0; it has struck itself */
 } fault_worker;
@@ -55,7 +55,7 @@ static void look_inside(void *context)
     if (done > 0 && atomic_load(&w->began) && !atomic_exchange(&w->over, true)) strike_itself(w);
 }
 
-/* The victim and whoever is to meet it do what the plan says, before the call of this place. */
+/* The victim and the rank that is to meet it do what the plan says, before the call of this place. */
 static void reach(fault_worker *w, fault_place place, int64_t round)
 {
     const fault_plan *plan = w->plan;

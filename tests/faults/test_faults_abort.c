@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_group_abort on rank 0 of 3 thread ranks, from another thread: its calls end with EXPAR_ERR_ABORTED, and once it
- * has destroyed its group the others' end with EXPAR_ERR_PEER that names it. */
+/* expar_group_abort on rank 0 of 3 thread ranks, from another thread. Its calls end with EXPAR_ERR_ABORTED. Once it has
+ * destroyed its group the others' end with EXPAR_ERR_PEER that names it. */
 #include "ep/harness/stage.h"
 #include "oracle/unit.h"
 #include <pthread.h>

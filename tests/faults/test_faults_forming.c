@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of two nodes comes to grief while the group forms, in the network's self-test: the others wait for its
+/* One rank of two nodes dies or stops while the group forms, in the network's self-test. The others wait for its
  * answers on the network, not on the control sockets, and learn of it all the same. */
 #include "faults/fault.h"
 #include "net/fabric/fabric.h"
@@ -7,11 +7,11 @@
 
 #define RANKS 4
 
-/* Of the self-test: what a rank does with the next one, and then one touch of each rank. */
+/* The self-test: a rank's operations on the next one, and then one touch of each rank. */
 #define OPERATIONS_NEXT 20
 #define OPERATIONS      (OPERATIONS_NEXT + RANKS)
 
-/* Of a victim: it comes to grief before the operation after `left` more. */
+/* For a victim: it dies or stops before the operation after `left` more. */
 static struct {
     void (*strike)(const void *worker);
     const void *worker;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank of two nodes is killed, or stopped, before and inside the phases of calls: all others learn who it was,
- * those on its node and rail as well as those that have nothing to do with it; and who goes on soon was only late. With
- * the argument "all" it happens in every phase to every rank, which each are sender, forwarder and receiver.
- * EXPAR_TEST_ROUNDS sets the number of kills at random moments. */
+/* One rank of two nodes is killed, or stopped, before and inside the phases of calls. All others learn who it was,
+ * those on its node and rail as well as unrelated ones. A rank that goes on soon was only late. With the argument "all"
+ * it happens in every phase to every rank; each is sender, forwarder and receiver. EXPAR_TEST_ROUNDS sets the number of
+ * kills at random moments. */
 #include "exec/cpu/nodes/rails.h"
 #include "faults/fault.h"
 #include <inttypes.h>
@@ -78,13 +78,13 @@ static int64_t is_set(const cpu_executor *cpu, uint64_t offset, uint32_t epoch)
     return ep_word_value(atomic_load(flag), epoch) == 1;
 }
 
-/* Its hello has gone to all. */
+/* Its header has gone to all. */
 static int64_t opened(const cpu_executor *cpu, uint32_t epoch)
 {
     return is_set(cpu, ep_hello_at(&cpu->space, RANKS, epoch, cpu->sym->rank), epoch);
 }
 
-/* It has handed on what came by its rail. */
+/* It has forwarded what came by its rail. */
 static int64_t handed_on(const cpu_executor *cpu, uint32_t epoch)
 {
     return is_set(cpu, ep_hello_at(&cpu->space, RANKS, epoch, (cpu->sym->rank + RANKS / 2) % RANKS), epoch);

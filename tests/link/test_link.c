@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links: data is there behind its flag and behind a fence, sources are free when it is said, words are fetched, what
- * goes to transports is counted, and who sends to a rank that has gone is told so. On mapped memory, by transports
- * alone, also by one that delays and reorders, and over a network. */
+/* Links. Data is there after its flag and after a fence, sources are free when that is said, words are fetched, and
+ * operations of transports are counted. A rank that sends to one that has gone is told so. On mapped memory, by
+ * transports alone, also by one that delays and reorders, and over a network. */
 #include "link/link.h"
 #include "oracle/random.h"
 #include "shmem/kind.h"
@@ -14,7 +14,7 @@
 #define MOST_BYTES 9000 /* more than a transport stages */
 #define ROOM_BYTES (MOST_BYTES + sizeof(uint64_t))
 
-/* In each rank's heap: a letter of each other's, and the flag behind it, which for some is at the end of its room. */
+/* In each rank's heap: a letter of each other's, and the flag after it, which for some is at the end of its slot. */
 typedef struct mailbox {
     expar_group *group;
     uint64_t letters, flags; /* offsets: [RANKS][LETTERS][ROOM_BYTES] and [RANKS][LETTERS] words */
@@ -89,7 +89,7 @@ static void write_letter(uint8_t *at, int32_t from, int32_t to, int32_t letter, 
         at[i] = (uint8_t)random_bits(&random);
 }
 
-/* Of a flag that may come in pieces the upper half is looked at alone, until it is there. */
+/* If a flag may come in pieces only its upper half is read, until it is there. */
 static void await_flag(const mailbox *m, int32_t from, int32_t letter, uint64_t word)
 {
     sym *self = m->group->sym;
@@ -149,7 +149,7 @@ static void send_round(mailbox *m, int32_t round)
     CHECK_OK(expar_group_barrier(m->group)); /* all have read: the next round writes over it */
 }
 
-/* What went to transports: all letters to peers that are not mapped, one message each, or one flag where a letter has
+/* Operations of transports: all letters to peers that are not mapped, one message each, or one flag where a letter has
    no bytes. */
 static void check_counts(const mailbox *m)
 {
@@ -402,7 +402,7 @@ static bool is_all(const uint8_t *at, size_t bytes, int value)
     return true;
 }
 
-/* What this rank has sent to `to` is there, and is got back; its words are changed. */
+/* Data that this rank has sent to `to` is there, and is got back; its words are changed. */
 static void call_look(mailbox *m, int32_t to, int32_t round)
 {
     const link_peer peer = call_link(m, to);
@@ -487,8 +487,8 @@ static void tell_the_gone(mailbox *m)
     atomic_store(told, 1);
 }
 
-/* Its group has failed by then, so it looks without a wait of the library's; and stays until the other one is out of
-   its call, which would else find that this one, too, has gone. */
+/* Its group has failed by then, so it looks without a wait of the library's. It stays until the other one is out of its
+   call, which would else find that this one, too, has gone. */
 static void stay_until_told(const mailbox *m)
 {
     const _Atomic uint64_t *flag = sym_at(m->group->sym, 2, flag_at(m, 0, 1));

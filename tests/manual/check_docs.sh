@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# What pages name in backticks is there: files, and words of the code. Where a cell of a table names files of src, what else it
-# names stands in one of them. And the picture of the layers shows the headers that the table of tests/layers has, those of
-# higher layers above. Names of others, of which nothing is in the tree, stand below as foreign.
+# Names in backticks exist: files, and words of the code. If a cell of a table names files of src, its other names stand
+# in one of them. The picture of the layers shows the headers that the table of tests/layers has, those of higher layers
+# above. Names of others, of which nothing is in the tree, stand below as foreign.
 # usage: check_docs.sh ROOT PAGE…       the picture is in the page called architecture.md
 set -eu
 cd "$1"
@@ -13,7 +13,7 @@ trap 'rm -rf "$work"' EXIT
 find CMakeLists.txt CMakePresets.json Makefile CHANGELOG.md CONTRIBUTING.md README.md SECURITY.md .ci bench cmake docs examples \
     include man python scripts src tests tools -type f |
     sort >"$work/files"
-# What files are called stands for tests. What this check is tried with is not in it.
+# Names of files stand for tests. Files that test this check are left out.
 {
     grep -v '[.]md$' "$work/files" | grep -v '^tests/manual/' | xargs cat | LC_ALL=C tr -cs 'A-Za-z0-9_' '\n'
     sed 's|.*/||; s|[.].*||' "$work/files"
@@ -41,7 +41,7 @@ awk -v files="$work/files" -v words="$work/words" '
         return token ~ /^[A-Za-z0-9_.\/-]+$/ && (token ~ /^[^\/.].*[.](c|h|cu|sh|awk|cmake|md)$/ || token ~ /^(src|tests|bench|tools|include|scripts|man|examples|docs)\//)
     }
     function is_name(token) { return token ~ /^[A-Za-z_][A-Za-z0-9_]*([.][a-z_]+)*$/ }
-    # A test may be called by a function of CMake: test_gpu_wrap is test_ep_wrap on GPUs, test_rma_split one of test_rma.
+    # A test may be named by a function of CMake: test_gpu_wrap is test_ep_wrap on GPUs, test_rma_split is test_rma.
     function is_known(word) {
         if (word in known || word ~ /^_/ || index(foreign, " " word " ")) return 1
         return word ~ /^test_/ && (sub(/^test_gpu_/, "test_ep_", word) || sub(/_[a-z]*$/, "", word)) && word in known
@@ -97,7 +97,8 @@ awk -v files="$work/files" -v words="$work/words" '
         exit failed
     }' "$@" >&2
 
-# "HEIGHT HEADER" of the table of layers, but for those in parentheses, and the headers of the picture from its top to its bottom.
+# "HEIGHT HEADER" of the table of layers, but for those in parentheses, and the headers of the picture from top to
+# bottom.
 sed -n "/^table='/,/^'/p" tests/layers/check_layers.sh |
     awk '$1 ~ /^[0-9]+$/ { for (i = 3; i <= NF; i++) if ($i !~ /^[(]/) print $1, $2 "/" $i }' >"$work/table"
 for page in "$@"; do

@@ -11,7 +11,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 word='(EXPAR_TEST|EXPAR_REQUIRE|FAKE|LATE|SILENT)_[A-Z0-9_]+'
-# What these checks are tried with is not looked at.
+# Files that test this check are left out.
 find .ci CMakeLists.txt Makefile bench scripts tests tools -type f ! -path 'tests/manual/*' ! -name '*.md' |
     sort >"$work/files"
 
@@ -25,9 +25,9 @@ grep -E '[.](c|h|py)$' "$work/files" >"$work/programs"
 grep -E '[.]sh$|^[.]ci/' "$work/files" >"$work/scripts"
 grep -E '(CMakeLists[.]txt|Makefile|[.]cmake)$' "$work/files" >"$work/builds"
 
-# Who reads: getenv("WORD"), another call of that argument, os.environ["WORD"], "WORD" in os.environ,
+# Readers: getenv("WORD"), another call of that argument, os.environ["WORD"], "WORD" in os.environ,
 # #define … "WORD", $WORD.
-# Who sets a word for a while (setenv) does not read it.
+# Code that sets a word for a while (setenv) does not read it.
 {
     # shellcheck disable=SC2046
     found "(^|[^a-z_])[a-z_.]*[(\[]\"$word\"" $(cat "$work/programs") /dev/null >"$work/called"
@@ -41,7 +41,7 @@ grep -E '(CMakeLists[.]txt|Makefile|[.]cmake)$' "$work/files" >"$work/builds"
     found "[$][{]?$word" $(cat "$work/scripts") /dev/null
 } | sort -u >"$work/read"
 
-# Who sets: setenv, and WORD=value of CMake and of scripts; definitions for the compiler are none.
+# Setters: setenv, and WORD=value of CMake and of scripts; definitions for the compiler are none.
 {
     cat "$work/set"
     # shellcheck disable=SC2046

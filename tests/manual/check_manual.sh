@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every public call has a page of its name, which is or leads to one that names it; and no page names a call that is gone.
+# Every public call has a page of its name, which is or leads to one that names it. No page names a call that is gone.
 # usage: check_manual.sh INCLUDE_DIR PAGES…      folders with pages of section 3
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -11,8 +11,8 @@ trap 'rm -rf "$work"' EXIT
 
 "$here/declared.sh" "$include" >"$work/declared"
 
-# "leads PAGE OTHER" for a page that only leads elsewhere, "names PAGE CALL" for each other name in a section NAME, "uses PAGE
-# CALL" for each call of ours in a text that is marked as one.
+# Prints "leads PAGE OTHER" for a page that only leads elsewhere, and "names PAGE CALL" for each other name in a section
+# NAME. Prints "uses PAGE CALL" for each call of ours in a text that is marked as one.
 find -L "$@" -name '*.3' -exec awk '
      FNR == 1 { page = FILENAME; gsub(/^.*\/|[.]3$/, "", page); print "page", page }
      /^[.]so man3\// { sub(/^[.]so man3\//, ""); sub(/[.]3$/, ""); print "leads", page, $0 }

@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The table of what is covered against the header: each row matches as many declared names as it says, a row that says no
-# matches none, and every declared name is in one row.
+# Compares the table of covered calls with the header. Each row matches as many declared names as it says, and a row
+# that says no matches none. Every declared name is in one row.
 # usage: check_openshmem.sh INCLUDE_DIR TABLE
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)

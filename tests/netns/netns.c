@@ -20,7 +20,7 @@ static bool write_file(const char *path, const char *text)
     return written;
 }
 
-/* Who is not root becomes it in a user namespace of its own, where there may be some. */
+/* Without root the process becomes root in a user namespace of its own, where there may be some. */
 static bool become_root(void)
 {
     char users[32], groups[32];

@@ -26,7 +26,7 @@ bool netns_make(netns *self);
 bool netns_make_hosts(netns *self, int count);
 /* The network ends with the last of its processes. */
 void netns_drop(netns *self);
-/* What a test ends with when it cannot have namespaces: NETNS_SKIPPED, or failure where EXPAR_REQUIRE_NETNS=1. */
+/* The status of a test that cannot have namespaces: NETNS_SKIPPED, or failure where EXPAR_REQUIRE_NETNS=1. */
 int netns_skip(void);
 /* Runs a shell's command on a host; false, and its output on stderr, when it fails. */
 bool netns_command(const netns *self, int host, const char *format, ...) __attribute__((format(printf, 3, 4)));

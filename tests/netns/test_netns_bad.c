@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A host that lacks what the network needs: a provider, or an interface that is up. Both hosts' errors name the rank
- * whose host it is, and what helps; a group that does not need the network is formed all the same, and its buffers are
- * refused. */
+/* A host that lacks a part of the network: a provider, or an interface that is up. Both hosts' errors name the rank
+ * whose host it is, and the remedy. A group that does not need the network is formed all the same, and its buffers are
+ * rejected. */
 #include "netns/stage.h"
 
 #include <setjmp.h>
@@ -86,7 +86,7 @@ static void test_no_provider(void **state)
     play(&what);
 }
 
-/* Of what is asked for by name, there is no group without it. */
+/* Without a transport that is asked for by name there is no group. */
 static void play_asked_for(const lack *what)
 {
     setenv("EXPAR_TRANSPORTS", "fabric", 1);

@@ -195,7 +195,7 @@ static void test_foreign_endpoint(void **state)
     unsetenv("EXPAR_FABRIC_INTERFACE");
 }
 
-/* What is left of an interface without an IPv4 address means nothing on another host. */
+/* An interface without an IPv4 address has only a link-local one, which means nothing on another host. */
 static void test_link_local(void **state)
 {
     stage *s = *state;
@@ -294,7 +294,7 @@ static expar_status barriers(int32_t rank, void *context)
     return group->ops->barrier(group);
 }
 
-/* Whoever finds it out first names it; the other one may see the first leave. */
+/* The rank that finds it out first names it; the other one may see the first leave. */
 static bool misses_2(const outcome *one)
 {
     return strstr(one->text, "silent: rank 2") != NULL;

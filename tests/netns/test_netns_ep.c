@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Both modes of expert parallelism over hosts whose network is slow, loses segments, is pulled in the middle of a chunk
- * and plugged in again, or for good: bytes are those of the oracle, or an error names a rank of another host. With the
- * argument "long" what takes long, or starts many ranks. */
+/* Both modes of expert parallelism over hosts whose network is slow or loses segments. The cable is pulled in the
+ * middle of a chunk and plugged in again, or for good. Bytes are those of the oracle, or an error names a rank of
+ * another host. With the argument "long" it runs the cases that take long, or start many ranks. */
 #include "ep/harness/play.h"
 #include "ep/low_latency/case.h"
 #include "netns/stage.h"
@@ -21,7 +21,7 @@
 
 typedef enum ep_mode { NORMAL, LOW_LATENCY } ep_mode;
 
-/* What the ranks play: made before they are, which inherit it. */
+/* The scene of the ranks: made before they are, which inherit it. */
 static ep_mode mode; /* that is disturbed */
 static int32_t each; /* ranks a node */
 static traffic *rows;
@@ -35,7 +35,7 @@ static const ll_case low_latency = {.ranks = RANKS,
                                     .seed = 11,
                                     .weights = true};
 
-/* Of one rank. */
+/* One rank's. */
 typedef struct player {
     expar_group *group;
     stage *stage;

@@ -30,7 +30,7 @@ static bool is_pattern(const uint8_t *bytes, size_t count, int32_t rank, int rou
     return true;
 }
 
-/* One round of a ring: bytes to the next rank with a signal behind them, those of the rank before, bytes got back, and
+/* One round of a ring: bytes to the next rank with a signal after them, those of the rank before, bytes got back, and
  * an atomic. */
 static void go_round(expar_group *group, words *w, uint8_t *local, int round)
 {
@@ -194,8 +194,8 @@ static void arm(expar_group *group, stage *s)
     atomic_fetch_add_explicit(&s->armed, 1, memory_order_relaxed);
 }
 
-/* The short time-out counts from the fiftieth step on. A rank that is held up then may be taken for lost before the
-   cable is cut: the others arm as well when they hear of that, and fail with the error that the test expects. */
+/* The short time-out counts from the fiftieth step on. A delayed rank may then be taken for lost before the cable is
+   cut. The others arm as well when they hear of that, and fail with the error that the test expects. */
 static expar_status fail_in(expar_group *group, stage *s, words *w)
 {
     expar_status status = EXPAR_OK;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* PE 0 computes for hours while the others wait for it, and nobody's wait times out. Nor does the test take that long:
- * who waits has a clock that is an hour further each time it is read, and PE 0 is late until all have
- * seen five hours. */
+/* PE 0 computes for hours while the others wait for it, and nobody's wait times out. Nor does the test take that long.
+ * A waiting PE has a clock that is an hour further each time it is read, and PE 0 is late until all have seen five
+ * hours. */
 #include "expect.h"
 
 #include <pthread.h>
@@ -60,7 +60,7 @@ static void in_broadcast(void)
     EXPECT(shmem_broadcast(SHMEM_TEAM_WORLD, &numbers[0], &numbers[1], 1, 0) == 0);
 }
 
-/* What the others do, and what PE 0 does when it comes. */
+/* The work of the others, and of PE 0 when it comes. */
 static void (*const steps[][2])(void) = {
     {shmem_barrier_all, shmem_barrier_all},
     {in_wait, end_wait},

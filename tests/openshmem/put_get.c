@@ -47,7 +47,7 @@ int main(void)
     double quarter;
     memcpy(&quarter, words, sizeof quarter);
     EXPECT(quarter == 0.25);
-    /* Whoever sees the flag sees the data that were put before the fence. */
+    /* A PE that sees the flag sees the data that were put before the fence. */
     long numbers[100];
     for (int i = 0; i < 100; i++)
         numbers[i] = 1000l * me + i;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a program may ask about itself and the library. */
+/* Queries of a program about itself and the library. */
 #include "expect.h"
 
 static int here;

@@ -14,7 +14,7 @@ static unsigned long bits = 0xff;
 static float number;
 static long counts[2];
 
-/* The letter behind the name in parentheses; T is stopped. */
+/* The letter after the name in parentheses; T is stopped. */
 static int state_of(pid_t pid)
 {
     char path[64], text[512] = "";

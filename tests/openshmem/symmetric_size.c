@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* symmetric_size BYTES: the symmetric heap has room for that many, and none for four times as many. */
+/* symmetric_size BYTES: the symmetric heap has space for that many, and none for four times as many. */
 #include "expect.h"
 
 int main(int argc, char **argv)

@@ -4,7 +4,7 @@
 
 static long in, out;
 
-/* What shmem_ptr gives for a member, by its number in the team of even PEs; all have written their own number. */
+/* Results of shmem_ptr for a member, by its number in the team of even PEs; all have written their own number. */
 static void check_pointers(shmem_team_t even, long own)
 {
     for (int pe = 0; pe < shmem_team_n_pes(even); pe++) {

@@ -12,7 +12,7 @@ fail() {
     exit 1
 }
 
-# run NAME=VALUE…: the program, whose heap has room for 32 MiB and not for 128.
+# run NAME=VALUE…: the program, whose heap has space for 32 MiB and not for 128.
 run() {
     text=$(env "$@" "$expar" run -n 2 "$program" 33554432 2>&1)
 }

@@ -15,7 +15,7 @@ static void next_call(void)
     shmem_barrier_all();
 }
 
-/* Of PE pe's i-th element, at most 121. */
+/* The i-th element of PE pe, at most 121. */
 static int number(int pe, int i)
 {
     return 40 * (pe % 3) + i % 40 + 1;
@@ -52,7 +52,7 @@ static int number(int pe, int i)
 #define DEFINE_CHECKS(T, N) TWO(DEFINE_CHECK, T, N)
 RMA_TYPES(DEFINE_CHECKS)
 
-/* shmem_broadcastmem and its like have mem behind the call. */
+/* shmem_broadcastmem and similar calls have mem after the call's name. */
 #define IN_BYTES(N, call, ...) shmem_##call##mem(__VA_ARGS__)
 DEFINE_CHECK(unsigned char, mem, bytes, IN_BYTES)
 

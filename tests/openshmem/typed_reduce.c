@@ -10,7 +10,7 @@ static long p_sync[SHMEM_REDUCE_SYNC_SIZE];
 static long double p_wrk[SHMEM_REDUCE_MIN_WRKDATA_SIZE + COUNT];
 static int me, n;
 
-/* What PE pe gives, in the low bytes: the largest number of every signed type, and one whose square is too large for
+/* Input of PE pe, in the low bytes: the largest number of every signed type, and one whose square is too large for
    every unsigned type and for int. */
 static uint64_t pattern(int pe, size_t bytes, int i)
 {
@@ -22,7 +22,7 @@ static uint64_t pattern(int pe, size_t bytes, int i)
 #define OVER_SET(CALL, T, N, operation, to, from)                                                                      \
     (CALL(N, operation##_to_all, to, from, COUNT, 0, 0, n, (T *)(void *)p_wrk, p_sync), 0)
 
-/* EXPR: what becomes of a and b, words of all their bits. Each PE may be behind the others by one call at most. */
+/* EXPR: the result for a and b, words of all their bits. A PE may lag the others by one call at most. */
 #define CHECK(T, N, OVER, CALL, operation, value, EXPR)                                                                \
     for (int i = 0; i < COUNT; i++)                                                                                    \
         from[i] = (T)value(0 + me, sizeof(T), i);                                                                      \
@@ -57,7 +57,7 @@ static uint64_t pattern(int pe, size_t bytes, int i)
 #define SUMS(T, N, OVER, CALL, value)                                                                                  \
     CHECK(T, N, OVER, CALL, sum, value, a + b)                                                                         \
     CHECK(T, N, OVER, CALL, prod, value, a *b)
-/* Halves, of which sums and products are exact. */
+/* Multiples of 0.5, whose sums and products are exact. */
 #define REAL(pe, bytes, i)    ((i)-1 + (pe) / 2.0)
 #define COMPLEX(pe, bytes, i) COMPLEX_NUMBER((i)-1, (pe) / 2.0)
 

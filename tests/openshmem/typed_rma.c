@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every put, get and signalled put of every type and size, by name and by type, with a context and without: each PE
+/* Every put, get and signalled put of every type and size, by name and by type, with a context and without. Each PE
  * writes to the next one, and reads back what it wrote. */
 #include "forms.h"
 

@@ -17,7 +17,7 @@
 /* The last two have no arithmetic here: their rows are only carried. */
 typedef enum oracle_type { ORACLE_BF16, ORACLE_F16, ORACLE_F32, ORACLE_F8E4M3, ORACLE_I8 } oracle_type;
 
-/* What becomes of rows on several nodes: each node's are added, and rounded or not; or all in one order, as on one. */
+/* How rows of several nodes are summed: each node's are added, and rounded or not; or all in one order, as on one. */
 typedef enum oracle_nodes {
     ORACLE_NODES_ROUNDED,
     ORACLE_NODES_EXACT,
@@ -38,7 +38,7 @@ typedef struct oracle_input {
     int64_t num_worst_tokens;         /* rows that this rank receives into; 0: as many as come */
 } oracle_input;
 
-/* What all ranks together ask for. */
+/* The request of all ranks together. */
 typedef struct oracle_job {
     int32_t num_ranks;
     int32_t ranks_per_node;
@@ -79,21 +79,21 @@ void oracle_rank_prefix(const oracle_job *job, int32_t rank, int32_t *prefix);
 void oracle_channel_prefix(const oracle_job *job, int32_t rank, int32_t num_channels, int32_t *prefix);
 /* R of a rank. */
 int64_t oracle_num_received(const oracle_job *job, int32_t rank);
-/* Of these, the rows that find room; and the rows of its outputs, those that nobody sent included. */
+/* Among these, the rows that find space; and the rows of its outputs, those that nobody sent included. */
 int64_t oracle_num_kept(const oracle_job *job, int32_t rank);
 int64_t oracle_num_rows(const oracle_job *job, int32_t rank);
 /* [L]: occurrences of each expert of `rank` in the tokens that come to it, rounded up to the alignment. */
 void oracle_received_per_expert(const oracle_job *job, int32_t rank, int32_t *counts);
-/* [L]: the last of each expert's rows in an expert-major output of all that comes, and one more: what is behind it only
-   rounds up. */
+/* [L]: the last of each expert's rows in an expert-major output of all that comes, and one more; the rows after it only
+   round up. */
 void oracle_expert_ends(const oracle_job *job, int32_t rank, int32_t *ends);
 
 /* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */
 
 /* The job whose nodes tell how rows are added: where that is in one order all ranks are of one. */
 oracle_job oracle_job_of_sums(const oracle_job *job);
-/* What `rank` receives and keeps, R here: x [R][H], local expert numbers [R][K], bits of weights [R][K] (0 where the
-   number is -1). Each may be NULL. */
+/* Rows that `rank` receives and keeps, R here: x [R][H], local expert numbers [R][K], bits of weights [R][K] (0 where
+   the number is -1). Each may be NULL. */
 void oracle_dispatch(const oracle_job *job, int32_t rank, void *recv_x, int64_t *recv_topk_idx, uint32_t *recv_weights);
 /* [R]: the number of each row that `rank` receives and keeps among its source's tokens. */
 void oracle_dispatch_sources(const oracle_job *job, int32_t rank, int32_t *sources);
@@ -111,9 +111,9 @@ void oracle_combine_weights(const oracle_job *job, int32_t rank, const uint32_t 
 
 /* ---- other orders of sums (oracle_sums.c) ------------------------------------------------------------------------ */
 
-/* Jobs with topk_idx. Biases, then the ranks' rows by the highest slot whose expert lives on the rank; those that have
+/* Jobs with topk_idx. Biases, then the ranks' rows by the highest slot whose expert lives on the rank. Ranks that have
    no such expert come first, in rank order. Over several nodes: biases, then the nodes' sums by the highest slot whose
-   expert lives on the node, likewise; each is that of its ranks in their order, rounded unless it is to be exact. In
+   expert lives on the node, likewise. Each is that of its ranks in their order, rounded unless it is to be exact. In
    one order over all nodes: as on one. */
 void oracle_combine_by_slot(const oracle_job *job, int32_t rank, const void *const biases[2],
                             const void *const *expert_x, void *y);

@@ -71,7 +71,7 @@ static uint32_t round_f16(uint32_t bits)
     if (exponent > 15) return sign | 0x7c00;
     if (exponent >= -14) return sign | shift_to_even((uint32_t)(exponent + 15) << 23 | fraction, 13);
     if (exponent < -25) return sign; /* below half of the smallest denormal */
-    /* A denormal counts units of 2^-24; the significand counts units of 2^(exponent - 23). */
+    /* A denormal counts in steps of 2^-24; the significand counts in steps of 2^(exponent - 23). */
     return sign | shift_to_even(0x800000u | fraction, (uint32_t)(-1 - exponent));
 }
 

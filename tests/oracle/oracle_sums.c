@@ -86,7 +86,7 @@ static int32_t last_slot_on(const oracle_job *job, int32_t rank, int64_t t, int3
     return last;
 }
 
-/* What is added for token t, of the ranks of a node. */
+/* The rows that are added for token t, from the ranks of a node. */
 typedef void add_fn(const oracle_job *job, int32_t rank, int64_t t, int32_t node, const void *context, float *sums);
 
 /* Biases, then what the nodes add: one node as it is, several by their last slots, each from +0 and rounded, unless it
@@ -115,7 +115,7 @@ static void combine(const oracle_job *job, int32_t rank, const void *const biase
     free(sums);
 }
 
-/* What the ranks gave, and where. */
+/* The rows of the ranks, and their places. */
 typedef struct given_rows {
     whereabouts at;
     const void *const *rows;

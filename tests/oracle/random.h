@@ -25,7 +25,7 @@ double random_unit(random_source *source);
 uint64_t random_test_seed(const char *test);
 /* EXPAR_TEST_ROUNDS, else `fallback`. */
 int64_t random_test_rounds(int64_t fallback);
-/* What somebody gave as `what`. Ends the program when it is no count: no round at all would pass. */
+/* The count that was given as `what`. Ends the program when it is no count: no round at all would pass. */
 int64_t random_count(const char *what, const char *text);
 
 #endif

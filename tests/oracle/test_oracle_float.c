@@ -22,7 +22,7 @@ static void check_there_and_back(oracle_type type)
     }
 }
 
-/* Of two neighbours a < b with a ≥ 0: their middle goes to the even one, a little less to a, a little more to b. */
+/* For neighbours a < b with a ≥ 0: their middle goes to the even one, a little less to a, a little more to b. */
 static void check_ties(oracle_type type, uint32_t last_finite)
 {
     for (uint32_t bits = 0; bits < last_finite; bits++) {

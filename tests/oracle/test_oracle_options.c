@@ -103,7 +103,7 @@ static void test_routing_by_hand_alone(void **state)
     ASSERT_ARRAY(counts, 0, 0);
 }
 
-/* Of rank 1's three rows only two have room: the last of rank 1's own tokens is dropped, and adds nothing. */
+/* Only two of rank 1's three rows have space: the last of rank 1's own tokens is dropped, and adds nothing. */
 static void test_rows_beyond_the_worst_case(void **state)
 {
     (void)state;

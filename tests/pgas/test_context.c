@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Contexts: every kind of operation by the numbers of teams that count otherwise than the group, threads with a context
- * each, and refusals. That their completions are apart is test_late's. */
+ * each, and rejections. test_late shows that their completions are apart. */
 #include "shmem/kind.h"
 
 #include <pthread.h>
@@ -176,7 +176,7 @@ static void test_threads(void **state)
     kind_run((ranks_plan){0}, 2, threads);
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- rejections -------------------------------------------------------------------------------------------------- */
 
 static void refuse_options(expar_team *world)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Non-blocking calls return when they have been started, and quiet waits for them: a shim behind the transports'
- * interface holds everything back until the calls have returned. */
+/* Non-blocking calls return when they have been started, and quiet waits for them: a shim behind the interface of
+ * transports holds everything back until the calls have returned. */
 #include "pgas/late.h"
 
 #define RANKS 4
 #define WORDS 600 /* more than a transport stages */
 
-/* What a rank sends, and what comes to it. */
+/* Data that a rank sends, and that comes to it. */
 typedef struct letters {
     uint64_t *box;   /* [5][WORDS] symmetric: puts, typed puts, strided puts, signalled puts, what is got from here */
     uint64_t *words; /* [3] symmetric: a signal, a counter, a word that is swapped */
@@ -80,7 +80,7 @@ static void expect_nothing(const letters *l)
     CHECK(sum == 0, "something has come before its time");
 }
 
-/* What was got: complete after this rank's quiet. */
+/* Data that was got: complete after this rank's quiet. */
 static void expect_got(const letters *l, int32_t pe)
 {
     uint64_t wrong = 0, base = (uint64_t)pe * 7000 + 1;
@@ -93,7 +93,7 @@ static void expect_got(const letters *l, int32_t pe)
           (unsigned long long)l->old[0], (unsigned long long)l->old[1], (unsigned long long)l->old[2]);
 }
 
-/* What was put here: complete after a barrier behind the quiet of whoever put it. */
+/* Data that was put here: complete after a barrier, once the rank that put it has called quiet. */
 static void expect_put(const letters *l, int32_t from)
 {
     uint64_t wrong = 0, base = (uint64_t)from * 1000 + 1;
@@ -187,7 +187,7 @@ static void test_contexts_are_apart(void **state)
 
 #define ROUNDS 100
 
-/* Data, fence, flag on a context whose operations are shuffled: whoever sees the flag sees the data. */
+/* Data, fence, flag on a context whose operations are shuffled: a rank that sees the flag sees the data. */
 static void fence_orders(expar_group *group, void *shared)
 {
     (void)shared;
@@ -248,8 +248,8 @@ static void team_ends_with_contexts(expar_group *group, void *shared)
     CHECK_OK(expar_free(group, box));
 }
 
-/* A network may carry out what was started later first: a collective's signal does not overtake the flag of the one
-   before, which would go back then, and be waited for in vain. */
+/* A network may carry out later operations first. A collective's signal does not overtake the flag of the one before,
+   which would then go back, and be waited for in vain. */
 static void flags_go_forward(expar_group *group, void *shared)
 {
     (void)shared;

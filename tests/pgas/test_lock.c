@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Locks: one holder at a time, everybody gets its turn, in the order of asking, what the holder before put is seen, and
- * who gives up waiting keeps nobody else from the lock. */
+/* Locks: one holder at a time, everybody gets its turn, in the order of asking. The puts of the holder before are seen.
+ * A rank that gives up waiting keeps nobody else from the lock. */
 #include "shmem/kind.h"
 
 #include <sched.h>
@@ -16,8 +16,8 @@ static void add_one(expar_group *group, uint64_t *counter)
     CHECK_OK(expar_put(group, counter, &seen, sizeof seen, 0));
 }
 
-/* The lock has the word of who asked last in one rank's copy, and in each copy that of who is behind; two bits at its
-   top are no part of the number. */
+/* In one rank's copy the lock has the word of the last rank that asked, in each copy that of its successor. Two bits at
+   its top are no part of the number. */
 static uint32_t read_word(expar_group *group, const uint64_t *lock, int which, int32_t pe)
 {
     uint32_t word = 0;
@@ -36,7 +36,7 @@ static void await_last(expar_group *group, const uint64_t *lock, int32_t rank)
     CHECK(last, "rank %d does not stand in the queue", rank);
 }
 
-/* Read, add, write: updates are lost unless one rank at a time does it. Two locks, with different homes. */
+/* Read, add, write: updates are lost unless one rank at a time does it. Two locks, on different ranks. */
 static void count(expar_group *group, void *shared)
 {
     (void)shared;
@@ -81,7 +81,8 @@ typedef struct queue {
     uint64_t *served;      /* on rank 0: how many have held the lock, and who; put by the holder */
 } queue;
 
-/* Who asks as number `place` of the round, of ranks 1 to size - 1: forwards or backwards from another one each time. */
+/* The rank that asks as number `place` of the round, of ranks 1 to size - 1: forwards or backwards from another one
+   each time. */
 static int32_t asks(int32_t size, int32_t round, int32_t place)
 {
     int32_t others = size - 1, at = (place + round / 2) % others;
@@ -228,7 +229,7 @@ static void test_giving_up(void **state)
     kind_run((ranks_plan){0}, 3, giving_up);
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- rejections -------------------------------------------------------------------------------------------------- */
 
 static void refusals(expar_group *group, void *shared)
 {

@@ -133,7 +133,7 @@ static void test_zero_bytes(void **state)
 
 /* ---- where ranks differ ------------------------------------------------------------------------------------------ */
 
-/* After each refusal the heap must be as it was, on all ranks. */
+/* After each rejection the heap must be as it was, on all ranks. */
 static void check_intact(expar_group *group, const mem_arena_stats *expected, const char *what)
 {
     mem_arena_stats stats;
@@ -202,7 +202,7 @@ static void test_one_rank_errs(void **state)
     kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 3, one_rank_errs);
 }
 
-/* ---- refusals on all ranks --------------------------------------------------------------------------------------- */
+/* ---- rejections on all ranks ------------------------------------------------------------------------------------- */
 
 static void refusals(expar_group *group, void *shared)
 {
@@ -324,7 +324,7 @@ static void test_reallocated(void **state)
     kind_run((ranks_plan){.heap_bytes = HEAP_BYTES}, 3, reallocated);
 }
 
-/* What another process finds in the heap's file, where it has one. */
+/* The heap's file as another process finds it, where it has one. */
 static void statistics_from_outside(expar_group *group, const expar_heap_stats *own)
 {
     expar_heap_stats read = EXPAR_HEAP_STATS_INIT;
@@ -406,7 +406,7 @@ static void test_shared_globals(void **state)
 /* More of them than the least heap holds. */
 static uint64_t variables[((size_t)2 << 20) / sizeof(uint64_t)];
 
-/* Variables that found no room in one group's heap may be shared in that of another. */
+/* Variables that did not fit into one group's heap may be shared in that of another. */
 static void share_again(expar_group *group, void *shared)
 {
     (void)shared;

@@ -183,7 +183,7 @@ static void await_word(expar_group *group, const uint64_t *word, uint64_t value,
     CHECK(back == value, "what was put to a living rank did not arrive");
 }
 
-/* Whoever touches the victim hears of it; whoever touches the living goes on. */
+/* A rank that touches the victim hears of it; a rank that touches the living goes on. */
 static void survive(expar_group *group, void *shared)
 {
     scene *s = shared;
@@ -199,7 +199,7 @@ static void survive(expar_group *group, void *shared)
     for (int64_t start_ms = ranks_clock_ms(); status == EXPAR_OK && ranks_clock_ms() - start_ms < DEADLINE_MS;)
         status = expar_put_nbi(group, &words[group->rank], &value, sizeof value, VICTIM);
     CHECK_STATUS(EXPAR_ERR_PEER, status);
-    /* What is under way to the victim, and has failed without anybody having been told, is no concern of this one. */
+    /* Operations on the victim that have failed unreported are no concern of this one. */
     CHECK_OK(expar_put_signal(group, data, &value, sizeof value, signal, 5, EXPAR_SIGNAL_ADD, other));
     await_word(group, signal, 5, other);
     await_word(group, data, value, other);

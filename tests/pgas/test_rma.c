@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The public one-sided calls: what they move, the order of put-with-signal, the atomics, and every refusal. */
+/* The public one-sided calls: what they move, the order of put-with-signal, the atomics, and every rejection. */
 #include "shmem/kind.h"
 
 /* ---- put, get, put with signal ----------------------------------------------------------------------------------- */
@@ -40,7 +40,7 @@ static void test_put_get(void **state)
 #define LITMUS_ROUNDS 1500
 #define LITMUS_WORDS  67
 
-/* Every rank sends to every other; whoever has seen a signal must see the data that was put before it. */
+/* Every rank sends to every other; a rank that has seen a signal must see the data that was put before it. */
 static void signal_litmus(expar_group *group, void *shared)
 {
     (void)shared;
@@ -76,8 +76,8 @@ static void test_signal_litmus(void **state)
 
 #define FENCE_ROUNDS 300
 
-/* A put, a fence, an atomic that sets a flag: whoever sees the flag sees the data, also where the two go by different
-   transports. */
+/* A put, a fence, an atomic that sets a flag: a rank that sees the flag sees the data, also where the two go by
+   different transports. */
 static void fence_litmus(expar_group *group, void *shared)
 {
     (void)shared;
@@ -161,7 +161,7 @@ static void test_atomics(void **state)
     kind_run((ranks_plan){0}, 4, atomics);
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- rejections -------------------------------------------------------------------------------------------------- */
 
 static void refuse_put_and_get(expar_group *group, uint64_t *box, size_t bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes over the network is counted: operations and bytes of a program that is known, to ranks of another node and
- * to the neighbour. */
+/* Traffic over the network is counted: operations and bytes of a known program, to ranks of another node and to the
+ * neighbour. */
 #include "shmem/kind.h"
 #include <expar/info.h>
 
@@ -12,8 +12,8 @@ typedef struct areas {
     uint32_t *half; /* symmetric */
 } areas;
 
-/* Two puts of 100 and 7 bytes, a get of 72, two atomics of 8 and one of 4, and a put of 24 with a signal; some of them
-   not waited for. */
+/* Two puts of 100 and 7 bytes, a get of 72, two atomics of 8 and one of 4, and a put of 24 with a signal. Some of them
+   are not waited for. */
 static void send(expar_group *group, areas *a, int32_t pe)
 {
     uint64_t old;
@@ -53,7 +53,7 @@ static void check_refusals(const expar_group *group)
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_network_get_stats(group, &stats));
     CHECK_TEXT("expar_network_get_stats: stats.struct_size 0, expected 8 to", "EXPAR_NETWORK_STATS_INIT");
     stats.struct_size = sizeof stats.struct_size + 2 * sizeof(uint64_t);
-    stats.gets = 99; /* behind what the caller says that it has */
+    stats.gets = 99; /* beyond the size that the caller says */
     CHECK_OK(expar_network_get_stats(group, &stats));
     CHECK(stats.gets == 99, "more was written than there is room for");
 }

@@ -93,7 +93,7 @@ static void test_token_ring(void **state)
         kind_run((ranks_plan){0}, size, pass_token);
 }
 
-/* A store through expar_ptr rings no bell; the bounded sleep finds it. */
+/* A store through expar_ptr wakes no waiter; its bounded sleep ends, and finds the store. */
 static void store_raw(expar_group *group, void *shared)
 {
     (void)shared;

@@ -180,7 +180,7 @@ static void test_in_turn(void **state)
     kind_run((ranks_plan){0}, 1, in_turn);
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- rejections -------------------------------------------------------------------------------------------------- */
 
 static void refusals(expar_group *group, void *shared)
 {

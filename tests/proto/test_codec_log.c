@@ -11,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What docs/low-latency-formats.md states: numbers beside the half step that rounding costs. */
+/* Claims of docs/low-latency-formats.md: numbers beside half of the step that rounding costs. */
 #define LOG_ERROR   2e-7 /* of a logarithm, absolute */
 #define POWER_ERROR 4e-7 /* of a power, relative */
 #define VALUE_ERROR 4e-6 /* of a decoded number, relative */
@@ -152,7 +152,7 @@ static void the_bounds_of_coded_groups_are_exact(void **state)
     }
 }
 
-/* A head that says nothing sensible makes a group of BF16, and never more bytes than there is room for. */
+/* A head that says nothing sensible makes a group of BF16, and never more bytes than fit. */
 static void no_head_is_longer_than_its_room(void **state)
 {
     (void)state;

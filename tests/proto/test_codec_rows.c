@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole rows of random elements: the codec's bytes are the oracle's, those of the CPU executor the codec's, and so are
- * those that lanes of a warp make of a few elements each. */
+/* Whole rows of random elements. The codec's bytes are the oracle's, and those of the CPU executor are the codec's. So
+ * are those that lanes of a warp make of a few elements each. */
 #include "exec/cpu/core/encode.h"
 #include "oracle/oracle_codec.h"
 #include "oracle/random.h"
@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define MOST_HIDDEN 7168
-#define GUARD       16 /* bytes behind each output that nobody writes */
+#define GUARD       16 /* bytes after each output that nobody writes */
 
 static const oracle_type types[] = {[CODEC_BF16] = ORACLE_BF16, [CODEC_F16] = ORACLE_F16, [CODEC_F32] = ORACLE_F32};
 static const oracle_payload payloads[] = {[CODEC_FP8] = ORACLE_FP8,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What words between ranks come to (proto/decisions.h), against tables: each row is a state of the model that is named,
- * or of a rank that says what cannot be. */
+/* Meanings of words between ranks (proto/decisions.h), against tables: each row is a state of the named model, or of a
+ * rank that says what cannot be. */
 #include "base/base.h"
 #include "proto/decisions.h"
 
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-/* ---- hellos ------------------------------------------------------------------------------------------------------ */
+/* ---- headers ----------------------------------------------------------------------------------------------------- */
 
 static void statuses_are_the_librarys(void **state)
 {
@@ -35,7 +35,7 @@ static void forms_differ_by_any_member(void **state)
     }
 }
 
-/* Four ranks: the status and the kind of each one's hello; who is in the way (-1: nobody), and what it says. */
+/* Four ranks: the status and the kind of each one's header; who is in the way (-1: nobody), and what it says. */
 static void one_rank_is_in_the_way(void **state)
 {
     enum { N = 4 };
@@ -88,10 +88,10 @@ static void rings_have_free_slots_and_rows(void **state)
     }
 }
 
-/* ---- doors ------------------------------------------------------------------------------------------------------- */
+/* ---- credit checks ----------------------------------------------------------------------------------------------- */
 
-/* A peer as banks.pml and low_latency.pml have it: the epoch of its read word of the half, and of its unit with its
-   status; whether this rank's data of the call `epoch` may go there. */
+/* A peer as banks.pml and low_latency.pml have it: the epochs of its acknowledgement of the slot, and of its message
+   header with its status. May this rank's data of the call `epoch` go there? */
 static void doors_open_by_read_words_and_units(void **state)
 {
     static const struct {
@@ -102,7 +102,7 @@ static void doors_open_by_read_words_and_units(void **state)
         {1, 0, 0, 0, LL_DOOR_OPEN}, /* nothing was sent there before */
         {2, 0, 0, 0, LL_DOOR_OPEN},
         {3, 0, 0, 0, LL_DOOR_SHUT},
-        {3, 0, 2, 0, LL_DOOR_SHUT}, /* a unit of another call */
+        {3, 0, 2, 0, LL_DOOR_SHUT}, /* a message header of another call */
         {3, 1, 0, 0, LL_DOOR_OPEN},
         {3, 0, 3, 0, LL_DOOR_OPEN}, /* it has opened this call: it needs nothing of the call before the last */
         {3, 0, 3, EXPAR_ERR_INDEX, LL_DOOR_OPEN},
@@ -155,7 +155,7 @@ static void masks_count_until_a_clean_of_both(void **state)
     assert_true(ll_masker_masks(ll_masker_word(1, 5, LL_MASKER_PARTED), 5));
 }
 
-/* ---- units ------------------------------------------------------------------------------------------------------- */
+/* ---- message headers --------------------------------------------------------------------------------------------- */
 
 static void counts_have_bounds(void **state)
 {

@@ -116,7 +116,7 @@ static void words_of_other_epochs_count_as_nothing(void **state)
     assert_int_equal(ep_word_value(word, 0), 0);
     assert_int_equal(ep_word_value(ep_word(0, 9), 0), 9);
     assert_int_equal(ep_word_epoch(word), 0xffffffffu);
-    /* Of a word that was never written: no flag of epoch 0, whose value is 1, and no row of a ring. */
+    /* For a word that was never written: no flag of epoch 0, whose value is 1, and no row of a ring. */
     assert_int_equal(ep_word_value(0, 0), 0);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `expar bench --json` prints. */
+/* Output of `expar bench --json`. */
 #include "printed.h"
 #include "shell.h"
 #include <setjmp.h>

@@ -8,13 +8,13 @@
 /* Arguments of a case that is soon done. */
 #define SMALL " --hidden 64 --topk 4 --experts 8 --iters 3 --warmup 1 "
 
-/* What it prints with these arguments; it must succeed. The caller's to drop (json_decref). */
+/* Returns the program's output with these arguments; it must succeed. The caller drops it (json_decref). */
 json_t *results_of(const char *arguments);
 const json_t *results_list(const json_t *json);
 /* Members that must be there. */
 const char *results_text(const json_t *object, const char *name);
 double results_real(const json_t *object, const char *name);
-/* Times, fractions and the verdict of one result make sense. */
+/* Times, fractions and the result of verification make sense. */
 void results_assert_sound(const json_t *result);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the frame asks of a mode, and in which order: a mode that was made up writes down what it is asked for. */
+/* The frame's requests to a mode, and their order: a mode that was made up records the requests. */
 #include "bench/frame/measure.h"
 #include "bench/frame/session.h"
 #include <setjmp.h>
@@ -190,7 +190,7 @@ static bool isolated(struct made *made, int num_calls)
     return bench_isolated(&contest, 1, &made->results);
 }
 
-/* First calls are verified with other contents, turns only behind the measured ones; a limit takes turns with them. */
+/* First calls are verified with other contents, turns only after the measured ones; a limit takes turns with them. */
 static void isolated_calls_take_turns(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void isolated_calls_take_turns(void **state)
     end(&made);
 }
 
-/* What is wrong once stays so: in the first call, and in the last one. */
+/* An error stays: in the first call, and in the last one. */
 static void wrong_calls_are_told(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void unreported_calls_have_no_result(void **state)
     end(&made);
 }
 
-/* Contents change before the loop that is checked; the last call of each loop is released behind it. */
+/* Contents change before the loop that is checked; the last call of each loop is released after it. */
 static void loops_are_verified_at_their_end(void **state)
 {
     (void)state;

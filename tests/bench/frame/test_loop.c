@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Runs loops of calls on a device whose clock is made up: counts calls, and checks when outputs are looked at, whom the
- * caller waits for, and what a call's share is. */
+/* Runs loops of calls on a device whose clock is made up. It counts calls. It checks when outputs are looked at, whom
+ * the caller waits for, and what a call's share is. */
 #include "bench/frame/loop.h"
 #include <setjmp.h>
 #include <stdarg.h>

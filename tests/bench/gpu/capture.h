@@ -8,7 +8,7 @@
 
 /* Runs with stream `fd` kept in a file; what it held is the caller's to free. */
 char *capture(int fd, const struct bench_options *options, int *code);
-/* Of a run that must succeed and print JSON; the caller's to drop. */
+/* The JSON of a run that must succeed; the caller drops it. */
 json_t *capture_json(const struct bench_options *options);
 
 #endif

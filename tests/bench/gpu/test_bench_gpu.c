@@ -112,7 +112,8 @@ static void assert_breakdown(const json_t *result, const char *kernel, const cha
     assert_true(json_number_value(json_object_get(object, "close_us")) < kernel_us);
 }
 
-/* Of calls and, by the same names but for what a call opens, of the copies that they are compared with. */
+/* The parts of calls and, by the same names but for the opening of a call, of the copies that they are compared with.
+   */
 static void test_kernels_are_told(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The benchmark of low-latency mode on GPUs, also on those that the CPU plays: every row is there and verified, with
- * what it is compared with, and counts are right. Times are never judged. */
+/* The benchmark of low-latency mode on GPUs, also on those that the CPU simulates: every row is there and verified,
+ * with what it is compared with, and counts are right. Times are never judged. */
 #include "bench/frame/routing.h"
 #include "bench/low_latency/format.h"
 #include "capture.h"
@@ -111,7 +111,8 @@ static void assert_no_limit(const json_t *result)
     assert_null(json_object_get(result, "copy_limit_breakdown"));
 }
 
-/* What stands beside each call: the limit, the trip where there are two ranks, the launch, and where the time goes. */
+/* Columns beside each call: the limit, the round trip where there are two ranks, the launch, and where the time goes.
+   */
 static void assert_compared(const json_t *result, int ranks)
 {
     const bool whole = strcmp(text_of(result, "phase"), "call") == 0,
@@ -175,7 +176,7 @@ static void every_row_is_there(void **state)
     json_decref(json);
 }
 
-/* Calls in two halves, ranks that share a GPU, and one that is alone, without tokens too. */
+/* Calls in two phases, ranks that share a GPU, and one that is alone, without tokens too. */
 static void halves_and_shared_gpus(void **state)
 {
     (void)state;

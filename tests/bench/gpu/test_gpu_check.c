@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmark refuses of a GPU before anything is measured, by a device that was made up. */
+/* The benchmark rejects these GPUs before anything is measured, by a device that was made up. */
 #include "bench/bench.h"
 #include "bench/gpu/gpu.h"
 #include <setjmp.h>
@@ -20,7 +20,7 @@ static bool is_taken(int major, int hidden, expar_dtype dtype)
     return gpu_copy_check(&world, &options);
 }
 
-/* The copy limit's kernel passes rows through shared memory, on GPUs that have bulk copies. */
+/* The kernel of the copy roofline passes rows through shared memory, on GPUs that have bulk copies. */
 static void rows_must_fit_into_shared_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar bench ll as users run it: the members of its JSON, messages, its other forms, its refusals. Times are never
+/* expar bench ll as users run it: the members of its JSON, messages, its other forms, its rejections. Times are never
  * judged. */
 #include "bench/frame/routing.h"
 #include "printed.h"
@@ -67,7 +67,7 @@ static void assert_is(const json_t *result, const char *op, const char *sum, con
         assert_true(json_is_null(json_object_get(result, "sum")));
 }
 
-/* Calls of more threads have no copy limit: its copies are one thread's. */
+/* Calls of more threads have no copy roofline: its copies are one thread's. */
 static void threads_of_a_rank(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is late in a call, told from when warps of each rank came where: one case for each of warps, ranks, the wire. */
+/* The late part of a call, found from when warps of each rank came where: one case for each of warps, ranks, the wire.
+   */
 #include "bench/low_latency/late.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -68,7 +69,7 @@ static void a_slow_wire(void **state)
     assert_spans(ranks, (double[]){3, 1, 0, 12, 1, 1}, 0);
 }
 
-/* Halves of a call: moments that no warp came to. */
+/* Phases of a call: moments that no warp came to. */
 static void halves(void **state)
 {
     (void)state;
@@ -83,7 +84,7 @@ static void halves(void **state)
     assert_spans(ranks, (double[]){0, 0, 0, 6, 1, 1}, -1);
 }
 
-/* The copy limit: nothing is seen on the wire, and warps that send go on with rows while others still send. */
+/* The copy roofline: nothing is seen on the wire, and warps that send go on with rows while others still send. */
 static void copies_that_wait_for_nothing(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmark of low-latency mode prints of results that were made by hand, as from GPUs: where the time of a
- * call's kernel goes, and below it that of the copy limit's. */
+/* The benchmark of low-latency mode prints results that were made by hand, as from GPUs. It shows where the time of
+ * a call's kernel goes, and below it that of the copy roofline's kernel. */
 #include "bench/bench.h"
 #include "bench/gpu/gpu.h"
 #include "bench/low_latency/late.h"
@@ -82,7 +82,7 @@ static void print_report(void *argument)
     free(results.items);
 }
 
-/* What bench_report prints; the caller's to free. */
+/* The output of bench_report; the caller frees it. */
 static char *print(enum bench_format format)
 {
     return terminal_capture(false, print_report, &format);

@@ -121,7 +121,7 @@ static void wrong_rows_are_noticed(void **state)
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
-/* What expert `expert` gives back in its row i: half of the pattern, a power of two less in each exponent. */
+/* Row i of the output of expert `expert`: half of the pattern, a power of two less in each exponent. */
 static void expert_row(expar_dtype dtype, int expert, int i, uint8_t *row)
 {
     uint16_t *halves = (uint16_t *)row;

@@ -20,7 +20,7 @@ static void assert_compared(const json_t *result)
     assert_true(results_real(result, "speedup_over_mpi") < speedup * 1.001);
 }
 
-/* What the copies leave to be had. */
+/* The result has how much faster than MPI the copy roofline is. */
 static void assert_limit_compared(const json_t *result)
 {
     const double speedup = results_real(result, "mpi_us") / results_real(result, "copy_limit_us");

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar bench as users run it: the members of its JSON, its other forms, its refusals. Times are never judged. */
+/* expar bench as users run it: the members of its JSON, its other forms, its rejections. Times are never judged. */
 #include "printed.h"
 #include "shell.h"
 #include <setjmp.h>
@@ -120,7 +120,7 @@ static void lists_of_dtypes_and_threads(void **state)
     json_decref(json);
 }
 
-/* What layout and notify add has nothing to be compared with. */
+/* Layout and notify have nothing to be compared with. */
 static void layout_is_a_difference(void **state)
 {
     (void)state;

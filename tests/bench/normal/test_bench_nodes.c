@@ -19,7 +19,7 @@ static double member(const json_t *result, const char *object, const char *name)
     return results_real(json_object_get(result, object), name);
 }
 
-/* What stands in each result that was measured across nodes. */
+/* Members of each result that was measured across nodes. */
 static void assert_across(const json_t *result)
 {
     const double limit_us = results_real(result, "network_limit_us"), median_us = results_real(result, "median_us");

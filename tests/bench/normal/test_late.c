@@ -70,7 +70,8 @@ static void a_late_opening(void **state)
     assert_spans(ranks, (double[]){12, 0, 0, 2, 2}, 2);
 }
 
-/* The copy limit: no warp opens anything, and each ends when it is through, at the last rank later than at others. */
+/* The copy roofline: no warp opens anything, and each ends when it is through, at the last rank later than at others.
+   */
 static void copies_that_open_nothing(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the benchmark prints of results that were made by hand, as from GPUs: members, nulls, the better one of two
+/* Output of the benchmark for results that were made by hand, as from GPUs: members, nulls, the better one of two
  * copies. */
 #include "bench/bench.h"
 #include "bench/gpu/gpu.h"
@@ -94,7 +94,7 @@ static void print_report(void *argument)
     free(results.items);
 }
 
-/* What bench_report prints; the caller's to free. */
+/* The output of bench_report; the caller frees it. */
 static char *print(enum bench_format format)
 {
     struct print print = {format, BENCH_ISOLATED};
@@ -114,7 +114,7 @@ static double real(const json_t *object, const char *name)
     return json_number_value(json_object_get(object, name));
 }
 
-/* The copy limit has nothing to open, so that nothing is said of it. */
+/* The copy roofline has nothing to open, so that nothing is said of it. */
 static void assert_limit_json(const json_t *result)
 {
     const json_t *limit = json_object_get(result, "copy_limit_breakdown");

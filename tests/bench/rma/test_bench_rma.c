@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar bench rma as users run it: the members of its JSON, its other forms, its refusals. Times are never judged. And
- * its verifier must say no: a way that changes one byte is found out. */
+/* expar bench rma as users run it: the members of its JSON, its other forms, its rejections. Times are never judged.
+ * And its verifier must say no: a way that changes one byte is found out. */
 #include "bench/rma/rma.h"
 #include "printed.h"
 #include "shell.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What `expar bench rma` prints of results that were made by hand. */
+/* Output of `expar bench rma` for results that were made by hand. */
 #include "bench/bench.h"
 #include "bench/rma/rma.h"
 #include "cells.h"

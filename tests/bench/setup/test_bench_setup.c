@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar bench setup as users run it: the members of its JSON, its other forms, its refusals. Times are never judged.
+/* expar bench setup as users run it: the members of its JSON, its other forms, its rejections. Times are never judged.
  * "nodes": the same across nodes, which needs a network. */
 #include "printed.h"
 #include "shell.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vocabulary by which kernels reach mapped memory (link/device), by itself: who finds a flag sees the row before
- * it, whichever way both were stored; the last one at a counter sees what all have stored; bulk copies move all bytes
- * and no others. Each also with threads that are late at random. On GPU 0, or on one that is played. */
+/* The vocabulary by which kernels reach mapped memory (link/device), by itself. A thread that finds a flag sees the row
+ * before it, whichever way both were stored. The last one at a counter sees what all have stored. Bulk copies move all
+ * bytes and no others. Each also with threads that are late at random. On GPU 0, or on a simulated one. */
 #include "cuda/cuda.h"
 #include "cuda/gpus.h"
 #include "cuda/kernels/link.h"
@@ -29,7 +29,7 @@
 
 static cuda_device *device;
 
-/* What the host sees of kernels, and gives them. */
+/* Words between the host and kernels. */
 typedef struct words {
     mem_pinned memory;
     uint32_t *wrong, *late, *lasts, *has_bulk, *counter; /* on the host */
@@ -177,7 +177,7 @@ static void send_mail(const cuda_program *program, link_way way, bool on_host, i
     mem_pinned_free(&w.memory);
 }
 
-/* A unit, one for each thread and one more, and many. */
+/* A piece, one for each thread and one more, and many. */
 static void send_all_mail(const cuda_program *program)
 {
     static const int64_t units[] = {1, LINK_THREADS + 1, 1000};
@@ -269,7 +269,7 @@ static bool copy_bytes(const cuda_program *program, int64_t bytes, bool from_hos
 
 static bool had_no_bulk;
 
-/* Around a unit, around the stage, and around several. */
+/* Around a piece, around the stage, and around several. */
 static void copy_all(const cuda_program *program)
 {
     static const int64_t around[] = {0, 16, STAGE_BYTES, 2 * STAGE_BYTES, 3 * STAGE_BYTES};

@@ -17,7 +17,7 @@
 #define DEADLINE_MS 120000
 #define LARGE       ((size_t)20000)
 
-/* What the test shares with its ranks. `kind` and `victim` are written before the ranks are made. */
+/* Shared by the test and its ranks. `kind` and `victim` are written before the ranks are made. */
 typedef struct scene {
     int32_t kind, victim;
     _Atomic int32_t calls[RANKS];  /* that a rank has ended; written by it, read by the test */
@@ -28,7 +28,7 @@ typedef struct scene {
 typedef struct stage {
     expar_group *group;
     expar_team *world;
-    uint8_t *dest, *source; /* room for RANKS times LARGE, strided */
+    uint8_t *dest, *source; /* of RANKS times LARGE, strided */
 } stage;
 
 /* ---- the calls --------------------------------------------------------------------------------------------------- */

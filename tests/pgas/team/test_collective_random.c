@@ -24,7 +24,7 @@ static uint32_t roll(dice *d, uint32_t below)
     return (uint32_t)((d->state >> 33) % below);
 }
 
-/* What all ranks are given. */
+/* Arguments of all ranks. */
 typedef struct game {
     uint64_t seed;
     const int32_t *nodes; /* [size] what the teams are told; NULL: the truth */
@@ -145,7 +145,7 @@ static void alltoall(turn *t, dice *d)
     check_guard(t, t->dest + (size_t)t->size * t->bytes);
 }
 
-/* What a call of alltoalls has in common on all members. */
+/* Common arguments of a call of alltoalls on all members. */
 typedef struct strides {
     size_t element_bytes, count, dest, source;
 } strides;
@@ -320,7 +320,7 @@ static void play(stage *s, dice *d)
 {
     turn t = {.s = s, .bytes = draw_size(s, d), .salt = roll(d, 1000)};
     uint32_t kind = roll(d, ARRAY_LENGTH(kinds));
-    /* Room for all kinds and teams, so that all ranks go on alike; aligned for all types. */
+    /* Large enough for all kinds and teams, so that all ranks go on alike; aligned for all types. */
     t.dest = draw_dest(s, ((size_t)s->group->size * (t.bytes + 1) + GUARD_BYTES + 15) / 16 * 16);
     bool formed = draw_team(s, d, &t);
     dice own = {d->state}; /* members draw more than others */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Teams: who is in them, translation, splitting over and over, syncs that nobody leaves early, and refusals. */
+/* Teams: who is in them, translation, splitting over and over, syncs that nobody leaves early, and rejections. */
 #include "pgas/team/team.h"
 #include "shmem/kind.h"
 
@@ -73,7 +73,7 @@ static void test_standing(void **state)
     kind_run((ranks_plan){.ranks_per_node = 2}, 4, standing);
 }
 
-/* What teams take from the heap is bounded as expar/team.h says. */
+/* Teams take a bounded part of the heap, as expar/team.h says. */
 static void take_little(expar_group *group, void *shared)
 {
     (void)shared;
@@ -112,7 +112,7 @@ static void split_strided(expar_group *group, void *shared)
         check_members(odd, me / 2, n / 2, "odd ranks");
         CHECK_OK(expar_team_get_config(odd, &got));
         CHECK(got.num_contexts == 3, "%d contexts", got.num_contexts);
-        /* Of the odd ranks, backwards. */
+        /* The odd ranks, backwards. */
         CHECK_OK(expar_team_split_strided(odd, n / 2 - 1, -1, n / 2, NULL, &back));
         check_members(back, n / 2 - 1 - me / 2, n / 2, "odd ranks backwards");
         CHECK_OK(expar_team_translate_pe(back, 0, world, &pe));
@@ -127,7 +127,7 @@ static void split_strided(expar_group *group, void *shared)
     CHECK((last != NULL) == (me == n - 1), "a team of one");
     if (last) CHECK_OK(expar_team_sync(last));
     CHECK_OK(expar_team_destroy(last));
-    /* Of a single member any stride is as good as another, also those that multiply to more than there are numbers. */
+    /* For a single member any stride is as good as another, also those that multiply to more than there are numbers. */
     CHECK_OK(expar_team_split_strided(world, 0, INT32_MAX, 1, NULL, &last));
     if (last) {
         CHECK_OK(expar_team_split_strided(last, 0, INT32_MAX, 1, NULL, &again));
@@ -300,7 +300,7 @@ static void test_waiting_for_a_turn_is_interrupted(void **state)
 
 #define SYNC_ROUNDS 300
 
-/* Every member counts itself in at member 0; whoever leaves a barrier sees all counted. */
+/* Every member counts itself in at member 0; a member that leaves a barrier sees all counted. */
 static void count_through_barriers(expar_group *group, expar_team *team, uint64_t *counter, const char *what)
 {
     int32_t first = -1;
@@ -350,7 +350,7 @@ static void test_syncs(void **state)
 #define PAIR_FAR_ROUNDS 60 /* where nothing is mapped, rounds take far longer, and threads meet in most of them */
 #define PAIR_WORDS      512
 
-/* What a thread does with one other rank. */
+/* A thread's work with one other rank. */
 typedef struct pair {
     pthread_t thread;
     expar_group *group;
@@ -413,7 +413,7 @@ static void test_formed_by_threads(void **state)
     kind_run((ranks_plan){0}, 3, formed_by_threads);
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- rejections -------------------------------------------------------------------------------------------------- */
 
 static void refusals(expar_group *group, void *shared)
 {
@@ -487,7 +487,7 @@ static void test_absent(void **state)
 #define SPLIT_ROUNDS     400
 #define SPLIT_FAR_ROUNDS 60
 
-/* What a thread does with one parent. */
+/* A thread's work with one parent. */
 typedef struct splitter {
     pthread_t thread;
     expar_team *parent;
@@ -496,7 +496,7 @@ typedef struct splitter {
     int64_t failures;
 } splitter;
 
-/* Of a team on which nobody else is. */
+/* A team without any other thread. */
 static void check_sum(const splitter *self, expar_team *team, uint64_t round)
 {
     const uint64_t size = (uint64_t)expar_team_n_pes(team), mine = round * 100 + (uint64_t)expar_team_my_pe(team);

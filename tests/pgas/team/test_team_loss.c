@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank dies, or falls silent, and the teams that it is no member of go on: barriers, collectives, splits, contexts,
- * puts and gets among the living, even of a rank whose operations to the lost one are still under way. Who touches the
- * lost one is told its name. On process ranks only. */
+/* A rank dies, or falls silent, and the teams without it go on: barriers, collectives, splits, contexts, puts and gets
+ * among the living. They go on even with a rank whose operations to the lost one are still under way. A rank that
+ * touches the lost one is told its name. On process ranks only. */
 #include "shmem/kind.h"
 
 #include <sched.h>
@@ -187,7 +187,7 @@ static void touch_the_silent(const stage *s)
     CHECK_TEXT("rank 5");
 }
 
-/* What was under way is given up after the time-out, unless the victim has answered before it was stopped. */
+/* Operations under way are given up after the time-out, unless the victim has answered before it was stopped. */
 static void end_with_the_lost(const stage *s)
 {
     kind_set_silence(s->group, SILENCE_MS);

@@ -83,7 +83,7 @@ HOUSE: list[tuple[str, str, str]] = [
     (r"hands?|handed|handing", r"by hand|(?:other|one|left|right)[ -]hand|hand-written", "pass, give"),
 ]
 HOUSE_ANY = "|".join(f"(?P<h{i}>{word})" for i, (word, _, _) in enumerate(HOUSE))
-HOUSE_WORD = re.compile(rf"(?<![\w./>-])(?:{HOUSE_ANY})(?![\w/(]|\.[a-z])", re.IGNORECASE)
+HOUSE_WORD = re.compile(rf"(?<![\w./>=-])(?:{HOUSE_ANY})(?![\w/(]|\.[a-z])", re.IGNORECASE)
 HOUSE_ALLOWED = re.compile("|".join(rf"\b(?:{allowed})\b" for _, allowed, _ in HOUSE if allowed), re.IGNORECASE)
 
 # A full stop, then a word that may open a sentence. Not after an abbreviation.

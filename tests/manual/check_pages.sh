@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every page of a header says what a reader of a manual looks for: the sections are there and in their order, the synopsis has
-# each call of the page, with its arguments, and no macros, and the example compiles. mandoc finds no fault where it is there.
+# Every page of a header has the sections of a manual page, in their order. The synopsis has each call of the page, with
+# its arguments, and no macros. The example compiles. mandoc, where it is installed, finds no fault.
 # usage: check_pages.sh INCLUDE_DIR EXAMPLES_DIR PAGES…      folders with pages of section 3
 set -eu
 include=$1

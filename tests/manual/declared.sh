@@ -1,9 +1,10 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The names of all public calls, one a line. Preprocessed, a declaration is the attribute of EXPAR_API, a type, a name and a
-# parenthesis; mpi.h is looked at as it stands, since it needs MPI; generic names are macros.
+# The names of all public calls, one a line. In a preprocessed header a declaration is the attribute of EXPAR_API, a
+# type, a name and a parenthesis. The header mpi.h is read as it stands, since it needs MPI; generic names are macros.
 # usage: declared.sh INCLUDE_DIR [expar|shmem [functions]]
-# which: those of expar.h and mpi.h, those of shmem.h; both by default. functions: only what the library of that name has
+# which: those of expar.h and mpi.h, or those of shmem.h; both by default. functions: only those that the library of
+# that name has
 set -eu
 include=$1
 which=${2:-"expar shmem"}

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Banks of low-latency dispatches: where a source's messages lie at a receiver (bank_choose, bank_is_free in
- * src/exec/cpu/low_latency/dispatch.c).
+ * The double buffer of low-latency dispatches: where a source's messages lie at a receiver (bank_choose, bank_is_free
+ * in src/exec/cpu/low_latency/dispatch.c).
  *
  * Two ranks make dispatches, each to the other and to itself, of one message. Two may be open at a time; hooks are
- * called in any order. Halves alternate, and say who may send: data of epoch e wait for the peer's read word of e - 2, or
- * for its unit of e. Which of two banks a message goes to its source chooses: any of them may be wanted; if that is not
- * free it is the other one. The flag names the bank.
+ * called in any order. Parities alternate, and say who may send: data of epoch e wait for the peer's acknowledgement of
+ * e - 2, or for its message header of e. The source chooses one of two slots for a message: it may want either, and
+ * takes the other one if that is not free. The flag names the slot.
  *
  * Checked: no message is written over before its receiver, which has made that call or will, has read it; and each
  * receive reads the message of its own epoch.
@@ -40,8 +40,8 @@
 #define OK      0
 #define REFUSED 1
 
-/* At rank r, written by rank s: units (epoch * 2 + status), kept four times; read words by halves; flags by halves
-   (epoch * 2 + bank); messages by banks (epoch). */
+/* At rank r, written by rank s: message headers (epoch * 2 + status), kept four times; acknowledgements by parity;
+   flags by parity (epoch * 2 + slot); messages by slot (epoch). */
 #define AT(r, s) ((r) * 2 + (s))
 byte unit[2 * 2 * 4];
 #define UNIT(r, s, e) unit[AT(r, s) * 4 + (e) % 4]
@@ -53,12 +53,12 @@ byte flag[2 * 2 * 2];
 byte message[2 * 2 * 2];
 #define MESSAGE(r, s, b) message[AT(r, s) * 2 + (b)]
 
-/* Of each rank: its last epoch; by halves the call that is open, whose units are known, which messages were read, and
-   whether the last call was not read; the last dispatch to each bank of each receiver. */
+/* For each rank: its last epoch, and the last dispatch to each slot of each receiver. By parity: the open call, whose
+   headers are known, which messages were read, and whether the last call was not read. */
 byte epoch[2];
 byte open[2 * 2];
 #define OPEN(r, h) open[(r) * 2 + (h)]
-byte got[2 * 2];  /* 1: the peer's unit came; 2: and it refuses */
+byte got[2 * 2];  /* 1: the peer's header came; 2: and it rejects */
 #define GOT(r, h) got[(r) * 2 + (h)]
 byte taken[2 * 2];
 #define TAKEN(r, h) taken[(r) * 2 + (h)]
@@ -84,7 +84,7 @@ byte refusals = REFUSE;
 #define FREE(p, b) (LAST(_pid, p, b) == 0 || ((LAST(_pid, p, b) ^ e) & 1) == 0 || OTHER_OF_HALF(p, b) || WAS_READ(p, b))
 #endif
 
-/* The door of p is open. */
+/* The credit of p has come. */
 inline send_message(p) {
     atomic {
         b = (LAST(_pid, p, 1) > LAST(_pid, p, 0));

@@ -2,16 +2,17 @@
 /*
  * Clean of low-latency masks: how the ranks that come agree on who they are (src/group/members.c).
  *
- * Each rank makes cleans until it has been in one of generation CLEANS; a generation is one more than the highest that
+ * Each rank makes cleans until it has been in one of generation CLEANS. A generation is one more than the highest that
  * any rank of the decision has said, as epochs are. A rank that another waits for may be lost: at any time once it is
- * dead, and LOSSES times although it lives (it was stopped, or only slow). What a rank says to another is there at once
- * (each word by itself is the business of the sequence locks of clean.c); but between one other and the next it may be
+ * dead, and LOSSES times although it lives (it was stopped, or only slow). The word of a rank to another is there at
+ * once (the sequence locks of clean.c make each word whole). But between one other and the next it may be
  * stopped, or die.
  *
- * Checked where nothing goes on any more, for each two that live, r and q: where q is in the view of r,
- *   q has come to a decision in the clean in which r has taken it, and is not in a clean that r does not come to;
- *   and r is in q's view of that decision and both go on from the same generation,
- *   or q has masked r since, and r finds that out.
+ * Checked where nothing goes on any more, for each two that live, r and q. If q is in the view of r, one of these
+ * holds:
+ *   - q has come to a decision in the clean in which r has taken it, and is not in a clean that r does not come to.
+ *     And r is in q's view of that decision and both go on from the same generation.
+ *   - q has masked r since, and r finds that out.
  *
  *   spin -a OPTIONS clean.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -E -n -m100000
  *
@@ -62,7 +63,7 @@ byte members[N * N * N]; /* [r][s][m] the attempt of m in it; 0: m is not */
 #define MEMBER(r, s, m) members[((r) * N + (s)) * N + (m)]
 byte masker[N * N];
 
-/* Of each rank, read by the others for checks alone. */
+/* One for each rank, read by the others for checks alone. */
 byte own[N];       /* view it goes on with */
 byte with[N * N];  /* [r][m] the attempt of m in r's decision */
 byte generation[N];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Low-latency mode: opening units, read words, halves, hooks, refusals, STATE.
+ * Low-latency mode: message headers, acknowledgements, parities, hooks, rejections, STATE.
  * The rules are in docs/internals/low-latency.md, "Words". scripts/models.sh runs the checks.
  *
  *   spin -a OPTIONS low_latency.pml && cc -O2 -DSAFETY -DCOLLAPSE -o pan pan.c && ./pan -E -n -m200000
  *
- * What is checked
+ * Checked properties
  *   no deadlock      pan reports 'invalid end state'
  *   units            no opening unit is written over before its reader is done with it
  *   data             no message is written over before it was read, none comes before
@@ -36,9 +36,9 @@
  *   REFREAD  1: a refused call stores its read word at once        (default 0)
  *   -DTEXT   the text before the repair: READWORD 0, ANYUNIT 0, AWAIT 0
  *
- * What is left out: values of counts, time-outs, wrap of epochs, the network's own
- * reordering (each store is seen by all at once; the spec asks for release, acquire and
- * one ordered path between a pair).
+ * Left out: values of counts, time-outs, wrap of epochs, the network's own reordering.
+ * Each store is seen by all at once; the spec asks for release, acquire and
+ * one ordered path between a pair.
  */
 #ifdef TEXT
 #define READWORD 0
@@ -82,25 +82,25 @@
 #define REFREAD 0
 #endif
 
-/* Status of a unit, two bits; the third is the tag of the call's form. */
+/* Status of a message header, two bits; the third is the tag of the call's form. */
 #define OK      0
 #define REFUSED 1
 #define STATE   2
 
 /* ---- Memory of the ranks. Everything is written by one rank only, but for combine's places. */
 
-/* Opening unit that source s wrote at rank r: epoch * 8 + tag * 4 + status. */
+/* Message header that source s wrote at rank r: epoch * 8 + tag * 4 + status. */
 byte unit[N * N * 2 * COPIES];
 #define UNIT(r, s, k, e)  unit[(((r) * N + (s)) * 2 + (k)) * COPIES + (e) % COPIES]
 #define EPOCH(u)  ((u) >> 3)
 #define TAG(u)    (((u) >> 2) & 1)
 #define STATUS(u) ((u) & 3)
 
-/* Read word that receiver d wrote at source r. */
+/* Acknowledgement that receiver d wrote at source r. */
 byte readw[N * N * 2 * 2];
 #define READ(r, d, k, h)  readw[(((r) * N + (d)) * 2 + (k)) * 2 + (READWORD == 2 -> (h) : 0)]
 
-/* Halves. Dispatch: a share for each source. Combine: places belong to tokens, and the
+/* Slots by parity. Dispatch: a share for each source. Combine: places belong to tokens, and the
  * source that writes a place changes from call to call; one such place is modelled. */
 #define PLACE(r, k, h, s) ((((r) * 2 + (k)) * 2 + (h)) * N + ((k) == 0 -> (s) : 0))
 #define OWNER(r, e)       (((r) + 1 + ((e) >> 1)) % N)
@@ -113,10 +113,10 @@ byte flag[N * 2 * 2 * N];       /* epoch */
 byte ep[N * 2];                 /* epoch of the last call of a kind */
 byte open[N * 4];               /* epoch of the call that waits for its receive, or 0 */
 bit  otag[N * 4];               /* its tag */
-byte got[N * 4];                /* sources whose unit of it was read */
+byte got[N * 4];                /* sources whose header was read */
 byte silent[N * 4];             /* sources that send it no data: refused or STATE */
 bit  mism[N * 4];               /* a source has another tag */
-bit  unread[N * 4];             /* the half's last call was not read here: refused, STATE, mismatch */
+bit  unread[N * 4];             /* the last call of this parity was not read here: rejected, STATE, mismatch */
 byte upto[N * 2];               /* READWORD 1: all up to here are read */
 byte later[N * 2];              /* READWORD 1: one beyond it that was read first */
 
@@ -128,8 +128,8 @@ byte mismatches = MISMATCH;
 /* ---- Ghosts: for the checks only. */
 byte need[N * 2 * 2 * N];       /* epoch of data that the receiver has still to read at a place */
 
-/* The reader p of a unit is not done with it: it has not made that call yet, or the
- * call is open and its record has not got the unit. */
+/* The reader p still needs a header: it has not made that call yet, or the call is open and its
+ * record has not got the header. */
 #define WANTED(p, s, k, e0) ((e0) != 0 && (ep[(p) * 2 + (k)] < (e0) || \
     (open[IX(p, k, (e0) & 1)] == (e0) && !((got[IX(p, k, (e0) & 1)] >> (s)) & 1))))
 
@@ -144,7 +144,7 @@ inline next_peer() {
     fi
 }
 inline store_unit(p) {
-    assert(!WANTED(p, _pid, k, EPOCH(UNIT(p, _pid, k, e))));        /* a unit was lost */
+    assert(!WANTED(p, _pid, k, EPOCH(UNIT(p, _pid, k, e))));        /* a header was lost */
     UNIT(p, _pid, k, e) = e * 8 + st
 }
 
@@ -163,7 +163,7 @@ inline store_data(p) {
     }
 }
 
-/* Reads the unit u of source s into the record IX of an open call. */
+/* Reads the header u of source s into the record IX of an open call. */
 inline take_unit(j, u) {
     got[j] = got[j] | (1 << s);
     if
@@ -200,7 +200,7 @@ next:
     od;
 
 send:
-    /* Wait for the peers where the older call of this half was not read. */
+    /* Wait for the peers where the older call of this parity was not read. */
     if
     :: AWAIT != 0 && (open[ME] != 0 || unread[ME]) ->
         s = FIRST;
@@ -241,7 +241,7 @@ send:
         s = FIRST
     }
 
-    /* Opening units: always sent. */
+    /* Message headers: always sent. */
     do
     :: s >= N -> break
     :: atomic { s < N -> store_unit(s); next_peer() }
@@ -303,7 +303,7 @@ send:
 
 receive:
     atomic { e = open[ME]; s = FIRST }
-    /* All units first, then the data. */
+    /* All headers first, then the data. */
     do
     :: s >= N -> break
     :: atomic { s < N && ((got[ME] >> s) & 1) -> next_peer() }

@@ -193,7 +193,7 @@ static kept *find_of_batch(const shim *s, const transport_batch *batch)
     return k;
 }
 
-/* What is being carried out comes to its end first. */
+/* Operations that have started are completed first. */
 static void drop_batch(shim *s, const transport_batch *batch)
 {
     for (kept *k = find_of_batch(s, batch); k; k = find_of_batch(s, batch)) {
@@ -293,7 +293,7 @@ static expar_status shim_quiet(transport *self)
     return s->inner->ops->quiet(s->inner);
 }
 
-/* Whoever gives up drops what has not been carried out by then. */
+/* A caller that gives up drops operations that have not been carried out by then. */
 static expar_status shim_settle(transport *self, transport_batch *batch)
 {
     shim *s = shim_of(self);
@@ -313,7 +313,7 @@ static expar_status shim_settle(transport *self, transport_batch *batch)
     return error_set(failed, "quiet: a delayed operation failed");
 }
 
-/* ---- handed through ---------------------------------------------------------------------------------------------- */
+/* ---- passed through ---------------------------------------------------------------------------------------------- */
 
 static expar_status shim_grow(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shim: a transport that hands operations on to another one late and in another order, for tests of those who stand on
- * transports. What the contract orders stays ordered: fence, quiet, and blocking calls. */
+/* shim: a transport that passes operations to another one late and in another order, for tests of layers above
+ * transports. The order of the contract stays: fence, quiet, and blocking calls. */
 #ifndef TESTS_NET_SHIM_H
 #define TESTS_NET_SHIM_H
 

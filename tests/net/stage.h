@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What tests of transports stand on: each transport of the build, also behind the shim, over a group's heap. */
+/* The base of tests of transports: each transport of the build, also with the shim, over a group's heap. */
 #ifndef TESTS_NET_STAGE_H
 #define TESTS_NET_STAGE_H
 

@@ -8,7 +8,7 @@
 /* Until the word is at least so much; false: the wait has failed. */
 bool suite_await_word(expar_group *group, const _Atomic uint64_t *word, uint64_t least);
 
-/* What each rank plays; shared: a subject. */
+/* Shared by all ranks: a subject. */
 void suite_posts(expar_group *group, void *shared);
 void suite_signalled_puts(expar_group *group, void *shared);
 void suite_flagged_puts(expar_group *group, void *shared);

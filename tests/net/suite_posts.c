@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of the suite for transports: what is started and not waited for, until its batch is through. */
+/* Part of the suite for transports: operations that are started and not waited for, until their batch is complete. */
 #include "suite.h"
 
 #include <stdlib.h>
@@ -62,8 +62,8 @@ void suite_posts(expar_group *group, void *shared)
     stage_close(&s);
 }
 
-/* Puts with a signal behind them: whoever sees the signal sees the data. The bytes of a round are those of its number.
-   Some rounds' sources are free again when they have been posted, the others' when they are complete. */
+/* Puts with a signal after them: a rank that sees the signal sees the data. The bytes of a round are those of its
+   number. Some rounds' sources are free again when they have been posted, the others' when they are complete. */
 void suite_signalled_puts(expar_group *group, void *shared)
 {
     static const size_t bytes[] = {8, 1000, 4096, 4104, ((size_t)1 << 20) + 8, 0};
@@ -104,7 +104,7 @@ void suite_signalled_puts(expar_group *group, void *shared)
     stage_close(&s);
 }
 
-/* Puts that end with their flag, at one place in all rounds: whoever sees its upper half sees all before it. */
+/* Puts that end with their flag, at one place in all rounds: a rank that sees its upper half sees all before it. */
 void suite_flagged_puts(expar_group *group, void *shared)
 {
     static const size_t bytes[] = {8, 16, 1000, 4096, 4104, ((size_t)1 << 20) + 8, ((size_t)4 << 20) + 8};
@@ -146,10 +146,10 @@ void suite_flagged_puts(expar_group *group, void *shared)
     stage_close(&s);
 }
 
-#define LEADING       30 /* puts, and one behind them that does not lead */
+#define LEADING       30 /* puts, and one after them that does not lead */
 #define LEADING_BYTES 9216
 
-/* Of so many bytes: some leave by the stage, some from where they are. */
+/* Lengths in bytes: some leave by the stage, some from where they are. */
 static size_t leading_words(uint64_t number)
 {
     static const size_t bytes[] = {8, 200, 9000, 64, 8};
@@ -194,7 +194,7 @@ static uint64_t check_leading(const stage *s, uint64_t round)
     return wrong;
 }
 
-/* Puts that lead: whoever sees one has all that were complete before it was posted; and all are there once a later one
+/* Puts that lead. A rank that sees one has all that were complete before it was posted. All are there once a later one
    is complete that does not lead, so that their poster gets them back. */
 void suite_leading_puts(expar_group *group, void *shared)
 {
@@ -222,7 +222,7 @@ void suite_leading_puts(expar_group *group, void *shared)
     stage_close(&s);
 }
 
-/* A word, a block, and data behind both, each in a place of its own, the last word of each its flag. */
+/* A word, a block, and data after both, each in a place of its own, the last word of each its flag. */
 enum { JOINED_PARTS = 3, JOINED_BYTES = 65536 };
 
 static size_t joined_words(uint64_t round, int part)
@@ -273,7 +273,7 @@ static uint64_t check_joined(const stage *s, uint64_t round)
     return wrong;
 }
 
-/* What goes ahead of a put in its message is there before that is. */
+/* Data that goes ahead of a put in its message is there before the put is. */
 void suite_joined_puts(expar_group *group, void *shared)
 {
     enum { ROUNDS = 24, LAST = JOINED_PARTS - 1 };
@@ -300,7 +300,7 @@ void suite_joined_puts(expar_group *group, void *shared)
 
 #define MANY 3000
 
-/* More than any queue holds, none of them waited for: room is made by progress. */
+/* More than any queue holds, none of them waited for: progress frees places. */
 void suite_full_queue(expar_group *group, void *shared)
 {
     stage s;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of the suite for transports: segments beside the heap. Data and signal go each to the memory that they name; memory
- * that a transport does not know is refused by name. */
+/* Part of the suite for transports: segments beside the heap. Data and signal go each to the memory that they name;
+ * memory that a transport does not know is rejected by name. */
 #include "suite.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* No network to be had: a provider or an interface that is not there, or with the argument `library` libfabric itself
- * (a file of its name that is none comes first on the library path). Errors say how to get it; a group that does not
+/* No network: a provider or an interface does not exist. With the argument `library` libfabric itself is missing (a
+ * file of its name that is no library comes first on the library path). Errors say how to get it. A group that does not
  * need the network is formed all the same. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"

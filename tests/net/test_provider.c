@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What fabric makes of its provider, which is a fake one (fake/fake.h): traffic classes reach it, faults are found by
- * the self-test, quirks are made up for, and what it is handed is counted. Ranks are threads, so that all share its
- * controls. */
+/* fabric on a fake provider (fake/fake.h). Traffic classes reach it, the self-test finds faults, quirks are worked
+ * around, and its operations are counted. Ranks are threads, so that all share its controls. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
 #include "net/fake/fake.h"
@@ -124,7 +123,7 @@ static void test_bad_classes(void **state)
     }
 }
 
-/* What is written to stderr meanwhile goes to a file. */
+/* Output on stderr meanwhile goes to a file. */
 static int begin_listening(FILE *heard)
 {
     fflush(stderr);
@@ -392,7 +391,7 @@ static void test_early_puts_are_confirmed(void **state)
 
 /* ---- counting ---------------------------------------------------------------------------------------------------- */
 
-/* What the library says that it has handed over is what the provider has got. One rank, alone with itself. */
+/* The library's counts of posted operations equal those of the provider. One rank, alone with itself. */
 static void count_both(expar_group *group, void *shared)
 {
     expar_network_stats now = EXPAR_NETWORK_STATS_INIT;
@@ -436,7 +435,7 @@ static void test_keys_fit_the_provider(void **state)
             describe(text, sizeof text);
             seen |= atomic_load(&controls->key);
         }
-        /* Of 16 random keys the upper half is not always 0. */
+        /* In 16 random keys the upper half is not always 0. */
         assert_int_equal(bytes < 8 ? seen >> (8 * bytes) : 0, 0);
         assert_int_not_equal(seen >> (4 * bytes), 0);
     }

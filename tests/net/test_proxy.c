@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Litmus: the proxy is right by its order alone.
  *
- * Several producers on every rank issue commands to random ranks, and every producer and every proxy's thread is held
- * back at random between any two steps: not at all, for a yield, for some microseconds. Rings have 1 to 8 slots, and
- * numbers begin near the ends of 32 and of 64 bits. A message is data, a fence, and data with a signal; whoever sees
- * the signal must see all of the data, and answers. A producer's quiet brings its own commands to their ends while the
+ * Several producers on every rank issue commands to random ranks. Every producer and every proxy's thread is delayed at
+ * random between any two steps: not at all, for a yield, for some microseconds. Rings have 1 to 8 slots, and numbers
+ * begin near the ends of 32 and of 64 bits. A message is data, a fence, and data with a signal. A rank that sees the
+ * signal must see all of the data, and answers. A producer's quiet brings its own commands to their ends while the
  * others go on. Nothing is lost and nothing is done twice: a counter is raised with each message. */
 #include "oracle/random.h"
 
@@ -55,7 +55,7 @@ static void hold_back(void)
 
 /* ---- what lies where --------------------------------------------------------------------------------------------- */
 
-/* Of one producer of one rank, in every rank's area; a rank's own copies of `answer` are what its producers read. */
+/* One producer's of one rank, in every rank's area; a rank's own copies of `answer` are what its producers read. */
 typedef struct box {
     uint64_t words[WORDS];
     _Alignas(64) _Atomic uint64_t signal; /* number of the message; set by the producer's rank, read by the owner */
@@ -317,8 +317,8 @@ static void play(const subject *who, uint64_t seed)
     assert_true(ranks_run(&(ranks_plan){.kind = kind, .size = RANKS}, litmus, &plan));
 }
 
-/* ThreadSanitizer does not see how libfabric, which is not built with it, orders what one thread of it hands to
-   another. */
+/* ThreadSanitizer does not see how libfabric, which is not built with it, orders the data that one thread of it passes
+   to another. */
 static bool can_be_judged(const subject *who)
 {
 #ifdef __SANITIZE_THREAD__
@@ -328,7 +328,7 @@ static bool can_be_judged(const subject *who)
 #endif
 }
 
-/* A round that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+/* A round that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it alone. */
 static void test_delays_change_nothing(void **state)
 {
     (void)state;

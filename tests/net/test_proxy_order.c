@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the proxy posts and when, seen by a transport that only notes it: order, turning away, fences, signals, the
- * prefix of what is done, the bound on what is under way, commands that make no sense, PEs that are gone. */
+/* Operations of the proxy and their times, seen by a transport that only records them: order, rejections, fences, and
+ * signals. Also the prefix of completed operations, the bound on pending ones, invalid commands, and PEs that are gone.
+ * */
 #include "net/proxy/parts.h"
 
 #include <setjmp.h>
@@ -19,7 +20,7 @@
 #define MAX_POSTS    1024
 #define DEADLINE_NS  INT64_C(60000000000)
 
-/* ---- the transport that notes ------------------------------------------------------------------------------------ */
+/* ---- the transport that records ---------------------------------------------------------------------------------- */
 
 typedef struct noted {
     transport_request request;
@@ -401,7 +402,7 @@ static void test_bounds_what_is_under_way(void **state)
     proxy_command put = {.kind = PROXY_PUT, .pe = 2};
     assert_int_equal(pthread_create(&producer, NULL, issue_many, s), 0);
     await_posts(s, 1, PROXY_IN_FLIGHT);
-    /* The ring fills up behind them: that it is full can be seen. */
+    /* The ring fills up after them: that it is full can be seen. */
     for (int64_t since_ns = clock_ns(); proxy_head(proxy_port_of(s->proxy)) != UINT64_MAX - 70 + PROXY_IN_FLIGHT + 4;)
         doze(since_ns);
     assert_int_equal(proxy_try_issue(proxy_port_of(s->proxy), &put), 0);
@@ -437,7 +438,7 @@ static void test_refuses_nonsense(void **state)
         {{.kind = PROXY_ATOMIC, .pe = 1, .offset = BEGIN, .bytes = 4, .op = TRANSPORT_XOR + 1}, EXPAR_ERR_ARGUMENT},
         {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = BEGIN + 4, .op = TRANSPORT_SET}, EXPAR_ERR_ADDRESS},
         {{.kind = PROXY_PUT_SIGNAL, .pe = 1, .signal = BEGIN, .op = TRANSPORT_XOR}, EXPAR_ERR_ARGUMENT},
-        /* Behind what has grown, wholly or in part. */
+        /* After the memory that has grown, wholly or in part. */
         {{.kind = PROXY_PUT, .pe = 1, .offset = GROWN_BYTES, .bytes = 1}, EXPAR_ERR_ADDRESS},
         {{.kind = PROXY_GET, .pe = 1, .offset = GROWN_BYTES - 8, .bytes = 9}, EXPAR_ERR_ADDRESS},
         {{.kind = PROXY_ATOMIC, .pe = 1, .offset = GROWN_BYTES, .bytes = 8}, EXPAR_ERR_ADDRESS},
@@ -455,7 +456,7 @@ static void test_refuses_nonsense(void **state)
           .signal_memory = TRANSPORT_PINNED,
           .op = TRANSPORT_SET},
          EXPAR_ERR_ADDRESS},
-        /* What keeps the ranks together. */
+        /* The words that keep the ranks together. */
         {{.kind = PROXY_PUT, .pe = 1, .offset = 0, .bytes = 8}, EXPAR_ERR_ADDRESS},
         {{.kind = PROXY_GET, .pe = 1, .offset = BEGIN - 1, .bytes = 2}, EXPAR_ERR_ADDRESS},
         {{.kind = PROXY_ATOMIC, .pe = 1, .offset = BEGIN - 8, .bytes = 8}, EXPAR_ERR_ADDRESS},

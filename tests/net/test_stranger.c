@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A stranger on the ranks' host, without the group's secret: a process that knows the addresses at which ranks listen,
- * connects there, and reads and writes memory by keys that it guesses. All of it fails, the ranks go on meanwhile, and
- * their bytes are right.
+/* A stranger on the ranks' host, without the group's secret. It is a process that knows the addresses at which ranks
+ * listen, connects there, and reads and writes memory by keys that it guesses. All of it fails, the ranks go on
+ * meanwhile, and their bytes are right.
  *
  * Ranks and stranger share a page. The ranks exchange bytes until the stranger has ended. */
 #include "ep/harness/check.h"

@@ -197,7 +197,7 @@ static void atomics(expar_group *group, void *shared)
 #define SLOW_ROUNDS   250 /* of a transport between hosts, and behind the shim, where every round has its delays */
 #define LITMUS_WORDS  32
 
-/* Data, fence, flag, round and round a ring of ranks: whoever sees the flag sees the data. */
+/* Data, fence, flag, round and round a ring of ranks: a rank that sees the flag sees the data. */
 static void fence_orders(expar_group *group, void *shared)
 {
     stage s;
@@ -246,7 +246,7 @@ static bool maps(const subject *who)
     return who->ops->node_local && !who->late;
 }
 
-/* Two pretended nodes of two ranks each. */
+/* Two simulated nodes of two ranks each. */
 static void keeps_nodes_apart(expar_group *group, void *shared)
 {
     stage s;
@@ -270,8 +270,8 @@ static uint64_t word_at(const stage *s, int32_t pe, uint64_t offset)
     return word;
 }
 
-/* Quiet is about all endpoints: rank 0 puts to rank 1, quiet, raises a flag at rank 2, by another channel where there
-   are several; who sees the flag finds the data at rank 1. */
+/* Quiet is about all endpoints. Rank 0 puts to rank 1, quiet, raises a flag at rank 2, by another channel where there
+   are several. Rank 2, which sees the flag, finds the data at rank 1. */
 static void quiet_is_over_all(expar_group *group, void *shared)
 {
     stage s;

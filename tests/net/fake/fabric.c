@@ -134,7 +134,7 @@ static bool takes_fault(fake_fault fault)
     return left > 0;
 }
 
-/* What was turned away had no fault. */
+/* Rejected operations had no fault. */
 static ssize_t with_fault(ssize_t code)
 {
     if (code != 0) atomic_fetch_add(&controls.faults, 1);

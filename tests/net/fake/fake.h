@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* What a provider makes of a traffic class. */
+/* The provider's answer to a traffic class. */
 typedef enum fake_classes {
     FAKE_CLASSES_REAL,    /* as the real one does */
     FAKE_CLASSES_TAKEN,   /* endpoints have it */
@@ -37,10 +37,10 @@ typedef struct fake_controls {
     _Atomic uint64_t key;         /* asked for when memory was registered last */
     _Atomic int32_t locks; /* 1: memory is locked as it is registered, as far as the process may (RLIMIT_MEMLOCK) */
     _Atomic uint32_t endpoint_class, domain_class;              /* with which the last ones were opened */
-    _Atomic uint64_t puts, put_bytes, gets, get_bytes, atomics; /* that were handed over with success */
+    _Atomic uint64_t puts, put_bytes, gets, get_bytes, atomics; /* that were posted with success */
 } fake_controls;
 
-/* Of the library that has been opened; by dlsym. */
+/* The controls of the library that has been opened; by dlsym. */
 typedef fake_controls *fake_controls_function(void);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* late: p2p behind the shim, as a transport of its own: it is added by the steps of CONTRIBUTING and by nothing else.
- * With LATE_ATOMICS=none it carries puts and gets alone, so that atomics and signals go by whatever
- * stands behind it. With LATE_NODES=pretended it reaches thread ranks of other nodes, too, as a network does: by
- * operations, without a place where their memory could be seen. */
+/* late: p2p with the shim, as a transport of its own: it is added by the steps of CONTRIBUTING and by nothing else.
+ * With LATE_ATOMICS=none it carries puts and gets alone, so that atomics and signals go by the transport after it. With
+ * LATE_NODES=pretended it reaches thread ranks of other nodes, too, as a network does: by operations, without a place
+ * where their memory could be seen. */
 #include "net/shim.h"
 #include "net/transport.h"
 
@@ -11,8 +11,8 @@
 
 #define LONGEST_NS 20000
 
-/* LATE_RAREST_NS: of delays that others overtake by far. LATE_ROWS_NS: by so much all overtakes what is as large as a
-   row, with the flag behind it. */
+/* LATE_RAREST_NS: delays that others overtake by far. LATE_ROWS_NS: the delay by which all overtakes data as large as a
+   row, with the flag after it. */
 #define ROW_BYTES 32
 static int64_t nanoseconds(const char *variable)
 {
@@ -26,7 +26,7 @@ typedef struct late {
     transport base;
     transport *shim;
     const transport_site *site;
-    /* What p2p is shown where nodes are pretended: one of all ranks. */
+    /* p2p sees one node of all ranks, where nodes are simulated. */
     transport_site whole;
     int32_t *one_node;
 } late;

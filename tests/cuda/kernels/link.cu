@@ -211,6 +211,7 @@ GPU_KERNEL(LINK_THREADS) link_bulk(GPU_ARGS link_bulk_call c)
     bulk_stage_open(&stage, stages, warp, warps, c.stage_bytes);
     for (int64_t at = 0; at < whole; at += stage.bytes) {
         const uint32_t part = (uint32_t)(whole - at < stage.bytes ? whole - at : stage.bytes);
+        hold_back(); /* a bulk copy has no ordered access of its own */
         bulk_wait_read();
         __syncwarp();
         bulk_load(&stage, from + at, part);

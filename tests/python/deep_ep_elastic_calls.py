@@ -209,7 +209,7 @@ def exchange(buffer: Any, e: Elastic, options: Options, seed: int) -> Any:
 
 
 def combinations(group: Any, few: bool = False, shapes: int = 2) -> None:
-    """Plain or expanded, synchronous or not, FP8 or BF16, on the compute stream or beside it, without biases, with one
+    """Plain or expanded, synchronous or not, FP8 or BF16, on the compute stream or beside it. Without biases, with one
     and two, in two shapes, with sums on each rank and without. few: one of these four for each of the others."""
     buffers = [deep_ep.ElasticBuffer(group, **HINTS, allow_multiple_reduction=on) for on in (True, False)]
     size = buffers[0].num_ranks
@@ -250,7 +250,7 @@ def without_tokens(group: Any, few: bool = False) -> None:
 
 
 def too_many_tokens(group: Any) -> None:
-    """Of one rank, where none has been announced: it is told, and so are the others."""
+    """For one rank, where none has been announced: it is told, and so are the others."""
     buffer = deep_ep.ElasticBuffer(group, 2 << 20)
     size, rank = buffer.num_ranks, buffer.rank_idx
     tokens = 2 if rank == size - 1 else 0
@@ -291,7 +291,7 @@ def across_nodes(group: Any) -> None:
 
 
 def chains(group: Any) -> None:
-    """Calls behind calls, with their events or without, and results of those that nobody has waited for."""
+    """Calls after calls, with their events or without, and results of those that nobody has waited for."""
     buffer = deep_ep.ElasticBuffer(group, **HINTS)
     size, rank = buffer.num_ranks, buffer.rank_idx
     e = Elastic(World(size, 3 * size, 3, 64, 9, 4), 5)
@@ -318,7 +318,7 @@ def chains(group: Any) -> None:
     first[4].current_stream_wait()
     check(first)
     same(buffer.combine(mine, second[3])[0], wanted)
-    check(second)  # a call behind it that the current stream has waited for
+    check(second)  # a later call that the current stream has waited for
     same(y, wanted)
     third = begin()
     buffer.barrier()
@@ -334,7 +334,7 @@ def chains(group: Any) -> None:
 
 
 def overwritten(group: Any) -> None:
-    """The caller writes to topk_idx behind a dispatch, in its stream: the handle has what was dispatched."""
+    """The caller writes to topk_idx after a dispatch, in its stream: the handle has what was dispatched."""
     buffer = deep_ep.ElasticBuffer(group, **HINTS)
     size, rank = buffer.num_ranks, buffer.rank_idx
     e = Elastic(World(size, 3 * size, 3, 64, 9, 4), 6)
@@ -363,8 +363,8 @@ def barriers(group: Any) -> None:
 
 
 def held_back(group: Any, came: list[bool], late: Callable[[Callable[[], None]], None], wait: Callable[[], None]) -> None:
-    """Rank 1 comes late to a barrier in each form, and nobody has gone on before that. came: one list of all ranks, set in
-    rank 1's order behind a rest by `late`; wait: until what comes behind the barrier may go on."""
+    """Rank 1 comes late to a barrier in each form, and nobody has gone on before that. came: one list of all ranks.
+    `late` sets it in rank 1's order after a rest; `wait` waits until the work after the barrier may go on."""
     buffer = deep_ep.ElasticBuffer(group, **HINTS)
 
     def arrive() -> None:

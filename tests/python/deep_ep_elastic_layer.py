@@ -38,7 +38,7 @@ def experts_of(e: Elastic) -> torch.Tensor:
 
 
 def gradients_of(e: Elastic) -> list[torch.Tensor]:
-    """Of y on each rank."""
+    """Gradients of y on each rank."""
     random = torch.Generator().manual_seed(78)
     return [torch.randn(x.shape, generator=random, dtype=torch.float32).bfloat16() for x in e.x]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What calls of `ElasticBuffer` must give on every rank, row by row from the definitions; shares nothing with
+"""Expected results of calls of `ElasticBuffer` on every rank, row by row from the definitions; shares nothing with
 deep_ep.utils.refs."""
 
 from __future__ import annotations
@@ -148,13 +148,13 @@ class Elastic:
         return found
 
     def from_ranks(self, rank: int, scaleup: int) -> list[int]:
-        """Of ranks 0..i of every so many."""
+        """Counts of rows from ranks 0..i of every `scaleup` ranks."""
         return [sum(row.source % scaleup <= source for row in self.plain(rank)) for source in range(scaleup)]
 
     # ---- combine -----------------------------------------------------------------------------------------------------
 
     def answers(self, rank: int, rows: int, seed: int) -> Tensor:
-        """What a rank makes of its rows, whatever they are. Large numbers cancel, so that every order of a sum gives
+        """A rank's output for its rows, whatever they are. Large numbers cancel, so that every order of a sum gives
         another one."""
         random = torch.Generator().manual_seed(1000 * seed + rank)
         shape = (rows, self.world.hidden)
@@ -203,7 +203,7 @@ class Elastic:
     def _rows_in_order(
         self, rank: int, token: int, answers: list[Tensor], places: Any, expand: bool, reduces: bool
     ) -> list[tuple[int, Tensor]]:
-        """Of what rank."""
+        """The rows of a token, each with its rank, in the order of the sum."""
         by_slot = [(k, self.rank_of(rank, token, k)) for k in range(self.world.topk)]
         if expand and not reduces:
             return [(r, answers[r][places[r][Row(rank, token, k)]].float()) for k, r in by_slot if r >= 0]
@@ -219,7 +219,7 @@ class Elastic:
         return found
 
     def combined_weights(self, rank: int, given: list[Tensor], expand: bool) -> Tensor:
-        """What the owner of each slot gave for it."""
+        """Weights that the owner of each slot gave for it."""
         places = self._places(expand)
         found = torch.zeros((self.tokens[rank], self.world.topk))
         for token in range(self.tokens[rank]):

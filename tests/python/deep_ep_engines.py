@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of `deep_ep` as engines make them, keyword by keyword, each with what has to come: a body an engine.
 
-What an engine leaves out, gives by its place or by its name is as it does that; the layers around calls are not.
+Arguments are omitted, positional or named exactly as in that engine; the layers around calls are not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def _elastic(group: Any, seed: int, alignment: int = 1) -> Elastic:
 
 
 def _sizes(group: Any, hidden_bytes: int) -> tuple[int, int]:
-    """What engines make normal buffers with."""
+    """The engines' arguments of normal buffers."""
     num_nvl_bytes, num_rdma_bytes = 0, 0
     for config in (Buffer.get_dispatch_config(group.size()), Buffer.get_combine_config(group.size())):
         num_nvl_bytes = max(config.get_nvl_buffer_size_hint(hidden_bytes, group.size()), num_nvl_bytes)
@@ -49,8 +49,8 @@ def _check_received(
 
 
 def vllm(group: Any) -> None:
-    """Prefill with configs of the group's size, decode by hooks into memory of the engine's own; the second generation
-    without waiting for counts, with rows behind the last one masked."""
+    """Prefill with configs of the group's size, decode by hooks into memory of the engine's own. The second generation
+    without waiting for counts, with rows after the last one masked."""
     traffic = _traffic(group, 61)
     rank, ranks, experts = group.rank(), group.size(), traffic.shape.experts
     buffer = Buffer(
@@ -202,7 +202,7 @@ def sglang(group: Any) -> None:
         event.current_stream_wait() if asynchronous else ()
         _check_received(traffic, rank, recv_x, recv_idx, recv_weights, counts, 128)
         answers = traffic.answer(rank, recv_x)
-        previous_event = Buffer.capture() if asynchronous else None  # behind what is combined: no more is waited for
+        previous_event = Buffer.capture() if asynchronous else None  # after what is combined: no more is waited for
         y, _, event = buffer.combine(
             answers,
             handle,

@@ -72,7 +72,7 @@ SUMS = (
 
 
 def sums(group: dist.ProcessGroup) -> None:
-    """Of expanded rows, in all orders that utils.refs has, on rows in which each of these gives another one."""
+    """Expanded rows in all orders that utils.refs has, on rows in which each of these gives another one."""
     rank, ranks = dist.get_rank(), dist.get_world_size()
     e = Elastic(World(ranks, ranks * 3, 6, 32, 9, 4), 80)
     tokens = [torch.arange(len(idx)) + r * 9 for r, idx in enumerate(e.topk_idx)]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks of `deep_ep` do together: a program for torchrun, and bodies for threads.
+"""Joint work of ranks of `deep_ep`: a program for torchrun, and bodies for threads.
 
-As a program: `deep_ep_ranks.py [STEPS [soak]]`; every rank does all of it in groups of 2, 4 and 8, of which the last may
-be two nodes, or the many steps alone in those of 2, and leaves without an end.
+As a program: `deep_ep_ranks.py [STEPS [soak]]`. Every rank does all of it in groups of 2, 4 and 8, of which the last
+may be two nodes. Or it makes the many steps alone in those of 2, and leaves without an end.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import deep_ep
 
 
 def fresh(buffer: Any, traffic: Traffic, **options: Any) -> Any:
-    """A dispatch of that traffic, behind its layout."""
+    """A dispatch of that traffic, after its layout."""
     rank, shape = buffer.rank, traffic.shape
     topk_idx = here(traffic.topk_idx[rank])
     per_rank, per_node, per_expert, in_rank, _ = buffer.get_dispatch_layout(topk_idx, shape.experts)
@@ -31,7 +31,7 @@ def fresh(buffer: Any, traffic: Traffic, **options: Any) -> Any:
     given.update(options)
     x = here(x)
     if given.get("previous_event") is not None:
-        given["previous_event"] = buffer.capture()  # behind the layout
+        given["previous_event"] = buffer.capture()  # after the layout
     return buffer.dispatch(
         x,
         num_tokens_per_rank=per_rank,
@@ -102,7 +102,7 @@ def exchange(buffer: Any, traffic: Traffic, step: int) -> None:
 
 
 def check_handle(handle: Any, in_rank: Any, prefix: Any, rank: int, nodes: int) -> None:
-    """What engines read of it. prefix: of rows from ranks 0..i."""
+    """The attributes that engines read. prefix: of rows from ranks 0..i."""
     assert all(isinstance(each, torch.Tensor) for each in handle)
     assert len({each.data_ptr() for each in handle if each.numel()}) == sum(each.numel() > 0 for each in handle)
     if nodes > 1:
@@ -414,7 +414,7 @@ def resident_bytes() -> int:
 
 
 def flat(name: str, steps: int, one: Callable[[int], None]) -> None:
-    """Memory is flat over so many steps, whoever forgets what."""
+    """Memory is flat over so many steps, whichever results are dropped."""
     early = 0
     for step in range(steps):
         one(step)
@@ -453,7 +453,8 @@ def soak(group: Any, steps: int) -> None:
 
 
 def soak_elastic(group: Any, steps: int) -> None:
-    """Likewise of `ElasticBuffer`: events that nobody waits for, handles and their tensors, replays, what has no rows."""
+    """Likewise for `ElasticBuffer`: events that nobody waits for, handles and their tensors, replays, calls without
+    rows."""
     buffer = deep_ep.ElasticBuffer(group, num_max_tokens_per_rank=16, hidden=64)
     traffic = Traffic(Shape(buffer.num_ranks, 2 * buffer.num_ranks, 2, 64, 16, torch.bfloat16), 6)
     rank = buffer.rank_idx
@@ -499,7 +500,7 @@ def main() -> None:
         for body in () if sys.argv[2:] == ["soak"] else (*BODIES, *ENGINES):
             body(all_of_size[rank // size])
     if world == 8 and sys.argv[2:] != ["soak"]:
-        os.environ["EXPAR_RANKS_PER_NODE"] = "4"  # two nodes, which are pretended
+        os.environ["EXPAR_RANKS_PER_NODE"] = "4"  # two simulated nodes
         for body in ACROSS:
             body(dist.new_group())
     for body in (soak, soak_elastic):

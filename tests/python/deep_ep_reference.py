@@ -91,12 +91,12 @@ class Traffic:
 
     @staticmethod
     def answer(rank: int, rows: Tensor) -> Tensor:
-        """What rank's experts make of rows."""
+        """The output of rank's experts for rows."""
         return (rows.float() * (rank + 1.5)).to(rows.dtype)
 
     def combined(self, rank: int, biases: tuple[Tensor, ...] = (), nodes: int = 1) -> tuple[Tensor, Tensor]:
-        """y and weights of that rank's tokens: FP32 from 0, biases first, ranks ascending, rounded once; of several nodes
-        each has a sum of its own, rounded, and those are added."""
+        """y and weights of that rank's tokens: FP32 from 0, biases first, ranks ascending, rounded once. Each of
+        several nodes has a rounded sum of its own, and those are added."""
         y = torch.zeros(self.x[rank].shape)
         idx, weights = self.topk_idx[rank], torch.zeros(self.weights[rank].shape)
         for bias in biases:
@@ -115,7 +115,7 @@ class Traffic:
     # ---- low latency -------------------------------------------------------------------------------------------------
 
     def received_by_expert(self, rank: int) -> tuple[list[Tensor], list[Tensor], Tensor]:
-        """Of each local expert its rows and their tokens, by source, then token; and [L, N]: begin << 32 | count."""
+        """For each local expert its rows and their tokens, by source, then token; and [L, N]: begin << 32 | count."""
         rows, tokens = [], []
         spans = torch.zeros((self.local, self.shape.ranks), dtype=torch.int64)
         for expert in range(self.local):
@@ -166,7 +166,7 @@ def exponents(scales: Tensor) -> Tensor:
 
 
 def plain(q: Tensor, scales: Tensor) -> Tensor:
-    """What FP8 rows stand for, in FP32."""
+    """The values of FP8 rows, in FP32."""
     return (q.float().view(*q.shape[:-1], -1, GROUP) * scales[..., None]).view(q.shape)
 
 
@@ -186,7 +186,7 @@ def ll_traffic(buffer: Any, seed: int, dtype: torch.dtype = torch.bfloat16, hidd
 
 
 def ll_check(traffic: Traffic, rank: int, rows: Any, count: Any, handle: Any, round_scale: bool = False) -> Any:
-    """What came, and where from; gives the rows as numbers, and what is behind them as zeros."""
+    """Checks rows and their sources; gives the rows as numbers, and the places after them as zeros."""
     expected, tokens, spans = traffic.received_by_expert(rank)
     same(count, torch.tensor([len(each) for each in expected], dtype=torch.int32))
     same(handle[1], spans)

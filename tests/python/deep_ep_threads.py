@@ -16,7 +16,7 @@ import ranks
 
 
 class Key:
-    """What stands for a process group of PyTorch's."""
+    """Stands for a process group of PyTorch's."""
 
     def __init__(self, group: expar.Group) -> None:
         self._rank, self._size = group.rank, group.size

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls of `expar` on a GPU against the references, for ranks of any kind.
 
-Bodies take a group and a card: what puts arrays on the GPU and gets them from there (`put`, `get`, `empty`), makes
-streams (`lane`), and names the device. `PlayedCard` is for GPUs that are played, `torch_card.TorchCard` for PyTorch's.
+Bodies take a group and a card. A card puts arrays on the GPU and gets them from there (`put`, `get`, `empty`), makes
+streams (`lane`), and names the device. `PlayedCard` is for simulated GPUs, `torch_card.TorchCard` for PyTorch's.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def normal(group: expar.Group, card: Any) -> None:
 
 
 def worst_case(group: expar.Group, card: Any) -> None:
-    """Nothing is waited for: what came is told on the GPU alone, and rows behind it have no experts."""
+    """Nothing is waited for: counts are told on the GPU alone, and rows after them have no experts."""
     shape = Shape(group.size, group.size * 2, 3, 64, 20, "f32")
     traffic = Traffic(shape, 9)
     rank, worst = group.rank, group.size * shape.tokens
@@ -183,8 +183,8 @@ def expert_major(group: expar.Group, card: Any) -> None:
 
 
 def allocators(group: expar.Group, card: Any) -> None:
-    """Outputs that find no room come from the program's memory, which it has back behind the calls that may use it. What
-    it gets wrong is told, and the buffer goes on."""
+    """Outputs that do not fit come from the program's memory. It gets that back after the calls that may use it. Its
+    errors are reported, and the buffer goes on."""
     shape = Shape(group.size, group.size * 2, 3, 64, 20, "f32")
     traffic = Traffic(shape, 7)
     rank = group.rank
@@ -234,7 +234,7 @@ def allocators(group: expar.Group, card: Any) -> None:
 
 
 def refusals(group: expar.Group, card: Any) -> None:
-    """What one rank gets wrong both learn, and the buffer goes on. A wait_event that a stream makes happen."""
+    """Both ranks learn of one rank's error, and the buffer goes on. A wait_event that a stream makes happen."""
     shape = Shape(group.size, group.size * 2, 3, 64, 20, "f32")
     traffic = Traffic(shape, 6)
     rank = group.rank
@@ -284,7 +284,7 @@ def _ll_exchange(card: Any, buffer: expar.LowLatencyBuffer, traffic: Traffic, la
 
 
 def low_latency(group: expar.Group, card: Any) -> None:
-    """Calls, and halves of calls, in both sums."""
+    """Calls, and phases of calls, in both sums."""
     shape = Shape(group.size, group.size * 2, 3, 128, 12, "bf16")
     options: Any = dict(device=card.device, num_sms=2)
     with card.lane() as lane, expar.LowLatencyBuffer(group, 12, 128, 3, shape.experts, **options) as buffer:

@@ -63,7 +63,7 @@ def elastic_compiled(group: Ranks) -> None:
 
 
 def elastic_streams(group: Ranks) -> None:
-    """Calls behind slow work of the current stream and behind events, before the call and before its results."""
+    """Calls after slow work of the current stream and after events, before the call and before its results."""
     import torch
     import torch.distributed as dist
     from deep_ep_elastic_calls import Options, check_rows, dispatch

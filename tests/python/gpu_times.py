@@ -76,7 +76,7 @@ def host_time(group: Ranks) -> None:
 
 
 def overhead(group: Ranks) -> None:
-    """What calls cost beside the library, on rank 0 alone: a table by bench/python/deep_ep_overhead.py."""
+    """The cost of calls beside the library, on rank 0 alone: a table by bench/python/deep_ep_overhead.py."""
     _overhead(group, "5")
 
 
@@ -108,8 +108,8 @@ def _overhead(group: Ranks, *arguments: str) -> None:
 
 
 def device_time(group: Ranks) -> None:
-    """How long low-latency calls take on the device, in microseconds, with rows of 7168 and 8 of 256 experts: their
-    kernels, as PyTorch's profiler finds them by name, and calls in all, by events around them."""
+    """The time of low-latency calls on the device, in microseconds, with rows of 7168 and 8 of 256 experts. It is given
+    for their kernels, as PyTorch's profiler finds them by name, and for whole calls, by events around them."""
     import torch
     from deep_ep_reference import here
 
@@ -147,8 +147,8 @@ def device_time(group: Ranks) -> None:
 
 
 def _kernels_us(step: Callable[[], Any], names: tuple[str, ...]) -> list[float]:
-    """Of kernels with these names, by a profiler. All ranks meet before each step, so that none waits long for another
-    one."""
+    """The times of kernels with these names, by a profiler. All ranks meet before each step, so that none waits long
+    for another one."""
     from deep_ep.utils import testing
 
     runs = [testing.bench_kineto(step, names, PROFILED_CALLS, barrier_comm_profiling=True) for _ in range(PROFILES)]
@@ -159,7 +159,7 @@ def _kernels_us(step: Callable[[], Any], names: tuple[str, ...]) -> list[float]:
 
 
 def _call_us(call: Callable[[], Any]) -> float:
-    """By events on the current stream, each pair around one call behind a meeting of all ranks."""
+    """By events on the current stream, each pair around one call, after a meeting of all ranks."""
     import torch
 
     from deep_ep.utils import testing

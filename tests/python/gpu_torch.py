@@ -3,9 +3,9 @@
 
 usage: gpu_torch.py [--cpu] [PART…]
 
-Two ranks, or as many as there are GPUs, up to 8; ranks that outnumber GPUs share them. With --cpu the same bodies run on
-the CPU, but for those of streams and graphs. A part that fails, or takes too long, ends its processes; new ones go on
-behind it.
+Two ranks, or as many as there are GPUs, up to 8; ranks that outnumber GPUs share them. With --cpu the same bodies run
+on the CPU, but for those of streams and graphs. A part that fails, or takes too long, ends its processes; new ones go
+on after it.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def expar_calls(group: Ranks) -> None:
 
 
 def expar_events(group: Ranks) -> None:
-    """Events of streams, memory that is lent, and results read on another stream than the call's."""
+    """Events of streams, memory of the caller, and results read on another stream than the call's."""
     import torch
     from deep_ep_reference import here
 
@@ -140,7 +140,7 @@ def engines(group: Ranks) -> None:
 
 
 def streams(group: Ranks) -> None:
-    """Calls behind slow work of the current stream, and results that are let go while slow work still reads them."""
+    """Calls after slow work of the current stream, and results that are released while slow work still reads them."""
     import torch
     from deep_ep_ranks import fresh
     from deep_ep_reference import Shape, Traffic, same
@@ -158,7 +158,7 @@ def streams(group: Ranks) -> None:
         noise = torch.full_like(source, -3.0)
         torch.cuda._sleep(20_000_000)
         x.copy_(source)  # a call that does not wait for it sends zeros
-        previous = buffer.capture() if step % 2 else None  # `fresh` makes it again, behind its layout
+        previous = buffer.capture() if step % 2 else None  # `fresh` makes it again, after its layout
         rows, _, _, _, handle, event = fresh(
             buffer, traffic, x=x, async_finish=True, previous_event=previous, allocate_on_comm_stream=bool(step % 2)
         )
@@ -181,7 +181,8 @@ def streams(group: Ranks) -> None:
 
 
 def graphs(group: Ranks) -> None:
-    """A decode step in low latency, and one in normal mode with a handle, captured once and launched with other rows."""
+    """A decode step in low latency, and one in normal mode with a handle, captured once and launched with other
+    rows."""
     import torch
     from deep_ep_ranks import BATCH, fresh
     from deep_ep_reference import Shape, Traffic, same
@@ -399,7 +400,7 @@ def _said(path: str) -> list[str]:
 
 
 def _through(lines: list[str]) -> list[str]:
-    """What was said of each part that has come to its end: nothing, or that it was not run."""
+    """The report of each part that has come to its end: nothing, or that it was not run."""
     return [line.partition(": ")[2] for line in lines if line.startswith("end ")]
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPU that is played (tests/cuda/simt), for Python: arrays of NumPy's that other libraries see on GPU 0, and streams.
+"""A simulated GPU (tests/cuda/simt), for Python: arrays of NumPy's that other libraries see on GPU 0, and streams.
 
 Run with the driver in LD_LIBRARY_PATH and FAKE_ANYWHERE=1. Streams run by themselves, as a real GPU's do: what a test
 reads it has waited for on a stream.
@@ -19,7 +19,7 @@ from expar import _abi, _tensor
 from expar._abi import DeviceType, Dtype
 from expar._library import lib
 
-# Each process asks the played compiler: nothing of it lies on disk.
+# Each process asks the simulated compiler: nothing of it lies on disk.
 os.environ.update(HOME="", XDG_CACHE_HOME="")
 GPU = (int(DeviceType.CUDA), 0)
 _driver: Any = None
@@ -31,7 +31,7 @@ _slow: list[Any] = []  # for good: the driver has them
 
 
 def driver() -> Any:
-    """The played driver, with its GPU current in this thread."""
+    """The simulated driver, with its GPU current in this thread."""
     global _driver
     if _driver is None:
         _driver = ctypes.CDLL("libcuda.so.1")
@@ -63,7 +63,7 @@ class Stream:
         return bool(code == 0)
 
     def slowly(self, work: Callable[[], object]) -> None:
-        """Puts it on the stream, behind a rest."""
+        """Puts it on the stream, after a rest."""
 
         def run(_: Any) -> None:
             time.sleep(REST_S)
@@ -75,7 +75,7 @@ class Stream:
 
 
 class Graph:
-    """What a stream has been told while it was captured."""
+    """The work that a stream got while it was captured."""
 
     def __init__(self) -> None:
         self._made = ctypes.c_void_p()
@@ -89,7 +89,7 @@ class Graph:
 
 @contextlib.contextmanager
 def captured(stream: Stream) -> Iterator[Graph]:
-    """What is put on the stream meanwhile goes to the graph, for good."""
+    """Work that is put on the stream meanwhile goes to the graph, for good."""
     of, graph, found = ctypes.c_void_p(stream.cuda_stream), Graph(), ctypes.c_void_p()
     assert driver().cuStreamBeginCapture_v2(of, _THREAD_LOCAL) == 0
     try:
@@ -119,7 +119,7 @@ class _Controls(ctypes.Structure):
 
 
 def launches() -> tuple[int, int]:
-    """Of kernels with `dispatch`, and with `combine`, in their names, so far in this process."""
+    """The numbers of kernels with `dispatch`, and with `combine`, in their names, so far in this process."""
     driver().fake_controls_of.restype = ctypes.POINTER(_Controls)
     controls = driver().fake_controls_of().contents
     return controls.dispatches, controls.combines
@@ -156,7 +156,7 @@ def empty(shape: Any, dtype: str) -> Array:
 
 
 def values_of(tensor: Any, stream: Stream) -> Any:
-    """What a result holds, or an array that a call on that stream fills, read by a consumer on the stream."""
+    """The content of a result, or of an array that a call on that stream fills, read by a consumer on the stream."""
     if isinstance(tensor, Array):
         stream.synchronize()
         return tensor.array.copy()
@@ -186,5 +186,5 @@ def array_at(address: int | None, dtype: Dtype, shape: Any, strides: Any) -> Any
 
 
 def pointer_in(capsule: Any) -> int:
-    """Of a capsule from before versions."""
+    """The tensor of a capsule from before versions."""
     return int(_tensor._pointer_in(capsule, b"dltensor") or 0)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`deep_ep` on a GPU that is played: tensors of the CPU's stand for tensors on GPU 0, whose memory is the host's.
+"""`deep_ep` on a simulated GPU: tensors of the CPU's stand for tensors on GPU 0, whose memory is the host's.
 
-Streams run by themselves. What PyTorch computes it does when it is told to, and behind all that its current stream
-holds by then, as a real GPU does later; so what no stream waits for is computed with too early. What is PyTorch's alone
-(its streams, allocator, graphs) is not played, but for the promise of the allocator that memory is given to others
-behind the stream that it was taken on, and behind those that it was told of.
+Streams run by themselves. PyTorch computes at once, after all that its current stream holds by then; a real GPU does so
+later. So data that no stream waits for is used too early. PyTorch's own parts (its streams, allocator, graphs) are not
+simulated, but for a promise of the allocator. Memory is given to others after the stream that it was taken on, and
+after those that it was told of.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class _Turn(_place.GpuTurn):
 
     def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> Any:
         made = super().end(event, kept, own, asked)
-        # Of what a call beside the current stream uses PyTorch's allocator has to be told, unless that waits for it.
+        # PyTorch's allocator has to be told of memory that a call beside the current stream uses, unless that waits.
         mine = _place._tensors_of(own if asked else [*kept, *own])
         _device.keep_behind(self.stream if asked else self.reader, mine)
         if _get_current_dispatch_mode() is None:  # in an operator, whose work `Behind` does not see
@@ -61,10 +61,10 @@ class _AsideTurn(_Turn, _place.AsideTurn):
 
 
 class PlayedGpu(_place.Gpu):
-    """Of ranks that are threads, each with streams of its own. `used`: (tensor's address, whether on the stream for
-    communication) of what was said to the allocator."""
+    """For ranks that are threads, each with streams of its own. `used`: pairs of a tensor's address, and whether it was
+    on the stream for communication, as told to the allocator."""
 
-    ends_alone = False  # memory is kept behind each call
+    ends_alone = False  # memory is kept after each call
 
     def __init__(self) -> None:
         super().__init__(0)
@@ -122,7 +122,7 @@ class PlayedGpu(_place.Gpu):
 
 
 class Behind(TorchDispatchMode):
-    """What PyTorch reads or writes in this thread comes behind the current stream."""
+    """PyTorch's reads and writes in this thread come after the current stream."""
 
     def __torch_dispatch__(self, function: Any, types: Any, arguments: Any = (), options: Any = None) -> Any:
         everything = (*arguments, *(options or {}).values())
@@ -149,8 +149,8 @@ def _from_capsule(capsule: Any) -> Any:
 
 
 def _look_up_operators() -> None:
-    """PyTorch keeps what Python calls an operator by when a mode first sees it, and two threads that come to that at once
-    break it: an assertion of its PyHandleCache, or a crash. What has been looked up before is found in one step."""
+    """PyTorch caches the name by which Python calls an operator, when a mode first sees it. Two threads that come to
+    that at once break it: an assertion of its PyHandleCache, or a crash. A later look-up is one step."""
     for name in torch._C._dispatch_get_all_op_names():
         space, _, operator = name.partition("::")
         operator, _, overload = operator.partition(".")

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Runs a test of the Python packages with the first Python that has NumPy and PyTorch: $PYTHON, that in PATH, Debian's,
-# that of scripts/torch.sh. Where none has PyTorch, one with NumPy does, but for tests whose name says deep_ep; what of the
-# others needs PyTorch is skipped then. Without one the test is skipped, or fails where EXPAR_REQUIRE_PYTHON is 1
-# (EXPAR_REQUIRE_TORCH for PyTorch, with which parts of tests fail, too).
+# that of scripts/torch.sh. Where none has PyTorch, one with NumPy does, but for tests whose name says deep_ep; parts of
+# the others that need PyTorch are skipped then. Without one the test is skipped. It fails where EXPAR_REQUIRE_PYTHON is
+# 1 (EXPAR_REQUIRE_TORCH for PyTorch, with which parts of tests fail, too).
 # usage: python.sh ROOT TEST [ARGUMENT…]
 set -eu
 root=$1

@@ -156,7 +156,7 @@ class Forks:
         os._exit(0)
 
     def failure(self) -> str:
-        """What went wrong, when rank 0 has come to its end; rank 1 may have been stopped."""
+        """The error, when rank 0 has come to its end; rank 1 may have been stopped."""
         os.waitpid(self._children[0], 0)
         os.kill(self._children[1], signal.SIGKILL)
         os.waitpid(self._children[1], 0)

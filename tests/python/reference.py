@@ -76,7 +76,7 @@ class Traffic:
         return [-(-count // alignment) * alignment for count in counts]
 
     def answer(self, rank: int, rows: Array) -> Array:
-        """What rank's experts make of rows."""
+        """The output of rank's experts for rows."""
         return from_float(to_float(rows, self.shape.dtype) * numpy.float32(rank + 1.5), self.shape.dtype)
 
     def combined(self, rank: int, biases: list[Array] | None = None) -> tuple[Array, Array]:
@@ -108,7 +108,8 @@ class Traffic:
     # ---- low latency: no expert stands twice in a token --------------------------------------------------------------
 
     def received_by_expert(self, rank: int) -> tuple[list[Array], list[Array], Array]:
-        """Of each local expert its rows and their tokens, by source, then token; and [L, N] how many of each source."""
+        """For each local expert its rows and their tokens, by source, then token; and [L, N] how many of each
+        source."""
         rows, tokens = [], []
         counts = numpy.zeros((self.local, self.shape.ranks), "int64")
         for expert in range(self.local):

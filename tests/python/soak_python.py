@@ -22,7 +22,7 @@ from expar import _event, _tensor
 WARM_UP = 0.2  # of the steps
 # Fewer end before memory has settled: they are only looked at for results.
 STEPS_TO_JUDGE = 5000
-# What is resident differs from step to step by what the other ranks do; a leak of a kilobyte a step is more.
+# Resident memory differs from step to step by the other ranks' work; a leak of a kilobyte a step is more.
 RESIDENT_SLACK_BYTES = 6 << 20
 # Python's own blocks, of which a step makes thousands: one that stays in each is more.
 BLOCKS_SLACK = 2000

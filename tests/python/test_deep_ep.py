@@ -82,7 +82,7 @@ def arguments_of(function: Any) -> str:
 
 
 def _rail_bytes(row_bytes: int, size: int) -> int:
-    """What a buffer has for the network, with K 32 of 256 experts or more, on nodes of eight ranks."""
+    """Bytes of a buffer for the network, with K 32 of 256 experts or more, on nodes of eight ranks."""
     limits = dict(max_row_bytes=row_bytes, max_topk=32, max_experts=max(-(-256 // size) * size, size))
     needed = expar.Buffer.bytes_needed
     return needed(size, ranks_per_node=8, **limits) - needed(size, **limits)
@@ -203,7 +203,7 @@ class Surface(unittest.TestCase):
 
 class Defaults(unittest.TestCase):
     def test_of_torch(self) -> None:
-        """What PyTorch makes where nothing is said is no matter to calls."""
+        """PyTorch's default types do not matter to calls."""
         buffer, traffic = alone(), Traffic(Shape(1, 4, 2, 64, 9), 8)
         batch = ll_traffic(buffer, 5)
         elastic = deep_ep.ElasticBuffer(FakeComm(1).rank(0), num_max_tokens_per_rank=16, hidden=64)
@@ -244,7 +244,7 @@ def near(hint: int, taken: int) -> None:
 
 class Nodes(unittest.TestCase):
     def test_layout(self) -> None:
-        """Of two nodes, which are pretended: a token counts once for each that it goes to."""
+        """On two simulated nodes a token counts once for each that it goes to."""
         traffic = Traffic(Shape(4, 8, 3, 8, 20), 4)
 
         def body(group: expar.Group) -> None:
@@ -266,7 +266,7 @@ class Nodes(unittest.TestCase):
 
 class Sizes(unittest.TestCase):
     def test_normal(self) -> None:
-        """What calls take beside their results, with as many rows as there can be."""
+        """Calls take so much beside their results, with as many rows as there can be."""
 
         def body(comm: Any) -> None:
             buffer = deep_ep.Buffer(comm=comm)
@@ -284,7 +284,8 @@ class Sizes(unittest.TestCase):
             on_threads(size, body)
 
     def test_low_latency(self) -> None:
-        """Hints are of the largest top-k that there is, which they are not told; taken is what the largest so far needs."""
+        """Hints are of the largest top-k that exists, which they are not told; taken is what the largest so far
+        needs."""
 
         def body(comm: Any) -> None:
             buffer = deep_ep.Buffer(comm=comm, low_latency_mode=True)
@@ -313,7 +314,7 @@ class Ranks(unittest.TestCase):
 
 class Wrong(unittest.TestCase):
     def test_arguments(self) -> None:
-        """What is seen in Python; nobody else has to be there."""
+        """Everything that Python sees alone; nobody else has to be there."""
         buffer = alone()
         traffic = Traffic(Shape(1, 2, 1, 64, 6), 1)
         x, idx, weights = traffic.x[0], traffic.topk_idx[0], traffic.weights[0]
@@ -342,7 +343,7 @@ class Wrong(unittest.TestCase):
                 lambda: buffer.dispatch(x, **{**given, "is_token_in_rank": [True]}, topk_idx=idx),
                 "is_token_in_rank is of type list: expected a tensor",
             ),
-            # Of the form of a call that has been made, but for this.
+            # This has the form of a call that has been made, but for one thing.
             (
                 lambda: buffer.dispatch(x, **{**given, "num_tokens_per_rank": None}, topk_idx=idx, topk_weights=weights),
                 "without a handle",

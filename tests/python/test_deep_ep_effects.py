@@ -72,7 +72,8 @@ class Threads(unittest.TestCase):
         self.assertEqual(started(lambda: buffer.combine(answers, handle, config=Config(8))), 4)
 
     def test_of_elastic_buffer(self) -> None:
-        """What a call says; without it what is theoretically needed, which is more without overlap."""
+        """The number of a call holds; without one the number that is theoretically needed, which is more without
+        overlap."""
         e = Elastic(World(1, 4, 3, 32, 9), 5)
         for overlaps in (True, False):
             buffer = alone(ElasticBuffer, FakeComm(1).rank(0), **HINTS, prefer_overlap_with_compute=overlaps)
@@ -113,7 +114,7 @@ class LowLatency(unittest.TestCase):
         on_threads(2, body)
 
     def test_masks(self) -> None:
-        """Masks are there with enable_shrink alone, and act on the calls behind them."""
+        """Masks exist with enable_shrink alone, and act on later calls."""
 
         def body(comm: Any) -> None:
             status = torch.full((2,), 9, dtype=torch.int32)
@@ -193,7 +194,7 @@ class Results(unittest.TestCase):
         on_threads(2, body)
 
     def test_most_tokens_of_elastic_buffer(self) -> None:
-        """What the buffer was made for counts in calls that say nothing."""
+        """The number of the buffer counts in calls that say nothing."""
 
         def body(comm: Any) -> None:
             buffer = ElasticBuffer(comm, **{**HINTS, "num_max_tokens_per_rank": 12})

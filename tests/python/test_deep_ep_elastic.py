@@ -61,7 +61,7 @@ class Combinations(unittest.TestCase):
         on_ranks(4, combinations)
 
     def test_nodes(self) -> None:
-        """Of two nodes, which are pretended."""
+        """On two simulated nodes."""
         ranks.on_threads(4, in_turn, (across_nodes,), ranks_per_node=2)
 
 
@@ -188,7 +188,7 @@ class Surface(unittest.TestCase):
 
 class Calls(unittest.TestCase):
     def test_handles(self) -> None:
-        """Of the caller's index or a copy, sliced, set anew, and on later buffers."""
+        """With the caller's index or a copy, sliced, set anew, and on later buffers."""
 
         def body(comm: Any) -> None:
             buffer, e = deep_ep.ElasticBuffer(comm, **HINTS), Elastic(World(2, 4, 3, 32, 6, 2), 4)
@@ -336,7 +336,7 @@ class Layer(unittest.TestCase):
                 same(one, other)
 
     def test_operators(self) -> None:
-        """What PyTorch asks of an operator: schemas, fake tensors, autograd."""
+        """PyTorch's demands on an operator: schemas, fake tensors, autograd."""
         buffer, e = alone(), Elastic(World(1, 4, 2, 32, 9, 4), 3)
         number = operators.number_of(buffer)
         assert number == operators.number_of(buffer) != operators.number_of(alone())
@@ -356,7 +356,7 @@ class Layer(unittest.TestCase):
 
 class Wrong(unittest.TestCase):
     def test_use(self) -> None:
-        """What every rank would get wrong alike."""
+        """Errors that every rank would make alike."""
         buffer = alone(allow_multiple_reduction=False)
         e = Elastic(World(1, 2, 2, 32, 8), 3)
         x, idx, weights = e.x[0], e.topk_idx[0], e.weights[0]
@@ -459,8 +459,8 @@ class Wrong(unittest.TestCase):
 
 class Ends(unittest.TestCase):
     def test_time_outs(self) -> None:
-        """The first buffer of a group says how long a rank may be silent; and how long one that answers may take, where
-        the caller names a time-out, be it the default."""
+        """The first buffer of a group says how long a rank may be silent. It also says how long one that answers may
+        take, where the caller names a time-out, be it the default."""
         given: list[Any] = []
         make = expar.Group.from_mpi4py
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ElasticBuffer` on a GPU that is played, on thread ranks: the bodies that run on real ones, too."""
+"""`ElasticBuffer` on a simulated GPU, on thread ranks: the bodies that run on real ones, too."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def event_of(stream: Any) -> Any:
 
 
 def slow_work(group: Any) -> None:
-    """A call comes behind slow work of the current stream, and behind events of another one, before it or before its
-    results; what comes behind the call comes behind slow work of the stream for communication."""
+    """A call comes after slow work of the current stream, and after events of another one, before it or before its
+    results. Work after the call comes after slow work of the stream for communication."""
     buffer, gpu, other = deep_ep.ElasticBuffer(group, **calls.HINTS), played_torch.GPU, played_torch._Stream()
     rank, options = buffer.rank_idx, calls.Options()
     e = Elastic(World(2, 6, 3, 64, 16, 2), 12)
@@ -93,8 +93,8 @@ def memory(group: Any) -> None:
 
 
 def kept(group: Any) -> None:
-    """With EP_AVOID_RECORD_STREAM=1 the event of a call keeps its arguments, and the allocator is told of none of them;
-    of results it is told as ever, since they go to the current stream."""
+    """With EP_AVOID_RECORD_STREAM=1 the event of a call keeps its arguments, and the allocator is told of none of them.
+    It is told of results as ever, since they go to the current stream."""
     buffer, gpu = deep_ep.ElasticBuffer(group, **calls.HINTS), played_torch.GPU
     rank, e = buffer.rank_idx, Elastic(World(2, 6, 3, 64, 16, 2), 13)
     handle = calls.dispatch(buffer, e, calls.Options())[2]
@@ -124,7 +124,7 @@ def kept(group: Any) -> None:
 
 
 def set_anew(group: Any) -> None:
-    """What an engine has set on a handle counts, also where nobody has looked at the handle's own."""
+    """Attributes that an engine has set on a handle count, also where nobody has looked at the handle's own."""
     buffer = deep_ep.ElasticBuffer(group, **calls.HINTS)
     rank, e, options = buffer.rank_idx, Elastic(World(2, 4, 3, 32, 6, 2), 4), calls.Options(synced=False)
     _, _, handle = calls.dispatch(buffer, e, options)
@@ -150,7 +150,7 @@ def counted(group: Any) -> None:
 
 
 def refused(group: Any) -> None:
-    """What one rank is refused the other learns of, by a later call where it does not wait, and the buffer goes on."""
+    """A rejection of one rank reaches the other, by a later call where it does not wait, and the buffer goes on."""
     buffer = deep_ep.ElasticBuffer(group, **calls.HINTS)
     rank, e = buffer.rank_idx, Elastic(World(2, 6, 3, 64, 16, 2), 15)
     rows, _, handle = calls.dispatch(buffer, e, calls.Options())
@@ -230,7 +230,7 @@ class Gpu(unittest.TestCase):
     def test_streams(self) -> None:
         self.on_ranks(calls.chains, calls.overwritten, calls.barriers, slow_work, memory)
         came = [False]
-        # What rank 1's current stream holds is late.
+        # Work on rank 1's current stream is late.
         late, wait = (lambda arrive: played_torch.GPU.current().slowly(arrive)), (lambda: played_torch.GPU.synchronize())
         self.on_ranks(functools.partial(calls.held_back, came=came, late=late, wait=wait))
 
@@ -245,7 +245,7 @@ class Gpu(unittest.TestCase):
         self.on_ranks(trained)
 
     def test_silence(self) -> None:
-        """A rank that is stopped is told of by calls that come behind what has waited for it."""
+        """A stopped rank is reported by calls that come after work that has waited for it."""
         self.assertEqual(silence.failure(), "")
 
     def test_time_outs(self) -> None:

@@ -28,7 +28,7 @@ import ranks
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Of DLPack's exchange, whose functions hold the interpreter's lock.
+# DLPack's exchange, whose functions hold the interpreter's lock.
 TENSOR_NEW = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 DELETER = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
@@ -212,7 +212,7 @@ class Ends(unittest.TestCase):
             on_threads(2, body)
 
     def test_options(self) -> None:
-        """What goes on to the library: how long a rank may be silent, and that low latency takes no mapped memory."""
+        """The library gets this: how long a rank may be silent, and that low latency takes no mapped memory."""
         with mock.patch.object(expar.Group, "from_mpi4py", side_effect=KeyError) as making, mock.patch.dict(os.environ):
             os.environ.pop("EXPAR_TIMEOUT", None)
             self.assertRaises(KeyError, alone)

@@ -151,7 +151,7 @@ class GroupedGemm(unittest.TestCase):
                 torch.testing.assert_close(one.double(), other.double(), rtol=1e-4, atol=1e-4)
 
     def test_step(self) -> None:
-        """Of three ranks: by PyTorch's call, and by products one by one."""
+        """On three ranks: by PyTorch's call, and by products one by one."""
 
         def body(comm: Any) -> None:
             torch.set_num_threads(1)
@@ -164,7 +164,7 @@ class GroupedGemm(unittest.TestCase):
             on_threads(3, body)
 
     def test_program(self) -> None:
-        """Of one rank; and one that is wrong says so."""
+        """On one rank; and one that is wrong says so."""
         place = {"RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
         with mock.patch.dict(os.environ, place), contextlib.redirect_stdout(io.StringIO()) as said:
             grouped_gemm.main()

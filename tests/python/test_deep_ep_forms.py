@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Forms: a call that looks like one before it gives what a first one gives; one that does not is never taken for such."""
+"""Forms: a call that looks like an earlier one gives the result of a first call; any other call is never taken for
+such."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ def weighted(x: Any, weights: Any) -> Any:
 
 
 def pair(buffer: Any, x: Any, idx: Any, weights: Any, hook: bool = False, **more: Any) -> Any:
-    """What a low-latency dispatch and combine bring back."""
+    """Results of a low-latency dispatch and combine."""
     rows, count, handle, _, receive = buffer.low_latency_dispatch(
         x, idx, MOST, EXPERTS, use_fp8=False, return_recv_hook=hook
     )
@@ -80,7 +81,7 @@ class Looks(unittest.TestCase):
                 self.assertGreater(len(buffer._forms), 4)
 
     def test_statistics(self) -> None:
-        """Of calls that give them, between such as do not."""
+        """With calls that give them, between such as do not."""
         for shown in SHOWN:
             with forms(shown):
                 buffer, (x, idx, weights) = alone(), given(TOKENS, TOPK, 5)
@@ -113,7 +114,7 @@ class Looks(unittest.TestCase):
                         self.assertEqual(found_weights is None, given_weights is None)
 
     def test_elastic(self) -> None:
-        """Of handles that have other numbers of rows, expanded and not."""
+        """With handles that have other numbers of rows, expanded and not."""
         for shown in SHOWN:
             with forms(shown):
                 buffer = deep_ep.ElasticBuffer(FakeComm(1).rank(0), num_max_tokens_per_rank=MOST, hidden=HIDDEN)
@@ -132,7 +133,7 @@ class Looks(unittest.TestCase):
 
 class Wrong(unittest.TestCase):
     def test_behind_good_ones(self) -> None:
-        """What is wrong is told as it is of a first call, and the next call is as good as before."""
+        """An error is reported as that of a first call, and the next call is as good as before."""
         for shown in SHOWN:
             with forms(shown):
                 buffer, (x, idx, weights) = alone(), given(TOKENS, TOPK, 7)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Frames of dispatches: tensors that PyTorch shows to C are put as those that are read one by one, and calls whose
-tensors are not as the last one's are not mistaken for such."""
+"""Frames of dispatches. Tensors that PyTorch shows to C are put as those that are read one by one. Calls whose tensors
+are not as the last one's are not mistaken for such."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def put(tensors: tuple[Any, ...], before: bytes | None = None, shown: bool = Tru
 
 
 def tensors() -> list[Any]:
-    """Of all types and many shapes, in rows that lie apart, across, without elements, of parameters."""
+    """Tensors of all types and many shapes, in rows that lie apart, across, without elements, of parameters."""
     wide = torch.arange(240).view(6, 40)
     found: list[Any] = [wide.to(dtype)[:4] for dtype in (torch.float32, torch.bfloat16, torch.float16, torch.int32)]
     found += [wide, wide.to(torch.uint8), wide.to(torch.int8), wide > 7, wide.float().to(torch.float8_e4m3fn)]
@@ -73,7 +73,7 @@ class Views(unittest.TestCase):
 
     @SHOWN
     def test_of_other_pytorchs(self) -> None:
-        """What has that name is no such thing, or does not know FP8: all goes as without it."""
+        """The object of that name is another, or does not know FP8: all goes as without it."""
         self.assertIsNotNone(_call._exchange_of_torch())
         with mock.patch.object(torch.Tensor, "__dlpack_c_exchange_api__", 5):
             self.assertIsNone(_call._exchange_of_torch())
@@ -95,7 +95,7 @@ def views_of(arguments: bytes) -> list[Any]:
 
 
 def meaning(arguments: bytes) -> list[Any]:
-    """What views say that calls go by: strides of extents of 1 and without elements may be anything."""
+    """Views as calls see them: strides of extents of 1 and without elements may be anything."""
     found: list[Any] = []
     for view in views_of(arguments):
         shape = view.shape[: view.ndim]
@@ -155,7 +155,7 @@ class Calls(unittest.TestCase):
                     self.old_ones(x, idx, weights)
 
     def old_ones(self, x: Any, idx: Any, weights: Any) -> None:
-        """Of `Buffer`: with indices of both types and without, rows that lie apart."""
+        """`Buffer`: with indices of both types and without, rows that lie apart."""
         per_rank, _, per_expert, in_rank, _ = self.old.get_dispatch_layout(idx, EXPERTS)
         routing = dict(num_tokens_per_rank=per_rank, is_token_in_rank=in_rank, num_tokens_per_expert=per_expert)
         counts = per_expert.tolist()
@@ -167,7 +167,7 @@ class Calls(unittest.TestCase):
                     self.assertTrue(result is wanted is None or torch.equal(result, wanted))
 
     def test_read_late(self) -> None:
-        """What a handle shows it knew when it was made, whoever is first to read it."""
+        """A handle knew its attributes when it was made, whichever rank or thread reads them first."""
         x, idx, weights = self.given(2, 7)
         for expand in (False, True):
             handle = self.buffer.dispatch(x, idx, weights, num_experts=EXPERTS, expert_alignment=2, do_expand=expand)[3]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`deep_ep` on a GPU that is played, on thread ranks: the same bodies as on the CPU."""
+"""`deep_ep` on a simulated GPU, on thread ranks: the same bodies as on the CPU."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def _played(group: Any, body: Any) -> None:
 
 
 def beside(group: Any) -> None:
-    """What is put on the stream for communication: results and arguments are said to the allocator, and the event is
-    there when the call is."""
+    """Work on the stream for communication: results and arguments are told to the allocator, and the event exists when
+    the call returns."""
     buffer = deep_ep.Buffer(group)
     rank = buffer.rank
     traffic = Traffic(Shape(buffer.group_size, buffer.group_size * 2, 3, 64, 12), 4)
@@ -54,7 +54,7 @@ def beside(group: Any) -> None:
 
 
 def slow_work(group: Any) -> None:
-    """The stream for communication comes behind slow work of the current one, and the current one behind slow work there:
+    """The stream for communication comes after slow work of the current one, and the current one after slow work there:
     both ways of a call, with an event and without."""
     buffer = deep_ep.Buffer(group)
     size, gpu = buffer.group_size, played_torch.GPU
@@ -74,7 +74,7 @@ def slow_work(group: Any) -> None:
 
 
 def cleaned(group: Any) -> None:
-    """A clean comes behind what all current streams hold."""
+    """A clean comes after all work of all current streams."""
     buffer = deep_ep.Buffer(group)
     done: list[int] = []
     played_torch.GPU.current().slowly(lambda: done.append(buffer.rank))
@@ -90,7 +90,7 @@ def hooks_elsewhere(group: Any) -> None:
     x, idx, weights = traffic.x[rank], traffic.topk_idx[rank], traffic.weights[rank]
 
     def received(hook: Callable[[], None], check: Callable[[], Any]) -> Any:
-        """What the check makes of the results, behind the hook on the other stream alone."""
+        """The check of the results, after the hook on the other stream alone."""
         release = threading.Event()
         gpu.current().slowly(lambda: release.wait(ranks.DEADLINE_S))
         try:
@@ -113,8 +113,8 @@ def hooks_elsewhere(group: Any) -> None:
 
 
 def late(group: Any) -> None:
-    """What is known only when the call has returned is raised by a later one, on the rank that it came to, and the buffer
-    goes on: rows that found no room."""
+    """Rows did not fit, which is known only when the call has returned. A later call raises the error, on the rank that
+    it came to, and the buffer goes on."""
     buffer = deep_ep.Buffer(group)
     rank, size = buffer.rank, buffer.group_size
     x = torch.ones((4, 64))
@@ -134,7 +134,7 @@ def late(group: Any) -> None:
 
 
 def graphs(group: Any) -> None:
-    """A low-latency step is captured and launched with other rows; of a shape that no call was made of before it is a
+    """A low-latency step is captured and launched with other rows. With a shape that no call was made of before it is a
     RuntimeError on every rank, and leaves the stream and the buffer as they were."""
     buffer, gpu = deep_ep.Buffer(group, low_latency_mode=True), played_torch.GPU
     traffic = ll_traffic(buffer, 5)
@@ -244,7 +244,7 @@ def kernels(group: Any) -> None:
 
 
 def at_the_start(group: Any) -> None:
-    """What is said of NVLink and of RDMA together is taken with the buffer, in low-latency mode of NVLink alone."""
+    """Sizes that hold for NVLink and RDMA together are taken with the buffer, in low-latency mode of NVLink alone."""
     mib = 1 << 20
 
     def taken(*given: Any) -> int:
@@ -281,8 +281,8 @@ def unmapped(group: Any) -> None:
 
 
 def stays_away(group: Any, over: threading.Event) -> None:
-    """Rank 1 lives, and comes to no low-latency call before rank 0 has gone on without it. The others mask it, and so does
-    it them; a clean takes it in."""
+    """Rank 1 lives, and comes to no low-latency call before rank 0 has gone on without it. The others mask it, and it
+    masks them; a clean takes it in."""
     hint = deep_ep.Buffer.get_low_latency_rdma_size_hint(BATCH, 512, 2, 16)
     buffer = deep_ep.Buffer(group, num_rdma_bytes=hint, low_latency_mode=True, enable_shrink=True)
     traffic, rank = ll_traffic(buffer, 7), buffer.rank
@@ -364,7 +364,7 @@ class Gpu(unittest.TestCase):
 
 
 class Memory(unittest.TestCase):
-    """Of PyTorch's, by the short way, and where there is none."""
+    """Memory of PyTorch's, by the short way, and where there is none."""
 
     def test_of_which_gpu(self) -> None:
         """The short way takes that of the current one."""

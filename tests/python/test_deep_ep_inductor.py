@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A layer on the operators of `deep_ep`, as one graph, by the compiler that torch.compile uses where none is named, which
-takes a C++ compiler and a minute: of `make nightly`. By day test_deep_ep_elastic.py has the graph without it.
+"""A layer on the operators of `deep_ep`, as one graph, by the default compiler of torch.compile. It takes a C++
+compiler and a minute, in `make nightly`. By day test_deep_ep_elastic.py has the graph without it.
 """
 
 from __future__ import annotations

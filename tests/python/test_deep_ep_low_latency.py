@@ -68,7 +68,7 @@ class Late:
 
 class Waits(unittest.TestCase):
     def test_added(self) -> None:
-        """Of dispatches and of combines, each where it was given, in each way of a call."""
+        """Dispatches and combines have them, each where it was given, in each way of a call."""
         late = Late()
 
         def body(comm: Any) -> None:

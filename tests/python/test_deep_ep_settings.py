@@ -39,7 +39,7 @@ TOO_MUCH = 4 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")  # bytes
 
 
 def resident_bytes() -> int:
-    """Of this process."""
+    """Resident memory of this process."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -68,7 +68,7 @@ def told(module: Any) -> Iterator[list[int]]:
 
 
 def on_nodes(body: Callable[[Any], None], size: int = 4, ranks_per_node: int = 2) -> None:
-    """body(group) on nodes that are pretended."""
+    """body(group) on simulated nodes."""
     ranks.on_threads(size, in_turn, (body,), ranks_per_node=ranks_per_node)
 
 
@@ -127,7 +127,7 @@ class Sms(unittest.TestCase):
                 self.assertEqual(found, [4, 2])
 
     def test_of_elastic_buffer(self) -> None:
-        """What a call says, else what is theoretically needed; for a combine what its dispatch had."""
+        """The number of a call holds, else the theoretically needed one; for a combine that of its dispatch."""
         buffer = ElasticBuffer(FakeComm(1).rank(0), **HINTS)
         buffer._max_threads = CORES
         e = Elastic(World(1, 4, 3, 32, 9), 5)
@@ -136,7 +136,7 @@ class Sms(unittest.TestCase):
         with mock.patch.object(buffer, "get_theoretical_num_sms", asked), told(_elastic) as found:
 
             def heard(call: Callable[[], Any]) -> tuple[Any, int]:
-                """What the call gives, and its SMs."""
+                """The result of the call, and its SMs."""
                 result, (number,) = call(), found
                 del found[:]
                 return result, number
@@ -238,7 +238,7 @@ class OfBuffer(unittest.TestCase):
         on_threads(16, body)
 
     def test_many_ranks_with_masks(self) -> None:
-        """What is reserved for a first low-latency call is a part of the host's memory at most."""
+        """The reserve for a first low-latency call is a part of the host's memory at most."""
 
         def body(comm: Any) -> None:
             buffer = Buffer(comm=comm, num_rdma_bytes=TOO_MUCH, low_latency_mode=True, enable_shrink=True)
@@ -257,7 +257,7 @@ class OfBuffer(unittest.TestCase):
         with torch.inference_mode():
             self.assertEqual(int(buffer.get_local_buffer_tensor(*given).sum()), 0)
         memory = buffer.get_local_buffer_tensor(*given)
-        self.assertFalse(memory.is_inference())  # whoever has asked before
+        self.assertFalse(memory.is_inference())  # whichever call has asked before
         memory.copy_(torch.arange(1 << 20, dtype=torch.int32))
         self.assertLess(resident_bytes() - before, 256 * MIB)
         self.assertEqual(buffer.get_local_buffer_tensor(torch.uint8).numel(), TOO_MUCH)
@@ -288,7 +288,7 @@ class OfBuffer(unittest.TestCase):
 
 class OfElasticBuffer(unittest.TestCase):
     def test_nodes(self) -> None:
-        """Of two nodes of four ranks: as they are, and without hybrid mode as one."""
+        """On two nodes of four ranks: as they are, and without hybrid mode as one."""
 
         def body(group: Any) -> None:
             rank = group.rank()
@@ -328,7 +328,7 @@ class OfElasticBuffer(unittest.TestCase):
             self.assertEqual(_elastic_sizes.allocated_qps(30, True), 30)
 
     def test_network_cards(self) -> None:
-        """Of a host: those that cannot be asked are passed over."""
+        """Cards of a host: those that cannot be asked are passed over."""
         for cards, wanted in (
             (None, False),
             ({}, False),
@@ -394,7 +394,7 @@ class OfElasticBuffer(unittest.TestCase):
             self.assertEqual(asked.call_count, 2 * count)
 
     def test_barrier(self) -> None:
-        """Nobody is behind it before all ranks' calls before it are through: rank 1's combine waits for an event."""
+        """No rank leaves it before all ranks' earlier calls are complete: rank 1's combine waits for an event."""
         behind, early = threading.Event(), []
 
         def body(comm: Any) -> None:

@@ -28,8 +28,8 @@ NO_DISPATCH, NO_COMBINE, NO_CLEAN = 1, 3, 5
 
 
 class Absences:
-    """What the ranks, which are threads, know of each other. A rank that stays away does so until all others have gone
-    on without it."""
+    """Shared by the ranks, which are threads. A rank that stays away does so until all others have gone on without
+    it."""
 
     def __init__(self, away: int) -> None:
         """away: how many stay away."""
@@ -109,7 +109,7 @@ class Member:
         self.absences.gone_on()
 
     def come_late(self) -> None:
-        """To the call that it was missed in, for which the others had sent what is theirs. Then it finds itself masked by
+        """To the call that it was missed in, for which the others had sent their rows. Then it finds itself masked by
         all of them, masks them, and works alone."""
         if self.rank == NO_COMBINE:
             same(self.combine(self.found), without(self.traffic, NO_DISPATCH).weighted(self.rank))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""deep_ep: wrong arguments of each kind, tensors that lie badly, a child by fork, Ctrl-C while calls wait, and imports that
-cannot be."""
+"""deep_ep: wrong arguments of each kind, tensors that lie badly, a child by fork, Ctrl-C while calls wait, and imports
+that cannot be."""
 
 from __future__ import annotations
 
@@ -156,8 +156,8 @@ class Arguments(unittest.TestCase):
 
 
 def failure_of(calls: list[Callable[[], Any]], read: Callable[[], bool]) -> int:
-    """Of a child by fork: the number, from 1, of the first call that does not say whose the buffer is; from 100 of one that
-    went on; 99: results cannot be read."""
+    """For a child by fork: the number, from 1, of the first call that does not say whose the buffer is. From 100 on: of
+    one that went on. 99: results cannot be read."""
     child = os.fork()
     if child:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -28,7 +28,7 @@ from deep_ep.utils.event import event_of
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# Of each module: its functions, as tests of engines call them.
+# For each module: its functions, as tests of engines call them.
 SURFACE: dict[Any, dict[str, str]] = {
     envs: {
         "init_dist": "local_rank, num_local_ranks, seed=0",
@@ -160,7 +160,7 @@ class Events(unittest.TestCase):
             pass
 
     def test_what_is_left_to_do(self) -> None:
-        """Once, by the first who waits, when the call behind it is done; nobody comes back before it is."""
+        """Once, by the first that waits, when the call of the event is done; no waiter comes back before it is."""
         work, done, counts = expar.Event(), threading.Event(), []
 
         def finish() -> None:
@@ -285,7 +285,7 @@ class Gate(unittest.TestCase):
             self.assertLess(abs(counts[0] / counts[1] / ratio - 1), 0.1, counts)
 
     def test_few_tokens(self) -> None:
-        """What is nearest, and never an error: counts of ranks beside 0 differ by one at most."""
+        """The nearest counts, and never an error: counts of ranks beside 0 differ by one at most."""
         torch.manual_seed(5)
         shapes = ((2, 2, 1), (4, 2, 2), (8, 8, 2), (64, 8, 8), (2, 2, 2), (8, 8, 8), (64, 64, 1), (12, 3, 4))
         for tokens, (experts, size, topk), ratio in itertools.product((1, 2, 3, 7, 9), shapes, (1.0, 1.5, 4.0, 100.0)):
@@ -311,7 +311,7 @@ class Gate(unittest.TestCase):
                 self.assertEqual(self.counts(scores, size, topk), wanted, (tokens, experts, size, topk, ratio))
 
     def test_uneven_numbers(self) -> None:
-        """Of many ranks with one expert a token: the same number for all others would be 20 tokens on rank 0, twice."""
+        """Many ranks with one expert a token: the same number for all others would be 20 tokens on rank 0, twice."""
         counts = self.counts(gate.get_unbalanced_scores(650, 64, 64, 1, 1.0, True), 64, 1)
         self.assertEqual((counts[0], sum(counts), set(counts)), (10, 650, {10, 11}))
 
@@ -391,7 +391,7 @@ class References(unittest.TestCase):
                         same(found[t], expected)
 
 
-# Of a process of its own: warnings come once a process.
+# For a process of its own: warnings come once a process.
 QUIET = """
 import sys, torch
 from deep_ep.utils.testing import bench_kineto
@@ -466,7 +466,7 @@ class Clocks(unittest.TestCase):
                 self.assertIn("aten::ones", file.read())
 
     def test_meeting_of_streams(self) -> None:
-        """By NCCL streams meet behind a rest, before each run; otherwise hosts do, and alone nobody."""
+        """By NCCL streams meet after a rest, before each run; otherwise hosts do, and alone nobody."""
         for backend, wanted in (("nccl", ["rest", "all_reduce"]), ("gloo", ["barrier"]), (None, [])):
             calls: list[str] = []
             dist = mock.Mock()

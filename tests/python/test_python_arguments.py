@@ -161,7 +161,7 @@ class Dead(unittest.TestCase):
 
 class Others(unittest.TestCase):
     def test_they_do_not_hang(self) -> None:
-        """What leaves the block of one rank, before the library was called, ends the calls of the others."""
+        """An access outside of one rank's block, found before the library was called, ends the calls of the others."""
         mine, other = expar.Group.threads(2)
         x, idx = filled((6, 64), "float32"), numpy.zeros((6, 1), "int64")
         said: list[BaseException] = []
@@ -183,7 +183,7 @@ class Others(unittest.TestCase):
 
 class Torch(unittest.TestCase):
     def test_without(self) -> None:
-        """What needs PyTorch says so where there is none, and a GPU that is not there is no CPU."""
+        """Calls that need PyTorch say so where there is none, and a GPU that is missing is no CPU."""
         code = """
 import sys
 sys.modules["torch"] = None

@@ -218,7 +218,7 @@ def counts(group: expar.Group) -> None:
 
 
 def allocators(group: expar.Group) -> None:
-    """Outputs that find no room come from the program's memory, which it has back when nobody reads them any more."""
+    """Outputs that do not fit come from the program's memory, which it gets back when nobody reads them any more."""
     lent: list[Any] = []
 
     def allocate(size: int) -> Any:
@@ -246,7 +246,8 @@ def allocators(group: expar.Group) -> None:
 
 
 def allocators_that_fail(group: expar.Group) -> None:
-    """One that raises, and one that gives too little: the error says so; the others learn who; the buffer stays usable."""
+    """One that raises, and one that gives too little: the error says so; the others learn who; the buffer stays
+    usable."""
     x, experts = numpy.ones((8, 64), "float32"), numpy.zeros((8, 1), "int64")
     answers: list[Any] = []
 
@@ -329,7 +330,7 @@ def outlives(group: expar.Group) -> None:
 
 
 def soak(group: expar.Group) -> None:
-    """Memory is flat over thousands of steps, asynchronous ones too, whoever forgets what."""
+    """Memory is flat over thousands of steps, asynchronous ones too, whichever results are dropped."""
     traffic = Traffic(Shape(group.size, group.size, 2, 64, 16, "f32"), 6)
     x, experts = traffic.x[group.rank], traffic.topk_idx[group.rank]
     with expar.Buffer(group) as buffer:
@@ -446,7 +447,7 @@ sums = buffer.combine(rows.x, rows.handle, async_finish=True)
             self.assertEqual((ended.returncode, ended.stdout), (0, ""), end)
 
     def test_dlpack(self) -> None:
-        """What others take holds the memory; what nobody takes is given back."""
+        """Capsules that others take hold the memory; the others are released."""
         group = expar.Group.from_env()
         buffer = expar.Buffer(group)
         used = lambda: buffer.stats()["used_bytes"]  # noqa: E731

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The list of C calls that Python does not have (docs/python.md) is what the library has and the package does not use; and
-each public call of both packages says what it does, and what its tensors are."""
+"""The list of C calls that Python does not have (docs/python.md) is what the library has and the package does not use.
+Each public call of both packages says what it does, and what its tensors are."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ TITLE = "### Calls of C that Python does not have"
 
 
 def exported() -> set[str]:
-    """What the library gives to programs; test_symbols holds it against the headers."""
+    """The calls of the library for programs; test_symbols holds them against the headers."""
     told = subprocess.run(["nm", "-D", "--defined-only", expar.library_path()], stdout=subprocess.PIPE, check=True)
     names = {line.split()[-1].split("@")[0] for line in told.stdout.decode().splitlines()}
     return {name for name in names if name.startswith("expar_")}
 
 
 def used(there: set[str]) -> set[str]:
-    """What the package calls: by name, or one of those that there are for each type of elements."""
+    """The calls of the package: by name, or one of those that exist for each type of elements."""
     text = "".join(path.read_text() for path in PACKAGE.glob("*.py") if path.name != "_abi.py")
     found = set(re.findall(r"\blib\.(expar_\w+)", text))
     typed = set(re.findall(r'_typed\("(\w+)"', text))
@@ -69,7 +69,7 @@ class Coverage(unittest.TestCase):
 
 # ---- docstrings ------------------------------------------------------------------------------------------------------
 
-# What of deep_ep is public beside what its folders `buffers` and `utils` have.
+# Public names of deep_ep beside those of its folders `buffers` and `utils`.
 OF_DEEP_EP = {"operators": None, "_elastic_handle": ["EPHandle"]}
 # Arguments that are tensors on EP buffers, of which shape and dtype are told, each where it is named.
 TENSORS = {
@@ -162,7 +162,7 @@ class Docstrings(unittest.TestCase):
         self.assertGreater(told, 100)
 
     def test_results(self) -> None:
-        """What dispatches give, by the comment of each member, or by the docstring."""
+        """Results of dispatches, by the comment of each member, or by the docstring."""
         for path in ("_results", "_low_latency"):
             source = (PACKAGE / f"{path}.py").read_text()
             for name, shape in re.findall(r"(?m)^    (\w+): Any  # (.*)$", source):

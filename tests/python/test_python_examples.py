@@ -13,7 +13,7 @@ import ranks
 
 ROOT = Path(os.environ["EXPAR_TEST_ROOT"])
 EXAMPLES = ROOT / "examples" / "python"
-# What the few lines of the README leave out.
+# Definitions that the few lines of the README leave out.
 BEFORE = """
 import numpy
 import expar
@@ -26,7 +26,7 @@ def experts(rows):
 
 
 def shown(page: str, title: str) -> str:
-    """The first program in Python behind that title."""
+    """The first program in Python after that title."""
     found = re.search(r"```python\n(.*?)```", (ROOT / page).read_text().split(title, 1)[1], re.DOTALL)
     assert found is not None, f"{page} shows no Python"
     return found[1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`expar` on a GPU that is played, on thread ranks: NumPy's arrays that say by DLPack that they lie on GPU 0."""
+"""`expar` on a simulated GPU, on thread ranks: NumPy's arrays that say by DLPack that they lie on GPU 0."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def _with_card(group: expar.Group, body: Any) -> None:
 
 
 def streams_of_dlpack(group: expar.Group, card: Any) -> None:
-    """What comes in is asked for on the call's stream; what goes out is behind that stream for its consumer's, and goes
-    back behind the consumer's."""
+    """Inputs are asked for on the call's stream. Outputs come after that stream for their consumer's, and go back after
+    the consumer's."""
     own, other = played.Stream(), played.Stream()
     with expar.Buffer(group, device="cuda:0", num_sms=2, pool_bytes=1 << 20) as buffer:
         x = card.put(numpy.ones((5, 64), "float32"))
@@ -71,7 +71,7 @@ class Gpu(unittest.TestCase):
                 ranks.on_threads(2, _with_card, body)
 
     def test_exit_with_an_allocator(self) -> None:
-        """What results hold is held for good; the rest has come back before the interpreter is gone."""
+        """Memory of results is held for good; the rest has come back before the interpreter is gone."""
         code = """
 import atexit, sys
 import numpy, expar, gpu_calls, played

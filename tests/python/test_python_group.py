@@ -20,7 +20,7 @@ import ranks
 
 
 def gather(group: expar.Group) -> None:
-    """What every rank does in every kind of group."""
+    """The work of every rank in every kind of group."""
     mine = bytes([group.rank, 7])
     assert group.allgather(mine) == [bytes([r, 7]) for r in range(group.size)]
     root = group.size - 1

@@ -18,7 +18,7 @@ PACKAGE = Path(expar.__file__).parent
 
 
 def imported(library: str | None, code: str = "import expar; print(expar.library_path())", **environment: str) -> str:
-    """What a program says that imports expar with that EXPAR_LIBRARY."""
+    """The output of a program that imports expar with that EXPAR_LIBRARY."""
     given = {**os.environ, **environment}
     given.pop("EXPAR_LIBRARY")
     if library is not None:

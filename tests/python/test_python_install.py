@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`pip install .`, which compiles the library as it is in this tree, into an empty environment: of `make nightly`. By day
-test_python_wheel.py has the wheel of this build, and what ranks do with one.
+"""`pip install .`, which compiles the library as it is in this tree, into an empty environment: part of `make nightly`.
+By day test_python_wheel.py has the wheel of this build, and what ranks do with one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C ends each call that waits, while it waits: with KeyboardInterrupt, and leaves what can be closed or abandoned.
 
-As a program: `test_python_interrupts.py waits` goes from one waiting call to the next; whoever started it interrupts them.
-With EXPAR_TEST_TIMES set the test prints how long each took to end.
+As a program: `test_python_interrupts.py waits` makes one waiting call after another; its parent interrupts each. With
+EXPAR_TEST_TIMES set the test prints how long each took to end.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOW_X, WEIGHTS = numpy.ones((4, 128), "float16"), numpy.ones((4, 1), "float32")
 
 
 def on_both(groups: list[expar.Group], call: Callable[[expar.Group], Any]) -> list[Any]:
-    """What all ranks have to do for rank 0 to come to its wait; the results by rank."""
+    """The calls of all ranks that lead rank 0 to its wait; the results by rank."""
     made: dict[int, Any] = {}
 
     def run(group: expar.Group) -> None:
@@ -79,7 +79,7 @@ def nothing(groups: list[expar.Group]) -> None:
     return None
 
 
-# What is there before, and what then waits on rank 0: the other one never comes.
+# The earlier calls, and the call that then waits on rank 0: the other one never comes.
 WAITS: dict[str, tuple[Callable[[list[expar.Group]], Any], Callable[[expar.Group, Any], Any]]] = {
     "barrier": (nothing, lambda group, _: group.barrier()),
     "allgather": (nothing, lambda group, _: group.allgather(b"x")),

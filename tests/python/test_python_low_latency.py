@@ -171,7 +171,7 @@ def own_memory(group: expar.Group) -> None:
         lent = buffer.combine_buffer(done.handle, expar.Dtype.F32)
     again = buffer.combine(lent, experts, weights, done.handle, async_finish=True)
     del rows, lent, wrong
-    buffer.close()  # behind that call
+    buffer.close()  # after that call
     same(again.y.numpy(), traffic.weighted(rank, False))
     same(done.count.numpy(), counts.sum(axis=1))  # which outlives it
     assert done.handle.src_info.numpy().shape == (2, group.size * BATCH)

@@ -17,7 +17,7 @@ DTYPES = ("float16", "float32", "float64", "int8", "int16", "int32", "int64", "u
 
 
 def row_of(rank: int, pe: int, count: int, dtype: str) -> Any:
-    """What rank puts to pe."""
+    """The data that rank puts to pe."""
     return numpy.random.default_rng(1000 * rank + pe).integers(0, 100, count).astype(dtype)
 
 
@@ -43,7 +43,7 @@ def put_and_get(group: expar.Group) -> None:
 
 
 def ring(group: expar.Group) -> None:
-    """Rows with signals go round; each rank adds one to what it hands on."""
+    """Rows with signals go round; each rank adds one to the row that it passes on."""
     data, signal = group.zeros(8, numpy.int64), group.zeros(2, "uint64")
     after = (group.rank + 1) % group.size
     rounds = 20

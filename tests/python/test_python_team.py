@@ -20,7 +20,7 @@ def values(member: int, dtype: str, count: int = 12) -> Any:
 
 
 def reductions(group: expar.Group, team: expar.Team) -> None:
-    """Of each type; from memory that is not symmetric, and in place."""
+    """For each type; from memory that is not symmetric, and in place."""
     together: dict[str, Callable[..., Any]] = {
         "sum": numpy.add,
         "prod": numpy.multiply,
@@ -77,7 +77,7 @@ def movements(group: expar.Group, team: expar.Team) -> None:
 
 
 def several(group: expar.Group) -> None:
-    """Of all ranks, of those of even number, of rows and columns, and formed ones."""
+    """Teams of all ranks, of those of even number, of rows and columns, and formed ones."""
     world, shared = group.world(), group.shared()
     assert (world.rank, world.size, shared.size) == (group.rank, group.size, group.ranks_per_node)
     assert world.translate(group.size - 1, world) == group.size - 1

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The wheel: made of this build, installed into an empty environment without a network, and used there by ranks that find
-no compiler; and the source distribution.
+"""The wheel: made of this build, installed into an empty environment without a network, and used there by ranks that
+find no compiler; and the source distribution.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ with expar.Group.from_env() as group, expar.Buffer(group) as buffer:
     print("rank", group.rank, "of", group.size, "is right with", expar.library_path())
 """
 
-# What the library needs comes with a wheel.
+# Libraries that come with a wheel.
 CARRIED = """
 with open("/proc/self/maps") as maps:
     used = {line.split()[-1] for line in maps if "/libexpar" in line or "/libsodium" in line}
@@ -120,7 +120,7 @@ class Wheel(unittest.TestCase):
                 self.assertIn(said, ended.stdout)
 
     def test_text(self) -> None:
-        """The model of the demo writes, with PyTorch lent from here, and `deep_ep` of the wheel."""
+        """The model of the demo writes, with PyTorch from here, and `deep_ep` of the wheel."""
         torch = ranks.torch_for(self)
         lent = dict(PYTHONPATH=str(Path(torch.__file__).parents[1]), OMP_NUM_THREADS="1")
         where = self.run_in("python", "-c", "import deep_ep; print(deep_ep.__file__)", **lent)

@@ -73,7 +73,7 @@ LL_OPTIONS["num_sms"] = whole(-7)
 LL_OPTIONS["device"] = DEVICE
 PE = whole(-1, 1, 99)
 COMPARED = {"cmp": choice("Cmp"), "value": NO_NUMBERS + whole(-1, error=ValueError)}
-# What the library calls an argument that has another name here.
+# The library's names of arguments that have other names here.
 IN_C = {"columns": "x_range", "num_threads": "num_sms", "data": "bytes", "mine": "bytes"}
 
 Call = tuple[Callable[[World], Callable[..., Any]], Callable[[World], dict[str, Any]], dict[str, list[Wrong]]]

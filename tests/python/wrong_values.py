@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with an argument of a call of expar's."""
+"""Wrong values for an argument of a call of expar's."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def tensor(shape: Any, dtype: str, *, written: bool = False, optional: bool = Tr
 
 
 def array(shape: int, dtype: str, *, written: bool = False, symmetric: bool = False) -> list[Wrong]:
-    """Of the calls on symmetric memory: no array, and such as do not fit."""
+    """For the calls on symmetric memory: no array, and such as do not fit."""
     wrong: list[Wrong] = [
         (None, TypeError, "NoneType is no array: it is None, expected"),
         ([1], TypeError, r"list is no array: it is \[1\], expected"),

@@ -126,7 +126,7 @@ void bench_options_init(struct bench_options *options)
                                       .routing = "uniform",
                                       .iters = 50,
                                       .warmup = 5,
-                                      .path = EXPAR_PATH_AUTO,
+                                      .path = EXPAR_EP_PATH_AUTO,
                                       .patterns = BENCH_ISOLATED,
                                       .seed = 1,
                                       .ll = {.exact = true, .reduced = true, .decode_phases = BENCH_WHOLE_AND_HOOKED},
@@ -278,7 +278,7 @@ static void parse_path(struct argp_state *state, struct bench_options *options, 
         argp_failure(state, EX_USAGE, 0, "--path copy_engine is not in this version; direct and queue are");
     int index = word(state, "--path", text, "auto|direct|queue|all");
     options->all_paths = index == 3;
-    if (index < 3) options->path = (expar_path)index;
+    if (index < 3) options->path = (expar_ep_path)index;
 }
 
 static void parse_operation(struct argp_state *state, struct bench_options *options, const char *text)

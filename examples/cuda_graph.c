@@ -26,24 +26,24 @@ static expar_tensor on_gpu(const layer *self, void *data, expar_dtype dtype, int
 /* Puts both calls on the stream: nothing waits on the host, since outputs have a worst-case size. */
 static void layer_enqueue(const layer *self, expar_ep *ep)
 {
-    expar_dispatch_args dispatch = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args dispatch = EXPAR_EP_DISPATCH_ARGS_INIT;
     dispatch.x = on_gpu(self, self->x, EXPAR_F32, HIDDEN);
     dispatch.topk_idx = on_gpu(self, self->topk_idx, EXPAR_I32, TOPK);
     dispatch.num_experts = self->num_ranks;
     dispatch.num_worst_tokens = (int64_t)TOKENS * self->num_ranks;
     dispatch.stream = self->stream;
-    expar_dispatch_result rows = EXPAR_DISPATCH_RESULT_INIT;
-    must(expar_dispatch(ep, &dispatch, &rows));
+    expar_ep_dispatch_result rows = EXPAR_EP_DISPATCH_RESULT_INIT;
+    must(expar_ep_dispatch(ep, &dispatch, &rows));
 
-    expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = rows.recv_x;
     combine.handle = rows.handle;
     combine.y = on_gpu(self, self->y, EXPAR_F32, HIDDEN);
     combine.stream = self->stream;
-    must(expar_combine(ep, &combine));
+    must(expar_ep_combine(ep, &combine));
     /* Used again after these calls; a graph keeps what its calls use. */
     expar_ep_output_release(rows.output);
-    expar_ep_handle_destroy(rows.handle);
+    expar_ep_handle_release(rows.handle);
 }
 
 static void x_fill(const layer *self, float (*x)[HIDDEN], int round)

@@ -81,7 +81,7 @@ static void batch_send(engine *e, batch *b)
 static void batch_compute(engine *e, batch *b)
 {
     must(expar_ll_hook_call(b->rows.hook, NULL));
-    expar_ll_hook_destroy(b->rows.hook);
+    expar_ll_hook_release(b->rows.hook);
     const int32_t *count = b->rows.recv_count.data;
     for (int32_t local = 0; local < EXPERTS_PER_RANK; local++) {
         float *x = (float *)b->rows.recv_x.data + local * b->rows.recv_x.strides[0];
@@ -97,7 +97,7 @@ static void batch_send_back(engine *e, batch *b)
     args.topk_idx = topk_idx_of(b);
     args.topk_weights = topk_weights_of(b);
     args.handle = b->rows.handle;
-    args.sum = EXPAR_LL_REDUCED; /* one row a rank comes back, and not one an expert */
+    args.sum = EXPAR_LL_SUM_REDUCED; /* one row a rank comes back, and not one an expert */
     args.out = expar_tensor_2d(b->y, EXPAR_F32, b->tokens, HIDDEN);
     args.hook = 1;
     b->sums = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
@@ -107,9 +107,9 @@ static void batch_send_back(engine *e, batch *b)
 static void batch_receive(batch *b)
 {
     must(expar_ll_hook_call(b->sums.hook, NULL));
-    expar_ll_hook_destroy(b->sums.hook);
+    expar_ll_hook_release(b->sums.hook);
     expar_ep_output_release(b->sums.output);
-    expar_ll_handle_destroy(b->rows.handle);
+    expar_ll_handle_release(b->rows.handle);
     expar_ep_output_release(b->rows.output);
 }
 
@@ -163,7 +163,7 @@ int main(void)
     config.num_topk = TOPK;
     config.num_experts = EXPERTS_PER_RANK * e->ranks;
     config.max_element_bytes = sizeof(float);
-    config.sums = 1 << EXPAR_LL_REDUCED; /* no memory for sums that are not made */
+    config.sums = 1 << EXPAR_LL_SUM_REDUCED; /* no memory for sums that are not made */
     must(expar_ll_create(group, &config, &e->ll));
     int64_t wrong = 0;
     for (int step = 0; step < STEPS; step++)

@@ -9,12 +9,12 @@ static expar_tensor tokens, weights, results, sums; /* results: what a GEMM give
 
 static void layer(expar_ep *ep, const expar_ep_handle *handle, const device *on)
 {
-    const expar_dispatch_args there = {sizeof there, tokens, .handle = handle, .stream = on->stream};
-    const expar_combine_args back = {sizeof back, results, .handle = handle, .y = sums, .stream = on->stream};
-    expar_dispatch_result rows = EXPAR_DISPATCH_RESULT_INIT;
-    must(expar_dispatch(ep, &there, &rows));
+    const expar_ep_dispatch_args there = {sizeof there, tokens, .handle = handle, .stream = on->stream};
+    const expar_ep_combine_args back = {sizeof back, results, .handle = handle, .y = sums, .stream = on->stream};
+    expar_ep_dispatch_result rows = EXPAR_EP_DISPATCH_RESULT_INIT;
+    must(expar_ep_dispatch(ep, &there, &rows));
     device_gemm(on, &rows.recv_x, &weights, &results);
-    must(expar_combine(ep, &back)); /* reads them where they are */
+    must(expar_ep_combine(ep, &back)); /* reads them where they are */
     expar_ep_output_release(rows.output);
 }
 
@@ -36,12 +36,12 @@ int main(void)
     weights = device_tensor(&on, w, EXPAR_F32, H, H);
     sums = device_tensor(&on, y, EXPAR_F32, T, H);
     const expar_tensor choices = device_tensor(&on, topk_idx, EXPAR_I32, T, 1);
-    const expar_route_args args = {sizeof args, choices, .num_experts = size, .stream = on.stream};
-    expar_route_result route = EXPAR_ROUTE_RESULT_INIT;
+    const expar_ep_route_args args = {sizeof args, choices, .num_experts = size, .stream = on.stream};
+    expar_ep_route_result route = EXPAR_EP_ROUTE_RESULT_INIT;
     must(expar_ep_route(ep, &args, &route)); /* tells how much memory is needed */
     expar_ep_output *memory;
     must(expar_ep_alloc(ep, (size_t)route.num_recv_tokens * sizeof x[0], &memory));
-    must(expar_ep_output_tensor(memory, EXPAR_EP_PART_X, &results));
+    must(expar_ep_output_get_tensor(memory, EXPAR_EP_PART_X, &results));
     results = device_view(&on, results.data, EXPAR_F32, route.num_recv_tokens, H);
     layer(ep, route.handle, &on); /* as it comes */
     device_capture(&on);
@@ -54,7 +54,7 @@ int main(void)
     must(expar_group_destroy(group)); /* the memory outlives both */
     const float result = device_first(&on, &results), sum = device_first(&on, &sums);
     expar_ep_output_release(memory);
-    expar_ep_handle_destroy(route.handle);
+    expar_ep_handle_release(route.handle);
     printf("a result is %g, a sum %g\n", result, sum);
     return result != 6 || sum != 6;
 }

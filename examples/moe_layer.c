@@ -43,7 +43,7 @@ static void layer_fill(moe_layer *layer)
 }
 
 /* The experts of this rank: recv_topk_idx has their local numbers, -1 where a slot's expert lives elsewhere. */
-static void experts_apply(const moe_layer *layer, const expar_dispatch_result *rows)
+static void experts_apply(const moe_layer *layer, const expar_ep_dispatch_result *rows)
 {
     float *x = rows->recv_x.data;
     const int32_t *idx = rows->recv_topk_idx.data;
@@ -62,25 +62,25 @@ static void experts_apply(const moe_layer *layer, const expar_dispatch_result *r
 
 static int64_t layer_run(moe_layer *layer, expar_ep *ep)
 {
-    expar_dispatch_args dispatch = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args dispatch = EXPAR_EP_DISPATCH_ARGS_INIT;
     dispatch.x = expar_tensor_2d(layer->x, EXPAR_F32, TOKENS, HIDDEN);
     dispatch.topk_idx = expar_tensor_2d(layer->topk_idx, EXPAR_I32, TOKENS, TOPK);
     dispatch.topk_weights = expar_tensor_2d(layer->topk_weights, EXPAR_F32, TOKENS, TOPK);
     dispatch.num_experts = layer->num_experts;
-    expar_dispatch_result rows = EXPAR_DISPATCH_RESULT_INIT;
-    must(expar_dispatch(ep, &dispatch, &rows));
+    expar_ep_dispatch_result rows = EXPAR_EP_DISPATCH_RESULT_INIT;
+    must(expar_ep_dispatch(ep, &dispatch, &rows));
 
     experts_apply(layer, &rows);
 
-    expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = rows.recv_x;
     combine.handle = rows.handle;
     combine.y = expar_tensor_2d(layer->y, EXPAR_F32, TOKENS, HIDDEN);
-    must(expar_combine(ep, &combine));
+    must(expar_ep_combine(ep, &combine));
 
     int64_t received = rows.num_recv_tokens;
     expar_ep_output_release(rows.output);
-    expar_ep_handle_destroy(rows.handle);
+    expar_ep_handle_release(rows.handle);
     return received;
 }
 

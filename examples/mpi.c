@@ -25,7 +25,7 @@ int main(int argc, char **argv)
 {
     expar_group *group;
     must_mpi(MPI_Init(&argc, &argv));
-    must(expar_init_from_mpi(MPI_COMM_WORLD, NULL, &group));
+    must(expar_group_create_from_mpi(MPI_COMM_WORLD, NULL, &group));
     const int32_t rank = expar_group_rank(group), size = expar_group_size(group);
 
     void *block;

@@ -27,21 +27,21 @@ static expar_status tell(const expar_group *group, expar_status status)
 
 static expar_status exchange(expar_ep *ep, int32_t num_ranks, float *x, int32_t *topk_idx, float *y)
 {
-    expar_dispatch_args dispatch = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args dispatch = EXPAR_EP_DISPATCH_ARGS_INIT;
     dispatch.x = expar_tensor_2d(x, EXPAR_F32, TOKENS, HIDDEN);
     dispatch.topk_idx = expar_tensor_2d(topk_idx, EXPAR_I32, TOKENS, TOPK);
     dispatch.num_experts = num_ranks;
-    expar_dispatch_result rows = EXPAR_DISPATCH_RESULT_INIT;
-    expar_status status = expar_dispatch(ep, &dispatch, &rows);
+    expar_ep_dispatch_result rows = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_status status = expar_ep_dispatch(ep, &dispatch, &rows);
     if (status != EXPAR_OK) return status;
 
-    expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = rows.recv_x; /* an expert that gives back what it gets */
     combine.handle = rows.handle;
     combine.y = expar_tensor_2d(y, EXPAR_F32, TOKENS, HIDDEN);
-    status = expar_combine(ep, &combine);
+    status = expar_ep_combine(ep, &combine);
     expar_ep_output_release(rows.output);
-    expar_ep_handle_destroy(rows.handle);
+    expar_ep_handle_release(rows.handle);
     return status;
 }
 

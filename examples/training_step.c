@@ -52,20 +52,20 @@ static void layer_fill(layer *self, int32_t rank)
 }
 
 /* *rows, with its output and handle, is what the backward pass needs. */
-static void forward(layer *self, expar_ep *ep, expar_dispatch_result *rows)
+static void forward(layer *self, expar_ep *ep, expar_ep_dispatch_result *rows)
 {
-    expar_dispatch_args dispatch = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args dispatch = EXPAR_EP_DISPATCH_ARGS_INIT;
     dispatch.x = expar_tensor_2d(self->x, EXPAR_F32, TOKENS, HIDDEN);
     dispatch.topk_idx = expar_tensor_2d(self->topk_idx, EXPAR_I32, TOKENS, TOPK);
     dispatch.topk_weights = expar_tensor_2d(self->weights, EXPAR_F32, TOKENS, TOPK);
     dispatch.num_experts = self->num_experts;
-    must(expar_dispatch(ep, &dispatch, rows));
+    must(expar_ep_dispatch(ep, &dispatch, rows));
 
     /* The experts write to memory of the pool, which combine reads in place; recv_x stays for the backward pass. */
     expar_ep_output *output;
     expar_tensor out;
     must(expar_ep_alloc(ep, (size_t)rows->num_recv_tokens * HIDDEN * sizeof(float), &output));
-    must(expar_ep_output_tensor(output, EXPAR_EP_PART_X, &out));
+    must(expar_ep_output_get_tensor(output, EXPAR_EP_PART_X, &out));
     const float *in = rows->recv_x.data, *weights = rows->recv_topk_weights.data;
     const int32_t *idx = rows->recv_topk_idx.data;
     for (int64_t r = 0; r < rows->num_recv_tokens; r++) {
@@ -76,17 +76,17 @@ static void forward(layer *self, expar_ep *ep, expar_dispatch_result *rows)
             ((float *)out.data)[i] = factor * in[i];
     }
 
-    expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = expar_tensor_2d(out.data, EXPAR_F32, rows->num_recv_tokens, HIDDEN);
     combine.handle = rows->handle;
     combine.y = expar_tensor_2d(self->y, EXPAR_F32, TOKENS, HIDDEN);
-    must(expar_combine(ep, &combine));
+    must(expar_ep_combine(ep, &combine));
     expar_ep_output_release(output);
 }
 
 /* For each received row: its x and weights from the forward pass, and dy, which becomes dx. dw: for the slots whose
    experts live here. */
-static void experts_backward(layer *self, const expar_dispatch_result *rows, float *dy, float *dw)
+static void experts_backward(layer *self, const expar_ep_dispatch_result *rows, float *dy, float *dw)
 {
     const float *x = rows->recv_x.data, *weights = rows->recv_topk_weights.data;
     const int32_t *idx = rows->recv_topk_idx.data;
@@ -105,29 +105,29 @@ static void experts_backward(layer *self, const expar_dispatch_result *rows, flo
     }
 }
 
-static void backward(layer *self, expar_ep *ep, expar_dispatch_result *rows)
+static void backward(layer *self, expar_ep *ep, expar_ep_dispatch_result *rows)
 {
-    expar_dispatch_args dispatch = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args dispatch = EXPAR_EP_DISPATCH_ARGS_INIT;
     dispatch.x = expar_tensor_2d(self->dy, EXPAR_F32, TOKENS, HIDDEN);
     dispatch.handle = rows->handle; /* the ways of the forward pass */
-    expar_dispatch_result gradients = EXPAR_DISPATCH_RESULT_INIT;
-    must(expar_dispatch(ep, &dispatch, &gradients));
+    expar_ep_dispatch_result gradients = EXPAR_EP_DISPATCH_RESULT_INIT;
+    must(expar_ep_dispatch(ep, &dispatch, &gradients));
 
     float *dw = calloc((size_t)rows->num_recv_tokens * TOPK + 1, sizeof *dw);
     if (!dw) exit(1);
     experts_backward(self, rows, gradients.recv_x.data, dw);
 
-    expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = gradients.recv_x;
     combine.topk_weights = expar_tensor_2d(dw, EXPAR_F32, rows->num_recv_tokens, TOPK);
     combine.handle = rows->handle;
     combine.y = expar_tensor_2d(self->dx, EXPAR_F32, TOKENS, HIDDEN);
     combine.out_topk_weights = expar_tensor_2d(self->dweights, EXPAR_F32, TOKENS, TOPK);
-    must(expar_combine(ep, &combine));
+    must(expar_ep_combine(ep, &combine));
     free(dw);
     expar_ep_output_release(gradients.output);
     expar_ep_output_release(rows->output);
-    expar_ep_handle_destroy(rows->handle);
+    expar_ep_handle_release(rows->handle);
 }
 
 /* Numbers that differ from those made without any communication. */
@@ -165,7 +165,7 @@ int main(void)
     config.max_topk = TOPK;
     config.max_experts = self->num_experts;
     expar_ep *ep;
-    expar_dispatch_result rows = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result rows = EXPAR_EP_DISPATCH_RESULT_INIT;
     must(expar_ep_create(group, &config, &ep));
     forward(self, ep, &rows);
     backward(self, ep, &rows);

@@ -312,7 +312,7 @@ function put_named(file, macro, always,    line, part, count)
     return count
 }
 
-# A comment that says "errors as in expar/team.h" or "as of expar_dispatch" adds those of that header; "but for" removes
+# A comment that says "errors as in expar/team.h" or "as of expar_ep_dispatch" adds those of that header; "but for" removes
 # some.
 function note_words(text, errors_only,    name)
 {

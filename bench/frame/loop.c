@@ -18,7 +18,7 @@ static bool await_place(struct bench_loop *loop, int place)
     expar_event *event = loop->under_way[place];
     if (!event) return true;
     bool good = bench_good(loop->world, expar_event_wait(event));
-    expar_event_destroy(event);
+    expar_event_release(event);
     loop->under_way[place] = NULL;
     return good;
 }
@@ -29,7 +29,7 @@ static bool end_calls(struct bench_loop *loop, bool good)
 {
     for (int place = 0; place < LOOP_CALLS_AHEAD; place++) {
         good = good && await_place(loop, place);
-        expar_event_destroy(loop->under_way[place]);
+        expar_event_release(loop->under_way[place]);
         loop->under_way[place] = NULL;
     }
     return good;
@@ -43,7 +43,7 @@ static bool make_call(struct bench_loop *loop, int index, double *host_us)
     if (!await_place(loop, index % LOOP_CALLS_AHEAD)) return false;
     double start_us = now_us();
     bool good = loop->call(loop->context, index == loop->calls - 1, &event);
-    if (on_gpu) expar_event_destroy(event);
+    if (on_gpu) expar_event_release(event);
     *host_us = now_us() - start_us;
     if (!on_gpu) loop->under_way[index % LOOP_CALLS_AHEAD] = event;
     return good;

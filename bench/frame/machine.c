@@ -42,8 +42,8 @@ static json_t *gpus_json(int32_t count)
 {
     json_t *list = json_array();
     for (int32_t i = 0; i < count; i++) {
-        expar_gpu gpu = EXPAR_GPU_INIT;
-        if (expar_cuda_gpu(i, &gpu) != EXPAR_OK) continue;
+        expar_cuda_gpu gpu = EXPAR_CUDA_GPU_INIT;
+        if (expar_cuda_get_gpu(i, &gpu) != EXPAR_OK) continue;
         json_array_append_new(list, json_pack("{s:s, s:i, s:I, s:o}", "name", gpu.name, "sms", gpu.num_sms,
                                               "memory_bytes", (json_int_t)gpu.memory_bytes, "compute_capability",
                                               json_sprintf("%d.%d", gpu.major, gpu.minor)));
@@ -54,10 +54,10 @@ static json_t *gpus_json(int32_t count)
 static void add_cuda(json_t *machine)
 {
     int32_t driver = 0, compiler = 0, count = 0;
-    if (expar_cuda_driver(&driver, &count) != EXPAR_OK) return;
+    if (expar_cuda_get_driver(&driver, &count) != EXPAR_OK) return;
     json_object_set_new(machine, "gpus", gpus_json(count));
     json_object_set_new(machine, "cuda_driver", version_json(driver));
-    bool found = expar_cuda_compiler(&compiler, NULL) == EXPAR_OK;
+    bool found = expar_cuda_get_compiler(&compiler, NULL) == EXPAR_OK;
     json_object_set_new(machine, "nvrtc", found ? version_json(compiler) : json_null());
 }
 

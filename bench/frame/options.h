@@ -55,7 +55,7 @@ struct bench_options {
     int iters, warmup;
     int workers[BENCH_MAX_SWEEP]; /* threads or SMs of a rank; 0: as the library chooses */
     int num_workers;
-    expar_path path;
+    expar_ep_path path;
     bool all_paths; /* direct and queue, a result each; `path` is ignored */
     enum bench_cached cached;
     unsigned patterns; /* of enum bench_pattern */

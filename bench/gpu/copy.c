@@ -22,7 +22,7 @@ struct gpu_copy {
 
 struct gpu_copies {
     struct gpu_copy push, pull;
-    expar_dispatch_result pushed, rows; /* held */
+    expar_ep_dispatch_result pushed, rows; /* held */
 };
 
 /* What kernels take of the shared memory for themselves, at most. */
@@ -187,12 +187,12 @@ static void plan(struct gpu_copy *copy, const struct bench_session *session, cu_
 
 /* ---- outputs that are kept --------------------------------------------------------------------------------------- */
 
-static bool hold(const struct bench_session *session, expar_dispatch_result *result)
+static bool hold(const struct bench_session *session, expar_ep_dispatch_result *result)
 {
-    const expar_dispatch_args args = normal_dispatch_args(session, EXPAR_PATH_DIRECT);
-    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    if (!bench_good(session->world, expar_dispatch(session->ep, &args, result))) return false;
-    expar_ep_handle_destroy(result->handle);
+    const expar_ep_dispatch_args args = normal_dispatch_args(session, EXPAR_EP_PATH_DIRECT);
+    *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    if (!bench_good(session->world, expar_ep_dispatch(session->ep, &args, result))) return false;
+    expar_ep_handle_release(result->handle);
     result->handle = NULL;
     return true;
 }

@@ -21,8 +21,8 @@ static bool fail(void)
 static bool check_sms(const struct bench_options *options, int32_t index)
 {
     int sharers = (options->num_ranks - index + options->num_gpus - 1) / options->num_gpus;
-    expar_gpu gpu = EXPAR_GPU_INIT;
-    if (expar_cuda_gpu(index, &gpu) != EXPAR_OK) return fail();
+    expar_cuda_gpu gpu = EXPAR_CUDA_GPU_INIT;
+    if (expar_cuda_get_gpu(index, &gpu) != EXPAR_OK) return fail();
     for (int i = 0; i < options->num_workers; i++) {
         if (options->workers[i] * sharers <= gpu.num_sms && sharers <= gpu.num_sms) continue;
         fprintf(stderr, "expar bench: --sms %d: GPU %d (%s) has %d SMs for %d rank%s, at most %d each\n",

@@ -42,7 +42,7 @@ bool ll_receive(void *context)
 
 static void release_sum(struct ll_case *self)
 {
-    expar_ll_hook_destroy(self->sum.hook);
+    expar_ll_hook_release(self->sum.hook);
     expar_ep_output_release(self->sum.output);
     self->sum = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
 }
@@ -51,9 +51,9 @@ void ll_release(struct bench_call *call)
 {
     struct ll_case *self = (struct ll_case *)call;
     release_sum(self);
-    expar_ll_hook_destroy(self->result.hook);
+    expar_ll_hook_release(self->result.hook);
     expar_ep_output_release(self->result.output);
-    expar_ll_handle_destroy(self->result.handle);
+    expar_ll_handle_release(self->result.handle);
     self->result = (expar_ll_dispatch_result)EXPAR_LL_DISPATCH_RESULT_INIT;
 }
 
@@ -97,7 +97,7 @@ bool ll_verify(const struct bench_call *call, uint64_t salt)
 {
     const struct ll_case *self = (const struct ll_case *)call;
     const struct bench_session *session = call->session;
-    const bool coded = self->combine_args.format == EXPAR_LL_LOGFMT;
+    const bool coded = self->combine_args.format == EXPAR_LL_FORMAT_LOGFMT;
     bool good = true;
     if (call->kind.dispatches && session->format->dispatched) good = ll_verify_dispatch(session, salt, &self->result);
     if (call->kind.combines) good = ll_verify_combine(session, salt, call->kind.reduced, coded, session->y) && good;
@@ -127,7 +127,7 @@ static void set_dispatch_args(struct ll_case *self)
     args->topk_idx = bench_tensor(world, session->idx, EXPAR_I32, problem->tokens, problem->topk);
     if (self->frame.kind.reduced)
         args->topk_weights = bench_tensor(world, session->weights, EXPAR_F32, problem->tokens, problem->topk);
-    args->format = session->format->dispatched ? session->format->wire : EXPAR_LL_PLAIN;
+    args->format = session->format->dispatched ? session->format->wire : EXPAR_LL_FORMAT_PLAIN;
     args->hook = self->frame.kind.hooked && self->frame.kind.dispatches;
     args->stream = world->stream;
 }
@@ -158,8 +158,8 @@ static void set_combine_args(struct ll_case *self)
     args->x = rows_tensor(session);
     args->topk_idx = bench_tensor(world, session->idx, EXPAR_I32, problem->tokens, problem->topk);
     args->topk_weights = bench_tensor(world, session->weights, EXPAR_F32, problem->tokens, problem->topk);
-    args->format = session->format->combined ? session->format->wire : EXPAR_LL_PLAIN;
-    args->sum = self->frame.kind.reduced ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;
+    args->format = session->format->combined ? session->format->wire : EXPAR_LL_FORMAT_PLAIN;
+    args->sum = self->frame.kind.reduced ? EXPAR_LL_SUM_REDUCED : EXPAR_LL_SUM_EXACT;
     args->hook = self->frame.kind.hooked;
     args->handle = self->handle;
     args->stream = world->stream;
@@ -185,7 +185,7 @@ bool ll_open(struct bench_call *call)
 void ll_close(struct bench_call *call)
 {
     ll_release(call);
-    expar_ll_handle_destroy(((struct ll_case *)call)->handle);
+    expar_ll_handle_release(((struct ll_case *)call)->handle);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */

@@ -8,10 +8,14 @@
 #define LEAST_AMAX 1e-4f
 
 const struct ll_format ll_formats[] = {
-    {"bf16", EXPAR_LL_PLAIN, true, EXPAR_BF16, true, true},   {"f16", EXPAR_LL_PLAIN, true, EXPAR_F16, true, true},
-    {"f32", EXPAR_LL_PLAIN, true, EXPAR_F32, true, true},     {"fp8", EXPAR_LL_FP8, false, 0, true, false},
-    {"fp8_round", EXPAR_LL_FP8_ROUND, false, 0, true, false}, {"fp8_ue8m0", EXPAR_LL_FP8_UE8M0, false, 0, true, false},
-    {"int8", EXPAR_LL_INT8, false, 0, true, false},           {"logfmt", EXPAR_LL_LOGFMT, false, 0, false, true},
+    {"bf16", EXPAR_LL_FORMAT_PLAIN, true, EXPAR_BF16, true, true},
+    {"f16", EXPAR_LL_FORMAT_PLAIN, true, EXPAR_F16, true, true},
+    {"f32", EXPAR_LL_FORMAT_PLAIN, true, EXPAR_F32, true, true},
+    {"fp8", EXPAR_LL_FORMAT_FP8, false, 0, true, false},
+    {"fp8_round", EXPAR_LL_FORMAT_FP8_ROUND, false, 0, true, false},
+    {"fp8_ue8m0", EXPAR_LL_FORMAT_FP8_UE8M0, false, 0, true, false},
+    {"int8", EXPAR_LL_FORMAT_INT8, false, 0, true, false},
+    {"logfmt", EXPAR_LL_FORMAT_LOGFMT, false, 0, false, true},
 };
 const char ll_format_names[] = "bf16|f16|f32|fp8|fp8_round|fp8_ue8m0|int8|logfmt";
 
@@ -31,7 +35,7 @@ size_t ll_format_row_bytes(const struct ll_format *format, expar_dtype dtype, in
 int ll_format_scales(const struct ll_format *format, int hidden)
 {
     if (format->plain || format->combined) return 0;
-    return format->wire == EXPAR_LL_FP8_UE8M0 ? (hidden + 4 * GROUP - 1) / (4 * GROUP) : hidden / GROUP;
+    return format->wire == EXPAR_LL_FORMAT_FP8_UE8M0 ? (hidden + 4 * GROUP - 1) / (4 * GROUP) : hidden / GROUP;
 }
 
 /* ---- numbers ----------------------------------------------------------------------------------------------------- */
@@ -96,9 +100,9 @@ static float group_amax(expar_dtype dtype, const void *row, int begin)
 /* By what elements are multiplied, and their scale. */
 static float group_factor(expar_ll_format wire, float amax, float *scale)
 {
-    const float most = wire == EXPAR_LL_INT8 ? 127.0f : 448.0f;
+    const float most = wire == EXPAR_LL_FORMAT_INT8 ? 127.0f : 448.0f;
     *scale = amax / most;
-    if (wire == EXPAR_LL_INT8 || wire == EXPAR_LL_FP8) return most / amax;
+    if (wire == EXPAR_LL_FORMAT_INT8 || wire == EXPAR_LL_FORMAT_FP8) return most / amax;
     *scale = power_of_two_above(*scale);
     return 1.0f / *scale; /* exact */
 }
@@ -117,9 +121,9 @@ void ll_format_encode(const struct ll_format *format, expar_dtype dtype, int hid
         const float factor = group_factor(format->wire, group_amax(dtype, row, begin), &scale);
         for (int j = begin; j < begin + GROUP; j++) {
             const float value = ll_element(dtype, row, j) * factor;
-            codes[j] = format->wire == EXPAR_LL_INT8 ? (uint8_t)int8_of(value) : e4m3_of(value);
+            codes[j] = format->wire == EXPAR_LL_FORMAT_INT8 ? (uint8_t)int8_of(value) : e4m3_of(value);
         }
-        if (format->wire == EXPAR_LL_FP8_UE8M0)
+        if (format->wire == EXPAR_LL_FORMAT_FP8_UE8M0)
             scales[begin / GROUP] = (uint8_t)(ilogbf(scale) + 127);
         else
             memcpy(scales + (size_t)(begin / GROUP) * sizeof scale, &scale, sizeof scale);

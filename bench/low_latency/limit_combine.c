@@ -102,7 +102,7 @@ static void sum_token(struct limit_way *way, int64_t token)
 static size_t back_bytes(const struct bench_session *session)
 {
     const struct problem *problem = session->problem;
-    if (session->format->wire != EXPAR_LL_LOGFMT) return problem->row_bytes;
+    if (session->format->wire != EXPAR_LL_FORMAT_LOGFMT) return problem->row_bytes;
     const size_t coded = (size_t)(problem->hidden / LOGFMT_GROUP) * (LOGFMT_CODED + LOGFMT_HEAD);
     return (coded + 15) / 16 * 16;
 }

@@ -73,7 +73,8 @@ static bool create(struct bench_session *session)
     config.num_threads = world->place.type == EXPAR_CUDA ? 0 : session->workers;
     config.num_sms = world->place.type == EXPAR_CUDA ? session->workers : 0;
     config.device = world->place;
-    config.sums = (options->ll.exact ? 1 << EXPAR_LL_EXACT : 0) | (options->ll.reduced ? 1 << EXPAR_LL_REDUCED : 0);
+    config.sums =
+        (options->ll.exact ? 1 << EXPAR_LL_SUM_EXACT : 0) | (options->ll.reduced ? 1 << EXPAR_LL_SUM_REDUCED : 0);
     return bench_good(world, expar_ll_create(world->group, &config, &session->ll));
 }
 
@@ -228,7 +229,7 @@ static bool measure_loop(struct bench_session *session, const char *op, struct b
 static bool wants_sum(const struct bench_session *session, bool reduced)
 {
     const struct ll_options *ll = &session->options->ll;
-    return reduced ? ll->reduced && session->format->wire != EXPAR_LL_LOGFMT : ll->exact;
+    return reduced ? ll->reduced && session->format->wire != EXPAR_LL_FORMAT_LOGFMT : ll->exact;
 }
 
 static bool measure_steady(struct bench_session *session, struct bench_results *results)

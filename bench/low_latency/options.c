@@ -29,7 +29,7 @@ static void check_formats(struct argp_state *state, const struct bench_options *
         if (!format->plain && options->hidden % GROUP)
             argp_failure(state, EX_USAGE, 0, "--hidden %d: --format %s codes groups of %d", options->hidden,
                          format->name, GROUP);
-        if (format->wire == EXPAR_LL_LOGFMT && options->combine && !ll->exact)
+        if (format->wire == EXPAR_LL_FORMAT_LOGFMT && options->combine && !ll->exact)
             argp_failure(state, EX_USAGE, 0, "--format logfmt: of exact sums only");
     }
     if (!any)

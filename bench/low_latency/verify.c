@@ -165,7 +165,7 @@ static bool verify_ranges(const struct bench_session *session, const int64_t *ra
 bool ll_verify_dispatch(const struct bench_session *session, uint64_t salt, const expar_ll_dispatch_result *result)
 {
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
-    if (!bench_good(session->world, expar_ll_handle_info_get(result->handle, &info))) return false;
+    if (!bench_good(session->world, expar_ll_handle_get_info(result->handle, &info))) return false;
     struct ll_rows seen, rows = {.rows = result->recv_x.data,
                                  .scales = result->recv_scales.data,
                                  .counts = result->recv_count.data,

@@ -31,8 +31,8 @@ static bool look_at_dispatch(const struct normal_call *self, uint64_t salt, bool
 {
     const struct bench_session *session = self->frame.session;
     const struct bench_world *world = session->world;
-    expar_dispatch_result seen = self->result;
-    expar_tensor *const tensors[] = {&seen.recv_x, &seen.recv_topk_idx, &seen.recv_topk_weights, &seen.recv_x_scales};
+    expar_ep_dispatch_result seen = self->result;
+    expar_tensor *const tensors[] = {&seen.recv_x, &seen.recv_topk_idx, &seen.recv_topk_weights, &seen.recv_scales};
     const void *views[4] = {NULL};
     bool good = true;
     for (int i = 0; i < 4; i++) {
@@ -78,12 +78,12 @@ bool normal_verify_baseline(const struct bench_call *call, uint64_t salt)
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-expar_dispatch_args normal_dispatch_args(const struct bench_session *session, expar_path path)
+expar_ep_dispatch_args normal_dispatch_args(const struct bench_session *session, expar_ep_path path)
 {
     const struct bench_world *world = session->world;
     const struct problem *problem = session->problem;
     int64_t tokens = problem->tokens;
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = bench_tensor(world, session->x, problem->dtype, tokens, problem->hidden);
     args.topk_idx = bench_tensor(world, session->idx, EXPAR_I32, tokens, problem->topk);
     args.topk_weights = bench_tensor(world, session->weights, EXPAR_F32, tokens, problem->topk);
@@ -107,13 +107,13 @@ static void set_args(struct normal_call *self)
     const struct bench_session *session = self->frame.session;
     const struct bench_world *world = session->world;
     const struct problem *problem = session->problem;
-    expar_dispatch_args *dispatch = &self->dispatch_args;
-    expar_combine_args *combine = &self->combine_args;
+    expar_ep_dispatch_args *dispatch = &self->dispatch_args;
+    expar_ep_combine_args *combine = &self->combine_args;
     *dispatch = normal_dispatch_args(session, self->path);
     dispatch->async_finish = dispatches_asynchronously(self);
     dispatch->handle = self->handle;
     if (self->handle) dispatch->topk_idx = dispatch->topk_weights = EXPAR_TENSOR_NONE;
-    *combine = (expar_combine_args)EXPAR_COMBINE_ARGS_INIT;
+    *combine = (expar_ep_combine_args)EXPAR_EP_COMBINE_ARGS_INIT;
     combine->x = bench_tensor(world, self->rows, problem->dtype, problem->num_received, problem->hidden);
     combine->y = bench_tensor(world, session->y, problem->dtype, problem->tokens, problem->hidden);
     combine->handle = self->handle;
@@ -129,13 +129,13 @@ static bool make_handle(struct normal_call *self)
     const bool repeated = self->frame.kind.dispatches && !is_loop(self);
     const uint64_t salt = bench_first_salt(session);
     if (repeated && !bench_fill_x(session, salt)) return false;
-    self->dispatch_args = normal_dispatch_args(session, repeated ? self->path : EXPAR_PATH_AUTO);
+    self->dispatch_args = normal_dispatch_args(session, repeated ? self->path : EXPAR_EP_PATH_AUTO);
     if (!normal_dispatch(self)) return false;
     if (repeated) self->frame.verified &= look_at_dispatch(self, salt, false);
     self->handle = self->result.handle;
     self->result.handle = NULL;
     expar_ep_output_release(self->result.output);
-    self->result = (expar_dispatch_result){0};
+    self->result = (expar_ep_dispatch_result){0};
     return true;
 }
 
@@ -155,7 +155,7 @@ void normal_close(struct bench_call *call)
 {
     struct normal_call *self = (struct normal_call *)call;
     normal_release(call);
-    expar_ep_handle_destroy(self->handle);
+    expar_ep_handle_release(self->handle);
     if (is_loop(self) && call->kind.combines) call->session->world->device->free(call->session->world, self->rows);
 }
 
@@ -180,15 +180,15 @@ bool normal_dispatch(void *context)
 {
     struct normal_call *self = context;
     const struct bench_session *session = self->frame.session;
-    self->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    return bench_good(session->world, expar_dispatch(session->ep, &self->dispatch_args, &self->result));
+    self->result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    return bench_good(session->world, expar_ep_dispatch(session->ep, &self->dispatch_args, &self->result));
 }
 
 bool normal_combine(void *context)
 {
     struct normal_call *self = context;
     const struct bench_session *session = self->frame.session;
-    return bench_good(session->world, expar_combine(session->ep, &self->combine_args));
+    return bench_good(session->world, expar_ep_combine(session->ep, &self->combine_args));
 }
 
 /* Copies the rows to the caller's own memory, on a GPU by the stream. This stands for the experts' work. */
@@ -215,7 +215,7 @@ bool normal_in_loop(struct bench_call *call, expar_event **event)
     struct normal_call *self = (struct normal_call *)call;
     if (call->kind.dispatches && !dispatch_in_loop(self, event)) return false;
     if (call->kind.dispatches && call->kind.combines) {
-        expar_event_destroy(*event);
+        expar_event_release(*event);
         *event = NULL;
         if (!work(self)) return false;
     }
@@ -229,11 +229,11 @@ void normal_release(struct bench_call *call)
     struct normal_call *self = (struct normal_call *)call;
     if (self->result.struct_size && !is_loop(self)) {
         call->verified &= self->result.num_recv_tokens == call->session->problem->num_received;
-        self->direct &= self->result.path == EXPAR_PATH_DIRECT;
+        self->direct &= self->result.path == EXPAR_EP_PATH_DIRECT;
     }
     expar_ep_output_release(self->result.output);
-    expar_ep_handle_destroy(self->result.handle);
-    self->result = (expar_dispatch_result){0};
+    expar_ep_handle_release(self->result.handle);
+    self->result = (expar_ep_dispatch_result){0};
 }
 
 static bool get_stats(const struct bench_session *session, expar_ep_stats *stats)
@@ -284,7 +284,7 @@ bool normal_describe(const struct bench_call *call, struct bench_result *result)
 {
     const struct normal_call *self = (const struct normal_call *)call;
     const struct bench_world *world = call->session->world;
-    bool direct = call->kind.combines ? self->path != EXPAR_PATH_QUEUE : self->direct;
+    bool direct = call->kind.combines ? self->path != EXPAR_EP_PATH_QUEUE : self->direct;
     if (is_loop(self)) {
         if (!put_together(world, &self->before, &result->before) || !put_together(world, &self->after, &result->after))
             return false;

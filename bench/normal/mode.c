@@ -92,7 +92,7 @@ static bool limit_verify(const struct bench_contest *contest, uint64_t salt)
 /* ---- isolated calls ---------------------------------------------------------------------------------------------- */
 
 static struct normal_call call_of(struct bench_session *session, const char *op, struct bench_kind kind,
-                                  expar_path path)
+                                  expar_ep_path path)
 {
     return (struct normal_call){
         .frame = {.session = session, .kind = kind, .op = op, .verified = true}, .path = path, .direct = true};
@@ -124,7 +124,7 @@ static bool add_layout(const struct normal_call *fresh, const struct normal_call
     return true;
 }
 
-static bool measure_dispatches(struct bench_session *session, expar_path path, struct bench_results *results)
+static bool measure_dispatches(struct bench_session *session, expar_ep_path path, struct bench_results *results)
 {
     const bool layout = session->options->layout;
     struct normal_call calls[2];
@@ -147,7 +147,7 @@ static bool measure_dispatches(struct bench_session *session, expar_path path, s
     return good;
 }
 
-static bool measure_combines(struct bench_session *session, expar_path path, struct bench_results *results)
+static bool measure_combines(struct bench_session *session, expar_ep_path path, struct bench_results *results)
 {
     const struct bench_kind kind = {.pattern = BENCH_ISOLATED, .combines = true};
     struct normal_call call = call_of(session, "combine", kind, path);
@@ -161,7 +161,7 @@ static bool adds(const struct bench_session *session)
     return expar_dtype_bytes(session->problem->dtype) > 1;
 }
 
-static bool isolated_by(struct bench_session *session, expar_path path, struct bench_results *results)
+static bool isolated_by(struct bench_session *session, expar_ep_path path, struct bench_results *results)
 {
     const struct bench_options *options = session->options;
     if ((options->dispatch || options->layout) && !measure_dispatches(session, path, results)) return false;
@@ -170,7 +170,7 @@ static bool isolated_by(struct bench_session *session, expar_path path, struct b
 
 /* ---- loops ------------------------------------------------------------------------------------------------------- */
 
-static bool measure_loop(struct bench_session *session, const char *op, struct bench_kind kind, expar_path path,
+static bool measure_loop(struct bench_session *session, const char *op, struct bench_kind kind, expar_ep_path path,
                          struct bench_results *results)
 {
     struct normal_call call = call_of(session, op, kind, path);
@@ -178,11 +178,11 @@ static bool measure_loop(struct bench_session *session, const char *op, struct b
 }
 
 /* The library chooses the path of rows, unless it is the queue. */
-static bool loops_by(struct bench_session *session, expar_path path, struct bench_results *results)
+static bool loops_by(struct bench_session *session, expar_ep_path path, struct bench_results *results)
 {
     const struct bench_options *options = session->options;
     const bool steady = options->patterns & BENCH_STEADY, layer = options->patterns & BENCH_LAYER;
-    const expar_path way = path == EXPAR_PATH_QUEUE ? path : EXPAR_PATH_AUTO;
+    const expar_ep_path way = path == EXPAR_EP_PATH_QUEUE ? path : EXPAR_EP_PATH_AUTO;
     for (int cached = 0; cached < 2; cached++) {
         const struct bench_kind kind = {.pattern = BENCH_STEADY, .dispatches = true, .cached = cached};
         if (steady && wants_dispatch(session, cached) && !measure_loop(session, "dispatch", kind, way, results))
@@ -198,12 +198,12 @@ static bool loops_by(struct bench_session *session, expar_path path, struct benc
 /* ---- the mode ---------------------------------------------------------------------------------------------------- */
 
 static bool by_paths(struct bench_session *session,
-                     bool (*run)(struct bench_session *, expar_path, struct bench_results *),
+                     bool (*run)(struct bench_session *, expar_ep_path, struct bench_results *),
                      struct bench_results *results)
 {
     const struct bench_options *options = session->options;
     if (!options->all_paths) return run(session, options->path, results);
-    return run(session, EXPAR_PATH_DIRECT, results) && run(session, EXPAR_PATH_QUEUE, results);
+    return run(session, EXPAR_EP_PATH_DIRECT, results) && run(session, EXPAR_EP_PATH_QUEUE, results);
 }
 
 static bool isolated(struct bench_session *session, struct bench_results *results)

@@ -22,17 +22,17 @@ void normal_options_check(struct argp_state *state, struct bench_options *option
 
 struct normal_call {
     struct bench_call frame;
-    expar_path path;
-    expar_dispatch_args dispatch_args;
-    expar_dispatch_result result; /* of the last dispatch, until it is released; then zero */
-    expar_combine_args combine_args;
+    expar_ep_path path;
+    expar_ep_dispatch_args dispatch_args;
+    expar_ep_dispatch_result result; /* of the last dispatch, until it is released; then zero */
+    expar_ep_combine_args combine_args;
     expar_ep_handle *handle; /* of all calls; NULL: dispatches are fresh */
     void *rows;              /* [R][H] what combines read; in loops the caller's own memory */
     bool direct;             /* all isolated dispatches went directly */
     expar_ep_stats before, after;
 };
 /* Of a dispatch of this session's x that computes its routing. */
-expar_dispatch_args normal_dispatch_args(const struct bench_session *session, expar_path path);
+expar_ep_dispatch_args normal_dispatch_args(const struct bench_session *session, expar_ep_path path);
 /* What bench_mode asks for. */
 bool normal_open(struct bench_call *call);
 void normal_close(struct bench_call *call);
@@ -60,7 +60,7 @@ bool nodes_limit_verify(const struct bench_session *session, bool combine);
 /* Each compares a whole output of this rank with what follows from the routing, and says on stderr which token is
  * wrong. */
 bool verify_rows(const struct problem *problem, uint64_t salt, const void *rows);
-bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_dispatch_result *result, bool cached);
+bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_ep_dispatch_result *result, bool cached);
 /* The rows that a combine adds: those that ranks filled by name, or the tokens' own, which a dispatch brought and each
    holder returned as they were. */
 enum verify_rows_of { VERIFY_FILLED, VERIFY_RETURNED };

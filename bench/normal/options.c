@@ -33,7 +33,8 @@ static void check_ranks(struct argp_state *state, struct bench_options *options)
         return;
     }
     if (options->mpi) argp_failure(state, EX_USAGE, 0, "--mpi: the baseline runs on the CPU only");
-    if (expar_cuda_driver(NULL, &gpus) != EXPAR_OK) argp_failure(state, 1, 0, "--device cuda: %s", expar_last_error());
+    if (expar_cuda_get_driver(NULL, &gpus) != EXPAR_OK)
+        argp_failure(state, 1, 0, "--device cuda: %s", expar_last_error());
     if (options->num_gpus > gpus)
         argp_failure(state, EX_USAGE, 0, "--gpus %d: there are %d GPUs", options->num_gpus, (int)gpus);
     if (!options->num_gpus) options->num_gpus = gpus;

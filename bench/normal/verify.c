@@ -35,7 +35,7 @@ static bool verify_topk_row(const struct problem *problem, int64_t i, const int3
     return true;
 }
 
-static bool verify_topk(const struct problem *problem, const expar_dispatch_result *result)
+static bool verify_topk(const struct problem *problem, const expar_ep_dispatch_result *result)
 {
     const int32_t *experts = result->recv_topk_idx.data;
     const float *weights = result->recv_topk_weights.data;
@@ -76,14 +76,14 @@ static bool verify_expert_counts(const struct problem *problem, const int32_t *c
     return true;
 }
 
-bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_dispatch_result *result, bool cached)
+bool verify_dispatch(const struct problem *problem, uint64_t salt, const expar_ep_dispatch_result *result, bool cached)
 {
     if (result->num_recv_tokens != problem->num_received)
         return bench_wrong(problem, "%lld rows received, %lld expected", (long long)result->num_recv_tokens,
                            (long long)problem->num_received);
     bool topk =
         cached || (verify_topk(problem, result) && verify_expert_counts(problem, result->recv_tokens_per_expert));
-    bool scales = problem->num_scales == 0 || verify_scales(problem, result->recv_x_scales.data);
+    bool scales = problem->num_scales == 0 || verify_scales(problem, result->recv_scales.data);
     return topk && scales && verify_rows(problem, salt, result->recv_x.data);
 }
 

@@ -85,23 +85,23 @@ class Arguments:
             lib.expar_ep_output_read_on(result.output, LEGACY)
         lib.expar_ep_output_release(result.output)
         if handle:
-            lib.expar_ep_handle_destroy(result.handle)
-        lib.expar_event_destroy(result.event)
+            lib.expar_ep_handle_release(result.handle)
+        lib.expar_event_release(result.event)
 
     def bare(self, ep: Any, args: Any, handle: bool = True) -> Callable[[], None]:
         """A dispatch with these arguments. handle: a fresh one, which gives one."""
-        result = sized(_abi.DispatchResult)
+        result = sized(_abi.EpDispatchResult)
 
         def call() -> None:
-            lib.expar_dispatch(ep.pointer, ctypes.byref(args), ctypes.byref(result))
+            lib.expar_ep_dispatch(ep.pointer, ctypes.byref(args), ctypes.byref(result))
             self.give_back(result, handle)
 
         return call
 
     def bare_combine(self, ep: Any, args: Any) -> Callable[[], None]:
         def call() -> None:
-            lib.expar_combine(ep.pointer, ctypes.byref(args))
-            lib.expar_event_destroy(self.event)
+            lib.expar_ep_combine(ep.pointer, ctypes.byref(args))
+            lib.expar_event_release(self.event)
 
         return call
 
@@ -111,13 +111,13 @@ def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
     routing = (per_rank, None, in_rank, per_expert, own.topk_idx, own.weights)
     recv_x, _, recv_weights, _, handle, _ = buffer.dispatch(own.x, None, *routing)
     ep, group, found = buffer._at(own.place)[0].ep, buffer._group, _handles.find(handle)
-    layout = _abi.Layout(
-        ctypes.sizeof(_abi.Layout), per_rank.data_ptr(), None, per_expert.data_ptr(), in_rank.data_ptr()
+    layout = _abi.EpLayout(
+        ctypes.sizeof(_abi.EpLayout), per_rank.data_ptr(), None, per_expert.data_ptr(), in_rank.data_ptr()
     )
     topk, workers = view(own.topk_idx), dict(num_sms=buffer._workers(None, own.place))
-    counts = sized(_abi.RecvCounts, rank_prefix=own.counts.data_ptr())
+    counts = sized(_abi.EpRecvCounts, rank_prefix=own.counts.data_ptr())
     args = sized(
-        _abi.DispatchArgs,
+        _abi.EpDispatchArgs,
         x=view(own.x),
         topk_idx=topk,
         topk_weights=view(own.weights),
@@ -128,16 +128,16 @@ def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
         **workers,
     )
     args.kept = counts
-    cached = sized(_abi.DispatchArgs, x=view(own.x), handle=found.pointer, **own.later(), **workers)
+    cached = sized(_abi.EpDispatchArgs, x=view(own.x), handle=found.pointer, **own.later(), **workers)
     rows = {"handle": found.pointer, "x": view(recv_x), "y": view(own.y)}
     rows.update(own.later(event=ctypes.addressof(own.event)), **workers)
-    back = sized(_abi.CombineArgs, **rows)
+    back = sized(_abi.EpCombineArgs, **rows)
     weighted = sized(
-        _abi.CombineArgs, **rows, topk_weights=view(recv_weights), out_topk_weights=view(own.out_weights)
+        _abi.EpCombineArgs, **rows, topk_weights=view(recv_weights), out_topk_weights=view(own.out_weights)
     )
 
     def bare_layout() -> None:
-        lib.expar_ep_layout(group.pointer, ctypes.byref(topk), EXPERTS, ctypes.byref(layout))
+        lib.expar_ep_get_layout(group.pointer, ctypes.byref(topk), EXPERTS, ctypes.byref(layout))
 
     return {
         "get_dispatch_layout": (lambda: buffer.get_dispatch_layout(own.topk_idx, EXPERTS), bare_layout),
@@ -159,7 +159,7 @@ def elastic(buffer: Any, own: Arguments) -> dict[str, Pair]:
     ep, at = buffer._at(own.place).ep, own.counts.data_ptr()
     workers = dict(num_sms=buffer._workers(buffer.get_theoretical_num_sms(EXPERTS, TOPK), own.place))
     for expand in (False, True):
-        counts = sized(_abi.RecvCounts, tokens_per_expert=at, rank_prefix=at + 4 * EXPERTS)
+        counts = sized(_abi.EpRecvCounts, tokens_per_expert=at, rank_prefix=at + 4 * EXPERTS)
         name = "expert_ends" if expand else "expert_prefix"
         setattr(counts, name, at + 4 * EXPERTS + 4)
         rows, _, weights, handle, _ = buffer.dispatch(
@@ -168,7 +168,7 @@ def elastic(buffer: Any, own: Arguments) -> dict[str, Pair]:
         routed = dict(topk_idx=view(own.topk_idx), topk_weights=view(own.weights), expert_major=expand)
         routed.update(workers, row_weights=expand)
         args = sized(
-            _abi.DispatchArgs,
+            _abi.EpDispatchArgs,
             x=view(own.x),
             num_experts=EXPERTS,
             expert_alignment=1,
@@ -178,14 +178,14 @@ def elastic(buffer: Any, own: Arguments) -> dict[str, Pair]:
             **routed,
         )
         args.kept = counts
-        cached = sized(_abi.DispatchArgs, x=view(own.x), handle=handle._routing.pointer, **routed, **own.later())
+        cached = sized(_abi.EpDispatchArgs, x=view(own.x), handle=handle._routing.pointer, **routed, **own.later())
         back = sized(
-            _abi.CombineArgs,
+            _abi.EpCombineArgs,
             handle=handle._routing.pointer,
             x=view(rows),
             y=view(own.y),
             expert_major=expand,
-            sum_order=expar.SumOrder.BY_SLOT,
+            sum_order=expar.EpSumOrder.BY_SLOT,
             **own.later(event=ctypes.addressof(own.event)),
             **workers,
         )
@@ -217,7 +217,7 @@ def low_latency(buffer: Any, own: Arguments) -> dict[str, Pair]:
         def bare_dispatch(args: Any = args, result: Any = result) -> None:
             lib.expar_ll_dispatch(ll.pointer, ctypes.byref(args), ctypes.byref(result))
             lib.expar_ep_output_release(result.output)
-            lib.expar_ll_handle_destroy(result.handle)
+            lib.expar_ll_handle_release(result.handle)
 
         def dispatch(use_fp8: bool = use_fp8) -> Any:
             return buffer.low_latency_dispatch(own.x, own.topk_idx, TOKENS, EXPERTS, use_fp8=use_fp8)

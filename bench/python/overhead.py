@@ -70,23 +70,23 @@ def normal(group: expar.Group, own: Arguments) -> dict[str, tuple[Callable[[], A
     held = buffer.dispatch(own.x, own.topk_idx, own.weights, EXPERTS)
     assert held.handle is not None
     handle = held.handle
-    args = sized(_abi.DispatchArgs, num_experts=EXPERTS, **own.views)
-    result = sized(_abi.DispatchResult)
-    cached = sized(_abi.DispatchArgs, handle=handle.pointer, **own.views)
+    args = sized(_abi.EpDispatchArgs, num_experts=EXPERTS, **own.views)
+    result = sized(_abi.EpDispatchResult)
+    cached = sized(_abi.EpDispatchArgs, handle=handle.pointer, **own.views)
     rows = {name: own.views[name] for name in ("x", "topk_weights")}
-    back = sized(_abi.CombineArgs, handle=handle.pointer, **rows, **own.written)
+    back = sized(_abi.EpCombineArgs, handle=handle.pointer, **rows, **own.written)
 
     def bare_dispatch() -> None:
-        lib.expar_dispatch(buffer.pointer, ctypes.byref(args), ctypes.byref(result))
+        lib.expar_ep_dispatch(buffer.pointer, ctypes.byref(args), ctypes.byref(result))
         lib.expar_ep_output_release(result.output)
-        lib.expar_ep_handle_destroy(result.handle)
+        lib.expar_ep_handle_release(result.handle)
 
     def bare_cached() -> None:
-        lib.expar_dispatch(buffer.pointer, ctypes.byref(cached), ctypes.byref(result))
+        lib.expar_ep_dispatch(buffer.pointer, ctypes.byref(cached), ctypes.byref(result))
         lib.expar_ep_output_release(result.output)
 
     def bare_combine() -> None:
-        lib.expar_combine(buffer.pointer, ctypes.byref(back))
+        lib.expar_ep_combine(buffer.pointer, ctypes.byref(back))
 
     return {
         "dispatch": (lambda: buffer.dispatch(own.x, own.topk_idx, own.weights, EXPERTS), bare_dispatch),
@@ -114,7 +114,7 @@ def low_latency(group: expar.Group, own: Arguments) -> dict[str, tuple[Callable[
     def bare_dispatch() -> None:
         lib.expar_ll_dispatch(buffer.pointer, ctypes.byref(args), ctypes.byref(result))
         lib.expar_ep_output_release(result.output)
-        lib.expar_ll_handle_destroy(result.handle)
+        lib.expar_ll_handle_release(result.handle)
 
     def bare_combine() -> None:
         lib.expar_ll_combine(buffer.pointer, ctypes.byref(back), ctypes.byref(summed))

@@ -130,7 +130,7 @@ static bool run_collective(struct rma_way *way, enum collective which, size_t by
 {
     expar_team *team;
     const struct rma_memory *m = way->memory;
-    bool good = rma_call_good(way, expar_team_world(m->group, &team));
+    bool good = rma_call_good(way, expar_team_get_world(m->group, &team));
     for (int i = 0; i < count && good; i++)
         good = rma_call_good(way,
                              call_collective(which, team, m->base + m->layout.dest, m->base + m->layout.source, bytes));

@@ -35,16 +35,16 @@ static bool send_round(const struct making *m)
     const int32_t rank = m->world->rank, size = m->world->size, before = (rank + size - 1) % size;
     _Alignas(16) float row[4] = {(float)rank, 1, 2, 3};
     int32_t expert = (rank + 1) % size;
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.x = expar_tensor_2d(row, EXPAR_F32, 1, 4);
     args.topk_idx = expar_tensor_2d(&expert, EXPAR_I32, 1, 1);
     args.num_experts = size;
-    if (!bench_good(m->world, expar_dispatch(m->ep, &args, &result))) return false;
+    if (!bench_good(m->world, expar_ep_dispatch(m->ep, &args, &result))) return false;
     const float *came = result.recv_x.data;
     const bool right = result.num_recv_tokens == 1 && came[0] == (float)before && came[3] == 3;
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     return right || bench_complain(m->world, "the row that came is another one");
 }
 

@@ -101,8 +101,8 @@ EXPAR_API expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32
 
 /* ---- for Python -------------------------------------------------------------------------------------------------- */
 
-typedef void *(*expar_capsule_new_fn)(void *pointer, const char *name, void (*destructor)(void *capsule));
-typedef int (*expar_list_set_item_fn)(void *list, ptrdiff_t index, void *item);
+typedef void *(*expar_python_capsule_new_fn)(void *pointer, const char *name, void (*destructor)(void *capsule));
+typedef int (*expar_python_list_set_item_fn)(void *list, ptrdiff_t index, void *item);
 
 typedef int (*expar_python_tensor_fn)(expar_dl_versioned *managed, void **object);
 
@@ -111,26 +111,26 @@ typedef int (*expar_python_tensor_fn)(expar_dl_versioned *managed, void **object
    (ctypes.PyDLL), wait for nothing, and put capsules "dltensor" of version 0 into a list of the program's; or, where
    tensor_new is given, tensors of the library for Python whose DLPackExchangeAPI (version 1.x) has it, of version 1.1.
    Where Python has no memory, or the list is too short, they are EXPAR_ERR_MEMORY, and Python has an exception. */
-typedef struct expar_python {
-    expar_capsule_new_fn capsule_new;     /* PyCapsule_New */
-    expar_list_set_item_fn list_set_item; /* PyList_SetItem */
-    expar_python_tensor_fn tensor_new;    /* managed_tensor_to_py_object_no_sync; NULL: capsules are wanted */
-} expar_python;
+typedef struct expar_python_objects {
+    expar_python_capsule_new_fn capsule_new;     /* PyCapsule_New */
+    expar_python_list_set_item_fn list_set_item; /* PyList_SetItem */
+    expar_python_tensor_fn tensor_new;           /* managed_tensor_to_py_object_no_sync; NULL: capsules are wanted */
+} expar_python_objects;
 
 #define EXPAR_PYTHON_MAX_VIEWS 8
 
-typedef void *(*expar_tuple_get_item_fn)(void *tuple, ptrdiff_t index);
+typedef void *(*expar_python_tuple_get_item_fn)(void *tuple, ptrdiff_t index);
 typedef int (*expar_python_view_fn)(void *object, expar_dl_tensor *view);
 
 /* And what shows tensors of a library of Python's to C, and where arguments of a call want them, for calls that look at
    several of a program's at once. */
 typedef struct expar_python_views {
-    expar_tuple_get_item_fn tuple_get_item; /* PyTuple_GetItem */
-    expar_python_view_fn view;              /* dltensor_from_py_object_no_sync of that library's DLPackExchangeAPI */
-    const void *none;                       /* Py_None */
-    const int32_t *offsets;                 /* [count] where in the arguments the views are, bytes */
-    int32_t count;                          /* of items in the tuple */
-    int32_t differing_offset;               /* where in the arguments an int32_t is */
+    expar_python_tuple_get_item_fn tuple_get_item; /* PyTuple_GetItem */
+    expar_python_view_fn view; /* dltensor_from_py_object_no_sync of that library's DLPackExchangeAPI */
+    const void *none;          /* Py_None */
+    const int32_t *offsets;    /* [count] where in the arguments the views are, bytes */
+    int32_t count;             /* of items in the tuple */
+    int32_t differing_offset;  /* where in the arguments an int32_t is */
 } expar_python_views;
 
 /* Puts views of the tensors in a tuple of Python's where the arguments of a call want them: of item i an expar_tensor
@@ -140,7 +140,7 @@ typedef struct expar_python_views {
    been put then: EXPAR_ERR_NULL, EXPAR_ERR_LIMIT (more than EXPAR_PYTHON_MAX_VIEWS items), EXPAR_ERR_ARGUMENT (an item
    that is no tensor; Python has an exception), EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_DEVICE as
    expar_tensor_from_dlpack. */
-EXPAR_API expar_status expar_tensors_of_python(const expar_python_views *python, void *tuple, void *args);
+EXPAR_API expar_status expar_python_view_tensors(const expar_python_views *python, void *tuple, void *args);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* EP buffers: what dispatch and combine work in. */
-#ifndef EXPAR_EXPAR_EP_BUFFER_H
-#define EXPAR_EXPAR_EP_BUFFER_H
+#ifndef EXPAR_EP_BUFFER_H
+#define EXPAR_EP_BUFFER_H
 
 #include <expar/group.h>
 #include <expar/tensor.h>
@@ -67,8 +67,8 @@ typedef struct expar_ep_config {
     expar_ep_alloc_fn alloc;
     expar_ep_free_fn free;
     void *alloc_context; /* of both; has to last until free has been called for all that alloc has given */
-    /* For expar_ep_buffer_size: P, where the ranks are on several nodes; 0: they are on one. expar_ep_create knows it,
-       and does not look here. */
+    /* For expar_ep_get_buffer_size: P, where the ranks are on several nodes; 0: they are on one. expar_ep_create
+       knows it, and does not look here. */
     int32_t ranks_per_node;
 } expar_ep_config;
 #define EXPAR_EP_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ep_config)
@@ -76,7 +76,7 @@ typedef struct expar_ep_config {
 /* Bytes of symmetric heap that expar_ep_create takes on each of num_ranks ranks: records and rings, on a GPU also the
    pool. Outputs on the CPU lie in memory of each rank's own behind the heap, which peers map with it. Local, no group
    needed. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (also when a size overflows 64 bits). */
-EXPAR_API expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes);
+EXPAR_API expar_status expar_ep_get_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes);
 
 /* Collective; every member of config but num_threads, num_sms and device.index must be the same on all ranks
    (EXPAR_ERR_MISMATCH). One thread of a rank makes and destroys the group's buffers at a time. *ep is set on success

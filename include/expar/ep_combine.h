@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Combine: the experts' results come back and are summed. */
-#ifndef EXPAR_EXPAR_EP_COMBINE_H
-#define EXPAR_EXPAR_EP_COMBINE_H
+#ifndef EXPAR_EP_COMBINE_H
+#define EXPAR_EP_COMBINE_H
 
 #include <expar/ep_dispatch.h>
 
@@ -9,33 +9,34 @@
 extern "C" {
 #endif
 
-/* Which rows a token's sum is made of, and in which order they are added. See expar_combine. */
-typedef enum expar_sum_order {
-    EXPAR_SUM_BY_RANK = 0,  /* a row a rank; ranks ascending */
-    EXPAR_SUM_BY_SLOT = 1,  /* a row a rank; ranks by ascending s(r), the highest slot whose expert lives on rank r */
-    EXPAR_SUM_EACH_SLOT = 2 /* expert-major: a row a slot; slots ascending, whichever rank they are on */
-} expar_sum_order;
+/* Which rows a token's sum is made of, and in which order they are added. See expar_ep_combine. */
+typedef enum expar_ep_sum_order {
+    EXPAR_EP_SUM_ORDER_BY_RANK = 0, /* a row a rank; ranks ascending */
+    EXPAR_EP_SUM_ORDER_BY_SLOT =
+        1, /* a row a rank; ranks by ascending s(r), the highest slot whose expert lives on rank r */
+    EXPAR_EP_SUM_ORDER_EACH_SLOT = 2 /* expert-major: a row a slot; slots ascending, whichever rank they are on */
+} expar_ep_sum_order;
 
 /* What out_topk_weights[t][k] is. */
-typedef enum expar_weights_of {
-    EXPAR_WEIGHTS_OF_ALL = 0,  /* the sum of slot k over all ranks that had token t */
-    EXPAR_WEIGHTS_OF_OWNER = 1 /* what the rank gave on which the slot's expert lives; 0 without one */
-} expar_weights_of;
+typedef enum expar_ep_weights_of {
+    EXPAR_EP_WEIGHTS_OF_ALL = 0,  /* the sum of slot k over all ranks that had token t */
+    EXPAR_EP_WEIGHTS_OF_OWNER = 1 /* what the rank gave on which the slot's expert lives; 0 without one */
+} expar_ep_weights_of;
 
 /* Where ranks are on several nodes: what of a token's rows crosses the network. */
-typedef enum expar_nodes_sum {
-    EXPAR_NODES_ROUNDED = 0,  /* the sum of each node's rows, rounded to x's dtype */
-    EXPAR_NODES_EXACT = 1,    /* the same as FP32: it is rounded with the whole alone */
-    EXPAR_NODES_ONE_ORDER = 2 /* every row by itself: all nodes' rows are added in one order, as on one node */
-} expar_nodes_sum;
+typedef enum expar_ep_nodes_sum {
+    EXPAR_EP_NODES_SUM_ROUNDED = 0,  /* the sum of each node's rows, rounded to x's dtype */
+    EXPAR_EP_NODES_SUM_EXACT = 1,    /* the same as FP32: it is rounded with the whole alone */
+    EXPAR_EP_NODES_SUM_ONE_ORDER = 2 /* every row by itself: all nodes' rows are added in one order, as on one node */
+} expar_ep_nodes_sum;
 
-typedef struct expar_combine_args {
-    size_t struct_size;            /* set by EXPAR_COMBINE_ARGS_INIT */
+typedef struct expar_ep_combine_args {
+    size_t struct_size;            /* set by EXPAR_EP_COMBINE_ARGS_INIT */
     expar_tensor x;                /* [R][H] bf16, f16 or f32, H contiguous: weighted and summed over local experts */
     expar_tensor topk_weights;     /* [R][K] f32, K contiguous; expert-major with weights_of the owner: [rows of x][1],
                                       one a row; or none */
     const expar_ep_handle *handle; /* of the dispatch that brought the rows */
-    expar_path path;               /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of
+    expar_ep_path path;            /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of
                                       the library: EXPAR_ERR_ADDRESS */
     expar_tensor y;                /* out: [T][H], dtype of x, H contiguous, on a GPU rows 16-byte aligned; the caller's
                                       memory, any kind */
@@ -43,17 +44,17 @@ typedef struct expar_combine_args {
     expar_tensor bias[2];          /* [T][H], as y; each or none: added before all rows */
     int32_t expert_major;          /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
     expar_tensor expert_weights;   /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
-    expar_event *wait_event;       /* as in expar_dispatch_args */
+    expar_event *wait_event;       /* as in expar_ep_dispatch_args */
     int32_t async_finish; /* 1: returns at once (on a GPU: once a wait_event that lies on no stream has happened); y is
                              there when *event has happened */
     expar_event **event;  /* out, with async_finish: the caller's */
     void *stream;         /* CUDA: the CUstream that the call is put on. See "On GPUs" */
-    expar_sum_order sum_order;          /* other than BY_RANK: of a handle whose dispatch had keep_slots */
-    expar_weights_of weights_of;        /* with topk_weights; OWNER likewise */
-    int32_t num_sms;                    /* as in expar_dispatch_args */
-    expar_nodes_sum exact_across_nodes; /* the same on all ranks; without effect on one node */
-} expar_combine_args;
-#define EXPAR_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_combine_args)
+    expar_ep_sum_order sum_order;   /* other than BY_RANK: of a handle whose dispatch had keep_slots */
+    expar_ep_weights_of weights_of; /* with topk_weights; OWNER likewise */
+    int32_t num_sms;                /* as in expar_ep_dispatch_args */
+    expar_ep_nodes_sum nodes_sum;   /* the same on all ranks; without effect on one node */
+} expar_ep_combine_args;
+#define EXPAR_EP_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_combine_args)
 
 /* y[t] = biases, then the rows of the ranks that had token t, in rank order: FP32 from +0, one rounding (to nearest
  * even; every NaN becomes the positive quiet NaN with all mantissa bits set). Weights likewise, slot by slot. Rows of
@@ -62,12 +63,12 @@ typedef struct expar_combine_args {
  *
  * Expert-major: x is [sum of recv_tokens_per_expert][H]. Each token's rows are first summed here: FP32 from +0, slots
  * ascending, each product weight · x rounded before it is added, and the sum rounded once to x's dtype; that row then
- * travels. Its backward is expar_dispatch with the handle.
+ * travels. Its backward is expar_ep_dispatch with the handle.
  *
  * Where ranks are on several nodes, each node's rows are added there, FP32 from +0, ranks ascending, and rounded to x's
- * dtype, unless exact_across_nodes is EXPAR_NODES_EXACT; y[t] = biases, then the nodes' sums ascending, with one
- * rounding. With EXPAR_NODES_ONE_ORDER y is to the bit what it is on one node, and rows cross the network each by
- * itself, which takes longer. Weights' sums are the nodes' sums ascending, FP32, whatever becomes of rows.
+ * dtype, unless nodes_sum is EXPAR_EP_NODES_SUM_EXACT; y[t] = biases, then the nodes' sums ascending, with one
+ * rounding. With EXPAR_EP_NODES_SUM_ONE_ORDER y is to the bit what it is on one node, and rows cross the network each
+ * by itself, which takes longer. Weights' sums are the nodes' sums ascending, FP32, whatever becomes of rows.
  *
  * sum_order and weights_of are the same on all ranks. The sums of token t, x_r the row of rank r, in FP32 from +0, with
  * one rounding at the end (round):
@@ -85,9 +86,9 @@ typedef struct expar_combine_args {
  * needs expert_major on all ranks, and takes no expert_weights: nothing is multiplied or rounded before the end, and
  * every row travels. Slots of -1, and of rows that were dropped, add nothing. OWNER's weights are carried bit for bit.
  *
- * Errors as of expar_dispatch, but for EXPAR_ERR_INDEX and EXPAR_ERR_DROPPED; EXPAR_ERR_HANDLE also where the handle
+ * Errors as of expar_ep_dispatch, but for EXPAR_ERR_INDEX and EXPAR_ERR_DROPPED; EXPAR_ERR_HANDLE also where the handle
  * does not keep its slots. */
-EXPAR_API expar_status expar_combine(expar_ep *ep, const expar_combine_args *args);
+EXPAR_API expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args);
 
 #ifdef __cplusplus
 }

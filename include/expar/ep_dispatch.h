@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch: tokens go to the ranks that hold their experts. */
-#ifndef EXPAR_EXPAR_EP_DISPATCH_H
-#define EXPAR_EXPAR_EP_DISPATCH_H
+#ifndef EXPAR_EP_DISPATCH_H
+#define EXPAR_EP_DISPATCH_H
 
 #include <expar/ep_buffer.h>
 #include <expar/ep_handle.h>
@@ -16,10 +16,10 @@ extern "C" {
 
 /* How rows travel inside a node. AUTO takes DIRECT where the receiver's output (combine: the sender's input) lies in
    symmetric memory, else QUEUE. */
-typedef enum expar_path { EXPAR_PATH_AUTO = 0, EXPAR_PATH_DIRECT = 1, EXPAR_PATH_QUEUE = 2 } expar_path;
+typedef enum expar_ep_path { EXPAR_EP_PATH_AUTO = 0, EXPAR_EP_PATH_DIRECT = 1, EXPAR_EP_PATH_QUEUE = 2 } expar_ep_path;
 
-typedef struct expar_dispatch_args {
-    size_t struct_size;    /* set by EXPAR_DISPATCH_ARGS_INIT */
+typedef struct expar_ep_dispatch_args {
+    size_t struct_size;    /* set by EXPAR_EP_DISPATCH_ARGS_INIT */
     expar_tensor x;        /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16
                               bytes */
     expar_tensor topk_idx; /* [T][K] i32 or i64, K contiguous. May be absent with a handle or token_in_rank */
@@ -29,7 +29,7 @@ typedef struct expar_dispatch_args {
                                       handle, which has its own */
     const expar_ep_handle *handle; /* the routing of an earlier dispatch or route: no layout, no counts. Rows and their
                                       places are the handle's; topk_idx, of its K, and topk_weights are only carried */
-    expar_path path;               /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
+    expar_ep_path path;            /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
     expar_tensor out_x;            /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
     expar_tensor x_scales;      /* [T][S] f32, or i32 with four packed exponents each; any strides; carried bit for bit.
                                    For f8e4m3 and i8 rows; or none */
@@ -39,9 +39,10 @@ typedef struct expar_dispatch_args {
                                          the tensors lie; NULL: zeros */
     int64_t num_worst_tokens; /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs
                                  topk_idx. 0: outputs have R rows. May differ between ranks */
-    int32_t expert_major; /* 1: recv_x has one row a (token, local expert); see expar_dispatch_result. Needs topk_idx,
+    int32_t
+        expert_major; /* 1: recv_x has one row a (token, local expert); see expar_ep_dispatch_result. Needs topk_idx,
                                  or a handle that an expert-major dispatch was made with */
-    int32_t zero_padding; /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
+    int32_t zero_padding;    /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
     expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch that
                                 waits for counts waits for it before it returns; on a GPU every call does, but for an
                                 event that lies on a stream (expar_event_record): the call's stream waits for that */
@@ -51,7 +52,7 @@ typedef struct expar_dispatch_args {
     int32_t keep_slots; /* 1: the handle keeps whose expert stands in each slot, 2 bytes a slot, for combines with a
                            sum_order by slots or with weights_of the owner. Needs topk_idx. Ignored with a handle. On
                            several nodes the same on all ranks, and as much again for each slot that comes by rail */
-    const expar_recv_counts *recv_counts; /* counts to be written where the tensors lie; or NULL */
+    const expar_ep_recv_counts *recv_counts; /* counts to be written where the tensors lie; or NULL */
     expar_tensor out_scales, out_topk_idx, out_topk_weights, out_row_map; /* the caller's own, as out_x: each as the
                                    result's tensor of its name, with at least as many rows, contiguous; or none. Where
                                    one is not in symmetric memory, rows come as with such an out_x */
@@ -68,14 +69,14 @@ typedef struct expar_dispatch_args {
     int32_t src_stride; /* M > 0, on all ranks: recv_src_metadata is given, and recv_src_token with it. At least T, at
                            most (2^31 - 1) / N; the same on all ranks, so that no number stands for two tokens */
     expar_tensor out_src_metadata; /* the caller's own, [≥ R][2 + K] i32, contiguous. Needs src_stride */
-    int32_t column_scales; /* 1: recv_x_scales lies column by column, with strides (1, its rows rounded up to a multiple
+    int32_t column_scales; /* 1: recv_scales lies column by column, with strides (1, its rows rounded up to a multiple
                               of 4), so that each column begins at a multiple of 16 bytes, as TMA wants it. Needs
                               x_scales. out_scales then has strides (1, a multiple of 4), and is aligned to 16 bytes */
     expar_tensor topk_idx_copy; /* the caller's own, [T][K], dtype of topk_idx, contiguous: what topk_idx has been where
                                    this call has read it, so that the caller may write to that. Needs topk_idx, and no
                                    handle; or none */
-} expar_dispatch_args;
-#define EXPAR_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_dispatch_args)
+} expar_ep_dispatch_args;
+#define EXPAR_EP_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_dispatch_args)
 
 /* Rows are ordered by source rank, then by the source's token number: the same input gives the same bytes, always.
  *
@@ -83,13 +84,13 @@ typedef struct expar_dispatch_args {
  * x, scales and weights are not written. Where more than W come, the rows beyond are dropped: this rank's call (or
  * event) ends with EXPAR_ERR_DROPPED, its result is filled all the same, and num_dropped_tokens says how many.
  *
- * Expert-major: recv_x (and recv_x_scales) have one row for each (token, slot) whose expert lives here, sorted by
+ * Expert-major: recv_x (and recv_scales) have one row for each (token, slot) whose expert lives here, sorted by
  * expert, then in the order above, then by slot. The rows of local expert e begin at the sum of
  * recv_tokens_per_expert[0 .. e-1]. recv_topk_* stay [R][K]; recv_row_map says which row belongs to which slot. With
  * num_worst_tokens it has W * K + (expert_alignment - 1) * L rows; counts tell all that was sent, so where rows are
  * dropped, slots whose row would lie beyond that are dropped too: -1 in the map. */
-typedef struct expar_dispatch_result {
-    size_t struct_size;             /* set by EXPAR_DISPATCH_RESULT_INIT */
+typedef struct expar_ep_dispatch_result {
+    size_t struct_size;             /* set by EXPAR_EP_DISPATCH_RESULT_INIT */
     expar_tensor recv_x;            /* [R][H]; expert-major: [sum of recv_tokens_per_expert][H] */
     expar_tensor recv_topk_idx;     /* [R][K], dtype of topk_idx: local expert numbers, -1 where it lives elsewhere.
                                        None for a dispatch without topk_idx */
@@ -99,9 +100,9 @@ typedef struct expar_dispatch_result {
     int32_t num_local_experts;             /* L */
     int64_t num_recv_tokens;               /* R, without those that were dropped; -1: the host does not know it */
     expar_ep_handle *handle;               /* the caller's; NULL for a dispatch with a handle */
-    expar_ep_output *output; /* the caller's; owns all tensors here and recv_tokens_per_expert, but not the caller's */
-    expar_path path;         /* how this rank's rows came: DIRECT or QUEUE */
-    expar_tensor recv_x_scales;    /* [R][S] contiguous, or as column_scales says; dtype of x_scales; none without */
+    expar_ep_output *output;  /* the caller's; owns all tensors here and recv_tokens_per_expert, but not the caller's */
+    expar_ep_path path;       /* how this rank's rows came: DIRECT or QUEUE */
+    expar_tensor recv_scales; /* [R][S] contiguous, or as column_scales says; dtype of x_scales; none without */
     expar_tensor recv_row_map;     /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
     int64_t num_dropped_tokens;    /* as far as the host knows */
     expar_event *event;            /* with async_finish: the caller's. Else NULL */
@@ -113,13 +114,13 @@ typedef struct expar_dispatch_result {
     expar_tensor recv_src_metadata; /* with src_stride: [R][2 + K] i32, of each token that came source rank · M + number
                                        there, the source rank, and then as recv_row_map, -1 where there is none. With
                                        num_worst_tokens -1 from R on. Else none */
-} expar_dispatch_result;
-#define EXPAR_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_dispatch_result)
+} expar_ep_dispatch_result;
+#define EXPAR_EP_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_ep_dispatch_result)
 
 /* Carries each token to the ranks that hold its experts. Collective; returns when the rows are there, or with
    async_finish when the outputs are known: then all tensors of args and result must be left alone until result.event
-   has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. Its backward is expar_combine with the same
-   handle. The protocol is the library's own (docs/internals/normal-mode.md). So that counts fit 31 bits,
+   has happened. *result is written on EXPAR_OK and EXPAR_ERR_DROPPED only. Its backward is expar_ep_combine with the
+   same handle. The protocol is the library's own (docs/internals/normal-mode.md). So that counts fit 31 bits,
    expert_alignment is 2^30 at most, T · K · N too, and each of tokens_per_expert 2^30 / N.
 
    Errors of this rank's arguments: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE,
@@ -128,7 +129,8 @@ typedef struct expar_dispatch_result {
    ninth capture), EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM, EXPAR_ERR_UNSUPPORTED (no kernels for the shape), EXPAR_ERR_CUDA.
    Of all ranks together: EXPAR_ERR_REMOTE, EXPAR_ERR_MISMATCH, EXPAR_ERR_PEER, EXPAR_ERR_ABORTED; and EXPAR_ERR_BUSY,
    EXPAR_ERR_DROPPED. */
-EXPAR_API expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar_dispatch_result *result);
+EXPAR_API expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args,
+                                         expar_ep_dispatch_result *result);
 
 #ifdef __cplusplus
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Handles: the routing of one dispatch, kept for the combine and for later dispatches. */
-#ifndef EXPAR_EXPAR_EP_HANDLE_H
-#define EXPAR_EXPAR_EP_HANDLE_H
+#ifndef EXPAR_EP_HANDLE_H
+#define EXPAR_EP_HANDLE_H
 
 #include <expar/status.h>
 #include <stddef.h>
@@ -21,8 +21,8 @@ typedef struct expar_ep_handle expar_ep_handle;
    how many tokens go anywhere is not counted. Of a dispatch with num_worst_tokens whose counts nobody has waited for
    (on the CPU: with async_finish), num_recv_tokens is -1, and rank_prefix, channel_prefix and tokens_per_node are
    NULL. */
-typedef struct expar_handle_info {
-    size_t struct_size;             /* set by EXPAR_HANDLE_INFO_INIT */
+typedef struct expar_ep_handle_info {
+    size_t struct_size;             /* set by EXPAR_EP_HANDLE_INFO_INIT */
     int64_t num_tokens;             /* T of the dispatch */
     int64_t num_recv_tokens;        /* R */
     int32_t num_experts;            /* E */
@@ -32,17 +32,17 @@ typedef struct expar_handle_info {
     const int32_t *channel_prefix;  /* [N][C] (i, c): tokens that this rank's channels 0..c send to rank i */
     int32_t num_nodes;              /* M */
     const int32_t *tokens_per_node; /* [M] tokens that this rank sends to each node, each counted once */
-} expar_handle_info;
-#define EXPAR_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_handle_info)
+} expar_ep_handle_info;
+#define EXPAR_EP_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_ep_handle_info)
 /* Fills as much as info->struct_size says that there is. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT
    (struct_size), EXPAR_ERR_HANDLE (destroyed). */
-EXPAR_API expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info);
+EXPAR_API expar_status expar_ep_handle_get_info(const expar_ep_handle *handle, expar_ep_handle_info *info);
 /* Handles are counted as outputs are (expar/ep_output.h), and may outlive buffer and group. Not collective; any thread.
    retain: one more reference, of the caller's; EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (it has come to its end). */
 EXPAR_API expar_status expar_ep_handle_retain(expar_ep_handle *handle);
 /* Gives a reference back; the last one ends the handle. Calls in flight keep it until they have ended. NULL is
    allowed. */
-EXPAR_API void expar_ep_handle_destroy(expar_ep_handle *handle);
+EXPAR_API void expar_ep_handle_release(expar_ep_handle *handle);
 /* Likewise, but its memory on a GPU is used again only behind what the stream holds now, as by
    expar_ep_output_release_after. EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY, EXPAR_ERR_CUDA. */
 EXPAR_API expar_status expar_ep_handle_release_after(expar_ep_handle *handle, void *stream);

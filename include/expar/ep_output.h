@@ -8,8 +8,8 @@
  *
  * Who uses an output whose last reference has been given back is told so (EXPAR_ERR_HANDLE, or a warning in the log)
  * where it can be seen: as long as fewer than 256 others have come to their end since. docs/internals/lifetimes.md. */
-#ifndef EXPAR_EXPAR_EP_OUTPUT_H
-#define EXPAR_EXPAR_EP_OUTPUT_H
+#ifndef EXPAR_EP_OUTPUT_H
+#define EXPAR_EP_OUTPUT_H
 
 #include <expar/dlpack.h>
 #include <expar/ep_buffer.h>
@@ -28,7 +28,7 @@ typedef struct expar_ep_output expar_ep_output; /* the memory of one dispatch's 
    the ABI. */
 typedef enum expar_ep_part {
     EXPAR_EP_PART_X = 0,            /* recv_x; expar_ep_alloc: the memory, [bytes] u8 */
-    EXPAR_EP_PART_SCALES = 1,       /* recv_x_scales */
+    EXPAR_EP_PART_SCALES = 1,       /* recv_scales */
     EXPAR_EP_PART_TOPK_IDX = 2,     /* recv_topk_idx */
     EXPAR_EP_PART_TOPK_WEIGHTS = 3, /* recv_topk_weights */
     EXPAR_EP_PART_ROW_MAP = 4,      /* recv_row_map */
@@ -67,19 +67,20 @@ EXPAR_API expar_status expar_ep_output_read_on(expar_ep_output *output, void *st
 /* *tensor: a view of that part, which lasts as long as somebody has a reference; EXPAR_TENSOR_NONE where the dispatch
    had none, or wrote it to memory of the caller's. Errors: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_ARGUMENT
    (part). */
-EXPAR_API expar_status expar_ep_output_tensor(const expar_ep_output *output, expar_ep_part part, expar_tensor *tensor);
+EXPAR_API expar_status expar_ep_output_get_tensor(const expar_ep_output *output, expar_ep_part part,
+                                                  expar_tensor *tensor);
 /* That part for other libraries, with a reference of its own, which its deleter gives back as expar_ep_output_release
    does: on any thread, also after the destroy of buffer and group, and while the process ends. version, *managed:
    expar/dlpack.h, expar_tensor_to_dlpack. Several may be had of one part; all are of the same memory, which may be
    written to. Errors: EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_ARGUMENT (part; the output has no such tensor),
    EXPAR_ERR_VERSION, EXPAR_ERR_MEMORY. */
-EXPAR_API expar_status expar_ep_output_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version,
-                                              void **managed);
+EXPAR_API expar_status expar_ep_output_to_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version,
+                                                 void **managed);
 /* Several parts at once, for a program in Python (expar/dlpack.h): item i of `list` becomes a capsule of parts[i], with
    a reference of its own, or is left as it is where that is negative. What has become a capsule before a failure stays
    one. Errors: EXPAR_ERR_NULL and as above. */
-EXPAR_API expar_status expar_ep_output_capsules(expar_ep_output *output, const int32_t *parts, int32_t count,
-                                                const expar_python *python, void *list);
+EXPAR_API expar_status expar_python_put_output(expar_ep_output *output, const int32_t *parts, int32_t count,
+                                               const expar_python_objects *python, void *list);
 
 #ifdef __cplusplus
 }

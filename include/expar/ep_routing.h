@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Routing: who goes where, and what follows from that alone. */
-#ifndef EXPAR_EXPAR_EP_ROUTING_H
-#define EXPAR_EXPAR_EP_ROUTING_H
+#ifndef EXPAR_EP_ROUTING_H
+#define EXPAR_EP_ROUTING_H
 
 #include <expar/ep_buffer.h>
 #include <expar/ep_handle.h>
@@ -14,15 +14,15 @@ extern "C" {
 #endif
 
 /* Counts that follow from topk_idx alone. Each array belongs to the caller and may be NULL (not wanted). */
-typedef struct expar_layout {
-    size_t struct_size;         /* set by EXPAR_LAYOUT_INIT */
+typedef struct expar_ep_layout {
+    size_t struct_size;         /* set by EXPAR_EP_LAYOUT_INIT */
     int32_t *tokens_per_rank;   /* [N] a token counts once for a rank, however many of its experts live there */
     int32_t *tokens_per_node;   /* [M] likewise for a node */
     int32_t *tokens_per_expert; /* [E] every occurrence counts */
     uint8_t *token_in_rank;     /* [T][N] 1 where the token goes to the rank, else 0 */
     void *stream;               /* CUDA: a CUstream of topk_idx's GPU; NULL: the default stream */
-} expar_layout;
-#define EXPAR_LAYOUT_INIT EXPAR_STRUCT_INIT(expar_layout)
+} expar_ep_layout;
+#define EXPAR_EP_LAYOUT_INIT EXPAR_STRUCT_INIT(expar_ep_layout)
 
 /* topk_idx: [T][K] int32 or int64, last dimension contiguous; -1 means none. num_experts: E, at most 2^22, as in calls
    on a buffer. The arrays lie where topk_idx does: in host memory, or in the memory of a GPU. Local, no communication;
@@ -31,14 +31,14 @@ typedef struct expar_layout {
    EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_INDEX (token and slot of an index
    outside [-1, E)), EXPAR_ERR_DEVICE (an array that lies elsewhere), EXPAR_ERR_STATE (the group has ended),
    EXPAR_ERR_MEMORY, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_CUDA. */
-EXPAR_API expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                                       const expar_layout *layout);
+EXPAR_API expar_status expar_ep_get_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
+                                           const expar_ep_layout *layout);
 
 /* What a rank receives, for whoever does not come back to the host for it. Each array belongs to the caller, lies where
    the buffer's tensors do (on a GPU in its memory), is aligned to its elements, and may be NULL (not wanted). On a GPU
    they are written in the order of the call's stream, behind its rows, with num_worst_tokens and in graphs, too. */
-typedef struct expar_recv_counts {
-    size_t struct_size;         /* set by EXPAR_RECV_COUNTS_INIT */
+typedef struct expar_ep_recv_counts {
+    size_t struct_size;         /* set by EXPAR_EP_RECV_COUNTS_INIT */
     int32_t *tokens_per_expert; /* [L] rows for each local expert, not rounded up, those that were dropped included */
     int32_t *expert_prefix;     /* [L+1] where each expert's rows begin in an expert-major output, whose length is the
                                    last entry: sums of counts rounded up to expert_alignment, 2^31 - 1 at most */
@@ -46,12 +46,12 @@ typedef struct expar_recv_counts {
     int64_t *num_recv_tokens;   /* [1] R, without those that were dropped */
     int32_t *expert_ends;       /* [L] where each expert's rows end there, before those that only round up:
                                    expert_prefix[e] + tokens_per_expert[e], 2^31 - 1 at most */
-} expar_recv_counts;
-#define EXPAR_RECV_COUNTS_INIT EXPAR_STRUCT_INIT(expar_recv_counts)
+} expar_ep_recv_counts;
+#define EXPAR_EP_RECV_COUNTS_INIT EXPAR_STRUCT_INIT(expar_ep_recv_counts)
 
-/* Members mean what they mean in expar_dispatch_args. */
-typedef struct expar_route_args {
-    size_t struct_size;               /* set by EXPAR_ROUTE_ARGS_INIT */
+/* Members mean what they mean in expar_ep_dispatch_args. */
+typedef struct expar_ep_route_args {
+    size_t struct_size;               /* set by EXPAR_EP_ROUTE_ARGS_INIT */
     expar_tensor topk_idx;            /* [T][K] i32 or i64, K contiguous; or none, with token_in_rank alone */
     expar_tensor token_in_rank;       /* [T][N] u8, N contiguous; or none */
     int32_t num_experts;              /* E */
@@ -64,13 +64,13 @@ typedef struct expar_route_args {
                                 the call returns at once. Without, counts are waited for all the same */
     void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
     int32_t keep_slots;
-    const expar_recv_counts *recv_counts;
+    const expar_ep_recv_counts *recv_counts;
     int32_t num_sms;
-} expar_route_args;
-#define EXPAR_ROUTE_ARGS_INIT EXPAR_STRUCT_INIT(expar_route_args)
+} expar_ep_route_args;
+#define EXPAR_EP_ROUTE_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_route_args)
 
-typedef struct expar_route_result {
-    size_t struct_size;                    /* set by EXPAR_ROUTE_RESULT_INIT */
+typedef struct expar_ep_route_result {
+    size_t struct_size;                    /* set by EXPAR_EP_ROUTE_RESULT_INIT */
     expar_ep_handle *handle;               /* the caller's */
     int64_t num_recv_tokens;               /* R, without those that will be dropped; -1: not known to the host */
     int64_t num_rows;                      /* of outputs of dispatches with the handle: R, or W */
@@ -79,16 +79,16 @@ typedef struct expar_route_result {
     const int32_t *recv_tokens_per_expert; /* [L] host memory, as long as the handle; NULL: not known to the host */
     int32_t num_local_experts;             /* L */
     expar_event *event;                    /* with async_finish: the caller's. Else NULL */
-} expar_route_result;
-#define EXPAR_ROUTE_RESULT_INIT EXPAR_STRUCT_INIT(expar_route_result)
+} expar_ep_route_result;
+#define EXPAR_EP_ROUTE_RESULT_INIT EXPAR_STRUCT_INIT(expar_ep_route_result)
 
 /* Layout and notify alone: what a fresh dispatch does before its rows, so that a caller knows how many come before it
    allocates memory for them. Dispatches with the handle carry topk_idx, topk_weights and scales as fresh ones; combines
    may come without a dispatch. Collective; returns when the counts are known, with num_worst_tokens at once on a GPU,
    and with async_finish on the CPU.
-   *result is written on EXPAR_OK only. Errors as of expar_dispatch, but for EXPAR_ERR_ADDRESS, EXPAR_ERR_BUFFER_SIZE
+   *result is written on EXPAR_OK only. Errors as of expar_ep_dispatch, but for EXPAR_ERR_ADDRESS, EXPAR_ERR_BUFFER_SIZE
    and EXPAR_ERR_DROPPED: rows that find no room are dropped, and told of, by the dispatches. */
-EXPAR_API expar_status expar_ep_route(expar_ep *ep, const expar_route_args *args, expar_route_result *result);
+EXPAR_API expar_status expar_ep_route(expar_ep *ep, const expar_ep_route_args *args, expar_ep_route_result *result);
 
 #ifdef __cplusplus
 }

@@ -10,7 +10,7 @@ extern "C" {
 #endif
 
 /* Happens once. Made by asynchronous calls, or by the caller for a call to wait for. All functions from any thread. Who
-   uses an event that nobody holds any more is told so (EXPAR_ERR_HANDLE; by expar_event_destroy a warning in the log)
+   uses an event that nobody holds any more is told so (EXPAR_ERR_HANDLE; by expar_event_release a warning in the log)
    as long as fewer than 256 others have come to their end since. */
 typedef struct expar_event expar_event;
 
@@ -43,7 +43,7 @@ EXPAR_API expar_status expar_event_wait(expar_event *event);
    context has failed (EXPAR_ERR_CUDA) or which lies in a capture (EXPAR_ERR_STATE). */
 EXPAR_API expar_status expar_event_query(expar_event *event, int *done);
 /* Gives the caller's hold back; the call behind it goes on. NULL is allowed. */
-EXPAR_API void expar_event_destroy(expar_event *event);
+EXPAR_API void expar_event_release(expar_event *event);
 
 #ifdef __cplusplus
 }

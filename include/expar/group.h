@@ -54,9 +54,9 @@ typedef enum expar_heap_kind {
    start, else system, with a warning. An allocation for which they run out later fails with EXPAR_ERR_MEMORY, and
    variables of the program cannot be shared. docs/pgas.md, "The heap". */
 typedef enum expar_heap_pages {
-    EXPAR_PAGES_DEFAULT = 0, /* EXPAR_HEAP_PAGES, else system */
-    EXPAR_PAGES_SYSTEM = 1,
-    EXPAR_PAGES_HUGE = 2
+    EXPAR_HEAP_PAGES_DEFAULT = 0, /* EXPAR_HEAP_PAGES, else system */
+    EXPAR_HEAP_PAGES_SYSTEM = 1,
+    EXPAR_HEAP_PAGES_HUGE = 2
 } expar_heap_pages;
 
 typedef struct expar_group_options {

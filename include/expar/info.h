@@ -28,17 +28,17 @@ EXPAR_API const char *expar_abi(void);
 /* ---- places ------------------------------------------------------------------------------------------------------ */
 
 /* Where a rank is, and what lies near it; every rank knows that of all. */
-typedef struct expar_place {
-    size_t struct_size; /* set by EXPAR_PLACE_INIT */
+typedef struct expar_group_place {
+    size_t struct_size; /* set by EXPAR_GROUP_PLACE_INIT */
     int32_t node;
     int32_t cores;     /* that it may run on */
     int32_t numa_node; /* of all of these cores; -1: they are of several, or it is not known */
     char nics[64]; /* RDMA devices of its host, or where there are none interfaces that are up, with commas between */
-} expar_place;
-#define EXPAR_PLACE_INIT EXPAR_STRUCT_INIT(expar_place)
+} expar_group_place;
+#define EXPAR_GROUP_PLACE_INIT EXPAR_STRUCT_INIT(expar_group_place)
 /* Fills as much as place->struct_size says that there is. EXPAR_ERR_NULL, EXPAR_ERR_RANGE (no such rank),
    EXPAR_ERR_ARGUMENT when place->struct_size is not set. Any thread. */
-EXPAR_API expar_status expar_rank_get_place(const expar_group *group, int32_t rank, expar_place *place);
+EXPAR_API expar_status expar_group_get_place(const expar_group *group, int32_t rank, expar_group_place *place);
 
 /* ---- transports -------------------------------------------------------------------------------------------------- */
 
@@ -84,31 +84,31 @@ EXPAR_API expar_status expar_network_get_stats(const expar_group *group, expar_n
 /* The driver: what CUDA version it supports (13000 for 13.0), and how many GPUs this process sees. Either may be NULL.
    EXPAR_ERR_UNSUPPORTED: there is none, or no GPU; the text says what to install. Starts the driver: a process that has
    called this must not fork children that use CUDA. */
-EXPAR_API expar_status expar_cuda_driver(int32_t *version, int32_t *num_gpus);
+EXPAR_API expar_status expar_cuda_get_driver(int32_t *version, int32_t *num_gpus);
 /* The compiler of kernels, NVRTC: its version and file (static storage). Either may be NULL. EXPAR_ERR_UNSUPPORTED: it
    was not found; the text says where it was looked for and how to get it. */
-EXPAR_API expar_status expar_cuda_compiler(int32_t *version, const char **path);
+EXPAR_API expar_status expar_cuda_get_compiler(int32_t *version, const char **path);
 /* Compute capability, times ten, of the GPUs for which this library carries ready kernels, for machines without NVRTC;
    0: it was built without nvcc and carries none. GPUs of the same major version run them. */
 EXPAR_API int32_t expar_cuda_ready_kernels(void);
 
-typedef struct expar_gpu {
-    size_t struct_size; /* set by EXPAR_GPU_INIT */
+typedef struct expar_cuda_gpu {
+    size_t struct_size; /* set by EXPAR_CUDA_GPU_INIT */
     char name[64];
     char bus_id[32];
     int32_t major, minor; /* compute capability */
     int32_t num_sms;
     int64_t memory_bytes;
     int32_t shareable; /* 1: its memory can be shared with other processes, as buffers on it need */
-} expar_gpu;
-#define EXPAR_GPU_INIT EXPAR_STRUCT_INIT(expar_gpu)
+} expar_cuda_gpu;
+#define EXPAR_CUDA_GPU_INIT EXPAR_STRUCT_INIT(expar_cuda_gpu)
 /* EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size), EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_RANGE (no such GPU),
    EXPAR_ERR_CUDA. */
-EXPAR_API expar_status expar_cuda_gpu(int32_t index, expar_gpu *gpu);
+EXPAR_API expar_status expar_cuda_get_gpu(int32_t index, expar_cuda_gpu *gpu);
 /* How a kernel on GPU `from` reaches the memory of GPU `to`. *access: 1 by loads and stores. *rank: the driver's order
    of performance among such pairs, 0 is the best. *atomics: 1 when the link carries out atomic operations. Any may be
    NULL. */
-EXPAR_API expar_status expar_cuda_link(int32_t from, int32_t to, int32_t *access, int32_t *rank, int32_t *atomics);
+EXPAR_API expar_status expar_cuda_get_link(int32_t from, int32_t to, int32_t *access, int32_t *rank, int32_t *atomics);
 
 #ifdef __cplusplus
 }

@@ -21,11 +21,11 @@ typedef int (*expar_interrupt_fn)(void *context);
    memory until the group is destroyed. fn is called by whatever thread waits, by several at a time, those of the
    library's own too, and must not call the library. Whoever wants one thread's waits alone to end looks which thread it
    is in. A call of the earlier fn may still be under way when this returns. Any thread. Returns EXPAR_OK. */
-EXPAR_API expar_status expar_set_interrupt(expar_interrupt_fn fn, void *context);
+EXPAR_API expar_status expar_interrupt_set(expar_interrupt_fn fn, void *context);
 /* Likewise, but fn is asked by the calling thread's waits alone, beside the function that all waits ask: for a program
    whose signals belong to one thread, such as that of Python's interpreter. It ends what other threads do for that
    call, too. NULL: this thread has none, as at the start. Any thread. Returns EXPAR_OK. */
-EXPAR_API expar_status expar_set_thread_interrupt(expar_interrupt_fn fn, void *context);
+EXPAR_API expar_status expar_interrupt_set_thread(expar_interrupt_fn fn, void *context);
 
 #ifdef __cplusplus
 }

@@ -51,19 +51,21 @@ typedef struct expar_ll_hook expar_ll_hook;     /* the second half of a call */
 /* How rows travel. Quantised ones go in groups of 128 elements, so H is a multiple of 128.
    docs/low-latency-formats.md has the arithmetic and the bounds of errors. Values are part of the ABI. */
 typedef enum expar_ll_format {
-    EXPAR_LL_PLAIN = 0,     /* as given: bf16, f16 or f32; no scales */
-    EXPAR_LL_FP8 = 1,       /* f8e4m3, scales f32 */
-    EXPAR_LL_FP8_ROUND = 2, /* f8e4m3, scales f32, each rounded up to a power of two */
-    EXPAR_LL_FP8_UE8M0 = 3, /* f8e4m3, the exponents of such scales, four in an int32 */
-    EXPAR_LL_INT8 = 4,      /* i8, scales f32 */
-    EXPAR_LL_LOGFMT = 5     /* combine with EXPAR_LL_EXACT only: 10 bits an element, logarithmic; what arrives is x's
+    EXPAR_LL_FORMAT_PLAIN = 0,     /* as given: bf16, f16 or f32; no scales */
+    EXPAR_LL_FORMAT_FP8 = 1,       /* f8e4m3, scales f32 */
+    EXPAR_LL_FORMAT_FP8_ROUND = 2, /* f8e4m3, scales f32, each rounded up to a power of two */
+    EXPAR_LL_FORMAT_FP8_UE8M0 = 3, /* f8e4m3, the exponents of such scales, four in an int32 */
+    EXPAR_LL_FORMAT_INT8 = 4,      /* i8, scales f32 */
+    EXPAR_LL_FORMAT_LOGFMT =
+        5 /* combine with EXPAR_LL_SUM_EXACT only: 10 bits an element, logarithmic; what arrives is x's
                                dtype again */
 } expar_ll_format;
 
 /* Who sums a token's rows. */
 typedef enum expar_ll_sum {
-    EXPAR_LL_EXACT = 0,  /* one row a slot travels back; the token's rank sums in the order of slots */
-    EXPAR_LL_REDUCED = 1 /* each rank sums its rows of a token, rounds, and sends one; the token's rank adds those */
+    EXPAR_LL_SUM_EXACT = 0, /* one row a slot travels back; the token's rank sums in the order of slots */
+    EXPAR_LL_SUM_REDUCED =
+        1 /* each rank sums its rows of a token, rounds, and sends one; the token's rank adds those */
 } expar_ll_sum;
 
 typedef struct expar_ll_config {
@@ -73,7 +75,7 @@ typedef struct expar_ll_config {
     int32_t num_topk;          /* the largest K, 1 to 32 */
     int32_t num_experts;       /* E, a multiple of N */
     int32_t max_element_bytes; /* of x in all calls: 2 (bf16, f16) or 4 (f32, too); 0: 2 */
-    int32_t sums;              /* the combines that will be made, (1 << EXPAR_LL_EXACT) | …; 0: all */
+    int32_t sums;              /* the combines that will be made, (1 << EXPAR_LL_SUM_EXACT) | …; 0: all */
     expar_device device;       /* type 0 or EXPAR_CPU: the CPU; or a GPU. All tensors of all calls lie there */
     int32_t num_threads;       /* CPU: threads of a call on each rank, up to 1024; 0: as EXPAR_THREADS says, or else as
                                   the host has cores for its ranks and the call has rows for them */
@@ -83,7 +85,7 @@ typedef struct expar_ll_config {
                                   for tests */
     int64_t late_limit_ms; /* with masking: how long a rank that answers is waited for before it is masked, where that
                               is less than the late limit of the group; 0: as that says. May differ between ranks */
-    size_t reserve_bytes;  /* with masking: bytes for a shape that each rank names later, by expar_ll_lay_out;
+    size_t reserve_bytes;  /* with masking: bytes for a shape that each rank names later, by expar_ll_set_shape;
                              max_tokens, hidden, num_topk and num_experts are 0 then. 0: the buffer is made for these */
 } expar_ll_config;
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
@@ -92,7 +94,7 @@ typedef struct expar_ll_config {
    group needed. Where ranks are not mapped, and with config.unmapped alone this counts it, 256 messages and room for
    the rows that come back more, and as much for each region that masks add. Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT
    (names the member; also when a size overflows 64 bits). */
-EXPAR_API expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);
+EXPAR_API expar_status expar_ll_get_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes);
 /* Collective; every member of config but num_threads, num_sms, device.index and late_limit_ms is the same on all ranks
    (EXPAR_ERR_MISMATCH, names a rank and both values). *ll is set on success only; the group must outlive it. Errors:
    EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_MEMORY, EXPAR_ERR_SYSTEM; on the other ranks
@@ -108,7 +110,7 @@ EXPAR_API expar_status expar_ll_create(expar_group *group, const expar_ll_config
    EXPAR_ERR_LIMIT (the shape does not fit; the text has the bytes), EXPAR_ERR_UNSUPPORTED (a GPU cannot carry it out),
    EXPAR_ERR_MEMORY, EXPAR_ERR_BUSY; the buffer has no shape then, and on a GPU gets none any more but after
    EXPAR_ERR_LIMIT and what comes before that. */
-EXPAR_API expar_status expar_ll_lay_out(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk);
+EXPAR_API expar_status expar_ll_set_shape(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk);
 /* Collective while the group is sound. Waits for calls in flight; hooks that were not called are allowed, and return
    EXPAR_ERR_STATE from then on. Outputs, handles and hooks still have to be freed. NULL is allowed. EXPAR_ERR_BUSY:
    another thread is in a call on it; EXPAR_ERR_STATE also in a child of fork, which is no rank. */
@@ -176,20 +178,20 @@ EXPAR_API expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_a
 typedef struct expar_ll_combine_args {
     size_t struct_size;            /* set by EXPAR_LL_COMBINE_ARGS_INIT */
     expar_tensor x;                /* [L][N*B][H] bf16, f16 or f32, in dispatch's layout; zero copy: the tensor of
-                                      expar_ll_combine_buffer */
+                                      expar_ll_get_combine_buffer */
     expar_tensor topk_idx;         /* [T][K] of the dispatch: with other experts the call is refused */
     expar_tensor topk_weights;     /* [T][K] f32 */
     const expar_ll_handle *handle; /* of the dispatch; serves several combines */
     expar_ll_sum sum;              /* the same on all ranks */
-    expar_ll_format format;        /* PLAIN, or LOGFMT with EXPAR_LL_EXACT; the same on all ranks */
+    expar_ll_format format;        /* PLAIN, or LOGFMT with EXPAR_LL_SUM_EXACT; the same on all ranks */
     expar_tensor out;              /* [T][H], dtype of x: the caller's own y; or none: the library's */
     expar_tensor wait_ns;          /* [N] i64, as of dispatch; or none */
-    int32_t hook;                  /* 1: only sends; result.hook receives. Not for EXPAR_LL_REDUCED where the dispatch
+    int32_t hook;            /* 1: only sends; result.hook receives. Not for EXPAR_LL_SUM_REDUCED where the dispatch
                                       had no weights, since those go ahead and are waited for */
-    int32_t async_finish;          /* as of dispatch */
-    expar_event *wait_event;       /* as of dispatch */
-    void *stream;                  /* as of dispatch */
-    int32_t num_sms;               /* as of dispatch */
+    int32_t async_finish;    /* as of dispatch */
+    expar_event *wait_event; /* as of dispatch */
+    void *stream;            /* as of dispatch */
+    int32_t num_sms;         /* as of dispatch */
 } expar_ll_combine_args;
 #define EXPAR_LL_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_ll_combine_args)
 
@@ -213,8 +215,8 @@ EXPAR_API expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_arg
    of the dtype, with an address that stays the same as long as the buffer lives; the pitch of its rows may exceed H.
    The first such call takes the memory. It is the caller's from this call until the send of the combine is done. Not
    collective. Errors: EXPAR_ERR_NULL, EXPAR_ERR_DTYPE, EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY, EXPAR_ERR_BUSY. */
-EXPAR_API expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype,
-                                               expar_tensor *x);
+EXPAR_API expar_status expar_ll_get_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype,
+                                                   expar_tensor *x);
 
 /* ---- hooks and handles ------------------------------------------------------------------------------------------- */
 
@@ -223,7 +225,7 @@ EXPAR_API expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_hand
 EXPAR_API expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream);
 /* Whether it has been called or not. A call whose hook is never called holds one of the two places of its kind. NULL is
    allowed. Any thread. */
-EXPAR_API void expar_ll_hook_destroy(expar_ll_hook *hook);
+EXPAR_API void expar_ll_hook_release(expar_ll_hook *hook);
 
 /* What a handle knows. Tensors lie where the data lies, last as long as the handle, and are filled when recv_x is. */
 typedef struct expar_ll_handle_info {
@@ -235,14 +237,15 @@ typedef struct expar_ll_handle_info {
 } expar_ll_handle_info;
 #define EXPAR_LL_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_ll_handle_info)
 /* Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size), EXPAR_ERR_HANDLE (destroyed). */
-EXPAR_API expar_status expar_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_handle_info *info);
+EXPAR_API expar_status expar_ll_handle_get_info(const expar_ll_handle *handle, expar_ll_handle_info *info);
 /* Handles are counted, as outputs are (expar/ep_output.h); they may outlive buffer and group. Any thread. */
 EXPAR_API expar_status expar_ll_handle_retain(expar_ll_handle *handle);
-EXPAR_API void expar_ll_handle_destroy(expar_ll_handle *handle);
+EXPAR_API void expar_ll_handle_release(expar_ll_handle *handle);
 /* src_info and range for a program in Python (expar/dlpack.h): items 0 and 1 of `list`, each with a reference to the
    handle. What has become a capsule before a failure stays one. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE,
    EXPAR_ERR_MEMORY. */
-EXPAR_API expar_status expar_ll_handle_capsules(expar_ll_handle *handle, const expar_python *python, void *list);
+EXPAR_API expar_status expar_python_put_ll_handle(expar_ll_handle *handle, const expar_python_objects *python,
+                                                  void *list);
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 

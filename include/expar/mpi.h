@@ -20,7 +20,8 @@ typedef struct expar_mpi_offer {
    hosts. *group is set on success only, and destroyed by expar_group_destroy. One thread of a rank, as MPI's thread
    level allows. Errors: EXPAR_ERR_NULL; EXPAR_ERR_BOOTSTRAP when MPI fails and returns; EXPAR_ERR_REMOTE when rank 0
    could not make a meeting place; those of expar_group_create. */
-static inline expar_status expar_init_from_mpi(MPI_Comm comm, const expar_group_options *options, expar_group **group)
+static inline expar_status expar_group_create_from_mpi(MPI_Comm comm, const expar_group_options *options,
+                                                       expar_group **group)
 {
     expar_group_options mine = EXPAR_GROUP_OPTIONS_INIT;
     expar_mpi_offer offer;

@@ -28,18 +28,18 @@ typedef void (*expar_python_lock_fn)(void *thread);
 
 /* Functions of Python's stable ABI, which the program looks up. */
 typedef struct expar_python_functions {
-    const expar_python *objects;     /* its tensor_new is needed */
-    expar_python_view_fn view;       /* as of expar_python_views */
-    expar_python_address_fn address; /* PyLong_AsVoidPtr */
-    expar_python_number_fn number;   /* PyLong_FromVoidPtr */
-    expar_python_list_fn list_new;   /* PyList_New */
-    expar_python_count_fn retain;    /* Py_IncRef */
-    expar_python_count_fn release;   /* Py_DecRef */
-    expar_python_error_fn error;     /* PyErr_Occurred */
-    expar_python_clear_fn clear;     /* PyErr_Clear */
-    expar_python_unlock_fn unlock;   /* PyEval_SaveThread */
-    expar_python_lock_fn lock;       /* PyEval_RestoreThread */
-    void *none;                      /* Py_None */
+    const expar_python_objects *objects; /* its tensor_new is needed */
+    expar_python_view_fn view;           /* as of expar_python_views */
+    expar_python_address_fn address;     /* PyLong_AsVoidPtr */
+    expar_python_number_fn number;       /* PyLong_FromVoidPtr */
+    expar_python_list_fn list_new;       /* PyList_New */
+    expar_python_count_fn retain;        /* Py_IncRef */
+    expar_python_count_fn release;       /* Py_DecRef */
+    expar_python_error_fn error;         /* PyErr_Occurred */
+    expar_python_clear_fn clear;         /* PyErr_Clear */
+    expar_python_unlock_fn unlock;       /* PyEval_SaveThread */
+    expar_python_lock_fn lock;           /* PyEval_RestoreThread */
+    void *none;                          /* Py_None */
 } expar_python_functions;
 
 /* Sets the functions for all later calls of expar_python_run in this process. `functions` must stay valid until the
@@ -49,8 +49,8 @@ EXPAR_API expar_status expar_python_use(const expar_python_functions *functions)
 /* The call that a form makes. Each line names what the result's list holds after the output's tensors. Objects of the
    library are integers there, and the caller owns them; 0 means that there is none. */
 typedef enum expar_python_kind {
-    EXPAR_PYTHON_DISPATCH = 0,    /* expar_dispatch: event. With a handle */
-    EXPAR_PYTHON_COMBINE = 1,     /* expar_combine: event */
+    EXPAR_PYTHON_DISPATCH = 0,    /* expar_ep_dispatch: event. With a handle */
+    EXPAR_PYTHON_COMBINE = 1,     /* expar_ep_combine: event */
     EXPAR_PYTHON_LL_DISPATCH = 2, /* expar_ll_dispatch: src_info, range, handle, hook, event */
     EXPAR_PYTHON_LL_COMBINE = 3   /* expar_ll_combine: hook, event */
 } expar_python_kind;

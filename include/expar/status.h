@@ -63,7 +63,7 @@ extern "C" {
     X(ERR_UNSUPPORTED, 25, "not supported by this build or on this machine")                                           \
     X(ERR_DROPPED, 26, "rows beyond the worst-case size were dropped")                                                 \
     X(ERR_CUDA, 27, "a call of the CUDA driver or of its compiler failed")                                             \
-    X(ERR_INTERRUPTED, 28, "the program ended the wait (expar_set_interrupt)")
+    X(ERR_INTERRUPTED, 28, "the program ended the wait (expar_interrupt_set)")
 
 typedef enum expar_status {
 #define EXPAR_STATUS_ENUM(name, value, text) EXPAR_##name = value,

@@ -20,15 +20,15 @@ extern "C" {
 typedef struct expar_team expar_team;
 
 /* The most teams that a rank can be a member of at a time, the three standing ones included. */
-#define EXPAR_MAX_TEAMS 63
+#define EXPAR_TEAM_MAX 63
 
 /* The standing teams: all ranks; the ranks of this node; and the ranks with this one's number on all nodes. They live
    as long as the group. The first of these calls on a group is collective over the group, since it takes the teams'
    memory from the symmetric heap: a sixteenth of it or 16 MiB at most, whichever is less, but up to 36 KiB for each
    rank of the group where that is more. Later ones are local. EXPAR_ERR_MEMORY. */
-EXPAR_API expar_status expar_team_world(expar_group *group, expar_team **team);
-EXPAR_API expar_status expar_team_shared(expar_group *group, expar_team **team);
-EXPAR_API expar_status expar_team_rail(expar_group *group, expar_team **team);
+EXPAR_API expar_status expar_team_get_world(expar_group *group, expar_team **team);
+EXPAR_API expar_status expar_team_get_shared(expar_group *group, expar_team **team);
+EXPAR_API expar_status expar_team_get_rail(expar_group *group, expar_team **team);
 
 typedef struct expar_team_config {
     size_t struct_size;   /* set by EXPAR_TEAM_CONFIG_INIT */
@@ -38,7 +38,7 @@ typedef struct expar_team_config {
 
 /* Members start, start + stride, … of `parent`, `size` of them, in this order. Collective over the parent; *team is
    NULL on ranks that are not members. config may be NULL. EXPAR_ERR_RANGE (a member that the parent has not got, a
-   stride of 0), EXPAR_ERR_LIMIT (EXPAR_MAX_TEAMS), EXPAR_ERR_MEMORY; on the other members of the parent then
+   stride of 0), EXPAR_ERR_LIMIT (EXPAR_TEAM_MAX), EXPAR_ERR_MEMORY; on the other members of the parent then
    EXPAR_ERR_REMOTE. */
 EXPAR_API expar_status expar_team_split_strided(expar_team *parent, int32_t start, int32_t stride, int32_t size,
                                                 const expar_team_config *config, expar_team **team);
@@ -46,12 +46,12 @@ EXPAR_API expar_status expar_team_split_strided(expar_team *parent, int32_t star
    parent. An x_range above the parent's size counts as that size. */
 EXPAR_API expar_status expar_team_split_2d(expar_team *parent, int32_t x_range, const expar_team_config *x_config,
                                            const expar_team_config *y_config, expar_team **x_team, expar_team **y_team);
-/* Forms a team without asking anybody; *team is NULL on ranks that are not members. Local, but as expar_team_world when
-   it is the first use of teams. After that several threads may form, use and destroy such teams at once.
-   All such teams share one channel, and threads of a rank take turns on it, a collective at a time. So all ranks keep
-   to one order of these collectives: those that are together in several teams call them in the same order, whichever
-   threads do, and threads of several ranks must not wait for each other in a circle, which ends with EXPAR_ERR_PEER.
-   Teams that are split off know no such bounds. EXPAR_ERR_RANGE. */
+/* Forms a team without asking anybody; *team is NULL on ranks that are not members. Local, but as
+   expar_team_get_world when it is the first use of teams. After that several threads may form, use and destroy such
+   teams at once. All such teams share one channel, and threads of a rank take turns on it, a collective at a time.
+   So all ranks keep to one order of these collectives: those that are together in several teams call them in the
+   same order, whichever threads do, and threads of several ranks must not wait for each other in a circle, which
+   ends with EXPAR_ERR_PEER. Teams that are split off know no such bounds. EXPAR_ERR_RANGE. */
 EXPAR_API expar_status expar_team_form(expar_group *group, int32_t start, int32_t stride, int32_t size,
                                        expar_team **team);
 /* Collective over the team (formed ones: local). Completes and destroys the team's contexts, too; what fails there is

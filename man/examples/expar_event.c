@@ -11,6 +11,6 @@ expar_status wait_busily(expar_event *event, void (*something_else)(void))
         status = expar_event_query(event, &done);
     }
     if (status == EXPAR_OK) status = expar_event_wait(event); /* how the call ended */
-    expar_event_destroy(event);
+    expar_event_release(event);
     return status;
 }

@@ -21,5 +21,5 @@ static int is_stopped(void *context)
 expar_status end_waits_on_signal(void)
 {
     if (signal(SIGINT, on_signal) == SIG_ERR) return EXPAR_ERR_SYSTEM;
-    return expar_set_interrupt(is_stopped, NULL);
+    return expar_interrupt_set(is_stopped, NULL);
 }

@@ -21,7 +21,7 @@ expar_status decode_layer(expar_ll *ll, void *x, void *y, int64_t *topk_idx, flo
     back.handle = rows.handle;
     back.out = expar_tensor_2d(y, EXPAR_BF16, tokens, 7168);
     status = expar_ll_combine(ll, &back, &sums);
-    expar_ll_handle_destroy(rows.handle);
+    expar_ll_handle_release(rows.handle);
     expar_ep_output_release(rows.output);
     return status;
 }

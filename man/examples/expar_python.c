@@ -4,11 +4,11 @@
 #include <stddef.h>
 
 /* Combines of one shape: a call has x and y, then the handle's and the stream's address. They return the event. */
-static const int32_t tensors[] = {offsetof(expar_combine_args, x), offsetof(expar_combine_args, y)};
-static const int32_t words[] = {offsetof(expar_combine_args, handle), offsetof(expar_combine_args, stream)};
+static const int32_t tensors[] = {offsetof(expar_ep_combine_args, x), offsetof(expar_ep_combine_args, y)};
+static const int32_t words[] = {offsetof(expar_ep_combine_args, handle), offsetof(expar_ep_combine_args, stream)};
 
 /* `first` has the arguments of a call that was made before. It must live as long as the form. */
-expar_python_form combine_form(expar_ep *ep, const expar_combine_args *first)
+expar_python_form combine_form(expar_ep *ep, const expar_ep_combine_args *first)
 {
     return (expar_python_form){.kind = EXPAR_PYTHON_COMBINE,
                                .num_tensors = 2,

@@ -149,9 +149,9 @@ _to_dlpack = held(
 )
 # These make all capsules of a call: one by one most of the time would be that of the ways there.
 _output_capsules = held(
-    "expar_ep_output_capsules", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.py_object
+    "expar_python_put_output", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.py_object
 )
-_handle_capsules = held("expar_ll_handle_capsules", ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
+_handle_capsules = held("expar_python_put_ll_handle", ctypes.c_void_p, ctypes.c_void_p, ctypes.py_object)
 
 
 class Exchange(ctypes.Structure):
@@ -186,7 +186,7 @@ def _exchange_of_torch() -> Any:
 
 
 exchange = _exchange_of_torch()
-_python = _abi.Python(
+_python = _abi.PythonObjects(
     *(ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value for name in ("PyCapsule_New", "PyList_SetItem")),
     exchange.object_of if exchange is not None else None,
 )

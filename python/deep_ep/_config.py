@@ -20,7 +20,7 @@ _NODE_RANKS, _HINT_EXPERTS = 8, 256
 def _buffer_bytes(num_ranks: int, **options: int) -> int:
     """Of a buffer of the library's with these options."""
     config, size = _abi.EpConfig(struct_size=sizeof(_abi.EpConfig), **options), c_size_t()
-    lib.expar_ep_buffer_size(addressof(config), whole(num_ranks, "num_ranks"), byref(size))
+    lib.expar_ep_get_buffer_size(addressof(config), whole(num_ranks, "num_ranks"), byref(size))
     return size.value
 
 

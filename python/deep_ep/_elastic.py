@@ -12,7 +12,7 @@ from ctypes import addressof, c_void_p, sizeof
 from typing import Any, NoReturn, Sequence
 
 import torch
-from expar import _abi, Buffer as EpBuffer, Group, SumOrder, WeightsOf
+from expar import _abi, Buffer as EpBuffer, Group, EpSumOrder, EpWeightsOf
 from expar._abi import EpPart
 
 from . import _handles, _place
@@ -49,18 +49,18 @@ from ._elastic_handle import EPHandle, Routing
 from .utils.event import EventHandle
 from .utils.math import align
 
-_dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
-_combine = plain("expar_combine", c_void_p, c_void_p)
+_dispatch = plain("expar_ep_dispatch", c_void_p, c_void_p, c_void_p)
+_combine = plain("expar_ep_combine", c_void_p, c_void_p)
 _query = plain("expar_ep_query", c_void_p)
 
-_Args = _abi.DispatchArgs
-_Result = _abi.DispatchResult
-_Sums = _abi.CombineArgs
+_Args = _abi.EpDispatchArgs
+_Result = _abi.EpDispatchResult
+_Sums = _abi.EpCombineArgs
 _SUMS_BYTES = sizeof(_Sums)
 _VIEW_BYTES = sizeof(_abi.Tensor)
 _BIAS = getattr(_Sums, "bias").offset
-_BY_SLOT, _EACH_SLOT, _OWNER = int(SumOrder.BY_SLOT), int(SumOrder.EACH_SLOT), int(WeightsOf.OWNER)
-_ONE_ORDER = int(_abi.NodesSum.ONE_ORDER)
+_BY_SLOT, _EACH_SLOT, _OWNER = int(EpSumOrder.BY_SLOT), int(EpSumOrder.EACH_SLOT), int(EpWeightsOf.OWNER)
+_ONE_ORDER = int(_abi.EpNodesSum.ONE_ORDER)
 
 # The results of a dispatch: arguments for memory of one's own, and the library's parts.
 _OUT = {
@@ -426,7 +426,7 @@ class ElasticMode:
         """What arguments of a combine say beside tensors."""
         args = _Sums(_SUMS_BYTES, num_sms=workers, expert_major=expand)
         args.sum_order = _EACH_SLOT if each_slot else _BY_SLOT
-        args.exact_across_nodes = _ONE_ORDER if one_order else 0
+        args.nodes_sum = _ONE_ORDER if one_order else 0
         return args
 
     def combine_form(

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 AGAIN = Kind(
     PythonKind.DISPATCH,
-    "expar_dispatch",
-    _abi.DispatchArgs,
-    _abi.DispatchResult,
+    "expar_ep_dispatch",
+    _abi.EpDispatchArgs,
+    _abi.EpDispatchResult,
     dict(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights"),
     ("handle", "stream", "async_finish", "reader"),
 )
 COMBINE = Kind(
     PythonKind.COMBINE,
-    "expar_combine",
-    _abi.CombineArgs,
+    "expar_ep_combine",
+    _abi.EpCombineArgs,
     None,
     dict(x="x", topk_weights="topk_weights", out_topk_weights="combined topk_weights", y="y"),
     ("handle", "stream", "async_finish"),

@@ -247,7 +247,7 @@ class _Objects:
         self.event = event.value or 0
         if result is not None:
             self.event = result.event or 0
-            if not isinstance(result, _abi.DispatchResult):
+            if not isinstance(result, _abi.EpDispatchResult):
                 self.hook = result.hook or 0
                 self.handle = getattr(result, "handle", None) or 0
 
@@ -258,10 +258,10 @@ class _Objects:
 
     def forget_event(self) -> None:
         if self.event:
-            lib.expar_event_destroy(self.event)
+            lib.expar_event_release(self.event)
         self.event = 0
 
     def end(self) -> None:
         self.forget_event()
-        lib.expar_ll_hook_destroy(self.hook)
-        lib.expar_ll_handle_destroy(self.handle)
+        lib.expar_ll_hook_release(self.hook)
+        lib.expar_ll_handle_release(self.handle)

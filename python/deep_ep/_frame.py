@@ -13,17 +13,17 @@ from ctypes import Structure, addressof, c_int32, c_uint64, c_void_p, sizeof, st
 from typing import Any, Sequence
 
 from expar import _abi
-from expar._abi import DispatchArgs, DispatchResult, RecvCounts
+from expar._abi import EpDispatchArgs, EpDispatchResult, EpRecvCounts
 
 from ._call import exchange, held, put
 
-ARGS_BYTES, RESULT_BYTES, COUNTS_BYTES = sizeof(DispatchArgs), sizeof(DispatchResult), sizeof(RecvCounts)
+ARGS_BYTES, RESULT_BYTES, COUNTS_BYTES = sizeof(EpDispatchArgs), sizeof(EpDispatchResult), sizeof(EpRecvCounts)
 
 
 class Frame(Structure):
     """differing: of the views that were put last, how many are not as those before them."""
 
-    _fields_ = [("args", DispatchArgs), ("counts", RecvCounts), ("result", DispatchResult), ("differing", c_uint64)]
+    _fields_ = [("args", EpDispatchArgs), ("counts", EpRecvCounts), ("result", EpDispatchResult), ("differing", c_uint64)]
 
 
 # A frame as words, which are told and asked sooner than members are.
@@ -38,14 +38,14 @@ def _words(part: str, kind: Any, *names: str) -> tuple[int, ...]:
 
 
 W_TOPK_IDX_COPY, W_HANDLE, W_STREAM, W_WAIT_EVENT, W_ASYNC, W_RECV_COUNTS = _words(
-    "args", DispatchArgs, "topk_idx_copy", "handle", "stream", "wait_event", "async_finish", "recv_counts"
+    "args", EpDispatchArgs, "topk_idx_copy", "handle", "stream", "wait_event", "async_finish", "recv_counts"
 )
-(W_PER_EXPERT_GIVEN,) = _words("args", DispatchArgs, "tokens_per_expert")
+(W_PER_EXPERT_GIVEN,) = _words("args", EpDispatchArgs, "tokens_per_expert")
 W_RANK_PREFIX, W_PER_EXPERT, W_EXPERT_PREFIX, W_EXPERT_ENDS = _words(
-    "counts", RecvCounts, "rank_prefix", "tokens_per_expert", "expert_prefix", "expert_ends"
+    "counts", EpRecvCounts, "rank_prefix", "tokens_per_expert", "expert_prefix", "expert_ends"
 )
 W_MADE, W_OUTPUT, W_EVENT, W_NUM_RECV, W_ROUNDED = _words(
-    "result", DispatchResult, "handle", "output", "event", "num_recv_tokens", "recv_tokens_per_expert"
+    "result", EpDispatchResult, "handle", "output", "event", "num_recv_tokens", "recv_tokens_per_expert"
 )
 COUNTS_AT, RESULT_AT = getattr(Frame, "counts").offset, getattr(Frame, "result").offset
 _DIFFERING_AT = getattr(Frame, "differing").offset
@@ -54,7 +54,7 @@ _VIEW_BYTES = sizeof(_abi.Tensor)
 _DATA_BYTES = sizeof(c_void_p)  # of a view, at its beginning
 
 
-_put_views = held("expar_tensors_of_python", c_void_p, c_void_p, c_void_p)
+_put_views = held("expar_python_view_tensors", c_void_p, c_void_p, c_void_p)
 _view = exchange.view_of if exchange is not None else None
 _item = ctypes.cast(ctypes.pythonapi.PyTuple_GetItem, c_void_p).value
 
@@ -65,9 +65,9 @@ class Places:
     __slots__ = ("names", "offsets", "views", "at")
 
     def __init__(self, **names: str) -> None:
-        """By members of DispatchArgs."""
+        """By members of EpDispatchArgs."""
         self.names = tuple(names.values())
-        self.offsets = (c_int32 * len(names))(*(getattr(DispatchArgs, member).offset for member in names))
+        self.offsets = (c_int32 * len(names))(*(getattr(EpDispatchArgs, member).offset for member in names))
         self.views = _abi.PythonViews(_item, _view, id(None), addressof(self.offsets), len(names), _DIFFERING_AT)
         self.at = addressof(self.views)
 

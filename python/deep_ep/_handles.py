@@ -29,7 +29,7 @@ class Handle:
         self.num_topk = num_topk
         self.num_rows = num_rows  # of recv_x
 
-    def __del__(self, destroy: Any = lib.expar_ep_handle_destroy) -> None:
+    def __del__(self, destroy: Any = lib.expar_ep_handle_release) -> None:
         destroy(self.pointer)
 
     def __copy__(self) -> Handle:
@@ -43,13 +43,13 @@ class Handle:
         raise TypeError("a handle is of this process alone: it cannot be pickled")
 
 
-_info_get = held("expar_ep_handle_info", ctypes.c_void_p, ctypes.c_void_p)
-_INFO_BYTES = ctypes.sizeof(_abi.HandleInfo)
+_info_get = held("expar_ep_handle_get_info", ctypes.c_void_p, ctypes.c_void_p)
+_INFO_BYTES = ctypes.sizeof(_abi.EpHandleInfo)
 
 
 def read_prefix(handle: Handle, to: int, ranks: int) -> None:
     """Writes int32 [N] to that address on a CPU: what the handle knows of rows that come from ranks 0..i."""
-    info = _abi.HandleInfo(_INFO_BYTES)
+    info = _abi.EpHandleInfo(_INFO_BYTES)
     check(_info_get(handle.pointer, ctypes.addressof(info)))
     ctypes.memmove(to, info.rank_prefix or 0, 4 * ranks)
 
@@ -100,7 +100,7 @@ class LowLatencyHandle:
         self.pointer = pointer
         self.buffer = buffer  # the key of the buffer for such calls
 
-    def __del__(self, destroy: Any = lib.expar_ll_handle_destroy) -> None:
+    def __del__(self, destroy: Any = lib.expar_ll_handle_release) -> None:
         destroy(self.pointer)
 
 

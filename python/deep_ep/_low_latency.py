@@ -23,7 +23,7 @@ from ._shrink import Shrink
 from .utils.event import EventOverlap
 
 _call_hook = plain("expar_ll_hook_call", c_void_p, c_void_p)
-_combine_buffer = plain("expar_ll_combine_buffer", c_void_p, c_void_p, c_int, c_void_p)
+_combine_buffer = plain("expar_ll_get_combine_buffer", c_void_p, c_void_p, c_int, c_void_p)
 _mask_query = plain("expar_ll_mask_query", c_void_p, c_void_p, c_void_p)
 
 _Args, _Sums = _abi.LlDispatchArgs, _abi.LlCombineArgs
@@ -44,7 +44,7 @@ _DISPATCH = Kind(
         wait_ns="dispatch_wait_recv_cost_stats",
         out_x="recv_x",
         out_count="recv_count",
-        out_scales="recv_x_scales",
+        out_scales="recv_scales",
     ),
     ("stream",),
 )
@@ -91,7 +91,7 @@ class Hook:
         turn.end(None, self._kept, (), False)
         self._kept.clear()
 
-    def __del__(self, destroy: Any = lib.expar_ll_hook_destroy) -> None:
+    def __del__(self, destroy: Any = lib.expar_ll_hook_release) -> None:
         destroy(self._pointer)
 
 

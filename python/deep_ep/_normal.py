@@ -41,14 +41,14 @@ from ._frame import (
 )
 from .utils.event import EventHandle, EventOverlap, event_of
 
-_dispatch = plain("expar_dispatch", c_void_p, c_void_p, c_void_p)
+_dispatch = plain("expar_ep_dispatch", c_void_p, c_void_p, c_void_p)
 _route = plain("expar_ep_route", c_void_p, c_void_p, c_void_p)
-_layout = plain("expar_ep_layout", c_void_p, c_void_p, c_int32, c_void_p)
+_layout = plain("expar_ep_get_layout", c_void_p, c_void_p, c_int32, c_void_p)
 _query = plain("expar_ep_query", c_void_p)
 
-_Args = _abi.DispatchArgs
-_Result = _abi.DispatchResult
-_Sums = _abi.CombineArgs
+_Args = _abi.EpDispatchArgs
+_Result = _abi.EpDispatchResult
+_Sums = _abi.EpCombineArgs
 _IN_RANK = _Args.token_in_rank.offset
 _OUT_X, _OUT_SCALES = _Args.out_x.offset, _Args.out_scales.offset
 _OUT_IDX, _OUT_WEIGHTS = _Args.out_topk_idx.offset, _Args.out_topk_weights.offset
@@ -62,7 +62,7 @@ _MOST_FRAMES = 1024
 
 AGAIN = Kind(
     PythonKind.DISPATCH,
-    "expar_dispatch",
+    "expar_ep_dispatch",
     _Args,
     _Result,
     dict(x="x", x_scales="x[1]"),
@@ -70,7 +70,7 @@ AGAIN = Kind(
 )
 COMBINE = Kind(
     PythonKind.COMBINE,
-    "expar_combine",
+    "expar_ep_combine",
     _Sums,
     None,
     {
@@ -101,7 +101,7 @@ def layout(
     view = _abi.Tensor()
     put(view, 0, topk_idx, "topk_idx")
     arrays = [each.data_ptr() or None for each in (*counts, in_rank)]
-    wanted = _abi.Layout(sizeof(_abi.Layout), *arrays, turn.stream or None)
+    wanted = _abi.EpLayout(sizeof(_abi.EpLayout), *arrays, turn.stream or None)
     check(_layout(group.pointer, addressof(view), num_experts, addressof(wanted)))
     event = turn.end(None, [topk_idx], [*counts, in_rank], async_finish)
     if event is None and async_finish:
@@ -347,15 +347,15 @@ class NormalMode:
             if frame[W_MADE]:
                 _handles.Handle(frame[W_MADE], 0, 0, 0)
             if frame[W_EVENT]:
-                lib.expar_event_destroy(frame[W_EVENT])
+                lib.expar_event_release(frame[W_EVENT])
             raise
 
     def _route_first(self, args: Any) -> Any:
         """The routing of a fresh dispatch, which has a handle then, and whose counts are known."""
-        routing, route = _abi.RouteArgs(sizeof(_abi.RouteArgs)), _abi.RouteResult(sizeof(_abi.RouteResult))
+        routing, route = _abi.EpRouteArgs(sizeof(_abi.EpRouteArgs)), _abi.EpRouteResult(sizeof(_abi.EpRouteResult))
         for name in ("topk_idx", "token_in_rank"):
             ctypes.memmove(
-                addressof(routing) + getattr(_abi.RouteArgs, name).offset,
+                addressof(routing) + getattr(_abi.EpRouteArgs, name).offset,
                 addressof(args) + getattr(_Args, name).offset,
                 _VIEW_BYTES,
             )
@@ -375,7 +375,7 @@ class NormalMode:
         outs = []
         for given, offset, name in (
             (x, _OUT_X, "recv_x"),
-            (scales, _OUT_SCALES, "recv_x_scales"),
+            (scales, _OUT_SCALES, "recv_scales"),
             (topk_idx, _OUT_IDX, "recv_topk_idx"),
             (topk_weights, _OUT_WEIGHTS, "recv_topk_weights"),
         ):

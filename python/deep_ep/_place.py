@@ -29,7 +29,7 @@ _cuda: Any = torch.cuda
 # 1: events keep what calls beside the current stream use, which the allocator is not told of then.
 _AVOID_RECORDING = "EP_AVOID_RECORD_STREAM"
 _read_on = held("expar_ep_output_read_on", ctypes.c_void_p, ctypes.c_void_p)
-_forget = lib.expar_event_destroy
+_forget = lib.expar_event_release
 _ASKS = 50  # before the host sleeps: some 100 us
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 _MAP_NORESERVE = 0x4000  # Linux's; `mmap` has the name from Python 3.13 on

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ._abi import Cmp, Dtype, HeapKind, HeapPages, LlFormat, LlSum, Path, SignalOp, Status, SumOrder, WeightsOf
+from ._abi import Cmp, Dtype, HeapKind, HeapPages, LlFormat, LlSum, EpPath, SignalOp, Status, EpSumOrder, EpWeightsOf
 from ._buffer import Buffer
 from ._errors import DroppedError, Error
 from ._event import Event
@@ -48,18 +48,18 @@ __all__ = [
     "LowLatencyCombined",
     "LowLatencyDispatched",
     "LowLatencyHandle",
-    "Path",
+    "EpPath",
     "RecvCounts",
     "Route",
     "SignalOp",
     "Status",
-    "SumOrder",
+    "EpSumOrder",
     "Symmetric",
     "Team",
     "Tensor",
     "UniqueId",
     "View",
-    "WeightsOf",
+    "EpWeightsOf",
     "library_path",
     "log_to",
     "version",

@@ -138,24 +138,24 @@ class EpPart(IntEnum):
     SRC_METADATA = 8
 
 
-class Path(IntEnum):
+class EpPath(IntEnum):
     AUTO = 0
     DIRECT = 1
     QUEUE = 2
 
 
-class SumOrder(IntEnum):
+class EpSumOrder(IntEnum):
     BY_RANK = 0
     BY_SLOT = 1
     EACH_SLOT = 2
 
 
-class WeightsOf(IntEnum):
+class EpWeightsOf(IntEnum):
     ALL = 0
     OWNER = 1
 
 
-class NodesSum(IntEnum):
+class EpNodesSum(IntEnum):
     ROUNDED = 0
     EXACT = 1
     ONE_ORDER = 2
@@ -375,7 +375,7 @@ class DlVersioned(Structure):
     ]
 
 
-class Python(Structure):
+class PythonObjects(Structure):
     capsule_new: int | None
     list_set_item: int | None
     tensor_new: int | None
@@ -471,7 +471,7 @@ class EpStats(Structure):
     ]
 
 
-class HandleInfo(Structure):
+class EpHandleInfo(Structure):
     struct_size: int
     num_tokens: int
     num_recv_tokens: int
@@ -496,7 +496,7 @@ class HandleInfo(Structure):
     ]
 
 
-class Layout(Structure):
+class EpLayout(Structure):
     struct_size: int
     tokens_per_rank: int | None
     tokens_per_node: int | None
@@ -513,7 +513,7 @@ class Layout(Structure):
     ]
 
 
-class RecvCounts(Structure):
+class EpRecvCounts(Structure):
     struct_size: int
     tokens_per_expert: int | None
     expert_prefix: int | None
@@ -530,7 +530,7 @@ class RecvCounts(Structure):
     ]
 
 
-class RouteArgs(Structure):
+class EpRouteArgs(Structure):
     struct_size: int
     topk_idx: Tensor
     token_in_rank: Tensor
@@ -561,7 +561,7 @@ class RouteArgs(Structure):
     ]
 
 
-class RouteResult(Structure):
+class EpRouteResult(Structure):
     struct_size: int
     handle: int | None
     num_recv_tokens: int
@@ -584,7 +584,7 @@ class RouteResult(Structure):
     ]
 
 
-class DispatchArgs(Structure):
+class EpDispatchArgs(Structure):
     struct_size: int
     x: Tensor
     topk_idx: Tensor
@@ -657,7 +657,7 @@ class DispatchArgs(Structure):
     ]
 
 
-class DispatchResult(Structure):
+class EpDispatchResult(Structure):
     struct_size: int
     recv_x: Tensor
     recv_topk_idx: Tensor
@@ -668,7 +668,7 @@ class DispatchResult(Structure):
     handle: int | None
     output: int | None
     path: int
-    recv_x_scales: Tensor
+    recv_scales: Tensor
     recv_row_map: Tensor
     num_dropped_tokens: int
     event: int | None
@@ -686,7 +686,7 @@ class DispatchResult(Structure):
         ("handle", c_void_p),
         ("output", c_void_p),
         ("path", c_int),
-        ("recv_x_scales", Tensor),
+        ("recv_scales", Tensor),
         ("recv_row_map", Tensor),
         ("num_dropped_tokens", c_int64),
         ("event", c_void_p),
@@ -696,7 +696,7 @@ class DispatchResult(Structure):
     ]
 
 
-class CombineArgs(Structure):
+class EpCombineArgs(Structure):
     struct_size: int
     x: Tensor
     topk_weights: Tensor
@@ -714,7 +714,7 @@ class CombineArgs(Structure):
     sum_order: int
     weights_of: int
     num_sms: int
-    exact_across_nodes: int
+    nodes_sum: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
@@ -733,11 +733,11 @@ class CombineArgs(Structure):
         ("sum_order", c_int),
         ("weights_of", c_int),
         ("num_sms", c_int32),
-        ("exact_across_nodes", c_int),
+        ("nodes_sum", c_int),
     ]
 
 
-class Place(Structure):
+class GroupPlace(Structure):
     struct_size: int
     node: int
     cores: int
@@ -771,7 +771,7 @@ class NetworkStats(Structure):
     ]
 
 
-class Gpu(Structure):
+class CudaGpu(Structure):
     struct_size: int
     name: Array[c_char]
     bus_id: Array[c_char]
@@ -1039,21 +1039,21 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_dl_tensor": DlTensor,
     "expar_dl_managed": DlManaged,
     "expar_dl_versioned": DlVersioned,
-    "expar_python": Python,
+    "expar_python_objects": PythonObjects,
     "expar_python_views": PythonViews,
     "expar_ep_config": EpConfig,
     "expar_ep_stats": EpStats,
-    "expar_handle_info": HandleInfo,
-    "expar_layout": Layout,
-    "expar_recv_counts": RecvCounts,
-    "expar_route_args": RouteArgs,
-    "expar_route_result": RouteResult,
-    "expar_dispatch_args": DispatchArgs,
-    "expar_dispatch_result": DispatchResult,
-    "expar_combine_args": CombineArgs,
-    "expar_place": Place,
+    "expar_ep_handle_info": EpHandleInfo,
+    "expar_ep_layout": EpLayout,
+    "expar_ep_recv_counts": EpRecvCounts,
+    "expar_ep_route_args": EpRouteArgs,
+    "expar_ep_route_result": EpRouteResult,
+    "expar_ep_dispatch_args": EpDispatchArgs,
+    "expar_ep_dispatch_result": EpDispatchResult,
+    "expar_ep_combine_args": EpCombineArgs,
+    "expar_group_place": GroupPlace,
     "expar_network_stats": NetworkStats,
-    "expar_gpu": Gpu,
+    "expar_cuda_gpu": CudaGpu,
     "expar_ll_config": LlConfig,
     "expar_ll_dispatch_args": LlDispatchArgs,
     "expar_ll_dispatch_result": LlDispatchResult,
@@ -1078,10 +1078,10 @@ ENUMS: dict[str, type[IntEnum]] = {
     "expar_dl_code": DlCode,
     "expar_dl_device_type": DlDeviceType,
     "expar_ep_part": EpPart,
-    "expar_path": Path,
-    "expar_sum_order": SumOrder,
-    "expar_weights_of": WeightsOf,
-    "expar_nodes_sum": NodesSum,
+    "expar_ep_path": EpPath,
+    "expar_ep_sum_order": EpSumOrder,
+    "expar_ep_weights_of": EpWeightsOf,
+    "expar_ep_nodes_sum": EpNodesSum,
     "expar_reach": Reach,
     "expar_log_level": LogLevel,
     "expar_ll_format": LlFormat,
@@ -1116,29 +1116,29 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ctx_put_signal_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
     "expar_tensor_from_dlpack": (Status, [c_void_p, c_uint32, c_int32, c_void_p]),
     "expar_tensor_to_dlpack": (Status, [c_void_p, c_uint32, c_void_p, c_void_p, c_void_p]),
-    "expar_tensors_of_python": (Status, [c_void_p, c_void_p, c_void_p]),
-    "expar_ep_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),
+    "expar_python_view_tensors": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ep_get_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),
     "expar_ep_create": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ep_destroy": (Status, [c_void_p]),
     "expar_ep_abandon": (Status, [c_void_p]),
     "expar_ep_get_stats": (Status, [c_void_p, c_void_p]),
     "expar_ep_trim": (Status, [c_void_p]),
     "expar_ep_query": (Status, [c_void_p]),
-    "expar_combine": (Status, [c_void_p, c_void_p]),
-    "expar_dispatch": (Status, [c_void_p, c_void_p, c_void_p]),
-    "expar_ep_handle_info": (Status, [c_void_p, c_void_p]),
+    "expar_ep_combine": (Status, [c_void_p, c_void_p]),
+    "expar_ep_dispatch": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ep_handle_get_info": (Status, [c_void_p, c_void_p]),
     "expar_ep_handle_retain": (Status, [c_void_p]),
-    "expar_ep_handle_destroy": (None, [c_void_p]),
+    "expar_ep_handle_release": (None, [c_void_p]),
     "expar_ep_handle_release_after": (Status, [c_void_p, c_void_p]),
     "expar_ep_alloc": (Status, [c_void_p, c_size_t, c_void_p]),
     "expar_ep_output_retain": (Status, [c_void_p]),
     "expar_ep_output_release": (None, [c_void_p]),
     "expar_ep_output_release_after": (Status, [c_void_p, c_void_p]),
     "expar_ep_output_read_on": (Status, [c_void_p, c_void_p]),
-    "expar_ep_output_tensor": (Status, [c_void_p, c_int, c_void_p]),
-    "expar_ep_output_dlpack": (Status, [c_void_p, c_int, c_uint32, c_void_p]),
-    "expar_ep_output_capsules": (Status, [c_void_p, c_void_p, c_int32, c_void_p, c_void_p]),
-    "expar_ep_layout": (Status, [c_void_p, c_void_p, c_int32, c_void_p]),
+    "expar_ep_output_get_tensor": (Status, [c_void_p, c_int, c_void_p]),
+    "expar_ep_output_to_dlpack": (Status, [c_void_p, c_int, c_uint32, c_void_p]),
+    "expar_python_put_output": (Status, [c_void_p, c_void_p, c_int32, c_void_p, c_void_p]),
+    "expar_ep_get_layout": (Status, [c_void_p, c_void_p, c_int32, c_void_p]),
     "expar_ep_route": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_event_create": (Status, [c_void_p]),
     "expar_event_signal": (Status, [c_void_p]),
@@ -1146,7 +1146,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_event_stream_wait": (Status, [c_void_p, c_void_p]),
     "expar_event_wait": (Status, [c_void_p]),
     "expar_event_query": (Status, [c_void_p, c_void_p]),
-    "expar_event_destroy": (None, [c_void_p]),
+    "expar_event_release": (None, [c_void_p]),
     "expar_globals_share": (Status, [c_void_p]),
     "expar_unique_id_create": (Status, [c_void_p]),
     "expar_unique_id_create_on": (Status, [c_char_p, c_void_p]),
@@ -1169,38 +1169,38 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_group_barrier": (Status, [c_void_p]),
     "expar_env_describe": (c_bool, [c_size_t, c_void_p, c_void_p, c_void_p, c_void_p]),
     "expar_abi": (c_char_p, []),
-    "expar_rank_get_place": (Status, [c_void_p, c_int32, c_void_p]),
+    "expar_group_get_place": (Status, [c_void_p, c_int32, c_void_p]),
     "expar_transport_describe": (c_bool, [c_void_p, c_int32, c_void_p, c_void_p, c_size_t]),
     "expar_transport_summary": (c_char_p, [c_void_p, c_int32]),
     "expar_transport_missing": (c_char_p, [c_void_p]),
     "expar_transport_reach": (c_uint, [c_void_p, c_int32, c_int32, c_int32]),
     "expar_transport_selected": (c_uint, [c_void_p, c_int32, c_int32]),
     "expar_network_get_stats": (Status, [c_void_p, c_void_p]),
-    "expar_cuda_driver": (Status, [c_void_p, c_void_p]),
-    "expar_cuda_compiler": (Status, [c_void_p, c_void_p]),
+    "expar_cuda_get_driver": (Status, [c_void_p, c_void_p]),
+    "expar_cuda_get_compiler": (Status, [c_void_p, c_void_p]),
     "expar_cuda_ready_kernels": (c_int32, []),
-    "expar_cuda_gpu": (Status, [c_int32, c_void_p]),
-    "expar_cuda_link": (Status, [c_int32, c_int32, c_void_p, c_void_p, c_void_p]),
-    "expar_set_interrupt": (Status, [c_void_p, c_void_p]),
-    "expar_set_thread_interrupt": (Status, [c_void_p, c_void_p]),
+    "expar_cuda_get_gpu": (Status, [c_int32, c_void_p]),
+    "expar_cuda_get_link": (Status, [c_int32, c_int32, c_void_p, c_void_p, c_void_p]),
+    "expar_interrupt_set": (Status, [c_void_p, c_void_p]),
+    "expar_interrupt_set_thread": (Status, [c_void_p, c_void_p]),
     "expar_lock_set": (Status, [c_void_p, c_void_p]),
     "expar_lock_test": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_lock_clear": (Status, [c_void_p, c_void_p]),
     "expar_log_set": (None, [c_void_p, c_void_p]),
-    "expar_ll_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),
+    "expar_ll_get_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),
     "expar_ll_create": (Status, [c_void_p, c_void_p, c_void_p]),
-    "expar_ll_lay_out": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ll_set_shape": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_destroy": (Status, [c_void_p]),
     "expar_ll_abandon": (Status, [c_void_p]),
     "expar_ll_dispatch": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_combine": (Status, [c_void_p, c_void_p, c_void_p]),
-    "expar_ll_combine_buffer": (Status, [c_void_p, c_void_p, c_int, c_void_p]),
+    "expar_ll_get_combine_buffer": (Status, [c_void_p, c_void_p, c_int, c_void_p]),
     "expar_ll_hook_call": (Status, [c_void_p, c_void_p]),
-    "expar_ll_hook_destroy": (None, [c_void_p]),
-    "expar_ll_handle_info_get": (Status, [c_void_p, c_void_p]),
+    "expar_ll_hook_release": (None, [c_void_p]),
+    "expar_ll_handle_get_info": (Status, [c_void_p, c_void_p]),
     "expar_ll_handle_retain": (Status, [c_void_p]),
-    "expar_ll_handle_destroy": (None, [c_void_p]),
-    "expar_ll_handle_capsules": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_ll_handle_release": (None, [c_void_p]),
+    "expar_python_put_ll_handle": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_mask_set": (Status, [c_void_p, c_int32, c_int32]),
     "expar_ll_mask_query": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_mask_clean": (Status, [c_void_p]),
@@ -1234,9 +1234,9 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_status_text": (c_char_p, [c_int]),
     "expar_last_error": (c_char_p, []),
     "expar_version": (c_char_p, []),
-    "expar_team_world": (Status, [c_void_p, c_void_p]),
-    "expar_team_shared": (Status, [c_void_p, c_void_p]),
-    "expar_team_rail": (Status, [c_void_p, c_void_p]),
+    "expar_team_get_world": (Status, [c_void_p, c_void_p]),
+    "expar_team_get_shared": (Status, [c_void_p, c_void_p]),
+    "expar_team_get_rail": (Status, [c_void_p, c_void_p]),
     "expar_team_split_strided": (Status, [c_void_p, c_int32, c_int32, c_int32, c_void_p, c_void_p]),
     "expar_team_split_2d": (Status, [c_void_p, c_int32, c_void_p, c_void_p, c_void_p, c_void_p]),
     "expar_team_form": (Status, [c_void_p, c_int32, c_int32, c_int32, c_void_p]),

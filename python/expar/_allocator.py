@@ -122,7 +122,7 @@ def _addresses_in_use() -> list[int]:
         for part in EpPart:
             view = _abi.Tensor()
             try:
-                lib.expar_ep_output_tensor(output.pointer, part, ctypes.byref(view))
+                lib.expar_ep_output_get_tensor(output.pointer, part, ctypes.byref(view))
             except Error:  # there is no such part
                 continue
             found.append(view.data or 0)

@@ -33,10 +33,10 @@ _WRITTEN = {
 # Which enumeration an argument is of.
 _CHOICES = {
     "format": "one of expar.LlFormat",
-    "path": "one of expar.Path",
+    "path": "one of expar.EpPath",
     "sum": "one of expar.LlSum",
-    "sum_order": "one of expar.SumOrder",
-    "weights_of": "one of expar.WeightsOf",
+    "sum_order": "one of expar.EpSumOrder",
+    "weights_of": "one of expar.EpWeightsOf",
 }
 
 

@@ -11,7 +11,7 @@ import ctypes
 from typing import Any, Callable, Sequence
 
 from . import _abi, _values
-from ._abi import DeviceType, Dtype, Path, SumOrder, WeightsOf
+from ._abi import DeviceType, Dtype, EpPath, EpSumOrder, EpWeightsOf
 from ._arguments import Arguments, keep_call, output_of, own_or_library
 from ._device import CPU, device_of, stream_for
 from ._errors import DroppedError, Error
@@ -29,9 +29,9 @@ _ZEROS = (0,) * 8
 _ALIGNMENT = 128  # of tensors in one piece of memory
 
 # Of enumerations and structs, once: making one by its value, or asking for its size, takes longer than some calls.
-_PATHS = {path.value: path for path in Path}
+_PATHS = {path.value: path for path in EpPath}
 _DTYPES = {dtype.value: dtype for dtype in Dtype}
-_DISPATCHED_BYTES = ctypes.sizeof(_abi.DispatchResult)
+_DISPATCHED_BYTES = ctypes.sizeof(_abi.EpDispatchResult)
 
 
 def _ints(pointer: int | None, count: int) -> list[int] | None:
@@ -100,7 +100,7 @@ class Buffer(Owned):
         fill(config, options, _CONFIG_NAMES)
         config.device.type, config.device.index = device_of(device)
         ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
-        lib.expar_ep_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
+        lib.expar_ep_get_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
         return size.value
 
     def _call(self, function: Any, *arguments: Any) -> None:
@@ -134,18 +134,18 @@ class Buffer(Owned):
             raise Error(_abi.Status.ERR_DEVICE, f"topk_idx lies on device type {view.device.type}: expected the CPU")
         counts = [numpy.zeros(n, "int32") for n in (self.group.size, self.group.num_nodes, max(experts, 0))]
         in_rank = numpy.zeros((view.shape[0], self.group.size), "bool")
-        struct = _abi.Layout(
-            struct_size=ctypes.sizeof(_abi.Layout),
+        struct = _abi.EpLayout(
+            struct_size=ctypes.sizeof(_abi.EpLayout),
             tokens_per_rank=counts[0].ctypes.data,
             tokens_per_node=counts[1].ctypes.data,
             tokens_per_expert=counts[2].ctypes.data,
             token_in_rank=in_rank.ctypes.data,
         )
-        lib.expar_ep_layout(self.group.pointer, ctypes.byref(view), experts, ctypes.byref(struct))
+        lib.expar_ep_get_layout(self.group.pointer, ctypes.byref(view), experts, ctypes.byref(struct))
         return Layout(counts[0].tolist(), counts[1].tolist(), counts[2].tolist(), in_rank)
 
     def _gpu_layout(self, topk_idx: Any, experts: int, stream: Any) -> Layout:
-        call = Arguments(_abi.Layout(), self.device, stream)
+        call = Arguments(_abi.EpLayout(), self.device, stream)
         view = view_of(topk_idx, "topk_idx", call.kept, stream=call.stream)
         sizes = (self.group.size, self.group.num_nodes, max(experts, 0))
         of_tokens = ((view.shape[0], self.group.size), Dtype.U8)
@@ -153,7 +153,7 @@ class Buffer(Owned):
         names = ("tokens_per_rank", "tokens_per_node", "tokens_per_expert", "token_in_rank")
         for name, tensor in zip(names, (ranks, nodes, most, in_rank)):
             setattr(call.struct, name, tensor.data_ptr or None)
-        lib.expar_ep_layout(self.group.pointer, ctypes.byref(view), experts, ctypes.byref(call.struct))
+        lib.expar_ep_get_layout(self.group.pointer, ctypes.byref(view), experts, ctypes.byref(call.struct))
         call.issued()
         return Layout(ranks, nodes, most, in_rank)
 
@@ -173,7 +173,7 @@ class Buffer(Owned):
     ) -> Route:
         """Who goes where, without rows: so that one knows how many come before there is memory for them. Dispatches
         with the handle carry topk_idx, topk_weights and scales as fresh ones. Arguments and errors as of dispatch."""
-        call = Arguments(_abi.RouteArgs(), self.device, stream)
+        call = Arguments(_abi.EpRouteArgs(), self.device, stream)
         call.numbers(num_experts=num_experts, expert_alignment=expert_alignment, num_worst_tokens=num_worst_tokens)
         call.flags(keep_slots=keep_slots)
         call.tensors(topk_idx=topk_idx, token_in_rank=token_in_rank)
@@ -181,7 +181,7 @@ class Buffer(Owned):
         call.struct.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
         if recv_counts is not None:
             call.struct.recv_counts = self._where(recv_counts, num_experts, call)
-        result = _abi.RouteResult(struct_size=ctypes.sizeof(_abi.RouteResult))
+        result = _abi.EpRouteResult(struct_size=ctypes.sizeof(_abi.EpRouteResult))
         self._call(lib.expar_ep_route, ctypes.byref(call.struct), ctypes.byref(result))
         assert result.handle is not None
         call.issued()
@@ -231,7 +231,7 @@ class Buffer(Owned):
         row_weights: bool = False,
         src_stride: int = 0,
         column_scales: bool = False,
-        path: Path = Path.AUTO,
+        path: EpPath = EpPath.AUTO,
         out_x: Any = None,
         out_scales: Any = None,
         out_topk_idx: Any = None,
@@ -273,7 +273,7 @@ class Buffer(Owned):
         Rows are ordered by source rank, then by the source's token. DroppedError where more rows come than
         num_worst_tokens; Error: ERR_INDEX, ERR_SHAPE, ERR_DTYPE, ERR_LIMIT, ERR_MISMATCH and others.
         """
-        call = Arguments(_abi.DispatchArgs(), self.device, stream)
+        call = Arguments(_abi.EpDispatchArgs(), self.device, stream)
         call.numbers(num_experts=num_experts)
         numbers = (expert_alignment, num_worst_tokens, src_stride, num_threads, num_sms, path)
         if not _values.all_zero(numbers, _ZEROS[:6]):
@@ -305,10 +305,10 @@ class Buffer(Owned):
         args.tokens_per_expert = self._counts(tokens_per_expert, num_experts, call.kept)
         if recv_counts is not None:
             args.recv_counts = self._where(recv_counts, handle.num_experts if handle else num_experts, call)
-        result = _abi.DispatchResult(_DISPATCHED_BYTES)
+        result = _abi.EpDispatchResult(_DISPATCHED_BYTES)
         dropped = None
         try:
-            self._call(lib.expar_dispatch, ctypes.byref(args), ctypes.byref(result))
+            self._call(lib.expar_ep_dispatch, ctypes.byref(args), ctypes.byref(result))
         except DroppedError as error:
             dropped = error
         output = self._output(result.output, call.stream)
@@ -317,7 +317,7 @@ class Buffer(Owned):
             x=own_or_library(out_x, result.recv_x, output),
             topk_idx=own_or_library(out_topk_idx, result.recv_topk_idx, output),
             topk_weights=own_or_library(out_topk_weights, result.recv_topk_weights, output),
-            scales=own_or_library(out_scales, result.recv_x_scales, output),
+            scales=own_or_library(out_scales, result.recv_scales, output),
             row_map=own_or_library(out_row_map, result.recv_row_map, output),
             src_token=own_or_library(out_src_token, result.recv_src_token, output),
             row_weights=own_or_library(out_row_weights, result.recv_row_weights, output),
@@ -347,9 +347,9 @@ class Buffer(Owned):
         bias: Any = None,
         expert_major: bool = False,
         expert_weights: Any = None,
-        sum_order: SumOrder = SumOrder.BY_RANK,
-        weights_of: WeightsOf = WeightsOf.ALL,
-        path: Path = Path.AUTO,
+        sum_order: EpSumOrder = EpSumOrder.BY_RANK,
+        weights_of: EpWeightsOf = EpWeightsOf.ALL,
+        path: EpPath = EpPath.AUTO,
         wait_event: Event | None = None,
         async_finish: bool = False,
         num_threads: int = 0,
@@ -368,7 +368,7 @@ class Buffer(Owned):
 
         y[t] is the sum over the ranks that had token t, ascending, in FP32, biases first, rounded once.
         """
-        call = Arguments(_abi.CombineArgs(), self.device, stream)
+        call = Arguments(_abi.EpCombineArgs(), self.device, stream)
         args = call.struct
         choices = (path, sum_order, weights_of, num_threads, num_sms, expert_major, async_finish)
         if not _values.all_zero(choices, _ZEROS[:7]):
@@ -397,7 +397,7 @@ class Buffer(Owned):
         call.tensors(out_topk_weights=out_topk_weights)
         event = ctypes.c_void_p()
         args.event = ctypes.addressof(event)
-        self._call(lib.expar_combine, ctypes.byref(args))
+        self._call(lib.expar_ep_combine, ctypes.byref(args))
         return Combined(y, out_topk_weights, keep_call(event.value, call))
 
     # ---- memory and numbers ------------------------------------------------------------------------------------------
@@ -431,7 +431,7 @@ class Buffer(Owned):
         output = self._output(pointer.value, stream)
         assert output is not None
         bytes_of_it = _abi.Tensor()
-        lib.expar_ep_output_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(bytes_of_it))
+        lib.expar_ep_output_get_tensor(output.pointer, _abi.EpPart.X, ctypes.byref(bytes_of_it))
         start = bytes_of_it.data or 0
         return [
             Tensor(pool_view(start + begin, element, extents, self.device), output)

@@ -99,7 +99,7 @@ def let_follow(stream: int, other: int) -> None:
     try:
         lib.expar_event_stream_wait(pointer, stream or LEGACY)
     finally:
-        lib.expar_event_destroy(pointer)
+        lib.expar_event_release(pointer)
 
 
 def keep_behind(stream: int, kept: list[Any]) -> None:

@@ -27,7 +27,7 @@ class Event:
             pointer = made.value
         self._pointer: int = pointer
         self._process = _values.this_process()
-        self._destroy = lib.expar_event_destroy
+        self._destroy = lib.expar_event_release
 
     def __del__(self) -> None:
         self._destroy(self._pointer)

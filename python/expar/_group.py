@@ -277,15 +277,15 @@ class Group(Owned, Operations):
     def world(self) -> Team:
         """All ranks. The first call of these four on a group is collective, since it takes the teams' memory from the
         symmetric heap; later ones are local. Error: ERR_MEMORY."""
-        return self._standing(lib.expar_team_world)
+        return self._standing(lib.expar_team_get_world)
 
     def shared(self) -> Team:
         """The ranks of this node."""
-        return self._standing(lib.expar_team_shared)
+        return self._standing(lib.expar_team_get_shared)
 
     def rail(self) -> Team:
         """The ranks with this one's number on all nodes."""
-        return self._standing(lib.expar_team_rail)
+        return self._standing(lib.expar_team_get_rail)
 
     def team(self, start: int, stride: int, size: int) -> Team | None:
         """Ranks start, start + stride, …, `size` of them; None on ranks that are none of them. Asks nobody, but for all

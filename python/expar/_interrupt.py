@@ -42,7 +42,7 @@ def watch(lib: ctypes.CDLL) -> None:
         answers = _answers()
         next(answers)
         _asked = _ASKED(answers.send)
-        lib.expar_set_thread_interrupt(_asked, None)
+        lib.expar_interrupt_set_thread(_asked, None)
 
 
 def has_raised() -> bool:

@@ -42,7 +42,7 @@ class LowLatencyHandle(Counted):
     __slots__ = ("_known",)
 
     def __init__(self, pointer: int, stream: int | None = None) -> None:
-        super().__init__(pointer, lib.expar_ll_handle_retain, lib.expar_ll_handle_destroy, stream)
+        super().__init__(pointer, lib.expar_ll_handle_retain, lib.expar_ll_handle_release, stream)
         self._known: _abi.LlHandleInfo | None = None
 
     @property
@@ -50,7 +50,7 @@ class LowLatencyHandle(Counted):
         """Asked for when it is needed: most programs only hand a handle on."""
         if self._known is None:
             info = _abi.LlHandleInfo(struct_size=ctypes.sizeof(_abi.LlHandleInfo))
-            lib.expar_ll_handle_info_get(self.pointer, ctypes.byref(info))
+            lib.expar_ll_handle_get_info(self.pointer, ctypes.byref(info))
             self._known = info
         return self._known
 
@@ -81,7 +81,7 @@ class Hook:
         self._device = device
         self._pointer = pointer
         self._process = _values.this_process()
-        self._destroy = lib.expar_ll_hook_destroy
+        self._destroy = lib.expar_ll_hook_release
 
     def __del__(self) -> None:
         self._destroy(self._pointer)
@@ -190,7 +190,7 @@ class LowLatencyBuffer(Owned):
         config = _config(options, device, **shape)
         size = ctypes.c_size_t()
         ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
-        lib.expar_ll_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
+        lib.expar_ll_get_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
         return size.value
 
     def lay_out(
@@ -209,7 +209,7 @@ class LowLatencyBuffer(Owned):
         shape = dict(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
         config = _config(dict(max_element_bytes=max_element_bytes, sums=sums), None, **shape)
         topk = ctypes.c_int32()
-        lib.expar_ll_lay_out(self.pointer, ctypes.byref(config), ctypes.byref(topk))
+        lib.expar_ll_set_shape(self.pointer, ctypes.byref(config), ctypes.byref(topk))
         return topk.value
 
     def close(self) -> None:
@@ -324,7 +324,7 @@ class LowLatencyBuffer(Owned):
         without a copy. The same memory at each call; rows may lie further apart than H."""
         view = _abi.Tensor()
         element, owner = dtype_of(dtype), _values.one_of(handle, "handle", LowLatencyHandle)
-        lib.expar_ll_combine_buffer(self.pointer, owner.pointer, element, ctypes.byref(view))
+        lib.expar_ll_get_combine_buffer(self.pointer, owner.pointer, element, ctypes.byref(view))
         held = self._lent.get(element, lambda: None)()
         if held is None:
             held = LentTensor(view, self)

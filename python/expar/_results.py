@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import _abi
-from ._abi import Dtype, Path
+from ._abi import Dtype, EpPath
 from ._arguments import Arguments
 from ._device import CPU
 from ._event import Event
@@ -27,15 +27,15 @@ class Handle(Counted):
     __slots__ = ("_known",)
 
     def __init__(self, pointer: int) -> None:
-        super().__init__(pointer, lib.expar_ep_handle_retain, lib.expar_ep_handle_destroy)
-        self._known: _abi.HandleInfo | None = None
+        super().__init__(pointer, lib.expar_ep_handle_retain, lib.expar_ep_handle_release)
+        self._known: _abi.EpHandleInfo | None = None
 
     @property
-    def _info(self) -> _abi.HandleInfo:
+    def _info(self) -> _abi.EpHandleInfo:
         """Asked for when it is needed: most programs only hand a handle on."""
         if self._known is None:
-            info = _abi.HandleInfo(struct_size=ctypes.sizeof(_abi.HandleInfo))
-            lib.expar_ep_handle_info(self.pointer, ctypes.byref(info))
+            info = _abi.EpHandleInfo(struct_size=ctypes.sizeof(_abi.EpHandleInfo))
+            lib.expar_ep_handle_get_info(self.pointer, ctypes.byref(info))
             self._known = info
         return self._known
 
@@ -91,7 +91,7 @@ class RecvCounts:
     def struct(self, num_local_experts: int, num_ranks: int, device: tuple[int, int], call: Arguments) -> int:
         """The address of the library's struct. TypeError and ValueError for what does not fit, with its name."""
         kept = call.kept
-        struct = _abi.RecvCounts(struct_size=ctypes.sizeof(_abi.RecvCounts))
+        struct = _abi.EpRecvCounts(struct_size=ctypes.sizeof(_abi.EpRecvCounts))
         lengths = (num_local_experts, num_local_experts + 1, num_ranks, 1, num_local_experts)
         for (name, (value, dtype)), length in zip(self._members.items(), lengths):
             if value is None:
@@ -146,7 +146,7 @@ class Dispatched:
     num_recv_tokens: int  # R; -1 with num_worst_tokens on a GPU, and with async_finish: recv_counts has it
     num_dropped_tokens: int
     handle: Handle | None  # None for a dispatch with a handle
-    path: Path  # how this rank's rows came
+    path: EpPath  # how this rank's rows came
     event: Event | None  # with async_finish: until it has happened the tensors are not filled
 
 

@@ -232,7 +232,7 @@ expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version
 
 /* ---- for Python -------------------------------------------------------------------------------------------------- */
 
-expar_status dlpack_check_python(const char *call, const expar_python *python, const void *list)
+expar_status dlpack_check_python(const char *call, const expar_python_objects *python, const void *list)
 {
     const char *missing = !python ? "python" : !list ? "list" : NULL;
     if (!missing && !python->capsule_new) missing = "python->capsule_new";
@@ -241,14 +241,14 @@ expar_status dlpack_check_python(const char *call, const expar_python *python, c
 }
 
 /* A new object, or NULL, and then the tensor has been given back, or is Python's for good. */
-static void *tensor_object(const expar_python *python, void *managed)
+static void *tensor_object(const expar_python_objects *python, void *managed)
 {
     void *object;
     return python->tensor_new(managed, &object) == 0 ? object : NULL;
 }
 
 /* Without a destructor: whoever lets it go alone gives the tensor back first. */
-static void *capsule_object(const expar_python *python, void *managed)
+static void *capsule_object(const expar_python_objects *python, void *managed)
 {
     void *object = python->capsule_new(managed, "dltensor", NULL);
     if (!object) delete_managed(managed);
@@ -256,7 +256,7 @@ static void *capsule_object(const expar_python *python, void *managed)
 }
 
 expar_status dlpack_put_in_list(const char *call, const expar_tensor *tensor, void (*release)(void *context),
-                                void *context, const expar_python *python, void *list, int32_t index)
+                                void *context, const expar_python_objects *python, void *list, int32_t index)
 {
     const bool whole = python->tensor_new != NULL;
     void *managed;
@@ -335,9 +335,9 @@ static expar_status views_look(const char *call, const expar_python_views *pytho
     return EXPAR_OK;
 }
 
-expar_status expar_tensors_of_python(const expar_python_views *python, void *tuple, void *args)
+expar_status expar_python_view_tensors(const expar_python_views *python, void *tuple, void *args)
 {
-    static const char call[] = "expar_tensors_of_python";
+    static const char call[] = "expar_python_view_tensors";
     expar_tensor views[EXPAR_PYTHON_MAX_VIEWS];
     expar_status status = views_check(call, python, tuple, args);
     if (status == EXPAR_OK) status = views_look(call, python, tuple, views);

@@ -17,7 +17,7 @@ static atomic_bool hooked;
 
 /* What only this thread's waits ask. */
 static _Thread_local struct {
-    expar_interrupt_fn fn; /* expar_set_thread_interrupt */
+    expar_interrupt_fn fn; /* expar_interrupt_set_thread */
     void *context;
     const atomic_bool *told; /* interrupt_follow; NULL: nobody */
     int64_t end_ns;          /* interrupt_at; 0: never */
@@ -28,7 +28,7 @@ static _Thread_local bool listens, came;
 /* How many interrupt_defer have not been undone. */
 static _Thread_local int32_t deferred;
 
-expar_status expar_set_interrupt(expar_interrupt_fn fn, void *context)
+expar_status expar_interrupt_set(expar_interrupt_fn fn, void *context)
 {
     pthread_mutex_lock(&lock);
     hook.fn = fn;
@@ -38,7 +38,7 @@ expar_status expar_set_interrupt(expar_interrupt_fn fn, void *context)
     return EXPAR_OK;
 }
 
-expar_status expar_set_thread_interrupt(expar_interrupt_fn fn, void *context)
+expar_status expar_interrupt_set_thread(expar_interrupt_fn fn, void *context)
 {
     own.fn = fn;
     own.context = context;

@@ -95,7 +95,7 @@ typedef struct boot_answer {
     int32_t rank;                /* for whom; -1: for nobody in particular */
     int64_t waited_ns;           /* how long it has looked in vain there */
     int32_t blamed;              /* the first rank that it gave up, whatever the topic; -1: none */
-    char doing[BOOT_DOING_TEXT]; /* "in expar_combine: offers (call 7 on buffer 1), waiting for rank 2" */
+    char doing[BOOT_DOING_TEXT]; /* "in expar_ep_combine: offers (call 7 on buffer 1), waiting for rank 2" */
     char reason[BOOT_REASON_TEXT];
 } boot_answer;
 

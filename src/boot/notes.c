@@ -311,8 +311,8 @@ static int describe_object(const boot_topic *topic, char *text, size_t bytes)
     return 0;
 }
 
-/* "expar_combine: offers (call 7 on buffer 1)". Of calls on a buffer, its end included, and over control sockets, what
-   is known of the wait is a part of the call. */
+/* "expar_ep_combine: offers (call 7 on buffer 1)". Of calls on a buffer, its end included, and over control sockets,
+   what is known of the wait is a part of the call. */
 static void describe_call(const boot_notes *self, const boot_wait *wait, char *text, size_t bytes)
 {
     const uint32_t kind = wait->topic.kind;

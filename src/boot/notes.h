@@ -66,7 +66,7 @@ int64_t notes_waited_ns(const boot_wait *wait, int64_t timeout_ns);
 uint16_t notes_refused(boot_notes *self, const boot_topic *topic);
 /* The thread that made the last call on the topic's object. */
 uint32_t notes_caller(const boot_notes *self, const boot_topic *topic);
-/* "in expar_combine: offers (call 7 on buffer 1), waiting for rank 2" */
+/* "in expar_ep_combine: offers (call 7 on buffer 1), waiting for rank 2" */
 void notes_describe(const boot_notes *self, const boot_wait *wait, char *text, size_t bytes);
 /* Whom boot_note_blamed has noted; -1: nobody. */
 int32_t notes_blamed(const boot_notes *self);

@@ -51,8 +51,8 @@ expar_status expar_python_use(const expar_python_functions *functions)
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
 typedef union arguments {
-    expar_dispatch_args dispatch;
-    expar_combine_args combine;
+    expar_ep_dispatch_args dispatch;
+    expar_ep_combine_args combine;
     expar_ll_dispatch_args ll_dispatch;
     expar_ll_combine_args ll_combine;
     unsigned char bytes[1];
@@ -62,9 +62,9 @@ static size_t arguments_bytes(expar_python_kind kind)
 {
     switch (kind) {
     case EXPAR_PYTHON_DISPATCH:
-        return sizeof(expar_dispatch_args);
+        return sizeof(expar_ep_dispatch_args);
     case EXPAR_PYTHON_COMBINE:
-        return sizeof(expar_combine_args);
+        return sizeof(expar_ep_combine_args);
     case EXPAR_PYTHON_LL_DISPATCH:
         return sizeof(expar_ll_dispatch_args);
     case EXPAR_PYTHON_LL_COMBINE:
@@ -116,16 +116,16 @@ typedef struct results {
 static void results_let_go(results *self)
 {
     expar_ep_output_release(self->output);
-    expar_ll_handle_destroy(self->handle);
-    expar_ll_hook_destroy(self->hook);
-    expar_event_destroy(self->event);
+    expar_ll_handle_release(self->handle);
+    expar_ll_hook_release(self->hook);
+    expar_event_release(self->event);
     *self = (results){0};
 }
 
 static expar_status dispatch(const expar_python_form *form, const arguments *args, results *out)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_status status = expar_dispatch(form->object, &args->dispatch, &result);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_status status = expar_ep_dispatch(form->object, &args->dispatch, &result);
     if (status == EXPAR_OK) *out = (results){.output = result.output, .event = result.event};
     return status;
 }
@@ -133,7 +133,7 @@ static expar_status dispatch(const expar_python_form *form, const arguments *arg
 static expar_status combine(const expar_python_form *form, arguments *args, results *out)
 {
     if (args->combine.async_finish) args->combine.event = &out->event;
-    return expar_combine(form->object, &args->combine);
+    return expar_ep_combine(form->object, &args->combine);
 }
 
 static expar_status ll_dispatch(const expar_python_form *form, const arguments *args, results *out)
@@ -181,7 +181,7 @@ static expar_status carry_out(const expar_python_form *form, arguments *args, vo
     if (status != EXPAR_OK) return status;
     if (reader && out->output) status = expar_ep_output_read_on(out->output, reader);
     if (form->forget_event) {
-        expar_event_destroy(out->event);
+        expar_event_release(out->event);
         out->event = NULL;
     }
     if (status == EXPAR_OK && form->query) status = ask_earlier(form);
@@ -230,7 +230,7 @@ static expar_status make_list(const expar_python_functions *python, const expar_
     if (!*list) return error_set(EXPAR_ERR_MEMORY, "%s: Python has no list", run_name);
     expar_status status = EXPAR_OK;
     if (form->num_parts)
-        status = expar_ep_output_capsules(from->output, form->parts, form->num_parts, python->objects, *list);
+        status = expar_python_put_output(from->output, form->parts, form->num_parts, python->objects, *list);
     if (status == EXPAR_OK && of_handle)
         status = ll_handle_put_in_list(run_name, from->handle, python->objects, *list, form->num_parts);
     if (status == EXPAR_OK) status = put_numbers(python, *list, form->num_parts + of_handle, numbers, count);

@@ -107,7 +107,7 @@ void event_finish(expar_event *event, expar_status status)
     error_keep(&event->ended, status);
     happen(event);
     pthread_mutex_unlock(&event->lock);
-    expar_event_destroy(event);
+    expar_event_release(event);
 }
 
 expar_status expar_event_create(expar_event **event)
@@ -241,7 +241,7 @@ expar_status expar_event_record(void *stream, expar_event **event)
     if (status != EXPAR_OK) return call_ended(status);
     status = event_record(stream, made);
     if (status != EXPAR_OK) {
-        expar_event_destroy(made);
+        expar_event_release(made);
         return call_ended(error_prefix(status, "%s", name));
     }
     *event = made;
@@ -287,12 +287,12 @@ bool event_in_capture(const expar_event *event, unsigned long long capture)
     return mark && cuda_mark_capture(mark) == capture;
 }
 
-void expar_event_destroy(expar_event *event)
+void expar_event_release(expar_event *event)
 {
     if (!event) return;
     life_end end = life_drop(&event->life, EVENT_MAGIC);
     if (end == LIFE_SPENT)
-        LOG(LOG_WARN, "expar_event_destroy: event %p is not a living event; it has been destroyed as often as held",
+        LOG(LOG_WARN, "expar_event_release: event %p is not a living event; it has been destroyed as often as held",
             (void *)event);
     if (end != LIFE_LAST) return;
     const event_hearing *hearing = &event->hearing;

@@ -27,7 +27,7 @@ void event_keep(expar_event *event, const event_keeper *keeper);
 
 /* For an event of a call whose failure nobody may ask for: when the event goes, unheard(context, ended) if it ended
    badly and nobody has waited for it; then drop(context) in any case. From any thread, with no lock held, and never
-   from inside another function here but expar_event_destroy and event_finish. Before anybody but its call knows the
+   from inside another function here but expar_event_release and event_finish. Before anybody but its call knows the
    event. */
 typedef struct event_hearing {
     void (*unheard)(void *context, const error_kept *ended);

@@ -68,16 +68,16 @@ expar_status group_topology_find(const boot *ctl, int32_t ranks_per_node, int32_
     return EXPAR_OK;
 }
 
-expar_status expar_rank_get_place(const expar_group *group, int32_t rank, expar_place *place)
+expar_status expar_group_get_place(const expar_group *group, int32_t rank, expar_group_place *place)
 {
-    static const char what[] = "expar_rank_get_place";
+    static const char what[] = "expar_group_get_place";
     if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", what));
     if (rank < 0 || rank >= group->size)
         return group_ended(group,
                            error_set(EXPAR_ERR_RANGE, "%s: rank %d, expected 0 to %d", what, rank, group->size - 1));
     const boot_place *known = &group->boot->places[rank];
-    expar_place full = {.node = group->nodes[rank], .cores = known->num_cores, .numa_node = known->numa_node};
+    expar_group_place full = {.node = group->nodes[rank], .cores = known->num_cores, .numa_node = known->numa_node};
     _Static_assert(sizeof full.nics == BOOT_NICS_TEXT, "one length of names");
     memcpy(full.nics, known->nics, sizeof full.nics);
-    return group_ended(group, struct_give(what, "place", "EXPAR_PLACE_INIT", &full, sizeof full, place));
+    return group_ended(group, struct_give(what, "place", "EXPAR_GROUP_PLACE_INIT", &full, sizeof full, place));
 }

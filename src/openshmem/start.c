@@ -95,7 +95,7 @@ static void start(int thread_level)
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
     if (shm.group) return;
     shm_environment_read(&options);
-    options.heap_pages = EXPAR_PAGES_SYSTEM; /* the program's variables are moved there */
+    options.heap_pages = EXPAR_HEAP_PAGES_SYSTEM; /* the program's variables are moved there */
     expar_group *group;
     shm_must(expar_group_create(&options, &group));
     shm.rank = expar_group_rank(group);
@@ -103,8 +103,8 @@ static void start(int thread_level)
     shm.thread_level = thread_level;
     shm_must(expar_globals_share(group));
     shm_must(expar_calloc(group, 1, sizeof *exit_word, (void **)&exit_word));
-    shm_must(expar_team_world(group, &shm.world));
-    shm_must(expar_team_shared(group, &shm.shared));
+    shm_must(expar_team_get_world(group, &shm.world));
+    shm_must(expar_team_get_shared(group, &shm.shared));
     shm.group = group;
     if (shm.rank == 0) shm_environment_print();
     if (pthread_create(&watcher, NULL, watch, NULL) != 0) shm_fail("no thread to be had");

@@ -80,7 +80,7 @@ expar_status expar_globals_share(expar_group *group)
             sym_refuse(self, call,
                        error_set(EXPAR_ERR_UNSUPPORTED,
                                  "%s: the heap of this rank has huge pages, on which variables cannot lie: make the "
-                                 "group with EXPAR_PAGES_SYSTEM",
+                                 "group with EXPAR_HEAP_PAGES_SYSTEM",
                                  call)));
     if (atomic_flag_test_and_set(&is_shared))
         return group_ended(

@@ -226,9 +226,9 @@ EP_FUNC int32_t ep_prefix_before(const int32_t *prefix, int32_t i)
 
 /* ---- orders of sums ---------------------------------------------------------------------------------------------- */
 
-/* Which rows a token's sum in a combine is made of, and in which order they are added: values of expar_sum_order. */
+/* Which rows a token's sum in a combine is made of, and in which order they are added: values of expar_ep_sum_order. */
 typedef enum ep_sum_order { EP_SUM_BY_RANK = 0, EP_SUM_BY_SLOT = 1, EP_SUM_EACH_SLOT = 2 } ep_sum_order;
-/* What the combined weights are: values of expar_weights_of. */
+/* What the combined weights are: values of expar_ep_weights_of. */
 typedef enum ep_weights_of { EP_WEIGHTS_OF_ALL = 0, EP_WEIGHTS_OF_OWNER = 1 } ep_weights_of;
 
 /* The rank of each slot's expert, as a handle keeps them ([T][K]) for orders that go by slots. */
@@ -421,7 +421,7 @@ EP_FUNC int32_t ep_saturate(int64_t count)
 
 /* ---- outputs of a dispatch --------------------------------------------------------------------------------------- */
 
-/* What one output block holds: recv_x, recv_x_scales, recv_topk_idx, recv_topk_weights, recv_row_map,
+/* What one output block holds: recv_x, recv_scales, recv_topk_idx, recv_topk_weights, recv_row_map,
    recv_src_token, recv_row_weights, recv_src_metadata and column-major scales, in this order. */
 typedef struct ep_block_shape {
     int64_t x_rows;      /* rows of recv_x, its scales and its weights */

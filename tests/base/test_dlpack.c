@@ -276,7 +276,7 @@ static void tensors_of_python_are_put(void **state)
     expar_dl_tensor row = F32(data, .ndim = 2, .shape = one_row, .strides = any);
     void *both[] = {&wide, &row}, *one[] = {&none, &row};
     views args = {.before = 7, .between = {.ndim = 1}};
-    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_OK);
+    assert_int_equal(expar_python_view_tensors(&python, both, &args), EXPAR_OK);
     assert_int_equal(args.differing, 2);
     assert_ptr_equal(args.second.data, (char *)data + 8);
     assert_int_equal(args.second.device.index, 3);
@@ -286,15 +286,15 @@ static void tensors_of_python_are_put(void **state)
     assert_true(args.before == 7 && args.between.ndim == 1 && !args.between.data);
 
     wide.data = data + 1;
-    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_OK);
+    assert_int_equal(expar_python_view_tensors(&python, both, &args), EXPAR_OK);
     assert_int_equal(args.differing, 0); /* in its address alone */
     assert_ptr_equal(args.second.data, (char *)data + 12);
     apart[0] = 9;
-    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_OK);
+    assert_int_equal(expar_python_view_tensors(&python, both, &args), EXPAR_OK);
     assert_int_equal(args.differing, 1);
     const expar_tensor before = args.second;
     one_row[1] = 3;
-    assert_int_equal(expar_tensors_of_python(&python, one, &args), EXPAR_OK);
+    assert_int_equal(expar_python_view_tensors(&python, one, &args), EXPAR_OK);
     assert_int_equal(args.differing, 1);
     assert_memory_equal(&args.second, &before, sizeof before);
 }
@@ -309,26 +309,26 @@ static void what_is_no_tensor_of_python_puts_nothing(void **state)
     views args = {.differing = -5};
     const views before = args;
     bad.device.device_type = 0;
-    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_ERR_ARGUMENT);
-    assert_non_null(strstr(expar_last_error(), "expar_tensors_of_python: item 1 of the tuple is no tensor"));
+    assert_int_equal(expar_python_view_tensors(&python, both, &args), EXPAR_ERR_ARGUMENT);
+    assert_non_null(strstr(expar_last_error(), "expar_python_view_tensors: item 1 of the tuple is no tensor"));
     bad = good, bad.dtype.lanes = 2;
-    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_ERR_DTYPE);
+    assert_int_equal(expar_python_view_tensors(&python, both, &args), EXPAR_ERR_DTYPE);
     bad = good, bad.device.device_type = 12;
-    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_ERR_DEVICE);
+    assert_int_equal(expar_python_view_tensors(&python, both, &args), EXPAR_ERR_DEVICE);
     bad = good, bad.ndim = 5;
-    assert_int_equal(expar_tensors_of_python(&python, both, &args), EXPAR_ERR_SHAPE);
+    assert_int_equal(expar_python_view_tensors(&python, both, &args), EXPAR_ERR_SHAPE);
     void *fewer[] = {&good, NULL};
-    assert_int_equal(expar_tensors_of_python(&python, fewer, &args), EXPAR_ERR_ARGUMENT);
+    assert_int_equal(expar_python_view_tensors(&python, fewer, &args), EXPAR_ERR_ARGUMENT);
     expar_python_views other = python;
     other.count = EXPAR_PYTHON_MAX_VIEWS + 1;
-    assert_int_equal(expar_tensors_of_python(&other, both, &args), EXPAR_ERR_LIMIT);
-    assert_int_equal(expar_tensors_of_python(NULL, both, &args), EXPAR_ERR_NULL);
-    assert_int_equal(expar_tensors_of_python(&python, NULL, &args), EXPAR_ERR_NULL);
-    assert_int_equal(expar_tensors_of_python(&python, both, NULL), EXPAR_ERR_NULL);
+    assert_int_equal(expar_python_view_tensors(&other, both, &args), EXPAR_ERR_LIMIT);
+    assert_int_equal(expar_python_view_tensors(NULL, both, &args), EXPAR_ERR_NULL);
+    assert_int_equal(expar_python_view_tensors(&python, NULL, &args), EXPAR_ERR_NULL);
+    assert_int_equal(expar_python_view_tensors(&python, both, NULL), EXPAR_ERR_NULL);
     other = python, other.view = NULL;
-    assert_int_equal(expar_tensors_of_python(&other, both, &args), EXPAR_ERR_NULL);
+    assert_int_equal(expar_python_view_tensors(&other, both, &args), EXPAR_ERR_NULL);
     other = python, other.offsets = NULL;
-    assert_int_equal(expar_tensors_of_python(&other, both, &args), EXPAR_ERR_NULL);
+    assert_int_equal(expar_python_view_tensors(&other, both, &args), EXPAR_ERR_NULL);
     assert_memory_equal(&args, &before, sizeof args);
 }
 

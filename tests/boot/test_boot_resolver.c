@@ -46,11 +46,11 @@ static void a_program_gives_up(void **state)
 {
     (void)state;
     address where;
-    expar_set_interrupt(stop_when_asked, NULL);
+    expar_interrupt_set(stop_when_asked, NULL);
     interrupt_begin();
     expar_status status = address_parse("tcp:held.test:80", INT64_MAX, &where);
     assert_int_equal(interrupt_take(status, "joining"), EXPAR_ERR_INTERRUPTED);
-    expar_set_interrupt(NULL, NULL);
+    expar_interrupt_set(NULL, NULL);
     answer();
 }
 

@@ -49,8 +49,8 @@ static void begin_play(played_boot *played)
     self->notes = &played->notes;
     self->size = SIZE;
     self->timeout_ms = TIMEOUT_MS;
-    boot_note_call(self, &earlier, "expar_combine");
-    boot_note_call(self, &first, "expar_dispatch");
+    boot_note_call(self, &earlier, "expar_ep_combine");
+    boot_note_call(self, &first, "expar_ep_dispatch");
 }
 
 static void look_until_it_fails(boot_wait *wait)
@@ -509,11 +509,11 @@ static void what_the_call_notes_comes_in_its_place(void **state)
     boot_wait wait;
     boot_answer answer = {0};
     fail_late(&played, &wait);
-    boot_note_ended(&played.boot, &first, EXPAR_ERR_ABORTED, "expar_dispatch: dispatch: given up");
+    boot_note_ended(&played.boot, &first, EXPAR_ERR_ABORTED, "expar_ep_dispatch: dispatch: given up");
     notes_failed(&played.notes, &wait, EXPAR_ERR_PEER, "dispatch");
     notes_read(&played.notes, &first, TIMEOUT_MS, &answer);
     assert_int_equal(answer.ended, EXPAR_ERR_ABORTED);
-    assert_string_equal(answer.reason, "expar_dispatch: dispatch: given up");
+    assert_string_equal(answer.reason, "expar_ep_dispatch: dispatch: given up");
     assert_int_equal(answer.blamed, 2);
     notes_destroy(&played.notes);
 }

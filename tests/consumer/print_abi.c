@@ -24,12 +24,12 @@ int main(void)
     LOOK(expar_tensor, data, "void *");
     LOOK(expar_tensor, strides, "int64_t[4]");
     LOOK(expar_tensor, device, "expar_device");
-    LOOK(expar_dispatch_args, handle, "const expar_ep_handle *");
-    LOOK(expar_dispatch_args, topk_weights, "expar_tensor");
-    LOOK(expar_combine_args, bias, "expar_tensor[2]");
-    LOOK(expar_combine_args, event, "expar_event **");
+    LOOK(expar_ep_dispatch_args, handle, "const expar_ep_handle *");
+    LOOK(expar_ep_dispatch_args, topk_weights, "expar_tensor");
+    LOOK(expar_ep_combine_args, bias, "expar_tensor[2]");
+    LOOK(expar_ep_combine_args, event, "expar_event **");
     LOOK(expar_network_stats, put_bytes, "uint64_t");
-    LOOK(expar_gpu, bus_id, "char[32]");
+    LOOK(expar_cuda_gpu, bus_id, "char[32]");
     fputs(expar_abi(), stdout);
     return failures;
 }

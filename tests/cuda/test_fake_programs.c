@@ -235,7 +235,7 @@ static void who_waits_for_another_can_be_interrupted(void **state)
     cuda_program *program = NULL, *elsewhere = NULL;
     const int begun = atomic_load(&compiler->begun), modules = atomic_load(&controls->modules);
     stopped = pthread_self();
-    assert_int_equal(expar_set_interrupt(stop, NULL), EXPAR_OK);
+    assert_int_equal(expar_interrupt_set(stop, NULL), EXPAR_OK);
     atomic_store(&compiler->hold, 1);
     start_asker(&first, HELD_TOO, 0);
     assert_true(controls_await(&compiler->begun, begun + 1));
@@ -248,7 +248,7 @@ static void who_waits_for_another_can_be_interrupted(void **state)
     assert_int_equal(ask(gpus[0], HELD_TOO, &program), EXPAR_ERR_INTERRUPTED);
     end_kernel(&kernel);
     pthread_join(first.thread, NULL);
-    assert_int_equal(expar_set_interrupt(NULL, NULL), EXPAR_OK);
+    assert_int_equal(expar_interrupt_set(NULL, NULL), EXPAR_OK);
     assert_int_equal(first.status, EXPAR_OK);
     assert_null(program);
     assert_null(elsewhere);

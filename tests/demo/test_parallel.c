@@ -17,7 +17,7 @@ enum { TOKENS = 512, V = 256, LAYERS = 4, TOP_K = 4, ROW_BYTES = 256 * 4 };
 /* One way to run: how many ranks, which path, and which mode for decode (for the logits, for all). */
 typedef struct variant {
     int32_t ranks;
-    expar_path path;
+    expar_ep_path path;
     bool low_latency;
 } variant;
 
@@ -270,7 +270,7 @@ static void test_modes_do_the_same(void **state)
     demo_task tasks[2] = {0};
     texts_run runs[2] = {0};
     for (int i = 0; i < 2; i++) {
-        const variant v = {*(const int32_t *)*state, EXPAR_PATH_AUTO, i == 1};
+        const variant v = {*(const int32_t *)*state, EXPAR_EP_PATH_AUTO, i == 1};
         add_own_prompts(&tasks[i].prompts);
         prepare(&tasks[i], &v, 9);
         run_texts(&runs[i], &tasks[i]);
@@ -303,7 +303,7 @@ static void assert_refused(const texts_run *run, int32_t ranks, const char *says
 static void test_ranks_with_other_prompts(void **state)
 {
     (void)state;
-    const variant v = {4, EXPAR_PATH_AUTO, true};
+    const variant v = {4, EXPAR_EP_PATH_AUTO, true};
     demo_task task = {0}, other = {0};
     demo_error error = {.text = ""};
     texts_run run = {0};
@@ -322,7 +322,7 @@ static void test_ranks_with_other_prompts(void **state)
 static void test_rank_with_another_mode(void **state)
 {
     (void)state;
-    const variant v = {2, EXPAR_PATH_AUTO, true};
+    const variant v = {2, EXPAR_EP_PATH_AUTO, true};
     demo_task task = {0}, other = {0};
     texts_run run = {0};
     prepare(&task, &v, 4);
@@ -339,7 +339,7 @@ static void test_rank_with_another_mode(void **state)
 static void test_rank_without_weights(void **state)
 {
     (void)state;
-    const variant v = {4, EXPAR_PATH_AUTO, true};
+    const variant v = {4, EXPAR_EP_PATH_AUTO, true};
     demo_task task = {0}, lost = {0};
     texts_run run = {0};
     prepare(&task, &v, 4);
@@ -377,9 +377,9 @@ static void test_ranks_must_divide_experts(void **state)
         OWN_PROMPTS(b), OWN_PROMPTS(c), OWN_PROMPTS(d)
 
 static variant variants[] = {
-    {1, EXPAR_PATH_DIRECT, false}, {1, EXPAR_PATH_QUEUE, false},  {2, EXPAR_PATH_DIRECT, false},
-    {2, EXPAR_PATH_QUEUE, false},  {4, EXPAR_PATH_DIRECT, false}, {4, EXPAR_PATH_QUEUE, false},
-    {8, EXPAR_PATH_DIRECT, false}, {8, EXPAR_PATH_QUEUE, false},
+    {1, EXPAR_EP_PATH_DIRECT, false}, {1, EXPAR_EP_PATH_QUEUE, false},  {2, EXPAR_EP_PATH_DIRECT, false},
+    {2, EXPAR_EP_PATH_QUEUE, false},  {4, EXPAR_EP_PATH_DIRECT, false}, {4, EXPAR_EP_PATH_QUEUE, false},
+    {8, EXPAR_EP_PATH_DIRECT, false}, {8, EXPAR_EP_PATH_QUEUE, false},
 };
 
 static int run_normal(void)
@@ -401,8 +401,10 @@ static int run_other_paths(void)
 
 static int run_low_latency(void)
 {
-    static variant all[] = {
-        {1, EXPAR_PATH_AUTO, true}, {2, EXPAR_PATH_AUTO, true}, {4, EXPAR_PATH_AUTO, true}, {8, EXPAR_PATH_AUTO, true}};
+    static variant all[] = {{1, EXPAR_EP_PATH_AUTO, true},
+                            {2, EXPAR_EP_PATH_AUTO, true},
+                            {4, EXPAR_EP_PATH_AUTO, true},
+                            {8, EXPAR_EP_PATH_AUTO, true}};
     static int32_t one = 1, two = 2, eight = 8;
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_prestate(test_logits, &all[0]),

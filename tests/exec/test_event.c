@@ -21,7 +21,7 @@ static void test_an_event_happens_once(void **state)
     check_begin(0);
     CHECK_STATUS(EXPAR_ERR_STATE, expar_event_signal(event));
     CHECK_TEXT("expar_event_signal", "already");
-    expar_event_destroy(event);
+    expar_event_release(event);
     assert_int_equal(check_failures(), 0);
 }
 
@@ -42,8 +42,8 @@ static void test_events_of_nothing(void **state)
     CHECK_OK(expar_event_create(&event));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_event_query(event, NULL));
     CHECK_TEXT("expar_event_query", "done is NULL");
-    expar_event_destroy(event);
-    expar_event_destroy(NULL);
+    expar_event_release(event);
+    expar_event_release(NULL);
     assert_int_equal(check_failures(), 0);
 }
 
@@ -63,11 +63,11 @@ static void test_streams_that_are_not_there(void **state)
     assert_int_equal(done, 1);
     CHECK_OK(expar_event_wait(event));
     CHECK_OK(expar_event_stream_wait(event, NULL));
-    expar_event_destroy(event);
+    expar_event_release(event);
     CHECK_OK(expar_event_create(&event));
     CHECK_OK(expar_event_signal(event));
     CHECK_OK(expar_event_stream_wait(event, NULL));
-    expar_event_destroy(event);
+    expar_event_release(event);
     assert_int_equal(check_failures(), 0);
 }
 
@@ -104,7 +104,7 @@ static void test_a_signal_publishes(void **state)
             pthread_join(waiters[i].thread, NULL);
             assert_int_equal(waiters[i].seen, 5 + round);
         }
-        expar_event_destroy(event);
+        expar_event_release(event);
     }
 }
 
@@ -125,8 +125,8 @@ static void test_an_event_of_a_call(void **state)
         error_set(EXPAR_ERR_NULL, "something else");
         CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
         CHECK_TEXT("rank 3 is gone");
-        expar_event_destroy(event);
-        if (held_twice) expar_event_destroy(event);
+        expar_event_release(event);
+        if (held_twice) expar_event_release(event);
     }
     assert_int_equal(check_failures(), 0);
 }
@@ -163,7 +163,7 @@ static void test_an_event_whose_call_is_lost(void **state)
         CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(w.event));
         CHECK_TEXT("the GPU is lost");
         CHECK(w.looks == 3 && w.drops == 0, "%d looks, %d drops", w.looks, w.drops);
-        expar_event_destroy(w.event);
+        expar_event_release(w.event);
         CHECK(w.drops == 1, "%d drops", w.drops);
     }
     assert_int_equal(check_failures(), 0);

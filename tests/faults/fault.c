@@ -149,7 +149,7 @@ static bool check_survivor(const fault_board *board, int32_t rank)
                  CHECK(names(report->text, plan->victim), "rank %d does not name rank %d: %s", (int)rank,
                        (int)plan->victim, report->text);
     if (plan->ends_at_once) return right;
-    if (strstr(report->text, "expar_dispatch") || strstr(report->text, "expar_combine"))
+    if (strstr(report->text, "expar_ep_dispatch") || strstr(report->text, "expar_ep_combine"))
         right &=
             CHECK(report->again == EXPAR_ERR_PEER && names(report->again_text, plan->victim),
                   "rank %d was then told %s (%s)", (int)rank, expar_status_string(report->again), report->again_text);

@@ -38,7 +38,7 @@ typedef struct fault_load {
     /* Argument of the other two; stays until the process ends. */
     void *(*open)(expar_ep *ep, const traffic *t, int32_t rank);
     /* The status of the first call that fails. */
-    expar_status (*play)(void *work, expar_path path);
+    expar_status (*play)(void *work, expar_ep_path path);
     /* Once a call has failed: that what the rank works on serves other work. Counts failed checks. */
     void (*look)(void *work, const expar_group *group);
 } fault_load;
@@ -64,8 +64,8 @@ typedef struct fault_plan {
                            stopped, so that nobody else is late; 0: that of the group */
     int64_t group_timeout_ms; /* of all from the start; 0: the default */
     int64_t bootstrap_timeout_ms; /* 0: 3000, or where all join one that a test does not reach */
-    expar_path path;
-    expar_nodes_sum nodes; /* of combines */
+    expar_ep_path path;
+    expar_ep_nodes_sum nodes; /* of combines */
     /* Survivors end with their first error, as engines do, and say no good-bye. */
     bool ends_at_once;
     bool wake;              /* SIGSTOP: the victim goes on when all others have ended */

@@ -108,9 +108,9 @@ static expar_status dispatch(fault_worker *w, play_arrival *arrival)
 {
     const play_choice choice = {.path = w->plan->path};
     const play_area none = {0};
-    *arrival = (play_arrival){.traffic = w->board->traffic, .result = EXPAR_DISPATCH_RESULT_INIT};
-    expar_dispatch_args args = play_dispatch_args(w->board->traffic, w->rank, &choice, &none, NULL);
-    expar_status status = expar_dispatch(w->ep, &args, &arrival->result);
+    *arrival = (play_arrival){.traffic = w->board->traffic, .result = EXPAR_EP_DISPATCH_RESULT_INIT};
+    expar_ep_dispatch_args args = play_dispatch_args(w->board->traffic, w->rank, &choice, &none, NULL);
+    expar_status status = expar_ep_dispatch(w->ep, &args, &arrival->result);
     play_dispatch_args_free(&args);
     if (status == EXPAR_OK) CHECK(play_check_arrival(arrival, w->rank), "wrong rows arrived");
     return status;
@@ -120,14 +120,14 @@ static expar_status combine(fault_worker *w, play_arrival *arrival)
 {
     const traffic *t = w->board->traffic;
     int64_t num_tokens = t->inputs[w->rank].num_tokens;
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = arrival->result.recv_x;
     args.handle = arrival->result.handle;
-    args.path = w->plan->path == EXPAR_PATH_QUEUE ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
-    args.exact_across_nodes = w->plan->nodes;
+    args.path = w->plan->path == EXPAR_EP_PATH_QUEUE ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
+    args.nodes_sum = w->plan->nodes;
     args.y = expar_tensor_2d(traffic_alloc((size_t)num_tokens, traffic_row_bytes(t)), traffic_dtype(t), num_tokens,
                              t->job.hidden);
-    expar_status status = expar_combine(w->ep, &args);
+    expar_status status = expar_ep_combine(w->ep, &args);
     free(args.y.data);
     return status;
 }
@@ -140,7 +140,7 @@ static bool work_a_round(fault_worker *w, int64_t round)
     if (!note(w, dispatch(w, &arrival))) return false;
     reach(w, FAULT_COMBINES, round);
     bool right = note(w, combine(w, &arrival));
-    expar_ep_handle_destroy(arrival.result.handle);
+    expar_ep_handle_release(arrival.result.handle);
     expar_ep_output_release(arrival.result.output);
     return right;
 }

@@ -33,18 +33,18 @@ static expar_status call(stage *s, const abort_test *test, const play_arrival *a
     const play_choice plain = {0};
     expar_status status;
     if (test->in_combine) {
-        expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+        expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
         int64_t num_tokens = t->inputs[s->rank].num_tokens;
         void *y = traffic_alloc((size_t)num_tokens, traffic_row_bytes(t));
         args.x = arrival->result.recv_x;
         args.handle = arrival->handle;
         args.y = expar_tensor_2d(y, traffic_dtype(t), num_tokens, t->job.hidden);
-        status = expar_combine(s->ep, &args);
+        status = expar_ep_combine(s->ep, &args);
         free(y);
     } else {
-        expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-        status = expar_dispatch(s->ep, &args, &result);
+        expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+        status = expar_ep_dispatch(s->ep, &args, &result);
         play_dispatch_args_free(&args);
     }
     return status;
@@ -52,7 +52,7 @@ static expar_status call(stage *s, const abort_test *test, const play_arrival *a
 
 static void abort_and_call(stage *s, abort_test *test, const play_arrival *arrival)
 {
-    const char *name = test->in_combine ? "expar_combine" : "expar_dispatch";
+    const char *name = test->in_combine ? "expar_ep_combine" : "expar_ep_dispatch";
     pthread_t thread;
     void *aborted = NULL;
     if (test->early)
@@ -72,7 +72,7 @@ static void call_and_hear(stage *s, abort_test *test, const play_arrival *arriva
 {
     if (s->rank == 1) pthread_barrier_wait(&test->given_up);
     CHECK_STATUS(EXPAR_ERR_PEER, call(s, test, arrival));
-    CHECK_TEXT(test->in_combine ? "expar_combine" : "expar_dispatch", "rank 0");
+    CHECK_TEXT(test->in_combine ? "expar_ep_combine" : "expar_ep_dispatch", "rank 0");
     CHECK_STATUS(EXPAR_ERR_PEER, call(s, test, arrival));
     CHECK_TEXT("rank 0", "poisoned");
     pthread_barrier_wait(&test->others);

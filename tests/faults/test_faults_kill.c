@@ -18,7 +18,7 @@ static fault_plan plan_at(fault_place place, int32_t victim)
 }
 
 /* Every rank has its turn to die. */
-static void kill_each(fault_place place, int64_t round, expar_path path)
+static void kill_each(fault_place place, int64_t round, expar_ep_path path)
 {
     for (int32_t victim = 0; victim < 4; victim++) {
         fault_plan plan = plan_at(place, victim);
@@ -31,42 +31,42 @@ static void kill_each(fault_place place, int64_t round, expar_path path)
 static void test_before_joining(void **state)
 {
     (void)state;
-    kill_each(FAULT_STARTED, 0, EXPAR_PATH_AUTO);
+    kill_each(FAULT_STARTED, 0, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_before_creating_a_buffer(void **state)
 {
     (void)state;
-    kill_each(FAULT_JOINED, 0, EXPAR_PATH_AUTO);
+    kill_each(FAULT_JOINED, 0, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_before_the_first_dispatch(void **state)
 {
     (void)state;
-    kill_each(FAULT_DISPATCHES, 0, EXPAR_PATH_AUTO);
+    kill_each(FAULT_DISPATCHES, 0, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_before_a_later_dispatch(void **state)
 {
     (void)state;
-    kill_each(FAULT_DISPATCHES, 5, EXPAR_PATH_QUEUE);
+    kill_each(FAULT_DISPATCHES, 5, EXPAR_EP_PATH_QUEUE);
 }
 
 static void test_before_a_combine(void **state)
 {
     (void)state;
-    kill_each(FAULT_COMBINES, 3, EXPAR_PATH_AUTO);
-    kill_each(FAULT_COMBINES, 3, EXPAR_PATH_QUEUE);
+    kill_each(FAULT_COMBINES, 3, EXPAR_EP_PATH_AUTO);
+    kill_each(FAULT_COMBINES, 3, EXPAR_EP_PATH_QUEUE);
 }
 
 static void test_before_leaving(void **state)
 {
     (void)state;
-    kill_each(FAULT_LEAVES, 2, EXPAR_PATH_AUTO);
+    kill_each(FAULT_LEAVES, 2, EXPAR_EP_PATH_AUTO);
 }
 
 /* One rank is held back, so that the victim is inside the call when it dies. */
-static void kill_inside(fault_place place, expar_path path)
+static void kill_inside(fault_place place, expar_ep_path path)
 {
     for (int32_t victim = 0; victim < 4; victim++) {
         fault_plan plan = plan_at(place, victim);
@@ -90,15 +90,15 @@ static void test_inside_creating_a_buffer(void **state)
 static void test_inside_a_dispatch(void **state)
 {
     (void)state;
-    kill_inside(FAULT_DISPATCHES, EXPAR_PATH_AUTO);
-    kill_inside(FAULT_DISPATCHES, EXPAR_PATH_QUEUE);
+    kill_inside(FAULT_DISPATCHES, EXPAR_EP_PATH_AUTO);
+    kill_inside(FAULT_DISPATCHES, EXPAR_EP_PATH_QUEUE);
 }
 
 static void test_inside_a_combine(void **state)
 {
     (void)state;
-    kill_inside(FAULT_COMBINES, EXPAR_PATH_AUTO);
-    kill_inside(FAULT_COMBINES, EXPAR_PATH_QUEUE);
+    kill_inside(FAULT_COMBINES, EXPAR_EP_PATH_AUTO);
+    kill_inside(FAULT_COMBINES, EXPAR_EP_PATH_QUEUE);
 }
 
 /* From the start of the processes on, so that set-up has its share. */
@@ -116,8 +116,8 @@ static void test_at_any_moment(void **state)
                            .signal = SIGKILL,
                            .ends_at_once = random_once_in(&random, 2),
                            .delay_us = random_between(&random, 0, random_once_in(&random, 2) ? 8000 : 60000),
-                           .path = (expar_path)random_between(&random, EXPAR_PATH_AUTO, EXPAR_PATH_QUEUE)};
-        if (plan.path == EXPAR_PATH_DIRECT) plan.path = EXPAR_PATH_AUTO;
+                           .path = (expar_ep_path)random_between(&random, EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_QUEUE)};
+        if (plan.path == EXPAR_EP_PATH_DIRECT) plan.path = EXPAR_EP_PATH_AUTO;
         if (!fault_run(&plan)) {
             fprintf(stderr, "kill %" PRId64 " of seed %" PRIu64 " went wrong\n", i, seed);
             assert_true(false);

@@ -19,7 +19,7 @@ static uint64_t seed;
 static int64_t rounds;
 static bool all; /* phases and ranks */
 
-static fault_plan plan_at(fault_place place, int32_t victim, expar_path path)
+static fault_plan plan_at(fault_place place, int32_t victim, expar_ep_path path)
 {
     return (fault_plan){.size = RANKS,
                         .victim = victim,
@@ -35,14 +35,14 @@ static fault_plan plan_at(fault_place place, int32_t victim, expar_path path)
 static void test_before_a_dispatch(void **state)
 {
     (void)state;
-    const fault_plan plan = plan_at(FAULT_DISPATCHES, 1, EXPAR_PATH_AUTO);
+    const fault_plan plan = plan_at(FAULT_DISPATCHES, 1, EXPAR_EP_PATH_AUTO);
     assert_true(fault_run(&plan));
 }
 
 static void test_before_a_combine(void **state)
 {
     (void)state;
-    const fault_plan plan = plan_at(FAULT_COMBINES, 2, EXPAR_PATH_QUEUE);
+    const fault_plan plan = plan_at(FAULT_COMBINES, 2, EXPAR_EP_PATH_QUEUE);
     assert_true(fault_run(&plan));
 }
 
@@ -50,7 +50,7 @@ static void test_before_a_combine(void **state)
    neither. */
 static void kill_inside(fault_place place, int32_t held_back)
 {
-    fault_plan plan = plan_at(place, 0, held_back == 3 ? EXPAR_PATH_AUTO : EXPAR_PATH_QUEUE);
+    fault_plan plan = plan_at(place, 0, held_back == 3 ? EXPAR_EP_PATH_AUTO : EXPAR_EP_PATH_QUEUE);
     plan.by_itself = false;
     plan.held_back = held_back;
     assert_true(fault_run(&plan));
@@ -148,7 +148,7 @@ static int64_t (*const phases[])(const cpu_executor *cpu, uint32_t epoch) = {
 
 static fault_plan plan_inside(int32_t phase, fault_place place, int32_t victim)
 {
-    fault_plan plan = plan_at(place, victim, EXPAR_PATH_QUEUE);
+    fault_plan plan = plan_at(place, victim, EXPAR_EP_PATH_QUEUE);
     plan.inside = phases[phase];
     return plan;
 }
@@ -203,7 +203,7 @@ static void test_in_one_order(void **state)
 {
     (void)state;
     fault_plan plans[] = {plan_inside(0, FAULT_COMBINES, 1), plan_inside(0, FAULT_COMBINES, 2)};
-    plans[0].nodes = plans[1].nodes = EXPAR_NODES_ONE_ORDER;
+    plans[0].nodes = plans[1].nodes = EXPAR_EP_NODES_SUM_ONE_ORDER;
     plans[0].inside = sent_a_chunk;
     plans[1].inside = read_a_slot;
     assert_true(fault_run_all(plans, 2));
@@ -222,11 +222,11 @@ static void test_at_any_moment(void **state)
     (void)state;
     random_source random = random_start(seed);
     for (int64_t i = 0; i < rounds; i++) {
-        fault_plan plan = plan_at(FAULT_DISPATCHES, (int32_t)random_between(&random, 0, RANKS - 1), EXPAR_PATH_AUTO);
+        fault_plan plan = plan_at(FAULT_DISPATCHES, (int32_t)random_between(&random, 0, RANKS - 1), EXPAR_EP_PATH_AUTO);
         plan.by_itself = false;
         plan.in_passing = true;
         plan.delay_us = random_between(&random, 0, 4000);
-        if (random_once_in(&random, 2)) plan.path = EXPAR_PATH_QUEUE;
+        if (random_once_in(&random, 2)) plan.path = EXPAR_EP_PATH_QUEUE;
         if (fault_run(&plan)) continue;
         fprintf(stderr, "kill %" PRId64 " of seed %" PRIu64 " went wrong\n", i, seed);
         assert_true(false);
@@ -242,14 +242,14 @@ static void test_stopped_at_any_moment(void **state)
     fault_plan plans[FAULT_MOST_AT_ONCE];
     for (int64_t i = 0; i < rounds; i++) {
         for (int32_t k = 0; k < FAULT_MOST_AT_ONCE; k++) {
-            plans[k] = plan_at(FAULT_DISPATCHES, (int32_t)random_between(&random, 0, RANKS - 1), EXPAR_PATH_AUTO);
+            plans[k] = plan_at(FAULT_DISPATCHES, (int32_t)random_between(&random, 0, RANKS - 1), EXPAR_EP_PATH_AUTO);
             plans[k].by_itself = false;
             plans[k].in_passing = true;
             plans[k].signal = SIGSTOP;
             plans[k].group_timeout_ms = SILENCE_MS;
             plans[k].delay_us = random_between(&random, 0, 4000);
             plans[k].ends_at_once = random_once_in(&random, 2);
-            if (random_once_in(&random, 2)) plans[k].path = EXPAR_PATH_QUEUE;
+            if (random_once_in(&random, 2)) plans[k].path = EXPAR_EP_PATH_QUEUE;
         }
         if (fault_run_all(plans, FAULT_MOST_AT_ONCE)) continue;
         fprintf(stderr, "stop %" PRId64 " of seed %" PRIu64 " went wrong\n", i, seed);

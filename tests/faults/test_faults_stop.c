@@ -18,7 +18,7 @@ static fault_plan plan_at(fault_place place, int32_t victim, bool wake)
 }
 
 /* Side by side: survivors ask for seconds who has fallen silent before they give the buffer up. */
-static void stop_each(fault_place place, expar_path path, bool wake)
+static void stop_each(fault_place place, expar_ep_path path, bool wake)
 {
     fault_plan plans[3];
     for (int32_t victim = 0; victim < 3; victim++) {
@@ -31,14 +31,14 @@ static void stop_each(fault_place place, expar_path path, bool wake)
 static void test_before_a_dispatch(void **state)
 {
     (void)state;
-    stop_each(FAULT_DISPATCHES, EXPAR_PATH_AUTO, false);
+    stop_each(FAULT_DISPATCHES, EXPAR_EP_PATH_AUTO, false);
 }
 
 static void test_before_a_combine(void **state)
 {
     (void)state;
-    stop_each(FAULT_COMBINES, EXPAR_PATH_AUTO, false);
-    stop_each(FAULT_COMBINES, EXPAR_PATH_QUEUE, false);
+    stop_each(FAULT_COMBINES, EXPAR_EP_PATH_AUTO, false);
+    stop_each(FAULT_COMBINES, EXPAR_EP_PATH_QUEUE, false);
 }
 
 static void test_inside_a_dispatch(void **state)
@@ -47,20 +47,20 @@ static void test_inside_a_dispatch(void **state)
     fault_plan plan = plan_at(FAULT_DISPATCHES, 0, false);
     plan.by_itself = false;
     plan.held_back = 2;
-    plan.path = EXPAR_PATH_QUEUE;
+    plan.path = EXPAR_EP_PATH_QUEUE;
     assert_true(fault_run(&plan));
 }
 
 static void test_wakes_before_a_dispatch(void **state)
 {
     (void)state;
-    stop_each(FAULT_DISPATCHES, EXPAR_PATH_QUEUE, true);
+    stop_each(FAULT_DISPATCHES, EXPAR_EP_PATH_QUEUE, true);
 }
 
 static void test_wakes_before_a_combine(void **state)
 {
     (void)state;
-    stop_each(FAULT_COMBINES, EXPAR_PATH_AUTO, true);
+    stop_each(FAULT_COMBINES, EXPAR_EP_PATH_AUTO, true);
 }
 
 int main(void)

@@ -39,7 +39,8 @@ typedef struct buffer {
     expar_group *group;
     int32_t rank, device;
     arena shared; /* in the device heap; bytes 0 where that cannot grow */
-    /* What stands for the memory of expar_ll_combine_buffer, of which the test sees `rows`; NULL until it is asked. */
+    /* What stands for the memory of expar_ll_get_combine_buffer, of which the test sees `rows`; NULL until it is
+       asked. */
     void *rows;
     expar_tensor rows_on;
     struct buffer *next;

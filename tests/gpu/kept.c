@@ -41,12 +41,12 @@ void kept_put(trip *t, const void *owner, expar_tensor *const parts[KEPT_PARTS])
     pthread_mutex_unlock(&lock);
 }
 
-void kept_add(trip *t, expar_dispatch_result *result, const expar_dispatch_args *args)
+void kept_add(trip *t, expar_ep_dispatch_result *result, const expar_ep_dispatch_args *args)
 {
     expar_tensor *const parts[KEPT_PARTS] = {args->out_x.ndim ? NULL : &result->recv_x,
                                              args->out_topk_idx.ndim ? NULL : &result->recv_topk_idx,
                                              args->out_topk_weights.ndim ? NULL : &result->recv_topk_weights,
-                                             args->out_scales.ndim ? NULL : &result->recv_x_scales,
+                                             args->out_scales.ndim ? NULL : &result->recv_scales,
                                              args->out_row_map.ndim ? NULL : &result->recv_row_map,
                                              args->out_src_token.ndim ? NULL : &result->recv_src_token,
                                              args->out_row_weights.ndim ? NULL : &result->recv_row_weights,

@@ -10,7 +10,7 @@
 #define KEPT_PARTS 8
 void kept_put(trip *t, const void *owner, expar_tensor *const parts[KEPT_PARTS]);
 /* Likewise of a dispatch's result, but for what args say is the caller's. */
-void kept_add(trip *t, expar_dispatch_result *result, const expar_dispatch_args *args);
+void kept_add(trip *t, expar_ep_dispatch_result *result, const expar_ep_dispatch_args *args);
 /* Keeps counts, which are freed with the rest; NULL is allowed. */
 const int32_t *kept_counts(const expar_ep_output *output, int32_t *counts);
 /* The host copy of a tensor of the owner's that lies there on the GPU; NULL: there is none. */

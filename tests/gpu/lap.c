@@ -113,7 +113,7 @@ static expar_tensor first_rows(const expar_tensor *t, int64_t rows)
 
 expar_status lap_dispatch(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)
 {
-    expar_dispatch_args there = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args there = EXPAR_EP_DISPATCH_ARGS_INIT;
     there.x = p->x;
     there.topk_idx = p->idx;
     there.topk_weights = p->weights;
@@ -121,13 +121,13 @@ expar_status lap_dispatch(lap *p, expar_ep *ep, const traffic *t, cu_stream stre
     there.num_worst_tokens = p->worst;
     there.path = p->path;
     there.stream = stream;
-    p->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    return expar_dispatch(ep, &there, &p->result);
+    p->result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    return expar_ep_dispatch(ep, &there, &p->result);
 }
 
-expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_path path, cu_stream stream)
+expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_ep_path path, cu_stream stream)
 {
-    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args back = EXPAR_EP_COMBINE_ARGS_INIT;
     int64_t rows = p->worst ? p->worst : p->result.num_recv_tokens;
     back.x = first_rows(&p->back, rows);
     back.topk_weights = first_rows(&p->back_weights, rows);
@@ -136,13 +136,13 @@ expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_path path, cu_stre
     back.y = p->y;
     back.out_topk_weights = p->summed;
     back.stream = stream;
-    return expar_combine(ep, &back);
+    return expar_ep_combine(ep, &back);
 }
 
 /* What the experts gave is the caller's memory, which DIRECT is refused for. */
 expar_status lap_combine(const lap *p, expar_ep *ep, cu_stream stream)
 {
-    return lap_combine_by(p, ep, p->path == EXPAR_PATH_DIRECT ? EXPAR_PATH_AUTO : p->path, stream);
+    return lap_combine_by(p, ep, p->path == EXPAR_EP_PATH_DIRECT ? EXPAR_EP_PATH_AUTO : p->path, stream);
 }
 
 bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)
@@ -153,7 +153,7 @@ bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream)
 void lap_release(lap *p)
 {
     expar_ep_output_release(p->result.output);
-    expar_ep_handle_destroy(p->result.handle);
+    expar_ep_handle_release(p->result.handle);
     p->result.output = NULL;
     p->result.handle = NULL;
 }

@@ -33,12 +33,12 @@ void *card_fetch(const expar_tensor *from, cu_stream stream);
 typedef struct lap {
     const card *card;
     int32_t rank;
-    expar_path path;
+    expar_ep_path path;
     int64_t worst; /* rows of the outputs; 0: the host waits for counts */
     expar_tensor x, idx, weights, y, summed;
     expar_tensor back, back_weights; /* what the experts gave: `room` rows */
     int64_t room;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
 } lap;
 
 /* Memory for traffic of the shape of t. */
@@ -50,7 +50,7 @@ bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stre
 expar_status lap_dispatch(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
 expar_status lap_combine(const lap *p, expar_ep *ep, cu_stream stream);
 /* On that path, whatever the lap's is. */
-expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_path path, cu_stream stream);
+expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_ep_path path, cu_stream stream);
 /* Both, in this order. */
 bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
 /* Waits for the stream, and compares all that came out. */

@@ -68,25 +68,25 @@ static expar_status settle(trip *t, expar_event *event, expar_status returned)
     if (!event) mirror_need(CUDA_CALL(StreamSynchronize, t->hand->stream), "wait for the call");
     trip_note(t, "the wait for the call");
     trip_end(t, status == EXPAR_OK || status == EXPAR_ERR_DROPPED);
-    expar_event_destroy(event);
+    expar_event_release(event);
     return status;
 }
 
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
 /* Memory of the host's symmetric heap that has no counterpart in the GPU's is the caller's own there. */
-static expar_path path_on_gpu(const buffer *b, expar_path asked, const expar_tensor *rows)
+static expar_ep_path path_on_gpu(const buffer *b, expar_ep_path asked, const expar_tensor *rows)
 {
     bool staged = !b->shared.bytes && rows->data && expar_ptr(b->group, rows->data, b->rank);
-    return asked == EXPAR_PATH_DIRECT && staged ? EXPAR_PATH_AUTO : asked;
+    return asked == EXPAR_EP_PATH_DIRECT && staged ? EXPAR_EP_PATH_AUTO : asked;
 }
 
 /* What the CPU would have done for a test whose own output is not where peers reach it. */
-static expar_path path_on_cpu(const buffer *b, const expar_dispatch_args *args, expar_path path)
+static expar_ep_path path_on_cpu(const buffer *b, const expar_ep_dispatch_args *args, expar_ep_path path)
 {
-    if (args->path != EXPAR_PATH_AUTO) return args->path;
+    if (args->path != EXPAR_EP_PATH_AUTO) return args->path;
     bool own = args->out_x.ndim != 0 && !args->expert_major;
-    return !own || expar_ptr(b->group, args->out_x.data, b->rank) ? path : EXPAR_PATH_QUEUE;
+    return !own || expar_ptr(b->group, args->out_x.data, b->rank) ? path : EXPAR_EP_PATH_QUEUE;
 }
 
 /* The caller's own outputs, in one order. */
@@ -95,28 +95,28 @@ typedef struct outputs {
     expar_tensor *of[OUTPUTS];
 } outputs;
 
-static outputs outputs_of(expar_dispatch_args *args)
+static outputs outputs_of(expar_ep_dispatch_args *args)
 {
     return (outputs){{&args->out_x, &args->out_scales, &args->out_topk_idx, &args->out_topk_weights, &args->out_row_map,
                       &args->out_src_token, &args->out_row_weights, &args->out_src_metadata}};
 }
 
-static void lend_outputs(trip *t, const expar_dispatch_args *args, expar_dispatch_args *given)
+static void lend_outputs(trip *t, const expar_ep_dispatch_args *args, expar_ep_dispatch_args *given)
 {
-    expar_dispatch_args host = *args;
+    expar_ep_dispatch_args host = *args;
     outputs from = outputs_of(&host), to = outputs_of(given);
     for (int i = 0; i < OUTPUTS; i++)
         *to.of[i] = trip_lend(t, from.of[i]);
 }
 
 /* The test is shown its own memory. */
-static void fetch_outputs(trip *t, const expar_dispatch_args *args, const expar_dispatch_args *given,
-                          expar_dispatch_result *result)
+static void fetch_outputs(trip *t, const expar_ep_dispatch_args *args, const expar_ep_dispatch_args *given,
+                          expar_ep_dispatch_result *result)
 {
-    expar_dispatch_args host = *args, gpu = *given;
+    expar_ep_dispatch_args host = *args, gpu = *given;
     outputs to = outputs_of(&host), from = outputs_of(&gpu);
     expar_tensor *const got[OUTPUTS] = {
-        &result->recv_x,       &result->recv_x_scales,  &result->recv_topk_idx,    &result->recv_topk_weights,
+        &result->recv_x,       &result->recv_scales,    &result->recv_topk_idx,    &result->recv_topk_weights,
         &result->recv_row_map, &result->recv_src_token, &result->recv_row_weights, &result->recv_src_metadata};
     if (args->topk_idx_copy.ndim) trip_fetch(t, &given->topk_idx_copy, args->topk_idx_copy.data);
     for (int i = 0; i < OUTPUTS; i++) {
@@ -128,7 +128,7 @@ static void fetch_outputs(trip *t, const expar_dispatch_args *args, const expar_
 }
 
 /* Numbers that were not known when the call returned, from the handle's memory on the device. */
-static void fill_counts(const hand *h, const expar_dispatch_args *args, expar_dispatch_result *result)
+static void fill_counts(const hand *h, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
 {
     const expar_ep_handle *handle = result->handle ? result->handle : args->handle;
     if (handle->recv_tokens >= 0) return;
@@ -149,15 +149,15 @@ static void fill_counts(const hand *h, const expar_dispatch_args *args, expar_di
         free(counts);
 }
 
-static void give_up(expar_dispatch_result *result)
+static void give_up(expar_ep_dispatch_result *result)
 {
     mirror_output_release(result->output);
-    expar_ep_handle_destroy(result->handle);
+    expar_ep_handle_release(result->handle);
 }
 
 /* The call was taken: to its end, or to the test with an event. */
-static expar_status arrive(trip *t, const expar_dispatch_args *args, const expar_dispatch_args *given,
-                           expar_status returned, expar_dispatch_result *result)
+static expar_status arrive(trip *t, const expar_ep_dispatch_args *args, const expar_ep_dispatch_args *given,
+                           expar_status returned, expar_ep_dispatch_result *result)
 {
     expar_event *event = result->event;
     const hand *h = t->hand;
@@ -181,13 +181,13 @@ static expar_status arrive(trip *t, const expar_dispatch_args *args, const expar
     return status;
 }
 
-expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar_dispatch_result *result)
+expar_status mirror_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
 {
     buffer *b = buffer_find(ep);
-    if (!b || !args || args->struct_size != sizeof *args) return expar_dispatch(ep, args, result);
+    if (!b || !args || args->struct_size != sizeof *args) return expar_ep_dispatch(ep, args, result);
     await(args->wait_event);
     trip *t = trip_begin(b);
-    expar_dispatch_args given = *args;
+    expar_ep_dispatch_args given = *args;
     given.x = trip_lend(t, &args->x);
     given.topk_idx = trip_lend(t, &args->topk_idx);
     given.topk_weights = trip_lend(t, &args->topk_weights);
@@ -200,18 +200,18 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
     given.path = path_on_gpu(b, given.path, &args->out_topk_idx);
     given.path = path_on_gpu(b, given.path, &args->out_topk_weights);
     given.path = path_on_gpu(b, given.path, &args->out_src_token);
-    expar_recv_counts counts;
+    expar_ep_recv_counts counts;
     int32_t experts = args->handle ? args->handle->routing.experts : args->num_experts;
     given.recv_counts = trip_lend_counts(t, args->recv_counts, experts, &counts);
     given.tokens_per_expert = trip_lend_numbers(t, args->tokens_per_expert, args->num_experts);
     given.stream = t->hand->stream;
     /* What is neither 0 nor 1 is the library's to refuse. */
     if (args->async_finish == 0) given.async_finish = args->num_worst_tokens || !trip_is_plain();
-    expar_dispatch_result got = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result got = EXPAR_EP_DISPATCH_RESULT_INIT;
     bool sound = result && result->struct_size == sizeof *result;
     trip_note(t, "lending what is dispatched");
-    expar_status status = expar_dispatch(ep, &given, sound ? &got : result);
-    trip_note(t, "expar_dispatch");
+    expar_status status = expar_ep_dispatch(ep, &given, sound ? &got : result);
+    trip_note(t, "expar_ep_dispatch");
     if (status != EXPAR_OK && status != EXPAR_ERR_DROPPED) {
         trip_end(t, false);
         return status;
@@ -224,14 +224,14 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_dispatch_args *args, expa
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
-expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args)
+expar_status mirror_combine(expar_ep *ep, const expar_ep_combine_args *args)
 {
     buffer *b = buffer_find(ep);
     expar_event *event = NULL;
-    if (!b || !args || args->struct_size != sizeof *args) return expar_combine(ep, args);
+    if (!b || !args || args->struct_size != sizeof *args) return expar_ep_combine(ep, args);
     await(args->wait_event);
     trip *t = trip_begin(b);
-    expar_combine_args given = *args;
+    expar_ep_combine_args given = *args;
     given.x = kept_lend(t, &args->x);
     given.topk_weights = trip_lend(t, &args->topk_weights);
     given.expert_weights = trip_lend(t, &args->expert_weights);
@@ -244,8 +244,8 @@ expar_status mirror_combine(expar_ep *ep, const expar_combine_args *args)
     if (args->async_finish == 0) given.async_finish = !trip_is_plain();
     if (!args->async_finish && given.async_finish) given.event = &event;
     trip_note(t, "lending what is combined");
-    expar_status status = expar_combine(ep, &given);
-    trip_note(t, "expar_combine");
+    expar_status status = expar_ep_combine(ep, &given);
+    trip_note(t, "expar_ep_combine");
     /* Refused: y must be as it was. */
     bool sound = args->y.device.type == EXPAR_CPU && (args->y.shape[1] <= 1 || args->y.strides[1] == 1);
     if (status == EXPAR_OK || sound) trip_fetch(t, &given.y, args->y.data);

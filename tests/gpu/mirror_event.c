@@ -18,7 +18,7 @@ expar_status mirror_event_query(expar_event *event, int *done)
 void mirror_event_destroy(expar_event *event)
 {
     trip_lose(event);
-    expar_event_destroy(event);
+    expar_event_release(event);
 }
 
 void mirror_output_release(expar_ep_output *output)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_ep_layout, on the GPU. */
+/* expar_ep_get_layout, on the GPU. */
 #include "gpu/mirror.h"
 #include "gpu/trip.h"
 #include "group/group.h"
@@ -31,7 +31,7 @@ static void *pointer(const array *one)
 }
 
 static expar_status play(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                         const expar_layout *layout)
+                         const expar_ep_layout *layout)
 {
     buffer place = {.rank = expar_group_rank(group)};
     trip *t = trip_begin(&place);
@@ -41,13 +41,13 @@ static expar_status play(const expar_group *group, const expar_tensor *topk_idx,
                       lend(t, layout->tokens_per_node, 4 * (int64_t)group->num_nodes),
                       lend(t, layout->tokens_per_expert, 4 * (int64_t)num_experts),
                       lend(t, layout->token_in_rank, topk_idx->shape[0] * group->size)};
-    expar_layout given = *layout;
+    expar_ep_layout given = *layout;
     given.tokens_per_rank = pointer(&arrays[0]);
     given.tokens_per_node = pointer(&arrays[1]);
     given.tokens_per_expert = pointer(&arrays[2]);
     given.token_in_rank = pointer(&arrays[3]);
     given.stream = h->stream;
-    expar_status status = expar_ep_layout(group, &idx, num_experts, &given);
+    expar_status status = expar_ep_get_layout(group, &idx, num_experts, &given);
     mirror_need(CUDA_CALL(StreamSynchronize, h->stream), "wait for the counts");
     for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++)
         if (arrays[i].bytes) hand_fetch(h, arrays[i].host, arrays[i].on, arrays[i].bytes);
@@ -56,8 +56,9 @@ static expar_status play(const expar_group *group, const expar_tensor *topk_idx,
 }
 
 expar_status mirror_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                              const expar_layout *layout)
+                              const expar_ep_layout *layout)
 {
     bool sound = group && topk_idx && topk_idx->ndim == 2 && layout && layout->struct_size == sizeof *layout;
-    return sound ? play(group, topk_idx, num_experts, layout) : expar_ep_layout(group, topk_idx, num_experts, layout);
+    return sound ? play(group, topk_idx, num_experts, layout)
+                 : expar_ep_get_layout(group, topk_idx, num_experts, layout);
 }

@@ -44,7 +44,7 @@ static expar_status ll_settle_trip(trip *t, expar_event *event)
     hand_wait(t->hand);
     trip_note(t, "the wait for the call");
     trip_end(t, true);
-    expar_event_destroy(event);
+    expar_event_release(event);
     return status;
 }
 
@@ -62,7 +62,7 @@ expar_status mirror_ll_hook_call(expar_ll_hook *hook, void *stream)
 void mirror_ll_hook_destroy(expar_ll_hook *hook)
 {
     trip_lose(hook);
-    expar_ll_hook_destroy(hook);
+    expar_ll_hook_release(hook);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ static expar_tensor *unless_own(const expar_tensor *own, expar_tensor *got)
 
 expar_status mirror_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_handle_info *info)
 {
-    expar_status status = expar_ll_handle_info_get(handle, info);
+    expar_status status = expar_ll_handle_get_info(handle, info);
     if (status != EXPAR_OK) return status;
     expar_tensor *const parts[] = {&info->src_info, &info->range};
     for (int i = 0; i < 2; i++) {
@@ -110,13 +110,13 @@ expar_status mirror_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_h
 void mirror_ll_handle_destroy(expar_ll_handle *handle)
 {
     kept_drop(handle);
-    expar_ll_handle_destroy(handle);
+    expar_ll_handle_release(handle);
 }
 
 static void keep_handle(trip *t, const expar_ll_handle *handle)
 {
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
-    mirror_need(expar_ll_handle_info_get(handle, &info), "ask what a handle knows");
+    mirror_need(expar_ll_handle_get_info(handle, &info), "ask what a handle knows");
     kept_put(t, handle, (expar_tensor *const[KEPT_PARTS]){&info.src_info, &info.range});
 }
 
@@ -197,7 +197,7 @@ expar_status mirror_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
-/* Rows in the memory of expar_ll_combine_buffer lie at the same place there. */
+/* Rows in the memory of expar_ll_get_combine_buffer lie at the same place there. */
 static expar_tensor lend_rows(trip *t, const expar_tensor *host)
 {
     const buffer *b = t->buffer;
@@ -258,7 +258,7 @@ expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, 
 expar_status mirror_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
 {
     buffer *b = buffer_find(ll);
-    expar_status status = expar_ll_combine_buffer(ll, handle, dtype, x);
+    expar_status status = expar_ll_get_combine_buffer(ll, handle, dtype, x);
     if (status != EXPAR_OK || !b) return status;
     if (!b->rows) {
         size_t bytes = (size_t)(x->shape[0] * x->strides[0]) * sizeof(float);

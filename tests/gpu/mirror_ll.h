@@ -26,17 +26,17 @@ expar_status mirror_ll_mask_query(expar_ll *ll, const expar_tensor *status, void
 expar_status mirror_ll_get_stats(expar_ll *ll, expar_ll_stats *stats);
 
 #ifdef MIRROR_RENAMES
-#define expar_ll_create          mirror_ll_create
-#define expar_ll_destroy         mirror_ll_destroy
-#define expar_ll_dispatch        mirror_ll_dispatch
-#define expar_ll_combine         mirror_ll_combine
-#define expar_ll_combine_buffer  mirror_ll_combine_buffer
-#define expar_ll_hook_call       mirror_ll_hook_call
-#define expar_ll_hook_destroy    mirror_ll_hook_destroy
-#define expar_ll_handle_info_get mirror_ll_handle_info_get
-#define expar_ll_handle_destroy  mirror_ll_handle_destroy
-#define expar_ll_mask_query      mirror_ll_mask_query
-#define expar_ll_get_stats       mirror_ll_get_stats
+#define expar_ll_create             mirror_ll_create
+#define expar_ll_destroy            mirror_ll_destroy
+#define expar_ll_dispatch           mirror_ll_dispatch
+#define expar_ll_combine            mirror_ll_combine
+#define expar_ll_get_combine_buffer mirror_ll_combine_buffer
+#define expar_ll_hook_call          mirror_ll_hook_call
+#define expar_ll_hook_release       mirror_ll_hook_destroy
+#define expar_ll_handle_get_info    mirror_ll_handle_info_get
+#define expar_ll_handle_release     mirror_ll_handle_destroy
+#define expar_ll_mask_query         mirror_ll_mask_query
+#define expar_ll_get_stats          mirror_ll_get_stats
 #endif
 
 #endif

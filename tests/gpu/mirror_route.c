@@ -6,7 +6,7 @@
 #include "gpu/trip.h"
 
 /* Numbers that were not known when the call returned, from the handle's memory on the device. */
-static void fill_result(const hand *h, expar_route_result *result)
+static void fill_result(const hand *h, expar_ep_route_result *result)
 {
     const expar_ep_handle *handle = result->handle;
     const ep_routing *r = &handle->routing;
@@ -25,24 +25,24 @@ static void fill_result(const hand *h, expar_route_result *result)
 }
 
 /* Always with an event: with num_worst_tokens nothing else tells how it went. */
-expar_status mirror_ep_route(expar_ep *ep, const expar_route_args *args, expar_route_result *result)
+expar_status mirror_ep_route(expar_ep *ep, const expar_ep_route_args *args, expar_ep_route_result *result)
 {
     buffer *b = buffer_find(ep);
     bool sound = result && result->struct_size == sizeof *result;
     if (!b || !args || args->struct_size != sizeof *args) return expar_ep_route(ep, args, result);
     if (!sound) {
-        expar_route_args unsound = *args;
+        expar_ep_route_args unsound = *args;
         unsound.stream = hand_of(b->device)->stream;
         return expar_ep_route(ep, &unsound, result);
     }
     if (args->wait_event) (void)expar_event_wait(args->wait_event);
     trip *t = trip_begin(b);
-    expar_route_args given = *args;
-    expar_route_result got = EXPAR_ROUTE_RESULT_INIT;
+    expar_ep_route_args given = *args;
+    expar_ep_route_result got = EXPAR_EP_ROUTE_RESULT_INIT;
     given.topk_idx = trip_lend(t, &args->topk_idx);
     given.token_in_rank = trip_lend(t, &args->token_in_rank);
     given.stream = t->hand->stream;
-    expar_recv_counts counts;
+    expar_ep_recv_counts counts;
     given.recv_counts = trip_lend_counts(t, args->recv_counts, args->num_experts, &counts);
     given.tokens_per_expert = trip_lend_numbers(t, args->tokens_per_expert, args->num_experts);
     if (args->async_finish == 0) given.async_finish = 1; /* and what is neither is the library's to refuse */
@@ -51,12 +51,12 @@ expar_status mirror_ep_route(expar_ep *ep, const expar_route_args *args, expar_r
     if (status == EXPAR_OK) fill_result(t->hand, &got);
     trip_end(t, status == EXPAR_OK);
     if (status != EXPAR_OK) {
-        expar_event_destroy(got.event);
-        expar_ep_handle_destroy(got.handle);
+        expar_event_release(got.event);
+        expar_ep_handle_release(got.handle);
         return status;
     }
     if (!args->async_finish) {
-        expar_event_destroy(got.event);
+        expar_event_release(got.event);
         got.event = NULL;
     }
     *result = got;

@@ -23,8 +23,8 @@ typedef struct round {
 static void play(stage *s, void *shared)
 {
     const round *r = shared;
-    stage_round_trip(s, r->traffic, r->answers, EXPAR_PATH_AUTO);
-    stage_round_trip(s, r->traffic, r->answers, EXPAR_PATH_QUEUE);
+    stage_round_trip(s, r->traffic, r->answers, EXPAR_EP_PATH_AUTO);
+    stage_round_trip(s, r->traffic, r->answers, EXPAR_EP_PATH_QUEUE);
 }
 
 bool serves_ranks(const traffic *t)

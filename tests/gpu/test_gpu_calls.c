@@ -69,9 +69,9 @@ static void hear(const actor *one, expar_status status, expar_status odd, const 
         CHECK_TEXT(call, word, "rank 1");
 }
 
-static expar_dispatch_args dispatch_args(const actor *one, bool cached)
+static expar_ep_dispatch_args dispatch_args(const actor *one, bool cached)
 {
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = one->lap.x;
     if (!cached) args.topk_idx = one->lap.idx;
     if (cached) args.handle = one->lap.result.handle;
@@ -80,9 +80,9 @@ static expar_dispatch_args dispatch_args(const actor *one, bool cached)
     return args;
 }
 
-static expar_combine_args combine_args(const actor *one)
+static expar_ep_combine_args combine_args(const actor *one)
 {
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = one->lap.back;
     args.x.shape[0] = one->lap.result.num_recv_tokens;
     args.handle = one->lap.result.handle;
@@ -93,7 +93,7 @@ static expar_combine_args combine_args(const actor *one)
 
 /* ---- refusals ---------------------------------------------------------------------------------------------------- */
 
-static void spoil_output(const actor *one, expar_dispatch_args *args)
+static void spoil_output(const actor *one, expar_ep_dispatch_args *args)
 {
     if (one->rank != ODD) return;
     args->out_x = one->lap.back;
@@ -101,13 +101,13 @@ static void spoil_output(const actor *one, expar_dispatch_args *args)
 }
 
 /* A result nobody owns: the call failed. */
-static expar_status dispatch(const actor *one, const expar_dispatch_args *args, expar_event **event)
+static expar_status dispatch(const actor *one, const expar_ep_dispatch_args *args, expar_event **event)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_status status = expar_dispatch(one->ep, args, &result);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_status status = expar_ep_dispatch(one->ep, args, &result);
     if (event) *event = result.event;
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     return status;
 }
 
@@ -116,9 +116,9 @@ static void play_small_output(expar_group *group, void *shared)
     actor one;
     if (!begin(&one, group, shared)) return;
     for (int cached = 0; cached < 2; cached++) {
-        expar_dispatch_args args = dispatch_args(&one, cached);
+        expar_ep_dispatch_args args = dispatch_args(&one, cached);
         spoil_output(&one, &args);
-        hear(&one, dispatch(&one, &args, NULL), EXPAR_ERR_BUFFER_SIZE, "expar_dispatch", "out_x");
+        hear(&one, dispatch(&one, &args, NULL), EXPAR_ERR_BUFFER_SIZE, "expar_ep_dispatch", "out_x");
     }
     end(&one);
 }
@@ -133,9 +133,9 @@ static void play_combine_shape(expar_group *group, void *shared)
 {
     actor one;
     if (!begin(&one, group, shared)) return;
-    expar_combine_args args = combine_args(&one);
+    expar_ep_combine_args args = combine_args(&one);
     if (one.rank == ODD) args.x.shape[0]++;
-    hear(&one, expar_combine(one.ep, &args), EXPAR_ERR_SHAPE, "expar_combine", "rows");
+    hear(&one, expar_ep_combine(one.ep, &args), EXPAR_ERR_SHAPE, "expar_ep_combine", "rows");
     end(&one);
 }
 
@@ -149,11 +149,11 @@ static void play_different_calls(expar_group *group, void *shared)
 {
     actor one;
     if (!begin(&one, group, shared)) return;
-    expar_dispatch_args there = dispatch_args(&one, true);
-    expar_combine_args back = combine_args(&one);
-    expar_status status = one.rank == ODD ? expar_combine(one.ep, &back) : dispatch(&one, &there, NULL);
+    expar_ep_dispatch_args there = dispatch_args(&one, true);
+    expar_ep_combine_args back = combine_args(&one);
+    expar_status status = one.rank == ODD ? expar_ep_combine(one.ep, &back) : dispatch(&one, &there, NULL);
     CHECK(status == EXPAR_ERR_MISMATCH, "%s: %s", expar_status_string(status), expar_last_error());
-    CHECK_TEXT("rank 1 called expar_combine", "rank 0");
+    CHECK_TEXT("rank 1 called expar_ep_combine", "rank 0");
     end(&one);
 }
 
@@ -181,15 +181,15 @@ static void hear_of_index(const actor *one, int64_t bad)
     snprintf(text, sizeof text, "topk_idx[1][1] is %lld; expected", (long long)bad);
     put_bad_index(one, bad);
     CHECK_OK(expar_barrier_all(one->group));
-    expar_dispatch_args args = dispatch_args(one, false);
-    hear(one, dispatch(one, &args, NULL), EXPAR_ERR_INDEX, "expar_dispatch", text);
+    expar_ep_dispatch_args args = dispatch_args(one, false);
+    hear(one, dispatch(one, &args, NULL), EXPAR_ERR_INDEX, "expar_ep_dispatch", text);
     expar_event *event = NULL;
     args.num_worst_tokens = one->lap.room;
     args.async_finish = 1;
     args.expert_major = args.zero_padding = 1;
     CHECK_OK(dispatch(one, &args, &event));
-    hear(one, expar_event_wait(event), EXPAR_ERR_INDEX, "expar_dispatch", text);
-    expar_event_destroy(event);
+    hear(one, expar_event_wait(event), EXPAR_ERR_INDEX, "expar_ep_dispatch", text);
+    expar_event_release(event);
     CHECK_OK(expar_barrier_all(one->group));
 }
 
@@ -241,7 +241,7 @@ static counted count_on_host(const actor *one)
 static void count_with(const actor *one, int64_t bad, cu_address memory)
 {
     counted got, expected = count_on_host(one), *on = (counted *)(uintptr_t)memory;
-    expar_layout layout = EXPAR_LAYOUT_INIT;
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     layout.tokens_per_rank = on->ranks;
     layout.tokens_per_node = on->nodes;
     layout.tokens_per_expert = on->experts;
@@ -249,7 +249,7 @@ static void count_with(const actor *one, int64_t bad, cu_address memory)
     put_bad_index(one, bad);
     CHECK_OK(CUDA_CALL(MemsetD8, memory, 0x5a, sizeof got));
     CHECK_OK(cuda_synchronize());
-    CHECK_OK(expar_ep_layout(one->group, &one->lap.idx, one->in->t->job.num_experts, &layout));
+    CHECK_OK(expar_ep_get_layout(one->group, &one->lap.idx, one->in->t->job.num_experts, &layout));
     CHECK_OK(CUDA_CALL(StreamSynchronize, one->card.streams[0]));
     CHECK_OK(CUDA_CALL(MemcpyDtoH, &got, memory, sizeof got));
     CHECK(memcmp(&got, &expected, sizeof got) == 0, "other counts with %lld: %d tokens to rank 0, expected %d",
@@ -284,23 +284,23 @@ static void play_dropped(expar_group *group, void *shared)
     actor one;
     if (!begin(&one, group, shared)) return;
     int64_t coming = one.in->t->arrivals[one.rank].num_rows;
-    expar_dispatch_args args = dispatch_args(&one, false);
-    expar_dispatch_result first = EXPAR_DISPATCH_RESULT_INIT, second = first;
+    expar_ep_dispatch_args args = dispatch_args(&one, false);
+    expar_ep_dispatch_result first = EXPAR_EP_DISPATCH_RESULT_INIT, second = first;
     args.num_worst_tokens = 5;
     args.async_finish = 1;
     CHECK(coming > 5, "only %d rows come", (int)coming);
-    if (!CHECK_OK(expar_dispatch(one.ep, &args, &first))) return;
+    if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &first))) return;
     CHECK_STATUS(EXPAR_ERR_DROPPED, expar_event_wait(first.event));
-    CHECK_TEXT("expar_dispatch", "num_worst_tokens is too small");
+    CHECK_TEXT("expar_ep_dispatch", "num_worst_tokens is too small");
     args = dispatch_args(&one, true);
     args.handle = first.handle;
-    CHECK_STATUS(EXPAR_ERR_DROPPED, expar_dispatch(one.ep, &args, &second));
-    CHECK_TEXT("expar_dispatch", "num_worst_tokens is too small");
+    CHECK_STATUS(EXPAR_ERR_DROPPED, expar_ep_dispatch(one.ep, &args, &second));
+    CHECK_TEXT("expar_ep_dispatch", "num_worst_tokens is too small");
     CHECK(second.num_dropped_tokens == coming - 5, "%d were dropped", (int)second.num_dropped_tokens);
     expar_ep_output_release(second.output);
     expar_ep_output_release(first.output);
-    expar_ep_handle_destroy(first.handle);
-    expar_event_destroy(first.event);
+    expar_ep_handle_release(first.handle);
+    expar_event_release(first.event);
     end(&one);
 }
 
@@ -326,7 +326,7 @@ static void play_two_buffers(expar_group *group, void *shared)
         eps[i] = make_buffer(&one, one.card.device->num_sms / sharers);
         if (!eps[i] || !lap_open(&laps[i], &one.card, one.in->t, one.rank)) return;
         laps[i].worst = laps[i].room;
-        laps[i].path = i ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+        laps[i].path = i ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
     }
     CHECK_OK(expar_barrier_all(group));
     for (int i = 0; i < 2; i++)
@@ -334,7 +334,7 @@ static void play_two_buffers(expar_group *group, void *shared)
     for (int round = 0; round < 40 && !check_failures(); round++) {
         one.ep = eps[round % 2];
         one.lap = laps[round % 2];
-        expar_dispatch_args args = dispatch_args(&one, false);
+        expar_ep_dispatch_args args = dispatch_args(&one, false);
         args.num_worst_tokens = one.lap.room;
         args.path = one.lap.path;
         args.stream = one.card.streams[round % 2];

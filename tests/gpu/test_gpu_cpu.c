@@ -20,7 +20,7 @@ typedef struct trial {
     bool repeated;    /* by a dispatch with the handle of the first */
     int64_t short_by; /* of the worst-case size: rows that do not fit on the ranks that receive most */
     int32_t channels, slots;
-    expar_path there[8], back[8];
+    expar_ep_path there[8], back[8];
     int64_t tokens[8];
     uint64_t seed;
 } trial;
@@ -49,9 +49,9 @@ static trial trial_draw(uint64_t seed)
     t.channels = (int32_t)random_between(&random, 0, 5);
     t.slots = (int32_t)random_between(&random, 0, 5);
     for (int r = 0; r < 8; r++) {
-        static const expar_path paths[] = {EXPAR_PATH_AUTO, EXPAR_PATH_DIRECT, EXPAR_PATH_QUEUE};
+        static const expar_ep_path paths[] = {EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_DIRECT, EXPAR_EP_PATH_QUEUE};
         t.there[r] = paths[random_between(&random, 0, 2)];
-        t.back[r] = random_once_in(&random, 2) ? EXPAR_PATH_AUTO : EXPAR_PATH_QUEUE;
+        t.back[r] = random_once_in(&random, 2) ? EXPAR_EP_PATH_AUTO : EXPAR_EP_PATH_QUEUE;
         t.tokens[r] = random_once_in(&random, 5) ? 0 : random_between(&random, 1, 150);
     }
     t.repeated = random_once_in(&random, 2);
@@ -89,10 +89,10 @@ static expar_tensor fill_in_rank(random_source *random, const trial *t, int64_t 
     return in_rank;
 }
 
-static expar_dispatch_args dispatch_args(const trial *t, int32_t rank, random_source *random)
+static expar_ep_dispatch_args dispatch_args(const trial *t, int32_t rank, random_source *random)
 {
     int64_t rows = t->tokens[rank];
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = fill_bits(random, t->dtype, rows, t->hidden);
     args.num_experts = t->experts;
     args.expert_alignment = t->alignment;
@@ -109,7 +109,7 @@ static expar_dispatch_args dispatch_args(const trial *t, int32_t rank, random_so
     return args;
 }
 
-static void dispatch_args_free(expar_dispatch_args *args)
+static void dispatch_args_free(expar_ep_dispatch_args *args)
 {
     pitched_free(&args->x);
     pitched_free(&args->topk_idx);
@@ -129,7 +129,7 @@ static bool same_rows(const char *name, const expar_tensor *a, const expar_tenso
            CHECK(memcmp(a->data, b->data, bytes) == 0, "%s differs on the GPU", name);
 }
 
-static bool same_results(const trial *t, const expar_dispatch_result *cpu, const expar_dispatch_result *gpu)
+static bool same_results(const trial *t, const expar_ep_dispatch_result *cpu, const expar_ep_dispatch_result *gpu)
 {
     int64_t rows = cpu->num_recv_tokens;
     bool same = CHECK(gpu->num_recv_tokens == rows, "R is %lld on the GPU, %lld on the CPU",
@@ -139,7 +139,7 @@ static bool same_results(const trial *t, const expar_dispatch_result *cpu, const
                 same_rows("recv_row_map", &cpu->recv_row_map, &gpu->recv_row_map, cpu->recv_row_map.shape[0]);
     int64_t x_rows = t->expert_major ? cpu->recv_x.shape[0] : rows;
     same &= same_rows("recv_x", &cpu->recv_x, &gpu->recv_x, x_rows) &
-            same_rows("recv_x_scales", &cpu->recv_x_scales, &gpu->recv_x_scales, x_rows);
+            same_rows("recv_scales", &cpu->recv_scales, &gpu->recv_scales, x_rows);
     same &= CHECK(!cpu->recv_tokens_per_expert == !gpu->recv_tokens_per_expert, "only one of them gives counts");
     for (int32_t e = 0; same && cpu->recv_tokens_per_expert && e < cpu->num_local_experts; e++)
         same &= CHECK(cpu->recv_tokens_per_expert[e] == gpu->recv_tokens_per_expert[e],
@@ -164,13 +164,13 @@ static expar_tensor numbers(random_source *random, expar_dtype dtype, int64_t ro
 
 /* Rows of any float type may come back from a dispatch of any type. */
 static void combine_both(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t rank, random_source *random,
-                         const expar_dispatch_result *on_cpu, const expar_dispatch_result *on_gpu)
+                         const expar_ep_dispatch_result *on_cpu, const expar_ep_dispatch_result *on_gpu)
 {
     expar_dtype dtype = expar_dtype_bytes(t->dtype) == 1 ? EXPAR_BF16 : t->dtype;
     int32_t hidden = dtype == t->dtype ? t->hidden : (t->hidden + 15) / 16 * 8;
     int64_t rows = on_cpu->recv_x.shape[0], tokens = t->tokens[rank];
     int64_t slots = t->expert_major ? on_cpu->recv_topk_idx.shape[0] : rows;
-    expar_combine_args a = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args a = EXPAR_EP_COMBINE_ARGS_INIT;
     a.x = numbers(random, dtype, rows, hidden);
     a.expert_major = t->expert_major;
     if (t->expert_weights) a.expert_weights = numbers(random, EXPAR_F32, slots, t->topk);
@@ -180,12 +180,12 @@ static void combine_both(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t r
     a.y = pitched_make(dtype, tokens, hidden, 0, false);
     if (t->weights) a.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->topk, 0, false);
     a.path = t->back[rank];
-    expar_combine_args b = a;
+    expar_ep_combine_args b = a;
     b.y = pitched_make(dtype, tokens, hidden, 0, false);
     if (t->weights) b.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->topk, 0, false);
     a.handle = on_cpu->handle;
     b.handle = on_gpu->handle;
-    if (CHECK_OK(expar_combine(cpu, &a)) && CHECK_OK(mirror_combine(gpu, &b))) {
+    if (CHECK_OK(expar_ep_combine(cpu, &a)) && CHECK_OK(mirror_combine(gpu, &b))) {
         same_rows("y", &a.y, &b.y, tokens);
         same_rows("out_topk_weights", &a.out_topk_weights, &b.out_topk_weights, tokens);
     }
@@ -199,14 +199,14 @@ static void combine_both(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t r
 /* ---- a trial ----------------------------------------------------------------------------------------------------- */
 
 /* By both, compared. True when they went; the results are the caller's. */
-static bool dispatch_both(const trial *t, expar_ep *cpu, expar_ep *gpu, const expar_dispatch_args *args,
-                          const expar_ep_handle *const handles[2], expar_dispatch_result results[2])
+static bool dispatch_both(const trial *t, expar_ep *cpu, expar_ep *gpu, const expar_ep_dispatch_args *args,
+                          const expar_ep_handle *const handles[2], expar_ep_dispatch_result results[2])
 {
-    expar_dispatch_args on_cpu = *args, on_gpu = *args;
+    expar_ep_dispatch_args on_cpu = *args, on_gpu = *args;
     on_cpu.handle = handles[0];
     on_gpu.handle = handles[1];
-    results[0] = results[1] = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    expar_status status = expar_dispatch(cpu, &on_cpu, &results[0]);
+    results[0] = results[1] = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_status status = expar_ep_dispatch(cpu, &on_cpu, &results[0]);
     if (!CHECK(status == EXPAR_OK || status == EXPAR_ERR_DROPPED, "on the CPU: %s", expar_last_error())) return false;
     expar_status gpu_status = mirror_dispatch(gpu, &on_gpu, &results[1]);
     return CHECK(gpu_status == status, "%s on the GPU, %s on the CPU: %s", expar_status_string(gpu_status),
@@ -214,21 +214,21 @@ static bool dispatch_both(const trial *t, expar_ep *cpu, expar_ep *gpu, const ex
            same_results(t, &results[0], &results[1]);
 }
 
-static void give_back(const expar_dispatch_result results[2])
+static void give_back(const expar_ep_dispatch_result results[2])
 {
     expar_ep_output_release(results[0].output);
     mirror_output_release(results[1].output);
-    expar_ep_handle_destroy(results[0].handle);
-    expar_ep_handle_destroy(results[1].handle);
+    expar_ep_handle_release(results[0].handle);
+    expar_ep_handle_release(results[1].handle);
 }
 
 /* Other rows, by the routing of the first dispatch. */
 static void repeat_both(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t rank, random_source *random,
-                        const expar_dispatch_result first[2])
+                        const expar_ep_dispatch_result first[2])
 {
     const expar_ep_handle *const handles[2] = {first[0].handle, first[1].handle};
-    expar_dispatch_result results[2];
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result results[2];
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = fill_bits(random, t->dtype, t->tokens[rank], t->hidden);
     if (t->scales) args.x_scales = fill_bits(random, t->scale_dtype, t->tokens[rank], t->scales);
     args.path = t->back[rank];
@@ -242,8 +242,8 @@ static void play(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t rank)
 {
     static const expar_ep_handle *const none[2] = {NULL, NULL};
     random_source random = random_start(t->seed * 64 + (uint64_t)rank);
-    expar_dispatch_args args = dispatch_args(t, rank, &random);
-    expar_dispatch_result first[2];
+    expar_ep_dispatch_args args = dispatch_args(t, rank, &random);
+    expar_ep_dispatch_result first[2];
     bool went = dispatch_both(t, cpu, gpu, &args, none, first);
     if (went) combine_both(t, cpu, gpu, rank, &random, &first[0], &first[1]);
     if (went && t->repeated) repeat_both(t, cpu, gpu, rank, &random, first);

@@ -34,15 +34,15 @@ typedef expar_status (*call_fn)(stage *s, const scene *c, play_arrival *first);
 static expar_status dispatch(stage *s, const scene *c, const expar_ep_handle *handle)
 {
     const play_choice plain = {0};
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args given = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL), args = given;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args given = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL), args = given;
     args.handle = handle;
     if (handle) args.topk_idx = args.topk_weights = EXPAR_TENSOR_NONE;
     expar_status status = mirror_dispatch(s->ep, &args, &result);
     play_dispatch_args_free(&given);
     if (status != EXPAR_OK) return status;
     mirror_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     return status;
 }
 
@@ -61,7 +61,7 @@ static expar_status combine(stage *s, const scene *c, play_arrival *first)
 {
     const traffic *t = c->traffic;
     int64_t tokens = t->inputs[s->rank].num_tokens;
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = first->result.recv_x;
     args.handle = first->handle;
     args.y = expar_tensor_2d(traffic_alloc((size_t)tokens, traffic_row_bytes(t)), traffic_dtype(t), tokens, 64);
@@ -110,7 +110,7 @@ static void play_silence(stage *s, void *shared)
 static void replace(stage *s, const silence *what, const expar_ep_config *config)
 {
     if (!CHECK_OK(mirror_ep_create(s->group, config, &s->ep))) return;
-    stage_round_trip(s, what->scene.traffic, what->scene.answers, EXPAR_PATH_AUTO);
+    stage_round_trip(s, what->scene.traffic, what->scene.answers, EXPAR_EP_PATH_AUTO);
     CHECK_OK(mirror_ep_destroy(s->ep));
 }
 
@@ -144,19 +144,19 @@ static void run_silence(call_fn call, const char *name)
 static void test_silence_in_a_dispatch(void **state)
 {
     (void)state;
-    run_silence(fresh, "expar_dispatch");
+    run_silence(fresh, "expar_ep_dispatch");
 }
 
 static void test_silence_in_a_dispatch_with_a_handle(void **state)
 {
     (void)state;
-    run_silence(cached, "expar_dispatch");
+    run_silence(cached, "expar_ep_dispatch");
 }
 
 static void test_silence_in_a_combine(void **state)
 {
     (void)state;
-    run_silence(combine, "expar_combine");
+    run_silence(combine, "expar_ep_combine");
 }
 
 /* ---- abort ------------------------------------------------------------------------------------------------------- */
@@ -220,19 +220,19 @@ static void run_abort(call_fn call, const char *name)
 static void test_abort_in_a_dispatch(void **state)
 {
     (void)state;
-    run_abort(fresh, "expar_dispatch");
+    run_abort(fresh, "expar_ep_dispatch");
 }
 
 static void test_abort_in_a_dispatch_with_a_handle(void **state)
 {
     (void)state;
-    run_abort(cached, "expar_dispatch");
+    run_abort(cached, "expar_ep_dispatch");
 }
 
 static void test_abort_in_a_combine(void **state)
 {
     (void)state;
-    run_abort(combine, "expar_combine");
+    run_abort(combine, "expar_ep_combine");
 }
 
 /* ---- the epoch --------------------------------------------------------------------------------------------------- */
@@ -247,7 +247,7 @@ static void play_over_the_wrap(stage *s, void *shared)
     CHECK_OK(CUDA_CALL(MemcpyHtoD, (cu_address)(uintptr_t)&state->epoch, &late, sizeof late));
     CHECK_OK(expar_group_barrier(s->group));
     for (int round = 0; round < 6; round++)
-        stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
+        stage_round_trip(s, c->traffic, c->answers, EXPAR_EP_PATH_AUTO);
     uint32_t now;
     CHECK_OK(CUDA_CALL(MemcpyDtoH, &now, (cu_address)(uintptr_t)&state->epoch, sizeof now));
     CHECK(now < 100, "the epoch is %u: it did not wrap", now);

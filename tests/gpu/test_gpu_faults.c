@@ -92,7 +92,7 @@ static void *freight_open(expar_ep *ep, const traffic *t, int32_t rank)
     return f;
 }
 
-static expar_status freight_play(void *work, expar_path path)
+static expar_status freight_play(void *work, expar_ep_path path)
 {
     freight *f = work;
     f->lap.path = path;
@@ -121,15 +121,15 @@ static void look_at_layout(freight *f, const expar_group *group)
     size_t bytes = (size_t)job->num_experts * sizeof(int32_t);
     int32_t *expected = traffic_alloc(1, bytes);
     expar_tensor counts;
-    expar_layout layout = EXPAR_LAYOUT_INIT;
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     oracle_tokens_per_expert(job, f->rank, expected);
     if (card_take(&f->card, &counts, EXPAR_I32, 1, job->num_experts)) {
         layout.tokens_per_expert = counts.data;
         layout.stream = f->card.streams[1];
-        CHECK_OK(expar_ep_layout(group, &f->lap.idx, job->num_experts, &layout));
+        CHECK_OK(expar_ep_get_layout(group, &f->lap.idx, job->num_experts, &layout));
         int32_t *got = card_fetch(&counts, f->card.streams[1]);
-        CHECK(memcmp(got, expected, bytes) == 0, "expar_ep_layout counts %d tokens for expert 0, expected %d", got[0],
-              expected[0]);
+        CHECK(memcmp(got, expected, bytes) == 0, "expar_ep_get_layout counts %d tokens for expert 0, expected %d",
+              got[0], expected[0]);
         free(got);
         card_give(&counts);
     }
@@ -143,7 +143,7 @@ static void freight_look(void *work, const expar_group *group)
     look_at_layout(work, group);
 }
 
-static void kill_while_rows_move(expar_path path, const char *name)
+static void kill_while_rows_move(expar_ep_path path, const char *name)
 {
     static const fault_load load = {
         .num_tokens = 1024, .hidden = 4096, .open = freight_open, .play = freight_play, .look = freight_look};
@@ -166,13 +166,13 @@ static void kill_while_rows_move(expar_path path, const char *name)
 static void test_killed_while_rows_move(void **state)
 {
     (void)state;
-    kill_while_rows_move(EXPAR_PATH_AUTO, "kills while rows move");
+    kill_while_rows_move(EXPAR_EP_PATH_AUTO, "kills while rows move");
 }
 
 static void test_killed_while_rows_move_by_the_queue(void **state)
 {
     (void)state;
-    kill_while_rows_move(EXPAR_PATH_QUEUE, "kills while rows move by the queue");
+    kill_while_rows_move(EXPAR_EP_PATH_QUEUE, "kills while rows move by the queue");
 }
 
 static void test_no_process_is_left(void **state)

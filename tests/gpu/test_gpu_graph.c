@@ -126,7 +126,7 @@ static bool check(actor *one, const lap *p, int round, cu_stream stream)
 
 static void play_replays(expar_group *group, void *shared)
 {
-    static const expar_path paths[] = {EXPAR_PATH_AUTO, EXPAR_PATH_QUEUE, EXPAR_PATH_DIRECT};
+    static const expar_ep_path paths[] = {EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_QUEUE, EXPAR_EP_PATH_DIRECT};
     actor one;
     if (!actor_begin(&one, group, shared, 0)) return;
     for (size_t i = 0; i < sizeof paths / sizeof *paths && !check_failures(); i++) {
@@ -178,7 +178,7 @@ static void play_mixed(expar_group *group, void *shared)
     if (!actor_begin(&one, group, shared, 0)) return;
     for (int i = 0; i < 3; i++)
         if (!lap_open(&laps[i], &one.card, one.in->t[0], one.rank)) return;
-    laps[1].path = one.rank % 2 ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+    laps[1].path = one.rank % 2 ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
     for (int i = 0; i < 2; i++)
         execs[i] = capture(&one, &laps[i], one.card.streams[i]);
     CHECK_OK(expar_barrier_all(group));
@@ -278,7 +278,7 @@ static bool capture_many(actor *one, const lap *p, const cu_stream streams[MOST 
     for (int i = 0; i < 2 * MOST; i++)
         CHECK_OK(lap_combine(p, one->ep, streams[i % MOST]));
     CHECK_STATUS(EXPAR_ERR_STATE, lap_combine(p, one->ep, streams[MOST]));
-    CHECK_TEXT("expar_combine on rank ", "expected 8 captures at a time at most");
+    CHECK_TEXT("expar_ep_combine on rank ", "expected 8 captures at a time at most");
     CHECK_OK(CUDA_CALL(StreamEndCapture, streams[0], &graphs[0]));
     CHECK_OK(lap_combine(p, one->ep, streams[MOST]));
     for (int i = 1; i <= MOST; i++)
@@ -301,7 +301,7 @@ static void play_many_captures(expar_group *group, void *shared)
     for (int i = 0; i <= MOST; i++)
         CHECK_OK(CUDA_CALL(StreamCreate, &streams[i], CU_STREAM_NON_BLOCKING));
     p.worst = p.room;
-    p.path = EXPAR_PATH_QUEUE;
+    p.path = EXPAR_EP_PATH_QUEUE;
     bool good = lap_upload(&p, t, a, streams[0]) && CHECK_OK(lap_dispatch(&p, one.ep, t, streams[0])) &&
                 CHECK_OK(CUDA_CALL(StreamSynchronize, streams[0])) && capture_many(&one, &p, streams, graphs);
     for (int i = 0; good && i <= MOST; i++) {
@@ -341,7 +341,7 @@ static void play_captures_in_a_row(expar_group *group, void *shared)
     if (!actor_begin(&one, group, shared, 0) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
     const traffic *t = one.in->t[0];
     p.worst = p.room;
-    p.path = EXPAR_PATH_QUEUE;
+    p.path = EXPAR_EP_PATH_QUEUE;
     lap_upload(&p, t, one.in->a[0], streams[0]);
     CHECK_OK(lap_dispatch(&p, one.ep, t, streams[0]));
     CHECK_OK(CUDA_CALL(StreamSynchronize, streams[0]));
@@ -430,16 +430,16 @@ static void test_counts_that_stay(void **state)
 
 /* ---- what a graph cannot hold ------------------------------------------------------------------------------------ */
 
-static bool refuse(const actor *one, const lap *p, expar_dispatch_args extra, const char *word)
+static bool refuse(const actor *one, const lap *p, expar_ep_dispatch_args extra, const char *word)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = extra;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = extra;
     args.x = p->x;
     args.topk_idx = p->idx;
     args.num_experts = one->in->t[0]->job.num_experts;
     args.stream = one->card.streams[0];
-    return CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one->ep, &args, &result)) &&
-           CHECK_TEXT("expar_dispatch", word, "captured");
+    return CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_dispatch(one->ep, &args, &result)) &&
+           CHECK_TEXT("expar_ep_dispatch", word, "captured");
 }
 
 /* Refused calls leave nothing in the capture, and it goes on. */
@@ -452,7 +452,7 @@ static void play_refusals(expar_group *group, void *shared)
     cu_graph_exec exec = NULL;
     if (!actor_begin(&one, group, shared, 0) || !lap_open(&p, &one.card, one.in->t[0], one.rank)) return;
     cu_stream stream = one.card.streams[0];
-    expar_dispatch_args with_counts = EXPAR_DISPATCH_ARGS_INIT, with_event = with_counts, with_end = with_counts;
+    expar_ep_dispatch_args with_counts = EXPAR_EP_DISPATCH_ARGS_INIT, with_event = with_counts, with_end = with_counts;
     CHECK_OK(expar_event_create(&event));
     CHECK_OK(expar_event_signal(event));
     with_event.num_worst_tokens = with_end.num_worst_tokens = p.worst = p.room;
@@ -471,7 +471,7 @@ static void play_refusals(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
     CHECK_OK(CUDA_CALL(GraphDestroy, graph));
-    expar_event_destroy(event);
+    expar_event_release(event);
     lap_release(&p);
     lap_close(&p);
     actor_end(&one);
@@ -490,17 +490,17 @@ static void test_what_cannot_be_captured(void **state)
 
 static expar_status dispatch_direct(const actor *one, const lap *p)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = p->x;
     args.topk_idx = p->idx;
     args.num_experts = one->in->t[0]->job.num_experts;
     args.num_worst_tokens = 200;
-    args.path = EXPAR_PATH_DIRECT;
+    args.path = EXPAR_EP_PATH_DIRECT;
     args.stream = one->card.streams[0];
-    expar_status status = expar_dispatch(one->ep, &args, &result);
+    expar_status status = expar_ep_dispatch(one->ep, &args, &result);
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     return status;
 }
 

@@ -71,7 +71,7 @@ typedef struct scene {
     uint64_t seed;
 } scene;
 
-/* expar_recv_counts, as memory of the GPU. */
+/* expar_ep_recv_counts, as memory of the GPU. */
 typedef struct leg_counts {
     expar_tensor tokens_per_expert, expert_prefix, rank_prefix, num_recv_tokens, expert_ends;
 } leg_counts;
@@ -83,7 +83,7 @@ typedef struct leg {
     expar_tensor rows, weights, expert_weights, biases[2]; /* given to the combine */
     expar_tensor y, summed;
     leg_counts counts;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
 } leg;
 
 typedef struct actor {
@@ -104,7 +104,7 @@ static void choose_paths(deal_choice *choices, const deal_choice *one, bool swap
 {
     for (int32_t r = 0; r < RANKS; r++) {
         choices[r] = *one;
-        choices[r].path = (r % 2 != 0) != swap ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+        choices[r].path = (r % 2 != 0) != swap ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
     }
 }
 
@@ -243,10 +243,10 @@ static bool spoil(const actor *one, const expar_tensor *tensor, unsigned char by
 
 static bool spoil_results(const actor *one, const leg *l)
 {
-    const expar_dispatch_result *r = &l->result;
+    const expar_ep_dispatch_result *r = &l->result;
     bool own = l->out.data != NULL;
     return spoil(one, &l->out, DEAL_SPARE_BYTE) && (own || spoil(one, &r->recv_x, 0x33)) &&
-           spoil(one, &r->recv_x_scales, 0x33) && spoil(one, &r->recv_topk_idx, 0x33) &&
+           spoil(one, &r->recv_scales, 0x33) && spoil(one, &r->recv_topk_idx, 0x33) &&
            spoil(one, &r->recv_topk_weights, 0x33) && spoil(one, &r->recv_row_map, 0x33) &&
            spoil(one, &r->recv_src_token, 0x33) && spoil(one, &l->y, 0x33) && spoil(one, &l->summed, 0x33) &&
            spoil(one, &l->counts.tokens_per_expert, 0x33) && spoil(one, &l->counts.expert_prefix, 0x33) &&
@@ -277,7 +277,7 @@ static bool dispatch(actor *one, int i)
 {
     leg *l = &one->legs[i];
     const deal_choice *choice = &l->there->choices[one->rank];
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = l->x;
     args.x_scales = l->scales;
     args.out_x = l->out;
@@ -287,7 +287,7 @@ static bool dispatch(actor *one, int i)
     args.src_tokens = l->there->form.src_tokens;
     args.global_experts = l->there->form.global_experts;
     args.stream = one->stream;
-    expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
+    expar_ep_recv_counts counts = EXPAR_EP_RECV_COUNTS_INIT;
     counts.tokens_per_expert = l->counts.tokens_per_expert.data;
     counts.expert_prefix = l->counts.expert_prefix.data;
     counts.rank_prefix = l->counts.rank_prefix.data;
@@ -303,15 +303,15 @@ static bool dispatch(actor *one, int i)
     } else {
         args.handle = one->legs[0].result.handle;
     }
-    l->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    return CHECK_OK(expar_dispatch(one->ep, &args, &l->result));
+    l->result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    return CHECK_OK(expar_ep_dispatch(one->ep, &args, &l->result));
 }
 
 static bool combine(actor *one, int i)
 {
     const leg *l = &one->legs[i];
     const deal_choice *choice = &l->back->choices[one->rank];
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = l->rows;
     args.topk_weights = l->weights;
     args.handle = one->legs[0].result.handle;
@@ -323,7 +323,7 @@ static bool combine(actor *one, int i)
     args.expert_major = choice->expert_major;
     args.expert_weights = l->expert_weights;
     args.stream = one->stream;
-    return CHECK_OK(expar_combine(one->ep, &args));
+    return CHECK_OK(expar_ep_combine(one->ep, &args));
 }
 
 /* All ranks begin and end it together: in mode GLOBAL nothing that a capture forbids may happen in the process. */
@@ -360,9 +360,9 @@ static void bring(const actor *one, expar_tensor *tensor)
 static void bring_counts(const actor *one, int i, deal_call *call)
 {
     const leg *l = &one->legs[i];
-    expar_dispatch_result *result = &call->result;
+    expar_ep_dispatch_result *result = &call->result;
     const int32_t unit = one->scene->form->choice.alignment > 1 ? one->scene->form->choice.alignment : 1;
-    call->counts = (expar_recv_counts)EXPAR_RECV_COUNTS_INIT;
+    call->counts = (expar_ep_recv_counts)EXPAR_EP_RECV_COUNTS_INIT;
     call->counts.tokens_per_expert = card_fetch(&l->counts.tokens_per_expert, one->stream);
     call->counts.expert_prefix = card_fetch(&l->counts.expert_prefix, one->stream);
     call->counts.rank_prefix = card_fetch(&l->counts.rank_prefix, one->stream);
@@ -394,11 +394,11 @@ static bool check_there(const actor *one, int i)
 {
     const leg *l = &one->legs[i];
     deal_call call = {.move = l->there, .rank = one->rank, .result = l->result};
-    expar_dispatch_result *r = &call.result;
+    expar_ep_dispatch_result *r = &call.result;
     bring_counts(one, i, &call);
     call.args.x = l->x;
     call.args.out_x = l->out;
-    expar_tensor *const all[] = {&call.args.x,          &call.args.out_x, &r->recv_x_scales, &r->recv_topk_idx,
+    expar_tensor *const all[] = {&call.args.x,          &call.args.out_x, &r->recv_scales,   &r->recv_topk_idx,
                                  &r->recv_topk_weights, &r->recv_row_map, &r->recv_src_token};
     for (size_t k = 0; k < sizeof all / sizeof *all; k++)
         bring(one, all[k]);
@@ -481,7 +481,7 @@ static void play_graph(actor *one, const scene *what)
     if (exec) CHECK_OK(CUDA_CALL(GraphExecDestroy, exec));
     for (int i = 0; i < 2; i++)
         expar_ep_output_release(one->legs[i].result.output);
-    expar_ep_handle_destroy(one->legs[0].result.handle);
+    expar_ep_handle_release(one->legs[0].result.handle);
     give_memory(one);
 }
 

@@ -64,7 +64,7 @@ typedef struct actor {
     cu_function gate;
     mem_pinned pinned;
     expar_tensor points[STEPS + 1], idx; /* step i goes from point i to the next */
-    expar_dispatch_result results[STEPS];
+    expar_ep_dispatch_result results[STEPS];
     cu_graph_exec execs[STEPS];
     cu_event passed[STEPS];       /* behind a step */
     expar_event *ends[2 * STEPS]; /* of calls */
@@ -151,23 +151,23 @@ static bool put_gate(const actor *one, cu_stream stream)
 /* async: with events, which are kept. */
 static bool put_calls(actor *one, int i, cu_stream stream, bool async, bool gated)
 {
-    expar_dispatch_args there = EXPAR_DISPATCH_ARGS_INIT;
-    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
-    expar_dispatch_result *came = &one->results[i];
-    *came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args there = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_combine_args back = EXPAR_EP_COMBINE_ARGS_INIT;
+    expar_ep_dispatch_result *came = &one->results[i];
+    *came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     there.x = one->points[i];
     there.topk_idx = one->idx;
     there.num_experts = 2 * one->ranks;
     there.num_worst_tokens = (int64_t)TOKENS * one->ranks;
     there.stream = back.stream = stream;
     there.async_finish = back.async_finish = async;
-    if (!CHECK_OK(expar_dispatch(one->ep, &there, came)) || (gated && !put_gate(one, stream))) return false;
+    if (!CHECK_OK(expar_ep_dispatch(one->ep, &there, came)) || (gated && !put_gate(one, stream))) return false;
     if (async) one->ends[one->num_ends++] = came->event;
     back.x = came->recv_x;
     back.handle = came->handle;
     back.y = one->points[i + 1];
     if (async) back.event = &one->ends[one->num_ends];
-    bool put = CHECK_OK(expar_combine(one->ep, &back));
+    bool put = CHECK_OK(expar_ep_combine(one->ep, &back));
     one->num_ends += async && put;
     return put;
 }
@@ -189,12 +189,12 @@ static void give_back(actor *one, int32_t steps)
 {
     for (int32_t i = 0; i < one->num_ends; i++) {
         CHECK_OK(expar_event_wait(one->ends[i]));
-        expar_event_destroy(one->ends[i]);
+        expar_event_release(one->ends[i]);
     }
     one->num_ends = 0;
     for (int32_t i = 0; i < steps; i++) {
         expar_ep_output_release(one->results[i].output);
-        expar_ep_handle_destroy(one->results[i].handle);
+        expar_ep_handle_release(one->results[i].handle);
         if (one->execs[i]) CHECK_OK(CUDA_CALL(GraphExecDestroy, one->execs[i]));
         one->execs[i] = NULL;
     }

@@ -37,7 +37,7 @@ static void play_growth(expar_group *group, void *shared)
         const lap *p = &one.laps[i % 2];
         if (!lap_pair_go(&one, i % 2)) return;
         if (i < 4) continue;
-        CHECK(p->result.path == EXPAR_PATH_DIRECT, "path %d in lap %d", (int)p->result.path, (int)i);
+        CHECK(p->result.path == EXPAR_EP_PATH_DIRECT, "path %d in lap %d", (int)p->result.path, (int)i);
         if (i == 4) grown = pool_bytes(&one);
         CHECK(pool_bytes(&one) == grown, "the pool grew in lap %d", (int)i);
     }
@@ -51,7 +51,7 @@ static void play_limit(expar_group *group, void *shared)
     if (!begin_with(&one, group, shared, 128)) return;
     for (int32_t i = 0; i < 4; i++) {
         if (!lap_pair_go(&one, i % 2)) return;
-        CHECK(one.laps[i % 2].result.path == EXPAR_PATH_QUEUE, "path %d", (int)one.laps[i % 2].result.path);
+        CHECK(one.laps[i % 2].result.path == EXPAR_EP_PATH_QUEUE, "path %d", (int)one.laps[i % 2].result.path);
     }
     lap_pair_close(&one);
 }

@@ -44,19 +44,19 @@ static bool apart(const expar_tensor *tensor, const void *data, size_t bytes)
 /* ---- rows of a group that has gone ------------------------------------------------------------------------------- */
 
 /* An output of a second group, and that group's end. */
-static bool leave_rows(expar_group *group, const void *shared, expar_dispatch_result *left)
+static bool leave_rows(expar_group *group, const void *shared, expar_ep_dispatch_result *left)
 {
     lap_pair gone;
     expar_group *second = ranks_join_again(group);
     if (!second || !begin(&gone, second, shared) || !lap_pair_go(&gone, 0)) return false;
     *left = gone.laps[0].result;
-    gone.laps[0].result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    gone.laps[0].result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     lap_pair_close(&gone);
     return CHECK_OK(expar_group_destroy(second));
 }
 
 /* A lap whose answers lie in what the second group has left. */
-static void combine_left(lap_pair *one, const expar_dispatch_result *left)
+static void combine_left(lap_pair *one, const expar_ep_dispatch_result *left)
 {
     lap *p = &one->laps[0];
     const expar_tensor own = p->back;
@@ -64,9 +64,9 @@ static void combine_left(lap_pair *one, const expar_dispatch_result *left)
     if (lap_upload(p, one->in->t, one->in->a, one->card.streams[0]) &&
         CHECK_OK(lap_dispatch(p, one->ep, one->in->t, one->card.streams[0]))) {
         /* Peers do not reach it there. */
-        CHECK_STATUS(EXPAR_ERR_ADDRESS, lap_combine_by(p, one->ep, EXPAR_PATH_DIRECT, one->card.streams[0]));
+        CHECK_STATUS(EXPAR_ERR_ADDRESS, lap_combine_by(p, one->ep, EXPAR_EP_PATH_DIRECT, one->card.streams[0]));
         CHECK_TEXT("path is DIRECT, but x.data", "is not in the symmetric heap");
-        CHECK_OK(lap_combine_by(p, one->ep, EXPAR_PATH_QUEUE, one->card.streams[0]));
+        CHECK_OK(lap_combine_by(p, one->ep, EXPAR_EP_PATH_QUEUE, one->card.streams[0]));
         lap_check(p, one->in->t, one->in->a, one->card.streams[0]);
         CHECK(stats_of(one).queue_calls == 1, "%llu calls by the queue", (unsigned long long)stats_of(one).queue_calls);
         /* By a copy in the pool, which has room. */
@@ -79,12 +79,12 @@ static void combine_left(lap_pair *one, const expar_dispatch_result *left)
 static void play_left_rows(expar_group *group, void *shared)
 {
     lap_pair one;
-    expar_dispatch_result left;
+    expar_ep_dispatch_result left;
     if (!leave_rows(group, shared, &left) || !begin(&one, group, shared)) return;
     combine_left(&one, &left);
     lap_pair_close(&one);
     expar_ep_output_release(left.output);
-    expar_ep_handle_destroy(left.handle);
+    expar_ep_handle_release(left.handle);
     cuda_later_await();
 }
 
@@ -97,7 +97,7 @@ static bool take(expar_ep *ep, const expar_tensor *like, int64_t rows, expar_ep_
     *out = *like;
     out->shape[0] = rows;
     if (!CHECK_OK(expar_ep_alloc(ep, bytes_of(out), memory)) ||
-        !CHECK_OK(expar_ep_output_tensor(*memory, EXPAR_EP_PART_X, &flat)))
+        !CHECK_OK(expar_ep_output_get_tensor(*memory, EXPAR_EP_PART_X, &flat)))
         return false;
     CHECK(flat.ndim == 1 && flat.shape[0] == (int64_t)bytes_of(out) && flat.dtype == EXPAR_U8, "[bytes] u8");
     CHECK(flat.device.type == EXPAR_CUDA && flat.device.index == like->device.index, "on another device");
@@ -117,7 +117,7 @@ static void play_taken_rows(expar_group *group, void *shared)
     if (take(one.ep, &own, p->room, &memory[0], &p->back) &&
         take(one.ep, &own_weights, p->room, &memory[1], &p->back_weights) &&
         lap_upload(p, one.in->t, one.in->a, stream) && CHECK_OK(lap_dispatch(p, one.ep, one.in->t, stream)) &&
-        CHECK_OK(lap_combine_by(p, one.ep, EXPAR_PATH_DIRECT, stream))) {
+        CHECK_OK(lap_combine_by(p, one.ep, EXPAR_EP_PATH_DIRECT, stream))) {
         lap_check(p, one.in->t, one.in->a, stream);
         CHECK(stats_of(&one).direct_calls == 2, "%llu direct calls", (unsigned long long)stats_of(&one).direct_calls);
     }
@@ -156,7 +156,7 @@ static void release_and_read(lap_pair *one, late_reader *reader)
     if (late_reader_start(reader, &read, slow)) {
         CHECK_OK(expar_ep_output_release_after(p->result.output, slow));
         CHECK_OK(expar_ep_handle_release_after(p->result.handle, slow));
-        p->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+        p->result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
         use_pool(one, &read);
         late_reader_finish(reader, rows, slow);
     }
@@ -208,7 +208,7 @@ static void leave_tensor(expar_group *group, void *shared)
     left.output = one.laps[1].result.output;
     left.x = one.laps[1].result.recv_x;
     left.rows = card_fetch(&left.x, one.card.streams[0]);
-    CHECK_OK(expar_ep_output_dlpack(left.output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(1, 0), &managed));
+    CHECK_OK(expar_ep_output_to_dlpack(left.output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(1, 0), &managed));
     left.tensor = managed;
     lap_pair_close(&one);
 }

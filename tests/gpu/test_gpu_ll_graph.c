@@ -123,11 +123,11 @@ static expar_dtype received_dtype(const inputs *in)
 /* Leaves results that a call may be given. */
 static void ll_lap_release(ll_lap *p)
 {
-    expar_ll_hook_destroy(p->there.hook);
-    expar_ll_hook_destroy(p->home.hook);
+    expar_ll_hook_release(p->there.hook);
+    expar_ll_hook_release(p->home.hook);
     expar_ep_output_release(p->there.output);
     expar_ep_output_release(p->home.output);
-    expar_ll_handle_destroy(p->there.handle);
+    expar_ll_handle_release(p->there.handle);
     p->there = (expar_ll_dispatch_result)EXPAR_LL_DISPATCH_RESULT_INIT;
     p->home = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
 }
@@ -189,7 +189,7 @@ static expar_status call_combine(ll_lap *p, const actor *one, cu_stream stream)
     args.topk_weights = p->weights;
     args.handle = p->there.handle;
     args.sum = one->in->how.sum;
-    if (one->in->how.coded) args.format = EXPAR_LL_LOGFMT;
+    if (one->in->how.coded) args.format = EXPAR_LL_FORMAT_LOGFMT;
     args.out = p->y;
     args.hook = one->in->how.hooks;
     args.stream = stream;
@@ -316,19 +316,19 @@ static void run(const manner *how, ranks_body body)
 static void test_replays(void **state)
 {
     (void)state;
-    run(&(manner){.sum = EXPAR_LL_EXACT}, play_replays);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT}, play_replays);
 }
 
 static void test_replays_of_hooks(void **state)
 {
     (void)state;
-    run(&(manner){.sum = EXPAR_LL_EXACT, .hooks = true}, play_replays);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true}, play_replays);
 }
 
 static void test_replays_of_fp8_and_reduced_sums(void **state)
 {
     (void)state;
-    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_REDUCED}, play_replays);
+    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_SUM_REDUCED}, play_replays);
 }
 
 /* ---- one kernel a call ------------------------------------------------------------------------------------------- */
@@ -438,18 +438,18 @@ static void play_kernels(expar_group *group, void *shared)
 static void test_one_kernel_a_call(void **state)
 {
     (void)state;
-    run(&(manner){.sum = EXPAR_LL_EXACT}, play_kernels);
-    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_REDUCED}, play_kernels);
-    run(&(manner){.sum = EXPAR_LL_EXACT, .coded = true}, play_kernels);
-    run(&(manner){.sum = EXPAR_LL_EXACT, .masking = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT}, play_kernels);
+    run(&(manner){.format = LLO_FP8, .sum = EXPAR_LL_SUM_REDUCED}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .coded = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .masking = true}, play_kernels);
 }
 
 static void test_one_kernel_a_phase(void **state)
 {
     (void)state;
-    run(&(manner){.sum = EXPAR_LL_EXACT, .hooks = true}, play_kernels);
-    run(&(manner){.sum = EXPAR_LL_EXACT, .hooks = true, .coded = true}, play_kernels);
-    run(&(manner){.sum = EXPAR_LL_EXACT, .hooks = true, .masking = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true, .coded = true}, play_kernels);
+    run(&(manner){.sum = EXPAR_LL_SUM_EXACT, .hooks = true, .masking = true}, play_kernels);
 }
 
 int main(void)

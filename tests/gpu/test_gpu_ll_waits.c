@@ -92,7 +92,7 @@ static ll_form combine_form(const scene *s, expar_ll_sum sum)
 {
     return (ll_form){.dtype = EXPAR_BF16,
                      .sum = (int32_t)sum,
-                     .weights = sum == EXPAR_LL_REDUCED && !s->traffic->with_weights,
+                     .weights = sum == EXPAR_LL_SUM_REDUCED && !s->traffic->with_weights,
                      .topk = EXPERTS,
                      .route = ll_stamp(1)};
 }
@@ -177,10 +177,10 @@ static void write_rows_of(const scene *s, int32_t token, expar_ll_sum sum)
 {
     const ll_gpu *gpu = ll_gpu_of(s->ll->base.exec);
     const int64_t *idx = s->traffic->inputs[0].topk_idx + token * EXPERTS;
-    const bool words = sum == EXPAR_LL_REDUCED || s->traffic->inputs[0].num_tokens <= LL_EXACT_WORD_TOKENS;
+    const bool words = sum == EXPAR_LL_SUM_REDUCED || s->traffic->inputs[0].num_tokens <= LL_EXACT_WORD_TOKENS;
     for (int32_t k = 0; k < EXPERTS; k++) {
         if (idx[k] / LOCALS != GONE) continue;
-        const int32_t place = sum == EXPAR_LL_EXACT ? k : idx[0] / LOCALS != GONE;
+        const int32_t place = sum == EXPAR_LL_SUM_EXACT ? k : idx[0] / LOCALS != GONE;
         if (words)
             write_row(s, ll_word_row_at(&gpu->space, &gpu->shape, 1, token, place));
         else
@@ -262,8 +262,8 @@ static void run_batch(void (*of)(const scene *s), int64_t batch, bool ahead)
                               .with_weights = !ahead,
                               .num_tokens = num_tokens};
     lowlat_traffic *t = lowlat_traffic_make(&plan, &random);
-    lowlat_answers *exact = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_EXACT, &random);
-    lowlat_answers *reduced = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_REDUCED, &random);
+    lowlat_answers *exact = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
+    lowlat_answers *reduced = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
     stage_of_two stage = {.play = of, .scene = {.traffic = t, .exact = exact, .reduced = reduced}};
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = RANKS, .heap_bytes = (size_t)16 << 20};
     pthread_barrier_init(&stage.both, NULL, RANKS);

@@ -84,7 +84,7 @@ static void play_allocator(expar_group *group, void *shared)
     if (!begin_with(&one, group, shared, &own)) return;
     for (int32_t i = 0; i < 6; i++) {
         if (!lap_pair_go(&one, i % 2)) return;
-        CHECK(one.laps[i % 2].result.path == EXPAR_PATH_QUEUE, "path %d", (int)one.laps[i % 2].result.path);
+        CHECK(one.laps[i % 2].result.path == EXPAR_EP_PATH_QUEUE, "path %d", (int)one.laps[i % 2].result.path);
         CHECK(atomic_load(&own.taken) == i + 1, "%d taken in lap %d", own.taken, (int)i);
     }
     end_with(&one, &own);
@@ -151,7 +151,7 @@ static void play_worst(expar_group *group, void *shared)
         lap *p = &one.laps[i % 2];
         p->worst = p->room;
         if (!lap_pair_go(&one, i % 2)) return;
-        CHECK(i < 6 || p->result.path == EXPAR_PATH_DIRECT, "path %d in lap %d", (int)p->result.path, (int)i);
+        CHECK(i < 6 || p->result.path == EXPAR_EP_PATH_DIRECT, "path %d in lap %d", (int)p->result.path, (int)i);
     }
     lap_pair_close(&one);
 }

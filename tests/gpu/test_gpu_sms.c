@@ -16,8 +16,8 @@
 
 typedef struct trial {
     int32_t sms[MOST_RANKS], channels, slots;
-    expar_path paths[ROUNDS][MOST_RANKS]; /* of each rank's dispatch; its combine takes the next rank's */
-    traffic *first, *second;              /* the second has the first one's routing */
+    expar_ep_path paths[ROUNDS][MOST_RANKS]; /* of each rank's dispatch; its combine takes the next rank's */
+    traffic *first, *second;                 /* the second has the first one's routing */
     answers *answers[2];
 } trial;
 
@@ -41,13 +41,13 @@ static trial trial_draw(uint64_t seed, bool differ)
     draw_sms(&t, ranks, differ, &random);
     for (int i = 0; i < ROUNDS; i++)
         for (int32_t r = 0; r < ranks; r++)
-            t.paths[i][r] = random_once_in(&random, 2) ? EXPAR_PATH_AUTO : EXPAR_PATH_QUEUE;
+            t.paths[i][r] = random_once_in(&random, 2) ? EXPAR_EP_PATH_AUTO : EXPAR_EP_PATH_QUEUE;
     bool many = random_once_in(&random, 3); /* laid out by as many blocks as there are SMs */
     for (int32_t r = 0; r < ranks; r++) {
         tokens[r] = random_once_in(&random, 6) ? 0 : random_between(&random, 1, many ? 2000 : 300);
         /* Two rounds by one path, the last by both. */
-        t.paths[0][r] = EXPAR_PATH_AUTO;
-        t.paths[1][r] = EXPAR_PATH_QUEUE;
+        t.paths[0][r] = EXPAR_EP_PATH_AUTO;
+        t.paths[1][r] = EXPAR_EP_PATH_QUEUE;
     }
     traffic_plan plan = {.num_ranks = ranks,
                          .hidden = 8 * (int32_t)random_between(&random, 1, many ? 20 : 200),

@@ -19,7 +19,7 @@ typedef struct scene {
     lap_pair pair;
     const lap *p; /* whose dispatch has made the handle */
     cu_stream stream;
-    expar_dispatch_result kept[KEPT]; /* by round modulo KEPT */
+    expar_ep_dispatch_result kept[KEPT]; /* by round modulo KEPT */
 } scene;
 
 typedef struct pattern {
@@ -29,30 +29,30 @@ typedef struct pattern {
 
 /* ---- patterns ---------------------------------------------------------------------------------------------------- */
 
-static bool dispatch(scene *s, bool async_finish, expar_dispatch_result *result)
+static bool dispatch(scene *s, bool async_finish, expar_ep_dispatch_result *result)
 {
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = s->p->x;
     args.handle = s->p->result.handle;
     args.stream = s->stream;
     args.async_finish = async_finish;
-    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    if (!CHECK_OK(expar_dispatch(s->pair.ep, &args, result))) return false;
-    expar_event_destroy(result->event);
+    *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    if (!CHECK_OK(expar_ep_dispatch(s->pair.ep, &args, result))) return false;
+    expar_event_release(result->event);
     return CHECK_OK(expar_ep_output_read_on(result->output, s->stream));
 }
 
-static void let_go(expar_dispatch_result *result)
+static void let_go(expar_ep_dispatch_result *result)
 {
     expar_ep_output_release(result->output);
-    expar_ep_handle_destroy(result->handle);
-    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_handle_release(result->handle);
+    *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
 }
 
 static void combine(scene *s, const expar_tensor *x)
 {
     expar_event *event = NULL;
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = *x;
     args.x.shape[0] = s->p->result.num_recv_tokens;
     args.handle = s->p->result.handle;
@@ -60,13 +60,13 @@ static void combine(scene *s, const expar_tensor *x)
     args.stream = s->stream;
     args.async_finish = 1;
     args.event = &event;
-    CHECK_OK(expar_combine(s->pair.ep, &args));
-    expar_event_destroy(event);
+    CHECK_OK(expar_ep_combine(s->pair.ep, &args));
+    expar_event_release(event);
 }
 
 static void drop_at_once(scene *s, int64_t number)
 {
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
     (void)number;
     if (dispatch(s, true, &result)) let_go(&result);
 }
@@ -79,7 +79,7 @@ static void keep_some(scene *s, int64_t number)
 
 static void wait_for_each(scene *s, int64_t number)
 {
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
     (void)number;
     if (dispatch(s, false, &result)) let_go(&result);
 }
@@ -93,7 +93,7 @@ static void combine_rows(scene *s, int64_t number)
 /* The stream reads the rows that came, and the rows that go back lie in the caller's memory. */
 static void go_through_a_layer(scene *s, int64_t number)
 {
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
     (void)number;
     if (!dispatch(s, true, &result)) return;
     const size_t bytes = (size_t)(result.recv_x.shape[0] * result.recv_x.shape[1]) * expar_dtype_bytes(s->p->x.dtype);

@@ -30,7 +30,7 @@
 typedef struct stop {
     const char *wait;        /* of rank 0, as it is told */
     bool combines;           /* it stops in the combine, else in the dispatch before it */
-    expar_path path;         /* of rank 0's call in which it stops */
+    expar_ep_path path;      /* of rank 0's call in which it stops */
     ep_mode mode;            /* how it takes its rows, or gives them; NONE: it has said no more than hello */
     bool is_done;            /* it has said that it is through with its rows */
     uint32_t put;            /* rows that it has put into the one to rank 0 */
@@ -158,20 +158,20 @@ static void play_combine_of_peer(const expar_ep *ep, const traffic *t, const sto
 
 /* ---- what rank 0 does -------------------------------------------------------------------------------------------- */
 
-static expar_status dispatch(expar_ep *ep, const traffic *t, expar_path path, expar_dispatch_result *result)
+static expar_status dispatch(expar_ep *ep, const traffic *t, expar_ep_path path, expar_ep_dispatch_result *result)
 {
     const play_choice choice = {.path = path};
     const play_area none = {0};
-    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = play_dispatch_args(t, 0, &choice, &none, NULL);
+    *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = play_dispatch_args(t, 0, &choice, &none, NULL);
     expar_status status = mirror_dispatch(ep, &args, result);
     play_dispatch_args_free(&args);
     return status;
 }
 
-static expar_status combine(expar_ep *ep, const traffic *t, expar_path path, const expar_dispatch_result *there)
+static expar_status combine(expar_ep *ep, const traffic *t, expar_ep_path path, const expar_ep_dispatch_result *there)
 {
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = there->recv_x;
     args.handle = there->handle;
     args.path = path;
@@ -192,17 +192,17 @@ static void hear(const stop *s, const char *call, uint32_t epoch)
 }
 
 /* The call that rank 1 does not come through, and one behind it. */
-static void give_up(expar_ep *ep, const traffic *t, const stop *s, expar_dispatch_result *there)
+static void give_up(expar_ep *ep, const traffic *t, const stop *s, expar_ep_dispatch_result *there)
 {
-    const char *plain = getenv("EXPAR_TEST_PLAIN"), *call = s->combines ? "expar_combine" : "expar_dispatch";
+    const char *plain = getenv("EXPAR_TEST_PLAIN"), *call = s->combines ? "expar_ep_combine" : "expar_ep_dispatch";
     /* Without an event a call waits until it knows whether all go on. */
     bool late = plain && *plain == '1' && s->mode != EP_MODE_NONE;
-    expar_dispatch_result unused;
+    expar_ep_dispatch_result unused;
     uint32_t epoch = next_epoch(ep);
     expar_status status = s->combines ? combine(ep, t, s->path, there) : dispatch(ep, t, s->path, there);
     CHECK_STATUS(late ? EXPAR_OK : EXPAR_ERR_PEER, status);
     if (!late) hear(s, call, epoch);
-    CHECK_STATUS(EXPAR_ERR_PEER, dispatch(ep, t, EXPAR_PATH_AUTO, &unused));
+    CHECK_STATUS(EXPAR_ERR_PEER, dispatch(ep, t, EXPAR_EP_PATH_AUTO, &unused));
     hear(s, "poisoned", epoch);
 }
 
@@ -218,18 +218,18 @@ static uint32_t rows_needed_first(const traffic *t)
 static void be_rank_0(expar_ep *ep, const scene *c)
 {
     const stop through = {.mode = EP_MODE_DIRECT, .is_done = true};
-    expar_dispatch_result there = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result there = EXPAR_EP_DISPATCH_RESULT_INIT;
     stop s = c->stop;
     bool begun = true;
     play_dispatch_of_peer(ep, c->traffic, s.combines ? &through : &s);
     if (s.combines) {
-        begun = CHECK_OK(dispatch(ep, c->traffic, EXPAR_PATH_AUTO, &there));
+        begun = CHECK_OK(dispatch(ep, c->traffic, EXPAR_EP_PATH_AUTO, &there));
         if (begun) play_combine_of_peer(ep, c->traffic, &s, there.handle);
         if (!s.expected) s.expected = rows_needed_first(c->traffic);
     }
     if (begun) give_up(ep, c->traffic, &s, &there);
     mirror_output_release(there.output);
-    expar_ep_handle_destroy(there.handle);
+    expar_ep_handle_release(there.handle);
     serves_context(buffer_find(ep)->device);
 }
 
@@ -309,7 +309,7 @@ static void test_no_row_in_a_dispatch(void **state)
 {
     (void)state;
     run(&(stop){.wait = "no row",
-                .path = EXPAR_PATH_QUEUE,
+                .path = EXPAR_EP_PATH_QUEUE,
                 .mode = EP_MODE_DIRECT,
                 .is_done = true,
                 .put = 1,
@@ -328,7 +328,7 @@ static void test_no_slot_in_a_combine(void **state)
     (void)state;
     run(&(stop){.wait = "no free slot",
                 .combines = true,
-                .path = EXPAR_PATH_QUEUE,
+                .path = EXPAR_EP_PATH_QUEUE,
                 .mode = EP_MODE_DIRECT,
                 .is_done = true,
                 .seen = 0,

@@ -109,8 +109,8 @@ static void *lend_counts(trip *t, void *host, expar_dtype dtype, int64_t count)
     return on.data;
 }
 
-const expar_recv_counts *trip_lend_counts(trip *t, const expar_recv_counts *host, int32_t experts,
-                                          expar_recv_counts *room)
+const expar_ep_recv_counts *trip_lend_counts(trip *t, const expar_ep_recv_counts *host, int32_t experts,
+                                             expar_ep_recv_counts *room)
 {
     const int32_t ranks = expar_group_size(t->buffer->group), locals = experts > 0 ? experts / ranks : 0;
     if (!host || host->struct_size != sizeof *host) return host;

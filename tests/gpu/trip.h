@@ -34,8 +34,8 @@ expar_tensor trip_lend(trip *t, const expar_tensor *host);
 void trip_fetch(trip *t, const expar_tensor *from, void *to);
 /* Counts that the call is to write, as it is to see them; they are fetched with the rest. NULL: none are wanted.
    experts: E of the call. */
-const expar_recv_counts *trip_lend_counts(trip *t, const expar_recv_counts *host, int32_t experts,
-                                          expar_recv_counts *room);
+const expar_ep_recv_counts *trip_lend_counts(trip *t, const expar_ep_recv_counts *host, int32_t experts,
+                                             expar_ep_recv_counts *room);
 /* Numbers of tokens for each expert: on odd ranks as they would lie on the GPU, on the others as they are. */
 const int32_t *trip_lend_numbers(trip *t, const int32_t *host, int32_t experts);
 /* A step of it is done. Prints how long that took when it was so long that a driver held up is likelier than work; what

@@ -25,8 +25,8 @@ calls_rows calls_rows_make(void)
                              .num_tokens = num_tokens};
     calls_rows rows = {.t = traffic_make(&plan, &random), .lowlat = lowlat_traffic_make(&few, &random)};
     rows.a = answers_make(rows.t, false, &random);
-    rows.exact = lowlat_answers_make(rows.lowlat, ORACLE_BF16, EXPAR_LL_EXACT, &random);
-    rows.reduced = lowlat_answers_make(rows.lowlat, ORACLE_BF16, EXPAR_LL_REDUCED, &random);
+    rows.exact = lowlat_answers_make(rows.lowlat, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
+    rows.reduced = lowlat_answers_make(rows.lowlat, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
     return rows;
 }
 
@@ -99,7 +99,7 @@ bool calls_open(calls_view *v, expar_group *group, const calls_rows *rows)
 {
     *v = (calls_view){.group = group, .rows = rows};
     if (!CHECK_OK(expar_calloc(group, 1, sizeof *v->b, (void **)&v->b)) ||
-        !CHECK_OK(expar_malloc(group, 64, &v->spare)) || !CHECK_OK(expar_team_world(group, &v->world)))
+        !CHECK_OK(expar_malloc(group, 64, &v->spare)) || !CHECK_OK(expar_team_get_world(group, &v->world)))
         return false;
     for (size_t i = 0; i < ARRAY_LENGTH(v->b->source); i++)
         v->b->source[i] = 1000 * (uint64_t)group->rank + i;
@@ -289,19 +289,19 @@ static expar_status call_route(calls_view *v)
 {
     const traffic *t = v->rows->t;
     const traffic_arrival *expected = &t->arrivals[v->group->rank];
-    expar_dispatch_args given = play_dispatch_args(t, v->group->rank, &plain, NULL, NULL);
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    expar_ep_dispatch_args given = play_dispatch_args(t, v->group->rank, &plain, NULL, NULL);
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
     args.topk_idx = given.topk_idx;
     args.num_experts = given.num_experts;
     expar_status status = expar_ep_route(v->ep, &args, &result);
     if (status == EXPAR_OK) CHECK(result.num_recv_tokens == expected->num_rows, "R is wrong");
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     play_dispatch_args_free(&given);
     return status;
 }
 
-static void look_at_rows(const calls_view *v, const expar_dispatch_result *result)
+static void look_at_rows(const calls_view *v, const expar_ep_dispatch_result *result)
 {
     const traffic *t = v->rows->t;
     const traffic_arrival *expected = &t->arrivals[v->group->rank];
@@ -314,20 +314,20 @@ typedef enum dispatch_form { FRESH, CACHED, WORST, ASYNC, FORMS } dispatch_form;
 static expar_status dispatch_as(calls_view *v, dispatch_form form)
 {
     const traffic *t = v->rows->t;
-    expar_dispatch_args given = play_dispatch_args(t, v->group->rank, &plain, NULL, NULL), args = given;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args given = play_dispatch_args(t, v->group->rank, &plain, NULL, NULL), args = given;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (form == WORST) args.num_worst_tokens = 32;
     if (form == ASYNC) args.async_finish = 1;
     if (form == CACHED) {
         args.handle = v->before.handle;
         args.topk_idx = EXPAR_TENSOR_NONE;
     }
-    expar_status status = expar_dispatch(v->ep, &args, &result);
+    expar_status status = expar_ep_dispatch(v->ep, &args, &result);
     if (status == EXPAR_OK && form == ASYNC) status = expar_event_wait(result.event);
     if (status == EXPAR_OK) look_at_rows(v, &result);
-    expar_event_destroy(result.event);
+    expar_event_release(result.event);
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     play_dispatch_args_free(&given);
     return status;
 }
@@ -361,17 +361,17 @@ static expar_status combine_as(calls_view *v, bool async)
     const size_t bytes = (size_t)t->inputs[me].num_tokens * traffic_row_bytes(t);
     void *y = traffic_alloc(bytes, 1);
     expar_event *event = NULL;
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     memcpy(x->data, v->rows->a->x[me], (size_t)x->shape[0] * traffic_row_bytes(t));
     args.x = *x;
     args.handle = v->before.handle;
     args.y = expar_tensor_2d(y, x->dtype, t->inputs[me].num_tokens, x->shape[1]);
     args.async_finish = async;
     args.event = async ? &event : NULL;
-    expar_status status = expar_combine(v->ep, &args);
+    expar_status status = expar_ep_combine(v->ep, &args);
     if (status == EXPAR_OK && async) status = expar_event_wait(event);
     if (status == EXPAR_OK) CHECK(memcmp(y, v->rows->a->y[me], bytes) == 0, "sums are wrong");
-    expar_event_destroy(event);
+    expar_event_release(event);
     free(y);
     return status;
 }
@@ -484,12 +484,12 @@ const calls_call calls_all[] = {
     {"lock", CALLS_OPEN, call_lock, "expar_lock_set", false},
     {"create", CALLS_CONTROL, call_create, "expar_ep_create", false},
     {"route", CALLS_BUFFER, call_route, "expar_ep_route", false},
-    {"dispatch", CALLS_BUFFER, call_dispatch, "expar_dispatch", false},
-    {"cached dispatch", CALLS_BUFFER, call_cached, "expar_dispatch", false},
-    {"worst case", CALLS_BUFFER, call_worst, "expar_dispatch", false},
-    {"async dispatch", CALLS_EVENT, call_async_dispatch, "expar_dispatch", false},
-    {"combine", CALLS_BUFFER, call_combine, "expar_combine", false},
-    {"async combine", CALLS_EVENT, call_async_combine, "expar_combine", false},
+    {"dispatch", CALLS_BUFFER, call_dispatch, "expar_ep_dispatch", false},
+    {"cached dispatch", CALLS_BUFFER, call_cached, "expar_ep_dispatch", false},
+    {"worst case", CALLS_BUFFER, call_worst, "expar_ep_dispatch", false},
+    {"async dispatch", CALLS_EVENT, call_async_dispatch, "expar_ep_dispatch", false},
+    {"combine", CALLS_BUFFER, call_combine, "expar_ep_combine", false},
+    {"async combine", CALLS_EVENT, call_async_combine, "expar_ep_combine", false},
     {"destroy", CALLS_END, call_destroy, "expar_ep_destroy", false},
     {"ll create", CALLS_CONTROL, call_ll_create, "expar_ll_create", false},
     {"ll dispatch", CALLS_BUFFER, call_ll_dispatch, "expar_ll_dispatch", true},

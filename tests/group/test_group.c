@@ -12,24 +12,24 @@
 /* Each rank tells where it is, and all know it of all. */
 static void check_places(expar_group *group)
 {
-    expar_place own = EXPAR_PLACE_INIT, place = EXPAR_PLACE_INIT, told[6], unset = {0};
-    CHECK_OK(expar_rank_get_place(group, group->rank, &own));
+    expar_group_place own = EXPAR_GROUP_PLACE_INIT, place = EXPAR_GROUP_PLACE_INIT, told[6], unset = {0};
+    CHECK_OK(expar_group_get_place(group, group->rank, &own));
     CHECK(own.cores > 0 && own.numa_node >= -1, "%d cores, NUMA node %d", own.cores, own.numa_node);
     CHECK(!netns_on() || strstr(own.nics, NETNS_INTERFACE), "devices '%s'", own.nics);
     CHECK_OK(expar_group_allgather(group, &own, told, sizeof own));
     for (int32_t r = 0; r < 6; r++) {
-        CHECK_OK(expar_rank_get_place(group, r, &place));
+        CHECK_OK(expar_group_get_place(group, r, &place));
         CHECK(place.node == r / 2 && place.cores == told[r].cores && place.numa_node == told[r].numa_node, "rank %d",
               r);
         CHECK(strcmp(place.nics, told[r].nics) == 0, "rank %d has '%s', not '%s'", r, told[r].nics, place.nics);
     }
-    CHECK_STATUS(EXPAR_ERR_RANGE, expar_rank_get_place(group, 6, &place));
-    CHECK_STATUS(EXPAR_ERR_RANGE, expar_rank_get_place(group, -1, &place));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_rank_get_place(NULL, 0, &place));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_rank_get_place(group, 0, NULL));
-    CHECK_TEXT("expar_rank_get_place: place is NULL");
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_rank_get_place(group, 0, &unset));
-    CHECK_TEXT("expar_rank_get_place: place.struct_size 0, expected 8 to", "EXPAR_PLACE_INIT");
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_group_get_place(group, 6, &place));
+    CHECK_STATUS(EXPAR_ERR_RANGE, expar_group_get_place(group, -1, &place));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_group_get_place(NULL, 0, &place));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_group_get_place(group, 0, NULL));
+    CHECK_TEXT("expar_group_get_place: place is NULL");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_group_get_place(group, 0, &unset));
+    CHECK_TEXT("expar_group_get_place: place.struct_size 0, expected 8 to", "EXPAR_GROUP_PLACE_INIT");
 }
 
 static void facts(expar_group *group, void *shared)

@@ -64,11 +64,11 @@ static void give_up(const scene *s)
 {
     bool stops = true;
     expar_group *group = NULL;
-    CHECK_OK(expar_set_interrupt(stop, &stops));
+    CHECK_OK(expar_interrupt_set(stop, &stops));
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, join(s, s->alone, &group));
     CHECK_TEXT("joining", "interrupted");
     CHECK(!group, "there is a group");
-    CHECK_OK(expar_set_interrupt(NULL, NULL));
+    CHECK_OK(expar_interrupt_set(NULL, NULL));
     atomic_store(s->given_up, 1);
 }
 

@@ -189,7 +189,7 @@ static void test_who_gave_up_is_missed(void **state)
 /* ---- what can be called again ------------------------------------------------------------------------------------ */
 
 typedef struct combine_out {
-    expar_combine_args args;
+    expar_ep_combine_args args;
     expar_event *event;
     void *y;
     size_t bytes;
@@ -200,7 +200,7 @@ static expar_status make_combine(const calls_view *v, combine_out *out, bool asy
     const traffic *t = v->rows->t;
     const int32_t me = v->group->rank;
     const expar_tensor *x = &v->before.result.recv_x;
-    *out = (combine_out){.args = EXPAR_COMBINE_ARGS_INIT};
+    *out = (combine_out){.args = EXPAR_EP_COMBINE_ARGS_INIT};
     out->bytes = (size_t)t->inputs[me].num_tokens * traffic_row_bytes(t);
     out->y = traffic_alloc(out->bytes, 1);
     memcpy(x->data, v->rows->a->x[me], (size_t)x->shape[0] * traffic_row_bytes(t));
@@ -209,7 +209,7 @@ static expar_status make_combine(const calls_view *v, combine_out *out, bool asy
     out->args.y = expar_tensor_2d(out->y, x->dtype, t->inputs[me].num_tokens, x->shape[1]);
     out->args.async_finish = async;
     out->args.event = &out->event;
-    return expar_combine(v->ep, &out->args);
+    return expar_ep_combine(v->ep, &out->args);
 }
 
 static expar_status start_combine(const calls_view *v, combine_out *out)
@@ -221,7 +221,7 @@ static void finish_combine(const calls_view *v, combine_out *out)
 {
     CHECK_OK(expar_event_wait(out->event));
     CHECK(memcmp(out->y, v->rows->a->y[v->group->rank], out->bytes) == 0, "sums are wrong");
-    expar_event_destroy(out->event);
+    expar_event_release(out->event);
     free(out->y);
 }
 
@@ -233,9 +233,9 @@ static void wait_again(calls_view *v, scene *s, const combine_out *one)
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_event_wait(one->event));
     CHECK_TEXT("expar_event_wait", "interrupted");
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, make_combine(v, &more, false));
-    CHECK_TEXT("expar_combine", "the call before: interrupted");
+    CHECK_TEXT("expar_ep_combine", "the call before: interrupted");
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, calls_find("dispatch")->make(v));
-    CHECK_TEXT("expar_dispatch", "the call before: interrupted");
+    CHECK_TEXT("expar_ep_dispatch", "the call before: interrupted");
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_ep_destroy(v->ep));
     CHECK_TEXT("expar_ep_destroy", "the call before: interrupted");
     stops = false;
@@ -416,7 +416,7 @@ static void wait_for_event(expar_group *group, void *shared)
         CHECK_TEXT("rank 0 refused", "EXPAR_ERR_INTERRUPTED");
     }
     lowlat_clean(&call);
-    expar_event_destroy(never);
+    expar_event_release(never);
     CHECK_OK(calls_find("ll dispatch")->make(&v));
     CHECK_OK(calls_find("ll combine")->make(&v));
     calls_close(&v);
@@ -445,8 +445,8 @@ static void lose_combine(const calls_view *v)
     combine_out one;
     CHECK_OK(start_combine(v, &one));
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_event_wait(one.event));
-    CHECK_TEXT("expar_combine", "interrupted");
-    expar_event_destroy(one.event);
+    CHECK_TEXT("expar_ep_combine", "interrupted");
+    expar_event_release(one.event);
     free(one.y);
 }
 
@@ -470,12 +470,12 @@ static void interrupt_own_thread(expar_group *group, void *shared)
     const pid_t self = gettid();
     if (!calls_open(&v, group, s->rows)) return;
     if (group->rank == 0) {
-        CHECK_OK(expar_set_interrupt(stop_library_threads, (void *)(uintptr_t)&self));
+        CHECK_OK(expar_interrupt_set(stop_library_threads, (void *)(uintptr_t)&self));
         if (s->call->low_latency)
             lose_ll_combine(&v);
         else
             lose_combine(&v);
-        CHECK_OK(expar_set_interrupt(stop, NULL));
+        CHECK_OK(expar_interrupt_set(stop, NULL));
         atomic_fetch_add(&s->interrupted, 1);
     } else {
         learn(&v, s);
@@ -582,6 +582,6 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_moves_over_the_network),
     };
     kind_read(argc, argv);
-    expar_set_interrupt(stop, NULL);
+    expar_interrupt_set(stop, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -68,7 +68,7 @@ static void in_two_calls(expar_group *group, void *shared)
 static void in_a_circle(expar_group *group, void *shared)
 {
     expar_team *world, *teams[3] = {NULL, NULL, NULL};
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_team_split_strided(world, 0, 1, 2, NULL, &teams[0])); /* ranks 0 and 1 */
     CHECK_OK(expar_team_split_strided(world, 1, 1, 2, NULL, &teams[1])); /* 1 and 2 */
     CHECK_OK(expar_team_split_strided(world, 0, 2, 2, NULL, &teams[2])); /* 0 and 2 */
@@ -113,7 +113,7 @@ static void in_two_buffers(expar_group *group, void *shared)
     v.ep = one;
     CHECK_TEXT("a deadlock");
     if (!heard_of_it())
-        CHECK_TEXT("rank 0 is in expar_combine: ", "on buffer 1", "in expar_dispatch: ", "on buffer 2",
+        CHECK_TEXT("rank 0 is in expar_ep_combine: ", "on buffer 1", "in expar_ep_dispatch: ", "on buffer 2",
                    "waiting for rank 0");
     stay(group, s);
     group->boot->timeout_ms = RANKS_TIMEOUT_MS;
@@ -136,7 +136,7 @@ static void in_three_calls(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_PEER, calls_find(names[group->rank])->make(&v));
     CHECK_TEXT("a deadlock");
     if (!heard_of_it())
-        CHECK_TEXT("rank 0 is in expar_dispatch: ", "on buffer 1), waiting for rank 1", "rank 1 is in ",
+        CHECK_TEXT("rank 0 is in expar_ep_dispatch: ", "on buffer 1), waiting for rank 1", "rank 1 is in ",
                    "waiting for rank 2", "rank 2 is in expar_group_barrier", "waiting for rank 0");
     stay(group, s);
     calls_close(&v);
@@ -149,7 +149,7 @@ static void in_two_calls_of_a_buffer(expar_group *group, void *shared)
     calls_view v;
     if (!calls_open(&v, group, s->rows)) return;
     CHECK_STATUS(EXPAR_ERR_MISMATCH, calls_find(group->rank ? "combine" : "dispatch")->make(&v));
-    CHECK_TEXT("rank 1 called expar_combine while rank 0 called expar_dispatch");
+    CHECK_TEXT("rank 1 called expar_ep_combine while rank 0 called expar_ep_dispatch");
     CHECK_OK(calls_find("combine")->make(&v));
     calls_close(&v);
 }
@@ -164,8 +164,8 @@ static void in_both_modes(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_PEER, calls_find(group->rank ? "ll dispatch's hook" : "combine")->make(&v));
     CHECK_TEXT("a deadlock");
     if (!heard_of_it())
-        CHECK_TEXT("rank 0 is in expar_combine: ", "on buffer 1", "in expar_ll_dispatch: low-latency dispatch: counts",
-                   "on buffer 3", "waiting for rank 0");
+        CHECK_TEXT("rank 0 is in expar_ep_combine: ", "on buffer 1",
+                   "in expar_ll_dispatch: low-latency dispatch: counts", "on buffer 3", "waiting for rank 0");
     stay(group, s);
     group->boot->timeout_ms = RANKS_TIMEOUT_MS;
     CHECK_OK(expar_group_barrier(group)); /* the group is sound, and buffers are replaced */

@@ -183,9 +183,9 @@ static void let_them_ask(expar_group *group)
 
 static void wait_and_ask(calls_view *v, const calls_call *call)
 {
-    CHECK_OK(expar_set_thread_interrupt(note_question, &asked[v->group->rank]));
+    CHECK_OK(expar_interrupt_set_thread(note_question, &asked[v->group->rank]));
     CHECK(call->make(v) == EXPAR_OK, "%s: %s", call->name, expar_last_error());
-    CHECK_OK(expar_set_thread_interrupt(NULL, NULL));
+    CHECK_OK(expar_interrupt_set_thread(NULL, NULL));
 }
 
 static void play_asking(expar_group *group, void *shared)

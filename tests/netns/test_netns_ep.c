@@ -232,9 +232,9 @@ static expar_status dispatch(const player *p)
     const int32_t rank = expar_group_rank(p->group);
     expar_status status;
     if (mode == NORMAL) {
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-        expar_dispatch_args args = play_dispatch_args(rows, rank, &plain, &none, NULL);
-        status = expar_dispatch(p->ep, &args, &result);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = play_dispatch_args(rows, rank, &plain, &none, NULL);
+        status = expar_ep_dispatch(p->ep, &args, &result);
         play_dispatch_args_free(&args);
     } else {
         ll_round *round = round_make(&low_latency, rank, 1);

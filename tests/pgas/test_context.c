@@ -86,7 +86,7 @@ static void operations(expar_group *group, void *shared)
 {
     (void)shared;
     expar_team *world, *team;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     work_on(group, world);
     /* Backwards, and every other rank. */
     CHECK_OK(expar_team_split_strided(world, group->size - 1, -1, group->size, NULL, &team));
@@ -153,7 +153,7 @@ static void threads(expar_group *group, void *shared)
     worker workers[THREADS];
     expar_team *world;
     uint64_t(*words)[WORDS], *counter;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_calloc(group, THREADS, sizeof *words, (void **)&words));
     CHECK_OK(expar_calloc(group, 1, sizeof *counter, (void **)&counter));
     for (int i = 0; i < THREADS; i++) {
@@ -264,7 +264,7 @@ static void refusals(expar_group *group, void *shared)
 {
     (void)shared;
     expar_team *world;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     refuse_options(world);
     refuse_arguments(group, world);
     refuse_the_gone(world);

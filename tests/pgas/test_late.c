@@ -155,7 +155,7 @@ static void contexts_are_apart(expar_group *group, void *shared)
     int32_t next = (group->rank + 1) % group->size, before = (group->rank + group->size - 1) % group->size;
     letters_make(&l, group);
     CHECK_OK(expar_calloc(group, 1, sizeof *other, (void **)&other));
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_ctx_create(world, NULL, &busy));
     CHECK_OK(expar_ctx_create(world, NULL, &idle));
     late_begin(group, 0);
@@ -197,7 +197,7 @@ static void fence_orders(expar_group *group, void *shared)
     int32_t next = (group->rank + 1) % group->size;
     CHECK_OK(expar_calloc(group, 8, sizeof *data, (void **)&data));
     CHECK_OK(expar_calloc(group, 1, sizeof *flag, (void **)&flag));
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_ctx_create(world, NULL, &ctx));
     CHECK_OK(expar_group_barrier(group));
     late_begin(group, 50000);
@@ -233,7 +233,7 @@ static void team_ends_with_contexts(expar_group *group, void *shared)
     uint64_t *box, sent[8];
     int32_t next = (group->rank + 1) % group->size;
     CHECK_OK(expar_calloc(group, 8, sizeof *box, (void **)&box));
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_team_split_strided(world, 0, 1, group->size, NULL, &team));
     CHECK_OK(expar_ctx_create(team, NULL, &ctx));
     late_begin(group, 2000000);
@@ -258,7 +258,7 @@ static void flags_go_forward(expar_group *group, void *shared)
     expar_team *world;
     const size_t size = (size_t)group->size;
     CHECK_OK(expar_calloc(group, FLAG_ROUNDS * size, sizeof *all, (void **)&all));
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     late_begin(group, 1000000);
     CHECK_OK(expar_group_barrier(group));
     kind_set_timeout(group, 20000);

@@ -30,7 +30,7 @@ import expar
 import ranks
 from deep_ep import Buffer, Config, ElasticBuffer, _elastic, _elastic_sizes, _forms, _normal, _place, operators
 from deep_ep.utils.event import event_of
-from expar._abi import CombineArgs, DispatchArgs, RouteArgs
+from expar._abi import EpCombineArgs, EpDispatchArgs, EpRouteArgs
 
 CORES = 64  # of a rank, more than these tests ask for: what is not there is not told to the library
 MIB = 1 << 20
@@ -56,7 +56,7 @@ def told(module: Any) -> Iterator[list[int]]:
 
         return call
 
-    kinds = dict(_dispatch=DispatchArgs, _combine=CombineArgs, _route=RouteArgs)
+    kinds = dict(_dispatch=EpDispatchArgs, _combine=EpCombineArgs, _route=EpRouteArgs)
     calls = {name: looked_at(getattr(module, name), kind) for name, kind in kinds.items() if hasattr(module, name)}
     forms = [(form, kinds[name]) for form, name in ((module.AGAIN, "_dispatch"), (module.COMBINE, "_combine"))]
     with contextlib.ExitStack() as patches:

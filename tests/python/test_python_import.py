@@ -62,7 +62,7 @@ class Import(unittest.TestCase):
         )
 
     def test_another_size(self) -> None:
-        self.refused(b'"expar_layout": {"size": 48', b'"expar_layout": {"size": 56', "expar_layout has 56 bytes")
+        self.refused(b'"expar_ep_layout": {"size": 48', b'"expar_ep_layout": {"size": 56', "expar_ep_layout has 56 bytes")
 
     def test_another_member(self) -> None:
         self.refused(b'"name": "reserved_high_bytes"', b'"name": "reserved_best_bytes"', "expar_ep_stats.reserved_")

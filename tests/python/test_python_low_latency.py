@@ -216,7 +216,7 @@ def reserve(group: expar.Group) -> None:
     x, idx = numpy.full((6, 128), group.rank, "float16"), numpy.zeros((6, 1), "int64")
     with buffer:
         assert buffer.mask_query() == [False] * group.size
-        is_refused("has no shape; expected expar_ll_lay_out", lambda: buffer.dispatch(x, idx))
+        is_refused("has no shape; expected expar_ll_set_shape", lambda: buffer.dispatch(x, idx))
         is_refused("num_topk 8; expected at most", lambda: buffer.lay_out(6, 128, 8, 4 * group.size))
         assert buffer.lay_out(6, 128, 2, 4 * group.size) == 4
         is_refused("the buffer has its shape", lambda: buffer.lay_out(6, 128, 2, 4 * group.size))

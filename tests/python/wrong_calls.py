@@ -126,7 +126,7 @@ DISPATCHED = {
     "x_scales": NO_TENSORS + [(filled((6, 1), "float32"), Error, "with x of f32; expected f8e4m3")],
     "expert_major": FLAG, "zero_padding": FLAG, "src_tokens": FLAG, "global_experts": FLAG, "async_finish": FLAG,
     "row_weights": FLAG + [(True, Error, "without expert_major")],
-    "path": choice("Path"),
+    "path": choice("EpPath"),
     "out_x": tensor((6, 64), "float32", written=True)
     + [(filled((5, 64), "float32"), Error, "has 5 rows; 6 are received")],
     "out_scales": NO_TENSORS + [(filled((6, 1), "float32"), Error, "without x_scales; expected both")],
@@ -154,7 +154,7 @@ COMBINED = {
     "bias": tensor((6, 64), "float32")[1:] + [((1, 2, 3), ValueError, "has 3 tensors: expected one, or a pair")],
     "expert_major": FLAG, "async_finish": FLAG,
     "expert_weights": NO_TENSORS + [(filled((6, 2), "float32"), Error, "is given; expected expert_major")],
-    "sum_order": choice("SumOrder"), "weights_of": choice("WeightsOf"), "path": choice("Path"),
+    "sum_order": choice("EpSumOrder"), "weights_of": choice("EpWeightsOf"), "path": choice("EpPath"),
     "wait_event": object_of("Event", optional=True),
     "num_threads": whole(-1, 5000), "num_sms": whole(-1, 8, error=ValueError), "stream": STREAM,
 }  # fmt: skip
@@ -327,8 +327,8 @@ ELSEWHERE = {
 # Made by other calls, which give them what their constructors take; errors and enumerations.
 MADE = {"DroppedError", "Error", "Event", "Group", "Handle", "Hook", "Lock", "LowLatencyHandle", "Symmetric", "Team",
         "Tensor", "Combined", "Dispatched", "Layout", "Route", "LowLatencyCombined", "LowLatencyDispatched",
-        "Cmp", "Dtype", "HeapKind", "HeapPages", "LlFormat", "LlSum", "Path", "SignalOp", "Status", "SumOrder",
-        "WeightsOf"}  # fmt: skip
+        "Cmp", "Dtype", "HeapKind", "HeapPages", "LlFormat", "LlSum", "EpPath", "SignalOp", "Status", "EpSumOrder",
+        "EpWeightsOf"}  # fmt: skip
 
 
 def public_calls() -> Iterator[tuple[str, list[str]]]:

@@ -86,12 +86,12 @@ static inline int kind_look(void *context)
 static inline void kind_watch_begin(kind_watcher *own, expar_group *group, kind_vigil *vigil)
 {
     *own = (kind_watcher){.group = group, .vigil = vigil};
-    expar_set_thread_interrupt(kind_look, own);
+    expar_interrupt_set_thread(kind_look, own);
 }
 
 static inline void kind_watch_end(const kind_watcher *own)
 {
-    expar_set_thread_interrupt(NULL, NULL);
+    expar_interrupt_set_thread(NULL, NULL);
     own->group->boot->late_limit_ms = RANKS_TIMEOUT_MS;
 }
 

@@ -110,7 +110,7 @@ static view look(expar_group *group)
 {
     view v = {.group = group};
     CHECK_OK(expar_calloc(group, 1, sizeof *v.b, (void **)&v.b));
-    CHECK_OK(expar_team_world(group, &v.world));
+    CHECK_OK(expar_team_get_world(group, &v.world));
     CHECK_OK(expar_group_barrier(group));
     return v;
 }

@@ -43,7 +43,7 @@ static lowlat_choice draw_answer(const soak *s, int load, bool first, random_sou
 {
     lowlat_choice choice = draw_choice(own);
     const lowlat_answers *back = s->back[load];
-    choice.hook = choice.hook && (back->sum == EXPAR_LL_EXACT || s->traffic[load]->with_weights);
+    choice.hook = choice.hook && (back->sum == EXPAR_LL_SUM_EXACT || s->traffic[load]->with_weights);
     choice.zero_copy = first && !back->logfmt && random_once_in(own, 4);
     return choice;
 }
@@ -114,8 +114,8 @@ static void play(expar_group *group, void *context)
 static void draw_loads(soak *s, int32_t ranks)
 {
     static const llo_format formats[LOADS] = {LLO_PLAIN, LLO_FP8, LLO_PLAIN, LLO_FP8_UE8M0, LLO_INT8, LLO_PLAIN};
-    static const expar_ll_sum sums[LOADS] = {EXPAR_LL_EXACT,   EXPAR_LL_EXACT, EXPAR_LL_REDUCED,
-                                             EXPAR_LL_REDUCED, EXPAR_LL_EXACT, EXPAR_LL_EXACT};
+    static const expar_ll_sum sums[LOADS] = {EXPAR_LL_SUM_EXACT,   EXPAR_LL_SUM_EXACT, EXPAR_LL_SUM_REDUCED,
+                                             EXPAR_LL_SUM_REDUCED, EXPAR_LL_SUM_EXACT, EXPAR_LL_SUM_EXACT};
     random_source random = random_start(s->seed);
     for (int i = 0; i < LOADS; i++) {
         int64_t num_tokens[MAX_RANKS];

@@ -38,7 +38,7 @@ static void use_communicator(MPI_Comm comm, const expar_group_options *options)
     expar_group *group;
     MPI_Comm_rank(comm, &rank);
     MPI_Comm_size(comm, &size);
-    must(expar_init_from_mpi(comm, options, &group) == EXPAR_OK, "group of a communicator");
+    must(expar_group_create_from_mpi(comm, options, &group) == EXPAR_OK, "group of a communicator");
     use(group, rank, size);
 }
 

@@ -46,7 +46,7 @@ void stop_listen(void)
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGALRM};
     /* Without a timer signals end the process at once, as they do by themselves. */
     if (timer_create(CLOCK_MONOTONIC, &event, &grace) != 0) return;
-    expar_set_interrupt(asks_for_end, NULL);
+    expar_interrupt_set(asks_for_end, NULL);
     sigaction(SIGALRM, &last, NULL);
     sigaction(SIGINT, &first, NULL);
     sigaction(SIGTERM, &first, NULL);

@@ -199,7 +199,7 @@ class Buffer(LowLatencyCalls):
             num_experts=num_experts,
         )
         size = c_size_t()
-        lib.expar_ll_buffer_size(addressof(config), whole(num_ranks, "num_ranks"), byref(size))
+        lib.expar_ll_get_buffer_size(addressof(config), whole(num_ranks, "num_ranks"), byref(size))
         return size.value
 
     def _workers(self, config: Config | None, place: _place.Place) -> int:

@@ -175,8 +175,8 @@ void ep_call_break_promise(ep_call *call)
 {
     free(call->own);
     if (!call->event) return;
-    expar_event_destroy(call->event);
-    expar_event_destroy(call->event);
+    expar_event_release(call->event);
+    expar_event_release(call->event);
 }
 
 static expar_status wait_event(expar_event *event)
@@ -249,7 +249,7 @@ static expar_status run_issued(void *issued)
     expar_status status = refused ? ep_call_check_poison(call) : carry_on(call);
     if (refused && status == EXPAR_OK) status = call->halves->refuse(call);
     poison_with_group(call, status);
-    expar_event_destroy(call->wait_event);
+    expar_event_release(call->wait_event);
     if (!refused) call->halves->drop(call);
     free(call);
     return status;

@@ -190,7 +190,7 @@ typedef struct ep_halves {
 
 struct ep_call {
     ep_buffer *buffer;
-    const char *name; /* "expar_dispatch" */
+    const char *name; /* "expar_ep_dispatch" */
     const ep_halves *halves;
     uint64_t number;    /* of its topic (ep_buffer_kind) */
     ep_phase phase;     /* by the thread that carries the call out */

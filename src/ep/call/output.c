@@ -127,9 +127,9 @@ static expar_status part_find(const char *call, const expar_ep_output *output, e
     return EXPAR_OK;
 }
 
-expar_status expar_ep_output_tensor(const expar_ep_output *output, expar_ep_part part, expar_tensor *tensor)
+expar_status expar_ep_output_get_tensor(const expar_ep_output *output, expar_ep_part part, expar_tensor *tensor)
 {
-    static const char call[] = "expar_ep_output_tensor";
+    static const char call[] = "expar_ep_output_get_tensor";
     if (!tensor) return call_ended(error_set(EXPAR_ERR_NULL, "%s: tensor is NULL", call));
     return call_ended(part_find(call, output, part, tensor));
 }
@@ -150,9 +150,9 @@ static expar_status part_hold(const char *call, expar_ep_output *output, expar_e
     return life_hold(&output->life) ? EXPAR_OK : output_check(call, output);
 }
 
-expar_status expar_ep_output_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version, void **managed)
+expar_status expar_ep_output_to_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version, void **managed)
 {
-    static const char call[] = "expar_ep_output_dlpack";
+    static const char call[] = "expar_ep_output_to_dlpack";
     expar_tensor tensor;
     if (!managed) return call_ended(error_set(EXPAR_ERR_NULL, "%s: managed is NULL", call));
     expar_status status = part_hold(call, output, part, &tensor);
@@ -162,10 +162,10 @@ expar_status expar_ep_output_dlpack(expar_ep_output *output, expar_ep_part part,
     return call_ended(status);
 }
 
-expar_status expar_ep_output_capsules(expar_ep_output *output, const int32_t *parts, int32_t count,
-                                      const expar_python *python, void *list)
+expar_status expar_python_put_output(expar_ep_output *output, const int32_t *parts, int32_t count,
+                                     const expar_python_objects *python, void *list)
 {
-    static const char call[] = "expar_ep_output_capsules";
+    static const char call[] = "expar_python_put_output";
     expar_status status = dlpack_check_python(call, python, list);
     if (status == EXPAR_OK && count > 0 && !parts) status = error_set(EXPAR_ERR_NULL, "%s: parts is NULL", call);
     for (int32_t i = 0; i < count && status == EXPAR_OK; i++) {

@@ -152,7 +152,7 @@ expar_status ll_take(expar_ll *ll, const char *name, bool alone)
 expar_status ll_check_shaped(const expar_ll *ll, const char *name)
 {
     if (ll->shape.tokens > 0) return EXPAR_OK;
-    return error_set(EXPAR_ERR_STATE, "%s: the buffer has no shape; expected expar_ll_lay_out first", name);
+    return error_set(EXPAR_ERR_STATE, "%s: the buffer has no shape; expected expar_ll_set_shape first", name);
 }
 
 expar_status expar_ll_destroy(expar_ll *ll)

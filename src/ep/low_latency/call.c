@@ -21,7 +21,7 @@ void ll_op_hold(ep_call *base)
 void ll_op_drop(ep_call *base)
 {
     const ll_op *op = (const ll_op *)base;
-    expar_ll_handle_destroy(op->handle);
+    expar_ll_handle_release(op->handle);
     expar_ep_output_release(op->output);
 }
 

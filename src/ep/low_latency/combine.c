@@ -17,17 +17,17 @@ typedef struct ll_combine_call {
 static expar_status ll_combine_check_logfmt(const ll_combine_call *call)
 {
     const expar_ll *ll = call->ll;
-    if (call->args.sum != EXPAR_LL_EXACT)
+    if (call->args.sum != EXPAR_LL_SUM_EXACT)
         return error_set(EXPAR_ERR_ARGUMENT, "format is %d (LogFMT) with sum %d; expected exact sums (%d) with it",
-                         (int)EXPAR_LL_LOGFMT, (int)call->args.sum, (int)EXPAR_LL_EXACT);
+                         (int)EXPAR_LL_FORMAT_LOGFMT, (int)call->args.sum, (int)EXPAR_LL_SUM_EXACT);
     if (!codec_takes(CODEC_LOGFMT, ll->shape.hidden))
         return error_set(EXPAR_ERR_SHAPE, "format is %d (LogFMT), but x has hidden size %d; expected a multiple of %d",
-                         (int)EXPAR_LL_LOGFMT, ll->shape.hidden, CODEC_GROUP);
+                         (int)EXPAR_LL_FORMAT_LOGFMT, ll->shape.hidden, CODEC_GROUP);
     if (ll->combine_memory && call->args.x.data == ll->combine_memory->data)
         return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "format is %d (LogFMT), and x is of expar_ll_combine_buffer; expected "
+                         "format is %d (LogFMT), and x is of expar_ll_get_combine_buffer; expected "
                          "other memory: coded rows are never sent without a copy",
-                         (int)EXPAR_LL_LOGFMT);
+                         (int)EXPAR_LL_FORMAT_LOGFMT);
     return EXPAR_OK;
 }
 
@@ -35,19 +35,19 @@ static expar_status ll_combine_check_sum(const ll_combine_call *call)
 {
     const expar_ll_combine_args *args = &call->args;
     const ll_shape *shape = &call->ll->shape;
-    if (args->sum != EXPAR_LL_EXACT && args->sum != EXPAR_LL_REDUCED)
+    if (args->sum != EXPAR_LL_SUM_EXACT && args->sum != EXPAR_LL_SUM_REDUCED)
         return error_set(EXPAR_ERR_ARGUMENT, "sum is %d; expected 0 (exact) or 1 (reduced)", (int)args->sum);
-    if (!(args->sum == EXPAR_LL_EXACT ? shape->exact : shape->reduced))
+    if (!(args->sum == EXPAR_LL_SUM_EXACT ? shape->exact : shape->reduced))
         return error_set(EXPAR_ERR_LIMIT, "sum is %d, for which this buffer was not created (config.sums)",
                          (int)args->sum);
-    if (args->sum == EXPAR_LL_REDUCED && args->hook && !args->handle->routing.weights)
+    if (args->sum == EXPAR_LL_SUM_REDUCED && args->hook && !args->handle->routing.weights)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "hook is 1 for a reduced sum, but the dispatch had no topk_weights; expected it to have them: "
                          "else they go ahead, and the send waits for those of the others");
-    if (args->format != EXPAR_LL_PLAIN && args->format != EXPAR_LL_LOGFMT)
+    if (args->format != EXPAR_LL_FORMAT_PLAIN && args->format != EXPAR_LL_FORMAT_LOGFMT)
         return error_set(EXPAR_ERR_ARGUMENT, "format is %d; expected %d (plain) or %d (LogFMT)", (int)args->format,
-                         (int)EXPAR_LL_PLAIN, (int)EXPAR_LL_LOGFMT);
-    return args->format == EXPAR_LL_LOGFMT ? ll_combine_check_logfmt(call) : EXPAR_OK;
+                         (int)EXPAR_LL_FORMAT_PLAIN, (int)EXPAR_LL_FORMAT_LOGFMT);
+    return args->format == EXPAR_LL_FORMAT_LOGFMT ? ll_combine_check_logfmt(call) : EXPAR_OK;
 }
 
 /* topk_idx and topk_weights, of as many tokens and slots as the dispatch had. */
@@ -132,7 +132,7 @@ static void ll_combine_fill(ll_combine_call *call)
     step->call.form = (ll_form){.format = (int32_t)args->format,
                                 .dtype = (int32_t)args->x.dtype,
                                 .sum = (int32_t)args->sum,
-                                .weights = args->sum == EXPAR_LL_REDUCED && !args->handle->routing.weights,
+                                .weights = args->sum == EXPAR_LL_SUM_REDUCED && !args->handle->routing.weights,
                                 .topk = args->handle->routing.topk,
                                 .route = args->handle->routing.route};
 }
@@ -178,11 +178,11 @@ expar_status expar_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, e
     status = ll_op_learn(&call.op, &manner, status);
     if (status == EXPAR_OK) status = ll_combine_prepare(&call);
     status = ll_op_finish(&call.op, call.hook, status);
-    expar_ll_handle_destroy(call.op.handle);
+    expar_ll_handle_release(call.op.handle);
     if (status == EXPAR_OK) {
         ll_combine_give(&call, result);
     } else {
-        expar_ll_hook_destroy(call.hook);
+        expar_ll_hook_release(call.hook);
         expar_ep_output_release(call.op.output);
     }
     return ll_ended(ll, ep_call_end(&call.op.base, status));
@@ -203,9 +203,10 @@ static expar_status combine_memory(expar_ll *ll, const expar_ll_handle *handle, 
     return status;
 }
 
-expar_status expar_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
+expar_status expar_ll_get_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype,
+                                         expar_tensor *x)
 {
-    static const char name[] = "expar_ll_combine_buffer";
+    static const char name[] = "expar_ll_get_combine_buffer";
     expar_status status = ll_take(ll, name, false);
     if (status != EXPAR_OK) return ll_ended(ll, status);
     status = ll_check_shaped(ll, name);

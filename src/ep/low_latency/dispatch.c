@@ -103,7 +103,7 @@ expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args,
     if (status == EXPAR_OK) {
         ll_dispatch_give(&call, result);
     } else {
-        expar_ll_hook_destroy(call.hook);
+        expar_ll_hook_release(call.hook);
         ll_op_drop(&call.op.base);
     }
     return ll_ended(ll, ep_call_end(&call.op.base, status));

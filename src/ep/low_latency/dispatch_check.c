@@ -20,9 +20,9 @@ static expar_status ll_dispatch_check_x(const expar_ll *ll, const expar_tensor *
 static expar_status ll_dispatch_check_format(const expar_ll *ll, const expar_ll_dispatch_args *args)
 {
     const ll_form form = {.format = (int32_t)args->format, .dtype = (int32_t)args->x.dtype};
-    if ((int)args->format < EXPAR_LL_PLAIN || (int)args->format > EXPAR_LL_INT8)
-        return error_set(EXPAR_ERR_ARGUMENT, "format is %d; expected %d to %d", (int)args->format, (int)EXPAR_LL_PLAIN,
-                         (int)EXPAR_LL_INT8);
+    if ((int)args->format < EXPAR_LL_FORMAT_PLAIN || (int)args->format > EXPAR_LL_FORMAT_INT8)
+        return error_set(EXPAR_ERR_ARGUMENT, "format is %d; expected %d to %d", (int)args->format,
+                         (int)EXPAR_LL_FORMAT_PLAIN, (int)EXPAR_LL_FORMAT_INT8);
     if (!codec_takes(ll_codec_of(&form), ll->shape.hidden))
         return error_set(EXPAR_ERR_SHAPE, "format is %d, but x has hidden size %d; expected a multiple of %d",
                          (int)args->format, ll->shape.hidden, CODEC_GROUP);
@@ -31,7 +31,9 @@ static expar_status ll_dispatch_check_format(const expar_ll *ll, const expar_ll_
 
 static expar_dtype payload_dtype(const expar_ll_dispatch_args *args)
 {
-    return args->format == EXPAR_LL_PLAIN ? args->x.dtype : args->format == EXPAR_LL_INT8 ? EXPAR_I8 : EXPAR_F8E4M3;
+    return args->format == EXPAR_LL_FORMAT_PLAIN  ? args->x.dtype
+           : args->format == EXPAR_LL_FORMAT_INT8 ? EXPAR_I8
+                                                  : EXPAR_F8E4M3;
 }
 
 /* [L][N*B][words], the token dimension contiguous; none for a format without scales. */
@@ -42,7 +44,7 @@ static expar_tensor scales_tensor(const expar_ll *ll, const expar_ll_dispatch_ar
     const int64_t rows = (int64_t)ll->shape.ranks * ll->shape.tokens;
     if (words == 0) return EXPAR_TENSOR_NONE;
     return (expar_tensor){.data = args->out_scales.data,
-                          .dtype = args->format == EXPAR_LL_FP8_UE8M0 ? EXPAR_I32 : EXPAR_F32,
+                          .dtype = args->format == EXPAR_LL_FORMAT_FP8_UE8M0 ? EXPAR_I32 : EXPAR_F32,
                           .ndim = 3,
                           .shape = {ll->shape.local_experts, rows, words},
                           .strides = {words * rows, 1, rows},

@@ -75,7 +75,7 @@ expar_status expar_ll_handle_retain(expar_ll_handle *handle)
     return call_ended(status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "%s", name));
 }
 
-void expar_ll_handle_destroy(expar_ll_handle *handle)
+void expar_ll_handle_release(expar_ll_handle *handle)
 {
     if (!handle) return;
     life_end end = life_drop(&handle->life, LL_HANDLE_MAGIC);
@@ -85,7 +85,7 @@ void expar_ll_handle_destroy(expar_ll_handle *handle)
     }
     if (end == LIFE_SPENT)
         LOG(LOG_WARN,
-            "expar_ll_handle_destroy: handle %p is not a living handle; it has been destroyed as often as held",
+            "expar_ll_handle_release: handle %p is not a living handle; it has been destroyed as often as held",
             (void *)handle);
 }
 
@@ -104,9 +104,9 @@ static expar_tensor range_tensor(const expar_ll_handle *handle)
     return tensor;
 }
 
-expar_status expar_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_handle_info *info)
+expar_status expar_ll_handle_get_info(const expar_ll_handle *handle, expar_ll_handle_info *info)
 {
-    static const char name[] = "expar_ll_handle_info_get";
+    static const char name[] = "expar_ll_handle_get_info";
     expar_status status = check_living(handle);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", name));
     const expar_ll_handle_info full = {.src_info = src_info_tensor(handle),
@@ -122,11 +122,11 @@ expar_status expar_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_ha
 /* Of a tensor that went out: any thread, any time. */
 static void handle_let_go(void *context)
 {
-    expar_ll_handle_destroy(context);
+    expar_ll_handle_release(context);
 }
 
-expar_status ll_handle_put_in_list(const char *call, expar_ll_handle *handle, const expar_python *python, void *list,
-                                   int32_t first)
+expar_status ll_handle_put_in_list(const char *call, expar_ll_handle *handle, const expar_python_objects *python,
+                                   void *list, int32_t first)
 {
     expar_status status = dlpack_check_python(call, python, list);
     const expar_tensor tensors[] = {src_info_tensor(handle), range_tensor(handle)};
@@ -137,9 +137,9 @@ expar_status ll_handle_put_in_list(const char *call, expar_ll_handle *handle, co
     return status;
 }
 
-expar_status expar_ll_handle_capsules(expar_ll_handle *handle, const expar_python *python, void *list)
+expar_status expar_python_put_ll_handle(expar_ll_handle *handle, const expar_python_objects *python, void *list)
 {
-    static const char name[] = "expar_ll_handle_capsules";
+    static const char name[] = "expar_python_put_ll_handle";
     expar_status status = check_living(handle);
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", name));
     return call_ended(ll_handle_put_in_list(name, handle, python, list, 0));

@@ -52,11 +52,11 @@ expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream)
     return ll_ended(ll, ep_call_end(&hook->op.base, status));
 }
 
-void expar_ll_hook_destroy(expar_ll_hook *hook)
+void expar_ll_hook_release(expar_ll_hook *hook)
 {
     if (!hook) return;
     life_end end = life_drop(&hook->life, LL_HOOK_MAGIC);
-    if (end == LIFE_SPENT) LOG(LOG_WARN, "expar_ll_hook_destroy: hook %p is not a living hook", (void *)hook);
+    if (end == LIFE_SPENT) LOG(LOG_WARN, "expar_ll_hook_release: hook %p is not a living hook", (void *)hook);
     if (end != LIFE_LAST) return;
     mem_block_release(ll_op_call(&hook->op)->record);
     ll_op_drop(&hook->op.base);

@@ -3,7 +3,7 @@
  * the reserve and the rest of the shape alone, whichever call they make first. */
 #include "ep/low_latency/ll.h"
 
-static const char laying_out[] = "expar_ll_lay_out";
+static const char laying_out[] = "expar_ll_set_shape";
 
 static expar_status check_reserve(const expar_ll *ll)
 {
@@ -60,7 +60,7 @@ static expar_status choose_topk(const expar_ll *ll, ll_shape *shape)
                      (unsigned long long)ll_space_of(shape).total_bytes, least, (unsigned long long)reserve->bytes);
 }
 
-expar_status expar_ll_lay_out(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk)
+expar_status expar_ll_set_shape(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk)
 {
     ll_shape made;
     expar_status status = ll_take(ll, laying_out, false);

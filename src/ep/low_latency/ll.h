@@ -30,7 +30,8 @@ struct expar_ll {
     _Atomic int32_t keepers;
     ll_shape shape; /* without tokens: it is still to come (lay_out.c). Touched by the calling thread only */
     ll_reserved reserve;
-    mem_block *combine_memory; /* of expar_ll_combine_buffer; NULL: not taken yet. Touched by the calling thread only */
+    mem_block
+        *combine_memory; /* of expar_ll_get_combine_buffer; NULL: not taken yet. Touched by the calling thread only */
     /* Calls of each kind, and which of the halves have one that waits for its hook, as the host knows them as long as
        no call was made in a capture. By the thread that carries a call out, one after the other. */
     uint64_t made[LL_KINDS];
@@ -146,9 +147,9 @@ expar_status ll_handle_make(expar_ll *ll, int32_t tokens, int32_t topk, bool wei
 /* EXPAR_ERR_NULL, EXPAR_ERR_HANDLE: that it is a living one of this buffer's. */
 expar_status ll_handle_check_own(const expar_ll *ll, const expar_ll_handle *handle);
 expar_ll_handle *ll_handle_hold(const expar_ll_handle *handle);
-/* expar_ll_handle_capsules from item `first` of the list on; texts of errors begin with `call`. */
-expar_status ll_handle_put_in_list(const char *call, expar_ll_handle *handle, const expar_python *python, void *list,
-                                   int32_t first);
+/* expar_python_put_ll_handle from item `first` of the list on; texts of errors begin with `call`. */
+expar_status ll_handle_put_in_list(const char *call, expar_ll_handle *handle, const expar_python_objects *python,
+                                   void *list, int32_t first);
 
 /* ---- hook.c ------------------------------------------------------------------------------------------------------ */
 /* Room for a hook, and the hook itself, which has references of its own. */

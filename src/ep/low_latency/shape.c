@@ -7,7 +7,7 @@
 #define LL_MOST_TOKENS  65535
 #define LL_MOST_HIDDEN  (1 << 24)
 #define LL_MOST_EXPERTS (1 << 22)
-#define LL_ALL_SUMS     (1 << EXPAR_LL_EXACT | 1 << EXPAR_LL_REDUCED)
+#define LL_ALL_SUMS     (1 << EXPAR_LL_SUM_EXACT | 1 << EXPAR_LL_SUM_REDUCED)
 #define LL_ROW_UNIT     16
 #define LL_MOST_RESERVE ((uint64_t)1 << 60)
 
@@ -39,7 +39,7 @@ static expar_status ll_check_members(const expar_ll_config *config)
     for (size_t i = 0; i < ARRAY_LENGTH(rules); i++)
         if (rules[i].value != 0)
             return error_set(EXPAR_ERR_ARGUMENT,
-                             "config.%s is %lld; expected 0 with reserve_bytes: expar_ll_lay_out has the shape",
+                             "config.%s is %lld; expected 0 with reserve_bytes: expar_ll_set_shape has the shape",
                              rules[i].name, (long long)rules[i].value);
     if (config->masking == 0)
         return error_set(EXPAR_ERR_ARGUMENT, "config.masking is 0; expected 1 with reserve_bytes");
@@ -118,8 +118,8 @@ expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll
                         .local_experts = config->num_experts / ranks,
                         .hidden = config->hidden,
                         .element_bytes = ll_element_bytes(config),
-                        .exact = (sums >> EXPAR_LL_EXACT) & 1,
-                        .reduced = (sums >> EXPAR_LL_REDUCED) & 1,
+                        .exact = (sums >> EXPAR_LL_SUM_EXACT) & 1,
+                        .reduced = (sums >> EXPAR_LL_SUM_REDUCED) & 1,
                         .masking = config->masking,
                         .regions = config->masking ? (ranks < LL_REGIONS ? ranks : LL_REGIONS) : 1,
                         .word_tokens = ll_word_tokens(config),
@@ -127,9 +127,9 @@ expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll
     return EXPAR_OK;
 }
 
-expar_status expar_ll_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes)
+expar_status expar_ll_get_buffer_size(const expar_ll_config *config, int32_t num_ranks, size_t *bytes)
 {
-    static const char name[] = "expar_ll_buffer_size";
+    static const char name[] = "expar_ll_get_buffer_size";
     expar_ll_config full;
     ll_shape shape;
     if (!bytes) return call_ended(error_set(EXPAR_ERR_NULL, "%s: bytes is NULL", name));

@@ -15,13 +15,13 @@ expar_status normal_begin(ep_call *call, const char *name, const ep_halves *halv
 
 /* ---- ranks that agree -------------------------------------------------------------------------------------------- */
 
-static const char *const kind_names[] = {"?", "expar_dispatch", "expar_dispatch with a handle", "expar_combine",
-                                         "expar_ep_route"};
+static const char *const kind_names[] = {"?", "expar_ep_dispatch", "expar_ep_dispatch with a handle",
+                                         "expar_ep_combine", "expar_ep_route"};
 
 static int64_t exactness_of(const ep_form *form)
 {
-    if (form->options & EP_OPTION_ONE_ORDER) return EXPAR_NODES_ONE_ORDER;
-    return form->options & EP_OPTION_EXACT_NODES ? EXPAR_NODES_EXACT : EXPAR_NODES_ROUNDED;
+    if (form->options & EP_OPTION_ONE_ORDER) return EXPAR_EP_NODES_SUM_ONE_ORDER;
+    return form->options & EP_OPTION_EXACT_NODES ? EXPAR_EP_NODES_SUM_EXACT : EXPAR_EP_NODES_SUM_ROUNDED;
 }
 
 /* From rank 0's. */
@@ -50,7 +50,7 @@ expar_status normal_mismatch(const ep_verdict *verdict, int32_t own)
         {"src_tokens (0 absent, 1 asked for)", a->options & EP_OPTION_SRC_TOKENS, b->options & EP_OPTION_SRC_TOKENS},
         {"global_experts", (a->options & EP_OPTION_GLOBAL_EXPERTS) != 0, (b->options & EP_OPTION_GLOBAL_EXPERTS) != 0},
         {"keep_slots", (a->options & EP_OPTION_KEEP_SLOTS) != 0, (b->options & EP_OPTION_KEEP_SLOTS) != 0},
-        {"exact_across_nodes", exactness_of(a), exactness_of(b)},
+        {"nodes_sum", exactness_of(a), exactness_of(b)},
         {"sum_order", a->sum_order, b->sum_order},
         {"weights_of", a->weights_of, b->weights_of},
     };

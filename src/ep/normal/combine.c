@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_combine: from arguments to steps.
+/* expar_ep_combine: from arguments to steps.
  *
  * Begun: checks, and which rows travel how. Send: expert-major rows are summed to one row a token, rows that peers
  * cannot reach are copied where they can; offers. Receive: rows, and sums. */
@@ -11,7 +11,7 @@ static expar_status reduce(combine_call *call)
 {
     const bool reduces = combine_reduces(call), spreads = combine_weighs_rows(call);
     if (!reduces && !spreads) return EXPAR_OK;
-    const expar_combine_args *args = &call->args;
+    const expar_ep_combine_args *args = &call->args;
     executor *exec = call->base.buffer->exec;
     ep_reduce_step step = {.routing = &args->handle->routing,
                            .rows = combine_rows_held(call),
@@ -36,13 +36,13 @@ static expar_status reduce(combine_call *call)
 static int32_t options_across_nodes(const combine_call *call)
 {
     if (combine_goes_row_by_row(call)) return EP_OPTION_ONE_ORDER;
-    const bool exact = call->args.exact_across_nodes == EXPAR_NODES_EXACT && call->base.buffer->exec->by_node;
+    const bool exact = call->args.nodes_sum == EXPAR_EP_NODES_SUM_EXACT && call->base.buffer->exec->by_node;
     return exact ? EP_OPTION_EXACT_NODES : 0;
 }
 
 static void combine_fill_form(combine_call *call)
 {
-    const expar_combine_args *args = &call->args;
+    const expar_ep_combine_args *args = &call->args;
     call->brings.row_bytes = combine_row_bytes(call);
     call->brings.form =
         (ep_form){.kind = EP_COMBINE,
@@ -69,7 +69,7 @@ static void fill_biases(const combine_call *call, ep_combine_step *step)
 
 static ep_combine_step combine_step(const combine_call *call)
 {
-    const expar_combine_args *args = &call->args;
+    const expar_ep_combine_args *args = &call->args;
     const ep_plan *plan = &call->plan;
     const ep_plan_place *x = &plan->parts[EXPAR_EP_PART_X], *weights = &plan->parts[EXPAR_EP_PART_TOPK_WEIGHTS];
     const ep_plan_place *map = &plan->parts[EXPAR_EP_PART_ROW_MAP];
@@ -143,7 +143,7 @@ static void combine_drop(ep_call *base)
 {
     combine_call *call = (combine_call *)base;
     plan_release(base, &call->plan);
-    expar_ep_handle_destroy((expar_ep_handle *)call->args.handle);
+    expar_ep_handle_release((expar_ep_handle *)call->args.handle);
 }
 
 static const ep_halves combine_halves = {.bytes = sizeof(combine_call),
@@ -185,10 +185,10 @@ static expar_status combine_carry_out(combine_call *call)
     return status;
 }
 
-expar_status expar_combine(expar_ep *ep, const expar_combine_args *args)
+expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args)
 {
     combine_call call = {0};
-    expar_status status = normal_begin(&call.base, "expar_combine", &combine_halves, ep);
+    expar_status status = normal_begin(&call.base, "expar_ep_combine", &combine_halves, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = combine_check(&call, args);
     if (status == EXPAR_OK) status = combine_fit(&call);

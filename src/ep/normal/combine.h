@@ -8,7 +8,7 @@
 typedef struct combine_call {
     ep_call base;
     ep_brings brings;
-    expar_combine_args args;
+    expar_ep_combine_args args;
     ep_plan plan;
     ep_combine_step step; /* between send and receive */
 } combine_call;
@@ -28,7 +28,7 @@ static inline int64_t combine_rows_held(const combine_call *call)
 /* Every expert-major row travels, and the owner adds them. */
 static inline bool combine_adds_each_slot(const combine_call *call)
 {
-    return call->args.sum_order == EXPAR_SUM_EACH_SLOT;
+    return call->args.sum_order == EXPAR_EP_SUM_ORDER_EACH_SLOT;
 }
 
 /* Else one row a token travels, which is made of them. */
@@ -39,7 +39,7 @@ static inline bool combine_reduces(const combine_call *call)
 
 static inline bool combine_wants_owners_weights(const combine_call *call)
 {
-    return call->args.weights_of == EXPAR_WEIGHTS_OF_OWNER && tensor_given(&call->args.topk_weights);
+    return call->args.weights_of == EXPAR_EP_WEIGHTS_OF_OWNER && tensor_given(&call->args.topk_weights);
 }
 
 /* Weights are given one an expert-major row. */
@@ -50,12 +50,12 @@ static inline bool combine_weighs_rows(const combine_call *call)
 
 static inline bool combine_goes_row_by_row(const combine_call *call)
 {
-    return call->args.exact_across_nodes == EXPAR_NODES_ONE_ORDER && call->base.buffer->exec->by_node;
+    return call->args.nodes_sum == EXPAR_EP_NODES_SUM_ONE_ORDER && call->base.buffer->exec->by_node;
 }
 
 /* ---- combine_check.c --------------------------------------------------------------------------------------------- */
 /* Fills args, and looks at everything that can be wrong with them. */
-expar_status combine_check(combine_call *call, const expar_combine_args *args);
+expar_status combine_check(combine_call *call, const expar_ep_combine_args *args);
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
 /* Fills the plan, and takes what memory it needs. A graph that is being captured keeps that. What is held on failure

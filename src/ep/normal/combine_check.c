@@ -40,7 +40,7 @@ static expar_status check_biases(const combine_call *call)
 
 static expar_status check_weights(const combine_call *call)
 {
-    const expar_combine_args *args = &call->args;
+    const expar_ep_combine_args *args = &call->args;
     const ep_routing *routing = &args->handle->routing;
     bool in = tensor_given(&args->topk_weights), out = tensor_given(&args->out_topk_weights);
     if (in != out)
@@ -58,7 +58,7 @@ static expar_status check_weights(const combine_call *call)
 
 static expar_status check_expert_weights(const combine_call *call)
 {
-    const expar_combine_args *args = &call->args;
+    const expar_ep_combine_args *args = &call->args;
     if (!tensor_given(&args->expert_weights)) return EXPAR_OK;
     if (!args->expert_major)
         return error_set(EXPAR_ERR_ARGUMENT, "expert_weights is given; expected expert_major with it");
@@ -69,7 +69,7 @@ static expar_status check_expert_weights(const combine_call *call)
 /* Ring slots that a sum of each slot fills are numbered by 31 bits: a row takes fewer than 2 · K. */
 static expar_status check_each_slot(const combine_call *call)
 {
-    const expar_combine_args *args = &call->args;
+    const expar_ep_combine_args *args = &call->args;
     const expar_ep_handle *handle = args->handle;
     int64_t rows = handle->rows > handle->routing.tokens ? handle->rows : handle->routing.tokens, most;
     if (!args->expert_major)
@@ -89,32 +89,30 @@ static expar_status check_each_slot(const combine_call *call)
 /* Slots of the rings over the network are numbered likewise: in one order a token takes one for each row and part. */
 static expar_status check_nodes(const combine_call *call)
 {
-    const expar_combine_args *args = &call->args;
+    const expar_ep_combine_args *args = &call->args;
     const ep_routing *routing = &args->handle->routing;
-    if (args->exact_across_nodes < EXPAR_NODES_ROUNDED || args->exact_across_nodes > EXPAR_NODES_ONE_ORDER)
-        return error_set(EXPAR_ERR_ARGUMENT,
-                         "exact_across_nodes is %d; expected 0 (rounded), 1 (exact) or 2 (in one order)",
-                         (int)args->exact_across_nodes);
+    if (args->nodes_sum < EXPAR_EP_NODES_SUM_ROUNDED || args->nodes_sum > EXPAR_EP_NODES_SUM_ONE_ORDER)
+        return error_set(EXPAR_ERR_ARGUMENT, "nodes_sum is %d; expected 0 (rounded), 1 (exact) or 2 (in one order)",
+                         (int)args->nodes_sum);
     if (!combine_goes_row_by_row(call)) return EXPAR_OK;
     const int64_t topk = routing->topk, each = combine_adds_each_slot(call) ? 2 * topk * topk : routing->ranks;
     if (routing->tokens <= INT32_MAX / each) return EXPAR_OK;
-    return error_set(
-        EXPAR_ERR_LIMIT,
-        "exact_across_nodes is 2 (in one order) with %lld tokens of up to %lld ring slots; expected at most %lld",
-        (long long)routing->tokens, (long long)each, (long long)(INT32_MAX / each));
+    return error_set(EXPAR_ERR_LIMIT,
+                     "nodes_sum is 2 (in one order) with %lld tokens of up to %lld ring slots; expected at most %lld",
+                     (long long)routing->tokens, (long long)each, (long long)(INT32_MAX / each));
 }
 
 static expar_status check_sums(const combine_call *call)
 {
-    const expar_combine_args *args = &call->args;
+    const expar_ep_combine_args *args = &call->args;
     const ep_routing *routing = &args->handle->routing;
-    if (args->sum_order < EXPAR_SUM_BY_RANK || args->sum_order > EXPAR_SUM_EACH_SLOT)
+    if (args->sum_order < EXPAR_EP_SUM_ORDER_BY_RANK || args->sum_order > EXPAR_EP_SUM_ORDER_EACH_SLOT)
         return error_set(EXPAR_ERR_ARGUMENT, "sum_order is %d; expected 0 (by rank), 1 (by slot) or 2 (each slot)",
                          (int)args->sum_order);
-    if (args->weights_of < EXPAR_WEIGHTS_OF_ALL || args->weights_of > EXPAR_WEIGHTS_OF_OWNER)
+    if (args->weights_of < EXPAR_EP_WEIGHTS_OF_ALL || args->weights_of > EXPAR_EP_WEIGHTS_OF_OWNER)
         return error_set(EXPAR_ERR_ARGUMENT, "weights_of is %d; expected 0 (all ranks) or 1 (the owner)",
                          (int)args->weights_of);
-    bool by_slot = args->sum_order != EXPAR_SUM_BY_RANK;
+    bool by_slot = args->sum_order != EXPAR_EP_SUM_ORDER_BY_RANK;
     if ((by_slot || combine_wants_owners_weights(call)) && !routing->keeps_slots)
         return error_set(EXPAR_ERR_HANDLE,
                          "%s is %d, but the handle does not know the tokens' slots; expected one of a "
@@ -124,22 +122,22 @@ static expar_status check_sums(const combine_call *call)
     return combine_adds_each_slot(call) ? check_each_slot(call) : EXPAR_OK;
 }
 
-static expar_status combine_check_flags(const expar_combine_args *args)
+static expar_status combine_check_flags(const expar_ep_combine_args *args)
 {
     const ep_flag flags[] = {{"expert_major", args->expert_major}, {"async_finish", args->async_finish}};
     return ep_check_flags(flags, ARRAY_LENGTH(flags));
 }
 
-static expar_status combine_check_options(const expar_combine_args *args)
+static expar_status combine_check_options(const expar_ep_combine_args *args)
 {
-    if (args->path < EXPAR_PATH_AUTO || args->path > EXPAR_PATH_QUEUE)
+    if (args->path < EXPAR_EP_PATH_AUTO || args->path > EXPAR_EP_PATH_QUEUE)
         return error_set(EXPAR_ERR_ARGUMENT, "path is %d; expected 0 (auto), 1 (direct) or 2 (queue)", (int)args->path);
     if (args->async_finish && !args->event)
         return error_set(EXPAR_ERR_NULL, "event is NULL; expected an address with async_finish");
     return EXPAR_OK;
 }
 
-expar_status combine_check(combine_call *call, const expar_combine_args *args)
+expar_status combine_check(combine_call *call, const expar_ep_combine_args *args)
 {
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, true);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_dispatch: from arguments to steps.
+/* expar_ep_dispatch: from arguments to steps.
  *
  * Begun: checks; memory, where its size is known; fresh: notify (layout, hellos with counts), and memory as the counts
  * tell. Send: offers, and rows. Receive: the rest of the rows; then they are arranged as the caller wants them. */
@@ -10,7 +10,7 @@
 
 static void dispatch_fill_form(dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     ep_form *form = &call->brings.form;
     call->brings.row_bytes = dispatch_row_bytes(call);
     bool scales = tensor_given(&args->x_scales), topk = tensor_given(&args->topk_idx);
@@ -113,7 +113,7 @@ static ep_arrival dispatch_arrival(const dispatch_call *call)
 
 static ep_dispatch_step dispatch_step(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     const expar_tensor *x = &args->x, *scales = &args->x_scales;
     ep_dispatch_step step = {.epoch = normal_epoch(&call->base),
                              .form = call->brings.form,
@@ -269,7 +269,7 @@ static void dispatch_hold(ep_call *base)
 static void dispatch_drop(ep_call *base)
 {
     dispatch_call *call = (dispatch_call *)base;
-    expar_ep_handle_destroy((expar_ep_handle *)dispatch_handle(call));
+    expar_ep_handle_release((expar_ep_handle *)dispatch_handle(call));
     plan_release(base, &call->plan);
 }
 
@@ -326,13 +326,13 @@ static void give_up(dispatch_call *call)
     ep_call_break_promise(&call->base);
     leave_map(call);
     plan_release(&call->base, &call->plan);
-    expar_ep_handle_destroy(call->made);
+    expar_ep_handle_release(call->made);
 }
 
-expar_status expar_dispatch(expar_ep *ep, const expar_dispatch_args *args, expar_dispatch_result *result)
+expar_status expar_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
 {
     dispatch_call call = {0};
-    expar_status status = normal_begin(&call.base, "expar_dispatch", &dispatch_halves, ep);
+    expar_status status = normal_begin(&call.base, "expar_ep_dispatch", &dispatch_halves, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
     status = dispatch_check(&call, args, result);
     if (status == EXPAR_OK) status = dispatch_fit(&call);

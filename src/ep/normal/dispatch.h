@@ -11,9 +11,9 @@
 typedef struct dispatch_call {
     ep_call base;
     ep_brings brings;
-    expar_dispatch_args args;
+    expar_ep_dispatch_args args;
     ep_opening opening;           /* of these */
-    expar_recv_counts counts;     /* that the caller wants */
+    expar_ep_recv_counts counts;  /* that the caller wants */
     const expar_ep_handle *given; /* the caller's handle, or NULL */
     expar_ep_handle *made;        /* by a fresh dispatch */
     ep_plan plan;                 /* its output may be there before: being made, or with spare memory for rows */
@@ -46,14 +46,14 @@ static inline const expar_ep_handle *dispatch_handle(const dispatch_call *call)
 static inline const expar_tensor *dispatch_own(const dispatch_call *call, int part)
 {
     static const size_t own[EP_DISPATCH_PARTS] = {
-        [EXPAR_EP_PART_X] = offsetof(expar_dispatch_args, out_x),
-        [EXPAR_EP_PART_SCALES] = offsetof(expar_dispatch_args, out_scales),
-        [EXPAR_EP_PART_TOPK_IDX] = offsetof(expar_dispatch_args, out_topk_idx),
-        [EXPAR_EP_PART_TOPK_WEIGHTS] = offsetof(expar_dispatch_args, out_topk_weights),
-        [EXPAR_EP_PART_ROW_MAP] = offsetof(expar_dispatch_args, out_row_map),
-        [EXPAR_EP_PART_SRC_TOKEN] = offsetof(expar_dispatch_args, out_src_token),
-        [EXPAR_EP_PART_ROW_WEIGHTS] = offsetof(expar_dispatch_args, out_row_weights),
-        [EXPAR_EP_PART_SRC_METADATA] = offsetof(expar_dispatch_args, out_src_metadata)};
+        [EXPAR_EP_PART_X] = offsetof(expar_ep_dispatch_args, out_x),
+        [EXPAR_EP_PART_SCALES] = offsetof(expar_ep_dispatch_args, out_scales),
+        [EXPAR_EP_PART_TOPK_IDX] = offsetof(expar_ep_dispatch_args, out_topk_idx),
+        [EXPAR_EP_PART_TOPK_WEIGHTS] = offsetof(expar_ep_dispatch_args, out_topk_weights),
+        [EXPAR_EP_PART_ROW_MAP] = offsetof(expar_ep_dispatch_args, out_row_map),
+        [EXPAR_EP_PART_SRC_TOKEN] = offsetof(expar_ep_dispatch_args, out_src_token),
+        [EXPAR_EP_PART_ROW_WEIGHTS] = offsetof(expar_ep_dispatch_args, out_row_weights),
+        [EXPAR_EP_PART_SRC_METADATA] = offsetof(expar_ep_dispatch_args, out_src_metadata)};
     const expar_tensor *tensor = (const void *)((const char *)&call->args + own[part]);
     return own[part] && tensor_given(tensor) ? tensor : NULL;
 }
@@ -81,7 +81,8 @@ static inline int64_t dispatch_row_bytes(const dispatch_call *call)
 
 /* ---- dispatch_check.c -------------------------------------------------------------------------------------------- */
 /* Fills args and given, and looks at everything that can be wrong with them. */
-expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args, const expar_dispatch_result *result);
+expar_status dispatch_check(dispatch_call *call, const expar_ep_dispatch_args *args,
+                            const expar_ep_dispatch_result *result);
 /* "out_x" of EXPAR_EP_PART_X, and so on. */
 const char *dispatch_out_name(int part);
 
@@ -109,6 +110,6 @@ void dispatch_settle_spare(dispatch_call *call);
 /* Rows that have arrived, to where the results are to be. */
 expar_status dispatch_arrange(dispatch_call *call);
 /* What the caller is told of them; the output keeps what of them lies in it. */
-void dispatch_tell(const dispatch_call *call, expar_dispatch_result *result);
+void dispatch_tell(const dispatch_call *call, expar_ep_dispatch_result *result);
 
 #endif

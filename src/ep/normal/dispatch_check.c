@@ -19,7 +19,7 @@ static expar_status dispatch_check_x(const dispatch_call *call)
     return ep_check_scales(call->base.buffer->device, &call->args.x_scales, x->shape[0], ep->limits.scales);
 }
 
-static ep_opening dispatch_opening(const expar_dispatch_args *args)
+static ep_opening dispatch_opening(const expar_ep_dispatch_args *args)
 {
     return (ep_opening){.tokens = args->x.shape[0],
                         .topk_idx = args->topk_idx,
@@ -35,7 +35,7 @@ static ep_opening dispatch_opening(const expar_dispatch_args *args)
 
 static expar_status check_fresh(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     const char *needs = tensor_given(&args->topk_weights)    ? "topk_weights"
                         : args->num_worst_tokens             ? "num_worst_tokens"
                         : args->expert_major                 ? "expert_major"
@@ -48,7 +48,7 @@ static expar_status check_fresh(const dispatch_call *call)
 /* What goes with rows whose places the handle tells. */
 static expar_status check_topk_beside_handle(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     const ep_routing *routing = &call->given->routing;
     bool given = tensor_given(&args->topk_idx);
     if (!given && tensor_given(&args->topk_weights))
@@ -66,7 +66,7 @@ static expar_status check_topk_beside_handle(const dispatch_call *call)
 
 static expar_status check_cached(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     expar_status status = ep_check_handle(ep_of(&call->base), call->given);
     if (status != EXPAR_OK) return status;
     const char *extra = tensor_given(&args->token_in_rank)   ? "token_in_rank"
@@ -82,7 +82,7 @@ static expar_status check_cached(const dispatch_call *call)
     return status == EXPAR_OK ? check_topk_beside_handle(call) : status;
 }
 
-static expar_status dispatch_check_flags(const expar_dispatch_args *args)
+static expar_status dispatch_check_flags(const expar_ep_dispatch_args *args)
 {
     const ep_flag flags[] = {{"expert_major", args->expert_major}, {"zero_padding", args->zero_padding},
                              {"async_finish", args->async_finish}, {"keep_slots", args->keep_slots},
@@ -91,16 +91,16 @@ static expar_status dispatch_check_flags(const expar_dispatch_args *args)
     return ep_check_flags(flags, ARRAY_LENGTH(flags));
 }
 
-static expar_status dispatch_check_options(const expar_dispatch_args *args)
+static expar_status dispatch_check_options(const expar_ep_dispatch_args *args)
 {
-    if (args->path < EXPAR_PATH_AUTO || args->path > EXPAR_PATH_QUEUE)
+    if (args->path < EXPAR_EP_PATH_AUTO || args->path > EXPAR_EP_PATH_QUEUE)
         return error_set(EXPAR_ERR_ARGUMENT, "path is %d; expected 0 (auto), 1 (direct) or 2 (queue)", (int)args->path);
     return EXPAR_OK;
 }
 
 static expar_status check_capture(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     expar_status status = dispatch_cached(call) ? EXPAR_OK : opening_check_capture(&call->base, &call->opening);
     if (status != EXPAR_OK) return status;
     return ep_call_check_events(&call->base, args->wait_event, args->async_finish);
@@ -121,7 +121,7 @@ const char *dispatch_out_name(int part)
 
 static expar_status check_out_x(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     const expar_tensor *out = &args->out_x;
     if (!tensor_given(out)) return EXPAR_OK;
     expar_status status =
@@ -186,7 +186,7 @@ static expar_status check_own_scales(const dispatch_call *call)
 
 static expar_status check_stride(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     const int32_t most = INT32_MAX / ep_of(&call->base)->shape.ranks;
     if (args->src_stride < 0 || args->src_stride > most)
         return error_set(EXPAR_ERR_ARGUMENT, "src_stride is %d; expected 0 (none) to %d", args->src_stride, most);
@@ -205,7 +205,7 @@ static expar_status check_own_vector(const dispatch_call *call, int part, expar_
 
 static expar_status check_row_weights(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     const char *name = args->row_weights ? "row_weights" : "out_row_weights";
     const char *without = !args->expert_major                  ? "expert_major"
                           : !tensor_given(&args->topk_weights) ? "topk_weights"
@@ -217,7 +217,7 @@ static expar_status check_row_weights(const dispatch_call *call)
 
 static expar_status check_outputs(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     const int64_t topk = call->given ? call->given->routing.topk : args->topk_idx.shape[1];
     const expar_tensor map = args->expert_major ? expar_tensor_2d(NULL, EXPAR_I32, 1, topk) : EXPAR_TENSOR_NONE;
     const expar_tensor sources = args->src_stride ? expar_tensor_2d(NULL, EXPAR_I32, 1, 2 + topk) : EXPAR_TENSOR_NONE;
@@ -231,9 +231,10 @@ static expar_status check_outputs(const dispatch_call *call)
     return status == EXPAR_OK ? check_row_weights(call) : status;
 }
 
-expar_status dispatch_check(dispatch_call *call, const expar_dispatch_args *args, const expar_dispatch_result *result)
+expar_status dispatch_check(dispatch_call *call, const expar_ep_dispatch_args *args,
+                            const expar_ep_dispatch_result *result)
 {
-    expar_dispatch_result unused;
+    expar_ep_dispatch_result unused;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     bool asked = call->args.async_finish || !call->args.num_worst_tokens;
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, asked);

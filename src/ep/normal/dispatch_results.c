@@ -171,7 +171,7 @@ static void tell_part(const dispatch_call *call, const told_part *told)
     if (!dispatch_own(call, told->part)) call->plan.output->parts[told->part] = *told->tensor;
 }
 
-static void tell_parts(const dispatch_call *call, expar_dispatch_result *full)
+static void tell_parts(const dispatch_call *call, expar_ep_dispatch_result *full)
 {
     const ep_form *form = &call->brings.form;
     const expar_ep_handle *handle = dispatch_handle(call);
@@ -184,7 +184,7 @@ static void tell_parts(const dispatch_call *call, expar_dispatch_result *full)
     const expar_dtype metadata = result_at(call, EXPAR_EP_PART_SRC_METADATA) ? EXPAR_I32 : 0;
     const told_part parts[] = {
         {&full->recv_x, EXPAR_EP_PART_X, (expar_dtype)form->dtype, x_rows, form->hidden},
-        {&full->recv_x_scales, EXPAR_EP_PART_SCALES, scales, x_rows, form->scales},
+        {&full->recv_scales, EXPAR_EP_PART_SCALES, scales, x_rows, form->scales},
         {&full->recv_topk_idx, EXPAR_EP_PART_TOPK_IDX, (expar_dtype)form->idx_dtype, rows, form->topk},
         {&full->recv_topk_weights, EXPAR_EP_PART_TOPK_WEIGHTS, weights, rows, form->topk},
         {&full->recv_row_map, EXPAR_EP_PART_ROW_MAP, map, rows, form->topk},
@@ -195,19 +195,19 @@ static void tell_parts(const dispatch_call *call, expar_dispatch_result *full)
         tell_part(call, &parts[i]);
 }
 
-void dispatch_tell(const dispatch_call *call, expar_dispatch_result *result)
+void dispatch_tell(const dispatch_call *call, expar_ep_dispatch_result *result)
 {
     const expar_ep_handle *handle = dispatch_handle(call);
     const ep_plan *plan = &call->plan;
-    expar_dispatch_result full = {.struct_size = result->struct_size,
-                                  .num_local_experts = handle->routing.local_experts,
-                                  .num_recv_tokens = handle->recv_tokens,
-                                  .num_dropped_tokens = call->step.dropped ? call->step.dropped : handle->dropped,
-                                  .recv_tokens_per_expert = plan->output->tokens_per_expert,
-                                  .handle = call->made,
-                                  .output = plan->output,
-                                  .path = plan->mode == EP_MODE_DIRECT ? EXPAR_PATH_DIRECT : EXPAR_PATH_QUEUE,
-                                  .event = call->base.event};
+    expar_ep_dispatch_result full = {.struct_size = result->struct_size,
+                                     .num_local_experts = handle->routing.local_experts,
+                                     .num_recv_tokens = handle->recv_tokens,
+                                     .num_dropped_tokens = call->step.dropped ? call->step.dropped : handle->dropped,
+                                     .recv_tokens_per_expert = plan->output->tokens_per_expert,
+                                     .handle = call->made,
+                                     .output = plan->output,
+                                     .path = plan->mode == EP_MODE_DIRECT ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_QUEUE,
+                                     .event = call->base.event};
     tell_parts(call, &full);
     plan_count(ep_of(&call->base), plan);
     memcpy(result, &full, result->struct_size);

@@ -126,14 +126,14 @@ static void handle_end(expar_ep_handle *handle)
     life_keep(&spent, handle);
 }
 
-void expar_ep_handle_destroy(expar_ep_handle *handle)
+void expar_ep_handle_release(expar_ep_handle *handle)
 {
     if (!handle) return;
     life_end end = life_drop(&handle->life, EP_HANDLE_MAGIC);
     if (end == LIFE_LAST) handle_end(handle);
     if (end == LIFE_SPENT)
         LOG(LOG_WARN,
-            "expar_ep_handle_destroy: handle %p is not a living handle; it has been destroyed as often as held",
+            "expar_ep_handle_release: handle %p is not a living handle; it has been destroyed as often as held",
             (void *)handle);
 }
 
@@ -147,29 +147,29 @@ expar_status expar_ep_handle_release_after(expar_ep_handle *handle, void *stream
     const ep_origin *origin = &handle->origin;
     status = origin->kind->hold_until(origin->device, stream, blocks, ARRAY_LENGTH(blocks));
     if (status != EXPAR_OK) return call_ended(error_prefix(status, "%s", call));
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     return EXPAR_OK;
 }
 
-expar_status expar_ep_handle_info(const expar_ep_handle *handle, expar_handle_info *info)
+expar_status expar_ep_handle_get_info(const expar_ep_handle *handle, expar_ep_handle_info *info)
 {
-    expar_status status = handle_check("expar_ep_handle_info", handle);
+    expar_status status = handle_check("expar_ep_handle_get_info", handle);
     if (status != EXPAR_OK) return call_ended(status);
-    expar_handle_info checked;
+    expar_ep_handle_info checked;
     status = ep_copy_struct("info", &checked, sizeof checked, info);
-    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_handle_info"));
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_handle_get_info"));
     /* What nobody has waited for the host does not know. */
     bool known = handle->recv_tokens >= 0;
-    expar_handle_info full = {.struct_size = checked.struct_size,
-                              .num_tokens = handle->routing.tokens,
-                              .num_recv_tokens = handle->recv_tokens,
-                              .num_experts = handle->routing.experts,
-                              .num_topk = handle->routing.topk,
-                              .num_channels = handle->routing.channels,
-                              .num_nodes = handle->routing.ranks / handle->routing.ranks_per_node,
-                              .tokens_per_node = known ? handle->routing.node_counts : NULL,
-                              .rank_prefix = known ? handle->routing.rank_prefix : NULL,
-                              .channel_prefix = known ? handle->routing.channel_prefix : NULL};
+    expar_ep_handle_info full = {.struct_size = checked.struct_size,
+                                 .num_tokens = handle->routing.tokens,
+                                 .num_recv_tokens = handle->recv_tokens,
+                                 .num_experts = handle->routing.experts,
+                                 .num_topk = handle->routing.topk,
+                                 .num_channels = handle->routing.channels,
+                                 .num_nodes = handle->routing.ranks / handle->routing.ranks_per_node,
+                                 .tokens_per_node = known ? handle->routing.node_counts : NULL,
+                                 .rank_prefix = known ? handle->routing.rank_prefix : NULL,
+                                 .channel_prefix = known ? handle->routing.channel_prefix : NULL};
     memcpy(info, &full, checked.struct_size);
     return EXPAR_OK;
 }

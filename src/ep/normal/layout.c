@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_ep_layout: counts that follow from topk_idx alone, made where that lies. */
+/* expar_ep_get_layout: counts that follow from topk_idx alone, made where that lies. */
 #include "ep/normal/normal.h"
 
 /* Counts go where the indices lie. An address of another place would end the process, or lose the
    device. */
-static expar_status check_arrays(expar_device device, const expar_layout *layout)
+static expar_status check_arrays(expar_device device, const expar_ep_layout *layout)
 {
     const ep_array arrays[] = {{"layout.tokens_per_rank", layout->tokens_per_rank, sizeof(int32_t)},
                                {"layout.tokens_per_node", layout->tokens_per_node, sizeof(int32_t)},
@@ -30,7 +30,7 @@ static expar_status check_slots(const expar_tensor *topk_idx)
 }
 
 static expar_status layout_check(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                                 const expar_layout *given, expar_layout *layout)
+                                 const expar_ep_layout *given, expar_ep_layout *layout)
 {
     if (!topk_idx) return error_set(EXPAR_ERR_NULL, "topk_idx is NULL");
     const expar_device cpu = {.type = EXPAR_CPU};
@@ -45,7 +45,7 @@ static expar_status layout_check(const expar_group *group, const expar_tensor *t
 }
 
 static expar_status count(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                          const expar_layout *layout)
+                          const expar_ep_layout *layout)
 {
     const ep_count_step step = {.device = topk_idx->device,
                                 .stream = layout->stream,
@@ -65,11 +65,11 @@ static expar_status count(const expar_group *group, const expar_tensor *topk_idx
 }
 
 /* Callers have the group as const; it is only held. */
-expar_status expar_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                             const expar_layout *given)
+expar_status expar_ep_get_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
+                                 const expar_ep_layout *given)
 {
-    static const char name[] = "expar_ep_layout";
-    expar_layout layout;
+    static const char name[] = "expar_ep_get_layout";
+    expar_ep_layout layout;
     if (!group) return group_ended(group, error_set(EXPAR_ERR_NULL, "%s: group is NULL", name));
     if (!group_enter((expar_group *)group, name)) return group_ended(group, EXPAR_ERR_STATE);
     expar_status status = layout_check(group, topk_idx, num_experts, given, &layout);

@@ -13,7 +13,7 @@
  *   wish.h, wish.c  what a dispatch wants to receive, and what it says of that ahead of its counts
  *   dispatch.c  the call; dispatch_check.c its checks, dispatch_results.c its results
  *   combine.c   the call; combine_check.c its checks
- *   layout.c    expar_ep_layout
+ *   layout.c    expar_ep_get_layout
  *   handle.c    the routing that a dispatch leaves; counted (base/life.h)
  *   memory.c    memory beside the pool: the caller's allocator, trim, statistics
  *   tools.h, times.c  what the benchmark sees of a buffer beyond the public calls */

@@ -189,9 +189,9 @@ int64_t opening_worst_expert_rows(const ep_opening *opening, const expar_ep_hand
     return made->rows * made->routing.topk + (opening_alignment(opening) - 1) * made->routing.local_experts;
 }
 
-expar_status opening_check_counts(const expar_ep *ep, const expar_recv_counts *given, expar_recv_counts *out)
+expar_status opening_check_counts(const expar_ep *ep, const expar_ep_recv_counts *given, expar_ep_recv_counts *out)
 {
-    *out = (expar_recv_counts){0};
+    *out = (expar_ep_recv_counts){0};
     expar_status status = given ? ep_copy_struct("recv_counts", out, sizeof *out, given) : EXPAR_OK;
     const ep_array arrays[] = {{"recv_counts.tokens_per_expert", out->tokens_per_expert, sizeof(int32_t)},
                                {"recv_counts.expert_prefix", out->expert_prefix, sizeof(int32_t)},
@@ -201,7 +201,7 @@ expar_status opening_check_counts(const expar_ep *ep, const expar_recv_counts *g
     return status == EXPAR_OK ? ep_check_arrays(ep->base.device, arrays, ARRAY_LENGTH(arrays)) : status;
 }
 
-expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_recv_counts *counts)
+expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_ep_recv_counts *counts)
 {
     executor *exec = call->buffer->exec;
     const ep_counts_step step = {.routing = &handle->routing,

@@ -49,9 +49,9 @@ void opening_take_counts(const ep_opening *opening, expar_ep_handle *made);
 /* [L] counts rounded up to multiples of the alignment, which fit (EP_MOST_ALIGNMENT). Returns their sum. */
 int64_t opening_round_counts(const ep_opening *opening, const ep_routing *routing, int32_t *counts);
 /* What the caller wants to be told where its tensors lie. given: NULL for nothing. */
-expar_status opening_check_counts(const expar_ep *ep, const expar_recv_counts *given, expar_recv_counts *out);
+expar_status opening_check_counts(const expar_ep *ep, const expar_ep_recv_counts *given, expar_ep_recv_counts *out);
 /* A step; nothing where nothing is wanted. */
-expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_recv_counts *counts);
+expar_status opening_tell_counts(ep_call *call, const expar_ep_handle *handle, const expar_ep_recv_counts *counts);
 /* Rows that an expert-major output has with num_worst_tokens. */
 int64_t opening_worst_expert_rows(const ep_opening *opening, const expar_ep_handle *made);
 

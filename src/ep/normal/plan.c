@@ -61,9 +61,9 @@ static expar_status output_take_block(expar_ep *ep, const wish *w, uint64_t byte
     if (plan->mode == EP_MODE_QUEUE) return ep_other_take(ep, bytes, block);
     if (mem_pool_take(ep->base.exec->pool, bytes, block) == EXPAR_OK) return EXPAR_OK;
     /* Without a limit there is no memory, as the error says. */
-    if (w->path == EXPAR_PATH_DIRECT && !ep->pool_limit_bytes && !ep->shape.pool_bytes)
+    if (w->path == EXPAR_EP_PATH_DIRECT && !ep->pool_limit_bytes && !ep->shape.pool_bytes)
         return error_prefix(EXPAR_ERR_MEMORY, "path is DIRECT, but");
-    if (w->path == EXPAR_PATH_DIRECT) {
+    if (w->path == EXPAR_EP_PATH_DIRECT) {
         char what[64];
         snprintf(what, sizeof what, "an output of %llu bytes", (unsigned long long)bytes);
         return refuse_pool(ep, bytes, what);
@@ -168,14 +168,14 @@ static expar_status check_space(const wish *w)
    written: where they are staged, their number must be known to copy the others. */
 static expar_status choose_way(const ep_call *call, wish *w, ep_plan *plan)
 {
-    plan->mode = w->path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
-    if (w->path == EXPAR_PATH_QUEUE) return EXPAR_OK;
+    plan->mode = w->path == EXPAR_EP_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT;
+    if (w->path == EXPAR_EP_PATH_QUEUE) return EXPAR_OK;
     for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         if (wish_arrives_there(w, part))
             plan->parts[part] = (ep_plan_place){.data = w->out[part]->data,
                                                 .bytes = (uint64_t)(w->shape.rows * wish_row_bytes(w, part))};
     const uint32_t lacking = find_places(call, plan, 0);
-    if (lacking && w->path == EXPAR_PATH_DIRECT) {
+    if (lacking && w->path == EXPAR_EP_PATH_DIRECT) {
         const int part = first_part(lacking);
         return refuse_address(dispatch_out_name(part), plan->parts[part].data);
     }
@@ -206,7 +206,7 @@ bool dispatch_lies_beside(const dispatch_call *call)
 {
     for (int part = 0; part < EP_DISPATCH_PARTS; part++)
         if (dispatch_own(call, part)) return false;
-    return call->args.path == EXPAR_PATH_AUTO && !call->plan.output->block->pool;
+    return call->args.path == EXPAR_EP_PATH_AUTO && !call->plan.output->block->pool;
 }
 
 /* ---- a combine --------------------------------------------------------------------------------------------------- */
@@ -301,10 +301,10 @@ static expar_status choose_combine_way(combine_call *call)
 {
     const executor *exec = call->base.buffer->exec;
     const uint32_t of_callers = PART_BIT(EXPAR_EP_PART_X) | PART_BIT(EXPAR_EP_PART_TOPK_WEIGHTS);
-    const bool any = call->args.path == EXPAR_PATH_AUTO;
+    const bool any = call->args.path == EXPAR_EP_PATH_AUTO;
     ep_plan *plan = &call->plan;
     plan->mode = EP_MODE_QUEUE;
-    if (call->args.path == EXPAR_PATH_QUEUE) return EXPAR_OK;
+    if (call->args.path == EXPAR_EP_PATH_QUEUE) return EXPAR_OK;
     const uint32_t lacking = find_places(&call->base, plan, any ? of_callers : 0);
     const bool copies = !(lacking & of_callers) || (any && exec->normal->stages);
     if (copies && take_copies(exec, plan, lacking)) plan->mode = EP_MODE_DIRECT;

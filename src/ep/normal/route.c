@@ -9,15 +9,15 @@
 typedef struct route_call {
     ep_call base;
     ep_brings brings;
-    expar_route_args args;
+    expar_ep_route_args args;
     ep_opening opening;
-    expar_recv_counts counts; /* that the caller wants */
+    expar_ep_recv_counts counts; /* that the caller wants */
     expar_ep_handle *made;
 } route_call;
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
-static ep_opening route_opening(const expar_route_args *args)
+static ep_opening route_opening(const expar_ep_route_args *args)
 {
     const expar_tensor *by = tensor_given(&args->topk_idx) ? &args->topk_idx : &args->token_in_rank;
     return (ep_opening){.tokens = by->shape[0],
@@ -39,15 +39,15 @@ static expar_status route_check_tokens(const expar_ep *ep, const ep_opening *ope
                      (long long)ep->limits.tokens);
 }
 
-static expar_status route_check_flags(const expar_route_args *args)
+static expar_status route_check_flags(const expar_ep_route_args *args)
 {
     const ep_flag flags[] = {{"async_finish", args->async_finish}, {"keep_slots", args->keep_slots}};
     return ep_check_flags(flags, ARRAY_LENGTH(flags));
 }
 
-static expar_status route_check(route_call *call, const expar_route_args *args, const expar_route_result *result)
+static expar_status route_check(route_call *call, const expar_ep_route_args *args, const expar_ep_route_result *result)
 {
-    expar_route_result unused;
+    expar_ep_route_result unused;
     ep_call *base = &call->base;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
     bool asked = call->args.async_finish || !call->args.num_worst_tokens;
@@ -159,7 +159,7 @@ static void route_hold(ep_call *base)
 
 static void route_drop(ep_call *base)
 {
-    expar_ep_handle_destroy(((route_call *)base)->made);
+    expar_ep_handle_release(((route_call *)base)->made);
 }
 
 static const ep_halves route_halves = {.bytes = sizeof(route_call),
@@ -172,23 +172,23 @@ static const ep_halves route_halves = {.bytes = sizeof(route_call),
 
 /* ---- the call ---------------------------------------------------------------------------------------------------- */
 
-static void route_fill_result(const route_call *call, expar_route_result *result)
+static void route_fill_result(const route_call *call, expar_ep_route_result *result)
 {
     const expar_ep_handle *made = call->made;
     bool known = made->recv_tokens >= 0;
-    expar_route_result full = {.struct_size = result->struct_size,
-                               .handle = call->made,
-                               .num_recv_tokens = made->recv_tokens,
-                               .num_dropped_tokens = made->dropped,
-                               .num_rows = made->rows,
-                               .num_expert_rows = made->expert_rows,
-                               .recv_tokens_per_expert = known ? made->tokens_per_expert : NULL,
-                               .num_local_experts = made->routing.local_experts,
-                               .event = call->base.event};
+    expar_ep_route_result full = {.struct_size = result->struct_size,
+                                  .handle = call->made,
+                                  .num_recv_tokens = made->recv_tokens,
+                                  .num_dropped_tokens = made->dropped,
+                                  .num_rows = made->rows,
+                                  .num_expert_rows = made->expert_rows,
+                                  .recv_tokens_per_expert = known ? made->tokens_per_expert : NULL,
+                                  .num_local_experts = made->routing.local_experts,
+                                  .event = call->base.event};
     memcpy(result, &full, result->struct_size);
 }
 
-expar_status expar_ep_route(expar_ep *ep, const expar_route_args *args, expar_route_result *result)
+expar_status expar_ep_route(expar_ep *ep, const expar_ep_route_args *args, expar_ep_route_result *result)
 {
     route_call call = {0};
     expar_status status = normal_begin(&call.base, "expar_ep_route", &route_halves, ep);
@@ -206,7 +206,7 @@ expar_status expar_ep_route(expar_ep *ep, const expar_route_args *args, expar_ro
         route_fill_result(&call, result);
     } else {
         ep_call_break_promise(&call.base);
-        expar_ep_handle_destroy(call.made);
+        expar_ep_handle_release(call.made);
     }
     return ep_ended(ep, ep_call_end(&call.base, status));
 }

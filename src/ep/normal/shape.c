@@ -193,14 +193,14 @@ static expar_status shape_bytes(const expar_ep_config *given, const ep_shape *sh
     return EXPAR_OK;
 }
 
-expar_status expar_ep_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes)
+expar_status expar_ep_get_buffer_size(const expar_ep_config *config, int32_t num_ranks, size_t *bytes)
 {
-    if (!bytes) return call_ended(error_set(EXPAR_ERR_NULL, "expar_ep_buffer_size: bytes is NULL"));
+    if (!bytes) return call_ended(error_set(EXPAR_ERR_NULL, "expar_ep_get_buffer_size: bytes is NULL"));
     ep_shape shape;
     uint64_t taken;
     expar_status status = ep_shape_make(config, num_ranks, &shape);
     if (status == EXPAR_OK) status = shape_bytes(config, &shape, &taken);
-    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_buffer_size"));
+    if (status != EXPAR_OK) return call_ended(error_prefix(status, "expar_ep_get_buffer_size"));
     *bytes = taken + ep_parting_bytes(num_ranks);
     return EXPAR_OK;
 }

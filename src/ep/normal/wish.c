@@ -7,7 +7,7 @@
 
 wish wish_of(const dispatch_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_args *args = &call->args;
     const ep_form *form = &call->brings.form;
     const expar_ep_handle *handle = dispatch_handle(call);
     int32_t idx_bytes = (int32_t)expar_dtype_bytes((expar_dtype)form->idx_dtype);
@@ -184,7 +184,7 @@ ep_room dispatch_offer_spare(const dispatch_call *call)
 {
     return (ep_room){.offset = call->plan.output->block->offset,
                      .bytes = call->offered_bytes,
-                     .mode = call->args.path == EXPAR_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT};
+                     .mode = call->args.path == EXPAR_EP_PATH_QUEUE ? EP_MODE_QUEUE : EP_MODE_DIRECT};
 }
 
 void dispatch_settle_spare(dispatch_call *call)

@@ -11,7 +11,7 @@ typedef struct wish {
     ep_block_shape shape; /* of all results; x_rows differs from rows when expert-major */
     bool expert_major;
     bool rows_known; /* the host knows how many rows come; else they are at most shape.rows */
-    expar_path path;
+    expar_ep_path path;
     const expar_tensor *out[EP_DISPATCH_PARTS]; /* the caller's memory for a part (expar_ep_part); NULL: ours */
     uint32_t staged; /* bits of parts that come to a block first, and are copied to the caller's memory */
 } wish;

@@ -65,19 +65,19 @@ static expar_status get_standing(const char *call, expar_group *group, int32_t s
     return status;
 }
 
-expar_status expar_team_world(expar_group *group, expar_team **team)
+expar_status expar_team_get_world(expar_group *group, expar_team **team)
 {
-    return group_ended(group, get_standing("expar_team_world", group, TEAM_WORLD_SLOT, team));
+    return group_ended(group, get_standing("expar_team_get_world", group, TEAM_WORLD_SLOT, team));
 }
 
-expar_status expar_team_shared(expar_group *group, expar_team **team)
+expar_status expar_team_get_shared(expar_group *group, expar_team **team)
 {
-    return group_ended(group, get_standing("expar_team_shared", group, TEAM_SHARED_SLOT, team));
+    return group_ended(group, get_standing("expar_team_get_shared", group, TEAM_SHARED_SLOT, team));
 }
 
-expar_status expar_team_rail(expar_group *group, expar_team **team)
+expar_status expar_team_get_rail(expar_group *group, expar_team **team)
 {
-    return group_ended(group, get_standing("expar_team_rail", group, TEAM_RAIL_SLOT, team));
+    return group_ended(group, get_standing("expar_team_get_rail", group, TEAM_RAIL_SLOT, team));
 }
 
 /* ---- splitting --------------------------------------------------------------------------------------------------- */
@@ -130,8 +130,7 @@ static expar_status find_free_slots(const char *call, expar_team *parent, expar_
     if (!(*slots & ABLE))
         return error_set(EXPAR_ERR_REMOTE, "%s: some member of the parent has no memory for the team", call);
     if ((*slots &= ~ABLE) == 0)
-        return error_set(EXPAR_ERR_LIMIT, "%s: some member of the parent is in %d teams already", call,
-                         EXPAR_MAX_TEAMS);
+        return error_set(EXPAR_ERR_LIMIT, "%s: some member of the parent is in %d teams already", call, EXPAR_TEAM_MAX);
     return EXPAR_OK;
 }
 

@@ -17,8 +17,8 @@
 #include <expar/team.h>
 #include <stdbool.h>
 
-/* One an EXPAR_MAX_TEAMS, and one for all teams that were formed without asking. */
-#define TEAM_SLOTS       (EXPAR_MAX_TEAMS + 1)
+/* One an EXPAR_TEAM_MAX, and one for all teams that were formed without asking. */
+#define TEAM_SLOTS       (EXPAR_TEAM_MAX + 1)
 #define TEAM_WORLD_SLOT  0
 #define TEAM_SHARED_SLOT 1
 #define TEAM_RAIL_SLOT   2

@@ -38,7 +38,7 @@ struct output {
     int32_t experts[RANKS * TOKENS * TOPK];
     float weights[RANKS * TOKENS * TOPK];
     int32_t counts[EXPERTS / RANKS];
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
 };
 
 static void add_row(struct output *output, const struct problem *problem, int source, int token)

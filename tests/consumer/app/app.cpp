@@ -6,11 +6,11 @@ int main()
 {
     expar_group_options options = EXPAR_GROUP_OPTIONS_INIT;
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
-    expar_layout layout = EXPAR_LAYOUT_INIT;
-    expar_dispatch_args dispatch = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
-    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
+    expar_ep_dispatch_args dispatch = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
+    expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
     dispatch.x = EXPAR_TENSOR_NONE;
     bool sized = options.struct_size == sizeof options && config.struct_size == sizeof config &&
                  layout.struct_size == sizeof layout && dispatch.struct_size == sizeof dispatch &&

@@ -46,9 +46,9 @@ static expar_status dispatch_alone(stage *s, const scene *one)
 {
     static const play_choice plain = {0};
     void *own_out = NULL;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = play_dispatch_args(one->t, s->rank, &plain, &s->area, &own_out);
-    expar_status status = expar_dispatch(s->ep, &args, &result);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = play_dispatch_args(one->t, s->rank, &plain, &s->area, &own_out);
+    expar_status status = expar_ep_dispatch(s->ep, &args, &result);
     play_dispatch_args_free(&args);
     return status;
 }
@@ -59,19 +59,19 @@ static void play_one_leaves(stage *s, void *shared)
     const scene *one = shared;
     stage other;
     if (!other_buffer(s, one, &other)) return;
-    stage_round_trip(&other, one->t, one->a, EXPAR_PATH_AUTO);
+    stage_round_trip(&other, one->t, one->a, EXPAR_EP_PATH_AUTO);
     if (s->rank == LEAVER) {
         CHECK_OK(expar_ep_abandon(other.ep));
     } else {
         CHECK_STATUS(EXPAR_ERR_PEER, dispatch_alone(&other, one));
-        CHECK_TEXT("expar_dispatch", "rank 1 has abandoned the buffer");
+        CHECK_TEXT("expar_ep_dispatch", "rank 1 has abandoned the buffer");
         CHECK_STATUS(EXPAR_ERR_PEER, dispatch_alone(&other, one));
         CHECK_OK(expar_ep_destroy(other.ep));
     }
     CHECK_OK(expar_group_barrier(s->group));
-    stage_round_trip(s, one->t, one->a, EXPAR_PATH_AUTO);
+    stage_round_trip(s, one->t, one->a, EXPAR_EP_PATH_AUTO);
     if (!other_buffer(s, one, &other)) return;
-    stage_round_trip(&other, one->t, one->a, EXPAR_PATH_AUTO);
+    stage_round_trip(&other, one->t, one->a, EXPAR_EP_PATH_AUTO);
     CHECK_OK(expar_ep_destroy(other.ep));
 }
 
@@ -87,17 +87,17 @@ static void play_one_leaves_and_one_is_late(stage *s, void *shared)
     const scene *one = shared;
     stage other;
     if (!other_buffer(s, one, &other)) return;
-    stage_round_trip(&other, one->t, one->a, EXPAR_PATH_AUTO);
+    stage_round_trip(&other, one->t, one->a, EXPAR_EP_PATH_AUTO);
     if (s->rank == LATE) CHECK_OK(expar_group_barrier(s->group));
     if (s->rank == LEAVER) {
         CHECK_OK(expar_ep_abandon(other.ep));
     } else {
         CHECK_STATUS(EXPAR_ERR_PEER, dispatch_alone(&other, one));
-        CHECK_TEXT("expar_dispatch", "rank 1 has abandoned the buffer");
+        CHECK_TEXT("expar_ep_dispatch", "rank 1 has abandoned the buffer");
         CHECK_OK(expar_ep_destroy(other.ep));
     }
     if (s->rank != LATE) CHECK_OK(expar_group_barrier(s->group));
-    stage_round_trip(s, one->t, one->a, EXPAR_PATH_AUTO);
+    stage_round_trip(s, one->t, one->a, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_nobody_else_is_waited_for(void **state)
@@ -142,7 +142,7 @@ static void play_late_leaver(stage *s, void *shared)
     const scene *one = shared;
     stage other;
     if (!other_buffer(s, one, &other)) return;
-    stage_round_trip(&other, one->t, one->a, EXPAR_PATH_AUTO);
+    stage_round_trip(&other, one->t, one->a, EXPAR_EP_PATH_AUTO);
     if (s->rank == LEAVER) {
         await_destroys(&other);
         CHECK_OK(expar_ep_abandon(other.ep));
@@ -151,9 +151,9 @@ static void play_late_leaver(stage *s, void *shared)
         CHECK(heard_of_leaver, "the log does not say who has gone");
     }
     CHECK_OK(expar_group_barrier(s->group));
-    stage_round_trip(s, one->t, one->a, EXPAR_PATH_AUTO);
+    stage_round_trip(s, one->t, one->a, EXPAR_EP_PATH_AUTO);
     if (!other_buffer(s, one, &other)) return;
-    stage_round_trip(&other, one->t, one->a, EXPAR_PATH_AUTO);
+    stage_round_trip(&other, one->t, one->a, EXPAR_EP_PATH_AUTO);
     CHECK_OK(expar_ep_destroy(other.ep));
 }
 
@@ -181,17 +181,17 @@ static void play_issued(stage *s, void *shared)
     size_t bytes = (size_t)one->t->inputs[s->rank].num_tokens * traffic_row_bytes(one->t);
     void *y = traffic_alloc(bytes, 1);
     memcpy(came->data, one->a->x[s->rank], (size_t)came->shape[0] * traffic_row_bytes(one->t));
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = *came;
     args.handle = arrival.handle;
     args.y = expar_tensor_2d(y, came->dtype, one->t->inputs[s->rank].num_tokens, came->shape[1]);
     args.async_finish = 1;
     args.event = &event;
-    CHECK_OK(expar_combine(other.ep, &args));
+    CHECK_OK(expar_ep_combine(other.ep, &args));
     CHECK_OK(expar_ep_abandon(other.ep));
     CHECK_OK(expar_event_wait(event));
     CHECK(memcmp(y, one->a->y[s->rank], bytes) == 0, "the sums differ");
-    expar_event_destroy(event);
+    expar_event_release(event);
     free(y);
     arrival.overwritten = true;
     play_check_arrival(&arrival, s->rank);
@@ -289,7 +289,7 @@ static void play_child_destroys(stage *s, void *shared)
         const int status = ranks_wait(child, ranks_clock_ms() + RANKS_TIMEOUT_MS, NULL);
         CHECK(status == 0, "the child ended with wait status %#x", (unsigned)status);
     }
-    stage_round_trip(s, one->t, one->a, EXPAR_PATH_AUTO);
+    stage_round_trip(s, one->t, one->a, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_a_child_of_fork_destroys_nothing(void **state)

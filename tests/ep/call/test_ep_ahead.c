@@ -78,7 +78,7 @@ static void round_end(round *r)
         deal_call_finish(&r->calls[i]);
         move_free(r->moves[i]);
     }
-    expar_ep_handle_destroy(r->handle);
+    expar_ep_handle_release(r->handle);
     deal_free(r->deal);
 }
 
@@ -86,7 +86,7 @@ static void round_end(round *r)
 
 static const deal_choice ahead_choices[] = {
     {.async = true, .worst = WORST_LARGER, .counts = true},
-    {.async = true, .worst = WORST_EXACT, .path = EXPAR_PATH_QUEUE},
+    {.async = true, .worst = WORST_EXACT, .path = EXPAR_EP_PATH_QUEUE},
     {.async = true, .worst = WORST_ONE_SHORT, .counts = true},
     {.async = true, .worst = WORST_LARGER, .expert_major = true, .zero_padding = true, .alignment = 4, .counts = true},
     {.async = true, .worst = WORST_LARGER, .place = PLACE_PRIVATE, .own = ~UINT32_C(0)},
@@ -165,28 +165,28 @@ typedef struct single {
     _Alignas(16) uint16_t x[16];
     int32_t idx;
     expar_event *wait_event;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
 } single;
 
 static expar_status single_dispatch(const table *t, single *one)
 {
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = expar_tensor_2d(one->x, EXPAR_BF16, 1, 16);
     args.topk_idx = expar_tensor_2d(&one->idx, EXPAR_I32, 1, 1);
     args.num_experts = 6;
     args.num_worst_tokens = 3;
     args.async_finish = true;
     args.wait_event = one->wait_event;
-    one->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    return expar_dispatch(t->ep, &args, &one->result);
+    one->result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    return expar_ep_dispatch(t->ep, &args, &one->result);
 }
 
 static expar_status single_end(single *one)
 {
     const expar_status status = expar_event_wait(one->result.event);
-    expar_event_destroy(one->result.event);
+    expar_event_release(one->result.event);
     expar_ep_output_release(one->result.output);
-    expar_ep_handle_destroy(one->result.handle);
+    expar_ep_handle_release(one->result.handle);
     return status;
 }
 
@@ -197,7 +197,7 @@ static void play_bad_index(table *t)
     CHECK_OK(single_dispatch(t, &one));
     if (t->rank == 1) CHECK_OK(expar_barrier_all(t->group));
     CHECK_STATUS(t->rank == 1 ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE, single_end(&one));
-    CHECK_TEXT("expar_dispatch", "topk_idx[0][0] is 6");
+    CHECK_TEXT("expar_ep_dispatch", "topk_idx[0][0] is 6");
     one.idx = 0;
     CHECK_OK(single_dispatch(t, &one));
     CHECK_OK(single_end(&one));
@@ -217,12 +217,12 @@ static void play_events(table *t)
     CHECK_OK(single_dispatch(t, &one));
     if (t->rank == 0) CHECK_OK(expar_event_signal(one.wait_event));
     CHECK_OK(single_end(&one));
-    expar_event_destroy(one.wait_event);
+    expar_event_release(one.wait_event);
     one.wait_event = t->rank == 1 ? table_failed_event() : NULL;
     CHECK_OK(single_dispatch(t, &one));
     CHECK_STATUS(t->rank == 1 ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE, single_end(&one));
-    CHECK_TEXT("expar_dispatch", "wait_event ended badly", "three of five");
-    expar_event_destroy(one.wait_event);
+    CHECK_TEXT("expar_ep_dispatch", "wait_event ended badly", "three of five");
+    expar_event_release(one.wait_event);
     one.wait_event = NULL;
     CHECK_OK(single_dispatch(t, &one));
     CHECK_OK(single_end(&one));
@@ -239,11 +239,11 @@ static void test_events_to_wait_for(void **state)
 /* A route, and a dispatch with its handle that is not there yet; the caller's counts are there behind the route. */
 static void play_route_ahead(table *t)
 {
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result route = EXPAR_ROUTE_RESULT_INIT;
-    expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
-    expar_dispatch_args rows = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result got = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result route = EXPAR_EP_ROUTE_RESULT_INIT;
+    expar_ep_recv_counts counts = EXPAR_EP_RECV_COUNTS_INIT;
+    expar_ep_dispatch_args rows = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result got = EXPAR_EP_DISPATCH_RESULT_INIT;
     const int32_t ranks = t->what->plan.num_ranks, idx = (int32_t)t->rank * 2;
     int32_t per_expert[2] = {-1, -1};
     int64_t come = -1;
@@ -263,17 +263,17 @@ static void play_route_ahead(table *t)
     rows.x = expar_tensor_2d(x, EXPAR_BF16, 1, 16);
     rows.handle = route.handle;
     rows.async_finish = true;
-    if (!CHECK_OK(expar_dispatch(t->ep, &rows, &got))) return;
+    if (!CHECK_OK(expar_ep_dispatch(t->ep, &rows, &got))) return;
     if (t->rank == 0) CHECK_OK(expar_barrier_all(t->group));
     CHECK_OK(expar_event_wait(route.event));
     CHECK(come == 1 && per_expert[0] == 1 && per_expert[1] == 0, "%lld rows come, %d and %d", (long long)come,
           (int)per_expert[0], (int)per_expert[1]);
     CHECK_OK(expar_event_wait(got.event));
     CHECK(memcmp(got.recv_x.data, x, sizeof x) == 0, "another row has come");
-    expar_event_destroy(got.event);
-    expar_event_destroy(route.event);
+    expar_event_release(got.event);
+    expar_event_release(route.event);
     expar_ep_output_release(got.output);
-    expar_ep_handle_destroy(route.handle);
+    expar_ep_handle_release(route.handle);
 }
 
 static void test_a_route_before_the_others_come(void **state)

@@ -77,7 +77,7 @@ static bool hand_finish(hand *h)
         right &= deal_call_finish(&h->calls[i]);
         move_free(h->moves[i]);
     }
-    expar_ep_handle_destroy(h->handle);
+    expar_ep_handle_release(h->handle);
     deal_free(h->deal);
     return right;
 }
@@ -136,18 +136,18 @@ static void give_back_in_flight(table *t, expar_ep *ep)
     CHECK_OK(expar_event_create(&late));
     hand_start(&h, ep, MOVE_DISPATCH, &async_choice, NULL);
     hand_start(&h, ep, MOVE_REPEAT, &async_choice, late);
-    expar_ep_handle_destroy(h.handle);
+    expar_ep_handle_release(h.handle);
     h.handle = NULL;
     deal_call *running = &h.calls[1];
     expar_ep_output_release(running->result.output);
     running->result.output = NULL;
-    expar_event_destroy(running->event);
+    expar_event_release(running->event);
     running->event = NULL;
     running->issued = false; /* nothing is left to look at */
     CHECK(deal_call_finish(&h.calls[0]), "the first dispatch, released in flight of the second");
     h.calls[0].started = h.calls[0].issued = false;
     CHECK_OK(expar_event_signal(late));
-    expar_event_destroy(late);
+    expar_event_release(late);
     CHECK_OK(expar_ep_destroy(ep)); /* waits for what runs */
     deal_dispatch_clean(running);
     for (int i = 0; i < h.count; i++)
@@ -231,8 +231,8 @@ static void dispatch_late(table *t, hand *h, bool repeat, bool async)
     memcpy(right, input->x, bytes);
     signaller s = {.from = right, .bytes = bytes};
     CHECK_OK(expar_event_create(&s.event));
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.x = expar_tensor_2d(traffic_alloc(bytes, 1), EXPAR_BF16, input->num_tokens, 16);
     if (repeat) {
         args.handle = h->handle;
@@ -244,7 +244,7 @@ static void dispatch_late(table *t, hand *h, bool repeat, bool async)
     args.async_finish = async;
     s.to = args.x.data;
     pthread_create(&s.thread, NULL, fill_late, &s);
-    if (CHECK_OK(expar_dispatch(t->ep, &args, &result))) {
+    if (CHECK_OK(expar_ep_dispatch(t->ep, &args, &result))) {
         if (async) CHECK_OK(expar_event_wait(result.event));
         void *expected = traffic_alloc((size_t)oracle_num_received(&m->job, t->rank), 32);
         oracle_dispatch(&m->job, t->rank, expected, NULL, NULL);
@@ -253,10 +253,10 @@ static void dispatch_late(table *t, hand *h, bool repeat, bool async)
         free(expected);
     }
     pthread_join(s.thread, NULL);
-    expar_event_destroy(result.event);
-    expar_event_destroy(s.event);
+    expar_event_release(result.event);
+    expar_event_release(s.event);
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     free(args.x.data);
     free(right);
     move_free(m);
@@ -271,7 +271,7 @@ static void combine_late(table *t, hand *h, bool async)
     signaller s = {.from = m->x[t->rank], .bytes = (size_t)rows * 32};
     expar_event *event = NULL;
     CHECK_OK(expar_event_create(&s.event));
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(s.to = traffic_alloc((size_t)rows, 32), EXPAR_BF16, rows, 16);
     args.y = expar_tensor_2d(traffic_alloc((size_t)tokens, 32), EXPAR_BF16, tokens, 16);
     args.handle = h->handle;
@@ -279,7 +279,7 @@ static void combine_late(table *t, hand *h, bool async)
     args.async_finish = async;
     args.event = async ? &event : NULL;
     pthread_create(&s.thread, NULL, fill_late, &s);
-    if (CHECK_OK(expar_combine(t->ep, &args))) {
+    if (CHECK_OK(expar_ep_combine(t->ep, &args))) {
         if (async) CHECK_OK(expar_event_wait(event));
         void *expected = traffic_alloc((size_t)tokens, 32);
         oracle_combine(&m->job, t->rank, (const void *const *)m->x, expected);
@@ -288,8 +288,8 @@ static void combine_late(table *t, hand *h, bool async)
         free(expected);
     }
     pthread_join(s.thread, NULL);
-    expar_event_destroy(event);
-    expar_event_destroy(s.event);
+    expar_event_release(event);
+    expar_event_release(s.event);
     free(args.x.data);
     free(args.y.data);
     move_free(m);
@@ -316,21 +316,21 @@ static void test_signalled_late_from_another_thread(void **state)
 static expar_status combine_after(table *t, const hand *h, const deal_move *m, expar_event *bad, expar_event **event)
 {
     int64_t rows = move_num_x_rows(m, t->rank), tokens = m->inputs[t->rank].num_tokens;
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(m->x[t->rank], EXPAR_BF16, rows, 16);
     args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, tokens, 16);
     args.handle = h->handle;
     args.wait_event = bad;
     args.async_finish = m->choices[t->rank].async;
     args.event = event;
-    return expar_combine(t->ep, &args);
+    return expar_ep_combine(t->ep, &args);
 }
 
 static expar_status dispatch_after(table *t, const hand *h, const deal_move *m, expar_event *bad,
-                                   expar_dispatch_result *result)
+                                   expar_ep_dispatch_result *result)
 {
     const oracle_input *input = &m->inputs[t->rank];
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = expar_tensor_2d((void *)(uintptr_t)input->x, EXPAR_BF16, input->num_tokens, 16);
     args.wait_event = bad;
     args.async_finish = m->choices[t->rank].async;
@@ -339,7 +339,7 @@ static expar_status dispatch_after(table *t, const hand *h, const deal_move *m, 
         args.handle = h->handle;
     else
         args.topk_idx = expar_tensor_2d((void *)(uintptr_t)input->topk_idx, EXPAR_I64, input->num_tokens, 3);
-    return expar_dispatch(t->ep, &args, result);
+    return expar_ep_dispatch(t->ep, &args, result);
 }
 
 /* Rank 1's call waits for an event that ended badly. It is told so, the others hear of it; then all goes on. */
@@ -350,7 +350,7 @@ static void refuse_by_event(table *t, hand *h, move_kind kind, bool async)
     deal_choice choice = {.async = async};
     deal_move *m = table_move(t, h->deal, kind, &choice, &random);
     expar_event *bad = mine ? table_failed_event() : NULL, *event = NULL;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_status got =
         kind == MOVE_COMBINE ? combine_after(t, h, m, bad, &event) : dispatch_after(t, h, m, bad, &result);
     if (kind != MOVE_COMBINE) event = result.event;
@@ -364,8 +364,8 @@ static void refuse_by_event(table *t, hand *h, move_kind kind, bool async)
         CHECK_TEXT("wait_event ended badly", "three of five");
     else
         CHECK_TEXT("rank 1", "EXPAR_ERR_STATE", "wait_event");
-    expar_event_destroy(event);
-    expar_event_destroy(bad);
+    expar_event_release(event);
+    expar_event_release(bad);
     expar_ep_output_release(result.output);
     move_free(m);
 }
@@ -397,7 +397,7 @@ static void play_dropped(table *t)
     hand_start(&h, t->ep, MOVE_DISPATCH, &short_of_one, NULL);
     if (oracle_num_received(&h.deal->job, t->rank) > 1) {
         CHECK_STATUS(EXPAR_ERR_DROPPED, expar_event_wait(h.calls[0].event));
-        CHECK_TEXT("expar_dispatch", "1 ", "rows were dropped: num_worst_tokens is");
+        CHECK_TEXT("expar_ep_dispatch", "1 ", "rows were dropped: num_worst_tokens is");
         CHECK(h.calls[0].result.num_dropped_tokens == (COUNTS_ARE_SHOWN ? 1 : 0), "%lld rows were dropped",
               (long long)h.calls[0].result.num_dropped_tokens);
     }
@@ -426,12 +426,12 @@ static void play_abort(table *t)
             nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
         if (t->rank == 0) expar_group_abort(t->group);
         CHECK_STATUS(ends, expar_event_wait(h.calls[1].event));
-        CHECK_TEXT("expar_combine");
+        CHECK_TEXT("expar_ep_combine");
         if (t->rank == 2) CHECK_TEXT("rank 0");
-        expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
-        CHECK_STATUS(ends, expar_combine(t->ep, &args));
+        expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
+        CHECK_STATUS(ends, expar_ep_combine(t->ep, &args));
         CHECK_TEXT("poisoned");
-        expar_event_destroy(h.calls[1].event);
+        expar_event_release(h.calls[1].event);
         h.calls[1].event = NULL;
         h.calls[1].issued = false;
     }

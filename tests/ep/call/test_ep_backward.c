@@ -60,7 +60,7 @@ static void mask(const expar_tensor *weights, const expar_tensor *idx)
 }
 
 /* Rows that nobody sent take no part. */
-static void blank_unused(const expar_dispatch_result *result, oracle_type type, const expar_tensor *rows)
+static void blank_unused(const expar_ep_dispatch_result *result, oracle_type type, const expar_tensor *rows)
 {
     int64_t columns = rows->shape[1];
     if (!result->recv_row_map.data) {
@@ -89,9 +89,9 @@ typedef struct journey {
     random_source random; /* this rank's own */
     expar_status arrives; /* how its dispatches end */
     int32_t *idx;
-    expar_dispatch_args there;
-    expar_dispatch_result arrived, again;
-    expar_combine_args back;
+    expar_ep_dispatch_args there;
+    expar_ep_dispatch_result arrived, again;
+    expar_ep_combine_args back;
 } journey;
 
 static journey journey_make(table *t, const deal *d, oracle_type type)
@@ -106,7 +106,7 @@ static journey journey_make(table *t, const deal *d, oracle_type type)
     j.idx = traffic_alloc((size_t)(tokens * topk), sizeof *j.idx);
     for (int64_t i = 0; i < tokens * topk; i++)
         j.idx[i] = (int32_t)input->topk_idx[i];
-    j.there = (expar_dispatch_args)EXPAR_DISPATCH_ARGS_INIT;
+    j.there = (expar_ep_dispatch_args)EXPAR_EP_DISPATCH_ARGS_INIT;
     j.there.x = draw_whole(&j.random, type, tokens, HIDDEN);
     j.there.topk_idx = expar_tensor_2d(j.idx, EXPAR_I32, tokens, topk);
     j.there.topk_weights = draw_whole(&j.random, ORACLE_F32, tokens, topk);
@@ -114,7 +114,7 @@ static journey journey_make(table *t, const deal *d, oracle_type type)
     j.there.expert_major = choice->expert_major;
     j.there.expert_alignment = choice->alignment;
     j.there.num_worst_tokens = input->num_worst_tokens;
-    j.arrived = j.again = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    j.arrived = j.again = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     return j;
 }
 
@@ -124,9 +124,9 @@ static void journey_there_and_back(journey *j)
     table *t = j->table;
     products *p = t->shared;
     int64_t tokens = j->there.x.shape[0], topk = j->deal->job.topk;
-    CHECK_STATUS(j->arrives, expar_dispatch(t->ep, &j->there, &j->arrived));
-    expar_combine_args *back = &j->back;
-    *back = (expar_combine_args)EXPAR_COMBINE_ARGS_INIT;
+    CHECK_STATUS(j->arrives, expar_ep_dispatch(t->ep, &j->there, &j->arrived));
+    expar_ep_combine_args *back = &j->back;
+    *back = (expar_ep_combine_args)EXPAR_EP_COMBINE_ARGS_INIT;
     back->x = draw_whole(&j->random, j->type, j->arrived.recv_x.shape[0], HIDDEN);
     back->topk_weights = draw_whole(&j->random, ORACLE_F32, j->arrived.recv_topk_idx.shape[0], topk);
     back->handle = j->arrived.handle;
@@ -136,7 +136,7 @@ static void journey_there_and_back(journey *j)
     blank_unused(&j->arrived, j->type, &back->x);
     mask(&back->topk_weights, &j->arrived.recv_topk_idx);
     mask(&j->arrived.recv_topk_weights, &j->arrived.recv_topk_idx);
-    CHECK_OK(expar_combine(t->ep, back));
+    CHECK_OK(expar_ep_combine(t->ep, back));
     p->left[t->rank] = dot(j->type, &j->arrived.recv_x, &back->x);
     p->right[t->rank] = dot(j->type, &j->there.x, &back->y);
     compare(t, p, "dispatch, then combine");
@@ -150,11 +150,11 @@ static void journey_back_and_there(journey *j)
 {
     table *t = j->table;
     products *p = t->shared;
-    expar_dispatch_args forth = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args forth = EXPAR_EP_DISPATCH_ARGS_INIT;
     forth.x = draw_whole(&j->random, j->type, j->there.x.shape[0], HIDDEN);
     forth.handle = j->arrived.handle;
     forth.expert_major = j->there.expert_major;
-    CHECK_STATUS(j->arrives, expar_dispatch(t->ep, &forth, &j->again));
+    CHECK_STATUS(j->arrives, expar_ep_dispatch(t->ep, &forth, &j->again));
     blank_unused(&j->again, j->type, &j->back.x);
     p->left[t->rank] = dot(j->type, &j->back.y, &forth.x);
     p->right[t->rank] = dot(j->type, &j->back.x, &j->again.recv_x);
@@ -167,7 +167,7 @@ static void journey_end(journey *j)
 {
     expar_ep_output_release(j->arrived.output);
     expar_ep_output_release(j->again.output);
-    expar_ep_handle_destroy(j->arrived.handle);
+    expar_ep_handle_release(j->arrived.handle);
     free(j->idx);
     free(j->there.x.data);
     free(j->there.topk_weights.data);

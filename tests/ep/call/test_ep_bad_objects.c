@@ -21,35 +21,35 @@ static expar_status call_dispatch(expar_ep *ep)
 {
     static _Alignas(16) float x[TOKENS][HIDDEN];
     static int32_t idx[TOKENS][TOPK];
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.x = expar_tensor_2d(x, EXPAR_F32, TOKENS, HIDDEN);
     args.topk_idx = expar_tensor_2d(idx, EXPAR_I32, TOKENS, TOPK);
     args.num_experts = EXPERTS;
-    expar_status status = expar_dispatch(ep, &args, &result);
+    expar_status status = expar_ep_dispatch(ep, &args, &result);
     CHECK(status == EXPAR_OK || (!result.handle && !result.output), "a dispatch that failed wrote its result");
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     return status;
 }
 
 static expar_status call_route(expar_ep *ep)
 {
     static int32_t idx[TOKENS][TOPK];
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
     args.topk_idx = expar_tensor_2d(idx, EXPAR_I32, TOKENS, TOPK);
     args.num_experts = EXPERTS;
     expar_status status = expar_ep_route(ep, &args, &result);
     CHECK(status == EXPAR_OK || !result.handle, "a route that failed wrote its result");
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     return status;
 }
 
 static expar_status call_combine(expar_ep *ep)
 {
-    const expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
-    return expar_combine(ep, &args);
+    const expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
+    return expar_ep_combine(ep, &args);
 }
 
 static expar_status call_alloc(expar_ep *ep)
@@ -73,9 +73,9 @@ static expar_status call_get_stats(expar_ep *ep)
 static const struct {
     const char *name;
     expar_status (*call)(expar_ep *ep);
-} calls[] = {{"expar_dispatch", call_dispatch}, {"expar_ep_route", call_route},
-             {"expar_combine", call_combine},   {"expar_ep_alloc", call_alloc},
-             {"expar_ep_trim", expar_ep_trim},  {"expar_ep_get_stats", call_get_stats},
+} calls[] = {{"expar_ep_dispatch", call_dispatch}, {"expar_ep_route", call_route},
+             {"expar_ep_combine", call_combine},   {"expar_ep_alloc", call_alloc},
+             {"expar_ep_trim", expar_ep_trim},     {"expar_ep_get_stats", call_get_stats},
              {"expar_ep_query", expar_ep_query}};
 
 static void check_all(expar_ep *ep, expar_status status, const char *text)
@@ -129,8 +129,8 @@ static void refuse_config(expar_group *group, const expar_ep_config *config, con
 {
     size_t bytes = 77;
     expar_ep *ep = NULL;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(config, 1, &bytes));
-    CHECK_TEXT("expar_ep_buffer_size", text);
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_get_buffer_size(config, 1, &bytes));
+    CHECK_TEXT("expar_ep_get_buffer_size", text);
     CHECK(bytes == 77, "the size was written");
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_create(group, config, &ep));
     CHECK_TEXT("expar_ep_create", text);
@@ -163,28 +163,28 @@ static void play_layouts(expar_group *group, void *shared)
     _Alignas(8) unsigned char counts[64];
     int32_t idx[2] = {0, 1};
     expar_tensor topk = expar_tensor_2d(idx, EXPAR_I32, 1, 2);
-    expar_layout layout = EXPAR_LAYOUT_INIT;
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     (void)shared;
     memset(counts, 77, sizeof counts);
     layout.tokens_per_expert = (int32_t *)(void *)(counts + 4);
     layout.tokens_per_rank = (int32_t *)(void *)(counts + 33);
-    CHECK_STATUS(EXPAR_ERR_ALIGNMENT, expar_ep_layout(group, &topk, 2, &layout));
-    CHECK_TEXT("expar_ep_layout: layout.tokens_per_rank is ", "expected a multiple of 4");
+    CHECK_STATUS(EXPAR_ERR_ALIGNMENT, expar_ep_get_layout(group, &topk, 2, &layout));
+    CHECK_TEXT("expar_ep_get_layout: layout.tokens_per_rank is ", "expected a multiple of 4");
     layout.tokens_per_rank = NULL;
     topk.shape[1] = topk.strides[0] = ((int64_t)1 << 32) + 2; /* 2, to who looks at 32 bits */
-    CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ep_layout(group, &topk, 2, &layout));
+    CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ep_get_layout(group, &topk, 2, &layout));
     CHECK_TEXT("topk_idx has shape [1][4294967298]; expected at most 2^31 - 1 slots");
     topk.shape[0] = 1 << 20;
     topk.shape[1] = topk.strides[0] = 1 << 11;
-    CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ep_layout(group, &topk, 2, &layout));
+    CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ep_get_layout(group, &topk, 2, &layout));
     CHECK_TEXT("topk_idx has shape [1048576][2048]");
     for (size_t i = 0; i < sizeof counts; i++)
         CHECK(counts[i] == 77, "a layout that failed wrote its counts");
     topk = expar_tensor_2d(idx, EXPAR_I32, 1, 2);
-    CHECK_OK(expar_ep_layout(group, &topk, 2, &layout));
+    CHECK_OK(expar_ep_get_layout(group, &topk, 2, &layout));
     CHECK_OK(expar_group_destroy(group));
-    CHECK_STATUS(EXPAR_ERR_STATE, expar_ep_layout(group, &topk, 2, &layout));
-    CHECK_TEXT("expar_ep_layout: the group has been destroyed or abandoned");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ep_get_layout(group, &topk, 2, &layout));
+    CHECK_TEXT("expar_ep_get_layout: the group has been destroyed or abandoned");
 }
 
 static void layouts(void **state)
@@ -209,7 +209,7 @@ static void check_no_event(expar_event *event)
     CHECK(done == 77, "expar_event_query failed, and wrote its answer");
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_event_stream_wait(event, NULL));
     CHECK_TEXT("expar_event_stream_wait: event ", text);
-    expar_event_destroy(event); /* told in the log, and nothing else happens */
+    expar_event_release(event); /* told in the log, and nothing else happens */
 }
 
 static void events_that_have_ended(void **state)
@@ -220,7 +220,7 @@ static void events_that_have_ended(void **state)
     check_begin(0);
     CHECK_OK(expar_event_create(&event));
     CHECK_OK(expar_event_signal(event));
-    expar_event_destroy(event);
+    expar_event_release(event);
     check_no_event(event);
     check_no_event(event);
     check_no_event((expar_event *)(void *)foreign);

@@ -9,7 +9,7 @@
 static ranks_kind kind;
 
 /* A first dispatch and one with its handle that carries topk_idx again. */
-static bool dispatch_twice(table *t, expar_path path, bool async, random_source *random)
+static bool dispatch_twice(table *t, expar_ep_path path, bool async, random_source *random)
 {
     deal_choice choice = t->what->choice;
     deal_call call;
@@ -23,7 +23,7 @@ static bool dispatch_twice(table *t, expar_path path, bool async, random_source 
     m = table_move(t, d, MOVE_REPEAT, &choice, random);
     right = right && deal_call_make(&call, t->ep, m, t->rank, &t->area, handle);
     move_free(m);
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     deal_free(d);
     return right;
 }
@@ -31,8 +31,8 @@ static bool dispatch_twice(table *t, expar_path path, bool async, random_source 
 static void dispatch_by_both_paths(table *t)
 {
     random_source random = random_start(7);
-    CHECK(dispatch_twice(t, EXPAR_PATH_AUTO, false, &random), "directly");
-    CHECK(dispatch_twice(t, EXPAR_PATH_QUEUE, true, &random), "by the queue");
+    CHECK(dispatch_twice(t, EXPAR_EP_PATH_AUTO, false, &random), "directly");
+    CHECK(dispatch_twice(t, EXPAR_EP_PATH_QUEUE, true, &random), "by the queue");
 }
 
 static table_case beside(void)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_ep_create, expar_ep_buffer_size and expar_ep_destroy: wrong configs, configs that differ between ranks. */
+/* expar_ep_create, expar_ep_get_buffer_size and expar_ep_destroy: wrong configs, configs that differ between ranks. */
 #include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
 #include "exec/cpu/normal/cpu.h"
@@ -65,18 +65,18 @@ static void test_buffer_size_refuses(void **state)
     check_begin(0);
     for (size_t i = 0; i < sizeof wrong_members / sizeof wrong_members[0]; i++) {
         size_t bytes = 77;
-        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&wrong_members[i].config, 3, &bytes));
-        CHECK_TEXT("expar_ep_buffer_size");
+        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_get_buffer_size(&wrong_members[i].config, 3, &bytes));
+        CHECK_TEXT("expar_ep_get_buffer_size");
         check_text(__FILE__, __LINE__, wrong_members[i].words);
         CHECK(bytes == 77, "the size was written");
     }
     size_t bytes;
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_buffer_size(NULL, 3, &bytes));
-    CHECK_TEXT("expar_ep_buffer_size", "config");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_buffer_size(&good, 3, NULL));
-    CHECK_TEXT("expar_ep_buffer_size", "bytes");
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&good, 0, &bytes));
-    CHECK_TEXT("expar_ep_buffer_size", "num_ranks", "0");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_get_buffer_size(NULL, 3, &bytes));
+    CHECK_TEXT("expar_ep_get_buffer_size", "config");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_get_buffer_size(&good, 3, NULL));
+    CHECK_TEXT("expar_ep_get_buffer_size", "bytes");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_get_buffer_size(&good, 0, &bytes));
+    CHECK_TEXT("expar_ep_get_buffer_size", "num_ranks", "0");
     assert_int_equal(check_failures(), 0);
 }
 
@@ -92,13 +92,13 @@ static void test_buffer_size_overflow(void **state)
     config.num_channels = 1024;
     config.ring_slots = 65536;
     config.pool_bytes = 0;
-    expar_status status = expar_ep_buffer_size(&config, 3, &bytes);
+    expar_status status = expar_ep_get_buffer_size(&config, 3, &bytes);
     if (status == EXPAR_OK)
         CHECK(bytes > (size_t)3 * 1024 * 65536 << 26, "%zu bytes cannot hold the rings", bytes);
     else
         CHECK_STATUS(EXPAR_ERR_ARGUMENT, status);
     config.max_tokens = INT64_MAX;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&config, 3, &bytes));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_get_buffer_size(&config, 3, &bytes));
     CHECK_TEXT("config.max_tokens", "9223372036854775807");
     assert_int_equal(check_failures(), 0);
 }
@@ -144,7 +144,7 @@ static void create_without(expar_group *group, void *shared)
     CHECK_TEXT("expar_ep_create", "ep is NULL");
     CHECK_OK(expar_ep_destroy(NULL));
     expar_ep_output_release(NULL);
-    expar_ep_handle_destroy(NULL);
+    expar_ep_handle_release(NULL);
 }
 
 static void test_create_without_pointers(void **state)

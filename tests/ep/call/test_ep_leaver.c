@@ -20,7 +20,7 @@ typedef struct scene {
     traffic *t;
     answers *a;
     stage_plan plan;
-    expar_path path;
+    expar_ep_path path;
     bool combine;        /* it is a combine that is left behind, else a dispatch */
     _Atomic int32_t saw; /* 1: the waiter has looked again since the group failed, or its call has ended; by it */
 } scene;
@@ -85,9 +85,9 @@ static void learn_of_it(stage *on, const scene *s)
 {
     static const play_choice plain = {0};
     void *own_out = NULL;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = play_dispatch_args(s->t, on->rank, &plain, &on->area, &own_out);
-    CHECK_STATUS(EXPAR_ERR_PEER, expar_dispatch(on->ep, &args, &result));
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = play_dispatch_args(s->t, on->rank, &plain, &on->area, &own_out);
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(on->ep, &args, &result));
     play_dispatch_args_free(&args);
 }
 
@@ -106,7 +106,7 @@ static void play_leaver(expar_group *group, void *shared)
     play_release(&arrival, false);
 }
 
-static void run(bool combine, expar_path path)
+static void run(bool combine, expar_ep_path path)
 {
     static const int64_t num_tokens[] = {9, 4, 7};
     random_source random = random_start(8);
@@ -130,25 +130,25 @@ static void run(bool combine, expar_path path)
 static void test_dispatch(void **state)
 {
     (void)state;
-    run(false, EXPAR_PATH_AUTO);
+    run(false, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_dispatch_by_the_queue(void **state)
 {
     (void)state;
-    run(false, EXPAR_PATH_QUEUE);
+    run(false, EXPAR_EP_PATH_QUEUE);
 }
 
 static void test_combine(void **state)
 {
     (void)state;
-    run(true, EXPAR_PATH_AUTO);
+    run(true, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_combine_by_the_queue(void **state)
 {
     (void)state;
-    run(true, EXPAR_PATH_QUEUE);
+    run(true, EXPAR_EP_PATH_QUEUE);
 }
 
 int main(int argc, char **argv)

@@ -190,13 +190,13 @@ static void play_after_destroy(stage *s, void *shared)
     dispatch(&other, f->first[0], NULL, &first);
     dispatch(&other, f->repeat[0][0], first.handle, &repeat);
     CHECK_OK(expar_ep_destroy(other.ep));
-    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
-    CHECK_OK(expar_ep_handle_info(first.handle, &info));
+    expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
+    CHECK_OK(expar_ep_handle_get_info(first.handle, &info));
     CHECK(info.num_recv_tokens == f->first[0]->arrivals[s->rank].num_rows, "the handle says R %lld",
           (long long)info.num_recv_tokens);
     play_release(&repeat, false);
     play_release(&first, s->rank & 1);
-    stage_round_trip(s, f->first[1], f->first_answers[1], EXPAR_PATH_AUTO);
+    stage_round_trip(s, f->first[1], f->first_answers[1], EXPAR_EP_PATH_AUTO);
 }
 
 static void test_freed_after_the_buffer(void **state)
@@ -242,7 +242,8 @@ static void play_one_after_another(stage *s, void *shared)
         plan.config.num_channels = 1 + round % 3;
         if (!CHECK_OK(expar_ep_create(s->group, &plan.config, &other.ep))) return;
         for (int i = 0; i < ROUTINGS; i++)
-            stage_round_trip(&other, f->first[i], f->first_answers[i], i & 1 ? EXPAR_PATH_QUEUE : EXPAR_PATH_DIRECT);
+            stage_round_trip(&other, f->first[i], f->first_answers[i],
+                             i & 1 ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_DIRECT);
         CHECK_OK(expar_ep_destroy(other.ep));
     }
 }
@@ -260,7 +261,7 @@ static void play_all(stage *s, void *shared)
     const family *f = shared;
     for (int round = 0; round < 5; round++)
         for (int i = 0; i < ROUTINGS; i++)
-            stage_round_trip(s, f->first[i], f->first_answers[i], (expar_path)(i % 3));
+            stage_round_trip(s, f->first[i], f->first_answers[i], (expar_ep_path)(i % 3));
 }
 
 /* One group for each of these threads; they have nothing in common. */

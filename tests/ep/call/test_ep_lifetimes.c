@@ -79,8 +79,8 @@ static void play_counted(stage *s, void *shared)
     CHECK_OK(expar_ep_handle_release_after(arrival.handle, NULL));
     disturb(s, one);
     play_check_arrival(&arrival, s->rank);
-    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
-    CHECK_OK(expar_ep_handle_info(arrival.handle, &info));
+    expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
+    CHECK_OK(expar_ep_handle_get_info(arrival.handle, &info));
     CHECK_OK(expar_ep_output_retain(arrival.result.output));
     CHECK_OK(expar_ep_output_release_after(arrival.result.output, NULL));
     disturb(s, one);
@@ -109,17 +109,17 @@ static void play_spent(stage *s, void *shared)
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
     CHECK_TEXT("expar_ep_output_retain", "not a living output");
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_release_after(output, NULL));
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_tensor(output, EXPAR_EP_PART_X, &tensor));
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_dlpack(output, EXPAR_EP_PART_X, 0, &managed));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_get_tensor(output, EXPAR_EP_PART_X, &tensor));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_to_dlpack(output, EXPAR_EP_PART_X, 0, &managed));
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_handle_retain(handle));
     CHECK_TEXT("expar_ep_handle_retain", "not a living handle");
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_handle_release_after(handle, NULL));
-    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_handle_info(handle, &info));
+    expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_handle_get_info(handle, &info));
     /* Once more each: told in the log, and nothing else happens. */
     expar_ep_output_release(output);
-    expar_ep_handle_destroy(handle);
-    stage_round_trip(s, one->t, one->a, EXPAR_PATH_AUTO);
+    expar_ep_handle_release(handle);
+    stage_round_trip(s, one->t, one->a, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_what_has_come_to_its_end_is_told(void **state)
@@ -160,28 +160,28 @@ static void play_parts(stage *s, void *shared)
     const scene *one = shared;
     play_arrival arrival;
     if (!dispatch(s, one, &arrival)) return;
-    expar_dispatch_result *result = &arrival.result;
-    const expar_tensor *const expected[] = {&result->recv_x, &result->recv_x_scales, &result->recv_topk_idx,
+    expar_ep_dispatch_result *result = &arrival.result;
+    const expar_tensor *const expected[] = {&result->recv_x, &result->recv_scales, &result->recv_topk_idx,
                                             &result->recv_topk_weights, &result->recv_row_map};
     for (int i = 0; i < 5; i++) {
         expar_tensor part;
         void *managed = NULL;
-        CHECK_OK(expar_ep_output_tensor(result->output, (expar_ep_part)i, &part));
+        CHECK_OK(expar_ep_output_get_tensor(result->output, (expar_ep_part)i, &part));
         CHECK(same_tensor(&part, expected[i]) || (!part.ndim && !expected[i]->ndim), "part %d differs", i);
         if (expected[i]->ndim) continue;
-        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_output_dlpack(result->output, (expar_ep_part)i, 0, &managed));
+        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_output_to_dlpack(result->output, (expar_ep_part)i, 0, &managed));
         CHECK_TEXT("no tensor of part");
     }
     expar_tensor none;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_output_tensor(result->output, (expar_ep_part)99, &none));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_output_get_tensor(result->output, (expar_ep_part)99, &none));
     CHECK_TEXT("part is 99");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_tensor(result->output, EXPAR_EP_PART_X, NULL));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_tensor(NULL, EXPAR_EP_PART_X, &none));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_dlpack(result->output, EXPAR_EP_PART_X, 0, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_get_tensor(result->output, EXPAR_EP_PART_X, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_get_tensor(NULL, EXPAR_EP_PART_X, &none));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_to_dlpack(result->output, EXPAR_EP_PART_X, 0, NULL));
     void *managed = NULL;
     CHECK_STATUS(EXPAR_ERR_VERSION,
-                 expar_ep_output_dlpack(result->output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(3, 0), &managed));
-    CHECK_TEXT("expar_ep_output_dlpack: version is 3.0; expected 0 or 1.x");
+                 expar_ep_output_to_dlpack(result->output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(3, 0), &managed));
+    CHECK_TEXT("expar_ep_output_to_dlpack: version is 3.0; expected 0 or 1.x");
     play_release(&arrival, true);
 }
 
@@ -199,9 +199,9 @@ static void play_own_rows(stage *s, void *shared)
     play_arrival arrival;
     expar_tensor part;
     if (!play_dispatch(s->ep, one->t, s->rank, &own, &s->area, NULL, &arrival)) return;
-    CHECK_OK(expar_ep_output_tensor(arrival.result.output, EXPAR_EP_PART_X, &part));
+    CHECK_OK(expar_ep_output_get_tensor(arrival.result.output, EXPAR_EP_PART_X, &part));
     CHECK(!part.data && part.ndim == 0, "the caller's rows are the output's");
-    CHECK_OK(expar_ep_output_tensor(arrival.result.output, EXPAR_EP_PART_TOPK_IDX, &part));
+    CHECK_OK(expar_ep_output_get_tensor(arrival.result.output, EXPAR_EP_PART_TOPK_IDX, &part));
     CHECK(part.data == arrival.result.recv_topk_idx.data, "recv_topk_idx differs");
     play_release(&arrival, true);
 }
@@ -229,9 +229,9 @@ static void play_apart(stage *s, void *shared)
     expar_ep_output *output = arrival.result.output;
     pthread_t threads[2];
     bool right =
-        CHECK_OK(expar_ep_output_dlpack(output, EXPAR_EP_PART_X, EXPAR_DLPACK_UNVERSIONED, &x)) &&
-        CHECK_OK(expar_ep_output_dlpack(output, EXPAR_EP_PART_TOPK_IDX, EXPAR_DLPACK_VERSION(1, 0), &idx)) &&
-        CHECK_OK(expar_ep_output_dlpack(output, EXPAR_EP_PART_TOPK_WEIGHTS, EXPAR_DLPACK_VERSION(1, 1), &weights));
+        CHECK_OK(expar_ep_output_to_dlpack(output, EXPAR_EP_PART_X, EXPAR_DLPACK_UNVERSIONED, &x)) &&
+        CHECK_OK(expar_ep_output_to_dlpack(output, EXPAR_EP_PART_TOPK_IDX, EXPAR_DLPACK_VERSION(1, 0), &idx)) &&
+        CHECK_OK(expar_ep_output_to_dlpack(output, EXPAR_EP_PART_TOPK_WEIGHTS, EXPAR_DLPACK_VERSION(1, 1), &weights));
     if (!right) return;
     expar_ep_output_release(output);
     disturb(s, one);
@@ -247,7 +247,7 @@ static void play_apart(stage *s, void *shared)
     play_check_arrival(&arrival, s->rank);
     ((expar_dl_managed *)x)->deleter(x);
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
-    expar_ep_handle_destroy(arrival.handle);
+    expar_ep_handle_release(arrival.handle);
 }
 
 static void test_tensors_are_held_apart(void **state)
@@ -270,7 +270,7 @@ static void play_capsules(stage *s, void *shared)
     played_list list = {3, {NULL, &other}};
     if (!dispatch(s, one, &arrival)) return;
     expar_ep_output *output = arrival.result.output;
-    if (!CHECK_OK(expar_ep_output_capsules(output, wanted, 3, &played_python, &list))) return;
+    if (!CHECK_OK(expar_python_put_output(output, wanted, 3, &played_python, &list))) return;
     CHECK(list.items[1] == &other, "an item that is not wanted was set");
     expar_ep_output_release(output);
     disturb(s, one);
@@ -283,8 +283,8 @@ static void play_capsules(stage *s, void *shared)
     CHECK_OK(expar_ep_output_retain(output));
     expar_ep_output_release(output);
     played_delete(list.items[2]);
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_capsules(output, wanted, 3, &played_python, &list));
-    expar_ep_handle_destroy(arrival.handle);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_python_put_output(output, wanted, 3, &played_python, &list));
+    expar_ep_handle_release(arrival.handle);
 }
 
 static void test_capsules_hold_their_output(void **state)
@@ -297,16 +297,16 @@ static void test_capsules_hold_their_output(void **state)
 static void play_tensors(stage *s, void *shared)
 {
     const scene *one = shared;
-    const expar_python python = {played_capsule_new, played_list_set_item, played_tensor_new};
-    const expar_python without_memory = {played_capsule_new, played_list_set_item, played_no_tensor};
+    const expar_python_objects python = {played_capsule_new, played_list_set_item, played_tensor_new};
+    const expar_python_objects without_memory = {played_capsule_new, played_list_set_item, played_no_tensor};
     play_arrival arrival;
     expar_tensor view;
     played_list list = {.length = 3};
     if (!dispatch(s, one, &arrival)) return;
     expar_ep_output *output = arrival.result.output;
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_output_capsules(output, wanted, 3, &without_memory, &list));
-    CHECK_TEXT("expar_ep_output_capsules", "Python has no tensor");
-    if (!CHECK_OK(expar_ep_output_capsules(output, wanted, 1, &python, &list))) return;
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_output(output, wanted, 3, &without_memory, &list));
+    CHECK_TEXT("expar_python_put_output", "Python has no tensor");
+    if (!CHECK_OK(expar_python_put_output(output, wanted, 1, &python, &list))) return;
     expar_ep_output_release(output);
     play_check_arrival(&arrival, s->rank);
     expar_dl_versioned *made = (void *)list.items[0];
@@ -314,7 +314,7 @@ static void play_tensors(stage *s, void *shared)
     CHECK(same_tensor(&view, &arrival.result.recv_x), "item 0 is not recv_x");
     made->deleter(made);
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
-    expar_ep_handle_destroy(arrival.handle);
+    expar_ep_handle_release(arrival.handle);
 }
 
 static void test_tensors_hold_their_output(void **state)
@@ -327,28 +327,29 @@ static void test_tensors_hold_their_output(void **state)
 static void play_no_capsules(stage *s, void *shared)
 {
     const scene *one = shared;
-    static const char call[] = "expar_ep_output_capsules";
+    static const char call[] = "expar_python_put_output";
     const int32_t unknown[] = {99}, absent[] = {EXPAR_EP_PART_X, EXPAR_EP_PART_SCALES};
-    const expar_python no_new = {.list_set_item = played_list_set_item}, no_set = {.capsule_new = played_capsule_new};
+    const expar_python_objects no_new = {.list_set_item = played_list_set_item},
+                               no_set = {.capsule_new = played_capsule_new};
     play_arrival arrival;
     played_list list = {.length = 1};
     if (!dispatch(s, one, &arrival)) return;
     expar_ep_output *output = arrival.result.output;
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_output_capsules(output, wanted, 3, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_output(output, wanted, 3, &played_python, &list));
     CHECK_TEXT(call, "no item 2");
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_output_capsules(output, wanted, 3, &played_python_without_memory, &list));
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_output_capsules(output, unknown, 1, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_output(output, wanted, 3, &played_python_without_memory, &list));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_python_put_output(output, unknown, 1, &played_python, &list));
     CHECK_TEXT(call, "part is 99");
     if (list.items[0]) played_delete(list.items[0]);
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_output_capsules(output, absent, 2, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_python_put_output(output, absent, 2, &played_python, &list));
     CHECK_TEXT(call, "no tensor of part 1");
     if (list.items[0]) played_delete(list.items[0]);
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(NULL, wanted, 3, &played_python, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, NULL, 3, &played_python, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, wanted, 3, NULL, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, wanted, 3, &no_new, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, wanted, 3, &no_set, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_output_capsules(output, wanted, 3, &played_python, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(NULL, wanted, 3, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, NULL, 3, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, wanted, 3, NULL, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, wanted, 3, &no_new, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, wanted, 3, &no_set, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, wanted, 3, &played_python, NULL));
     play_release(&arrival, false);
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_output_retain(output));
 }
@@ -372,19 +373,19 @@ static void play_alloc(stage *s, void *shared)
     const expar_tensor *came = &arrival.result.recv_x;
     size_t bytes = (size_t)came->shape[0] * traffic_row_bytes(one->t);
     bool right = CHECK_OK(expar_ep_alloc(s->ep, bytes, &memory)) &&
-                 CHECK_OK(expar_ep_output_tensor(memory, EXPAR_EP_PART_X, &rows)) &&
+                 CHECK_OK(expar_ep_output_get_tensor(memory, EXPAR_EP_PART_X, &rows)) &&
                  CHECK(rows.ndim == 1 && rows.shape[0] == (int64_t)bytes && rows.dtype == EXPAR_U8, "[bytes] u8") &&
                  CHECK((uintptr_t)rows.data % 128 == 0, "%p is not aligned", rows.data);
     if (!right) return;
     memcpy(rows.data, one->a->x[s->rank], bytes);
     int64_t tokens = one->t->inputs[s->rank].num_tokens;
     void *y = traffic_alloc((size_t)tokens * traffic_row_bytes(one->t), 1);
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(rows.data, came->dtype, came->shape[0], came->shape[1]);
     args.handle = arrival.handle;
-    args.path = EXPAR_PATH_DIRECT;
+    args.path = EXPAR_EP_PATH_DIRECT;
     args.y = expar_tensor_2d(y, came->dtype, tokens, came->shape[1]);
-    CHECK_OK(expar_combine(s->ep, &args));
+    CHECK_OK(expar_ep_combine(s->ep, &args));
     CHECK(memcmp(y, one->a->y[s->rank], (size_t)tokens * traffic_row_bytes(one->t)) == 0, "the sums differ");
     free(y);
     expar_ep_output_release(memory);
@@ -410,7 +411,7 @@ static void play_alloc_alone(stage *s, void *shared)
     for (int i = 0; i < 3; i++) {
         expar_tensor rows;
         if (!CHECK_OK(expar_ep_alloc(s->ep, sizes[i], &memory[i]))) return;
-        CHECK_OK(expar_ep_output_tensor(memory[i], EXPAR_EP_PART_X, &rows));
+        CHECK_OK(expar_ep_output_get_tensor(memory[i], EXPAR_EP_PART_X, &rows));
         memset(rows.data, 0x11 * i, sizes[i]);
     }
     for (int i = 0; i < 3; i++)

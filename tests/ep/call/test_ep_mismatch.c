@@ -13,8 +13,8 @@
 /* What the odd rank makes different. */
 typedef struct difference {
     const char *words[4];
-    void (*spoil)(expar_dispatch_args *args, const expar_ep_handle *handle);
-    bool combines; /* it calls expar_combine instead */
+    void (*spoil)(expar_ep_dispatch_args *args, const expar_ep_handle *handle);
+    bool combines; /* it calls expar_ep_combine instead */
 } difference;
 
 typedef struct mismatch {
@@ -31,11 +31,11 @@ static void check_words(const difference *what)
 
 static expar_status combine_instead(stage *s, const traffic *t, const expar_ep_handle *handle)
 {
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = pitched_make(traffic_dtype(t), t->arrivals[s->rank].num_rows, t->job.hidden, 0, false);
     args.y = pitched_make(traffic_dtype(t), t->inputs[s->rank].num_tokens, t->job.hidden, 0, false);
     args.handle = handle;
-    expar_status status = expar_combine(s->ep, &args);
+    expar_status status = expar_ep_combine(s->ep, &args);
     pitched_free(&args.x);
     pitched_free(&args.y);
     return status;
@@ -44,11 +44,11 @@ static expar_status combine_instead(stage *s, const traffic *t, const expar_ep_h
 static expar_status dispatch_differently(stage *s, const mismatch *m, const expar_ep_handle *handle)
 {
     play_choice plain = {0};
-    expar_dispatch_args given = play_dispatch_args(m->traffic, s->rank, &plain, &s->area, NULL);
-    expar_dispatch_args args = given;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args given = play_dispatch_args(m->traffic, s->rank, &plain, &s->area, NULL);
+    expar_ep_dispatch_args args = given;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (s->rank == ODD_RANK) m->what.spoil(&args, handle);
-    expar_status status = expar_dispatch(s->ep, &args, &result);
+    expar_status status = expar_ep_dispatch(s->ep, &args, &result);
     play_dispatch_args_free(&given);
     return status;
 }
@@ -66,7 +66,7 @@ static void play_mismatch(stage *s, void *shared)
     check_words(&m->what);
     play_check_arrival(&before, s->rank);
     play_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, before.handle, &before);
-    stage_round_trip(s, m->traffic, m->answers, EXPAR_PATH_AUTO);
+    stage_round_trip(s, m->traffic, m->answers, EXPAR_EP_PATH_AUTO);
     play_release(&before, true);
 }
 
@@ -92,7 +92,7 @@ static void run_mismatch(const difference *what)
     assert_true(passed);
 }
 
-static void smaller_h(expar_dispatch_args *args, const expar_ep_handle *handle)
+static void smaller_h(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     (void)handle;
     args->x.shape[1] = 8;
@@ -104,7 +104,7 @@ static void test_hidden_size(void **state)
     run_mismatch(&(difference){{"hidden", "8", "16"}, smaller_h, false});
 }
 
-static void other_dtype(expar_dispatch_args *args, const expar_ep_handle *handle)
+static void other_dtype(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     (void)handle;
     args->x.dtype = EXPAR_F16;
@@ -116,7 +116,7 @@ static void test_dtype(void **state)
     run_mismatch(&(difference){{"dtype", "x", "f16", "bf16"}, other_dtype, false});
 }
 
-static void fewer_slots(expar_dispatch_args *args, const expar_ep_handle *handle)
+static void fewer_slots(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     (void)handle;
     args->topk_idx.shape[1] = args->topk_weights.shape[1] = 2;
@@ -128,7 +128,7 @@ static void test_topk(void **state)
     run_mismatch(&(difference){{"top-k", "2", "3"}, fewer_slots, false});
 }
 
-static void fewer_experts(expar_dispatch_args *args, const expar_ep_handle *handle)
+static void fewer_experts(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     (void)handle;
     args->num_experts = 3;
@@ -142,7 +142,7 @@ static void test_experts(void **state)
     run_mismatch(&(difference){{"experts", "3", "6"}, fewer_experts, false});
 }
 
-static void no_weights(expar_dispatch_args *args, const expar_ep_handle *handle)
+static void no_weights(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     (void)handle;
     args->topk_weights = EXPAR_TENSOR_NONE;
@@ -154,7 +154,7 @@ static void test_weights(void **state)
     run_mismatch(&(difference){{"topk_weights"}, no_weights, false});
 }
 
-static void with_sources(expar_dispatch_args *args, const expar_ep_handle *handle)
+static void with_sources(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     (void)handle;
     args->src_tokens = 1;
@@ -166,7 +166,7 @@ static void test_sources(void **state)
     run_mismatch(&(difference){{"src_tokens (0 absent, 1 asked for) is 1 on rank 2"}, with_sources, false});
 }
 
-static void with_global_experts(expar_dispatch_args *args, const expar_ep_handle *handle)
+static void with_global_experts(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     (void)handle;
     args->global_experts = 1;
@@ -179,7 +179,7 @@ static void test_numbers_of_experts(void **state)
 }
 
 /* The 64-bit numbers are small, so that their low halves are valid as 32-bit ones, too. */
-static void narrow_idx(expar_dispatch_args *args, const expar_ep_handle *handle)
+static void narrow_idx(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     (void)handle;
     args->topk_idx.dtype = EXPAR_I32;
@@ -191,7 +191,7 @@ static void test_idx_dtype(void **state)
     run_mismatch(&(difference){{"dtype", "topk_idx", "i32", "i64"}, narrow_idx, false});
 }
 
-static void with_handle(expar_dispatch_args *args, const expar_ep_handle *handle)
+static void with_handle(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     args->handle = handle;
     args->topk_idx = args->topk_weights = EXPAR_TENSOR_NONE;
@@ -200,13 +200,13 @@ static void with_handle(expar_dispatch_args *args, const expar_ep_handle *handle
 static void test_cached_or_not(void **state)
 {
     (void)state;
-    run_mismatch(&(difference){{"expar_dispatch with a handle", "expar_dispatch"}, with_handle, false});
+    run_mismatch(&(difference){{"expar_ep_dispatch with a handle", "expar_ep_dispatch"}, with_handle, false});
 }
 
 static void test_combine_or_dispatch(void **state)
 {
     (void)state;
-    run_mismatch(&(difference){{"expar_combine", "expar_dispatch"}, NULL, true});
+    run_mismatch(&(difference){{"expar_ep_combine", "expar_ep_dispatch"}, NULL, true});
 }
 
 /* ---- handles ----------------------------------------------------------------------------------------------------- */
@@ -221,7 +221,7 @@ static void play_other_handle(stage *s, void *shared)
     play_dispatch(s->ep, m->traffic, s->rank, &plain, &s->area, NULL, &second);
     CHECK_STATUS(EXPAR_ERR_MISMATCH,
                  combine_instead(s, m->traffic, s->rank == ODD_RANK ? second.handle : first.handle));
-    CHECK_TEXT("expar_combine", "handle", "rank 2", "rank 0");
+    CHECK_TEXT("expar_ep_combine", "handle", "rank 2", "rank 0");
     play_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, first.handle, &first);
     play_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, second.handle, &second);
     play_release(&first, true);
@@ -252,7 +252,7 @@ static void play_foreign_handle(stage *s, void *shared)
     play_dispatch(other, m->traffic, s->rank, &plain, &s->area, NULL, &there);
     expar_status status = combine_instead(s, m->traffic, s->rank == ODD_RANK ? there.handle : here.handle);
     CHECK_STATUS(EXPAR_ERR_MISMATCH, status);
-    CHECK_TEXT("expar_combine", "handle (number of the buffer that it was made on)", "rank 2", "rank 0");
+    CHECK_TEXT("expar_ep_combine", "handle (number of the buffer that it was made on)", "rank 2", "rank 0");
     play_combine(s->ep, m->traffic, m->answers, s->rank, &plain, &s->area, here.handle, &here);
     play_combine(other, m->traffic, m->answers, s->rank, &plain, &s->area, there.handle, &there);
     play_release(&here, true);
@@ -281,7 +281,7 @@ typedef struct racer {
     stage *stage;
     const traffic *traffic;
     expar_status status;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
 } racer;
 
 static void *race(void *argument)
@@ -289,11 +289,12 @@ static void *race(void *argument)
     racer *self = argument;
     play_choice plain = {0};
     check_begin(self->stage->rank);
-    expar_dispatch_args args = play_dispatch_args(self->traffic, self->stage->rank, &plain, &self->stage->area, NULL);
-    self->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    self->status = expar_dispatch(self->stage->ep, &args, &self->result);
+    expar_ep_dispatch_args args =
+        play_dispatch_args(self->traffic, self->stage->rank, &plain, &self->stage->area, NULL);
+    self->result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    self->status = expar_ep_dispatch(self->stage->ep, &args, &self->result);
     if (self->status == EXPAR_ERR_BUSY) {
-        if (!CHECK_TEXT("expar_dispatch", "another call", "buffer")) self->status = EXPAR_OK;
+        if (!CHECK_TEXT("expar_ep_dispatch", "another call", "buffer")) self->status = EXPAR_OK;
         atomic_fetch_add(&busy_calls, 1);
     }
     play_dispatch_args_free(&args);
@@ -320,7 +321,7 @@ static void play_two_at_once(stage *s, void *shared)
         CHECK(racers[i].status == EXPAR_OK && play_check_arrival(&arrival, s->rank), "the other call went wrong");
         play_release(&arrival, true);
     }
-    stage_round_trip(s, m->traffic, m->answers, EXPAR_PATH_AUTO);
+    stage_round_trip(s, m->traffic, m->answers, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_two_calls_at_once(void **state)

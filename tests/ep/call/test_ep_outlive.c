@@ -22,7 +22,7 @@ static _Thread_local int32_t kept_rank;
 static _Thread_local expar_dl_versioned *kept_tensor; /* recv_x, by DLPack */
 
 static const play_choice plain = {.sure_of_pool = true};
-static const play_choice by_queue = {.path = EXPAR_PATH_QUEUE};
+static const play_choice by_queue = {.path = EXPAR_EP_PATH_QUEUE};
 
 /* A buffer, one arrival, and the buffer's end. */
 static void leave_arrival(expar_group *group, const load *l, const play_choice *choice)
@@ -51,10 +51,10 @@ static void leave_tensor(expar_group *group, void *shared)
     void *managed = NULL;
     leave_arrival(group, shared, &plain);
     if (!kept.result.output) return;
-    CHECK_OK(expar_ep_output_dlpack(kept.result.output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(1, 0), &managed));
+    CHECK_OK(expar_ep_output_to_dlpack(kept.result.output, EXPAR_EP_PART_X, EXPAR_DLPACK_VERSION(1, 0), &managed));
     kept_tensor = managed;
     expar_ep_output_release(kept.result.output);
-    expar_ep_handle_destroy(kept.handle);
+    expar_ep_handle_release(kept.handle);
 }
 
 static void *delete_tensor(void *argument)
@@ -101,7 +101,7 @@ static void outlive_buffer(expar_group *group, void *shared)
     if (!CHECK_OK(expar_ep_create(group, &l->config, &ep))) return;
     play_dispatch(ep, l->traffic, kept_rank, &plain, NULL, NULL, &other);
     play_check_arrival(&kept, kept_rank);
-    const play_choice in_place = {.path = EXPAR_PATH_DIRECT};
+    const play_choice in_place = {.path = EXPAR_EP_PATH_DIRECT};
     play_combine(ep, l->traffic, l->answers, kept_rank, &in_place, NULL, other.handle, &kept);
     play_check_arrival(&other, kept_rank);
     play_release(&other, false);

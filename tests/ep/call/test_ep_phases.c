@@ -159,7 +159,7 @@ static void play_finish(play *p)
     CHECK(deal_call_finish(&p->call), "a call that was held, or came behind one");
     move_free(p->move);
     if (!p->deal) return;
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     deal_free(p->deal);
 }
 
@@ -218,7 +218,7 @@ static void play_held_before_it_is_sent(table *t)
     play_finish(&back);
     play_finish(&repeat);
     play_finish(&first);
-    expar_event_destroy(late);
+    expar_event_release(late);
 }
 
 static void test_held_before_it_is_sent(void **state)
@@ -256,7 +256,7 @@ static void play_opens_behind_the_one_before(table *t)
     play_finish(&repeat);
     play_finish(&first);
     gate_remove(t);
-    expar_event_destroy(late);
+    expar_event_release(late);
 }
 
 static void test_opens_behind_the_one_before(void **state)
@@ -311,10 +311,10 @@ static void play_begins_behind_a_refusal(table *t)
 {
     play first, third;
     pthread_t opener;
-    expar_combine_args bad = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args bad = EXPAR_EP_COMBINE_ARGS_INIT;
     gate_build(t);
     play_start(&first, t, 24, MOVE_DISPATCH, &async_choice, NULL, NULL);
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_combine(t->ep, &bad));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_combine(t->ep, &bad));
     if (t->rank == HELD) CHECK(pthread_create(&opener, NULL, open_later, t) == 0, "no thread");
     play_start(&third, t, 25, MOVE_DISPATCH, &async_choice, NULL, NULL);
     if (t->rank == HELD) {
@@ -336,12 +336,12 @@ static void test_begins_behind_a_refusal(void **state)
 static void play_refused_between(table *t)
 {
     play first, back;
-    expar_combine_args bad = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args bad = EXPAR_EP_COMBINE_ARGS_INIT;
     gate_build(t);
     play_start(&first, t, 9, MOVE_DISPATCH, &async_choice, NULL, NULL);
     if (t->rank == HELD) gate_await_call();
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_combine(t->ep, &bad));
-    CHECK_TEXT("expar_combine", "handle is NULL");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_combine(t->ep, &bad));
+    CHECK_TEXT("expar_ep_combine", "handle is NULL");
     gate_open(t);
     play_start(&back, t, 10, MOVE_COMBINE, &sync_choice, &first, NULL);
     if (t->rank == HELD) CHECK(is_done(&first), "a call that waits returned before the one in front of it ended");
@@ -398,7 +398,7 @@ static void test_map_behind_a_refusal(void **state)
    one behind it, never sent, says that the buffer is poisoned. */
 static void fail_between_the_halves(table *t)
 {
-    static const deal_choice queued = {.async = true, .path = EXPAR_PATH_QUEUE};
+    static const deal_choice queued = {.async = true, .path = EXPAR_EP_PATH_QUEUE};
     play first, second;
     gate_build(t);
     play_start(&first, t, 11, MOVE_DISPATCH, &queued, NULL, NULL);
@@ -411,19 +411,19 @@ static void fail_between_the_halves(table *t)
         CHECK_OK(expar_group_abort(t->group));
         gate_open(t);
         CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(first.call.event));
-        CHECK_TEXT("expar_dispatch on rank 1: dispatch: rows");
+        CHECK_TEXT("expar_ep_dispatch on rank 1: dispatch: rows");
         CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(second.call.event));
-        CHECK_TEXT("expar_dispatch", "the buffer is poisoned");
+        CHECK_TEXT("expar_ep_dispatch", "the buffer is poisoned");
         CHECK(gate_sent() == 1, "a call was sent on a poisoned buffer");
     } else {
         CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(second.call.event));
     }
     play *plays[] = {&second, &first};
     for (int i = 0; i < 2; i++) {
-        expar_event_destroy(plays[i]->call.event);
+        expar_event_release(plays[i]->call.event);
         deal_dispatch_clean(&plays[i]->call);
         move_free(plays[i]->move);
-        expar_ep_handle_destroy(plays[i]->call.result.handle);
+        expar_ep_handle_release(plays[i]->call.result.handle);
         deal_free(plays[i]->deal);
     }
 }
@@ -480,29 +480,29 @@ static void play_slow_rows(expar_group *group, void *shared)
     expar_ep *ep = NULL;
     if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
     if (rank == 1) executor_cpu_delay(ep->base.exec, nap, NULL);
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result came = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result came = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.x = expar_tensor_2d(x[rank], EXPAR_F32, SLOW_TOKENS, 16);
     args.topk_idx = expar_tensor_2d(idx, EXPAR_I32, SLOW_TOKENS, 1);
     args.num_experts = 2;
-    args.path = EXPAR_PATH_QUEUE;
+    args.path = EXPAR_EP_PATH_QUEUE;
     args.async_finish = 1;
-    CHECK_OK(expar_dispatch(ep, &args, &came));
+    CHECK_OK(expar_ep_dispatch(ep, &args, &came));
     expar_event *event = NULL;
-    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args back = EXPAR_EP_COMBINE_ARGS_INIT;
     back.handle = came.handle;
     back.x = expar_tensor_2d(rows[rank], EXPAR_F32, came.recv_x.shape[0], 16);
     back.y = expar_tensor_2d(y[rank], EXPAR_F32, SLOW_TOKENS, 16);
     back.async_finish = 1;
     back.event = &event;
-    if (rank == 0) back.path = (expar_path)9;
-    CHECK_STATUS(rank == 0 ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_combine(ep, &back));
+    if (rank == 0) back.path = (expar_ep_path)9;
+    CHECK_STATUS(rank == 0 ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_ep_combine(ep, &back));
     CHECK_OK(expar_event_wait(came.event));
     if (event) CHECK_STATUS(EXPAR_ERR_REMOTE, expar_event_wait(event));
     if (rank == 1) executor_cpu_delay(ep->base.exec, NULL, NULL); /* rank 0's refused call may still be told */
-    expar_event_destroy(event);
-    expar_event_destroy(came.event);
-    expar_ep_handle_destroy(came.handle);
+    expar_event_release(event);
+    expar_event_release(came.event);
+    expar_ep_handle_release(came.handle);
     expar_ep_output_release(came.output);
     CHECK_OK(expar_ep_destroy(ep));
 }

@@ -39,7 +39,7 @@ static bool destroy(stage *s)
 
 static void play_round(stage *s, const scene *c)
 {
-    stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
+    stage_round_trip(s, c->traffic, c->answers, EXPAR_EP_PATH_AUTO);
 }
 
 /* ---- who is late ------------------------------------------------------------------------------------------------- */
@@ -94,12 +94,12 @@ static void limit_end(const limiter *self)
 static void dispatch_in_vain(stage *s, const scene *c)
 {
     const play_choice plain = {0};
-    expar_dispatch_args args = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    CHECK_STATUS(EXPAR_ERR_PEER, expar_dispatch(s->ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "timed out after 300 ms", "rank 1");
-    CHECK_STATUS(EXPAR_ERR_PEER, expar_dispatch(s->ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "poisoned", "timed out after 300 ms");
+    expar_ep_dispatch_args args = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "timed out after 300 ms", "rank 1");
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "poisoned", "timed out after 300 ms");
     play_dispatch_args_free(&args);
 }
 
@@ -127,7 +127,7 @@ static void replace_after_a_dispatch(expar_group *group, void *shared)
 static bool combine_in_vain(stage *s, const scene *c, play_arrival *arrival)
 {
     int64_t tokens = c->traffic->inputs[s->rank].num_tokens;
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     expar_event *event = NULL;
     args.x = arrival->result.recv_x;
     args.handle = arrival->handle;
@@ -137,11 +137,11 @@ static bool combine_in_vain(stage *s, const scene *c, play_arrival *arrival)
     args.event = &event;
     limiter late;
     limit_begin(&late, s->group, c);
-    bool ended = CHECK_OK(expar_combine(s->ep, &args)) && destroy(s);
+    bool ended = CHECK_OK(expar_ep_combine(s->ep, &args)) && destroy(s);
     limit_end(&late);
     if (ended) CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
-    if (ended) CHECK_TEXT("expar_combine", "timed out after 300 ms", "rank 1");
-    expar_event_destroy(event);
+    if (ended) CHECK_TEXT("expar_ep_combine", "timed out after 300 ms", "rank 1");
+    expar_event_release(event);
     free(args.y.data);
     return ended;
 }

@@ -47,42 +47,42 @@ static void assert_said(scene *s, const char *expected)
     s->said->text[0] = '\0';
 }
 
-static expar_dispatch_args fresh(scene *s)
+static expar_ep_dispatch_args fresh(scene *s)
 {
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = expar_tensor_2d(s->x, EXPAR_F32, TOKENS, HIDDEN);
     args.topk_idx = expar_tensor_2d(s->idx, EXPAR_I32, TOKENS, TOPK);
     args.num_experts = EXPERTS;
     return args;
 }
 
-static expar_dispatch_args cached(scene *s, const expar_dispatch_result *from)
+static expar_ep_dispatch_args cached(scene *s, const expar_ep_dispatch_result *from)
 {
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = expar_tensor_2d(s->x, EXPAR_F32, TOKENS, HIDDEN);
     args.handle = from->handle;
     return args;
 }
 
-static expar_combine_args back(scene *s, const expar_dispatch_result *from)
+static expar_ep_combine_args back(scene *s, const expar_ep_dispatch_result *from)
 {
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = from->recv_x;
     args.handle = from->handle;
     args.y = expar_tensor_2d(s->y, EXPAR_F32, TOKENS, HIDDEN);
     return args;
 }
 
-static void assert_dispatch(scene *s, const expar_dispatch_args *args, expar_dispatch_result *result)
+static void assert_dispatch(scene *s, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
 {
-    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    assert_int_equal(expar_dispatch(s->ep, args, result), EXPAR_OK);
+    *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    assert_int_equal(expar_ep_dispatch(s->ep, args, result), EXPAR_OK);
 }
 
-static void give_back(expar_dispatch_result *result)
+static void give_back(expar_ep_dispatch_result *result)
 {
     expar_ep_output_release(result->output);
-    expar_ep_handle_destroy(result->handle);
+    expar_ep_handle_release(result->handle);
 }
 
 /* ---- whole calls ------------------------------------------------------------------------------------------------- */
@@ -93,8 +93,8 @@ static void dispatch_repeat_and_combine(void **state)
     (void)state;
     for (int streams = 0; streams < 2; streams++) {
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
-        expar_dispatch_result first, again;
-        expar_dispatch_args args = fresh(s);
+        expar_ep_dispatch_result first, again;
+        expar_ep_dispatch_args args = fresh(s);
         assert_dispatch(s, &args, &first);
         assert_int_equal(first.num_recv_tokens, COMING);
         assert_int_equal(first.recv_tokens_per_expert[0], COMING);
@@ -104,8 +104,8 @@ static void dispatch_repeat_and_combine(void **state)
         assert_dispatch(s, &args, &again);
         assert_said(s, streams ? "begin place prepare keep send#2 receive#2 end "
                                : "begin prepare keep place send#2 receive#2 end ");
-        expar_combine_args to = back(s, &first);
-        assert_int_equal(expar_combine(s->ep, &to), EXPAR_OK);
+        expar_ep_combine_args to = back(s, &first);
+        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_OK);
         assert_said(s, streams ? "begin place prepare keep send-back#3 receive-back#3 end "
                                : "begin prepare keep place send-back#3 receive-back#3 end ");
         give_back(&again);
@@ -121,18 +121,18 @@ static void records_that_grow(void **state)
     (void)state;
     for (int streams = 0; streams < 2; streams++) {
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
-        expar_dispatch_result first;
-        expar_dispatch_args args = fresh(s);
+        expar_ep_dispatch_result first;
+        expar_ep_dispatch_args args = fresh(s);
         s->said->fails = "fits";
         assert_dispatch(s, &args, &first);
         assert_said(s, streams ? "begin grow#1 place prepare routing notify#2+rows keep send#2-ahead receive#2 end "
                                : "begin grow#1 place prepare routing notify#1 keep send#1 receive#1 end ");
-        expar_combine_args to = back(s, &first);
-        assert_int_equal(expar_combine(s->ep, &to), EXPAR_OK);
+        expar_ep_combine_args to = back(s, &first);
+        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_OK);
         assert_said(s, streams ? "begin grow#3 place prepare keep send-back#4 receive-back#4 end "
                                : "begin grow#2 prepare keep place send-back#2 receive-back#2 end ");
         s->said->refused = "grow";
-        assert_int_equal(expar_combine(s->ep, &to), EXPAR_ERR_SHAPE);
+        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_ERR_SHAPE);
         assert_said(s, streams ? "begin grow#5 " : "begin grow#3 ");
         give_back(&first);
         clear(s);
@@ -144,10 +144,10 @@ static void spare_memory_that_is_too_small(void **state)
 {
     (void)state;
     scene *s = set(&recorder_on_streams);
-    expar_dispatch_result first;
-    expar_dispatch_args args = fresh(s);
+    expar_ep_dispatch_result first;
+    expar_ep_dispatch_args args = fresh(s);
     s->said->coming = 40000; /* rows of the pool's megabyte */
-    args.path = EXPAR_PATH_QUEUE;
+    args.path = EXPAR_EP_PATH_QUEUE;
     assert_dispatch(s, &args, &first);
     assert_said(s, "begin place prepare routing notify#1+rows take keep send#1 receive#1 end ");
     give_back(&first);
@@ -160,8 +160,8 @@ static void worst_case(void **state)
     (void)state;
     for (int streams = 0; streams < 2; streams++) {
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
-        expar_dispatch_result first;
-        expar_dispatch_args args = fresh(s);
+        expar_ep_dispatch_result first;
+        expar_ep_dispatch_args args = fresh(s);
         args.num_worst_tokens = COMING + 1;
         assert_dispatch(s, &args, &first);
         assert_int_equal(first.recv_x.shape[0], COMING + 1);
@@ -178,8 +178,8 @@ static void expert_major(void **state)
     (void)state;
     for (int streams = 0; streams < 2; streams++) {
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
-        expar_dispatch_result first, again;
-        expar_dispatch_args args = fresh(s);
+        expar_ep_dispatch_result first, again;
+        expar_ep_dispatch_args args = fresh(s);
         args.expert_major = 1;
         args.zero_padding = 1;
         assert_dispatch(s, &args, &first);
@@ -189,9 +189,9 @@ static void expert_major(void **state)
         assert_dispatch(s, &args, &again);
         assert_said(s, streams ? "begin place prepare keep send#2 receive#2 copy expand end "
                                : "begin prepare keep place send#2 receive#2 copy expand end ");
-        expar_combine_args to = back(s, &first);
+        expar_ep_combine_args to = back(s, &first);
         to.expert_major = 1;
-        assert_int_equal(expar_combine(s->ep, &to), EXPAR_OK);
+        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_OK);
         assert_said(s, streams ? "begin place prepare keep reduce send-back#3 receive-back#3 end "
                                : "begin prepare keep place reduce send-back#3 receive-back#3 end ");
         give_back(&again);
@@ -206,8 +206,8 @@ static void all_memory_of_the_callers(void **state)
     (void)state;
     for (int streams = 0; streams < 2; streams++) {
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
-        expar_dispatch_result first;
-        expar_dispatch_args args = fresh(s);
+        expar_ep_dispatch_result first;
+        expar_ep_dispatch_args args = fresh(s);
         int32_t idx[COMING][TOPK];
         args.out_x = expar_tensor_2d(s->own, EXPAR_F32, COMING, HIDDEN);
         args.out_topk_idx = expar_tensor_2d(idx, EXPAR_I32, COMING, TOPK);
@@ -227,10 +227,10 @@ static void route_and_dispatch(void **state)
     (void)state;
     for (int streams = 0; streams < 2; streams++) {
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
-        expar_dispatch_args same = fresh(s);
-        expar_dispatch_result rows;
-        expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
-        expar_route_result route = EXPAR_ROUTE_RESULT_INIT;
+        expar_ep_dispatch_args same = fresh(s);
+        expar_ep_dispatch_result rows;
+        expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
+        expar_ep_route_result route = EXPAR_EP_ROUTE_RESULT_INIT;
         args.topk_idx = same.topk_idx;
         args.num_experts = same.num_experts;
         assert_int_equal(expar_ep_route(s->ep, &args, &route), EXPAR_OK);
@@ -249,7 +249,7 @@ static void route_and_dispatch(void **state)
                                      : "begin prepare map-room keep place send#2 receive#2 map copy expand end ");
             give_back(&rows);
         }
-        expar_ep_handle_destroy(route.handle);
+        expar_ep_handle_release(route.handle);
         clear(s);
     }
 }
@@ -260,16 +260,16 @@ static void memory_of_the_callers(void **state)
     (void)state;
     for (int streams = 0; streams < 2; streams++) {
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
-        expar_dispatch_result first;
-        expar_dispatch_args args = fresh(s);
+        expar_ep_dispatch_result first;
+        expar_ep_dispatch_args args = fresh(s);
         args.out_x = expar_tensor_2d(s->own, EXPAR_F32, COMING, HIDDEN);
         assert_dispatch(s, &args, &first);
-        assert_int_equal(first.path, streams ? EXPAR_PATH_DIRECT : EXPAR_PATH_QUEUE);
+        assert_int_equal(first.path, streams ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_QUEUE);
         assert_said(s, streams ? "begin place prepare routing notify#1 keep send#1 receive#1 copy end "
                                : "begin place prepare routing notify#1 take keep send#1 receive#1 end ");
-        expar_combine_args to = back(s, &first);
+        expar_ep_combine_args to = back(s, &first);
         to.x = args.out_x;
-        assert_int_equal(expar_combine(s->ep, &to), EXPAR_OK);
+        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_OK);
         assert_said(s, streams ? "begin place prepare keep copy send-back#2 receive-back#2 end "
                                : "begin prepare keep place send-back#2 receive-back#2 end ");
         give_back(&first);
@@ -283,14 +283,14 @@ static void by_a_thread(void **state)
 {
     (void)state;
     scene *s = set(&recorder_at_once);
-    expar_dispatch_result first;
-    expar_dispatch_args args = fresh(s);
+    expar_ep_dispatch_result first;
+    expar_ep_dispatch_args args = fresh(s);
     args.async_finish = 1;
     assert_dispatch(s, &args, &first);
     assert_int_equal(expar_event_wait(first.event), EXPAR_OK);
     ep_issuer_await(s->ep->base.issuer, EP_CALL_ENDED);
     assert_said(s, "begin place prepare routing notify#1 keep send#1 receive#1 ");
-    expar_event_destroy(first.event);
+    expar_event_release(first.event);
     give_back(&first);
     clear(s);
 }
@@ -300,8 +300,8 @@ static void by_a_thread_from_the_beginning(void **state)
 {
     (void)state;
     scene *s = set(&recorder_at_once);
-    expar_dispatch_result first, again;
-    expar_dispatch_args args = fresh(s);
+    expar_ep_dispatch_result first, again;
+    expar_ep_dispatch_args args = fresh(s);
     args.num_worst_tokens = COMING + 1;
     args.async_finish = 1;
     s->said->fails = "fits";
@@ -316,9 +316,9 @@ static void by_a_thread_from_the_beginning(void **state)
     assert_dispatch(s, &args, &again);
     ep_issuer_await(s->ep->base.issuer, EP_CALL_ENDED);
     assert_said(s, "begin prepare keep grow#2 place send#2 receive#2 ");
-    expar_event_destroy(again.event);
+    expar_event_release(again.event);
     give_back(&again);
-    expar_event_destroy(first.event);
+    expar_event_release(first.event);
     give_back(&first);
     clear(s);
 }
@@ -329,8 +329,8 @@ static void by_the_stream(void **state)
     (void)state;
     scene *s = set(&recorder_on_streams);
     const ep_verdict none = {.rank = -1};
-    expar_dispatch_result first;
-    expar_dispatch_args args = fresh(s);
+    expar_ep_dispatch_result first;
+    expar_ep_dispatch_args args = fresh(s);
     args.async_finish = 1;
     int done = 1;
     assert_dispatch(s, &args, &first);
@@ -340,8 +340,8 @@ static void by_the_stream(void **state)
     s->said->done(s->said->context, EXPAR_OK, &none, 2);
     assert_int_equal(expar_event_wait(first.event), EXPAR_ERR_DROPPED);
     assert_string_equal(expar_last_error(),
-                        "expar_dispatch on rank 0: 2 rows were dropped: num_worst_tokens is too small");
-    expar_event_destroy(first.event);
+                        "expar_ep_dispatch on rank 0: 2 rows were dropped: num_worst_tokens is too small");
+    expar_event_release(first.event);
     give_back(&first);
     clear(s);
 }
@@ -354,10 +354,10 @@ static void refused_at_once(void **state)
     (void)state;
     for (int streams = 0; streams < 2; streams++) {
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-        expar_dispatch_args args = fresh(s);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = fresh(s);
         args.num_experts = 0;
-        assert_int_equal(expar_dispatch(s->ep, &args, &result), EXPAR_ERR_ARGUMENT);
+        assert_int_equal(expar_ep_dispatch(s->ep, &args, &result), EXPAR_ERR_ARGUMENT);
         assert_said(s, "begin notify#1-refused ");
         assert_null(result.handle);
         clear(s);
@@ -369,11 +369,11 @@ static void refused_with_the_offers(void **state)
 {
     (void)state;
     scene *s = set(&recorder_at_once);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = fresh(s);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = fresh(s);
     args.async_finish = 1;
     args.out_x = expar_tensor_2d(s->own, EXPAR_F32, COMING - 1, HIDDEN);
-    assert_int_equal(expar_dispatch(s->ep, &args, &result), EXPAR_ERR_BUFFER_SIZE);
+    assert_int_equal(expar_ep_dispatch(s->ep, &args, &result), EXPAR_ERR_BUFFER_SIZE);
     assert_said(s, "begin place prepare routing notify#1 send#1-refused end ");
     assert_null(result.output);
     clear(s);
@@ -389,11 +389,11 @@ static void refused_by_a_rank(void **state)
                  {"send", "begin place prepare routing notify#1 keep send#1 end "}};
     for (size_t i = 0; i < ARRAY_LENGTH(cases); i++) {
         scene *s = set(&recorder_at_once);
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-        expar_dispatch_args args = fresh(s);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = fresh(s);
         s->said->refused = cases[i].step;
-        assert_int_equal(expar_dispatch(s->ep, &args, &result), EXPAR_ERR_SHAPE);
-        assert_string_equal(expar_last_error(), "expar_dispatch on rank 0: as the test says");
+        assert_int_equal(expar_ep_dispatch(s->ep, &args, &result), EXPAR_ERR_SHAPE);
+        assert_string_equal(expar_last_error(), "expar_ep_dispatch on rank 0: as the test says");
         assert_said(s, cases[i].said);
         s->said->refused = NULL;
         assert_dispatch(s, &args, &result);
@@ -415,13 +415,13 @@ static void failing_steps(void **state)
         bool streams = i >= 3;
         scene *s = set(streams ? &recorder_on_streams : &recorder_at_once);
         s->said->base.sends_ahead = false;
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-        expar_dispatch_args args = fresh(s);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = fresh(s);
         s->said->fails = steps[i % 3];
-        assert_int_equal(expar_dispatch(s->ep, &args, &result), EXPAR_ERR_MEMORY);
+        assert_int_equal(expar_ep_dispatch(s->ep, &args, &result), EXPAR_ERR_MEMORY);
         assert_said(s, said[i % 3]);
         s->said->fails = NULL;
-        assert_int_equal(expar_dispatch(s->ep, &args, &result), streams ? EXPAR_ERR_MEMORY : EXPAR_OK);
+        assert_int_equal(expar_ep_dispatch(s->ep, &args, &result), streams ? EXPAR_ERR_MEMORY : EXPAR_OK);
         if (streams)
             assert_non_null(strstr(expar_last_error(), "the buffer is poisoned"));
         else
@@ -435,12 +435,12 @@ static void earlier_calls_that_failed(void **state)
 {
     (void)state;
     scene *s = set(&recorder_on_streams);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = fresh(s);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = fresh(s);
     s->said->fails = "check";
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(expar_dispatch(s->ep, &args, &result), EXPAR_ERR_MEMORY);
-        assert_non_null(strstr(expar_last_error(), "expar_dispatch on rank 0: the buffer is poisoned: "));
+        assert_int_equal(expar_ep_dispatch(s->ep, &args, &result), EXPAR_ERR_MEMORY);
+        assert_non_null(strstr(expar_last_error(), "expar_ep_dispatch on rank 0: the buffer is poisoned: "));
         assert_said(s, "");
         s->said->fails = NULL;
     }

@@ -17,7 +17,7 @@ static ranks_kind kind;
 typedef struct wrap {
     traffic *traffic;
     answers *answers;
-    expar_path path;
+    expar_ep_path path;
     uint32_t behind; /* the epoch that the first call's follows */
 } wrap;
 
@@ -27,11 +27,11 @@ typedef struct wrap {
 static bool play_refusal(const stage *s, const traffic *t)
 {
     play_choice plain = {0};
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args given = play_dispatch_args(t, s->rank, &plain, &s->area, NULL), args = given;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args given = play_dispatch_args(t, s->rank, &plain, &s->area, NULL), args = given;
     if (s->rank == 1) args.num_experts = -1;
     bool right =
-        CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, expar_dispatch(s->ep, &args, &result)) &&
+        CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, expar_ep_dispatch(s->ep, &args, &result)) &&
         CHECK_TEXT("num_experts");
     play_dispatch_args_free(&given);
     return right;
@@ -43,7 +43,7 @@ static bool play_kinds(stage *s, const wrap *w, const play_area *again)
     const traffic *t = w->traffic;
     play_arrival first, repeat = {0};
     play_choice there = {.path = w->path, .sure_of_pool = true};
-    play_choice back = {.path = w->path, .place = w->path == EXPAR_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
+    play_choice back = {.path = w->path, .place = w->path == EXPAR_EP_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
     bool right = play_dispatch(s->ep, t, s->rank, &there, &s->area, NULL, &first) &&
                  play_dispatch(s->ep, t, s->rank, &there, again, first.handle, &repeat) &&
                  play_combine(s->ep, t, w->answers, s->rank, &back, &s->area, first.handle, &first) &&
@@ -65,7 +65,7 @@ static void play_over_the_wrap(stage *s, void *shared)
     play_area_give(s->group, &again);
 }
 
-static void run_path(expar_path path)
+static void run_path(expar_ep_path path)
 {
     static const int64_t num_tokens[RANKS] = {5, 0, 9};
     traffic_plan plan = {.num_ranks = RANKS,
@@ -95,19 +95,19 @@ static void run_path(expar_path path)
 static void test_direct(void **state)
 {
     (void)state;
-    run_path(EXPAR_PATH_DIRECT);
+    run_path(EXPAR_EP_PATH_DIRECT);
 }
 
 static void test_queue(void **state)
 {
     (void)state;
-    run_path(EXPAR_PATH_QUEUE);
+    run_path(EXPAR_EP_PATH_QUEUE);
 }
 
 static void test_auto(void **state)
 {
     (void)state;
-    run_path(EXPAR_PATH_AUTO);
+    run_path(EXPAR_EP_PATH_AUTO);
 }
 
 /* ---- all options ------------------------------------------------------------------------------------------------- */

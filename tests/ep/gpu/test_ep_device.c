@@ -58,11 +58,11 @@ static expar_tensor on(expar_device device, expar_tensor tensor)
 }
 
 /* All arguments where `device` wants them. */
-static expar_dispatch_args good_args(sides *s, expar_device device, int32_t experts)
+static expar_ep_dispatch_args good_args(sides *s, expar_device device, int32_t experts)
 {
     bool gpu = device.type == EXPAR_CUDA;
     void *rows = gpu ? (void *)(uintptr_t)s->rows : s->host, *idx = gpu ? (void *)(uintptr_t)s->idx : s->host_idx;
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = on(device, expar_tensor_2d(rows, EXPAR_F32, TOKENS, HIDDEN));
     args.topk_idx = on(device, expar_tensor_2d(idx, EXPAR_I32, TOKENS, 1));
     args.num_experts = experts;
@@ -70,20 +70,20 @@ static expar_dispatch_args good_args(sides *s, expar_device device, int32_t expe
     return args;
 }
 
-static void refuse(expar_ep *ep, const expar_dispatch_args *args, const char *what, const char *where)
+static void refuse(expar_ep *ep, const expar_ep_dispatch_args *args, const char *what, const char *where)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_dispatch(ep, args, &result));
-    CHECK_TEXT("expar_dispatch", what, where);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_dispatch(ep, args, &result));
+    CHECK_TEXT("expar_ep_dispatch", what, where);
 }
 
-static void accept(expar_ep *ep, const sides *s, const expar_dispatch_args *args)
+static void accept(expar_ep *ep, const sides *s, const expar_ep_dispatch_args *args)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    if (!CHECK_OK(expar_dispatch(ep, args, &result))) return;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    if (!CHECK_OK(expar_ep_dispatch(ep, args, &result))) return;
     CHECK_OK(CUDA_CALL(StreamSynchronize, s->stream));
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
 }
 
 static void gpu_memory_for_a_cpu_buffer(expar_group *group, void *shared)
@@ -94,7 +94,7 @@ static void gpu_memory_for_a_cpu_buffer(expar_group *group, void *shared)
     if (!open_sides(&s)) return;
     expar_ep *ep = make_buffer(group, cpu);
     if (!ep) return;
-    expar_dispatch_args args = good_args(&s, cpu, group->size);
+    expar_ep_dispatch_args args = good_args(&s, cpu, group->size);
     args.x.data = (void *)(uintptr_t)s.rows;
     refuse(ep, &args, "x.data", "memory of GPU 0; expected host memory");
     args = good_args(&s, cpu, group->size);
@@ -114,7 +114,7 @@ static void host_memory_for_a_gpu_buffer(expar_group *group, void *shared)
     if (!open_sides(&s)) return;
     expar_ep *ep = make_buffer(group, gpu);
     if (!ep) return;
-    expar_dispatch_args args = good_args(&s, gpu, group->size);
+    expar_ep_dispatch_args args = good_args(&s, gpu, group->size);
     args.x.data = s.host;
     refuse(ep, &args, "x.data", "host memory; expected memory of GPU 0");
     args = good_args(&s, gpu, group->size);
@@ -143,7 +143,7 @@ static void memory_of_another_gpu(expar_group *group, void *shared)
     expar_ep *ep = make_buffer(group, gpu);
     if (!ep || !CHECK_OK(cuda_device_open(1, &second)) || !CHECK_OK(cuda_enter(second))) return;
     CHECK_OK(CUDA_CALL(MemAlloc, &far, sizeof s.host));
-    expar_dispatch_args args = good_args(&s, gpu, group->size);
+    expar_ep_dispatch_args args = good_args(&s, gpu, group->size);
     args.x.data = (void *)(uintptr_t)far;
     refuse(ep, &args, "x.data", "memory of GPU 1; expected GPU 0");
     CHECK_OK(CUDA_CALL(MemFree, far));

@@ -95,8 +95,8 @@ static void a_launch_that_fails(expar_group *group, void *shared)
 {
     (void)shared;
     expar_ep_config config = small_config(group);
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_ep *ep = NULL;
     char stream;
     if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
@@ -105,7 +105,7 @@ static void a_launch_that_fails(expar_group *group, void *shared)
     args.x.device = args.topk_idx.device = (expar_device){.type = EXPAR_CUDA};
     args.num_experts = group->size;
     args.stream = &stream;
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(ep, &args, &result));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_dispatch(ep, &args, &result));
     CHECK_TEXT("cuLaunchKernelEx", "719");
     CHECK_OK(expar_ep_destroy(ep));
 }

@@ -119,10 +119,10 @@ static void end(idle_rank *one)
 
 static expar_status dispatch_many(idle_rank *one)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_worst_tokens = MANY_ROWS;
     idle_forget(one);
-    return expar_dispatch(one->ep, &args, &one->came);
+    return expar_ep_dispatch(one->ep, &args, &one->came);
 }
 
 static void run(ranks_body body)
@@ -140,7 +140,7 @@ static void allocate(expar_group *group, void *shared)
     for (int32_t i = 1; i < 4; i++) {
         if (!CHECK_OK(dispatch_many(&one))) return;
         CHECK(one.came.recv_x.data == own->last && own->taken == i, "the output is not what the allocator gave");
-        CHECK(one.came.path == EXPAR_PATH_QUEUE, "path %d", (int)one.came.path);
+        CHECK(one.came.path == EXPAR_EP_PATH_QUEUE, "path %d", (int)one.came.path);
     }
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
     CHECK_OK(expar_ep_get_stats(one.ep, &stats));
@@ -182,7 +182,7 @@ static void allocate_rows(expar_group *group, void *shared)
     own->stream = NULL;
     if (CHECK_OK(expar_ep_alloc(one.ep, 4 * LIMIT_BYTES, &output))) {
         expar_tensor rows;
-        CHECK_OK(expar_ep_output_tensor(output, EXPAR_EP_PART_X, &rows));
+        CHECK_OK(expar_ep_output_get_tensor(output, EXPAR_EP_PART_X, &rows));
         CHECK(rows.data == own->last, "the rows are not what the allocator gave");
     }
     expar_ep_output_release(output);
@@ -211,18 +211,18 @@ static void give_back_behind(expar_group *group, void *shared)
     if (!begin_at(&one, group, group->rank) || !CHECK_OK(dispatch_many(&one))) return;
     fake_controls *controls = controls_find();
     if (!CHECK(controls, "the driver is not the played one")) return;
-    const expar_dispatch_result first = one.came;
+    const expar_ep_dispatch_result first = one.came;
     CHECK_OK(expar_barrier_all(group));
     atomic_store(&controls->hold, 1);
     CHECK_OK(expar_barrier_all(group));
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.num_worst_tokens = MANY_ROWS;
     args.async_finish = 1;
-    expar_dispatch_result results[2] = {EXPAR_DISPATCH_RESULT_INIT, EXPAR_DISPATCH_RESULT_INIT};
+    expar_ep_dispatch_result results[2] = {EXPAR_EP_DISPATCH_RESULT_INIT, EXPAR_EP_DISPATCH_RESULT_INIT};
     for (int32_t i = 0; i < 2; i++) {
-        if (!CHECK_OK(expar_dispatch(one.ep, &args, &results[i]))) return;
+        if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &results[i]))) return;
         expar_ep_output_release(results[i].output);
-        expar_ep_handle_destroy(results[i].handle);
+        expar_ep_handle_release(results[i].handle);
     }
     rest_ms(50);
     CHECK(own->taken == 3 && own->given == 0, "%d of %d went back before kernels had come to it", own->given,
@@ -231,7 +231,7 @@ static void give_back_behind(expar_group *group, void *shared)
     atomic_store(&controls->hold, 0);
     for (int32_t i = 0; i < 2; i++) {
         CHECK_OK(expar_event_wait(results[i].event));
-        expar_event_destroy(results[i].event);
+        expar_event_release(results[i].event);
     }
     one.came = first;
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
@@ -246,7 +246,7 @@ static void memory_goes_back_behind_the_calls(void **state)
     run(give_back_behind);
 }
 
-static _Thread_local expar_dispatch_result kept;
+static _Thread_local expar_ep_dispatch_result kept;
 static _Thread_local cuda_device *kept_gpu;
 
 static void keep_output(expar_group *group, void *shared)
@@ -255,7 +255,7 @@ static void keep_output(expar_group *group, void *shared)
     idle_rank one;
     if (!begin(&one, group) || !CHECK_OK(dispatch_many(&one))) return;
     kept = one.came;
-    one.came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    one.came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     CHECK_OK(cuda_device_open(0, &kept_gpu));
     idle_end(&one);
     cuda_later_await();
@@ -266,7 +266,7 @@ static void release_output(expar_group *none, void *shared)
 {
     (void)none, (void)shared;
     if (!kept.output) return;
-    expar_ep_handle_destroy(kept.handle);
+    expar_ep_handle_release(kept.handle);
     CHECK(own->given == 0, "memory of a living output was given back");
     expar_ep_output_release(kept.output);
     cuda_later_await();
@@ -288,7 +288,7 @@ static void check_refused(const idle_rank *one, expar_status ended, expar_status
 {
     const bool odd = one->group->rank == ODD;
     CHECK_STATUS(odd ? expected : EXPAR_ERR_REMOTE, ended);
-    CHECK_TEXT("expar_dispatch", text);
+    CHECK_TEXT("expar_ep_dispatch", text);
     if (!odd) CHECK_TEXT("rank 1", expar_status_string(expected));
 }
 
@@ -296,18 +296,18 @@ static void check_refused(const idle_rank *one, expar_status ended, expar_status
 static void allocate_badly(idle_rank *one, gift bad, expar_status expected, const char *text)
 {
     const bool odd = one->group->rank == ODD;
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.num_worst_tokens = MANY_ROWS;
     args.async_finish = 1;
     const int given = own->given;
     own->gift = odd ? bad : GIVES_MEMORY;
-    expar_status ended = expar_dispatch(one->ep, &args, &result);
+    expar_status ended = expar_ep_dispatch(one->ep, &args, &result);
     if (ended == EXPAR_OK) {
         ended = expar_event_wait(result.event);
-        expar_event_destroy(result.event);
+        expar_event_release(result.event);
         expar_ep_output_release(result.output);
-        expar_ep_handle_destroy(result.handle);
+        expar_ep_handle_release(result.handle);
     }
     check_refused(one, ended, expected, text);
     if (odd) CHECK(own->given == given + (bad != GIVES_NONE), "%d given back", own->given - given);
@@ -348,12 +348,12 @@ static void call_library(void)
     expar_ep *made = NULL;
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
     const expar_ep_config config = idle_config(caller->group);
-    const expar_dispatch_args args = idle_dispatch_args(other, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    const expar_ep_dispatch_args args = idle_dispatch_args(other, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     called++;
-    CHECK_STATUS(EXPAR_ERR_BUSY, expar_dispatch(caller->ep, &args, &result));
-    CHECK_STATUS(EXPAR_ERR_BUSY, expar_dispatch(other->ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "config.alloc");
+    CHECK_STATUS(EXPAR_ERR_BUSY, expar_ep_dispatch(caller->ep, &args, &result));
+    CHECK_STATUS(EXPAR_ERR_BUSY, expar_ep_dispatch(other->ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "config.alloc");
     CHECK_STATUS(EXPAR_ERR_BUSY, expar_ep_alloc(other->ep, 16, &output));
     CHECK_STATUS(EXPAR_ERR_BUSY, expar_ep_trim(other->ep));
     CHECK_STATUS(EXPAR_ERR_BUSY, expar_ep_create(caller->group, &config, &made));

@@ -51,7 +51,7 @@ static void check_results(idle_rank *one, bool in_pool)
     if (!idle_dispatch(one, EXPAR_F32)) return;
     const bool pooled = one->came.output->block->pool != NULL;
     CHECK(pooled == in_pool, "the results lie %s the pool", pooled ? "in" : "beside");
-    CHECK(one->came.path == (in_pool ? EXPAR_PATH_DIRECT : EXPAR_PATH_QUEUE), "path %d", (int)one->came.path);
+    CHECK(one->came.path == (in_pool ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_QUEUE), "path %d", (int)one->came.path);
 }
 
 /* Once nothing is held, and a call has come behind it, no memory is lent any more, by any rank of this process. */
@@ -106,16 +106,16 @@ static void grow_for_experts(expar_group *group, void *shared)
     if (!idle_begin(&one, group)) return;
     const uint64_t before = pool_bytes(&one);
     mem_block *all = take_all(&one);
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.expert_major = 1;
     for (int32_t i = 0; i < 2; i++) {
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-        if (!CHECK_OK(expar_dispatch(one.ep, &args, &result))) return;
-        CHECK(result.path == EXPAR_PATH_DIRECT, "path %d", (int)result.path);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+        if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &result))) return;
+        CHECK(result.path == EXPAR_EP_PATH_DIRECT, "path %d", (int)result.path);
         CHECK(result.handle->map->pool && result.output->block->pool, "map or rows lie beside the pool");
         CHECK(pool_bytes(&one) > before, "the pool has not grown");
         expar_ep_output_release(result.output);
-        expar_ep_handle_destroy(result.handle);
+        expar_ep_handle_release(result.handle);
     }
     mem_block_release(all);
     idle_end(&one);
@@ -135,14 +135,14 @@ static void grow_with_worst(expar_group *group, void *shared)
     if (!idle_begin(&one, group)) return;
     const uint64_t before = pool_bytes(&one);
     mem_block *all = is_odd(&one) ? take_all(&one) : NULL;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     if (!is_odd(&one)) args.num_worst_tokens = 8;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    if (!CHECK_OK(expar_dispatch(one.ep, &args, &result))) return;
-    CHECK(result.path == (is_odd(&one) ? EXPAR_PATH_QUEUE : EXPAR_PATH_DIRECT), "path %d", (int)result.path);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &result))) return;
+    CHECK(result.path == (is_odd(&one) ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_DIRECT), "path %d", (int)result.path);
     CHECK(pool_bytes(&one) == before, "the pool has grown");
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     check_results(&one, true);
     CHECK((pool_bytes(&one) > before) == is_odd(&one), "the pool has %llu bytes", (unsigned long long)pool_bytes(&one));
     mem_block_release(all);
@@ -200,15 +200,15 @@ static void go_beyond_the_limit(expar_group *group, void *shared)
     if (!idle_begin_with(&one, group, LIMIT_BYTES)) return;
     const uint64_t before = pool_bytes(&one);
     for (int32_t i = 0; i < 3; i++) {
-        expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
         args.num_worst_tokens = MANY_ROWS;
-        if (!CHECK_OK(expar_dispatch(one.ep, &args, &result))) return;
-        CHECK(result.path == EXPAR_PATH_QUEUE && !result.output->block->pool, "the rows lie in the pool");
+        if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &result))) return;
+        CHECK(result.path == EXPAR_EP_PATH_QUEUE && !result.output->block->pool, "the rows lie in the pool");
         const cuda_place place = cuda_place_of(result.recv_x.data);
         CHECK(place.kind == CUDA_PLACE_DEVICE, "the rows lie in memory of kind %d", (int)place.kind);
         expar_ep_output_release(result.output);
-        expar_ep_handle_destroy(result.handle);
+        expar_ep_handle_release(result.handle);
         check_results(&one, true);
     }
     CHECK(pool_bytes(&one) == before, "the pool has grown");
@@ -236,12 +236,12 @@ static bool begin_without_limits(idle_rank *one, expar_group *group)
 
 static expar_status dispatch_topk(idle_rank *one, int32_t topk, void *stream)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.topk_idx = idle_tensor(EXPAR_I32, topk);
     args.stream = stream;
     if (stream != one->stream) args.num_worst_tokens = 4;
     idle_forget(one);
-    return expar_dispatch(one->ep, &args, &one->came);
+    return expar_ep_dispatch(one->ep, &args, &one->came);
 }
 
 static void check_growths(const idle_rank *one, uint32_t expected)
@@ -264,20 +264,20 @@ static void grow_records(expar_group *group, void *shared)
     check_growths(&one, 2);
     const int32_t topk = is_odd(&one) ? 7 : 6;
     CHECK_STATUS(EXPAR_ERR_MISMATCH, dispatch_topk(&one, topk, one.stream));
-    CHECK_TEXT("expar_dispatch", "top-k is 7 on rank 1 and 6 on rank 0");
+    CHECK_TEXT("expar_ep_dispatch", "top-k is 7 on rank 1 and 6 on rank 0");
     CHECK_STATUS(EXPAR_ERR_MISMATCH, dispatch_topk(&one, is_odd(&one) ? 7 : 5, one.stream));
     CHECK_OK(expar_barrier_all(group));
     atomic_store(&controls()->no_chunks, kind_of_ranks == RANKS_THREADS || is_odd(&one));
     CHECK_OK(expar_barrier_all(group));
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.x = idle_tensor(EXPAR_F32, 1 << 16);
     idle_forget(&one);
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_dispatch(one.ep, &args, &one.came));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_dispatch(one.ep, &args, &one.came));
     CHECK_OK(expar_barrier_all(group));
     atomic_store(&controls()->no_chunks, 0);
     CHECK_OK(expar_barrier_all(group));
     check_growths(&one, 2);
-    CHECK_OK(expar_dispatch(one.ep, &args, &one.came));
+    CHECK_OK(expar_ep_dispatch(one.ep, &args, &one.came));
     check_growths(&one, 3);
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
     idle_end(&one);
@@ -291,23 +291,23 @@ static void records_grow_with_forms(void **state)
 
 static expar_status dispatch_experts(idle_rank *one, int32_t num_experts)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_experts = num_experts;
     idle_forget(one);
-    return expar_dispatch(one->ep, &args, &one->came);
+    return expar_ep_dispatch(one->ep, &args, &one->came);
 }
 
 /* Routing by hand: the counts come from the host, or as they lie in pinned memory. */
 static expar_status dispatch_counts(idle_rank *one, int32_t num_experts)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     int32_t *counts = calloc((size_t)num_experts, sizeof *counts);
     args.num_experts = num_experts;
     args.topk_idx = args.topk_weights = (expar_tensor){0};
     args.token_in_rank = idle_tensor(EXPAR_U8, RANKS);
     args.tokens_per_expert = counts;
     idle_forget(one);
-    expar_status status = expar_dispatch(one->ep, &args, &one->came);
+    expar_status status = expar_ep_dispatch(one->ep, &args, &one->came);
     free(counts);
     return status;
 }
@@ -370,7 +370,7 @@ static void capture_larger_form(expar_group *group, void *shared)
     CHECK_OK(CUDA_CALL(StreamCreate, &captured, CU_STREAM_NON_BLOCKING));
     CHECK_OK(CUDA_CALL(StreamBeginCapture, captured, CU_CAPTURE_THREAD_LOCAL));
     CHECK_STATUS(EXPAR_ERR_LIMIT, dispatch_topk(&one, 9, captured));
-    CHECK_TEXT("expar_dispatch", "top-k 9", "while the stream is being captured");
+    CHECK_TEXT("expar_ep_dispatch", "top-k 9", "while the stream is being captured");
     CHECK_OK(dispatch_topk(&one, 4, captured));
     CHECK_OK(CUDA_CALL(StreamEndCapture, captured, &graph));
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
@@ -397,25 +397,25 @@ static void capture_without_room(expar_group *group, void *shared)
     if (!idle_begin_with(&one, group, LIMIT_BYTES)) return;
     check_results(&one, true);
     idle_forget(&one);
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
     CHECK_OK(expar_barrier_all(group));
     const int launches = atomic_load(&controls()->launches), others = atomic_load(&controls()->others);
     CHECK_OK(expar_barrier_all(group));
     args.num_worst_tokens = MANY_ROWS;
-    CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, expar_dispatch(one.ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "while the stream is being captured", "config.pool_bytes");
+    CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, expar_ep_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "while the stream is being captured", "config.pool_bytes");
     CHECK_OK(expar_barrier_all(group));
     CHECK(atomic_load(&controls()->launches) == launches && atomic_load(&controls()->others) == others,
           "the refused call is on the stream");
     CHECK_OK(expar_barrier_all(group));
     args.num_worst_tokens = 4;
-    CHECK_OK(expar_dispatch(one.ep, &args, &result));
+    CHECK_OK(expar_ep_dispatch(one.ep, &args, &result));
     CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     check_results(&one, true);
     idle_end(&one);
 }
@@ -428,16 +428,16 @@ static void captures_without_room_are_refused(void **state)
 
 /* ---- lives ------------------------------------------------------------------------------------------------------- */
 
-static _Thread_local expar_dispatch_result kept[2]; /* in the pool, and beside it */
+static _Thread_local expar_ep_dispatch_result kept[2]; /* in the pool, and beside it */
 static _Thread_local cu_address kept_at[2];
 
 /* Rows that the test writes by itself. */
 static void keep_one(idle_rank *one, int32_t which, int64_t rows)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_worst_tokens = rows;
-    kept[which] = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    if (!CHECK_OK(expar_dispatch(one->ep, &args, &kept[which]))) return;
+    kept[which] = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    if (!CHECK_OK(expar_ep_dispatch(one->ep, &args, &kept[which]))) return;
     kept_at[which] = (cu_address)(uintptr_t)kept[which].recv_x.data;
     CHECK_OK(CUDA_CALL(MemsetD8, kept_at[which], (unsigned char)(one->group->rank + 1 + 10 * which), 128));
 }
@@ -467,7 +467,7 @@ static void read_and_release(expar_group *none, void *shared)
         if (!kept[i].output) continue;
         CHECK(is_there(kept_at[i]), "the memory of output %d is gone", (int)i);
         CHECK(seen[0] == seen[127] && seen[0] > 10 * i, "output %d holds %d", (int)i, (int)seen[0]);
-        expar_ep_handle_destroy(kept[i].handle);
+        expar_ep_handle_release(kept[i].handle);
         CHECK(is_there(kept_at[i]), "the memory of output %d is gone with its handle", (int)i);
         expar_ep_output_release(kept[i].output);
     }

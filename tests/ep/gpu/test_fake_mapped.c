@@ -36,7 +36,7 @@ static bool begin(mapped_rank *one, expar_group *group, int32_t gpu)
 {
     *one = (mapped_rank){0};
     if (!idle_begin_at(&one->idle, group, gpu)) return false;
-    expar_dispatch_args args = idle_dispatch_args(&one->idle, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one->idle, EXPAR_F32);
     args.topk_weights = idle_tensor(EXPAR_F32, 1);
     args.topk_weights.device.index = gpu;
     args.num_worst_tokens = ROWS;
@@ -44,7 +44,7 @@ static bool begin(mapped_rank *one, expar_group *group, int32_t gpu)
     one->x = take_tensor(one, IDLE_HIDDEN);
     one->weights = take_tensor(one, 1);
     return CHECK(one->controls, "another driver is open") &&
-           CHECK_OK(expar_dispatch(one->idle.ep, &args, &one->idle.came));
+           CHECK_OK(expar_ep_dispatch(one->idle.ep, &args, &one->idle.came));
 }
 
 static void end(mapped_rank *one)
@@ -67,7 +67,7 @@ static expar_ep_stats stats_of(const mapped_rank *one)
 /* Whether this call's rows were read where they lie. Between barriers: threads share the driver's counts. */
 static bool combine(mapped_rank *one, int *copies)
 {
-    expar_combine_args args = idle_combine_args(&one->idle);
+    expar_ep_combine_args args = idle_combine_args(&one->idle);
     const uint64_t before = stats_of(one).mapped_calls;
     args.x = one->x;
     args.topk_weights = one->weights;
@@ -76,7 +76,7 @@ static bool combine(mapped_rank *one, int *copies)
     CHECK_OK(expar_barrier_all(one->idle.group));
     const int at_first = atomic_load(&one->controls->others);
     CHECK_OK(expar_barrier_all(one->idle.group));
-    CHECK_OK(expar_combine(one->idle.ep, &args));
+    CHECK_OK(expar_ep_combine(one->idle.ep, &args));
     CHECK_OK(expar_barrier_all(one->idle.group));
     *copies = atomic_load(&one->controls->others) - at_first;
     CHECK_OK(expar_barrier_all(one->idle.group));

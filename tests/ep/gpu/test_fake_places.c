@@ -51,9 +51,9 @@ static expar_tensor at(const sides *s, expar_dtype dtype, int64_t columns)
 
 /* ---- calls with every tensor that they may have ------------------------------------------------------------------ */
 
-static expar_dispatch_args full_dispatch(const sides *s)
+static expar_ep_dispatch_args full_dispatch(const sides *s)
 {
-    expar_dispatch_args args = idle_dispatch_args(&s->one, EXPAR_F8E4M3);
+    expar_ep_dispatch_args args = idle_dispatch_args(&s->one, EXPAR_F8E4M3);
     args.x = args.out_x = at(s, EXPAR_F8E4M3, IDLE_HIDDEN);
     args.topk_idx = at(s, EXPAR_I32, 1);
     args.topk_weights = at(s, EXPAR_F32, 1);
@@ -63,21 +63,21 @@ static expar_dispatch_args full_dispatch(const sides *s)
     return args;
 }
 
-static expar_combine_args full_combine(const sides *s)
+static expar_ep_combine_args full_combine(const sides *s)
 {
-    expar_combine_args args = idle_combine_args(&s->one);
+    expar_ep_combine_args args = idle_combine_args(&s->one);
     args.x = args.y = args.bias[0] = args.bias[1] = at(s, EXPAR_F32, IDLE_HIDDEN);
     args.topk_weights = args.out_topk_weights = args.expert_weights = at(s, EXPAR_F32, 1);
     args.expert_major = 1;
     return args;
 }
 
-static bool dispatch(sides *s, const expar_dispatch_args *args)
+static bool dispatch(sides *s, const expar_ep_dispatch_args *args)
 {
     expar_ep_output_release(s->one.came.output);
-    expar_ep_handle_destroy(s->one.came.handle);
-    s->one.came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    return CHECK_OK(expar_dispatch(s->one.ep, args, &s->one.came));
+    expar_ep_handle_release(s->one.came.handle);
+    s->one.came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    return CHECK_OK(expar_ep_dispatch(s->one.ep, args, &s->one.came));
 }
 
 /* ---- a tensor in the wrong place --------------------------------------------------------------------------------- */
@@ -119,14 +119,14 @@ static void check_refused(expar_status status, const char *call, const argument 
 
 #define DISPATCH(member)                                                                                               \
     {                                                                                                                  \
-#member, offsetof(expar_dispatch_args, member)                                                                 \
+#member, offsetof(expar_ep_dispatch_args, member)                                                              \
     }
 static const argument dispatch_arguments[] = {DISPATCH(x),        DISPATCH(topk_idx),      DISPATCH(topk_weights),
                                               DISPATCH(x_scales), DISPATCH(token_in_rank), DISPATCH(out_x)};
 
 #define COMBINE(member)                                                                                                \
     {                                                                                                                  \
-#member, offsetof(expar_combine_args, member)                                                                  \
+#member, offsetof(expar_ep_combine_args, member)                                                               \
     }
 static const argument combine_arguments[] = {COMBINE(x),
                                              COMBINE(y),
@@ -141,13 +141,13 @@ static void misplaced_in_dispatch(expar_group *group, void *shared)
     (void)shared;
     sides s;
     if (!open_sides(&s, group)) return;
-    const expar_dispatch_args good = full_dispatch(&s);
+    const expar_ep_dispatch_args good = full_dispatch(&s);
     for (size_t i = 0; i < ARRAY_LENGTH(dispatch_arguments); i++)
         for (size_t w = 0; w < ARRAY_LENGTH(wrong_places); w++) {
-            expar_dispatch_args args = good;
-            expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+            expar_ep_dispatch_args args = good;
+            expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
             misplace(&s, &args, &dispatch_arguments[i], &wrong_places[w]);
-            check_refused(expar_dispatch(s.one.ep, &args, &result), "expar_dispatch", &dispatch_arguments[i],
+            check_refused(expar_ep_dispatch(s.one.ep, &args, &result), "expar_ep_dispatch", &dispatch_arguments[i],
                           &wrong_places[w]);
         }
     dispatch(&s, &good);
@@ -159,16 +159,17 @@ static void misplaced_in_combine(expar_group *group, void *shared)
     (void)shared;
     sides s;
     if (!open_sides(&s, group)) return;
-    const expar_dispatch_args before = full_dispatch(&s);
+    const expar_ep_dispatch_args before = full_dispatch(&s);
     if (!dispatch(&s, &before)) return;
-    const expar_combine_args good = full_combine(&s);
+    const expar_ep_combine_args good = full_combine(&s);
     for (size_t i = 0; i < ARRAY_LENGTH(combine_arguments); i++)
         for (size_t w = 0; w < ARRAY_LENGTH(wrong_places); w++) {
-            expar_combine_args args = good;
+            expar_ep_combine_args args = good;
             misplace(&s, &args, &combine_arguments[i], &wrong_places[w]);
-            check_refused(expar_combine(s.one.ep, &args), "expar_combine", &combine_arguments[i], &wrong_places[w]);
+            check_refused(expar_ep_combine(s.one.ep, &args), "expar_ep_combine", &combine_arguments[i],
+                          &wrong_places[w]);
         }
-    CHECK_OK(expar_combine(s.one.ep, &good));
+    CHECK_OK(expar_ep_combine(s.one.ep, &good));
     close_sides(&s);
 }
 
@@ -179,24 +180,24 @@ static void counts_on_another_gpu(expar_group *group, void *shared)
     (void)shared;
     sides s;
     if (!open_sides(&s, group)) return;
-    expar_dispatch_args args = full_dispatch(&s);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = full_dispatch(&s);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.topk_idx = args.topk_weights = EXPAR_TENSOR_NONE;
     args.expert_major = 0;
     args.tokens_per_expert = s.on[1];
-    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_dispatch(s.one.ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "tokens_per_expert", "is memory of GPU 1");
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_dispatch(s.one.ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "tokens_per_expert", "is memory of GPU 1");
     args.tokens_per_expert = NULL;
     dispatch(&s, &args);
     close_sides(&s);
 }
 
-static void refuse_layout(const expar_group *group, const expar_layout *layout, const char *name, const char *where)
+static void refuse_layout(const expar_group *group, const expar_ep_layout *layout, const char *name, const char *where)
 {
     static int32_t idx[2];
     const expar_tensor topk_idx = expar_tensor_2d(idx, EXPAR_I32, 2, 1);
-    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_layout(group, &topk_idx, group->size, layout));
-    CHECK_TEXT("expar_ep_layout", name, where);
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_get_layout(group, &topk_idx, group->size, layout));
+    CHECK_TEXT("expar_ep_get_layout", name, where);
 }
 
 static void layouts_on_gpus(expar_group *group, void *shared)
@@ -206,7 +207,7 @@ static void layouts_on_gpus(expar_group *group, void *shared)
     sides s;
     int32_t to_ranks[2];
     if (!open_sides(&s, group)) return;
-    expar_layout layout = EXPAR_LAYOUT_INIT;
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     layout.tokens_per_rank = s.on[0];
     refuse_layout(group, &layout, "layout.tokens_per_rank", first);
     layout.tokens_per_rank = to_ranks;
@@ -220,8 +221,8 @@ static void layouts_on_gpus(expar_group *group, void *shared)
     refuse_layout(group, &layout, "layout.token_in_rank", "is memory of GPU 1; expected host memory");
     layout.token_in_rank = NULL;
     const expar_tensor on_gpu = expar_tensor_2d(s.on[0], EXPAR_I32, 2, 1);
-    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_layout(group, &on_gpu, group->size, &layout));
-    CHECK_TEXT("expar_ep_layout", "topk_idx.data", first);
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_get_layout(group, &on_gpu, group->size, &layout));
+    CHECK_TEXT("expar_ep_get_layout", "topk_idx.data", first);
     close_sides(&s);
 }
 

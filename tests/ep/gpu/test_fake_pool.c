@@ -46,9 +46,9 @@ static int64_t number_behind(const char *words)
     return said ? strtoll(found + strlen(words), NULL, 10) : 0;
 }
 
-static expar_dispatch_args args_with_room(const idle_rank *one, expar_path path, int64_t rows)
+static expar_ep_dispatch_args args_with_room(const idle_rank *one, expar_ep_path path, int64_t rows)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.path = path;
     args.num_worst_tokens = rows;
     args.async_finish = 1;
@@ -56,26 +56,26 @@ static expar_dispatch_args args_with_room(const idle_rank *one, expar_path path,
 }
 
 /* Counts are not waited for, and the event tells the rest. */
-static void end_with(const expar_dispatch_result *result, expar_status expected)
+static void end_with(const expar_ep_dispatch_result *result, expar_status expected)
 {
     CHECK_STATUS(expected, expar_event_wait(result->event));
     if (expected != EXPAR_OK) CHECK_TEXT("rank 1 refused", "the pool of");
-    expar_event_destroy(result->event);
+    expar_event_release(result->event);
     expar_ep_output_release(result->output);
-    expar_ep_handle_destroy(result->handle);
+    expar_ep_handle_release(result->handle);
 }
 
 /* The odd rank's output finds no room in the pool; how large it is told to make it. */
-static int64_t ask_for_too_much(expar_group *group, expar_path path, const char *words)
+static int64_t ask_for_too_much(expar_group *group, expar_ep_path path, const char *words)
 {
     idle_rank one;
     if (!begin_without_lending(&one, group, POOL_BYTES)) return 0;
     bool odd = group->rank == ODD;
-    expar_dispatch_args args = args_with_room(&one, path, odd ? MANY_ROWS : 4);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = args_with_room(&one, path, odd ? MANY_ROWS : 4);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     int64_t enough = 0;
-    const expar_status refused = path == EXPAR_PATH_DIRECT ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_MEMORY;
-    CHECK_STATUS(odd ? refused : EXPAR_OK, expar_dispatch(one.ep, &args, &result));
+    const expar_status refused = path == EXPAR_EP_PATH_DIRECT ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_MEMORY;
+    CHECK_STATUS(odd ? refused : EXPAR_OK, expar_ep_dispatch(one.ep, &args, &result));
     if (odd)
         enough = number_behind(words);
     else
@@ -85,30 +85,30 @@ static int64_t ask_for_too_much(expar_group *group, expar_path path, const char 
     return enough;
 }
 
-static void too_large(expar_group *group, expar_path path, const char *words)
+static void too_large(expar_group *group, expar_ep_path path, const char *words)
 {
     int64_t enough = ask_for_too_much(group, path, words), all[RANKS] = {0};
     idle_rank one;
     CHECK_OK(group->boot->ops->allgather(group->boot, &enough, all, sizeof enough));
     CHECK(all[ODD] >= MANY_ROWS * 128, "%lld bytes are said to do", (long long)all[ODD]);
     if (!begin_without_lending(&one, group, all[ODD])) return;
-    expar_dispatch_args args = args_with_room(&one, path, MANY_ROWS);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    if (CHECK_OK(expar_dispatch(one.ep, &args, &result))) end_with(&result, EXPAR_OK);
+    expar_ep_dispatch_args args = args_with_room(&one, path, MANY_ROWS);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    if (CHECK_OK(expar_ep_dispatch(one.ep, &args, &result))) end_with(&result, EXPAR_OK);
     end_with_lending(&one);
 }
 
 static void too_large_by_any_path(expar_group *group, void *shared)
 {
     (void)shared;
-    too_large(group, EXPAR_PATH_AUTO, "or make config.pool_limit_bytes ");
-    too_large(group, EXPAR_PATH_QUEUE, "or make config.pool_limit_bytes ");
+    too_large(group, EXPAR_EP_PATH_AUTO, "or make config.pool_limit_bytes ");
+    too_large(group, EXPAR_EP_PATH_QUEUE, "or make config.pool_limit_bytes ");
 }
 
 static void too_large_for_direct(expar_group *group, void *shared)
 {
     (void)shared;
-    too_large(group, EXPAR_PATH_DIRECT, "(config.pool_limit_bytes: ");
+    too_large(group, EXPAR_EP_PATH_DIRECT, "(config.pool_limit_bytes: ");
 }
 
 static void outputs_that_find_no_room(void **state)
@@ -126,20 +126,20 @@ static void direct_outputs_that_find_no_room(void **state)
 /* ---- expert-major ------------------------------------------------------------------------------------------------ */
 
 /* Of rows with scales. worst: 0, or the room. */
-static bool expert_major(idle_rank *one, int64_t worst, expar_dispatch_result *result)
+static bool expert_major(idle_rank *one, int64_t worst, expar_ep_dispatch_result *result)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F8E4M3);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F8E4M3);
     args.x_scales = idle_tensor(EXPAR_F32, 2);
     args.num_worst_tokens = worst;
     args.expert_major = 1;
-    return CHECK_OK(expar_dispatch(one->ep, &args, result));
+    return CHECK_OK(expar_ep_dispatch(one->ep, &args, result));
 }
 
 /* The same bytes as numbers that can be added. */
-static expar_combine_args expert_major_back(const idle_rank *one, const expar_dispatch_result *result)
+static expar_ep_combine_args expert_major_back(const idle_rank *one, const expar_ep_dispatch_result *result)
 {
     const int64_t hidden = IDLE_HIDDEN / (int64_t)sizeof(float);
-    expar_combine_args args = idle_combine_args(one);
+    expar_ep_combine_args args = idle_combine_args(one);
     args.x = result->recv_x;
     args.x.dtype = EXPAR_F32;
     args.x.shape[1] = args.x.strides[0] = hidden;
@@ -149,21 +149,21 @@ static expar_combine_args expert_major_back(const idle_rank *one, const expar_di
     return args;
 }
 
-static void release(expar_dispatch_result *result)
+static void release(expar_ep_dispatch_result *result)
 {
     expar_ep_output_release(result->output);
-    expar_ep_handle_destroy(result->handle);
-    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_handle_release(result->handle);
+    *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
 }
 
 /* Without rows, there and back. */
 static void go_without_rows(idle_rank *one)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (!expert_major(one, 0, &result)) return;
-    CHECK(result.recv_row_map.shape[0] == 0 && result.recv_x_scales.shape[1] == 2, "the output has other shapes");
-    expar_combine_args back = expert_major_back(one, &result);
-    CHECK_OK(expar_combine(one->ep, &back));
+    CHECK(result.recv_row_map.shape[0] == 0 && result.recv_scales.shape[1] == 2, "the output has other shapes");
+    expar_ep_combine_args back = expert_major_back(one, &result);
+    CHECK_OK(expar_ep_combine(one->ep, &back));
     release(&result);
 }
 
@@ -172,20 +172,20 @@ static void expert_major_without_room(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT, held = result;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT, held = result;
     if (!begin_without_lending(&one, group, POOL_BYTES)) return;
     go_without_rows(&one);
     if (!expert_major(&one, 300, &result)) return;
     const int32_t *map = result.recv_row_map.data;
     CHECK(result.recv_row_map.shape[0] == 300 && map[0] == -1 && map[299] == -1, "the map names rows");
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.num_worst_tokens = 300;
-    if (!CHECK_OK(expar_dispatch(one.ep, &args, &held))) return;
-    expar_combine_args back = expert_major_back(&one, &result);
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_combine(one.ep, &back));
-    CHECK_TEXT("expar_combine", "the pool of 65536 bytes has no room for 9600 bytes", "free outputs and handles");
+    if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &held))) return;
+    expar_ep_combine_args back = expert_major_back(&one, &result);
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_combine(one.ep, &back));
+    CHECK_TEXT("expar_ep_combine", "the pool of 65536 bytes has no room for 9600 bytes", "free outputs and handles");
     release(&held);
-    CHECK_OK(expar_combine(one.ep, &back));
+    CHECK_OK(expar_ep_combine(one.ep, &back));
     release(&result);
     end_with_lending(&one);
 }
@@ -215,18 +215,18 @@ static expar_ep_config full_config(const expar_group *group)
 }
 
 /* The largest output, and beside the handle of this call, which has no tokens, that of one which has the most. */
-static bool take_full(const idle_rank *one, expar_dispatch_result *result, mem_block **handle)
+static bool take_full(const idle_rank *one, expar_ep_dispatch_result *result, mem_block **handle)
 {
     const ep_shape *shape = &one->ep->shape;
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F8E4M3);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F8E4M3);
     args.x = idle_tensor(EXPAR_F8E4M3, FULL_HIDDEN);
     args.x_scales = idle_tensor(EXPAR_F32, FULL_SCALES);
     args.topk_idx = idle_tensor(EXPAR_I64, 1);
     args.topk_weights = idle_tensor(EXPAR_F32, 1);
     args.num_worst_tokens = FULL_ROWS;
-    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     return CHECK_OK(mem_pool_take(one->ep->base.exec->pool, gpu_routing_bytes(shape, shape->tokens), handle)) &&
-           CHECK_OK(expar_dispatch(one->ep, &args, result));
+           CHECK_OK(expar_ep_dispatch(one->ep, &args, result));
 }
 
 /* Memory of the GPU's that is not in the heap, as [FULL_ROWS][columns]. */
@@ -249,7 +249,7 @@ static void combine_staged(const idle_rank *one, const expar_ep_handle *handle)
 {
     const int64_t hidden = FULL_HIDDEN / (int64_t)sizeof(float);
     const fake_controls *controls = controls_find();
-    expar_combine_args args = idle_combine_args(one);
+    expar_ep_combine_args args = idle_combine_args(one);
     args.x = take_tensor(EXPAR_F32, hidden);
     args.topk_weights = take_tensor(EXPAR_F32, 1);
     args.y = idle_tensor(EXPAR_F32, hidden);
@@ -258,7 +258,7 @@ static void combine_staged(const idle_rank *one, const expar_ep_handle *handle)
     CHECK_OK(expar_barrier_all(one->group));
     int others = controls ? atomic_load(&controls->others) : 0;
     CHECK_OK(expar_barrier_all(one->group));
-    CHECK_OK(expar_combine(one->ep, &args));
+    CHECK_OK(expar_ep_combine(one->ep, &args));
     CHECK_OK(expar_barrier_all(one->group));
     int expected = 2 * (one->group->threads ? RANKS : 1);
     CHECK(controls && atomic_load(&controls->others) == others + expected,
@@ -271,7 +271,7 @@ static void fill_the_chosen_pool(expar_group *group, void *shared)
 {
     (void)shared;
     const expar_ep_config config = full_config(group);
-    expar_dispatch_result results[2];
+    expar_ep_dispatch_result results[2];
     mem_block *handles[2];
     idle_rank one;
     if (!idle_begin_as(&one, group, &config)) return;

@@ -33,43 +33,43 @@ static void call_once(idle_rank *one)
 
 static void time_out(idle_rank *one)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (!is_odd(one)) return;
     set_late_limit(one);
-    CHECK_STATUS(EXPAR_ERR_PEER, expar_dispatch(one->ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "timed out after 300 ms", "on the GPU", "no hello from rank 1",
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(one->ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "timed out after 300 ms", "on the GPU", "no hello from rank 1",
                "rank 1 is alive but has not come to this call");
 }
 
 /* No later call tells the buffer of it. */
 static void time_out_unseen(idle_rank *one)
 {
-    expar_combine_args args = idle_combine_args(one);
+    expar_ep_combine_args args = idle_combine_args(one);
     expar_event *event = NULL;
     if (!is_odd(one)) return;
     args.async_finish = 1;
     args.event = &event;
     set_late_limit(one);
-    CHECK_OK(expar_combine(one->ep, &args));
+    CHECK_OK(expar_ep_combine(one->ep, &args));
     CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
-    CHECK_TEXT("expar_combine", "no hello from rank 1");
-    expar_event_destroy(event);
+    CHECK_TEXT("expar_ep_combine", "no hello from rank 1");
+    expar_event_release(event);
     CHECK_OK(one->ep->base.poison.status);
 }
 
 /* The other rank learns of it though nobody is late or silent. */
 static void break_off(idle_rank *one)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (is_odd(one)) {
         setenv("FAKE_LAUNCH", "0", 1);
-        CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(one->ep, &args, &result));
+        CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_dispatch(one->ep, &args, &result));
         unsetenv("FAKE_LAUNCH");
     } else {
-        CHECK_STATUS(EXPAR_ERR_PEER, expar_dispatch(one->ep, &args, &result));
-        CHECK_TEXT("expar_dispatch", "no hello from rank 0", "rank 0 does not come any more", "EXPAR_ERR_CUDA");
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_dispatch(one->ep, &args, &result));
+        CHECK_TEXT("expar_ep_dispatch", "no hello from rank 0", "rank 0 does not come any more", "EXPAR_ERR_CUDA");
     }
 }
 

@@ -76,30 +76,30 @@ static void refuse(expar_ep *ep, expar_tensor x, expar_tensor idx, expar_status 
                    const char *why)
 {
     static char stream; /* of the fake driver any address is one */
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.x = x;
     args.topk_idx = idx;
     args.num_experts = 1;
     args.stream = x.device.type == EXPAR_CUDA ? &stream : NULL;
-    CHECK_STATUS(expected, expar_dispatch(ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", what, why);
+    CHECK_STATUS(expected, expar_ep_dispatch(ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", what, why);
 }
 
 /* Numbers of tokens by hand may lie on the host or where the tensors do. */
 static void refuse_counts(expar_ep *ep, expar_tensor x, const int32_t *counts, const char *what, const char *why)
 {
     static char stream;
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.x = x;
     args.token_in_rank = expar_tensor_2d(x.data, EXPAR_U8, TOKENS, 1);
     args.token_in_rank.device = x.device;
     args.tokens_per_expert = counts;
     args.num_experts = 1;
     args.stream = x.device.type == EXPAR_CUDA ? &stream : NULL;
-    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_dispatch(ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", what, why);
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_dispatch(ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", what, why);
 }
 
 static void a_gpu_buffer(expar_group *group, void *shared)
@@ -136,16 +136,16 @@ static void scales_apart(expar_group *group, void *shared)
     if (!open_sides(&s)) return;
     expar_ep *ep = make_buffer(group, first);
     if (!ep) return;
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.x = expar_tensor_2d(on_gpu(&s, 0), EXPAR_F8E4M3, TOKENS, HIDDEN);
     args.topk_idx = expar_tensor_2d(on_gpu(&s, 0), EXPAR_I32, TOKENS, 1);
     args.x_scales = spaced(expar_tensor_2d(on_gpu(&s, 0), EXPAR_F32, TOKENS, 2), -far / TOKENS, far / 2);
     args.x.device = args.topk_idx.device = args.x_scales.device = first;
     args.num_experts = 1;
     args.stream = &stream;
-    CHECK_STATUS(EXPAR_ERR_STRIDE, expar_dispatch(ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "x_scales.strides are [", "with shape [4][2]", "less than 2^63 bytes");
+    CHECK_STATUS(EXPAR_ERR_STRIDE, expar_ep_dispatch(ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "x_scales.strides are [", "with shape [4][2]", "less than 2^63 bytes");
     CHECK_OK(expar_ep_destroy(ep));
     close_sides(&s);
 }
@@ -184,15 +184,15 @@ static void routing_by_hand(expar_group *group, void *shared)
     if (!ep) return;
     for (int32_t i = 0; i < 3; i++) {
         int32_t *counts = calloc(1, sizeof *counts);
-        expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
         args.x = rows_at(on_gpu(&s, 0), first);
         args.token_in_rank = expar_tensor_2d(on_gpu(&s, 0), EXPAR_U8, TOKENS, 1);
         args.token_in_rank.device = first;
         args.tokens_per_expert = i == 2 ? on_gpu(&s, 0) : counts;
         args.num_experts = 1;
         args.stream = &stream;
-        CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(ep, &args, &result));
+        CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_dispatch(ep, &args, &result));
         CHECK_TEXT("cuLaunchKernelEx", "719");
         free(counts);
     }

@@ -40,16 +40,16 @@ static void default_streams(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group)) return;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.stream = NULL;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one.ep, &args, &one.came));
-    CHECK_TEXT("expar_dispatch", default_stream);
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_dispatch(one.ep, &args, &one.came));
+    CHECK_TEXT("expar_ep_dispatch", default_stream);
     args.stream = is_odd(&one) ? CU_SHARED_STREAM : one.stream;
-    hear(&one, expar_dispatch(one.ep, &args, &one.came), EXPAR_ERR_ARGUMENT, "expar_dispatch", default_stream);
+    hear(&one, expar_ep_dispatch(one.ep, &args, &one.came), EXPAR_ERR_ARGUMENT, "expar_ep_dispatch", default_stream);
     if (!idle_dispatch(&one, EXPAR_F32)) return;
-    expar_combine_args back = idle_combine_args(&one);
+    expar_ep_combine_args back = idle_combine_args(&one);
     if (is_odd(&one)) back.stream = NULL;
-    hear(&one, expar_combine(one.ep, &back), EXPAR_ERR_ARGUMENT, "expar_combine", default_stream);
+    hear(&one, expar_ep_combine(one.ep, &back), EXPAR_ERR_ARGUMENT, "expar_ep_combine", default_stream);
     idle_combine(&one);
     idle_end(&one);
 }
@@ -68,16 +68,17 @@ static void unreadable_arguments(expar_group *group, void *shared)
     idle_rank one;
     if (!idle_begin(&one, group)) return;
     for (int32_t round = 0; round < 2 && !check_failures(); round++) {
-        expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-        expar_dispatch_result unused = EXPAR_DISPATCH_RESULT_INIT;
-        const expar_dispatch_args *given = is_odd(&one) ? NULL : &args;
-        hear(&one, expar_dispatch(one.ep, given, &unused), EXPAR_ERR_NULL, "expar_dispatch", "args is NULL");
+        expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+        expar_ep_dispatch_result unused = EXPAR_EP_DISPATCH_RESULT_INIT;
+        const expar_ep_dispatch_args *given = is_odd(&one) ? NULL : &args;
+        hear(&one, expar_ep_dispatch(one.ep, given, &unused), EXPAR_ERR_NULL, "expar_ep_dispatch", "args is NULL");
         if (is_odd(&one)) args.struct_size = 1;
-        hear(&one, expar_dispatch(one.ep, &args, &unused), EXPAR_ERR_ARGUMENT, "expar_dispatch", "args.struct_size");
+        hear(&one, expar_ep_dispatch(one.ep, &args, &unused), EXPAR_ERR_ARGUMENT, "expar_ep_dispatch",
+             "args.struct_size");
         if (!idle_dispatch(&one, EXPAR_F32)) return;
-        expar_combine_args back = idle_combine_args(&one);
-        const expar_combine_args *given_back = is_odd(&one) ? NULL : &back;
-        hear(&one, expar_combine(one.ep, given_back), EXPAR_ERR_NULL, "expar_combine", "args is NULL");
+        expar_ep_combine_args back = idle_combine_args(&one);
+        const expar_ep_combine_args *given_back = is_odd(&one) ? NULL : &back;
+        hear(&one, expar_ep_combine(one.ep, given_back), EXPAR_ERR_NULL, "expar_ep_combine", "args is NULL");
     }
     idle_combine(&one);
     idle_end(&one);
@@ -99,13 +100,13 @@ static void sums_beside_units(expar_group *group, void *shared)
     if (!CHECK_OK(CUDA_CALL(MemAlloc, &rows, 256))) return;
     static const char *const names[] = {"y.data is ", "bias[0].data is ", "bias[1].data is "};
     for (int32_t i = 0; i < 3 && !check_failures(); i++) {
-        expar_combine_args back = idle_combine_args(&one);
+        expar_ep_combine_args back = idle_combine_args(&one);
         expar_tensor *odd = i == 0 ? &back.y : &back.bias[i - 1];
         if (is_odd(&one)) {
             *odd = idle_tensor(EXPAR_F32, IDLE_HIDDEN);
             odd->data = (void *)(uintptr_t)(rows + 4);
         }
-        hear(&one, expar_combine(one.ep, &back), EXPAR_ERR_ALIGNMENT, names[i], "expected a multiple of 16");
+        hear(&one, expar_ep_combine(one.ep, &back), EXPAR_ERR_ALIGNMENT, names[i], "expected a multiple of 16");
     }
     idle_combine(&one);
     CHECK_OK(CUDA_CALL(MemFree, rows));
@@ -125,14 +126,14 @@ static void after_a_capture(expar_group *group, void *shared)
     idle_rank one;
     cu_graph graph;
     if (!idle_begin(&one, group)) return;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_dispatch(one.ep, &args, &one.came));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_dispatch(one.ep, &args, &one.came));
     CHECK_TEXT("num_worst_tokens is 0 while the stream is being captured");
     CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
-    const expar_dispatch_args *given = is_odd(&one) ? NULL : &args;
-    hear(&one, expar_dispatch(one.ep, given, &one.came), EXPAR_ERR_NULL, "expar_dispatch", "args is NULL");
+    const expar_ep_dispatch_args *given = is_odd(&one) ? NULL : &args;
+    hear(&one, expar_ep_dispatch(one.ep, given, &one.came), EXPAR_ERR_NULL, "expar_ep_dispatch", "args is NULL");
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
     idle_end(&one);
 }
@@ -172,9 +173,9 @@ static void results_without_room(expar_group *group, void *shared)
     if (!begin_without_lending(&one, group)) return;
     for (int32_t round = 0; round < 3 && !check_failures(); round++) {
         mem_block *rest = is_odd(&one) ? idle_fill_pool(&one) : NULL;
-        expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-        expar_dispatch_result unused = EXPAR_DISPATCH_RESULT_INIT;
-        hear(&one, expar_dispatch(one.ep, &args, &unused), EXPAR_ERR_MEMORY, "expar_dispatch", "the pool of");
+        expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+        expar_ep_dispatch_result unused = EXPAR_EP_DISPATCH_RESULT_INIT;
+        hear(&one, expar_ep_dispatch(one.ep, &args, &unused), EXPAR_ERR_MEMORY, "expar_ep_dispatch", "the pool of");
         mem_block_release(rest);
         if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
     }
@@ -188,18 +189,18 @@ static void an_event_of_refused_results(expar_group *group, void *shared)
     idle_rank one;
     if (!begin_without_lending(&one, group)) return;
     mem_block *rest = is_odd(&one) ? idle_fill_pool(&one) : NULL;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.async_finish = 1;
     if (is_odd(&one)) {
-        CHECK_STATUS(EXPAR_ERR_MEMORY, expar_dispatch(one.ep, &args, &result));
-    } else if (CHECK_OK(expar_dispatch(one.ep, &args, &result))) {
+        CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_dispatch(one.ep, &args, &result));
+    } else if (CHECK_OK(expar_ep_dispatch(one.ep, &args, &result))) {
         CHECK(result.num_recv_tokens == 0, "%lld rows", (long long)result.num_recv_tokens);
         CHECK_STATUS(EXPAR_ERR_REMOTE, expar_event_wait(result.event));
-        CHECK_TEXT("expar_dispatch", "rank 1 refused", "the pool of");
-        expar_event_destroy(result.event);
+        CHECK_TEXT("expar_ep_dispatch", "rank 1 refused", "the pool of");
+        expar_event_release(result.event);
         expar_ep_output_release(result.output);
-        expar_ep_handle_destroy(result.handle);
+        expar_ep_handle_release(result.handle);
     }
     mem_block_release(rest);
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
@@ -228,8 +229,9 @@ static void a_combine_without_kernels(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F8E4M3)) return;
     if (is_odd(&one)) setenv("FAKE_REFUSES", "combine", 1);
     for (int32_t round = 0; round < 2 && !check_failures(); round++) {
-        expar_combine_args args = idle_combine_args(&one);
-        hear(&one, expar_combine(one.ep, &args), EXPAR_ERR_CUDA, "expar_combine", "combine.cu: nvrtcCompileProgram");
+        expar_ep_combine_args args = idle_combine_args(&one);
+        hear(&one, expar_ep_combine(one.ep, &args), EXPAR_ERR_CUDA, "expar_ep_combine",
+             "combine.cu: nvrtcCompileProgram");
     }
     unsetenv("FAKE_REFUSES");
     idle_combine(&one);
@@ -252,19 +254,20 @@ static void launches_that_fail(expar_group *group, void *shared)
     idle_rank one;
     bool in_combine = *(const bool *)shared;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_combine_args back = idle_combine_args(&one);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_combine_args back = idle_combine_args(&one);
     setenv("FAKE_LAUNCH", "0", 1);
-    CHECK_STATUS(EXPAR_ERR_CUDA, in_combine ? expar_combine(one.ep, &back) : expar_dispatch(one.ep, &args, &result));
+    CHECK_STATUS(EXPAR_ERR_CUDA,
+                 in_combine ? expar_ep_combine(one.ep, &back) : expar_ep_dispatch(one.ep, &args, &result));
     CHECK_TEXT("cuLaunchKernelEx");
     unsetenv("FAKE_LAUNCH");
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &back));
-    CHECK_TEXT("expar_combine on rank ", ": the buffer is poisoned",
-               in_combine ? "poisoned: expar_combine on rank " : "poisoned: expar_dispatch on rank ",
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &back));
+    CHECK_TEXT("expar_ep_combine on rank ", ": the buffer is poisoned",
+               in_combine ? "poisoned: expar_ep_combine on rank " : "poisoned: expar_ep_dispatch on rank ",
                "cuLaunchKernelEx");
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(one.ep, &args, &result));
-    CHECK_TEXT("expar_dispatch on rank ", ": the buffer is poisoned", "cuLaunchKernelEx");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_dispatch(one.ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch on rank ", ": the buffer is poisoned", "cuLaunchKernelEx");
     idle_end(&one);
 }
 
@@ -276,14 +279,15 @@ static void calls_without_a_place(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     const fake_controls *controls = controls_find();
     if (!CHECK(controls, "another driver is open")) return;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.handle = one.came.handle;
     args.topk_idx = EXPAR_TENSOR_NONE;
-    expar_combine_args back = idle_combine_args(&one);
+    expar_ep_combine_args back = idle_combine_args(&one);
     int launches = atomic_load(&controls->launches);
     setenv("FAKE_STREAM", "0", 1);
-    CHECK_STATUS(EXPAR_ERR_CUDA, in_combine ? expar_combine(one.ep, &back) : expar_dispatch(one.ep, &args, &result));
+    CHECK_STATUS(EXPAR_ERR_CUDA,
+                 in_combine ? expar_ep_combine(one.ep, &back) : expar_ep_dispatch(one.ep, &args, &result));
     CHECK_TEXT("cuStreamGetId");
     char begin[64];
     snprintf(begin, sizeof begin, "expar_%s on rank %d: cuStream", in_combine ? "combine" : "dispatch",
@@ -291,8 +295,8 @@ static void calls_without_a_place(expar_group *group, void *shared)
     CHECK(strncmp(expar_last_error(), begin, strlen(begin)) == 0, "%s", expar_last_error());
     unsetenv("FAKE_STREAM");
     CHECK(atomic_load(&controls->launches) == launches, "%d kernels", atomic_load(&controls->launches) - launches);
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &back));
-    CHECK_TEXT("expar_combine on rank ", ": the buffer is poisoned", "cuStreamGetId");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &back));
+    CHECK_TEXT("expar_ep_combine on rank ", ": the buffer is poisoned", "cuStreamGetId");
     idle_end(&one);
 }
 
@@ -324,17 +328,17 @@ static void a_launch_that_fails_poisons_the_buffer(void **state)
 static void refuse_in_turns(idle_rank *one)
 {
     if (!idle_dispatch(one, EXPAR_F32)) return;
-    expar_dispatch_args there = idle_dispatch_args(one, EXPAR_F32), again = there;
-    expar_dispatch_result none = EXPAR_DISPATCH_RESULT_INIT;
-    expar_combine_args back = idle_combine_args(one);
+    expar_ep_dispatch_args there = idle_dispatch_args(one, EXPAR_F32), again = there;
+    expar_ep_dispatch_result none = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_combine_args back = idle_combine_args(one);
     idle_combine(one);
     if (is_odd(one)) there.num_experts = -1;
-    hear(one, expar_dispatch(one->ep, &there, &none), EXPAR_ERR_ARGUMENT, "expar_dispatch", "num_experts");
+    hear(one, expar_ep_dispatch(one->ep, &there, &none), EXPAR_ERR_ARGUMENT, "expar_ep_dispatch", "num_experts");
     again.topk_idx = EXPAR_TENSOR_NONE;
     again.handle = one->came.handle;
-    if (CHECK_OK(expar_dispatch(one->ep, &again, &none))) expar_ep_output_release(none.output);
+    if (CHECK_OK(expar_ep_dispatch(one->ep, &again, &none))) expar_ep_output_release(none.output);
     if (is_odd(one)) back.x.dtype = EXPAR_I32;
-    hear(one, expar_combine(one->ep, &back), EXPAR_ERR_DTYPE, "expar_combine", "x");
+    hear(one, expar_ep_combine(one->ep, &back), EXPAR_ERR_DTYPE, "expar_ep_combine", "x");
 }
 
 static void before_and_behind_the_wrap(expar_group *group, void *shared)

@@ -26,16 +26,16 @@ static uint64_t pool_bytes(const idle_rank *one)
 }
 
 /* With async_finish that has been waited for by its event. */
-static bool dispatch_worst(idle_rank *one, int64_t rows, bool async_finish, expar_path path)
+static bool dispatch_worst(idle_rank *one, int64_t rows, bool async_finish, expar_ep_path path)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_worst_tokens = rows;
     args.async_finish = async_finish;
     idle_forget(one);
-    if (!CHECK_OK(expar_dispatch(one->ep, &args, &one->came))) return false;
+    if (!CHECK_OK(expar_ep_dispatch(one->ep, &args, &one->came))) return false;
     if (async_finish) {
         CHECK_OK(expar_event_wait(one->came.event));
-        expar_event_destroy(one->came.event);
+        expar_event_release(one->came.event);
     }
     CHECK(one->came.num_recv_tokens == -1 && !one->came.recv_tokens_per_expert, "the call tells its counts");
     return CHECK(one->came.path == path, "path %d, expected %d", (int)one->came.path, (int)path);
@@ -52,16 +52,16 @@ static void set_hold(const idle_rank *one, int hold)
 /* Streams do not come to the call's kernels before it has returned. */
 static void check_does_not_wait(idle_rank *one, int64_t rows, bool async_finish)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_worst_tokens = rows;
     args.async_finish = async_finish;
     idle_forget(one);
     set_hold(one, 1);
-    CHECK_OK(expar_dispatch(one->ep, &args, &one->came));
+    CHECK_OK(expar_ep_dispatch(one->ep, &args, &one->came));
     set_hold(one, 0);
     if (!one->came.event) return;
     CHECK_OK(expar_event_wait(one->came.event));
-    expar_event_destroy(one->came.event);
+    expar_event_release(one->came.event);
 }
 
 static void run(ranks_body body)
@@ -78,11 +78,11 @@ static void grow_alike(expar_group *group, void *shared)
     idle_rank one;
     if (!idle_begin_at(&one, group, group->rank)) return;
     const uint64_t before = pool_bytes(&one);
-    if (!dispatch_worst(&one, MANY_ROWS, false, EXPAR_PATH_QUEUE)) return;
+    if (!dispatch_worst(&one, MANY_ROWS, false, EXPAR_EP_PATH_QUEUE)) return;
     const uint64_t grown = pool_bytes(&one);
     CHECK(grown > before, "the pool has not grown");
     for (int32_t i = 0; i < 3; i++)
-        dispatch_worst(&one, MANY_ROWS, i == 2, EXPAR_PATH_DIRECT);
+        dispatch_worst(&one, MANY_ROWS, i == 2, EXPAR_EP_PATH_DIRECT);
     check_does_not_wait(&one, MANY_ROWS, false);
     CHECK(pool_bytes(&one) == grown, "the pool grew again");
     idle_end(&one);
@@ -100,13 +100,13 @@ static void grow_for_experts(expar_group *group, void *shared)
     idle_rank one;
     if (!idle_begin_at(&one, group, group->rank)) return;
     for (int32_t i = 0; i < 3; i++) {
-        expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+        expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
         args.num_worst_tokens = MANY_ROWS;
         args.expert_major = 1;
         idle_forget(&one);
-        if (!CHECK_OK(expar_dispatch(one.ep, &args, &one.came))) return;
-        CHECK(one.came.path == (i ? EXPAR_PATH_DIRECT : EXPAR_PATH_QUEUE), "path %d in call %d", (int)one.came.path,
-              (int)i);
+        if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &one.came))) return;
+        CHECK(one.came.path == (i ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_QUEUE), "path %d in call %d",
+              (int)one.came.path, (int)i);
         CHECK(i == 0 || ep_handle_map_block(one.came.handle)->pool, "the map lies beside the pool in call %d", (int)i);
     }
     idle_end(&one);
@@ -128,15 +128,15 @@ static void grow_one(expar_group *group, void *shared)
     if (!idle_begin_at(&one, group, group->rank)) return;
     const uint64_t before = pool_bytes(&one);
     const int64_t rows = is_odd(&one) ? MANY_ROWS : FEW_ROWS;
-    dispatch_worst(&one, rows, false, is_odd(&one) ? EXPAR_PATH_QUEUE : EXPAR_PATH_DIRECT);
+    dispatch_worst(&one, rows, false, is_odd(&one) ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_DIRECT);
     CHECK(pool_bytes(&one) == before, "the pool grew in a call that one rank did not wait in");
     /* Until the other's kernel has told it, too. */
     CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
     CHECK_OK(expar_barrier_all(group));
-    dispatch_worst(&one, rows, false, is_odd(&one) ? EXPAR_PATH_QUEUE : EXPAR_PATH_DIRECT);
+    dispatch_worst(&one, rows, false, is_odd(&one) ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_DIRECT);
     CHECK((pool_bytes(&one) > before) == is_odd(&one), "the pool has %llu bytes", (unsigned long long)pool_bytes(&one));
     for (int32_t i = 0; i < 10; i++)
-        dispatch_worst(&one, rows, false, EXPAR_PATH_DIRECT);
+        dispatch_worst(&one, rows, false, EXPAR_EP_PATH_DIRECT);
     check_does_not_wait(&one, rows, false);
     idle_end(&one);
 }
@@ -155,7 +155,7 @@ static void wish_in_vain(expar_group *group, void *shared)
     if (!idle_begin_at(&one, group, group->rank)) return;
     const uint64_t before = pool_bytes(&one);
     const int64_t rows = is_odd(&one) ? MANY_ROWS : FEW_ROWS;
-    const expar_path path = is_odd(&one) ? EXPAR_PATH_QUEUE : EXPAR_PATH_DIRECT;
+    const expar_ep_path path = is_odd(&one) ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_DIRECT;
     for (int32_t i = 0; i < 64; i++)
         dispatch_worst(&one, rows, !is_odd(&one), path);
     check_does_not_wait(&one, rows, !is_odd(&one));
@@ -183,11 +183,11 @@ static void never_wait(expar_group *group, void *shared)
     const uint64_t before = pool_bytes(&one);
     for (int32_t i = 0; i < 3; i++) {
         check_does_not_wait(&one, MANY_ROWS, true);
-        CHECK(one.came.path == EXPAR_PATH_QUEUE && pool_bytes(&one) == before, "the pool has grown");
+        CHECK(one.came.path == EXPAR_EP_PATH_QUEUE && pool_bytes(&one) == before, "the pool has grown");
     }
-    dispatch_worst(&one, FEW_ROWS, false, EXPAR_PATH_DIRECT);
+    dispatch_worst(&one, FEW_ROWS, false, EXPAR_EP_PATH_DIRECT);
     CHECK(pool_bytes(&one) > before, "what found no room was forgotten");
-    dispatch_worst(&one, MANY_ROWS, true, EXPAR_PATH_DIRECT);
+    dispatch_worst(&one, MANY_ROWS, true, EXPAR_EP_PATH_DIRECT);
     idle_end(&one);
 }
 
@@ -199,11 +199,11 @@ static void calls_with_async_finish_never_wait(void **state)
 
 static expar_status capture(idle_rank *one, cu_stream stream)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_worst_tokens = MANY_ROWS;
     args.stream = stream;
     idle_forget(one);
-    return expar_dispatch(one->ep, &args, &one->came);
+    return expar_ep_dispatch(one->ep, &args, &one->came);
 }
 
 /* A captured call that finds no memory does once the call has been made outside. */
@@ -217,7 +217,7 @@ static void capture_behind(expar_group *group, void *shared)
     CHECK_OK(CUDA_CALL(StreamCreate, &stream, CU_STREAM_NON_BLOCKING));
     CHECK_OK(CUDA_CALL(StreamBeginCapture, stream, CU_CAPTURE_THREAD_LOCAL));
     CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, capture(&one, stream));
-    dispatch_worst(&one, MANY_ROWS, false, EXPAR_PATH_QUEUE);
+    dispatch_worst(&one, MANY_ROWS, false, EXPAR_EP_PATH_QUEUE);
     CHECK_OK(capture(&one, stream));
     CHECK_OK(CUDA_CALL(StreamEndCapture, stream, &graph));
     if (graph) CHECK_OK(CUDA_CALL(GraphDestroy, graph));
@@ -242,7 +242,7 @@ static void begin_with_worst(expar_group *group, void *shared)
     config.device = (expar_device){.type = EXPAR_CUDA, .index = group->rank};
     if (!idle_begin_as(&one, group, &config)) return;
     CHECK(pool_bytes(&one) == 0, "the pool begins with memory");
-    dispatch_worst(&one, is_odd(&one) ? MANY_ROWS : FEW_ROWS, true, EXPAR_PATH_DIRECT);
+    dispatch_worst(&one, is_odd(&one) ? MANY_ROWS : FEW_ROWS, true, EXPAR_EP_PATH_DIRECT);
     CHECK((pool_bytes(&one) > MANY_ROWS * 128) == is_odd(&one), "%llu bytes", (unsigned long long)pool_bytes(&one));
     const uint64_t grown = pool_bytes(&one);
     check_does_not_wait(&one, FEW_ROWS, false);
@@ -265,8 +265,8 @@ static void route_worst(expar_group *group, void *shared)
     const uint64_t before = pool_bytes(&one);
     if (is_odd(&one)) CHECK(mem_pool_take_whole(one.ep->base.exec->pool, 1, &all), "the pool is full");
     for (int32_t i = 0; i < 2; i++) {
-        expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
-        expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+        expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
+        expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
         args.topk_idx = idle_tensor(EXPAR_I32, 1);
         args.topk_idx.device.index = group->rank;
         args.num_experts = group->size;
@@ -274,7 +274,7 @@ static void route_worst(expar_group *group, void *shared)
         args.stream = one.stream;
         if (!CHECK_OK(expar_ep_route(one.ep, &args, &result))) return;
         CHECK(result.num_recv_tokens == -1, "the route tells its counts");
-        expar_ep_handle_destroy(result.handle);
+        expar_ep_handle_release(result.handle);
         CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
         CHECK_OK(expar_barrier_all(group));
     }

@@ -295,7 +295,7 @@ static bool await_end(deal_call *call)
     bool right = CHECK_STATUS(deal_call_ending(call), expar_event_wait(call->event)) &
                  CHECK_OK(expar_event_query(call->event, &done)) &
                  CHECK(done == 1, "an event is not done after a wait");
-    expar_event_destroy(call->event);
+    expar_event_release(call->event);
     return right;
 }
 

@@ -43,7 +43,7 @@ typedef enum deal_order { ORDER_BY_RANK, ORDER_BY_SLOT, ORDER_EACH_SLOT, ORDERS 
 
 /* How one rank makes one call. All zero is the plain way. */
 typedef struct deal_choice {
-    expar_path path;
+    expar_ep_path path;
     play_place place;   /* of recv_x, of a combine's x (PLACE_LIBRARY: private) */
     int32_t pad;        /* as in play_choice */
     bool null_if_empty; /* tensors with zero extents have no memory */
@@ -150,11 +150,11 @@ static inline bool move_is_fresh(const move_form *form)
 typedef struct deal_call {
     const deal_move *move;
     int32_t rank;
-    expar_dispatch_args args;
-    expar_route_result route;
-    expar_recv_counts counts; /* arrays of the call's own */
-    expar_dispatch_result result;
-    expar_combine_args back;
+    expar_ep_dispatch_args args;
+    expar_ep_route_result route;
+    expar_ep_recv_counts counts; /* arrays of the call's own */
+    expar_ep_dispatch_result result;
+    expar_ep_combine_args back;
     void *memory[2];    /* the caller's own recv_x; scales */
     void *own[9];       /* what it has of other parts */
     size_t area_used;   /* by all of these */

@@ -42,12 +42,14 @@ static void place_in_private(deal_call *call)
     call->memory[1] = call->back.topk_weights.data;
 }
 
-static const expar_sum_order sum_orders[ORDERS] = {
-    [ORDER_BY_RANK] = EXPAR_SUM_BY_RANK, [ORDER_BY_SLOT] = EXPAR_SUM_BY_SLOT, [ORDER_EACH_SLOT] = EXPAR_SUM_EACH_SLOT};
+static const expar_ep_sum_order sum_orders[ORDERS] = {[ORDER_BY_RANK] = EXPAR_EP_SUM_ORDER_BY_RANK,
+                                                      [ORDER_BY_SLOT] = EXPAR_EP_SUM_ORDER_BY_SLOT,
+                                                      [ORDER_EACH_SLOT] = EXPAR_EP_SUM_ORDER_EACH_SLOT};
 
-static const expar_nodes_sum nodes_sums[ORACLE_NODES_KINDS] = {[ORACLE_NODES_ROUNDED] = EXPAR_NODES_ROUNDED,
-                                                               [ORACLE_NODES_EXACT] = EXPAR_NODES_EXACT,
-                                                               [ORACLE_NODES_ONE_ORDER] = EXPAR_NODES_ONE_ORDER};
+static const expar_ep_nodes_sum nodes_sums[ORACLE_NODES_KINDS] = {[ORACLE_NODES_ROUNDED] = EXPAR_EP_NODES_SUM_ROUNDED,
+                                                                  [ORACLE_NODES_EXACT] = EXPAR_EP_NODES_SUM_EXACT,
+                                                                  [ORACLE_NODES_ONE_ORDER] =
+                                                                      EXPAR_EP_NODES_SUM_ONE_ORDER};
 
 bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
                         expar_event *wait_event)
@@ -56,13 +58,13 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
     const deal_choice *choice = &m->choices[call->rank];
     expar_dtype dtype = deal_dtype(m->form.type);
     int64_t tokens = m->inputs[call->rank].num_tokens, gap = gap_of(m, choice);
-    call->back = (expar_combine_args)EXPAR_COMBINE_ARGS_INIT;
-    expar_combine_args *args = &call->back;
+    call->back = (expar_ep_combine_args)EXPAR_EP_COMBINE_ARGS_INIT;
+    expar_ep_combine_args *args = &call->back;
     args->path = choice->path;
     if (choice->place != PLACE_SYMMETRIC || !place_in_area(call, area)) {
         place_in_private(call);
         bool reduced = choice->expert_major && m->form.order != ORDER_EACH_SLOT;
-        if (args->path == EXPAR_PATH_DIRECT && !reduced) args->path = EXPAR_PATH_QUEUE;
+        if (args->path == EXPAR_EP_PATH_DIRECT && !reduced) args->path = EXPAR_EP_PATH_QUEUE;
     }
     args->handle = handle;
     args->y = pitched_make(dtype, tokens, m->form.hidden, gap, choice->null_if_empty);
@@ -74,8 +76,8 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
                 pitched_make_filled(m->bias[i][call->rank], dtype, tokens, m->form.hidden, gap, choice->null_if_empty);
     args->expert_major = choice->expert_major;
     args->sum_order = sum_orders[m->form.order];
-    args->exact_across_nodes = nodes_sums[m->form.nodes];
-    args->weights_of = m->form.owners_weights ? EXPAR_WEIGHTS_OF_OWNER : EXPAR_WEIGHTS_OF_ALL;
+    args->nodes_sum = nodes_sums[m->form.nodes];
+    args->weights_of = m->form.owners_weights ? EXPAR_EP_WEIGHTS_OF_OWNER : EXPAR_EP_WEIGHTS_OF_ALL;
     if (m->expert_weights[call->rank])
         args->expert_weights =
             pitched_make_filled(m->expert_weights[call->rank], EXPAR_F32, oracle_num_rows(&m->job, call->rank),
@@ -84,8 +86,8 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
     args->async_finish = choice->async;
     args->num_sms = choice->num_sms;
     args->event = choice->async ? &call->event : NULL;
-    if (m->form.refusal == REFUSAL_EARLY && m->form.refuser == call->rank) args->path = (expar_path)7;
-    expar_status status = expar_combine(ep, args), expected = deal_call_returning_on(call, ep, status);
+    if (m->form.refusal == REFUSAL_EARLY && m->form.refuser == call->rank) args->path = (expar_ep_path)7;
+    expar_status status = expar_ep_combine(ep, args), expected = deal_call_returning_on(call, ep, status);
     call->issued = expected == EXPAR_OK;
     return CHECK_STATUS(expected, status) &&
            CHECK(!call->event == !(choice->async && call->issued), "an event is %s", call->event ? "given" : "missing");

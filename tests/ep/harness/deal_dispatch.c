@@ -53,7 +53,8 @@ static expar_tensor make_own(deal_call *call, const play_area *area, expar_ep_pa
     bool local = part == EXPAR_EP_PART_ROW_MAP || part == EXPAR_EP_PART_ROW_WEIGHTS ||
                  part == EXPAR_EP_PART_SRC_METADATA ||
                  (part == EXPAR_EP_PART_SCALES && (choice->expert_major || choice->column_scales));
-    if (!(choice->own >> part & 1) || (!fits && !local && choice->path == EXPAR_PATH_DIRECT)) return EXPAR_TENSOR_NONE;
+    if (!(choice->own >> part & 1) || (!fits && !local && choice->path == EXPAR_EP_PATH_DIRECT))
+        return EXPAR_TENSOR_NONE;
     void *data = fits ? (char *)area->out + call->area_used : NULL;
     if (fits) call->area_used += (bytes + 127) / 128 * 128;
     if (!data) data = call->own[part] = traffic_alloc(bytes, 1);
@@ -69,7 +70,7 @@ static void turn_own_scales(expar_tensor *own, int64_t rows)
     own->strides[1] = (rows + DEAL_SPARE_ROWS + 3) / 4 * 4;
 }
 
-static void add_own(deal_call *call, const play_area *area, expar_dispatch_args *args)
+static void add_own(deal_call *call, const play_area *area, expar_ep_dispatch_args *args)
 {
     const deal_move *m = call->move;
     int64_t rows = oracle_num_rows(&m->job, call->rank), x_rows = move_num_x_rows(m, call->rank);
@@ -103,7 +104,7 @@ static void add_own(deal_call *call, const play_area *area, expar_dispatch_args 
     if (args->expert_major) args->out_row_map = make_own(call, area, EXPAR_EP_PART_ROW_MAP, EXPAR_I32, rows, topk);
 }
 
-static void add_topk(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
+static void add_topk(const deal_call *call, const deal_choice *choice, expar_ep_dispatch_args *args)
 {
     const deal *d = call->move->deal;
     const oracle_input *input = &d->inputs[call->rank];
@@ -114,7 +115,7 @@ static void add_topk(const deal_call *call, const deal_choice *choice, expar_dis
                                                  choice->null_if_empty);
 }
 
-static void add_copy(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
+static void add_copy(const deal_call *call, const deal_choice *choice, expar_ep_dispatch_args *args)
 {
     const deal *d = call->move->deal;
     if (!choice->counts || !d->job.topk) return;
@@ -122,7 +123,7 @@ static void add_copy(const deal_call *call, const deal_choice *choice, expar_dis
                                        0, choice->null_if_empty);
 }
 
-static void add_routing(const deal_call *call, const deal_choice *choice, expar_dispatch_args *args)
+static void add_routing(const deal_call *call, const deal_choice *choice, expar_ep_dispatch_args *args)
 {
     const deal *d = call->move->deal;
     const oracle_input *input = &d->inputs[call->rank];
@@ -135,13 +136,13 @@ static void add_routing(const deal_call *call, const deal_choice *choice, expar_
                                                   choice->pad, choice->null_if_empty);
 }
 
-static expar_dispatch_args make_args(deal_call *call, const play_area *area)
+static expar_ep_dispatch_args make_args(deal_call *call, const play_area *area)
 {
     const deal_move *m = call->move;
     const deal_choice *choice = &m->choices[call->rank];
     const oracle_input *input = &m->inputs[call->rank];
     int64_t gap = choice->pad * 16 / (int64_t)oracle_element_bytes(m->form.type);
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = pitched_make_filled(input->x, deal_dtype(m->form.type), input->num_tokens, m->form.hidden, gap,
                                  choice->null_if_empty);
     if (m->form.num_scales) args.x_scales = make_scales(call, choice);
@@ -168,7 +169,7 @@ static void spoil(deal_call *call)
     const move_form *form = &call->move->form;
     if (form->refusal == REFUSAL_NONE || form->refuser != call->rank) return;
     if (form->refusal == REFUSAL_EARLY)
-        call->args.path = (expar_path)7;
+        call->args.path = (expar_ep_path)7;
     else
         call->args.out_x = expar_tensor_2d(NULL, deal_dtype(form->type), 0, form->hidden);
 }
@@ -179,7 +180,7 @@ static void make_counts(deal_call *call)
 {
     const oracle_job *job = &call->move->job;
     size_t locals = (size_t)(job->num_experts / job->num_ranks), ranks = (size_t)job->num_ranks;
-    call->counts = (expar_recv_counts)EXPAR_RECV_COUNTS_INIT;
+    call->counts = (expar_ep_recv_counts)EXPAR_EP_RECV_COUNTS_INIT;
     call->counts.tokens_per_expert = traffic_alloc(locals, sizeof(int32_t));
     call->counts.expert_prefix = traffic_alloc(locals + 1, sizeof(int32_t));
     call->counts.rank_prefix = traffic_alloc(ranks, sizeof(int32_t));
@@ -199,7 +200,7 @@ static void free_counts(deal_call *call)
 /* ---- a route before it ------------------------------------------------------------------------------------------- */
 
 /* Who has not waited for a route tells nothing of what comes. */
-static bool check_untold(const expar_route_result *route)
+static bool check_untold(const expar_ep_route_result *route)
 {
     return CHECK(route->num_recv_tokens == -1 && route->num_dropped_tokens == 0 && !route->recv_tokens_per_expert,
                  "a route that has not been waited for tells R %lld and %lld dropped",
@@ -209,7 +210,7 @@ static bool check_untold(const expar_route_result *route)
 static bool check_route_counts(const deal_call *call)
 {
     const deal_move *m = call->move;
-    const expar_route_result *route = &call->route;
+    const expar_ep_route_result *route = &call->route;
     oracle_job job = deal_job_of(m->deal, call->rank);
     int64_t kept = oracle_num_kept(&job, call->rank), all = oracle_num_received(&job, call->rank), sum = 0;
     int32_t locals = job.num_experts / job.num_ranks;
@@ -233,7 +234,7 @@ static bool check_route_counts(const deal_call *call)
 static bool check_route(const deal_call *call, bool ahead)
 {
     oracle_job job = deal_job_of(call->move->deal, call->rank);
-    const expar_route_result *route = &call->route;
+    const expar_ep_route_result *route = &call->route;
     if (!ahead || COUNTS_ARE_SHOWN) return check_route_counts(call);
     return check_untold(route) & CHECK(route->num_rows == oracle_num_rows(&job, call->rank) &&
                                            route->num_expert_rows == oracle_num_expert_rows(&job, call->rank),
@@ -246,8 +247,8 @@ static bool play_route(deal_call *call, expar_ep *ep)
 {
     const deal_move *m = call->move;
     const deal_choice *choice = &m->choices[call->rank];
-    expar_dispatch_args same = EXPAR_DISPATCH_ARGS_INIT;
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    expar_ep_dispatch_args same = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
     if (m->job.topk) add_topk(call, choice, &same);
     add_routing(call, choice, &same);
     args.topk_idx = same.topk_idx;
@@ -261,14 +262,14 @@ static bool play_route(deal_call *call, expar_ep *ep)
     args.keep_slots = m->deal->keep_slots;
     if (choice->counts) make_counts(call);
     if (choice->counts) args.recv_counts = &call->counts;
-    call->route = (expar_route_result)EXPAR_ROUTE_RESULT_INIT;
+    call->route = (expar_ep_route_result)EXPAR_EP_ROUTE_RESULT_INIT;
     bool right = CHECK_OK(expar_ep_route(ep, &args, &call->route)) &&
                  CHECK(!call->route.event == !choice->async, "a route's event") &&
                  (!call->route.event || CHECK_OK(expar_event_wait(call->route.event))) &&
                  check_route(call, choice->async && args.num_worst_tokens) &&
                  (!choice->counts || deal_told_check(call));
     if (choice->counts) free_counts(call);
-    expar_event_destroy(call->route.event);
+    expar_event_release(call->route.event);
     pitched_free(&same.topk_idx);
     pitched_free(&same.topk_weights);
     pitched_free(&same.token_in_rank);
@@ -283,7 +284,7 @@ static bool adopt_handle(deal_call *call)
     if (call->issued)
         call->result.handle = call->route.handle;
     else
-        expar_ep_handle_destroy(call->route.handle);
+        expar_ep_handle_release(call->route.handle);
     return none;
 }
 
@@ -291,10 +292,10 @@ static bool adopt_handle(deal_call *call)
    ahead of the others. */
 static bool host_knows_counts(const deal_call *call)
 {
-    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
+    expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
     if (COUNTS_ARE_SHOWN) return true;
     if (!call->args.handle) return !(call->args.async_finish && call->args.num_worst_tokens);
-    return CHECK_OK(expar_ep_handle_info(call->args.handle, &info)) && info.num_recv_tokens >= 0;
+    return CHECK_OK(expar_ep_handle_get_info(call->args.handle, &info)) && info.num_recv_tokens >= 0;
 }
 
 bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
@@ -309,9 +310,9 @@ bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, c
     if (counts) call->args.recv_counts = &call->counts;
     if (m->form.routed) call->args.handle = call->route.handle;
     if (m->form.kind == MOVE_REPEAT) call->args.handle = handle;
-    call->result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    call->result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     spoil(call);
-    expar_status status = expar_dispatch(ep, &call->args, &call->result);
+    expar_status status = expar_ep_dispatch(ep, &call->args, &call->result);
     expar_status expected = deal_call_returning_on(call, ep, status);
     if (!CHECK_STATUS(expected, status)) return false;
     call->issued = expected == EXPAR_OK || expected == EXPAR_ERR_DROPPED;

@@ -22,7 +22,7 @@ static bool check_ends(const deal_call *call)
 
 bool deal_told_check(const deal_call *call)
 {
-    const expar_recv_counts *told = &call->counts;
+    const expar_ep_recv_counts *told = &call->counts;
     oracle_job aligned = deal_job_of(call->move->deal, call->rank), plain = aligned;
     int32_t locals = plain.num_experts / plain.num_ranks, before = 0;
     int32_t *counts = traffic_alloc((size_t)locals, 4), *rounded = traffic_alloc((size_t)locals, 4);
@@ -149,16 +149,16 @@ static bool check_x(const deal_call *call, const expected *e)
 /* Column by column, with what is said of the pitch; a copy of them in rows. */
 static bool take_columns(const deal_call *call, const expected *e, uint32_t *rows)
 {
-    const expar_tensor *got = &call->result.recv_x_scales, *own = &call->args.out_scales;
+    const expar_tensor *got = &call->result.recv_scales, *own = &call->args.out_scales;
     int64_t width = got->shape[1], pitch = own->ndim && width > 1 ? own->strides[1] : (e->x_rows + 3) / 4 * 4;
     if (!CHECK(got->strides[0] == 1 && got->strides[1] == pitch && (uintptr_t)got->data % 16 == 0,
-               "recv_x_scales %p has strides (%lld, %lld), expected (1, %lld)", got->data, (long long)got->strides[0],
+               "recv_scales %p has strides (%lld, %lld), expected (1, %lld)", got->data, (long long)got->strides[0],
                (long long)got->strides[1], (long long)pitch))
         return false;
     for (int64_t row = 0; row < e->x_rows; row++)
         for (int64_t i = 0; i < width; i++)
             rows[row * width + i] = ((uint32_t *)got->data)[row + i * pitch];
-    bool right = CHECK(!own->data || got->data == own->data, "recv_x_scales is not the caller's");
+    bool right = CHECK(!own->data || got->data == own->data, "recv_scales is not the caller's");
     for (int64_t i = 0; right && own->data && i < width; i++)
         right = CHECK(
             all_bytes((uint8_t *)own->data + 4 * (i * pitch + e->x_rows), 4 * (long)DEAL_SPARE_ROWS, DEAL_SPARE_BYTE),
@@ -169,14 +169,14 @@ static bool take_columns(const deal_call *call, const expected *e, uint32_t *row
 static bool check_columns(const deal_call *call, const expected *e, uint32_t *scales)
 {
     const deal_choice *choice = &call->move->choices[call->rank];
-    const expar_tensor *got = &call->result.recv_x_scales;
+    const expar_tensor *got = &call->result.recv_scales;
     int64_t width = call->move->form.num_scales;
     if (!CHECK(got->ndim == 2 && got->dtype == call->args.x_scales.dtype && got->shape[0] == e->x_rows &&
                    got->shape[1] == width,
-               "recv_x_scales is [%lld][%lld]", (long long)got->shape[0], (long long)got->shape[1]))
+               "recv_scales is [%lld][%lld]", (long long)got->shape[0], (long long)got->shape[1]))
         return false;
     uint32_t *rows = traffic_alloc((size_t)(e->x_rows * width), sizeof *rows);
-    bool right = take_columns(call, e, rows) && check_rows(call, e, "recv_x_scales by columns", rows, 4 * width, scales,
+    bool right = take_columns(call, e, rows) && check_rows(call, e, "recv_scales by columns", rows, 4 * width, scales,
                                                            choice->expert_major && choice->zero_padding ? 0 : -1);
     free(rows);
     return right;
@@ -189,13 +189,13 @@ static bool check_scales(const deal_call *call, const expected *e)
     int64_t width = m->form.num_scales;
     expar_dtype dtype = m->form.packed ? EXPAR_I32 : EXPAR_F32;
     const bool columns = width && choice->column_scales;
-    if (!columns && !check_shape(&call->result.recv_x_scales, width > 0, dtype, e->x_rows, width, "recv_x_scales"))
+    if (!columns && !check_shape(&call->result.recv_scales, width > 0, dtype, e->x_rows, width, "recv_scales"))
         return false;
     if (!width) return true;
     uint32_t *scales = traffic_alloc((size_t)(e->kept * width), sizeof *scales);
     oracle_dispatch_scales(&m->job, call->rank, scales);
     bool right = columns ? check_columns(call, e, scales)
-                         : check_rows(call, e, "recv_x_scales", call->result.recv_x_scales.data, 4 * width, scales,
+                         : check_rows(call, e, "recv_scales", call->result.recv_scales.data, 4 * width, scales,
                                       choice->expert_major && choice->zero_padding ? 0 : -1);
     free(scales);
     return right;
@@ -312,7 +312,7 @@ static bool check_map(const deal_call *call, const expected *e)
 /* What is dropped a call that has waited for its rows knows all the same. */
 static bool check_unknown(const deal_call *call, int64_t dropped)
 {
-    const expar_dispatch_result *result = &call->result;
+    const expar_ep_dispatch_result *result = &call->result;
     if (call->args.async_finish) dropped = 0;
     return CHECK(result->num_recv_tokens == -1 && result->num_dropped_tokens == dropped &&
                      !result->recv_tokens_per_expert,
@@ -323,7 +323,7 @@ static bool check_unknown(const deal_call *call, int64_t dropped)
 static bool check_counts(const deal_call *call, const expected *e)
 {
     const deal_move *m = call->move;
-    const expar_dispatch_result *result = &call->result;
+    const expar_ep_dispatch_result *result = &call->result;
     oracle_job job = deal_job_of(m->deal, call->rank);
     int32_t locals = job.num_experts / job.num_ranks;
     int64_t dropped = oracle_num_received(&job, call->rank) - e->kept;
@@ -347,11 +347,11 @@ static bool check_counts(const deal_call *call, const expected *e)
 /* The caller's own parts are where it said, and nothing stands behind their rows. */
 static bool check_own(const deal_call *call)
 {
-    const expar_dispatch_args *args = &call->args;
-    const expar_dispatch_result *result = &call->result;
+    const expar_ep_dispatch_args *args = &call->args;
+    const expar_ep_dispatch_result *result = &call->result;
     const expar_tensor *own[] = {&args->out_scales, &args->out_topk_idx, &args->out_topk_weights, &args->out_row_map,
                                  &args->out_src_metadata};
-    const expar_tensor *got[] = {&result->recv_x_scales, &result->recv_topk_idx, &result->recv_topk_weights,
+    const expar_tensor *got[] = {&result->recv_scales, &result->recv_topk_idx, &result->recv_topk_weights,
                                  &result->recv_row_map, &result->recv_src_metadata};
     bool right = true;
     for (int i = 0; i < 5 && right; i++) {
@@ -387,8 +387,8 @@ bool deal_dispatch_check(const deal_call *call)
                  check_idx_and_weights(call, &e) && check_map(call, &e) && check_row_weights(call, &e) &&
                  check_metadata(call, &e) && check_sources(call, &e) && check_own(call) && check_copy(call) &&
                  (!choice->counts || deal_told_check(call)) &&
-                 CHECK(choice->path == EXPAR_PATH_AUTO || call->result.path == choice->path, "path is %d, expected %d",
-                       (int)call->result.path, (int)choice->path) &&
+                 CHECK(choice->path == EXPAR_EP_PATH_AUTO || call->result.path == choice->path,
+                       "path is %d, expected %d", (int)call->result.path, (int)choice->path) &&
                  CHECK(pitched_equals(&call->args.x, call->move->inputs[call->rank].x), "the dispatch changed x");
     expected_free(&e);
     return right;

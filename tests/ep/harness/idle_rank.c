@@ -19,7 +19,7 @@ expar_ep_config idle_config(const expar_group *group)
 bool idle_begin_as(idle_rank *one, expar_group *group, const expar_ep_config *config)
 {
     *one = (idle_rank){.group = group};
-    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    one->came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     if (!CHECK_OK(cuda_device_open(config->device.index, &one->gpu)) || !CHECK_OK(cuda_enter(one->gpu))) return false;
     CHECK_OK(CUDA_CALL(StreamCreate, &one->stream, CU_STREAM_NON_BLOCKING));
     return CHECK_OK(expar_ep_create(group, config, &one->ep));
@@ -47,8 +47,8 @@ bool idle_begin_at(idle_rank *one, expar_group *group, int32_t gpu)
 void idle_forget(idle_rank *one)
 {
     expar_ep_output_release(one->came.output);
-    expar_ep_handle_destroy(one->came.handle);
-    one->came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_handle_release(one->came.handle);
+    one->came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
 }
 
 void idle_end(idle_rank *one)
@@ -77,9 +77,9 @@ expar_tensor idle_tensor(expar_dtype dtype, int64_t columns)
     return t;
 }
 
-expar_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype)
+expar_ep_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype)
 {
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = idle_tensor(dtype, IDLE_HIDDEN);
     args.topk_idx = idle_tensor(EXPAR_I32, 1);
     args.x.device.index = args.topk_idx.device.index = one->gpu->index;
@@ -88,9 +88,9 @@ expar_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype)
     return args;
 }
 
-expar_combine_args idle_combine_args(const idle_rank *one)
+expar_ep_combine_args idle_combine_args(const idle_rank *one)
 {
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = args.y = idle_tensor(EXPAR_F32, IDLE_HIDDEN);
     args.x.device.index = args.y.device.index = one->gpu->index;
     args.handle = one->came.handle;
@@ -100,13 +100,13 @@ expar_combine_args idle_combine_args(const idle_rank *one)
 
 bool idle_dispatch(idle_rank *one, expar_dtype dtype)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, dtype);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, dtype);
     idle_forget(one);
-    return CHECK_OK(expar_dispatch(one->ep, &args, &one->came));
+    return CHECK_OK(expar_ep_dispatch(one->ep, &args, &one->came));
 }
 
 bool idle_combine(idle_rank *one)
 {
-    expar_combine_args args = idle_combine_args(one);
-    return CHECK_OK(expar_combine(one->ep, &args));
+    expar_ep_combine_args args = idle_combine_args(one);
+    return CHECK_OK(expar_ep_combine(one->ep, &args));
 }

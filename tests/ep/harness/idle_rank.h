@@ -15,7 +15,7 @@ typedef struct idle_rank {
     cuda_device *gpu;
     cu_stream stream; /* its own */
     expar_ep *ep;
-    expar_dispatch_result came; /* of the last idle_dispatch */
+    expar_ep_dispatch_result came; /* of the last idle_dispatch */
 } idle_rank;
 
 /* On GPU 0 or the one given, whose context is entered until the end. pool_bytes: also the pool's
@@ -36,8 +36,8 @@ mem_block *idle_fill_pool(const idle_rank *one);
 /* Without elements, on GPU 0. */
 expar_tensor idle_tensor(expar_dtype dtype, int64_t columns);
 /* Of calls that are as they should be. The combine's handle is that of the last idle_dispatch. */
-expar_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype);
-expar_combine_args idle_combine_args(const idle_rank *one);
+expar_ep_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype);
+expar_ep_combine_args idle_combine_args(const idle_rank *one);
 bool idle_dispatch(idle_rank *one, expar_dtype dtype);
 bool idle_combine(idle_rank *one);
 

@@ -18,11 +18,11 @@ static deal_choice draw_common(random_source *random)
 }
 
 /* direct: the call can be asked for the direct path. */
-static expar_path draw_path(random_source *random, bool direct)
+static expar_ep_path draw_path(random_source *random, bool direct)
 {
     int64_t choice = random_between(random, 0, 3);
-    if (choice == 0) return EXPAR_PATH_QUEUE;
-    return choice == 1 && direct ? EXPAR_PATH_DIRECT : EXPAR_PATH_AUTO;
+    if (choice == 0) return EXPAR_EP_PATH_QUEUE;
+    return choice == 1 && direct ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_AUTO;
 }
 
 static deal_choice draw_dispatch_choice(const options_limits *limits, bool may_be_expert_major, random_source *random)

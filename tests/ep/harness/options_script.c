@@ -50,7 +50,7 @@ void options_script_fit(options_script *s)
     for (int32_t b = 0; b < s->num_buffers; b++) {
         const expar_ep_config config = config_made(s, b);
         size_t bytes = 0;
-        if (expar_ep_buffer_size(&config, s->ranks.size, &bytes) != EXPAR_OK) {
+        if (expar_ep_get_buffer_size(&config, s->ranks.size, &bytes) != EXPAR_OK) {
             fprintf(stderr, "%s\n", expar_last_error());
             abort();
         }
@@ -195,7 +195,7 @@ static bool play_move(player *p, open_deal *open, deal_move *m)
     expar_event *event = draw_event(p, alone, &own, &late);
     right = deal_call_start(call, p->eps[open->buffer], m, p->rank, &p->areas[p->played % AREAS], open->handle, event);
     if (late) CHECK_OK(expar_event_signal(own));
-    expar_event_destroy(own);
+    expar_event_release(own);
     p->moves[p->num_calls++] = m;
     p->played++;
     if (m->form.kind == MOVE_DISPATCH) open->handle = call->result.handle;
@@ -246,7 +246,7 @@ static bool play_refused(player *p)
     open_deal spoilt = {.deal = options_draw_deal(&limits, &p->random)};
     bool right = play_move(p, &spoilt, options_draw_dispatch(&limits, spoilt.deal, MOVE_DISPATCH, true, &p->random)) &&
                  finish_until(p, 0);
-    expar_ep_handle_destroy(spoilt.handle);
+    expar_ep_handle_release(spoilt.handle);
     if (right) deal_free(spoilt.deal);
     return right;
 }
@@ -257,7 +257,7 @@ static bool close_deals(player *p, bool right)
     bool early = random_once_in(&p->own, 2);
     if (right && !early) right = finish_until(p, 0);
     for (int32_t i = 0; i < p->num_deals; i++)
-        expar_ep_handle_destroy(p->deals[i].handle);
+        expar_ep_handle_release(p->deals[i].handle);
     if (right && early) right = finish_until(p, 0);
     for (int32_t i = 0; right && i < p->num_deals; i++)
         deal_free(p->deals[i].deal);

@@ -15,7 +15,7 @@ typedef enum play_place {
 
 /* How one rank makes one call. All zero is the plain way. */
 typedef struct play_choice {
-    expar_path path;
+    expar_ep_path path;
     play_place place;
     int32_t pad;        /* pitch of rows beyond their length: pad · 16 bytes for x and y, pad elements for the rest */
     int32_t spare_rows; /* rows that out_x has beyond R */
@@ -36,16 +36,16 @@ void play_area_give(expar_group *group, play_area *area);
 /* What a dispatch left on this rank. */
 typedef struct play_arrival {
     const traffic *traffic;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
     expar_ep_handle *handle; /* this arrival's own; NULL after a dispatch with a handle */
     void *own_out;           /* PLACE_PRIVATE */
     bool overwritten;        /* recv_x was used for a combine */
 } play_arrival;
 
 /* The arguments of rank `rank`; x, topk_idx and topk_weights are laid out as chosen, in memory of their own. */
-expar_dispatch_args play_dispatch_args(const traffic *t, int32_t rank, const play_choice *choice, const play_area *area,
-                                       void **own_out);
-void play_dispatch_args_free(expar_dispatch_args *args);
+expar_ep_dispatch_args play_dispatch_args(const traffic *t, int32_t rank, const play_choice *choice,
+                                          const play_area *area, void **own_out);
+void play_dispatch_args_free(expar_ep_dispatch_args *args);
 
 /* Dispatches; with a handle of an earlier arrival, repeats its routing. True when all was right. */
 bool play_dispatch(expar_ep *ep, const traffic *t, int32_t rank, const play_choice *choice, const play_area *area,

@@ -66,7 +66,7 @@ bool play_combine(expar_ep *ep, const traffic *t, const answers *a, int32_t rank
 {
     int64_t num_tokens = t->inputs[rank].num_tokens;
     int64_t gap = choice->pad * 16 / (int64_t)oracle_element_bytes(t->job.type);
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = make_x(t, a, rank, choice, area, arrival);
     args.handle = handle;
     args.path = choice->path;
@@ -75,7 +75,7 @@ bool play_combine(expar_ep *ep, const traffic *t, const answers *a, int32_t rank
         args.topk_weights = make_weights(t, a, rank, choice, area);
         args.out_topk_weights = pitched_make(EXPAR_F32, num_tokens, t->job.topk, 0, choice->null_if_empty);
     }
-    bool right = CHECK_OK(expar_combine(ep, &args)) && check_y(t, &args.y, a->y[rank]) &&
+    bool right = CHECK_OK(expar_ep_combine(ep, &args)) && check_y(t, &args.y, a->y[rank]) &&
                  (!a->with_weights || check_summed(&args.out_topk_weights, a->summed[rank])) &&
                  CHECK(pitched_equals(&args.x, a->x[rank]), "the combine changed its input");
     if (choice->place == PLACE_PRIVATE) pitched_free(&args.x);

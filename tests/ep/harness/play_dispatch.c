@@ -37,11 +37,11 @@ static expar_tensor make_out_x(const traffic *t, int32_t rank, const play_choice
     return expar_tensor_2d(data, traffic_dtype(t), rows, t->job.hidden);
 }
 
-expar_dispatch_args play_dispatch_args(const traffic *t, int32_t rank, const play_choice *choice, const play_area *area,
-                                       void **own_out)
+expar_ep_dispatch_args play_dispatch_args(const traffic *t, int32_t rank, const play_choice *choice,
+                                          const play_area *area, void **own_out)
 {
     const oracle_input *input = &t->inputs[rank];
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     int64_t gap = choice->pad * 16 / (int64_t)oracle_element_bytes(t->job.type);
     args.x =
         pitched_make_filled(input->x, traffic_dtype(t), input->num_tokens, t->job.hidden, gap, choice->null_if_empty);
@@ -57,7 +57,7 @@ expar_dispatch_args play_dispatch_args(const traffic *t, int32_t rank, const pla
     return args;
 }
 
-void play_dispatch_args_free(expar_dispatch_args *args)
+void play_dispatch_args_free(expar_ep_dispatch_args *args)
 {
     pitched_free(&args->x);
     pitched_free(&args->topk_idx);
@@ -139,8 +139,8 @@ static bool check_handle(const traffic *t, const expar_ep_handle *handle, int32_
 {
     const traffic_arrival *expected = &t->arrivals[rank];
     size_t n = (size_t)t->job.num_ranks;
-    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
-    if (!CHECK_OK(expar_ep_handle_info(handle, &info))) return false;
+    expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
+    if (!CHECK_OK(expar_ep_handle_get_info(handle, &info))) return false;
     bool sizes = CHECK(info.num_tokens == t->inputs[rank].num_tokens && info.num_recv_tokens == expected->num_rows,
                        "the handle says T %lld, R %lld", (long long)info.num_tokens, (long long)info.num_recv_tokens) &
                  CHECK(info.num_experts == t->job.num_experts && info.num_topk == t->job.topk,
@@ -159,7 +159,7 @@ static bool check_handle(const traffic *t, const expar_ep_handle *handle, int32_
 
 static bool check_arrival(const play_arrival *arrival, int32_t rank, bool cached)
 {
-    const expar_dispatch_result *result = &arrival->result;
+    const expar_ep_dispatch_result *result = &arrival->result;
     const traffic *t = arrival->traffic;
     bool right = CHECK(result->num_recv_tokens == t->arrivals[rank].num_rows, "R is %lld, expected %lld",
                        (long long)result->num_recv_tokens, (long long)t->arrivals[rank].num_rows) &
@@ -180,21 +180,21 @@ bool play_check_arrival(const play_arrival *arrival, int32_t rank)
 }
 
 /* The way that the rows took, where the choice leaves no doubt. */
-static bool check_path(const play_choice *choice, expar_path path, int64_t num_rows)
+static bool check_path(const play_choice *choice, expar_ep_path path, int64_t num_rows)
 {
-    expar_path expected = choice->path;
+    expar_ep_path expected = choice->path;
     if (num_rows == 0) return true;
-    if (expected == EXPAR_PATH_AUTO)
-        expected = choice->place == PLACE_PRIVATE ? EXPAR_PATH_QUEUE
-                   : choice->sure_of_pool         ? EXPAR_PATH_DIRECT
-                                                  : EXPAR_PATH_AUTO;
-    if (expected == EXPAR_PATH_AUTO)
-        return CHECK(path == EXPAR_PATH_DIRECT || path == EXPAR_PATH_QUEUE, "path is %d", (int)path);
+    if (expected == EXPAR_EP_PATH_AUTO)
+        expected = choice->place == PLACE_PRIVATE ? EXPAR_EP_PATH_QUEUE
+                   : choice->sure_of_pool         ? EXPAR_EP_PATH_DIRECT
+                                                  : EXPAR_EP_PATH_AUTO;
+    if (expected == EXPAR_EP_PATH_AUTO)
+        return CHECK(path == EXPAR_EP_PATH_DIRECT || path == EXPAR_EP_PATH_QUEUE, "path is %d", (int)path);
     return CHECK(path == expected, "path is %d, expected %d", (int)path, (int)expected);
 }
 
 /* recv_x is the caller's memory, and the rows behind R are as they were. */
-static bool check_own_out(const expar_dispatch_args *args, const play_arrival *arrival, const play_choice *choice)
+static bool check_own_out(const expar_ep_dispatch_args *args, const play_arrival *arrival, const play_choice *choice)
 {
     const traffic *t = arrival->traffic;
     const unsigned char *data = args->out_x.data;
@@ -209,14 +209,14 @@ static bool check_own_out(const expar_dispatch_args *args, const play_arrival *a
 bool play_dispatch(expar_ep *ep, const traffic *t, int32_t rank, const play_choice *choice, const play_area *area,
                    const expar_ep_handle *handle, play_arrival *arrival)
 {
-    *arrival = (play_arrival){.traffic = t, .result = EXPAR_DISPATCH_RESULT_INIT};
-    expar_dispatch_args args = play_dispatch_args(t, rank, choice, area, &arrival->own_out);
-    expar_dispatch_args given = args;
+    *arrival = (play_arrival){.traffic = t, .result = EXPAR_EP_DISPATCH_RESULT_INIT};
+    expar_ep_dispatch_args args = play_dispatch_args(t, rank, choice, area, &arrival->own_out);
+    expar_ep_dispatch_args given = args;
     if (handle) {
         args.handle = handle;
         args.topk_idx = args.topk_weights = EXPAR_TENSOR_NONE;
     }
-    bool right = CHECK_OK(expar_dispatch(ep, &args, &arrival->result));
+    bool right = CHECK_OK(expar_ep_dispatch(ep, &args, &arrival->result));
     if (right) {
         arrival->handle = arrival->result.handle;
         right = check_arrival(arrival, rank, handle != NULL) &
@@ -230,9 +230,9 @@ bool play_dispatch(expar_ep *ep, const traffic *t, int32_t rank, const play_choi
 
 void play_release(play_arrival *arrival, bool handle_first)
 {
-    if (handle_first) expar_ep_handle_destroy(arrival->handle);
+    if (handle_first) expar_ep_handle_release(arrival->handle);
     expar_ep_output_release(arrival->result.output);
-    if (!handle_first) expar_ep_handle_destroy(arrival->handle);
+    if (!handle_first) expar_ep_handle_release(arrival->handle);
     free(arrival->own_out);
     *arrival = (play_arrival){0};
 }

@@ -46,8 +46,8 @@ static inline int played_no_tensor(expar_dl_versioned *managed, void **object)
     return -1;
 }
 
-static const expar_python played_python = {played_capsule_new, played_list_set_item, NULL},
-                          played_python_without_memory = {played_no_capsule, played_list_set_item, NULL};
+static const expar_python_objects played_python = {played_capsule_new, played_list_set_item, NULL},
+                                  played_python_without_memory = {played_no_capsule, played_list_set_item, NULL};
 
 static inline void played_delete(expar_dl_managed *item)
 {

@@ -15,15 +15,15 @@ typedef struct refusal {
 static expar_status call_dispatch(const refusal_scene *scene, const refusal_case *what)
 {
     play_choice choice = {0};
-    expar_dispatch_args given =
+    expar_ep_dispatch_args given =
         play_dispatch_args(scene->traffic, scene->stage->rank, &choice, &scene->stage->area, NULL);
-    expar_dispatch_args args = given;
-    expar_dispatch_result result;
+    expar_ep_dispatch_args args = given;
+    expar_ep_dispatch_result result;
     check_fill(&result, sizeof result);
     result.struct_size = sizeof result;
     if (what) setting_apply(&what->set, &args);
     if (what && what->spoil_dispatch) what->spoil_dispatch(&args, scene);
-    expar_status status = expar_dispatch(scene->stage->ep, &args, &result);
+    expar_status status = expar_ep_dispatch(scene->stage->ep, &args, &result);
     CHECK_RESULT_LEFT(&result, "a dispatch");
     play_dispatch_args_free(&given);
     return status;
@@ -34,7 +34,7 @@ static expar_status call_combine(const refusal_scene *scene, const refusal_case 
     const traffic *t = scene->traffic;
     int32_t rank = scene->stage->rank;
     int64_t num_tokens = t->inputs[rank].num_tokens, num_rows = t->arrivals[rank].num_rows;
-    expar_combine_args given = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args given = EXPAR_EP_COMBINE_ARGS_INIT;
     given.x = pitched_make(traffic_dtype(t), num_rows, t->job.hidden, 0, false);
     given.topk_weights = pitched_make(EXPAR_F32, num_rows, t->job.topk, 0, false);
     given.y = pitched_make(traffic_dtype(t), num_tokens, t->job.hidden, 0, false);
@@ -42,10 +42,10 @@ static expar_status call_combine(const refusal_scene *scene, const refusal_case 
     given.handle = scene->handle;
     size_t y_bytes = (size_t)num_tokens * traffic_row_bytes(t);
     check_fill(given.y.data, y_bytes);
-    expar_combine_args args = given;
+    expar_ep_combine_args args = given;
     if (what) setting_apply(&what->set, &args);
     if (what && what->spoil_combine) what->spoil_combine(&args, scene);
-    expar_status status = expar_combine(scene->stage->ep, &args);
+    expar_status status = expar_ep_combine(scene->stage->ep, &args);
     check_filled(given.y.data, y_bytes, "a combine");
     pitched_free(&given.x);
     pitched_free(&given.topk_weights);
@@ -57,10 +57,10 @@ static expar_status call_combine(const refusal_scene *scene, const refusal_case 
 static expar_status call_route(const refusal_scene *scene, const refusal_case *what)
 {
     play_choice choice = {0};
-    expar_dispatch_args given =
+    expar_ep_dispatch_args given =
         play_dispatch_args(scene->traffic, scene->stage->rank, &choice, &scene->stage->area, NULL);
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result result;
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result result;
     args.topk_idx = given.topk_idx;
     args.num_experts = given.num_experts;
     check_fill(&result, sizeof result);
@@ -89,8 +89,8 @@ typedef struct refusal_call {
 static refusal_call call_of(const refusal_case *what)
 {
     if (what->spoil_route || what->is_route) return (refusal_call){"expar_ep_route", call_route};
-    if (what->spoil_combine || what->is_combine) return (refusal_call){"expar_combine", call_combine};
-    return (refusal_call){"expar_dispatch", call_dispatch};
+    if (what->spoil_combine || what->is_combine) return (refusal_call){"expar_ep_combine", call_combine};
+    return (refusal_call){"expar_ep_dispatch", call_dispatch};
 }
 
 /* Each rank's error begins with the call and the rank itself. */
@@ -125,7 +125,7 @@ static void play_refusal(stage *s, void *shared)
     refusal_scene scene = {s, r->traffic, before.handle};
     make_calls(&scene, r->what);
     play_check_arrival(&before, s->rank);
-    stage_round_trip(s, r->traffic, r->answers, EXPAR_PATH_AUTO);
+    stage_round_trip(s, r->traffic, r->answers, EXPAR_EP_PATH_AUTO);
     play_combine(s->ep, r->traffic, r->answers, s->rank, &plain, &s->area, before.handle, &before);
     play_release(&before, true);
 }
@@ -134,7 +134,7 @@ expar_event *refusal_event_gone(void)
 {
     expar_event *event = NULL;
     CHECK_OK(expar_event_create(&event));
-    expar_event_destroy(event);
+    expar_event_release(event);
     return event;
 }
 

@@ -27,9 +27,9 @@ typedef struct refusal_case {
     const char *words[REFUSAL_WORDS]; /* in the text; the first names the argument */
     /* One of: a member of the arguments gets a value; changes the arguments of the call; or makes the whole call. */
     arg_setting set;
-    void (*spoil_dispatch)(expar_dispatch_args *args, const refusal_scene *scene);
-    void (*spoil_combine)(expar_combine_args *args, const refusal_scene *scene);
-    void (*spoil_route)(expar_route_args *args, const refusal_scene *scene);
+    void (*spoil_dispatch)(expar_ep_dispatch_args *args, const refusal_scene *scene);
+    void (*spoil_combine)(expar_ep_combine_args *args, const refusal_scene *scene);
+    void (*spoil_route)(expar_ep_route_args *args, const refusal_scene *scene);
     expar_status (*call)(const refusal_scene *scene);
     bool is_combine, is_route; /* of `set` and `call`: what the other ranks call, if no dispatch */
 } refusal_case;
@@ -51,16 +51,17 @@ typedef struct refusal_case {
 /* A case of that name: one member of the arguments gets the value (setting.h). */
 #define REFUSAL_SET_DISPATCH(test, member, value, expected, ...)                                                       \
     {                                                                                                                  \
-        .name = #test, .status = expected, .words = {__VA_ARGS__}, .set = SETTING(expar_dispatch_args, member, value)  \
+        .name = #test, .status = expected, .words = {__VA_ARGS__},                                                     \
+        .set = SETTING(expar_ep_dispatch_args, member, value)                                                          \
     }
 #define REFUSAL_SET_COMBINE(test, member, value, expected, ...)                                                        \
     {                                                                                                                  \
-        .name = #test, .status = expected, .words = {__VA_ARGS__}, .set = SETTING(expar_combine_args, member, value),  \
-        .is_combine = true                                                                                             \
+        .name = #test, .status = expected, .words = {__VA_ARGS__},                                                     \
+        .set = SETTING(expar_ep_combine_args, member, value), .is_combine = true                                       \
     }
 #define REFUSAL_SET_ROUTE(test, member, value, expected, ...)                                                          \
     {                                                                                                                  \
-        .name = #test, .status = expected, .words = {__VA_ARGS__}, .set = SETTING(expar_route_args, member, value),    \
+        .name = #test, .status = expected, .words = {__VA_ARGS__}, .set = SETTING(expar_ep_route_args, member, value), \
         .is_route = true                                                                                               \
     }
 

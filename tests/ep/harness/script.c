@@ -59,8 +59,8 @@ static play_choice draw_dispatch_choice(random_source *random, bool ample_pool)
     choice.place = (play_place)random_between(random, PLACE_LIBRARY, PLACE_SYMMETRIC);
     choice.sure_of_pool = ample_pool;
     if (random_once_in(random, 2))
-        choice.path = ample_pool && choice.place != PLACE_PRIVATE && random_once_in(random, 2) ? EXPAR_PATH_DIRECT
-                                                                                               : EXPAR_PATH_QUEUE;
+        choice.path = ample_pool && choice.place != PLACE_PRIVATE && random_once_in(random, 2) ? EXPAR_EP_PATH_DIRECT
+                                                                                               : EXPAR_EP_PATH_QUEUE;
     return choice;
 }
 
@@ -70,7 +70,7 @@ static play_choice draw_combine_choice(random_source *random, bool have_output)
     choice.place = (play_place)random_between(random, have_output ? PLACE_LIBRARY : PLACE_PRIVATE, PLACE_SYMMETRIC);
     if (random_once_in(random, 2))
         choice.path =
-            choice.place == PLACE_SYMMETRIC && random_once_in(random, 2) ? EXPAR_PATH_DIRECT : EXPAR_PATH_QUEUE;
+            choice.place == PLACE_SYMMETRIC && random_once_in(random, 2) ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_QUEUE;
     return choice;
 }
 
@@ -147,7 +147,7 @@ static size_t area_bytes(const expar_ep_config *config, int32_t ranks)
 static size_t heap_bytes(const script *s)
 {
     size_t bytes = 0;
-    if (expar_ep_buffer_size(&s->config, s->ranks.size, &bytes) != EXPAR_OK) {
+    if (expar_ep_get_buffer_size(&s->config, s->ranks.size, &bytes) != EXPAR_OK) {
         fprintf(stderr, "%s\n", expar_last_error());
         abort();
     }

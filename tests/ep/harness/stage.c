@@ -51,16 +51,16 @@ bool stage_run(const stage_plan *plan, stage_body body, void *shared)
     ranks_plan ranks = plan->ranks;
     size_t bytes = 0;
     check_begin(-1);
-    if (!CHECK_OK(expar_ep_buffer_size(&plan->config, ranks.size, &bytes))) return false;
+    if (!CHECK_OK(expar_ep_get_buffer_size(&plan->config, ranks.size, &bytes))) return false;
     ranks.heap_bytes = bytes + 2 * plan->area_bytes + SLACK_BYTES + plan->spare_heap_bytes;
     return ranks_run(&ranks, stage_rank, &show);
 }
 
-bool stage_round_trip(stage *s, const traffic *t, const answers *a, expar_path path)
+bool stage_round_trip(stage *s, const traffic *t, const answers *a, expar_ep_path path)
 {
     play_arrival arrival;
     play_choice there = {.path = path, .sure_of_pool = true};
-    play_choice back = {.path = path, .place = path == EXPAR_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
+    play_choice back = {.path = path, .place = path == EXPAR_EP_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
     bool right = play_dispatch(s->ep, t, s->rank, &there, &s->area, NULL, &arrival) &&
                  play_combine(s->ep, t, a, s->rank, &back, &s->area, arrival.handle, &arrival);
     play_release(&arrival, true);

@@ -29,7 +29,7 @@ bool stage_run(const stage_plan *plan, stage_body body, void *shared);
 
 /* Dispatch and combine by one path, both against the oracle; rows in the library's memory, or, for a direct combine, in
    the area. */
-bool stage_round_trip(stage *s, const traffic *t, const answers *a, expar_path path);
+bool stage_round_trip(stage *s, const traffic *t, const answers *a, expar_ep_path path);
 /* Process ranks that fit a machine: on a GPU each has a context of its own. */
 #ifndef STAGE_MOST_PROCESSES
 #define STAGE_MOST_PROCESSES 64

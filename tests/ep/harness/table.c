@@ -79,7 +79,7 @@ bool table_run_all(const table_case *cases, size_t count, ranks_kind kind, table
     for (size_t i = 0; i < count; i++) {
         expar_ep_config config = config_for(&cases[i]);
         size_t bytes = 0;
-        if (!CHECK_OK(expar_ep_buffer_size(&config, cases[i].plan.num_ranks, &bytes))) return false;
+        if (!CHECK_OK(expar_ep_get_buffer_size(&config, cases[i].plan.num_ranks, &bytes))) return false;
         if (bytes > most) most = bytes;
     }
     ranks_plan ranks = {.kind = kind,
@@ -100,7 +100,7 @@ static void spread(const table *t, const deal_choice *choice, bool dispatch, dea
         choices[r] = *choice;
         if (!dispatch || !t->what->vary) continue;
         t->what->vary(&choices[r], r);
-        if (choices[r].place == PLACE_PRIVATE && !choices[r].expert_major) choices[r].path = EXPAR_PATH_AUTO;
+        if (choices[r].place == PLACE_PRIVATE && !choices[r].expert_major) choices[r].path = EXPAR_EP_PATH_AUTO;
     }
 }
 
@@ -144,7 +144,7 @@ static bool play_path(table *t, deal_choice there, deal_choice back, random_sour
                  table_play_move(t, d, MOVE_COMBINE, &back, random, &handle) &&
                  table_play_move(t, d, MOVE_REPEAT, &there, random, &handle) &&
                  table_play_move(t, d, MOVE_COMBINE, &back, random, &handle);
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     deal_free(d);
     return right;
 }
@@ -153,13 +153,13 @@ void table_play_all_paths(table *t)
 {
     static const play_place places[] = {PLACE_LIBRARY, PLACE_SYMMETRIC, PLACE_PRIVATE};
     random_source random = random_start(7);
-    for (expar_path path = EXPAR_PATH_AUTO; path <= EXPAR_PATH_QUEUE; path++)
+    for (expar_ep_path path = EXPAR_EP_PATH_AUTO; path <= EXPAR_EP_PATH_QUEUE; path++)
         for (int i = 0; i < 6; i++) {
             deal_choice there = t->what->choice, back = t->what->back_choice;
             there.place = back.place = places[i % 3];
             there.async = back.async = i >= 3;
-            if (path != EXPAR_PATH_DIRECT || there.place != PLACE_PRIVATE || there.expert_major) there.path = path;
-            if (path != EXPAR_PATH_DIRECT || back.place == PLACE_SYMMETRIC) back.path = path;
+            if (path != EXPAR_EP_PATH_DIRECT || there.place != PLACE_PRIVATE || there.expert_major) there.path = path;
+            if (path != EXPAR_EP_PATH_DIRECT || back.place == PLACE_SYMMETRIC) back.path = path;
             if (!CHECK(play_path(t, there, back, &random), "path %d, place %d, %s", (int)path, (int)there.place,
                        there.async ? "async" : "sync"))
                 return;

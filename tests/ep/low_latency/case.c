@@ -136,11 +136,11 @@ ll_round *round_make(const ll_case *c, int32_t rank, uint32_t number)
 
 void round_free(ll_round *round)
 {
-    expar_ll_hook_destroy(round->received.hook);
-    expar_ll_hook_destroy(round->combined.hook);
+    expar_ll_hook_release(round->received.hook);
+    expar_ll_hook_release(round->combined.hook);
     expar_ep_output_release(round->received.output);
     expar_ep_output_release(round->combined.output);
-    expar_ll_handle_destroy(round->received.handle);
+    expar_ll_handle_release(round->received.handle);
     free(round->x);
     free(round->weights);
     free(round->idx);
@@ -209,8 +209,8 @@ static bool check_expert(const ll_round *round, const expar_ll_handle_info *info
         const int32_t begin = row;
         for (int32_t t = 0; t < c->tokens[s]; t++) {
             if (!is_for(c, s, t, expert)) continue;
-            if (c->format != EXPAR_LL_PLAIN ? !check_encoded(round, row, local, s, t)
-                                            : !check_row(round, x + (int64_t)row * c->hidden, s, t))
+            if (c->format != EXPAR_LL_FORMAT_PLAIN ? !check_encoded(round, row, local, s, t)
+                                                   : !check_row(round, x + (int64_t)row * c->hidden, s, t))
                 return false;
             if (!CHECK(src[row] == t, "src_info[%d][%d] is %d, not %d", local, row, src[row], t)) return false;
             row++;
@@ -226,7 +226,7 @@ static bool check_expert(const ll_round *round, const expar_ll_handle_info *info
 bool round_check_dispatch(const ll_round *round)
 {
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
-    if (!CHECK_OK(expar_ll_handle_info_get(round->received.handle, &info))) return false;
+    if (!CHECK_OK(expar_ll_handle_get_info(round->received.handle, &info))) return false;
     bool good = CHECK(info.num_tokens == round->c->tokens[round->rank] && info.num_topk == round->c->topk &&
                           info.max_tokens == round->c->max_tokens && info.hidden == round->c->hidden &&
                           info.num_experts == round->c->experts,
@@ -274,7 +274,7 @@ void round_prepare_combine(ll_round *round)
     round->combine.topk_weights = expar_tensor_2d(round->weights, EXPAR_F32, tokens, c->topk);
     round->combine.handle = round->received.handle;
     round->combine.sum = c->sum;
-    if (c->logfmt) round->combine.format = EXPAR_LL_LOGFMT;
+    if (c->logfmt) round->combine.format = EXPAR_LL_FORMAT_LOGFMT;
     if (c->lend) round->combine.out = expar_tensor_2d(round->lent_y, EXPAR_F32, tokens, c->hidden);
 }
 
@@ -370,7 +370,7 @@ bool round_check_combine(const ll_round *round)
         for (int32_t h = 0; h < c->hidden; h++) {
             const float value = value_of(round->number, round->rank, t, h);
             const float expected =
-                c->sum == EXPAR_LL_EXACT ? sum_exact(round, t, h, value) : sum_reduced(round, t, h, value);
+                c->sum == EXPAR_LL_SUM_EXACT ? sum_exact(round, t, h, value) : sum_reduced(round, t, h, value);
             if (!CHECK(y[t * c->hidden + h] == expected, "round %u, y[%d][%d] is %g, not %g", round->number, t, h,
                        (double)y[t * c->hidden + h], (double)expected))
                 return false;

@@ -192,7 +192,7 @@ static void read_calls(lowlat_script *s, const char *text, random_source *random
         } else {
             op->source = number;
             op->traffic = s->ops[number].traffic;
-            op->answers = lowlat_answers_make(op->traffic, ORACLE_BF16, EXPAR_LL_EXACT, random);
+            op->answers = lowlat_answers_make(op->traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, random);
         }
     }
 }

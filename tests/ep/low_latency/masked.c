@@ -49,8 +49,8 @@ static void share_answers(masked_traffic *m, masked_view view)
     share_weights(a, first, m->there[view]);
     share_rows(a, first, m->there[view]->map, m->there[MASKED_NOBODY]->map);
     for (int32_t r = 0; r < m->num_ranks; r++)
-        (a->sum == EXPAR_LL_EXACT ? llo_combine_exact : llo_combine_reduced)(&a->job, m->there[view]->map, r,
-                                                                             (const void *const *)a->x, a->y[r]);
+        (a->sum == EXPAR_LL_SUM_EXACT ? llo_combine_exact : llo_combine_reduced)(&a->job, m->there[view]->map, r,
+                                                                                 (const void *const *)a->x, a->y[r]);
 }
 
 masked_traffic *masked_traffic_make(const lowlat_plan *plan, int32_t victim, expar_ll_sum sum, uint64_t seed)

@@ -53,10 +53,10 @@ static inline expar_status masked_create(expar_group *group, const expar_ll_conf
 {
     size_t bytes = 0;
     if (!getenv("EXPAR_TEST_RESERVED")) return expar_ll_create(group, config, ll);
-    expar_status status = expar_ll_buffer_size(config, expar_group_size(group), &bytes);
+    expar_status status = expar_ll_get_buffer_size(config, expar_group_size(group), &bytes);
     const expar_ll_config reserve = masked_reserve(config, bytes);
     if (status == EXPAR_OK) status = expar_ll_create(group, &reserve, ll);
-    return status == EXPAR_OK ? expar_ll_lay_out(*ll, config, NULL) : status;
+    return status == EXPAR_OK ? expar_ll_set_shape(*ll, config, NULL) : status;
 }
 
 #endif

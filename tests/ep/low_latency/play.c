@@ -131,7 +131,7 @@ static expar_tensor make_answers(const lowlat_call *call, const expar_ll_handle 
     size_t element_bytes = oracle_element_bytes(job->type), row_bytes = (size_t)job->hidden * element_bytes;
     expar_tensor x = cube(NULL, lowlat_dtype(job->type), locals, places, job->hidden);
     if (call->choice.zero_copy) {
-        if (!CHECK_OK(expar_ll_combine_buffer(call->ll, handle, lowlat_dtype(job->type), &x))) return x;
+        if (!CHECK_OK(expar_ll_get_combine_buffer(call->ll, handle, lowlat_dtype(job->type), &x))) return x;
     } else {
         x.strides[1] += gap;
         x.strides[0] = places * x.strides[1] + gap;
@@ -159,7 +159,7 @@ void lowlat_prepare_combine(lowlat_call *call, expar_ll *ll, const lowlat_traffi
                                              choice->null_if_empty);
     args->handle = handle;
     args->sum = a->sum;
-    if (a->logfmt) args->format = EXPAR_LL_LOGFMT;
+    if (a->logfmt) args->format = EXPAR_LL_FORMAT_LOGFMT;
     if (choice->own_x)
         args->out = pitched_make(lowlat_dtype(job->type), input->num_tokens, job->hidden, row_gap(choice, job->type),
                                  choice->null_if_empty);
@@ -301,7 +301,7 @@ static bool check_handle(const lowlat_call *call)
     const lowlat_arrival *expected = &call->traffic->arrivals[call->rank];
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
     int64_t places = lowlat_places(job), locals = lowlat_locals(job), n = job->num_ranks;
-    if (!CHECK_OK(expar_ll_handle_info_get(call->there.handle, &info))) return false;
+    if (!CHECK_OK(expar_ll_handle_get_info(call->there.handle, &info))) return false;
     expar_tensor src_info = expar_tensor_2d(NULL, EXPAR_I32, locals, places);
     expar_tensor range = expar_tensor_2d(NULL, EXPAR_I64, locals, n);
     if (!has_form(&info.src_info, &src_info, "src_info") || !has_form(&info.range, &range, "range")) return false;
@@ -382,18 +382,18 @@ bool lowlat_is_right(const lowlat_call *call)
 void lowlat_clean(lowlat_call *call)
 {
     if (call->answers) {
-        expar_ll_hook_destroy(call->back.hook);
-        expar_event_destroy(call->back.event);
+        expar_ll_hook_release(call->back.hook);
+        expar_event_release(call->back.event);
         expar_ep_output_release(call->back.output);
         if (!call->choice.zero_copy) free(call->back_args.x.data);
         pitched_free(&call->back_args.topk_idx);
         pitched_free(&call->back_args.topk_weights);
         pitched_free(&call->back_args.out);
     } else {
-        expar_ll_hook_destroy(call->there.hook);
-        expar_event_destroy(call->there.event);
+        expar_ll_hook_release(call->there.hook);
+        expar_event_release(call->there.event);
         expar_ep_output_release(call->there.output);
-        expar_ll_handle_destroy(call->there.handle);
+        expar_ll_handle_release(call->there.handle);
         pitched_free(&call->there_args.x);
         pitched_free(&call->there_args.topk_idx);
         pitched_free(&call->there_args.topk_weights);
@@ -401,7 +401,7 @@ void lowlat_clean(lowlat_call *call)
         free(call->there_args.out_scales.data);
         free(call->there_args.out_count.data);
     }
-    expar_event_destroy(call->wait_event);
+    expar_event_release(call->wait_event);
     free(call->waits);
     free(call->stats);
     *call = (lowlat_call){0};

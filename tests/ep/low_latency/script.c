@@ -120,7 +120,7 @@ static lowlat_choice draw_combine_choice(random_source *random, const lowlat_op 
 {
     lowlat_choice choice = draw_choice(random);
     choice.zero_copy = !choice.async && random_once_in(random, 4) && !op->answers->logfmt;
-    if (op->answers->sum == EXPAR_LL_REDUCED && !op->traffic->with_weights) choice.hook = false;
+    if (op->answers->sum == EXPAR_LL_SUM_REDUCED && !op->traffic->with_weights) choice.hook = false;
     return choice;
 }
 
@@ -181,12 +181,12 @@ static void draw_dispatch(draft *d, lowlat_op *op)
 static void draw_combine(draft *d, lowlat_op *op)
 {
     const lowlat_script *s = d->script;
-    expar_ll_sum sum = random_once_in(d->random, 2) ? EXPAR_LL_EXACT : EXPAR_LL_REDUCED;
-    if (!takes_sum(&s->config, sum)) sum = sum == EXPAR_LL_EXACT ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;
+    expar_ll_sum sum = random_once_in(d->random, 2) ? EXPAR_LL_SUM_EXACT : EXPAR_LL_SUM_REDUCED;
+    if (!takes_sum(&s->config, sum)) sum = sum == EXPAR_LL_SUM_EXACT ? EXPAR_LL_SUM_REDUCED : EXPAR_LL_SUM_EXACT;
     op->source = d->slots[op->slot];
     op->traffic = s->ops[op->source].traffic;
     op->answers = lowlat_answers_make(op->traffic, draw_type(d->random, &s->config), sum, d->random);
-    if (sum == EXPAR_LL_EXACT && s->config.hidden % LLO_GROUP == 0 && random_once_in(d->random, 3))
+    if (sum == EXPAR_LL_SUM_EXACT && s->config.hidden % LLO_GROUP == 0 && random_once_in(d->random, 3))
         lowlat_answers_code(op->answers, op->traffic);
     for (int32_t r = 0; r < s->ranks.size; r++)
         op->choices[r] = draw_combine_choice(d->random, op);
@@ -336,7 +336,7 @@ static void draw_end(draft *d)
 static size_t heap_bytes(const lowlat_script *s)
 {
     size_t bytes = 0;
-    if (expar_ll_buffer_size(&s->config, s->ranks.size, &bytes) != EXPAR_OK) {
+    if (expar_ll_get_buffer_size(&s->config, s->ranks.size, &bytes) != EXPAR_OK) {
         fprintf(stderr, "%s\n", expar_last_error());
         abort();
     }
@@ -412,7 +412,7 @@ static void print_op(const lowlat_op *op, int32_t number)
                 (int)op->traffic->job.topk, op->traffic->with_weights ? ", weights" : "");
     if (op->kind == LOWLAT_COMBINE)
         fprintf(stderr, "; type %d%s, %s, of op %d", (int)op->answers->job.type, op->answers->logfmt ? ", LogFMT" : "",
-                op->answers->sum == EXPAR_LL_EXACT ? "exact" : "reduced", (int)op->source);
+                op->answers->sum == EXPAR_LL_SUM_EXACT ? "exact" : "reduced", (int)op->source);
     fputc('\n', stderr);
 }
 

@@ -50,11 +50,11 @@ static void make_other_form(const lowlat_op *op, lowlat_call *call)
     int64_t tokens = call->traffic->inputs[call->rank].num_tokens;
     const llo_format format = call->traffic->job.format;
     if (call->answers && call->answers->logfmt) {
-        call->back_args.format = EXPAR_LL_PLAIN;
+        call->back_args.format = EXPAR_LL_FORMAT_PLAIN;
     } else if (call->answers && call->answers->job.type != ORACLE_F32) {
         call->back_args.x.dtype = call->answers->job.type == ORACLE_BF16 ? EXPAR_F16 : EXPAR_BF16;
     } else if (call->answers) {
-        call->back_args.sum = call->answers->sum == EXPAR_LL_EXACT ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;
+        call->back_args.sum = call->answers->sum == EXPAR_LL_SUM_EXACT ? EXPAR_LL_SUM_REDUCED : EXPAR_LL_SUM_EXACT;
     } else if (format != LLO_PLAIN && op->manner % 2) {
         call->there_args.format = lowlat_format(format == LLO_INT8 ? LLO_FP8 : format + 1);
     } else if (call->traffic->with_weights) {
@@ -103,7 +103,7 @@ static uint64_t rows_back(const lowlat_op *op, int32_t rank)
         rows += here;
         tokens += here > 0;
     }
-    return op->answers->sum == EXPAR_LL_EXACT ? rows : tokens;
+    return op->answers->sum == EXPAR_LL_SUM_EXACT ? rows : tokens;
 }
 
 static void count(player *p, const lowlat_op *op)

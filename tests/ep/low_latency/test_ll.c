@@ -90,7 +90,7 @@ static void test_reduced_sums(void **state)
 {
     (void)state;
     ll_case c = EXAMPLE;
-    c.sum = EXPAR_LL_REDUCED;
+    c.sum = EXPAR_LL_SUM_REDUCED;
     c.weights = true;
     run(c, play_rounds);
     c.topk = 2; /* fewer than ranks, so that places are too */
@@ -102,7 +102,7 @@ static void test_reduced_sums_without_weights(void **state)
 {
     (void)state;
     ll_case c = EXAMPLE;
-    c.sum = EXPAR_LL_REDUCED;
+    c.sum = EXPAR_LL_SUM_REDUCED;
     run(c, play_rounds);
     run((ll_case){.ranks = 1, .max_tokens = 5, .hidden = 8, .topk = 2, .experts = 4, .tokens = {5}, .sum = c.sum},
         play_rounds);
@@ -129,7 +129,7 @@ static void test_formats(void **state)
     (void)state;
     ll_case c = EXAMPLE;
     c.hidden = 640; /* five groups: a second word of exponents */
-    for (int format = EXPAR_LL_FP8; format <= EXPAR_LL_INT8; format++) {
+    for (int format = EXPAR_LL_FORMAT_FP8; format <= EXPAR_LL_FORMAT_INT8; format++) {
         c.format = (expar_ll_format)format;
         run(c, play_format);
     }
@@ -178,7 +178,7 @@ static void test_many_ranks(void **state)
     for (int32_t r = 0; r < c.ranks; r++)
         c.tokens[r] = r % (c.max_tokens + 1);
     run(c, play_rounds);
-    c.sum = EXPAR_LL_REDUCED;
+    c.sum = EXPAR_LL_SUM_REDUCED;
     run(c, play_rounds);
 }
 
@@ -191,11 +191,11 @@ static void test_small_batches_beside_others(void **state)
     c.seed = 16;
     c.weights = true;
     run(c, play_rounds);
-    c.sum = EXPAR_LL_REDUCED;
+    c.sum = EXPAR_LL_SUM_REDUCED;
     run(c, play_rounds);
     const int32_t fewer[] = {4, 5, 3};
     memcpy(c.tokens, fewer, sizeof fewer);
-    c.sum = EXPAR_LL_EXACT;
+    c.sum = EXPAR_LL_SUM_EXACT;
     run(c, play_rounds);
 }
 
@@ -280,10 +280,10 @@ static void test_buffer_size(void **state)
     config.hidden = 7168;
     config.num_topk = 8;
     config.num_experts = 64;
-    assert_int_equal(expar_ll_buffer_size(&config, 8, &bytes), EXPAR_OK);
+    assert_int_equal(expar_ll_get_buffer_size(&config, 8, &bytes), EXPAR_OK);
     assert_true(bytes > 50000000 && bytes < 100000000);
     config.num_experts = 63;
-    assert_int_equal(expar_ll_buffer_size(&config, 8, &bytes), EXPAR_ERR_ARGUMENT);
+    assert_int_equal(expar_ll_get_buffer_size(&config, 8, &bytes), EXPAR_ERR_ARGUMENT);
     assert_non_null(strstr(expar_last_error(), "num_experts is 63"));
 }
 

@@ -101,7 +101,7 @@ static void run_with(const lowlat_choice *choice, bool with_weights)
     random_source random = random_start(6);
     lowlat_traffic *t = lowlat_traffic_make(&plan, &random);
     allocation_show show = {.traffic = t, .choice = *choice};
-    show.back = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_REDUCED, &random);
+    show.back = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
     const bool passed = ranks_run(&ranks, play_rank, &show);
     lowlat_answers_free(show.back, t);
     lowlat_traffic_free(t);

@@ -49,7 +49,7 @@ static bool issue_dispatch(ll_round *round, expar_ll *ll)
 static bool await_dispatch(ll_round *round, expar_status status)
 {
     const bool good = CHECK_STATUS(status, expar_event_wait(round->received.event));
-    expar_event_destroy(round->received.event);
+    expar_event_release(round->received.event);
     return good && (status != EXPAR_OK || round_check_dispatch(round));
 }
 
@@ -65,7 +65,7 @@ static bool issue_combine(ll_round *round, expar_ll *ll, expar_event *behind)
 static bool await_combine(ll_round *round)
 {
     const bool good = CHECK_OK(expar_event_wait(round->combined.event));
-    expar_event_destroy(round->combined.event);
+    expar_event_release(round->combined.event);
     return good && round_check_combine(round);
 }
 
@@ -133,7 +133,7 @@ static bool play_queue(const ll_case *c, int32_t rank, expar_ll *ll, int count)
     for (int i = 0; i < count; i++)
         round_free(rounds[i]);
     round_free(hooked);
-    expar_event_destroy(late);
+    expar_event_release(late);
     return good;
 }
 
@@ -175,7 +175,7 @@ static bool play_refused_in_queue(const ll_case *c, int32_t rank, expar_ll *ll)
     round_free(held);
     round_free(refused);
     round_free(fine);
-    expar_event_destroy(late);
+    expar_event_release(late);
     return good;
 }
 
@@ -192,12 +192,12 @@ static bool play_unheld(const ll_case *c, int32_t rank, expar_ll *ll)
     for (uint32_t i = 0; i < ROUNDS && good; i++) {
         ll_round *a = make(c, rank, i);
         good = issue_dispatch(a, ll);
-        expar_ll_handle_destroy(a->received.handle);
+        expar_ll_handle_release(a->received.handle);
         expar_ep_output_release(a->received.output);
         a->received.handle = NULL;
         a->received.output = NULL;
         good = good && CHECK_OK(expar_event_wait(a->received.event));
-        expar_event_destroy(a->received.event);
+        expar_event_release(a->received.event);
         round_free(a);
     }
     return good;
@@ -257,7 +257,7 @@ static bool play_bad_event(const ll_case *c, int32_t rank, expar_ll *ll)
     else
         good = good && issue_dispatch(async, ll) &&
                await_dispatch(async, rank == BAD ? EXPAR_ERR_STATE : EXPAR_ERR_REMOTE);
-    expar_event_destroy(index->received.event);
+    expar_event_release(index->received.event);
     round_free(index);
     round_free(sync);
     round_free(async);
@@ -295,7 +295,7 @@ static void await_abandoned(ll_round *round, bool may_be_broken_off)
         CHECK_TEXT("the buffer has been abandoned on this rank");
     else if (CHECK_STATUS(EXPAR_OK, status))
         round_check_dispatch(round);
-    expar_event_destroy(round->received.event);
+    expar_event_release(round->received.event);
 }
 
 /* What was issued goes on without the caller; on a GPU that is too slow it is broken off. */

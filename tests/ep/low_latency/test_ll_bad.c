@@ -80,11 +80,11 @@ static void no_format(ll_round *r)
 }
 static void logfmt(ll_round *r)
 {
-    r->dispatch.format = EXPAR_LL_LOGFMT;
+    r->dispatch.format = EXPAR_LL_FORMAT_LOGFMT;
 }
 static void groups_of_24(ll_round *r)
 {
-    r->dispatch.format = EXPAR_LL_FP8;
+    r->dispatch.format = EXPAR_LL_FORMAT_FP8;
 }
 static void out_x_of_other_type(ll_round *r)
 {
@@ -197,7 +197,7 @@ static void play_bad_token(expar_group *group, void *shared)
     if (s.rank == BAD) index_too_large(round);
     CHECK_OK(expar_ll_dispatch(s.ll, &round->dispatch, &round->received));
     CHECK_STATUS(s.rank == BAD ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE, expar_ll_hook_call(round->received.hook, NULL));
-    CHECK_OK(expar_ll_handle_info_get(round->received.handle, &info));
+    CHECK_OK(expar_ll_handle_get_info(round->received.handle, &info));
     const int32_t locals = s.c->experts / s.c->ranks;
     for (int32_t l = 0; l < locals; l++)
         rows += ((int32_t *)round->received.recv_count.data)[l];
@@ -263,17 +263,17 @@ static void y_short(ll_round *r)
 }
 static void fp8_sums(ll_round *r)
 {
-    r->combine.format = EXPAR_LL_FP8;
+    r->combine.format = EXPAR_LL_FORMAT_FP8;
 }
 
 static void logfmt_of_24(ll_round *r)
 {
-    r->combine.format = EXPAR_LL_LOGFMT;
+    r->combine.format = EXPAR_LL_FORMAT_LOGFMT;
 }
 static void logfmt_reduced(ll_round *r)
 {
-    r->combine.format = EXPAR_LL_LOGFMT;
-    r->combine.sum = EXPAR_LL_REDUCED;
+    r->combine.format = EXPAR_LL_FORMAT_LOGFMT;
+    r->combine.sum = EXPAR_LL_SUM_REDUCED;
 }
 
 static const wrong wrong_combines[] = {
@@ -356,9 +356,9 @@ static void play_mismatches(expar_group *group, void *shared)
         round_prepare_combine(one);
         round_prepare_combine(other);
         good = good && meets_mismatch(&s, bad ? one : other, true, "handle");
-        if (bad) one->combine.sum = EXPAR_LL_REDUCED;
+        if (bad) one->combine.sum = EXPAR_LL_SUM_REDUCED;
         good = good && meets_mismatch(&s, one, true, "sum");
-        one->combine.sum = EXPAR_LL_EXACT;
+        one->combine.sum = EXPAR_LL_SUM_EXACT;
         good = good && round_combine(one, s.ll) && round_play(s.c, s.rank, s.ll, 7);
         round_free(no_weights_given);
         round_free(fewer_slots);
@@ -391,7 +391,7 @@ static void play_configs(expar_group *group, void *shared)
     CHECK_TEXT("num_topk is 33");
     CHECK(!ll, "nothing is given");
     config = case_config(c);
-    config.sums = 1 << EXPAR_LL_EXACT;
+    config.sums = 1 << EXPAR_LL_SUM_EXACT;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_mask_set(ll, 0, 1));
     CHECK_OK(expar_ll_destroy(ll));
@@ -417,8 +417,8 @@ static bool refuses_half_units_back(const scene *s)
     ll_round *round = round_make(s->c, s->rank, 2);
     expar_tensor x;
     bool good = round_dispatch(round, s->ll);
-    good =
-        good && CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_combine_buffer(s->ll, round->received.handle, EXPAR_BF16, &x));
+    good = good &&
+           CHECK_STATUS(EXPAR_ERR_SHAPE, expar_ll_get_combine_buffer(s->ll, round->received.handle, EXPAR_BF16, &x));
     good = good && CHECK_TEXT("x.dtype is bf16, so that its rows of 1004 elements (config.hidden) have 2008 bytes");
     round_free(round);
     return good;
@@ -436,7 +436,7 @@ static void play_odd_hidden(expar_group *group, void *shared)
     bool good = CHECK_OK(expar_ll_create(group, &config, &s.ll)) && round_play(&c, s.rank, s.ll, 0);
     good = good && play_wrong_dispatch(&s, &half_units, false) && play_wrong_dispatch(&s, &half_units, true);
     good = good && refuses_half_units_back(&s);
-    c.sum = EXPAR_LL_REDUCED;
+    c.sum = EXPAR_LL_SUM_REDUCED;
     if (good && round_play(&c, s.rank, s.ll, 1)) CHECK_OK(expar_ll_destroy(s.ll));
 }
 

@@ -50,8 +50,8 @@ static void x_at_odd_address(back_args *args, const wrong_scene *scene)
 static void format_of_exact_sums(back_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->format = EXPAR_LL_LOGFMT;
-    args->sum = EXPAR_LL_REDUCED;
+    args->format = EXPAR_LL_FORMAT_LOGFMT;
+    args->sum = EXPAR_LL_SUM_REDUCED;
 }
 
 static void hook_and_event(back_args *args, const wrong_scene *scene)
@@ -133,11 +133,14 @@ static const wrong_case cases[] = {
      {"topk_weights.dtype is i32"},
      WRONG_SET_COMBINE(topk_weights.dtype, EXPAR_I32)},
     {"sum unknown", EXPAR_ERR_ARGUMENT, {"sum is 2", "expected"}, WRONG_SET_COMBINE(sum, (expar_ll_sum)2)},
-    {"format of dispatches", EXPAR_ERR_ARGUMENT, {"format is 1", "expected"}, WRONG_SET_COMBINE(format, EXPAR_LL_FP8)},
+    {"format of dispatches",
+     EXPAR_ERR_ARGUMENT,
+     {"format is 1", "expected"},
+     WRONG_SET_COMBINE(format, EXPAR_LL_FORMAT_FP8)},
     {"format of groups",
      EXPAR_ERR_SHAPE,
      {"format is 5", "16", "multiple of 128"},
-     WRONG_SET_COMBINE(format, EXPAR_LL_LOGFMT)},
+     WRONG_SET_COMBINE(format, EXPAR_LL_FORMAT_LOGFMT)},
     {"format of exact sums", EXPAR_ERR_ARGUMENT, {"format is 5", "sum 1"}, .spoil_combine = format_of_exact_sums},
     {"format unknown",
      EXPAR_ERR_ARGUMENT,

@@ -215,10 +215,10 @@ static void play_formats(const seat *s, bool combine, bool hook)
     call_args args;
     if (combine) {
         args.back = call.back_args;
-        if (other) args.back.format = EXPAR_LL_LOGFMT;
+        if (other) args.back.format = EXPAR_LL_FORMAT_LOGFMT;
     } else {
         args.there = call.there_args;
-        if (other) args.there.format = EXPAR_LL_FP8_ROUND;
+        if (other) args.there.format = EXPAR_LL_FORMAT_FP8_ROUND;
     }
     CHECK_STATUS(EXPAR_ERR_MISMATCH, make(s, &call, &args, combine));
     if (combine)
@@ -279,7 +279,7 @@ static void test_tensors(void **state)
                               .num_tokens = num_tokens};
     seat shared = {.traffic = lowlat_traffic_make(&plan, &random)};
     (void)state;
-    shared.back = lowlat_answers_make(shared.traffic, ORACLE_BF16, EXPAR_LL_EXACT, &random);
+    shared.back = lowlat_answers_make(shared.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
     const bool passed = ranks_run(&ranks, play, &shared);
     lowlat_answers_free(shared.back, shared.traffic);
     lowlat_traffic_free((lowlat_traffic *)(uintptr_t)shared.traffic);

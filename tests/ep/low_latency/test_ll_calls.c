@@ -42,7 +42,7 @@ static bool run(desk_body of, const void *what, bool with_weights)
     random_source random = random_start(11);
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = WRONG_RANKS, .heap_bytes = (size_t)32 << 20};
     setting set = {.traffic = wrong_traffic(with_weights, &random), .what = what};
-    set.back = lowlat_answers_make(set.traffic, ORACLE_BF16, EXPAR_LL_EXACT, &random);
+    set.back = lowlat_answers_make(set.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
     body = of;
     bool passed = ranks_run(&ranks, sit_down, &set);
     lowlat_answers_free(set.back, set.traffic);
@@ -73,7 +73,7 @@ static void call_hooks_twice(desk *d)
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_query(NULL));
     CHECK_TEXT("expar_ll_query");
     CHECK(lowlat_is_right(&there) && lowlat_is_right(&back), "what came has changed");
-    expar_ll_hook_destroy(NULL);
+    expar_ll_hook_release(NULL);
     lowlat_clean(&back);
     lowlat_clean(&there);
     all_is_well(d);
@@ -154,7 +154,7 @@ static void combine_with_weights_ahead(desk *d)
     CHECK(lowlat_play(&there), "a dispatch");
     lowlat_prepare_combine(&back, d->ll, d->set->traffic, d->set->back, d->rank, d->rank == 1 ? &hooked : &plain,
                            there.there.handle);
-    back.back_args.sum = EXPAR_LL_REDUCED;
+    back.back_args.sum = EXPAR_LL_SUM_REDUCED;
     CHECK_STATUS(d->rank == 1 ? EXPAR_ERR_UNSUPPORTED : EXPAR_ERR_REMOTE, lowlat_start(&back));
     CHECK_TEXT("expar_ll_combine", "hook is 1", "topk_weights");
     lowlat_clean(&back);
@@ -200,20 +200,20 @@ static void ask_for_memory(desk *d)
     lowlat_prepare_dispatch(&open, d->ll, d->set->traffic, d->rank, &hooked);
     CHECK_OK(lowlat_start(&open));
     const expar_ll_handle *handle = there.there.handle;
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_combine_buffer(d->ll, NULL, EXPAR_BF16, &x));
-    CHECK_TEXT("expar_ll_combine_buffer", "handle is NULL");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_combine_buffer(d->ll, handle, EXPAR_BF16, NULL));
-    CHECK_TEXT("expar_ll_combine_buffer", "x is NULL");
-    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_ll_combine_buffer(d->ll, handle, EXPAR_I8, &x));
-    CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ll_combine_buffer(d->ll, handle, EXPAR_F32, &x));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_get_combine_buffer(d->ll, NULL, EXPAR_BF16, &x));
+    CHECK_TEXT("expar_ll_get_combine_buffer", "handle is NULL");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_get_combine_buffer(d->ll, handle, EXPAR_BF16, NULL));
+    CHECK_TEXT("expar_ll_get_combine_buffer", "x is NULL");
+    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_ll_get_combine_buffer(d->ll, handle, EXPAR_I8, &x));
+    CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ll_get_combine_buffer(d->ll, handle, EXPAR_F32, &x));
     CHECK_TEXT("config.max_element_bytes");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_combine_buffer(NULL, handle, EXPAR_BF16, &x));
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_combine_buffer(d->ll, open.there.handle, EXPAR_BF16, &x));
-    CHECK_TEXT("expar_ll_combine_buffer", "was not received whole");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_get_combine_buffer(NULL, handle, EXPAR_BF16, &x));
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_get_combine_buffer(d->ll, open.there.handle, EXPAR_BF16, &x));
+    CHECK_TEXT("expar_ll_get_combine_buffer", "was not received whole");
     CHECK(!x.data && x.ndim == 0, "a call that failed gave memory");
-    CHECK_OK(expar_ll_combine_buffer(d->ll, handle, EXPAR_BF16, &x));
+    CHECK_OK(expar_ll_get_combine_buffer(d->ll, handle, EXPAR_BF16, &x));
     CHECK(lowlat_end(&open) == EXPAR_OK && lowlat_is_right(&open), "a dispatch that was open meanwhile");
-    CHECK_OK(expar_ll_combine_buffer(d->ll, open.there.handle, EXPAR_F16, &again));
+    CHECK_OK(expar_ll_get_combine_buffer(d->ll, open.there.handle, EXPAR_F16, &again));
     CHECK(x.data && x.data == again.data && (uintptr_t)x.data % 16 == 0, "the memory has moved, or is not aligned");
     CHECK(again.dtype == EXPAR_F16 && again.ndim == 3 && again.shape[0] == WRONG_EXPERTS / WRONG_RANKS &&
               again.shape[1] == WRONG_RANKS * WRONG_TOKENS && again.shape[2] == WRONG_HIDDEN,
@@ -249,10 +249,10 @@ static void ask_for_facts(desk *d)
     CHECK(strncmp(expar_last_error(), "expar_ll_get_stats: ", 20) == 0, "a call that succeeded left '%s'",
           expar_last_error());
     CHECK(lowlat_end(&there) == EXPAR_OK && lowlat_is_right(&there), "a dispatch");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_info_get(there.there.handle, NULL));
-    CHECK_TEXT("expar_ll_handle_info_get: info is NULL");
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_handle_info_get(there.there.handle, &info));
-    CHECK_TEXT("expar_ll_handle_info_get: info.struct_size 0, expected 8 to", "EXPAR_LL_HANDLE_INFO_INIT");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_get_info(there.there.handle, NULL));
+    CHECK_TEXT("expar_ll_handle_get_info: info is NULL");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_handle_get_info(there.there.handle, &info));
+    CHECK_TEXT("expar_ll_handle_get_info: info.struct_size 0, expected 8 to", "EXPAR_LL_HANDLE_INFO_INIT");
     lowlat_clean(&there);
     all_is_well(d);
 }
@@ -339,7 +339,7 @@ static void call_again(void *context)
     CHECK_STATUS(EXPAR_ERR_BUSY, lowlat_start(&call));
     CHECK_TEXT("expar_ll_dispatch", "still running");
     lowlat_clean(&call);
-    CHECK_STATUS(EXPAR_ERR_BUSY, expar_ll_combine_buffer(d->ll, NULL, EXPAR_BF16, &x));
+    CHECK_STATUS(EXPAR_ERR_BUSY, expar_ll_get_combine_buffer(d->ll, NULL, EXPAR_BF16, &x));
     CHECK_STATUS(EXPAR_ERR_BUSY, expar_ll_destroy(d->ll));
     CHECK_OK(expar_ll_get_stats(d->ll, &stats));
 }
@@ -390,7 +390,7 @@ static void other_dtype_back(lowlat_call *call, desk *d)
 static void other_sum_back(lowlat_call *call, desk *d)
 {
     (void)d;
-    call->back_args.sum = EXPAR_LL_REDUCED;
+    call->back_args.sum = EXPAR_LL_SUM_REDUCED;
 }
 
 static void play_other_dispatch(desk *d, const other_form *form)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_ll_create and expar_ll_buffer_size: wrong configs, configs that differ between ranks, what this version does
- * not build, and the bytes, by the formula and of the heap. */
+/* expar_ll_create and expar_ll_get_buffer_size: wrong configs, configs that differ between ranks, what this version
+ * does not build, and the bytes, by the formula and of the heap. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/case.h"
@@ -92,18 +92,18 @@ static void test_buffer_size_refuses(void **state)
     size_t bytes = 77;
     check_begin(0);
     for (size_t i = 0; i < sizeof wrong_members / sizeof *wrong_members; i++) {
-        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_buffer_size(&wrong_members[i].config, RANKS, &bytes));
-        CHECK_TEXT("expar_ll_buffer_size");
+        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_get_buffer_size(&wrong_members[i].config, RANKS, &bytes));
+        CHECK_TEXT("expar_ll_get_buffer_size");
         check_text(__FILE__, __LINE__, wrong_members[i].words);
     }
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_buffer_size(NULL, RANKS, &bytes));
-    CHECK_TEXT("expar_ll_buffer_size", "config");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_buffer_size(&good, RANKS, NULL));
-    CHECK_TEXT("expar_ll_buffer_size", "bytes");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_get_buffer_size(NULL, RANKS, &bytes));
+    CHECK_TEXT("expar_ll_get_buffer_size", "config");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_get_buffer_size(&good, RANKS, NULL));
+    CHECK_TEXT("expar_ll_get_buffer_size", "bytes");
     const int32_t sizes[] = {0, -1, 65537, INT32_MIN};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_buffer_size(&good, sizes[i], &bytes));
-        CHECK_TEXT("expar_ll_buffer_size", "num_ranks");
+        CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_get_buffer_size(&good, sizes[i], &bytes));
+        CHECK_TEXT("expar_ll_get_buffer_size", "num_ranks");
     }
     CHECK(bytes == 77, "the size was written");
     assert_int_equal(check_failures(), 0);
@@ -118,18 +118,18 @@ static void test_buffer_size_overflow(void **state)
     check_begin(0);
     config.max_tokens = 65535;
     config.num_experts = 65536;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_buffer_size(&config, 65536, &bytes));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_get_buffer_size(&config, 65536, &bytes));
     CHECK_TEXT("config.max_tokens is 65535", "65536 ranks");
     config.hidden = 1 << 24;
     config.num_experts = 1 << 22;
     config.max_element_bytes = 4;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_buffer_size(&config, 16, &bytes));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_get_buffer_size(&config, 16, &bytes));
     CHECK_TEXT("more than 2^62 bytes");
     CHECK(bytes == 77, "the size was written");
     config.num_experts = 32;
     config.num_topk = 32;
     config.masking = 1;
-    CHECK_OK(expar_ll_buffer_size(&config, 32, &bytes));
+    CHECK_OK(expar_ll_get_buffer_size(&config, 32, &bytes));
     CHECK(bytes > (size_t)2 * 65535 * (32 + 4 * 32) * ((size_t)4 << 24), "%zu bytes cannot hold the halves", bytes);
     assert_int_equal(check_failures(), 0);
 }
@@ -199,7 +199,7 @@ static void create_different(expar_group *group, void *shared)
     others[2].config.num_topk = 3;
     others[3].config.num_experts = 15;
     others[4].config.max_element_bytes = 4;
-    others[5].config.sums = 1 << EXPAR_LL_EXACT;
+    others[5].config.sums = 1 << EXPAR_LL_SUM_EXACT;
     others[6].config.masking = 1;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
         expar_ll *ll = NULL;
@@ -296,7 +296,7 @@ static void compare_bytes(expar_group *group, void *shared)
         config.max_element_bytes = i & 4;
         config.unmapped = i & 4 ? 1 : 0;
         const uint64_t before = used_bytes(group);
-        CHECK_OK(expar_ll_buffer_size(&config, RANKS, &bytes));
+        CHECK_OK(expar_ll_get_buffer_size(&config, RANKS, &bytes));
         if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
         CHECK_OK(expar_ll_get_stats(ll, &stats));
         const uint64_t taken = used_bytes(group) - before;
@@ -405,7 +405,7 @@ static void test_create_without_room(void **state)
 static size_t bytes_of(const expar_ll_config *config, int32_t ranks)
 {
     size_t bytes = 0;
-    assert_int_equal(expar_ll_buffer_size(config, ranks, &bytes), EXPAR_OK);
+    assert_int_equal(expar_ll_get_buffer_size(config, ranks, &bytes), EXPAR_OK);
     return bytes;
 }
 
@@ -413,7 +413,7 @@ static size_t bytes_of(const expar_ll_config *config, int32_t ranks)
 static void check_formula(const expar_ll_config *config, int32_t ranks)
 {
     const size_t n = (size_t)ranks, tokens = (size_t)config->max_tokens, topk = (size_t)config->num_topk;
-    const size_t places = config->sums == 1 << EXPAR_LL_REDUCED && topk > n ? n : topk;
+    const size_t places = config->sums == 1 << EXPAR_LL_SUM_REDUCED && topk > n ? n : topk;
     const size_t row = (size_t)config->hidden * (config->max_element_bytes == 4 ? 4 : 2);
     const size_t rows = 2 * tokens * (n + places), bytes = bytes_of(config, ranks);
     /* A message has its header, and every row room for scales; a row has its flag, which for messages comes twice. */
@@ -427,7 +427,7 @@ static void test_formula(void **state)
 {
     (void)state;
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
-    const int32_t sums[] = {0, 1 << EXPAR_LL_EXACT, 1 << EXPAR_LL_REDUCED, 3};
+    const int32_t sums[] = {0, 1 << EXPAR_LL_SUM_EXACT, 1 << EXPAR_LL_SUM_REDUCED, 3};
     config.max_tokens = 128;
     config.hidden = 7168;
     config.num_topk = 8;

@@ -45,8 +45,8 @@ static void add_answers(scene *s)
 {
     random_source random = random_start(TOPK);
     lowlat_traffic_settle(s->traffic);
-    s->back[0] = lowlat_answers_make(s->traffic, ORACLE_BF16, EXPAR_LL_EXACT, &random);
-    s->back[1] = lowlat_answers_make(s->traffic, ORACLE_BF16, EXPAR_LL_REDUCED, &random);
+    s->back[0] = lowlat_answers_make(s->traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
+    s->back[1] = lowlat_answers_make(s->traffic, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
 }
 
 static void free_scene(scene *s)

@@ -150,8 +150,8 @@ static void make_traffic(bool ahead)
                               .with_weights = !ahead,
                               .num_tokens = num_tokens};
     traffic_of_all[ahead] = lowlat_traffic_make(&rows, &random);
-    back_of_all[ahead] =
-        lowlat_answers_make(traffic_of_all[ahead], ORACLE_BF16, ahead ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT, &random);
+    back_of_all[ahead] = lowlat_answers_make(traffic_of_all[ahead], ORACLE_BF16,
+                                             ahead ? EXPAR_LL_SUM_REDUCED : EXPAR_LL_SUM_EXACT, &random);
 }
 
 static void prepare(strike_table *strike)

@@ -96,7 +96,7 @@ static void test_two_of_each_reduced(void **state)
 {
     (void)state;
     ll_case c = case_example;
-    c.sum = EXPAR_LL_REDUCED;
+    c.sum = EXPAR_LL_SUM_REDUCED;
     run_case(c, play_two_of_each);
 }
 
@@ -229,7 +229,7 @@ static bool play_never(scene *s)
 {
     ll_round *a = make(s, 1), *b = make(s, 2);
     bool good = send_dispatch(s, a);
-    expar_ll_hook_destroy(a->received.hook);
+    expar_ll_hook_release(a->received.hook);
     a->received.hook = NULL;
     for (uint32_t i = 0; i < 3 && good; i++) {
         good = round_play(&s->c, s->rank, s->ll, i);

@@ -81,11 +81,11 @@ static void be_interrupted(interrupt_seat *seat, lowlat_call *back)
 {
     const bool behind = back->choice.async;
     if (behind) CHECK_OK(lowlat_start(back));
-    expar_set_thread_interrupt(interrupt_second, seat);
+    expar_interrupt_set_thread(interrupt_second, seat);
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, behind ? dispatch_again(seat, back->ll) : lowlat_start(back));
     CHECK_TEXT("interrupted");
     if (!behind) CHECK_TEXT("expar_ll_combine", seat->show->what.awaited);
-    expar_set_thread_interrupt(NULL, NULL);
+    expar_interrupt_set_thread(NULL, NULL);
     if (behind) CHECK_STATUS(EXPAR_ERR_INTERRUPTED, lowlat_end(back));
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, dispatch_again(seat, back->ll));
     CHECK_TEXT("poisoned", "interrupted");
@@ -169,7 +169,7 @@ static void run_case(const interrupt_case *what)
     random_source random = random_start(5);
     lowlat_traffic *t = lowlat_traffic_make(&plan, &random);
     interrupt_show show = {.what = *what, .traffic = t};
-    show.back = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_REDUCED, &random);
+    show.back = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
     const bool passed = ranks_run(&ranks, play_rank, &show);
     lowlat_answers_free(show.back, t);
     lowlat_traffic_free(t);

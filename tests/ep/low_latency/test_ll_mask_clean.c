@@ -277,7 +277,7 @@ static void run_show(clean_show *show)
     random_source random = random_start(31);
     const lowlat_plan plan = masked_plan(RANKS, tokens, &random);
     for (int i = 0; i < ROUNDS; i++)
-        show->rounds[i] = masked_traffic_make(&plan, VICTIM, EXPAR_LL_EXACT, random_bits(&random));
+        show->rounds[i] = masked_traffic_make(&plan, VICTIM, EXPAR_LL_SUM_EXACT, random_bits(&random));
     show->notes = &notes;
     const bool passed = ranks_run(&ranks, play_rank, show);
     for (int i = 0; i < ROUNDS; i++)

@@ -50,10 +50,10 @@ static void play(expar_group *group, void *shared)
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     if (expar_group_rank(group) == STAYS) {
         send_and_mask(ll);
-        expar_set_thread_interrupt(look, &p);
+        expar_interrupt_set_thread(look, &p);
     }
     CHECK_OK(expar_ll_destroy(ll));
-    expar_set_thread_interrupt(NULL, NULL);
+    expar_interrupt_set_thread(NULL, NULL);
     CHECK(!p.ended, "the end waits for what a masked rank was sent");
 }
 

@@ -79,7 +79,7 @@ static bool check_part(const lowlat_call *call, int32_t victim)
     const size_t row_bytes = (size_t)job->hidden * llo_element_bytes(job);
     expar_ll_handle_info info = EXPAR_LL_HANDLE_INFO_INIT;
     char *none = calloc(1, row_bytes);
-    bool right = none && CHECK_OK(expar_ll_handle_info_get(call->there.handle, &info));
+    bool right = none && CHECK_OK(expar_ll_handle_get_info(call->there.handle, &info));
     for (int64_t i = 0; i < lowlat_locals(job) * places && right; i++) {
         const int64_t range = wanted->range[i / places * n + victim];
         const bool of_victim = i % places >= range >> 32 && i % places < (range >> 32) + (range & 0x7fffffff);
@@ -287,8 +287,8 @@ static void make_traffics(void)
             for (int i = 0; i < TRAFFICS; i++) {
                 lowlat_plan rows = masked_plan(RANKS, tokens, &random);
                 rows.with_weights = !ahead;
-                traffics[ahead][victim][i] =
-                    masked_traffic_make(&rows, victim, ahead ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT, random_bits(&random));
+                traffics[ahead][victim][i] = masked_traffic_make(
+                    &rows, victim, ahead ? EXPAR_LL_SUM_REDUCED : EXPAR_LL_SUM_EXACT, random_bits(&random));
             }
 }
 

@@ -272,7 +272,7 @@ static void play_cases(late_case what, int32_t ranks, const int32_t *steps, int3
     random_source random = random_start((uint64_t)(what.victim * 4 + ranks));
     lowlat_plan plan = masked_plan(ranks, tokens, &random);
     for (int i = 0; i < ROUNDS; i++)
-        rounds[i] = masked_traffic_make(&plan, what.victim, EXPAR_LL_EXACT, random_bits(&random));
+        rounds[i] = masked_traffic_make(&plan, what.victim, EXPAR_LL_SUM_EXACT, random_bits(&random));
     bool passed = true;
     for (int32_t i = 0; i < num_steps && passed; i++) {
         what.step = steps[i];

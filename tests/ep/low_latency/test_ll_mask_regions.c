@@ -78,7 +78,7 @@ static void run_show(ranks_body body)
     random_source random = random_start(61);
     show.plan = masked_plan(RANKS, show.tokens, &random);
     for (int i = 0; i < ROUNDS; i++)
-        show.rounds[i] = masked_traffic_make(&show.plan, LOST, EXPAR_LL_EXACT, random_bits(&random));
+        show.rounds[i] = masked_traffic_make(&show.plan, LOST, EXPAR_LL_SUM_EXACT, random_bits(&random));
     const bool passed = ranks_run(&ranks, body, &show);
     for (int i = 0; i < ROUNDS; i++)
         masked_traffic_free(show.rounds[i]);

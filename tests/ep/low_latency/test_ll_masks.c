@@ -46,7 +46,7 @@ static void draw_show(mask_show *show, int32_t ranks, uint64_t seed)
             lowlat_plan plan = show->plan;
             plan.format = (llo_format)random_between(&random, LLO_PLAIN, LLO_INT8);
             const expar_ll_sum sum =
-                plan.with_weights && random_between(&random, 0, 1) ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT;
+                plan.with_weights && random_between(&random, 0, 1) ? EXPAR_LL_SUM_REDUCED : EXPAR_LL_SUM_EXACT;
             show->rounds[i][j] = masked_traffic_make(&plan, victim, sum, seed * 1000 + (uint64_t)(i * ROUNDS + j));
             show->choices[i][j] = draw_choice(&random);
         }
@@ -273,14 +273,14 @@ static void test_bytes(void **state)
     config.num_experts = 24;
     const size_t places = 2 * 64 * 8, row_bytes = 2048 * 2 + 2048 / 128 * 8;
     size_t without = 0, with = 0;
-    assert_int_equal(expar_ll_buffer_size(&config, 8, &without), EXPAR_OK);
+    assert_int_equal(expar_ll_get_buffer_size(&config, 8, &without), EXPAR_OK);
     config.masking = 1;
-    assert_int_equal(expar_ll_buffer_size(&config, 8, &with), EXPAR_OK);
+    assert_int_equal(expar_ll_get_buffer_size(&config, 8, &with), EXPAR_OK);
     assert_true(with - without >= 3 * places * (row_bytes + 8));
     assert_true(with - without < 3 * places * (row_bytes + 8) + 16384);
-    assert_int_equal(expar_ll_buffer_size(&config, 1, &with), EXPAR_OK);
+    assert_int_equal(expar_ll_get_buffer_size(&config, 1, &with), EXPAR_OK);
     config.masking = 0;
-    assert_int_equal(expar_ll_buffer_size(&config, 1, &without), EXPAR_OK);
+    assert_int_equal(expar_ll_get_buffer_size(&config, 1, &without), EXPAR_OK);
     assert_true(with >= without && with - without <= 4096);
 }
 

@@ -202,8 +202,8 @@ static void test_waits_find_who_is_late(void **state)
     const ranks_plan plan = {.kind = RANKS_THREADS, .size = RANKS, .heap_bytes = (size_t)16 << 20};
     random_source random = random_start(3);
     lowlat_traffic *t = make_traffic(num_tokens, 0, &random);
-    lowlat_answers *exact = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_EXACT, &random);
-    lowlat_answers *reduced = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_REDUCED, &random);
+    lowlat_answers *exact = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
+    lowlat_answers *reduced = lowlat_answers_make(t, ORACLE_BF16, EXPAR_LL_SUM_REDUCED, &random);
     wait_scene scene = {.traffic = t, .exact = exact, .reduced = reduced};
     (void)state;
     const bool passed = ranks_run(&plan, play_waits, &scene);
@@ -258,7 +258,7 @@ static void spoil(const stats_call *what, int32_t rank, lowlat_call *call)
 {
     if (rank != what->culprit) return;
     if (what->trouble == REFUSED) call->there_args.format = (expar_ll_format)77;
-    if (what->trouble == MISMATCHED) call->there_args.format = EXPAR_LL_INT8;
+    if (what->trouble == MISMATCHED) call->there_args.format = EXPAR_LL_FORMAT_INT8;
 }
 
 /* Between a send and its hook nothing is added. */

@@ -43,7 +43,7 @@ static void run(void (*body)(seat *s))
     random_source random = random_start(21);
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = WRONG_RANKS, .heap_bytes = (size_t)32 << 20};
     hall h = {.traffic = wrong_traffic(true, &random), .body = body};
-    h.back = lowlat_answers_make(h.traffic, ORACLE_BF16, EXPAR_LL_EXACT, &random);
+    h.back = lowlat_answers_make(h.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
     open_hall = &h;
     const bool passed = ranks_run(&ranks, play_seat, &h);
     lowlat_answers_free(h.back, h.traffic);
@@ -77,10 +77,10 @@ static void call_hooks_that_are_gone(seat *s)
     CHECK(lowlat_play(&there), "a dispatch with a hook");
     expar_ll_hook *gone = there.there.hook;
     there.there.hook = NULL;
-    expar_ll_hook_destroy(gone);
+    expar_ll_hook_release(gone);
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_hook_call(gone, NULL));
     CHECK_TEXT("expar_ll_hook_call", "not a living hook");
-    expar_ll_hook_destroy(gone);
+    expar_ll_hook_release(gone);
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_hook_call((expar_ll_hook *)(uintptr_t)nothing, NULL));
     CHECK(lowlat_is_right(&there), "what came has changed");
     lowlat_clean(&there);
@@ -129,7 +129,7 @@ static void call_hooks_of_a_poisoned_buffer(seat *s)
         CHECK_STATUS(EXPAR_ERR_PEER, lowlat_start(&next));
         CHECK_TEXT("expar_ll_dispatch", "poisoned", "rank 1");
         lowlat_clean(&next);
-        CHECK_STATUS(EXPAR_ERR_PEER, expar_ll_combine_buffer(s->ll, done.there.handle, EXPAR_BF16, &x));
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_ll_get_combine_buffer(s->ll, done.there.handle, EXPAR_BF16, &x));
     }
     lowlat_clean(&back);
     lowlat_clean(&there[0]);
@@ -206,17 +206,17 @@ static void combine_with_handles_that_are_gone(seat *s)
     expar_ll_handle *handle = gone.there.handle;
     gone.there.handle = NULL;
     CHECK_OK(expar_ll_handle_retain(handle));
-    expar_ll_handle_destroy(handle);
-    CHECK_OK(expar_ll_handle_info_get(handle, &info));
-    expar_ll_handle_destroy(handle);
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_handle_info_get(handle, &info));
-    CHECK_TEXT("expar_ll_handle_info_get", "not a living handle");
+    expar_ll_handle_release(handle);
+    CHECK_OK(expar_ll_handle_get_info(handle, &info));
+    expar_ll_handle_release(handle);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_handle_get_info(handle, &info));
+    CHECK_TEXT("expar_ll_handle_get_info", "not a living handle");
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_handle_retain(handle));
     CHECK_TEXT("expar_ll_handle_retain", "not a living handle");
-    expar_ll_handle_destroy(handle);
-    expar_ll_handle_destroy(NULL);
+    expar_ll_handle_release(handle);
+    expar_ll_handle_release(NULL);
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_retain(NULL));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_info_get(NULL, &info));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_get_info(NULL, &info));
     refuse_handle(s, &there, handle);
     lowlat_clean(&gone);
     lowlat_clean(&there);
@@ -238,14 +238,14 @@ static void hold_a_handle_by_capsules(seat *s)
     prepare_there(&there, s, &plain);
     if (!CHECK(lowlat_play(&there), "a dispatch")) return;
     expar_ll_handle *handle = there.there.handle;
-    CHECK_OK(expar_ll_handle_info_get(handle, &info));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_capsules(NULL, &played_python, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_capsules(handle, NULL, &list));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_handle_capsules(handle, &played_python, NULL));
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ll_handle_capsules(handle, &played_python_without_memory, &list));
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ll_handle_capsules(handle, &played_python, &shorter));
-    CHECK_TEXT("expar_ll_handle_capsules", "no item 1");
-    if (!CHECK_OK(expar_ll_handle_capsules(handle, &played_python, &list))) return;
+    CHECK_OK(expar_ll_handle_get_info(handle, &info));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_ll_handle(NULL, &played_python, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_ll_handle(handle, NULL, &list));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_ll_handle(handle, &played_python, NULL));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_ll_handle(handle, &played_python_without_memory, &list));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_ll_handle(handle, &played_python, &shorter));
+    CHECK_TEXT("expar_python_put_ll_handle", "no item 1");
+    if (!CHECK_OK(expar_python_put_ll_handle(handle, &played_python, &list))) return;
     /* Of a GPU's the test sees copies. */
     if (!hold_finds_late())
         CHECK(list.items[0]->tensor.data == info.src_info.data && list.items[1]->tensor.data == info.range.data,
@@ -253,11 +253,11 @@ static void hold_a_handle_by_capsules(seat *s)
     played_delete(shorter.items[0]);
     played_delete(list.items[0]);
     there.there.handle = NULL;
-    expar_ll_handle_destroy(handle);
-    CHECK_OK(expar_ll_handle_info_get(handle, &info));
+    expar_ll_handle_release(handle);
+    CHECK_OK(expar_ll_handle_get_info(handle, &info));
     played_delete(list.items[1]);
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_handle_capsules(handle, &played_python, &list));
-    CHECK_TEXT("expar_ll_handle_capsules", "not a living handle");
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_python_put_ll_handle(handle, &played_python, &list));
+    CHECK_TEXT("expar_python_put_ll_handle", "not a living handle");
     lowlat_clean(&there);
     all_is_well(s);
 }
@@ -302,7 +302,7 @@ static void ask_late_for_memory(expar_group *group, void *shared)
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     lowlat_prepare_dispatch(&there, ll, t, rank, &plain);
     CHECK(lowlat_play(&there) && !ll->combine_memory, "memory is taken before it is asked for");
-    CHECK_OK(expar_ll_combine_buffer(ll, there.there.handle, EXPAR_BF16, &x));
+    CHECK_OK(expar_ll_get_combine_buffer(ll, there.there.handle, EXPAR_BF16, &x));
     CHECK(ll->combine_memory && (hold_finds_late() || x.data == ll->combine_memory->data), "the memory is another");
     expar_ll_combine_args args = EXPAR_LL_COMBINE_ARGS_INIT;
     expar_ll_combine_result result = EXPAR_LL_COMBINE_RESULT_INIT;
@@ -310,10 +310,10 @@ static void ask_late_for_memory(expar_group *group, void *shared)
     args.topk_idx = there.there_args.topk_idx;
     args.topk_weights = there.there_args.topk_weights;
     args.handle = there.there.handle;
-    args.format = EXPAR_LL_LOGFMT;
+    args.format = EXPAR_LL_FORMAT_LOGFMT;
     CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ll_combine(ll, &args, &result));
-    CHECK_TEXT("expar_ll_combine on rank", "LogFMT", "expar_ll_combine_buffer");
-    args.format = EXPAR_LL_PLAIN;
+    CHECK_TEXT("expar_ll_combine on rank", "LogFMT", "expar_ll_get_combine_buffer");
+    args.format = EXPAR_LL_FORMAT_PLAIN;
     CHECK_OK(expar_ll_combine(ll, &args, &result));
     expar_ep_output_release(result.output);
     lowlat_clean(&there);
@@ -346,7 +346,7 @@ static void combine_by_other_sums(expar_group *group, void *shared)
 {
     const hall *h = shared;
     const int32_t rank = expar_group_rank(group);
-    for (int sum = EXPAR_LL_EXACT; sum <= EXPAR_LL_REDUCED; sum++) {
+    for (int sum = EXPAR_LL_SUM_EXACT; sum <= EXPAR_LL_SUM_REDUCED; sum++) {
         expar_ll_config config = wrong_config();
         lowlat_call there, back;
         expar_ll *ll = NULL;
@@ -354,7 +354,7 @@ static void combine_by_other_sums(expar_group *group, void *shared)
         if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
         lowlat_prepare_dispatch(&there, ll, h->traffic, rank, &plain);
         CHECK(lowlat_play(&there), "a dispatch");
-        for (int made = EXPAR_LL_EXACT; made <= EXPAR_LL_REDUCED; made++) {
+        for (int made = EXPAR_LL_SUM_EXACT; made <= EXPAR_LL_SUM_REDUCED; made++) {
             lowlat_prepare_combine(&back, ll, h->traffic, h->back, rank, &plain, there.there.handle);
             back.back_args.sum = (expar_ll_sum)made;
             CHECK_STATUS(made == sum ? EXPAR_OK : EXPAR_ERR_LIMIT, lowlat_start(&back));
@@ -372,7 +372,7 @@ static void test_sums_of_the_config(void **state)
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = WRONG_RANKS, .heap_bytes = (size_t)32 << 20};
     hall h = {.traffic = wrong_traffic(true, &random)};
     (void)state;
-    h.back = lowlat_answers_make(h.traffic, ORACLE_BF16, EXPAR_LL_EXACT, &random);
+    h.back = lowlat_answers_make(h.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
     const bool passed = ranks_run(&ranks, combine_by_other_sums, &h);
     lowlat_answers_free(h.back, h.traffic);
     lowlat_traffic_free(h.traffic);

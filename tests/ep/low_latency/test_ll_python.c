@@ -133,7 +133,7 @@ static void lock(void *thread)
     unlocked = false;
 }
 
-static const expar_python objects = {no_capsule, list_set_item, tensor_new};
+static const expar_python_objects objects = {no_capsule, list_set_item, tensor_new};
 static expar_python_functions functions = {&objects, view,     address_of, number_new, list_new, retain,
                                            release,  no_error, clear,      unlock,     lock,     &none};
 
@@ -218,7 +218,7 @@ static void dispatch_by_form(lowlat_call *call)
     call->there.recv_count = call->there_args.out_count;
     call->wants_finish = call->choice.hook;
     CHECK(!call->choice.hook == !call->there.hook && !address_of(list->items[4]), "there is a wrong hook or event");
-    CHECK_OK(expar_ll_handle_info_get(call->there.handle, &info));
+    CHECK_OK(expar_ll_handle_get_info(call->there.handle, &info));
     CHECK(list->items[0]->managed->tensor.data == info.src_info.data, "item 0 is not src_info");
     CHECK(list->items[1]->managed->tensor.data == info.range.data, "item 1 is not the range");
     release(list);
@@ -292,7 +292,7 @@ static void test_calls_of_forms(void **state)
     random_source random = random_start(22);
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = WRONG_RANKS, .heap_bytes = (size_t)32 << 20};
     hall h = {.traffic = wrong_traffic(true, &random)};
-    h.back = lowlat_answers_make(h.traffic, ORACLE_BF16, EXPAR_LL_EXACT, &random);
+    h.back = lowlat_answers_make(h.traffic, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
     assert_int_equal(expar_python_use(&functions), EXPAR_OK);
     const bool passed = ranks_run(&ranks, play_rank, &h);
     lowlat_answers_free(h.back, h.traffic);
@@ -307,7 +307,7 @@ static void test_functions_that_are_missing(void **state)
     lacking.lock = NULL;
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_use(&lacking));
     CHECK_TEXT("expar_python_use", "functions->lock is NULL");
-    const expar_python without_tensors = {no_capsule, list_set_item, NULL};
+    const expar_python_objects without_tensors = {no_capsule, list_set_item, NULL};
     lacking = functions;
     lacking.objects = &without_tensors;
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_use(&lacking));

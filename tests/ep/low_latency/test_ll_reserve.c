@@ -33,7 +33,7 @@ static void run_show(ranks_body body)
     show.gone_on = mmap(NULL, sizeof *show.gone_on, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(show.gone_on != MAP_FAILED);
     for (int i = 0; i < ROUNDS; i++)
-        show.rounds[i] = masked_traffic_make(&show.plan, show.victim, EXPAR_LL_EXACT, 900 + (uint64_t)i);
+        show.rounds[i] = masked_traffic_make(&show.plan, show.victim, EXPAR_LL_SUM_EXACT, 900 + (uint64_t)i);
     const bool passed = ranks_run(&plan, body, &show);
     for (int i = 0; i < ROUNDS; i++)
         masked_traffic_free(show.rounds[i]);
@@ -56,7 +56,7 @@ static expar_ll *make_reserve(const reserve_show *show, expar_group *group, int6
     size_t bytes = 0;
     expar_ll *ll = NULL;
     config.late_limit_ms = late_ms;
-    CHECK_OK(expar_ll_buffer_size(&config, RANKS, &bytes));
+    CHECK_OK(expar_ll_get_buffer_size(&config, RANKS, &bytes));
     const expar_ll_config reserve = masked_reserve(&config, bytes);
     return CHECK_OK(expar_ll_create(group, &reserve, &ll)) ? ll : NULL;
 }
@@ -65,7 +65,7 @@ static bool lay_out(const reserve_show *show, expar_ll *ll)
 {
     const expar_ll_config config = masked_config(&show->plan);
     int32_t topk = 0;
-    return CHECK_OK(expar_ll_lay_out(ll, &config, &topk)) && CHECK(topk == config.num_topk, "K is %d", (int)topk);
+    return CHECK_OK(expar_ll_set_shape(ll, &config, &topk)) && CHECK(topk == config.num_topk, "K is %d", (int)topk);
 }
 
 static bool play_view(expar_ll *ll, const masked_traffic *m, masked_view view, int32_t rank)
@@ -218,8 +218,8 @@ static void play_mismatch(expar_group *group, void *shared)
     expar_ll *ll = make_reserve(show, group, RANKS_TIMEOUT_MS);
     lowlat_call call;
     if (!ll) return;
-    if (rank == show->victim) config.sums = 1 << EXPAR_LL_EXACT;
-    if (!CHECK_OK(expar_ll_lay_out(ll, &config, NULL))) return;
+    if (rank == show->victim) config.sums = 1 << EXPAR_LL_SUM_EXACT;
+    if (!CHECK_OK(expar_ll_set_shape(ll, &config, NULL))) return;
     for (int i = 0; i < 2; i++) {
         lowlat_prepare_dispatch(&call, ll, show->rounds[0]->there[MASKED_NOBODY], rank, &plain);
         CHECK_STATUS(EXPAR_ERR_MISMATCH, lowlat_start(&call));
@@ -245,18 +245,18 @@ static void play_sizes(expar_group *group, void *shared)
     expar_ll *ll = NULL;
     int32_t topk = -1;
     config.num_topk = 7;
-    CHECK_OK(expar_ll_buffer_size(&config, RANKS, &bytes));
+    CHECK_OK(expar_ll_get_buffer_size(&config, RANKS, &bytes));
     const expar_ll_config reserve = masked_reserve(&config, bytes);
     if (!CHECK_OK(expar_ll_create(group, &reserve, &ll))) return;
     config.num_topk = 11;
-    CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ll_lay_out(ll, &config, &topk));
-    CHECK_TEXT("expar_ll_lay_out", "num_topk 11", "of the reserve");
+    CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ll_set_shape(ll, &config, &topk));
+    CHECK_TEXT("expar_ll_set_shape", "num_topk 11", "of the reserve");
     CHECK(topk == -1, "K is %d", (int)topk);
     config.num_topk = 2;
-    if (!CHECK_OK(expar_ll_lay_out(ll, &config, &topk))) return;
+    if (!CHECK_OK(expar_ll_set_shape(ll, &config, &topk))) return;
     CHECK(topk >= 7 && topk < 11, "K is %d", (int)topk);
     config.num_topk = topk;
-    CHECK_OK(expar_ll_buffer_size(&config, RANKS, &bytes));
+    CHECK_OK(expar_ll_get_buffer_size(&config, RANKS, &bytes));
     CHECK(bytes <= reserve.reserve_bytes + 4096, "%zu bytes in %zu", bytes, reserve.reserve_bytes);
     CHECK(play_view(ll, show->rounds[0], MASKED_NOBODY, expar_group_rank(group)), "calls");
     CHECK_OK(expar_ll_destroy(ll));
@@ -309,19 +309,19 @@ static void check_calls(const reserve_show *show, expar_ll *ll, int32_t rank)
     lowlat_call call;
     lowlat_prepare_dispatch(&call, ll, show->rounds[0]->there[MASKED_NOBODY], rank, &plain);
     CHECK_STATUS(EXPAR_ERR_STATE, lowlat_start(&call));
-    CHECK_TEXT("expar_ll_dispatch", "has no shape", "expar_ll_lay_out");
+    CHECK_TEXT("expar_ll_dispatch", "has no shape", "expar_ll_set_shape");
     lowlat_clean(&call);
-    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_combine_buffer(ll, NULL, EXPAR_BF16, &x));
-    CHECK_TEXT("expar_ll_combine_buffer", "has no shape");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_get_combine_buffer(ll, NULL, EXPAR_BF16, &x));
+    CHECK_TEXT("expar_ll_get_combine_buffer", "has no shape");
     shape.hidden = 12;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_lay_out(ll, &shape, NULL));
-    CHECK_TEXT("expar_ll_lay_out", "hidden is 12");
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_lay_out(ll, NULL, NULL));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_lay_out(NULL, &shape, NULL));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_set_shape(ll, &shape, NULL));
+    CHECK_TEXT("expar_ll_set_shape", "hidden is 12");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_set_shape(ll, NULL, NULL));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_set_shape(NULL, &shape, NULL));
     shape.hidden = 128;
     lay_out(show, ll);
-    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_lay_out(ll, &shape, NULL));
-    CHECK_TEXT("expar_ll_lay_out", "has its shape", "max_tokens 12");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_set_shape(ll, &shape, NULL));
+    CHECK_TEXT("expar_ll_set_shape", "has its shape", "max_tokens 12");
 }
 
 static void play_bad(expar_group *group, void *shared)
@@ -333,8 +333,8 @@ static void play_bad(expar_group *group, void *shared)
     check_configs(group, &shape);
     expar_ll *ll = make_reserve(show, group, LATE_MS);
     if (!ll || !CHECK_OK(expar_ll_create(group, &shape, &usual))) return;
-    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_lay_out(usual, &shape, NULL));
-    CHECK_TEXT("expar_ll_lay_out", "reserve_bytes was 0");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_set_shape(usual, &shape, NULL));
+    CHECK_TEXT("expar_ll_set_shape", "reserve_bytes was 0");
     CHECK_OK(expar_ll_destroy(usual));
     check_calls(show, ll, rank);
     CHECK(play_view(ll, show->rounds[0], MASKED_NOBODY, rank), "calls");

@@ -122,7 +122,7 @@ static void put_calls(const seat *s)
     const ll_form there = {.dtype = EXPAR_F32, .weights = 1, .topk = TOPK};
     put_message(s);
     put_unit(s, LL_DISPATCH, FIRST + what->stamp, &there, (uint32_t)what->messages | what->marks, what->counts);
-    for (int32_t sum = EXPAR_LL_EXACT; sum <= EXPAR_LL_REDUCED; sum++) {
+    for (int32_t sum = EXPAR_LL_SUM_EXACT; sum <= EXPAR_LL_SUM_REDUCED; sum++) {
         const uint64_t epoch = FIRST + (uint64_t)sum, before = epoch - LL_HALVES;
         const ll_form back = {.dtype = EXPAR_F32, .sum = sum, .topk = TOPK, .route = ll_stamp(FIRST) + what->route};
         rogue_put_word(s->ll, ll_read_at(s->space, LL_COMBINE, ROGUE, before), ll_word(before, what->region));
@@ -223,13 +223,13 @@ static expar_status make_combine(const seat *s, ll_round *round)
 static void combine(const seat *s, ll_round *round)
 {
     round_prepare_combine(round);
-    for (int sum = EXPAR_LL_EXACT; sum <= EXPAR_LL_REDUCED; sum++) {
+    for (int sum = EXPAR_LL_SUM_EXACT; sum <= EXPAR_LL_SUM_REDUCED; sum++) {
         round->combine.sum = (expar_ll_sum)sum;
         rogue_guard_lent(GUARD);
         check_error(s, told_of(s, s->what.back), make_combine(s, round), NULL);
         CHECK(rogue_lent_is_sound(GUARD), "%s: combine %d", s->name, sum);
         expar_ep_output_release(round->combined.output);
-        expar_ll_hook_destroy(round->combined.hook);
+        expar_ll_hook_release(round->combined.hook);
         round->combined = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
     }
 }
@@ -430,7 +430,7 @@ static const uint32_t pitches[] = {192, 0, 1, 100, 256, 4096, UINT32_MAX, UINT32
 
 static void put_rows(const seat *s, uint32_t pitch)
 {
-    const ll_form form = {.dtype = EXPAR_F32, .sum = EXPAR_LL_EXACT, .topk = 1, .route = ll_stamp(1)};
+    const ll_form form = {.dtype = EXPAR_F32, .sum = EXPAR_LL_SUM_EXACT, .topk = 1, .route = ll_stamp(1)};
     const uint64_t flag = ll_return_flag_at(s->space, 1, 0, 0), place = s->space->place_bytes;
     for (int32_t row = 0; row < RETURNED; row++) {
         float values[WIDE];

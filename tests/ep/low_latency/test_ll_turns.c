@@ -14,7 +14,7 @@ static ranks_kind kind;
 /* Of quantised rows the dispatch alone. */
 static bool play_round(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
 {
-    if (c->format == EXPAR_LL_PLAIN) return round_play(c, rank, ll, number);
+    if (c->format == EXPAR_LL_FORMAT_PLAIN) return round_play(c, rank, ll, number);
     ll_round *round = round_make(c, rank, number);
     const bool good = round_dispatch(round, ll);
     round_free(round);
@@ -53,7 +53,7 @@ static void test_rows_as_they_are(void **state)
     (void)state;
     ll_case c = many;
     run(c);
-    c.sum = EXPAR_LL_REDUCED;
+    c.sum = EXPAR_LL_SUM_REDUCED;
     run(c);
 }
 
@@ -61,7 +61,7 @@ static void test_quantised_rows(void **state)
 {
     (void)state;
     ll_case c = many;
-    c.format = EXPAR_LL_FP8;
+    c.format = EXPAR_LL_FORMAT_FP8;
     run(c);
 }
 

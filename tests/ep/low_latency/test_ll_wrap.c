@@ -119,9 +119,9 @@ static void test_flags_are_swept(void **state)
     const ranks_plan ranks = {.kind = RANKS_THREADS, .size = RANKS, .heap_bytes = (size_t)16 << 20};
     sweep_setting set = {
         make_traffic(TOKENS, &random), make_traffic(0, &random), make_traffic(TOKENS, &random), NULL, NULL, NULL};
-    set.old_back = lowlat_answers_make(set.old, ORACLE_BF16, EXPAR_LL_EXACT, &random);
-    set.empty_back = lowlat_answers_make(set.empty, ORACLE_BF16, EXPAR_LL_EXACT, &random);
-    set.fresh_back = lowlat_answers_make(set.fresh, ORACLE_BF16, EXPAR_LL_EXACT, &random);
+    set.old_back = lowlat_answers_make(set.old, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
+    set.empty_back = lowlat_answers_make(set.empty, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
+    set.fresh_back = lowlat_answers_make(set.fresh, ORACLE_BF16, EXPAR_LL_SUM_EXACT, &random);
     bool passed = ranks_run(&ranks, come_again, &set);
     lowlat_answers_free(set.old_back, set.old);
     lowlat_answers_free(set.empty_back, set.empty);

@@ -21,11 +21,11 @@ expar_dtype lowlat_dtype(oracle_type type)
 
 expar_ll_format lowlat_format(llo_format format)
 {
-    static const expar_ll_format formats[] = {[LLO_PLAIN] = EXPAR_LL_PLAIN,
-                                              [LLO_FP8] = EXPAR_LL_FP8,
-                                              [LLO_FP8_ROUND] = EXPAR_LL_FP8_ROUND,
-                                              [LLO_FP8_UE8M0] = EXPAR_LL_FP8_UE8M0,
-                                              [LLO_INT8] = EXPAR_LL_INT8};
+    static const expar_ll_format formats[] = {[LLO_PLAIN] = EXPAR_LL_FORMAT_PLAIN,
+                                              [LLO_FP8] = EXPAR_LL_FORMAT_FP8,
+                                              [LLO_FP8_ROUND] = EXPAR_LL_FORMAT_FP8_ROUND,
+                                              [LLO_FP8_UE8M0] = EXPAR_LL_FORMAT_FP8_UE8M0,
+                                              [LLO_INT8] = EXPAR_LL_FORMAT_INT8};
     return formats[format];
 }
 
@@ -180,14 +180,14 @@ lowlat_answers *lowlat_answers_make(const lowlat_traffic *t, oracle_type type, e
     a->y = traffic_alloc(n, sizeof *a->y);
     for (size_t r = 0; r < n; r++) {
         a->inputs[r] = t->inputs[r];
-        if (sum != EXPAR_LL_REDUCED || !t->with_weights)
+        if (sum != EXPAR_LL_SUM_REDUCED || !t->with_weights)
             a->inputs[r].weights = draw_weights(t->inputs[r].num_tokens, t->job.topk, random);
         a->x[r] = draw_answer(a, t, (int32_t)r, random);
     }
     for (size_t r = 0; r < n; r++) {
         a->y[r] = traffic_alloc((size_t)t->inputs[r].num_tokens, (size_t)t->job.hidden * oracle_element_bytes(type));
-        (sum == EXPAR_LL_EXACT ? llo_combine_exact : llo_combine_reduced)(&a->job, t->map, (int32_t)r,
-                                                                          (const void *const *)a->x, a->y[r]);
+        (sum == EXPAR_LL_SUM_EXACT ? llo_combine_exact : llo_combine_reduced)(&a->job, t->map, (int32_t)r,
+                                                                              (const void *const *)a->x, a->y[r]);
     }
     return a;
 }

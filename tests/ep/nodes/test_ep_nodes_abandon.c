@@ -25,9 +25,9 @@ static expar_status dispatch_alone(stage *s, expar_ep *ep, const traffic *t)
 {
     static const play_choice plain = {0};
     void *own_out = NULL;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, &own_out);
-    expar_status status = expar_dispatch(ep, &args, &result);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, &own_out);
+    expar_status status = expar_ep_dispatch(ep, &args, &result);
     play_dispatch_args_free(&args);
     return status;
 }
@@ -48,7 +48,7 @@ static void check_told(stage *s, const scene *one, expar_ep *ep)
     snprintf(rank, sizeof rank, "rank %d", (int)one->leaver);
     snprintf(text, sizeof text, "%s has abandoned the buffer", rank);
     CHECK_STATUS(EXPAR_ERR_PEER, dispatch_alone(s, ep, one->traffic));
-    CHECK_TEXT("expar_dispatch", near ? text : rank, "abandoned the buffer");
+    CHECK_TEXT("expar_ep_dispatch", near ? text : rank, "abandoned the buffer");
 }
 
 /* The leaver is at once in its next buffer, where it waits for the others. */
@@ -58,10 +58,10 @@ static void play_leaving(stage *s, void *shared)
     stage other;
     for (int32_t calls = 0; calls < 2; calls++) {
         if (!make_other(s, one, &other)) return;
-        if (calls) stage_round_trip(&other, one->traffic, one->answers, EXPAR_PATH_QUEUE);
+        if (calls) stage_round_trip(&other, one->traffic, one->answers, EXPAR_EP_PATH_QUEUE);
         if (s->rank != one->leaver) check_told(s, one, other.ep);
         CHECK_OK(s->rank == one->leaver ? expar_ep_abandon(other.ep) : expar_ep_destroy(other.ep));
-        stage_round_trip(s, one->traffic, one->answers, EXPAR_PATH_AUTO);
+        stage_round_trip(s, one->traffic, one->answers, EXPAR_EP_PATH_AUTO);
     }
 }
 

@@ -40,17 +40,17 @@ static void run(stage_body body)
     run_within(body, -1);
 }
 
-static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle *handle, expar_nodes_sum nodes)
+static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle *handle, expar_ep_nodes_sum nodes)
 {
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     const int64_t rows = t->arrivals[s->rank].num_rows, tokens = t->inputs[s->rank].num_tokens;
     args.x = pitched_make(traffic_dtype(t), rows, t->job.hidden, 0, false);
     args.y = pitched_make(traffic_dtype(t), tokens, t->job.hidden, 0, false);
     args.topk_weights = pitched_make(EXPAR_F32, rows, t->job.topk, 0, false);
     args.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->job.topk, 0, false);
     args.handle = handle;
-    args.exact_across_nodes = nodes;
-    expar_status status = expar_combine(s->ep, &args);
+    args.nodes_sum = nodes;
+    expar_status status = expar_ep_combine(s->ep, &args);
     pitched_free(&args.x);
     pitched_free(&args.y);
     pitched_free(&args.topk_weights);
@@ -60,7 +60,7 @@ static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle
 
 static expar_status combine(stage *s, const traffic *t, const expar_ep_handle *handle)
 {
-    return combine_by(s, t, handle, EXPAR_NODES_ROUNDED);
+    return combine_by(s, t, handle, EXPAR_EP_NODES_SUM_ROUNDED);
 }
 
 /* The number of tokens alone may be without a limit. */
@@ -68,8 +68,8 @@ static void play_any_tokens(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
     const answers *a = ((const void *const *)shared)[1];
-    stage_round_trip(s, t, a, EXPAR_PATH_AUTO);
-    stage_round_trip(s, t, a, EXPAR_PATH_QUEUE);
+    stage_round_trip(s, t, a, EXPAR_EP_PATH_AUTO);
+    stage_round_trip(s, t, a, EXPAR_EP_PATH_QUEUE);
 }
 
 static void test_tokens_without_a_limit(void **state)
@@ -87,21 +87,23 @@ static void play_disagreement(stage *s, void *shared)
     const bool odd = s->rank >= RANKS_PER_NODE;
     play_arrival before;
     if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &before)) return;
-    expar_dispatch_args given = play_dispatch_args(t, s->rank, &plain, &s->area, NULL), args = given;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args given = play_dispatch_args(t, s->rank, &plain, &s->area, NULL), args = given;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (odd) args.x.shape[1] = 16;
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(s->ep, &args, &result));
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_dispatch(s->ep, &args, &result));
     CHECK_TEXT("hidden size", "16 on rank 2", "24 on rank 0");
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, odd ? combine(s, t, before.handle) : expar_dispatch(s->ep, &given, &result));
-    CHECK_TEXT("rank 2 called expar_combine", "rank 0 called expar_dispatch");
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, combine_by(s, t, before.handle, odd ? EXPAR_NODES_EXACT : EXPAR_NODES_ROUNDED));
-    CHECK_TEXT("exact_across_nodes", "1 on rank 2", "0 on rank 0");
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, combine_by(s, t, before.handle, odd ? EXPAR_NODES_ONE_ORDER : EXPAR_NODES_EXACT));
-    CHECK_TEXT("exact_across_nodes", "2 on rank 2", "1 on rank 0");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, odd ? combine(s, t, before.handle) : expar_ep_dispatch(s->ep, &given, &result));
+    CHECK_TEXT("rank 2 called expar_ep_combine", "rank 0 called expar_ep_dispatch");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH,
+                 combine_by(s, t, before.handle, odd ? EXPAR_EP_NODES_SUM_EXACT : EXPAR_EP_NODES_SUM_ROUNDED));
+    CHECK_TEXT("nodes_sum", "1 on rank 2", "0 on rank 0");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH,
+                 combine_by(s, t, before.handle, odd ? EXPAR_EP_NODES_SUM_ONE_ORDER : EXPAR_EP_NODES_SUM_EXACT));
+    CHECK_TEXT("nodes_sum", "2 on rank 2", "1 on rank 0");
     play_dispatch_args_free(&given);
     play_combine(s->ep, t, a, s->rank, &plain, &s->area, before.handle, &before);
     play_release(&before, true);
-    stage_round_trip(s, t, a, EXPAR_PATH_QUEUE);
+    stage_round_trip(s, t, a, EXPAR_EP_PATH_QUEUE);
 }
 
 static void test_nodes_that_disagree(void **state)
@@ -116,19 +118,19 @@ static void play_slots_of_some(stage *s, void *shared)
     const traffic *t = ((const void *const *)shared)[0];
     const answers *a = ((const void *const *)shared)[1];
     const play_choice plain = {0};
-    expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
-    expar_route_args route = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result routed = EXPAR_ROUTE_RESULT_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    expar_ep_route_args route = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result routed = EXPAR_EP_ROUTE_RESULT_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.keep_slots = route.keep_slots = s->rank == 3;
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(s->ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "keep_slots is 1 on rank 3 and 0 on rank 0");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "keep_slots is 1 on rank 3 and 0 on rank 0");
     route.topk_idx = args.topk_idx;
     route.num_experts = t->job.num_experts;
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_route(s->ep, &route, &routed));
     CHECK_TEXT("expar_ep_route", "keep_slots is 1 on rank 3 and 0 on rank 0");
     play_dispatch_args_free(&args);
-    stage_round_trip(s, t, a, EXPAR_PATH_AUTO);
+    stage_round_trip(s, t, a, EXPAR_EP_PATH_AUTO);
 }
 
 static void test_slots_that_some_keep(void **state)
@@ -142,26 +144,26 @@ static void play_route_alone(stage *s, void *shared)
 {
     const traffic *t = ((const void *const *)shared)[0];
     const play_choice plain = {0};
-    expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
-    expar_route_args route = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result routed = EXPAR_ROUTE_RESULT_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    expar_ep_route_args route = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result routed = EXPAR_EP_ROUTE_RESULT_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     route.topk_idx = args.topk_idx;
     route.num_experts = t->job.num_experts;
     if (!CHECK_OK(expar_ep_route(s->ep, &route, &routed))) return;
     expar_status status = combine(s, t, routed.handle);
     CHECK_STATUS(s->rank == 0 ? EXPAR_ERR_HANDLE : EXPAR_ERR_REMOTE, status);
-    CHECK_TEXT("expar_combine", "that of a route");
-    expar_dispatch_args again = args;
+    CHECK_TEXT("expar_ep_combine", "that of a route");
+    expar_ep_dispatch_args again = args;
     again.handle = routed.handle;
     again.num_experts = 0;
     again.topk_idx = again.topk_weights = (expar_tensor){0};
-    if (CHECK_OK(expar_dispatch(s->ep, &again, &result))) {
+    if (CHECK_OK(expar_ep_dispatch(s->ep, &again, &result))) {
         CHECK_OK(combine(s, t, routed.handle));
         expar_ep_output_release(result.output);
     }
     play_dispatch_args_free(&args);
-    expar_ep_handle_destroy(routed.handle);
+    expar_ep_handle_release(routed.handle);
 }
 
 static void test_route_without_a_dispatch(void **state)
@@ -182,9 +184,9 @@ static void create_in_its_size(expar_group *group, void *shared)
     config.max_row_bytes = 128;
     config.max_topk = 2;
     config.max_experts = 2 * RANKS;
-    CHECK_OK(expar_ep_buffer_size(&config, RANKS, &near));
+    CHECK_OK(expar_ep_get_buffer_size(&config, RANKS, &near));
     config.ranks_per_node = 2;
-    CHECK_OK(expar_ep_buffer_size(&config, RANKS, &bytes));
+    CHECK_OK(expar_ep_get_buffer_size(&config, RANKS, &bytes));
     CHECK(bytes > near, "%zu bytes over two nodes, %zu on one", bytes, near);
     CHECK_OK(expar_heap_get_stats(group, &before));
     if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
@@ -194,7 +196,7 @@ static void create_in_its_size(expar_group *group, void *shared)
           bytes);
     CHECK_OK(expar_ep_destroy(ep));
     config.ranks_per_node = 3;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_buffer_size(&config, RANKS, &bytes));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_get_buffer_size(&config, RANKS, &bytes));
     CHECK_TEXT("config.ranks_per_node is 3", "divisor of the 4 ranks");
     config.ranks_per_node = 2;
     config.max_topk = expar_group_rank(group) < RANKS_PER_NODE ? 2 : 3;
@@ -207,14 +209,14 @@ static void create_without_limits(expar_group *group, void *shared)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     expar_heap_stats before = EXPAR_HEAP_STATS_INIT, after = EXPAR_HEAP_STATS_INIT;
-    expar_route_args route = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result routed = EXPAR_ROUTE_RESULT_INIT;
+    expar_ep_route_args route = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result routed = EXPAR_EP_ROUTE_RESULT_INIT;
     int32_t idx[2] = {0, 65535};
     size_t bytes = 0;
     expar_ep *ep = NULL;
     (void)shared;
     config.ranks_per_node = RANKS_PER_NODE;
-    CHECK_OK(expar_ep_buffer_size(&config, RANKS, &bytes));
+    CHECK_OK(expar_ep_get_buffer_size(&config, RANKS, &bytes));
     CHECK_OK(expar_heap_get_stats(group, &before));
     if (!CHECK_OK(expar_ep_create(group, &config, &ep))) return;
     CHECK_OK(expar_heap_get_stats(group, &after));
@@ -229,7 +231,7 @@ static void create_without_limits(expar_group *group, void *shared)
     if (CHECK_OK(expar_ep_route(ep, &route, &routed))) {
         const bool has = expar_group_rank(group) == 0 || expar_group_rank(group) == RANKS - 1;
         CHECK(routed.num_recv_tokens == (has ? RANKS : 0), "%lld rows come", (long long)routed.num_recv_tokens);
-        expar_ep_handle_destroy(routed.handle);
+        expar_ep_handle_release(routed.handle);
     }
     CHECK_OK(expar_ep_destroy(ep));
 }
@@ -242,9 +244,9 @@ static void combine_uncounted(expar_group *group, void *shared)
     const bool many = expar_group_rank(group) == 0;
     const int64_t tokens = many ? 65 : 1;
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_combine_args back = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_combine_args back = EXPAR_EP_COMBINE_ARGS_INIT;
     expar_ep *ep = NULL;
     (void)shared;
     config.ranks_per_node = RANKS_PER_NODE;
@@ -255,18 +257,18 @@ static void combine_uncounted(expar_group *group, void *shared)
     args.topk_idx = expar_tensor_2d(idx, EXPAR_I32, tokens, SLOTS);
     args.num_experts = RANKS;
     args.expert_major = args.keep_slots = 1;
-    if (CHECK_OK(expar_dispatch(ep, &args, &result))) {
+    if (CHECK_OK(expar_ep_dispatch(ep, &args, &result))) {
         back.x = result.recv_x;
         back.y = pitched_make(EXPAR_F32, tokens, HIDDEN, 0, false);
         back.handle = result.handle;
         back.expert_major = 1;
-        back.exact_across_nodes = EXPAR_NODES_ONE_ORDER;
-        back.sum_order = EXPAR_SUM_EACH_SLOT;
-        CHECK_STATUS(many ? EXPAR_ERR_LIMIT : EXPAR_ERR_REMOTE, expar_combine(ep, &back));
-        CHECK_TEXT("exact_across_nodes is 2 (in one order) with 65 tokens of up to 33554432 ring slots", "at most 63");
-        back.sum_order = EXPAR_SUM_BY_RANK;
-        CHECK_OK(expar_combine(ep, &back));
-        expar_ep_handle_destroy(result.handle);
+        back.nodes_sum = EXPAR_EP_NODES_SUM_ONE_ORDER;
+        back.sum_order = EXPAR_EP_SUM_ORDER_EACH_SLOT;
+        CHECK_STATUS(many ? EXPAR_ERR_LIMIT : EXPAR_ERR_REMOTE, expar_ep_combine(ep, &back));
+        CHECK_TEXT("nodes_sum is 2 (in one order) with 65 tokens of up to 33554432 ring slots", "at most 63");
+        back.sum_order = EXPAR_EP_SUM_ORDER_BY_RANK;
+        CHECK_OK(expar_ep_combine(ep, &back));
+        expar_ep_handle_release(result.handle);
         expar_ep_output_release(result.output);
     }
     pitched_free(&args.x);

@@ -12,14 +12,14 @@ static void play_case(table *t)
     expar_ep_handle *handle = NULL;
     deal *d = table_deal(t, &t->what->choice, &random);
     if (table_play_move(t, d, MOVE_DISPATCH, &t->what->choice, &random, &handle)) {
-        back.path = EXPAR_PATH_QUEUE;
+        back.path = EXPAR_EP_PATH_QUEUE;
         table_play_move(t, d, MOVE_COMBINE, &back, &random, &handle);
-        back.path = EXPAR_PATH_AUTO;
+        back.path = EXPAR_EP_PATH_AUTO;
         back.place = PLACE_SYMMETRIC;
         back.async = true;
         table_play_move(t, d, MOVE_COMBINE, &back, &random, &handle);
     }
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     deal_free(d);
 }
 

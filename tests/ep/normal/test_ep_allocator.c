@@ -74,7 +74,7 @@ static void allocate(stage *s, void *shared)
     expar_ep *ep = make_buffer(s, l, &own);
     if (!ep) return;
     play_dispatch(ep, l->traffic, s->rank, &plain, &s->area, NULL, &arrival);
-    CHECK(arrival.result.path == EXPAR_PATH_QUEUE, "path is %d", (int)arrival.result.path);
+    CHECK(arrival.result.path == EXPAR_EP_PATH_QUEUE, "path is %d", (int)arrival.result.path);
     CHECK(own.taken == 1 && own.given == 0, "%d taken, %d given back", own.taken, own.given);
     expar_ep_stats stats = stats_of(ep);
     CHECK(stats.queue_calls == 1 && stats.direct_calls == 0 && stats.other_blocks == 1 && stats.used_bytes == 0,
@@ -91,12 +91,12 @@ static void allocate_badly(stage *s, const load *l, bool none, expar_status stat
 {
     store own = {.gives_none = none && s->rank == 1, .gives_odd = !none && s->rank == 1};
     play_arrival arrival;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_ep *ep = make_buffer(s, l, &own);
     if (!ep) return;
-    expar_dispatch_args args = play_dispatch_args(l->traffic, s->rank, &plain, &s->area, NULL);
-    CHECK_STATUS(s->rank == 1 ? status : EXPAR_ERR_REMOTE, expar_dispatch(ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", text);
+    expar_ep_dispatch_args args = play_dispatch_args(l->traffic, s->rank, &plain, &s->area, NULL);
+    CHECK_STATUS(s->rank == 1 ? status : EXPAR_ERR_REMOTE, expar_ep_dispatch(ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", text);
     if (s->rank != 1) CHECK_TEXT("rank 1", expar_status_string(status));
     play_dispatch_args_free(&args);
     CHECK(own.taken == own.given, "%d taken, %d given back", own.taken, own.given);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every wrong argument of expar_combine, and of expar_dispatch with a handle (refusal.h). Rank 1 has T 5, H 16 (bf16),
- * K 3; the arguments are right with weights. */
+/* Every wrong argument of expar_ep_combine, and of expar_ep_dispatch with a handle (refusal.h). Rank 1 has T 5, H 16
+ * (bf16), K 3; the arguments are right with weights. */
 #include "ep/harness/refusal.h"
 #include <string.h>
 
@@ -8,34 +8,34 @@
 
 static expar_status call_without_args(const refusal_scene *scene)
 {
-    return expar_combine(scene->stage->ep, NULL);
+    return expar_ep_combine(scene->stage->ep, NULL);
 }
 
-static void x_one_row_short(expar_combine_args *args, const refusal_scene *scene)
+static void x_one_row_short(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x.shape[0]--;
 }
 
-static void x_of_long_rows(expar_combine_args *args, const refusal_scene *scene)
+static void x_of_long_rows(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x.shape[1] = args->x.strides[0] = 24;
 }
 
-static void x_at_odd_address(expar_combine_args *args, const refusal_scene *scene)
+static void x_at_odd_address(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x.data = (char *)args->x.data + 4;
 }
 
-static void y_of_one_dimension(expar_combine_args *args, const refusal_scene *scene)
+static void y_of_one_dimension(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->y = expar_tensor_1d(args->y.data, args->y.dtype, 80);
 }
 
-static void weights_one_row_short(expar_combine_args *args, const refusal_scene *scene)
+static void weights_one_row_short(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->topk_weights.shape[0]--;
@@ -43,50 +43,50 @@ static void weights_one_row_short(expar_combine_args *args, const refusal_scene 
 
 /* ---- dispatch with a handle; the others dispatch with theirs ----------------------------------------------------- */
 
-static void idx_of_another_k_than_the_handle(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_of_another_k_than_the_handle(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
     args->topk_idx.shape[1] = args->topk_weights.shape[1] = 2;
 }
 
-static void idx_of_another_t_than_the_handle(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_of_another_t_than_the_handle(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
     args->topk_idx.shape[0] = 4;
 }
 
-static void idx_out_of_range_beside_a_handle(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_out_of_range_beside_a_handle(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
     ((int64_t *)args->topk_idx.data)[3 * args->topk_idx.strides[0] + 2] = 6;
 }
 
-static void idx_of_floats_beside_a_handle(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_of_floats_beside_a_handle(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
     args->topk_idx.dtype = EXPAR_F32;
 }
 
-static void weights_of_integers_beside_a_handle(expar_dispatch_args *args, const refusal_scene *scene)
+static void weights_of_integers_beside_a_handle(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
     args->topk_weights.dtype = EXPAR_I32;
 }
 
-static void weights_without_idx_beside_a_handle(expar_dispatch_args *args, const refusal_scene *scene)
+static void weights_without_idx_beside_a_handle(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
     args->topk_idx = EXPAR_TENSOR_NONE;
 }
 
-static void handle_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+static void handle_of_another_t(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
     args->topk_idx = args->topk_weights = EXPAR_TENSOR_NONE;
     args->x.shape[0] = 4;
 }
 
-static void event_that_has_gone(expar_combine_args *args, const refusal_scene *scene)
+static void event_that_has_gone(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->wait_event = refusal_event_gone();
@@ -127,8 +127,9 @@ static const refusal_case cases[] = {
     REFUSAL_SET_COMBINE(an_output_without_weights, topk_weights, 0, EXPAR_ERR_NULL, "topk_weights", "both or none"),
     REFUSAL_SET_COMBINE(weights_output_of_another_t, out_topk_weights.shape[0], 6, EXPAR_ERR_SHAPE, "out_topk_weights",
                         "[6][3]", "[5][3]"),
-    REFUSAL_SET_COMBINE(unknown_path, path, (expar_path)-1, EXPAR_ERR_ARGUMENT, "path", "-1"),
-    REFUSAL_SET_COMBINE(direct_from_private_memory, path, EXPAR_PATH_DIRECT, EXPAR_ERR_ADDRESS, "x.data", "symmetric"),
+    REFUSAL_SET_COMBINE(unknown_path, path, (expar_ep_path)-1, EXPAR_ERR_ARGUMENT, "path", "-1"),
+    REFUSAL_SET_COMBINE(direct_from_private_memory, path, EXPAR_EP_PATH_DIRECT, EXPAR_ERR_ADDRESS, "x.data",
+                        "symmetric"),
     REFUSAL_DISPATCH(idx_of_another_k_than_the_handle, EXPAR_ERR_SHAPE, "topk_idx has 2 slots", "the 3 of the handle"),
     REFUSAL_DISPATCH(idx_of_another_t_than_the_handle, EXPAR_ERR_SHAPE, "topk_idx has", "[4][3]", "[5][3]"),
     REFUSAL_DISPATCH(idx_out_of_range_beside_a_handle, EXPAR_ERR_INDEX, "topk_idx[3][2] is 6", "0 to 5"),
@@ -140,8 +141,8 @@ static const refusal_case cases[] = {
                         "expert_major is 2; expected 0 or 1"),
     REFUSAL_SET_COMBINE(async_finish_neither, async_finish, 3, EXPAR_ERR_ARGUMENT,
                         "async_finish is 3; expected 0 or 1"),
-    REFUSAL_SET_COMBINE(exact_across_nodes_neither, exact_across_nodes, 3, EXPAR_ERR_ARGUMENT,
-                        "exact_across_nodes is 3; expected", "2 (in one order)"),
+    REFUSAL_SET_COMBINE(exact_across_nodes_neither, nodes_sum, 3, EXPAR_ERR_ARGUMENT, "nodes_sum is 3; expected",
+                        "2 (in one order)"),
     REFUSAL_COMBINE(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 

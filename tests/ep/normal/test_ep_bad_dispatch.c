@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every wrong argument of expar_dispatch (refusal.h). The traffic: 3 ranks; rank 1 has T 5, H 16 (bf16), K 3, E 6; the
- * buffer was made for T 6 and for exactly these K, E and rows. */
+/* Every wrong argument of expar_ep_dispatch (refusal.h). The traffic: 3 ranks; rank 1 has T 5, H 16 (bf16), K 3, E
+ * 6; the buffer was made for T 6 and for exactly these K, E and rows. */
 #include "ep/harness/refusal.h"
 #include <string.h>
 
@@ -8,16 +8,16 @@
 
 static expar_status call_without_args(const refusal_scene *scene)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    return expar_dispatch(scene->stage->ep, NULL, &result);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    return expar_ep_dispatch(scene->stage->ep, NULL, &result);
 }
 
 static expar_status call_without_result(const refusal_scene *scene)
 {
     play_choice plain = {0};
-    expar_dispatch_args args =
+    expar_ep_dispatch_args args =
         play_dispatch_args(scene->traffic, scene->stage->rank, &plain, &scene->stage->area, NULL);
-    expar_status status = expar_dispatch(scene->stage->ep, &args, NULL);
+    expar_status status = expar_ep_dispatch(scene->stage->ep, &args, NULL);
     play_dispatch_args_free(&args);
     return status;
 }
@@ -25,41 +25,41 @@ static expar_status call_without_result(const refusal_scene *scene)
 static expar_status call_with_result_of_no_size(const refusal_scene *scene)
 {
     play_choice plain = {0};
-    expar_dispatch_args args =
+    expar_ep_dispatch_args args =
         play_dispatch_args(scene->traffic, scene->stage->rank, &plain, &scene->stage->area, NULL);
-    expar_dispatch_result result = {0};
-    expar_status status = expar_dispatch(scene->stage->ep, &args, &result);
+    expar_ep_dispatch_result result = {0};
+    expar_status status = expar_ep_dispatch(scene->stage->ep, &args, &result);
     play_dispatch_args_free(&args);
     return status;
 }
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-static void x_of_one_dimension(expar_dispatch_args *args, const refusal_scene *scene)
+static void x_of_one_dimension(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x = expar_tensor_1d(args->x.data, args->x.dtype, args->x.shape[0] * args->x.shape[1]);
 }
 
-static void x_of_long_rows(expar_dispatch_args *args, const refusal_scene *scene)
+static void x_of_long_rows(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x.shape[1] = args->x.strides[0] = 24;
 }
 
-static void x_of_huge_rows(expar_dispatch_args *args, const refusal_scene *scene)
+static void x_of_huge_rows(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x.shape[1] = args->x.strides[0] = INT64_MAX / 2;
 }
 
-static void x_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+static void x_at_odd_address(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x.data = (char *)args->x.data + 2;
 }
 
-static void x_of_odd_pitch(expar_dispatch_args *args, const refusal_scene *scene)
+static void x_of_odd_pitch(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x.shape[0] = 2;
@@ -68,7 +68,7 @@ static void x_of_odd_pitch(expar_dispatch_args *args, const refusal_scene *scene
 
 /* The bytes from the first row to the last do not fit 64 bits. */
 /* One token more than the buffer's 6; nothing of it is read. */
-static void x_of_too_many_tokens(expar_dispatch_args *args, const refusal_scene *scene)
+static void x_of_too_many_tokens(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->x.shape[0] = args->topk_idx.shape[0] = args->topk_weights.shape[0] = 7;
@@ -76,38 +76,38 @@ static void x_of_too_many_tokens(expar_dispatch_args *args, const refusal_scene 
 
 /* ---- routing ----------------------------------------------------------------------------------------------------- */
 
-static void idx_of_one_dimension(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_of_one_dimension(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->topk_idx = expar_tensor_1d(args->topk_idx.data, EXPAR_I64, 15);
 }
 
-static void idx_of_too_many_slots(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_of_too_many_slots(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->topk_idx.shape[1] = args->topk_weights.shape[1] = 4;
     args->topk_idx.strides[0] = args->topk_weights.strides[0] = 4;
 }
 
-static void idx_of_no_slots(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_of_no_slots(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->topk_idx.shape[1] = args->topk_weights.shape[1] = 0;
 }
 
-static void idx_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+static void idx_at_odd_address(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->topk_idx.data = (char *)args->topk_idx.data + 4;
 }
 
-static void index_too_large(expar_dispatch_args *args, const refusal_scene *scene)
+static void index_too_large(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     ((int64_t *)args->topk_idx.data)[3 * 3 + 2] = 6;
 }
 
-static void index_below_minus_one(expar_dispatch_args *args, const refusal_scene *scene)
+static void index_below_minus_one(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     ((int64_t *)args->topk_idx.data)[4 * 3 + 0] = -7;
@@ -124,48 +124,48 @@ static expar_tensor own_out(const refusal_scene *scene, int64_t more)
     return expar_tensor_2d(own_rows, EXPAR_BF16, t->arrivals[REFUSAL_RANK].num_rows + more, t->job.hidden);
 }
 
-static void out_too_small(expar_dispatch_args *args, const refusal_scene *scene)
+static void out_too_small(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->out_x = own_out(scene, -1);
 }
 
-static void out_of_another_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+static void out_of_another_dtype(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->out_x = own_out(scene, 0);
     args->out_x.dtype = EXPAR_F16;
 }
 
-static void out_of_another_h(expar_dispatch_args *args, const refusal_scene *scene)
+static void out_of_another_h(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->out_x = own_out(scene, 0);
     args->out_x.shape[1] = args->out_x.strides[0] = 8;
 }
 
-static void out_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+static void out_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->out_x = own_out(scene, 0);
     args->out_x.strides[0] = 24;
 }
 
-static void out_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+static void out_at_odd_address(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->out_x = own_out(scene, 0);
     args->out_x.data = own_rows + 8;
 }
 
-static void out_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+static void out_on_a_gpu(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->out_x = own_out(scene, 0);
     args->out_x.device.type = EXPAR_CUDA;
 }
 
-static void out_not_symmetric(expar_dispatch_args *args, const refusal_scene *scene)
+static void out_not_symmetric(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->out_x = own_out(scene, 0);
-    args->path = EXPAR_PATH_DIRECT;
+    args->path = EXPAR_EP_PATH_DIRECT;
 }
 
-static void event_that_has_gone(expar_dispatch_args *args, const refusal_scene *scene)
+static void event_that_has_gone(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->wait_event = refusal_event_gone();
@@ -183,7 +183,7 @@ static const refusal_case cases[] = {
     CALLED(call_without_result, EXPAR_ERR_NULL, "result"),
     CALLED(call_with_result_of_no_size, EXPAR_ERR_ARGUMENT, "result.struct_size", "0", "_INIT"),
     REFUSAL_SET_DISPATCH(args_of_no_size, struct_size, 0, EXPAR_ERR_ARGUMENT, "args.struct_size", "0", "_INIT"),
-    REFUSAL_SET_DISPATCH(args_of_the_future, struct_size, sizeof(expar_dispatch_args) + 8, EXPAR_ERR_ARGUMENT,
+    REFUSAL_SET_DISPATCH(args_of_the_future, struct_size, sizeof(expar_ep_dispatch_args) + 8, EXPAR_ERR_ARGUMENT,
                          "args.struct_size", "_INIT"),
     REFUSAL_SET_DISPATCH(x_absent, x, 0, EXPAR_ERR_NULL, "x"),
     REFUSAL_SET_DISPATCH(x_without_data, x.data, NULL, EXPAR_ERR_NULL, "x.data"),
@@ -238,7 +238,7 @@ static const refusal_case cases[] = {
     REFUSAL_SET_DISPATCH(negative_alignment, expert_alignment, -16, EXPAR_ERR_ARGUMENT, "expert_alignment", "-16"),
     REFUSAL_SET_DISPATCH(alignment_beyond_31_bits, expert_alignment, (1 << 30) + 1, EXPAR_ERR_ARGUMENT,
                          "expert_alignment is 1073741825", "0 to 1073741824"),
-    REFUSAL_SET_DISPATCH(unknown_path, path, (expar_path)7, EXPAR_ERR_ARGUMENT, "path", "7"),
+    REFUSAL_SET_DISPATCH(unknown_path, path, (expar_ep_path)7, EXPAR_ERR_ARGUMENT, "path", "7"),
     REFUSAL_DISPATCH(out_too_small, EXPAR_ERR_BUFFER_SIZE, "out_x", "rows"),
     REFUSAL_DISPATCH(out_of_another_dtype, EXPAR_ERR_DTYPE, "out_x.dtype", "f16", "bf16"),
     REFUSAL_DISPATCH(out_of_another_h, EXPAR_ERR_SHAPE, "out_x", "8", "16"),

@@ -9,73 +9,73 @@ static _Alignas(64) char memory[4096];
 
 /* ---- rows with scales -------------------------------------------------------------------------------------------- */
 
-static void scales_with_bf16(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_with_bf16(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->x_scales = expar_tensor_2d(memory, EXPAR_F32, 5, 1);
 }
 
 /* From here on x is of bytes. */
-static void quantised(expar_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t scales)
+static void quantised(expar_ep_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t scales)
 {
     args->x.dtype = EXPAR_F8E4M3;
     args->x.shape[1] = args->x.strides[0] = 32;
     args->x_scales = expar_tensor_2d(memory, dtype, rows, scales);
 }
 
-static void scales_of_bf16(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_of_bf16(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     quantised(args, EXPAR_BF16, 5, 1);
 }
 
-static void scales_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_of_another_t(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     quantised(args, EXPAR_F32, 4, 1);
 }
 
-static void scales_too_many(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_too_many(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     quantised(args, EXPAR_I32, 5, 2);
 }
 
-static void scales_of_no_columns(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_of_no_columns(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     quantised(args, EXPAR_F32, 5, 0);
 }
 
-static void scales_without_data(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_without_data(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     quantised(args, EXPAR_F32, 5, 1);
     args->x_scales.data = NULL;
 }
 
-static void scales_of_one_dimension(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_of_one_dimension(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     quantised(args, EXPAR_F32, 5, 1);
     args->x_scales.ndim = 1;
 }
 
-static void scales_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_at_odd_address(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     quantised(args, EXPAR_F32, 5, 1);
     args->x_scales.data = memory + 2;
 }
 
-static void scales_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_on_a_gpu(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     quantised(args, EXPAR_F32, 5, 1);
     args->x_scales.device.type = EXPAR_CUDA;
 }
 
-static void scales_spread_too_far(expar_dispatch_args *args, const refusal_scene *scene)
+static void scales_spread_too_far(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     quantised(args, EXPAR_F32, 5, 1);
@@ -84,51 +84,51 @@ static void scales_spread_too_far(expar_dispatch_args *args, const refusal_scene
 
 /* ---- routing by hand --------------------------------------------------------------------------------------------- */
 
-static void routes(expar_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t ranks)
+static void routes(expar_ep_dispatch_args *args, expar_dtype dtype, int64_t rows, int64_t ranks)
 {
     args->token_in_rank = expar_tensor_2d(memory, dtype, rows, ranks);
 }
 
-static void routes_of_integers(expar_dispatch_args *args, const refusal_scene *scene)
+static void routes_of_integers(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     routes(args, EXPAR_I32, 5, 3);
 }
 
-static void routes_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+static void routes_of_another_t(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     routes(args, EXPAR_U8, 6, 3);
 }
 
-static void routes_of_another_n(expar_dispatch_args *args, const refusal_scene *scene)
+static void routes_of_another_n(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     routes(args, EXPAR_U8, 5, 4);
 }
 
-static void routes_of_spread_ranks(expar_dispatch_args *args, const refusal_scene *scene)
+static void routes_of_spread_ranks(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     routes(args, EXPAR_U8, 5, 3);
     args->token_in_rank.strides[1] = 2;
 }
 
-static void routes_without_data(expar_dispatch_args *args, const refusal_scene *scene)
+static void routes_without_data(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     routes(args, EXPAR_U8, 5, 3);
     args->token_in_rank.data = NULL;
 }
 
-static void routes_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+static void routes_on_a_gpu(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     routes(args, EXPAR_U8, 5, 3);
     args->token_in_rank.device.type = EXPAR_CUDA;
 }
 
-static void index_out_of_range_by_hand(expar_dispatch_args *args, const refusal_scene *scene)
+static void index_out_of_range_by_hand(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     routes(args, EXPAR_U8, 5, 3);
@@ -136,74 +136,74 @@ static void index_out_of_range_by_hand(expar_dispatch_args *args, const refusal_
 }
 
 /* By hand alone. */
-static void without_topk(expar_dispatch_args *args)
+static void without_topk(expar_ep_dispatch_args *args)
 {
     routes(args, EXPAR_U8, 5, 3);
     args->topk_idx = args->topk_weights = EXPAR_TENSOR_NONE;
 }
 
-static void weights_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+static void weights_without_topk(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     routes(args, EXPAR_U8, 5, 3);
     args->topk_idx = EXPAR_TENSOR_NONE;
 }
 
-static void worst_case_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+static void worst_case_without_topk(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     without_topk(args);
     args->num_worst_tokens = 9;
 }
 
-static void expert_major_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+static void expert_major_without_topk(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     without_topk(args);
     args->expert_major = 1;
 }
 
-static void slots_kept_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+static void slots_kept_without_topk(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     without_topk(args);
     args->keep_slots = 1;
 }
 
-static void copy_without_topk(expar_dispatch_args *args, const refusal_scene *scene)
+static void copy_without_topk(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     without_topk(args);
     args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
 }
 
-static void copy_of_another_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+static void copy_of_another_dtype(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I32, 5, 3);
 }
 
-static void copy_of_another_t(expar_dispatch_args *args, const refusal_scene *scene)
+static void copy_of_another_t(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 4, 3);
 }
 
-static void copy_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+static void copy_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
     args->topk_idx_copy.strides[0] = 4;
 }
 
-static void copy_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+static void copy_on_a_gpu(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
     args->topk_idx_copy.device.type = EXPAR_CUDA;
 }
 
-static void negative_count(expar_dispatch_args *args, const refusal_scene *scene)
+static void negative_count(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     static const int32_t counts[6] = {0, 0, 0, 0, -3, 0};
     UNUSED(scene);
@@ -211,7 +211,7 @@ static void negative_count(expar_dispatch_args *args, const refusal_scene *scene
     args->tokens_per_expert = counts;
 }
 
-static void huge_count(expar_dispatch_args *args, const refusal_scene *scene)
+static void huge_count(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     static const int32_t counts[6] = {0, 1 << 30, 0, 0, 0, 0};
     UNUSED(scene);
@@ -221,14 +221,14 @@ static void huge_count(expar_dispatch_args *args, const refusal_scene *scene)
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-static void huge_expert_major_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+static void huge_expert_major_worst_case(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->num_worst_tokens = 1 << 30;
     args->expert_major = 1;
 }
 
-static void huge_alignment(expar_dispatch_args *args, const refusal_scene *scene)
+static void huge_alignment(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->expert_alignment = 1 << 30;
@@ -236,14 +236,14 @@ static void huge_alignment(expar_dispatch_args *args, const refusal_scene *scene
     args->expert_major = 1;
 }
 
-static void out_shorter_than_the_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+static void out_shorter_than_the_worst_case(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->num_worst_tokens = 40;
     args->out_x = expar_tensor_2d(memory, EXPAR_BF16, 39, 16);
 }
 
-static void out_shorter_than_expert_major(expar_dispatch_args *args, const refusal_scene *scene)
+static void out_shorter_than_expert_major(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->expert_major = 1;
@@ -251,7 +251,7 @@ static void out_shorter_than_expert_major(expar_dispatch_args *args, const refus
     args->out_x = expar_tensor_2d(memory, EXPAR_BF16, 63, 16);
 }
 
-static void numbers_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+static void numbers_at_odd_address(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     without_topk(args);
@@ -260,31 +260,31 @@ static void numbers_at_odd_address(expar_dispatch_args *args, const refusal_scen
 
 /* ---- with a handle; the others dispatch with theirs -------------------------------------------------------------- */
 
-static void cached(expar_dispatch_args *args, const refusal_scene *scene)
+static void cached(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     args->handle = scene->handle;
     args->topk_idx = args->topk_weights = EXPAR_TENSOR_NONE;
 }
 
-static void handle_and_routes(expar_dispatch_args *args, const refusal_scene *scene)
+static void handle_and_routes(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     cached(args, scene);
     routes(args, EXPAR_U8, 5, 3);
 }
 
-static void handle_and_copy(expar_dispatch_args *args, const refusal_scene *scene)
+static void handle_and_copy(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     cached(args, scene);
     args->topk_idx_copy = expar_tensor_2d(memory, EXPAR_I64, 5, 3);
 }
 
-static void handle_and_worst_case(expar_dispatch_args *args, const refusal_scene *scene)
+static void handle_and_worst_case(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     cached(args, scene);
     args->num_worst_tokens = 9;
 }
 
-static void handle_that_is_not_expert_major(expar_dispatch_args *args, const refusal_scene *scene)
+static void handle_that_is_not_expert_major(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     cached(args, scene);
     args->expert_major = 1;
@@ -292,45 +292,45 @@ static void handle_that_is_not_expert_major(expar_dispatch_args *args, const ref
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
-static void bias_of_another_dtype(expar_combine_args *args, const refusal_scene *scene)
+static void bias_of_another_dtype(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->bias[0] = expar_tensor_2d(memory, EXPAR_F32, 5, 16);
 }
 
-static void bias_of_another_t(expar_combine_args *args, const refusal_scene *scene)
+static void bias_of_another_t(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->bias[1] = expar_tensor_2d(memory, EXPAR_BF16, 4, 16);
 }
 
-static void bias_of_another_h(expar_combine_args *args, const refusal_scene *scene)
+static void bias_of_another_h(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->bias[1] = expar_tensor_2d(memory, EXPAR_BF16, 5, 8);
 }
 
-static void bias_of_spread_columns(expar_combine_args *args, const refusal_scene *scene)
+static void bias_of_spread_columns(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->bias[0] = expar_tensor_2d(memory, EXPAR_BF16, 5, 16);
     args->bias[0].strides[1] = 2;
 }
 
-static void bias_without_data(expar_combine_args *args, const refusal_scene *scene)
+static void bias_without_data(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->bias[0] = expar_tensor_2d(NULL, EXPAR_BF16, 5, 16);
 }
 
-static void bias_on_a_gpu(expar_combine_args *args, const refusal_scene *scene)
+static void bias_on_a_gpu(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->bias[1] = expar_tensor_2d(memory, EXPAR_BF16, 5, 16);
     args->bias[1].device.type = EXPAR_CUDA;
 }
 
-static void expert_weights_alone(expar_combine_args *args, const refusal_scene *scene)
+static void expert_weights_alone(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     args->expert_weights = expar_tensor_2d(memory, EXPAR_F32, scene->traffic->arrivals[REFUSAL_RANK].num_rows, 3);
 }
@@ -391,13 +391,13 @@ static const refusal_case cases[] = {
     REFUSAL_SET_COMBINE(expert_major_of_another_handle, expert_major, 1, EXPAR_ERR_HANDLE, "expert_major",
                         "expert-major dispatch"),
     REFUSAL_COMBINE(expert_weights_alone, EXPAR_ERR_ARGUMENT, "expert_weights", "expert_major"),
-    REFUSAL_SET_COMBINE(unknown_sum_order, sum_order, (expar_sum_order)3, EXPAR_ERR_ARGUMENT, "sum_order is 3",
+    REFUSAL_SET_COMBINE(unknown_sum_order, sum_order, (expar_ep_sum_order)3, EXPAR_ERR_ARGUMENT, "sum_order is 3",
                         "0 (by rank), 1 (by slot) or 2 (each slot)"),
-    REFUSAL_SET_COMBINE(unknown_weights_of, weights_of, (expar_weights_of)-1, EXPAR_ERR_ARGUMENT, "weights_of is -1",
+    REFUSAL_SET_COMBINE(unknown_weights_of, weights_of, (expar_ep_weights_of)-1, EXPAR_ERR_ARGUMENT, "weights_of is -1",
                         "0 (all ranks) or 1 (the owner)"),
-    REFUSAL_SET_COMBINE(by_slot_with_slots_forgotten, sum_order, EXPAR_SUM_BY_SLOT, EXPAR_ERR_HANDLE, "sum_order is 1",
-                        "slots", "with keep_slots"),
-    REFUSAL_SET_COMBINE(owners_weights_with_slots_forgotten, weights_of, EXPAR_WEIGHTS_OF_OWNER, EXPAR_ERR_HANDLE,
+    REFUSAL_SET_COMBINE(by_slot_with_slots_forgotten, sum_order, EXPAR_EP_SUM_ORDER_BY_SLOT, EXPAR_ERR_HANDLE,
+                        "sum_order is 1", "slots", "with keep_slots"),
+    REFUSAL_SET_COMBINE(owners_weights_with_slots_forgotten, weights_of, EXPAR_EP_WEIGHTS_OF_OWNER, EXPAR_ERR_HANDLE,
                         "weights_of is 1", "slots", "with keep_slots"),
     REFUSAL_SET_COMBINE(no_place_for_the_event, async_finish, 1, EXPAR_ERR_NULL, "event", "async_finish"),
 };

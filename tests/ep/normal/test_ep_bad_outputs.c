@@ -7,71 +7,71 @@
 
 static _Alignas(64) char memory[4096];
 
-static void own_idx_of_another_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_of_another_dtype(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
 }
 
-static void own_idx_of_another_k(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_of_another_k(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 40, 2);
 }
 
-static void own_idx_too_short(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_too_short(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->num_worst_tokens = 30;
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 29, 3);
 }
 
-static void own_idx_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_on_a_gpu(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 40, 3);
     args->out_topk_idx.device.type = EXPAR_CUDA;
 }
 
-static void own_idx_for_the_direct_path(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_idx_for_the_direct_path(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->num_worst_tokens = 30;
-    args->path = EXPAR_PATH_DIRECT;
+    args->path = EXPAR_EP_PATH_DIRECT;
     args->out_topk_idx = expar_tensor_2d(memory, EXPAR_I64, 40, 3);
 }
 
-static void own_weights_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_weights_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_weights = expar_tensor_2d(memory, EXPAR_F32, 40, 3);
     args->out_topk_weights.strides[0] = 4;
 }
 
-static void own_weights_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_weights_at_odd_address(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->out_topk_weights = expar_tensor_2d(memory + 2, EXPAR_F32, 40, 3);
 }
 
-static void own_scales_without_scales(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_scales_without_scales(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->out_scales = expar_tensor_2d(memory, EXPAR_F32, 40, 1);
 }
 
-static void own_map_of_token_major_rows(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_map_of_token_major_rows(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->out_row_map = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
 }
 
-static void own_sources(expar_dispatch_args *args, expar_dtype dtype)
+static void own_sources(expar_ep_dispatch_args *args, expar_dtype dtype)
 {
     args->out_src_token = expar_tensor_1d(memory, dtype, 40);
 }
 
-static void row_weights_without_weights(expar_dispatch_args *args, const refusal_scene *scene)
+static void row_weights_without_weights(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->expert_major = 1;
@@ -79,34 +79,34 @@ static void row_weights_without_weights(expar_dispatch_args *args, const refusal
     args->topk_weights = EXPAR_TENSOR_NONE;
 }
 
-static void add_own_row_weights(expar_dispatch_args *args, expar_dtype dtype, int64_t rows)
+static void add_own_row_weights(expar_ep_dispatch_args *args, expar_dtype dtype, int64_t rows)
 {
     args->expert_major = 1;
     args->num_worst_tokens = 30;
     args->out_row_weights = expar_tensor_1d(memory, dtype, rows);
 }
 
-static void own_row_weights_of_integers(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_row_weights_of_integers(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     add_own_row_weights(args, EXPAR_I32, 90);
 }
 
-static void own_row_weights_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_row_weights_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     add_own_row_weights(args, EXPAR_F32, 90);
     args->out_row_weights.strides[0] = 2;
 }
 
-static void own_row_weights_too_short(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_row_weights_too_short(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     add_own_row_weights(args, EXPAR_F32, 89);
 }
 
 /* From here on the caller's own, of one scale a token. */
-static void turned(expar_dispatch_args *args, expar_dtype dtype, int64_t columns)
+static void turned(expar_ep_dispatch_args *args, expar_dtype dtype, int64_t columns)
 {
     args->x.dtype = EXPAR_F8E4M3;
     args->x.shape[1] = args->x.strides[0] = 32;
@@ -117,89 +117,89 @@ static void turned(expar_dispatch_args *args, expar_dtype dtype, int64_t columns
     args->out_scales.strides[1] = 40;
 }
 
-static void own_columns_of_another_dtype(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_columns_of_another_dtype(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     turned(args, EXPAR_I32, 1);
 }
 
-static void own_columns_too_many(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_columns_too_many(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     turned(args, EXPAR_F32, 2);
 }
 
-static void own_columns_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_columns_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     turned(args, EXPAR_F32, 1);
     args->out_scales.strides[0] = 2;
 }
 
-static void own_columns_at_8_bytes(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_columns_at_8_bytes(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     turned(args, EXPAR_F32, 1);
     args->out_scales.data = memory + 8;
 }
 
-static void own_metadata_without_a_stride(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_metadata_without_a_stride(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->out_src_metadata = expar_tensor_2d(memory, EXPAR_I32, 40, 5);
 }
 
-static void own_metadata_too_narrow(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_metadata_too_narrow(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->src_stride = 5;
     args->out_src_metadata = expar_tensor_2d(memory, EXPAR_I32, 40, 3);
 }
 
-static void own_sources_of_two_dimensions(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_of_two_dimensions(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->out_src_token = expar_tensor_2d(memory, EXPAR_I32, 40, 1);
 }
 
-static void own_sources_of_long_integers(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_of_long_integers(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     own_sources(args, EXPAR_I64);
 }
 
-static void own_sources_with_gaps(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_with_gaps(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     own_sources(args, EXPAR_I32);
     args->out_src_token.strides[0] = 2;
 }
 
-static void own_sources_on_a_gpu(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_on_a_gpu(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     own_sources(args, EXPAR_I32);
     args->out_src_token.device.type = EXPAR_CUDA;
 }
 
-static void own_sources_too_short(expar_dispatch_args *args, const refusal_scene *scene)
+static void own_sources_too_short(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
     UNUSED(scene);
     args->num_worst_tokens = 41;
     own_sources(args, EXPAR_I32);
 }
 
-static void counts_at_odd_address(expar_dispatch_args *args, const refusal_scene *scene)
+static void counts_at_odd_address(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
-    static expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
+    static expar_ep_recv_counts counts = EXPAR_EP_RECV_COUNTS_INIT;
     UNUSED(scene);
     counts.num_recv_tokens = (int64_t *)(void *)(memory + 4);
     args->recv_counts = &counts;
 }
 
-static void counts_of_no_size(expar_dispatch_args *args, const refusal_scene *scene)
+static void counts_of_no_size(expar_ep_dispatch_args *args, const refusal_scene *scene)
 {
-    static expar_recv_counts counts;
+    static expar_ep_recv_counts counts;
     UNUSED(scene);
     args->recv_counts = &counts;
 }

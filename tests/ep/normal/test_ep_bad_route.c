@@ -6,40 +6,40 @@ static _Alignas(64) char memory[4096];
 
 static expar_status call_without_args(const refusal_scene *scene)
 {
-    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
     return expar_ep_route(scene->stage->ep, NULL, &result);
 }
 
 static expar_status call_without_a_result(const refusal_scene *scene)
 {
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
     return expar_ep_route(scene->stage->ep, &args, NULL);
 }
 
-static void idx_of_too_many_slots(expar_route_args *args, const refusal_scene *scene)
+static void idx_of_too_many_slots(expar_ep_route_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->topk_idx.shape[1] = args->topk_idx.strides[0] = 4;
 }
 
-static void idx_out_of_range(expar_route_args *args, const refusal_scene *scene)
+static void idx_out_of_range(expar_ep_route_args *args, const refusal_scene *scene)
 {
     (void)scene;
     ((int64_t *)args->topk_idx.data)[2 * args->topk_idx.strides[0]] = -2;
 }
 
-static void by_hand(expar_route_args *args, int64_t rows)
+static void by_hand(expar_ep_route_args *args, int64_t rows)
 {
     args->token_in_rank = expar_tensor_2d(memory, EXPAR_U8, rows, 3);
 }
 
-static void routes_of_another_t(expar_route_args *args, const refusal_scene *scene)
+static void routes_of_another_t(expar_ep_route_args *args, const refusal_scene *scene)
 {
     (void)scene;
     by_hand(args, 4);
 }
 
-static void worst_case_by_hand_alone(expar_route_args *args, const refusal_scene *scene)
+static void worst_case_by_hand_alone(expar_ep_route_args *args, const refusal_scene *scene)
 {
     (void)scene;
     by_hand(args, 5);
@@ -47,30 +47,30 @@ static void worst_case_by_hand_alone(expar_route_args *args, const refusal_scene
     args->num_worst_tokens = 9;
 }
 
-static void counts_at_odd_address(expar_route_args *args, const refusal_scene *scene)
+static void counts_at_odd_address(expar_ep_route_args *args, const refusal_scene *scene)
 {
-    static expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
+    static expar_ep_recv_counts counts = EXPAR_EP_RECV_COUNTS_INIT;
     (void)scene;
     counts.rank_prefix = (int32_t *)(void *)(memory + 2);
     args->recv_counts = &counts;
 }
 
-static void ends_at_odd_address(expar_route_args *args, const refusal_scene *scene)
+static void ends_at_odd_address(expar_ep_route_args *args, const refusal_scene *scene)
 {
-    static expar_recv_counts counts = EXPAR_RECV_COUNTS_INIT;
+    static expar_ep_recv_counts counts = EXPAR_EP_RECV_COUNTS_INIT;
     (void)scene;
     counts.expert_ends = (int32_t *)(void *)(memory + 2);
     args->recv_counts = &counts;
 }
 
-static void counts_of_no_size(expar_route_args *args, const refusal_scene *scene)
+static void counts_of_no_size(expar_ep_route_args *args, const refusal_scene *scene)
 {
-    static expar_recv_counts counts;
+    static expar_ep_recv_counts counts;
     (void)scene;
     args->recv_counts = &counts;
 }
 
-static void negative_counts(expar_route_args *args, const refusal_scene *scene)
+static void negative_counts(expar_ep_route_args *args, const refusal_scene *scene)
 {
     static const int32_t counts[6] = {0, 1, 2, 3, -4, 5};
     (void)scene;
@@ -79,7 +79,7 @@ static void negative_counts(expar_route_args *args, const refusal_scene *scene)
     args->tokens_per_expert = counts;
 }
 
-static void event_that_has_gone(expar_route_args *args, const refusal_scene *scene)
+static void event_that_has_gone(expar_ep_route_args *args, const refusal_scene *scene)
 {
     (void)scene;
     args->wait_event = refusal_event_gone();

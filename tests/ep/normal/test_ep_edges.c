@@ -30,7 +30,8 @@ typedef struct edge {
 
 static void play_edge(stage *s, void *shared)
 {
-    static const expar_path paths[] = {EXPAR_PATH_AUTO, EXPAR_PATH_DIRECT, EXPAR_PATH_QUEUE, EXPAR_PATH_DIRECT};
+    static const expar_ep_path paths[] = {EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_DIRECT, EXPAR_EP_PATH_QUEUE,
+                                          EXPAR_EP_PATH_DIRECT};
     const edge *e = shared;
     for (size_t i = 0; i < sizeof paths / sizeof paths[0]; i++)
         if (!CHECK(stage_round_trip(s, e->traffic, e->answers, paths[i]), "path %d", (int)paths[i])) return;
@@ -190,9 +191,9 @@ static void play_bad_indices(stage *s, void *shared)
     play_choice plain = {0};
     int64_t values[] = {6, 7};
     if (s->rank == 1) exchange_slots(slots_of(e->traffic, 1), values);
-    expar_dispatch_args args = play_dispatch_args(e->traffic, s->rank, &plain, &s->area, NULL);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE, expar_dispatch(s->ep, &args, &result));
+    expar_ep_dispatch_args args = play_dispatch_args(e->traffic, s->rank, &plain, &s->area, NULL);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_INDEX : EXPAR_ERR_REMOTE, expar_ep_dispatch(s->ep, &args, &result));
     CHECK_TEXT("topk_idx[701][1] is 7");
     play_dispatch_args_free(&args);
     if (s->rank == 1) exchange_slots(slots_of(e->traffic, 1), values);
@@ -371,10 +372,10 @@ static void tiny_pool(expar_ep_config *config)
 static void play_auto(stage *s, void *shared)
 {
     const edge *e = shared;
-    play_choice choice = {.path = EXPAR_PATH_AUTO};
+    play_choice choice = {.path = EXPAR_EP_PATH_AUTO};
     play_arrival arrival;
     play_dispatch(s->ep, e->traffic, s->rank, &choice, &s->area, NULL, &arrival);
-    CHECK(arrival.result.path == EXPAR_PATH_QUEUE, "path is %d", (int)arrival.result.path);
+    CHECK(arrival.result.path == EXPAR_EP_PATH_QUEUE, "path is %d", (int)arrival.result.path);
     play_combine(s->ep, e->traffic, e->answers, s->rank, &choice, &s->area, arrival.handle, &arrival);
     play_release(&arrival, false);
 }
@@ -390,13 +391,13 @@ static void test_used_up_pool_means_queue(void **state)
 static void play_refused_direct(stage *s, void *shared)
 {
     const edge *e = shared;
-    play_choice choice = {.path = s->rank == 1 ? EXPAR_PATH_DIRECT : EXPAR_PATH_AUTO};
-    expar_dispatch_args args = play_dispatch_args(e->traffic, s->rank, &choice, &s->area, NULL);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_status status = expar_dispatch(s->ep, &args, &result);
+    play_choice choice = {.path = s->rank == 1 ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_AUTO};
+    expar_ep_dispatch_args args = play_dispatch_args(e->traffic, s->rank, &choice, &s->area, NULL);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_status status = expar_ep_dispatch(s->ep, &args, &result);
     if (s->rank == 1) {
         CHECK_STATUS(EXPAR_ERR_BUFFER_SIZE, status);
-        CHECK_TEXT("expar_dispatch", "pool", "path");
+        CHECK_TEXT("expar_ep_dispatch", "pool", "path");
     } else {
         CHECK_STATUS(EXPAR_ERR_REMOTE, status);
         CHECK_TEXT("rank 1", "EXPAR_ERR_BUFFER_SIZE", "pool");
@@ -418,12 +419,12 @@ static void play_until_queue(stage *s, void *shared)
 {
     enum { ARRIVALS = 12 };
     const edge *e = shared;
-    play_choice choice = {.path = EXPAR_PATH_AUTO};
+    play_choice choice = {.path = EXPAR_EP_PATH_AUTO};
     play_arrival arrivals[ARRIVALS];
     int32_t direct = 0;
     for (int32_t i = 0; i < ARRIVALS; i++) {
         play_dispatch(s->ep, e->traffic, s->rank, &choice, &s->area, NULL, &arrivals[i]);
-        direct += arrivals[i].result.path == EXPAR_PATH_DIRECT;
+        direct += arrivals[i].result.path == EXPAR_EP_PATH_DIRECT;
     }
     CHECK(direct > 0 && direct < ARRIVALS, "%d of %d came directly", (int)direct, (int)ARRIVALS);
     for (int32_t i = 0; i < ARRIVALS; i++) {
@@ -431,7 +432,7 @@ static void play_until_queue(stage *s, void *shared)
         play_release(&arrivals[i], i & 1);
     }
     play_dispatch(s->ep, e->traffic, s->rank, &choice, &s->area, NULL, &arrivals[0]);
-    CHECK(arrivals[0].result.path == EXPAR_PATH_DIRECT, "the pool did not get its memory back");
+    CHECK(arrivals[0].result.path == EXPAR_EP_PATH_DIRECT, "the pool did not get its memory back");
     play_release(&arrivals[0], false);
 }
 
@@ -463,7 +464,7 @@ static void play_jumps(stage *s, void *shared)
 {
     static const int order[] = {0, 2, 2, 0, 1, 2, 1, 0, 0, 2, 1};
     const traffic *const *t = shared; /* with no rows, some, and many */
-    play_choice plain = {.sure_of_pool = true}, queue = {.path = EXPAR_PATH_QUEUE};
+    play_choice plain = {.sure_of_pool = true}, queue = {.path = EXPAR_EP_PATH_QUEUE};
     play_arrival hole, held, next;
     if (!play_dispatch(s->ep, t[1], s->rank, &plain, &s->area, NULL, &hole) ||
         !play_dispatch(s->ep, t[1], s->rank, &plain, &s->area, NULL, &held))

@@ -29,9 +29,10 @@ static expar_ep *make(const stage *s, const expar_ep_config *config)
 /* A repeat and a combine with the handle, by both paths. */
 static void play_with(const stage *s, const scene *c, expar_ep *ep, const expar_ep_handle *handle)
 {
-    for (expar_path path = EXPAR_PATH_AUTO; path <= EXPAR_PATH_QUEUE; path++) {
+    for (expar_ep_path path = EXPAR_EP_PATH_AUTO; path <= EXPAR_EP_PATH_QUEUE; path++) {
         play_arrival again;
-        const play_choice choice = {.path = path, .place = path == EXPAR_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
+        const play_choice choice = {.path = path,
+                                    .place = path == EXPAR_EP_PATH_DIRECT ? PLACE_SYMMETRIC : PLACE_LIBRARY};
         if (!play_dispatch(ep, c->repeat, s->rank, &choice, &s->area, handle, &again)) return;
         play_combine(ep, c->repeat, c->repeat_answers, s->rank, &choice, &s->area, handle, &again);
         play_release(&again, true);
@@ -50,7 +51,7 @@ static void serve_others(stage *s, void *shared)
     play_arrival first;
     if (!second || !third || !play_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &first)) return;
     play_with(s, c, second, first.handle);
-    stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
+    stage_round_trip(s, c->traffic, c->answers, EXPAR_EP_PATH_AUTO);
     play_with(s, c, third, first.handle);
     play_with(s, c, s->ep, first.handle);
     play_combine(third, c->traffic, c->answers, s->rank, &plain, &s->area, first.handle, &first);
@@ -87,7 +88,7 @@ static void outlive_their_buffer(stage *s, void *shared)
     expar_ep_output_release(first.result.output);
     if (!CHECK_OK(expar_ep_destroy(s->ep)) || !(s->ep = make(s, &c->plan.config))) return;
     play_with(s, c, s->ep, first.handle);
-    expar_ep_handle_destroy(first.handle);
+    expar_ep_handle_release(first.handle);
 }
 
 /* Of two buffers whose calls have the same epochs. */
@@ -98,12 +99,12 @@ static void differ_by_buffer(stage *s, void *shared)
     play_arrival here, there;
     play_dispatch(s->ep, c->traffic, s->rank, &plain, &s->area, NULL, &here);
     play_dispatch(other, c->traffic, s->rank, &plain, &s->area, NULL, &there);
-    expar_dispatch_args given = play_dispatch_args(c->repeat, s->rank, &plain, &s->area, NULL), args = given;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args given = play_dispatch_args(c->repeat, s->rank, &plain, &s->area, NULL), args = given;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.topk_idx = args.topk_weights = EXPAR_TENSOR_NONE;
     args.handle = s->rank == ODD_RANK ? there.handle : here.handle;
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(s->ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "handle (number of the buffer that it was made on) is 2 on rank 2 and 1 on rank 0");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_dispatch(s->ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "handle (number of the buffer that it was made on) is 2 on rank 2 and 1 on rank 0");
     play_dispatch_args_free(&given);
     play_with(s, c, s->ep, there.handle);
     play_with(s, c, other, here.handle);
@@ -153,13 +154,13 @@ static void do_not_fit(stage *s, void *shared)
         expar_ep_config config = c->plan.config;
         misfits[i].shrink(&config);
         expar_ep *other = make(s, &config);
-        expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+        expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
         args.x = pitched_make(traffic_dtype(c->traffic), c->traffic->arrivals[s->rank].num_rows, 16, 0, false);
         args.y = pitched_make(traffic_dtype(c->traffic), c->traffic->inputs[s->rank].num_tokens, 16, 0, false);
         args.handle = first.handle;
         bool all = misfits[i].shrink != fewer_tokens;
-        CHECK_STATUS(all || s->rank == 0 ? misfits[i].status : EXPAR_ERR_REMOTE, expar_combine(other, &args));
-        CHECK_TEXT("expar_combine", misfits[i].words);
+        CHECK_STATUS(all || s->rank == 0 ? misfits[i].status : EXPAR_ERR_REMOTE, expar_ep_combine(other, &args));
+        CHECK_TEXT("expar_ep_combine", misfits[i].words);
         pitched_free(&args.x);
         pitched_free(&args.y);
         CHECK_OK(expar_ep_destroy(other));
@@ -234,29 +235,29 @@ static void test_of_another_group(void **state)
     int64_t idx[2][1] = {{0}, {1}};
     expar_group *groups[2];
     expar_ep *buffers[2];
-    expar_dispatch_result results[2] = {EXPAR_DISPATCH_RESULT_INIT, EXPAR_DISPATCH_RESULT_INIT};
+    expar_ep_dispatch_result results[2] = {EXPAR_EP_DISPATCH_RESULT_INIT, EXPAR_EP_DISPATCH_RESULT_INIT};
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
     config.max_tokens = 2;
     config.max_row_bytes = sizeof x[0];
     config.max_topk = 1;
     config.max_experts = 2;
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = expar_tensor_2d(x, EXPAR_F32, 2, 4);
     args.topk_idx = expar_tensor_2d(idx, EXPAR_I64, 2, 1);
     args.num_experts = 2;
     for (int i = 0; i < 2; i++) {
         assert_int_equal(expar_group_create_threads(1, NULL, &groups[i]), EXPAR_OK);
         assert_int_equal(expar_ep_create(groups[i], &config, &buffers[i]), EXPAR_OK);
-        assert_int_equal(expar_dispatch(buffers[i], &args, &results[i]), EXPAR_OK);
+        assert_int_equal(expar_ep_dispatch(buffers[i], &args, &results[i]), EXPAR_OK);
     }
-    expar_dispatch_result none = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result none = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.topk_idx = EXPAR_TENSOR_NONE;
     args.handle = results[0].handle;
-    assert_int_equal(expar_dispatch(buffers[1], &args, &none), EXPAR_ERR_HANDLE);
+    assert_int_equal(expar_ep_dispatch(buffers[1], &args, &none), EXPAR_ERR_HANDLE);
     assert_non_null(strstr(expar_last_error(), "handle was made in another group, or by another rank of this one"));
     for (int i = 0; i < 2; i++) {
         expar_ep_output_release(results[i].output);
-        expar_ep_handle_destroy(results[i].handle);
+        expar_ep_handle_release(results[i].handle);
         assert_int_equal(expar_ep_destroy(buffers[i]), EXPAR_OK);
         assert_int_equal(expar_group_destroy(groups[i]), EXPAR_OK);
     }

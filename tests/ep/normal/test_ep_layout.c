@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_ep_layout alone: local, so that each test uses rank 0 of a group of threads that nobody else touches. */
+/* expar_ep_get_layout alone: local, so that each test uses rank 0 of a group of threads that nobody else touches. */
 #include "ep/harness/check.h"
 #include "ep/harness/pitched.h"
 #include "ep/harness/ranks.h"
@@ -42,9 +42,9 @@ static void counts_free(counts *c)
     free(c->routes);
 }
 
-static expar_layout layout_of(const counts *c)
+static expar_ep_layout layout_of(const counts *c)
 {
-    expar_layout layout = EXPAR_LAYOUT_INIT;
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     layout.tokens_per_rank = c->ranks;
     layout.tokens_per_node = c->nodes;
     layout.tokens_per_expert = c->experts;
@@ -116,12 +116,12 @@ static void check_layout(const setting *s, const traffic *t, int64_t gap)
     counts got = counts_make(s->num_ranks, nodes, t->job.num_experts, num_tokens);
     counts expected = counts_make(s->num_ranks, nodes, t->job.num_experts, num_tokens);
     expar_tensor idx = idx_tensor(t, gap, num_tokens % 2);
-    expar_layout layout = layout_of(&got);
+    expar_ep_layout layout = layout_of(&got);
     oracle_tokens_per_rank(&t->job, 0, expected.ranks);
     oracle_tokens_per_node(&t->job, 0, expected.nodes);
     oracle_tokens_per_expert(&t->job, 0, expected.experts);
     oracle_routes(&t->job, 0, expected.routes);
-    assert_int_equal(expar_ep_layout(s->groups[0], &idx, t->job.num_experts, &layout), EXPAR_OK);
+    assert_int_equal(expar_ep_get_layout(s->groups[0], &idx, t->job.num_experts, &layout), EXPAR_OK);
     assert_equal_counts(&got, &expected);
     pitched_free(&idx);
     counts_free(&got);
@@ -168,8 +168,8 @@ static void test_example(void **state)
     setting s = setting_make(2, 2);
     counts c = counts_make(2, 1, 4, 4);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
-    expar_layout layout = layout_of(&c);
-    assert_int_equal(expar_ep_layout(s.groups[0], &idx, 4, &layout), EXPAR_OK);
+    expar_ep_layout layout = layout_of(&c);
+    assert_int_equal(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_OK);
     assert_memory_equal(c.ranks, ((int32_t[]){3, 3}), 8);
     assert_memory_equal(c.nodes, ((int32_t[]){4}), 4);
     assert_memory_equal(c.experts, ((int32_t[]){2, 2, 2, 2}), 16);
@@ -184,10 +184,10 @@ static void test_arrays_not_wanted(void **state)
     setting s = setting_make(2, 2);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     int32_t ranks[2] = {0};
-    expar_layout layout = EXPAR_LAYOUT_INIT;
-    assert_int_equal(expar_ep_layout(s.groups[0], &idx, 4, &layout), EXPAR_OK);
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
+    assert_int_equal(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_OK);
     layout.tokens_per_rank = ranks;
-    assert_int_equal(expar_ep_layout(s.groups[0], &idx, 4, &layout), EXPAR_OK);
+    assert_int_equal(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_OK);
     assert_memory_equal(ranks, ((int32_t[]){3, 3}), 8);
     setting_end(&s);
 }
@@ -197,7 +197,7 @@ static void test_arrays_not_wanted(void **state)
 static void assert_refused(expar_status got, expar_status expected, const char *const *words)
 {
     check_begin(0);
-    assert_true(check_status(expected, got, "expar_ep_layout", __FILE__, __LINE__));
+    assert_true(check_status(expected, got, "expar_ep_get_layout", __FILE__, __LINE__));
     assert_true(check_text(__FILE__, __LINE__, words));
 }
 #define ASSERT_REFUSED(call, expected, ...) assert_refused(call, expected, (const char *const[]){__VA_ARGS__, NULL})
@@ -208,12 +208,12 @@ static void check_bad_index(int64_t value, const char *text)
     setting s = setting_make(2, 2);
     counts c = counts_make(2, 1, 4, 4), untouched = counts_make(2, 1, 4, 4);
     int64_t values[8];
-    expar_layout layout = layout_of(&c);
+    expar_ep_layout layout = layout_of(&c);
     memcpy(values, example, sizeof values);
     values[5] = value;
     expar_tensor idx = expar_tensor_2d(values, EXPAR_I64, 4, 2);
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_INDEX, "expar_ep_layout", "topk_idx[2][1]",
-                   text);
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_INDEX, "expar_ep_get_layout",
+                   "topk_idx[2][1]", text);
     assert_equal_counts(&c, &untouched);
     counts_free(&c);
     counts_free(&untouched);
@@ -245,11 +245,11 @@ static void test_null_arguments(void **state)
     setting s = setting_make(1, 1);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     expar_tensor no_data = expar_tensor_2d(NULL, EXPAR_I64, 4, 2);
-    expar_layout layout = EXPAR_LAYOUT_INIT;
-    ASSERT_REFUSED(expar_ep_layout(NULL, &idx, 4, &layout), EXPAR_ERR_NULL, "group");
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], NULL, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &no_data, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, 4, NULL), EXPAR_ERR_NULL, "layout");
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
+    ASSERT_REFUSED(expar_ep_get_layout(NULL, &idx, 4, &layout), EXPAR_ERR_NULL, "group");
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], NULL, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &no_data, 4, &layout), EXPAR_ERR_NULL, "topk_idx");
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 4, NULL), EXPAR_ERR_NULL, "layout");
     setting_end(&s);
 }
 
@@ -259,18 +259,19 @@ static void test_wrong_tensors(void **state)
     setting s = setting_make(2, 2);
     int64_t roomy[16] = {0}; /* so that what is wrong with a tensor leaves it inside */
     const expar_tensor good = expar_tensor_2d(roomy, EXPAR_I64, 4, 2);
-    expar_layout layout = EXPAR_LAYOUT_INIT;
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     expar_tensor bad = good;
     bad.dtype = EXPAR_F32;
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_DTYPE, "topk_idx", "f32", "i32", "i64");
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_DTYPE, "topk_idx", "f32", "i32",
+                   "i64");
     bad = expar_tensor_1d(roomy, EXPAR_I64, 8);
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_SHAPE, "topk_idx", "1", "2");
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_SHAPE, "topk_idx", "1", "2");
     bad = good;
     bad.strides[1] = 2;
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_STRIDE, "topk_idx", "2", "1");
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_STRIDE, "topk_idx", "2", "1");
     bad = good;
     bad.data = (char *)bad.data + 1;
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_ALIGNMENT, "topk_idx", "8");
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &bad, 4, &layout), EXPAR_ERR_ALIGNMENT, "topk_idx", "8");
     setting_end(&s);
 }
 
@@ -280,9 +281,9 @@ static void test_indices_elsewhere(void **state)
     (void)state;
     setting s = setting_make(2, 2);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
-    expar_layout layout = EXPAR_LAYOUT_INIT;
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     idx.device.type = EXPAR_CUDA;
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_DEVICE, "topk_idx.data",
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_DEVICE, "topk_idx.data",
                    "is host memory; expected memory of GPU 0");
     setting_end(&s);
 }
@@ -292,10 +293,10 @@ static void test_wrong_number_of_experts(void **state)
     (void)state;
     setting s = setting_make(2, 2);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
-    expar_layout layout = EXPAR_LAYOUT_INIT;
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, 5, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "5", "2");
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, 0, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "0");
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, -2, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "-2");
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 5, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "5", "2");
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 0, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "0");
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, -2, &layout), EXPAR_ERR_ARGUMENT, "num_experts", "-2");
     setting_end(&s);
 }
 
@@ -307,12 +308,12 @@ static void test_too_many_experts(void **state)
     setting s = setting_make(1, 1);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
     counts c = counts_make(1, 1, most, 4), untouched = counts_make(1, 1, 1, 4);
-    expar_layout layout = layout_of(&c);
+    expar_ep_layout layout = layout_of(&c);
     for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
-        ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, wrong[i], &layout), EXPAR_ERR_ARGUMENT, "num_experts is ",
+        ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, wrong[i], &layout), EXPAR_ERR_ARGUMENT, "num_experts is ",
                        i ? "2147483647" : "4194305", "expected at most 4194304");
     assert_memory_equal(c.ranks, untouched.ranks, sizeof *c.ranks);
-    assert_int_equal(expar_ep_layout(s.groups[0], &idx, most, &layout), EXPAR_OK);
+    assert_int_equal(expar_ep_get_layout(s.groups[0], &idx, most, &layout), EXPAR_OK);
     assert_int_equal(c.ranks[0], 4);
     assert_memory_equal(c.experts, ((int32_t[]){2, 2, 2, 2, 0}), 20);
     assert_int_equal(c.experts[most - 1], 0);
@@ -326,8 +327,8 @@ static void test_struct_without_size(void **state)
     (void)state;
     setting s = setting_make(1, 1);
     expar_tensor idx = expar_tensor_2d((void *)(uintptr_t)example, EXPAR_I64, 4, 2);
-    expar_layout layout = {0};
-    ASSERT_REFUSED(expar_ep_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_ARGUMENT, "struct_size", "0");
+    expar_ep_layout layout = {0};
+    ASSERT_REFUSED(expar_ep_get_layout(s.groups[0], &idx, 4, &layout), EXPAR_ERR_ARGUMENT, "struct_size", "0");
     setting_end(&s);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory: a buffer takes what expar_ep_buffer_size says, at once, and no call takes more; sizes that do not fit are
+/* Memory: a buffer takes what expar_ep_get_buffer_size says, at once, and no call takes more; sizes that do not fit are
  * refused. */
 #include "ep/harness/table.h"
 #include "ep/normal/normal.h"
@@ -42,7 +42,7 @@ static void use_all(expar_group *group, expar_ep *ep)
                                        .alignment = i & 1 ? 64 : 0,
                                        .worst = i & 2 ? WORST_LARGER : WORST_NONE,
                                        .async = i & 4,
-                                       .path = r == i % 3 ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO};
+                                       .path = r == i % 3 ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO};
         deal_plan plan = {.num_ranks = 3,
                           .topk = 4,
                           .num_experts = 12,
@@ -67,7 +67,7 @@ static void use_all(expar_group *group, expar_ep *ep)
             CHECK(deal_call_finish(&calls[k]), "call %d of round %d", k, i);
             move_free(moves[k]);
         }
-        expar_ep_handle_destroy(handle);
+        expar_ep_handle_release(handle);
         deal_free(d);
     }
 }
@@ -79,7 +79,7 @@ static void take_exactly(expar_group *group, void *shared)
     size_t bytes = 0;
     expar_ep *ep = NULL;
     mem_arena_stats before = stats_of(group);
-    CHECK_OK(expar_ep_buffer_size(config, expar_group_size(group), &bytes));
+    CHECK_OK(expar_ep_get_buffer_size(config, expar_group_size(group), &bytes));
     for (int round = 0; round < 2; round++) {
         if (!CHECK_OK(expar_ep_create(group, config, &ep))) return;
         mem_arena_stats with = stats_of(group);
@@ -102,7 +102,7 @@ static void take_from_a_heap_that_fits(int64_t pool_bytes, int32_t ring_slots)
     size_t bytes = 0;
     config.pool_bytes = pool_bytes;
     config.ring_slots = ring_slots;
-    assert_int_equal(expar_ep_buffer_size(&config, 3, &bytes), EXPAR_OK);
+    assert_int_equal(expar_ep_get_buffer_size(&config, 3, &bytes), EXPAR_OK);
     size_t heap_bytes = SYM_CONTROL_BYTES + bytes + 2 * GRAIN_BYTES;
     const ranks_plan plan = {
         .kind = RANKS_THREADS, .size = 3, .heap_bytes = heap_bytes > SMALLEST_HEAP ? heap_bytes : SMALLEST_HEAP};
@@ -157,7 +157,7 @@ static void test_sizes_never_wrap(void **state)
         c.pool_bytes = random_once_in(&random, 2) ? 0 : draw_size(&random, INT64_MAX / 4);
         c.device.type = random_once_in(&random, 2) ? EXPAR_CUDA : EXPAR_CPU;
         size_t bytes = 77;
-        expar_status status = expar_ep_buffer_size(&c, ranks, &bytes);
+        expar_status status = expar_ep_get_buffer_size(&c, ranks, &bytes);
         if (status == EXPAR_OK) {
             taken++;
             assert_true((long double)bytes >= least_bytes(&c, ranks));
@@ -176,18 +176,18 @@ static void test_greatest_sizes(void **state)
     (void)state;
     expar_ep_config c = small_config();
     size_t bytes = 0, more = 0;
-    assert_int_equal(expar_ep_buffer_size(&c, 3, &bytes), EXPAR_OK);
+    assert_int_equal(expar_ep_get_buffer_size(&c, 3, &bytes), EXPAR_OK);
     c.ring_slots = 65536;
     c.num_channels = 1024;
-    assert_int_equal(expar_ep_buffer_size(&c, 3, &more), EXPAR_OK);
+    assert_int_equal(expar_ep_get_buffer_size(&c, 3, &more), EXPAR_OK);
     assert_true(more > bytes);
     c.max_row_bytes = 1 << 26;
     c.max_scales = 1 << 20;
     c.max_topk = 4096;
     c.max_experts = 12;
     check_begin(0);
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, (c.max_experts = 65536, expar_ep_buffer_size(&c, 65536, &bytes)));
-    CHECK_TEXT("expar_ep_buffer_size", "2^62", "ring_slots");
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, (c.max_experts = 65536, expar_ep_get_buffer_size(&c, 65536, &bytes)));
+    CHECK_TEXT("expar_ep_get_buffer_size", "2^62", "ring_slots");
     assert_int_equal(check_failures(), 0);
 }
 

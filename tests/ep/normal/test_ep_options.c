@@ -83,16 +83,16 @@ static void mismatch(table *t)
     static _Alignas(16) uint8_t memory[5 * 16], idx[5 * 3 * 8];
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         bool other = t->rank == 2;
-        expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
         args.x = expar_tensor_2d(memory, other ? others[i].x : EXPAR_I8, 5, 16);
         args.topk_idx = expar_tensor_2d(idx, EXPAR_I64, 5, 3);
         args.num_experts = 6;
         if (!other || others[i].num_scales)
             args.x_scales =
                 expar_tensor_2d(memory, other ? others[i].scales : EXPAR_F32, 5, other ? others[i].num_scales : 1);
-        CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(t->ep, &args, &result));
-        CHECK_TEXT("expar_dispatch", others[i].what, "rank 2", "rank 0");
+        CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_dispatch(t->ep, &args, &result));
+        CHECK_TEXT("expar_ep_dispatch", others[i].what, "rank 2", "rank 0");
     }
     table_play_all_paths(t);
 }
@@ -365,7 +365,7 @@ static void token_major_repeat(table *t)
         right = deal_call_make(&call, t->ep, m, t->rank, &t->area, handle);
         move_free(m);
     }
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     deal_free(d);
 }
 
@@ -391,18 +391,18 @@ static void refuse_shapes(table *t)
     int64_t rows = move_num_x_rows(good, t->rank), slots = oracle_num_rows(&good->job, t->rank);
     for (int wrong = 0; wrong < 2; wrong++) {
         bool mine = t->rank == 1;
-        expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+        expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
         args.x = expar_tensor_2d(good->x[t->rank], EXPAR_BF16, rows - (mine && wrong == 0), 16);
         args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
         args.handle = handle;
         args.expert_major = 1;
         args.expert_weights =
             expar_tensor_2d(good->expert_weights[t->rank], EXPAR_F32, slots, 3 - (mine && wrong == 1));
-        CHECK_STATUS(mine ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE, expar_combine(t->ep, &args));
+        CHECK_STATUS(mine ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args));
         CHECK_TEXT(wrong ? "expert_weights" : "x has");
     }
     deal_call_make(&call, t->ep, good, t->rank, &t->area, handle);
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     move_free(m);
     move_free(good);
     deal_free(d);
@@ -419,19 +419,19 @@ static void refuse_direct(table *t)
     deal_move *back = table_move(t, d, MOVE_COMBINE, &t->what->back_choice, &random);
     deal_call call;
     deal_call_make(&call, t->ep, m, t->rank, &t->area, NULL);
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(back->x[t->rank], EXPAR_BF16, move_num_x_rows(back, t->rank), 32);
     args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, d->inputs[t->rank].num_tokens, 32);
     args.handle = call.result.handle;
     args.expert_major = 1;
-    args.path = mine ? EXPAR_PATH_DIRECT : EXPAR_PATH_AUTO;
+    args.path = mine ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_AUTO;
     args.topk_weights = expar_tensor_2d(back->weights[t->rank], EXPAR_F32, oracle_num_rows(&back->job, t->rank), 3);
     args.out_topk_weights = expar_tensor_2d(t->area.in, EXPAR_F32, d->inputs[t->rank].num_tokens, 3);
     expar_status reason = room ? EXPAR_ERR_ADDRESS : EXPAR_ERR_BUFFER_SIZE;
-    CHECK_STATUS(mine ? reason : EXPAR_ERR_REMOTE, expar_combine(t->ep, &args));
+    CHECK_STATUS(mine ? reason : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args));
     CHECK_TEXT("path is DIRECT", room ? "topk_weights.data" : "the pool of 4096 bytes");
     deal_call_make(&call, t->ep, back, t->rank, &t->area, args.handle);
-    expar_ep_handle_destroy((expar_ep_handle *)(uintptr_t)args.handle);
+    expar_ep_handle_release((expar_ep_handle *)(uintptr_t)args.handle);
     move_free(m);
     move_free(back);
     deal_free(d);

@@ -44,7 +44,7 @@ static queue queue_make(table *t, expar_ep *ep, uint64_t seed)
     return q;
 }
 
-static deal_call *queue_add(queue *q, move_kind move, expar_path path, move_refusal refusal)
+static deal_call *queue_add(queue *q, move_kind move, expar_ep_path path, move_refusal refusal)
 {
     const deal_choice choice = {.async = true, .path = path, .expert_major = q->t->what->choice.expert_major};
     deal_call *call = &q->calls[q->count];
@@ -61,7 +61,7 @@ static deal_call *queue_add(queue *q, move_kind move, expar_path path, move_refu
 /* Repeats and combines, by both paths in turn. */
 static void queue_fill(queue *q, int count)
 {
-    static const expar_path paths[] = {EXPAR_PATH_AUTO, EXPAR_PATH_QUEUE, EXPAR_PATH_AUTO};
+    static const expar_ep_path paths[] = {EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_QUEUE, EXPAR_EP_PATH_AUTO};
     for (int i = 0; i < count; i++)
         queue_add(q, i % 2 ? MOVE_COMBINE : MOVE_REPEAT, paths[i % 3], REFUSAL_NONE);
 }
@@ -87,8 +87,8 @@ static void queue_end(queue *q)
         CHECK(deal_call_finish(&q->calls[i]), "call %d of %d", i, q->count);
         move_free(q->moves[i]);
     }
-    expar_ep_handle_destroy(q->handle);
-    expar_event_destroy(q->late);
+    expar_ep_handle_release(q->handle);
+    expar_event_release(q->late);
     deal_free(q->deal);
 }
 
@@ -179,7 +179,7 @@ typedef struct mixed {
 static void mixed_start(mixed *all, int i, const table *t, random_source *random)
 {
     static const deal_choice choices[] = {
-        {.async = true}, {.async = true, .path = EXPAR_PATH_QUEUE}, {.async = true, .worst = WORST_LARGER}};
+        {.async = true}, {.async = true, .path = EXPAR_EP_PATH_QUEUE}, {.async = true, .worst = WORST_LARGER}};
     const deal_choice *choice = &choices[random_between(random, 0, 2)];
     int from = (int)random_between(random, 0, MOST);
     while (from < i && !all[from].deal)
@@ -209,7 +209,7 @@ static void play_mixture(table *t)
             move_free(all[i].move);
         }
         for (int i = 0; i < MOST; i++) {
-            if (all[i].deal) expar_ep_handle_destroy(handles[i]);
+            if (all[i].deal) expar_ep_handle_release(handles[i]);
             deal_free(all[i].deal);
         }
     }
@@ -250,11 +250,11 @@ static void test_a_call_that_waits_comes_behind_all(void **state)
 static void play_refused(table *t)
 {
     queue q = queue_make(t, t->ep, 130);
-    queue_add(&q, MOVE_REPEAT, EXPAR_PATH_AUTO, REFUSAL_NONE);
-    queue_add(&q, MOVE_COMBINE, EXPAR_PATH_AUTO, REFUSAL_EARLY);
-    queue_add(&q, MOVE_COMBINE, EXPAR_PATH_QUEUE, REFUSAL_NONE);
-    queue_add(&q, MOVE_REPEAT, EXPAR_PATH_AUTO, REFUSAL_EARLY);
-    queue_add(&q, MOVE_REPEAT, EXPAR_PATH_AUTO, REFUSAL_NONE);
+    queue_add(&q, MOVE_REPEAT, EXPAR_EP_PATH_AUTO, REFUSAL_NONE);
+    queue_add(&q, MOVE_COMBINE, EXPAR_EP_PATH_AUTO, REFUSAL_EARLY);
+    queue_add(&q, MOVE_COMBINE, EXPAR_EP_PATH_QUEUE, REFUSAL_NONE);
+    queue_add(&q, MOVE_REPEAT, EXPAR_EP_PATH_AUTO, REFUSAL_EARLY);
+    queue_add(&q, MOVE_REPEAT, EXPAR_EP_PATH_AUTO, REFUSAL_NONE);
     CHECK(t->rank != HELD || !queue_is_done(&q, 0), "the first is done");
     queue_release(&q);
     queue_end(&q);
@@ -333,15 +333,15 @@ static void test_abandon_leaves_a_queue(void **state)
 static void queue_drop(queue *q)
 {
     for (int i = 0; i < q->count; i++) {
-        expar_event_destroy(q->calls[i].event);
+        expar_event_release(q->calls[i].event);
         if (q->moves[i]->form.kind == MOVE_COMBINE)
             deal_combine_clean(&q->calls[i]);
         else
             deal_dispatch_clean(&q->calls[i]);
         move_free(q->moves[i]);
     }
-    expar_ep_handle_destroy(q->handle);
-    expar_event_destroy(q->late);
+    expar_ep_handle_release(q->handle);
+    expar_event_release(q->late);
     deal_free(q->deal);
 }
 

@@ -105,9 +105,9 @@ typedef struct scene {
 static expar_ep_handle *route(const stage *s, const traffic *t)
 {
     const play_choice plain = {0};
-    expar_dispatch_args same = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    expar_ep_dispatch_args same = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
     args.topk_idx = same.topk_idx;
     args.num_experts = same.num_experts;
     CHECK_OK(expar_ep_route(s->ep, &args, &result));
@@ -122,12 +122,12 @@ static void combine_without_a_dispatch(stage *s, void *shared)
 {
     const scene *c = shared;
     expar_ep_handle *handle = route(s, c->traffic);
-    const play_choice places[] = {{.place = PLACE_PRIVATE}, {.place = PLACE_SYMMETRIC, .path = EXPAR_PATH_DIRECT}};
+    const play_choice places[] = {{.place = PLACE_PRIVATE}, {.place = PLACE_SYMMETRIC, .path = EXPAR_EP_PATH_DIRECT}};
     for (int i = 0; i < 2; i++) {
         play_arrival none = {0};
         play_combine(s->ep, c->traffic, c->answers, s->rank, &places[i], &s->area, handle, &none);
     }
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
 }
 
 /* What a caller with memory of its own does: it allocates once it knows R. */
@@ -138,10 +138,10 @@ static void allocate_behind_a_route(stage *s, void *shared)
     const play_choice choice = {.place = PLACE_PRIVATE};
     expar_ep_handle *handle = route(s, t);
     void *own = NULL;
-    expar_dispatch_args args = play_dispatch_args(t, s->rank, &choice, &s->area, &own);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &choice, &s->area, &own);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.handle = handle;
-    if (CHECK_OK(expar_dispatch(s->ep, &args, &result))) {
+    if (CHECK_OK(expar_ep_dispatch(s->ep, &args, &result))) {
         expar_tensor idx = result.recv_topk_idx;
         CHECK(result.recv_x.data == own, "recv_x is not out_x");
         CHECK(pitched_equals(&result.recv_x, t->arrivals[s->rank].x), "recv_x differs");
@@ -152,20 +152,20 @@ static void allocate_behind_a_route(stage *s, void *shared)
     }
     expar_ep_output_release(result.output);
     play_dispatch_args_free(&args);
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     free(own);
 }
 
 static expar_status dispatch_by_expert(stage *s, const traffic *t, const expar_ep_handle *handle, bool refused)
 {
     const play_choice plain = {0};
-    expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.handle = handle;
     args.expert_major = 1;
     args.async_finish = 1;
-    if (refused) args.path = (expar_path)7;
-    expar_status status = expar_dispatch(s->ep, &args, &result);
+    if (refused) args.path = (expar_ep_path)7;
+    expar_status status = expar_ep_dispatch(s->ep, &args, &result);
     if (status == EXPAR_OK) status = expar_event_wait(result.event);
     if (status == EXPAR_OK) {
         int64_t slots = t->arrivals[s->rank].num_rows * t->job.topk;
@@ -174,7 +174,7 @@ static expar_status dispatch_by_expert(stage *s, const traffic *t, const expar_e
         CHECK(pitched_equals(&result.recv_row_map, map), "recv_row_map differs");
         free(map);
     }
-    expar_event_destroy(result.event);
+    expar_event_release(result.event);
     expar_ep_output_release(result.output);
     play_dispatch_args_free(&args);
     return status;
@@ -188,7 +188,7 @@ static void fill_the_map_behind_a_refusal(stage *s, void *shared)
     bool refused = s->rank == 1;
     CHECK_STATUS(refused ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, dispatch_by_expert(s, c->traffic, handle, refused));
     CHECK_OK(dispatch_by_expert(s, c->traffic, handle, false));
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
 }
 
 /* A rank that routes while the others dispatch, and one with another E. */
@@ -196,28 +196,28 @@ static void differ(stage *s, void *shared)
 {
     const scene *c = shared;
     const play_choice plain = {0};
-    expar_dispatch_args same = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
-    expar_dispatch_result rows = EXPAR_DISPATCH_RESULT_INIT;
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    expar_ep_dispatch_args same = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL);
+    expar_ep_dispatch_result rows = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
     args.topk_idx = same.topk_idx;
     args.num_experts = same.num_experts;
     CHECK_STATUS(EXPAR_ERR_MISMATCH,
-                 s->rank == 2 ? expar_ep_route(s->ep, &args, &result) : expar_dispatch(s->ep, &same, &rows));
-    CHECK_TEXT("rank 2 called expar_ep_route while rank 0 called expar_dispatch");
+                 s->rank == 2 ? expar_ep_route(s->ep, &args, &result) : expar_ep_dispatch(s->ep, &same, &rows));
+    CHECK_TEXT("rank 2 called expar_ep_route while rank 0 called expar_ep_dispatch");
     if (s->rank == 1) args.topk_idx.shape[1] = 2;
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_route(s->ep, &args, &result));
     CHECK_TEXT("expar_ep_route", "top-k is 2 on rank 1 and 3 on rank 0");
     play_dispatch_args_free(&same);
-    stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
+    stage_round_trip(s, c->traffic, c->answers, EXPAR_EP_PATH_AUTO);
 }
 
 /* Counts whose sums fit 31 bits by a hair, and then one that is too large on one rank: all ranks are told. */
-static expar_status route_counts(const stage *s, int32_t each, int32_t alignment, expar_route_result *result)
+static expar_status route_counts(const stage *s, int32_t each, int32_t alignment, expar_ep_route_result *result)
 {
     static const uint8_t nowhere[3];
     const int32_t counts[] = {each, 0, each, each, each, each};
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
     args.token_in_rank = expar_tensor_2d((void *)(uintptr_t)nowhere, EXPAR_U8, 1, 3);
     args.tokens_per_expert = counts;
     args.num_experts = 6;
@@ -236,7 +236,7 @@ static void count_as_far_as_may_be(stage *s, void *shared)
     enum { MOST = (1 << 30) / 3 };
     const scene *c = shared;
     const int32_t units[] = {1 << 30, 128, 1 << 20};
-    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
     if (CHECK_OK(route_counts(s, MOST, units[s->rank], &result))) {
         CHECK(result.recv_tokens_per_expert[0] == 1 << 30, "rounded to %d", result.recv_tokens_per_expert[0]);
         CHECK(result.recv_tokens_per_expert[1] == (s->rank ? 1 << 30 : 0), "rounded to %d",
@@ -244,12 +244,12 @@ static void count_as_far_as_may_be(stage *s, void *shared)
         CHECK(result.num_expert_rows == (int64_t)1 << (s->rank ? 31 : 30), "%lld rows",
               (long long)result.num_expert_rows);
     }
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     check_remote(s, 1, route_counts(s, MOST + (s->rank == 1), 128, &result),
                  "tokens_per_expert[0] is 357913942; expected 0 to 357913941");
     check_remote(s, 2, route_counts(s, MOST, (1 << 30) + (s->rank == 2), &result),
                  "expert_alignment is 1073741825; expected 0 to 1073741824");
-    stage_round_trip(s, c->traffic, c->answers, EXPAR_PATH_AUTO);
+    stage_round_trip(s, c->traffic, c->answers, EXPAR_EP_PATH_AUTO);
 }
 
 static void run(stage_body body)

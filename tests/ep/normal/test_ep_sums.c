@@ -132,12 +132,12 @@ static void play_mixed(table *t)
         form.kind = MOVE_COMBINE;
         form.owners_weights = i & 1;
         for (int32_t r = 0; r < t->what->plan.num_ranks; r++)
-            choices[r].path = i & 2 ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO;
+            choices[r].path = i & 2 ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
         m = move_make(d, &form, choices, &random);
         right = deal_call_make(&call, t->ep, m, t->rank, &t->area, handle);
         move_free(m);
     }
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     deal_free(d);
 }
 
@@ -250,45 +250,45 @@ static void test_dropped_rows(void **state)
 
 /* Rank 1 combines otherwise than the others. */
 typedef struct otherwise {
-    void (*change)(expar_combine_args *args);
+    void (*change)(expar_ep_combine_args *args);
     expar_status own, others;
     const char *words[4]; /* the first is in everybody's text */
 } otherwise;
 
-static void token_major(expar_combine_args *args)
+static void token_major(expar_ep_combine_args *args)
 {
     args->expert_major = 0;
 }
 
-static void with_expert_weights(expar_combine_args *args)
+static void with_expert_weights(expar_ep_combine_args *args)
 {
     args->expert_weights = args->topk_weights;
 }
 
-static void weights_by_slots(expar_combine_args *args)
+static void weights_by_slots(expar_ep_combine_args *args)
 {
     args->topk_weights.shape[1] = 5;
 }
 
-static void one_weight_short(expar_combine_args *args)
+static void one_weight_short(expar_ep_combine_args *args)
 {
     args->topk_weights.shape[0]--;
 }
 
-static void other_order(expar_combine_args *args)
+static void other_order(expar_ep_combine_args *args)
 {
-    args->sum_order = EXPAR_SUM_BY_SLOT;
+    args->sum_order = EXPAR_EP_SUM_ORDER_BY_SLOT;
 }
 
-static void other_weights(expar_combine_args *args)
+static void other_weights(expar_ep_combine_args *args)
 {
-    args->weights_of = EXPAR_WEIGHTS_OF_ALL;
+    args->weights_of = EXPAR_EP_WEIGHTS_OF_ALL;
     args->topk_weights = expar_tensor_2d(args->topk_weights.data, EXPAR_F32, 15, 5);
 }
 
-static void direct_from_private_memory(expar_combine_args *args)
+static void direct_from_private_memory(expar_ep_combine_args *args)
 {
-    args->path = EXPAR_PATH_DIRECT;
+    args->path = EXPAR_EP_PATH_DIRECT;
 }
 
 static const otherwise others[] = {
@@ -304,17 +304,17 @@ static const otherwise others[] = {
 static void combine_otherwise(table *t, const deal_move *good, const expar_ep_handle *handle, const otherwise *what)
 {
     bool mine = t->rank == 1;
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(good->x[t->rank], EXPAR_BF16, move_num_x_rows(good, t->rank), 16);
     args.topk_weights = expar_tensor_2d(good->weights[t->rank], EXPAR_F32, move_num_x_rows(good, t->rank), 1);
     args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
     args.out_topk_weights = expar_tensor_2d(t->area.in, EXPAR_F32, 5, 5);
     args.handle = handle;
     args.expert_major = 1;
-    args.sum_order = EXPAR_SUM_EACH_SLOT;
-    args.weights_of = EXPAR_WEIGHTS_OF_OWNER;
+    args.sum_order = EXPAR_EP_SUM_ORDER_EACH_SLOT;
+    args.weights_of = EXPAR_EP_WEIGHTS_OF_OWNER;
     if (mine) what->change(&args);
-    CHECK_STATUS(mine ? what->own : what->others, expar_combine(t->ep, &args));
+    CHECK_STATUS(mine ? what->own : what->others, expar_ep_combine(t->ep, &args));
     const char *words[5] = {what->words[0]};
     for (int i = 1; mine && i < 4; i++)
         words[i] = what->words[i];
@@ -334,7 +334,7 @@ static void refuse_all(table *t)
         combine_otherwise(t, good, handle, &others[i]);
         right = deal_call_make(&call, t->ep, good, t->rank, &t->area, handle);
     }
-    expar_ep_handle_destroy(handle);
+    expar_ep_handle_release(handle);
     move_free(m);
     move_free(good);
     deal_free(d);
@@ -370,17 +370,17 @@ static void refuse_direct(table *t)
     deal_call call;
     bool mine = t->rank == 1;
     deal_call_make(&call, t->ep, m, t->rank, &t->area, NULL);
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(t->area.in, EXPAR_BF16, move_num_x_rows(good, t->rank), 16);
     args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, d->inputs[t->rank].num_tokens, 16);
     args.handle = call.result.handle;
     args.expert_major = 1;
-    args.sum_order = EXPAR_SUM_EACH_SLOT;
-    args.path = mine ? EXPAR_PATH_DIRECT : EXPAR_PATH_AUTO;
-    CHECK_STATUS(mine ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_REMOTE, expar_combine(t->ep, &args));
+    args.sum_order = EXPAR_EP_SUM_ORDER_EACH_SLOT;
+    args.path = mine ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_AUTO;
+    CHECK_STATUS(mine ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args));
     CHECK_TEXT("path is DIRECT", "the pool of 4096 bytes");
     deal_call_make(&call, t->ep, good, t->rank, &t->area, args.handle);
-    expar_ep_handle_destroy((expar_ep_handle *)(uintptr_t)args.handle);
+    expar_ep_handle_release((expar_ep_handle *)(uintptr_t)args.handle);
     move_free(m);
     move_free(good);
     deal_free(d);
@@ -404,14 +404,14 @@ static void ask_for_slots(table *t)
     deal_move *m = table_move(t, d, MOVE_DISPATCH, &t->what->choice, &random);
     deal_call call;
     deal_call_make(&call, t->ep, m, t->rank, &t->area, NULL);
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(t->area.in, EXPAR_BF16, oracle_num_rows(&d->job, t->rank), 16);
     args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
     args.handle = call.result.handle;
-    args.sum_order = EXPAR_SUM_BY_SLOT;
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_combine(t->ep, &args));
+    args.sum_order = EXPAR_EP_SUM_ORDER_BY_SLOT;
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_combine(t->ep, &args));
     CHECK_TEXT("sum_order is 1", "topk_idx and keep_slots");
-    expar_ep_handle_destroy((expar_ep_handle *)(uintptr_t)args.handle);
+    expar_ep_handle_release((expar_ep_handle *)(uintptr_t)args.handle);
     move_free(m);
     deal_free(d);
 }

@@ -65,8 +65,8 @@ static void run(stage_body body)
 
 static void round_of(stage *s, const traffic_forms *f, int form)
 {
-    stage_round_trip(s, f->traffic[form], f->answers[form], EXPAR_PATH_QUEUE);
-    stage_round_trip(s, f->traffic[form], f->answers[form], EXPAR_PATH_AUTO);
+    stage_round_trip(s, f->traffic[form], f->answers[form], EXPAR_EP_PATH_QUEUE);
+    stage_round_trip(s, f->traffic[form], f->answers[form], EXPAR_EP_PATH_AUTO);
 }
 
 static void check_growths(const stage *s, uint64_t expected)
@@ -94,12 +94,12 @@ static void test_one_growth_for_each_form(void **state)
 }
 
 /* Dispatches a form; returns how that ended. */
-static expar_status dispatch_form(stage *s, const traffic_forms *f, int form, expar_dispatch_result *result)
+static expar_status dispatch_form(stage *s, const traffic_forms *f, int form, expar_ep_dispatch_result *result)
 {
     const play_choice plain = {0};
-    expar_dispatch_args args = play_dispatch_args(f->traffic[form], s->rank, &plain, &s->area, NULL);
-    *result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    expar_status status = expar_dispatch(s->ep, &args, result);
+    expar_ep_dispatch_args args = play_dispatch_args(f->traffic[form], s->rank, &plain, &s->area, NULL);
+    *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_status status = expar_ep_dispatch(s->ep, &args, result);
     play_dispatch_args_free(&args);
     return status;
 }
@@ -108,10 +108,10 @@ static expar_status dispatch_form(stage *s, const traffic_forms *f, int form, ex
 static void grow_apart(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
     for (int known = 0; known < 2; known++) {
         CHECK_STATUS(EXPAR_ERR_MISMATCH, dispatch_form(s, f, s->rank == 1 ? LONGER : SHORT, &result));
-        CHECK_TEXT("expar_dispatch", "hidden size is 512 on rank 1 and 16 on rank 0");
+        CHECK_TEXT("expar_ep_dispatch", "hidden size is 512 on rank 1 and 16 on rank 0");
         check_growths(s, (uint64_t)known);
         round_of(s, f, SHORT);
     }
@@ -129,13 +129,13 @@ static void test_growth_of_forms_that_differ(void **state)
 static void grow_refused(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
     round_of(s, f, SHORT);
     const play_choice plain = {0};
-    expar_dispatch_args args = play_dispatch_args(f->traffic[WIDER], s->rank, &plain, &s->area, NULL);
+    expar_ep_dispatch_args args = play_dispatch_args(f->traffic[WIDER], s->rank, &plain, &s->area, NULL);
     if (s->rank == 2) args.num_experts = 61;
-    result = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    CHECK_STATUS(s->rank == 2 ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, expar_dispatch(s->ep, &args, &result));
+    result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    CHECK_STATUS(s->rank == 2 ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE, expar_ep_dispatch(s->ep, &args, &result));
     CHECK_TEXT("num_experts is 61");
     play_dispatch_args_free(&args);
     check_growths(s, 1);
@@ -157,11 +157,11 @@ static void refuse_behind_growth(stage *s, void *shared)
     const play_choice short_of_one = {.place = PLACE_PRIVATE, .spare_rows = -1}, plain = {0};
     void *own_out = NULL;
     for (int form = 0; form < FORMS; form++) {
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
         const play_choice *choice = s->rank == 1 ? &short_of_one : &plain;
-        expar_dispatch_args args = play_dispatch_args(f->traffic[form], s->rank, choice, &s->area, &own_out);
-        CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_REMOTE, expar_dispatch(s->ep, &args, &result));
-        CHECK_TEXT("expar_dispatch", "out_x", s->rank == 1 ? "rows" : "rank 1");
+        expar_ep_dispatch_args args = play_dispatch_args(f->traffic[form], s->rank, choice, &s->area, &own_out);
+        CHECK_STATUS(s->rank == 1 ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_REMOTE, expar_ep_dispatch(s->ep, &args, &result));
+        CHECK_TEXT("expar_ep_dispatch", "out_x", s->rank == 1 ? "rows" : "rank 1");
         play_dispatch_args_free(&args);
         free(own_out);
         own_out = NULL;
@@ -187,7 +187,7 @@ static expar_status no_fill(void *context, uint64_t offset, uint64_t bytes)
 static void grow_without_memory(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
     play_arrival before;
     const play_choice plain = {0};
     round_of(s, f, SHORT);
@@ -204,10 +204,10 @@ static void grow_without_memory(stage *s, void *shared)
     expar_status status = dispatch_form(s, f, LONGER, &result);
     if (s->rank == 1) {
         CHECK_STATUS(EXPAR_ERR_MEMORY, status);
-        CHECK_TEXT("expar_dispatch", "records and rings for rows of 1024 bytes", "says the test");
+        CHECK_TEXT("expar_ep_dispatch", "records and rings for rows of 1024 bytes", "says the test");
     } else {
         CHECK_STATUS(EXPAR_ERR_REMOTE, status);
-        CHECK_TEXT("expar_dispatch", "rank 1", "EXPAR_ERR_MEMORY", "says the test");
+        CHECK_TEXT("expar_ep_dispatch", "rank 1", "EXPAR_ERR_MEMORY", "says the test");
     }
     check_growths(s, 1);
     play_check_arrival(&before, s->rank);
@@ -237,7 +237,7 @@ static int stop(void *context)
 
 /* Rows of zeros with the handle of an arrival of another form; whoever has an event comes behind it. */
 typedef struct queued_combine {
-    expar_combine_args args;
+    expar_ep_combine_args args;
     expar_event *event;
     size_t y_bytes;
 } queued_combine;
@@ -246,7 +246,7 @@ static void make_combine(const stage *s, const play_arrival *before, int64_t hid
                          queued_combine *out)
 {
     const int64_t rows = before->result.num_recv_tokens, tokens = before->traffic->inputs[s->rank].num_tokens;
-    *out = (queued_combine){.args = EXPAR_COMBINE_ARGS_INIT, .y_bytes = (size_t)(tokens * hidden) * 2};
+    *out = (queued_combine){.args = EXPAR_EP_COMBINE_ARGS_INIT, .y_bytes = (size_t)(tokens * hidden) * 2};
     out->args.x = expar_tensor_2d(traffic_alloc((size_t)(rows * hidden), 2), EXPAR_BF16, rows, hidden);
     out->args.y = expar_tensor_2d(traffic_alloc((size_t)(tokens * hidden), 2), EXPAR_BF16, tokens, hidden);
     memset(out->args.x.data, 0, (size_t)(rows * hidden) * 2);
@@ -261,12 +261,12 @@ static expar_status queue_combine(stage *s, const play_arrival *before, int64_t 
 {
     make_combine(s, before, hidden, behind, out);
     out->args.event = &out->event;
-    return expar_combine(s->ep, &out->args);
+    return expar_ep_combine(s->ep, &out->args);
 }
 
 static void queued_free(queued_combine *one)
 {
-    expar_event_destroy(one->event);
+    expar_event_release(one->event);
     free(one->args.x.data);
     free(one->args.y.data);
 }
@@ -284,15 +284,15 @@ static void queued_finish(queued_combine *one)
 static void be_interrupted(stage *s, const traffic_forms *f, const play_arrival *before)
 {
     const uint32_t epoch = (uint32_t)s->ep->base.calls;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
     queued_combine wide;
     make_combine(s, before, 512, NULL, &wide);
     wide.args.async_finish = false;
     stops = true;
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, dispatch_form(s, f, LONGER, &result));
-    CHECK_TEXT("expar_dispatch", "the call before: interrupted");
-    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_combine(s->ep, &wide.args));
-    CHECK_TEXT("expar_combine", "the call before: interrupted");
+    CHECK_TEXT("expar_ep_dispatch", "the call before: interrupted");
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_ep_combine(s->ep, &wide.args));
+    CHECK_TEXT("expar_ep_combine", "the call before: interrupted");
     stops = false;
     CHECK((uint32_t)s->ep->base.calls == epoch, "the next call is %u, not %u", (uint32_t)s->ep->base.calls, epoch);
     queued_free(&wide);
@@ -319,7 +319,7 @@ static void grow_interrupted(stage *s, void *shared)
     check_growths(s, 2);
     for (int i = 0; i < 2; i++)
         queued_finish(&calls[i]);
-    expar_event_destroy(late);
+    expar_event_release(late);
     play_release(&before, false);
     round_of(s, f, SHORT);
     check_growths(s, 2);
@@ -364,7 +364,7 @@ static void grow_and_queue(stage *s, void *shared)
     for (int i = 0; i < CALLS; i++)
         queued_finish(&calls[i]);
     CHECK(exec->old_records == NULL, "old records have not been given back");
-    expar_event_destroy(late);
+    expar_event_release(late);
     play_release(&before, false);
     round_of(s, f, SHORT);
 }
@@ -413,7 +413,7 @@ static void test_growth_before_the_group_fails(void **state)
 static void heed_limits(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
-    expar_dispatch_result result;
+    expar_ep_dispatch_result result;
     CHECK_STATUS(EXPAR_ERR_LIMIT, dispatch_form(s, f, LONGER, &result));
     CHECK_TEXT("x has rows of 512 elements", "(config.max_row_bytes)");
     round_of(s, f, SHORT);
@@ -437,8 +437,8 @@ static void route_too_many_slots(stage *s, void *shared)
     const traffic_forms *f = shared;
     const bool wrong = s->rank == 1;
     int32_t idx = 0;
-    expar_route_args args = EXPAR_ROUTE_ARGS_INIT;
-    expar_route_result result = EXPAR_ROUTE_RESULT_INIT;
+    expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;
+    expar_ep_route_result result = EXPAR_EP_ROUTE_RESULT_INIT;
     args.topk_idx = expar_tensor_2d(&idx, EXPAR_I32, wrong ? 1 << 22 : 1, wrong ? 128 : 1);
     args.num_experts = 6;
     CHECK_STATUS(wrong ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE, expar_ep_route(s->ep, &args, &result));
@@ -486,6 +486,6 @@ int main(int argc, char **argv)
     kind = stage_kind(argc, argv);
     ranks_per_node = argc > 1 && strcmp(argv[1], "nodes") == 0;
     routing_recorded();
-    expar_set_interrupt(stop, NULL);
+    expar_interrupt_set(stop, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

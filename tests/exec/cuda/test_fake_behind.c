@@ -41,10 +41,10 @@ static void *watch_launches(void *argument)
 
 /* Both ranks make the call that they are ready for, and the first watches both: so many kernels, and nothing behind
    them. */
-static void check_behind(const idle_rank *one, const expar_dispatch_args *args, int expected, const char *what)
+static void check_behind(const idle_rank *one, const expar_ep_dispatch_args *args, int expected, const char *what)
 {
     watch w = {.controls = controls_find()};
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     bool watches = one->group->rank == 0 && CHECK(w.controls, "another driver is open");
     if (watches) {
         w.before = work_of(w.controls);
@@ -52,30 +52,30 @@ static void check_behind(const idle_rank *one, const expar_dispatch_args *args, 
         pthread_create(&w.thread, NULL, watch_launches, &w);
     }
     CHECK_OK(expar_barrier_all(one->group));
-    CHECK_OK(expar_dispatch(one->ep, args, &result));
+    CHECK_OK(expar_ep_dispatch(one->ep, args, &result));
     if (watches) pthread_join(w.thread, NULL);
     CHECK_OK(expar_barrier_all(one->group));
     CHECK(!watches || w.looked, "%s: nobody looked", what);
     CHECK(!watches || w.work == expected, "%s: %d kernels, copies and waits, expected %d", what, w.work, expected);
     if (args->async_finish) CHECK_OK(expar_event_wait(result.event));
-    expar_event_destroy(result.event);
+    expar_event_release(result.event);
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
 }
 
-static void dispatch(const idle_rank *one, const expar_dispatch_args *args)
+static void dispatch(const idle_rank *one, const expar_ep_dispatch_args *args)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    if (!CHECK_OK(expar_dispatch(one->ep, args, &result))) return;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    if (!CHECK_OK(expar_ep_dispatch(one->ep, args, &result))) return;
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
 }
 
 /* A call that is waited for: behind it none of this rank's kernels may be waiting, and the next one need not look for
    their end. It may look at its own stream now and then, where the kernels that it waits for take their time. */
 static void make_calm(const idle_rank *one)
 {
-    const expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    const expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     watch w = {.controls = controls_find()};
     const bool watches = one->group->rank == 0 && CHECK(w.controls, "another driver is open");
     dispatch(one, &args);
@@ -102,12 +102,12 @@ static void play_within(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group)) return;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.num_worst_tokens = 4;
     make_calm(&one);
     check_behind(&one, &args, RANKS, "rows behind notify");
     args.expert_major = 1;
-    if (!CHECK_OK(expar_dispatch(one.ep, &args, &one.came))) return;
+    if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &one.came))) return;
     args.num_worst_tokens = 0;
     args.async_finish = 1;
     make_calm(&one);
@@ -133,7 +133,7 @@ static void check_next(idle_rank *one, const char *what)
 {
     cu_stream other;
     if (!CHECK_OK(CUDA_CALL(StreamCreate, &other, CU_STREAM_NON_BLOCKING))) return;
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.stream = other;
     check_behind(one, &args, 0, what);
     CHECK_OK(CUDA_CALL(StreamDestroy, other));
@@ -142,11 +142,11 @@ static void check_next(idle_rank *one, const char *what)
 /* Of the worst-case size, without an event: nobody is told. */
 static void refuse_untold(const idle_rank *one)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_worst_tokens = 4;
     args.topk_idx.dtype = EXPAR_BF16;
-    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_dispatch(one->ep, &args, &result));
+    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_ep_dispatch(one->ep, &args, &result));
 }
 
 /* Calls that nobody has waited for: of the worst-case size, refused ones of these, and those with an event. */
@@ -156,19 +156,19 @@ static void play_between(expar_group *group, void *shared)
     idle_rank one;
     expar_event *event = NULL;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.num_worst_tokens = 4;
     dispatch(&one, &args);
     check_next(&one, "behind a dispatch of the worst-case size");
     refuse_untold(&one);
     check_next(&one, "behind a refused one");
-    expar_combine_args back = idle_combine_args(&one);
+    expar_ep_combine_args back = idle_combine_args(&one);
     back.async_finish = 1;
     back.event = &event;
-    CHECK_OK(expar_combine(one.ep, &back));
+    CHECK_OK(expar_ep_combine(one.ep, &back));
     check_next(&one, "behind a combine");
     CHECK_OK(expar_event_wait(event));
-    expar_event_destroy(event);
+    expar_event_release(event);
     idle_end(&one);
 }
 
@@ -191,7 +191,7 @@ static void play_alone(expar_group *group, void *shared)
     if (!CHECK(controls, "another driver is open")) return;
     atomic_store(&controls->unfinished, 1);
     int looks = atomic_load(&controls->looks);
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.num_worst_tokens = 4;
     for (int i = 0; i < 3; i++)
         dispatch(&one, &args);

@@ -88,7 +88,7 @@ static void end_behind_the_stream(idle_rank *one, helper *h)
     h->looks = atomic_load(&h->controls->looks);
     if (pthread_create(&h->thread, NULL, go_on, h)) abort();
     expar_ep_output_release(one->came.output);
-    expar_ep_handle_destroy(one->came.handle);
+    expar_ep_handle_release(one->came.handle);
     CHECK_OK(expar_ep_destroy(one->ep));
     CHECK(controls_await(&h->controls->held, 0), "the buffer went before its kernels had run");
     pthread_join(h->thread, NULL);
@@ -102,24 +102,24 @@ static void end_behind_the_stream(idle_rank *one, helper *h)
 
 typedef expar_status call_fn(const idle_rank *one);
 
-static expar_status dispatch(const idle_rank *one, const expar_dispatch_args *args)
+static expar_status dispatch(const idle_rank *one, const expar_ep_dispatch_args *args)
 {
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_status status = expar_dispatch(one->ep, args, &result);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_status status = expar_ep_dispatch(one->ep, args, &result);
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     return status;
 }
 
 static expar_status fresh(const idle_rank *one)
 {
-    const expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    const expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     return dispatch(one, &args);
 }
 
 static expar_status cached(const idle_rank *one)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.topk_idx = EXPAR_TENSOR_NONE;
     args.handle = one->came.handle;
     return dispatch(one, &args);
@@ -127,8 +127,8 @@ static expar_status cached(const idle_rank *one)
 
 static expar_status combine(const idle_rank *one)
 {
-    const expar_combine_args args = idle_combine_args(one);
-    return expar_combine(one->ep, &args);
+    const expar_ep_combine_args args = idle_combine_args(one);
+    return expar_ep_combine(one->ep, &args);
 }
 
 /* ---- an abort ---------------------------------------------------------------------------------------------------- */
@@ -220,16 +220,16 @@ static void play_next(expar_group *group, void *shared)
     helper h = {0};
     expar_event *event = NULL;
     if (!begin_without_peer(&one, &h, group)) return;
-    expar_combine_args args = idle_combine_args(&one);
+    expar_ep_combine_args args = idle_combine_args(&one);
     args.async_finish = 1;
     args.event = &event;
-    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args));
     CHECK_STATUS(EXPAR_ERR_PEER, fresh(&one));
     CHECK_TEXT("the stream had not come to the call", "rank 1");
     end_of_help(&h, "the call behind another did not end with the group");
     end_behind_the_stream(&one, &h);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
-    expar_event_destroy(event);
+    expar_event_release(event);
 }
 
 static void the_next_call_ends_with_the_group(void **state)
@@ -262,14 +262,14 @@ static void play_event(expar_group *group, void *shared)
     helper h = {.group = group};
     expar_event *event = NULL;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32) || !begin_to_hold(&h)) return;
-    expar_combine_args args = idle_combine_args(&one);
+    expar_ep_combine_args args = idle_combine_args(&one);
     args.async_finish = 1;
     args.event = &event;
-    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args));
     CHECK_STATUS(EXPAR_ERR_ABORTED, (*way)(event));
-    CHECK_TEXT("expar_combine", "the stream had not come to the call", "has aborted the group");
+    CHECK_TEXT("expar_ep_combine", "the stream had not come to the call", "has aborted the group");
     end_of_help(&h, "the event did not happen with the group's end");
-    expar_event_destroy(event);
+    expar_event_release(event);
     end_behind_the_stream(&one, &h);
 }
 
@@ -319,9 +319,9 @@ static void play_abandoned(expar_group *group, void *shared)
     CHECK_TEXT("expar_ll_dispatch", "the buffer has been abandoned on this rank");
     atomic_store(&controls->hold, 0);
     CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
-    expar_event_destroy(came.event);
+    expar_event_release(came.event);
     expar_ep_output_release(came.output);
-    expar_ll_handle_destroy(came.handle);
+    expar_ll_handle_release(came.handle);
     idle_end(&one);
 }
 
@@ -342,11 +342,11 @@ typedef struct caller {
 static void *call_in_vain(void *argument)
 {
     caller *c = argument;
-    expar_dispatch_args args = idle_dispatch_args(c->one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(c->one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     c->status = cuda_enter(c->one->gpu);
     if (c->status != EXPAR_OK) return NULL;
-    c->status = expar_dispatch(c->one->ep, &args, &result);
+    c->status = expar_ep_dispatch(c->one->ep, &args, &result);
     snprintf(c->text, sizeof c->text, "%s", expar_last_error());
     cuda_leave();
     return NULL;
@@ -364,11 +364,11 @@ static void play_abandoned_rows(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     fake_controls *controls = controls_find();
     if (!CHECK(controls, "another driver is open")) return;
-    expar_combine_args args = idle_combine_args(&one);
+    expar_ep_combine_args args = idle_combine_args(&one);
     args.async_finish = 1;
     args.event = &event;
     atomic_store(&controls->hold, 1);
-    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args));
     CHECK(atomic_load(&controls->held) > 0, "no kernel is left on the stream");
     const int looks = atomic_load(&controls->looks);
     if (pthread_create(&thread, NULL, call_in_vain, &c)) abort();
@@ -379,10 +379,10 @@ static void play_abandoned_rows(expar_group *group, void *shared)
     CHECK(c.status == EXPAR_ERR_ABORTED && strstr(c.text, "the buffer has been abandoned on this rank"),
           "the call ended with %s (%s)", expar_status_string(c.status), c.text);
     CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(event));
-    CHECK_TEXT("expar_combine on rank 0: ", "the buffer has been abandoned on this rank");
+    CHECK_TEXT("expar_ep_combine on rank 0: ", "the buffer has been abandoned on this rank");
     atomic_store(&controls->hold, 0);
     CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
-    expar_event_destroy(event);
+    expar_event_release(event);
     idle_forget(&one);
     CHECK_OK(CUDA_CALL(StreamDestroy, one.stream));
     cuda_leave();

@@ -13,15 +13,15 @@
 static void dispatch_rows(expar_ep *ep, int64_t hidden)
 {
     static char stream; /* of the fake driver any address is one */
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.x = expar_tensor_2d(NULL, EXPAR_F32, 0, hidden);
     args.topk_idx = expar_tensor_2d(NULL, EXPAR_I32, 0, 1);
     args.x.device = args.topk_idx.device = (expar_device){.type = EXPAR_CUDA};
     args.num_experts = 1;
     args.stream = &stream;
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(ep, &args, &result));
-    CHECK_TEXT("expar_dispatch", "exec/cuda/kernels/normal/dispatch.cu: nvrtcCompileProgram");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_dispatch(ep, &args, &result));
+    CHECK_TEXT("expar_ep_dispatch", "exec/cuda/kernels/normal/dispatch.cu: nvrtcCompileProgram");
 }
 
 static void two_shapes_in_turns(expar_group *group, void *shared)

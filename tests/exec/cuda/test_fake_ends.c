@@ -19,10 +19,10 @@ static void run(ranks_body body)
 
 static void combine_by_itself(idle_rank *one, expar_event **event)
 {
-    expar_combine_args args = idle_combine_args(one);
+    expar_ep_combine_args args = idle_combine_args(one);
     args.async_finish = 1;
     args.event = event;
-    CHECK_OK(expar_combine(one->ep, &args));
+    CHECK_OK(expar_ep_combine(one->ep, &args));
 }
 
 /* By a kernel of the caller's, for one: the driver tells of no end of a call any more. A call that another one has come
@@ -39,7 +39,7 @@ static void lost_ends(expar_group *group, void *shared)
     for (int i = 0; i < 2; i++)
         combine_by_itself(&one, &events[i]);
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(events[1]));
-    CHECK_TEXT("expar_combine", "cuEventQuery", "700");
+    CHECK_TEXT("expar_ep_combine", "cuEventQuery", "700");
     CHECK_OK(expar_event_wait(events[0]));
     combine_by_itself(&one, &events[2]);
     while (!done)
@@ -49,9 +49,9 @@ static void lost_ends(expar_group *group, void *shared)
     idle_end(&one);
     unsetenv("FAKE_FAULT");
     CHECK_STATUS(EXPAR_ERR_CUDA, expar_event_wait(events[3]));
-    CHECK_TEXT("expar_combine", "destroyed before the GPU came to the end of the call");
+    CHECK_TEXT("expar_ep_combine", "destroyed before the GPU came to the end of the call");
     for (int i = 0; i < 4; i++)
-        expar_event_destroy(events[i]);
+        expar_event_release(events[i]);
 }
 
 static void events_of_a_lost_context(void **state)
@@ -91,7 +91,7 @@ static void end_of_signal(signaller *self)
     CHECK(atomic_load(&self->signalled), "the call did not wait for wait_event");
     pthread_join(self->thread, &status);
     CHECK_OK((expar_status)(intptr_t)status);
-    expar_event_destroy(self->event);
+    expar_event_release(self->event);
 }
 
 /* Dispatch, dispatch with a handle, and combine, that return by themselves, behind an event of the caller's. */
@@ -102,31 +102,31 @@ static void calls_behind_an_event(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     for (int cached = 0; cached < 2; cached++) {
         signaller before;
-        expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
         if (cached) args.topk_idx = EXPAR_TENSOR_NONE;
         if (cached) args.handle = one.came.handle;
         begin_to_signal(&before);
         args.wait_event = before.event;
         args.async_finish = 1;
-        if (!CHECK_OK(expar_dispatch(one.ep, &args, &result))) return;
+        if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &result))) return;
         end_of_signal(&before);
         CHECK_OK(expar_event_wait(result.event));
-        expar_event_destroy(result.event);
+        expar_event_release(result.event);
         expar_ep_output_release(result.output);
-        expar_ep_handle_destroy(result.handle);
+        expar_ep_handle_release(result.handle);
     }
     signaller before;
     expar_event *event = NULL;
-    expar_combine_args args = idle_combine_args(&one);
+    expar_ep_combine_args args = idle_combine_args(&one);
     begin_to_signal(&before);
     args.wait_event = before.event;
     args.async_finish = 1;
     args.event = &event;
-    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args));
     end_of_signal(&before);
     CHECK_OK(expar_event_wait(event));
-    expar_event_destroy(event);
+    expar_event_release(event);
     idle_end(&one);
 }
 
@@ -138,10 +138,10 @@ static void calls_wait_for_their_events(void **state)
 
 /* ---- what is not known on the host ------------------------------------------------------------------------------- */
 
-static expar_handle_info info_of(const expar_ep_handle *handle)
+static expar_ep_handle_info info_of(const expar_ep_handle *handle)
 {
-    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
-    CHECK_OK(expar_ep_handle_info(handle, &info));
+    expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
+    CHECK_OK(expar_ep_handle_get_info(handle, &info));
     return info;
 }
 
@@ -150,20 +150,20 @@ static void handles_with_and_without_counts(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    expar_handle_info info = info_of(one.came.handle);
+    expar_ep_handle_info info = info_of(one.came.handle);
     CHECK(info.num_recv_tokens == 0 && info.num_nodes == 1 && !info.tokens_per_node, "R is %d",
           (int)info.num_recv_tokens);
     CHECK(info.rank_prefix && info.rank_prefix[RANKS - 1] == 0, "no counts that the call has waited for");
     CHECK(info.channel_prefix && info.channel_prefix[RANKS * info.num_channels - 1] == 0, "no counts of channels");
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-    expar_dispatch_result worst = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_result worst = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.num_worst_tokens = 4;
-    if (!CHECK_OK(expar_dispatch(one.ep, &args, &worst))) return;
+    if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &worst))) return;
     info = info_of(worst.handle);
     CHECK(info.num_recv_tokens == -1 && !info.rank_prefix && !info.channel_prefix && !info.tokens_per_node,
           "R is %d, and there are counts", (int)info.num_recv_tokens);
     expar_ep_output_release(worst.output);
-    expar_ep_handle_destroy(worst.handle);
+    expar_ep_handle_release(worst.handle);
     idle_end(&one);
 }
 
@@ -177,11 +177,11 @@ static void counts_on_the_host(expar_group *group, void *shared)
 {
     (void)shared;
     int32_t counts[RANKS];
-    expar_layout layout = EXPAR_LAYOUT_INIT;
+    expar_ep_layout layout = EXPAR_EP_LAYOUT_INIT;
     const expar_tensor idx = idle_tensor(EXPAR_I32, 1);
     layout.tokens_per_rank = counts;
-    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_layout(group, &idx, RANKS, &layout));
-    CHECK_TEXT("expar_ep_layout", "layout.tokens_per_rank", "is host memory; expected memory of GPU 0");
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_get_layout(group, &idx, RANKS, &layout));
+    CHECK_TEXT("expar_ep_get_layout", "layout.tokens_per_rank", "is host memory; expected memory of GPU 0");
 }
 
 static void counts_lie_where_the_indices_do(void **state)
@@ -198,18 +198,18 @@ static void an_end_that_cannot_be_told(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group)) return;
-    const expar_dispatch_result untouched = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_result result = untouched;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    const expar_ep_dispatch_result untouched = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result result = untouched;
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.async_finish = 1;
     setenv("FAKE_CONTEXT", "0", 1);
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_dispatch(one.ep, &args, &result));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_dispatch(one.ep, &args, &result));
     CHECK_TEXT("cuStreamGetCtx");
     CHECK(memcmp(&result, &untouched, sizeof result) == 0, "the result was written");
     unsetenv("FAKE_CONTEXT");
-    if (!CHECK_OK(expar_dispatch(one.ep, &args, &one.came))) return;
+    if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &one.came))) return;
     CHECK_OK(expar_event_wait(one.came.event));
-    expar_event_destroy(one.came.event);
+    expar_event_release(one.came.event);
     idle_combine(&one);
     idle_end(&one);
 }

@@ -70,29 +70,29 @@ typedef enum late_call { FRESH, WORST, CACHED, COMBINE, ASYNC, NUM_CALLS } late_
 
 static expar_status dispatch(const idle_rank *one, late_call call)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (call == WORST) args.num_worst_tokens = 4;
     if (call == CACHED) {
         args.topk_idx = EXPAR_TENSOR_NONE;
         args.num_experts = 0;
         args.handle = one->came.handle;
     }
-    expar_status status = expar_dispatch(one->ep, &args, &result);
+    expar_status status = expar_ep_dispatch(one->ep, &args, &result);
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     return status;
 }
 
 static expar_status combine(const idle_rank *one, bool async)
 {
     expar_event *event = NULL;
-    expar_combine_args args = idle_combine_args(one);
+    expar_ep_combine_args args = idle_combine_args(one);
     args.async_finish = async;
     args.event = &event;
-    expar_status status = expar_combine(one->ep, &args);
+    expar_status status = expar_ep_combine(one->ep, &args);
     if (status == EXPAR_OK && async) status = expar_event_wait(event);
-    expar_event_destroy(event);
+    expar_event_release(event);
     return status;
 }
 
@@ -137,9 +137,9 @@ static void play_late_graph(expar_group *group, void *shared)
     cu_graph_exec exec = NULL;
     (void)shared;
     if (!begin(&one, group)) return;
-    expar_combine_args args = idle_combine_args(&one);
+    expar_ep_combine_args args = idle_combine_args(&one);
     CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args));
     CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
     CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
     CHECK_OK(expar_group_barrier(group));
@@ -214,7 +214,7 @@ static void play_death(expar_group *group, void *shared)
         _exit(0);
     }
     CHECK_STATUS(EXPAR_ERR_PEER, play(&one, COMBINE));
-    CHECK_TEXT("expar_combine", "no hello from rank 1", "rank 1 died");
+    CHECK_TEXT("expar_ep_combine", "no hello from rank 1", "rank 1 died");
     CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_query(one.ep));
     idle_end(&one);
 }
@@ -236,9 +236,9 @@ static void play_limit(expar_group *group, void *shared)
     cu_graph_exec exec = NULL;
     (void)shared;
     if (!begin(&one, group)) return;
-    expar_combine_args args = idle_combine_args(&one);
+    expar_ep_combine_args args = idle_combine_args(&one);
     CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args));
     CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
     CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
     CHECK_OK(expar_group_barrier(group));
@@ -248,7 +248,7 @@ static void play_limit(expar_group *group, void *shared)
         CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
         CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_query(one.ep));
         CHECK_TEXT("the late limit", "no hello from rank 1", "rank 1 is alive but has not come to this call");
-        CHECK_STATUS(EXPAR_ERR_PEER, expar_combine(one.ep, &args));
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_combine(one.ep, &args));
         CHECK_TEXT("poisoned", "the late limit");
         group->boot->late_limit_ms = 0;
     } else {
@@ -277,13 +277,13 @@ static void play_circle(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !CHECK_OK(expar_ep_create(group, &config, &second))) return;
     other = one;
     other.ep = second;
-    other.came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    other.came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     if (!idle_dispatch(&one, EXPAR_F32) || !idle_dispatch(&other, EXPAR_F32)) return;
     CHECK_OK(expar_group_barrier(group));
     set_timeout(group, 400);
     const idle_rank *mine = group->rank ? &other : &one;
     CHECK_STATUS(EXPAR_ERR_PEER, combine(mine, true));
-    CHECK_TEXT("expar_combine", "no hello from rank");
+    CHECK_TEXT("expar_ep_combine", "no hello from rank");
     const bool told = strstr(expar_last_error(), "a deadlock") || strstr(expar_last_error(), "does not come any more");
     CHECK(told, "%s", expar_last_error());
     set_timeout(group, RANKS_TIMEOUT_MS);
@@ -363,13 +363,13 @@ typedef struct recorded {
 static void capture_combine(const idle_rank *one, bool refused, recorded *out)
 {
     expar_event *event = NULL;
-    expar_combine_args args = idle_combine_args(one);
+    expar_ep_combine_args args = idle_combine_args(one);
     if (refused) {
         args.async_finish = 1;
         args.event = &event;
     }
     CHECK_OK(CUDA_CALL(StreamBeginCapture, one->stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_STATUS(refused ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_combine(one->ep, &args));
+    CHECK_STATUS(refused ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_ep_combine(one->ep, &args));
     CHECK_OK(CUDA_CALL(StreamEndCapture, one->stream, &out->graph));
     out->exec = NULL;
     if (!refused) CHECK_OK(CUDA_CALL(GraphInstantiate, &out->exec, out->graph, 0));
@@ -482,10 +482,10 @@ static void play_interrupt(expar_group *group, void *shared)
     if (!begin(&one, group)) return;
     if (group->rank != LATE) {
         atomic_store(&stops, 1);
-        CHECK_OK(expar_set_interrupt(stop, &stops));
+        CHECK_OK(expar_interrupt_set(stop, &stops));
         CHECK_STATUS(EXPAR_ERR_INTERRUPTED, play(&one, COMBINE));
-        CHECK_TEXT("expar_combine", "interrupted");
-        CHECK_OK(expar_set_interrupt(NULL, NULL));
+        CHECK_TEXT("expar_ep_combine", "interrupted");
+        CHECK_OK(expar_interrupt_set(NULL, NULL));
         CHECK_STATUS(EXPAR_ERR_INTERRUPTED, play(&one, COMBINE));
         CHECK_TEXT("poisoned");
     }

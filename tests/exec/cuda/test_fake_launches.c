@@ -31,44 +31,44 @@ static void check_launches(const fake_controls *controls, launches before, launc
     CHECK(now.combines - before.combines == expected.combines, "%s: %d combine", what, now.combines - before.combines);
 }
 
-static void play_fresh(idle_rank *one, const fake_controls *controls, expar_path path, int64_t worst)
+static void play_fresh(idle_rank *one, const fake_controls *controls, expar_ep_path path, int64_t worst)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     launches before = launches_now(controls);
     args.path = path;
     args.num_worst_tokens = worst;
-    if (!CHECK_OK(expar_dispatch(one->ep, &args, &result))) return;
+    if (!CHECK_OK(expar_ep_dispatch(one->ep, &args, &result))) return;
     check_launches(controls, before, (launches){.all = 2, .dispatches = 1, .ahead = !worst}, "a fresh dispatch");
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
 }
 
-static void play_cached(idle_rank *one, const fake_controls *controls, expar_path path)
+static void play_cached(idle_rank *one, const fake_controls *controls, expar_ep_path path)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     launches before = launches_now(controls);
     args.path = path;
     args.handle = one->came.handle;
     args.topk_idx = EXPAR_TENSOR_NONE;
-    if (!CHECK_OK(expar_dispatch(one->ep, &args, &result))) return;
+    if (!CHECK_OK(expar_ep_dispatch(one->ep, &args, &result))) return;
     check_launches(controls, before, (launches){.all = 1, .dispatches = 1}, "a dispatch with a handle");
     expar_ep_output_release(result.output);
 }
 
-static void play_combine(idle_rank *one, const fake_controls *controls, expar_path path)
+static void play_combine(idle_rank *one, const fake_controls *controls, expar_ep_path path)
 {
-    expar_combine_args args = idle_combine_args(one);
+    expar_ep_combine_args args = idle_combine_args(one);
     launches before = launches_now(controls);
     args.path = path;
-    CHECK_OK(expar_combine(one->ep, &args));
+    CHECK_OK(expar_ep_combine(one->ep, &args));
     check_launches(controls, before, (launches){.all = 1, .combines = 1}, "a combine");
 }
 
 static void play_calls(expar_group *group, void *shared)
 {
-    static const expar_path paths[] = {EXPAR_PATH_AUTO, EXPAR_PATH_DIRECT, EXPAR_PATH_QUEUE};
+    static const expar_ep_path paths[] = {EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_DIRECT, EXPAR_EP_PATH_QUEUE};
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
@@ -103,20 +103,20 @@ static void check_blocks(const fake_controls *controls, int32_t expected, const 
 static void play_sms(idle_rank *one, const fake_controls *controls, int32_t asked)
 {
     const int32_t expected = asked ? asked : gpu_of(one->ep->base.exec)->core.num_sms;
-    expar_dispatch_result again = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result again = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
     args.num_sms = asked;
     idle_forget(one);
-    if (!CHECK_OK(expar_dispatch(one->ep, &args, &one->came))) return;
+    if (!CHECK_OK(expar_ep_dispatch(one->ep, &args, &one->came))) return;
     check_blocks(controls, expected, "a fresh dispatch", asked);
     args.handle = one->came.handle;
     args.topk_idx = EXPAR_TENSOR_NONE;
-    CHECK_OK(expar_dispatch(one->ep, &args, &again));
+    CHECK_OK(expar_ep_dispatch(one->ep, &args, &again));
     check_blocks(controls, expected, "a dispatch with a handle", asked);
     expar_ep_output_release(again.output);
-    expar_combine_args back = idle_combine_args(one);
+    expar_ep_combine_args back = idle_combine_args(one);
     back.num_sms = asked;
-    CHECK_OK(expar_combine(one->ep, &back));
+    CHECK_OK(expar_ep_combine(one->ep, &back));
     check_blocks(controls, expected, "a combine", asked);
 }
 
@@ -141,17 +141,17 @@ static void a_call_takes_the_sms_that_it_says(void **state)
 /* ---- ahead of the counts ----------------------------------------------------------------------------------------- */
 
 /* Of a fresh dispatch that has been made ready by the caller. */
-static void check_ahead(idle_rank *one, const expar_dispatch_args *args, int ahead, const char *what)
+static void check_ahead(idle_rank *one, const expar_ep_dispatch_args *args, int ahead, const char *what)
 {
     const fake_controls *controls = controls_find();
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (!CHECK(controls, "another driver is open")) return;
     int before = atomic_load(&controls->ahead);
-    if (!CHECK_OK(expar_dispatch(one->ep, args, &result))) return;
+    if (!CHECK_OK(expar_ep_dispatch(one->ep, args, &result))) return;
     CHECK(atomic_load(&controls->ahead) - before == ahead, "%s: %d launched ahead", what,
           atomic_load(&controls->ahead) - before);
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
 }
 
 static void play_what_is_launched_ahead(expar_group *group, void *shared)
@@ -159,7 +159,7 @@ static void play_what_is_launched_ahead(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group)) return;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     check_ahead(&one, &args, 1, "as it comes");
     args.expert_alignment = 1 << 30;
     check_ahead(&one, &args, 1, "counts rounded up as far as may be");
@@ -194,7 +194,7 @@ static void play_on_one_gpu(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group)) return;
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     for (int i = 0; i < 3; i++)
         check_ahead(&one, &args, kind_of_ranks == RANKS_PROCESSES, "of ranks that share a GPU");
     idle_end(&one);
@@ -226,16 +226,16 @@ static void play_without_room(expar_group *group, void *shared)
     if (!CHECK(controls, "the driver is not the played one")) return;
     mem_block *all = idle_fill_pool(&one);
     atomic_store(&controls->no_lending, 1);
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_dispatch(one.ep, &args, &result));
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_dispatch(one.ep, &args, &result));
     CHECK_TEXT("the pool of", "config.pool_limit_bytes");
     atomic_store(&controls->no_lending, 0);
     mem_block_release(all);
     for (int i = 0; i < 3; i++)
         check_ahead(&one, &args, 1, "with room again");
     args.topk_idx.dtype = EXPAR_BF16;
-    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_dispatch(one.ep, &args, &result));
+    CHECK_STATUS(EXPAR_ERR_DTYPE, expar_ep_dispatch(one.ep, &args, &result));
     const uint64_t bytes = LIMIT_BYTES;
     if (CHECK_OK(mem_pool_take(one.ep->base.exec->pool, bytes - (2u << 20), &all))) mem_block_release(all);
     idle_end(&one);
@@ -259,15 +259,15 @@ static void play_without_context(expar_group *group, void *shared)
     cuda_leave();
     CHECK(CUDA_CALL(StreamSynchronize, one.stream) == EXPAR_ERR_CUDA, "a context is current");
     if (!idle_dispatch(&one, EXPAR_F32)) return;
-    expar_combine_args args = idle_combine_args(&one);
+    expar_ep_combine_args args = idle_combine_args(&one);
     args.async_finish = 1;
     args.event = &event;
-    CHECK_OK(expar_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args));
     CHECK_OK(expar_event_wait(event));
-    expar_event_destroy(event);
+    expar_event_release(event);
     args = idle_combine_args(&one);
     args.x.data = (void *)1; /* refused, and told */
-    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_combine(one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_combine(one.ep, &args));
     CHECK_OK(expar_ep_destroy(one.ep));
     one.ep = NULL;
     CHECK_OK(cuda_enter(one.gpu));

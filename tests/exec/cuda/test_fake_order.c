@@ -55,11 +55,11 @@ static void close_capture(capture *c)
 static void check_waits(const idle_rank *one, cu_stream stream, int outside, int inside, const char *what)
 {
     const fake_controls *controls = controls_find();
-    expar_combine_args args = idle_combine_args(one);
+    expar_ep_combine_args args = idle_combine_args(one);
     args.stream = stream;
     if (!CHECK(controls, "another driver is open")) return;
     int outside_before = atomic_load(&controls->outside), others_before = atomic_load(&controls->others);
-    CHECK_OK(expar_combine(one->ep, &args));
+    CHECK_OK(expar_ep_combine(one->ep, &args));
     int got = atomic_load(&controls->outside) - outside_before;
     CHECK(got == outside, "%s: %d waits for what comes before the launch", what, got);
     got = atomic_load(&controls->others) - others_before - got;
@@ -139,9 +139,9 @@ static void a_capture_that_outlasts_others(void **state)
 static void check_refused(const idle_rank *one, cu_stream stream)
 {
     const fake_controls *controls = controls_find();
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-    expar_dispatch_args fresh = idle_dispatch_args(one, EXPAR_F32), again = fresh;
-    expar_combine_args back = idle_combine_args(one);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args fresh = idle_dispatch_args(one, EXPAR_F32), again = fresh;
+    expar_ep_combine_args back = idle_combine_args(one);
     if (!CHECK(controls, "another driver is open")) return;
     int put = atomic_load(&controls->others) + atomic_load(&controls->launches);
     fresh.stream = again.stream = back.stream = stream;
@@ -149,13 +149,13 @@ static void check_refused(const idle_rank *one, cu_stream stream)
     again.handle = one->came.handle;
     again.topk_idx = (expar_tensor){0};
     again.num_experts = 0;
-    CHECK_STATUS(EXPAR_ERR_STATE, expar_combine(one->ep, &back));
-    CHECK_TEXT("expar_combine on rank 0: ", "being captured while 8 other captures",
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ep_combine(one->ep, &back));
+    CHECK_TEXT("expar_ep_combine on rank 0: ", "being captured while 8 other captures",
                "expected 8 captures at a time at most");
-    CHECK_STATUS(EXPAR_ERR_STATE, expar_dispatch(one->ep, &fresh, &result));
-    CHECK_TEXT("expar_dispatch on rank 0: ", "expected 8 captures at a time at most");
-    CHECK_STATUS(EXPAR_ERR_STATE, expar_dispatch(one->ep, &again, &result));
-    CHECK_TEXT("expar_dispatch on rank 0: ", "expected 8 captures at a time at most");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ep_dispatch(one->ep, &fresh, &result));
+    CHECK_TEXT("expar_ep_dispatch on rank 0: ", "expected 8 captures at a time at most");
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ep_dispatch(one->ep, &again, &result));
+    CHECK_TEXT("expar_ep_dispatch on rank 0: ", "expected 8 captures at a time at most");
     put = atomic_load(&controls->others) + atomic_load(&controls->launches) - put;
     CHECK(put == 0, "%d kernels and waits were put on a stream", put);
 }
@@ -234,15 +234,15 @@ static bool slow_begin(slow *s, expar_group *group)
     if (!CHECK(s->controls, "another driver is open")) return false;
     const expar_ep_config config = idle_config(group);
     s->ranks[1] = s->ranks[0];
-    s->ranks[1].came = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
+    s->ranks[1].came = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     if (!CHECK_OK(expar_ep_create(group, &config, &s->ranks[1].ep)) || !idle_dispatch(&s->ranks[1], EXPAR_F32))
         return false;
     for (int i = 0; i < 2; i++) {
         capture c;
-        expar_combine_args args = idle_combine_args(&s->ranks[i]);
+        expar_ep_combine_args args = idle_combine_args(&s->ranks[i]);
         open_capture(&c);
         args.stream = c.streams[0];
-        CHECK_OK(expar_combine(s->ranks[i].ep, &args));
+        CHECK_OK(expar_ep_combine(s->ranks[i].ep, &args));
         s->execs[i] = end_capture(&c);
         s->epochs[i] = epoch_of(s, i);
     }
@@ -290,18 +290,18 @@ static void check_order(slow *s)
 static expar_event *call_async(slow *s, int i, cu_stream stream)
 {
     expar_event *event = NULL;
-    expar_combine_args args = idle_combine_args(&s->ranks[i]);
+    expar_ep_combine_args args = idle_combine_args(&s->ranks[i]);
     args.stream = stream;
     args.async_finish = 1;
     args.event = &event;
-    CHECK_OK(expar_combine(s->ranks[i].ep, &args));
+    CHECK_OK(expar_ep_combine(s->ranks[i].ep, &args));
     return event;
 }
 
 static void end_async(expar_event *event)
 {
     CHECK_OK(expar_event_wait(event));
-    expar_event_destroy(event);
+    expar_event_release(event);
 }
 
 static void play_a_call_behind_a_graph(expar_group *group, void *shared)
@@ -390,19 +390,19 @@ static void play_counts_that_stay(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     capture c;
-    expar_dispatch_result results[2] = {EXPAR_DISPATCH_RESULT_INIT, EXPAR_DISPATCH_RESULT_INIT};
+    expar_ep_dispatch_result results[2] = {EXPAR_EP_DISPATCH_RESULT_INIT, EXPAR_EP_DISPATCH_RESULT_INIT};
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     const gpu_report *report = gpu_of(one.ep->base.exec)->core.report;
     int32_t *counts = gpu_of(one.ep->base.exec)->counters->scratch->pinned.host;
     const uint64_t ready = report->counts_ready;
     CHECK(ready > 0, "the call that was waited for has no ticket");
     counts[0] = 77; /* no count of a rank without tokens */
-    expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.num_worst_tokens = 8;
     open_capture(&c);
     for (int i = 0; i < 2; i++) {
         args.stream = i ? one.stream : c.streams[0];
-        CHECK_OK(expar_dispatch(one.ep, &args, &results[i]));
+        CHECK_OK(expar_ep_dispatch(one.ep, &args, &results[i]));
         CHECK(report->counts_ready == ready, "%d: counts_ready is %llu", i, (unsigned long long)report->counts_ready);
         CHECK(counts[0] == 77, "%d: there are other counts", i);
     }
@@ -411,7 +411,7 @@ static void play_counts_that_stay(expar_group *group, void *shared)
     CHECK(report->counts_ready > ready && counts[0] == 0, "it has told nothing");
     for (int i = 0; i < 2; i++) {
         expar_ep_output_release(results[i].output);
-        expar_ep_handle_destroy(results[i].handle);
+        expar_ep_handle_release(results[i].handle);
     }
     idle_end(&one);
 }
@@ -430,14 +430,14 @@ static void play_a_call_without_a_mark(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    expar_combine_args args = idle_combine_args(&one);
+    expar_ep_combine_args args = idle_combine_args(&one);
     setenv("FAKE_RECORD", "0", 1);
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &args));
-    CHECK_TEXT("expar_combine on rank ");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &args));
+    CHECK_TEXT("expar_ep_combine on rank ");
     CHECK_TEXT("cuEventRecord");
     unsetenv("FAKE_RECORD");
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &args));
-    CHECK_TEXT("expar_combine on rank ", ": the buffer is poisoned: expar_combine on rank ");
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &args));
+    CHECK_TEXT("expar_ep_combine on rank ", ": the buffer is poisoned: expar_ep_combine on rank ");
     idle_end(&one);
 }
 

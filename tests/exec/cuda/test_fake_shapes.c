@@ -26,28 +26,30 @@ static void take_turns(const idle_rank *one, const fake_controls *controls)
 
 static void dispatch_rows(const idle_rank *one, const fake_controls *controls, expar_dtype dtype, int64_t hidden)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    expar_dispatch_result unused = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result unused = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (is_odd(one)) {
         args.x = idle_tensor(dtype, hidden);
         args.x.device = args.topk_idx.device;
     }
     take_turns(one, controls);
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_dispatch(one->ep, &args, &unused));
-    CHECK_TEXT("expar_dispatch on rank ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is", "on rank 2 and");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_dispatch(one->ep, &args, &unused));
+    CHECK_TEXT("expar_ep_dispatch on rank ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is",
+               "on rank 2 and");
 }
 
 static void combine_rows(const idle_rank *one, const fake_controls *controls, expar_dtype dtype, int64_t hidden)
 {
-    expar_combine_args args = idle_combine_args(one);
+    expar_ep_combine_args args = idle_combine_args(one);
     const expar_device device = args.x.device;
     if (is_odd(one)) {
         args.x = args.y = idle_tensor(dtype, hidden);
         args.x.device = args.y.device = device;
     }
     take_turns(one, controls);
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_combine(one->ep, &args));
-    CHECK_TEXT("expar_combine on rank ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is", "on rank 2 and");
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_combine(one->ep, &args));
+    CHECK_TEXT("expar_ep_combine on rank ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is",
+               "on rank 2 and");
 }
 
 static void call_with_other_rows(idle_rank *one, const fake_controls *controls)

@@ -79,30 +79,30 @@ static bool stays(const bench *b, uint32_t epoch)
 static void end_event(expar_event *event)
 {
     CHECK_OK(expar_event_wait(event));
-    expar_event_destroy(event);
+    expar_event_release(event);
 }
 
 static expar_event *combine(bench *b, expar_event *wait_event)
 {
     expar_event *event = NULL;
-    expar_combine_args args = idle_combine_args(&b->one);
+    expar_ep_combine_args args = idle_combine_args(&b->one);
     args.wait_event = wait_event;
     args.async_finish = 1;
     args.event = &event;
-    CHECK_OK(expar_combine(b->one.ep, &args));
+    CHECK_OK(expar_ep_combine(b->one.ep, &args));
     return event;
 }
 
 static expar_event *dispatch_again(bench *b, expar_event *wait_event)
 {
-    expar_dispatch_args args = idle_dispatch_args(&b->one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(&b->one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.handle = b->one.came.handle;
     args.topk_idx = EXPAR_TENSOR_NONE;
     args.num_experts = 0;
     args.wait_event = wait_event;
     args.async_finish = 1;
-    CHECK_OK(expar_dispatch(b->one.ep, &args, &result));
+    CHECK_OK(expar_ep_dispatch(b->one.ep, &args, &result));
     expar_ep_output_release(result.output);
     return result.event;
 }
@@ -148,7 +148,7 @@ static void play_wait_events(expar_group *group, void *shared)
         hold_up(&b, b.slow);
         CHECK_OK(expar_event_record(b.slow, &recorded));
         expar_event *event = cached ? dispatch_again(&b, recorded) : combine(&b, recorded);
-        expar_event_destroy(recorded);
+        expar_event_release(recorded);
         CHECK(stays(&b, epoch), "the call did not wait for its wait_event");
         expar_event *second = combine(&b, event);
         let_go(&b);
@@ -178,24 +178,24 @@ static void play_fresh_behind_an_event(expar_group *group, void *shared)
     bench b;
     pthread_t thread;
     expar_event *recorded = NULL;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     (void)shared;
     if (!bench_begin(&b, group)) return;
     const int before = atomic_load(&b.controls->others);
     hold_up(&b, b.slow);
     CHECK_OK(expar_event_record(b.slow, &recorded));
-    expar_dispatch_args args = idle_dispatch_args(&b.one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&b.one, EXPAR_F32);
     args.wait_event = recorded;
     args.async_finish = 1;
     if (pthread_create(&thread, NULL, let_go_soon, &b)) abort();
-    CHECK_OK(expar_dispatch(b.one.ep, &args, &result));
+    CHECK_OK(expar_ep_dispatch(b.one.ep, &args, &result));
     CHECK(atomic_load(&b.end) == 1, "the call returned before its counts were there");
     CHECK(atomic_load(&b.controls->others) == before + 1, "the stream was not told to wait");
     pthread_join(thread, NULL);
     end_event(result.event);
-    expar_event_destroy(recorded);
+    expar_event_release(recorded);
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     bench_end(&b);
 }
 
@@ -224,7 +224,7 @@ static void play_shared_gpu(expar_group *group, void *shared)
     if (group->rank == 0) {
         CHECK(atomic_load(&b.end) == 1, "the stream was told to wait");
         pthread_join(thread, NULL);
-        expar_event_destroy(recorded);
+        expar_event_release(recorded);
     }
     end_event(event);
     CHECK_OK(expar_barrier_all(group));
@@ -261,13 +261,13 @@ static void by_signal(bench *b, expar_event *event)
 {
     (void)b;
     CHECK_OK(expar_event_signal(event));
-    expar_event_destroy(event);
+    expar_event_release(event);
 }
 
 static void by_destroying(bench *b, expar_event *event)
 {
     (void)b;
-    expar_event_destroy(event);
+    expar_event_release(event);
 }
 
 static void play_streams(expar_group *group, void *shared)
@@ -298,7 +298,7 @@ static void play_streams(expar_group *group, void *shared)
     unsetenv("FAKE_WORDS");
     CHECK_OK(expar_event_signal(event));
     CHECK_OK(expar_event_stream_wait(event, b.one.stream));
-    expar_event_destroy(event);
+    expar_event_release(event);
     bench_end(&b);
 }
 
@@ -336,22 +336,22 @@ static void play_captures(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_STATE, expar_event_stream_wait(own, b.one.stream));
     CHECK_TEXT("expar_event_stream_wait", "does not lie on a stream");
     CHECK_OK(expar_event_stream_wait(inner, other));
-    expar_combine_args args = idle_combine_args(&b.one);
+    expar_ep_combine_args args = idle_combine_args(&b.one);
     args.stream = other;
     args.wait_event = outer;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_combine(b.one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_combine(b.one.ep, &args));
     CHECK_TEXT("wait_event is given, and not of the capture");
     args.wait_event = inner;
-    CHECK_OK(expar_combine(b.one.ep, &args));
-    expar_event_destroy(inner);
+    CHECK_OK(expar_ep_combine(b.one.ep, &args));
+    expar_event_release(inner);
     CHECK_OK(expar_event_record(other, &inner));
     CHECK_OK(expar_event_stream_wait(inner, b.one.stream));
-    expar_event_destroy(inner);
+    expar_event_release(inner);
     let_go(&b);
     CHECK_OK(expar_event_stream_wait(outer, b.one.stream));
     CHECK_OK(CUDA_CALL(StreamEndCapture, b.one.stream, &graph));
-    expar_event_destroy(outer);
-    expar_event_destroy(own);
+    expar_event_release(outer);
+    expar_event_release(own);
     uint32_t epoch = epoch_of(&b);
     CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
     CHECK_OK(CUDA_CALL(GraphLaunch, exec, b.one.stream));
@@ -384,10 +384,10 @@ static uint64_t bytes_in_use(const bench *b)
 static void release_behind(bench *b)
 {
     expar_ep_output *output = NULL;
-    expar_dispatch_args args = idle_dispatch_args(&b->one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(&b->one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     const uint64_t before = bytes_in_use(b);
-    if (!CHECK_OK(expar_dispatch(b->one.ep, &args, &result))) return;
+    if (!CHECK_OK(expar_ep_dispatch(b->one.ep, &args, &result))) return;
     expar_ep_output_release(result.output);
     const uint64_t with_handle = bytes_in_use(b);
     if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &output))) return;
@@ -436,12 +436,12 @@ static void release_in_a_capture(bench *b)
 {
     cu_graph graph = NULL;
     expar_ep_output *output = NULL;
-    const expar_combine_args args = idle_combine_args(&b->one);
+    const expar_ep_combine_args args = idle_combine_args(&b->one);
     const uint64_t before = bytes_in_use(b);
     if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &output))) return;
     const uint64_t with = bytes_in_use(b);
     CHECK_OK(CUDA_CALL(StreamBeginCapture, b->one.stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_OK(expar_combine(b->one.ep, &args));
+    CHECK_OK(expar_ep_combine(b->one.ep, &args));
     CHECK_OK(expar_ep_output_release_after(output, b->one.stream));
     CHECK(bytes_in_use(b) == with, "memory that a graph may use has gone back");
     CHECK_OK(CUDA_CALL(StreamEndCapture, b->one.stream, &graph));
@@ -479,21 +479,21 @@ static void play_queries(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     CHECK_OK(expar_ep_query(one.ep));
     for (int with_event = 0; with_event < 2; with_event++) {
-        expar_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
         args.num_worst_tokens = 4;
         args.async_finish = with_event;
         bool odd = group->rank == 1;
         if (odd) args.num_experts = -3;
-        CHECK_STATUS(odd ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_dispatch(one.ep, &args, &result));
-        if (!odd && with_event) expar_event_destroy(result.event);
+        CHECK_STATUS(odd ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_ep_dispatch(one.ep, &args, &result));
+        if (!odd && with_event) expar_event_release(result.event);
         CHECK_OK(gpu_await(one.ep->base.exec, "the test"));
         CHECK_OK(expar_barrier_all(group));
         CHECK_STATUS(odd ? EXPAR_OK : EXPAR_ERR_REMOTE, expar_ep_query(one.ep));
         if (!odd) CHECK_TEXT("rank 1 refused its arguments");
         CHECK_OK(expar_ep_query(one.ep));
         expar_ep_output_release(result.output);
-        expar_ep_handle_destroy(result.handle);
+        expar_ep_handle_release(result.handle);
     }
     if (idle_dispatch(&one, EXPAR_F32)) idle_combine(&one);
     CHECK_OK(expar_ep_query(one.ep));
@@ -517,7 +517,7 @@ static void events_go_with_their_context(void **state)
             assert_int_equal(expar_event_record(stream, &events[i]), EXPAR_OK);
             if (i) assert_int_equal(expar_event_stream_wait(events[i], stream), EXPAR_OK);
             if (i) assert_int_equal(expar_event_wait(events[i]), EXPAR_OK);
-            if (life || i) expar_event_destroy(events[i]);
+            if (life || i) expar_event_release(events[i]);
         }
         assert_int_equal(CUDA_CALL(StreamDestroy, stream), EXPAR_OK);
         cuda_leave();
@@ -527,7 +527,7 @@ static void events_go_with_their_context(void **state)
             assert_int_equal(cuda_device_open(0, &device), EXPAR_OK);
             assert_int_equal(expar_event_query(early, &done), EXPAR_ERR_CUDA);
             assert_non_null(strstr(expar_last_error(), "context has gone"));
-            expar_event_destroy(early);
+            expar_event_release(early);
         }
         cuda_device_close(device);
     }
@@ -545,9 +545,9 @@ static void play_poison(expar_group *group, void *shared)
     idle_rank one;
     (void)shared;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
-    expar_combine_args args = idle_combine_args(&one);
+    expar_ep_combine_args args = idle_combine_args(&one);
     setenv("FAKE_RECORD", "0", 1);
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_combine(one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &args));
     unsetenv("FAKE_RECORD");
     for (int i = 0; i < 2; i++) {
         CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_query(one.ep));

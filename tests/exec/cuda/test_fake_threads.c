@@ -27,13 +27,13 @@ static void *call(void *argument)
     caller *c = argument;
     if ((c->status = cuda_enter(c->one->gpu)) != EXPAR_OK) return NULL;
     for (int32_t i = 0; i < c->calls && c->status == EXPAR_OK; i++) {
-        expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
-        expar_dispatch_args args = idle_dispatch_args(c->one, EXPAR_F32);
+        expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
+        expar_ep_dispatch_args args = idle_dispatch_args(c->one, EXPAR_F32);
         args.stream = c->stream;
         args.wait_event = c->wait_event;
-        c->status = expar_dispatch(c->ep, &args, &result);
+        c->status = expar_ep_dispatch(c->ep, &args, &result);
         expar_ep_output_release(result.output);
-        expar_ep_handle_destroy(result.handle);
+        expar_ep_handle_release(result.handle);
     }
     cuda_leave();
     return NULL;
@@ -137,7 +137,7 @@ static void play_with_event(expar_group *group, void *shared)
     end(&two[1]);
     event_finish(event, EXPAR_OK);
     end(&two[0]);
-    expar_event_destroy(event);
+    expar_event_release(event);
     close_two(&one, two);
 }
 

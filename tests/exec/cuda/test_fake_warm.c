@@ -15,12 +15,12 @@ static char root[] = "/tmp/expar-warm-XXXXXX";
 
 static void dispatch_into(idle_rank *one, int64_t room)
 {
-    expar_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F32);
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     args.num_worst_tokens = room;
-    CHECK_OK(expar_dispatch(one->ep, &args, &result));
+    CHECK_OK(expar_ep_dispatch(one->ep, &args, &result));
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
 }
 
 /* In a process of its own. shared: not NULL where the disk has all already. */

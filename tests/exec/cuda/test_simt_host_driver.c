@@ -21,7 +21,7 @@ typedef struct scene {
     expar_ll_combine_args back;
     cu_address memory;
     /* Made by one operation, used and given back by a later one. */
-    expar_dispatch_result again;
+    expar_ep_dispatch_result again;
     expar_ll_dispatch_result there;
     expar_ll_combine_result home;
     expar_event *event;
@@ -31,19 +31,19 @@ typedef struct scene {
 
 static void dispatch_fresh(scene *s)
 {
-    expar_dispatch_args args = idle_dispatch_args(&s->one, EXPAR_F32);
-    s->again = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    CHECK_OK(expar_dispatch(s->one.ep, &args, &s->again));
+    expar_ep_dispatch_args args = idle_dispatch_args(&s->one, EXPAR_F32);
+    s->again = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    CHECK_OK(expar_ep_dispatch(s->one.ep, &args, &s->again));
 }
 
 static void repeat(scene *s, int async_finish)
 {
-    expar_dispatch_args args = idle_dispatch_args(&s->one, EXPAR_F32);
+    expar_ep_dispatch_args args = idle_dispatch_args(&s->one, EXPAR_F32);
     args.topk_idx = EXPAR_TENSOR_NONE;
     args.handle = s->one.came.handle;
     args.async_finish = async_finish;
-    s->again = (expar_dispatch_result)EXPAR_DISPATCH_RESULT_INIT;
-    CHECK_OK(expar_dispatch(s->one.ep, &args, &s->again));
+    s->again = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
+    CHECK_OK(expar_ep_dispatch(s->one.ep, &args, &s->again));
 }
 
 static void dispatch_with_handle(scene *s)
@@ -54,34 +54,34 @@ static void dispatch_with_handle(scene *s)
 static void dispatch_async(scene *s)
 {
     repeat(s, 1);
-    expar_event_destroy(s->again.event);
+    expar_event_release(s->again.event);
 }
 
 static void combine(scene *s)
 {
-    const expar_combine_args args = idle_combine_args(&s->one);
-    CHECK_OK(expar_combine(s->one.ep, &args));
+    const expar_ep_combine_args args = idle_combine_args(&s->one);
+    CHECK_OK(expar_ep_combine(s->one.ep, &args));
 }
 
 static void combine_async(scene *s)
 {
-    expar_combine_args args = idle_combine_args(&s->one);
+    expar_ep_combine_args args = idle_combine_args(&s->one);
     args.async_finish = 1;
     args.event = &s->event;
-    CHECK_OK(expar_combine(s->one.ep, &args));
+    CHECK_OK(expar_ep_combine(s->one.ep, &args));
 }
 
 static void let_output_go(scene *s)
 {
     CHECK_OK(expar_ep_output_read_on(s->again.output, s->one.stream));
     expar_ep_output_release(s->again.output);
-    expar_ep_handle_destroy(s->again.handle);
+    expar_ep_handle_release(s->again.handle);
 }
 
 static void let_output_go_after(scene *s)
 {
     CHECK_OK(expar_ep_output_release_after(s->again.output, s->one.stream));
-    expar_ep_handle_destroy(s->again.handle);
+    expar_ep_handle_release(s->again.handle);
 }
 
 static void follow_event(scene *s)
@@ -97,7 +97,7 @@ static void query_event(scene *s)
 
 static void destroy_event(scene *s)
 {
-    expar_event_destroy(s->event);
+    expar_event_release(s->event);
     s->event = NULL;
 }
 
@@ -123,7 +123,7 @@ static void ll_call_hook(scene *s)
 {
     expar_ll_hook *hook = s->there.hook ? s->there.hook : s->home.hook;
     CHECK_OK(expar_ll_hook_call(hook, s->one.stream));
-    expar_ll_hook_destroy(hook);
+    expar_ll_hook_release(hook);
     s->there.hook = s->home.hook = NULL;
 }
 
@@ -131,7 +131,7 @@ static void ll_let_go(scene *s)
 {
     expar_ep_output_release(s->there.output);
     expar_ep_output_release(s->home.output);
-    expar_ll_handle_destroy(s->there.handle);
+    expar_ll_handle_release(s->there.handle);
     s->there.output = s->home.output = NULL;
 }
 

@@ -82,7 +82,7 @@ static void dispatch_once(const idle_rank *one, expar_ll *ll)
     CHECK_OK(expar_ll_dispatch(ll, &args, &result));
     CHECK_OK(CUDA_CALL(StreamSynchronize, one->stream));
     expar_ep_output_release(result.output);
-    expar_ll_handle_destroy(result.handle);
+    expar_ll_handle_release(result.handle);
 }
 
 static void wait_in_low_latency(expar_group *group, void *shared)

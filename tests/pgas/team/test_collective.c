@@ -178,7 +178,7 @@ static int32_t node_of(const stage *s, int32_t member)
 {
     expar_team *world;
     int32_t rank = 0;
-    CHECK_OK(expar_team_world(s->group, &world));
+    CHECK_OK(expar_team_get_world(s->group, &world));
     CHECK_OK(expar_team_translate_pe(s->team, member, world, &rank));
     return s->group->sym->some_mapped ? s->group->nodes[rank] : rank;
 }
@@ -276,7 +276,7 @@ static void collectives(expar_group *group, void *shared)
     stage s = {.group = group};
     CHECK_OK(expar_malloc(group, AREA_BYTES, (void **)&s.dest));
     CHECK_OK(expar_malloc(group, AREA_BYTES, (void **)&s.source));
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     s.team = world;
     s.what = "world";
     run_all(&s);
@@ -314,7 +314,7 @@ static void many_members(expar_group *group, void *shared)
     stage s = {.group = group, .what = "many"};
     CHECK_OK(expar_malloc(group, AREA_BYTES, (void **)&s.dest));
     CHECK_OK(expar_malloc(group, AREA_BYTES, (void **)&s.source));
-    CHECK_OK(expar_team_world(group, &s.team));
+    CHECK_OK(expar_team_get_world(group, &s.team));
     s.me = group->rank;
     s.size = group->size;
     check_broadcast(&s, 1000);
@@ -339,7 +339,7 @@ static void in_a_row(expar_group *group, void *shared)
     const int64_t rounds = (int64_t)netns_rounds(ROUNDS);
     expar_team *world;
     int64_t *in, *out, *all, wrong = 0;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_calloc(group, WORDS, sizeof *in, (void **)&in));
     CHECK_OK(expar_calloc(group, ROUNDS * WORDS, sizeof *out, (void **)&out));
     CHECK_OK(expar_calloc(group, (size_t)group->size * ROUNDS, sizeof *all, (void **)&all));
@@ -377,7 +377,7 @@ static void refusals(expar_group *group, void *shared)
     expar_team *world, *gone;
     uint64_t *box, local[4] = {0};
     CHECK_OK(expar_calloc(group, 4, sizeof *box, (void **)&box));
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_team_split_strided(world, 0, 1, group->size, NULL, &gone));
     CHECK_OK(expar_team_destroy(gone));
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_broadcast(gone, box, box + 1, 8, 0));

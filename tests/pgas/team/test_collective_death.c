@@ -136,7 +136,7 @@ static void work(expar_group *group, void *shared)
     snprintf(victim, sizeof victim, "rank %d", s->victim);
     CHECK_OK(expar_malloc(group, 2 * RANKS * LARGE, (void **)&own.dest));
     CHECK_OK(expar_calloc(group, 2 * RANKS, LARGE, (void **)&own.source));
-    CHECK_OK(expar_team_world(group, &own.world));
+    CHECK_OK(expar_team_get_world(group, &own.world));
     split_pairs(&own, pairs);
     for (int32_t i = 0; status == EXPAR_OK && ranks_clock_ms() - start_ms < DEADLINE_MS; i++) {
         status = kinds[s->kind](&own, i);

@@ -338,7 +338,7 @@ static void play_all(expar_group *group, void *shared)
     if (g->nodes) group->sym->nodes = g->nodes;
     CHECK_OK(expar_malloc(group, AREA_BYTES, (void **)&s.area));
     CHECK_OK(expar_malloc(group, AREA_BYTES, (void **)&s.source));
-    CHECK_OK(expar_team_world(group, &s.world));
+    CHECK_OK(expar_team_get_world(group, &s.world));
     for (int i = 0; i < SPLITS; i++) {
         draw_members(&d, group->size, &start, &stride, &size);
         CHECK_OK(expar_team_split_strided(s.world, start, stride, size, NULL, &s.splits[i]));

@@ -48,9 +48,9 @@ static void standing(expar_group *group, void *shared)
     (void)shared;
     expar_team *world, *node, *rail;
     int32_t pe = 99;
-    CHECK_OK(expar_team_world(group, &world));
-    CHECK_OK(expar_team_shared(group, &node));
-    CHECK_OK(expar_team_rail(group, &rail));
+    CHECK_OK(expar_team_get_world(group, &world));
+    CHECK_OK(expar_team_get_shared(group, &node));
+    CHECK_OK(expar_team_get_rail(group, &rail));
     check_members(world, group->rank, 4, "world");
     check_members(node, group->rank % 2, 2, "shared");
     check_members(rail, group->rank / 2, 2, "rail");
@@ -80,7 +80,7 @@ static void take_little(expar_group *group, void *shared)
     expar_heap_stats before = EXPAR_HEAP_STATS_INIT, after = EXPAR_HEAP_STATS_INIT;
     expar_team *world;
     CHECK_OK(expar_heap_get_stats(group, &before));
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_heap_get_stats(group, &after));
     const uint64_t sixteenth = before.total_bytes / 16, most = (uint64_t)16 << 20;
     const uint64_t share = sixteenth < most ? sixteenth : most, least = (uint64_t)group->size * (36 << 10);
@@ -105,7 +105,7 @@ static void split_strided(expar_group *group, void *shared)
     expar_team_config config = EXPAR_TEAM_CONFIG_INIT, got = EXPAR_TEAM_CONFIG_INIT;
     int32_t n = group->size, me = group->rank, pe = 99;
     config.num_contexts = 3;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_team_split_strided(world, 1, 2, n / 2, &config, &odd));
     CHECK((odd != NULL) == (me % 2 == 1), "rank %d is a member: %d", me, odd != NULL);
     if (odd) {
@@ -149,7 +149,7 @@ static void split_2d(expar_group *group, void *shared)
     (void)shared;
     expar_team *world, *x, *y;
     int32_t n = group->size, me = group->rank;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     for (int32_t range = 1; range <= n + 1; range++) {
         int32_t width = range < n ? range : n, row = me / width, column = me % width;
         CHECK_OK(expar_team_split_2d(world, range, NULL, NULL, &x, &y));
@@ -173,19 +173,19 @@ static void test_split_2d(void **state)
 static void many_teams(expar_group *group, void *shared)
 {
     (void)shared;
-    expar_team *world, *teams[EXPAR_MAX_TEAMS] = {0}, *one = NULL;
+    expar_team *world, *teams[EXPAR_TEAM_MAX] = {0}, *one = NULL;
     int made = 0;
-    CHECK_OK(expar_team_world(group, &world));
-    for (int i = 0; i < 2 * EXPAR_MAX_TEAMS; i++) {
+    CHECK_OK(expar_team_get_world(group, &world));
+    for (int i = 0; i < 2 * EXPAR_TEAM_MAX; i++) {
         CHECK_OK(expar_team_split_strided(world, 0, 1, group->size, NULL, &one));
         CHECK_OK(expar_team_destroy(one));
     }
     expar_status status = EXPAR_OK;
-    while (made < EXPAR_MAX_TEAMS && status == EXPAR_OK) {
+    while (made < EXPAR_TEAM_MAX && status == EXPAR_OK) {
         status = expar_team_split_strided(world, 0, 1, 1, NULL, &one);
         if (status == EXPAR_OK) teams[made++] = one;
     }
-    CHECK(status == EXPAR_ERR_LIMIT && made == EXPAR_MAX_TEAMS - 3, "%d teams were made", made);
+    CHECK(status == EXPAR_ERR_LIMIT && made == EXPAR_TEAM_MAX - 3, "%d teams were made", made);
     CHECK_TEXT("expar_team_split_strided", "63 teams");
     for (int i = 0; i < made; i++)
         CHECK_OK(expar_team_destroy(teams[i]));
@@ -205,7 +205,7 @@ static void split_without_memory(expar_group *group, void *shared)
 {
     (void)shared;
     expar_team *world, *none = NULL, *one = NULL;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     for (shortage by = OF_MALLOC; by <= OF_CALLOC; by++) {
         if (group->rank == 1) poor = by;
         const expar_status status = expar_team_split_strided(world, 1, 1, 2, NULL, &none);
@@ -281,10 +281,10 @@ static void sync_in_vain(expar_group *group, void *shared)
     CHECK_OK(expar_team_form(group, 0, 1, 1, &team));
     CHECK_OK(expar_team_sync(team));
     pthread_mutex_lock(&team->table->turn);
-    CHECK_OK(expar_set_interrupt(stop_at_once, NULL));
+    CHECK_OK(expar_interrupt_set(stop_at_once, NULL));
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_team_sync(team));
     CHECK_TEXT("expar_team_sync", "interrupted");
-    CHECK_OK(expar_set_interrupt(NULL, NULL));
+    CHECK_OK(expar_interrupt_set(NULL, NULL));
     pthread_mutex_unlock(&team->table->turn);
     CHECK_OK(expar_team_sync(team));
     CHECK_OK(expar_team_destroy(team));
@@ -305,7 +305,7 @@ static void count_through_barriers(expar_group *group, expar_team *team, uint64_
 {
     int32_t first = -1;
     expar_team *world;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_team_translate_pe(team, 0, world, &first));
     uint64_t seen = 0, size = (uint64_t)expar_team_n_pes(team);
     for (uint64_t round = 1; round <= netns_rounds(SYNC_ROUNDS) && check_failures() == 0; round++) {
@@ -323,7 +323,7 @@ static void syncs(expar_group *group, void *shared)
     (void)shared;
     expar_team *world, *low, *high, *formed;
     uint64_t *counters;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_OK(expar_calloc(group, 4, sizeof *counters, (void **)&counters));
     CHECK_OK(expar_team_split_strided(world, 0, 1, 3, NULL, &low));
     CHECK_OK(expar_team_split_strided(world, 4, -1, 3, NULL, &high));
@@ -391,7 +391,7 @@ static void formed_by_threads(expar_group *group, void *shared)
     (void)shared;
     expar_team *world;
     uint64_t *sums[2];
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     for (int i = 0; i < 2; i++)
         CHECK_OK(expar_calloc(group, PAIR_WORDS, sizeof *sums[i], (void **)&sums[i]));
     pair pairs[2];
@@ -421,9 +421,9 @@ static void refusals(expar_group *group, void *shared)
     expar_team *world, *out = NULL;
     int32_t pe = 77;
     expar_team_config unset = {0};
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_world(NULL, &world));
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_world(group, NULL));
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_get_world(NULL, &world));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_team_get_world(group, NULL));
+    CHECK_OK(expar_team_get_world(group, &world));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_team_split_strided(NULL, 0, 1, 1, NULL, &out));
     CHECK_TEXT("expar_team_split_strided: parent is NULL");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_team_split_strided(world, 0, 1, 1, NULL, NULL));
@@ -468,7 +468,7 @@ static void absent(expar_group *group, void *shared)
 {
     (void)shared;
     expar_team *world;
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     if (group->rank == 1) return;
     kind_set_timeout(group, 500);
     CHECK_STATUS(EXPAR_ERR_PEER, expar_team_sync(world));
@@ -529,10 +529,10 @@ static void *split_parent(void *argument)
 }
 
 /* Leaves one slot free, or all. */
-static int32_t fill_slots(expar_team *world, bool with_one, expar_team *fillers[EXPAR_MAX_TEAMS])
+static int32_t fill_slots(expar_team *world, bool with_one, expar_team *fillers[EXPAR_TEAM_MAX])
 {
     int32_t count = 0;
-    while (with_one && CHECK(count < EXPAR_MAX_TEAMS, "%d teams", (int)count) &&
+    while (with_one && CHECK(count < EXPAR_TEAM_MAX, "%d teams", (int)count) &&
            expar_team_split_strided(world, 0, 1, world->size, NULL, &fillers[count]) == EXPAR_OK)
         count++;
     if (count) CHECK_OK(expar_team_destroy(fillers[--count]));
@@ -541,9 +541,9 @@ static int32_t fill_slots(expar_team *world, bool with_one, expar_team *fillers[
 
 static void split_by_threads(expar_group *group, bool with_one)
 {
-    expar_team *world, *fillers[EXPAR_MAX_TEAMS];
+    expar_team *world, *fillers[EXPAR_TEAM_MAX];
     splitter all[SPLITTERS] = {{.with_one = with_one}, {.with_one = with_one}};
-    CHECK_OK(expar_team_world(group, &world));
+    CHECK_OK(expar_team_get_world(group, &world));
     for (int i = 0; i < SPLITTERS; i++) {
         CHECK_OK(expar_team_split_strided(world, 0, 1, group->size, NULL, &all[i].parent));
         CHECK_OK(expar_calloc(group, 1, sizeof *all[i].sum, (void **)&all[i].sum));
@@ -591,7 +591,7 @@ static void a_flag_is_overwritten(expar_group *group, void *shared)
     expar_team *team;
     uint64_t *ended, one = 1;
     CHECK_OK(expar_calloc(group, 2, sizeof *ended, (void **)&ended));
-    CHECK_OK(expar_team_world(group, &team));
+    CHECK_OK(expar_team_get_world(group, &team));
     CHECK_OK(expar_team_sync(team));
     CHECK_OK(expar_barrier_all(group));
     if (group->rank == 1) CHECK_OK(sym_word_set(group->sym, 0, flag_offset(team, 1), garbage));

@@ -35,7 +35,7 @@ typedef struct stage {
 static void stage_make(stage *s, expar_group *group, const scene *plot)
 {
     *s = (stage){.scene = plot, .group = group};
-    CHECK_OK(expar_team_world(group, &s->world));
+    CHECK_OK(expar_team_get_world(group, &s->world));
     CHECK_OK(expar_team_split_strided(s->world, 0, 1, VICTIM, NULL, &s->team));
     if (s->team) CHECK_OK(expar_ctx_create(s->team, NULL, &s->ctx));
     CHECK_OK(expar_calloc(group, RANKS * WORDS, sizeof *s->dest, (void **)&s->dest));

@@ -249,14 +249,14 @@ static int32_t fair_sms(const gpu *self, int32_t num_local, int32_t num_gpus)
 
 static bool gpu_check(demo_error *error)
 {
-    if (expar_cuda_driver(NULL, NULL) == EXPAR_OK) return true;
+    if (expar_cuda_get_driver(NULL, NULL) == EXPAR_OK) return true;
     return demo_fail(error, "--device cuda: %.400s", expar_last_error());
 }
 
 static bool gpu_create(const model_sizes *sizes, int32_t local, int32_t num_local, compute **out, demo_error *error)
 {
     int32_t num_gpus;
-    if (!demo_check(error, "GPUs", expar_cuda_driver(NULL, &num_gpus))) return false;
+    if (!demo_check(error, "GPUs", expar_cuda_get_driver(NULL, &num_gpus))) return false;
     gpu *self = demo_calloc(error, 1, sizeof *self);
     if (!self) return false;
     self->base = (compute){.ops = &gpu_ops, .sizes = *sizes};

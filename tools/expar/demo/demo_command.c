@@ -81,12 +81,12 @@ static int64_t parse_count(struct argp_state *state, const char *option, const c
     return number;
 }
 
-static expar_path parse_path(struct argp_state *state, const char *text)
+static expar_ep_path parse_path(struct argp_state *state, const char *text)
 {
-    if (!strcmp(text, "direct")) return EXPAR_PATH_DIRECT;
-    if (!strcmp(text, "queue")) return EXPAR_PATH_QUEUE;
+    if (!strcmp(text, "direct")) return EXPAR_EP_PATH_DIRECT;
+    if (!strcmp(text, "queue")) return EXPAR_EP_PATH_QUEUE;
     if (strcmp(text, "auto")) argp_error(state, "--path '%s': auto, direct or queue is expected", SHOWN(text));
-    return EXPAR_PATH_AUTO;
+    return EXPAR_EP_PATH_AUTO;
 }
 
 /* Whether in low-latency mode. */

@@ -33,7 +33,7 @@ bool moe_local_create(const model *m, int32_t num_owners, int32_t num_nodes, moe
 typedef struct moe_counts {
     int64_t rows;               /* rows of D floats that dispatches carried; as many went back */
     int64_t rows_between_ranks; /* those of them that left their rank */
-    expar_path path;            /* by which the last ones of normal mode came */
+    expar_ep_path path;         /* by which the last ones of normal mode came */
     int64_t *tokens_per_expert; /* [num_local_experts of m] rows that each of this rank's experts worked on */
 } moe_counts;
 
@@ -43,7 +43,7 @@ void moe_counts_free(moe_counts *counts);
 
 /* Both over a group: m holds this rank's experts. Collective, as is each run: a rank without rows takes part with count
    0. max_tokens: the most rows that any rank brings. Runs add to *counts, which is borrowed. */
-bool moe_normal_create(expar_group *group, const model *m, int64_t max_tokens, expar_path path, moe_counts *counts,
+bool moe_normal_create(expar_group *group, const model *m, int64_t max_tokens, expar_ep_path path, moe_counts *counts,
                        moe **out, demo_error *error);
 bool moe_low_latency_create(expar_group *group, const model *m, int32_t max_tokens, moe_counts *counts, moe **out,
                             demo_error *error);

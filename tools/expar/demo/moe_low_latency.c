@@ -93,7 +93,7 @@ static bool send_rows(moe_low_latency *self, const routed_rows *rows, expar_ll_d
     args.x = compute_tensor(c, rows->x, EXPAR_F32, rows->count, s->hidden);
     args.topk_idx = compute_tensor(c, self->topk_idx, EXPAR_I32, rows->count, s->top_k);
     args.topk_weights = compute_tensor(c, self->topk_weights, EXPAR_F32, rows->count, s->top_k);
-    args.format = EXPAR_LL_PLAIN;
+    args.format = EXPAR_LL_FORMAT_PLAIN;
     args.stream = c->stream;
     return demo_check(error, "low-latency dispatch", expar_ll_dispatch(self->ll, &args, received));
 }
@@ -135,8 +135,8 @@ static bool bring_back(moe_low_latency *self, const expar_ll_dispatch_result *re
     args.topk_idx = compute_tensor(c, self->topk_idx, EXPAR_I32, count, s->top_k);
     args.topk_weights = compute_tensor(c, self->topk_weights, EXPAR_F32, count, s->top_k);
     args.handle = received->handle;
-    args.sum = EXPAR_LL_REDUCED;
-    args.format = EXPAR_LL_PLAIN;
+    args.sum = EXPAR_LL_SUM_REDUCED;
+    args.format = EXPAR_LL_FORMAT_PLAIN;
     args.out = compute_tensor(c, y, EXPAR_F32, count, s->hidden);
     args.stream = c->stream;
     expar_ll_combine_result result = EXPAR_LL_COMBINE_RESULT_INIT;
@@ -156,7 +156,7 @@ static bool moe_low_latency_run(moe *base, int32_t layer, const routed_rows *row
         run_received(self, layer, &received);
         ok = bring_back(self, &received, rows->count, y, error);
     }
-    expar_ll_handle_destroy(received.handle);
+    expar_ll_handle_release(received.handle);
     expar_ep_output_release(received.output);
     return ok;
 }
@@ -225,7 +225,7 @@ static expar_ll_config config_for(const model_sizes *sizes, int32_t max_tokens)
     config.num_topk = sizes->top_k;
     config.num_experts = sizes->experts;
     config.max_element_bytes = sizeof(float);
-    config.sums = 1 << EXPAR_LL_REDUCED;
+    config.sums = 1 << EXPAR_LL_SUM_REDUCED;
     return config;
 }
 
@@ -233,7 +233,7 @@ size_t moe_low_latency_bytes(const model_sizes *sizes, int32_t ranks, int32_t ma
 {
     const expar_ll_config config = config_for(sizes, max_tokens);
     size_t bytes = 0;
-    return expar_ll_buffer_size(&config, ranks, &bytes) == EXPAR_OK ? bytes : 0;
+    return expar_ll_get_buffer_size(&config, ranks, &bytes) == EXPAR_OK ? bytes : 0;
 }
 
 static bool create_buffer(moe_low_latency *self, expar_group *group, int32_t max_tokens, demo_error *error)

@@ -10,7 +10,7 @@ typedef struct moe_normal {
     moe base;
     const model *m;
     expar_ep *ep;
-    expar_path path;
+    expar_ep_path path;
     int32_t rank;
     float *sums; /* [ranks · max_tokens][D] what the experts made of the received rows */
     moe_counts *counts;
@@ -18,23 +18,23 @@ typedef struct moe_normal {
 } moe_normal;
 
 /* The tensors are views: nothing writes through those of const rows. */
-static bool dispatch(moe_normal *self, const routed_rows *rows, expar_dispatch_result *received, demo_error *error)
+static bool dispatch(moe_normal *self, const routed_rows *rows, expar_ep_dispatch_result *received, demo_error *error)
 {
     const model_sizes *s = &self->m->sizes;
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = compute_tensor(self->m->compute, rows->x, EXPAR_F32, rows->count, s->hidden);
     args.topk_idx = compute_tensor(self->m->compute, rows->topk_idx, EXPAR_I32, rows->count, s->top_k);
     args.topk_weights = compute_tensor(self->m->compute, rows->topk_weights, EXPAR_F32, rows->count, s->top_k);
     args.stream = self->m->compute->stream;
     args.num_experts = s->experts;
     args.path = self->path;
-    return demo_check(error, "dispatch", expar_dispatch(self->ep, &args, received));
+    return demo_check(error, "dispatch", expar_ep_dispatch(self->ep, &args, received));
 }
 
-static bool count(moe_normal *self, const expar_dispatch_result *received, demo_error *error)
+static bool count(moe_normal *self, const expar_ep_dispatch_result *received, demo_error *error)
 {
-    expar_handle_info info = EXPAR_HANDLE_INFO_INIT;
-    if (!demo_check(error, "handle", expar_ep_handle_info(received->handle, &info))) return false;
+    expar_ep_handle_info info = EXPAR_EP_HANDLE_INFO_INIT;
+    if (!demo_check(error, "handle", expar_ep_handle_get_info(received->handle, &info))) return false;
     int64_t before = self->rank > 0 ? info.rank_prefix[self->rank - 1] : 0;
     int64_t own = info.rank_prefix[self->rank] - before;
     self->counts->path = received->path;
@@ -46,7 +46,7 @@ static bool count(moe_normal *self, const expar_dispatch_result *received, demo_
 }
 
 /* Replaces the received rows by the experts' sums, so that combine reads them where dispatch put them. */
-static void run_local(moe_normal *self, int32_t layer, const expar_dispatch_result *received)
+static void run_local(moe_normal *self, int32_t layer, const expar_ep_dispatch_result *received)
 {
     compute *c = self->m->compute;
     const expert_weights w = model_experts(self->m, layer);
@@ -59,22 +59,22 @@ static void run_local(moe_normal *self, int32_t layer, const expar_dispatch_resu
     c->ops->copy(c, received->recv_x.data, self->sums, (size_t)(rows.count * self->m->sizes.hidden) * sizeof(float));
 }
 
-static bool combine(moe_normal *self, const expar_dispatch_result *received, int64_t count_tokens, float *y,
+static bool combine(moe_normal *self, const expar_ep_dispatch_result *received, int64_t count_tokens, float *y,
                     demo_error *error)
 {
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = received->recv_x;
     args.handle = received->handle;
     args.path = self->path;
     args.y = compute_tensor(self->m->compute, y, EXPAR_F32, count_tokens, self->m->sizes.hidden);
     args.stream = self->m->compute->stream;
-    return demo_check(error, "combine", expar_combine(self->ep, &args));
+    return demo_check(error, "combine", expar_ep_combine(self->ep, &args));
 }
 
 static bool moe_normal_run(moe *base, int32_t layer, const routed_rows *rows, float *y, demo_error *error)
 {
     moe_normal *self = (moe_normal *)base;
-    expar_dispatch_result received = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result received = EXPAR_EP_DISPATCH_RESULT_INIT;
     self->layers++;
     if (!dispatch(self, rows, &received, error)) return false;
     bool ok = count(self, &received, error);
@@ -82,7 +82,7 @@ static bool moe_normal_run(moe *base, int32_t layer, const routed_rows *rows, fl
         run_local(self, layer, &received);
         ok = combine(self, &received, rows->count, y, error);
     }
-    expar_ep_handle_destroy(received.handle);
+    expar_ep_handle_release(received.handle);
     expar_ep_output_release(received.output);
     return ok;
 }
@@ -116,7 +116,7 @@ static bool create_buffer(moe_normal *self, expar_group *group, int64_t max_toke
     return demo_check(error, "create the EP buffer", expar_ep_create(group, &config, &self->ep));
 }
 
-bool moe_normal_create(expar_group *group, const model *m, int64_t max_tokens, expar_path path, moe_counts *counts,
+bool moe_normal_create(expar_group *group, const model *m, int64_t max_tokens, expar_ep_path path, moe_counts *counts,
                        moe **out, demo_error *error)
 {
     moe_normal *self = demo_calloc(error, 1, sizeof *self);

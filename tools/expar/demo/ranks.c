@@ -147,7 +147,7 @@ static bool generate(rank_state *s, generate_listener *listener, void *context, 
 typedef struct report_head {
     double seconds;
     int64_t rows, rows_between_ranks;
-    int64_t path; /* an expar_path */
+    int64_t path; /* an expar_ep_path */
     moe_traffic prefill, decode;
 } report_head;
 
@@ -194,7 +194,7 @@ static void read_report(const demo_task *task, int32_t rank, const uint8_t *repo
 {
     report_head head;
     memcpy(&head, report, sizeof head);
-    if (rank == 0) results->path = (expar_path)head.path;
+    if (rank == 0) results->path = (expar_ep_path)head.path;
     int64_t row_bytes = task->config.sizes.hidden * (int64_t)sizeof(float);
     results->seconds = head.seconds > results->seconds ? head.seconds : results->seconds;
     add_traffic(&results->prefill, &head.prefill);

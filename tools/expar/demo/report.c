@@ -37,9 +37,9 @@ static void put_prompt(const demo_printer *printer, const uint8_t *bytes, int32_
     fputs(style(printer, PLAIN), printer->out);
 }
 
-const char *demo_path_name(expar_path path)
+const char *demo_path_name(expar_ep_path path)
 {
-    return path == EXPAR_PATH_DIRECT ? "direct" : path == EXPAR_PATH_QUEUE ? "queue" : "auto";
+    return path == EXPAR_EP_PATH_DIRECT ? "direct" : path == EXPAR_EP_PATH_QUEUE ? "queue" : "auto";
 }
 
 size_t demo_decode_bytes(const demo_task *task)

@@ -28,7 +28,7 @@ void demo_report_texts(const demo_printer *printer, const demo_results *results)
 void demo_report_figures(const demo_printer *printer, const demo_results *results);
 
 /* "auto", "direct", "queue" */
-const char *demo_path_name(expar_path path);
+const char *demo_path_name(expar_ep_path path);
 /* Symmetric heap that decode's buffer takes on each rank; 0 in normal mode, whose buffer is prefill's. */
 size_t demo_decode_bytes(const demo_task *task);
 

@@ -20,7 +20,7 @@ typedef struct demo_text {
 typedef struct demo_results {
     demo_text *texts; /* [num_texts] in the order of the prompts */
     int32_t num_texts;
-    expar_path path;             /* by which rank 0 got its rows */
+    expar_ep_path path;          /* by which rank 0 got its rows */
     double seconds;              /* from the first prefill to the last byte, slowest rank */
     int64_t bytes_moved;         /* of rows that dispatch delivered and combine brought back, all ranks */
     int64_t bytes_between_ranks; /* those of them that left their rank */

@@ -11,7 +11,7 @@ typedef struct demo_task {
     int32_t ranks;
     int32_t nodes; /* that sums are made by: asked for (0: one), or in a group as it is */
     int32_t bytes; /* that each text grows by */
-    expar_path path;
+    expar_ep_path path;
     const compute_kind *kind; /* where the model runs */
     bool low_latency;         /* decode is in low-latency mode; prefill never is */
     bool json;

@@ -20,7 +20,7 @@ static const char *reason(void)
 static json_t *driver(int32_t *num_gpus)
 {
     int32_t version;
-    if (expar_cuda_driver(&version, num_gpus) == EXPAR_OK)
+    if (expar_cuda_get_driver(&version, num_gpus) == EXPAR_OK)
         return json_pack("{s:o, s:n}", "version", version_text(version), "missing");
     return json_pack("{s:n, s:s}", "version", "missing", reason());
 }
@@ -29,7 +29,7 @@ static json_t *compiler(void)
 {
     int32_t version;
     const char *path;
-    if (expar_cuda_compiler(&version, &path) == EXPAR_OK)
+    if (expar_cuda_get_compiler(&version, &path) == EXPAR_OK)
         return json_pack("{s:o, s:s, s:n}", "version", version_text(version), "path", path, "missing");
     return json_pack("{s:n, s:n, s:s}", "version", "path", "missing", reason());
 }
@@ -40,7 +40,7 @@ static json_t *links_of(int32_t from, int32_t num_gpus)
     json_t *list = json_array();
     for (int32_t to = 0; to < num_gpus; to++) {
         int32_t access = 0, rank = 0, atomics = 0;
-        if (to != from && expar_cuda_link(from, to, &access, &rank, &atomics) == EXPAR_OK && access)
+        if (to != from && expar_cuda_get_link(from, to, &access, &rank, &atomics) == EXPAR_OK && access)
             json_array_append_new(
                 list, json_pack("{s:i, s:i, s:b}", "gpu", to, "performance_rank", rank, "atomics", atomics));
     }
@@ -49,8 +49,9 @@ static json_t *links_of(int32_t from, int32_t num_gpus)
 
 static json_t *gpu(int32_t index, int32_t num_gpus)
 {
-    expar_gpu facts = EXPAR_GPU_INIT;
-    if (expar_cuda_gpu(index, &facts) != EXPAR_OK) return json_pack("{s:i, s:s}", "index", index, "error", reason());
+    expar_cuda_gpu facts = EXPAR_CUDA_GPU_INIT;
+    if (expar_cuda_get_gpu(index, &facts) != EXPAR_OK)
+        return json_pack("{s:i, s:s}", "index", index, "error", reason());
     return json_pack("{s:i, s:s, s:s, s:o, s:i, s:I, s:b, s:o}", "index", index, "name", facts.name, "bus_id",
                      facts.bus_id, "compute_capability", json_sprintf("%d.%d", facts.major, facts.minor), "sms",
                      facts.num_sms, "memory_bytes", (json_int_t)facts.memory_bytes, "shareable", facts.shareable,

@@ -48,8 +48,8 @@ static json_t *list_of(expar_group *const *groups, int num_ranks)
 /* Of this machine, where all these ranks are. */
 static json_t *place_of(const expar_group *group)
 {
-    expar_place place = EXPAR_PLACE_INIT;
-    if (expar_rank_get_place(group, 0, &place) != EXPAR_OK) return json_null();
+    expar_group_place place = EXPAR_GROUP_PLACE_INIT;
+    if (expar_group_get_place(group, 0, &place) != EXPAR_OK) return json_null();
     return json_pack("{s:i, s:i, s:s}", "cores", place.cores, "numa_node", place.numa_node, "nics", place.nics);
 }
 

@@ -17,8 +17,8 @@ static ll_combine combine_of(ll_cpu *self, ll_combine_step *step)
                         .row_bytes = (size_t)self->shape.hidden * expar_dtype_bytes((expar_dtype)step->call.form.dtype),
                         .header_bytes = ll_route_map_of(&self->shape).header_bytes,
                         .codec = ll_codec_of(&step->call.form),
-                        .coded = step->call.form.format != EXPAR_LL_PLAIN,
-                        .reduced = step->call.form.sum == EXPAR_LL_REDUCED};
+                        .coded = step->call.form.format != EXPAR_LL_FORMAT_PLAIN,
+                        .reduced = step->call.form.sum == EXPAR_LL_SUM_REDUCED};
 }
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */

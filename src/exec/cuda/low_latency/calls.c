@@ -166,7 +166,7 @@ static expar_status launch_combine(ll_gpu *self, const exec_call *exec, void *co
                             .row_bytes = self->shape.hidden * element,
                             .y = step->y,
                             .y_pitch_bytes = step->y_pitch_bytes,
-                            .coded = step->call.form.format == EXPAR_LL_LOGFMT};
+                            .coded = step->call.form.format == EXPAR_LL_FORMAT_LOGFMT};
     return launch_call(self, exec, args.coded ? self->log_kernel : self->combine_kernel,
                        ll_gpu_combine_shared(&self->shape), &args);
 }

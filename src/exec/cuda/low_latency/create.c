@@ -10,7 +10,7 @@ _Static_assert(EXPAR_STATUS_LIMIT == EXPAR_ERR_LIMIT, "kernels and library disag
 _Static_assert(EXPAR_STATUS_HANDLE == EXPAR_ERR_HANDLE, "kernels and library disagree");
 _Static_assert(EXPAR_STATUS_STATE == EXPAR_ERR_STATE, "kernels and library disagree");
 _Static_assert(EXPAR_STATUS_PEER == EXPAR_ERR_PEER, "kernels and library disagree");
-_Static_assert(EXPAR_LL_REDUCED == 1, "kernels know this value (ll_combine.cu)");
+_Static_assert(EXPAR_LL_SUM_REDUCED == 1, "kernels know this value (ll_combine.cu)");
 _Static_assert(sizeof(ll_form) <= sizeof(ep_form), "what kernels tell carries either");
 
 static const char ll_buffer_name[] = "the low-latency buffer";

@@ -130,11 +130,11 @@ static void an_interrupt_of_the_caller_ends_its_workers(void **state)
     assert_int_equal(cpu_workers_create(3, &workers), EXPAR_OK);
     for (int32_t idle = -1; idle <= 0; idle++) {
         int questions = 0;
-        assert_int_equal(expar_set_thread_interrupt(stop_later, &questions), EXPAR_OK);
+        assert_int_equal(expar_interrupt_set_thread(stop_later, &questions), EXPAR_OK);
         assert_int_equal(cpu_workers_run(workers, 3, wait_for_ever, &idle), EXPAR_ERR_INTERRUPTED);
         assert_non_null(strstr(expar_last_error(), "for ever: interrupted"));
         assert_true(questions > 2);
-        assert_int_equal(expar_set_thread_interrupt(NULL, NULL), EXPAR_OK);
+        assert_int_equal(expar_interrupt_set_thread(NULL, NULL), EXPAR_OK);
         tally t = {.failing = -1};
         assert_int_equal(cpu_workers_run(workers, 3, count_run, &t), EXPAR_OK);
     }

@@ -65,7 +65,7 @@ static uint64_t rows_back(const ll_case *c, int32_t rank, uint64_t *bytes)
         for (int32_t t = 0; t < c->tokens[s]; t++)
             for (int32_t k = 0, sent = 0; k < c->topk; k++) {
                 const int32_t expert = case_expert(c, s, t, k);
-                if (expert < 0 || expert / locals != rank || (c->sum == EXPAR_LL_REDUCED && sent)) continue;
+                if (expert < 0 || expert / locals != rank || (c->sum == EXPAR_LL_SUM_REDUCED && sent)) continue;
                 sent = 1;
                 rows++;
                 *bytes += !c->logfmt ? (uint64_t)c->hidden * 4 : HEAD_BYTES + (expert % 3 ? GROUP_BYTES : 128 * 2);
@@ -77,7 +77,7 @@ static uint64_t rows_back(const ll_case *c, int32_t rank, uint64_t *bytes)
 static uint64_t message_bytes(const ll_case *c)
 {
     const uint64_t header = 8 + 8 * (uint64_t)c->topk + (c->weights ? 4 * (uint64_t)c->topk : 0);
-    return header + (c->format == EXPAR_LL_PLAIN ? (uint64_t)c->hidden * 4 : (uint64_t)c->hidden + 4);
+    return header + (c->format == EXPAR_LL_FORMAT_PLAIN ? (uint64_t)c->hidden * 4 : (uint64_t)c->hidden + 4);
 }
 
 /* ---- what has come ----------------------------------------------------------------------------------------------- */
@@ -120,7 +120,8 @@ static void check_message_pieces(const seat *s, int32_t source)
     const ll_shape *shape = &s->cpu->shape;
     const uint64_t epoch = s->cpu->epochs[LL_DISPATCH];
     const int32_t bank = ll_half(epoch), due = messages_between(s->c, source, s->rank);
-    const uint64_t row = s->c->format == EXPAR_LL_PLAIN ? (uint64_t)s->c->hidden * 4 : (uint64_t)s->c->hidden + 4;
+    const uint64_t row =
+        s->c->format == EXPAR_LL_FORMAT_PLAIN ? (uint64_t)s->c->hidden * 4 : (uint64_t)s->c->hidden + 4;
     const uint64_t pitch = ep_round(space->header_bytes + row, EP_LINE_BYTES);
     for (int32_t piece = 0; piece < ll_pieces(s->c->max_tokens); piece++)
         check_piece(s, "messages", ll_message_piece_flag_at(space, shape, source, bank, piece), rows_in(due, piece),
@@ -166,8 +167,8 @@ static int32_t rank_of_place(const seat *s, int32_t token, int32_t place)
     if (token >= s->c->tokens[s->rank]) return -1;
     for (int32_t k = 0, next = 0; k < s->c->topk; k++) {
         const int32_t expert = case_expert(s->c, s->rank, token, k), rank = expert < 0 ? -1 : expert / locals;
-        if (s->c->sum == EXPAR_LL_EXACT && k == place) return rank;
-        if (s->c->sum == EXPAR_LL_EXACT || rank < 0 || seen[rank]) continue;
+        if (s->c->sum == EXPAR_LL_SUM_EXACT && k == place) return rank;
+        if (s->c->sum == EXPAR_LL_SUM_EXACT || rank < 0 || seen[rank]) continue;
         seen[rank] = true;
         if (next++ == place) return rank;
     }
@@ -186,7 +187,7 @@ static void check_row_pieces(const seat *s)
             rows += slots_on(s->c, s->rank, t, r);
             sums += slots_on(s->c, s->rank, t, r) > 0;
         }
-        const int32_t due = s->c->sum == EXPAR_LL_EXACT ? rows : sums;
+        const int32_t due = s->c->sum == EXPAR_LL_SUM_EXACT ? rows : sums;
         const int32_t pieces = ll_is_far(s->cpu, r) ? ll_pieces(s->cpu->shape.exact ? rows : sums) : 0;
         for (int32_t piece = 0; piece < pieces; piece++) {
             const uint64_t flag_at = ll_return_flag_at(space, epoch, 0, next + piece);
@@ -260,7 +261,7 @@ static void play_calls(seat *s, uint32_t number)
     check_messages(s);
     good = good && round_dispatch_hook(round);
     check_added(s, messages_of(s->c, s->rank), 0, messages_of(s->c, s->rank) * message_bytes(s->c));
-    if (s->c->format == EXPAR_LL_PLAIN && good) play_combine(s, round);
+    if (s->c->format == EXPAR_LL_FORMAT_PLAIN && good) play_combine(s, round);
     round_free(round);
 }
 
@@ -287,14 +288,14 @@ static void test_one_message_a_token_and_rank(void **state)
     (void)state;
     run((ll_case){EXAMPLE});
     run((ll_case){EXAMPLE, .weights = true, .threads = 3});
-    run((ll_case){EXAMPLE, .weights = true, .sum = EXPAR_LL_REDUCED});
+    run((ll_case){EXAMPLE, .weights = true, .sum = EXPAR_LL_SUM_REDUCED});
 }
 
 static void test_coded_rows(void **state)
 {
     (void)state;
     run((ll_case){EXAMPLE, .logfmt = true});
-    for (int format = EXPAR_LL_FP8; format <= EXPAR_LL_INT8; format++)
+    for (int format = EXPAR_LL_FORMAT_FP8; format <= EXPAR_LL_FORMAT_INT8; format++)
         run((ll_case){EXAMPLE, .format = (expar_ll_format)format, .weights = format % 2});
 }
 

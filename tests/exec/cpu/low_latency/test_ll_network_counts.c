@@ -89,7 +89,7 @@ static expected expect(const counted *what, const expar_ll *ll, int32_t rank)
         if (!ll_is_far(cpu, r)) continue;
         sum.far++;
         const uint64_t there = rows_of(&what->c, rank, r, true);
-        const uint64_t back = rows_of(&what->c, r, rank, what->sum == EXPAR_LL_REDUCED);
+        const uint64_t back = rows_of(&what->c, r, rank, what->sum == EXPAR_LL_SUM_REDUCED);
         sum.there += there;
         sum.back += back;
         sum.puts_there += puts_for(there);
@@ -154,7 +154,7 @@ static void count_calls(expar_group *group, void *shared)
 static void count_on(int32_t ranks_per_node)
 {
     for (int i = 0; i < 2; i++) {
-        counted what = {.c = short_rows, .sum = i ? EXPAR_LL_REDUCED : EXPAR_LL_EXACT};
+        counted what = {.c = short_rows, .sum = i ? EXPAR_LL_SUM_REDUCED : EXPAR_LL_SUM_EXACT};
         const ranks_plan plan = {.kind = RANKS_PROCESSES, .size = RANKS, .ranks_per_node = ranks_per_node};
         what.c.sum = what.sum;
         if (i) what.c.hidden = 2048;

@@ -63,7 +63,7 @@ static void play_widths(stage *s, void *shared)
     const traffic_forms *f = shared;
     const cpu_rails *rails = ((const cpu_executor *)s->ep->base.exec)->rails;
     for (int i = 0; i < FORMS; i++)
-        for (expar_path path = EXPAR_PATH_AUTO; path <= EXPAR_PATH_QUEUE; path += EXPAR_PATH_QUEUE) {
+        for (expar_ep_path path = EXPAR_EP_PATH_AUTO; path <= EXPAR_EP_PATH_QUEUE; path += EXPAR_EP_PATH_QUEUE) {
             const play_choice choice = {.path = path};
             const uint64_t before = atomic_load(&rails->counts.messages);
             play_arrival arrival;
@@ -89,11 +89,11 @@ static void test_rows_in_pieces(void **state)
 
 /* Ones, of which y is how many there are. */
 static void combine_ones(stage *s, const traffic *t, const expar_ep_handle *handle, int64_t hidden,
-                         expar_nodes_sum nodes)
+                         expar_ep_nodes_sum nodes)
 {
     const cpu_rails *rails = ((const cpu_executor *)s->ep->base.exec)->rails;
     const int64_t tokens = t->inputs[s->rank].num_tokens, rows = t->arrivals[s->rank].num_rows;
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     uint16_t *x = traffic_alloc((size_t)(rows * hidden), sizeof *x);
     uint16_t *y = traffic_alloc((size_t)(tokens * hidden), sizeof *y);
     for (int64_t i = 0; i < rows * hidden; i++)
@@ -101,8 +101,8 @@ static void combine_ones(stage *s, const traffic *t, const expar_ep_handle *hand
     args.x = expar_tensor_2d(x, EXPAR_BF16, rows, hidden);
     args.y = expar_tensor_2d(y, EXPAR_BF16, tokens, hidden);
     args.handle = handle;
-    args.exact_across_nodes = nodes;
-    CHECK_OK(expar_combine(s->ep, &args));
+    args.nodes_sum = nodes;
+    CHECK_OK(expar_ep_combine(s->ep, &args));
     CHECK(rails->pieces == 2, "sums go in %u pieces", rails->pieces);
     for (int64_t i = 0; i < tokens * hidden; i++) {
         int32_t ranks = 0;
@@ -122,8 +122,8 @@ static void combine_in_pieces(stage *s, void *shared)
     const play_choice plain = {0};
     play_arrival arrival;
     if (!play_dispatch(s->ep, t, s->rank, &plain, &s->area, NULL, &arrival)) return;
-    combine_ones(s, t, arrival.handle, 2024, EXPAR_NODES_EXACT);
-    combine_ones(s, t, arrival.handle, 4000, EXPAR_NODES_ONE_ORDER);
+    combine_ones(s, t, arrival.handle, 2024, EXPAR_EP_NODES_SUM_EXACT);
+    combine_ones(s, t, arrival.handle, 4000, EXPAR_EP_NODES_SUM_ONE_ORDER);
     play_release(&arrival, true);
 }
 

@@ -392,29 +392,29 @@ typedef struct scene {
 } scene;
 
 static expar_status dispatch(const stage *s, expar_ep *ep, const traffic *t, const expar_ep_handle *handle,
-                             const rogue *what, expar_dispatch_result *result)
+                             const rogue *what, expar_ep_dispatch_result *result)
 {
-    const play_choice plain = {.path = what->word >= NEAR_TAIL ? EXPAR_PATH_QUEUE : EXPAR_PATH_AUTO};
+    const play_choice plain = {.path = what->word >= NEAR_TAIL ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO};
     void *own_out = NULL;
-    expar_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, &own_out), given = args;
+    expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, &own_out), given = args;
     given.expert_major = what->expert_major;
     if (handle) {
         given.handle = handle;
         given.num_experts = 0;
         given.topk_idx = given.topk_weights = (expar_tensor){0};
     }
-    expar_status status = expar_dispatch(ep, &given, result);
+    expar_status status = expar_ep_dispatch(ep, &given, result);
     play_dispatch_args_free(&args);
     return status;
 }
 
-static expar_status combine(const stage *s, expar_ep *ep, const traffic *t, const expar_dispatch_result *came)
+static expar_status combine(const stage *s, expar_ep *ep, const traffic *t, const expar_ep_dispatch_result *came)
 {
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = came->recv_x;
     args.y = pitched_make(traffic_dtype(t), t->inputs[s->rank].num_tokens, t->job.hidden, 0, false);
     args.handle = came->handle;
-    expar_status status = expar_combine(ep, &args);
+    expar_status status = expar_ep_combine(ep, &args);
     pitched_free(&args.y);
     return status;
 }
@@ -423,7 +423,7 @@ static expar_status call(const stage *s, scene *one, const rogue *what)
 {
     expar_ep *ep = one->eps[s->rank];
     const traffic *t = one->traffic;
-    expar_dispatch_result before = EXPAR_DISPATCH_RESULT_INIT, result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result before = EXPAR_EP_DISPATCH_RESULT_INIT, result = EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_status status;
     if (what->call != DISPATCH) CHECK_OK(dispatch(s, ep, t, NULL, what, &before));
     plant(&one->spoilers[s->rank], what, ep, s->rank);
@@ -431,9 +431,9 @@ static expar_status call(const stage *s, scene *one, const rogue *what)
         status = combine(s, ep, t, &before);
     else
         status = dispatch(s, ep, t, before.handle, what, &result);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(before.handle);
+    expar_ep_handle_release(before.handle);
     expar_ep_output_release(before.output);
     return status;
 }

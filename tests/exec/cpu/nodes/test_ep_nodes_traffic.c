@@ -58,13 +58,13 @@ static void check_rows(stage *s, const traffic *t, play_arrival *arrival)
     const cpu_executor *cpu = (const cpu_executor *)s->ep->base.exec;
     const int64_t tokens = t->inputs[s->rank].num_tokens;
     const uint64_t before = atomic_load(&cpu->rails->counts.bytes);
-    expar_combine_args args = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     int64_t going = 0;
     args.x = arrival->result.recv_x;
     args.y = pitched_make(traffic_dtype(t), tokens, t->job.hidden, 0, false);
     args.handle = arrival->handle;
-    args.exact_across_nodes = EXPAR_NODES_ONE_ORDER;
-    CHECK_OK(expar_combine(s->ep, &args));
+    args.nodes_sum = EXPAR_EP_NODES_SUM_ONE_ORDER;
+    CHECK_OK(expar_ep_combine(s->ep, &args));
     pitched_free(&args.y);
     for (int32_t node = 0; node < NODES; node++) {
         int64_t rows = 0;

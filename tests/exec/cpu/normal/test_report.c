@@ -21,7 +21,7 @@ enum { SHORT_MS = 1000, LONG_MS = 60000 };
 
 typedef struct scene {
     expar_group *groups[RANKS];
-    expar_path path;
+    expar_ep_path path;
     bool combine;       /* stop in the combine, else in the dispatch */
     int32_t stop_after; /* steps that the silent rank still takes */
     pthread_barrier_t here;
@@ -80,27 +80,27 @@ static expar_status run_calls(scene *s, int32_t rank, expar_ep *ep)
     for (int t = 0; t < TOKENS; t++)
         for (int k = 0; k < TOPK; k++)
             idx[t][k] = k * 2; /* one expert on each rank */
-    expar_dispatch_args args = EXPAR_DISPATCH_ARGS_INIT;
+    expar_ep_dispatch_args args = EXPAR_EP_DISPATCH_ARGS_INIT;
     args.x = expar_tensor_2d(x[rank], EXPAR_F32, TOKENS, HIDDEN);
     args.topk_idx = expar_tensor_2d(idx, EXPAR_I32, TOKENS, TOPK);
     args.num_experts = EXPERTS;
     args.path = s->path;
-    expar_dispatch_result result = EXPAR_DISPATCH_RESULT_INIT;
+    expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;
     if (rank == SILENT && !s->combine) executor_cpu_delay(ep->base.exec, stop_here, s);
     if (!s->combine) meet(s, rank);
-    expar_status status = expar_dispatch(ep, &args, &result);
+    expar_status status = expar_ep_dispatch(ep, &args, &result);
     if (s->combine) meet(s, rank);
     if (status != EXPAR_OK || !s->combine) goto out;
     if (rank == SILENT) executor_cpu_delay(ep->base.exec, stop_here, s);
-    expar_combine_args combine = EXPAR_COMBINE_ARGS_INIT;
+    expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = result.recv_x;
     combine.handle = result.handle;
     combine.y = expar_tensor_2d(y, EXPAR_F32, TOKENS, HIDDEN);
     combine.path = s->path;
-    status = expar_combine(ep, &combine);
+    status = expar_ep_combine(ep, &combine);
 out:
     expar_ep_output_release(result.output);
-    expar_ep_handle_destroy(result.handle);
+    expar_ep_handle_release(result.handle);
     return status;
 }
 
@@ -128,7 +128,7 @@ static void *play(void *argument)
 }
 
 /* Runs one scene; true when the silent rank was stopped at all, false when it took fewer steps. */
-static bool run_scene(expar_path path, bool combine, int32_t stop_after, scene *s)
+static bool run_scene(expar_ep_path path, bool combine, int32_t stop_after, scene *s)
 {
     *s = (scene){.path = path, .combine = combine, .stop_after = stop_after};
     pthread_mutex_init(&s->lock, NULL);
@@ -168,7 +168,7 @@ static bool assert_told(const scene *s, int32_t rank, const char *call, const ch
 /* One stop, played by a thread. */
 typedef struct trial {
     pthread_t thread;
-    expar_path path;
+    expar_ep_path path;
     bool combine, stopped;
     int32_t stop_after;
     scene scene;
@@ -182,7 +182,7 @@ static void *play_trial(void *argument)
 }
 
 /* Stops behind step first, first + stride, … of a call. */
-static void play_trials(trial *trials, expar_path path, bool combine, int32_t first, int32_t stride)
+static void play_trials(trial *trials, expar_ep_path path, bool combine, int32_t first, int32_t stride)
 {
     for (int32_t i = 0; i < AT_ONCE; i++) {
         trials[i] = (trial){.path = path, .combine = combine, .stop_after = first + i * stride};
@@ -207,7 +207,8 @@ static bool check_trial(const trial *self, const char *call, const char *const *
 }
 
 /* Steps are stopped until the call has no more of them, some apart to save time-outs. */
-static void stop_everywhere(expar_path path, bool combine, const char *call, const char *const *phases, int32_t stride)
+static void stop_everywhere(expar_ep_path path, bool combine, const char *call, const char *const *phases,
+                            int32_t stride)
 {
     trial *trials = malloc(AT_ONCE * sizeof *trials);
     int32_t stops = 0, named_stops = 0;
@@ -229,28 +230,28 @@ static void dispatch_direct(void **state)
 {
     (void)state;
     const char *const phases[] = {"notify", "dispatch: offers", "dispatch: rows", NULL};
-    stop_everywhere(EXPAR_PATH_DIRECT, false, "expar_dispatch", phases, STRIDE_DIRECT);
+    stop_everywhere(EXPAR_EP_PATH_DIRECT, false, "expar_ep_dispatch", phases, STRIDE_DIRECT);
 }
 
 static void dispatch_queue(void **state)
 {
     (void)state;
     const char *const phases[] = {"notify", "dispatch: offers", "dispatch: rows", NULL};
-    stop_everywhere(EXPAR_PATH_QUEUE, false, "expar_dispatch", phases, STRIDE_QUEUE);
+    stop_everywhere(EXPAR_EP_PATH_QUEUE, false, "expar_ep_dispatch", phases, STRIDE_QUEUE);
 }
 
 static void combine_direct(void **state)
 {
     (void)state;
     const char *const phases[] = {"combine: offers", "combine: rows", NULL};
-    stop_everywhere(EXPAR_PATH_DIRECT, true, "expar_combine", phases, STRIDE_DIRECT);
+    stop_everywhere(EXPAR_EP_PATH_DIRECT, true, "expar_ep_combine", phases, STRIDE_DIRECT);
 }
 
 static void combine_queue(void **state)
 {
     (void)state;
     const char *const phases[] = {"combine: offers", "combine: rows", NULL};
-    stop_everywhere(EXPAR_PATH_QUEUE, true, "expar_combine", phases, STRIDE_QUEUE);
+    stop_everywhere(EXPAR_EP_PATH_QUEUE, true, "expar_ep_combine", phases, STRIDE_QUEUE);
 }
 
 /* In the middle of the rows the report counts what came from the silent rank, of what was to come. */
@@ -259,7 +260,7 @@ static void rows_are_counted(void **state)
     (void)state;
     scene *s = malloc(sizeof *s);
     bool counted = false;
-    for (int32_t step = 30; !counted && run_scene(EXPAR_PATH_QUEUE, false, step, s); step += 20)
+    for (int32_t step = 30; !counted && run_scene(EXPAR_EP_PATH_QUEUE, false, step, s); step += 20)
         counted = strstr(s->text[0], "rows from rank 2: ") != NULL && strstr(s->text[0], " of 12") == NULL &&
                   strstr(s->text[0], " of 24") != NULL;
     free(s);

@@ -187,8 +187,8 @@ GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival,
             ((int32_t *)arrival->idx)[i] = -1;
 }
 
-/* Rows that will find no space; by a dispatch with a handle, too. By one thread, and aside: registers are short. It takes
-   0.7 us to read the arguments by a pointer, so that calls that cannot drop any leave it out. */
+/* Rows that will find no space; by a dispatch with a handle, too. By one thread, and aside: registers are short. It
+   takes 0.7 us to read the arguments by a pointer, so that calls that cannot drop any leave it out. */
 GPU_ASIDE void tell_dropped(const gpu_dispatch_args *a, const gpu_arrival *arrival)
 {
     int32_t over = rows_coming(a) - arrival->offer.rows;

@@ -38,9 +38,9 @@ static void layer_enqueue(const layer *self, expar_ep *ep)
     expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = rows.recv_x;
     combine.handle = rows.handle;
-    combine.y = on_gpu(self, self->y, EXPAR_F32, HIDDEN);
+    combine.out_y = on_gpu(self, self->y, EXPAR_F32, HIDDEN);
     combine.stream = self->stream;
-    must(expar_ep_combine(ep, &combine));
+    must(expar_ep_combine(ep, &combine, NULL));
     /* Used again after these calls; a graph keeps what its calls use. */
     expar_ep_output_release(rows.output);
     expar_ep_handle_release(rows.handle);

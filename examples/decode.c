@@ -98,7 +98,7 @@ static void batch_send_back(engine *e, batch *b)
     args.topk_weights = topk_weights_of(b);
     args.handle = b->rows.handle;
     args.sum = EXPAR_LL_SUM_REDUCED; /* one row a rank comes back, and not one an expert */
-    args.out = expar_tensor_2d(b->y, EXPAR_F32, b->tokens, HIDDEN);
+    args.out_y = expar_tensor_2d(b->y, EXPAR_F32, b->tokens, HIDDEN);
     args.hook = 1;
     b->sums = (expar_ll_combine_result)EXPAR_LL_COMBINE_RESULT_INIT;
     must(expar_ll_combine(e->ll, &args, &b->sums));
@@ -160,9 +160,9 @@ int main(void)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = MOST_TOKENS;
     config.hidden = HIDDEN;
-    config.num_topk = TOPK;
+    config.max_topk = TOPK;
     config.num_experts = EXPERTS_PER_RANK * e->ranks;
-    config.max_element_bytes = sizeof(float);
+    config.max_row_bytes = HIDDEN * sizeof(float);
     config.sums = 1 << EXPAR_LL_SUM_REDUCED; /* no memory for sums that are not made */
     must(expar_ll_create(group, &config, &e->ll));
     int64_t wrong = 0;

@@ -10,11 +10,11 @@ static expar_tensor tokens, weights, results, sums; /* results: what a GEMM give
 static void layer(expar_ep *ep, const expar_ep_handle *handle, const device *on)
 {
     const expar_ep_dispatch_args there = {sizeof there, tokens, .handle = handle, .stream = on->stream};
-    const expar_ep_combine_args back = {sizeof back, results, .handle = handle, .y = sums, .stream = on->stream};
+    const expar_ep_combine_args back = {sizeof back, results, .handle = handle, .out_y = sums, .stream = on->stream};
     expar_ep_dispatch_result rows = EXPAR_EP_DISPATCH_RESULT_INIT;
     must(expar_ep_dispatch(ep, &there, &rows));
     device_gemm(on, &rows.recv_x, &weights, &results);
-    must(expar_ep_combine(ep, &back)); /* reads them where they are */
+    must(expar_ep_combine(ep, &back, NULL)); /* reads them where they are */
     expar_ep_output_release(rows.output);
 }
 

@@ -75,8 +75,8 @@ static int64_t layer_run(moe_layer *layer, expar_ep *ep)
     expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = rows.recv_x;
     combine.handle = rows.handle;
-    combine.y = expar_tensor_2d(layer->y, EXPAR_F32, TOKENS, HIDDEN);
-    must(expar_ep_combine(ep, &combine));
+    combine.out_y = expar_tensor_2d(layer->y, EXPAR_F32, TOKENS, HIDDEN);
+    must(expar_ep_combine(ep, &combine, NULL));
 
     int64_t received = rows.num_recv_tokens;
     expar_ep_output_release(rows.output);

@@ -38,8 +38,8 @@ static expar_status exchange(expar_ep *ep, int32_t num_ranks, float *x, int32_t 
     expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = rows.recv_x; /* an expert that gives back what it gets */
     combine.handle = rows.handle;
-    combine.y = expar_tensor_2d(y, EXPAR_F32, TOKENS, HIDDEN);
-    status = expar_ep_combine(ep, &combine);
+    combine.out_y = expar_tensor_2d(y, EXPAR_F32, TOKENS, HIDDEN);
+    status = expar_ep_combine(ep, &combine, NULL);
     expar_ep_output_release(rows.output);
     expar_ep_handle_release(rows.handle);
     return status;

@@ -79,8 +79,8 @@ static void forward(layer *self, expar_ep *ep, expar_ep_dispatch_result *rows)
     expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = expar_tensor_2d(out.data, EXPAR_F32, rows->num_recv_tokens, HIDDEN);
     combine.handle = rows->handle;
-    combine.y = expar_tensor_2d(self->y, EXPAR_F32, TOKENS, HIDDEN);
-    must(expar_ep_combine(ep, &combine));
+    combine.out_y = expar_tensor_2d(self->y, EXPAR_F32, TOKENS, HIDDEN);
+    must(expar_ep_combine(ep, &combine, NULL));
     expar_ep_output_release(output);
 }
 
@@ -121,9 +121,9 @@ static void backward(layer *self, expar_ep *ep, expar_ep_dispatch_result *rows)
     combine.x = gradients.recv_x;
     combine.topk_weights = expar_tensor_2d(dw, EXPAR_F32, rows->num_recv_tokens, TOPK);
     combine.handle = rows->handle;
-    combine.y = expar_tensor_2d(self->dx, EXPAR_F32, TOKENS, HIDDEN);
+    combine.out_y = expar_tensor_2d(self->dx, EXPAR_F32, TOKENS, HIDDEN);
     combine.out_topk_weights = expar_tensor_2d(self->dweights, EXPAR_F32, TOKENS, TOPK);
-    must(expar_ep_combine(ep, &combine));
+    must(expar_ep_combine(ep, &combine, NULL));
     free(dw);
     expar_ep_output_release(gradients.output);
     expar_ep_output_release(rows->output);

@@ -188,8 +188,10 @@ BEGIN {
     print ".\\\" SPDX-License-Identifier: Apache-2.0"
     print ".\\\" Made from <" header ">."
     print ".Dd " date "\n.Dt " toupper(page) " 3\n.Os\n.Sh NAME"
-    print ".Nm " page (num_names ? " ," : "")
-    for (i = 1; i <= num_names; i++) print ".Nm " names[i] (i < num_names ? " ," : "")
+    # A header may have the name of its call.
+    list = page
+    for (i = 1; i <= num_names; i++) if (names[i] != page) list = list " ,\n.Nm " names[i]
+    print ".Nm " list
 }
 
 NR == 1 { next }
@@ -312,8 +314,8 @@ function put_named(file, macro, always,    line, part, count)
     return count
 }
 
-# A comment that says "errors as in expar/team.h" or "as of expar_ep_dispatch" adds those of that header; "but for" removes
-# some.
+# A comment that says "errors as in expar/team.h" or "as of expar_ep_dispatch" adds those of that header; "but for"
+# removes some.
 function note_words(text, errors_only,    name)
 {
     while (match(text, /[A-Z][A-Z_0-9]+[A-Z0-9]/)) {

@@ -163,7 +163,7 @@ static void set_combine_args(struct ll_case *self)
     args->hook = self->frame.kind.hooked;
     args->handle = self->handle;
     args->stream = world->stream;
-    args->out = bench_tensor(world, session->y, problem->dtype, problem->tokens, problem->hidden);
+    args->out_y = bench_tensor(world, session->y, problem->dtype, problem->tokens, problem->hidden);
 }
 
 bool ll_open(struct bench_call *call)

@@ -67,9 +67,9 @@ static bool create(struct bench_session *session)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = (int32_t)(problem->tokens ? problem->tokens : 1);
     config.hidden = problem->hidden;
-    config.num_topk = problem->topk;
+    config.max_topk = problem->topk;
     config.num_experts = problem->experts;
-    config.max_element_bytes = (int32_t)expar_dtype_bytes(problem->dtype);
+    config.max_row_bytes = config.hidden * (int64_t)expar_dtype_bytes(problem->dtype);
     config.num_threads = world->place.type == EXPAR_CUDA ? 0 : session->workers;
     config.num_sms = world->place.type == EXPAR_CUDA ? session->workers : 0;
     config.device = world->place;

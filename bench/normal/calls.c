@@ -114,8 +114,9 @@ static void set_args(struct normal_call *self)
     dispatch->handle = self->handle;
     if (self->handle) dispatch->topk_idx = dispatch->topk_weights = EXPAR_TENSOR_NONE;
     *combine = (expar_ep_combine_args)EXPAR_EP_COMBINE_ARGS_INIT;
+    self->combined = (expar_ep_combine_result)EXPAR_EP_COMBINE_RESULT_INIT;
     combine->x = bench_tensor(world, self->rows, problem->dtype, problem->num_received, problem->hidden);
-    combine->y = bench_tensor(world, session->y, problem->dtype, problem->tokens, problem->hidden);
+    combine->out_y = bench_tensor(world, session->y, problem->dtype, problem->tokens, problem->hidden);
     combine->handle = self->handle;
     combine->path = self->path;
     combine->async_finish = is_loop(self);
@@ -188,7 +189,7 @@ bool normal_combine(void *context)
 {
     struct normal_call *self = context;
     const struct bench_session *session = self->frame.session;
-    return bench_good(session->world, expar_ep_combine(session->ep, &self->combine_args));
+    return bench_good(session->world, expar_ep_combine(session->ep, &self->combine_args, &self->combined));
 }
 
 /* Copies the rows to the caller's own memory, on a GPU by the stream. This stands for the experts' work. */
@@ -219,8 +220,10 @@ bool normal_in_loop(struct bench_call *call, expar_event **event)
         *event = NULL;
         if (!work(self)) return false;
     }
-    self->combine_args.event = event;
-    return !call->kind.combines || normal_combine(self);
+    if (!call->kind.combines) return true;
+    if (!normal_combine(self)) return false;
+    *event = self->combined.event;
+    return true;
 }
 
 /* Of an isolated dispatch it is seen before how it went. */

@@ -26,6 +26,7 @@ struct normal_call {
     expar_ep_dispatch_args dispatch_args;
     expar_ep_dispatch_result result; /* of the last dispatch, until it is released; then zero */
     expar_ep_combine_args combine_args;
+    expar_ep_combine_result combined;
     expar_ep_handle *handle; /* of all calls; NULL: dispatches are fresh */
     void *rows;              /* [R][H] what combines read; in loops the caller's own memory */
     bool direct;             /* all isolated dispatches went directly */

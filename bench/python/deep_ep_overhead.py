@@ -61,7 +61,6 @@ class Arguments:
         self.out_weights = torch.empty_like(self.weights)
         self.place = _place.of(self.x, "x")
         self.counts = torch.empty(3 * EXPERTS, dtype=torch.int32, device=device)
-        self.event = ctypes.c_void_p()
 
     def microseconds(self, call: Callable[[], Any]) -> float:
         """How long the call holds the host. On a GPU work of many calls would stand in line, and hold it, too."""
@@ -99,9 +98,11 @@ class Arguments:
         return call
 
     def bare_combine(self, ep: Any, args: Any) -> Callable[[], None]:
+        result = sized(_abi.EpCombineResult)
+
         def call() -> None:
-            lib.expar_ep_combine(ep.pointer, ctypes.byref(args))
-            lib.expar_event_release(self.event)
+            lib.expar_ep_combine(ep.pointer, ctypes.byref(args), ctypes.byref(result))
+            lib.expar_event_release(result.event)
 
         return call
 
@@ -129,8 +130,8 @@ def normal(buffer: Any, own: Arguments) -> dict[str, Pair]:
     )
     args.kept = counts
     cached = sized(_abi.EpDispatchArgs, x=view(own.x), handle=found.pointer, **own.later(), **workers)
-    rows = {"handle": found.pointer, "x": view(recv_x), "y": view(own.y)}
-    rows.update(own.later(event=ctypes.addressof(own.event)), **workers)
+    rows = {"handle": found.pointer, "x": view(recv_x), "out_y": view(own.y)}
+    rows.update(own.later(), **workers)
     back = sized(_abi.EpCombineArgs, **rows)
     weighted = sized(
         _abi.EpCombineArgs, **rows, topk_weights=view(recv_weights), out_topk_weights=view(own.out_weights)
@@ -183,10 +184,10 @@ def elastic(buffer: Any, own: Arguments) -> dict[str, Pair]:
             _abi.EpCombineArgs,
             handle=handle._routing.pointer,
             x=view(rows),
-            y=view(own.y),
+            out_y=view(own.y),
             expert_major=expand,
             sum_order=expar.EpSumOrder.BY_SLOT,
-            **own.later(event=ctypes.addressof(own.event)),
+            **own.later(),
             **workers,
         )
 
@@ -230,7 +231,7 @@ def low_latency(buffer: Any, own: Arguments) -> dict[str, Pair]:
                 x=view(rows),
                 topk_idx=view(own.topk_idx),
                 topk_weights=view(own.weights),
-                out=view(own.y),
+                out_y=view(own.y),
             )
             summed = sized(_abi.LlCombineResult)
 

@@ -57,7 +57,10 @@ class Arguments:
             "topk_idx": view(self.topk_idx, expar.Dtype.I64),
             "topk_weights": view(self.weights, expar.Dtype.F32),
         }
-        self.written = {"y": view(self.y, expar.Dtype.F32), "out_topk_weights": view(self.out_weights, expar.Dtype.F32)}
+        self.written = {
+            "out_y": view(self.y, expar.Dtype.F32),
+            "out_topk_weights": view(self.out_weights, expar.Dtype.F32),
+        }
         if of_torch:
             import torch
 
@@ -86,7 +89,7 @@ def normal(group: expar.Group, own: Arguments) -> dict[str, tuple[Callable[[], A
         lib.expar_ep_output_release(result.output)
 
     def bare_combine() -> None:
-        lib.expar_ep_combine(buffer.pointer, ctypes.byref(back))
+        lib.expar_ep_combine(buffer.pointer, ctypes.byref(back), None)
 
     return {
         "dispatch": (lambda: buffer.dispatch(own.x, own.topk_idx, own.weights, EXPERTS), bare_dispatch),
@@ -96,19 +99,19 @@ def normal(group: expar.Group, own: Arguments) -> dict[str, tuple[Callable[[], A
         ),
         "combine": (lambda: buffer.combine(own.x, handle, own.weights), bare_combine),
         "combine to one's own memory": (
-            lambda: buffer.combine(own.x, handle, own.weights, y=own.y, out_topk_weights=own.out_weights),
+            lambda: buffer.combine(own.x, handle, own.weights, out_y=own.y, out_topk_weights=own.out_weights),
             bare_combine,
         ),
     }
 
 
 def low_latency(group: expar.Group, own: Arguments) -> dict[str, tuple[Callable[[], Any], Callable[[], Any]]]:
-    buffer = expar.LowLatencyBuffer(group, 16, HIDDEN, TOPK, EXPERTS, max_element_bytes=4)
+    buffer = expar.LowLatencyBuffer(group, 16, HIDDEN, TOPK, EXPERTS, max_row_bytes=4 * HIDDEN)
     held = buffer.dispatch(own.x, own.topk_idx)
     args = sized(_abi.LlDispatchArgs, **own.views)
     result = sized(_abi.LlDispatchResult)
     back = sized(_abi.LlCombineArgs, handle=held.handle.pointer, **{**own.views, "x": held.x._view})
-    back.out = own.written["y"]
+    back.out_y = own.written["out_y"]
     summed = sized(_abi.LlCombineResult)
 
     def bare_dispatch() -> None:
@@ -122,7 +125,7 @@ def low_latency(group: expar.Group, own: Arguments) -> dict[str, tuple[Callable[
     return {
         "low-latency dispatch": (lambda: buffer.dispatch(own.x, own.topk_idx, own.weights), bare_dispatch),
         "low-latency combine": (
-            lambda: buffer.combine(held.x, own.topk_idx, own.weights, held.handle, out=own.y),
+            lambda: buffer.combine(held.x, own.topk_idx, own.weights, held.handle, out_y=own.y),
             bare_combine,
         ),
     }

@@ -27,8 +27,10 @@ typedef struct expar_ctx expar_ctx;
 #define EXPAR_CTX_NOSTORE    UINT32_C(4) /* its quiet and fence need not be about stores through expar_ptr */
 
 typedef struct expar_ctx_options {
-    size_t struct_size; /* set by EXPAR_CTX_OPTIONS_INIT */
-    uint32_t flags;     /* EXPAR_CTX_SERIALIZED, … */
+    /* set by EXPAR_CTX_OPTIONS_INIT */
+    size_t struct_size;
+    /* EXPAR_CTX_SERIALIZED, … */
+    uint32_t flags;
 } expar_ctx_options;
 #define EXPAR_CTX_OPTIONS_INIT EXPAR_STRUCT_INIT(expar_ctx_options)
 

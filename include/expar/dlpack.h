@@ -38,12 +38,14 @@ typedef enum expar_dl_device_type {
 } expar_dl_device_type;
 
 typedef struct expar_dl_device {
-    int32_t device_type; /* expar_dl_device_type */
+    /* expar_dl_device_type */
+    int32_t device_type;
     int32_t device_id;
 } expar_dl_device;
 
 typedef struct expar_dl_dtype {
-    uint8_t code; /* expar_dl_code */
+    /* expar_dl_code */
+    uint8_t code;
     uint8_t bits;
     uint16_t lanes;
 } expar_dl_dtype;
@@ -53,15 +55,18 @@ typedef struct expar_dl_tensor {
     expar_dl_device device;
     int32_t ndim;
     expar_dl_dtype dtype;
-    int64_t *shape;   /* [ndim] */
-    int64_t *strides; /* [ndim] in elements; NULL: contiguous, the last dimension the fastest */
+    /* [ndim] */
+    int64_t *shape;
+    /* [ndim] in elements; NULL: contiguous, the last dimension the fastest */
+    int64_t *strides;
     uint64_t byte_offset;
 } expar_dl_tensor;
 
 /* 0.x */
 typedef struct expar_dl_managed {
     expar_dl_tensor tensor;
-    void *context; /* the maker's */
+    /* the maker's */
+    void *context;
     /* Whoever has the tensor calls it once, when it is done with it. NULL: there is nothing to give back. */
     void (*deleter)(struct expar_dl_managed *self);
 } expar_dl_managed;
@@ -74,7 +79,8 @@ typedef struct expar_dl_managed {
 typedef struct expar_dl_versioned {
     uint32_t major, minor;
     void *context;
-    void (*deleter)(struct expar_dl_versioned *self); /* as above; may be called whatever the version is */
+    /* as above; may be called whatever the version is */
+    void (*deleter)(struct expar_dl_versioned *self);
     uint64_t flags;
     expar_dl_tensor tensor;
 } expar_dl_versioned;
@@ -98,49 +104,6 @@ EXPAR_API expar_status expar_tensor_from_dlpack(const void *managed, uint32_t ve
    released then. */
 EXPAR_API expar_status expar_tensor_to_dlpack(const expar_tensor *tensor, uint32_t version,
                                               void (*release)(void *context), void *context, void **managed);
-
-/* ---- for Python -------------------------------------------------------------------------------------------------- */
-
-typedef void *(*expar_python_capsule_new_fn)(void *pointer, const char *name, void (*destructor)(void *capsule));
-typedef int (*expar_python_list_set_item_fn)(void *list, ptrdiff_t index, void *item);
-
-typedef int (*expar_python_tensor_fn)(expar_dl_versioned *managed, void **object);
-
-/* Two functions of Python's stable ABI, for calls that give several tensors to a program in Python as capsules: the
-   program looks them up, since the library knows nothing of interpreters. Such calls hold the interpreter's lock
-   (ctypes.PyDLL), wait for nothing, and put capsules "dltensor" of version 0 into a list of the program's; or, where
-   tensor_new is given, tensors of the library for Python whose DLPackExchangeAPI (version 1.x) has it, of version 1.1.
-   Where Python has no memory, or the list is too short, they are EXPAR_ERR_MEMORY, and Python has an exception. */
-typedef struct expar_python_objects {
-    expar_python_capsule_new_fn capsule_new;     /* PyCapsule_New */
-    expar_python_list_set_item_fn list_set_item; /* PyList_SetItem */
-    expar_python_tensor_fn tensor_new;           /* managed_tensor_to_py_object_no_sync; NULL: capsules are wanted */
-} expar_python_objects;
-
-#define EXPAR_PYTHON_MAX_VIEWS 8
-
-typedef void *(*expar_python_tuple_get_item_fn)(void *tuple, ptrdiff_t index);
-typedef int (*expar_python_view_fn)(void *object, expar_dl_tensor *view);
-
-/* And what shows tensors of a library of Python's to C, and where arguments of a call want them, for calls that look at
-   several of a program's at once. */
-typedef struct expar_python_views {
-    expar_python_tuple_get_item_fn tuple_get_item; /* PyTuple_GetItem */
-    expar_python_view_fn view; /* dltensor_from_py_object_no_sync of that library's DLPackExchangeAPI */
-    const void *none;          /* Py_None */
-    const int32_t *offsets;    /* [count] where in the arguments the views are, bytes */
-    int32_t count;             /* of items in the tuple */
-    int32_t differing_offset;  /* where in the arguments an int32_t is */
-} expar_python_views;
-
-/* Puts views of the tensors in a tuple of Python's where the arguments of a call want them: of item i an expar_tensor
-   at offsets[i]; None leaves what is there. Strides of a contiguous one are those that its shape says. The number at
-   differing_offset becomes how many say something else than what was there, beside their data, so that a program which
-   has looked at it all need not again. As with the capsules the interpreter's lock is held. Errors, and nothing has
-   been put then: EXPAR_ERR_NULL, EXPAR_ERR_LIMIT (more than EXPAR_PYTHON_MAX_VIEWS items), EXPAR_ERR_ARGUMENT (an item
-   that is no tensor; Python has an exception), EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_DEVICE as
-   expar_tensor_from_dlpack. */
-EXPAR_API expar_status expar_python_view_tensors(const expar_python_views *python, void *tuple, void *args);
 
 #ifdef __cplusplus
 }

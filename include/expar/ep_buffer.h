@@ -34,31 +34,46 @@ typedef void (*expar_ep_free_fn)(void *context, void *data, size_t bytes, void *
    a GPU that is EXPAR_ERR_LIMIT in a capture, and where processes share memory by CUDA IPC. A limit that is given
    reserves what it needs when the buffer is created; a call beyond it is EXPAR_ERR_LIMIT. */
 typedef struct expar_ep_config {
-    size_t struct_size;    /* set by EXPAR_EP_CONFIG_INIT */
-    int64_t max_tokens;    /* largest T of any rank */
-    int64_t max_row_bytes; /* largest H · bytes of an element */
-    int32_t max_topk;      /* largest K */
-    int32_t max_experts;   /* largest E, a multiple of N */
-    int32_t num_channels;  /* C: 0 chooses. Channels share out a rank's tokens among workers */
-    int32_t ring_slots;    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64. Across nodes also rows
-                              in each ring over the network, 4 at least (without max_row_bytes: of 4 KiB); 0: 4 chunks
-                              of 128 KiB. Rows that are longer go in pieces */
-    int32_t num_threads;   /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its
-                              cores, else cores / ranks of the host, and fewer for calls of few bytes. May differ
-                              between ranks */
-    int64_t pool_bytes;    /* memory for outputs that is taken now and kept as long as the buffer lives; more is taken
-                              as outputs need it (0: all of it). On a GPU 0 is, where max_tokens, max_row_bytes and
-                              max_topk are given, twice the largest output as its rows come, with handles and a
-                              combine's copies (docs/gpu.md), expert-major outputs not included; more comes
-                              when all ranks wait in a dispatch or route: for its counts, or with num_worst_tokens for
-                              this alone, but with async_finish never */
-    int32_t max_scales;    /* largest S: scales of 4 bytes a token; 0, with max_row_bytes: room for max_row_bytes / 64,
-                              rounded up */
-    expar_device device;   /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all
-                              calls lie there. The type is the same on all ranks, the GPU need not be */
-    int32_t num_sms;       /* CUDA: SMs for the kernels of a call that wait for other ranks, layout included; 0 chooses.
-                              Those beside them, rows to expert-major order and back, are as large as their work. Ranks
-                              that share a GPU must fit on it side by side. May differ between ranks */
+    /* set by EXPAR_EP_CONFIG_INIT */
+    size_t struct_size;
+
+    /* ---- what calls may be ---- */
+    /* largest T of any rank */
+    int64_t max_tokens;
+    /* largest H · bytes of an element */
+    int64_t max_row_bytes;
+    /* largest K */
+    int32_t max_topk;
+    /* largest E, a multiple of N */
+    int32_t max_experts;
+    /* largest S: scales of 4 bytes a token; 0, with max_row_bytes: room for max_row_bytes / 64, rounded up */
+    int32_t max_scales;
+
+    /* ---- workers and rings ---- */
+    /* C: 0 chooses. Channels share out a rank's tokens among workers */
+    int32_t num_channels;
+    /* rows in each queue ring, ≥ 1; 0: as many as fit 64 KiB, 4 to 64. Across nodes also rows in each ring over the
+       network, 4 at least (without max_row_bytes: of 4 KiB); 0: 4 chunks of 128 KiB. Rows that are longer go in
+       pieces */
+    int32_t ring_slots;
+    /* worker threads of this rank; 0: EXPAR_THREADS, else 1 when the host's ranks outnumber its cores, else cores /
+       ranks of the host, and fewer for calls of few bytes. May differ between ranks */
+    int32_t num_threads;
+    /* CUDA: SMs for the kernels of a call that wait for other ranks, layout included; 0 chooses. Those beside them,
+       rows to expert-major order and back, are as large as their work. Ranks that share a GPU must fit on it side by
+       side. May differ between ranks */
+    int32_t num_sms;
+
+    /* ---- memory ---- */
+    /* type 0 or EXPAR_CPU: the CPU. EXPAR_CUDA with an index: that GPU; then all tensors of all calls lie there. The
+       type is the same on all ranks, the GPU need not be */
+    expar_device device;
+    /* memory for outputs that is taken now and kept as long as the buffer lives; more is taken as outputs need it
+       (0: all of it). On a GPU 0 is, where max_tokens, max_row_bytes and max_topk are given, twice the largest
+       output as its rows come, with handles and a combine's copies (docs/gpu.md), expert-major outputs not included;
+       more comes when all ranks wait in a dispatch or route: for its counts, or with num_worst_tokens for this
+       alone, but with async_finish never */
+    int64_t pool_bytes;
     /* The most that outputs of this buffer may hold at a time of the memory that peers reach; 0: no limit but the
        machine's; else at least pool_bytes. What does not fit comes by the queue, to memory of alloc's. */
     int64_t pool_limit_bytes;
@@ -66,7 +81,10 @@ typedef struct expar_ep_config {
        allocator's. May differ between ranks. */
     expar_ep_alloc_fn alloc;
     expar_ep_free_fn free;
-    void *alloc_context; /* of both; has to last until free has been called for all that alloc has given */
+    /* of both; has to last until free has been called for all that alloc has given */
+    void *alloc_context;
+
+    /* ---- sizes alone ---- */
     /* For expar_ep_get_buffer_size: P, where the ranks are on several nodes; 0: they are on one. expar_ep_create
        knows it, and does not look here. */
     int32_t ranks_per_node;
@@ -108,18 +126,30 @@ EXPAR_API expar_status expar_ep_abandon(expar_ep *ep);
 
 /* Memory and calls of a buffer on this rank. */
 typedef struct expar_ep_stats {
-    size_t struct_size;           /* set by EXPAR_EP_STATS_INIT */
-    uint64_t reserved_bytes;      /* memory for outputs that peers reach, of all buffers of the group together */
-    uint64_t reserved_high_bytes; /* the most that it has been. docs/internals/memory.md has the bound */
-    uint64_t used_bytes;          /* of it in outputs of this buffer that are alive */
-    uint64_t used_high_bytes;     /* the most that these have been at a time */
-    uint64_t group_used_bytes;    /* in outputs, records and rings of all buffers of the group */
-    uint64_t growths;             /* times that records and rings were made larger for a call */
-    uint64_t direct_calls;        /* dispatches and combines whose rows other ranks write here, or read here */
-    uint64_t queue_calls;         /* those whose rows come here, or go from here, by the queue */
-    uint64_t other_blocks;        /* blocks taken beside the pool: of alloc, or private memory */
-    uint64_t mapped_calls;        /* of direct_calls: combines whose x other ranks read in the caller's own memory */
-    uint64_t copied_calls;        /* of direct_calls: combines whose x was copied first, to where other ranks read it */
+    /* set by EXPAR_EP_STATS_INIT */
+    size_t struct_size;
+    /* memory for outputs that peers reach, of all buffers of the group together */
+    uint64_t reserved_bytes;
+    /* the most that it has been. docs/internals/memory.md has the bound */
+    uint64_t reserved_high_bytes;
+    /* of it in outputs of this buffer that are alive */
+    uint64_t used_bytes;
+    /* the most that these have been at a time */
+    uint64_t used_high_bytes;
+    /* in outputs, records and rings of all buffers of the group */
+    uint64_t group_used_bytes;
+    /* times that records and rings were made larger for a call */
+    uint64_t growths;
+    /* dispatches and combines whose rows other ranks write here, or read here */
+    uint64_t direct_calls;
+    /* those whose rows come here, or go from here, by the queue */
+    uint64_t queue_calls;
+    /* blocks taken beside the pool: of alloc, or private memory */
+    uint64_t other_blocks;
+    /* of direct_calls: combines whose x other ranks read in the caller's own memory */
+    uint64_t mapped_calls;
+    /* of direct_calls: combines whose x was copied first, to where other ranks read it */
+    uint64_t copied_calls;
 } expar_ep_stats;
 #define EXPAR_EP_STATS_INIT EXPAR_STRUCT_INIT(expar_ep_stats)
 /* Any thread, also while a call is running; then numbers may be of different moments. EXPAR_ERR_NULL,

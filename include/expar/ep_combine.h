@@ -31,35 +31,66 @@ typedef enum expar_ep_nodes_sum {
 } expar_ep_nodes_sum;
 
 typedef struct expar_ep_combine_args {
-    size_t struct_size;            /* set by EXPAR_EP_COMBINE_ARGS_INIT */
-    expar_tensor x;                /* [R][H] bf16, f16 or f32, H contiguous: weighted and summed over local experts */
-    expar_tensor topk_weights;     /* [R][K] f32, K contiguous; expert-major with weights_of the owner: [rows of x][1],
-                                      one a row; or none */
-    const expar_ep_handle *handle; /* of the dispatch that brought the rows */
-    expar_ep_path path;            /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of
-                                      the library: EXPAR_ERR_ADDRESS */
-    expar_tensor y;                /* out: [T][H], dtype of x, H contiguous, on a GPU rows 16-byte aligned; the caller's
-                                      memory, any kind */
-    expar_tensor out_topk_weights; /* out: [T][K] f32, contiguous; required with topk_weights, else none */
-    expar_tensor bias[2];          /* [T][H], as y; each or none: added before all rows */
-    int32_t expert_major;          /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
-    expar_tensor expert_weights;   /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
-    expar_event *wait_event;       /* as in expar_ep_dispatch_args */
-    int32_t async_finish; /* 1: returns at once (on a GPU: once a wait_event that lies on no stream has happened); y is
-                             there when *event has happened */
-    expar_event **event;  /* out, with async_finish: the caller's */
-    void *stream;         /* CUDA: the CUstream that the call is put on. See "On GPUs" */
-    expar_ep_sum_order sum_order;   /* other than BY_RANK: of a handle whose dispatch had keep_slots */
-    expar_ep_weights_of weights_of; /* with topk_weights; OWNER likewise */
-    int32_t num_sms;                /* as in expar_ep_dispatch_args */
-    expar_ep_nodes_sum nodes_sum;   /* the same on all ranks; without effect on one node */
+    /* set by EXPAR_EP_COMBINE_ARGS_INIT */
+    size_t struct_size;
+
+    /* ---- inputs ---- */
+    /* [R][H] bf16, f16 or f32, H contiguous: weighted and summed over local experts */
+    expar_tensor x;
+    /* [R][K] f32, K contiguous; expert-major with weights_of the owner: [rows of x][1], one a row; or none */
+    expar_tensor topk_weights;
+    /* with expert_major: [R][K] f32, weight of each slot's row; none: 1 */
+    expar_tensor expert_weights;
+    /* [T][H], as out_y; each or none: added before all rows */
+    expar_tensor bias[2];
+
+    /* ---- routing ---- */
+    /* of the dispatch that brought the rows */
+    const expar_ep_handle *handle;
+
+    /* ---- options ---- */
+    /* DIRECT needs x (and topk_weights) in symmetric memory, on a GPU in an output of the library: EXPAR_ERR_ADDRESS */
+    expar_ep_path path;
+    /* 1: x is expert-major, as an expert-major dispatch gave it (the handle knows) */
+    int32_t expert_major;
+    /* other than BY_RANK: of a handle whose dispatch had keep_slots */
+    expar_ep_sum_order sum_order;
+    /* with topk_weights; OWNER likewise */
+    expar_ep_weights_of weights_of;
+    /* the same on all ranks; without effect on one node */
+    expar_ep_nodes_sum nodes_sum;
+    /* as in expar_ep_dispatch_args */
+    int32_t num_sms;
+
+    /* ---- the caller's outputs ---- */
+    /* [T][H], dtype of x, H contiguous, on a GPU rows 16-byte aligned; any memory */
+    expar_tensor out_y;
+    /* [T][K] f32, contiguous; required with topk_weights, else none */
+    expar_tensor out_topk_weights;
+
+    /* ---- completion ---- */
+    /* as in expar_ep_dispatch_args */
+    expar_event *wait_event;
+    /* 1: returns at once (on a GPU: once a wait_event that lies on no stream has happened); out_y is filled when
+       result.event has happened */
+    int32_t async_finish;
+    /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    void *stream;
 } expar_ep_combine_args;
 #define EXPAR_EP_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_combine_args)
+
+typedef struct expar_ep_combine_result {
+    /* set by EXPAR_EP_COMBINE_RESULT_INIT */
+    size_t struct_size;
+    /* with async_finish: the caller's. Else NULL */
+    expar_event *event;
+} expar_ep_combine_result;
+#define EXPAR_EP_COMBINE_RESULT_INIT EXPAR_STRUCT_INIT(expar_ep_combine_result)
 
 /* y[t] = biases, then the rows of the ranks that had token t, in rank order: FP32 from +0, one rounding (to nearest
  * even; every NaN becomes the positive quiet NaN with all mantissa bits set). Weights likewise, slot by slot. Rows of
  * tokens that went nowhere are the biases' sum. Deterministic to the bit. Collective. x may be reused when the call
- * (its event) is done.
+ * (its event) is done. result may be NULL without async_finish. *result is written on EXPAR_OK only.
  *
  * Expert-major: x is [sum of recv_tokens_per_expert][H]. Each token's rows are first summed here: FP32 from +0, slots
  * ascending, each product weight · x rounded before it is added, and the sum rounded once to x's dtype; that row then
@@ -88,7 +119,8 @@ typedef struct expar_ep_combine_args {
  *
  * Errors as of expar_ep_dispatch, but for EXPAR_ERR_INDEX and EXPAR_ERR_DROPPED; EXPAR_ERR_HANDLE also where the handle
  * does not keep its slots. */
-EXPAR_API expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args);
+EXPAR_API expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args,
+                                        expar_ep_combine_result *result);
 
 #ifdef __cplusplus
 }

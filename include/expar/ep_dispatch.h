@@ -19,62 +19,104 @@ extern "C" {
 typedef enum expar_ep_path { EXPAR_EP_PATH_AUTO = 0, EXPAR_EP_PATH_DIRECT = 1, EXPAR_EP_PATH_QUEUE = 2 } expar_ep_path;
 
 typedef struct expar_ep_dispatch_args {
-    size_t struct_size;    /* set by EXPAR_EP_DISPATCH_ARGS_INIT */
-    expar_tensor x;        /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16
-                              bytes */
-    expar_tensor topk_idx; /* [T][K] i32 or i64, K contiguous. May be absent with a handle or token_in_rank */
-    expar_tensor topk_weights;     /* [T][K] f32, K contiguous; or none. Absent without topk_idx */
-    int32_t num_experts;           /* E. Ignored with a handle */
-    int32_t expert_alignment;      /* 0 or 1: none. Per-expert counts are rounded up to multiples of it. Ignored with a
-                                      handle, which has its own */
-    const expar_ep_handle *handle; /* the routing of an earlier dispatch or route: no layout, no counts. Rows and their
-                                      places are the handle's; topk_idx, of its K, and topk_weights are only carried */
-    expar_ep_path path;            /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
-    expar_tensor out_x;            /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
-    expar_tensor x_scales;      /* [T][S] f32, or i32 with four packed exponents each; any strides; carried bit for bit.
-                                   For f8e4m3 and i8 rows; or none */
-    expar_tensor token_in_rank; /* [T][N] u8, N contiguous: drives the routing, instead of topk_idx; or none. With
-                                   topk_idx a slot counts for its expert where the token goes to the expert's rank */
-    const int32_t *tokens_per_expert; /* [E] of this rank, with token_in_rank and without topk_idx, on the host or where
-                                         the tensors lie; NULL: zeros */
-    int64_t num_worst_tokens; /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs
-                                 topk_idx. 0: outputs have R rows. May differ between ranks */
-    int32_t
-        expert_major; /* 1: recv_x has one row a (token, local expert); see expar_ep_dispatch_result. Needs topk_idx,
-                                 or a handle that an expert-major dispatch was made with */
-    int32_t zero_padding;    /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
-    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch that
-                                waits for counts waits for it before it returns; on a GPU every call does, but for an
-                                event that lies on a stream (expar_event_record): the call's stream waits for that */
-    int32_t async_finish;    /* 1: return once outputs are known, with num_worst_tokens or a handle at once; rows are
-                                there when result.event has happened */
-    void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
-    int32_t keep_slots; /* 1: the handle keeps whose expert stands in each slot, 2 bytes a slot, for combines with a
-                           sum_order by slots or with weights_of the owner. Needs topk_idx. Ignored with a handle. On
-                           several nodes the same on all ranks, and as much again for each slot that comes by rail */
-    const expar_ep_recv_counts *recv_counts; /* counts to be written where the tensors lie; or NULL */
-    expar_tensor out_scales, out_topk_idx, out_topk_weights, out_row_map; /* the caller's own, as out_x: each as the
-                                   result's tensor of its name, with at least as many rows, contiguous; or none. Where
-                                   one is not in symmetric memory, rows come as with such an out_x */
-    int32_t src_tokens;                                                   /* 1, on all ranks: recv_src_token is given */
-    expar_tensor out_src_token; /* the caller's own, [≥ R] i32, contiguous; asks for it, too */
-    int32_t global_experts; /* 1, on all ranks: recv_topk_idx has the experts' numbers as topk_idx has them, -1 where
-                               they live elsewhere; 0: local ones */
-    int32_t
-        num_sms; /* CUDA: SMs of this call's kernels that wait for other ranks; CPU: worker threads of this call, the
-                        caller's included; bounds as of the buffer's. 0: the buffer's. May differ between ranks */
-    int32_t row_weights;          /* 1: recv_row_weights is given. Needs expert_major and topk_weights */
-    expar_tensor out_row_weights; /* the caller's own, f32, with at least as many rows as recv_x, contiguous; asks for
-                                     it, too */
-    int32_t src_stride; /* M > 0, on all ranks: recv_src_metadata is given, and recv_src_token with it. At least T, at
-                           most (2^31 - 1) / N; the same on all ranks, so that no number stands for two tokens */
-    expar_tensor out_src_metadata; /* the caller's own, [≥ R][2 + K] i32, contiguous. Needs src_stride */
-    int32_t column_scales; /* 1: recv_scales lies column by column, with strides (1, its rows rounded up to a multiple
-                              of 4), so that each column begins at a multiple of 16 bytes, as TMA wants it. Needs
-                              x_scales. out_scales then has strides (1, a multiple of 4), and is aligned to 16 bytes */
-    expar_tensor topk_idx_copy; /* the caller's own, [T][K], dtype of topk_idx, contiguous: what topk_idx has been where
-                                   this call has read it, so that the caller may write to that. Needs topk_idx, and no
-                                   handle; or none */
+    /* set by EXPAR_EP_DISPATCH_ARGS_INIT */
+    size_t struct_size;
+
+    /* ---- inputs ---- */
+    /* [T][H] bf16, f16, f32, f8e4m3 or i8, H contiguous, rows 16-byte aligned multiples of 16 bytes */
+    expar_tensor x;
+    /* [T][S] f32, or i32 with four packed exponents each; any strides; carried bit for bit. For f8e4m3 and i8 rows;
+       or none */
+    expar_tensor x_scales;
+    /* [T][K] i32 or i64, K contiguous. May be absent with a handle or token_in_rank */
+    expar_tensor topk_idx;
+    /* [T][K] f32, K contiguous; or none. Absent without topk_idx */
+    expar_tensor topk_weights;
+
+    /* ---- routing ---- */
+    /* E. Ignored with a handle */
+    int32_t num_experts;
+    /* [T][N] u8, N contiguous: drives the routing, instead of topk_idx; or none. With topk_idx a slot counts for its
+       expert where the token goes to the expert's rank */
+    expar_tensor token_in_rank;
+    /* [E] of this rank, with token_in_rank and without topk_idx, on the host or where the tensors lie; NULL: zeros */
+    const int32_t *tokens_per_expert;
+    /* the routing of an earlier dispatch or route: no layout, no counts. Rows and their places are the handle's;
+       topk_idx, of its K, and topk_weights are only carried */
+    const expar_ep_handle *handle;
+    /* 0 or 1: none. Per-expert counts are rounded up to multiples of it. Ignored with a handle, which has its own */
+    int32_t expert_alignment;
+    /* W > 0: outputs have W rows, whatever comes, so that nothing waits for counts. Needs topk_idx. 0: outputs have
+       R rows. May differ between ranks */
+    int64_t num_worst_tokens;
+
+    /* ---- options ---- */
+    /* DIRECT fails with EXPAR_ERR_BUFFER_SIZE where the pool has no room */
+    expar_ep_path path;
+    /* 1: recv_x has one row a (token, local expert); see expar_ep_dispatch_result. Needs topk_idx, or a handle that
+       an expert-major dispatch was made with */
+    int32_t expert_major;
+    /* with expert_major, 1: rows without a slot are zero; 0: they are not written */
+    int32_t zero_padding;
+    /* 1: the handle keeps whose expert stands in each slot, 2 bytes a slot, for combines with a sum_order by slots
+       or with weights_of the owner. Needs topk_idx. Ignored with a handle. On several nodes the same on all ranks,
+       and as much again for each slot that comes by rail */
+    int32_t keep_slots;
+    /* 1, on all ranks: recv_topk_idx has the experts' numbers as topk_idx has them, -1 where they live elsewhere; 0:
+       local ones */
+    int32_t global_experts;
+    /* 1, on all ranks: recv_src_token is given */
+    int32_t src_tokens;
+    /* M > 0, on all ranks: recv_src_metadata is given, and recv_src_token with it. At least T, at most (2^31 - 1) /
+       N; the same on all ranks, so that no number stands for two tokens */
+    int32_t src_stride;
+    /* 1: recv_row_weights is given. Needs expert_major and topk_weights */
+    int32_t row_weights;
+    /* 1: recv_scales lies column by column, with strides (1, its rows rounded up to a multiple of 4), so that each
+       column begins at a multiple of 16 bytes, as TMA wants it. Needs x_scales. out_scales then has strides (1, a
+       multiple of 4), and is aligned to 16 bytes */
+    int32_t column_scales;
+    /* CUDA: SMs of this call's kernels that wait for other ranks; CPU: worker threads of this call, the caller's
+       included; bounds as of the buffer's. 0: the buffer's. May differ between ranks */
+    int32_t num_sms;
+
+    /* ---- the caller's outputs ---- */
+    /* the caller's own output, [≥ R][H], contiguous; none: the library allocates */
+    expar_tensor out_x;
+    /* the caller's own, as out_x: each as the result's tensor of its name, with at least as many rows, contiguous;
+       or none. Where one is not in symmetric memory, rows come as with such an out_x */
+    expar_tensor out_scales;
+    /* the caller's own, as out_x: each as the result's tensor of its name, with at least as many rows, contiguous;
+       or none. Where one is not in symmetric memory, rows come as with such an out_x */
+    expar_tensor out_topk_idx;
+    /* the caller's own, as out_x: each as the result's tensor of its name, with at least as many rows, contiguous;
+       or none. Where one is not in symmetric memory, rows come as with such an out_x */
+    expar_tensor out_topk_weights;
+    /* the caller's own, as out_x: each as the result's tensor of its name, with at least as many rows, contiguous;
+       or none. Where one is not in symmetric memory, rows come as with such an out_x */
+    expar_tensor out_row_map;
+    /* the caller's own, [≥ R] i32, contiguous; asks for it, too */
+    expar_tensor out_src_token;
+    /* the caller's own, [≥ R][2 + K] i32, contiguous. Needs src_stride */
+    expar_tensor out_src_metadata;
+    /* the caller's own, f32, with at least as many rows as recv_x, contiguous; asks for it, too */
+    expar_tensor out_row_weights;
+    /* the caller's own, [T][K], dtype of topk_idx, contiguous: what topk_idx has been where this call has read it,
+       so that the caller may write to that. Needs topk_idx, and no handle; or none */
+    expar_tensor topk_idx_copy;
+    /* counts to be written where the tensors lie; or NULL */
+    const expar_ep_recv_counts *recv_counts;
+
+    /* ---- completion ---- */
+    /* nothing of the arguments is read before it has happened; or NULL. A fresh dispatch that waits for counts waits
+       for it before it returns; on a GPU every call does, but for an event that lies on a stream
+       (expar_event_record): the call's stream waits for that */
+    expar_event *wait_event;
+    /* 1: return once outputs are known, with num_worst_tokens or a handle at once; rows are there when result.event
+       has happened */
+    int32_t async_finish;
+    /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    void *stream;
 } expar_ep_dispatch_args;
 #define EXPAR_EP_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_dispatch_args)
 
@@ -90,30 +132,50 @@ typedef struct expar_ep_dispatch_args {
  * num_worst_tokens it has W * K + (expert_alignment - 1) * L rows; counts tell all that was sent, so where rows are
  * dropped, slots whose row would lie beyond that are dropped too: -1 in the map. */
 typedef struct expar_ep_dispatch_result {
-    size_t struct_size;             /* set by EXPAR_EP_DISPATCH_RESULT_INIT */
-    expar_tensor recv_x;            /* [R][H]; expert-major: [sum of recv_tokens_per_expert][H] */
-    expar_tensor recv_topk_idx;     /* [R][K], dtype of topk_idx: local expert numbers, -1 where it lives elsewhere.
-                                       None for a dispatch without topk_idx */
-    expar_tensor recv_topk_weights; /* [R][K] f32, 0 where recv_topk_idx is -1. None without topk_weights */
-    const int32_t *recv_tokens_per_expert; /* [L] host memory; NULL for a dispatch with a handle, and where the call
-                                              has not waited for its counts */
-    int32_t num_local_experts;             /* L */
-    int64_t num_recv_tokens;               /* R, without those that were dropped; -1: the host does not know it */
-    expar_ep_handle *handle;               /* the caller's; NULL for a dispatch with a handle */
-    expar_ep_output *output;  /* the caller's; owns all tensors here and recv_tokens_per_expert, but not the caller's */
-    expar_ep_path path;       /* how this rank's rows came: DIRECT or QUEUE */
-    expar_tensor recv_scales; /* [R][S] contiguous, or as column_scales says; dtype of x_scales; none without */
-    expar_tensor recv_row_map;     /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
-    int64_t num_dropped_tokens;    /* as far as the host knows */
-    expar_event *event;            /* with async_finish: the caller's. Else NULL */
-    expar_tensor recv_src_token;   /* [R] i32, with src_tokens: number of the row at its source, which is the rank whose
-                                    rows (rank_prefix) it is among. With num_worst_tokens -1 from R on. Else none */
-    expar_tensor recv_row_weights; /* expert-major, with row_weights: [rows of recv_x] f32, the weight of the slot that
-                                      each row belongs to, bit for bit. Rows without a slot: as those of recv_x. Else
-                                      none */
-    expar_tensor recv_src_metadata; /* with src_stride: [R][2 + K] i32, of each token that came source rank · M + number
-                                       there, the source rank, and then as recv_row_map, -1 where there is none. With
-                                       num_worst_tokens -1 from R on. Else none */
+    /* set by EXPAR_EP_DISPATCH_RESULT_INIT */
+    size_t struct_size;
+
+    /* ---- tensors ---- */
+    /* [R][H]; expert-major: [sum of recv_tokens_per_expert][H] */
+    expar_tensor recv_x;
+    /* [R][S] contiguous, or as column_scales says; dtype of x_scales; none without */
+    expar_tensor recv_scales;
+    /* [R][K], dtype of topk_idx: local expert numbers, -1 where it lives elsewhere. None for a dispatch without
+       topk_idx */
+    expar_tensor recv_topk_idx;
+    /* [R][K] f32, 0 where recv_topk_idx is -1. None without topk_weights */
+    expar_tensor recv_topk_weights;
+    /* expert-major: [R][K] i32, row of recv_x, or -1. Else none */
+    expar_tensor recv_row_map;
+    /* [R] i32, with src_tokens: number of the row at its source, which is the rank whose rows (rank_prefix) it is
+       among. With num_worst_tokens -1 from R on. Else none */
+    expar_tensor recv_src_token;
+    /* with src_stride: [R][2 + K] i32, of each token that came source rank · M + number there, the source rank, and
+       then as recv_row_map, -1 where there is none. With num_worst_tokens -1 from R on. Else none */
+    expar_tensor recv_src_metadata;
+    /* expert-major, with row_weights: [rows of recv_x] f32, the weight of the slot that each row belongs to, bit for
+       bit. Rows without a slot: as those of recv_x. Else none */
+    expar_tensor recv_row_weights;
+
+    /* ---- numbers ---- */
+    /* [L] host memory; NULL for a dispatch with a handle, and where the call has not waited for its counts */
+    const int32_t *recv_tokens_per_expert;
+    /* L */
+    int32_t num_local_experts;
+    /* R, without those that were dropped; -1: the host does not know it */
+    int64_t num_recv_tokens;
+    /* as far as the host knows */
+    int64_t num_dropped_tokens;
+    /* how this rank's rows came: DIRECT or QUEUE */
+    expar_ep_path path;
+
+    /* ---- objects ---- */
+    /* the caller's; NULL for a dispatch with a handle */
+    expar_ep_handle *handle;
+    /* the caller's; owns all tensors here and recv_tokens_per_expert, but not the caller's */
+    expar_ep_output *output;
+    /* with async_finish: the caller's. Else NULL */
+    expar_event *event;
 } expar_ep_dispatch_result;
 #define EXPAR_EP_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_ep_dispatch_result)
 

@@ -22,20 +22,30 @@ typedef struct expar_ep_handle expar_ep_handle;
    (on the CPU: with async_finish), num_recv_tokens is -1, and rank_prefix, channel_prefix and tokens_per_node are
    NULL. */
 typedef struct expar_ep_handle_info {
-    size_t struct_size;             /* set by EXPAR_EP_HANDLE_INFO_INIT */
-    int64_t num_tokens;             /* T of the dispatch */
-    int64_t num_recv_tokens;        /* R */
-    int32_t num_experts;            /* E */
-    int32_t num_topk;               /* K */
-    int32_t num_channels;           /* C */
-    const int32_t *rank_prefix;     /* [N] rows that this rank receives from ranks 0..i */
-    const int32_t *channel_prefix;  /* [N][C] (i, c): tokens that this rank's channels 0..c send to rank i */
-    int32_t num_nodes;              /* M */
-    const int32_t *tokens_per_node; /* [M] tokens that this rank sends to each node, each counted once */
+    /* set by EXPAR_EP_HANDLE_INFO_INIT */
+    size_t struct_size;
+    /* T of the dispatch */
+    int64_t num_tokens;
+    /* R */
+    int64_t num_recv_tokens;
+    /* E */
+    int32_t num_experts;
+    /* K */
+    int32_t num_topk;
+    /* C */
+    int32_t num_channels;
+    /* [N] rows that this rank receives from ranks 0..i */
+    const int32_t *rank_prefix;
+    /* [N][C] (i, c): tokens that this rank's channels 0..c send to rank i */
+    const int32_t *channel_prefix;
+    /* M */
+    int32_t num_nodes;
+    /* [M] tokens that this rank sends to each node, each counted once */
+    const int32_t *tokens_per_node;
 } expar_ep_handle_info;
 #define EXPAR_EP_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_ep_handle_info)
 /* Fills as much as info->struct_size says that there is. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT
-   (struct_size), EXPAR_ERR_HANDLE (destroyed). */
+   (struct_size), EXPAR_ERR_HANDLE (it has come to its end). */
 EXPAR_API expar_status expar_ep_handle_get_info(const expar_ep_handle *handle, expar_ep_handle_info *info);
 /* Handles are counted as outputs are (expar/ep_output.h), and may outlive buffer and group. Not collective; any thread.
    retain: one more reference, of the caller's; EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (it has come to its end). */

@@ -76,11 +76,6 @@ EXPAR_API expar_status expar_ep_output_get_tensor(const expar_ep_output *output,
    EXPAR_ERR_VERSION, EXPAR_ERR_MEMORY. */
 EXPAR_API expar_status expar_ep_output_to_dlpack(expar_ep_output *output, expar_ep_part part, uint32_t version,
                                                  void **managed);
-/* Several parts at once, for a program in Python (expar/dlpack.h): item i of `list` becomes a capsule of parts[i], with
-   a reference of its own, or is left as it is where that is negative. What has become a capsule before a failure stays
-   one. Errors: EXPAR_ERR_NULL and as above. */
-EXPAR_API expar_status expar_python_put_output(expar_ep_output *output, const int32_t *parts, int32_t count,
-                                               const expar_python_objects *python, void *list);
 
 #ifdef __cplusplus
 }

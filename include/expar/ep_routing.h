@@ -15,12 +15,18 @@ extern "C" {
 
 /* Counts that follow from topk_idx alone. Each array belongs to the caller and may be NULL (not wanted). */
 typedef struct expar_ep_layout {
-    size_t struct_size;         /* set by EXPAR_EP_LAYOUT_INIT */
-    int32_t *tokens_per_rank;   /* [N] a token counts once for a rank, however many of its experts live there */
-    int32_t *tokens_per_node;   /* [M] likewise for a node */
-    int32_t *tokens_per_expert; /* [E] every occurrence counts */
-    uint8_t *token_in_rank;     /* [T][N] 1 where the token goes to the rank, else 0 */
-    void *stream;               /* CUDA: a CUstream of topk_idx's GPU; NULL: the default stream */
+    /* set by EXPAR_EP_LAYOUT_INIT */
+    size_t struct_size;
+    /* [N] a token counts once for a rank, however many of its experts live there */
+    int32_t *tokens_per_rank;
+    /* [M] likewise for a node */
+    int32_t *tokens_per_node;
+    /* [E] every occurrence counts */
+    int32_t *tokens_per_expert;
+    /* [T][N] 1 where the token goes to the rank, else 0 */
+    uint8_t *token_in_rank;
+    /* CUDA: a CUstream of topk_idx's GPU; NULL: the default stream */
+    void *stream;
 } expar_ep_layout;
 #define EXPAR_EP_LAYOUT_INIT EXPAR_STRUCT_INIT(expar_ep_layout)
 
@@ -38,47 +44,79 @@ EXPAR_API expar_status expar_ep_get_layout(const expar_group *group, const expar
    the buffer's tensors do (on a GPU in its memory), is aligned to its elements, and may be NULL (not wanted). On a GPU
    they are written in the order of the call's stream, behind its rows, with num_worst_tokens and in graphs, too. */
 typedef struct expar_ep_recv_counts {
-    size_t struct_size;         /* set by EXPAR_EP_RECV_COUNTS_INIT */
-    int32_t *tokens_per_expert; /* [L] rows for each local expert, not rounded up, those that were dropped included */
-    int32_t *expert_prefix;     /* [L+1] where each expert's rows begin in an expert-major output, whose length is the
-                                   last entry: sums of counts rounded up to expert_alignment, 2^31 - 1 at most */
-    int32_t *rank_prefix;       /* [N] rows that come from ranks 0..i, those that were dropped included */
-    int64_t *num_recv_tokens;   /* [1] R, without those that were dropped */
-    int32_t *expert_ends;       /* [L] where each expert's rows end there, before those that only round up:
-                                   expert_prefix[e] + tokens_per_expert[e], 2^31 - 1 at most */
+    /* set by EXPAR_EP_RECV_COUNTS_INIT */
+    size_t struct_size;
+    /* [L] rows for each local expert, not rounded up, those that were dropped included */
+    int32_t *tokens_per_expert;
+    /* [L+1] where each expert's rows begin in an expert-major output, whose length is the last entry: sums of counts
+       rounded up to expert_alignment, 2^31 - 1 at most */
+    int32_t *expert_prefix;
+    /* [N] rows that come from ranks 0..i, those that were dropped included */
+    int32_t *rank_prefix;
+    /* [1] R, without those that were dropped */
+    int64_t *num_recv_tokens;
+    /* [L] where each expert's rows end there, before those that only round up: expert_prefix[e] +
+       tokens_per_expert[e], 2^31 - 1 at most */
+    int32_t *expert_ends;
 } expar_ep_recv_counts;
 #define EXPAR_EP_RECV_COUNTS_INIT EXPAR_STRUCT_INIT(expar_ep_recv_counts)
 
 /* Members mean what they mean in expar_ep_dispatch_args. */
 typedef struct expar_ep_route_args {
-    size_t struct_size;               /* set by EXPAR_EP_ROUTE_ARGS_INIT */
-    expar_tensor topk_idx;            /* [T][K] i32 or i64, K contiguous; or none, with token_in_rank alone */
-    expar_tensor token_in_rank;       /* [T][N] u8, N contiguous; or none */
-    int32_t num_experts;              /* E */
-    int32_t expert_alignment;         /* 0 or 1: none */
-    const int32_t *tokens_per_expert; /* [E], with token_in_rank and without topk_idx; NULL: zeros */
-    int64_t
-        num_worst_tokens; /* W > 0: dispatches with the handle have W rows, and nothing waits for counts. 0: R rows */
-    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL */
-    int32_t async_finish;    /* 1: result.event tells how the call ended: with num_worst_tokens nothing else does, for
-                                the call returns at once. Without, counts are waited for all the same */
-    void *stream;            /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    /* set by EXPAR_EP_ROUTE_ARGS_INIT */
+    size_t struct_size;
+
+    /* ---- routing ---- */
+    /* [T][K] i32 or i64, K contiguous; or none, with token_in_rank alone */
+    expar_tensor topk_idx;
+    /* [T][N] u8, N contiguous; or none */
+    expar_tensor token_in_rank;
+    /* E */
+    int32_t num_experts;
+    /* [E], with token_in_rank and without topk_idx; NULL: zeros */
+    const int32_t *tokens_per_expert;
+    /* 0 or 1: none */
+    int32_t expert_alignment;
+    /* W > 0: dispatches with the handle have W rows, and nothing waits for counts. 0: R rows */
+    int64_t num_worst_tokens;
+
+    /* ---- options ---- */
     int32_t keep_slots;
-    const expar_ep_recv_counts *recv_counts;
     int32_t num_sms;
+
+    /* ---- the caller's outputs ---- */
+    const expar_ep_recv_counts *recv_counts;
+
+    /* ---- completion ---- */
+    /* nothing of the arguments is read before it has happened; or NULL */
+    expar_event *wait_event;
+    /* 1: result.event tells how the call ended: with num_worst_tokens nothing else does, for the call returns at
+       once. Without, counts are waited for all the same */
+    int32_t async_finish;
+    /* CUDA: the CUstream that the call is put on. See "On GPUs" */
+    void *stream;
 } expar_ep_route_args;
 #define EXPAR_EP_ROUTE_ARGS_INIT EXPAR_STRUCT_INIT(expar_ep_route_args)
 
 typedef struct expar_ep_route_result {
-    size_t struct_size;                    /* set by EXPAR_EP_ROUTE_RESULT_INIT */
-    expar_ep_handle *handle;               /* the caller's */
-    int64_t num_recv_tokens;               /* R, without those that will be dropped; -1: not known to the host */
-    int64_t num_rows;                      /* of outputs of dispatches with the handle: R, or W */
-    int64_t num_expert_rows;               /* of expert-major ones */
-    int64_t num_dropped_tokens;            /* that find no room in W rows, as far as the host knows */
-    const int32_t *recv_tokens_per_expert; /* [L] host memory, as long as the handle; NULL: not known to the host */
-    int32_t num_local_experts;             /* L */
-    expar_event *event;                    /* with async_finish: the caller's. Else NULL */
+    /* set by EXPAR_EP_ROUTE_RESULT_INIT */
+    size_t struct_size;
+    /* the caller's */
+    expar_ep_handle *handle;
+    /* R, without those that will be dropped; -1: not known to the host */
+    int64_t num_recv_tokens;
+    /* of outputs of dispatches with the handle: R, or W */
+    int64_t num_rows;
+    /* of expert-major ones */
+    int64_t num_expert_rows;
+    /* that find no room in W rows, as far as the host knows */
+    int64_t num_dropped_tokens;
+    /* [L] host memory, as long as the handle; NULL: not known to the host */
+    const int32_t *recv_tokens_per_expert;
+    /* L */
+    int32_t num_local_experts;
+    /* with async_finish: the caller's. Else NULL */
+    expar_event *event;
 } expar_ep_route_result;
 #define EXPAR_EP_ROUTE_RESULT_INIT EXPAR_STRUCT_INIT(expar_ep_route_result)
 

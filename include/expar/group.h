@@ -60,19 +60,31 @@ typedef enum expar_heap_pages {
 } expar_heap_pages;
 
 typedef struct expar_group_options {
-    size_t struct_size;           /* set by EXPAR_GROUP_OPTIONS_INIT */
-    const expar_unique_id *id;    /* NULL: rank, size and meeting place come from the environment */
-    int32_t rank;                 /* with id: 0 … size-1 */
-    int32_t size;                 /* with id: ≥ 1 */
-    int32_t ranks_per_node;       /* 0: found out. Else it must divide size; ranks are numbered node by node */
-    int64_t timeout_ms;           /* 0: EXPAR_TIMEOUT seconds, else 30 s. How long a rank may be silent, once formed.
-                                     One that answers is waited for, however late it is: docs/internals/waiting.md */
-    int64_t bootstrap_timeout_ms; /* 0: EXPAR_BOOTSTRAP_TIMEOUT seconds, else 30 s. For forming the group */
-    size_t heap_bytes;            /* 0: EXPAR_HEAP_SIZE, else 16 GiB. The most that the symmetric heap of a rank may
-                                     grow to; of a static one, what it has */
+    /* set by EXPAR_GROUP_OPTIONS_INIT */
+    size_t struct_size;
+
+    /* NULL: rank, size and meeting place come from the environment */
+    const expar_unique_id *id;
+    /* with id: 0 … size-1 */
+    int32_t rank;
+    /* with id: ≥ 1 */
+    int32_t size;
+    /* 0: found out. Else it must divide size; ranks are numbered node by node */
+    int32_t ranks_per_node;
+
+    /* 0: EXPAR_TIMEOUT seconds, else 30 s. How long a rank may be silent, once formed. One that answers is waited
+       for, however late it is: docs/internals/waiting.md */
+    int64_t timeout_ms;
+    /* 0: EXPAR_LATE_LIMIT seconds, else none. How long a rank that answers is waited for */
+    int64_t late_limit_ms;
+    /* 0: EXPAR_BOOTSTRAP_TIMEOUT seconds, else 30 s. For forming the group */
+    int64_t bootstrap_timeout_ms;
+
+    /* 0: EXPAR_HEAP_SIZE, else 16 GiB. The most that the symmetric heap of a rank may grow to; of a static one, what
+       it has */
+    size_t heap_bytes;
     expar_heap_kind heap_kind;
     expar_heap_pages heap_pages;
-    int64_t late_limit_ms; /* 0: EXPAR_LATE_LIMIT seconds, else none. How long a rank that answers is waited for */
 } expar_group_options;
 #define EXPAR_GROUP_OPTIONS_INIT EXPAR_STRUCT_INIT(expar_group_options)
 

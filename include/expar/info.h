@@ -29,11 +29,15 @@ EXPAR_API const char *expar_abi(void);
 
 /* Where a rank is, and what lies near it; every rank knows that of all. */
 typedef struct expar_group_place {
-    size_t struct_size; /* set by EXPAR_GROUP_PLACE_INIT */
+    /* set by EXPAR_GROUP_PLACE_INIT */
+    size_t struct_size;
     int32_t node;
-    int32_t cores;     /* that it may run on */
-    int32_t numa_node; /* of all of these cores; -1: they are of several, or it is not known */
-    char nics[64]; /* RDMA devices of its host, or where there are none interfaces that are up, with commas between */
+    /* that it may run on */
+    int32_t cores;
+    /* of all of these cores; -1: they are of several, or it is not known */
+    int32_t numa_node;
+    /* RDMA devices of its host, or where there are none interfaces that are up, with commas between */
+    char nics[64];
 } expar_group_place;
 #define EXPAR_GROUP_PLACE_INIT EXPAR_STRUCT_INIT(expar_group_place)
 /* Fills as much as place->struct_size says that there is. EXPAR_ERR_NULL, EXPAR_ERR_RANGE (no such rank),
@@ -69,10 +73,12 @@ EXPAR_API unsigned expar_transport_selected(const expar_group *group, int32_t in
    library's own messages (barriers, teams, signals) are among it, the self-test is not, and nothing that loads and
    stores carry out. An operation may be cut into several. */
 typedef struct expar_network_stats {
-    size_t struct_size; /* set by EXPAR_NETWORK_STATS_INIT */
+    /* set by EXPAR_NETWORK_STATS_INIT */
+    size_t struct_size;
     uint64_t puts, put_bytes;
     uint64_t gets, get_bytes;
-    uint64_t atomics, atomic_bytes; /* signals and flags are atomics, too; the bytes are those of the words */
+    /* signals and flags are atomics, too; the bytes are those of the words */
+    uint64_t atomics, atomic_bytes;
 } expar_network_stats;
 #define EXPAR_NETWORK_STATS_INIT EXPAR_STRUCT_INIT(expar_network_stats)
 /* Fills as much as stats->struct_size says that there is; zeros where the group uses no network. EXPAR_ERR_NULL;
@@ -93,13 +99,16 @@ EXPAR_API expar_status expar_cuda_get_compiler(int32_t *version, const char **pa
 EXPAR_API int32_t expar_cuda_ready_kernels(void);
 
 typedef struct expar_cuda_gpu {
-    size_t struct_size; /* set by EXPAR_CUDA_GPU_INIT */
+    /* set by EXPAR_CUDA_GPU_INIT */
+    size_t struct_size;
     char name[64];
     char bus_id[32];
-    int32_t major, minor; /* compute capability */
+    /* compute capability */
+    int32_t major, minor;
     int32_t num_sms;
     int64_t memory_bytes;
-    int32_t shareable; /* 1: its memory can be shared with other processes, as buffers on it need */
+    /* 1: its memory can be shared with other processes, as buffers on it need */
+    int32_t shareable;
 } expar_cuda_gpu;
 #define EXPAR_CUDA_GPU_INIT EXPAR_STRUCT_INIT(expar_cuda_gpu)
 /* EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size), EXPAR_ERR_UNSUPPORTED, EXPAR_ERR_RANGE (no such GPU),

@@ -69,24 +69,43 @@ typedef enum expar_ll_sum {
 } expar_ll_sum;
 
 typedef struct expar_ll_config {
-    size_t struct_size;        /* set by EXPAR_LL_CONFIG_INIT */
-    int32_t max_tokens;        /* B, 1 to 65535 */
-    int32_t hidden;            /* H; rows of max_element_bytes are multiples of 16 bytes */
-    int32_t num_topk;          /* the largest K, 1 to 32 */
-    int32_t num_experts;       /* E, a multiple of N */
-    int32_t max_element_bytes; /* of x in all calls: 2 (bf16, f16) or 4 (f32, too); 0: 2 */
-    int32_t sums;              /* the combines that will be made, (1 << EXPAR_LL_SUM_EXACT) | …; 0: all */
-    expar_device device;       /* type 0 or EXPAR_CPU: the CPU; or a GPU. All tensors of all calls lie there */
-    int32_t num_threads;       /* CPU: threads of a call on each rank, up to 1024; 0: as EXPAR_THREADS says, or else as
-                                  the host has cores for its ranks and the call has rows for them */
-    int32_t num_sms;           /* CUDA: SMs of a call; 0 chooses. May differ between ranks */
-    int32_t masking;           /* 1: a rank that is lost is masked, and the calls of the others go on */
-    int32_t unmapped;          /* CPU: 1: peers are reached through transports alone, even where their memory is mapped;
-                                  for tests */
-    int64_t late_limit_ms; /* with masking: how long a rank that answers is waited for before it is masked, where that
-                              is less than the late limit of the group; 0: as that says. May differ between ranks */
-    size_t reserve_bytes;  /* with masking: bytes for a shape that each rank names later, by expar_ll_set_shape;
-                             max_tokens, hidden, num_topk and num_experts are 0 then. 0: the buffer is made for these */
+    /* set by EXPAR_LL_CONFIG_INIT */
+    size_t struct_size;
+
+    /* ---- what calls may be ---- */
+    /* B, 1 to 65535 */
+    int32_t max_tokens;
+    /* H of all calls */
+    int32_t hidden;
+    /* largest H · bytes of an element of x, a multiple of 16: 2 · H (bf16, f16) or 4 · H (f32, too); 0: 2 · H */
+    int64_t max_row_bytes;
+    /* largest K, 1 to 32 */
+    int32_t max_topk;
+    /* E, a multiple of N */
+    int32_t num_experts;
+    /* the combines that will be made, (1 << EXPAR_LL_SUM_EXACT) | …; 0: all */
+    int32_t sums;
+
+    /* ---- workers and memory ---- */
+    /* type 0 or EXPAR_CPU: the CPU; or a GPU. All tensors of all calls lie there */
+    expar_device device;
+    /* CPU: threads of a call on each rank, up to 1024; 0: as EXPAR_THREADS says, or else as the host has cores for
+       its ranks and the call has rows for them */
+    int32_t num_threads;
+    /* CUDA: SMs of a call; 0 chooses. May differ between ranks */
+    int32_t num_sms;
+    /* CPU: 1: peers are reached through transports alone, even where their memory is mapped */
+    int32_t unmapped;
+    /* with masking: bytes for a shape that each rank names later, by expar_ll_set_shape; max_tokens, hidden,
+       max_row_bytes, max_topk and num_experts are 0 then. 0: the buffer is made for these */
+    size_t reserve_bytes;
+
+    /* ---- masks ---- */
+    /* 1: a rank that is lost is masked, and the calls of the others go on */
+    int32_t masking;
+    /* with masking: how long a rank that answers is waited for before it is masked, where that is less than the late
+       limit of the group; 0: as that says. May differ between ranks */
+    int64_t late_limit_ms;
 } expar_ll_config;
 #define EXPAR_LL_CONFIG_INIT EXPAR_STRUCT_INIT(expar_ll_config)
 
@@ -104,13 +123,13 @@ EXPAR_API expar_status expar_ll_create(expar_group *group, const expar_ll_config
    cleaned, and other calls are EXPAR_ERR_STATE. Local, so a rank that never makes its first call keeps nobody: the
    first call of each other rank waits until it has come, and masks it as any that does not come. The shape is the same
    on all ranks; a call that meets a rank with another one is EXPAR_ERR_MISMATCH, and so are all later ones. Of config
-   max_tokens, hidden, num_experts, max_element_bytes and sums are looked at, and num_topk: the buffer gets the largest
-   K, to 32 and to num_experts, with which the shape fits, that at least; *num_topk is set to it, where it is not NULL.
+   max_tokens, hidden, num_experts, max_row_bytes and sums are looked at, and max_topk: the buffer gets the largest K,
+   to 32 and to num_experts, with which the shape fits, that at least; *max_topk is set to it, where it is not NULL.
    Errors: EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT, EXPAR_ERR_STATE (made without reserve_bytes, or has a shape),
    EXPAR_ERR_LIMIT (the shape does not fit; the text has the bytes), EXPAR_ERR_UNSUPPORTED (a GPU cannot carry it out),
    EXPAR_ERR_MEMORY, EXPAR_ERR_BUSY; the buffer has no shape then, and on a GPU gets none any more but after
    EXPAR_ERR_LIMIT and what comes before that. */
-EXPAR_API expar_status expar_ll_set_shape(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk);
+EXPAR_API expar_status expar_ll_set_shape(expar_ll *ll, const expar_ll_config *config, int32_t *max_topk);
 /* Collective while the group is sound. Waits for calls in flight; hooks that were not called are allowed, and return
    EXPAR_ERR_STATE from then on. Outputs, handles and hooks still have to be freed. NULL is allowed. EXPAR_ERR_BUSY:
    another thread is in a call on it; EXPAR_ERR_STATE also in a child of fork, which is no rank. */
@@ -123,48 +142,79 @@ EXPAR_API expar_status expar_ll_abandon(expar_ll *ll);
 /* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
 typedef struct expar_ll_dispatch_args {
-    size_t struct_size;        /* set by EXPAR_LL_DISPATCH_ARGS_INIT */
-    expar_tensor x;            /* [T][H] bf16, f16 or f32, H contiguous, rows 16-byte aligned */
-    expar_tensor topk_idx;     /* [T][K] i32 or i64, K contiguous; -1: no expert. An expert stands at most once in a
-                                  token */
-    expar_tensor topk_weights; /* [T][K] f32, K contiguous: travel along, for a reduced combine; or none. All ranks
-                                  give them, or none does */
-    expar_ll_format format;    /* of rows on their way and in recv_x; the same on all ranks, not LOGFMT */
-    expar_tensor out_x, out_scales, out_count; /* the caller's own results, each with shape, dtype and strides of the
-                                                  result of its name; or none: the library's */
-    expar_tensor expert_recv_stats; /* [L] i32: rows received are added to it; or none. Rows that came count in a call
-                                       that fails, too; where forms differ nothing comes */
-    expar_tensor wait_ns;    /* [N] i64: nanoseconds that this rank has waited for each source are added; or none */
-    int32_t hook;            /* 1: only sends; result.hook receives */
-    int32_t async_finish;    /* 1: returns once the results' places are known; they are filled when result.event has
-                                happened, and all tensors are left alone until then. Not with hook */
-    expar_event *wait_event; /* nothing of the arguments is read before it has happened; or NULL */
-    void *stream;            /* CUDA: the CUstream that the call is put on */
-    int32_t num_sms;         /* CUDA: SMs of this call; 0: the buffer's. CPU: not looked at */
+    /* set by EXPAR_LL_DISPATCH_ARGS_INIT */
+    size_t struct_size;
+
+    /* ---- inputs ---- */
+    /* [T][H] bf16, f16 or f32, H contiguous, rows 16-byte aligned */
+    expar_tensor x;
+    /* [T][K] i32 or i64, K contiguous; -1: no expert. An expert stands at most once in a token */
+    expar_tensor topk_idx;
+    /* [T][K] f32, K contiguous: travel along, for a reduced combine; or none. All ranks give them, or none does */
+    expar_tensor topk_weights;
+
+    /* ---- options ---- */
+    /* of rows on their way and in recv_x; the same on all ranks, not LOGFMT */
+    expar_ll_format format;
+    /* CUDA: SMs of this call; 0: the buffer's. CPU: not looked at */
+    int32_t num_sms;
+
+    /* ---- the caller's outputs ---- */
+    /* the caller's own results, each with shape, dtype and strides of the result of its name; or none: the library's */
+    expar_tensor out_x;
+    /* the caller's own results, each with shape, dtype and strides of the result of its name; or none: the library's */
+    expar_tensor out_scales;
+    /* the caller's own results, each with shape, dtype and strides of the result of its name; or none: the library's */
+    expar_tensor out_count;
+    /* [L] i32: rows received are added to it; or none. Rows that came count in a call that fails, too; where forms
+       differ nothing comes */
+    expar_tensor expert_recv_stats;
+    /* [N] i64: nanoseconds that this rank has waited for each source are added; or none */
+    expar_tensor wait_ns;
+
+    /* ---- completion ---- */
+    /* nothing of the arguments is read before it has happened; or NULL */
+    expar_event *wait_event;
+    /* 1: only sends; result.hook receives */
+    int32_t hook;
+    /* 1: returns once the results' places are known; they are filled when result.event has happened, and all tensors
+       are left alone until then. Not with hook */
+    int32_t async_finish;
+    /* CUDA: the CUstream that the call is put on */
+    void *stream;
 } expar_ll_dispatch_args;
 #define EXPAR_LL_DISPATCH_ARGS_INIT EXPAR_STRUCT_INIT(expar_ll_dispatch_args)
 
 /* Rows of local expert e stand in recv_x[e] from 0 on without gaps: source ranks ascending, each one's tokens
    ascending. The same input gives the same bytes. Rows from recv_count[e] on are not written. */
 typedef struct expar_ll_dispatch_result {
-    size_t struct_size;       /* set by EXPAR_LL_DISPATCH_RESULT_INIT */
-    expar_tensor recv_x;      /* [L][N*B][H], dtype of x, or of the format */
-    expar_tensor recv_scales; /* f32 [L][N*B][H/128], UE8M0: i32 [L][N*B][ceil(H/512)]; the token dimension is
-                                 contiguous (strides [.., 1, N*B]). None without scales */
-    expar_tensor recv_count;  /* [L] i32: rows of each local expert */
-    expar_ll_handle *handle;  /* the caller's */
-    expar_ep_output *output;  /* the caller's; owns the tensors here that are the library's own */
-    expar_ll_hook *hook;      /* with args.hook: the caller's; until it has been called nothing above is filled, and x
-                                 alone may be used again. Else NULL */
-    expar_event *event;       /* with async_finish: the caller's. Else NULL */
+    /* set by EXPAR_LL_DISPATCH_RESULT_INIT */
+    size_t struct_size;
+
+    /* [L][N*B][H], dtype of x, or of the format */
+    expar_tensor recv_x;
+    /* f32 [L][N*B][H/128], UE8M0: i32 [L][N*B][ceil(H/512)]; the token dimension is contiguous (strides [.., 1,
+       N*B]). None without scales */
+    expar_tensor recv_scales;
+    /* [L] i32: rows of each local expert */
+    expar_tensor recv_count;
+    /* the caller's */
+    expar_ll_handle *handle;
+    /* the caller's; owns the tensors here that are the library's own */
+    expar_ep_output *output;
+    /* with args.hook: the caller's; until it has been called nothing above is filled, and x alone may be used again.
+       Else NULL */
+    expar_ll_hook *hook;
+    /* with async_finish: the caller's. Else NULL */
+    expar_event *event;
 } expar_ll_dispatch_result;
 #define EXPAR_LL_DISPATCH_RESULT_INIT EXPAR_STRUCT_INIT(expar_ll_dispatch_result)
 
 /* Carries each token to the ranks that hold its experts, once a rank, and places it there once an expert. *result is
    written on EXPAR_OK only. Errors of this rank's arguments, found before a row is sent: EXPAR_ERR_NULL,
    EXPAR_ERR_ARGUMENT, EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_STRIDE, EXPAR_ERR_ALIGNMENT, EXPAR_ERR_DEVICE,
-   EXPAR_ERR_LIMIT (T over B, K over num_topk), EXPAR_ERR_STATE (two are open; wait_event ended badly),
-   EXPAR_ERR_HANDLE (wait_event has been destroyed), EXPAR_ERR_MEMORY. EXPAR_ERR_INDEX: an index is out of range:
+   EXPAR_ERR_LIMIT (T over B, K over max_topk), EXPAR_ERR_STATE (two are open; wait_event ended badly),
+   EXPAR_ERR_HANDLE (wait_event has come to its end), EXPAR_ERR_MEMORY. EXPAR_ERR_INDEX: an index is out of range:
    that token went nowhere, all others have arrived; with a hook or async_finish it comes from there, and the handle
    serves no combine. A token may name an expert in several slots; each slot is a row of its own. EXPAR_ERR_LIMIT also
    says that an expert of this rank gets more rows than its N*B places: the rows that fit have arrived, and the buffer
@@ -176,31 +226,59 @@ EXPAR_API expar_status expar_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_a
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 typedef struct expar_ll_combine_args {
-    size_t struct_size;            /* set by EXPAR_LL_COMBINE_ARGS_INIT */
-    expar_tensor x;                /* [L][N*B][H] bf16, f16 or f32, in dispatch's layout; zero copy: the tensor of
-                                      expar_ll_get_combine_buffer */
-    expar_tensor topk_idx;         /* [T][K] of the dispatch: with other experts the call is refused */
-    expar_tensor topk_weights;     /* [T][K] f32 */
-    const expar_ll_handle *handle; /* of the dispatch; serves several combines */
-    expar_ll_sum sum;              /* the same on all ranks */
-    expar_ll_format format;        /* PLAIN, or LOGFMT with EXPAR_LL_SUM_EXACT; the same on all ranks */
-    expar_tensor out;              /* [T][H], dtype of x: the caller's own y; or none: the library's */
-    expar_tensor wait_ns;          /* [N] i64, as of dispatch; or none */
-    int32_t hook;            /* 1: only sends; result.hook receives. Not for EXPAR_LL_SUM_REDUCED where the dispatch
-                                      had no weights, since those go ahead and are waited for */
-    int32_t async_finish;    /* as of dispatch */
-    expar_event *wait_event; /* as of dispatch */
-    void *stream;            /* as of dispatch */
-    int32_t num_sms;         /* as of dispatch */
+    /* set by EXPAR_LL_COMBINE_ARGS_INIT */
+    size_t struct_size;
+
+    /* ---- inputs ---- */
+    /* [L][N*B][H] bf16, f16 or f32, in dispatch's layout; zero copy: the tensor of expar_ll_get_combine_buffer */
+    expar_tensor x;
+    /* [T][K] of the dispatch: with other experts the call is refused */
+    expar_tensor topk_idx;
+    /* [T][K] f32 */
+    expar_tensor topk_weights;
+
+    /* ---- routing ---- */
+    /* of the dispatch; serves several combines */
+    const expar_ll_handle *handle;
+
+    /* ---- options ---- */
+    /* the same on all ranks */
+    expar_ll_sum sum;
+    /* PLAIN, or LOGFMT with EXPAR_LL_SUM_EXACT; the same on all ranks */
+    expar_ll_format format;
+    /* as of dispatch */
+    int32_t num_sms;
+
+    /* ---- the caller's outputs ---- */
+    /* [T][H], dtype of x: the caller's own y; or none: the library's */
+    expar_tensor out_y;
+    /* [N] i64, as of dispatch; or none */
+    expar_tensor wait_ns;
+
+    /* ---- completion ---- */
+    /* as of dispatch */
+    expar_event *wait_event;
+    /* 1: only sends; result.hook receives. Not for EXPAR_LL_SUM_REDUCED where the dispatch had no weights, since
+       those go ahead and are waited for */
+    int32_t hook;
+    /* as of dispatch */
+    int32_t async_finish;
+    /* as of dispatch */
+    void *stream;
 } expar_ll_combine_args;
 #define EXPAR_LL_COMBINE_ARGS_INIT EXPAR_STRUCT_INIT(expar_ll_combine_args)
 
 typedef struct expar_ll_combine_result {
-    size_t struct_size;      /* set by EXPAR_LL_COMBINE_RESULT_INIT */
-    expar_tensor y;          /* [T][H], dtype of x */
-    expar_ep_output *output; /* the caller's; owns y, unless that is the caller's own */
-    expar_ll_hook *hook;     /* as of dispatch: until it has been called y is not filled; x alone may be used again */
-    expar_event *event;      /* as of dispatch */
+    /* set by EXPAR_LL_COMBINE_RESULT_INIT */
+    size_t struct_size;
+    /* [T][H], dtype of x */
+    expar_tensor y;
+    /* the caller's; owns y, unless that is the caller's own */
+    expar_ep_output *output;
+    /* as of dispatch: until it has been called y is not filled; x alone may be used again */
+    expar_ll_hook *hook;
+    /* as of dispatch */
+    expar_event *event;
 } expar_ll_combine_result;
 #define EXPAR_LL_COMBINE_RESULT_INIT EXPAR_STRUCT_INIT(expar_ll_combine_result)
 
@@ -223,29 +301,31 @@ EXPAR_API expar_status expar_ll_get_combine_buffer(expar_ll *ll, const expar_ll_
 /* Receives: what the call's result names is filled when this returns; on a GPU for what comes behind it in the stream.
    Once: EXPAR_ERR_STATE after that. Errors as of the call; on a GPU by expar_ll_query. */
 EXPAR_API expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream);
-/* Whether it has been called or not. A call whose hook is never called holds one of the two places of its kind. NULL is
-   allowed. Any thread. */
+/* One more reference, of the caller's. Any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE (it has come to its end). */
+EXPAR_API expar_status expar_ll_hook_retain(expar_ll_hook *hook);
+/* Gives a reference back, whether the hook has been called or not. A call whose hook is never called holds one of the
+   two places of its kind. NULL is allowed. Any thread. */
 EXPAR_API void expar_ll_hook_release(expar_ll_hook *hook);
 
 /* What a handle knows. Tensors lie where the data lies, last as long as the handle, and are filled when recv_x is. */
 typedef struct expar_ll_handle_info {
-    size_t struct_size;    /* set by EXPAR_LL_HANDLE_INFO_INIT */
-    expar_tensor src_info; /* [L][N*B] i32: the row's token number at its source; -1 for a row that did not come */
-    expar_tensor range;    /* [L][N] i64: where the rows of each source begin << 32 | how many there are */
-    int32_t num_tokens;    /* T of the dispatch */
-    int32_t max_tokens, hidden, num_topk, num_experts; /* B, H, K, E */
+    /* set by EXPAR_LL_HANDLE_INFO_INIT */
+    size_t struct_size;
+    /* [L][N*B] i32: the row's token number at its source; -1 for a row that did not come */
+    expar_tensor src_info;
+    /* [L][N] i64: where the rows of each source begin << 32 | how many there are */
+    expar_tensor range;
+    /* T of the dispatch */
+    int32_t num_tokens;
+    /* B, H, K, E */
+    int32_t max_tokens, hidden, num_topk, num_experts;
 } expar_ll_handle_info;
 #define EXPAR_LL_HANDLE_INFO_INIT EXPAR_STRUCT_INIT(expar_ll_handle_info)
-/* Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size), EXPAR_ERR_HANDLE (destroyed). */
+/* Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_ARGUMENT (struct_size), EXPAR_ERR_HANDLE (it has come to its end). */
 EXPAR_API expar_status expar_ll_handle_get_info(const expar_ll_handle *handle, expar_ll_handle_info *info);
 /* Handles are counted, as outputs are (expar/ep_output.h); they may outlive buffer and group. Any thread. */
 EXPAR_API expar_status expar_ll_handle_retain(expar_ll_handle *handle);
 EXPAR_API void expar_ll_handle_release(expar_ll_handle *handle);
-/* src_info and range for a program in Python (expar/dlpack.h): items 0 and 1 of `list`, each with a reference to the
-   handle. What has become a capsule before a failure stays one. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE,
-   EXPAR_ERR_MEMORY. */
-EXPAR_API expar_status expar_python_put_ll_handle(expar_ll_handle *handle, const expar_python_objects *python,
-                                                  void *list);
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 
@@ -284,13 +364,20 @@ EXPAR_API expar_status expar_ll_mask_clean(expar_ll *ll);
 
 /* What a buffer has done on this rank. */
 typedef struct expar_ll_stats {
-    size_t struct_size;         /* set by EXPAR_LL_STATS_INIT */
-    uint64_t heap_bytes;        /* of symmetric heap */
-    uint64_t dispatches;        /* calls that sent */
-    uint64_t combines;          /* likewise */
-    uint64_t dispatch_messages; /* one for each (token, destination rank) */
-    uint64_t combine_rows;      /* rows sent back */
-    uint64_t bytes_sent;        /* payload, headers and scales, to other ranks and this one */
+    /* set by EXPAR_LL_STATS_INIT */
+    size_t struct_size;
+    /* of symmetric heap */
+    uint64_t heap_bytes;
+    /* calls that sent */
+    uint64_t dispatches;
+    /* likewise */
+    uint64_t combines;
+    /* one for each (token, destination rank) */
+    uint64_t dispatch_messages;
+    /* rows sent back */
+    uint64_t combine_rows;
+    /* payload, headers and scales, to other ranks and this one */
+    uint64_t bytes_sent;
 } expar_ll_stats;
 #define EXPAR_LL_STATS_INIT EXPAR_STRUCT_INIT(expar_ll_stats)
 

@@ -30,20 +30,29 @@ EXPAR_API expar_status expar_realloc(expar_group *group, void *block, size_t byt
 
 /* How full this rank's symmetric heap is. Not collective. Any thread. */
 typedef struct expar_heap_stats {
-    size_t struct_size;   /* set by EXPAR_HEAP_STATS_INIT */
-    uint64_t total_bytes; /* that the heap may grow to */
+    /* set by EXPAR_HEAP_STATS_INIT */
+    size_t struct_size;
+    /* that the heap may grow to */
+    uint64_t total_bytes;
     uint64_t used_bytes;
-    uint64_t high_water_bytes; /* the most that was ever used */
+    /* the most that was ever used */
+    uint64_t high_water_bytes;
     uint64_t largest_free_bytes;
-    uint64_t blocks;       /* in use */
-    uint64_t grown_bytes;  /* that the heap has grown to */
-    uint64_t memory_bytes; /* of physical memory behind it; 0 where the system does not say (thread ranks) */
+    /* in use */
+    uint64_t blocks;
+    /* that the heap has grown to */
+    uint64_t grown_bytes;
+    /* of physical memory behind it; 0 where the system does not say (thread ranks) */
+    uint64_t memory_bytes;
     /* Fragmentation: free space between blocks, that is without what lies behind the last one. It is bad where
        hole_bytes is much of used_bytes and largest_hole_bytes is little of hole_bytes. */
     uint64_t holes, hole_bytes, largest_hole_bytes;
-    uint64_t page_bytes; /* 2 MiB where the heap consists of huge pages of hugetlbfs, else the system's */
-    uint64_t huge_bytes; /* of its memory that this rank maps by huge pages now, whoever made them */
-    uint64_t chunks;     /* in which the heap has grown; 1: only the first */
+    /* 2 MiB where the heap consists of huge pages of hugetlbfs, else the system's */
+    uint64_t page_bytes;
+    /* of its memory that this rank maps by huge pages now, whoever made them */
+    uint64_t huge_bytes;
+    /* in which the heap has grown; 1: only the first */
+    uint64_t chunks;
 } expar_heap_stats;
 #define EXPAR_HEAP_STATS_INIT EXPAR_STRUCT_INIT(expar_heap_stats)
 /* Fills as much as stats->struct_size says that there is. EXPAR_ERR_NULL; EXPAR_ERR_ARGUMENT when stats->struct_size is

@@ -11,7 +11,8 @@
 /* What rank 0 of the communicator tells the others. */
 typedef struct expar_mpi_offer {
     expar_unique_id id;
-    int status; /* expar_status: whether there is an id */
+    /* expar_status: whether there is an id */
+    int status;
 } expar_mpi_offer;
 
 /* Makes a group of the ranks of `comm`, numbered as there; collective over it, after MPI_Init. `options` may be NULL;

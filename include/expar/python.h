@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* This file declares one function that a program in Python calls with its own objects.
+/* Calls for programs in Python that use the library through ctypes: tensors come in and go out as Python's objects.
+ *
+ * The library does not link an interpreter: the program looks up functions of Python's stable ABI, and passes their
+ * addresses. All calls here but expar_python_use hold the interpreter's lock (ctypes.PyDLL).
  *
  * Through ctypes a call takes several steps of the interpreter: it looks at tensors, packs arguments, calls, and makes
  * objects of the results. expar_python_run does all of them in one step. The program makes a Python function of it with
@@ -9,6 +12,8 @@
 #define EXPAR_PYTHON_H
 
 #include <expar/dlpack.h>
+#include <expar/ep_output.h>
+#include <expar/low_latency.h>
 #include <expar/status.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +21,66 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- tensors ----------------------------------------------------------------------------------------------------- */
+
+typedef void *(*expar_python_capsule_new_fn)(void *pointer, const char *name, void (*destructor)(void *capsule));
+typedef int (*expar_python_list_set_item_fn)(void *list, ptrdiff_t index, void *item);
+typedef int (*expar_python_tensor_fn)(expar_dl_versioned *managed, void **object);
+
+/* These functions make Python's objects of tensors. Calls with them wait for nothing, and put capsules "dltensor" of
+   version 0 into a list of the program's. Where tensor_new is given they put tensors of the Python library instead
+   whose DLPackExchangeAPI (version 1.x) has it, of version 1.1. When Python has no memory, or the list is too short,
+   they return EXPAR_ERR_MEMORY, and Python has an exception. */
+typedef struct expar_python_objects {
+    /* PyCapsule_New */
+    expar_python_capsule_new_fn capsule_new;
+    /* PyList_SetItem */
+    expar_python_list_set_item_fn list_set_item;
+    /* managed_tensor_to_py_object_no_sync; NULL: capsules are wanted */
+    expar_python_tensor_fn tensor_new;
+} expar_python_objects;
+
+/* Several parts of an output at once: item i of `list` becomes parts[i], with a reference of its own. Where parts[i] is
+   negative the item stays as it is. What has become an object before a failure stays one. Errors: EXPAR_ERR_NULL,
+   EXPAR_ERR_MEMORY, and those of expar_ep_output_to_dlpack. */
+EXPAR_API expar_status expar_python_put_output(expar_ep_output *output, const int32_t *parts, int32_t count,
+                                               const expar_python_objects *python, void *list);
+/* src_info and range of a handle as items 0 and 1 of `list`, each with a reference to the handle. What has become an
+   object before a failure stays one. Local; any thread. EXPAR_ERR_NULL, EXPAR_ERR_HANDLE, EXPAR_ERR_MEMORY. */
+EXPAR_API expar_status expar_python_put_ll_handle(expar_ll_handle *handle, const expar_python_objects *python,
+                                                  void *list);
+
+#define EXPAR_PYTHON_MAX_VIEWS 8
+
+typedef void *(*expar_python_tuple_get_item_fn)(void *tuple, ptrdiff_t index);
+typedef int (*expar_python_view_fn)(void *object, expar_dl_tensor *view);
+
+/* The first members show tensors of a Python library to C. The others say where arguments of a call have them. */
+typedef struct expar_python_views {
+    /* PyTuple_GetItem */
+    expar_python_tuple_get_item_fn tuple_get_item;
+    /* dltensor_from_py_object_no_sync of that library's DLPackExchangeAPI */
+    expar_python_view_fn view;
+    /* Py_None */
+    const void *none;
+    /* [count] where in the arguments the views are, bytes */
+    const int32_t *offsets;
+    /* of items in the tuple */
+    int32_t count;
+    /* where in the arguments an int32_t is */
+    int32_t differing_offset;
+} expar_python_views;
+
+/* Puts views of the tensors in a tuple where the arguments of a call want them: of item i an expar_tensor at
+   offsets[i]; None leaves what is there. A contiguous tensor gets the strides that its shape says. The number at
+   differing_offset becomes the count of views that differ from the earlier ones in more than their data. If it is 0,
+   a program that has checked the earlier ones need not check again. Errors, and nothing has been put then:
+   EXPAR_ERR_NULL, EXPAR_ERR_LIMIT (more than EXPAR_PYTHON_MAX_VIEWS items), EXPAR_ERR_ARGUMENT (an item that is no
+   tensor; Python has an exception), EXPAR_ERR_DTYPE, EXPAR_ERR_SHAPE, EXPAR_ERR_DEVICE as expar_tensor_from_dlpack. */
+EXPAR_API expar_status expar_python_view_tensors(const expar_python_views *python, void *tuple, void *args);
+
+/* ---- whole calls ------------------------------------------------------------------------------------------------- */
 
 typedef void *(*expar_python_address_fn)(void *number);
 typedef void *(*expar_python_number_fn)(void *address);
@@ -28,18 +93,30 @@ typedef void (*expar_python_lock_fn)(void *thread);
 
 /* Functions of Python's stable ABI, which the program looks up. */
 typedef struct expar_python_functions {
-    const expar_python_objects *objects; /* its tensor_new is needed */
-    expar_python_view_fn view;           /* as of expar_python_views */
-    expar_python_address_fn address;     /* PyLong_AsVoidPtr */
-    expar_python_number_fn number;       /* PyLong_FromVoidPtr */
-    expar_python_list_fn list_new;       /* PyList_New */
-    expar_python_count_fn retain;        /* Py_IncRef */
-    expar_python_count_fn release;       /* Py_DecRef */
-    expar_python_error_fn error;         /* PyErr_Occurred */
-    expar_python_clear_fn clear;         /* PyErr_Clear */
-    expar_python_unlock_fn unlock;       /* PyEval_SaveThread */
-    expar_python_lock_fn lock;           /* PyEval_RestoreThread */
-    void *none;                          /* Py_None */
+    /* its tensor_new is needed */
+    const expar_python_objects *objects;
+    /* as of expar_python_views */
+    expar_python_view_fn view;
+    /* PyLong_AsVoidPtr */
+    expar_python_address_fn address;
+    /* PyLong_FromVoidPtr */
+    expar_python_number_fn number;
+    /* PyList_New */
+    expar_python_list_fn list_new;
+    /* Py_IncRef */
+    expar_python_count_fn retain;
+    /* Py_DecRef */
+    expar_python_count_fn release;
+    /* PyErr_Occurred */
+    expar_python_error_fn error;
+    /* PyErr_Clear */
+    expar_python_clear_fn clear;
+    /* PyEval_SaveThread */
+    expar_python_unlock_fn unlock;
+    /* PyEval_RestoreThread */
+    expar_python_lock_fn lock;
+    /* Py_None */
+    void *none;
 } expar_python_functions;
 
 /* Sets the functions for all later calls of expar_python_run in this process. `functions` must stay valid until the
@@ -60,17 +137,27 @@ typedef enum expar_python_kind {
 /* A form holds everything that is equal in many calls. */
 typedef struct expar_python_form {
     expar_python_kind kind;
-    int32_t num_tensors;           /* the first items of a call: tensors, or None */
-    int32_t num_words;             /* the items after them: whole numbers */
-    int32_t num_parts;             /* of the output, which become tensors; not of COMBINE */
-    const int32_t *tensor_offsets; /* [num_tensors] where in the arguments their views are, bytes */
-    const int32_t *word_offsets; /* [num_words] where words of 8 bytes are; EXPAR_PYTHON_READER: the number is a stream
-                                      that reads the output (expar_ep_output_read_on), or 0 */
-    const int32_t *parts;        /* [num_parts] expar_ep_part */
-    const void *args;            /* the arguments of such a call, of the kind's type; tensors' data is not looked at */
-    void *object;                /* expar_ep, or expar_ll */
-    int32_t forget_event;        /* 1: nobody wants the event */
-    int32_t query;               /* 1: expar_ep_query or expar_ll_query comes after the call, and may fail it */
+    /* the first items of a call: tensors, or None */
+    int32_t num_tensors;
+    /* the items after them: whole numbers */
+    int32_t num_words;
+    /* of the output, which become tensors; not of COMBINE */
+    int32_t num_parts;
+    /* [num_tensors] where in the arguments their views are, bytes */
+    const int32_t *tensor_offsets;
+    /* [num_words] where words of 8 bytes are; EXPAR_PYTHON_READER: the number is a stream that reads the output
+       (expar_ep_output_read_on), or 0 */
+    const int32_t *word_offsets;
+    /* [num_parts] expar_ep_part */
+    const int32_t *parts;
+    /* the arguments of such a call, of the kind's type; tensors' data is not looked at */
+    const void *args;
+    /* expar_ep, or expar_ll */
+    void *object;
+    /* 1: nobody wants the event */
+    int32_t forget_event;
+    /* 1: expar_ep_query or expar_ll_query comes after the call, and may fail it */
+    int32_t query;
 } expar_python_form;
 
 /* Makes one call. `self` is an integer, the address of a form; `items` are what the form describes. The caller holds

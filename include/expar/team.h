@@ -31,8 +31,10 @@ EXPAR_API expar_status expar_team_get_shared(expar_group *group, expar_team **te
 EXPAR_API expar_status expar_team_get_rail(expar_group *group, expar_team **team);
 
 typedef struct expar_team_config {
-    size_t struct_size;   /* set by EXPAR_TEAM_CONFIG_INIT */
-    int32_t num_contexts; /* contexts that the team's members mean to make; a hint */
+    /* set by EXPAR_TEAM_CONFIG_INIT */
+    size_t struct_size;
+    /* contexts that the team's members mean to make; a hint */
+    int32_t num_contexts;
 } expar_team_config;
 #define EXPAR_TEAM_CONFIG_INIT EXPAR_STRUCT_INIT(expar_team_config)
 

@@ -27,7 +27,8 @@ typedef enum expar_device_type { EXPAR_CPU = 1, EXPAR_CUDA = 2 } expar_device_ty
 
 typedef struct expar_device {
     expar_device_type type;
-    int32_t index; /* 0 on the CPU */
+    /* 0 on the CPU */
+    int32_t index;
 } expar_device;
 
 #define EXPAR_TENSOR_MAX_DIMS 4
@@ -39,7 +40,8 @@ typedef struct expar_tensor {
     expar_dtype dtype;
     int32_t ndim;
     int64_t shape[EXPAR_TENSOR_MAX_DIMS];
-    int64_t strides[EXPAR_TENSOR_MAX_DIMS]; /* in elements, not bytes */
+    /* in elements, not bytes */
+    int64_t strides[EXPAR_TENSOR_MAX_DIMS];
     expar_device device;
 } expar_tensor;
 
@@ -53,6 +55,13 @@ typedef struct expar_tensor {
    calls check what they are given. Any thread. */
 EXPAR_API expar_tensor expar_tensor_1d(void *data, expar_dtype dtype, int64_t n);
 EXPAR_API expar_tensor expar_tensor_2d(void *data, expar_dtype dtype, int64_t rows, int64_t columns);
+EXPAR_API expar_tensor expar_tensor_3d(void *data, expar_dtype dtype, int64_t blocks, int64_t rows, int64_t columns);
+/* The same views of memory on a device. */
+EXPAR_API expar_tensor expar_tensor_1d_on(expar_device device, void *data, expar_dtype dtype, int64_t n);
+EXPAR_API expar_tensor expar_tensor_2d_on(expar_device device, void *data, expar_dtype dtype, int64_t rows,
+                                          int64_t columns);
+EXPAR_API expar_tensor expar_tensor_3d_on(expar_device device, void *data, expar_dtype dtype, int64_t blocks,
+                                          int64_t rows, int64_t columns);
 
 /* Bytes of one element; 0 for a value that is no dtype. Any thread. */
 EXPAR_API size_t expar_dtype_bytes(expar_dtype dtype);

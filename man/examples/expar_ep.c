@@ -19,8 +19,8 @@ expar_status run_layer(expar_ep *ep, expar_tensor x, expar_tensor topk_idx, expa
     expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = rows.recv_x;
     combine.handle = rows.handle;
-    combine.y = y;
-    status = expar_ep_combine(ep, &combine);
+    combine.out_y = y;
+    status = expar_ep_combine(ep, &combine, NULL);
     expar_ep_output_release(rows.output);
     expar_ep_handle_release(rows.handle);
     return status;

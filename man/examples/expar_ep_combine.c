@@ -7,6 +7,6 @@ expar_status bring_back(expar_ep *ep, const expar_ep_dispatch_result *rows, void
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = rows->recv_x;
     args.handle = rows->handle;
-    args.y = expar_tensor_2d(y, EXPAR_BF16, tokens, 7168);
-    return expar_ep_combine(ep, &args);
+    args.out_y = expar_tensor_2d(y, EXPAR_BF16, tokens, 7168);
+    return expar_ep_combine(ep, &args, NULL);
 }

@@ -19,7 +19,7 @@ expar_status decode_layer(expar_ll *ll, void *x, void *y, int64_t *topk_idx, flo
     back.topk_idx = out.topk_idx;
     back.topk_weights = expar_tensor_2d(topk_weights, EXPAR_F32, tokens, 8);
     back.handle = rows.handle;
-    back.out = expar_tensor_2d(y, EXPAR_BF16, tokens, 7168);
+    back.out_y = expar_tensor_2d(y, EXPAR_BF16, tokens, 7168);
     status = expar_ll_combine(ll, &back, &sums);
     expar_ll_handle_release(rows.handle);
     expar_ep_output_release(rows.output);

@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 /* Combines of one shape: a call has x and y, then the handle's and the stream's address. They return the event. */
-static const int32_t tensors[] = {offsetof(expar_ep_combine_args, x), offsetof(expar_ep_combine_args, y)};
+static const int32_t tensors[] = {offsetof(expar_ep_combine_args, x), offsetof(expar_ep_combine_args, out_y)};
 static const int32_t words[] = {offsetof(expar_ep_combine_args, handle), offsetof(expar_ep_combine_args, stream)};
 
 /* `first` has the arguments of a call that was made before. It must live as long as the form. */

@@ -50,7 +50,7 @@ from .utils.event import EventHandle
 from .utils.math import align
 
 _dispatch = plain("expar_ep_dispatch", c_void_p, c_void_p, c_void_p)
-_combine = plain("expar_ep_combine", c_void_p, c_void_p)
+_combine = plain("expar_ep_combine", c_void_p, c_void_p, c_void_p)
 _query = plain("expar_ep_query", c_void_p)
 
 _Args = _abi.EpDispatchArgs
@@ -158,7 +158,7 @@ class ElasticMode:
         self.place.turn(None, False).begin(args)
         put_view(args, _Sums.x.offset, 0, -1, (0, 0))
         with contextlib.suppress(RuntimeError):
-            check(_combine(self.ep.pointer, addressof(args)))
+            check(_combine(self.ep.pointer, addressof(args), None))
         raise RuntimeError(text)
 
     # ---- dispatch ----------------------------------------------------------------------------------------------------
@@ -411,13 +411,12 @@ class ElasticMode:
             y = turn.run(self.place.matrix, routing.num_tokens, x.shape[1], x.dtype)
         else:
             y = pool_tensor(self.ep.pointer, routing.num_tokens, x.shape[1], x.dtype)
-        COMBINE.put(args, "y", y)
+        COMBINE.put(args, "out_y", y)
         args.handle = routing.pointer
-        event = c_void_p()
-        if turn.asynchronous(asynchronous):
-            args.async_finish, args.event = 1, addressof(event)
-        check(_combine(self.ep.pointer, addressof(args)))
-        made = turn.end(event.value, [*used, biases, y, weights, handle], [y, weights], asynchronous)
+        args.async_finish = turn.asynchronous(asynchronous)
+        result = _abi.EpCombineResult(sizeof(_abi.EpCombineResult))
+        check(_combine(self.ep.pointer, addressof(args), addressof(result)))
+        made = turn.end(result.event, [*used, biases, y, weights, handle], [y, weights], asynchronous)
         self.ask()
         return y, weights, made
 
@@ -442,7 +441,7 @@ class ElasticMode:
             COMBINE.put(args, "out_topk_weights", matrix(*weights))
             args.weights_of = _OWNER
         y = (routing.num_tokens, x.shape[1], x.dtype)
-        COMBINE.put(args, "y", matrix(*y))
+        COMBINE.put(args, "out_y", matrix(*y))
         alone = self.place.ends_alone and not asked
         return CombineForm(self, CallForm(COMBINE, self.ep, args, None, alone, alone), asked, y, weights)
 

@@ -32,8 +32,8 @@ COMBINE = Kind(
     PythonKind.COMBINE,
     "expar_ep_combine",
     _abi.EpCombineArgs,
-    None,
-    dict(x="x", topk_weights="topk_weights", out_topk_weights="combined topk_weights", y="y"),
+    _abi.EpCombineResult,
+    dict(x="x", topk_weights="topk_weights", out_topk_weights="combined topk_weights", out_y="y"),
     ("handle", "stream", "async_finish"),
 )
 Tensors = Tuple[Any, Any, Any, Any]  # x, scales, topk_idx, topk_weights; None: not given

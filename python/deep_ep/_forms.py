@@ -109,7 +109,7 @@ class Kind:
         self.words = tuple(READER if member == "reader" else _offset_of(args, member) for member in words)
         self.tensors_array = (c_int32 * len(self.tensors))(*self.tensors)
         self.words_array = (c_int32 * len(self.words))(*self.words)
-        self.function = plain(name, *(c_void_p,) * (2 if result is None else 3))
+        self.function = plain(name, c_void_p, c_void_p, c_void_p)
         self.query = plain("expar_ll_query" if name.startswith("expar_ll") else "expar_ep_query", c_void_p)
 
     def put(self, args: Any, member: str, tensor: Any) -> None:
@@ -194,17 +194,13 @@ class _Steps:
         return ctypes.string_at(addressof(args) + offset, _VIEW_BYTES)[_LIKE_FIRST] == first[_LIKE_FIRST]
 
     def _carry_out(self, args: Any, reader: int) -> Any:
-        kind, event, result, pointer = self._kind, c_void_p(), None, self._buffer.pointer
-        if kind.result is None:
-            args.event = addressof(event) if args.async_finish else None
-            status = kind.function(pointer, addressof(args))
-        else:
-            result = kind.result(sizeof(kind.result))
-            status = kind.function(pointer, addressof(args), addressof(result))
+        kind, pointer = self._kind, self._buffer.pointer
+        result = kind.result(sizeof(kind.result))
+        status = kind.function(pointer, addressof(args), addressof(result))
         if status:
             return status
-        output = None if result is None else Output(result.output or 0)
-        made = _Objects(result, event)
+        output = Output(result.output or 0) if hasattr(result, "output") else None
+        made = _Objects(result)
         try:
             if reader and output is not None and output.pointer:
                 check(_read_on(output.pointer, reader))
@@ -242,14 +238,10 @@ class Form:
 class _Objects:
     """The library's, of one call; 0: none."""
 
-    def __init__(self, result: Any, event: Any) -> None:
-        self.handle = self.hook = 0
-        self.event = event.value or 0
-        if result is not None:
-            self.event = result.event or 0
-            if not isinstance(result, _abi.EpDispatchResult):
-                self.hook = result.hook or 0
-                self.handle = getattr(result, "handle", None) or 0
+    def __init__(self, result: Any) -> None:
+        self.event: int = result.event or 0
+        self.hook: int = getattr(result, "hook", None) or 0
+        self.handle = 0 if isinstance(result, _abi.EpDispatchResult) else getattr(result, "handle", None) or 0
 
     def items(self, kind: PythonKind) -> list[Any]:
         if kind == PythonKind.LL_DISPATCH:

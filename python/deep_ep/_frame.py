@@ -23,7 +23,12 @@ ARGS_BYTES, RESULT_BYTES, COUNTS_BYTES = sizeof(EpDispatchArgs), sizeof(EpDispat
 class Frame(Structure):
     """differing: of the views that were put last, how many are not as those before them."""
 
-    _fields_ = [("args", EpDispatchArgs), ("counts", EpRecvCounts), ("result", EpDispatchResult), ("differing", c_uint64)]
+    _fields_ = [
+        ("args", EpDispatchArgs),
+        ("counts", EpRecvCounts),
+        ("result", EpDispatchResult),
+        ("differing", c_uint64),
+    ]
 
 
 # A frame as words, which are told and asked sooner than members are.

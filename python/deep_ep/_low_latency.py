@@ -57,7 +57,7 @@ _COMBINE = Kind(
         x="x",
         topk_idx="topk_idx",
         topk_weights="topk_weights",
-        out="out",
+        out_y="out",
         wait_ns="combine_wait_recv_cost_stats",
     ),
     ("handle", "stream"),
@@ -320,7 +320,7 @@ class LowLatencyMode:
             return None
         sizes = (shape.tokens, shape.hidden, topk, shape.experts)
         try:
-            most = self._reserve.lay_out(*sizes, max_element_bytes=shape.element_bytes)
+            most = self._reserve.set_shape(*sizes, max_row_bytes=shape.hidden * shape.element_bytes)
         except Error as error:
             if error.status != Status.ERR_LIMIT:
                 raise
@@ -354,7 +354,7 @@ class LowLatencyMode:
                 shape.hidden,
                 topk,
                 shape.experts,
-                max_element_bytes=shape.element_bytes,
+                max_row_bytes=shape.hidden * shape.element_bytes,
                 **self._options(),
             )
             made = self._made[shape] = _Made(buffer, topk)
@@ -414,14 +414,14 @@ class LowLatencyMode:
             if region is None:
                 raise AssertionError("zero_copy: there are no rows from get_next_low_latency_combine_buffer")
         args, y = _Sums(_SUMS_BYTES), None
-        given = [("x", x), ("topk_idx", topk_idx), ("topk_weights", topk_weights), ("out", out), ("wait_ns", wait_ns)]
+        given = [("x", x), ("topk_idx", topk_idx), ("topk_weights", topk_weights), ("out_y", out), ("wait_ns", wait_ns)]
         for member, tensor in given:
             if tensor is not None or member.startswith(("x", "topk")):
                 _COMBINE.put(args, member, tensor)
         if out is None and self._of_torch:
             tokens, hidden = topk_idx.shape[0], x.shape[-1]
             y = ((tokens, hidden), (hidden or 1, 1), x.dtype)
-            _COMBINE.put(args, "out", self.place.matrix(tokens, hidden, x.dtype))
+            _COMBINE.put(args, "out_y", self.place.matrix(tokens, hidden, x.dtype))
         args.hook, args.async_finish = hook, self._asynchronous(async_finish)
         # A hook's call has no time to wait for weights, which this surface's dispatch does not carry.
         args.sum = LlSum.EXACT if hook or format == LlFormat.LOGFMT else self._sums

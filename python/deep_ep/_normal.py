@@ -72,14 +72,14 @@ COMBINE = Kind(
     PythonKind.COMBINE,
     "expar_ep_combine",
     _Sums,
-    None,
+    _abi.EpCombineResult,
     {
         "x": "x",
         "topk_weights": "topk_weights",
         "out_topk_weights": "combined topk_weights",
         "bias[0]": "bias[0]",
         "bias[1]": "bias[1]",
-        "y": "y",
+        "out_y": "y",
     },
     ("handle", "stream", "async_finish", "wait_event"),
 )
@@ -431,7 +431,7 @@ class NormalMode:
         for index, bias in enumerate(biases):
             COMBINE.put(args, f"bias[{index}]", bias)
         y = (tokens, x.shape[1] if x.dim() == 2 else 0, x.dtype)
-        COMBINE.put(args, "y", matrix(*y))
+        COMBINE.put(args, "out_y", matrix(*y))
         pooled = not (self._of_torch or self._place.on_gpu or x.dtype not in CODES or x.dtype is FP8)
         alone = self._place.ends_alone and not aside
         form = Form(COMBINE, self.ep, args, None, alone, alone)

@@ -211,11 +211,11 @@ class GroupOptions(Structure):
     size: int
     ranks_per_node: int
     timeout_ms: int
+    late_limit_ms: int
     bootstrap_timeout_ms: int
     heap_bytes: int
     heap_kind: int
     heap_pages: int
-    late_limit_ms: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("id", c_void_p),
@@ -223,11 +223,11 @@ class GroupOptions(Structure):
         ("size", c_int32),
         ("ranks_per_node", c_int32),
         ("timeout_ms", c_int64),
+        ("late_limit_ms", c_int64),
         ("bootstrap_timeout_ms", c_int64),
         ("heap_bytes", c_size_t),
         ("heap_kind", c_int),
         ("heap_pages", c_int),
-        ("late_limit_ms", c_int64),
     ]
 
 
@@ -375,47 +375,19 @@ class DlVersioned(Structure):
     ]
 
 
-class PythonObjects(Structure):
-    capsule_new: int | None
-    list_set_item: int | None
-    tensor_new: int | None
-    _fields_ = [
-        ("capsule_new", c_void_p),
-        ("list_set_item", c_void_p),
-        ("tensor_new", c_void_p),
-    ]
-
-
-class PythonViews(Structure):
-    tuple_get_item: int | None
-    view: int | None
-    none: int | None
-    offsets: int | None
-    count: int
-    differing_offset: int
-    _fields_ = [
-        ("tuple_get_item", c_void_p),
-        ("view", c_void_p),
-        ("none", c_void_p),
-        ("offsets", c_void_p),
-        ("count", c_int32),
-        ("differing_offset", c_int32),
-    ]
-
-
 class EpConfig(Structure):
     struct_size: int
     max_tokens: int
     max_row_bytes: int
     max_topk: int
     max_experts: int
+    max_scales: int
     num_channels: int
     ring_slots: int
     num_threads: int
-    pool_bytes: int
-    max_scales: int
-    device: Device
     num_sms: int
+    device: Device
+    pool_bytes: int
     pool_limit_bytes: int
     alloc: int | None
     free: int | None
@@ -427,13 +399,13 @@ class EpConfig(Structure):
         ("max_row_bytes", c_int64),
         ("max_topk", c_int32),
         ("max_experts", c_int32),
+        ("max_scales", c_int32),
         ("num_channels", c_int32),
         ("ring_slots", c_int32),
         ("num_threads", c_int32),
-        ("pool_bytes", c_int64),
-        ("max_scales", c_int32),
-        ("device", Device),
         ("num_sms", c_int32),
+        ("device", Device),
+        ("pool_bytes", c_int64),
         ("pool_limit_bytes", c_int64),
         ("alloc", c_void_p),
         ("free", c_void_p),
@@ -535,29 +507,29 @@ class EpRouteArgs(Structure):
     topk_idx: Tensor
     token_in_rank: Tensor
     num_experts: int
-    expert_alignment: int
     tokens_per_expert: int | None
+    expert_alignment: int
     num_worst_tokens: int
+    keep_slots: int
+    num_sms: int
+    recv_counts: int | None
     wait_event: int | None
     async_finish: int
     stream: int | None
-    keep_slots: int
-    recv_counts: int | None
-    num_sms: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("topk_idx", Tensor),
         ("token_in_rank", Tensor),
         ("num_experts", c_int32),
-        ("expert_alignment", c_int32),
         ("tokens_per_expert", c_void_p),
+        ("expert_alignment", c_int32),
         ("num_worst_tokens", c_int64),
+        ("keep_slots", c_int32),
+        ("num_sms", c_int32),
+        ("recv_counts", c_void_p),
         ("wait_event", c_void_p),
         ("async_finish", c_int32),
         ("stream", c_void_p),
-        ("keep_slots", c_int32),
-        ("recv_counts", c_void_p),
-        ("num_sms", c_int32),
     ]
 
 
@@ -587,112 +559,112 @@ class EpRouteResult(Structure):
 class EpDispatchArgs(Structure):
     struct_size: int
     x: Tensor
+    x_scales: Tensor
     topk_idx: Tensor
     topk_weights: Tensor
     num_experts: int
-    expert_alignment: int
-    handle: int | None
-    path: int
-    out_x: Tensor
-    x_scales: Tensor
     token_in_rank: Tensor
     tokens_per_expert: int | None
+    handle: int | None
+    expert_alignment: int
     num_worst_tokens: int
+    path: int
     expert_major: int
     zero_padding: int
-    wait_event: int | None
-    async_finish: int
-    stream: int | None
     keep_slots: int
-    recv_counts: int | None
+    global_experts: int
+    src_tokens: int
+    src_stride: int
+    row_weights: int
+    column_scales: int
+    num_sms: int
+    out_x: Tensor
     out_scales: Tensor
     out_topk_idx: Tensor
     out_topk_weights: Tensor
     out_row_map: Tensor
-    src_tokens: int
     out_src_token: Tensor
-    global_experts: int
-    num_sms: int
-    row_weights: int
-    out_row_weights: Tensor
-    src_stride: int
     out_src_metadata: Tensor
-    column_scales: int
+    out_row_weights: Tensor
     topk_idx_copy: Tensor
+    recv_counts: int | None
+    wait_event: int | None
+    async_finish: int
+    stream: int | None
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
+        ("x_scales", Tensor),
         ("topk_idx", Tensor),
         ("topk_weights", Tensor),
         ("num_experts", c_int32),
-        ("expert_alignment", c_int32),
-        ("handle", c_void_p),
-        ("path", c_int),
-        ("out_x", Tensor),
-        ("x_scales", Tensor),
         ("token_in_rank", Tensor),
         ("tokens_per_expert", c_void_p),
+        ("handle", c_void_p),
+        ("expert_alignment", c_int32),
         ("num_worst_tokens", c_int64),
+        ("path", c_int),
         ("expert_major", c_int32),
         ("zero_padding", c_int32),
-        ("wait_event", c_void_p),
-        ("async_finish", c_int32),
-        ("stream", c_void_p),
         ("keep_slots", c_int32),
-        ("recv_counts", c_void_p),
+        ("global_experts", c_int32),
+        ("src_tokens", c_int32),
+        ("src_stride", c_int32),
+        ("row_weights", c_int32),
+        ("column_scales", c_int32),
+        ("num_sms", c_int32),
+        ("out_x", Tensor),
         ("out_scales", Tensor),
         ("out_topk_idx", Tensor),
         ("out_topk_weights", Tensor),
         ("out_row_map", Tensor),
-        ("src_tokens", c_int32),
         ("out_src_token", Tensor),
-        ("global_experts", c_int32),
-        ("num_sms", c_int32),
-        ("row_weights", c_int32),
-        ("out_row_weights", Tensor),
-        ("src_stride", c_int32),
         ("out_src_metadata", Tensor),
-        ("column_scales", c_int32),
+        ("out_row_weights", Tensor),
         ("topk_idx_copy", Tensor),
+        ("recv_counts", c_void_p),
+        ("wait_event", c_void_p),
+        ("async_finish", c_int32),
+        ("stream", c_void_p),
     ]
 
 
 class EpDispatchResult(Structure):
     struct_size: int
     recv_x: Tensor
+    recv_scales: Tensor
     recv_topk_idx: Tensor
     recv_topk_weights: Tensor
+    recv_row_map: Tensor
+    recv_src_token: Tensor
+    recv_src_metadata: Tensor
+    recv_row_weights: Tensor
     recv_tokens_per_expert: int | None
     num_local_experts: int
     num_recv_tokens: int
+    num_dropped_tokens: int
+    path: int
     handle: int | None
     output: int | None
-    path: int
-    recv_scales: Tensor
-    recv_row_map: Tensor
-    num_dropped_tokens: int
     event: int | None
-    recv_src_token: Tensor
-    recv_row_weights: Tensor
-    recv_src_metadata: Tensor
     _fields_ = [
         ("struct_size", c_size_t),
         ("recv_x", Tensor),
+        ("recv_scales", Tensor),
         ("recv_topk_idx", Tensor),
         ("recv_topk_weights", Tensor),
+        ("recv_row_map", Tensor),
+        ("recv_src_token", Tensor),
+        ("recv_src_metadata", Tensor),
+        ("recv_row_weights", Tensor),
         ("recv_tokens_per_expert", c_void_p),
         ("num_local_experts", c_int32),
         ("num_recv_tokens", c_int64),
+        ("num_dropped_tokens", c_int64),
+        ("path", c_int),
         ("handle", c_void_p),
         ("output", c_void_p),
-        ("path", c_int),
-        ("recv_scales", Tensor),
-        ("recv_row_map", Tensor),
-        ("num_dropped_tokens", c_int64),
         ("event", c_void_p),
-        ("recv_src_token", Tensor),
-        ("recv_row_weights", Tensor),
-        ("recv_src_metadata", Tensor),
     ]
 
 
@@ -700,40 +672,47 @@ class EpCombineArgs(Structure):
     struct_size: int
     x: Tensor
     topk_weights: Tensor
+    expert_weights: Tensor
+    bias: Array[Tensor]
     handle: int | None
     path: int
-    y: Tensor
-    out_topk_weights: Tensor
-    bias: Array[Tensor]
     expert_major: int
-    expert_weights: Tensor
-    wait_event: int | None
-    async_finish: int
-    event: int | None
-    stream: int | None
     sum_order: int
     weights_of: int
-    num_sms: int
     nodes_sum: int
+    num_sms: int
+    out_y: Tensor
+    out_topk_weights: Tensor
+    wait_event: int | None
+    async_finish: int
+    stream: int | None
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
         ("topk_weights", Tensor),
+        ("expert_weights", Tensor),
+        ("bias", Tensor * 2),
         ("handle", c_void_p),
         ("path", c_int),
-        ("y", Tensor),
-        ("out_topk_weights", Tensor),
-        ("bias", Tensor * 2),
         ("expert_major", c_int32),
-        ("expert_weights", Tensor),
-        ("wait_event", c_void_p),
-        ("async_finish", c_int32),
-        ("event", c_void_p),
-        ("stream", c_void_p),
         ("sum_order", c_int),
         ("weights_of", c_int),
-        ("num_sms", c_int32),
         ("nodes_sum", c_int),
+        ("num_sms", c_int32),
+        ("out_y", Tensor),
+        ("out_topk_weights", Tensor),
+        ("wait_event", c_void_p),
+        ("async_finish", c_int32),
+        ("stream", c_void_p),
+    ]
+
+
+class EpCombineResult(Structure):
+    struct_size: int
+    event: int | None
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("event", c_void_p),
     ]
 
 
@@ -796,32 +775,32 @@ class LlConfig(Structure):
     struct_size: int
     max_tokens: int
     hidden: int
-    num_topk: int
+    max_row_bytes: int
+    max_topk: int
     num_experts: int
-    max_element_bytes: int
     sums: int
     device: Device
     num_threads: int
     num_sms: int
-    masking: int
     unmapped: int
-    late_limit_ms: int
     reserve_bytes: int
+    masking: int
+    late_limit_ms: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("max_tokens", c_int32),
         ("hidden", c_int32),
-        ("num_topk", c_int32),
+        ("max_row_bytes", c_int64),
+        ("max_topk", c_int32),
         ("num_experts", c_int32),
-        ("max_element_bytes", c_int32),
         ("sums", c_int32),
         ("device", Device),
         ("num_threads", c_int32),
         ("num_sms", c_int32),
-        ("masking", c_int32),
         ("unmapped", c_int32),
-        ("late_limit_ms", c_int64),
         ("reserve_bytes", c_size_t),
+        ("masking", c_int32),
+        ("late_limit_ms", c_int64),
     ]
 
 
@@ -831,32 +810,32 @@ class LlDispatchArgs(Structure):
     topk_idx: Tensor
     topk_weights: Tensor
     format: int
+    num_sms: int
     out_x: Tensor
     out_scales: Tensor
     out_count: Tensor
     expert_recv_stats: Tensor
     wait_ns: Tensor
+    wait_event: int | None
     hook: int
     async_finish: int
-    wait_event: int | None
     stream: int | None
-    num_sms: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
         ("topk_idx", Tensor),
         ("topk_weights", Tensor),
         ("format", c_int),
+        ("num_sms", c_int32),
         ("out_x", Tensor),
         ("out_scales", Tensor),
         ("out_count", Tensor),
         ("expert_recv_stats", Tensor),
         ("wait_ns", Tensor),
+        ("wait_event", c_void_p),
         ("hook", c_int32),
         ("async_finish", c_int32),
-        ("wait_event", c_void_p),
         ("stream", c_void_p),
-        ("num_sms", c_int32),
     ]
 
 
@@ -889,13 +868,13 @@ class LlCombineArgs(Structure):
     handle: int | None
     sum: int
     format: int
-    out: Tensor
+    num_sms: int
+    out_y: Tensor
     wait_ns: Tensor
+    wait_event: int | None
     hook: int
     async_finish: int
-    wait_event: int | None
     stream: int | None
-    num_sms: int
     _fields_ = [
         ("struct_size", c_size_t),
         ("x", Tensor),
@@ -904,13 +883,13 @@ class LlCombineArgs(Structure):
         ("handle", c_void_p),
         ("sum", c_int),
         ("format", c_int),
-        ("out", Tensor),
+        ("num_sms", c_int32),
+        ("out_y", Tensor),
         ("wait_ns", Tensor),
+        ("wait_event", c_void_p),
         ("hook", c_int32),
         ("async_finish", c_int32),
-        ("wait_event", c_void_p),
         ("stream", c_void_p),
-        ("num_sms", c_int32),
     ]
 
 
@@ -966,6 +945,34 @@ class LlStats(Structure):
         ("dispatch_messages", c_uint64),
         ("combine_rows", c_uint64),
         ("bytes_sent", c_uint64),
+    ]
+
+
+class PythonObjects(Structure):
+    capsule_new: int | None
+    list_set_item: int | None
+    tensor_new: int | None
+    _fields_ = [
+        ("capsule_new", c_void_p),
+        ("list_set_item", c_void_p),
+        ("tensor_new", c_void_p),
+    ]
+
+
+class PythonViews(Structure):
+    tuple_get_item: int | None
+    view: int | None
+    none: int | None
+    offsets: int | None
+    count: int
+    differing_offset: int
+    _fields_ = [
+        ("tuple_get_item", c_void_p),
+        ("view", c_void_p),
+        ("none", c_void_p),
+        ("offsets", c_void_p),
+        ("count", c_int32),
+        ("differing_offset", c_int32),
     ]
 
 
@@ -1039,8 +1046,6 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_dl_tensor": DlTensor,
     "expar_dl_managed": DlManaged,
     "expar_dl_versioned": DlVersioned,
-    "expar_python_objects": PythonObjects,
-    "expar_python_views": PythonViews,
     "expar_ep_config": EpConfig,
     "expar_ep_stats": EpStats,
     "expar_ep_handle_info": EpHandleInfo,
@@ -1051,6 +1056,7 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_ep_dispatch_args": EpDispatchArgs,
     "expar_ep_dispatch_result": EpDispatchResult,
     "expar_ep_combine_args": EpCombineArgs,
+    "expar_ep_combine_result": EpCombineResult,
     "expar_group_place": GroupPlace,
     "expar_network_stats": NetworkStats,
     "expar_cuda_gpu": CudaGpu,
@@ -1061,6 +1067,8 @@ STRUCTS: dict[str, type[Structure]] = {
     "expar_ll_combine_result": LlCombineResult,
     "expar_ll_handle_info": LlHandleInfo,
     "expar_ll_stats": LlStats,
+    "expar_python_objects": PythonObjects,
+    "expar_python_views": PythonViews,
     "expar_python_functions": PythonFunctions,
     "expar_python_form": PythonForm,
 }
@@ -1116,7 +1124,6 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ctx_put_signal_nbi": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_void_p, c_uint64, c_int, c_int32]),
     "expar_tensor_from_dlpack": (Status, [c_void_p, c_uint32, c_int32, c_void_p]),
     "expar_tensor_to_dlpack": (Status, [c_void_p, c_uint32, c_void_p, c_void_p, c_void_p]),
-    "expar_python_view_tensors": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ep_get_buffer_size": (Status, [c_void_p, c_int32, c_void_p]),
     "expar_ep_create": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ep_destroy": (Status, [c_void_p]),
@@ -1124,7 +1131,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ep_get_stats": (Status, [c_void_p, c_void_p]),
     "expar_ep_trim": (Status, [c_void_p]),
     "expar_ep_query": (Status, [c_void_p]),
-    "expar_ep_combine": (Status, [c_void_p, c_void_p]),
+    "expar_ep_combine": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ep_dispatch": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ep_handle_get_info": (Status, [c_void_p, c_void_p]),
     "expar_ep_handle_retain": (Status, [c_void_p]),
@@ -1137,7 +1144,6 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ep_output_read_on": (Status, [c_void_p, c_void_p]),
     "expar_ep_output_get_tensor": (Status, [c_void_p, c_int, c_void_p]),
     "expar_ep_output_to_dlpack": (Status, [c_void_p, c_int, c_uint32, c_void_p]),
-    "expar_python_put_output": (Status, [c_void_p, c_void_p, c_int32, c_void_p, c_void_p]),
     "expar_ep_get_layout": (Status, [c_void_p, c_void_p, c_int32, c_void_p]),
     "expar_ep_route": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_event_create": (Status, [c_void_p]),
@@ -1146,6 +1152,7 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_event_stream_wait": (Status, [c_void_p, c_void_p]),
     "expar_event_wait": (Status, [c_void_p]),
     "expar_event_query": (Status, [c_void_p, c_void_p]),
+    "expar_event_retain": (Status, [c_void_p]),
     "expar_event_release": (None, [c_void_p]),
     "expar_globals_share": (Status, [c_void_p]),
     "expar_unique_id_create": (Status, [c_void_p]),
@@ -1196,11 +1203,11 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_ll_combine": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_get_combine_buffer": (Status, [c_void_p, c_void_p, c_int, c_void_p]),
     "expar_ll_hook_call": (Status, [c_void_p, c_void_p]),
+    "expar_ll_hook_retain": (Status, [c_void_p]),
     "expar_ll_hook_release": (None, [c_void_p]),
     "expar_ll_handle_get_info": (Status, [c_void_p, c_void_p]),
     "expar_ll_handle_retain": (Status, [c_void_p]),
     "expar_ll_handle_release": (None, [c_void_p]),
-    "expar_python_put_ll_handle": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_mask_set": (Status, [c_void_p, c_int32, c_int32]),
     "expar_ll_mask_query": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_ll_mask_clean": (Status, [c_void_p]),
@@ -1214,6 +1221,9 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_heap_get_stats": (Status, [c_void_p, c_void_p]),
     "expar_heap_read_stats": (Status, [c_int, c_void_p, c_void_p, c_void_p]),
     "expar_ptr": (c_void_p, [c_void_p, c_void_p, c_int32]),
+    "expar_python_put_output": (Status, [c_void_p, c_void_p, c_int32, c_void_p, c_void_p]),
+    "expar_python_put_ll_handle": (Status, [c_void_p, c_void_p, c_void_p]),
+    "expar_python_view_tensors": (Status, [c_void_p, c_void_p, c_void_p]),
     "expar_python_use": (Status, [c_void_p]),
     "expar_python_run": (c_void_p, [c_void_p, c_void_p, c_ssize_t]),
     "expar_put": (Status, [c_void_p, c_void_p, c_void_p, c_size_t, c_int32]),
@@ -1250,6 +1260,10 @@ CALLS: dict[str, tuple[Any, list[Any]]] = {
     "expar_team_barrier": (Status, [c_void_p]),
     "expar_tensor_1d": (Tensor, [c_void_p, c_int, c_int64]),
     "expar_tensor_2d": (Tensor, [c_void_p, c_int, c_int64, c_int64]),
+    "expar_tensor_3d": (Tensor, [c_void_p, c_int, c_int64, c_int64, c_int64]),
+    "expar_tensor_1d_on": (Tensor, [Device, c_void_p, c_int, c_int64]),
+    "expar_tensor_2d_on": (Tensor, [Device, c_void_p, c_int, c_int64, c_int64]),
+    "expar_tensor_3d_on": (Tensor, [Device, c_void_p, c_int, c_int64, c_int64, c_int64]),
     "expar_dtype_bytes": (c_size_t, [c_int]),
     "expar_dtype_string": (c_char_p, [c_int]),
     "expar_signal_wait_until": (Status, [c_void_p, c_void_p, c_int, c_uint64, c_void_p]),

@@ -15,7 +15,6 @@ from ._tensor import Counted, tensor_or_none, view_of
 # Tensors that calls write to.
 _WRITTEN = {
     "expert_recv_stats",
-    "out",
     "out_count",
     "out_row_map",
     "out_row_weights",
@@ -25,6 +24,7 @@ _WRITTEN = {
     "out_topk_idx",
     "out_topk_weights",
     "out_x",
+    "out_y",
     "topk_idx_copy",
     "wait_ns",
 }

@@ -342,7 +342,7 @@ class Buffer(Owned):
         handle: Handle,
         topk_weights: Any = None,
         *,
-        y: Any = None,
+        out_y: Any = None,
         out_topk_weights: Any = None,
         bias: Any = None,
         expert_major: bool = False,
@@ -361,7 +361,7 @@ class Buffer(Owned):
 
         x: [R, H] bf16, f16 or f32, weighted and summed over local experts; expert_major: a row a (token, expert), as
             such a dispatch gave them. handle: of the dispatch. topk_weights: [R, K] f32, or none.
-        y: [T, H], dtype of x, and out_topk_weights: [T, K] f32: the caller's own memory; None: memory of the pool.
+        out_y: [T, H], dtype of x, and out_topk_weights: [T, K] f32: the caller's own memory; None: memory of the pool.
         bias: [T, H], dtype of x, or a pair of such, added before all rows. expert_weights: with expert_major [R, K] f32, the weight
             of each slot's row; none: 1.
         sum_order, weights_of, path: as in C. wait_event, async_finish, num_threads, num_sms, stream: as of dispatch.
@@ -385,20 +385,19 @@ class Buffer(Owned):
         call.handle(_values.one_of(handle, "handle", Handle))
         call.event(wait_event)
         wanted: list[tuple[tuple[int, ...], Dtype]] = []
-        if y is None and x is not None:  # the library refuses a call without x
+        if out_y is None and x is not None:  # the library refuses a call without x
             wanted.append(((handle.num_tokens, args.x.shape[1]), _DTYPES[args.x.dtype]))
         if topk_weights is not None and out_topk_weights is None:
             wanted.append(((handle.num_tokens, handle.num_topk), Dtype.F32))
         if wanted:
             made = self._alloc(call.stream, *wanted)
-            y = made.pop(0) if y is None and x is not None else y
+            out_y = made.pop(0) if out_y is None and x is not None else out_y
             out_topk_weights = made[0] if made else out_topk_weights
-        args.y = view_of(y, "y", call.kept, stream=call.stream, writable=True)
+        args.out_y = view_of(out_y, "out_y", call.kept, stream=call.stream, writable=True)
         call.tensors(out_topk_weights=out_topk_weights)
-        event = ctypes.c_void_p()
-        args.event = ctypes.addressof(event)
-        self._call(lib.expar_ep_combine, ctypes.byref(args))
-        return Combined(y, out_topk_weights, keep_call(event.value, call))
+        result = _abi.EpCombineResult(struct_size=ctypes.sizeof(_abi.EpCombineResult))
+        self._call(lib.expar_ep_combine, ctypes.byref(args), ctypes.byref(result))
+        return Combined(out_y, out_topk_weights, keep_call(result.event, call))
 
     # ---- memory and numbers ------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ class Event:
     """Happens once. Calls with async_finish return one; `Event()` makes one for a call to wait for, by `signal`. Any
     thread may use it."""
 
-    __slots__ = ("__weakref__", "_destroy", "_pointer", "_process")
+    __slots__ = ("__weakref__", "_release", "_pointer", "_process")
 
     def __init__(self, pointer: int | None = None) -> None:
         if pointer is None:
@@ -27,10 +27,10 @@ class Event:
             pointer = made.value
         self._pointer: int = pointer
         self._process = _values.this_process()
-        self._destroy = lib.expar_event_release
+        self._release = lib.expar_event_release
 
     def __del__(self) -> None:
-        self._destroy(self._pointer)
+        self._release(self._pointer)
 
     @property
     def pointer(self) -> int:

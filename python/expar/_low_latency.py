@@ -22,7 +22,7 @@ from ._library import lib
 from ._symmetric import stats_of
 from ._tensor import Counted, Tensor, dtype_of, make_view, view_of
 
-_NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "num_topk", "num_experts", "device")
+_NOT_OPTIONS = ("struct_size", "max_tokens", "hidden", "max_topk", "num_experts", "device")
 _ZEROS = (0,) * 4
 _OPTION_NAMES = [name for name, *_ in _abi.LlConfig._fields_ if name not in _NOT_OPTIONS]
 
@@ -74,17 +74,17 @@ class Hook:
     """The second half of a call, which receives when this is called: once, in any order with others. What the call's
     result names is filled then. One that is never called holds one of the two places of its kind."""
 
-    __slots__ = ("__weakref__", "_destroy", "_device", "_kept", "_pointer", "_process")
+    __slots__ = ("__weakref__", "_device", "_kept", "_pointer", "_process", "_release")
 
     def __init__(self, pointer: int, kept: list[Any], device: tuple[int, int]) -> None:
         self._kept = kept
         self._device = device
         self._pointer = pointer
         self._process = _values.this_process()
-        self._destroy = lib.expar_ll_hook_release
+        self._release = lib.expar_ll_hook_release
 
     def __del__(self) -> None:
-        self._destroy(self._pointer)
+        self._release(self._pointer)
 
     def __call__(self, stream: Any = None) -> None:
         """stream: on a GPU, where it receives. Error: ERR_STATE when it has been called, or the buffer is gone; else those
@@ -139,12 +139,12 @@ class LowLatencyBuffer(Owned):
 
     Collective; all arguments but `num_threads`, `num_sms` and the GPU's number are the same on all ranks. device, and
     `stream` of calls and hooks: as of Buffer; on a GPU a call only puts its work on the stream, and what goes wrong there
-    is told by its event, or by the next call. Options: `max_element_bytes` of x (2, the default, or 4);
+    is told by its event, or by the next call. Options: `max_row_bytes` (2 H, the default, or 4 H, for f32);
     `sums`, the combines that will be made (1 << LlSum.EXACT | …; 0: all); `num_threads`; `num_sms`, on a GPU; `masking` (1:
     a rank that is lost is masked, and the calls of the others go on); `late_limit_ms`, with masking: how long a rank that
     answers is waited for before it is masked (0: as the group says; may differ between ranks); `reserve_bytes`, with
-    masking: memory for a shape that each rank names later by `lay_out`, and B, H, K, E are 0; `unmapped` (for
-    tests of the network). ERR_UNSUPPORTED for what this version of the library has not.
+    masking: memory for a shape that each rank names later by `set_shape`, and B, H, K, E are 0; `unmapped` (1: no
+    rank's memory is mapped, all go through transports). ERR_UNSUPPORTED for what this version of the library has not.
 
     Calls are made in the same order on all ranks; one thread at a time is in a call (ERR_BUSY). At most two dispatches
     and two combines are open at once; a third is ERR_STATE.
@@ -157,13 +157,13 @@ class LowLatencyBuffer(Owned):
         group: Group,
         max_tokens: int,
         hidden: int,
-        num_topk: int,
+        max_topk: int,
         num_experts: int,
         *,
         device: Any = None,
         **options: int,
     ) -> None:
-        shape = dict(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        shape = dict(max_tokens=max_tokens, hidden=hidden, max_topk=max_topk, num_experts=num_experts)
         config = _config(options, device, **shape)
         _values.one_of(group, "group", Group)
         self.device: tuple[int, int] = (config.device.type, config.device.index)
@@ -179,35 +179,35 @@ class LowLatencyBuffer(Owned):
         num_ranks: int,
         max_tokens: int,
         hidden: int,
-        num_topk: int,
+        max_topk: int,
         num_experts: int,
         *,
         device: Any = None,
         **options: int,
     ) -> int:
         """Bytes of symmetric heap, on a GPU of its memory, that such a buffer takes on each rank. Local."""
-        shape = dict(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
+        shape = dict(max_tokens=max_tokens, hidden=hidden, max_topk=max_topk, num_experts=num_experts)
         config = _config(options, device, **shape)
         size = ctypes.c_size_t()
         ranks = _values.whole(num_ranks, "num_ranks", expected="a number of ranks")
         lib.expar_ll_get_buffer_size(ctypes.byref(config), ranks, ctypes.byref(size))
         return size.value
 
-    def lay_out(
+    def set_shape(
         self,
         max_tokens: int,
         hidden: int,
-        num_topk: int,
+        max_topk: int,
         num_experts: int,
         *,
-        max_element_bytes: int = 0,
+        max_row_bytes: int = 0,
         sums: int = 0,
     ) -> int:
         """Gives a buffer with `reserve_bytes` its shape, once; local, and the same on all ranks. K is the largest that
-        fits, num_topk at least: it is returned. A rank that does not come to its first call is masked by the others as
+        fits, max_topk at least: it is returned. A rank that does not come to its first call is masked by the others as
         in any call. ERR_LIMIT: the shape does not fit; ERR_STATE: no reserve, or it has a shape."""
-        shape = dict(max_tokens=max_tokens, hidden=hidden, num_topk=num_topk, num_experts=num_experts)
-        config = _config(dict(max_element_bytes=max_element_bytes, sums=sums), None, **shape)
+        shape = dict(max_tokens=max_tokens, hidden=hidden, max_topk=max_topk, num_experts=num_experts)
+        config = _config(dict(max_row_bytes=max_row_bytes, sums=sums), None, **shape)
         topk = ctypes.c_int32()
         lib.expar_ll_set_shape(self.pointer, ctypes.byref(config), ctypes.byref(topk))
         return topk.value
@@ -286,7 +286,7 @@ class LowLatencyBuffer(Owned):
         *,
         sum: LlSum = LlSum.EXACT,
         format: LlFormat = LlFormat.PLAIN,
-        out: Any = None,
+        out_y: Any = None,
         wait_ns: Any = None,
         hook: bool = False,
         async_finish: bool = False,
@@ -300,21 +300,22 @@ class LowLatencyBuffer(Owned):
             copy. topk_idx: [T, K] int32 or int64, of the dispatch. topk_weights: [T, K] f32. handle: of the dispatch; serves several.
         sum: EXACT, a row a slot travels, and the token's rank sums in the order of slots; REDUCED, each rank sums its
             rows of a token first. format: PLAIN, or LOGFMT with EXACT. Both the same on all ranks.
-        out: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE, ERR_UNSUPPORTED.
+        out_y: [T, H], dtype of x: the caller's own. Others as of dispatch; errors, too, and ERR_HANDLE,
+            ERR_UNSUPPORTED.
         """
         call = Arguments(_abi.LlCombineArgs(), self.device, stream)
         call.sms(num_sms)
         if not _values.all_zero((sum, format, hook, async_finish), _ZEROS):
             call.choices(sum=sum, format=format)
             call.flags(hook=hook, async_finish=async_finish)
-        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, out=out, wait_ns=wait_ns)
+        call.tensors(x=x, topk_idx=topk_idx, topk_weights=topk_weights, out_y=out_y, wait_ns=wait_ns)
         call.handle(_values.one_of(handle, "handle", LowLatencyHandle))
         call.event(wait_event)
         result = _abi.LlCombineResult(struct_size=ctypes.sizeof(_abi.LlCombineResult))
         lib.expar_ll_combine(self.pointer, ctypes.byref(call.struct), ctypes.byref(result))
         output = output_of(result.output, call.stream)
         return LowLatencyCombined(
-            y=own_or_library(out, result.y, output),
+            y=own_or_library(out_y, result.y, output),
             hook=Hook(result.hook, [*call.kept, output], self.device) if result.hook else None,
             event=keep_call(result.event, call, output),
         )

@@ -3,7 +3,7 @@
 #ifndef EXPAR_BASE_DLPACK_H
 #define EXPAR_BASE_DLPACK_H
 
-#include <expar/dlpack.h>
+#include <expar/python.h>
 #include <stdbool.h>
 
 /* As expar_tensor_to_dlpack; texts of errors begin with `call`. */

@@ -2,20 +2,45 @@
 /* Helpers of the public tensor struct. */
 #include <expar/tensor.h>
 
-expar_tensor expar_tensor_1d(void *data, expar_dtype dtype, int64_t n)
+static const expar_device cpu = {EXPAR_CPU, 0};
+
+expar_tensor expar_tensor_1d_on(expar_device device, void *data, expar_dtype dtype, int64_t n)
+{
+    return (expar_tensor){.data = data, .dtype = dtype, .ndim = 1, .shape = {n}, .strides = {1}, .device = device};
+}
+
+expar_tensor expar_tensor_2d_on(expar_device device, void *data, expar_dtype dtype, int64_t rows, int64_t columns)
 {
     return (expar_tensor){
-        .data = data, .dtype = dtype, .ndim = 1, .shape = {n}, .strides = {1}, .device = {EXPAR_CPU, 0}};
+        .data = data, .dtype = dtype, .ndim = 2, .shape = {rows, columns}, .strides = {columns, 1}, .device = device};
+}
+
+/* Arguments of any size wrap, as tensors of more elements than 63 bits can count: calls refuse them. */
+expar_tensor expar_tensor_3d_on(expar_device device, void *data, expar_dtype dtype, int64_t blocks, int64_t rows,
+                                int64_t columns)
+{
+    const int64_t block = (int64_t)((uint64_t)rows * (uint64_t)columns);
+    return (expar_tensor){.data = data,
+                          .dtype = dtype,
+                          .ndim = 3,
+                          .shape = {blocks, rows, columns},
+                          .strides = {block, columns, 1},
+                          .device = device};
+}
+
+expar_tensor expar_tensor_1d(void *data, expar_dtype dtype, int64_t n)
+{
+    return expar_tensor_1d_on(cpu, data, dtype, n);
 }
 
 expar_tensor expar_tensor_2d(void *data, expar_dtype dtype, int64_t rows, int64_t columns)
 {
-    return (expar_tensor){.data = data,
-                          .dtype = dtype,
-                          .ndim = 2,
-                          .shape = {rows, columns},
-                          .strides = {columns, 1},
-                          .device = {EXPAR_CPU, 0}};
+    return expar_tensor_2d_on(cpu, data, dtype, rows, columns);
+}
+
+expar_tensor expar_tensor_3d(void *data, expar_dtype dtype, int64_t blocks, int64_t rows, int64_t columns)
+{
+    return expar_tensor_3d_on(cpu, data, dtype, blocks, rows, columns);
 }
 
 size_t expar_dtype_bytes(expar_dtype dtype)

@@ -130,10 +130,12 @@ static expar_status dispatch(const expar_python_form *form, const arguments *arg
     return status;
 }
 
-static expar_status combine(const expar_python_form *form, arguments *args, results *out)
+static expar_status combine(const expar_python_form *form, const arguments *args, results *out)
 {
-    if (args->combine.async_finish) args->combine.event = &out->event;
-    return expar_ep_combine(form->object, &args->combine);
+    expar_ep_combine_result result = EXPAR_EP_COMBINE_RESULT_INIT;
+    expar_status status = expar_ep_combine(form->object, &args->combine, &result);
+    if (status == EXPAR_OK) *out = (results){.event = result.event};
+    return status;
 }
 
 static expar_status ll_dispatch(const expar_python_form *form, const arguments *args, results *out)
@@ -153,7 +155,7 @@ static expar_status ll_combine(const expar_python_form *form, const arguments *a
     return status;
 }
 
-static expar_status call(const expar_python_form *form, arguments *args, results *out)
+static expar_status call(const expar_python_form *form, const arguments *args, results *out)
 {
     switch (form->kind) {
     case EXPAR_PYTHON_DISPATCH:
@@ -175,7 +177,7 @@ static expar_status ask_earlier(const expar_python_form *form)
 }
 
 /* With what comes after it, and needs no lock of the interpreter. */
-static expar_status carry_out(const expar_python_form *form, arguments *args, void *reader, results *out)
+static expar_status carry_out(const expar_python_form *form, const arguments *args, void *reader, results *out)
 {
     expar_status status = call(form, args, out);
     if (status != EXPAR_OK) return status;

@@ -40,7 +40,7 @@ static expar_status check_event(const char *call, const expar_event *event)
 {
     if (!event) return error_set(EXPAR_ERR_NULL, "%s: event is NULL", call);
     if (event_alive(event)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "%s: event %p is not a living event; it has been destroyed as often as held",
+    return error_set(EXPAR_ERR_HANDLE, "%s: event %p is not a living event; it has been released as often as retained",
                      call, (const void *)event);
 }
 
@@ -287,12 +287,20 @@ bool event_in_capture(const expar_event *event, unsigned long long capture)
     return mark && cuda_mark_capture(mark) == capture;
 }
 
+expar_status expar_event_retain(expar_event *event)
+{
+    static const char call[] = "expar_event_retain";
+    expar_status status = check_event(call, event);
+    if (status == EXPAR_OK && !life_hold(&event->life)) status = check_event(call, event);
+    return call_ended(status);
+}
+
 void expar_event_release(expar_event *event)
 {
     if (!event) return;
     life_end end = life_drop(&event->life, EVENT_MAGIC);
     if (end == LIFE_SPENT)
-        LOG(LOG_WARN, "expar_event_release: event %p is not a living event; it has been destroyed as often as held",
+        LOG(LOG_WARN, "expar_event_release: event %p is not a living event; it has been released as often as retained",
             (void *)event);
     if (end != LIFE_LAST) return;
     const event_hearing *hearing = &event->hearing;

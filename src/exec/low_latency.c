@@ -12,9 +12,9 @@ expar_status ll_shape_differs(const ll_shape *own, int32_t own_rank, const ll_sh
     } members[] = {
         {"max_tokens", own->tokens, other.tokens},
         {"hidden", own->hidden, other.hidden},
-        {"num_topk", own->topk, other.topk},
+        {"max_topk", own->topk, other.topk},
         {"num_experts", own->local_experts * own->ranks, other.local_experts * own->ranks},
-        {"max_element_bytes", own->element_bytes, other.element_bytes},
+        {"max_row_bytes", own->hidden * own->element_bytes, other.hidden * other.element_bytes},
         {"sums", own->exact | own->reduced << 1, other.exact | other.reduced << 1},
     };
     size_t i = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Tensors from and to DLPack. */
-#include <expar/dlpack.h>
+#include <expar/python.h>
 
 #include <setjmp.h>
 #include <stdarg.h>

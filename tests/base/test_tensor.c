@@ -31,6 +31,35 @@ static void views_are_contiguous_cpu_memory(void **state)
     assert_int_equal(table.strides[0], 4);
     assert_int_equal(table.strides[1], 1);
     assert_int_equal(table.device.type, EXPAR_CPU);
+
+    expar_tensor cube = expar_tensor_3d(data, EXPAR_BF16, 2, 3, 4);
+    assert_ptr_equal(cube.data, data);
+    assert_int_equal(cube.dtype, EXPAR_BF16);
+    assert_int_equal(cube.ndim, 3);
+    assert_int_equal(cube.shape[0], 2);
+    assert_int_equal(cube.shape[1], 3);
+    assert_int_equal(cube.shape[2], 4);
+    assert_int_equal(cube.strides[0], 12);
+    assert_int_equal(cube.strides[1], 4);
+    assert_int_equal(cube.strides[2], 1);
+    assert_int_equal(cube.device.type, EXPAR_CPU);
+}
+
+/* But for the device a view is the one of CPU memory. */
+static void views_of_a_device_say_so(void **state)
+{
+    (void)state;
+    int32_t data[24];
+    const expar_device gpu = {EXPAR_CUDA, 3};
+    expar_tensor views[] = {expar_tensor_1d(data, EXPAR_I32, 24), expar_tensor_2d(data, EXPAR_I32, 4, 6),
+                            expar_tensor_3d(data, EXPAR_I32, 2, 3, 4)};
+    const expar_tensor there[] = {expar_tensor_1d_on(gpu, data, EXPAR_I32, 24),
+                                  expar_tensor_2d_on(gpu, data, EXPAR_I32, 4, 6),
+                                  expar_tensor_3d_on(gpu, data, EXPAR_I32, 2, 3, 4)};
+    for (size_t i = 0; i < sizeof views / sizeof *views; i++) {
+        views[i].device = gpu;
+        assert_memory_equal(&views[i], &there[i], sizeof views[i]);
+    }
 }
 
 static void none_is_no_data_and_no_dimensions(void **state)
@@ -61,6 +90,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(views_are_contiguous_cpu_memory),
+        cmocka_unit_test(views_of_a_device_say_so),
         cmocka_unit_test(none_is_no_data_and_no_dimensions),
         cmocka_unit_test(dtypes_have_bytes_and_names),
     };

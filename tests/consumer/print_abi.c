@@ -27,7 +27,7 @@ int main(void)
     LOOK(expar_ep_dispatch_args, handle, "const expar_ep_handle *");
     LOOK(expar_ep_dispatch_args, topk_weights, "expar_tensor");
     LOOK(expar_ep_combine_args, bias, "expar_tensor[2]");
-    LOOK(expar_ep_combine_args, event, "expar_event **");
+    LOOK(expar_ep_combine_result, event, "expar_event *");
     LOOK(expar_network_stats, put_bytes, "uint64_t");
     LOOK(expar_cuda_gpu, bus_id, "char[32]");
     fputs(expar_abi(), stdout);

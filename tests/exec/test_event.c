@@ -47,6 +47,24 @@ static void test_events_of_nothing(void **state)
     assert_int_equal(check_failures(), 0);
 }
 
+static void test_an_event_lives_as_long_as_its_references(void **state)
+{
+    (void)state;
+    expar_event *event = NULL;
+    check_begin(0);
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_event_retain(NULL));
+    CHECK_TEXT("expar_event_retain: event is NULL");
+    CHECK_OK(expar_event_create(&event));
+    CHECK_OK(expar_event_retain(event));
+    expar_event_release(event);
+    CHECK_OK(expar_event_signal(event));
+    CHECK_OK(expar_event_wait(event));
+    expar_event_release(event);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_event_retain(event));
+    CHECK_TEXT("expar_event_retain: event ", "it has been released as often as retained");
+    assert_int_equal(check_failures(), 0);
+}
+
 /* Without a GPU: there is no stream, and what waits for an event is the thread. */
 static void test_streams_that_are_not_there(void **state)
 {
@@ -172,9 +190,13 @@ static void test_an_event_whose_call_is_lost(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_an_event_happens_once),      cmocka_unit_test(test_events_of_nothing),
-        cmocka_unit_test(test_streams_that_are_not_there), cmocka_unit_test(test_a_signal_publishes),
-        cmocka_unit_test(test_an_event_of_a_call),         cmocka_unit_test(test_an_event_whose_call_is_lost),
+        cmocka_unit_test(test_an_event_happens_once),
+        cmocka_unit_test(test_events_of_nothing),
+        cmocka_unit_test(test_an_event_lives_as_long_as_its_references),
+        cmocka_unit_test(test_streams_that_are_not_there),
+        cmocka_unit_test(test_a_signal_publishes),
+        cmocka_unit_test(test_an_event_of_a_call),
+        cmocka_unit_test(test_an_event_whose_call_is_lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -125,10 +125,10 @@ static expar_status combine(fault_worker *w, play_arrival *arrival)
     args.handle = arrival->result.handle;
     args.path = w->plan->path == EXPAR_EP_PATH_QUEUE ? EXPAR_EP_PATH_QUEUE : EXPAR_EP_PATH_AUTO;
     args.nodes_sum = w->plan->nodes;
-    args.y = expar_tensor_2d(traffic_alloc((size_t)num_tokens, traffic_row_bytes(t)), traffic_dtype(t), num_tokens,
-                             t->job.hidden);
-    expar_status status = expar_ep_combine(w->ep, &args);
-    free(args.y.data);
+    args.out_y = expar_tensor_2d(traffic_alloc((size_t)num_tokens, traffic_row_bytes(t)), traffic_dtype(t), num_tokens,
+                                 t->job.hidden);
+    expar_status status = expar_ep_combine(w->ep, &args, NULL);
+    free(args.out_y.data);
     return status;
 }
 

@@ -38,8 +38,8 @@ static expar_status call(stage *s, const abort_test *test, const play_arrival *a
         void *y = traffic_alloc((size_t)num_tokens, traffic_row_bytes(t));
         args.x = arrival->result.recv_x;
         args.handle = arrival->handle;
-        args.y = expar_tensor_2d(y, traffic_dtype(t), num_tokens, t->job.hidden);
-        status = expar_ep_combine(s->ep, &args);
+        args.out_y = expar_tensor_2d(y, traffic_dtype(t), num_tokens, t->job.hidden);
+        status = expar_ep_combine(s->ep, &args, NULL);
         free(y);
     } else {
         expar_ep_dispatch_args args = play_dispatch_args(t, s->rank, &plain, &s->area, NULL);

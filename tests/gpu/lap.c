@@ -133,10 +133,10 @@ expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_ep_path path, cu_s
     back.topk_weights = first_rows(&p->back_weights, rows);
     back.handle = p->result.handle;
     back.path = path;
-    back.y = p->y;
+    back.out_y = p->y;
     back.out_topk_weights = p->summed;
     back.stream = stream;
-    return expar_ep_combine(ep, &back);
+    return expar_ep_combine(ep, &back, NULL);
 }
 
 /* What the experts gave is the caller's memory, which DIRECT is refused for. */

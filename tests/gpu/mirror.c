@@ -181,7 +181,7 @@ static expar_status arrive(trip *t, const expar_ep_dispatch_args *args, const ex
     return status;
 }
 
-expar_status mirror_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
+expar_status mirror_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result)
 {
     buffer *b = buffer_find(ep);
     if (!b || !args || args->struct_size != sizeof *args) return expar_ep_dispatch(ep, args, result);
@@ -224,11 +224,12 @@ expar_status mirror_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, e
 
 /* ---- combine ----------------------------------------------------------------------------------------------------- */
 
-expar_status mirror_combine(expar_ep *ep, const expar_ep_combine_args *args)
+expar_status mirror_ep_combine(expar_ep *ep, const expar_ep_combine_args *args, expar_ep_combine_result *result)
 {
     buffer *b = buffer_find(ep);
-    expar_event *event = NULL;
-    if (!b || !args || args->struct_size != sizeof *args) return expar_ep_combine(ep, args);
+    expar_ep_combine_result got = EXPAR_EP_COMBINE_RESULT_INIT;
+    if (!b || !args || args->struct_size != sizeof *args || (result && result->struct_size != sizeof *result))
+        return expar_ep_combine(ep, args, result);
     await(args->wait_event);
     trip *t = trip_begin(b);
     expar_ep_combine_args given = *args;
@@ -237,18 +238,17 @@ expar_status mirror_combine(expar_ep *ep, const expar_ep_combine_args *args)
     given.expert_weights = trip_lend(t, &args->expert_weights);
     given.bias[0] = trip_lend(t, &args->bias[0]);
     given.bias[1] = trip_lend(t, &args->bias[1]);
-    given.y = trip_lend(t, &args->y);
+    given.out_y = trip_lend(t, &args->out_y);
     given.out_topk_weights = trip_lend(t, &args->out_topk_weights);
     given.path = path_on_gpu(b, args->path, &args->x);
     given.stream = t->hand->stream;
     if (args->async_finish == 0) given.async_finish = !trip_is_plain();
-    if (!args->async_finish && given.async_finish) given.event = &event;
     trip_note(t, "lending what is combined");
-    expar_status status = expar_ep_combine(ep, &given);
+    expar_status status = expar_ep_combine(ep, &given, args->async_finish && !result ? NULL : &got);
     trip_note(t, "expar_ep_combine");
     /* Refused: y must be as it was. */
-    bool sound = args->y.device.type == EXPAR_CPU && (args->y.shape[1] <= 1 || args->y.strides[1] == 1);
-    if (status == EXPAR_OK || sound) trip_fetch(t, &given.y, args->y.data);
+    bool sound = args->out_y.device.type == EXPAR_CPU && (args->out_y.shape[1] <= 1 || args->out_y.strides[1] == 1);
+    if (status == EXPAR_OK || sound) trip_fetch(t, &given.out_y, args->out_y.data);
     if (status != EXPAR_OK) {
         hand_wait(t->hand);
         trip_end(t, true);
@@ -256,7 +256,8 @@ expar_status mirror_combine(expar_ep *ep, const expar_ep_combine_args *args)
     }
     trip_fetch(t, &given.out_topk_weights, args->out_topk_weights.data);
     trip_fetch(t, &given.x, args->x.data);
-    if (!args->async_finish) return settle(t, event, status);
-    trip_park(t, *args->event);
+    if (!args->async_finish) return settle(t, got.event, status);
+    trip_park(t, got.event);
+    *result = got;
     return EXPAR_OK;
 }

@@ -20,27 +20,27 @@
 
 expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config, expar_ep **ep);
 expar_status mirror_ep_destroy(expar_ep *ep);
-expar_status mirror_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                              const expar_ep_layout *layout);
+expar_status mirror_ep_get_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
+                                  const expar_ep_layout *layout);
 expar_status mirror_ep_route(expar_ep *ep, const expar_ep_route_args *args, expar_ep_route_result *result);
-expar_status mirror_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result);
-expar_status mirror_combine(expar_ep *ep, const expar_ep_combine_args *args);
+expar_status mirror_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args, expar_ep_dispatch_result *result);
+expar_status mirror_ep_combine(expar_ep *ep, const expar_ep_combine_args *args, expar_ep_combine_result *result);
 void mirror_output_release(expar_ep_output *output);
 expar_status mirror_event_wait(expar_event *event);
 expar_status mirror_event_query(expar_event *event, int *done);
-void mirror_event_destroy(expar_event *event);
+void mirror_event_release(expar_event *event);
 
 #ifdef MIRROR_RENAMES
 #define expar_ep_create         mirror_ep_create
 #define expar_ep_destroy        mirror_ep_destroy
-#define expar_ep_get_layout     mirror_ep_layout
+#define expar_ep_get_layout     mirror_ep_get_layout
 #define expar_ep_route          mirror_ep_route
-#define expar_ep_dispatch       mirror_dispatch
-#define expar_ep_combine        mirror_combine
+#define expar_ep_dispatch       mirror_ep_dispatch
+#define expar_ep_combine        mirror_ep_combine
 #define expar_ep_output_release mirror_output_release
 #define expar_event_wait        mirror_event_wait
 #define expar_event_query       mirror_event_query
-#define expar_event_release     mirror_event_destroy
+#define expar_event_release     mirror_event_release
 /* Tests that need to know (tests/ep/harness/deal.h). */
 #define EVENTS_HOLD_UP_THE_CALLER true
 #define COUNTS_ARE_SHOWN          true

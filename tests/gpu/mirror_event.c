@@ -15,7 +15,7 @@ expar_status mirror_event_query(expar_event *event, int *done)
     return expar_event_query(event, done);
 }
 
-void mirror_event_destroy(expar_event *event)
+void mirror_event_release(expar_event *event)
 {
     trip_lose(event);
     expar_event_release(event);

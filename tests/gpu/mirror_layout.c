@@ -55,8 +55,8 @@ static expar_status play(const expar_group *group, const expar_tensor *topk_idx,
     return status;
 }
 
-expar_status mirror_ep_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
-                              const expar_ep_layout *layout)
+expar_status mirror_ep_get_layout(const expar_group *group, const expar_tensor *topk_idx, int32_t num_experts,
+                                  const expar_ep_layout *layout)
 {
     bool sound = group && topk_idx && topk_idx->ndim == 2 && layout && layout->struct_size == sizeof *layout;
     return sound ? play(group, topk_idx, num_experts, layout)

@@ -59,7 +59,7 @@ expar_status mirror_ll_hook_call(expar_ll_hook *hook, void *stream)
     return status;
 }
 
-void mirror_ll_hook_destroy(expar_ll_hook *hook)
+void mirror_ll_hook_release(expar_ll_hook *hook)
 {
     trip_lose(hook);
     expar_ll_hook_release(hook);
@@ -93,7 +93,7 @@ static expar_tensor *unless_own(const expar_tensor *own, expar_tensor *got)
     return own->ndim ? NULL : got;
 }
 
-expar_status mirror_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_handle_info *info)
+expar_status mirror_ll_handle_get_info(const expar_ll_handle *handle, expar_ll_handle_info *info)
 {
     expar_status status = expar_ll_handle_get_info(handle, info);
     if (status != EXPAR_OK) return status;
@@ -107,7 +107,7 @@ expar_status mirror_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_h
     return status;
 }
 
-void mirror_ll_handle_destroy(expar_ll_handle *handle)
+void mirror_ll_handle_release(expar_ll_handle *handle)
 {
     kept_drop(handle);
     expar_ll_handle_release(handle);
@@ -190,7 +190,7 @@ expar_status mirror_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args
         *result = got;
     } else {
         mirror_output_release(got.output);
-        mirror_ll_handle_destroy(got.handle);
+        mirror_ll_handle_release(got.handle);
     }
     return status;
 }
@@ -222,7 +222,7 @@ expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, 
     given.x = lend_rows(t, &args->x);
     given.topk_idx = trip_lend(t, &args->topk_idx);
     given.topk_weights = trip_lend(t, &args->topk_weights);
-    given.out = trip_lend(t, &args->out);
+    given.out_y = trip_lend(t, &args->out_y);
     given.wait_ns = trip_lend(t, &args->wait_ns);
     given.stream = t->hand->stream;
     if (!args->hook && !args->async_finish && !trip_is_plain()) given.async_finish = 1;
@@ -230,7 +230,7 @@ expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, 
     expar_status status = expar_ll_combine(ll, &given, &got);
     trip_note(t, "expar_ll_combine");
     if (status == EXPAR_OK || rows_came(status)) {
-        trip_fetch(t, &given.out, args->out.data);
+        trip_fetch(t, &given.out_y, args->out_y.data);
         trip_fetch(t, &given.wait_ns, args->wait_ns.data);
     }
     if (status != EXPAR_OK) {
@@ -238,8 +238,8 @@ expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, 
         trip_end(t, true);
         return status;
     }
-    kept_put(t, got.output, (expar_tensor *const[KEPT_PARTS]){unless_own(&args->out, &got.y)});
-    show(&args->out, &got.y);
+    kept_put(t, got.output, (expar_tensor *const[KEPT_PARTS]){unless_own(&args->out_y, &got.y)});
+    show(&args->out_y, &got.y);
     if (got.hook && args->x.data != b->rows) spoil_sent(t, &given.x);
     if (args->hook || args->async_finish) {
         trip_park(t, args->hook ? (const void *)got.hook : (const void *)got.event);
@@ -255,7 +255,8 @@ expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, 
 }
 
 /* The pitch of rows is one for all dtypes, in bytes; so is the memory. */
-expar_status mirror_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x)
+expar_status mirror_ll_get_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype,
+                                          expar_tensor *x)
 {
     buffer *b = buffer_find(ll);
     expar_status status = expar_ll_get_combine_buffer(ll, handle, dtype, x);

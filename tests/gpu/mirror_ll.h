@@ -16,11 +16,12 @@ expar_status mirror_ll_create(expar_group *group, const expar_ll_config *config,
 expar_status mirror_ll_destroy(expar_ll *ll);
 expar_status mirror_ll_dispatch(expar_ll *ll, const expar_ll_dispatch_args *args, expar_ll_dispatch_result *result);
 expar_status mirror_ll_combine(expar_ll *ll, const expar_ll_combine_args *args, expar_ll_combine_result *result);
-expar_status mirror_ll_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype, expar_tensor *x);
+expar_status mirror_ll_get_combine_buffer(expar_ll *ll, const expar_ll_handle *handle, expar_dtype dtype,
+                                          expar_tensor *x);
 expar_status mirror_ll_hook_call(expar_ll_hook *hook, void *stream);
-void mirror_ll_hook_destroy(expar_ll_hook *hook);
-expar_status mirror_ll_handle_info_get(const expar_ll_handle *handle, expar_ll_handle_info *info);
-void mirror_ll_handle_destroy(expar_ll_handle *handle);
+void mirror_ll_hook_release(expar_ll_hook *hook);
+expar_status mirror_ll_handle_get_info(const expar_ll_handle *handle, expar_ll_handle_info *info);
+void mirror_ll_handle_release(expar_ll_handle *handle);
 expar_status mirror_ll_mask_query(expar_ll *ll, const expar_tensor *status, void *stream);
 /* When this thread's stream has come past what counts. */
 expar_status mirror_ll_get_stats(expar_ll *ll, expar_ll_stats *stats);
@@ -30,11 +31,11 @@ expar_status mirror_ll_get_stats(expar_ll *ll, expar_ll_stats *stats);
 #define expar_ll_destroy            mirror_ll_destroy
 #define expar_ll_dispatch           mirror_ll_dispatch
 #define expar_ll_combine            mirror_ll_combine
-#define expar_ll_get_combine_buffer mirror_ll_combine_buffer
+#define expar_ll_get_combine_buffer mirror_ll_get_combine_buffer
 #define expar_ll_hook_call          mirror_ll_hook_call
-#define expar_ll_hook_release       mirror_ll_hook_destroy
-#define expar_ll_handle_get_info    mirror_ll_handle_info_get
-#define expar_ll_handle_release     mirror_ll_handle_destroy
+#define expar_ll_hook_release       mirror_ll_hook_release
+#define expar_ll_handle_get_info    mirror_ll_handle_get_info
+#define expar_ll_handle_release     mirror_ll_handle_release
 #define expar_ll_mask_query         mirror_ll_mask_query
 #define expar_ll_get_stats          mirror_ll_get_stats
 #endif

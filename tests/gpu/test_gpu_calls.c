@@ -86,7 +86,7 @@ static expar_ep_combine_args combine_args(const actor *one)
     args.x = one->lap.back;
     args.x.shape[0] = one->lap.result.num_recv_tokens;
     args.handle = one->lap.result.handle;
-    args.y = one->lap.y;
+    args.out_y = one->lap.y;
     args.stream = one->card.streams[0];
     return args;
 }
@@ -135,7 +135,7 @@ static void play_combine_shape(expar_group *group, void *shared)
     if (!begin(&one, group, shared)) return;
     expar_ep_combine_args args = combine_args(&one);
     if (one.rank == ODD) args.x.shape[0]++;
-    hear(&one, expar_ep_combine(one.ep, &args), EXPAR_ERR_SHAPE, "expar_ep_combine", "rows");
+    hear(&one, expar_ep_combine(one.ep, &args, NULL), EXPAR_ERR_SHAPE, "expar_ep_combine", "rows");
     end(&one);
 }
 
@@ -151,7 +151,7 @@ static void play_different_calls(expar_group *group, void *shared)
     if (!begin(&one, group, shared)) return;
     expar_ep_dispatch_args there = dispatch_args(&one, true);
     expar_ep_combine_args back = combine_args(&one);
-    expar_status status = one.rank == ODD ? expar_ep_combine(one.ep, &back) : dispatch(&one, &there, NULL);
+    expar_status status = one.rank == ODD ? expar_ep_combine(one.ep, &back, NULL) : dispatch(&one, &there, NULL);
     CHECK(status == EXPAR_ERR_MISMATCH, "%s: %s", expar_status_string(status), expar_last_error());
     CHECK_TEXT("rank 1 called expar_ep_combine", "rank 0");
     end(&one);

@@ -177,21 +177,20 @@ static void combine_both(const trial *t, expar_ep *cpu, expar_ep *gpu, int32_t r
     if (t->weights) a.topk_weights = numbers(random, EXPAR_F32, slots, t->topk);
     if (t->biases) a.bias[0] = numbers(random, dtype, tokens, hidden);
     if (t->biases && t->alignment % 2) a.bias[1] = numbers(random, dtype, tokens, hidden);
-    a.y = pitched_make(dtype, tokens, hidden, 0, false);
+    a.out_y = pitched_make(dtype, tokens, hidden, 0, false);
     if (t->weights) a.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->topk, 0, false);
     a.path = t->back[rank];
     expar_ep_combine_args b = a;
-    b.y = pitched_make(dtype, tokens, hidden, 0, false);
+    b.out_y = pitched_make(dtype, tokens, hidden, 0, false);
     if (t->weights) b.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->topk, 0, false);
     a.handle = on_cpu->handle;
     b.handle = on_gpu->handle;
-    if (CHECK_OK(expar_ep_combine(cpu, &a)) && CHECK_OK(mirror_combine(gpu, &b))) {
-        same_rows("y", &a.y, &b.y, tokens);
+    if (CHECK_OK(expar_ep_combine(cpu, &a, NULL)) && CHECK_OK(mirror_ep_combine(gpu, &b, NULL))) {
+        same_rows("y", &a.out_y, &b.out_y, tokens);
         same_rows("out_topk_weights", &a.out_topk_weights, &b.out_topk_weights, tokens);
     }
-    expar_tensor *mine[] = {
-        &a.x, &a.expert_weights,  &a.topk_weights, &a.bias[0], &a.bias[1], &a.y, &a.out_topk_weights,
-        &b.y, &b.out_topk_weights};
+    expar_tensor *mine[] = {&a.x,     &a.expert_weights,   &a.topk_weights, &a.bias[0],         &a.bias[1],
+                            &a.out_y, &a.out_topk_weights, &b.out_y,        &b.out_topk_weights};
     for (size_t i = 0; i < sizeof mine / sizeof *mine; i++)
         pitched_free(mine[i]);
 }
@@ -208,7 +207,7 @@ static bool dispatch_both(const trial *t, expar_ep *cpu, expar_ep *gpu, const ex
     results[0] = results[1] = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_status status = expar_ep_dispatch(cpu, &on_cpu, &results[0]);
     if (!CHECK(status == EXPAR_OK || status == EXPAR_ERR_DROPPED, "on the CPU: %s", expar_last_error())) return false;
-    expar_status gpu_status = mirror_dispatch(gpu, &on_gpu, &results[1]);
+    expar_status gpu_status = mirror_ep_dispatch(gpu, &on_gpu, &results[1]);
     return CHECK(gpu_status == status, "%s on the GPU, %s on the CPU: %s", expar_status_string(gpu_status),
                  expar_status_string(status), expar_last_error()) &&
            same_results(t, &results[0], &results[1]);

@@ -38,7 +38,7 @@ static expar_status dispatch(stage *s, const scene *c, const expar_ep_handle *ha
     expar_ep_dispatch_args given = play_dispatch_args(c->traffic, s->rank, &plain, &s->area, NULL), args = given;
     args.handle = handle;
     if (handle) args.topk_idx = args.topk_weights = EXPAR_TENSOR_NONE;
-    expar_status status = mirror_dispatch(s->ep, &args, &result);
+    expar_status status = mirror_ep_dispatch(s->ep, &args, &result);
     play_dispatch_args_free(&given);
     if (status != EXPAR_OK) return status;
     mirror_output_release(result.output);
@@ -64,9 +64,9 @@ static expar_status combine(stage *s, const scene *c, play_arrival *first)
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = first->result.recv_x;
     args.handle = first->handle;
-    args.y = expar_tensor_2d(traffic_alloc((size_t)tokens, traffic_row_bytes(t)), traffic_dtype(t), tokens, 64);
-    expar_status status = mirror_combine(s->ep, &args);
-    free(args.y.data);
+    args.out_y = expar_tensor_2d(traffic_alloc((size_t)tokens, traffic_row_bytes(t)), traffic_dtype(t), tokens, 64);
+    expar_status status = mirror_ep_combine(s->ep, &args, NULL);
+    free(args.out_y.data);
     return status;
 }
 

@@ -316,14 +316,14 @@ static bool combine(actor *one, int i)
     args.topk_weights = l->weights;
     args.handle = one->legs[0].result.handle;
     args.path = choice->path;
-    args.y = l->y;
+    args.out_y = l->y;
     args.out_topk_weights = l->summed;
     args.bias[0] = l->biases[0];
     args.bias[1] = l->biases[1];
     args.expert_major = choice->expert_major;
     args.expert_weights = l->expert_weights;
     args.stream = one->stream;
-    return CHECK_OK(expar_ep_combine(one->ep, &args));
+    return CHECK_OK(expar_ep_combine(one->ep, &args, NULL));
 }
 
 /* All ranks begin and end it together: in mode GLOBAL nothing that a capture forbids may happen in the process. */
@@ -428,11 +428,11 @@ static expar_tensor bring_pitched(const actor *one, const expar_tensor *on)
 static bool check_back(const actor *one, const leg *l)
 {
     deal_call call = {.move = l->back, .rank = one->rank};
-    call.back.y = bring_pitched(one, &l->y);
+    call.back.out_y = bring_pitched(one, &l->y);
     call.back.out_topk_weights = bring_pitched(one, &l->summed);
     call.back.x = bring_pitched(one, &l->rows);
     bool right = deal_combine_check(&call);
-    pitched_free(&call.back.y);
+    pitched_free(&call.back.out_y);
     if (l->summed.ndim) pitched_free(&call.back.out_topk_weights);
     pitched_free(&call.back.x);
     return right;

@@ -165,10 +165,10 @@ static bool put_calls(actor *one, int i, cu_stream stream, bool async, bool gate
     if (async) one->ends[one->num_ends++] = came->event;
     back.x = came->recv_x;
     back.handle = came->handle;
-    back.y = one->points[i + 1];
-    if (async) back.event = &one->ends[one->num_ends];
-    bool put = CHECK_OK(expar_ep_combine(one->ep, &back));
-    one->num_ends += async && put;
+    back.out_y = one->points[i + 1];
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
+    bool put = CHECK_OK(expar_ep_combine(one->ep, &back, &done));
+    if (async && put) one->ends[one->num_ends++] = done.event;
     return put;
 }
 

@@ -84,7 +84,7 @@ static bool actor_begin(actor *one, expar_group *group, const inputs *in)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = TOKENS;
     config.hidden = HIDDEN;
-    config.num_topk = TOPK;
+    config.max_topk = TOPK;
     config.num_experts = EXPERTS;
     config.masking = in->how.masking;
     if (!card_open(&one->card, one->rank)) return false;
@@ -190,7 +190,7 @@ static expar_status call_combine(ll_lap *p, const actor *one, cu_stream stream)
     args.handle = p->there.handle;
     args.sum = one->in->how.sum;
     if (one->in->how.coded) args.format = EXPAR_LL_FORMAT_LOGFMT;
-    args.out = p->y;
+    args.out_y = p->y;
     args.hook = one->in->how.hooks;
     args.stream = stream;
     expar_status status = expar_ll_combine(one->ll, &args, &p->home);

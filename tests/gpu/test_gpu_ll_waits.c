@@ -235,7 +235,7 @@ static void play(expar_group *group, void *shared)
     expar_ll *ll = NULL;
     config.max_tokens = TOKENS;
     config.hidden = HIDDEN;
-    config.num_topk = config.num_experts = EXPERTS;
+    config.max_topk = config.num_experts = EXPERTS;
     if (!CHECK_OK(mirror_ll_create(group, &config, &ll))) return;
     CHECK_OK(expar_group_barrier(group));
     group->boot->late_limit_ms = SHORT_MS;

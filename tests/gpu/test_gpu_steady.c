@@ -51,17 +51,16 @@ static void let_go(expar_ep_dispatch_result *result)
 
 static void combine(scene *s, const expar_tensor *x)
 {
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = *x;
     args.x.shape[0] = s->p->result.num_recv_tokens;
     args.handle = s->p->result.handle;
-    args.y = s->p->y;
+    args.out_y = s->p->y;
     args.stream = s->stream;
     args.async_finish = 1;
-    args.event = &event;
-    CHECK_OK(expar_ep_combine(s->pair.ep, &args));
-    expar_event_release(event);
+    CHECK_OK(expar_ep_combine(s->pair.ep, &args, &done));
+    expar_event_release(done.event);
 }
 
 static void drop_at_once(scene *s, int64_t number)

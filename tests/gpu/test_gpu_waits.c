@@ -164,7 +164,7 @@ static expar_status dispatch(expar_ep *ep, const traffic *t, expar_ep_path path,
     const play_area none = {0};
     *result = (expar_ep_dispatch_result)EXPAR_EP_DISPATCH_RESULT_INIT;
     expar_ep_dispatch_args args = play_dispatch_args(t, 0, &choice, &none, NULL);
-    expar_status status = mirror_dispatch(ep, &args, result);
+    expar_status status = mirror_ep_dispatch(ep, &args, result);
     play_dispatch_args_free(&args);
     return status;
 }
@@ -175,9 +175,9 @@ static expar_status combine(expar_ep *ep, const traffic *t, expar_ep_path path, 
     args.x = there->recv_x;
     args.handle = there->handle;
     args.path = path;
-    args.y = expar_tensor_2d(traffic_alloc(TOKENS, traffic_row_bytes(t)), traffic_dtype(t), TOKENS, HIDDEN);
-    expar_status status = mirror_combine(ep, &args);
-    free(args.y.data);
+    args.out_y = expar_tensor_2d(traffic_alloc(TOKENS, traffic_row_bytes(t)), traffic_dtype(t), TOKENS, HIDDEN);
+    expar_status status = mirror_ep_combine(ep, &args, NULL);
+    free(args.out_y.data);
     return status;
 }
 

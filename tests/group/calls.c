@@ -56,7 +56,7 @@ static expar_ll_config view_ll_config(const calls_view *v)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = job->max_tokens;
     config.hidden = job->hidden;
-    config.num_topk = job->topk;
+    config.max_topk = job->topk;
     config.num_experts = job->num_experts;
     return config;
 }
@@ -360,18 +360,17 @@ static expar_status combine_as(calls_view *v, bool async)
     const expar_tensor *x = &v->before.result.recv_x;
     const size_t bytes = (size_t)t->inputs[me].num_tokens * traffic_row_bytes(t);
     void *y = traffic_alloc(bytes, 1);
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     memcpy(x->data, v->rows->a->x[me], (size_t)x->shape[0] * traffic_row_bytes(t));
     args.x = *x;
     args.handle = v->before.handle;
-    args.y = expar_tensor_2d(y, x->dtype, t->inputs[me].num_tokens, x->shape[1]);
+    args.out_y = expar_tensor_2d(y, x->dtype, t->inputs[me].num_tokens, x->shape[1]);
     args.async_finish = async;
-    args.event = async ? &event : NULL;
-    expar_status status = expar_ep_combine(v->ep, &args);
-    if (status == EXPAR_OK && async) status = expar_event_wait(event);
+    expar_status status = expar_ep_combine(v->ep, &args, &done);
+    if (status == EXPAR_OK && async) status = expar_event_wait(done.event);
     if (status == EXPAR_OK) CHECK(memcmp(y, v->rows->a->y[me], bytes) == 0, "sums are wrong");
-    expar_event_release(event);
+    expar_event_release(done.event);
     free(y);
     return status;
 }

@@ -206,10 +206,12 @@ static expar_status make_combine(const calls_view *v, combine_out *out, bool asy
     memcpy(x->data, v->rows->a->x[me], (size_t)x->shape[0] * traffic_row_bytes(t));
     out->args.x = *x;
     out->args.handle = v->before.handle;
-    out->args.y = expar_tensor_2d(out->y, x->dtype, t->inputs[me].num_tokens, x->shape[1]);
+    out->args.out_y = expar_tensor_2d(out->y, x->dtype, t->inputs[me].num_tokens, x->shape[1]);
     out->args.async_finish = async;
-    out->args.event = &out->event;
-    return expar_ep_combine(v->ep, &out->args);
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
+    expar_status status = expar_ep_combine(v->ep, &out->args, &done);
+    out->event = done.event;
+    return status;
 }
 
 static expar_status start_combine(const calls_view *v, combine_out *out)

@@ -36,7 +36,8 @@ awk 'function fail(text) { print "manual: " text; failed = 1 }
      END {
          for (name in declared)
              if (!(name in exists)) fail(name " has no page")
-             else if (!((leads[name], name) in names)) fail(name "(3) does not lead to a page that names it")
+             else if (name in leads && !((leads[name], name) in names))
+                fail(name "(3) does not lead to a page that names it")
          for (page in leads)
              if (!(page in declared)) fail(page "(3) is the page of a call that is not declared")
          exit failed

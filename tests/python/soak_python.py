@@ -110,7 +110,7 @@ def run(group: expar.Group, steps: int, watch: Watch | None) -> None:
     block, total = group.zeros(size, "int64"), group.zeros(1, "int64")
     team = group.world()
     with expar.Buffer(group) as buffer, expar.LowLatencyBuffer(
-        group, TOKENS, HIDDEN, TOPK, 2 * size, max_element_bytes=4
+        group, TOKENS, HIDDEN, TOPK, 2 * size, max_row_bytes=4 * HIDDEN
     ) as low:
         copies = buffer.layout(topk_idx, 2 * size).token_in_rank.sum(1)[:, None]
         for step in range(steps):

@@ -105,7 +105,7 @@ class LowLatency(unittest.TestCase):
                 same(sums[-1], traffic.weighted(rank))
                 (made,) = buffer._at(_place.CPU)[1].buffers()
                 heaps.append(made.stats()["heap_bytes"])
-                options = dict(max_element_bytes=2, unmapped=int(not allowed))
+                options = dict(max_row_bytes=2 * HIDDEN, unmapped=int(not allowed))
                 needed = expar.LowLatencyBuffer.bytes_needed(buffer.group_size, BATCH, HIDDEN, topk, experts, **options)
                 assert heaps[-1] == needed, (options, heaps[-1], needed)
             assert heaps[1] > heaps[0], heaps

@@ -143,7 +143,7 @@ class Arguments(unittest.TestCase):
             ("x", lambda: world.sent(across(world.x))),
             ("topk_idx", lambda: world.sent(idx=across(world.idx))),
             ("x", lambda: world.summed(packed)),
-            ("out", lambda: world.summed(out=across(torch.empty_like(world.x)))),
+            ("out_y", lambda: world.summed(out=across(torch.empty_like(world.x)))),
         ):
             self.assertRegex(said(RuntimeError, call), rf"{name}\.strides\[\d\] is \d+; expected 1 .*EXPAR_ERR_STRIDE")
         for name, call in (

@@ -104,7 +104,7 @@ class Dead(unittest.TestCase):
             ("the low-latency buffer is closed", lambda: world.low.combine_buffer(world.ll_rows.handle, "f16")),
             ("the low-latency buffer is closed", world.low.mask_query),
             ("the low-latency buffer is closed", world.low.stats),
-            ("the low-latency buffer is closed", lambda: world.early.lay_out(2, 128, 2, 2)),
+            ("the low-latency buffer is closed", lambda: world.early.set_shape(2, 128, 2, 2)),
         ):  # fmt: skip
             with self.subTest(text), self.assertRaisesRegex(ValueError, text):
                 call()  # type: ignore[no-untyped-call]

@@ -121,7 +121,7 @@ def expert_major(group: expar.Group) -> None:
         answers.numpy()[:] = rows.x.numpy() * 2
         y = numpy.full(traffic.x[rank].shape, 9, "float32")
         assert rows.handle is not None
-        done = buffer.combine(answers, rows.handle, y=y, expert_major=True, expert_weights=rows.topk_weights)
+        done = buffer.combine(answers, rows.handle, out_y=y, expert_major=True, expert_weights=rows.topk_weights)
         assert done.y is y
         expected = numpy.zeros_like(y)
         for other in range(group.size):
@@ -574,8 +574,8 @@ class Arguments(unittest.TestCase):
             y = numpy.zeros((2, 8), "float32")
             y.flags.writeable = False
             assert rows.handle is not None
-            with self.assertRaisesRegex(TypeError, "y: the array is read only"):
-                buffer.combine(rows.x, rows.handle, y=y)
+            with self.assertRaisesRegex(TypeError, "out_y: the array is read only"):
+                buffer.combine(rows.x, rows.handle, out_y=y)
         with self.assertRaisesRegex(ValueError, "the buffer is closed"):
             buffer.stats()
 
@@ -591,7 +591,7 @@ class Arguments(unittest.TestCase):
                 self.assertTrue(torch.equal(received, x))
                 assert rows.handle is not None
                 y = torch.empty_like(x)
-                buffer.combine(received * 2, rows.handle, y=y)
+                buffer.combine(received * 2, rows.handle, out_y=y)
                 self.assertTrue(torch.equal(y, x * 2))
             empty = torch.from_numpy(numpy.zeros((0, 8), "float32"))  # whose strides NumPy may leave to be anything
             for x in (empty, empty.as_strided((0, 8), (0, 0))):

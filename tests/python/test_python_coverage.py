@@ -73,10 +73,11 @@ class Coverage(unittest.TestCase):
 OF_DEEP_EP = {"operators": None, "_elastic_handle": ["EPHandle"]}
 # Arguments that are tensors on EP buffers, of which shape and dtype are told, each where it is named.
 TENSORS = {
-    "x", "y", "out", "bias", "topk_idx", "topk_weights", "x_scales", "token_in_rank", "expert_weights", "topk_idx_copy",
-    "expert_recv_stats", "wait_ns", "is_token_in_rank", "num_tokens_per_rank", "num_tokens_per_rdma_rank",
-    "num_tokens_per_expert", "cumulative_local_expert_recv_stats", "dispatch_wait_recv_cost_stats",
-    "combine_wait_recv_cost_stats", "mask_status", "scores", "group_idx", "q", "sf", "data", "initial",
+    "x", "y", "out", "out_y", "bias", "topk_idx", "topk_weights", "x_scales", "token_in_rank", "expert_weights",
+    "topk_idx_copy", "expert_recv_stats", "wait_ns", "is_token_in_rank", "num_tokens_per_rank",
+    "num_tokens_per_rdma_rank", "num_tokens_per_expert", "cumulative_local_expert_recv_stats",
+    "dispatch_wait_recv_cost_stats", "combine_wait_recv_cost_stats", "mask_status", "scores", "group_idx", "q", "sf",
+    "data", "initial",
 }  # fmt: skip
 # Arrays in symmetric memory: of any shape, or words.
 ARRAYS = {"dest", "source", "word", "words", "signal"}

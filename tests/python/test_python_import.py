@@ -56,13 +56,15 @@ class Import(unittest.TestCase):
 
     def test_another_type(self) -> None:
         self.refused(
-            b'"late_limit_ms", "offset": 64, "size": 8, "type": "int64_t"',
-            b'"late_limit_ms", "offset": 64, "size": 8, "type": "size_t" ',
+            b'"late_limit_ms", "offset": 40, "size": 8, "type": "int64_t"',
+            b'"late_limit_ms", "offset": 40, "size": 8, "type": "size_t" ',
             "expar_group_options.late_limit_ms",
         )
 
     def test_another_size(self) -> None:
-        self.refused(b'"expar_ep_layout": {"size": 48', b'"expar_ep_layout": {"size": 56', "expar_ep_layout has 56 bytes")
+        self.refused(
+            b'"expar_ep_layout": {"size": 48', b'"expar_ep_layout": {"size": 56', "expar_ep_layout has 56 bytes"
+        )
 
     def test_another_member(self) -> None:
         self.refused(b'"name": "reserved_high_bytes"', b'"name": "reserved_best_bytes"', "expar_ep_stats.reserved_")

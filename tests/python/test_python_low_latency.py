@@ -26,7 +26,7 @@ def shape_of(group: expar.Group, dtype: str = "f32", experts: int = 2, hidden: i
 
 def buffer_of(group: expar.Group, shape: Shape, **options: int) -> expar.LowLatencyBuffer:
     return expar.LowLatencyBuffer(
-        group, BATCH, shape.hidden, shape.topk, shape.experts, max_element_bytes=4, **options
+        group, BATCH, shape.hidden, shape.topk, shape.experts, max_row_bytes=4 * shape.hidden, **options
     )
 
 
@@ -156,7 +156,7 @@ def own_memory(group: expar.Group) -> None:
     assert buffer.combine_buffer(done.handle, expar.Dtype.F32) is lent
     lent.numpy()[:] = answers_of(traffic, rank, out_x, done.count.numpy())
     y = numpy.full(x.shape, 5, "float32")
-    assert buffer.combine(lent, experts, weights, done.handle, out=y).y is y
+    assert buffer.combine(lent, experts, weights, done.handle, out_y=y).y is y
     same(y, traffic.weighted(rank, False))
     rows = lent.numpy()[0]
     for wrong in (buffer.close, group.close, lent.__dlpack__):
@@ -217,9 +217,9 @@ def reserve(group: expar.Group) -> None:
     with buffer:
         assert buffer.mask_query() == [False] * group.size
         is_refused("has no shape; expected expar_ll_set_shape", lambda: buffer.dispatch(x, idx))
-        is_refused("num_topk 8; expected at most", lambda: buffer.lay_out(6, 128, 8, 4 * group.size))
-        assert buffer.lay_out(6, 128, 2, 4 * group.size) == 4
-        is_refused("the buffer has its shape", lambda: buffer.lay_out(6, 128, 2, 4 * group.size))
+        is_refused("max_topk 8; expected at most", lambda: buffer.set_shape(6, 128, 8, 4 * group.size))
+        assert buffer.set_shape(6, 128, 2, 4 * group.size) == 4
+        is_refused("the buffer has its shape", lambda: buffer.set_shape(6, 128, 2, 4 * group.size))
         found = buffer.dispatch(x, idx)
         assert found.count.numpy().tolist() == [6 * group.size if group.rank == 0 else 0, 0, 0, 0]
 

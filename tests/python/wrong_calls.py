@@ -64,9 +64,9 @@ BUFFER_OPTIONS = {name: whole(-7) for name in (
     "num_threads", "pool_bytes", "pool_limit_bytes")}  # fmt: skip
 BUFFER_OPTIONS["num_sms"] = whole(-7)
 BUFFER_OPTIONS["device"] = DEVICE
-LL_SHAPE = {name: whole(-7, 0) for name in ("max_tokens", "hidden", "num_topk", "num_experts")}
-LL_OPTIONS = {name: whole(-7) for name in ("max_element_bytes", "sums", "num_threads", "masking", "unmapped")}
-LL_PARTS = {**LL_SHAPE, **{name: LL_OPTIONS[name] for name in ("max_element_bytes", "sums")}}
+LL_SHAPE = {name: whole(-7, 0) for name in ("max_tokens", "hidden", "max_topk", "num_experts")}
+LL_OPTIONS = {name: whole(-7) for name in ("max_row_bytes", "sums", "num_threads", "masking", "unmapped")}
+LL_PARTS = {**LL_SHAPE, **{name: LL_OPTIONS[name] for name in ("max_row_bytes", "sums")}}
 LL_OPTIONS["late_limit_ms"] = whole(-7)
 LL_OPTIONS["reserve_bytes"] = whole(1 << 61)
 LL_OPTIONS["num_sms"] = whole(-7)
@@ -149,7 +149,8 @@ COMBINED = {
     + [(filled((5, 64), "float32"), Error, "has 5 rows; expected the 6")],
     "handle": object_of("Handle", optional=False),
     "topk_weights": tensor((6, 2), "float32"),
-    "y": tensor((6, 64), "float32", written=True) + [(filled((6, 64), "int32"), Error, "dtype is i32; expected f32")],
+    "out_y": tensor((6, 64), "float32", written=True)
+    + [(filled((6, 64), "int32"), Error, "dtype is i32; expected f32")],
     "out_topk_weights": tensor((6, 2), "float32", written=True),
     "bias": tensor((6, 64), "float32")[1:] + [((1, 2, 3), ValueError, "has 3 tensors: expected one, or a pair")],
     "expert_major": FLAG, "async_finish": FLAG,
@@ -170,7 +171,7 @@ LL_DISPATCHED = {
     "topk_weights": tensor((6, 2), "float32"),
     "format": choice("LlFormat"),
     "out_x": NO_TENSORS + [(filled((6, 128), "float16"), Error, "has 2 dimensions; expected 3")],
-    "out_scales": NO_TENSORS + [(filled((6, 1), "float32"), Error, "format 0 has no scales; expected none")],
+    "out_scales": NO_TENSORS + [(filled((6, 1), "float32"), Error, "format PLAIN has no scales; expected none")],
     "out_count": NO_TENSORS + [(filled(2, "int64"), Error, "dtype is i64; expected i32")],
     "expert_recv_stats": NO_TENSORS + [(filled(2, "int64"), Error, "dtype is i64; expected i32")],
 }  # fmt: skip
@@ -181,7 +182,7 @@ LL_COMBINED = {
     "topk_weights": tensor((6, 2), "float32", optional=False),
     "handle": object_of("LowLatencyHandle", optional=False),
     "sum": choice("LlSum"), "format": choice("LlFormat"),
-    "out": tensor((6, 128), "float16", written=True)
+    "out_y": tensor((6, 128), "float16", written=True)
     + [(filled((6, 128), "float32"), Error, "dtype is f32; expected f16")],
 }  # fmt: skip
 SIZE = whole(-1, 0, 5000)
@@ -284,14 +285,15 @@ CALLS: dict[str, Call] = {
                                     ("expert_ends", 2, "int32"))}),
     "LowLatencyBuffer": (
         lambda _: expar.LowLatencyBuffer,
-        lambda w: {"group": w.group, "max_tokens": 2, "hidden": 128, "num_topk": 2, "num_experts": 2},
+        lambda w: {"group": w.group, "max_tokens": 2, "hidden": 128, "max_topk": 2, "num_experts": 2},
         {"group": object_of("Group", optional=False), "options": [], **LL_SHAPE, **LL_OPTIONS}),
     "LowLatencyBuffer.bytes_needed": (
         lambda _: expar.LowLatencyBuffer.bytes_needed,
-        lambda _: {"num_ranks": 2, "max_tokens": 2, "hidden": 128, "num_topk": 2, "num_experts": 2},
+        lambda _: {"num_ranks": 2, "max_tokens": 2, "hidden": 128, "max_topk": 2, "num_experts": 2},
         {"num_ranks": whole(-1, 0, 1 << 30), "options": [], **LL_SHAPE, **LL_OPTIONS}),
-    "LowLatencyBuffer.lay_out": (
-        lambda w: w.early.lay_out, lambda _: {"max_tokens": 2, "hidden": 128, "num_topk": 2, "num_experts": 2}, LL_PARTS),
+    "LowLatencyBuffer.set_shape": (
+        lambda w: w.early.set_shape,
+        lambda _: {"max_tokens": 2, "hidden": 128, "max_topk": 2, "num_experts": 2}, LL_PARTS),
     "LowLatencyBuffer.dispatch": (
         lambda w: w.low.dispatch,
         lambda w: {"x": w.ll_x, "topk_idx": w.idx, "topk_weights": w.weights}, LL_DISPATCHED),
@@ -306,7 +308,7 @@ CALLS: dict[str, Call] = {
         "rank": whole(-1, 0, 99), "masked": FLAG}),
     "LowLatencyBuffer.mask_query": (lambda w: w.low.mask_query, lambda _: {}, {
         "status": NO_TENSORS + [(read_only(1, "int32"), TypeError, "the array is read only"),
-                                (OnGpu(filled(1, "int32")), Error, "of type 2; expected 0 of type 1"),
+                                (OnGpu(filled(1, "int32")), Error, "on CUDA device 0; expected CPU device 0"),
                                 (filled(2, "int32"), Error, "expected 1"),
                                 (filled(1, "int64"), Error, "dtype is i64; expected i32")],
         "stream": STREAM}),

@@ -63,7 +63,7 @@ NONE_TENSOR: list[Wrong] = [(None, Error, "is not given")]
 def tensor(shape: Any, dtype: str, *, written: bool = False, optional: bool = True) -> list[Wrong]:
     """No tensor, and tensors that differ from one of that shape and type in one thing."""
     wrong = list(NO_TENSORS) if optional else NO_TENSORS + NONE_TENSOR
-    wrong.append((OnGpu(filled(shape, dtype)), Error, r"type 2( \(CUDA\))?; expected.* 1"))
+    wrong.append((OnGpu(filled(shape, dtype)), Error, "CUDA.*; expected CPU"))
     wrong.append((filled((*shape, 1), dtype), Error, f"has {len(shape) + 1} dimensions; expected {len(shape)}"))
     if len(shape) > 1:
         apart = filled((*shape[:-1], 2 * shape[-1]), dtype)[..., ::2]

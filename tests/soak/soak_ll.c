@@ -99,7 +99,7 @@ static void play(expar_group *group, void *context)
     expar_ll *ll = NULL;
     config.max_tokens = TOKENS;
     config.hidden = HIDDEN;
-    config.num_topk = TOPK;
+    config.max_topk = TOPK;
     config.num_experts = job->num_experts;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     for (int64_t calls = 4; calls <= s->calls + 3; calls += 4) {

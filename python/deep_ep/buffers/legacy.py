@@ -195,7 +195,7 @@ class Buffer(LowLatencyCalls):
             struct_size=sizeof(_abi.LlConfig),
             max_tokens=whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
             hidden=whole(hidden, "hidden"),
-            num_topk=min(HINT_TOPK, whole(num_experts, "num_experts")),
+            max_topk=min(HINT_TOPK, whole(num_experts, "num_experts")),
             num_experts=num_experts,
         )
         size = c_size_t()

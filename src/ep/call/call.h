@@ -10,7 +10,8 @@
  *   call.c      a call, from its beginning to its end; refusal.c how it is refused
  *   verdict.c   what all ranks have found out of a call; unheard.c what went wrong in calls that nobody asked about
  *   issuer.c    a buffer's own thread, for calls that finish there
- *   check.c     tensors as arguments; output.c the memory of results, which is counted (base/life.h)
+ *   check.c     tensors as arguments; names.c enumerations by name, for texts; output.c the memory of results, which is
+ *               counted (base/life.h)
  *
  * A call goes through phases. It is *begun* in the caller's thread: arguments are looked at, memory is taken, and a
  * fresh dispatch learns there how many rows come. It is *sent* when all ranks know that all of them go on, and this
@@ -28,6 +29,7 @@
 #define EXPAR_EP_CALL_CALL_H
 
 #include "base/life.h"
+#include "ep/call/names.h"
 #include "exec/executor.h"
 #include "group/group.h"
 #include <expar/ep.h>
@@ -297,8 +299,6 @@ typedef struct ep_dtype_text {
     char text[16];
 } ep_dtype_text;
 ep_dtype_text ep_tell_dtype(expar_dtype dtype);
-/* "CPU", as texts have it. */
-const char *ep_type_name(expar_device_type type);
 /* [rows][H] of bf16, f16 or f32 (quantised: or f8e4m3 or i8) on the device: rows of 16-byte units, each contiguous,
    none longer than max_row_bytes. */
 expar_status ep_check_rows(expar_device device, const char *name, const expar_tensor *tensor, int64_t max_row_bytes,

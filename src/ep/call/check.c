@@ -29,18 +29,13 @@ ep_dtype_text ep_tell_dtype(expar_dtype dtype)
     return told;
 }
 
-const char *ep_type_name(expar_device_type type)
-{
-    return type == EXPAR_CPU ? "CPU" : type == EXPAR_CUDA ? "CUDA" : "?";
-}
-
 /* What the tensor says of itself, and what its address says. */
 static expar_status check_device(expar_device device, const char *name, const expar_tensor *tensor)
 {
     if (tensor->device.type != device.type)
-        return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %d (%s); expected %d (%s)", name,
-                         (int)tensor->device.type, ep_type_name(tensor->device.type), (int)device.type,
-                         ep_type_name(device.type));
+        return error_set(EXPAR_ERR_DEVICE, "%s lies on device type %s; expected %s", name,
+                         ep_tell(&ep_names_device, tensor->device.type).text,
+                         ep_tell(&ep_names_device, device.type).text);
     if (device.type == EXPAR_CUDA && tensor->device.index != device.index)
         return error_set(EXPAR_ERR_DEVICE, "%s lies on GPU %d; expected GPU %d, the buffer's", name,
                          tensor->device.index, device.index);
@@ -249,7 +244,7 @@ expar_status ep_check_columns(expar_device device, const char *name, const expar
 expar_status ep_check_wait_event(const expar_event *wait_event)
 {
     if (!wait_event || event_alive(wait_event)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "wait_event %p is not a living event; it has been destroyed as often as held",
+    return error_set(EXPAR_ERR_HANDLE, "wait_event %p is not a living event; it has been released as often as retained",
                      (const void *)wait_event);
 }
 

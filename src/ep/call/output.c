@@ -146,7 +146,8 @@ static expar_status part_hold(const char *call, expar_ep_output *output, expar_e
     expar_status status = part_find(call, output, part, out);
     if (status != EXPAR_OK) return status;
     if (out->ndim == 0)
-        return error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %d", call, (int)part);
+        return error_set(EXPAR_ERR_ARGUMENT, "%s: the output has no tensor of part %s", call,
+                         ep_tell(&ep_names_part, part).text);
     return life_hold(&output->life) ? EXPAR_OK : output_check(call, output);
 }
 

@@ -33,21 +33,15 @@ expar_status ll_mismatch(const ep_verdict *verdict, int32_t own_rank)
     ll_form other, own;
     memcpy(&other, verdict->form, sizeof other);
     memcpy(&own, verdict->other, sizeof own);
-    const struct {
-        const char *name;
-        int64_t a, b;
-    } members[] = {
-        {"format", other.format, own.format},
-        {"sum", other.sum, own.sum},
-        {"topk_weights (0 absent, 1 given)", other.weights, own.weights},
-        {"top-k", other.topk, own.topk},
-        {"handle (number of the dispatch that made it)", other.route, own.route},
+    const ep_agreed members[] = {
+        {"format", &ep_names_format, other.format, own.format},
+        {"sum", &ep_names_sum, other.sum, own.sum},
+        {"topk_weights", &ep_names_given, other.weights, own.weights},
+        {"top-k", NULL, other.topk, own.topk},
+        {"handle (number of the dispatch that made it)", NULL, other.route, own.route},
     };
-    for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
-        if (members[i].a != members[i].b)
-            return error_set(EXPAR_ERR_MISMATCH, "%s is %lld on rank %d and %lld on rank %d; expected the same",
-                             members[i].name, (long long)members[i].a, verdict->rank, (long long)members[i].b,
-                             own_rank);
+    const expar_status differs = ep_check_agreed(members, ARRAY_LENGTH(members), verdict->rank, own_rank);
+    if (differs != EXPAR_OK) return differs;
     return error_set(EXPAR_ERR_MISMATCH, "dtype of x is %s on rank %d and %s on rank %d; expected the same",
                      expar_dtype_string((expar_dtype)other.dtype), verdict->rank,
                      expar_dtype_string((expar_dtype)own.dtype), own_rank);

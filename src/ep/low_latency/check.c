@@ -10,7 +10,7 @@ expar_status ll_check_dtype(const expar_ll *ll, const char *name, expar_dtype dt
         return error_set(EXPAR_ERR_DTYPE, "%s.dtype is %s; expected bf16, f16 or f32", name, ep_tell_dtype(dtype).text);
     if ((int32_t)expar_dtype_bytes(dtype) > ll->shape.element_bytes)
         return error_set(EXPAR_ERR_LIMIT,
-                         "%s.dtype is %s; this buffer was created for elements of %d bytes (config.max_element_bytes)",
+                         "%s.dtype is %s; this buffer was created for elements of %d bytes (config.max_row_bytes)",
                          name, expar_dtype_string(dtype), ll->shape.element_bytes);
     const int64_t row_bytes = ll->shape.hidden * (int64_t)expar_dtype_bytes(dtype);
     if (row_bytes % ROW_UNIT == 0) return EXPAR_OK;
@@ -28,9 +28,9 @@ static expar_status given_check_basics(const expar_ll *ll, const char *name, con
         return error_set(EXPAR_ERR_SHAPE, "%s has %d dimensions; expected %d", name, tensor->ndim, ndim);
     if (!tensor->data) return error_set(EXPAR_ERR_NULL, "%s.data is NULL", name);
     if (tensor->device.type != ll->base.device.type || tensor->device.index != ll->base.device.index)
-        return error_set(EXPAR_ERR_DEVICE, "%s lies on device %d of type %d; expected %d of type %d, the buffer's",
-                         name, tensor->device.index, (int)tensor->device.type, ll->base.device.index,
-                         (int)ll->base.device.type);
+        return error_set(EXPAR_ERR_DEVICE, "%s lies on %s device %d; expected %s device %d, the buffer's", name,
+                         ep_tell(&ep_names_device, tensor->device.type).text, tensor->device.index,
+                         ep_tell(&ep_names_device, ll->base.device.type).text, ll->base.device.index);
     return mem_check_place(ll->base.device, name, ".data", tensor->data);
 }
 
@@ -79,13 +79,8 @@ static expar_status given_check_pitches(const char *name, const expar_tensor *te
 
 expar_tensor ll_rows_tensor(const expar_ll *ll, void *data, expar_dtype dtype)
 {
-    const int64_t rows = (int64_t)ll->shape.ranks * ll->shape.tokens, hidden = ll->shape.hidden;
-    return (expar_tensor){.data = data,
-                          .dtype = dtype,
-                          .ndim = 3,
-                          .shape = {ll->shape.local_experts, rows, hidden},
-                          .strides = {rows * hidden, hidden, 1},
-                          .device = ll->base.device};
+    const int64_t rows = (int64_t)ll->shape.ranks * ll->shape.tokens;
+    return expar_tensor_3d_on(ll->base.device, data, dtype, ll->shape.local_experts, rows, ll->shape.hidden);
 }
 
 expar_status ll_check_rows(const expar_ll *ll, const char *name, const expar_tensor *tensor, expar_dtype dtype)
@@ -117,8 +112,7 @@ expar_status ll_check_vector(const expar_ll *ll, const char *name, const expar_t
                              int64_t n)
 {
     if (!tensor_given(tensor)) return EXPAR_OK;
-    expar_tensor wanted = expar_tensor_1d(NULL, dtype, n);
-    wanted.device = ll->base.device;
+    const expar_tensor wanted = expar_tensor_1d_on(ll->base.device, NULL, dtype, n);
     return ll_check_result(ll, name, tensor, &wanted);
 }
 
@@ -129,7 +123,7 @@ expar_status ll_check_topk(const expar_ll *ll, const expar_tensor *idx, const ex
     if (status != EXPAR_OK) return status;
     if (topk < 1 || topk > ll->shape.topk)
         return error_set(EXPAR_ERR_LIMIT,
-                         "topk_idx has %lld slots a token; this buffer was created for 1 to %d (config.num_topk)",
+                         "topk_idx has %lld slots a token; this buffer was created for 1 to %d (config.max_topk)",
                          (long long)topk, ll->shape.topk);
     if (!tensor_given(weights)) return EXPAR_OK;
     return ep_check_matrix(ll->base.device, "topk_weights", weights, tokens, topk, EXPAR_F32, EXPAR_F32);

@@ -18,16 +18,15 @@ static expar_status ll_combine_check_logfmt(const ll_combine_call *call)
 {
     const expar_ll *ll = call->ll;
     if (call->args.sum != EXPAR_LL_SUM_EXACT)
-        return error_set(EXPAR_ERR_ARGUMENT, "format is %d (LogFMT) with sum %d; expected exact sums (%d) with it",
-                         (int)EXPAR_LL_FORMAT_LOGFMT, (int)call->args.sum, (int)EXPAR_LL_SUM_EXACT);
+        return error_set(EXPAR_ERR_ARGUMENT, "format is LOGFMT with sum %s; expected sum EXACT with it",
+                         ep_tell(&ep_names_sum, call->args.sum).text);
     if (!codec_takes(CODEC_LOGFMT, ll->shape.hidden))
-        return error_set(EXPAR_ERR_SHAPE, "format is %d (LogFMT), but x has hidden size %d; expected a multiple of %d",
-                         (int)EXPAR_LL_FORMAT_LOGFMT, ll->shape.hidden, CODEC_GROUP);
+        return error_set(EXPAR_ERR_SHAPE, "format is LOGFMT, but x has hidden size %d; expected a multiple of %d",
+                         ll->shape.hidden, CODEC_GROUP);
     if (ll->combine_memory && call->args.x.data == ll->combine_memory->data)
         return error_set(EXPAR_ERR_UNSUPPORTED,
-                         "format is %d (LogFMT), and x is of expar_ll_get_combine_buffer; expected "
-                         "other memory: coded rows are never sent without a copy",
-                         (int)EXPAR_LL_FORMAT_LOGFMT);
+                         "format is LOGFMT, and x is of expar_ll_get_combine_buffer; expected other memory: coded "
+                         "rows are never sent without a copy");
     return EXPAR_OK;
 }
 
@@ -35,18 +34,18 @@ static expar_status ll_combine_check_sum(const ll_combine_call *call)
 {
     const expar_ll_combine_args *args = &call->args;
     const ll_shape *shape = &call->ll->shape;
-    if (args->sum != EXPAR_LL_SUM_EXACT && args->sum != EXPAR_LL_SUM_REDUCED)
-        return error_set(EXPAR_ERR_ARGUMENT, "sum is %d; expected 0 (exact) or 1 (reduced)", (int)args->sum);
+    expar_status status = ep_check_named("sum", &ep_names_sum, args->sum, EXPAR_LL_SUM_EXACT, EXPAR_LL_SUM_REDUCED);
+    if (status != EXPAR_OK) return status;
     if (!(args->sum == EXPAR_LL_SUM_EXACT ? shape->exact : shape->reduced))
-        return error_set(EXPAR_ERR_LIMIT, "sum is %d, for which this buffer was not created (config.sums)",
-                         (int)args->sum);
+        return error_set(EXPAR_ERR_LIMIT, "sum is %s, for which this buffer was not created (config.sums)",
+                         ep_tell(&ep_names_sum, args->sum).text);
     if (args->sum == EXPAR_LL_SUM_REDUCED && args->hook && !args->handle->routing.weights)
         return error_set(EXPAR_ERR_UNSUPPORTED,
                          "hook is 1 for a reduced sum, but the dispatch had no topk_weights; expected it to have them: "
                          "else they go ahead, and the send waits for those of the others");
     if (args->format != EXPAR_LL_FORMAT_PLAIN && args->format != EXPAR_LL_FORMAT_LOGFMT)
-        return error_set(EXPAR_ERR_ARGUMENT, "format is %d; expected %d (plain) or %d (LogFMT)", (int)args->format,
-                         (int)EXPAR_LL_FORMAT_PLAIN, (int)EXPAR_LL_FORMAT_LOGFMT);
+        return error_set(EXPAR_ERR_ARGUMENT, "format is %s; expected PLAIN or LOGFMT",
+                         ep_tell(&ep_names_format, args->format).text);
     return args->format == EXPAR_LL_FORMAT_LOGFMT ? ll_combine_check_logfmt(call) : EXPAR_OK;
 }
 
@@ -65,14 +64,14 @@ static expar_status ll_combine_check_route(const ll_combine_call *call)
 static expar_status ll_combine_check_y(ll_combine_call *call)
 {
     const expar_ll *ll = call->ll;
-    call->y =
-        expar_tensor_2d(call->args.out.data, call->args.x.dtype, call->args.handle->routing.tokens, ll->shape.hidden);
-    call->y.device = ll->base.device;
-    if (!tensor_given(&call->args.out)) return EXPAR_OK;
-    expar_status status = ep_check_matrix(ll->base.device, "out", &call->args.out, call->y.shape[0], ll->shape.hidden,
+    const expar_tensor *given = &call->args.out_y;
+    call->y = expar_tensor_2d_on(ll->base.device, given->data, call->args.x.dtype, call->args.handle->routing.tokens,
+                                 ll->shape.hidden);
+    if (!tensor_given(given)) return EXPAR_OK;
+    expar_status status = ep_check_matrix(ll->base.device, "out_y", given, call->y.shape[0], ll->shape.hidden,
                                           call->y.dtype, call->y.dtype);
-    if (status == EXPAR_OK) call->y = call->args.out;
-    return status == EXPAR_OK ? ep_check_units("out", &call->args.out) : status;
+    if (status == EXPAR_OK) call->y = *given;
+    return status == EXPAR_OK ? ep_check_units("out_y", given) : status;
 }
 
 /* Ranks that a clean has taken in again know nothing of the dispatches before. */
@@ -106,7 +105,7 @@ static expar_status ll_combine_make_y(ll_combine_call *call)
 {
     expar_ll *ll = call->ll;
     const uint64_t bytes = (uint64_t)ll->shape.tokens * (uint64_t)ll->shape.hidden * expar_dtype_bytes(call->y.dtype);
-    if (tensor_given(&call->args.out)) return EXPAR_OK;
+    if (tensor_given(&call->args.out_y)) return EXPAR_OK;
     expar_status status = ll_output_make(ll, bytes, &call->op.output);
     if (status != EXPAR_OK) return status;
     call->y.data = call->op.output->block->data;

@@ -20,12 +20,12 @@ static expar_status ll_dispatch_check_x(const expar_ll *ll, const expar_tensor *
 static expar_status ll_dispatch_check_format(const expar_ll *ll, const expar_ll_dispatch_args *args)
 {
     const ll_form form = {.format = (int32_t)args->format, .dtype = (int32_t)args->x.dtype};
-    if ((int)args->format < EXPAR_LL_FORMAT_PLAIN || (int)args->format > EXPAR_LL_FORMAT_INT8)
-        return error_set(EXPAR_ERR_ARGUMENT, "format is %d; expected %d to %d", (int)args->format,
-                         (int)EXPAR_LL_FORMAT_PLAIN, (int)EXPAR_LL_FORMAT_INT8);
+    expar_status status =
+        ep_check_named("format", &ep_names_format, args->format, EXPAR_LL_FORMAT_PLAIN, EXPAR_LL_FORMAT_INT8);
+    if (status != EXPAR_OK) return status;
     if (!codec_takes(ll_codec_of(&form), ll->shape.hidden))
-        return error_set(EXPAR_ERR_SHAPE, "format is %d, but x has hidden size %d; expected a multiple of %d",
-                         (int)args->format, ll->shape.hidden, CODEC_GROUP);
+        return error_set(EXPAR_ERR_SHAPE, "format is %s, but x has hidden size %d; expected a multiple of %d",
+                         ep_tell(&ep_names_format, args->format).text, ll->shape.hidden, CODEC_GROUP);
     return EXPAR_OK;
 }
 
@@ -56,8 +56,8 @@ static expar_status check_out_scales(const ll_dispatch_call *call)
     const expar_tensor *given = &call->args.out_scales;
     if (!tensor_given(given)) return EXPAR_OK;
     if (tensor_given(&call->recv_scales)) return ll_check_result(call->ll, "out_scales", given, &call->recv_scales);
-    return error_set(EXPAR_ERR_ARGUMENT, "out_scales is given, but format %d has no scales; expected none",
-                     (int)call->args.format);
+    return error_set(EXPAR_ERR_ARGUMENT, "out_scales is given, but format %s has no scales; expected none",
+                     ep_tell(&ep_names_format, call->args.format).text);
 }
 
 /* Shapes of the results, and that the caller's memory for them has these. */
@@ -68,8 +68,7 @@ static expar_status ll_dispatch_check_results(ll_dispatch_call *call)
     expar_status status = EXPAR_OK;
     call->recv_x = ll_rows_tensor(ll, args->out_x.data, payload_dtype(args));
     call->recv_scales = scales_tensor(ll, args);
-    call->recv_count = expar_tensor_1d(args->out_count.data, EXPAR_I32, ll->shape.local_experts);
-    call->recv_count.device = ll->base.device;
+    call->recv_count = expar_tensor_1d_on(ll->base.device, args->out_count.data, EXPAR_I32, ll->shape.local_experts);
     if (tensor_given(&args->out_x)) status = ll_check_result(ll, "out_x", &args->out_x, &call->recv_x);
     if (status == EXPAR_OK) status = check_out_scales(call);
     if (status == EXPAR_OK && tensor_given(&args->out_count))

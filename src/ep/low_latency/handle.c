@@ -85,23 +85,20 @@ void expar_ll_handle_release(expar_ll_handle *handle)
     }
     if (end == LIFE_SPENT)
         LOG(LOG_WARN,
-            "expar_ll_handle_release: handle %p is not a living handle; it has been destroyed as often as held",
+            "expar_ll_handle_release: handle %p is not a living handle; it has been released as often as retained",
             (void *)handle);
 }
 
 static expar_tensor src_info_tensor(const expar_ll_handle *handle)
 {
-    expar_tensor tensor = expar_tensor_2d(handle->routing.src_info, EXPAR_I32, handle->local_experts,
-                                          (int64_t)handle->ranks * handle->max_tokens);
-    tensor.device = handle->origin.device;
-    return tensor;
+    return expar_tensor_2d_on(handle->origin.device, handle->routing.src_info, EXPAR_I32, handle->local_experts,
+                              (int64_t)handle->ranks * handle->max_tokens);
 }
 
 static expar_tensor range_tensor(const expar_ll_handle *handle)
 {
-    expar_tensor tensor = expar_tensor_2d(handle->routing.range, EXPAR_I64, handle->local_experts, handle->ranks);
-    tensor.device = handle->origin.device;
-    return tensor;
+    return expar_tensor_2d_on(handle->origin.device, handle->routing.range, EXPAR_I64, handle->local_experts,
+                              handle->ranks);
 }
 
 expar_status expar_ll_handle_get_info(const expar_ll_handle *handle, expar_ll_handle_info *info)

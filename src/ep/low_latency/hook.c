@@ -52,11 +52,21 @@ expar_status expar_ll_hook_call(expar_ll_hook *hook, void *stream)
     return ll_ended(ll, ep_call_end(&hook->op.base, status));
 }
 
+expar_status expar_ll_hook_retain(expar_ll_hook *hook)
+{
+    static const char name[] = "expar_ll_hook_retain";
+    expar_status status = hook_check(hook, name);
+    if (status == EXPAR_OK && !life_hold(&hook->life)) status = hook_check(hook, name);
+    return call_ended(status);
+}
+
 void expar_ll_hook_release(expar_ll_hook *hook)
 {
     if (!hook) return;
     life_end end = life_drop(&hook->life, LL_HOOK_MAGIC);
-    if (end == LIFE_SPENT) LOG(LOG_WARN, "expar_ll_hook_release: hook %p is not a living hook", (void *)hook);
+    if (end == LIFE_SPENT)
+        LOG(LOG_WARN, "expar_ll_hook_release: hook %p is not a living hook; it has been released as often as retained",
+            (void *)hook);
     if (end != LIFE_LAST) return;
     mem_block_release(ll_op_call(&hook->op)->record);
     ll_op_drop(&hook->op.base);

@@ -13,7 +13,7 @@ static expar_status check_reserve(const expar_ll *ll)
     if (ll->shape.tokens > 0)
         return error_set(
             EXPAR_ERR_STATE,
-            "the buffer has its shape, with max_tokens %d, hidden %d, num_topk %d, num_experts %d; expected "
+            "the buffer has its shape, with max_tokens %d, hidden %d, max_topk %d, num_experts %d; expected "
             "one without",
             ll->shape.tokens, ll->shape.hidden, ll->shape.topk, ll->shape.local_experts * ll->shape.ranks);
     return EXPAR_OK;
@@ -28,9 +28,9 @@ static expar_status read_shape(const expar_ll *ll, const expar_ll_config *config
     const expar_ll_config ours = {.struct_size = sizeof ours,
                                   .max_tokens = given.max_tokens,
                                   .hidden = given.hidden,
-                                  .num_topk = given.num_topk,
+                                  .max_topk = given.max_topk,
                                   .num_experts = given.num_experts,
-                                  .max_element_bytes = given.max_element_bytes,
+                                  .max_row_bytes = given.max_row_bytes,
                                   .sums = given.sums,
                                   .device = ll->base.device,
                                   .masking = 1,
@@ -56,11 +56,11 @@ static expar_status choose_topk(const expar_ll *ll, ll_shape *shape)
         shape->topk--;
     if (ll_reserved_holds(reserve, shape)) return EXPAR_OK;
     return error_set(EXPAR_ERR_LIMIT,
-                     "the shape takes %llu bytes with num_topk %d; expected at most the %llu of the reserve",
+                     "the shape takes %llu bytes with max_topk %d; expected at most the %llu of the reserve",
                      (unsigned long long)ll_space_of(shape).total_bytes, least, (unsigned long long)reserve->bytes);
 }
 
-expar_status expar_ll_set_shape(expar_ll *ll, const expar_ll_config *config, int32_t *num_topk)
+expar_status expar_ll_set_shape(expar_ll *ll, const expar_ll_config *config, int32_t *max_topk)
 {
     ll_shape made;
     expar_status status = ll_take(ll, laying_out, false);
@@ -71,7 +71,7 @@ expar_status expar_ll_set_shape(expar_ll *ll, const expar_ll_config *config, int
     if (status == EXPAR_OK) status = ll->base.exec->ll->lay_out(ll->base.exec, &made);
     if (status == EXPAR_OK) {
         ll->shape = made;
-        if (num_topk) *num_topk = made.topk;
+        if (max_topk) *max_topk = made.topk;
     } else {
         error_prefix(status, "%s", laying_out);
     }

@@ -19,6 +19,7 @@
 #include "ep/call/call.h"
 #include "exec/low_latency.h"
 #include <expar/low_latency.h>
+#include <expar/python.h>
 
 #define LL_MAGIC        0x66667562656c6c65u
 #define LL_HANDLE_MAGIC 0x646e6168656c6c65u

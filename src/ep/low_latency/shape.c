@@ -30,8 +30,9 @@ static expar_status ll_check_members(const expar_ll_config *config)
 {
     const member_rule rules[] = {{"max_tokens", config->max_tokens, 1, LL_MOST_TOKENS},
                                  {"hidden", config->hidden, 1, LL_MOST_HIDDEN},
-                                 {"num_topk", config->num_topk, 1, LL_MOST_TOPK},
-                                 {"num_experts", config->num_experts, 1, LL_MOST_EXPERTS}};
+                                 {"max_topk", config->max_topk, 1, LL_MOST_TOPK},
+                                 {"num_experts", config->num_experts, 1, LL_MOST_EXPERTS},
+                                 {"max_row_bytes", config->max_row_bytes, 0, 4 * (int64_t)LL_MOST_HIDDEN}};
     if (config->reserve_bytes > LL_MOST_RESERVE)
         return error_set(EXPAR_ERR_ARGUMENT, "config.reserve_bytes is %zu; expected at most %llu",
                          config->reserve_bytes, (unsigned long long)LL_MOST_RESERVE);
@@ -49,7 +50,6 @@ static expar_status ll_check_members(const expar_ll_config *config)
 static expar_status ll_check_config(const expar_ll_config *config)
 {
     const member_rule rules[] = {
-        {"max_element_bytes", config->max_element_bytes, 0, 4},
         {"sums", config->sums, 0, LL_ALL_SUMS},
         {"device.type", config->device.type, 0, EXPAR_CUDA},
         {"device.index", config->device.index, 0, INT32_MAX},
@@ -65,17 +65,19 @@ static expar_status ll_check_config(const expar_ll_config *config)
 
 static int32_t ll_element_bytes(const expar_ll_config *config)
 {
-    return config->max_element_bytes ? config->max_element_bytes : 2;
+    return config->max_row_bytes > 2 * (int64_t)config->hidden ? 4 : 2;
 }
 
 /* Members that are in their bounds, but do not fit each other. */
 static expar_status ll_check_together(const expar_ll_config *config, int32_t ranks)
 {
+    const int64_t row_bytes = config->max_row_bytes, twice = 2 * (int64_t)config->hidden;
     const int32_t bytes = ll_element_bytes(config);
     uint64_t rows;
-    if (bytes != 2 && bytes != 4)
+    if (row_bytes && row_bytes != twice && row_bytes != 2 * twice)
         return error_set(EXPAR_ERR_ARGUMENT,
-                         "config.max_element_bytes is %d; expected 2 (bf16, f16), 4 (f32, too) or 0", bytes);
+                         "config.max_row_bytes is %lld; expected %lld (bf16, f16), %lld (f32, too) or 0 with hidden %d",
+                         (long long)row_bytes, (long long)twice, (long long)(2 * twice), config->hidden);
     if ((int64_t)config->hidden * bytes % LL_ROW_UNIT)
         return error_set(EXPAR_ERR_ARGUMENT,
                          "config.hidden is %d; expected a multiple of %d: rows of elements of %d bytes are multiples "
@@ -114,7 +116,7 @@ expar_status ll_shape_make(const expar_ll_config *given, int32_t ranks, expar_ll
     const int32_t sums = config->sums ? config->sums : LL_ALL_SUMS;
     *shape = (ll_shape){.ranks = ranks,
                         .tokens = config->max_tokens,
-                        .topk = config->num_topk,
+                        .topk = config->max_topk,
                         .local_experts = config->num_experts / ranks,
                         .hidden = config->hidden,
                         .element_bytes = ll_element_bytes(config),

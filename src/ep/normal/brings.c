@@ -18,6 +18,11 @@ expar_status normal_begin(ep_call *call, const char *name, const ep_halves *halv
 static const char *const kind_names[] = {"?", "expar_ep_dispatch", "expar_ep_dispatch with a handle",
                                          "expar_ep_combine", "expar_ep_route"};
 
+static bool form_has(const ep_form *form, int32_t option)
+{
+    return (form->options & option) != 0;
+}
+
 static int64_t exactness_of(const ep_form *form)
 {
     if (form->options & EP_OPTION_ONE_ORDER) return EXPAR_EP_NODES_SUM_ONE_ORDER;
@@ -36,28 +41,23 @@ expar_status normal_mismatch(const ep_verdict *verdict, int32_t own)
     if (a->kind != b->kind)
         return error_set(EXPAR_ERR_MISMATCH, "rank %d called %s while rank 0 called %s", rank, kind_names[a->kind],
                          kind_names[b->kind]);
-    const struct {
-        const char *name;
-        int64_t a, b;
-    } members[] = {
-        {"hidden size", a->hidden, b->hidden},
-        {"top-k", a->topk, b->topk},
-        {"number of experts", a->experts, b->experts},
-        {"topk_weights (0 absent, 1 given)", a->weights, b->weights},
-        {"handle (number of the buffer that it was made on)", a->route_buffer, b->route_buffer},
-        {"handle (number of the call that made it)", a->route, b->route},
-        {"scales a token", a->scales, b->scales},
-        {"src_tokens (0 absent, 1 asked for)", a->options & EP_OPTION_SRC_TOKENS, b->options & EP_OPTION_SRC_TOKENS},
-        {"global_experts", (a->options & EP_OPTION_GLOBAL_EXPERTS) != 0, (b->options & EP_OPTION_GLOBAL_EXPERTS) != 0},
-        {"keep_slots", (a->options & EP_OPTION_KEEP_SLOTS) != 0, (b->options & EP_OPTION_KEEP_SLOTS) != 0},
-        {"nodes_sum", exactness_of(a), exactness_of(b)},
-        {"sum_order", a->sum_order, b->sum_order},
-        {"weights_of", a->weights_of, b->weights_of},
+    const ep_agreed members[] = {
+        {"hidden size", NULL, a->hidden, b->hidden},
+        {"top-k", NULL, a->topk, b->topk},
+        {"number of experts", NULL, a->experts, b->experts},
+        {"topk_weights", &ep_names_given, a->weights, b->weights},
+        {"handle (number of the buffer that it was made on)", NULL, a->route_buffer, b->route_buffer},
+        {"handle (number of the call that made it)", NULL, a->route, b->route},
+        {"scales a token", NULL, a->scales, b->scales},
+        {"src_tokens", NULL, form_has(a, EP_OPTION_SRC_TOKENS), form_has(b, EP_OPTION_SRC_TOKENS)},
+        {"global_experts", NULL, form_has(a, EP_OPTION_GLOBAL_EXPERTS), form_has(b, EP_OPTION_GLOBAL_EXPERTS)},
+        {"keep_slots", NULL, form_has(a, EP_OPTION_KEEP_SLOTS), form_has(b, EP_OPTION_KEEP_SLOTS)},
+        {"nodes_sum", &ep_names_nodes_sum, exactness_of(a), exactness_of(b)},
+        {"sum_order", &ep_names_sum_order, a->sum_order, b->sum_order},
+        {"weights_of", &ep_names_weights_of, a->weights_of, b->weights_of},
     };
-    for (size_t i = 0; i < ARRAY_LENGTH(members); i++)
-        if (members[i].a != members[i].b)
-            return error_set(EXPAR_ERR_MISMATCH, "%s is %lld on rank %d and %lld on rank 0; expected the same",
-                             members[i].name, (long long)members[i].a, rank, (long long)members[i].b);
+    const expar_status differs = ep_check_agreed(members, ARRAY_LENGTH(members), rank, 0);
+    if (differs != EXPAR_OK) return differs;
     const struct {
         const char *name;
         int32_t a, b;

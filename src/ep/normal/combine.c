@@ -90,8 +90,8 @@ static ep_combine_step combine_step(const combine_call *call)
                             .row_bytes = combine_row_bytes(call),
                             .weights = weights->data,
                             .weights_pitch = weights->pitch_bytes / (int64_t)sizeof(float),
-                            .y = args->y.data,
-                            .y_pitch_bytes = tensor_pitch(&args->y) * (int64_t)expar_dtype_bytes(args->y.dtype),
+                            .y = args->out_y.data,
+                            .y_pitch_bytes = tensor_pitch(&args->out_y) * (int64_t)expar_dtype_bytes(args->out_y.dtype),
                             .out_weights = args->out_topk_weights.data,
                             .out_weights_pitch = tensor_pitch(&args->out_topk_weights),
                             .deferred = args->async_finish || call->base.exec.captured,
@@ -181,16 +181,21 @@ static expar_status combine_carry_out(combine_call *call)
     expar_status status = ep_call_finish(&call->base);
     if (status == EXPAR_OK) plan_count(ep_of(&call->base), &call->plan);
     if (!call->base.issued) plan_release(&call->base, &call->plan);
-    if (status == EXPAR_OK && call->args.async_finish) *call->args.event = call->base.event;
     return status;
 }
 
-expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args)
+static void combine_give(const combine_call *call, expar_ep_combine_result *result)
+{
+    const expar_ep_combine_result full = {.struct_size = result->struct_size, .event = call->base.event};
+    memcpy(result, &full, result->struct_size);
+}
+
+expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args, expar_ep_combine_result *result)
 {
     combine_call call = {0};
     expar_status status = normal_begin(&call.base, "expar_ep_combine", &combine_halves, ep);
     if (status != EXPAR_OK) return ep_ended(ep, status);
-    status = combine_check(&call, args);
+    status = combine_check(&call, args, result);
     if (status == EXPAR_OK) status = combine_fit(&call);
     if (status == EXPAR_OK) status = combine_prepare(&call);
     if (status == EXPAR_OK) {
@@ -200,5 +205,6 @@ expar_status expar_ep_combine(expar_ep *ep, const expar_ep_combine_args *args)
         if (!call.base.told) status = ep_call_tell_refusal(&call.base, status);
     }
     if (status != EXPAR_OK) ep_call_break_promise(&call.base);
+    if (status == EXPAR_OK && result) combine_give(&call, result);
     return ep_ended(ep, ep_call_end(&call.base, status));
 }

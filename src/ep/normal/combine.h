@@ -55,7 +55,8 @@ static inline bool combine_goes_row_by_row(const combine_call *call)
 
 /* ---- combine_check.c --------------------------------------------------------------------------------------------- */
 /* Fills args, and looks at everything that can be wrong with them. */
-expar_status combine_check(combine_call *call, const expar_ep_combine_args *args);
+expar_status combine_check(combine_call *call, const expar_ep_combine_args *args,
+                           const expar_ep_combine_result *result);
 
 /* ---- plan.c ------------------------------------------------------------------------------------------------------ */
 /* Fills the plan, and takes what memory it needs. A graph that is being captured keeps that. What is held on failure

@@ -17,7 +17,7 @@ static expar_status combine_check_x(const combine_call *call)
     return EXPAR_OK;
 }
 
-/* y or a bias. */
+/* out_y or a bias. */
 static expar_status check_tokens(const combine_call *call, const char *name, const expar_tensor *tensor)
 {
     const expar_ep *ep = ep_of(&call->base);
@@ -73,15 +73,14 @@ static expar_status check_each_slot(const combine_call *call)
     const expar_ep_handle *handle = args->handle;
     int64_t rows = handle->rows > handle->routing.tokens ? handle->rows : handle->routing.tokens, most;
     if (!args->expert_major)
-        return error_set(EXPAR_ERR_ARGUMENT, "sum_order is 2 (each slot), but expert_major is 0; expected 1 with it");
+        return error_set(EXPAR_ERR_ARGUMENT, "sum_order is EACH_SLOT, but expert_major is 0; expected 1 with it");
     if (tensor_given(&args->expert_weights))
         return error_set(
             EXPAR_ERR_ARGUMENT,
-            "expert_weights is given with sum_order 2 (each slot), which adds rows as they are; expected none");
+            "expert_weights is given with sum_order EACH_SLOT, which adds rows as they are; expected none");
     most = INT32_MAX / (2 * (int64_t)handle->routing.topk);
     if (rows > most)
-        return error_set(EXPAR_ERR_LIMIT,
-                         "sum_order is 2 (each slot) with %lld rows of %d slots; expected at most %lld",
+        return error_set(EXPAR_ERR_LIMIT, "sum_order is EACH_SLOT with %lld rows of %d slots; expected at most %lld",
                          (long long)rows, handle->routing.topk, (long long)most);
     return EXPAR_OK;
 }
@@ -91,14 +90,14 @@ static expar_status check_nodes(const combine_call *call)
 {
     const expar_ep_combine_args *args = &call->args;
     const ep_routing *routing = &args->handle->routing;
-    if (args->nodes_sum < EXPAR_EP_NODES_SUM_ROUNDED || args->nodes_sum > EXPAR_EP_NODES_SUM_ONE_ORDER)
-        return error_set(EXPAR_ERR_ARGUMENT, "nodes_sum is %d; expected 0 (rounded), 1 (exact) or 2 (in one order)",
-                         (int)args->nodes_sum);
+    expar_status status = ep_check_named("nodes_sum", &ep_names_nodes_sum, args->nodes_sum, EXPAR_EP_NODES_SUM_ROUNDED,
+                                         EXPAR_EP_NODES_SUM_ONE_ORDER);
+    if (status != EXPAR_OK) return status;
     if (!combine_goes_row_by_row(call)) return EXPAR_OK;
     const int64_t topk = routing->topk, each = combine_adds_each_slot(call) ? 2 * topk * topk : routing->ranks;
     if (routing->tokens <= INT32_MAX / each) return EXPAR_OK;
     return error_set(EXPAR_ERR_LIMIT,
-                     "nodes_sum is 2 (in one order) with %lld tokens of up to %lld ring slots; expected at most %lld",
+                     "nodes_sum is ONE_ORDER with %lld tokens of up to %lld ring slots; expected at most %lld",
                      (long long)routing->tokens, (long long)each, (long long)(INT32_MAX / each));
 }
 
@@ -106,18 +105,18 @@ static expar_status check_sums(const combine_call *call)
 {
     const expar_ep_combine_args *args = &call->args;
     const ep_routing *routing = &args->handle->routing;
-    if (args->sum_order < EXPAR_EP_SUM_ORDER_BY_RANK || args->sum_order > EXPAR_EP_SUM_ORDER_EACH_SLOT)
-        return error_set(EXPAR_ERR_ARGUMENT, "sum_order is %d; expected 0 (by rank), 1 (by slot) or 2 (each slot)",
-                         (int)args->sum_order);
-    if (args->weights_of < EXPAR_EP_WEIGHTS_OF_ALL || args->weights_of > EXPAR_EP_WEIGHTS_OF_OWNER)
-        return error_set(EXPAR_ERR_ARGUMENT, "weights_of is %d; expected 0 (all ranks) or 1 (the owner)",
-                         (int)args->weights_of);
+    expar_status status = ep_check_named("sum_order", &ep_names_sum_order, args->sum_order, EXPAR_EP_SUM_ORDER_BY_RANK,
+                                         EXPAR_EP_SUM_ORDER_EACH_SLOT);
+    if (status == EXPAR_OK)
+        status = ep_check_named("weights_of", &ep_names_weights_of, args->weights_of, EXPAR_EP_WEIGHTS_OF_ALL,
+                                EXPAR_EP_WEIGHTS_OF_OWNER);
+    if (status != EXPAR_OK) return status;
     bool by_slot = args->sum_order != EXPAR_EP_SUM_ORDER_BY_RANK;
     if ((by_slot || combine_wants_owners_weights(call)) && !routing->keeps_slots)
         return error_set(EXPAR_ERR_HANDLE,
-                         "%s is %d, but the handle does not know the tokens' slots; expected one of a "
-                         "dispatch with %s",
-                         by_slot ? "sum_order" : "weights_of", (int)(by_slot ? args->sum_order : args->weights_of),
+                         "%s is %s, but the handle does not know the tokens' slots; expected one of a dispatch with %s",
+                         by_slot ? "sum_order" : "weights_of",
+                         by_slot ? ep_tell(&ep_names_sum_order, args->sum_order).text : "OWNER",
                          routing->topk ? "keep_slots" : "topk_idx and keep_slots");
     return combine_adds_each_slot(call) ? check_each_slot(call) : EXPAR_OK;
 }
@@ -128,18 +127,20 @@ static expar_status combine_check_flags(const expar_ep_combine_args *args)
     return ep_check_flags(flags, ARRAY_LENGTH(flags));
 }
 
-static expar_status combine_check_options(const expar_ep_combine_args *args)
+static expar_status combine_check_options(const expar_ep_combine_args *args, const expar_ep_combine_result *result)
 {
-    if (args->path < EXPAR_EP_PATH_AUTO || args->path > EXPAR_EP_PATH_QUEUE)
-        return error_set(EXPAR_ERR_ARGUMENT, "path is %d; expected 0 (auto), 1 (direct) or 2 (queue)", (int)args->path);
-    if (args->async_finish && !args->event)
-        return error_set(EXPAR_ERR_NULL, "event is NULL; expected an address with async_finish");
+    expar_status status = ep_check_named("path", &ep_names_path, args->path, EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_QUEUE);
+    if (status != EXPAR_OK) return status;
+    if (args->async_finish && !result)
+        return error_set(EXPAR_ERR_NULL, "result is NULL; expected an expar_ep_combine_result with async_finish");
     return EXPAR_OK;
 }
 
-expar_status combine_check(combine_call *call, const expar_ep_combine_args *args)
+expar_status combine_check(combine_call *call, const expar_ep_combine_args *args, const expar_ep_combine_result *result)
 {
+    expar_ep_combine_result checked;
     expar_status status = ep_copy_struct("args", &call->args, sizeof call->args, args);
+    if (status == EXPAR_OK && result) status = ep_copy_struct("result", &checked, sizeof checked, result);
     if (status == EXPAR_OK) status = ep_call_learn(&call->base, call->args.stream, call->args.num_sms, true);
     call->base.wait_event = call->args.wait_event;
     ep_call_set_async(&call->base, call->args.async_finish != 0, true);
@@ -148,11 +149,11 @@ expar_status combine_check(combine_call *call, const expar_ep_combine_args *args
     if (status == EXPAR_OK) status = check_sums(call);
     if (status == EXPAR_OK) status = check_nodes(call);
     if (status == EXPAR_OK) status = combine_check_x(call);
-    if (status == EXPAR_OK) status = check_tokens(call, "y", &call->args.y);
+    if (status == EXPAR_OK) status = check_tokens(call, "out_y", &call->args.out_y);
     if (status == EXPAR_OK) status = check_biases(call);
     if (status == EXPAR_OK) status = check_weights(call);
     if (status == EXPAR_OK) status = check_expert_weights(call);
-    if (status == EXPAR_OK) status = combine_check_options(&call->args);
+    if (status == EXPAR_OK) status = combine_check_options(&call->args, result);
     if (status != EXPAR_OK) return status;
     return ep_call_check_events(&call->base, call->args.wait_event, call->args.async_finish);
 }

@@ -93,9 +93,7 @@ static expar_status dispatch_check_flags(const expar_ep_dispatch_args *args)
 
 static expar_status dispatch_check_options(const expar_ep_dispatch_args *args)
 {
-    if (args->path < EXPAR_EP_PATH_AUTO || args->path > EXPAR_EP_PATH_QUEUE)
-        return error_set(EXPAR_ERR_ARGUMENT, "path is %d; expected 0 (auto), 1 (direct) or 2 (queue)", (int)args->path);
-    return EXPAR_OK;
+    return ep_check_named("path", &ep_names_path, args->path, EXPAR_EP_PATH_AUTO, EXPAR_EP_PATH_QUEUE);
 }
 
 static expar_status check_capture(const dispatch_call *call)

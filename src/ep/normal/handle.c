@@ -70,8 +70,9 @@ static expar_status handle_check(const char *call, const expar_ep_handle *handle
 {
     if (!handle) return error_set(EXPAR_ERR_NULL, "%s: handle is NULL", call);
     if (life_alive(&handle->life, EP_HANDLE_MAGIC)) return EXPAR_OK;
-    return error_set(EXPAR_ERR_HANDLE, "%s: handle %p is not a living handle; it has been destroyed as often as held",
-                     call, (const void *)handle);
+    return error_set(EXPAR_ERR_HANDLE,
+                     "%s: handle %p is not a living handle; it has been released as often as retained", call,
+                     (const void *)handle);
 }
 
 /* Of a handle from another buffer of the group. */
@@ -96,17 +97,15 @@ expar_status ep_check_handle(const expar_ep *ep, const expar_ep_handle *handle)
 {
     if (!handle) return error_set(EXPAR_ERR_NULL, "handle is NULL");
     if (!life_alive(&handle->life, EP_HANDLE_MAGIC))
-        return error_set(EXPAR_ERR_HANDLE, "handle %p is not a living handle; it has been destroyed as often as held",
+        return error_set(EXPAR_ERR_HANDLE,
+                         "handle %p is not a living handle; it has been released as often as retained",
                          (const void *)handle);
     if (handle->origin.group != ep->base.group->number)
         return error_set(EXPAR_ERR_HANDLE, "handle was made in another group, or by another rank of this one");
     if (handle->origin.device.type != ep->base.device.type || handle->origin.device.index != ep->base.device.index)
-        return error_set(EXPAR_ERR_HANDLE,
-                         "handle was made on device %d of type %d (%s); expected %d of type %d (%s), the "
-                         "buffer's",
-                         handle->origin.device.index, (int)handle->origin.device.type,
-                         ep_type_name(handle->origin.device.type), ep->base.device.index, (int)ep->base.device.type,
-                         ep_type_name(ep->base.device.type));
+        return error_set(EXPAR_ERR_HANDLE, "handle was made on %s device %d; expected %s device %d, the buffer's",
+                         ep_tell(&ep_names_device, handle->origin.device.type).text, handle->origin.device.index,
+                         ep_tell(&ep_names_device, ep->base.device.type).text, ep->base.device.index);
     return check_handle_fits(ep, &handle->routing);
 }
 
@@ -133,7 +132,7 @@ void expar_ep_handle_release(expar_ep_handle *handle)
     if (end == LIFE_LAST) handle_end(handle);
     if (end == LIFE_SPENT)
         LOG(LOG_WARN,
-            "expar_ep_handle_release: handle %p is not a living handle; it has been destroyed as often as held",
+            "expar_ep_handle_release: handle %p is not a living handle; it has been released as often as retained",
             (void *)handle);
 }
 

@@ -105,8 +105,7 @@ static expar_status alloc_block(expar_ep *ep, size_t bytes, expar_ep_output **ou
         expar_ep_output_release(output);
         return status;
     }
-    output->parts[EXPAR_EP_PART_X] = expar_tensor_1d(output->block->data, EXPAR_U8, (int64_t)bytes);
-    output->parts[EXPAR_EP_PART_X].device = ep->base.device;
+    output->parts[EXPAR_EP_PART_X] = expar_tensor_1d_on(ep->base.device, output->block->data, EXPAR_U8, (int64_t)bytes);
     *out = output;
     return EXPAR_OK;
 }

@@ -16,6 +16,6 @@ int main()
                  layout.struct_size == sizeof layout && dispatch.struct_size == sizeof dispatch &&
                  result.struct_size == sizeof result && combine.struct_size == sizeof combine &&
                  info.struct_size == sizeof info;
-    bool empty = options.id == nullptr && config.max_tokens == 0 && combine.y.data == nullptr;
+    bool empty = options.id == nullptr && config.max_tokens == 0 && combine.out_y.data == nullptr;
     return sized && empty && expar_group_rank(nullptr) == -1 ? 0 : 1;
 }

@@ -174,7 +174,7 @@ static void play_issued(stage *s, void *shared)
     static const play_choice plain = {0};
     stage other;
     play_arrival arrival;
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     if (!other_buffer(s, one, &other)) return;
     if (!play_dispatch(other.ep, one->t, s->rank, &plain, &s->area, NULL, &arrival)) return;
     const expar_tensor *came = &arrival.result.recv_x;
@@ -184,14 +184,13 @@ static void play_issued(stage *s, void *shared)
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = *came;
     args.handle = arrival.handle;
-    args.y = expar_tensor_2d(y, came->dtype, one->t->inputs[s->rank].num_tokens, came->shape[1]);
+    args.out_y = expar_tensor_2d(y, came->dtype, one->t->inputs[s->rank].num_tokens, came->shape[1]);
     args.async_finish = 1;
-    args.event = &event;
-    CHECK_OK(expar_ep_combine(other.ep, &args));
+    CHECK_OK(expar_ep_combine(other.ep, &args, &done));
     CHECK_OK(expar_ep_abandon(other.ep));
-    CHECK_OK(expar_event_wait(event));
+    CHECK_OK(expar_event_wait(done.event));
     CHECK(memcmp(y, one->a->y[s->rank], bytes) == 0, "the sums differ");
-    expar_event_release(event);
+    expar_event_release(done.event);
     free(y);
     arrival.overwritten = true;
     play_check_arrival(&arrival, s->rank);

@@ -269,29 +269,28 @@ static void combine_late(table *t, hand *h, bool async)
     deal_move *m = table_move(t, h->deal, MOVE_COMBINE, &choice, &random);
     int64_t rows = move_num_x_rows(m, t->rank), tokens = m->inputs[t->rank].num_tokens;
     signaller s = {.from = m->x[t->rank], .bytes = (size_t)rows * 32};
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     CHECK_OK(expar_event_create(&s.event));
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(s.to = traffic_alloc((size_t)rows, 32), EXPAR_BF16, rows, 16);
-    args.y = expar_tensor_2d(traffic_alloc((size_t)tokens, 32), EXPAR_BF16, tokens, 16);
+    args.out_y = expar_tensor_2d(traffic_alloc((size_t)tokens, 32), EXPAR_BF16, tokens, 16);
     args.handle = h->handle;
     args.wait_event = s.event;
     args.async_finish = async;
-    args.event = async ? &event : NULL;
     pthread_create(&s.thread, NULL, fill_late, &s);
-    if (CHECK_OK(expar_ep_combine(t->ep, &args))) {
-        if (async) CHECK_OK(expar_event_wait(event));
+    if (CHECK_OK(expar_ep_combine(t->ep, &args, &done))) {
+        if (async) CHECK_OK(expar_event_wait(done.event));
         void *expected = traffic_alloc((size_t)tokens, 32);
         oracle_combine(&m->job, t->rank, (const void *const *)m->x, expected);
-        CHECK(memcmp(args.y.data, expected, (size_t)tokens * 32) == 0, "x was read before the event (%s)",
+        CHECK(memcmp(args.out_y.data, expected, (size_t)tokens * 32) == 0, "x was read before the event (%s)",
               async ? "async" : "sync");
         free(expected);
     }
     pthread_join(s.thread, NULL);
-    expar_event_release(event);
+    expar_event_release(done.event);
     expar_event_release(s.event);
     free(args.x.data);
-    free(args.y.data);
+    free(args.out_y.data);
     move_free(m);
 }
 
@@ -318,12 +317,14 @@ static expar_status combine_after(table *t, const hand *h, const deal_move *m, e
     int64_t rows = move_num_x_rows(m, t->rank), tokens = m->inputs[t->rank].num_tokens;
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(m->x[t->rank], EXPAR_BF16, rows, 16);
-    args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, tokens, 16);
+    args.out_y = expar_tensor_2d(t->area.out, EXPAR_BF16, tokens, 16);
     args.handle = h->handle;
     args.wait_event = bad;
     args.async_finish = m->choices[t->rank].async;
-    args.event = event;
-    return expar_ep_combine(t->ep, &args);
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
+    expar_status status = expar_ep_combine(t->ep, &args, &done);
+    *event = done.event;
+    return status;
 }
 
 static expar_status dispatch_after(table *t, const hand *h, const deal_move *m, expar_event *bad,
@@ -429,7 +430,7 @@ static void play_abort(table *t)
         CHECK_TEXT("expar_ep_combine");
         if (t->rank == 2) CHECK_TEXT("rank 0");
         expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
-        CHECK_STATUS(ends, expar_ep_combine(t->ep, &args));
+        CHECK_STATUS(ends, expar_ep_combine(t->ep, &args, NULL));
         CHECK_TEXT("poisoned");
         expar_event_release(h.calls[1].event);
         h.calls[1].event = NULL;

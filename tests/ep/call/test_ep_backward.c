@@ -131,14 +131,14 @@ static void journey_there_and_back(journey *j)
     back->topk_weights = draw_whole(&j->random, ORACLE_F32, j->arrived.recv_topk_idx.shape[0], topk);
     back->handle = j->arrived.handle;
     back->expert_major = j->there.expert_major;
-    back->y = zeros(j->type, tokens, HIDDEN);
+    back->out_y = zeros(j->type, tokens, HIDDEN);
     back->out_topk_weights = zeros(ORACLE_F32, tokens, topk);
     blank_unused(&j->arrived, j->type, &back->x);
     mask(&back->topk_weights, &j->arrived.recv_topk_idx);
     mask(&j->arrived.recv_topk_weights, &j->arrived.recv_topk_idx);
-    CHECK_OK(expar_ep_combine(t->ep, back));
+    CHECK_OK(expar_ep_combine(t->ep, back, NULL));
     p->left[t->rank] = dot(j->type, &j->arrived.recv_x, &back->x);
-    p->right[t->rank] = dot(j->type, &j->there.x, &back->y);
+    p->right[t->rank] = dot(j->type, &j->there.x, &back->out_y);
     compare(t, p, "dispatch, then combine");
     p->left[t->rank] = dot(ORACLE_F32, &j->arrived.recv_topk_weights, &back->topk_weights);
     p->right[t->rank] = dot(ORACLE_F32, &j->there.topk_weights, &back->out_topk_weights);
@@ -156,10 +156,10 @@ static void journey_back_and_there(journey *j)
     forth.expert_major = j->there.expert_major;
     CHECK_STATUS(j->arrives, expar_ep_dispatch(t->ep, &forth, &j->again));
     blank_unused(&j->again, j->type, &j->back.x);
-    p->left[t->rank] = dot(j->type, &j->back.y, &forth.x);
+    p->left[t->rank] = dot(j->type, &j->back.out_y, &forth.x);
     p->right[t->rank] = dot(j->type, &j->back.x, &j->again.recv_x);
     compare(t, p, "combine, then dispatch with the handle");
-    CHECK(dot(j->type, &j->back.y, &j->back.y) > 0, "the test says nothing: y is zero");
+    CHECK(dot(j->type, &j->back.out_y, &j->back.out_y) > 0, "the test says nothing: y is zero");
     free(forth.x.data);
 }
 
@@ -173,7 +173,7 @@ static void journey_end(journey *j)
     free(j->there.topk_weights.data);
     free(j->back.x.data);
     free(j->back.topk_weights.data);
-    free(j->back.y.data);
+    free(j->back.out_y.data);
     free(j->back.out_topk_weights.data);
 }
 

@@ -49,7 +49,7 @@ static expar_status call_route(expar_ep *ep)
 static expar_status call_combine(expar_ep *ep)
 {
     const expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
-    return expar_ep_combine(ep, &args);
+    return expar_ep_combine(ep, &args, NULL);
 }
 
 static expar_status call_alloc(expar_ep *ep)
@@ -198,7 +198,7 @@ static void layouts(void **state)
 
 static void check_no_event(expar_event *event)
 {
-    static const char text[] = "is not a living event; it has been destroyed as often as held";
+    static const char text[] = "is not a living event; it has been released as often as retained";
     int done = 77;
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_event_wait(event));
     CHECK_TEXT("expar_event_wait: event ", text);

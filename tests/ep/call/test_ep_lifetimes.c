@@ -342,7 +342,7 @@ static void play_no_capsules(stage *s, void *shared)
     CHECK_TEXT(call, "part is 99");
     if (list.items[0]) played_delete(list.items[0]);
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_python_put_output(output, absent, 2, &played_python, &list));
-    CHECK_TEXT(call, "no tensor of part 1");
+    CHECK_TEXT(call, "no tensor of part SCALES");
     if (list.items[0]) played_delete(list.items[0]);
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(NULL, wanted, 3, &played_python, &list));
     CHECK_STATUS(EXPAR_ERR_NULL, expar_python_put_output(output, NULL, 3, &played_python, &list));
@@ -384,8 +384,8 @@ static void play_alloc(stage *s, void *shared)
     args.x = expar_tensor_2d(rows.data, came->dtype, came->shape[0], came->shape[1]);
     args.handle = arrival.handle;
     args.path = EXPAR_EP_PATH_DIRECT;
-    args.y = expar_tensor_2d(y, came->dtype, tokens, came->shape[1]);
-    CHECK_OK(expar_ep_combine(s->ep, &args));
+    args.out_y = expar_tensor_2d(y, came->dtype, tokens, came->shape[1]);
+    CHECK_OK(expar_ep_combine(s->ep, &args, NULL));
     CHECK(memcmp(y, one->a->y[s->rank], (size_t)tokens * traffic_row_bytes(one->t)) == 0, "the sums differ");
     free(y);
     expar_ep_output_release(memory);

@@ -314,7 +314,7 @@ static void play_begins_behind_a_refusal(table *t)
     expar_ep_combine_args bad = EXPAR_EP_COMBINE_ARGS_INIT;
     gate_build(t);
     play_start(&first, t, 24, MOVE_DISPATCH, &async_choice, NULL, NULL);
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_combine(t->ep, &bad));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_combine(t->ep, &bad, NULL));
     if (t->rank == HELD) CHECK(pthread_create(&opener, NULL, open_later, t) == 0, "no thread");
     play_start(&third, t, 25, MOVE_DISPATCH, &async_choice, NULL, NULL);
     if (t->rank == HELD) {
@@ -340,7 +340,7 @@ static void play_refused_between(table *t)
     gate_build(t);
     play_start(&first, t, 9, MOVE_DISPATCH, &async_choice, NULL, NULL);
     if (t->rank == HELD) gate_await_call();
-    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_combine(t->ep, &bad));
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ep_combine(t->ep, &bad, NULL));
     CHECK_TEXT("expar_ep_combine", "handle is NULL");
     gate_open(t);
     play_start(&back, t, 10, MOVE_COMBINE, &sync_choice, &first, NULL);
@@ -488,19 +488,18 @@ static void play_slow_rows(expar_group *group, void *shared)
     args.path = EXPAR_EP_PATH_QUEUE;
     args.async_finish = 1;
     CHECK_OK(expar_ep_dispatch(ep, &args, &came));
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args back = EXPAR_EP_COMBINE_ARGS_INIT;
     back.handle = came.handle;
     back.x = expar_tensor_2d(rows[rank], EXPAR_F32, came.recv_x.shape[0], 16);
-    back.y = expar_tensor_2d(y[rank], EXPAR_F32, SLOW_TOKENS, 16);
+    back.out_y = expar_tensor_2d(y[rank], EXPAR_F32, SLOW_TOKENS, 16);
     back.async_finish = 1;
-    back.event = &event;
     if (rank == 0) back.path = (expar_ep_path)9;
-    CHECK_STATUS(rank == 0 ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_ep_combine(ep, &back));
+    CHECK_STATUS(rank == 0 ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_ep_combine(ep, &back, &done));
     CHECK_OK(expar_event_wait(came.event));
-    if (event) CHECK_STATUS(EXPAR_ERR_REMOTE, expar_event_wait(event));
+    if (done.event) CHECK_STATUS(EXPAR_ERR_REMOTE, expar_event_wait(done.event));
     if (rank == 1) executor_cpu_delay(ep->base.exec, NULL, NULL); /* rank 0's refused call may still be told */
-    expar_event_release(event);
+    expar_event_release(done.event);
     expar_event_release(came.event);
     expar_ep_handle_release(came.handle);
     expar_ep_output_release(came.output);

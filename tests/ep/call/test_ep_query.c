@@ -37,16 +37,15 @@ static void end(buffer *b)
 /* Rank 1's arguments are bad, and it returns that itself. */
 static expar_event *combine(const buffer *b)
 {
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     bool odd = b->group->rank == 1;
-    args.x = args.y = expar_tensor_2d(NULL, EXPAR_F32, 0, HIDDEN);
-    if (odd) args.y = expar_tensor_2d(NULL, EXPAR_F32, 0, HIDDEN + 4);
+    args.x = args.out_y = expar_tensor_2d(NULL, EXPAR_F32, 0, HIDDEN);
+    if (odd) args.out_y = expar_tensor_2d(NULL, EXPAR_F32, 0, HIDDEN + 4);
     args.handle = b->came.handle;
     args.async_finish = 1;
-    args.event = &event;
-    CHECK_STATUS(odd ? EXPAR_ERR_SHAPE : EXPAR_OK, expar_ep_combine(b->ep, &args));
-    return event;
+    CHECK_STATUS(odd ? EXPAR_ERR_SHAPE : EXPAR_OK, expar_ep_combine(b->ep, &args, &done));
+    return done.event;
 }
 
 static void await_end(expar_event *event)

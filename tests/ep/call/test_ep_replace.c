@@ -128,21 +128,20 @@ static bool combine_in_vain(stage *s, const scene *c, play_arrival *arrival)
 {
     int64_t tokens = c->traffic->inputs[s->rank].num_tokens;
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     args.x = arrival->result.recv_x;
     args.handle = arrival->handle;
-    args.y = expar_tensor_2d(traffic_alloc((size_t)tokens, traffic_row_bytes(c->traffic)), traffic_dtype(c->traffic),
-                             tokens, c->traffic->job.hidden);
+    args.out_y = expar_tensor_2d(traffic_alloc((size_t)tokens, traffic_row_bytes(c->traffic)),
+                                 traffic_dtype(c->traffic), tokens, c->traffic->job.hidden);
     args.async_finish = 1;
-    args.event = &event;
     limiter late;
     limit_begin(&late, s->group, c);
-    bool ended = CHECK_OK(expar_ep_combine(s->ep, &args)) && destroy(s);
+    bool ended = CHECK_OK(expar_ep_combine(s->ep, &args, &done)) && destroy(s);
     limit_end(&late);
-    if (ended) CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
+    if (ended) CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(done.event));
     if (ended) CHECK_TEXT("expar_ep_combine", "timed out after 300 ms", "rank 1");
-    expar_event_release(event);
-    free(args.y.data);
+    expar_event_release(done.event);
+    free(args.out_y.data);
     return ended;
 }
 

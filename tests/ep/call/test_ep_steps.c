@@ -69,7 +69,7 @@ static expar_ep_combine_args back(scene *s, const expar_ep_dispatch_result *from
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = from->recv_x;
     args.handle = from->handle;
-    args.y = expar_tensor_2d(s->y, EXPAR_F32, TOKENS, HIDDEN);
+    args.out_y = expar_tensor_2d(s->y, EXPAR_F32, TOKENS, HIDDEN);
     return args;
 }
 
@@ -105,7 +105,7 @@ static void dispatch_repeat_and_combine(void **state)
         assert_said(s, streams ? "begin place prepare keep send#2 receive#2 end "
                                : "begin prepare keep place send#2 receive#2 end ");
         expar_ep_combine_args to = back(s, &first);
-        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_OK);
+        assert_int_equal(expar_ep_combine(s->ep, &to, NULL), EXPAR_OK);
         assert_said(s, streams ? "begin place prepare keep send-back#3 receive-back#3 end "
                                : "begin prepare keep place send-back#3 receive-back#3 end ");
         give_back(&again);
@@ -128,11 +128,11 @@ static void records_that_grow(void **state)
         assert_said(s, streams ? "begin grow#1 place prepare routing notify#2+rows keep send#2-ahead receive#2 end "
                                : "begin grow#1 place prepare routing notify#1 keep send#1 receive#1 end ");
         expar_ep_combine_args to = back(s, &first);
-        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_OK);
+        assert_int_equal(expar_ep_combine(s->ep, &to, NULL), EXPAR_OK);
         assert_said(s, streams ? "begin grow#3 place prepare keep send-back#4 receive-back#4 end "
                                : "begin grow#2 prepare keep place send-back#2 receive-back#2 end ");
         s->said->refused = "grow";
-        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_ERR_SHAPE);
+        assert_int_equal(expar_ep_combine(s->ep, &to, NULL), EXPAR_ERR_SHAPE);
         assert_said(s, streams ? "begin grow#5 " : "begin grow#3 ");
         give_back(&first);
         clear(s);
@@ -191,7 +191,7 @@ static void expert_major(void **state)
                                : "begin prepare keep place send#2 receive#2 copy expand end ");
         expar_ep_combine_args to = back(s, &first);
         to.expert_major = 1;
-        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_OK);
+        assert_int_equal(expar_ep_combine(s->ep, &to, NULL), EXPAR_OK);
         assert_said(s, streams ? "begin place prepare keep reduce send-back#3 receive-back#3 end "
                                : "begin prepare keep place reduce send-back#3 receive-back#3 end ");
         give_back(&again);
@@ -269,7 +269,7 @@ static void memory_of_the_callers(void **state)
                                : "begin place prepare routing notify#1 take keep send#1 receive#1 end ");
         expar_ep_combine_args to = back(s, &first);
         to.x = args.out_x;
-        assert_int_equal(expar_ep_combine(s->ep, &to), EXPAR_OK);
+        assert_int_equal(expar_ep_combine(s->ep, &to, NULL), EXPAR_OK);
         assert_said(s, streams ? "begin place prepare keep copy send-back#2 receive-back#2 end "
                                : "begin prepare keep place send-back#2 receive-back#2 end ");
         give_back(&first);

@@ -122,7 +122,7 @@ static void host_memory_for_a_gpu_buffer(expar_group *group, void *shared)
     refuse(ep, &args, "topk_idx.data", "host memory; expected memory of GPU 0");
     args = good_args(&s, gpu, group->size);
     args.x = on((expar_device){.type = EXPAR_CPU}, args.x);
-    refuse(ep, &args, "x lies on device type 1", "expected 2 (CUDA)");
+    refuse(ep, &args, "x lies on device type CPU", "expected CUDA");
     args = good_args(&s, gpu, group->size);
     args.x = on(other, args.x);
     refuse(ep, &args, "x lies on GPU 1", "expected GPU 0");

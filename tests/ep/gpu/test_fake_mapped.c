@@ -76,7 +76,7 @@ static bool combine(mapped_rank *one, int *copies)
     CHECK_OK(expar_barrier_all(one->idle.group));
     const int at_first = atomic_load(&one->controls->others);
     CHECK_OK(expar_barrier_all(one->idle.group));
-    CHECK_OK(expar_ep_combine(one->idle.ep, &args));
+    CHECK_OK(expar_ep_combine(one->idle.ep, &args, NULL));
     CHECK_OK(expar_barrier_all(one->idle.group));
     *copies = atomic_load(&one->controls->others) - at_first;
     CHECK_OK(expar_barrier_all(one->idle.group));

@@ -66,7 +66,7 @@ static expar_ep_dispatch_args full_dispatch(const sides *s)
 static expar_ep_combine_args full_combine(const sides *s)
 {
     expar_ep_combine_args args = idle_combine_args(&s->one);
-    args.x = args.y = args.bias[0] = args.bias[1] = at(s, EXPAR_F32, IDLE_HIDDEN);
+    args.x = args.out_y = args.bias[0] = args.bias[1] = at(s, EXPAR_F32, IDLE_HIDDEN);
     args.topk_weights = args.out_topk_weights = args.expert_weights = at(s, EXPAR_F32, 1);
     args.expert_major = 1;
     return args;
@@ -97,7 +97,7 @@ typedef struct place {
 static const place wrong_places[] = {
     {true, {EXPAR_CUDA, 0}, ".data", "is host memory; expected memory of GPU 0"},
     {false, {EXPAR_CUDA, 0}, ".data", "is memory of GPU 1; expected GPU 0"},
-    {true, {EXPAR_CPU, 0}, " lies on device type 1 (CPU)", "expected 2 (CUDA)"},
+    {true, {EXPAR_CPU, 0}, " lies on device type CPU", "expected CUDA"},
     {false, {EXPAR_CUDA, 1}, " lies on GPU 1", "expected GPU 0, the buffer's"},
 };
 
@@ -129,7 +129,7 @@ static const argument dispatch_arguments[] = {DISPATCH(x),        DISPATCH(topk_
 #member, offsetof(expar_ep_combine_args, member)                                                               \
     }
 static const argument combine_arguments[] = {COMBINE(x),
-                                             COMBINE(y),
+                                             COMBINE(out_y),
                                              COMBINE(topk_weights),
                                              COMBINE(bias[0]),
                                              COMBINE(bias[1]),
@@ -166,10 +166,10 @@ static void misplaced_in_combine(expar_group *group, void *shared)
         for (size_t w = 0; w < ARRAY_LENGTH(wrong_places); w++) {
             expar_ep_combine_args args = good;
             misplace(&s, &args, &combine_arguments[i], &wrong_places[w]);
-            check_refused(expar_ep_combine(s.one.ep, &args), "expar_ep_combine", &combine_arguments[i],
+            check_refused(expar_ep_combine(s.one.ep, &args, NULL), "expar_ep_combine", &combine_arguments[i],
                           &wrong_places[w]);
         }
-    CHECK_OK(expar_ep_combine(s.one.ep, &good));
+    CHECK_OK(expar_ep_combine(s.one.ep, &good, NULL));
     close_sides(&s);
 }
 

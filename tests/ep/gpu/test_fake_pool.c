@@ -143,7 +143,7 @@ static expar_ep_combine_args expert_major_back(const idle_rank *one, const expar
     args.x = result->recv_x;
     args.x.dtype = EXPAR_F32;
     args.x.shape[1] = args.x.strides[0] = hidden;
-    args.y = idle_tensor(EXPAR_F32, hidden);
+    args.out_y = idle_tensor(EXPAR_F32, hidden);
     args.handle = result->handle;
     args.expert_major = 1;
     return args;
@@ -163,7 +163,7 @@ static void go_without_rows(idle_rank *one)
     if (!expert_major(one, 0, &result)) return;
     CHECK(result.recv_row_map.shape[0] == 0 && result.recv_scales.shape[1] == 2, "the output has other shapes");
     expar_ep_combine_args back = expert_major_back(one, &result);
-    CHECK_OK(expar_ep_combine(one->ep, &back));
+    CHECK_OK(expar_ep_combine(one->ep, &back, NULL));
     release(&result);
 }
 
@@ -182,10 +182,10 @@ static void expert_major_without_room(expar_group *group, void *shared)
     args.num_worst_tokens = 300;
     if (!CHECK_OK(expar_ep_dispatch(one.ep, &args, &held))) return;
     expar_ep_combine_args back = expert_major_back(&one, &result);
-    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_combine(one.ep, &back));
+    CHECK_STATUS(EXPAR_ERR_MEMORY, expar_ep_combine(one.ep, &back, NULL));
     CHECK_TEXT("expar_ep_combine", "the pool of 65536 bytes has no room for 9600 bytes", "free outputs and handles");
     release(&held);
-    CHECK_OK(expar_ep_combine(one.ep, &back));
+    CHECK_OK(expar_ep_combine(one.ep, &back, NULL));
     release(&result);
     end_with_lending(&one);
 }
@@ -252,13 +252,13 @@ static void combine_staged(const idle_rank *one, const expar_ep_handle *handle)
     expar_ep_combine_args args = idle_combine_args(one);
     args.x = take_tensor(EXPAR_F32, hidden);
     args.topk_weights = take_tensor(EXPAR_F32, 1);
-    args.y = idle_tensor(EXPAR_F32, hidden);
+    args.out_y = idle_tensor(EXPAR_F32, hidden);
     args.out_topk_weights = idle_tensor(EXPAR_F32, 1);
     args.handle = handle;
     CHECK_OK(expar_barrier_all(one->group));
     int others = controls ? atomic_load(&controls->others) : 0;
     CHECK_OK(expar_barrier_all(one->group));
-    CHECK_OK(expar_ep_combine(one->ep, &args));
+    CHECK_OK(expar_ep_combine(one->ep, &args, NULL));
     CHECK_OK(expar_barrier_all(one->group));
     int expected = 2 * (one->group->threads ? RANKS : 1);
     CHECK(controls && atomic_load(&controls->others) == others + expected,

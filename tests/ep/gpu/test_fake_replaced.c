@@ -46,15 +46,14 @@ static void time_out(idle_rank *one)
 static void time_out_unseen(idle_rank *one)
 {
     expar_ep_combine_args args = idle_combine_args(one);
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     if (!is_odd(one)) return;
     args.async_finish = 1;
-    args.event = &event;
     set_late_limit(one);
-    CHECK_OK(expar_ep_combine(one->ep, &args));
-    CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
+    CHECK_OK(expar_ep_combine(one->ep, &args, &done));
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(done.event));
     CHECK_TEXT("expar_ep_combine", "no hello from rank 1");
-    expar_event_release(event);
+    expar_event_release(done.event);
     CHECK_OK(one->ep->base.poison.status);
 }
 

@@ -112,7 +112,7 @@ static void a_gpu_buffer(expar_group *group, void *shared)
     expar_tensor x = rows_at(on_gpu(&s, 0), first), idx = expar_tensor_2d(on_gpu(&s, 0), EXPAR_I32, TOKENS, 1);
     idx.device = first;
     refuse(ep, rows_at(s.host, first), idx, EXPAR_ERR_DEVICE, "x.data", "is host memory; expected memory of GPU 0");
-    refuse(ep, rows_at(s.host, host), idx, EXPAR_ERR_DEVICE, "x lies on device type 1", "expected 2 (CUDA)");
+    refuse(ep, rows_at(s.host, host), idx, EXPAR_ERR_DEVICE, "x lies on device type CPU", "expected CUDA");
     refuse(ep, rows_at(on_gpu(&s, 1), first), idx, EXPAR_ERR_DEVICE, "x.data", "is memory of GPU 1; expected GPU 0");
     refuse(ep, rows_at(on_gpu(&s, 1), second), idx, EXPAR_ERR_DEVICE, "x lies on GPU 1", "expected GPU 0");
     refuse(ep, spaced(x, HIDDEN, 2), idx, EXPAR_ERR_STRIDE, "x.strides[1] is 2", "expected 1");
@@ -165,7 +165,7 @@ static void a_cpu_buffer(expar_group *group, void *shared)
     if (!ep) return;
     expar_tensor idx = expar_tensor_2d(s.host_idx, EXPAR_I32, TOKENS, 1);
     refuse(ep, rows_at(on_gpu(&s, 1), host), idx, EXPAR_ERR_DEVICE, "x.data", "is memory of GPU 1; expected host");
-    refuse(ep, rows_at(on_gpu(&s, 0), first), idx, EXPAR_ERR_DEVICE, "x lies on device type 2", "expected 1 (CPU)");
+    refuse(ep, rows_at(on_gpu(&s, 0), first), idx, EXPAR_ERR_DEVICE, "x lies on device type CUDA", "expected CPU");
     idx.data = on_gpu(&s, 0);
     refuse(ep, rows_at(s.host, host), idx, EXPAR_ERR_DEVICE, "topk_idx.data", "is memory of GPU 0; expected host");
     refuse_counts(ep, rows_at(s.host, host), on_gpu(&s, 0), "tokens_per_expert", "is memory of GPU 0; expected host");

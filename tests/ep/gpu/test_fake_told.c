@@ -49,7 +49,7 @@ static void default_streams(expar_group *group, void *shared)
     if (!idle_dispatch(&one, EXPAR_F32)) return;
     expar_ep_combine_args back = idle_combine_args(&one);
     if (is_odd(&one)) back.stream = NULL;
-    hear(&one, expar_ep_combine(one.ep, &back), EXPAR_ERR_ARGUMENT, "expar_ep_combine", default_stream);
+    hear(&one, expar_ep_combine(one.ep, &back, NULL), EXPAR_ERR_ARGUMENT, "expar_ep_combine", default_stream);
     idle_combine(&one);
     idle_end(&one);
 }
@@ -78,7 +78,7 @@ static void unreadable_arguments(expar_group *group, void *shared)
         if (!idle_dispatch(&one, EXPAR_F32)) return;
         expar_ep_combine_args back = idle_combine_args(&one);
         const expar_ep_combine_args *given_back = is_odd(&one) ? NULL : &back;
-        hear(&one, expar_ep_combine(one.ep, given_back), EXPAR_ERR_NULL, "expar_ep_combine", "args is NULL");
+        hear(&one, expar_ep_combine(one.ep, given_back, NULL), EXPAR_ERR_NULL, "expar_ep_combine", "args is NULL");
     }
     idle_combine(&one);
     idle_end(&one);
@@ -98,15 +98,15 @@ static void sums_beside_units(expar_group *group, void *shared)
     cu_address rows;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     if (!CHECK_OK(CUDA_CALL(MemAlloc, &rows, 256))) return;
-    static const char *const names[] = {"y.data is ", "bias[0].data is ", "bias[1].data is "};
+    static const char *const names[] = {"out_y.data is ", "bias[0].data is ", "bias[1].data is "};
     for (int32_t i = 0; i < 3 && !check_failures(); i++) {
         expar_ep_combine_args back = idle_combine_args(&one);
-        expar_tensor *odd = i == 0 ? &back.y : &back.bias[i - 1];
+        expar_tensor *odd = i == 0 ? &back.out_y : &back.bias[i - 1];
         if (is_odd(&one)) {
             *odd = idle_tensor(EXPAR_F32, IDLE_HIDDEN);
             odd->data = (void *)(uintptr_t)(rows + 4);
         }
-        hear(&one, expar_ep_combine(one.ep, &back), EXPAR_ERR_ALIGNMENT, names[i], "expected a multiple of 16");
+        hear(&one, expar_ep_combine(one.ep, &back, NULL), EXPAR_ERR_ALIGNMENT, names[i], "expected a multiple of 16");
     }
     idle_combine(&one);
     CHECK_OK(CUDA_CALL(MemFree, rows));
@@ -230,7 +230,7 @@ static void a_combine_without_kernels(expar_group *group, void *shared)
     if (is_odd(&one)) setenv("FAKE_REFUSES", "combine", 1);
     for (int32_t round = 0; round < 2 && !check_failures(); round++) {
         expar_ep_combine_args args = idle_combine_args(&one);
-        hear(&one, expar_ep_combine(one.ep, &args), EXPAR_ERR_CUDA, "expar_ep_combine",
+        hear(&one, expar_ep_combine(one.ep, &args, NULL), EXPAR_ERR_CUDA, "expar_ep_combine",
              "combine.cu: nvrtcCompileProgram");
     }
     unsetenv("FAKE_REFUSES");
@@ -259,10 +259,10 @@ static void launches_that_fail(expar_group *group, void *shared)
     expar_ep_combine_args back = idle_combine_args(&one);
     setenv("FAKE_LAUNCH", "0", 1);
     CHECK_STATUS(EXPAR_ERR_CUDA,
-                 in_combine ? expar_ep_combine(one.ep, &back) : expar_ep_dispatch(one.ep, &args, &result));
+                 in_combine ? expar_ep_combine(one.ep, &back, NULL) : expar_ep_dispatch(one.ep, &args, &result));
     CHECK_TEXT("cuLaunchKernelEx");
     unsetenv("FAKE_LAUNCH");
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &back));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &back, NULL));
     CHECK_TEXT("expar_ep_combine on rank ", ": the buffer is poisoned",
                in_combine ? "poisoned: expar_ep_combine on rank " : "poisoned: expar_ep_dispatch on rank ",
                "cuLaunchKernelEx");
@@ -287,15 +287,15 @@ static void calls_without_a_place(expar_group *group, void *shared)
     int launches = atomic_load(&controls->launches);
     setenv("FAKE_STREAM", "0", 1);
     CHECK_STATUS(EXPAR_ERR_CUDA,
-                 in_combine ? expar_ep_combine(one.ep, &back) : expar_ep_dispatch(one.ep, &args, &result));
+                 in_combine ? expar_ep_combine(one.ep, &back, NULL) : expar_ep_dispatch(one.ep, &args, &result));
     CHECK_TEXT("cuStreamGetId");
     char begin[64];
-    snprintf(begin, sizeof begin, "expar_%s on rank %d: cuStream", in_combine ? "combine" : "dispatch",
+    snprintf(begin, sizeof begin, "expar_ep_%s on rank %d: cuStream", in_combine ? "combine" : "dispatch",
              expar_group_rank(group));
     CHECK(strncmp(expar_last_error(), begin, strlen(begin)) == 0, "%s", expar_last_error());
     unsetenv("FAKE_STREAM");
     CHECK(atomic_load(&controls->launches) == launches, "%d kernels", atomic_load(&controls->launches) - launches);
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &back));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &back, NULL));
     CHECK_TEXT("expar_ep_combine on rank ", ": the buffer is poisoned", "cuStreamGetId");
     idle_end(&one);
 }
@@ -338,7 +338,7 @@ static void refuse_in_turns(idle_rank *one)
     again.handle = one->came.handle;
     if (CHECK_OK(expar_ep_dispatch(one->ep, &again, &none))) expar_ep_output_release(none.output);
     if (is_odd(one)) back.x.dtype = EXPAR_I32;
-    hear(one, expar_ep_combine(one->ep, &back), EXPAR_ERR_DTYPE, "expar_ep_combine", "x");
+    hear(one, expar_ep_combine(one->ep, &back, NULL), EXPAR_ERR_DTYPE, "expar_ep_combine", "x");
 }
 
 static void before_and_behind_the_wrap(expar_group *group, void *shared)

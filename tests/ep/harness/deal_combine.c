@@ -67,7 +67,7 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
         if (args->path == EXPAR_EP_PATH_DIRECT && !reduced) args->path = EXPAR_EP_PATH_QUEUE;
     }
     args->handle = handle;
-    args->y = pitched_make(dtype, tokens, m->form.hidden, gap, choice->null_if_empty);
+    args->out_y = pitched_make(dtype, tokens, m->form.hidden, gap, choice->null_if_empty);
     if (m->form.with_weights)
         args->out_topk_weights = pitched_make(EXPAR_F32, tokens, m->job.topk, choice->pad, choice->null_if_empty);
     for (int i = 0; i < 2; i++)
@@ -85,9 +85,11 @@ bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, co
     args->wait_event = wait_event;
     args->async_finish = choice->async;
     args->num_sms = choice->num_sms;
-    args->event = choice->async ? &call->event : NULL;
     if (m->form.refusal == REFUSAL_EARLY && m->form.refuser == call->rank) args->path = (expar_ep_path)7;
-    expar_status status = expar_ep_combine(ep, args), expected = deal_call_returning_on(call, ep, status);
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
+    expar_status status = expar_ep_combine(ep, args, choice->async ? &done : NULL);
+    const expar_status expected = deal_call_returning_on(call, ep, status);
+    call->event = done.event;
     call->issued = expected == EXPAR_OK;
     return CHECK_STATUS(expected, status) &&
            CHECK(!call->event == !(choice->async && call->issued), "an event is %s", call->event ? "given" : "missing");
@@ -97,7 +99,7 @@ void deal_combine_clean(deal_call *call)
 {
     free(call->memory[0]);
     free(call->memory[1]);
-    pitched_free(&call->back.y);
+    pitched_free(&call->back.out_y);
     pitched_free(&call->back.out_topk_weights);
     pitched_free(&call->back.bias[0]);
     pitched_free(&call->back.bias[1]);
@@ -157,7 +159,7 @@ static void fill_expected(const deal_move *m, int32_t rank, void *expected)
 static bool check_y(const deal_call *call)
 {
     const deal_move *m = call->move;
-    const expar_tensor *y = &call->back.y;
+    const expar_tensor *y = &call->back.out_y;
     void *expected = traffic_alloc((size_t)(y->shape[0] * y->shape[1]), oracle_element_bytes(m->form.type));
     fill_expected(m, call->rank, expected);
     bool right = CHECK(pitched_gaps_intact(y), "the combine wrote beyond the rows of y");

@@ -91,8 +91,8 @@ expar_ep_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtyp
 expar_ep_combine_args idle_combine_args(const idle_rank *one)
 {
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
-    args.x = args.y = idle_tensor(EXPAR_F32, IDLE_HIDDEN);
-    args.x.device.index = args.y.device.index = one->gpu->index;
+    args.x = args.out_y = idle_tensor(EXPAR_F32, IDLE_HIDDEN);
+    args.x.device.index = args.out_y.device.index = one->gpu->index;
     args.handle = one->came.handle;
     args.stream = one->stream;
     return args;
@@ -108,5 +108,5 @@ bool idle_dispatch(idle_rank *one, expar_dtype dtype)
 bool idle_combine(idle_rank *one)
 {
     expar_ep_combine_args args = idle_combine_args(one);
-    return CHECK_OK(expar_ep_combine(one->ep, &args));
+    return CHECK_OK(expar_ep_combine(one->ep, &args, NULL));
 }

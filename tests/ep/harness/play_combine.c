@@ -70,17 +70,17 @@ bool play_combine(expar_ep *ep, const traffic *t, const answers *a, int32_t rank
     args.x = make_x(t, a, rank, choice, area, arrival);
     args.handle = handle;
     args.path = choice->path;
-    args.y = pitched_make(traffic_dtype(t), num_tokens, t->job.hidden, gap, choice->null_if_empty);
+    args.out_y = pitched_make(traffic_dtype(t), num_tokens, t->job.hidden, gap, choice->null_if_empty);
     if (a->with_weights) {
         args.topk_weights = make_weights(t, a, rank, choice, area);
         args.out_topk_weights = pitched_make(EXPAR_F32, num_tokens, t->job.topk, 0, choice->null_if_empty);
     }
-    bool right = CHECK_OK(expar_ep_combine(ep, &args)) && check_y(t, &args.y, a->y[rank]) &&
+    bool right = CHECK_OK(expar_ep_combine(ep, &args, NULL)) && check_y(t, &args.out_y, a->y[rank]) &&
                  (!a->with_weights || check_summed(&args.out_topk_weights, a->summed[rank])) &&
                  CHECK(pitched_equals(&args.x, a->x[rank]), "the combine changed its input");
     if (choice->place == PLACE_PRIVATE) pitched_free(&args.x);
     if (choice->place != PLACE_SYMMETRIC) pitched_free(&args.topk_weights);
-    pitched_free(&args.y);
+    pitched_free(&args.out_y);
     pitched_free(&args.out_topk_weights);
     return right;
 }

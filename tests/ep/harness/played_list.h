@@ -3,7 +3,7 @@
 #ifndef EXPAR_TESTS_EP_PLAYED_LIST_H
 #define EXPAR_TESTS_EP_PLAYED_LIST_H
 
-#include <expar/dlpack.h>
+#include <expar/python.h>
 #include <string.h>
 
 typedef struct played_list {

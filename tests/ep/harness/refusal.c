@@ -37,19 +37,19 @@ static expar_status call_combine(const refusal_scene *scene, const refusal_case 
     expar_ep_combine_args given = EXPAR_EP_COMBINE_ARGS_INIT;
     given.x = pitched_make(traffic_dtype(t), num_rows, t->job.hidden, 0, false);
     given.topk_weights = pitched_make(EXPAR_F32, num_rows, t->job.topk, 0, false);
-    given.y = pitched_make(traffic_dtype(t), num_tokens, t->job.hidden, 0, false);
+    given.out_y = pitched_make(traffic_dtype(t), num_tokens, t->job.hidden, 0, false);
     given.out_topk_weights = pitched_make(EXPAR_F32, num_tokens, t->job.topk, 0, false);
     given.handle = scene->handle;
     size_t y_bytes = (size_t)num_tokens * traffic_row_bytes(t);
-    check_fill(given.y.data, y_bytes);
+    check_fill(given.out_y.data, y_bytes);
     expar_ep_combine_args args = given;
     if (what) setting_apply(&what->set, &args);
     if (what && what->spoil_combine) what->spoil_combine(&args, scene);
-    expar_status status = expar_ep_combine(scene->stage->ep, &args);
-    check_filled(given.y.data, y_bytes, "a combine");
+    expar_status status = expar_ep_combine(scene->stage->ep, &args, NULL);
+    check_filled(given.out_y.data, y_bytes, "a combine");
     pitched_free(&given.x);
     pitched_free(&given.topk_weights);
-    pitched_free(&given.y);
+    pitched_free(&given.out_y);
     pitched_free(&given.out_topk_weights);
     return status;
 }

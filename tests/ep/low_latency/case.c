@@ -20,9 +20,9 @@ expar_ll_config case_config(const ll_case *c)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = c->max_tokens;
     config.hidden = c->hidden;
-    config.num_topk = c->topk;
+    config.max_topk = c->topk;
     config.num_experts = c->experts;
-    config.max_element_bytes = 4;
+    config.max_row_bytes = 4 * (int64_t)config.hidden;
     config.num_threads = c->threads;
     config.num_sms = c->sms;
     config.unmapped = reach_unmapped();
@@ -275,7 +275,7 @@ void round_prepare_combine(ll_round *round)
     round->combine.handle = round->received.handle;
     round->combine.sum = c->sum;
     if (c->logfmt) round->combine.format = EXPAR_LL_FORMAT_LOGFMT;
-    if (c->lend) round->combine.out = expar_tensor_2d(round->lent_y, EXPAR_F32, tokens, c->hidden);
+    if (c->lend) round->combine.out_y = expar_tensor_2d(round->lent_y, EXPAR_F32, tokens, c->hidden);
 }
 
 /* Each product is rounded, then each sum. */

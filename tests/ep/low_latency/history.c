@@ -236,7 +236,7 @@ static lowlat_script *script_of(const history *h, director *d, random_source *ra
     s->config = (expar_ll_config)EXPAR_LL_CONFIG_INIT;
     s->config.max_tokens = TOKENS;
     s->config.hidden = HIDDEN;
-    s->config.num_topk = 2;
+    s->config.max_topk = 2;
     s->config.num_experts = 2 * h->ranks;
     s->config.unmapped = reach_unmapped();
     s->with_trouble = true;

@@ -102,7 +102,7 @@ expar_ll_config masked_config(const lowlat_plan *plan)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = plan->max_tokens;
     config.hidden = plan->hidden;
-    config.num_topk = plan->topk;
+    config.max_topk = plan->topk;
     config.num_experts = plan->num_experts;
     config.masking = 1;
     config.unmapped = reach_unmapped();

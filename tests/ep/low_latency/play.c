@@ -161,8 +161,8 @@ void lowlat_prepare_combine(lowlat_call *call, expar_ll *ll, const lowlat_traffi
     args->sum = a->sum;
     if (a->logfmt) args->format = EXPAR_LL_FORMAT_LOGFMT;
     if (choice->own_x)
-        args->out = pitched_make(lowlat_dtype(job->type), input->num_tokens, job->hidden, row_gap(choice, job->type),
-                                 choice->null_if_empty);
+        args->out_y = pitched_make(lowlat_dtype(job->type), input->num_tokens, job->hidden, row_gap(choice, job->type),
+                                   choice->null_if_empty);
     args->wait_ns = make_waits(call);
     args->wait_event = make_wait_event(call);
     args->hook = choice->hook;
@@ -349,7 +349,7 @@ static bool is_row_of_y(const lowlat_answers *a, int32_t rank, int64_t t, const 
 static bool check_y(const lowlat_call *call)
 {
     const lowlat_answers *a = call->answers;
-    const expar_tensor *y = &call->back.y, *out = &call->back_args.out;
+    const expar_tensor *y = &call->back.y, *out = &call->back_args.out_y;
     int64_t tokens = a->inputs[call->rank].num_tokens;
     expar_tensor wanted = out->ndim ? *out : expar_tensor_2d(NULL, lowlat_dtype(a->job.type), tokens, a->job.hidden);
     if (!has_form(y, &wanted, "y")) return false;
@@ -388,7 +388,7 @@ void lowlat_clean(lowlat_call *call)
         if (!call->choice.zero_copy) free(call->back_args.x.data);
         pitched_free(&call->back_args.topk_idx);
         pitched_free(&call->back_args.topk_weights);
-        pitched_free(&call->back_args.out);
+        pitched_free(&call->back_args.out_y);
     } else {
         expar_ll_hook_release(call->there.hook);
         expar_event_release(call->there.event);

@@ -30,8 +30,8 @@ static expar_ll_config draw_config(random_source *random, int32_t ranks)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     int64_t locals = draw_log(random, MAX_LOCALS);
     config.num_experts = (int32_t)(locals * ranks);
-    config.num_topk = (int32_t)(random_once_in(random, 4) ? 32 : random_between(random, 1, 10));
-    config.max_element_bytes = random_once_in(random, 3) ? 0 : random_once_in(random, 2) ? 2 : 4;
+    config.max_topk = (int32_t)(random_once_in(random, 4) ? 32 : random_between(random, 1, 10));
+    const int64_t element_bytes = random_once_in(random, 3) ? 0 : random_once_in(random, 2) ? 2 : 4;
     config.sums = (int32_t)random_between(random, 0, 3);
     config.max_tokens = (int32_t)draw_log(random, MAX_TOKENS);
     int64_t most = RECEIVED_ELEMENTS / (locals * ranks * config.max_tokens);
@@ -41,12 +41,14 @@ static expar_ll_config draw_config(random_source *random, int32_t ranks)
     } else {
         config.hidden = (int32_t)(8 * draw_log(random, most / 8 > MAX_HIDDEN_UNITS ? MAX_HIDDEN_UNITS : most / 8 + 1));
     }
+    config.max_row_bytes = config.hidden * element_bytes;
     return config;
 }
 
 static oracle_type draw_type(random_source *random, const expar_ll_config *config)
 {
-    return (oracle_type)random_between(random, ORACLE_BF16, config->max_element_bytes == 4 ? ORACLE_F32 : ORACLE_F16);
+    return (oracle_type)random_between(random, ORACLE_BF16,
+                                       config->max_row_bytes == 4 * (int64_t)config->hidden ? ORACLE_F32 : ORACLE_F16);
 }
 
 static bool takes_sum(const expar_ll_config *config, expar_ll_sum sum)
@@ -70,7 +72,7 @@ static lowlat_traffic *draw_traffic(random_source *random, const lowlat_script *
         .num_ranks = n,
         .max_tokens = config->max_tokens,
         .hidden = config->hidden,
-        .topk = (int32_t)(random_once_in(random, 2) ? config->num_topk : random_between(random, 1, config->num_topk)),
+        .topk = (int32_t)(random_once_in(random, 2) ? config->max_topk : random_between(random, 1, config->max_topk)),
         .num_experts = config->num_experts,
         .type = draw_type(random, config),
         .format = LLO_PLAIN,
@@ -420,8 +422,8 @@ void lowlat_script_print(const lowlat_script *s)
 {
     const expar_ll_config *c = &s->config;
     fprintf(stderr, "script %" PRIu64 ": %d ranks, B %d, H %d, K %d, E %d, elements of %d bytes, sums %d\n", s->seed,
-            (int)s->ranks.size, (int)c->max_tokens, (int)c->hidden, (int)c->num_topk, (int)c->num_experts,
-            (int)c->max_element_bytes, (int)c->sums);
+            (int)s->ranks.size, (int)c->max_tokens, (int)c->hidden, (int)c->max_topk, (int)c->num_experts,
+            (int)c->max_row_bytes, (int)c->sums);
     for (int32_t i = 0; i < s->num_ops; i++)
         print_op(&s->ops[i], i);
     for (int32_t r = 0; r < s->ranks.size; r++) {

@@ -278,7 +278,7 @@ static void test_buffer_size(void **state)
     size_t bytes = 0;
     config.max_tokens = 128;
     config.hidden = 7168;
-    config.num_topk = 8;
+    config.max_topk = 8;
     config.num_experts = 64;
     assert_int_equal(expar_ll_get_buffer_size(&config, 8, &bytes), EXPAR_OK);
     assert_true(bytes > 50000000 && bytes < 100000000);

@@ -69,7 +69,7 @@ static void play_rank(expar_group *group, void *shared)
     expar_ll *ll = NULL;
     config.max_tokens = show->traffic->job.max_tokens;
     config.hidden = show->traffic->job.hidden;
-    config.num_topk = show->traffic->job.topk;
+    config.max_topk = show->traffic->job.topk;
     config.num_experts = show->traffic->job.num_experts;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;
     for (int i = 0; i < WARM + ROUNDS && fewest_there >= 0 && fewest_back >= 0; i++) {

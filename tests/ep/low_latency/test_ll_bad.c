@@ -122,13 +122,13 @@ static const wrong wrong_dispatches[] = {
     {"x unaligned", x_unaligned, EXPAR_ERR_ALIGNMENT, "x.data"},
     {"x strided", x_strided, EXPAR_ERR_STRIDE, "x.strides[1]"},
     {"too many tokens", too_many_tokens, EXPAR_ERR_LIMIT, "max_tokens"},
-    {"too many slots", too_many_slots, EXPAR_ERR_LIMIT, "num_topk"},
+    {"too many slots", too_many_slots, EXPAR_ERR_LIMIT, "max_topk"},
     {"idx of floats", idx_of_floats, EXPAR_ERR_DTYPE, "topk_idx.dtype"},
     {"idx too short", idx_short, EXPAR_ERR_SHAPE, "topk_idx"},
     {"weights too short", weights_short, EXPAR_ERR_SHAPE, "topk_weights"},
     {"x on a GPU", x_on_a_gpu, EXPAR_ERR_DEVICE, "x"},
     {"no format", no_format, EXPAR_ERR_ARGUMENT, "format is 17"},
-    {"LogFMT", logfmt, EXPAR_ERR_ARGUMENT, "format is 5"},
+    {"LogFMT", logfmt, EXPAR_ERR_ARGUMENT, "format is LOGFMT"},
     {"groups of 24", groups_of_24, EXPAR_ERR_SHAPE, "128"},
     {"out_x of another shape", out_x_of_other_type, EXPAR_ERR_SHAPE, "out_x"},
     {"scales for plain rows", scales_for_plain, EXPAR_ERR_ARGUMENT, "out_scales"},
@@ -259,7 +259,7 @@ static void other_idx(ll_round *r)
 }
 static void y_short(ll_round *r)
 {
-    r->combine.out = expar_tensor_2d(r->expert_x, EXPAR_F32, 1, 24);
+    r->combine.out_y = expar_tensor_2d(r->expert_x, EXPAR_F32, 1, 24);
 }
 static void fp8_sums(ll_round *r)
 {
@@ -278,7 +278,7 @@ static void logfmt_reduced(ll_round *r)
 
 static const wrong wrong_combines[] = {
     {"LogFMT of 24", logfmt_of_24, EXPAR_ERR_SHAPE, "128"},
-    {"LogFMT with sums", logfmt_reduced, EXPAR_ERR_ARGUMENT, "LogFMT"},
+    {"LogFMT with sums", logfmt_reduced, EXPAR_ERR_ARGUMENT, "LOGFMT"},
     {"no handle", no_handle, EXPAR_ERR_NULL, "handle"},
     {"x of two dimensions", x_of_two_dimensions, EXPAR_ERR_SHAPE, "x has 2 dimensions"},
     {"x of int32", x_of_other_type, EXPAR_ERR_DTYPE, "x.dtype"},
@@ -288,8 +288,8 @@ static const wrong wrong_combines[] = {
     {"no weights", no_weights, EXPAR_ERR_NULL, "topk_weights"},
     {"no sum", no_sum, EXPAR_ERR_ARGUMENT, "sum is 2"},
     {"another topk_idx", other_idx, EXPAR_ERR_ARGUMENT, "topk_idx[0][1]"},
-    {"y too short", y_short, EXPAR_ERR_SHAPE, "out"},
-    {"FP8 sums", fp8_sums, EXPAR_ERR_ARGUMENT, "format is 1"},
+    {"y too short", y_short, EXPAR_ERR_SHAPE, "out_y"},
+    {"FP8 sums", fp8_sums, EXPAR_ERR_ARGUMENT, "format is FP8"},
 };
 
 static bool play_wrong_combine(const scene *s, const wrong *w, bool hook)
@@ -385,10 +385,10 @@ static void play_configs(expar_group *group, void *shared)
     CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ll_create(group, &config, &ll));
     CHECK_TEXT("max_tokens", "7", "6");
     config = case_config(c);
-    if (expar_group_rank(group) == BAD) config.num_topk = 33;
+    if (expar_group_rank(group) == BAD) config.max_topk = 33;
     CHECK_STATUS(expar_group_rank(group) == BAD ? EXPAR_ERR_ARGUMENT : EXPAR_ERR_REMOTE,
                  expar_ll_create(group, &config, &ll));
-    CHECK_TEXT("num_topk is 33");
+    CHECK_TEXT("max_topk is 33");
     CHECK(!ll, "nothing is given");
     config = case_config(c);
     config.sums = 1 << EXPAR_LL_SUM_EXACT;

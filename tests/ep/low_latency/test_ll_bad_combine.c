@@ -69,7 +69,7 @@ static void event_that_has_gone(back_args *args, const wrong_scene *scene)
 static void out_at_odd_address(back_args *args, const wrong_scene *scene)
 {
     (void)scene;
-    args->out.data = (char *)args->out.data + 2;
+    args->out_y.data = (char *)args->out_y.data + 2;
 }
 
 static _Alignas(16) int64_t room[WRONG_RANKS + 1];
@@ -98,7 +98,7 @@ static const wrong_case cases[] = {
     {"x of integers", EXPAR_ERR_DTYPE, {"x.dtype is i32", "expected"}, WRONG_SET_COMBINE(x.dtype, EXPAR_I32)},
     {"x of long elements",
      EXPAR_ERR_LIMIT,
-     {"x.dtype is f32", "config.max_element_bytes"},
+     {"x.dtype is f32", "config.max_row_bytes"},
      WRONG_SET_COMBINE(x.dtype, EXPAR_F32)},
     {"x of two dimensions",
      EXPAR_ERR_SHAPE,
@@ -135,13 +135,16 @@ static const wrong_case cases[] = {
     {"sum unknown", EXPAR_ERR_ARGUMENT, {"sum is 2", "expected"}, WRONG_SET_COMBINE(sum, (expar_ll_sum)2)},
     {"format of dispatches",
      EXPAR_ERR_ARGUMENT,
-     {"format is 1", "expected"},
+     {"format is FP8", "expected"},
      WRONG_SET_COMBINE(format, EXPAR_LL_FORMAT_FP8)},
     {"format of groups",
      EXPAR_ERR_SHAPE,
-     {"format is 5", "16", "multiple of 128"},
+     {"format is LOGFMT", "16", "multiple of 128"},
      WRONG_SET_COMBINE(format, EXPAR_LL_FORMAT_LOGFMT)},
-    {"format of exact sums", EXPAR_ERR_ARGUMENT, {"format is 5", "sum 1"}, .spoil_combine = format_of_exact_sums},
+    {"format of exact sums",
+     EXPAR_ERR_ARGUMENT,
+     {"format is LOGFMT", "sum REDUCED"},
+     .spoil_combine = format_of_exact_sums},
     {"format unknown",
      EXPAR_ERR_ARGUMENT,
      {"format is -1", "expected"},
@@ -156,11 +159,17 @@ static const wrong_case cases[] = {
      EXPAR_ERR_ARGUMENT,
      {"async_finish is 3", "expected 0 or 1"},
      WRONG_SET_COMBINE(async_finish, 3)},
-    {"out of another dtype", EXPAR_ERR_DTYPE, {"out.dtype is f16", "bf16"}, WRONG_SET_COMBINE(out.dtype, EXPAR_F16)},
-    {"out of fewer tokens", EXPAR_ERR_SHAPE, {"out", "4", "5"}, WRONG_SET_COMBINE(out.shape[0], 4)},
-    {"out at an odd address", EXPAR_ERR_ALIGNMENT, {"out.data"}, .spoil_combine = out_at_odd_address},
-    {"out of overlapping rows", EXPAR_ERR_STRIDE, {"out.strides[0] is 8"}, WRONG_SET_COMBINE(out.strides[0], 8)},
-    {"out on a GPU", EXPAR_ERR_DEVICE, {"out lies on", "expected"}, WRONG_SET_COMBINE(out.device.type, EXPAR_CUDA)},
+    {"out_y of another dtype",
+     EXPAR_ERR_DTYPE,
+     {"out_y.dtype is f16", "bf16"},
+     WRONG_SET_COMBINE(out_y.dtype, EXPAR_F16)},
+    {"out_y of fewer tokens", EXPAR_ERR_SHAPE, {"out_y", "4", "5"}, WRONG_SET_COMBINE(out_y.shape[0], 4)},
+    {"out_y at an odd address", EXPAR_ERR_ALIGNMENT, {"out_y.data"}, .spoil_combine = out_at_odd_address},
+    {"out_y of overlapping rows", EXPAR_ERR_STRIDE, {"out_y.strides[0] is 8"}, WRONG_SET_COMBINE(out_y.strides[0], 8)},
+    {"out_y on a GPU",
+     EXPAR_ERR_DEVICE,
+     {"out_y lies on", "expected"},
+     WRONG_SET_COMBINE(out_y.device.type, EXPAR_CUDA)},
     {"waits of more ranks",
      EXPAR_ERR_SHAPE,
      {"wait_ns.shape[0] is 4", "expected 3"},

@@ -206,7 +206,7 @@ static void ask_for_memory(desk *d)
     CHECK_TEXT("expar_ll_get_combine_buffer", "x is NULL");
     CHECK_STATUS(EXPAR_ERR_DTYPE, expar_ll_get_combine_buffer(d->ll, handle, EXPAR_I8, &x));
     CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ll_get_combine_buffer(d->ll, handle, EXPAR_F32, &x));
-    CHECK_TEXT("config.max_element_bytes");
+    CHECK_TEXT("config.max_row_bytes");
     CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_get_combine_buffer(NULL, handle, EXPAR_BF16, &x));
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_get_combine_buffer(d->ll, open.there.handle, EXPAR_BF16, &x));
     CHECK_TEXT("expar_ll_get_combine_buffer", "was not received whole");

@@ -12,7 +12,7 @@
 
 enum { RANKS = 3, BAD = 1 };
 
-#define GOOD .struct_size = sizeof(expar_ll_config), .max_tokens = 8, .hidden = 128, .num_topk = 4, .num_experts = 12
+#define GOOD .struct_size = sizeof(expar_ll_config), .max_tokens = 8, .hidden = 128, .max_topk = 4, .num_experts = 12
 
 static const expar_ll_config good = {GOOD};
 
@@ -59,20 +59,21 @@ static const wrong_member wrong_members[] = {
     WRONG(hidden, -8, "is -8"),
     WRONG(hidden, 12, "is 12", "multiple of 8", "16 bytes"),
     {.words = {"config.hidden", "is 1006", "multiple of 4", "4 bytes"},
-     .config = {GOOD, .hidden = 1006, .max_element_bytes = 4}},
+     .config = {GOOD, .hidden = 1006, .max_row_bytes = 4024}},
     {.words = {"config.hidden", "is 1004", "multiple of 8", "2 bytes"}, .config = {GOOD, .hidden = 1004}},
     WRONG(hidden, (1 << 24) + 8, "is 16777224"),
-    WRONG(num_topk, 0, "is 0", "1 to 32"),
-    WRONG(num_topk, -1, "is -1"),
-    WRONG(num_topk, 33, "is 33", "1 to 32"),
+    WRONG(max_topk, 0, "is 0", "1 to 32"),
+    WRONG(max_topk, -1, "is -1"),
+    WRONG(max_topk, 33, "is 33", "1 to 32"),
     WRONG(num_experts, 0, "is 0"),
     WRONG(num_experts, -3, "is -3"),
     WRONG(num_experts, 13, "is 13", "multiple of the 3 ranks"),
     WRONG(num_experts, INT32_MAX, "is 2147483647"),
-    WRONG(max_element_bytes, -1, "is -1"),
-    WRONG(max_element_bytes, 1, "is 1", "expected 2", "4 (f32, too)"),
-    WRONG(max_element_bytes, 3, "is 3"),
-    WRONG(max_element_bytes, 8, "is 8"),
+    WRONG(max_row_bytes, -1, "is -1"),
+    WRONG(max_row_bytes, 128, "is 128", "expected 256 (bf16, f16)", "512 (f32, too)"),
+    WRONG(max_row_bytes, 384, "is 384"),
+    WRONG(max_row_bytes, 1024, "is 1024"),
+    WRONG(max_row_bytes, INT64_MAX, "is 9223372036854775807"),
     WRONG(sums, -1, "is -1"),
     WRONG(sums, 4, "is 4", "0 to 3"),
     WRONG(device.type, (expar_device_type)99, "is 99"),
@@ -122,12 +123,12 @@ static void test_buffer_size_overflow(void **state)
     CHECK_TEXT("config.max_tokens is 65535", "65536 ranks");
     config.hidden = 1 << 24;
     config.num_experts = 1 << 22;
-    config.max_element_bytes = 4;
+    config.max_row_bytes = (int64_t)4 << 24;
     CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ll_get_buffer_size(&config, 16, &bytes));
     CHECK_TEXT("more than 2^62 bytes");
     CHECK(bytes == 77, "the size was written");
     config.num_experts = 32;
-    config.num_topk = 32;
+    config.max_topk = 32;
     config.masking = 1;
     CHECK_OK(expar_ll_get_buffer_size(&config, 32, &bytes));
     CHECK(bytes > (size_t)2 * 65535 * (32 + 4 * 32) * ((size_t)4 << 24), "%zu bytes cannot hold the halves", bytes);
@@ -187,18 +188,15 @@ static void create_different(expar_group *group, void *shared)
     struct {
         const char *words[3];
         expar_ll_config config;
-    } others[] = {{{"config.max_tokens", "9", "8"}, good},
-                  {{"config.hidden", "256", "128"}, good},
-                  {{"config.num_topk", "3", "4"}, good},
-                  {{"config.num_experts", "15", "12"}, good},
-                  {{"config.max_element_bytes", "4"}, good},
-                  {{"config.sums", "1"}, good},
+    } others[] = {{{"config.max_tokens", "9", "8"}, good}, {{"config.hidden", "256", "128"}, good},
+                  {{"config.max_topk", "3", "4"}, good},   {{"config.num_experts", "15", "12"}, good},
+                  {{"config.max_row_bytes", "512"}, good}, {{"config.sums", "1"}, good},
                   {{"config.masking", "1"}, good}};
     others[0].config.max_tokens = 9;
     others[1].config.hidden = 256;
-    others[2].config.num_topk = 3;
+    others[2].config.max_topk = 3;
     others[3].config.num_experts = 15;
-    others[4].config.max_element_bytes = 4;
+    others[4].config.max_row_bytes = 512;
     others[5].config.sums = 1 << EXPAR_LL_SUM_EXACT;
     others[6].config.masking = 1;
     for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
@@ -293,7 +291,7 @@ static void compare_bytes(expar_group *group, void *shared)
         size_t bytes = 0;
         config.masking = i & 1;
         config.sums = i & 2;
-        config.max_element_bytes = i & 4;
+        config.max_row_bytes = i & 4 ? 4 * good.hidden : 0;
         config.unmapped = i & 4 ? 1 : 0;
         const uint64_t before = used_bytes(group);
         CHECK_OK(expar_ll_get_buffer_size(&config, RANKS, &bytes));
@@ -412,9 +410,9 @@ static size_t bytes_of(const expar_ll_config *config, int32_t ranks)
 /* Two halves of N·B messages and of B·K rows, or with reduced sums alone of B·min(K, N), and little beside them. */
 static void check_formula(const expar_ll_config *config, int32_t ranks)
 {
-    const size_t n = (size_t)ranks, tokens = (size_t)config->max_tokens, topk = (size_t)config->num_topk;
+    const size_t n = (size_t)ranks, tokens = (size_t)config->max_tokens, topk = (size_t)config->max_topk;
     const size_t places = config->sums == 1 << EXPAR_LL_SUM_REDUCED && topk > n ? n : topk;
-    const size_t row = (size_t)config->hidden * (config->max_element_bytes == 4 ? 4 : 2);
+    const size_t row = (size_t)config->hidden * (config->max_row_bytes == 4 * (int64_t)config->hidden ? 4 : 2);
     const size_t rows = 2 * tokens * (n + places), bytes = bytes_of(config, ranks);
     /* A message has its header, and every row room for scales; a row has its flag, which for messages comes twice. */
     const size_t each = row + row / 16 + 12 * topk + 256;
@@ -430,7 +428,7 @@ static void test_formula(void **state)
     const int32_t sums[] = {0, 1 << EXPAR_LL_SUM_EXACT, 1 << EXPAR_LL_SUM_REDUCED, 3};
     config.max_tokens = 128;
     config.hidden = 7168;
-    config.num_topk = 8;
+    config.max_topk = 8;
     config.num_experts = 256;
     assert_true(bytes_of(&config, 8) < 100000000);
     config.num_experts = 8;
@@ -442,9 +440,9 @@ static void test_formula(void **state)
             for (int32_t topk = 1; topk <= 32; topk += 31)
                 for (int32_t tokens = 1; tokens <= 1024; tokens *= 32) {
                     config.sums = sums[i];
-                    config.num_topk = topk;
+                    config.max_topk = topk;
                     config.max_tokens = tokens;
-                    config.max_element_bytes = ranks % 4 ? 2 : 4;
+                    config.max_row_bytes = config.hidden * (int64_t)(ranks % 4 ? 2 : 4);
                     check_formula(&config, ranks);
                 }
 }

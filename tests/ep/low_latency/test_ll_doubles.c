@@ -62,7 +62,7 @@ static expar_ll *open_buffer(expar_group *group)
     expar_ll *ll = NULL;
     config.max_tokens = TOKENS;
     config.hidden = HIDDEN;
-    config.num_topk = TOPK;
+    config.max_topk = TOPK;
     config.num_experts = LOCALS * RANKS;
     config.unmapped = reach_unmapped();
     return CHECK_OK(expar_ll_create(group, &config, &ll)) ? ll : NULL;

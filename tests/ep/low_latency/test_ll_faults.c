@@ -118,7 +118,7 @@ static void play_rank(expar_group *group, void *shared)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = job->max_tokens;
     config.hidden = job->hidden;
-    config.num_topk = job->topk;
+    config.max_topk = job->topk;
     config.num_experts = job->num_experts;
     config.unmapped = reach_unmapped();
     if (!CHECK_OK(expar_ll_create(group, &config, &seat.ll))) return;

@@ -135,7 +135,7 @@ static void play_rank(expar_group *group, void *shared)
     lowlat_call there, back;
     config.max_tokens = show->traffic->job.max_tokens;
     config.hidden = show->traffic->job.hidden;
-    config.num_topk = show->traffic->job.topk;
+    config.max_topk = show->traffic->job.topk;
     config.num_experts = show->traffic->job.num_experts;
     config.masking = show->what.masking;
     config.unmapped = reach_unmapped();

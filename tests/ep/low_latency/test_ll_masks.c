@@ -269,7 +269,7 @@ static void test_bytes(void **state)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = 64;
     config.hidden = 2048;
-    config.num_topk = 8;
+    config.max_topk = 8;
     config.num_experts = 24;
     const size_t places = 2 * 64 * 8, row_bytes = 2048 * 2 + 2048 / 128 * 8;
     size_t without = 0, with = 0;

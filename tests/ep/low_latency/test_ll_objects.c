@@ -77,7 +77,15 @@ static void call_hooks_that_are_gone(seat *s)
     CHECK(lowlat_play(&there), "a dispatch with a hook");
     expar_ll_hook *gone = there.there.hook;
     there.there.hook = NULL;
+    CHECK_OK(expar_ll_hook_retain(gone));
     expar_ll_hook_release(gone);
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ll_hook_call(gone, NULL)); /* called before, but still there */
+    CHECK_TEXT("expar_ll_hook_call", "has been called already");
+    expar_ll_hook_release(gone);
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_hook_retain(gone));
+    CHECK_TEXT("expar_ll_hook_retain", "not a living hook");
+    CHECK_STATUS(EXPAR_ERR_NULL, expar_ll_hook_retain(NULL));
+    CHECK_TEXT("expar_ll_hook_retain", "hook is NULL");
     CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ll_hook_call(gone, NULL));
     CHECK_TEXT("expar_ll_hook_call", "not a living hook");
     expar_ll_hook_release(gone);
@@ -312,7 +320,7 @@ static void ask_late_for_memory(expar_group *group, void *shared)
     args.handle = there.there.handle;
     args.format = EXPAR_LL_FORMAT_LOGFMT;
     CHECK_STATUS(EXPAR_ERR_UNSUPPORTED, expar_ll_combine(ll, &args, &result));
-    CHECK_TEXT("expar_ll_combine on rank", "LogFMT", "expar_ll_get_combine_buffer");
+    CHECK_TEXT("expar_ll_combine on rank", "LOGFMT", "expar_ll_get_combine_buffer");
     args.format = EXPAR_LL_FORMAT_PLAIN;
     CHECK_OK(expar_ll_combine(ll, &args, &result));
     expar_ep_output_release(result.output);

@@ -65,7 +65,7 @@ static bool lay_out(const reserve_show *show, expar_ll *ll)
 {
     const expar_ll_config config = masked_config(&show->plan);
     int32_t topk = 0;
-    return CHECK_OK(expar_ll_set_shape(ll, &config, &topk)) && CHECK(topk == config.num_topk, "K is %d", (int)topk);
+    return CHECK_OK(expar_ll_set_shape(ll, &config, &topk)) && CHECK(topk == config.max_topk, "K is %d", (int)topk);
 }
 
 static bool play_view(expar_ll *ll, const masked_traffic *m, masked_view view, int32_t rank)
@@ -244,18 +244,18 @@ static void play_sizes(expar_group *group, void *shared)
     size_t bytes = 0;
     expar_ll *ll = NULL;
     int32_t topk = -1;
-    config.num_topk = 7;
+    config.max_topk = 7;
     CHECK_OK(expar_ll_get_buffer_size(&config, RANKS, &bytes));
     const expar_ll_config reserve = masked_reserve(&config, bytes);
     if (!CHECK_OK(expar_ll_create(group, &reserve, &ll))) return;
-    config.num_topk = 11;
+    config.max_topk = 11;
     CHECK_STATUS(EXPAR_ERR_LIMIT, expar_ll_set_shape(ll, &config, &topk));
-    CHECK_TEXT("expar_ll_set_shape", "num_topk 11", "of the reserve");
+    CHECK_TEXT("expar_ll_set_shape", "max_topk 11", "of the reserve");
     CHECK(topk == -1, "K is %d", (int)topk);
-    config.num_topk = 2;
+    config.max_topk = 2;
     if (!CHECK_OK(expar_ll_set_shape(ll, &config, &topk))) return;
     CHECK(topk >= 7 && topk < 11, "K is %d", (int)topk);
-    config.num_topk = topk;
+    config.max_topk = topk;
     CHECK_OK(expar_ll_get_buffer_size(&config, RANKS, &bytes));
     CHECK(bytes <= reserve.reserve_bytes + 4096, "%zu bytes in %zu", bytes, reserve.reserve_bytes);
     CHECK(play_view(ll, show->rounds[0], MASKED_NOBODY, expar_group_rank(group)), "calls");

@@ -99,7 +99,7 @@ static void come_again(expar_group *group, void *shared)
     expar_ll *ll = NULL;
     config.max_tokens = TOKENS;
     config.hidden = 16;
-    config.num_topk = 2;
+    config.max_topk = 2;
     config.num_experts = 2;
     config.unmapped = reach_unmapped();
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;

@@ -25,7 +25,7 @@ expar_ll_config wrong_config(void)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = WRONG_TOKENS;
     config.hidden = WRONG_HIDDEN;
-    config.num_topk = WRONG_TOPK;
+    config.max_topk = WRONG_TOPK;
     config.num_experts = WRONG_EXPERTS;
     config.unmapped = reach_unmapped();
     return config;

@@ -45,14 +45,14 @@ static expar_status combine_by(stage *s, const traffic *t, const expar_ep_handle
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     const int64_t rows = t->arrivals[s->rank].num_rows, tokens = t->inputs[s->rank].num_tokens;
     args.x = pitched_make(traffic_dtype(t), rows, t->job.hidden, 0, false);
-    args.y = pitched_make(traffic_dtype(t), tokens, t->job.hidden, 0, false);
+    args.out_y = pitched_make(traffic_dtype(t), tokens, t->job.hidden, 0, false);
     args.topk_weights = pitched_make(EXPAR_F32, rows, t->job.topk, 0, false);
     args.out_topk_weights = pitched_make(EXPAR_F32, tokens, t->job.topk, 0, false);
     args.handle = handle;
     args.nodes_sum = nodes;
-    expar_status status = expar_ep_combine(s->ep, &args);
+    expar_status status = expar_ep_combine(s->ep, &args, NULL);
     pitched_free(&args.x);
-    pitched_free(&args.y);
+    pitched_free(&args.out_y);
     pitched_free(&args.topk_weights);
     pitched_free(&args.out_topk_weights);
     return status;
@@ -96,10 +96,10 @@ static void play_disagreement(stage *s, void *shared)
     CHECK_TEXT("rank 2 called expar_ep_combine", "rank 0 called expar_ep_dispatch");
     CHECK_STATUS(EXPAR_ERR_MISMATCH,
                  combine_by(s, t, before.handle, odd ? EXPAR_EP_NODES_SUM_EXACT : EXPAR_EP_NODES_SUM_ROUNDED));
-    CHECK_TEXT("nodes_sum", "1 on rank 2", "0 on rank 0");
+    CHECK_TEXT("nodes_sum is EXACT on rank 2 and ROUNDED on rank 0");
     CHECK_STATUS(EXPAR_ERR_MISMATCH,
                  combine_by(s, t, before.handle, odd ? EXPAR_EP_NODES_SUM_ONE_ORDER : EXPAR_EP_NODES_SUM_EXACT));
-    CHECK_TEXT("nodes_sum", "2 on rank 2", "1 on rank 0");
+    CHECK_TEXT("nodes_sum is ONE_ORDER on rank 2 and EXACT on rank 0");
     play_dispatch_args_free(&given);
     play_combine(s->ep, t, a, s->rank, &plain, &s->area, before.handle, &before);
     play_release(&before, true);
@@ -259,20 +259,20 @@ static void combine_uncounted(expar_group *group, void *shared)
     args.expert_major = args.keep_slots = 1;
     if (CHECK_OK(expar_ep_dispatch(ep, &args, &result))) {
         back.x = result.recv_x;
-        back.y = pitched_make(EXPAR_F32, tokens, HIDDEN, 0, false);
+        back.out_y = pitched_make(EXPAR_F32, tokens, HIDDEN, 0, false);
         back.handle = result.handle;
         back.expert_major = 1;
         back.nodes_sum = EXPAR_EP_NODES_SUM_ONE_ORDER;
         back.sum_order = EXPAR_EP_SUM_ORDER_EACH_SLOT;
-        CHECK_STATUS(many ? EXPAR_ERR_LIMIT : EXPAR_ERR_REMOTE, expar_ep_combine(ep, &back));
-        CHECK_TEXT("nodes_sum is 2 (in one order) with 65 tokens of up to 33554432 ring slots", "at most 63");
+        CHECK_STATUS(many ? EXPAR_ERR_LIMIT : EXPAR_ERR_REMOTE, expar_ep_combine(ep, &back, NULL));
+        CHECK_TEXT("nodes_sum is ONE_ORDER with 65 tokens of up to 33554432 ring slots", "at most 63");
         back.sum_order = EXPAR_EP_SUM_ORDER_BY_RANK;
-        CHECK_OK(expar_ep_combine(ep, &back));
+        CHECK_OK(expar_ep_combine(ep, &back, NULL));
         expar_ep_handle_release(result.handle);
         expar_ep_output_release(result.output);
     }
     pitched_free(&args.x);
-    pitched_free(&back.y);
+    pitched_free(&back.out_y);
     free(idx);
     CHECK_OK(expar_ep_destroy(ep));
 }

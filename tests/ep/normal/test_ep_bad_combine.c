@@ -8,7 +8,14 @@
 
 static expar_status call_without_args(const refusal_scene *scene)
 {
-    return expar_ep_combine(scene->stage->ep, NULL);
+    return expar_ep_combine(scene->stage->ep, NULL, NULL);
+}
+
+static expar_status result_of_no_size(const refusal_scene *scene)
+{
+    const expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
+    expar_ep_combine_result result = {0};
+    return expar_ep_combine(scene->stage->ep, &args, &result);
 }
 
 static void x_one_row_short(expar_ep_combine_args *args, const refusal_scene *scene)
@@ -32,7 +39,7 @@ static void x_at_odd_address(expar_ep_combine_args *args, const refusal_scene *s
 static void y_of_one_dimension(expar_ep_combine_args *args, const refusal_scene *scene)
 {
     (void)scene;
-    args->y = expar_tensor_1d(args->y.data, args->y.dtype, 80);
+    args->out_y = expar_tensor_1d(args->out_y.data, args->out_y.dtype, 80);
 }
 
 static void weights_one_row_short(expar_ep_combine_args *args, const refusal_scene *scene)
@@ -98,6 +105,11 @@ static const refusal_case cases[] = {
      .words = {"args"},
      .call = call_without_args,
      .is_combine = true},
+    {.name = "result_of_no_size",
+     .status = EXPAR_ERR_ARGUMENT,
+     .words = {"result.struct_size is 0", "_INIT"},
+     .call = result_of_no_size,
+     .is_combine = true},
     REFUSAL_SET_COMBINE(args_of_no_size, struct_size, 0, EXPAR_ERR_ARGUMENT, "args.struct_size", "0", "_INIT"),
     REFUSAL_SET_COMBINE(handle_absent, handle, NULL, EXPAR_ERR_NULL, "handle"),
     REFUSAL_SET_COMBINE(x_absent, x, 0, EXPAR_ERR_NULL, "x"),
@@ -108,15 +120,16 @@ static const refusal_case cases[] = {
     REFUSAL_COMBINE(x_of_long_rows, EXPAR_ERR_LIMIT, "x has", "24 elements", "32 bytes (config.max_row_bytes)"),
     REFUSAL_COMBINE(x_at_odd_address, EXPAR_ERR_ALIGNMENT, "x.data", "multiple of 16"),
     REFUSAL_SET_COMBINE(x_of_spread_columns, x.strides[1], 2, EXPAR_ERR_STRIDE, "x.strides[1]", "2", "expected 1"),
-    REFUSAL_SET_COMBINE(x_on_a_gpu, x.device.type, EXPAR_CUDA, EXPAR_ERR_DEVICE, "x lies", "2", "CPU"),
-    REFUSAL_SET_COMBINE(y_absent, y, 0, EXPAR_ERR_NULL, "y"),
-    REFUSAL_SET_COMBINE(y_without_data, y.data, NULL, EXPAR_ERR_NULL, "y.data"),
-    REFUSAL_SET_COMBINE(y_of_another_t, y.shape[0], 4, EXPAR_ERR_SHAPE, "y has", "[4][16]", "[5][16]"),
-    REFUSAL_SET_COMBINE(y_of_another_h, y.shape[1], 8, EXPAR_ERR_SHAPE, "y has", "[5][8]", "[5][16]"),
-    REFUSAL_SET_COMBINE(y_of_another_dtype, y.dtype, EXPAR_F16, EXPAR_ERR_DTYPE, "y.dtype", "f16", "bf16"),
-    REFUSAL_COMBINE(y_of_one_dimension, EXPAR_ERR_SHAPE, "y has", "1 dimension", "expected 2"),
-    REFUSAL_SET_COMBINE(y_of_spread_columns, y.strides[1], 2, EXPAR_ERR_STRIDE, "y.strides[1]", "2", "expected 1"),
-    REFUSAL_SET_COMBINE(y_on_a_gpu, y.device.type, EXPAR_CUDA, EXPAR_ERR_DEVICE, "y lies", "2", "CPU"),
+    REFUSAL_SET_COMBINE(x_on_a_gpu, x.device.type, EXPAR_CUDA, EXPAR_ERR_DEVICE, "x lies", "CUDA", "CPU"),
+    REFUSAL_SET_COMBINE(y_absent, out_y, 0, EXPAR_ERR_NULL, "out_y"),
+    REFUSAL_SET_COMBINE(y_without_data, out_y.data, NULL, EXPAR_ERR_NULL, "out_y.data"),
+    REFUSAL_SET_COMBINE(y_of_another_t, out_y.shape[0], 4, EXPAR_ERR_SHAPE, "out_y has", "[4][16]", "[5][16]"),
+    REFUSAL_SET_COMBINE(y_of_another_h, out_y.shape[1], 8, EXPAR_ERR_SHAPE, "out_y has", "[5][8]", "[5][16]"),
+    REFUSAL_SET_COMBINE(y_of_another_dtype, out_y.dtype, EXPAR_F16, EXPAR_ERR_DTYPE, "out_y.dtype", "f16", "bf16"),
+    REFUSAL_COMBINE(y_of_one_dimension, EXPAR_ERR_SHAPE, "out_y has", "1 dimension", "expected 2"),
+    REFUSAL_SET_COMBINE(y_of_spread_columns, out_y.strides[1], 2, EXPAR_ERR_STRIDE, "out_y.strides[1]", "2",
+                        "expected 1"),
+    REFUSAL_SET_COMBINE(y_on_a_gpu, out_y.device.type, EXPAR_CUDA, EXPAR_ERR_DEVICE, "out_y lies", "CUDA", "CPU"),
     REFUSAL_SET_COMBINE(weights_of_integers, topk_weights.dtype, EXPAR_I32, EXPAR_ERR_DTYPE, "topk_weights.dtype",
                         "i32", "f32"),
     REFUSAL_SET_COMBINE(weights_of_another_k, topk_weights.shape[1], 2, EXPAR_ERR_SHAPE, "topk_weights", "][2]",
@@ -141,8 +154,8 @@ static const refusal_case cases[] = {
                         "expert_major is 2; expected 0 or 1"),
     REFUSAL_SET_COMBINE(async_finish_neither, async_finish, 3, EXPAR_ERR_ARGUMENT,
                         "async_finish is 3; expected 0 or 1"),
-    REFUSAL_SET_COMBINE(exact_across_nodes_neither, nodes_sum, 3, EXPAR_ERR_ARGUMENT, "nodes_sum is 3; expected",
-                        "2 (in one order)"),
+    REFUSAL_SET_COMBINE(nodes_sum_of_3, nodes_sum, 3, EXPAR_ERR_ARGUMENT, "nodes_sum is 3; expected",
+                        "ROUNDED, EXACT or ONE_ORDER"),
     REFUSAL_COMBINE(event_that_has_gone, EXPAR_ERR_HANDLE, "wait_event", "is not a living event"),
 };
 

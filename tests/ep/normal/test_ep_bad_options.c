@@ -392,14 +392,14 @@ static const refusal_case cases[] = {
                         "expert-major dispatch"),
     REFUSAL_COMBINE(expert_weights_alone, EXPAR_ERR_ARGUMENT, "expert_weights", "expert_major"),
     REFUSAL_SET_COMBINE(unknown_sum_order, sum_order, (expar_ep_sum_order)3, EXPAR_ERR_ARGUMENT, "sum_order is 3",
-                        "0 (by rank), 1 (by slot) or 2 (each slot)"),
+                        "BY_RANK, BY_SLOT or EACH_SLOT"),
     REFUSAL_SET_COMBINE(unknown_weights_of, weights_of, (expar_ep_weights_of)-1, EXPAR_ERR_ARGUMENT, "weights_of is -1",
-                        "0 (all ranks) or 1 (the owner)"),
+                        "ALL or OWNER"),
     REFUSAL_SET_COMBINE(by_slot_with_slots_forgotten, sum_order, EXPAR_EP_SUM_ORDER_BY_SLOT, EXPAR_ERR_HANDLE,
-                        "sum_order is 1", "slots", "with keep_slots"),
+                        "sum_order is BY_SLOT", "slots", "with keep_slots"),
     REFUSAL_SET_COMBINE(owners_weights_with_slots_forgotten, weights_of, EXPAR_EP_WEIGHTS_OF_OWNER, EXPAR_ERR_HANDLE,
-                        "weights_of is 1", "slots", "with keep_slots"),
-    REFUSAL_SET_COMBINE(no_place_for_the_event, async_finish, 1, EXPAR_ERR_NULL, "event", "async_finish"),
+                        "weights_of is OWNER", "slots", "with keep_slots"),
+    REFUSAL_SET_COMBINE(no_place_for_the_event, async_finish, 1, EXPAR_ERR_NULL, "result is NULL", "async_finish"),
 };
 
 int main(void)

@@ -156,13 +156,13 @@ static void do_not_fit(stage *s, void *shared)
         expar_ep *other = make(s, &config);
         expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
         args.x = pitched_make(traffic_dtype(c->traffic), c->traffic->arrivals[s->rank].num_rows, 16, 0, false);
-        args.y = pitched_make(traffic_dtype(c->traffic), c->traffic->inputs[s->rank].num_tokens, 16, 0, false);
+        args.out_y = pitched_make(traffic_dtype(c->traffic), c->traffic->inputs[s->rank].num_tokens, 16, 0, false);
         args.handle = first.handle;
         bool all = misfits[i].shrink != fewer_tokens;
-        CHECK_STATUS(all || s->rank == 0 ? misfits[i].status : EXPAR_ERR_REMOTE, expar_ep_combine(other, &args));
+        CHECK_STATUS(all || s->rank == 0 ? misfits[i].status : EXPAR_ERR_REMOTE, expar_ep_combine(other, &args, NULL));
         CHECK_TEXT("expar_ep_combine", misfits[i].words);
         pitched_free(&args.x);
-        pitched_free(&args.y);
+        pitched_free(&args.out_y);
         CHECK_OK(expar_ep_destroy(other));
     }
     play_with(s, c, s->ep, first.handle);

@@ -393,12 +393,12 @@ static void refuse_shapes(table *t)
         bool mine = t->rank == 1;
         expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
         args.x = expar_tensor_2d(good->x[t->rank], EXPAR_BF16, rows - (mine && wrong == 0), 16);
-        args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
+        args.out_y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
         args.handle = handle;
         args.expert_major = 1;
         args.expert_weights =
             expar_tensor_2d(good->expert_weights[t->rank], EXPAR_F32, slots, 3 - (mine && wrong == 1));
-        CHECK_STATUS(mine ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args));
+        CHECK_STATUS(mine ? EXPAR_ERR_SHAPE : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args, NULL));
         CHECK_TEXT(wrong ? "expert_weights" : "x has");
     }
     deal_call_make(&call, t->ep, good, t->rank, &t->area, handle);
@@ -421,14 +421,14 @@ static void refuse_direct(table *t)
     deal_call_make(&call, t->ep, m, t->rank, &t->area, NULL);
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(back->x[t->rank], EXPAR_BF16, move_num_x_rows(back, t->rank), 32);
-    args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, d->inputs[t->rank].num_tokens, 32);
+    args.out_y = expar_tensor_2d(t->area.out, EXPAR_BF16, d->inputs[t->rank].num_tokens, 32);
     args.handle = call.result.handle;
     args.expert_major = 1;
     args.path = mine ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_AUTO;
     args.topk_weights = expar_tensor_2d(back->weights[t->rank], EXPAR_F32, oracle_num_rows(&back->job, t->rank), 3);
     args.out_topk_weights = expar_tensor_2d(t->area.in, EXPAR_F32, d->inputs[t->rank].num_tokens, 3);
     expar_status reason = room ? EXPAR_ERR_ADDRESS : EXPAR_ERR_BUFFER_SIZE;
-    CHECK_STATUS(mine ? reason : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args));
+    CHECK_STATUS(mine ? reason : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args, NULL));
     CHECK_TEXT("path is DIRECT", room ? "topk_weights.data" : "the pool of 4096 bytes");
     deal_call_make(&call, t->ep, back, t->rank, &t->area, args.handle);
     expar_ep_handle_release((expar_ep_handle *)(uintptr_t)args.handle);

@@ -292,12 +292,12 @@ static void direct_from_private_memory(expar_ep_combine_args *args)
 }
 
 static const otherwise others[] = {
-    {token_major, EXPAR_ERR_ARGUMENT, EXPAR_ERR_REMOTE, {"sum_order is 2 (each slot)", "expert_major is 0"}},
-    {with_expert_weights, EXPAR_ERR_ARGUMENT, EXPAR_ERR_REMOTE, {"expert_weights", "sum_order 2"}},
+    {token_major, EXPAR_ERR_ARGUMENT, EXPAR_ERR_REMOTE, {"sum_order is EACH_SLOT", "expert_major is 0"}},
+    {with_expert_weights, EXPAR_ERR_ARGUMENT, EXPAR_ERR_REMOTE, {"expert_weights", "sum_order EACH_SLOT"}},
     {weights_by_slots, EXPAR_ERR_SHAPE, EXPAR_ERR_REMOTE, {"topk_weights", "][5]", "][1]"}},
     {one_weight_short, EXPAR_ERR_SHAPE, EXPAR_ERR_REMOTE, {"topk_weights", "expected"}},
-    {other_order, EXPAR_ERR_MISMATCH, EXPAR_ERR_MISMATCH, {"sum_order is 1 on rank 1 and 2 on rank 0"}},
-    {other_weights, EXPAR_ERR_MISMATCH, EXPAR_ERR_MISMATCH, {"weights_of is 0 on rank 1 and 1 on rank 0"}},
+    {other_order, EXPAR_ERR_MISMATCH, EXPAR_ERR_MISMATCH, {"sum_order is BY_SLOT on rank 1 and EACH_SLOT on rank 0"}},
+    {other_weights, EXPAR_ERR_MISMATCH, EXPAR_ERR_MISMATCH, {"weights_of is ALL on rank 1 and OWNER on rank 0"}},
     {direct_from_private_memory, EXPAR_ERR_ADDRESS, EXPAR_ERR_REMOTE, {"x.data", "symmetric heap"}},
 };
 
@@ -307,14 +307,14 @@ static void combine_otherwise(table *t, const deal_move *good, const expar_ep_ha
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(good->x[t->rank], EXPAR_BF16, move_num_x_rows(good, t->rank), 16);
     args.topk_weights = expar_tensor_2d(good->weights[t->rank], EXPAR_F32, move_num_x_rows(good, t->rank), 1);
-    args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
+    args.out_y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
     args.out_topk_weights = expar_tensor_2d(t->area.in, EXPAR_F32, 5, 5);
     args.handle = handle;
     args.expert_major = 1;
     args.sum_order = EXPAR_EP_SUM_ORDER_EACH_SLOT;
     args.weights_of = EXPAR_EP_WEIGHTS_OF_OWNER;
     if (mine) what->change(&args);
-    CHECK_STATUS(mine ? what->own : what->others, expar_ep_combine(t->ep, &args));
+    CHECK_STATUS(mine ? what->own : what->others, expar_ep_combine(t->ep, &args, NULL));
     const char *words[5] = {what->words[0]};
     for (int i = 1; mine && i < 4; i++)
         words[i] = what->words[i];
@@ -372,12 +372,12 @@ static void refuse_direct(table *t)
     deal_call_make(&call, t->ep, m, t->rank, &t->area, NULL);
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(t->area.in, EXPAR_BF16, move_num_x_rows(good, t->rank), 16);
-    args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, d->inputs[t->rank].num_tokens, 16);
+    args.out_y = expar_tensor_2d(t->area.out, EXPAR_BF16, d->inputs[t->rank].num_tokens, 16);
     args.handle = call.result.handle;
     args.expert_major = 1;
     args.sum_order = EXPAR_EP_SUM_ORDER_EACH_SLOT;
     args.path = mine ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_AUTO;
-    CHECK_STATUS(mine ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args));
+    CHECK_STATUS(mine ? EXPAR_ERR_BUFFER_SIZE : EXPAR_ERR_REMOTE, expar_ep_combine(t->ep, &args, NULL));
     CHECK_TEXT("path is DIRECT", "the pool of 4096 bytes");
     deal_call_make(&call, t->ep, good, t->rank, &t->area, args.handle);
     expar_ep_handle_release((expar_ep_handle *)(uintptr_t)args.handle);
@@ -406,11 +406,11 @@ static void ask_for_slots(table *t)
     deal_call_make(&call, t->ep, m, t->rank, &t->area, NULL);
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = expar_tensor_2d(t->area.in, EXPAR_BF16, oracle_num_rows(&d->job, t->rank), 16);
-    args.y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
+    args.out_y = expar_tensor_2d(t->area.out, EXPAR_BF16, 5, 16);
     args.handle = call.result.handle;
     args.sum_order = EXPAR_EP_SUM_ORDER_BY_SLOT;
-    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_combine(t->ep, &args));
-    CHECK_TEXT("sum_order is 1", "topk_idx and keep_slots");
+    CHECK_STATUS(EXPAR_ERR_HANDLE, expar_ep_combine(t->ep, &args, NULL));
+    CHECK_TEXT("sum_order is BY_SLOT", "topk_idx and keep_slots");
     expar_ep_handle_release((expar_ep_handle *)(uintptr_t)args.handle);
     move_free(m);
     deal_free(d);

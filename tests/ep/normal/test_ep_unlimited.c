@@ -248,9 +248,9 @@ static void make_combine(const stage *s, const play_arrival *before, int64_t hid
     const int64_t rows = before->result.num_recv_tokens, tokens = before->traffic->inputs[s->rank].num_tokens;
     *out = (queued_combine){.args = EXPAR_EP_COMBINE_ARGS_INIT, .y_bytes = (size_t)(tokens * hidden) * 2};
     out->args.x = expar_tensor_2d(traffic_alloc((size_t)(rows * hidden), 2), EXPAR_BF16, rows, hidden);
-    out->args.y = expar_tensor_2d(traffic_alloc((size_t)(tokens * hidden), 2), EXPAR_BF16, tokens, hidden);
+    out->args.out_y = expar_tensor_2d(traffic_alloc((size_t)(tokens * hidden), 2), EXPAR_BF16, tokens, hidden);
     memset(out->args.x.data, 0, (size_t)(rows * hidden) * 2);
-    memset(out->args.y.data, 0xff, out->y_bytes);
+    memset(out->args.out_y.data, 0xff, out->y_bytes);
     out->args.handle = before->handle;
     out->args.wait_event = behind;
     out->args.async_finish = true;
@@ -260,20 +260,22 @@ static expar_status queue_combine(stage *s, const play_arrival *before, int64_t 
                                   queued_combine *out)
 {
     make_combine(s, before, hidden, behind, out);
-    out->args.event = &out->event;
-    return expar_ep_combine(s->ep, &out->args);
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
+    expar_status status = expar_ep_combine(s->ep, &out->args, &done);
+    out->event = done.event;
+    return status;
 }
 
 static void queued_free(queued_combine *one)
 {
     expar_event_release(one->event);
     free(one->args.x.data);
-    free(one->args.y.data);
+    free(one->args.out_y.data);
 }
 
 static void queued_finish(queued_combine *one)
 {
-    const uint8_t *y = one->args.y.data;
+    const uint8_t *y = one->args.out_y.data;
     CHECK_OK(expar_event_wait(one->event));
     for (size_t i = 0; i < one->y_bytes; i++)
         if (!CHECK(y[i] == 0, "byte %zu of y is %02x", i, y[i])) break;
@@ -291,7 +293,7 @@ static void be_interrupted(stage *s, const traffic_forms *f, const play_arrival 
     stops = true;
     CHECK_STATUS(EXPAR_ERR_INTERRUPTED, dispatch_form(s, f, LONGER, &result));
     CHECK_TEXT("expar_ep_dispatch", "the call before: interrupted");
-    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_ep_combine(s->ep, &wide.args));
+    CHECK_STATUS(EXPAR_ERR_INTERRUPTED, expar_ep_combine(s->ep, &wide.args, NULL));
     CHECK_TEXT("expar_ep_combine", "the call before: interrupted");
     stops = false;
     CHECK((uint32_t)s->ep->base.calls == epoch, "the next call is %u, not %u", (uint32_t)s->ep->base.calls, epoch);

@@ -154,7 +154,7 @@ static void play_between(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);
     args.num_worst_tokens = 4;
@@ -164,11 +164,10 @@ static void play_between(expar_group *group, void *shared)
     check_next(&one, "behind a refused one");
     expar_ep_combine_args back = idle_combine_args(&one);
     back.async_finish = 1;
-    back.event = &event;
-    CHECK_OK(expar_ep_combine(one.ep, &back));
+    CHECK_OK(expar_ep_combine(one.ep, &back, &done));
     check_next(&one, "behind a combine");
-    CHECK_OK(expar_event_wait(event));
-    expar_event_release(event);
+    CHECK_OK(expar_event_wait(done.event));
+    expar_event_release(done.event);
     idle_end(&one);
 }
 

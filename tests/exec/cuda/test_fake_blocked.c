@@ -128,7 +128,7 @@ static expar_status cached(const idle_rank *one)
 static expar_status combine(const idle_rank *one)
 {
     const expar_ep_combine_args args = idle_combine_args(one);
-    return expar_ep_combine(one->ep, &args);
+    return expar_ep_combine(one->ep, &args, NULL);
 }
 
 /* ---- an abort ---------------------------------------------------------------------------------------------------- */
@@ -218,18 +218,17 @@ static void play_next(expar_group *group, void *shared)
     (void)shared;
     idle_rank one;
     helper h = {0};
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     if (!begin_without_peer(&one, &h, group)) return;
     expar_ep_combine_args args = idle_combine_args(&one);
     args.async_finish = 1;
-    args.event = &event;
-    CHECK_OK(expar_ep_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args, &done));
     CHECK_STATUS(EXPAR_ERR_PEER, fresh(&one));
     CHECK_TEXT("the stream had not come to the call", "rank 1");
     end_of_help(&h, "the call behind another did not end with the group");
     end_behind_the_stream(&one, &h);
-    CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(event));
-    expar_event_release(event);
+    CHECK_STATUS(EXPAR_ERR_PEER, expar_event_wait(done.event));
+    expar_event_release(done.event);
 }
 
 static void the_next_call_ends_with_the_group(void **state)
@@ -260,16 +259,15 @@ static void play_event(expar_group *group, void *shared)
     expar_status (*const *way)(expar_event *) = shared;
     idle_rank one;
     helper h = {.group = group};
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32) || !begin_to_hold(&h)) return;
     expar_ep_combine_args args = idle_combine_args(&one);
     args.async_finish = 1;
-    args.event = &event;
-    CHECK_OK(expar_ep_combine(one.ep, &args));
-    CHECK_STATUS(EXPAR_ERR_ABORTED, (*way)(event));
+    CHECK_OK(expar_ep_combine(one.ep, &args, &done));
+    CHECK_STATUS(EXPAR_ERR_ABORTED, (*way)(done.event));
     CHECK_TEXT("expar_ep_combine", "the stream had not come to the call", "has aborted the group");
     end_of_help(&h, "the event did not happen with the group's end");
-    expar_event_release(event);
+    expar_event_release(done.event);
     end_behind_the_stream(&one, &h);
 }
 
@@ -292,7 +290,7 @@ static bool make_low_latency(const idle_rank *one, expar_ll **ll)
     config.device = (expar_device){EXPAR_CUDA, 0};
     config.max_tokens = 4;
     config.hidden = IDLE_HIDDEN;
-    config.num_topk = config.num_experts = 1;
+    config.max_topk = config.num_experts = 1;
     return CHECK_OK(expar_ll_create(one->group, &config, ll));
 }
 
@@ -360,15 +358,14 @@ static void play_abandoned_rows(expar_group *group, void *shared)
     idle_rank one;
     pthread_t thread;
     caller c = {.one = &one};
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     fake_controls *controls = controls_find();
     if (!CHECK(controls, "another driver is open")) return;
     expar_ep_combine_args args = idle_combine_args(&one);
     args.async_finish = 1;
-    args.event = &event;
     atomic_store(&controls->hold, 1);
-    CHECK_OK(expar_ep_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args, &done));
     CHECK(atomic_load(&controls->held) > 0, "no kernel is left on the stream");
     const int looks = atomic_load(&controls->looks);
     if (pthread_create(&thread, NULL, call_in_vain, &c)) abort();
@@ -378,11 +375,11 @@ static void play_abandoned_rows(expar_group *group, void *shared)
     pthread_join(thread, NULL);
     CHECK(c.status == EXPAR_ERR_ABORTED && strstr(c.text, "the buffer has been abandoned on this rank"),
           "the call ended with %s (%s)", expar_status_string(c.status), c.text);
-    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(event));
+    CHECK_STATUS(EXPAR_ERR_ABORTED, expar_event_wait(done.event));
     CHECK_TEXT("expar_ep_combine on rank 0: ", "the buffer has been abandoned on this rank");
     atomic_store(&controls->hold, 0);
     CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
-    expar_event_release(event);
+    expar_event_release(done.event);
     idle_forget(&one);
     CHECK_OK(CUDA_CALL(StreamDestroy, one.stream));
     cuda_leave();

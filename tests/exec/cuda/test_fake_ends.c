@@ -21,8 +21,9 @@ static void combine_by_itself(idle_rank *one, expar_event **event)
 {
     expar_ep_combine_args args = idle_combine_args(one);
     args.async_finish = 1;
-    args.event = event;
-    CHECK_OK(expar_ep_combine(one->ep, &args));
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
+    CHECK_OK(expar_ep_combine(one->ep, &args, &done));
+    *event = done.event;
 }
 
 /* By a kernel of the caller's, for one: the driver tells of no end of a call any more. A call that another one has come
@@ -117,16 +118,15 @@ static void calls_behind_an_event(expar_group *group, void *shared)
         expar_ep_handle_release(result.handle);
     }
     signaller before;
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args args = idle_combine_args(&one);
     begin_to_signal(&before);
     args.wait_event = before.event;
     args.async_finish = 1;
-    args.event = &event;
-    CHECK_OK(expar_ep_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args, &done));
     end_of_signal(&before);
-    CHECK_OK(expar_event_wait(event));
-    expar_event_release(event);
+    CHECK_OK(expar_event_wait(done.event));
+    expar_event_release(done.event);
     idle_end(&one);
 }
 

@@ -86,13 +86,12 @@ static expar_status dispatch(const idle_rank *one, late_call call)
 
 static expar_status combine(const idle_rank *one, bool async)
 {
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args args = idle_combine_args(one);
     args.async_finish = async;
-    args.event = &event;
-    expar_status status = expar_ep_combine(one->ep, &args);
-    if (status == EXPAR_OK && async) status = expar_event_wait(event);
-    expar_event_release(event);
+    expar_status status = expar_ep_combine(one->ep, &args, &done);
+    if (status == EXPAR_OK && async) status = expar_event_wait(done.event);
+    expar_event_release(done.event);
     return status;
 }
 
@@ -139,7 +138,7 @@ static void play_late_graph(expar_group *group, void *shared)
     if (!begin(&one, group)) return;
     expar_ep_combine_args args = idle_combine_args(&one);
     CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_OK(expar_ep_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args, NULL));
     CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
     CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
     CHECK_OK(expar_group_barrier(group));
@@ -238,7 +237,7 @@ static void play_limit(expar_group *group, void *shared)
     if (!begin(&one, group)) return;
     expar_ep_combine_args args = idle_combine_args(&one);
     CHECK_OK(CUDA_CALL(StreamBeginCapture, one.stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_OK(expar_ep_combine(one.ep, &args));
+    CHECK_OK(expar_ep_combine(one.ep, &args, NULL));
     CHECK_OK(CUDA_CALL(StreamEndCapture, one.stream, &graph));
     CHECK_OK(CUDA_CALL(GraphInstantiate, &exec, graph, 0));
     CHECK_OK(expar_group_barrier(group));
@@ -248,7 +247,7 @@ static void play_limit(expar_group *group, void *shared)
         CHECK_OK(CUDA_CALL(StreamSynchronize, one.stream));
         CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_query(one.ep));
         CHECK_TEXT("the late limit", "no hello from rank 1", "rank 1 is alive but has not come to this call");
-        CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_combine(one.ep, &args));
+        CHECK_STATUS(EXPAR_ERR_PEER, expar_ep_combine(one.ep, &args, NULL));
         CHECK_TEXT("poisoned", "the late limit");
         group->boot->late_limit_ms = 0;
     } else {
@@ -362,14 +361,11 @@ typedef struct recorded {
 /* A combine on the rank's stream: as it should be, or one that no graph may have. */
 static void capture_combine(const idle_rank *one, bool refused, recorded *out)
 {
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args args = idle_combine_args(one);
-    if (refused) {
-        args.async_finish = 1;
-        args.event = &event;
-    }
+    if (refused) args.async_finish = 1;
     CHECK_OK(CUDA_CALL(StreamBeginCapture, one->stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_STATUS(refused ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_ep_combine(one->ep, &args));
+    CHECK_STATUS(refused ? EXPAR_ERR_ARGUMENT : EXPAR_OK, expar_ep_combine(one->ep, &args, &done));
     CHECK_OK(CUDA_CALL(StreamEndCapture, one->stream, &out->graph));
     out->exec = NULL;
     if (!refused) CHECK_OK(CUDA_CALL(GraphInstantiate, &out->exec, out->graph, 0));

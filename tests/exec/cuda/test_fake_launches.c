@@ -62,7 +62,7 @@ static void play_combine(idle_rank *one, const fake_controls *controls, expar_ep
     expar_ep_combine_args args = idle_combine_args(one);
     launches before = launches_now(controls);
     args.path = path;
-    CHECK_OK(expar_ep_combine(one->ep, &args));
+    CHECK_OK(expar_ep_combine(one->ep, &args, NULL));
     check_launches(controls, before, (launches){.all = 1, .combines = 1}, "a combine");
 }
 
@@ -116,7 +116,7 @@ static void play_sms(idle_rank *one, const fake_controls *controls, int32_t aske
     expar_ep_output_release(again.output);
     expar_ep_combine_args back = idle_combine_args(one);
     back.num_sms = asked;
-    CHECK_OK(expar_ep_combine(one->ep, &back));
+    CHECK_OK(expar_ep_combine(one->ep, &back, NULL));
     check_blocks(controls, expected, "a combine", asked);
 }
 
@@ -254,20 +254,19 @@ static void play_without_context(expar_group *group, void *shared)
 {
     (void)shared;
     idle_rank one;
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     if (!idle_begin_at(&one, group, 1)) return;
     cuda_leave();
     CHECK(CUDA_CALL(StreamSynchronize, one.stream) == EXPAR_ERR_CUDA, "a context is current");
     if (!idle_dispatch(&one, EXPAR_F32)) return;
     expar_ep_combine_args args = idle_combine_args(&one);
     args.async_finish = 1;
-    args.event = &event;
-    CHECK_OK(expar_ep_combine(one.ep, &args));
-    CHECK_OK(expar_event_wait(event));
-    expar_event_release(event);
+    CHECK_OK(expar_ep_combine(one.ep, &args, &done));
+    CHECK_OK(expar_event_wait(done.event));
+    expar_event_release(done.event);
     args = idle_combine_args(&one);
     args.x.data = (void *)1; /* refused, and told */
-    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_combine(one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_DEVICE, expar_ep_combine(one.ep, &args, NULL));
     CHECK_OK(expar_ep_destroy(one.ep));
     one.ep = NULL;
     CHECK_OK(cuda_enter(one.gpu));

@@ -28,7 +28,7 @@ static expar_ll_config low_latency_config(void)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = 4;
     config.hidden = 128;
-    config.num_topk = 2;
+    config.max_topk = 2;
     config.num_experts = 2 * RANKS;
     return config;
 }

@@ -59,7 +59,7 @@ static void check_waits(const idle_rank *one, cu_stream stream, int outside, int
     args.stream = stream;
     if (!CHECK(controls, "another driver is open")) return;
     int outside_before = atomic_load(&controls->outside), others_before = atomic_load(&controls->others);
-    CHECK_OK(expar_ep_combine(one->ep, &args));
+    CHECK_OK(expar_ep_combine(one->ep, &args, NULL));
     int got = atomic_load(&controls->outside) - outside_before;
     CHECK(got == outside, "%s: %d waits for what comes before the launch", what, got);
     got = atomic_load(&controls->others) - others_before - got;
@@ -149,7 +149,7 @@ static void check_refused(const idle_rank *one, cu_stream stream)
     again.handle = one->came.handle;
     again.topk_idx = (expar_tensor){0};
     again.num_experts = 0;
-    CHECK_STATUS(EXPAR_ERR_STATE, expar_ep_combine(one->ep, &back));
+    CHECK_STATUS(EXPAR_ERR_STATE, expar_ep_combine(one->ep, &back, NULL));
     CHECK_TEXT("expar_ep_combine on rank 0: ", "being captured while 8 other captures",
                "expected 8 captures at a time at most");
     CHECK_STATUS(EXPAR_ERR_STATE, expar_ep_dispatch(one->ep, &fresh, &result));
@@ -242,7 +242,7 @@ static bool slow_begin(slow *s, expar_group *group)
         expar_ep_combine_args args = idle_combine_args(&s->ranks[i]);
         open_capture(&c);
         args.stream = c.streams[0];
-        CHECK_OK(expar_ep_combine(s->ranks[i].ep, &args));
+        CHECK_OK(expar_ep_combine(s->ranks[i].ep, &args, NULL));
         s->execs[i] = end_capture(&c);
         s->epochs[i] = epoch_of(s, i);
     }
@@ -289,13 +289,12 @@ static void check_order(slow *s)
 
 static expar_event *call_async(slow *s, int i, cu_stream stream)
 {
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args args = idle_combine_args(&s->ranks[i]);
     args.stream = stream;
     args.async_finish = 1;
-    args.event = &event;
-    CHECK_OK(expar_ep_combine(s->ranks[i].ep, &args));
-    return event;
+    CHECK_OK(expar_ep_combine(s->ranks[i].ep, &args, &done));
+    return done.event;
 }
 
 static void end_async(expar_event *event)
@@ -432,11 +431,11 @@ static void play_a_call_without_a_mark(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     expar_ep_combine_args args = idle_combine_args(&one);
     setenv("FAKE_RECORD", "0", 1);
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &args, NULL));
     CHECK_TEXT("expar_ep_combine on rank ");
     CHECK_TEXT("cuEventRecord");
     unsetenv("FAKE_RECORD");
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &args, NULL));
     CHECK_TEXT("expar_ep_combine on rank ", ": the buffer is poisoned: expar_ep_combine on rank ");
     idle_end(&one);
 }

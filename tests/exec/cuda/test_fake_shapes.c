@@ -43,11 +43,11 @@ static void combine_rows(const idle_rank *one, const fake_controls *controls, ex
     expar_ep_combine_args args = idle_combine_args(one);
     const expar_device device = args.x.device;
     if (is_odd(one)) {
-        args.x = args.y = idle_tensor(dtype, hidden);
-        args.x.device = args.y.device = device;
+        args.x = args.out_y = idle_tensor(dtype, hidden);
+        args.x.device = args.out_y.device = device;
     }
     take_turns(one, controls);
-    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_combine(one->ep, &args));
+    CHECK_STATUS(EXPAR_ERR_MISMATCH, expar_ep_combine(one->ep, &args, NULL));
     CHECK_TEXT("expar_ep_combine on rank ", hidden == IDLE_HIDDEN ? "dtype of x is" : "hidden size is",
                "on rank 2 and");
 }

@@ -84,13 +84,12 @@ static void end_event(expar_event *event)
 
 static expar_event *combine(bench *b, expar_event *wait_event)
 {
-    expar_event *event = NULL;
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
     expar_ep_combine_args args = idle_combine_args(&b->one);
     args.wait_event = wait_event;
     args.async_finish = 1;
-    args.event = &event;
-    CHECK_OK(expar_ep_combine(b->one.ep, &args));
-    return event;
+    CHECK_OK(expar_ep_combine(b->one.ep, &args, &done));
+    return done.event;
 }
 
 static expar_event *dispatch_again(bench *b, expar_event *wait_event)
@@ -339,10 +338,10 @@ static void play_captures(expar_group *group, void *shared)
     expar_ep_combine_args args = idle_combine_args(&b.one);
     args.stream = other;
     args.wait_event = outer;
-    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_combine(b.one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_ARGUMENT, expar_ep_combine(b.one.ep, &args, NULL));
     CHECK_TEXT("wait_event is given, and not of the capture");
     args.wait_event = inner;
-    CHECK_OK(expar_ep_combine(b.one.ep, &args));
+    CHECK_OK(expar_ep_combine(b.one.ep, &args, NULL));
     expar_event_release(inner);
     CHECK_OK(expar_event_record(other, &inner));
     CHECK_OK(expar_event_stream_wait(inner, b.one.stream));
@@ -441,7 +440,7 @@ static void release_in_a_capture(bench *b)
     if (!CHECK_OK(expar_ep_alloc(b->one.ep, SPARE_BYTES, &output))) return;
     const uint64_t with = bytes_in_use(b);
     CHECK_OK(CUDA_CALL(StreamBeginCapture, b->one.stream, CU_CAPTURE_THREAD_LOCAL));
-    CHECK_OK(expar_ep_combine(b->one.ep, &args));
+    CHECK_OK(expar_ep_combine(b->one.ep, &args, NULL));
     CHECK_OK(expar_ep_output_release_after(output, b->one.stream));
     CHECK(bytes_in_use(b) == with, "memory that a graph may use has gone back");
     CHECK_OK(CUDA_CALL(StreamEndCapture, b->one.stream, &graph));
@@ -547,7 +546,7 @@ static void play_poison(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_dispatch(&one, EXPAR_F32)) return;
     expar_ep_combine_args args = idle_combine_args(&one);
     setenv("FAKE_RECORD", "0", 1);
-    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &args));
+    CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_combine(one.ep, &args, NULL));
     unsetenv("FAKE_RECORD");
     for (int i = 0; i < 2; i++) {
         CHECK_STATUS(EXPAR_ERR_CUDA, expar_ep_query(one.ep));

@@ -65,7 +65,7 @@ static void create_first(const idle_rank *one, fake_compiler_controls *controls)
     config.device = (expar_device){EXPAR_CUDA, 0};
     config.max_tokens = 4;
     config.hidden = IDLE_HIDDEN;
-    config.num_topk = 1;
+    config.max_topk = 1;
     config.num_experts = 1;
     atomic_store(&controls->meet, begun + 4);
     if (CHECK_OK(expar_ll_create(one->group, &config, &ll))) CHECK_OK(expar_ll_destroy(ll));

@@ -60,15 +60,16 @@ static void dispatch_async(scene *s)
 static void combine(scene *s)
 {
     const expar_ep_combine_args args = idle_combine_args(&s->one);
-    CHECK_OK(expar_ep_combine(s->one.ep, &args));
+    CHECK_OK(expar_ep_combine(s->one.ep, &args, NULL));
 }
 
 static void combine_async(scene *s)
 {
     expar_ep_combine_args args = idle_combine_args(&s->one);
     args.async_finish = 1;
-    args.event = &s->event;
-    CHECK_OK(expar_ep_combine(s->one.ep, &args));
+    expar_ep_combine_result done = EXPAR_EP_COMBINE_RESULT_INIT;
+    CHECK_OK(expar_ep_combine(s->one.ep, &args, &done));
+    s->event = done.event;
 }
 
 static void let_output_go(scene *s)
@@ -247,7 +248,7 @@ static bool make_low_latency(scene *s)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = TOKENS;
     config.hidden = IDLE_HIDDEN;
-    config.num_topk = 1;
+    config.max_topk = 1;
     config.num_experts = EXPERTS;
     config.device = (expar_device){.type = EXPAR_CUDA};
     const size_t part = 4096;

@@ -65,7 +65,7 @@ static bool make_low_latency(const idle_rank *one, expar_ll **ll)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = TOKENS;
     config.hidden = IDLE_HIDDEN;
-    config.num_topk = 1;
+    config.max_topk = 1;
     config.num_experts = RANKS;
     config.device = (expar_device){.type = EXPAR_CUDA, .index = one->gpu->index};
     return CHECK_OK(expar_ll_create(one->group, &config, ll));

@@ -137,7 +137,7 @@ static bool bring_back(moe_low_latency *self, const expar_ll_dispatch_result *re
     args.handle = received->handle;
     args.sum = EXPAR_LL_SUM_REDUCED;
     args.format = EXPAR_LL_FORMAT_PLAIN;
-    args.out = compute_tensor(c, y, EXPAR_F32, count, s->hidden);
+    args.out_y = compute_tensor(c, y, EXPAR_F32, count, s->hidden);
     args.stream = c->stream;
     expar_ll_combine_result result = EXPAR_LL_COMBINE_RESULT_INIT;
     if (!demo_check(error, "low-latency combine", expar_ll_combine(self->ll, &args, &result))) return false;
@@ -222,9 +222,9 @@ static expar_ll_config config_for(const model_sizes *sizes, int32_t max_tokens)
     expar_ll_config config = EXPAR_LL_CONFIG_INIT;
     config.max_tokens = max_tokens;
     config.hidden = sizes->hidden;
-    config.num_topk = sizes->top_k;
+    config.max_topk = sizes->top_k;
     config.num_experts = sizes->experts;
-    config.max_element_bytes = sizeof(float);
+    config.max_row_bytes = config.hidden * (int64_t)sizeof(float);
     config.sums = 1 << EXPAR_LL_SUM_REDUCED;
     return config;
 }

@@ -66,9 +66,9 @@ static bool combine(moe_normal *self, const expar_ep_dispatch_result *received, 
     args.x = received->recv_x;
     args.handle = received->handle;
     args.path = self->path;
-    args.y = compute_tensor(self->m->compute, y, EXPAR_F32, count_tokens, self->m->sizes.hidden);
+    args.out_y = compute_tensor(self->m->compute, y, EXPAR_F32, count_tokens, self->m->sizes.hidden);
     args.stream = self->m->compute->stream;
-    return demo_check(error, "combine", expar_ep_combine(self->ep, &args));
+    return demo_check(error, "combine", expar_ep_combine(self->ep, &args, NULL));
 }
 
 static bool moe_normal_run(moe *base, int32_t layer, const routed_rows *rows, float *y, demo_error *error)

@@ -202,7 +202,7 @@ static expar_status check_shared(const ll_gpu *self)
     if (dispatch > (uint64_t)room)
         return error_set(
             EXPAR_ERR_UNSUPPORTED,
-            "config.max_tokens is %d with num_topk %d and %d local experts on %d ranks, for which a dispatch "
+            "config.max_tokens is %d with max_topk %d and %d local experts on %d ranks, for which a dispatch "
             "takes %llu bytes of shared memory; GPU %d has %d",
             shape->tokens, shape->topk, shape->local_experts, shape->ranks, (unsigned long long)dispatch,
             self->core.device->index, room);

@@ -81,7 +81,7 @@ static void play_rounds(expar_group *group, void *shared)
     expar_ll *ll = NULL;
     config.max_tokens = TOKENS;
     config.hidden = HIDDEN;
-    config.num_topk = TOPK;
+    config.max_topk = TOPK;
     config.num_experts = LOCALS * RANKS;
     config.num_threads = THREADS;
     if (!CHECK_OK(expar_ll_create(group, &config, &ll))) return;

@@ -99,10 +99,10 @@ static void combine_ones(stage *s, const traffic *t, const expar_ep_handle *hand
     for (int64_t i = 0; i < rows * hidden; i++)
         x[i] = 0x3f80; /* 1 */
     args.x = expar_tensor_2d(x, EXPAR_BF16, rows, hidden);
-    args.y = expar_tensor_2d(y, EXPAR_BF16, tokens, hidden);
+    args.out_y = expar_tensor_2d(y, EXPAR_BF16, tokens, hidden);
     args.handle = handle;
     args.nodes_sum = nodes;
-    CHECK_OK(expar_ep_combine(s->ep, &args));
+    CHECK_OK(expar_ep_combine(s->ep, &args, NULL));
     CHECK(rails->pieces == 2, "sums go in %u pieces", rails->pieces);
     for (int64_t i = 0; i < tokens * hidden; i++) {
         int32_t ranks = 0;

@@ -412,10 +412,10 @@ static expar_status combine(const stage *s, expar_ep *ep, const traffic *t, cons
 {
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     args.x = came->recv_x;
-    args.y = pitched_make(traffic_dtype(t), t->inputs[s->rank].num_tokens, t->job.hidden, 0, false);
+    args.out_y = pitched_make(traffic_dtype(t), t->inputs[s->rank].num_tokens, t->job.hidden, 0, false);
     args.handle = came->handle;
-    expar_status status = expar_ep_combine(ep, &args);
-    pitched_free(&args.y);
+    expar_status status = expar_ep_combine(ep, &args, NULL);
+    pitched_free(&args.out_y);
     return status;
 }
 

@@ -61,11 +61,11 @@ static void check_rows(stage *s, const traffic *t, play_arrival *arrival)
     expar_ep_combine_args args = EXPAR_EP_COMBINE_ARGS_INIT;
     int64_t going = 0;
     args.x = arrival->result.recv_x;
-    args.y = pitched_make(traffic_dtype(t), tokens, t->job.hidden, 0, false);
+    args.out_y = pitched_make(traffic_dtype(t), tokens, t->job.hidden, 0, false);
     args.handle = arrival->handle;
     args.nodes_sum = EXPAR_EP_NODES_SUM_ONE_ORDER;
-    CHECK_OK(expar_ep_combine(s->ep, &args));
-    pitched_free(&args.y);
+    CHECK_OK(expar_ep_combine(s->ep, &args, NULL));
+    pitched_free(&args.out_y);
     for (int32_t node = 0; node < NODES; node++) {
         int64_t rows = 0;
         if (node == s->rank / RANKS_PER_NODE) continue;

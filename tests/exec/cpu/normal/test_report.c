@@ -95,9 +95,9 @@ static expar_status run_calls(scene *s, int32_t rank, expar_ep *ep)
     expar_ep_combine_args combine = EXPAR_EP_COMBINE_ARGS_INIT;
     combine.x = result.recv_x;
     combine.handle = result.handle;
-    combine.y = expar_tensor_2d(y, EXPAR_F32, TOKENS, HIDDEN);
+    combine.out_y = expar_tensor_2d(y, EXPAR_F32, TOKENS, HIDDEN);
     combine.path = s->path;
-    status = expar_ep_combine(ep, &combine);
+    status = expar_ep_combine(ep, &combine, NULL);
 out:
     expar_ep_output_release(result.output);
     expar_ep_handle_release(result.handle);

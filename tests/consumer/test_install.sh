@@ -1,7 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Installs into a prefix of its own, copies it to another one, and uninstalls the first. Then it builds and runs a
-# consumer by CMake, by pkg-config, by the compilers' wrappers, and in C++17.
+# consumer by CMake, by pkg-config, by the compilers' wrappers, by the lines of README.md, and in C++17. No program is
+# told where the library is.
 # usage: test_install.sh BUILD_DIR VERSION
 set -eu
 build=$1
@@ -11,6 +12,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 . "$(dirname "$0")/../script.sh"
 
 # A job's variables would make the consumer look for ranks that do not exist.
+unset LD_LIBRARY_PATH
 unset EXPAR_LIBRARY EXPAR_RANK EXPAR_SIZE EXPAR_UNIQUE_ID RANK WORLD_SIZE OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE || true
 
 # An earlier install from this build keeps its list.
@@ -72,7 +74,7 @@ for package in "$prefix"/lib/python*/*/expar/__init__.py; do
         fail "the installed Python package does not find the tool"
 done
 
-export PKG_CONFIG_PATH="$lib/pkgconfig" LD_LIBRARY_PATH="$lib"
+export PKG_CONFIG_PATH="$lib/pkgconfig"
 [ "$(pkg-config --modversion expar)" = "$version" ] || fail "pkg-config knows another version"
 flags=$(pkg-config --cflags --libs expar)
 # shellcheck disable=SC2086 # the flags are words
@@ -87,6 +89,29 @@ cc -std=c11 -Wall -Wextra -Wpedantic -Werror "$here/app/shmem.c" $(pkg-config --
     -o "$work/app-shmem"
 [ "$("$work/app-shmem")" = "PE 0 of 1" ] || fail "the OpenSHMEM consumer failed"
 
+# The installed README.md has a command, and lines of CMake.
+readme=$prefix/share/doc/expar/README.md
+# shellcheck disable=SC2016 # a literal of README.md
+command=$(sed -n 's/.*`\(cc prog\.c [^`]*\)`.*/\1/p' "$readme")
+[ -n "$command" ] || fail "README.md has no command that builds prog.c"
+mkdir "$work/readme"
+cp "$here/app/app.c" "$work/readme/prog.c"
+cp "$here/app/app.c" "$work/readme"
+(cd "$work/readme" && sh -c "$command") || fail "README.md's command failed: $command"
+expect_rank "$work/readme/a.out"
+{
+    echo "cmake_minimum_required(VERSION 3.25)"
+    echo "project(app LANGUAGES C)"
+    # shellcheck disable=SC2016
+    sed -n '/^```cmake$/,/^```$/p' "$readme" | grep -v '^```'
+} >"$work/readme/CMakeLists.txt"
+grep -q 'find_package(expar' "$work/readme/CMakeLists.txt" || fail "README.md has no lines of CMake"
+if ! { CMAKE_PREFIX_PATH=$prefix cmake -S "$work/readme" -B "$work/readme/build" &&
+    cmake --build "$work/readme/build"; } >"$work/cmake.log" 2>&1; then
+    fail "README.md's lines of CMake failed: $(cat "$work/cmake.log")"
+fi
+expect_rank "$work/readme/build/app"
+
 # Installed pages, and examples that compile as they stand.
 doc=$prefix/share/doc/expar
 for file in README.md docs/internals/architecture.md examples/cuda_graph.c examples/mpi.c; do
@@ -99,7 +124,7 @@ cc -std=c11 "$doc/examples/threads.c" $flags -pthread -o "$work/threads"
 cc -std=c11 "$doc/examples/engine.c" $flags -ldl -o "$work/engine"
 [ "$("$work/engine")" = "a result is 6, a sum 6" ] || fail "the example of an engine failed"
 
-unset LD_LIBRARY_PATH PKG_CONFIG_PATH
+unset PKG_CONFIG_PATH
 
 # The wrappers of the compilers: in two steps, through a link, in one step; without files the compiler is asked only.
 strict="-Wall -Wextra -Wpedantic -Werror"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A test's way to the controls of the driver and the compiler that are played. */
+/* A test's way to the controls of the simulated driver and compiler. */
 #ifndef TESTS_CUDA_FIND_CONTROLS_H
 #define TESTS_CUDA_FIND_CONTROLS_H
 

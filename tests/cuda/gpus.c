@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* What the body returns in a child, 0 to 255, with what it prints; 0 when it did not end well. */
+/* The result of the body in a child, 0 to 255, with its output; 0 when it did not end well. */
 static int in_child(int (*body)(int32_t), int32_t argument)
 {
     int status = 0;

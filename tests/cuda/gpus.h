@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What a test that cannot run here returns from main. */
+/* The status of a test's main if the test cannot run here. */
 #define GPUS_SKIP 77
 
 /* Counted in a process of its own: CUDA does not survive a fork, and the test may fork ranks. With fewer than `needed`

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The driver that plays GPUs, with streams that run by themselves (FAKE_ASYNC=1): that calls return at once, what waits
- * for what as on a real one, and what a caller may do with its memory, streams and graphs meanwhile. */
+/* The simulated driver, with streams that run by themselves (FAKE_ASYNC=1). Calls return at once, and work waits for
+ * other work as on a real one. It also shows what a caller may do with its memory, streams and graphs meanwhile. */
 #include "cuda/find_controls.h"
 
 #include <setjmp.h>
@@ -105,7 +105,7 @@ static void calls_return_at_once(void **state)
     NEED(CUDA_CALL(EventDestroy, event));
 }
 
-/* For what the stream had when the event was recorded, and not for what came behind. */
+/* It waits for what the stream had when the event was recorded, and not for later work. */
 static void streams_wait_for_events(void **state)
 {
     atomic_int first = 0, second = 0, called = 0;
@@ -171,7 +171,7 @@ static void memory_is_read(void **state)
     assert_int_equal(seen[BYTES / 2], 6);
 }
 
-/* A stream that is destroyed goes on; the next one is not behind it, nor does it have its number. */
+/* A stream that is destroyed goes on; the next one neither waits for it nor has its number. */
 static void a_stream_that_has_gone(void **state)
 {
     atomic_int end = 0, called = 0;
@@ -196,7 +196,7 @@ static void count(void *of)
     atomic_fetch_add((atomic_int *)of, 1);
 }
 
-/* What a graph holds goes with it, behind all that it has put on streams. */
+/* Objects of a graph go with it, after all that it has put on streams. */
 static void graphs_run_behind(void **state)
 {
     atomic_int first = 0, second = 0, gone = 0;

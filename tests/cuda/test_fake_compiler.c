@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A source that the compiler refuses, for a GPU that fake/fake.c plays: its log is worth reading once. */
+/* A source that the compiler rejects, for a GPU that fake/fake.c simulates: its log is worth reading once. */
 #include "cuda/parts.h"
 
 #include <setjmp.h>
@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-/* What the calls wrote to stderr. */
+/* The output of the calls on stderr. */
 static char *log_of(void (*body)(cuda_device *), cuda_device *device)
 {
     static char text[1 << 16];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where addresses point is asked for every tensor of every call: the driver is looked for in the file system no more
- * than once as long as no library is loaded, and found once it is. The looks are counted by way of the linker. */
+/* Every tensor of every call asks where its address points. The driver is looked for in the file system no more than
+ * once as long as no library is loaded, and found once it is. The looks are counted by way of the linker. */
 #include "cuda/parts.h"
 
 #include <dlfcn.h>

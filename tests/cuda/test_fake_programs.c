@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads that ask for programs while another thread makes one, on a driver that plays GPUs and lets no module in while
- * kernels of its context run (fake/modules.c), with a compiler that can be held: who asks for another program does not
- * wait, who asks for the same one gets the same, or the same error. */
+/* Threads ask for programs while another thread makes one. The simulated driver lets no module in while kernels of its
+ * context run (fake/modules.c), and the compiler can be held. A thread that asks for another program does not wait. A
+ * thread that asks for the same one gets the same, or the same error. */
 #include "cuda/find_controls.h"
 #include <expar/interrupt.h>
 
@@ -189,8 +189,8 @@ static void nobody_waits_for_a_load_of_another_program(void **state)
     cuda_program_release(first.program);
 }
 
-/* Whoever wants it on the second GPU waits for the compiler, and finds it on the disk; whoever wants
-   another does not. */
+/* A thread that wants it on the second GPU waits for the compiler, and finds it on the disk. A thread that wants
+   another one does not wait. */
 static void a_source_is_compiled_once_for_all_gpus(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which run-time compiler is taken where one is newer than the driver, which then would not load what it compiles; on a
- * driver that plays GPUs (fake/fake.c), with compilers that are played too (fake/nvrtc.c): NVRTC 13 where the loader
- * looks, NVRTC 12 in a toolkit. The search is made once in a process; the argument names the scene. */
+/* The choice of a run-time compiler if one is newer than the driver, which then would not load its output. On a
+ * simulated driver (fake/fake.c), with simulated compilers (fake/nvrtc.c): NVRTC 13 where the loader looks, NVRTC 12 in
+ * a toolkit. The search is made once in a process; the argument names the scene. */
 #include "cuda/find_controls.h"
 
 #include <setjmp.h>
@@ -58,7 +58,7 @@ static void the_newest_that_the_driver_takes(void **state)
     make(&plain, false);
 }
 
-/* It stands behind a newer one. */
+/* It comes after a newer one. */
 static void the_one_that_fits_the_driver(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static void assert_says_what_is_expected(void)
         if (!strstr(expar_last_error(), words[i])) fail_msg("no '%s' in: %s", words[i], expar_last_error());
 }
 
-/* What is ready serves, and else the error says why nothing compiles. */
+/* Ready code serves, and else the error says why nothing compiles. */
 static void none_but_a_newer_one(void **state)
 {
     (void)state;

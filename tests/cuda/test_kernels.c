@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Every kernel, compiled by NVRTC for each architecture, and under every macro set of variants.txt: without a warning,
  * without a register spilled, without local memory. The nights have all of that (EXPAR_TEST_ROUNDS). By day it is one
- * architecture under each file's first macro set, and without macros only where there is no nvcc, which looks at the
+ * architecture under each file's first macro set. It is without macros only where there is no nvcc, which checks the
  * same as it compiles (cmake/kernels.cmake for this architecture, scripts/check_kernels.sh for the others). Needs no
  * GPU. */
 #include "cuda/parts.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LogFMT's codes as kernels compute them, four at a time, against the codec's, one by one: all of BF16, and the bits of
- * FP32 at random; all codes on their way back. */
+/* LogFMT's codes as kernels compute them, four at a time, equal the codec's, one by one. It takes all of BF16, and bits
+ * of FP32 at random, and all codes on their way back. */
 #define GPU_LOOK_ASIDE 1
 #include "exec/cuda/kernels/low_latency/log_codes.h"
 #include "oracle/unit.h"
@@ -23,7 +23,7 @@ static logfmt_range range_of(size_t i)
     return range;
 }
 
-/* Of four numbers that a group of that range may have. */
+/* Four numbers that a group of that range may have. */
 static void check_four(const logfmt_range *range, const uint32_t bits[4], const float *known)
 {
     const float steps = logfmt_steps_per_unit(range);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a test ends with that needs the run-time compiler and cannot have it. */
+/* The status of a test that needs the run-time compiler and cannot have it. */
 #ifndef TESTS_CUDA_WITHOUT_NVRTC_H
 #define TESTS_CUDA_WITHOUT_NVRTC_H
 

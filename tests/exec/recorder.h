@@ -12,14 +12,14 @@ typedef struct recorder {
     executor base;
     executor_ops ops; /* its own copies: streams, stages and unit_bytes are the test's */
     normal_ops normal;
-    void *memory; /* behind the pool */
+    void *memory; /* after the pool */
     ep_shape shape;
-    char text[RECORDER_TEXT]; /* the operations in their order, a space behind each */
-    /* What the test says: */
+    char text[RECORDER_TEXT]; /* the operations in their order, a space after each */
+    /* Set by the test: */
     int32_t coming;      /* rows that notify tells of, all from rank 0 */
     const char *fails;   /* the step that fails with EXPAR_ERR_MEMORY; NULL: none */
     const char *refused; /* the step that finds rank 0's arguments refused; NULL: none */
-    /* Of the call that is to be told of its end: */
+    /* For the call that is to be told of its end: */
     executor_done_fn done;
     void *context;
 } recorder;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events by themselves; with calls behind them: tests/ep/call/test_ep_async.c. */
+/* Events by themselves; tests/ep/call/test_ep_async.c has them with calls. */
 #include "ep/harness/check.h"
 #include "exec/event.h"
 #include "oracle/unit.h"
@@ -103,7 +103,7 @@ static void *wait_and_read(void *argument)
     return NULL;
 }
 
-/* What was written before the signal is seen by all who waited, without any other order between the threads. */
+/* All waiters see the writes before the signal. Nothing else orders the threads. */
 static void test_a_signal_publishes(void **state)
 {
     (void)state;
@@ -126,8 +126,8 @@ static void test_a_signal_publishes(void **state)
     }
 }
 
-/* Of a call: it ends with the call's status and text, only the call can end it; it lives as long as
-   anybody holds it. */
+/* The event of a call. It ends with the call's status and text, only the call can end it; it lives as long as anybody
+   holds it. */
 static void test_an_event_of_a_call(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void dropped(void *context)
     ((watch *)context)->drops++;
 }
 
-/* Whoever waits, or asks again and again, has somebody look after it. */
+/* A thread that waits, or asks again and again, has another one look after it. */
 static void test_an_event_whose_call_is_lost(void **state)
 {
     (void)state;

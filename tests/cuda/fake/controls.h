@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a test sees and orders of the driver that plays GPUs (fake.c), in its own process. */
+/* A test's view of the simulated driver (fake.c) and its orders to it, in its own process. */
 #ifndef TESTS_CUDA_FAKE_CONTROLS_H
 #define TESTS_CUDA_FAKE_CONTROLS_H
 
@@ -8,7 +8,7 @@
 #define FAKE_GPUS     2
 #define FAKE_LAUNCHES 4096
 
-/* The driver writes the counts; a test sets the refusals, and the driver takes them off. All in sequential order. */
+/* The driver writes the counts; a test sets the rejections, and the driver takes them off. All in sequential order. */
 typedef struct fake_controls {
     atomic_int running[FAKE_GPUS];        /* kernels */
     atomic_int loads;                     /* of modules, so far: those that wait and those that failed, too */
@@ -21,7 +21,7 @@ typedef struct fake_controls {
     atomic_int dispatches;                /* of these, whose names have the word dispatch_impl */
     atomic_int combines;                  /* and combine_impl */
     atomic_int begun;                     /* calls that have asked whether their stream is being captured */
-    atomic_int ahead;      /* dispatches that were launched with room for rows whose number the host did not know */
+    atomic_int ahead;      /* dispatches launched with space for rows whose number the host did not know */
     atomic_int others;     /* put on streams: copies within the GPUs, waits for events */
     atomic_int outside;    /* of these, waits of captures for what comes before the launch */
     atomic_int lent;       /* pieces of memory that are taken in the order of a stream, and not given back */
@@ -36,10 +36,10 @@ typedef struct fake_controls {
     atomic_int unfinished; /* set by a test: 1: those say that they have not come to their ends */
     atomic_int hold;       /* set by a test: 1: streams do not come to the kernels that are launched, until it is 0 */
     atomic_int held;       /* kernels and host functions that streams have not come to, or not through */
-    atomic_ullong host_loads;   /* of pinned memory, by ordered loads of the library's kernels where they are played */
+    atomic_ullong host_loads;   /* of pinned memory, by ordered loads of the library's simulated kernels */
     atomic_ullong host_crowds;  /* of these, such as came within 20 us after another one */
-    atomic_ullong stored_bytes; /* of rows, by the library's kernels where they are played (cuda/simt/simt.c): counted
-                                   when a kernel has ended */
+    atomic_ullong stored_bytes; /* of rows, by the library's kernels where they are simulated (cuda/simt/simt.c):
+                                   counted when a kernel has ended */
 } fake_controls;
 
 /* Calls of one function of the driver by the thread that counts (count.c). */
@@ -51,7 +51,7 @@ typedef struct fake_count {
 typedef void fake_count_begin_function(void);
 typedef int fake_count_end_function(fake_count *counts, int most);
 
-/* Of the played compiler (nvrtc.c), likewise: it counts, and a test holds it. */
+/* For the simulated compiler (nvrtc.c), likewise: it counts, and a test holds it. */
 typedef struct fake_compiler_controls {
     atomic_int begun; /* compilations, so far */
     atomic_int hold;  /* 1: those of sources with "held" in their names wait until it is 0 */
@@ -61,7 +61,7 @@ typedef struct fake_compiler_controls {
 /* In code that the compiler makes: the seed of the delays in kernels follows (link/device/delay.h). */
 #define CODE_DELAYS "EXPAR_DELAYS="
 
-/* Of the libraries that have been opened; by dlsym. */
+/* The controls of the libraries that have been opened; by dlsym. */
 typedef fake_controls *fake_controls_function(void);
 typedef fake_compiler_controls *fake_compiler_controls_function(void);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Copies of the driver that plays GPUs, and the pinned memory that they read and write behind the caller's back. Of
- * other host memory the driver has taken what it needs when a call returns, and what it gives has come. */
+/* Copies of the simulated driver, and the pinned memory that they read and write while the caller runs. Of other host
+ * memory the driver has taken what it needs when a call returns, and its results have come. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A driver without GPUs, for tests on machines that have none: memory is real (files in memory, mapped where it is
- * asked for, handed on by descriptors and by IPC), streams are done at once, or by themselves (streams.c, queue.c). Few
- * kernels can be launched (kernels.c); they run in the launching thread, on the default stream one at a time, and keep
- * modules out meanwhile (modules.c). What it does not have fails as "not supported" (stubs made from the table in
- * cuda/driver.h). The environment's words for it are in tests/environment.md. */
+/* A driver without GPUs, for tests on machines that have none. Memory is real: files in memory, mapped on request, and
+ * passed by descriptors and by IPC. Streams complete at once, or by themselves (streams.c, queue.c). Few kernels can be
+ * launched (kernels.c). They run in the launching thread, on the default stream one at a time, and keep modules out
+ * meanwhile (modules.c). Missing calls fail as "not supported" (stubs made from the table in cuda/driver.h). Its
+ * environment variables are in tests/environment.md. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdio.h>

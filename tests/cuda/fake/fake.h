@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the driver that plays GPUs know of each other. */
+/* Shared by the files of the simulated driver. */
 #ifndef TESTS_CUDA_FAKE_FAKE_H
 #define TESTS_CUDA_FAKE_FAKE_H
 
@@ -46,7 +46,7 @@ void enter_device(int device);
 
 /* ---- modules.c --------------------------------------------------------------------------------------------------- */
 fake_controls *fake_controls_of(void);
-/* A dispatch that was given room ahead of its counts. */
+/* A dispatch that got space ahead of its counts. */
 void note_ahead(void);
 /* A call asks whether its stream is being captured. */
 void note_begun(void);
@@ -55,22 +55,22 @@ void note_begun(void);
 void note_other(bool outside);
 /* Somebody looks at a stream, or an event. True: the lane has come to the mark. */
 bool note_look(const stream_lane *lane, unsigned long long mark);
-/* Runs a kernel in this thread. False: it is not one that is played. */
+/* Runs a kernel in this thread. False: it is not a simulated one. */
 bool run_kernel(cu_function function, const kernel_grid *grid, void *arguments);
 
-/* Puts a kernel on a stream, or runs it. False: it is not one that is played. */
+/* Puts a kernel on a stream, or runs it. False: it is not a simulated one. */
 bool put_kernel(cu_stream stream, cu_function function, const kernel_grid *grid, void *arguments);
 
 /* ---- streams.c --------------------------------------------------------------------------------------------------- */
 stream_lane lane_of(cu_stream stream);
 /* The number of the capture that the stream is in; 0: none. */
 unsigned long long capture_of(cu_stream stream);
-/* The event is behind all that the stream has now. */
+/* The event follows all that the stream has now. */
 void record(cu_stream stream, cu_event event);
 /* The stream comes to what is put there later once the event's last record has passed. */
 void wait_for(cu_stream stream, cu_event event);
 
-/* Of what the graph of that capture holds. */
+/* For the work of the graph of that capture. */
 void let_go_of(unsigned long long capture);
 
 /* ---- graphs.c ---------------------------------------------------------------------------------------------------- */
@@ -92,27 +92,27 @@ bool queue_has(const stream_lane *lane, unsigned long long mark);
 void queue_await(const stream_lane *lane, unsigned long long mark);
 /* Until what the device has now has run. */
 void queue_await_all(int device);
-/* When work is put aside, where streams do not run by themselves: never; behind other such work; also when a test holds
+/* When work is put aside, where streams do not run by themselves: never; after other such work; also when a test holds
    kernels. */
 typedef enum queue_when { QUEUE_APART, QUEUE_BEHIND, QUEUE_HELD } queue_when;
 /* False: the stream has come to it, and the caller does it. bytes: of `of`, which are copied; 0: it is given as it
    is. */
 bool queue_put(const stream_lane *lane, queue_when when, void (*run)(void *of), void *of, size_t bytes);
-/* What is put there later waits for the other's work up to that mark. */
+/* Later work there waits for the other's work up to that mark. */
 void queue_wait(const stream_lane *lane, const stream_lane *other, unsigned long long mark);
 /* Likewise for a word that is at least the value. */
 void queue_wait_word(const stream_lane *lane, const uint32_t *word, uint32_t value);
 
 /* ---- kernels.c --------------------------------------------------------------------------------------------------- */
-/* A function of that name; NULL: there is no room for another one. */
+/* A function of that name; NULL: the table is full. */
 cu_function kernel_named(const char *name);
-/* Bytes of its arguments; 0: it is not one that is played. */
+/* Bytes of its arguments; 0: it is not a simulated one. */
 size_t kernel_argument_bytes(cu_function function);
 /* Whether a capture runs it, too. */
 bool kernels_run_in_captures(void);
 /* Those that run from now on hold threads back at random, by that seed; 0: they do not. */
 void kernels_delay(uint32_t seed);
-/* Runs it in this thread, to its end. False: it is not one that is played. */
+/* Runs it in this thread, to its end. False: it is not a simulated one. */
 bool kernel_play(cu_function function, const kernel_grid *grid, void *arguments);
 
 #endif

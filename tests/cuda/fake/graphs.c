@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs of the driver that plays GPUs: kernels, copies and external event nodes, in the order in which they were
- * captured, which a launch puts on its stream one after another. As the driver's interface has it, the launch itself
- * records an event, to be behind what stands before that node, and waits for what an event has when the graph is
- * launched. What else a capture does is in no graph. A graph, and what it holds, goes when nobody has it any more and
- * its launches have come to their ends. */
+/* Graphs of the simulated driver: kernels, copies and external event nodes, in the order in which they were captured. A
+ * launch puts them on its stream one after another. As the driver's interface has it, the launch itself records an
+ * event, after the nodes before that one. It waits for an event as that was when the graph is launched. No other
+ * operation of a capture is in a graph. A graph, and its nodes, go when nobody has it any more and its launches have
+ * come to their ends. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kernels that the driver without GPUs plays: notify, dispatch and combine of ranks that have no tokens, and what makes
- * expert-major outputs of no rows. So much of them is told to other ranks: hellos and replies with a rank's refusal,
- * and the verdict. They write and read the records that proto/normal.h describes, with the orders that the real ones
- * use, and wait as the real ones do. The layout that needs no buffer is played whole. Another one runs until a test
- * ends it. Of low-latency mode there is a dispatch that comes to nothing. */
+/* Kernels that the driver without GPUs simulates: notify, dispatch and combine of ranks without tokens, and those that
+ * make expert-major outputs of no rows. They tell other ranks headers and replies with a rank's rejection, and the
+ * result of the vote. They write and read the records that proto/normal.h describes, with the orders that the real ones
+ * use, and wait as the real ones do. The layout that needs no buffer is simulated whole. Another one runs until a test
+ * ends it. In low-latency mode there is a dispatch that comes to nothing. */
 #include "exec/cuda/kernels/low_latency/ll_args.h"
 #include "exec/cuda/kernels/normal/args.h"
 #include "fake.h"
@@ -98,7 +98,7 @@ static bool await_flag(const gpu_world *world, const void *flag, uint32_t epoch,
     }
 }
 
-/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
+/* ---- results of the vote ----------------------------------------------------------------------------------------- */
 
 /* `form` and `form0` may be NULL. */
 static void report(const gpu_world *world, int32_t rank, const ep_refusal *reason, const ep_form *form,
@@ -115,7 +115,7 @@ static void report(const gpu_world *world, int32_t rank, const ep_refusal *reaso
     release(&slot->ticket, world->place.ticket ? world->place.ticket : 1);
 }
 
-/* All hellos have come: the lowest rank that refused, else the lowest whose form differs from rank 0's, else -1. */
+/* All headers have come: the lowest rank that rejected, else the lowest whose form differs from rank 0's, else -1. */
 static int32_t judge_hellos(const gpu_world *world, uint32_t epoch)
 {
     const ep_hello *first = hello_at(world, world->place.rank, epoch, 0);
@@ -130,7 +130,7 @@ static int32_t judge_hellos(const gpu_world *world, uint32_t epoch)
     return -1;
 }
 
-/* Hellos without tokens to all, and from all; room: of a fresh dispatch, or NULL. True when all go on. */
+/* Headers without tokens to all, and from all; `room`: that of a fresh dispatch, or NULL. True when all go on. */
 static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                             const ep_room *room)
 {
@@ -149,7 +149,7 @@ static bool exchange_hellos(const gpu_world *world, uint32_t epoch, const ep_for
     return judge_hellos(world, epoch) < 0;
 }
 
-/* Whether pools grow between counts and rows: all hellos are here, and all go on. Else a wish is noted. */
+/* Whether pools grow between counts and rows: all headers are here, and all go on. Else a request is noted. */
 static bool pools_grow(const gpu_world *world, uint32_t epoch)
 {
     bool can = true, wished = false;
@@ -162,14 +162,14 @@ static bool pools_grow(const gpu_world *world, uint32_t epoch)
     return can && wished;
 }
 
-/* Where no rows come they fit any room. */
+/* Where no rows come they fit anywhere. */
 static bool stands(const gpu_world *world, uint32_t epoch, int32_t pe)
 {
     if (world->place.state->grows) return false;
     return hello_at(world, world->place.rank, epoch, pe)->room.bytes > 0;
 }
 
-/* Of the ranks whose first offers do not stand. */
+/* For the ranks whose first advertisements do not stand. */
 static bool exchange_replies(const gpu_world *world, uint32_t epoch, const ep_refusal *refusal)
 {
     for (int32_t pe = 0; pe < world->shape.ranks && !stands(world, epoch, world->place.rank); pe++) {
@@ -328,7 +328,7 @@ size_t kernel_argument_bytes(cu_function function)
     return 0;
 }
 
-/* What tests of captures look at is what the others are told. */
+/* Tests of captures look at what the others are told. */
 bool kernels_run_in_captures(void)
 {
     return true;

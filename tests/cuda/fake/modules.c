@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Modules and launches of the driver that plays GPUs. As in the real one a module is let in only when no kernel of its
- * context runs, and meanwhile the context's launches wait too. A kernel that waits for a rank whose load waits for that
- * kernel would end at its own deadline: the program is ended before that, with a word. */
+/* Modules and launches of the simulated driver. As in the real one a module is let in only when no kernel of its
+ * context runs, and meanwhile the context's launches wait too. A kernel may wait for a rank whose load waits for that
+ * kernel. It would end at its own deadline; the program is ended before that, with a message. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A run-time compiler for the driver that plays GPUs (fake.c): it takes every source but those whose names hold the
- * word in FAKE_REFUSES, and what it makes is no code, but for the delays that are asked of kernels (CODE_DELAYS). A
- * test may hold some (controls.h). */
+/* A run-time compiler for the simulated driver (fake.c). It takes every source but those whose names hold the word in
+ * FAKE_REFUSES. Its output is no code, but for the delays that are asked of kernels (CODE_DELAYS). A test may hold some
+ * (controls.h). */
 #include "cuda/nvrtc.h"
 #include "controls.h"
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What streams have not come to, in the driver that plays GPUs: kernels, host functions, copies, and waits for events
- * or words. Each runs in a thread of its own, behind those that the driver's rules put before it. Where streams do not
- * run by themselves that is done of kernels which a test holds (controls.h), and of what waits for them; with
- * FAKE_ASYNC=1 of all work, so that calls return at once, as the real driver's do. */
+/* Pending work of streams in the simulated driver: kernels, host functions, copies, and waits for events or words. Each
+ * runs in a thread of its own, after those that the driver's rules put before it. Where streams do not run by
+ * themselves, only kernels that a test holds (controls.h), and work that waits for them, are pending. With FAKE_ASYNC=1
+ * all work is, so that calls return at once, as the real driver's do. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -107,7 +107,7 @@ static void *run_work(void *argument)
     return NULL;
 }
 
-/* Behind all others, and started; bytes of `of` are copied, 0: it is given as it is. With the lock. */
+/* Puts it after all others, and starts it; bytes of `of` are copied, 0: it is given as it is. With the lock. */
 static void add(const work *what, size_t bytes)
 {
     work **place = &oldest, *self = calloc(1, sizeof *self + bytes);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Streams and events of the driver that plays GPUs: what is put on a stream is done when the call returns, unless a
- * test holds the kernels (controls.h), or streams run by themselves (queue.c). An event is behind all that its stream
- * had when it was recorded. */
+/* Streams and events of the simulated driver. Work on a stream is complete when the call returns, unless a test holds
+ * the kernels (controls.h), or streams run by themselves (queue.c). An event follows all that its stream had when it
+ * was recorded. */
 #include "fake.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -101,7 +101,7 @@ cu_result cuStreamCreate(cu_stream *stream, unsigned int flags)
     *stream = (cu_stream)(void *)made;
     return CU_OK;
 }
-/* What it has goes on. */
+/* Its work goes on. */
 cu_result cuStreamDestroy_v2(cu_stream stream)
 {
     if (!has_context()) return INVALID_CONTEXT;
@@ -144,7 +144,7 @@ cu_result cuLaunchHostFunc(cu_stream stream, cu_host_fn run, void *context)
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-/* Of an event: where it was recorded last. */
+/* For an event: where it was recorded last. */
 typedef struct event_record {
     stream_lane lane;
     unsigned long long capture; /* that the stream was in; 0: none */
@@ -258,7 +258,7 @@ cu_result cuStreamBeginCapture_v2(cu_stream stream, int mode)
     pthread_mutex_unlock(&lock);
     return begun ? CU_OK : INVALID_VALUE;
 }
-/* What a graph holds, by the number of its capture. */
+/* The work of a graph, by the number of its capture. */
 typedef struct held_object {
     cu_host_fn let_go;
     void *context;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The kernels of the library, the benchmark and tests, compiled for the host with the vocabulary of simt.h, as the
- * played driver launches them. */
+ * simulated driver launches them. */
 #include "bench/gpu/kernels/forms.h"
 #include "cuda/fake/fake.h"
 #include "cuda/kernels/late_copy.h"
@@ -71,7 +71,7 @@ cu_function kernel_named(const char *name)
     return NULL;
 }
 
-/* Of the driver's interface, and for tests alone. All modules have one count of delays. */
+/* For the driver's interface, and for tests alone. All modules have one count of delays. */
 cu_result cuModuleGetGlobal_v2(cu_address *at, size_t *bytes, cu_module module, const char *name)
 {
     if (!module || strcmp(name, "gpu_delays")) return INVALID_VALUE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Launches of the GPU that simt.c plays. */
+/* Launches of the GPU that simt.c simulates. */
 #ifndef TESTS_CUDA_SIMT_LAUNCH_H
 #define TESTS_CUDA_SIMT_LAUNCH_H
 

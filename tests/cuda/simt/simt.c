@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A GPU that is played: the threads of a block take turns in one thread of the host, each on a stack of its own, and
- * all blocks of a launch run at once, in as many threads. A thread that waits at a meeting has no turn until that is
- * complete; when all have had theirs, the host's thread yields, since what they poll comes from others. */
+/* A simulated GPU. The threads of a block take turns in one thread of the host, each on a stack of its own. All blocks
+ * of a launch run at once, in as many threads. A thread that waits at a meeting has no turn until that is complete.
+ * When all have had theirs, the host's thread yields, since the words that they poll come from others. */
 #include "cuda/simt/simt.h"
 #include "cuda/simt/launch.h"
 
@@ -120,7 +120,7 @@ static void complete(meeting *m)
     wake(0, here->launch->threads);
 }
 
-/* A thread's whole life. Those that are left may have waited for it alone. */
+/* Runs a thread from start to end. Those that are left may have waited for it alone. */
 static void live(void)
 {
     block *b = here;
@@ -229,7 +229,7 @@ const uint64_t *simt_meet_lanes(uint32_t mask, uint64_t word)
 
 /* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
-/* Of a block that has ended, for the next one: their pages are there. In its first bytes. */
+/* The stacks of a block that has ended, for the next one: their pages are there. In its first bytes. */
 typedef struct stacks {
     struct stacks *next;
 } stacks;

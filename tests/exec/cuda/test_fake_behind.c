@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is put on streams behind a kernel that may be waiting for another rank, as the driver that plays GPUs sees it
- * (cuda/fake/fake.c): by ranks of a process that share a GPU nothing, by process ranks what there is. The driver lets
- * no stream come to its end, and counts. Ranks without tokens. */
+/* Work that is put on streams after a kernel that may be waiting for another rank, as the simulated driver sees it
+ * (cuda/fake/fake.c). Ranks of a process that share a GPU put nothing there, process ranks put all their work. The
+ * driver lets no stream come to its end, and counts. Ranks without tokens. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
@@ -13,14 +13,14 @@
 
 #define RANKS 2
 
-/* Lets streams come to their ends, once that was looked for in vain for a while, and notes how much was put on them by
-   then. */
+/* Lets streams come to their ends, once that was looked for in vain for a while, and records how much was put on them
+   by then. */
 typedef struct watch {
     pthread_t thread;
     fake_controls *controls;
     int before, work; /* kernels, copies, waits */
     bool looked;
-    atomic_bool over; /* whoever was to look for an end has not */
+    atomic_bool over; /* the rank that was to look for an end has not */
 } watch;
 
 static int work_of(const fake_controls *controls)
@@ -39,7 +39,7 @@ static void *watch_launches(void *argument)
     return NULL;
 }
 
-/* Both ranks make the call that they are ready for, and the first watches both: so many kernels, and nothing behind
+/* Both ranks make the call that they are ready for, and the first watches both: so many kernels, and nothing after
    them. */
 static void check_behind(const idle_rank *one, const expar_ep_dispatch_args *args, int expected, const char *what)
 {
@@ -71,7 +71,7 @@ static void dispatch(const idle_rank *one, const expar_ep_dispatch_args *args)
     expar_ep_handle_release(result.handle);
 }
 
-/* A call that is waited for: behind it none of this rank's kernels may be waiting, and the next one need not look for
+/* A call that is waited for: after it none of this rank's kernels may be waiting, and the next one need not look for
    their end. It may look at its own stream now and then, where the kernels that it waits for take their time. */
 static void make_calm(const idle_rank *one)
 {
@@ -95,7 +95,7 @@ static void make_calm(const idle_rank *one)
 
 /* ---- within a call ----------------------------------------------------------------------------------------------- */
 
-/* The rows of a dispatch of the worst-case size come behind notify. With an expert-major output kernels follow the
+/* The rows of a dispatch of the worst-case size come after notify. With an expert-major output kernels follow the
    rows, with a handle a copy before them. */
 static void play_within(expar_group *group, void *shared)
 {
@@ -139,7 +139,7 @@ static void check_next(idle_rank *one, const char *what)
     CHECK_OK(CUDA_CALL(StreamDestroy, other));
 }
 
-/* Of the worst-case size, without an event: nobody is told. */
+/* A call of the worst-case size, without an event: nobody is told. */
 static void refuse_untold(const idle_rank *one)
 {
     expar_ep_dispatch_result result = EXPAR_EP_DISPATCH_RESULT_INIT;

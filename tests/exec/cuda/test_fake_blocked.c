@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls whose stream does not come to them, on a driver that plays GPUs (cuda/fake/fake.c): something stands there that
- * does not end. They end with the group, and not before; what they left on the stream may run at any later time. Ranks
+/* Calls whose stream does not come to them, on a simulated driver (cuda/fake/fake.c): something stands there that does
+ * not end. They end with the group, and not before; what they left on the stream may run at any later time. Ranks
  * without tokens. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
@@ -80,8 +80,8 @@ static void *go_on(void *argument)
     return NULL;
 }
 
-/* Whoever destroys the buffer waits for what stands on its stream. The driver's thread that has told an end may still
-   be on its way out then. */
+/* A thread that destroys the buffer waits for the work on its stream. The driver's thread that has told an end may
+   still be on its way out then. */
 static void end_behind_the_stream(idle_rank *one, helper *h)
 {
     CHECK(atomic_load(&h->controls->held) > 0, "no kernel is left on the stream");
@@ -212,7 +212,7 @@ static void a_call_ends_with_its_peer(void **state)
 
 /* ---- ranks that share a GPU -------------------------------------------------------------------------------------- */
 
-/* The second call waits for the first, which stands on the stream, before it puts anything behind it. */
+/* The second call waits for the first, which stands on the stream, before it puts anything after it. */
 static void play_next(expar_group *group, void *shared)
 {
     (void)shared;
@@ -253,7 +253,7 @@ static expar_status ask_for(expar_event *event)
     return expar_event_wait(event);
 }
 
-/* Of a call that nobody waited for. What stands on the stream tells nobody once it comes. */
+/* A call that nobody waited for. Its work on the stream tells nobody once it comes. */
 static void play_event(expar_group *group, void *shared)
 {
     expar_status (*const *way)(expar_event *) = shared;
@@ -330,7 +330,7 @@ static void events_end_with_their_buffer(void **state)
     assert_true(ranks_run(&plan, play_abandoned, NULL));
 }
 
-/* In a call that waits for its stream. What that says is handed to the thread that looks at it. */
+/* In a call that waits for its stream. The result is passed to the thread that looks at it. */
 typedef struct caller {
     const idle_rank *one;
     expar_status status;
@@ -350,7 +350,7 @@ static void *call_in_vain(void *argument)
     return NULL;
 }
 
-/* Of normal mode while another thread of the rank's is in a call, which ends by it: then the event of a call before it
+/* In normal mode another thread of the rank's is in a call, which ends by it. Then the event of a call before it
    happens, and the rest is as above. */
 static void play_abandoned_rows(expar_group *group, void *shared)
 {

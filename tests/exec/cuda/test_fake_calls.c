@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls whose kernels the compiler refuses (cuda/fake/nvrtc.c): each fails and names the source, its log comes once for
+/* Calls whose kernels the compiler rejects (cuda/fake/nvrtc.c). Each fails and names the source, its log comes once for
  * each shape of rows, in whatever turn they come, and the buffer stays usable. */
 #include "shmem/kind.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How calls on GPUs end, on a driver that plays GPUs (cuda/fake/fake.c): when they return, what they leave, and what
- * becomes of those whose end the driver never tells. */
+/* How calls on GPUs end, on a simulated driver (cuda/fake/fake.c): when they return, what they leave, and what becomes
+ * of those whose end the driver never tells. */
 #include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"
 
@@ -95,7 +95,7 @@ static void end_of_signal(signaller *self)
     expar_event_release(self->event);
 }
 
-/* Dispatch, dispatch with a handle, and combine, that return by themselves, behind an event of the caller's. */
+/* Dispatch, dispatch with a handle, and combine, that return by themselves, after an event of the caller's. */
 static void calls_behind_an_event(expar_group *group, void *shared)
 {
     (void)shared;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits of the host for its GPU, on the driver that plays GPUs: a program that wants no more ends them. Ranks without
- * tokens, one a group. */
+/* Waits of the host for its GPU, on the simulated driver: the program's interrupt ends them. Ranks without tokens, one
+ * a group. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"
@@ -54,7 +54,7 @@ static void making_a_buffer_is_interrupted(void **state)
 
 /* ---- another thread's call --------------------------------------------------------------------------------------- */
 
-/* Of another buffer of the rank's, whose kernels do not run: it waits for its counts. */
+/* Another buffer of the rank's, whose kernels do not run: it waits for its counts. */
 static void *dispatch_held(void *argument)
 {
     idle_rank *other = argument;
@@ -82,7 +82,7 @@ static void wait_for_a_call(expar_group *group, void *shared)
     if (!idle_begin(&one, group) || !idle_begin(&other, group)) return;
     controls = controls_find();
     program = pthread_self();
-    /* What is compiled with a first call is there. */
+    /* Kernels that are compiled with a first call are there. */
     idle_dispatch(&one, EXPAR_F32);
     idle_dispatch(&other, EXPAR_F32);
     const expar_ep_dispatch_args args = idle_dispatch_args(&one, EXPAR_F32);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits of kernels, on the driver that plays GPUs: a rank that is late by many time-outs is waited for, in every kind
- * of call and in graphs; a wait ends when nobody will come to it, and says why; one whose own host does not run ends by
- * itself. Ranks without tokens. */
+/* Waits of kernels, on the simulated driver. A rank that is late by many time-outs is waited for, in every kind of call
+ * and in graphs. A wait ends when nobody will come to it, and says why. One whose own host does not run ends by itself.
+ * Ranks without tokens. */
 #include "base/interrupt.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
@@ -128,7 +128,7 @@ static void late_ranks_are_waited_for(void **state)
     kind_run((ranks_plan){0}, RANKS, play_late);
 }
 
-/* Of their launches the host does not know. */
+/* The host does not know of their launches. */
 static void play_late_graph(expar_group *group, void *shared)
 {
     idle_rank one;
@@ -408,8 +408,8 @@ static void who_refuses_in_a_capture_is_not_awaited(void **state)
     kind_run((ranks_plan){0}, RANKS, play_refused);
 }
 
-/* Until the guard no longer takes an earlier wait of a kernel for one that lasts: it moves the pulse on at each look,
- * and what a kernel said is old after four. */
+/* Waits until the guard no longer takes an earlier wait of a kernel for one that lasts. It moves the pulse on at each
+ * look, and a kernel's word is old after four. */
 static void await_pulses(const idle_rank *one)
 {
     const uint64_t *orders = &gpu_of(one->ep->base.exec)->core.report->orders;
@@ -469,7 +469,7 @@ static int stop(void *context)
     return atomic_load((const atomic_int *)context);
 }
 
-/* Its hello of that call has gone out; to the next one it does not come, and the other rank learns why. */
+/* Its header of that call has gone out; to the next one it does not come, and the other rank learns why. */
 static void play_interrupt(expar_group *group, void *shared)
 {
     static atomic_int stops;

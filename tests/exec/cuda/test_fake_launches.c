@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call puts on its stream, as the driver that plays GPUs sees it (cuda/fake/fake.c): a dispatch one kernel with
- * that word in its name, a combine likewise, by every path; a fresh dispatch opens with notify, one with a handle does
- * not. The kernel of a fresh dispatch is launched before the counts are read, where the pool has room for its results.
- * A call takes as many SMs as it says, a block each.
- * Ranks without tokens, for which there is no layout to make. And the library brings the context that this needs. */
+/* Launches of a call on its stream, as the simulated driver sees them (cuda/fake/fake.c). A dispatch has one kernel
+ * with that word in its name, a combine likewise, by every path; a fresh dispatch opens with notify, one with a handle
+ * does not. The kernel of a fresh dispatch is launched before the counts are read, where the pool has space for its
+ * results. A call takes as many SMs as it says, a block each. Ranks without tokens, for which there is no layout to
+ * make. And the library brings the context that this needs. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
@@ -90,7 +90,7 @@ static void a_call_is_one_kernel(void **state)
 
 /* ---- SMs --------------------------------------------------------------------------------------------------------- */
 
-/* Of the last kernel that was launched. */
+/* Checks the blocks of the last kernel that was launched. */
 static void check_blocks(const fake_controls *controls, int32_t expected, const char *what, int32_t asked)
 {
     const unsigned last = (unsigned)atomic_load(&controls->launches) - 1;
@@ -140,7 +140,7 @@ static void a_call_takes_the_sms_that_it_says(void **state)
 
 /* ---- ahead of the counts ----------------------------------------------------------------------------------------- */
 
-/* Of a fresh dispatch that has been made ready by the caller. */
+/* A fresh dispatch that the caller has made ready. */
 static void check_ahead(idle_rank *one, const expar_ep_dispatch_args *args, int ahead, const char *what)
 {
     const fake_controls *controls = controls_find();
@@ -188,7 +188,7 @@ static void fresh_dispatches_are_launched_ahead(void **state)
     kind_run((ranks_plan){0}, 1, play_what_is_launched_ahead);
 }
 
-/* Threads share its context, where nothing is to stand behind a kernel that waits; processes do not. */
+/* Threads share its context, where nothing may be enqueued after a kernel that waits; processes do not. */
 static void play_on_one_gpu(expar_group *group, void *shared)
 {
     (void)shared;
@@ -206,7 +206,7 @@ static void threads_on_one_gpu_are_not(void **state)
     kind_run((ranks_plan){0}, 2, play_on_one_gpu);
 }
 
-/* So many use their room, and do not tell of it with their hellos. */
+/* So many use their space, and do not tell of it with their headers. */
 static void more_ranks_than_tell_room(void **state)
 {
     (void)state;
@@ -216,7 +216,7 @@ static void more_ranks_than_tell_room(void **state)
 
 #define LIMIT_BYTES (8 << 20)
 
-/* Room is not taken by force: what fails without it fails as before, and what it had is given back. */
+/* Free space is not taken by force: a call that fails without it fails as before, and what it had is given back. */
 static void play_without_room(expar_group *group, void *shared)
 {
     (void)shared;

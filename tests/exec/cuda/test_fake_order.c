@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The order of a rank's calls (exec/cuda/core/order.c), on the driver that plays GPUs: captures that go on at a time,
- * graphs and calls whose streams are slow, and a driver that does not take the order's events. */
+/* The order of a rank's calls (exec/cuda/core/order.c), on the simulated driver: captures that go on at a time, graphs
+ * and calls whose streams are slow. Also a driver that does not take the order's events. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
@@ -47,8 +47,8 @@ static void close_capture(capture *c)
     CHECK_OK(CUDA_CALL(GraphExecDestroy, end_capture(c)));
 }
 
-/* Waits of a capture's first call: for what comes before the launch; and there and back, for a stream of the order's
-   that is in the capture as long as it goes on. */
+/* Waits of a capture's first call. It waits for what comes before the launch; and there and back, for a stream of the
+   order's that is in the capture as long as it goes on. */
 #define FIRST 1, 2
 
 /* Waits for what comes before the launch of a graph, and others, that a combine on the stream adds. */
@@ -198,7 +198,7 @@ static void captures_one_after_another(void **state)
     kind_run((ranks_plan){0}, 1, play_many_captures);
 }
 
-/* ---- graphs behind something slow -------------------------------------------------------------------------------- */
+/* ---- graphs after something slow --------------------------------------------------------------------------------- */
 
 /* Looks at a call that must not have gone on. */
 #define LOOKS 50
@@ -273,7 +273,7 @@ static void put_slow_kernel(slow *s, cu_stream stream)
     CHECK_OK(cuda_launch_kernel(&launch, parameters));
 }
 
-/* Buffer 0's call stands behind the slow kernel, buffer 1's on another stream. */
+/* Buffer 0's call follows the slow kernel, buffer 1's is on another stream. */
 static void check_order(slow *s)
 {
     atomic_store(&s->controls->hold, 0);
@@ -446,7 +446,7 @@ static void a_call_without_a_mark_poisons_the_buffer(void **state)
     kind_run((ranks_plan){0}, 1, play_a_call_without_a_mark);
 }
 
-/* Who waits for the last call learns that it could not. */
+/* A thread that waits for the last call learns that it could not. */
 static void play_an_end_nobody_sees(expar_group *group, void *shared)
 {
     (void)shared;

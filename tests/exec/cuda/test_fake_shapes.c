@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls whose rows differ from rank to rank, and so the kernels they need, on a driver that plays GPUs and lets no
- * module in while kernels of its context run (cuda/fake/modules.c): all ranks are told, nobody waits in vain, and the
- * buffer takes the next call. */
+/* Calls whose rows differ from rank to rank, and so the kernels they need. The simulated driver lets no module in while
+ * kernels of its context run (cuda/fake/modules.c). All ranks are told, nobody waits in vain, and the buffer takes the
+ * next call. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"

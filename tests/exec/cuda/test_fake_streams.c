@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events and streams, on the driver that plays GPUs: what waits for an event, a stream or the host, and which calls
- * return before anything of theirs has run; and when memory goes back that is released behind a stream. Ranks without
- * tokens. */
+/* Events and streams, on the simulated driver: who waits for an event, a stream or the host, and which calls return
+ * before any of their work has run. Also when memory goes back that is released after a stream. Ranks without tokens.
+ * */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
@@ -135,7 +135,7 @@ static void calls_return_before_they_run(void **state)
 
 /* ---- wait_event -------------------------------------------------------------------------------------------------- */
 
-/* Of what a stream held, and of another call: the call's stream waits for it, and this thread does not. */
+/* Work of a stream, and of another call: the call's stream waits for it, and this thread does not. */
 static void play_wait_events(expar_group *group, void *shared)
 {
     bench b;
@@ -368,7 +368,7 @@ static void events_in_captures(void **state)
     kind_run((ranks_plan){0}, 1, play_captures);
 }
 
-/* ---- memory that is given back behind a stream ------------------------------------------------------------------- */
+/* ---- memory that is given back after a stream -------------------------------------------------------------------- */
 
 #define SPARE_BYTES 4096
 

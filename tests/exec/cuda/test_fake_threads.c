@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Two threads of one rank that call on two buffers of a group, on the driver that plays GPUs: the rank's calls follow
- * each other whole, a call that waits for an event holds nobody up, and a stream is told by its number. */
+/* Two threads of one rank that call on two buffers of a group, on the simulated driver. The rank's calls follow each
+ * other whole, a call that waits for an event delays nobody, and a stream is told by its number. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "exec/event.h"

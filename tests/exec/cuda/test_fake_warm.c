@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A program's first calls on a GPU compile kernels, with a compiler that is played (cuda/fake/nvrtc.c); those of the
- * next program find them on the disk, and a shape that is known compiles nothing, whatever the number of tokens. What a
- * call or a buffer needs several of is compiled at the same time. */
+/* A program's first calls on a GPU compile kernels, with a simulated compiler (cuda/fake/nvrtc.c). Those of the next
+ * program find them on the disk. A known shape compiles nothing, whatever the number of tokens. If a call or a buffer
+ * needs several kernels, they are compiled at the same time. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"
@@ -46,7 +46,7 @@ static void a_warm_start_compiles_nothing(void **state)
     assert_true(ranks_run(&plan, play, root));
 }
 
-/* Of the first rows of a kind, dispatch and combine: neither is through before the other has begun. */
+/* The first rows of a kind, dispatch and combine: neither is through before the other has begun. */
 static void call_first(idle_rank *one, fake_compiler_controls *controls)
 {
     const int begun = atomic_load(&controls->begun);

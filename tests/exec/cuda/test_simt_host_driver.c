@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Counts what warm calls ask of the driver: every operation of both modes on one rank, on played GPUs with the
+/* Counts the driver calls of warm calls: every operation of both modes on one rank, on simulated GPUs with the
  * library's own kernels. The numbers below are what they took when this was written; they may become smaller. No
  * operation puts a host function on a stream, takes memory of the driver's, or waits for a stream. */
 #include "cuda/find_controls.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Reads of the host's memory by a kernel that waits long, on played GPUs with the library's own kernels: one thread
+/* Reads of the host's memory by a kernel that waits long, on simulated GPUs with the library's own kernels: one thread
  * at a time reads, and rarely. Rank 1 comes to each call some time after rank 0, each on a GPU of its own. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"

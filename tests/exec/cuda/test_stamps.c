@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What is told of the stamps of all warps: by made-up moments, in no order, with warps that have not come to all. */
+/* Results from the stamps of all warps: by made-up moments, in no order, with warps that have not come to all. */
 #include "exec/cuda/core/stamps.h"
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,7 +32,7 @@ static void rows_are_told(void **state)
     assert_false(out.notified);
 }
 
-/* The copy limit's kernels open nothing; there is no such span then. */
+/* The kernels of the copy roofline open nothing; there is no such span then. */
 static void rows_that_open_nothing(void **state)
 {
     (void)state;
@@ -43,7 +43,7 @@ static void rows_that_open_nothing(void **state)
     assert_true(out.open_us == 0 && out.sent_middle_us == 5 && out.sent_us == 7 && out.ended_us == 7.1);
 }
 
-/* Of the warps that send, two of four, the first is their median. */
+/* Two of four warps send; the first of them is their median. */
 static void low_latency_is_told(void **state)
 {
     (void)state;
@@ -71,7 +71,7 @@ static void low_latency_of_one_alone(void **state)
     assert_true(out.done_us == 2 && out.ended_us == 2.1);
 }
 
-/* Whose stamps were left out, or that ended before its end. */
+/* A call whose stamps were left out, or that ended before its end. */
 static void a_kernel_that_was_not_stamped(void **state)
 {
     (void)state;

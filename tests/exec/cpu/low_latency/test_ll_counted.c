@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What travels, counted where it comes to: slots and places are filled before each call, and looked at when all have
- * sent. Just one message comes for each (token, rank) and one row for each slot, or each rank of a token; the numbers
- * of expar_ll_get_stats are those. All calls have hooks, so that nothing stays behind or is taken away. */
+/* Messages and rows, counted where they arrive: slots and places are filled before each call, and looked at when all
+ * have sent. Just one message comes for each (token, rank). One row comes for each slot, or each rank of a token. The
+ * numbers of expar_ll_get_stats are those. All calls have hooks, so that nothing stays or is taken away. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/case.h"
@@ -113,7 +113,7 @@ static int32_t rows_in(int32_t rows, int32_t piece)
     return piece < ll_pieces(rows) ? ll_piece_rows(rows, piece) : 0;
 }
 
-/* Where a source's memory is not mapped: in the bank of the half, one piece behind the other. */
+/* Where a source's memory is not mapped: in a slot of the double buffer, one piece after the other. */
 static void check_message_pieces(const seat *s, int32_t source)
 {
     const ll_space *space = &s->cpu->space;
@@ -130,8 +130,8 @@ static void check_message_pieces(const seat *s, int32_t source)
           "messages of rank %d in the other bank", (int)source);
 }
 
-/* In a source's share messages come one behind the other, and none behind the last; the other bank than that which the
-   first one's flag names is left alone. */
+/* In a source's share messages come one after the other, and none after the last. The slot that the first one's flag
+   does not name is left alone. */
 static void check_messages(const seat *s)
 {
     const ll_space *space = &s->cpu->space;
@@ -158,8 +158,8 @@ static void check_messages(const seat *s)
     }
 }
 
-/* The rank whose row comes to the place of this rank's token: of its slot; or of one of as many ranks as it has, in the
-   order of slots. -1: none. */
+/* The rank whose row comes to the place of this rank's token: that of its slot, or one of its ranks, in the order of
+   slots. -1: none. */
 static int32_t rank_of_place(const seat *s, int32_t token, int32_t place)
 {
     const int32_t locals = s->c->experts / RANKS;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Fences behind rows that bypass the cache. Processors that make such stores in nearly the order of the program let
- * calls without these fences pass; so here such a store is made by the fence behind it, and not before. What follows
- * without a fence in between (a flag, a worker's end, the call's) comes ahead of the rows. */
+/* Fences after rows that bypass the cache. Some processors make such stores in nearly the order of the program, and let
+ * calls without these fences pass. So here such a store is made by the fence after it, and not before. Later stores
+ * without a fence in between (a flag, a worker's end, the call's) come ahead of the rows. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"

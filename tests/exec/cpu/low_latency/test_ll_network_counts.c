@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What low-latency calls hand to a network, counted where its provider is called: of a dispatch one put for each piece
- * of messages to a rank that is not mapped, of a combine one for each piece of rows back, or of sums, and besides these
- * one for each such rank's opening unit; but where there is one piece, that and the unit are one put. The read word of
- * a call goes with the unit of the next. Rows are counted one by one. The end of a buffer sends the last read word to
- * each of these ranks once more: what was sent before is ordered, and is confirmed by nothing else. Where all is mapped
- * there is nothing to count. */
+/* Operations that low-latency calls post to a network, counted where its provider is called. A dispatch has one put for
+ * each piece of messages to a rank that is not mapped. A combine has one for each piece of rows back, or of sums.
+ * Besides these there is one for each such rank's message header; but where there is one piece, that and the header are
+ * one put. The acknowledgement of a call goes with the header of the next. Rows are counted one by one. The end of a
+ * buffer sends the last acknowledgement to each of these ranks once more: earlier operations are ordered, and are
+ * confirmed by nothing else. Where all is mapped there is nothing to count. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/case.h"
@@ -30,8 +30,8 @@ typedef struct counted {
     expar_ll_sum sum;
 } counted;
 
-/* Puts and atomics that went to the network, and what links counted: messages that end with their flags, read words by
-   themselves, and rows. */
+/* Puts and atomics that went to the network, and the counts of links: messages that end with their flags,
+   acknowledgements by themselves, and rows. */
 typedef struct sent {
     uint64_t puts, atomics, messages, flags, rows;
 } sent;
@@ -49,7 +49,7 @@ static sent look(const expar_group *group, const expar_ll *ll)
                   .rows = by_links.rows};
 }
 
-/* Of the source's token: slots, or with `once` whether any, whose experts are on the rank. */
+/* Counts the slots of the source's token, or with `once` whether there is any, whose experts are on the rank. */
 static uint64_t slots_on(const ll_case *c, int32_t source, int32_t token, int32_t rank, bool once)
 {
     uint64_t slots = 0;
@@ -71,10 +71,10 @@ static uint64_t rows_of(const ll_case *c, int32_t source, int32_t rank, bool onc
 
 typedef struct expected {
     uint64_t far, there, back;      /* far ranks; messages to them; rows back to them */
-    uint64_t puts_there, puts_back; /* that bring these, and units */
+    uint64_t puts_there, puts_back; /* that bring these, and message headers */
 } expected;
 
-/* The unit goes with the only piece. */
+/* The header goes with the only piece. */
 static uint64_t puts_for(uint64_t rows)
 {
     const uint64_t pieces = (rows + 7) / 8;
@@ -98,7 +98,7 @@ static expected expect(const counted *what, const expar_ll *ll, int32_t rank)
     return sum;
 }
 
-/* One piece may lie on two extents of the heap: then its unit goes by itself, and it is two puts, and an atomic behind
+/* One piece may lie on two extents of the heap. Then its header goes by itself. It is two puts, and an atomic after
    them, maybe in the next call. */
 static void compare(const char *call, sent before, sent now, uint64_t least, uint64_t rows)
 {

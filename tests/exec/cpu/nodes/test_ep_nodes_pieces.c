@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows across nodes that are larger than what a buffer's rings over the network were made for: they go in pieces, both
- * ways, in as many messages as pieces, and so do sums that are not rounded, which are larger than their rows, and rows
- * that go back by themselves. */
+/* Rows across nodes that are larger than a buffer's rings over the network were made for. They go in pieces, both ways,
+ * in as many messages as pieces. So do sums that are not rounded, which are larger than their rows, and rows that go
+ * back by themselves. */
 #include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
 #include "exec/cpu/nodes/rails.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a broken peer brings over the network: hellos with counts that cannot be, records for ranks that they cannot be
+/* Errors of a broken peer over the network: headers with counts that cannot be, records for ranks that they cannot be
  * for, sums, tails and heads out of turn. The rank of its rail says what it has seen, and of whom, and writes nowhere.
  *
  * Ranks 0 and 1 are a node, ranks 2 and 3 another. Contents are spoilt at rank 2, between the step that fills them and
- * the one that sends them; words, which the network stores by themselves, in rank 0's memory, before it looks at them.
- * Behind its error rank 0 takes the buffer away under the others, which wait for it; but once they learn by
- * themselves, and once they have all that they waited for. */
+ * the one that sends them. Words, which the network stores by themselves, are spoilt in rank 0's memory, before it
+ * looks at them. After its error rank 0 takes the buffer away under the others, which wait for it. In one scene they
+ * learn by themselves, in one they have all that they waited for. */
 #include "ep/harness/pitched.h"
 #include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
@@ -45,14 +45,14 @@ typedef struct rogue {
     bool expert_major;   /* what is wrong shows in rank 0's own rows, when all have come */
 } rogue;
 
-/* ---- hellos ------------------------------------------------------------------------------------------------------ */
+/* ---- headers ----------------------------------------------------------------------------------------------------- */
 
 static int32_t *records_of(const cpu_executor *cpu, ep_rail_hello *hello)
 {
     return rail_hello_counts(cpu, hello, cpu->shape.local_experts);
 }
 
-/* Of the node's second rank, which is not the one that looks at them for itself. */
+/* The counts of the node's second rank, which is not the one that looks at them for itself. */
 static int32_t *counts_of(const cpu_executor *cpu, ep_rail_hello *hello)
 {
     const int32_t each = cpu->shape.channels + cpu->shape.local_experts;
@@ -144,7 +144,7 @@ static void expert_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
     counts_of(cpu, hello)[cpu->shape.channels + 1] = INT_MAX;
 }
 
-/* Of rank 0, by one. */
+/* A count of rank 0, which becomes one more. */
 static void more_for_an_expert(const cpu_executor *cpu, ep_rail_hello *hello)
 {
     (records_of(cpu, hello) + cpu->shape.channels)[cpu->shape.channels + 1]++;
@@ -164,7 +164,7 @@ static void text_without_end(const cpu_executor *cpu, ep_rail_hello *hello)
 
 /* ---- records and sums -------------------------------------------------------------------------------------------- */
 
-/* Of a full chunk. */
+/* A slot of a full chunk. */
 static uint8_t *slot_of(const cpu_executor *cpu, ep_rail_end *end, uint32_t slot)
 {
     return (uint8_t *)end - (cpu->rails->slots - slot) * cpu->rails->slot.bytes;
@@ -270,7 +270,7 @@ static const rogue rogues[] = {
 
 /* ---- spoiling ---------------------------------------------------------------------------------------------------- */
 
-/* Of one rank, for one call. By its one thread, and once it is done by that which takes the buffer away. */
+/* One rank's, for one call. By its one thread, and once it is done by the one that takes the buffer away. */
 typedef struct spoiler {
     const rogue *what;
     cpu_executor *cpu;
@@ -278,8 +278,8 @@ typedef struct spoiler {
     _Atomic bool done;
 } spoiler;
 
-/* The first step of a call is the one behind which the hello to the other node goes, and a chunk's first step behind
-   its filling the one behind which it goes. */
+/* The header goes to the other node after the first step of a call. A chunk goes after the first step that follows its
+   filling. */
 static void spoil_contents(void *context)
 {
     spoiler *s = context;
@@ -354,7 +354,7 @@ static void spoil_by_garbage(void *context)
         store_garbage(s, place_of_flag(s));
 }
 
-/* What the network brings meanwhile is replaced before each look. */
+/* Words that the network brings meanwhile are replaced before each look. */
 static void spoil_words(void *context)
 {
     const spoiler *s = context;
@@ -441,7 +441,7 @@ static expar_status call(const stage *s, scene *one, const rogue *what)
 static void check_victim(const rogue *what, expar_status status)
 {
     char whole[EP_REFUSAL_TEXT + 1] = "";
-    memset(whole, 'x', EP_REFUSAL_TEXT); /* and what stands behind it */
+    memset(whole, 'x', EP_REFUSAL_TEXT); /* and the bytes after it */
     CHECK(!strstr(expar_last_error(), whole), "%s: the text has no end", what->name);
     const char *named = what->word >= NEAR_HELLO_FLAG ? "rank 1" : "rank 2";
     const expar_status expected = what->status ? what->status : EXPAR_ERR_PEER;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What crosses the network: in a dispatch as many records as tokens have other nodes, in a combine as many sums,
- * however many experts a token has there, or in one order as many rows as tokens have ranks there; and of bytes little
- * more than these. What opens a fresh dispatch beyond one with a handle, whose hello goes before its records, is one
- * flag to each other node behind the hellos of all: so counts and memory are agreed on within two one-way trips. */
+/* Traffic across the network. A dispatch sends as many records as tokens have other nodes. A combine sends as many
+ * sums, however many experts a token has there, or in one order as many rows as tokens have ranks there. It sends
+ * little more bytes than these. The opening of a fresh dispatch has more than one with a handle, whose header goes
+ * before its records: one flag to each other node after the headers of all. So counts and memory are agreed on within
+ * two one-way messages. */
 #include "ep/harness/pitched.h"
 #include "ep/harness/stage.h"
 #include "ep/normal/normal.h"

@@ -117,7 +117,7 @@ static void ranks_named_by_hand(void **state)
     ep_routing_free(&routing);
 }
 
-/* Every fresh dispatch makes one: its arrays lie in one allocation, one behind the other, whatever the sizes. */
+/* Every fresh dispatch makes one: its arrays lie in one allocation, one after the other, whatever the sizes. */
 static void a_routing_is_one_allocation(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Litmus: the protocols of offers and rings are right by their order alone.
+/* Litmus: the protocols of buffer advertisements and rings are right by their order alone.
  *
  * Each thread of each rank is held back at random between any two steps: not at all, for a yield, for some
  * microseconds, rarely for a millisecond. Meanwhile random scripts over all options run: direct, by the queue, mixed,
@@ -46,7 +46,7 @@ static bool play_script(uint64_t seed)
     return options_script_run(&s);
 }
 
-/* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+/* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it alone. */
 static void test_delays_change_nothing(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What survivors are told when one rank stops between two steps of a call, wherever that is: the phase, the rank, what
-   was awaited from it and for how long. Nothing decides by time but the group's own time-out, which is short in that
+/* The reports to survivors when one rank stops between two steps of a call, wherever that is: the phase, the rank, the
+   word awaited from it and for how long. Nothing decides by time but the group's own time-out, which is short in that
    call alone. */
 #include "oracle/unit.h"
 
@@ -39,7 +39,7 @@ typedef struct seat {
     int32_t rank;
 } seat;
 
-/* Of the silent rank: stops at its step until all survivors have given up. */
+/* For the silent rank: stops at its step until all survivors have given up. */
 static void stop_here(void *context)
 {
     scene *s = context;
@@ -165,7 +165,7 @@ static bool assert_told(const scene *s, int32_t rank, const char *call, const ch
     return strstr(text, "rank 2") != NULL;
 }
 
-/* One stop, played by a thread. */
+/* One stop, acted by a thread. */
 typedef struct trial {
     pthread_t thread;
     expar_ep_path path;
@@ -181,7 +181,7 @@ static void *play_trial(void *argument)
     return NULL;
 }
 
-/* Stops behind step first, first + stride, … of a call. */
+/* Stops after step first, first + stride, … of a call. */
 static void play_trials(trial *trials, expar_ep_path path, bool combine, int32_t first, int32_t stride)
 {
     for (int32_t i = 0; i < AT_ONCE; i++) {

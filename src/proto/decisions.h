@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a set of words between ranks comes to: may a slot be written, is a half or a region free, what do the headers of
- * all ranks make of a call. Pure functions, called by the CPU's executors and by kernels, each of which loads the words
- * in its own way. Tested against tables that follow from the models (tests/proto/test_decisions.c).
+/* Decisions from the words of ranks: whether a slot may be written, whether a slot or region is free, and what the
+ * headers of all ranks mean for a call. They are pure functions. The CPU's executors and the kernels call them, and
+ * each loads the words in its own way. tests/proto/test_decisions.c tests them against tables that follow from the
+ * models.
  *
- * Compiles as C17, under NVRTC and under nvcc. */
+ * This header compiles as C17, under NVRTC and under nvcc. */
 #ifndef EXPAR_PROTO_DECISIONS_H
 #define EXPAR_PROTO_DECISIONS_H
 
 #include "proto/low_latency.h"
 
-/* ---- normal mode: hellos ----------------------------------------------------------------------------------------- */
+/* ---- normal mode: headers ---------------------------------------------------------------------------------------- */
 
 EP_FUNC int32_t ep_is_same_form(const ep_form *a, const ep_form *b)
 {
@@ -19,11 +20,13 @@ EP_FUNC int32_t ep_is_same_form(const ep_form *a, const ep_form *b)
     return differs == 0;
 }
 
-/* What a hello says to a call; the first that some rank says is what all ranks report. */
+/* The answer of one rank's header to a call. All ranks report the lowest value among the answers. */
 typedef enum ep_stand {
-    EP_STAND_GONE = 0, /* the rank has given the buffer up: others may not have waited for the rest */
+    /* The rank has given the buffer up: other ranks may not have waited for the rest. */
+    EP_STAND_GONE = 0,
     EP_STAND_REFUSES = 1,
-    EP_STAND_DIFFERS = 2, /* its form is not rank 0's */
+    /* The rank's form is not rank 0's. */
+    EP_STAND_DIFFERS = 2,
     EP_STAND_AGREES = 3
 } ep_stand;
 
@@ -34,7 +37,7 @@ EP_FUNC ep_stand ep_hello_stands(int32_t status, const ep_form *form, const ep_f
     return ep_is_same_form(form, form0) ? EP_STAND_AGREES : EP_STAND_DIFFERS;
 }
 
-/* The least of all ranks' ballots names the rank in the way of the call, and what it said. */
+/* The lowest of all ranks' ballots names the rank that prevents the call, and its answer. */
 EP_FUNC int32_t ep_ballot(ep_stand stand, int32_t rank)
 {
     return (int32_t)stand << 16 | rank;
@@ -43,7 +46,7 @@ EP_FUNC ep_stand ep_ballot_stand(int32_t ballot)
 {
     return (ep_stand)(ballot >> 16);
 }
-/* -1: all agree. */
+/* Returns -1 if all ranks agree. */
 EP_FUNC int32_t ep_ballot_rank(int32_t ballot)
 {
     return ep_ballot_stand(ballot) == EP_STAND_AGREES ? -1 : ballot & 0xffff;
@@ -51,9 +54,9 @@ EP_FUNC int32_t ep_ballot_rank(int32_t ballot)
 
 /* ---- normal mode: rings ------------------------------------------------------------------------------------------ */
 
-/* How many rows an end of a ring may move now, by the word that the other end has stored. A source, which has put so
-   many rows in, goes by the receiver's head: its `room` is the ring's slots. A receiver, which has taken so many out,
-   goes by the source's tail: its room is 0. A word that cannot be gives 0, too. */
+/* Returns how many rows one end of a ring may move now, by the word that the other end has stored. A source has put
+   `moved` rows in; it goes by the receiver's head, with the ring's slots as `room`. A receiver has taken `moved` rows
+   out; it goes by the source's tail, with 0 as `room`. If the word is impossible, the result is 0. */
 EP_FUNC int32_t ep_ring_may_move(uint64_t word, uint32_t epoch, uint32_t moved, int32_t room, int32_t slots)
 {
     const uint32_t may = ep_word_value(word, epoch) - moved + (uint32_t)room;
@@ -68,25 +71,26 @@ EP_FUNC int32_t ep_ring_ready(uint64_t tail, uint32_t epoch, uint32_t taken, int
     return ep_ring_may_move(tail, epoch, taken, 0, slots);
 }
 
-/* ---- low latency: doors ------------------------------------------------------------------------------------------ */
+/* ---- low latency: credit checks ---------------------------------------------------------------------------------- */
 
-/* A rank whose unit has this status takes part in the call: an index out of range is reported, and the rest goes on. */
+/* A rank whose header has this status takes part in the call: an index out of range is reported, and the rest goes
+   on. */
 EP_FUNC int32_t ll_status_goes_on(int32_t status)
 {
     return status == 0 || status == EXPAR_STATUS_INDEX;
 }
 
-/* Whether data of a call may go to a peer. */
+/* Says whether data of a call may go to a peer. */
 typedef enum ll_door { LL_DOOR_SHUT = 0, LL_DOOR_OPEN = 1, LL_DOOR_REFUSES = 2 } ll_door;
 
-/* By the peer's read word of this half: what this rank sent in the call before the last, of this stamp, was read. A
-   stamp of 0: there was no such call. */
+/* The credit check by the peer's acknowledgement of this slot: it must be of the call before the last, whose stamp is
+   `before`. Stamp 0 means that there was no such call. */
 EP_FUNC int32_t ll_read_opens(uint64_t read, uint32_t before)
 {
     return before == 0 || (uint32_t)(read >> 32) == before;
 }
-/* Else by the status word of the peer's unit of this call, of this stamp: a rank opens a call only once it needs
-   nothing of the call before the last any more. */
+/* The credit check by the status word of the peer's header of this call, which has this stamp. A rank opens a call only
+   when it needs nothing more of the call before the last. */
 EP_FUNC ll_door ll_unit_opens(uint64_t status, uint32_t stamp)
 {
     if ((uint32_t)(status >> 32) != stamp) return LL_DOOR_SHUT;
@@ -95,14 +99,16 @@ EP_FUNC ll_door ll_unit_opens(uint64_t status, uint32_t stamp)
 
 /* ---- low latency: masks and regions ------------------------------------------------------------------------------ */
 
-/* The region that a peer has told, in a read word or a unit of a combine; 0 for one that there is not. */
+/* Returns the region that a peer has named, in an acknowledgement or in the header of a combine, or 0 if there is no
+   such region. */
 EP_FUNC int32_t ll_region_told(uint64_t word, int32_t regions)
 {
     return (uint32_t)word < (uint32_t)regions ? (int32_t)(uint32_t)word : 0;
 }
 
-/* Where a half lies from its next read word on: where it does now, if no masked rank may still write there, else the
-   first free region. known: a bit for each region that some such rank knows. -1: none is free. */
+/* Returns the region of a slot from its next acknowledgement on: the present one if no masked rank may still write
+   there, else the first free one. It returns -1 if none is free. known: a bit for each region that some such rank
+   knows. */
 EP_FUNC int32_t ll_region_choose(int32_t now, uint32_t known, int32_t regions)
 {
     if (!(known >> now & 1)) return now;
@@ -111,26 +117,27 @@ EP_FUNC int32_t ll_region_choose(int32_t now, uint32_t known, int32_t regions)
     return -1;
 }
 
-/* "You are masked here", in an attempt; parted: LL_MASKER_PARTED or 0. It counts until both ranks are in a clean
-   together again. */
+/* Returns the word "you are masked here", in an attempt. parted: LL_MASKER_PARTED or 0. The word counts until both
+   ranks are in a clean together again. */
 EP_FUNC uint64_t ll_masker_word(int32_t masked, uint32_t attempt, uint64_t parted)
 {
     return (masked ? (uint64_t)attempt + 1 : 0) | parted;
 }
-/* Whether it says so to a rank that was last in a clean with the masker in its attempt `with`. */
+/* Says whether the word masks a rank that was last in a clean with the masker in its attempt `with`. */
 EP_FUNC int32_t ll_masker_masks(uint64_t word, uint64_t with)
 {
     return (word & ~LL_MASKER_PARTED) > with;
 }
 
-/* ---- low latency: units ------------------------------------------------------------------------------------------ */
+/* ---- low latency: message headers -------------------------------------------------------------------------------- */
 
-/* What units of a buffer may count at most; words: messages of a small batch in words, -1 where there are none such. */
+/* The most that headers of a buffer may count. words: messages of a small batch in words, or -1 if the buffer has no
+   such batches. */
 typedef struct ll_unit_bounds {
     int32_t messages, words, rows;
 } ll_unit_bounds;
 
-/* A count in a unit, and how much it may be. */
+/* A count in a message header, and its largest valid value. */
 typedef struct ll_unit_count {
     uint32_t told, most;
 } ll_unit_count;
@@ -148,13 +155,13 @@ EP_FUNC int32_t ll_count_can_be(int32_t word, uint32_t value, ll_unit_bounds bou
     return count.told <= count.most;
 }
 
-/* How many of a source's `count` rows fit an expert's places, of which `taken` are taken. */
+/* Returns how many of a source's `count` rows fit an expert's places when `taken` are taken. */
 EP_FUNC int32_t ll_rows_that_fit(int32_t places, int32_t taken, int32_t count)
 {
     return count < places - taken ? count : places - taken;
 }
 
-/* Whether a rank makes the call that another one makes. */
+/* Says whether a rank makes the same call as another one. */
 EP_FUNC int32_t ll_is_same_call(uint32_t tag, uint32_t route, uint32_t own_tag, uint32_t own_route)
 {
     return tag == own_tag && route == own_route;

@@ -1,56 +1,60 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Index arithmetic of low-latency mode, and the form of its memory: who writes where, and by which words ranks know of
- * it.
+/* Index arithmetic of low-latency mode, and the layout of its memory: who writes where, and which words tell ranks
+ * about it.
  *
- * Compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. Used by ep/low_latency, by its
- * executors and by the tests.
+ * This header compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. ep/low_latency, its
+ * executors and the tests use it.
  *
- * A low-latency buffer is the same range of offsets in every PE's heap. Seen from its owner, of which B, K, L and N are
- * those of the buffer, and each kind of call (dispatch, combine) has two halves, by the parity of its epoch:
+ * A low-latency buffer is the same range of offsets in every PE's heap. The table shows it as its owner sees it. B, K,
+ * L and N are those of the buffer. Each kind of call (dispatch, combine) has a double buffer: the parity of a call's
+ * epoch chooses the slot (`half` in the code).
  *
- *     units         [kind][N][4]  unit_bytes      opening units from each source, by epoch modulo 4
- *     read words    [N][kind][2]  8               "I have read that half", from each rank that this one sends to
- *     message flags [2][N][B]     8               of messages
- *     row flags     [2][B][P]     8               of places
- *     weight flags  [2][N][B]     8               of weights sent ahead
+ *     headers       [kind][N][4]  unit_bytes      message headers (`unit`) from each source, by epoch modulo 4
+ *     acks          [N][kind][2]  8               acknowledgements (`read`), "I have read that slot", from each rank
+ *                                                 to which this one sends
+ *     message flags [2][N][B]     8               flags of messages
+ *     row flags     [2][B][P]     8               flags of places
+ *     weight flags  [2][N][B]     8               flags of weights that are sent ahead
  *     word messages [2][N][W]     2 message_bytes messages of small batches, in words
  *     word rows     [2][W][P]     2 place_bytes   rows of small batches' places, in words
- *     weights       [2][N][B][K]  4               of a reduced combine whose dispatch had none
- *     messages      [2][N][B]     message_bytes   dispatch: two banks, in each a share for each source, in its token
- *                                                 order
- *     places        [2][B][P]     place_bytes     combine: rows of token b; P is K, or min(K, N) without exact combines
- * and where some ranks are not mapped
+ *     weights       [2][N][B][K]  4               weights of a reduced combine whose dispatch had none
+ *     messages      [2][N][B]     message_bytes   dispatch: two message slots (`bank`), each with a share for each
+ *                                                 source, in the order of its tokens
+ *     places        [2][B][P]     place_bytes     combine: rows of token b. P is K, or min(K, N) without exact sums
+ *
+ * Where some ranks are not mapped, these follow:
  *
  *     returns       [2][R]        piece           combine: rows from ranks that are not mapped, in pieces
- *     stage         [32]          piece           of messages and rows on their way, which leave from here; nobody
- *                                                 else's business. With masks [regions][32]
+ *     stage         [32]          piece           outgoing messages and rows, which leave from here. Only the owner
+ *                                                 uses it. With masks it is [regions][32]
  *
- * Pieces. What ranks that are not mapped send goes in pieces of LL_PIECE_ROWS messages or rows, the last one of fewer,
- * one put each. A piece ends with a flag in a line of its own, which is always at the same place, and its rows stand
- * right before that: so all of it is contiguous, however many and however long its rows are. The share of such a source
- * among the messages is divided so, too (its bank is the call's half). R is what B * P rows take that are divided among
- * N ranks. Of these words each is zero in a clean buffer, too.
+ * Pieces. A rank that is not mapped sends pieces of LL_PIECE_ROWS messages or rows, one put each; the last piece may
+ * have fewer. A piece ends with a flag in a line of its own, whose place never changes, and its rows stand right before
+ * it. So a piece is contiguous, however many rows it has and however long they are. The share of such a source among
+ * the messages is divided into pieces, too, and its message slot has the parity of the call. R is the number of pieces
+ * for B * P rows that are divided among N ranks. Flags of pieces are zero in a clean buffer, too.
  *
- * All up to the weights are words, and all zero in a clean buffer. Nothing is cleared after: each word carries the
- * stamp of its call's epoch.
+ * Everything before the weights consists of words, which are all zero in a clean buffer. Nothing is cleared later: each
+ * word carries the stamp of its call's epoch.
  *
- * W is at most so many tokens as a small batch has: a rank with no more sends its messages, and gets its rows back, in
- * words that carry 32 bits of data each, twice the bytes, for which no flag is awaited behind them. W is 0 where an
- * executor makes no such batches.
+ * W is the largest number of tokens in a small batch. A rank with no more tokens sends its messages, and gets its rows
+ * back, in words that carry 32 bits of data each. That takes twice the bytes, but no reader waits for a flag after
+ * them. W is 0 if an executor makes no such batches.
  *
- * Messages of a dispatch stand in one bank, which their source chooses among those that are free there, and their flags
- * name. So a call's bank need not be its half. An executor whose flags name no bank takes the half's.
+ * All messages that a dispatch sends to one rank lie in one message slot. Their source chooses it among the free ones
+ * there, and the message flags name it. So it need not have the parity of the call. An executor whose flags name no
+ * slot uses the one of that parity.
  *
- * A buffer with masks has row flags, places and returns several times: each half lies in one region of them,
- * [regions][2][B][P], and leaves it for another where a masked rank may still write to it. What else there is has one
- * writer a word, whose late stores meet nobody's. Behind the weight flags it has
+ * A buffer with masks has several regions of row flags, places and returns: [regions][2][B][P]. Each slot of the double
+ * buffer lies in one region, and moves to another when a masked rank may still write to the present one. Every other
+ * word has one writer, so late stores meet no other rank's. After the weight flags such a buffer has
  *
  *     maskers       [N]           64              "you are masked here", from each rank
  *     cleans        [N]           clean_bytes     what each rank says in a clean
  *
- * Epochs of a kind count from 1 in 64 bits; words have 32 for them (ll_stamp), of which 0 is none. A word could be
- * taken for that of a call 2^32 - 4 calls later, if no call between the two wrote it: flags that may lie unwritten for
- * so long are swept (LL_SWEEP_CALLS). */
+ * Epochs of a kind count from 1 in 64 bits. Words have 32 bits for them (ll_stamp), and stamp 0 belongs to no epoch. A
+ * word could be mistaken for that of a call 2^32 - 4 calls later if no call in between wrote it. Flags that may stay
+ * unwritten for so long are swept (LL_SWEEP_CALLS). */
 #ifndef EXPAR_PROTO_LOW_LATENCY_H
 #define EXPAR_PROTO_LOW_LATENCY_H
 
@@ -60,15 +64,16 @@
 typedef enum ll_kind { LL_DISPATCH = 0, LL_COMBINE = 1 } ll_kind;
 #define LL_KINDS       2
 #define LL_HALVES      2
-#define LL_UNIT_COPIES 4 /* a rank may be two calls ahead of one that has two open */
+#define LL_UNIT_COPIES 4 /* a rank may be two calls ahead of a rank that has two open */
 #define LL_MOST_TOPK   32
 #define LL_SWEEP_CALLS ((uint64_t)1 << 30)
 #define LL_PIECE_ROWS  8
-#define LL_STAGED      32 /* pieces, of as many rows as a network has operations under way at a time */
+#define LL_STAGED      32 /* pieces: as many as the rows that a network carries at a time */
 
 /* ---- words ------------------------------------------------------------------------------------------------------- */
 
-/* Of an epoch, in a word: never 0, and the same modulo 4, so that halves and copies of units follow from either. */
+/* Returns the stamp of an epoch, for words. It is never 0, and equals the epoch modulo 4, so either one selects the
+   slots and copies. */
 EP_FUNC uint32_t ll_stamp(uint64_t epoch)
 {
     return epoch == 0 ? 0 : (uint32_t)((epoch - 1) % 0xfffffffcu + 1);
@@ -77,7 +82,7 @@ EP_FUNC int32_t ll_half(uint64_t epoch)
 {
     return (int32_t)(epoch & 1);
 }
-/* Data and flag in one: the stamp in the high half. */
+/* Makes a word with data and flag in one: the stamp is in the high 32 bits. */
 EP_FUNC uint64_t ll_word(uint64_t epoch, uint32_t value)
 {
     return (uint64_t)ll_stamp(epoch) << 32 | value;
@@ -89,7 +94,7 @@ EP_FUNC int32_t ll_word_is_of(uint64_t word, uint64_t epoch)
 
 /* ---- what ranks tell each other of a call ------------------------------------------------------------------------ */
 
-/* What all ranks of one call must agree on. */
+/* The members on which all ranks of a call must agree. */
 typedef struct ll_form {
     int32_t format;  /* expar_ll_format */
     int32_t dtype;   /* expar_dtype of x */
@@ -99,13 +104,13 @@ typedef struct ll_form {
     uint32_t route;  /* combine: stamp of the dispatch whose handle is used */
 } ll_form;
 
-/* codec_format of the rows on their way. */
+/* Returns the codec_format in which the rows travel. */
 EP_FUNC int32_t ll_codec_of(const ll_form *form)
 {
     return form->format == 0 ? form->dtype : form->format + CODEC_FP8 - 1;
 }
 
-/* All but the route. */
+/* The tag has all members but the route. */
 EP_FUNC uint32_t ll_form_tag(const ll_form *form)
 {
     return (uint32_t)form->format | (uint32_t)form->dtype << 4 | (uint32_t)form->sum << 12 |
@@ -123,56 +128,63 @@ EP_FUNC ll_form ll_form_of(uint32_t tag, uint32_t route)
     return form;
 }
 
-/* Of LL_UNIT_MESSAGES, in a dispatch: they come in words, and sums go back so; with LL_UNIT_FEW rows of slots, too. */
+/* Marks in LL_UNIT_MESSAGES of a dispatch. LL_UNIT_IN_WORDS: the messages come in words, and sums go back in words.
+   LL_UNIT_FEW: rows of slots go back in words, too. */
 #define LL_UNIT_IN_WORDS     0x40000000u
 #define LL_UNIT_FEW          0x20000000u
 #define LL_UNIT_MARKS        (LL_UNIT_IN_WORDS | LL_UNIT_FEW)
-#define LL_WORD_TOKENS       16 /* of a small batch, at most */
-#define LL_EXACT_WORD_TOKENS 4  /* of one whose exact combines have rows in words */
+#define LL_WORD_TOKENS       16 /* the most tokens of a small batch */
+#define LL_EXACT_WORD_TOKENS 4  /* the most tokens of a batch whose exact combines have rows in words */
 
-/* Words of an opening unit, each by itself complete once it has the call's stamp. Written by the source (release), the
-   status last, read by the owner (acquire). Behind a dispatch's stand the counts of the L experts here, and where some
-   ranks are not mapped the first piece of the source's returns that is for rows from here; then, as plain bytes that
-   are there before the status is, the reason of a refusal. */
+/* Words of a message header. Each is complete by itself once it has the call's stamp. The source writes them (release),
+   the status last; the owner reads them (acquire). In a dispatch the counts of the L experts here follow. If some ranks
+   are not mapped, one more word follows: the first piece of the source's returns that is for rows from here. After the
+   words comes the reason of a rejection, as plain bytes, which are written before the status. */
 typedef enum ll_unit_word {
-    LL_UNIT_STATUS = 0,   /* expar_status: 0, or why the source does not, or not wholly, take part */
-    LL_UNIT_TAG = 1,      /* ll_form_tag */
-    LL_UNIT_ROUTE = 2,    /* ll_form.route */
-    LL_UNIT_MESSAGES = 3, /* dispatch: messages that come from there; combine: the region of the source's own half */
+    /* expar_status: 0, or why the source takes no part, or only a limited one */
+    LL_UNIT_STATUS = 0,
+    LL_UNIT_TAG = 1,   /* ll_form_tag */
+    LL_UNIT_ROUTE = 2, /* ll_form.route */
+    /* dispatch: the number of messages from that source; combine: the region of the source's own slot */
+    LL_UNIT_MESSAGES = 3,
     LL_UNIT_COUNTS = 4
 } ll_unit_word;
 
-/* Words of what a rank says in a clean, of which each is an attempt; written by that rank (release), read by the owner
-   (acquire). Behind them stand three sets of ranks: the views of even and of odd steps, and what was decided; and
-   behind these what comes of the decision, LL_CLEAN_RESULTS words: the most calls, the highest epochs, who refuses (the
-   lowest: its rank << 32 | its status, or 0). A set has for each rank the attempt of it that was taken, 32 bits each,
-   or 0: not in it. */
+/* Words that a rank writes in a clean; each clean is an attempt. That rank writes them (release), the owner reads them
+   (acquire). Three sets of ranks follow: the views of even and of odd steps, and the decision. A set has 32 bits for
+   each rank: the attempt of that rank which was taken, or 0 if the rank is not in the set. Then LL_CLEAN_RESULTS words
+   follow, which are the result of the decision: the most calls, the highest epochs, and the lowest rank that rejects
+   (its rank << 32 | its status, or 0). */
 typedef enum ll_clean_word {
-    /* attempt << 32 | step; 0 while the words below are written, 1 once they are there, and from 2 on the number of the
-       view that is there */
+    /* attempt << 32 | step. The step is 0 while the words below are written, and 1 once they are there. From 2 on it is
+       the number of the view that is there. */
     LL_CLEAN_STAGE = 0,
-    /* The attempt that has come to a decision, once that and its result are there; stays until the next does; 0 while
-       they are written. */
+    /* The attempt that has come to a decision, once that and its result are there. It stays until the next decision,
+       and is 0 while they are written. */
     LL_CLEAN_DECIDED = 1,
     LL_CLEAN_CALLS = 2,
-    LL_CLEAN_EPOCHS = 3, /* of each kind */
-    LL_CLEAN_STATUS = 5, /* expar_status: 0, or why the rank cannot */
-    LL_CLEAN_SAID = 6,   /* so many words are said on coming */
+    LL_CLEAN_EPOCHS = 3, /* one for each kind */
+    /* expar_status: 0, or why the rank cannot */
+    LL_CLEAN_STATUS = 5,
+    /* the number of words that a rank writes when it comes */
+    LL_CLEAN_SAID = 6,
     LL_CLEAN_SET = 6
 } ll_clean_word;
 #define LL_CLEAN_RESULTS 4
 #define LL_CLEAN_SETS    3
 #define LL_REGIONS       4 /* at most: one in use, and others to move to */
 
-/* Of a masker, beside the word that counts: "I have left the buffer", behind all that this rank has written. */
+/* A bit of a masker, beside its count: "I have left the buffer". It is stored after all else that this rank has
+   written. */
 #define LL_MASKER_PARTED ((uint64_t)1 << 63)
 
-/* A message's first bytes: behind these stand int32 expert[K] (local, or -1), int32 row[K] (among this source's rows
-   for that expert) and float weights[K], where given; then, at header_bytes, the payload and its scales. K: the
-   buffer's. */
+/* The first bytes of a message. int32 expert[K] (local, or -1), int32 row[K] (among this source's rows for that expert)
+   and, if given, float weights[K] follow. The payload and its scales follow at header_bytes. K is that of the
+   buffer. */
 typedef struct ll_header {
     int32_t token; /* its number at the source */
-    int32_t place; /* distinct ranks before this one in the token's slots */
+    /* how many distinct ranks the token's slots have before this rank */
+    int32_t place;
 } ll_header;
 EP_FUNC int32_t *ll_header_experts(ll_header *header)
 {
@@ -191,11 +203,12 @@ EP_FUNC float *ll_header_weights(ll_header *header, int32_t topk)
 
 typedef struct ll_shape {
     int32_t ranks, tokens, topk, local_experts; /* N, B, K, L */
-    int32_t hidden, element_bytes;              /* H, and of its elements at most */
+    int32_t hidden, element_bytes;              /* H, and the most bytes of an element */
     int32_t exact, reduced;                     /* 1: such combines will be made */
-    int32_t masking, regions;                   /* 1: there are masks; of row flags and places, 1 without masks */
-    int32_t word_tokens;                        /* W */
-    int32_t unmapped;                           /* 1: some rank's memory is not mapped on some other one */
+    /* 1: the buffer has masks; the number of regions, which is 1 without masks */
+    int32_t masking, regions;
+    int32_t word_tokens; /* W */
+    int32_t unmapped;    /* 1: the memory of some rank is not mapped on some other one */
 } ll_shape;
 
 typedef struct ll_space {
@@ -206,28 +219,28 @@ typedef struct ll_space {
     uint64_t units[LL_KINDS], reads, message_flags, row_flags, weight_flags;
     uint64_t maskers, cleans, clean_bytes; /* with masks */
     uint64_t word_messages, word_rows;     /* with small batches */
-    uint64_t words_bytes;                  /* all of these */
+    uint64_t words_bytes;                  /* all of the words above */
     uint64_t weights, messages, rows;
-    uint64_t share_bytes; /* messages of one source in one bank */
-    /* Where ranks are not mapped: pieces of messages and of rows back, with their flags; and R. */
+    uint64_t share_bytes; /* messages of one source in one message slot */
+    /* If some ranks are not mapped: a piece of messages and one of returned rows, with their flags, and R. */
     uint64_t message_piece_bytes, return_piece_bytes, return_pieces;
     uint64_t returns, stage;
     uint64_t total_bytes;
 } ll_space;
 
-/* H elements of at most so many bytes; a group of 128 may have eight bytes of its own with it. */
+/* Returns the most bytes of a payload. A group of 128 elements may add eight bytes of its own. */
 EP_FUNC uint64_t ll_payload_bytes(const ll_shape *shape)
 {
     uint64_t row = (uint64_t)shape->hidden * (uint64_t)shape->element_bytes;
     return shape->hidden % 128 ? row : row + (uint64_t)shape->hidden / 128 * 8;
 }
-/* Slots of the stage. Ranks that are masked while they are silent may hold some for long: as many as those that know a
-   region. */
+/* Returns how many pieces the stage holds. Ranks that are masked while they are silent may keep some occupied for long.
+   So there is a stage for each region, since no more such ranks can know one. */
 EP_FUNC uint64_t ll_staged(const ll_shape *shape)
 {
     return LL_STAGED * (uint64_t)shape->regions;
 }
-/* Of so many messages or rows; and those of them that are in one. */
+/* Returns how many pieces so many messages or rows take; the next function returns how many of them one piece has. */
 EP_FUNC int32_t ll_pieces(int32_t rows)
 {
     return (rows + LL_PIECE_ROWS - 1) / LL_PIECE_ROWS;
@@ -242,13 +255,14 @@ EP_FUNC int32_t ll_places(const ll_shape *shape)
     return shape->exact || shape->topk < shape->ranks ? shape->topk : shape->ranks;
 }
 
-/* Words of a unit. */
+/* Returns the number of words in a message header. */
 EP_FUNC int32_t ll_words_of_unit(const ll_shape *shape, ll_kind kind)
 {
     return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? shape->local_experts + (shape->unmapped ? 1 : 0) : 0);
 }
 
-/* Of a shape whose members are in their bounds (ep/low_latency/shape.c), so that nothing overflows. */
+/* Returns the layout. The members of the shape are within their bounds (ep/low_latency/shape.c), so nothing
+   overflows. */
 EP_FUNC ll_space ll_space_of(const ll_shape *shape)
 {
     const uint64_t n = (uint64_t)shape->ranks, tokens = (uint64_t)shape->tokens, topk = (uint64_t)shape->topk;
@@ -294,7 +308,7 @@ EP_FUNC uint64_t ll_unit_at(const ll_space *space, ll_kind kind, int32_t source,
 {
     return space->units[kind] + ((uint64_t)source * LL_UNIT_COPIES + epoch % LL_UNIT_COPIES) * space->unit_bytes[kind];
 }
-/* Bytes from a unit's begin to its text. */
+/* Returns the bytes from the start of a message header to its text. */
 EP_FUNC uint64_t ll_unit_text_at(const ll_shape *shape, ll_kind kind)
 {
     return 8 * (uint64_t)ll_words_of_unit(shape, kind);
@@ -318,7 +332,7 @@ EP_FUNC uint64_t ll_message_at(const ll_space *space, const ll_shape *shape, int
     uint64_t share = (uint64_t)bank * (uint64_t)shape->ranks + (uint64_t)source;
     return space->messages + share * space->share_bytes + (uint64_t)message * space->message_bytes;
 }
-/* Of places: number `place` of the token, in the half of the epoch, which lies in the region. */
+/* Returns the number of a token's place, in the slot of the epoch, which lies in that region. */
 EP_FUNC uint64_t ll_place_number(const ll_space *space, const ll_shape *shape, uint64_t epoch, int32_t region,
                                  int32_t token, int32_t place)
 {
@@ -346,14 +360,14 @@ EP_FUNC uint64_t ll_weights_at(const ll_space *space, const ll_shape *shape, int
     return space->weights + (first + (uint64_t)message) * (uint64_t)shape->topk * sizeof(float);
 }
 
-/* The flag of a piece of messages from a source that is not mapped; */
+/* Returns the offset of the flag of a piece of messages, from a source that is not mapped. */
 EP_FUNC uint64_t ll_message_piece_flag_at(const ll_space *space, const ll_shape *shape, int32_t source, int32_t bank,
                                           int32_t piece)
 {
     return ll_message_at(space, shape, source, bank, 0) + (uint64_t)(piece + 1) * space->message_piece_bytes -
            EP_LINE_BYTES;
 }
-/* and of a piece of rows that come back, in the half of the epoch. */
+/* Returns the offset of the flag of a piece of returned rows, in the slot of the epoch. */
 EP_FUNC uint64_t ll_return_flag_at(const ll_space *space, uint64_t epoch, int32_t region, int32_t piece)
 {
     uint64_t half = (uint64_t)region * LL_HALVES + (epoch & 1);
@@ -361,7 +375,7 @@ EP_FUNC uint64_t ll_return_flag_at(const ll_space *space, uint64_t epoch, int32_
            EP_LINE_BYTES;
 }
 
-/* Of small batches: the word that carries the first 32 bits. */
+/* Small batches: returns the offset of the word that carries the first 32 bits. */
 EP_FUNC uint64_t ll_word_message_at(const ll_space *space, const ll_shape *shape, int32_t source, uint64_t epoch,
                                     int32_t message)
 {
@@ -386,8 +400,8 @@ EP_FUNC uint64_t ll_clean_at(const ll_space *space, int32_t source, int32_t word
 
 /* ---- what a dispatch leaves -------------------------------------------------------------------------------------- */
 
-/* Places for rows of one expert at its rank, N*B; and the rows that one source has for an expert at most, B*K, since a
-   token may name an expert in several slots. */
+/* The first function returns the places for rows of one expert at its rank, N*B. The second returns the most rows of
+   one source for an expert: B*K, since a token may name an expert in several slots. */
 EP_FUNC int32_t ll_expert_places(const ll_shape *shape)
 {
     return shape->ranks * shape->tokens;
@@ -396,7 +410,7 @@ EP_FUNC int32_t ll_rows_at_most(const ll_shape *shape)
 {
     return shape->tokens * shape->topk;
 }
-/* Where a source's rows of one expert begin in its [N*B], and how many they are. */
+/* A range says where a source's rows of one expert begin in its [N*B], and how many they are. */
 EP_FUNC int64_t ll_range(int32_t begin, int32_t count)
 {
     return (int64_t)begin << 32 | count;
@@ -410,12 +424,15 @@ EP_FUNC int32_t ll_range_count(int64_t range)
     return (int32_t)(range & 0x7fffffff);
 }
 
-/* The block that holds it, with parts aligned for their elements:
-   range [L][N] i64, src_info [L][N*B] i32, messages [N] i32 (how many each source sent,
-   on GPUs with LL_UNIT_MARKS), idx [B][K] i32 (experts of
-   this rank's own tokens; -1 where a token went nowhere), headers [N][B] of the messages that came; stamp u64, of the
-   dispatch once all of it has come, where hosts do not know it; returns [N] i32 (on CPUs: the piece at each source that
-   is not mapped with which rows from here begin). */
+/* The block that holds a dispatch's routing. Its parts are aligned for their elements:
+
+       range    [L][N] i64
+       src_info [L][N*B] i32
+       messages [N] i32       how many messages each source sent; on GPUs with LL_UNIT_MARKS
+       idx      [B][K] i32    experts of this rank's own tokens; -1 where a token went nowhere
+       headers  [N][B]        the headers of the messages that came
+       stamp    u64           the stamp of the dispatch once all of it has come, for hosts that do not know it
+       returns  [N] i32       CPUs: for each source that is not mapped, its piece with which the rows from here begin */
 typedef struct ll_route_map {
     uint64_t range, src_info, messages, idx, headers, stamp, returns, header_bytes, total_bytes;
 } ll_route_map;

@@ -1,22 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Index arithmetic of normal mode across nodes: rails, and where their records and rings lie in an EP buffer.
  *
- * N = M · P ranks, numbered node by node: rank m · P + l is the l-th of node m. The rail of a rank are the ranks with
- * its l on the other nodes; nothing else of it crosses the network. As normal.h: compiles as C17 and under NVRTC. It
- * stands behind that buffer, at the same offsets in every PE's heap. Seen from its owner, by node of the rank on its
- * rail:
+ * N = M · P ranks are numbered node by node: rank m · P + l is the l-th of node m. The rail of a rank consists of the
+ * ranks with its l on the other nodes. It sends over the network only to them. Like normal.h, this header compiles as
+ * C17 and under NVRTC.
  *
- *     hellos   [2][M]        hello_bytes   what a rank of the rail opens a call with, for all ranks here; by parity
- *     replies  [2][M]        reply_bytes   whether it goes on, once it knows its output
- *     dones    [2][M]        64            "I have sent and read all that I will", in the name of that rank
+ * The memory follows that of normal.h, at the same offsets in every PE's heap. The table shows it as its owner sees it.
+ * The index M is the node of the rank on its rail:
+ *
+ *     headers  [2][M]        hello_bytes   the record with which a rank of the rail opens a call for all ranks here
+ *                                          (`hello`); by parity of the epoch
+ *     replies  [2][M]        reply_bytes   whether that rank goes on, once it knows its output
+ *     flags    [2][M]        64            completion flags of that rank (`done`): "I have sent and read
+ *                                          all that I will"
  *     heads    [C][M][8]     8             rings that this rank sends into: chunks that were read, by place
  *     places   [C][M][K]     place bytes   rings that this rank receives from: a chunk, which ends with its tail
- *     staged   [C][M][K]     place bytes   chunks on their way out, from the same places
- *     outgoing [2][M]        hello_bytes   hellos on their way out
+ *     staged   [C][M][K]     place bytes   outgoing chunks, for the same places
+ *     outgoing [2][M]        hello_bytes   outgoing headers
  *
- * All of it stays as large as it was made, whatever becomes of the buffer before it: the network reaches nothing else.
- * A ring belongs to a channel and a node, and serves dispatch (the source's records to its rail) and combine (the sums
- * of a node back to the source) alike: calls follow each other. */
+ * All of it keeps its size and its place, even if the part of normal.h before it grows and moves: the network reaches
+ * nothing else. A ring belongs to a channel and a node. Both dispatch and combine use it, since calls follow each
+ * other: a dispatch for the source's records to its rail, a combine for a node's sums back to the source. */
 #ifndef EXPAR_PROTO_NODES_H
 #define EXPAR_PROTO_NODES_H
 
@@ -25,9 +29,10 @@
 /* ---- ranks and nodes --------------------------------------------------------------------------------------------- */
 
 typedef struct ep_rails {
-    int32_t nodes, each;  /* M, P */
-    int32_t chunks;       /* places of a ring for chunks: 2 to EP_MOST_CHUNKS */
-    uint64_t chunk_bytes; /* that a place holds. Larger slots go in pieces; where calls have limits there are none */
+    int32_t nodes, each; /* M, P */
+    int32_t chunks;      /* places of a ring for chunks: 2 to EP_MOST_CHUNKS */
+    /* Bytes of a chunk that a place holds. Larger slots go in pieces; there are none in buffers with limits. */
+    uint64_t chunk_bytes;
 } ep_rails;
 
 #define EP_MOST_CHUNKS 8 /* their heads fill a line */
@@ -40,7 +45,7 @@ EP_FUNC int32_t ep_local_of(const ep_rails *rails, int32_t rank)
 {
     return rank % rails->each;
 }
-/* The rank's place on another node: that of its rail there. */
+/* Returns the rank's place on another node: the rank of its rail there. */
 EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
 {
     return node * rails->each + ep_local_of(rails, rank);
@@ -48,38 +53,40 @@ EP_FUNC int32_t ep_rail_of(const ep_rails *rails, int32_t node, int32_t rank)
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
-/* Brought by the network in one message that ends with the flag, and read by the owner once it has acquired that.
-   Before the struct stand, where with_counts is 1: int32 records[C], tokens of the source's channels 0..c that go to
-   this node; then for each of its P ranks what a hello of normal.h has for it: int32 channel_prefix[C], int32
-   expert_counts[L], by the E of its form. A call that makes records larger opens a second time in its epoch: then the
-   flag's value is 2. */
+/* The header that opens a call. The network delivers it in one message that ends with the flag. The owner reads it
+   after it has acquired the flag. If with_counts is 1, counts stand before the struct: int32 records[C], the tokens of
+   the source's channels 0..c that go to this node. Then for each of its P ranks come int32 channel_prefix[C] and int32
+   expert_counts[L] as in a header of normal.h; L follows from the E of the form. A call that makes records larger opens
+   a second time in its epoch, and then the flag's value is 2. */
 typedef struct ep_rail_hello {
     ep_form form;
     ep_refusal refusal;
     int32_t with_counts;
     int32_t unused;
-    EP_SHARED(uint64_t) flag; /* as in ep_hello. Set by the network (release), polled by the owner (acquire) */
+    /* as in ep_hello. The network sets it (release), the owner polls it (acquire). */
+    EP_SHARED(uint64_t) flag;
 } ep_rail_hello;
 EP_FUNC uint64_t ep_rail_counts(int32_t each, int32_t channels, int32_t local_experts)
 {
     return (uint64_t)channels + (uint64_t)each * ((uint64_t)channels + (uint64_t)local_experts);
 }
 
-/* Beside the value of the flag. Without it the rank goes on, and what lies in `refusal` is of an earlier call, if of
-   any. */
+/* A bit beside the value of the flag. Without it the rank goes on, and `refusal` holds nothing, or text of an earlier
+   call. */
 #define EP_REPLY_REFUSES 4u
 typedef struct ep_rail_reply {
-    EP_SHARED(uint64_t) flag; /* likewise */
+    EP_SHARED(uint64_t) flag; /* set and polled as in ep_rail_hello */
     ep_refusal refusal;
 } ep_rail_reply;
 
 /* ---- slots and chunks -------------------------------------------------------------------------------------------- */
 
-/* One token of a dispatch, or one sum of a combine, in a chunk: where its parts begin. First, in words of 64 bits, what
-   its forwarder keeps of a token: the mask, which says by bits which of the node's ranks have it, and behind it, where
-   slots are kept, the ranks of its slots' experts (uint16, as ep_routing.owners). `number` is the token's at its
-   source, and of a sum, or a row that goes back by itself, which one of the ring's it is. Of such a row the next 32
-   bits are 1 where there is one: it may have been dropped. */
+/* One token of a dispatch, or one sum of a combine, in a chunk: the offsets of its parts. A token starts with words of
+   64 bits that its forwarder keeps. The mask tells by bits which of the node's ranks have the token. If slots are kept,
+   the ranks of its slots' experts follow (uint16, as ep_routing.owners).
+
+   `number` is the token's number at its source. For a sum, or a row that goes back by itself, it is the number in the
+   ring. For such a row the next 32 bits are 1 if the row is there: it may have been dropped. */
 typedef struct ep_rail_slot {
     uint64_t number, x, scales, idx, weights, bytes;
 } ep_rail_slot;
@@ -87,12 +94,12 @@ EP_FUNC int32_t ep_mask_words(int32_t each)
 {
     return (each + 63) / 64;
 }
-/* slots: that are kept of a token. */
+/* slots: the number of slots that are kept of a token */
 EP_FUNC int32_t ep_kept_words(int32_t each, int32_t slots)
 {
     return ep_mask_words(each) + (slots + 3) / 4;
 }
-/* kept_words: of a sum 0. */
+/* kept_words: 0 for a sum */
 EP_FUNC ep_rail_slot ep_rail_slot_of(int32_t kept_words, int64_t row_bytes, int32_t scales, int32_t topk)
 {
     ep_rail_slot s;
@@ -105,7 +112,8 @@ EP_FUNC ep_rail_slot ep_rail_slot_of(int32_t kept_words, int64_t row_bytes, int3
     return s;
 }
 
-/* The largest of calls up to this form: records that bring scales and slots, and sums that have not been rounded. */
+/* Returns the bytes of the largest slot in calls up to this form: records that carry scales and slots, and sums that
+   have not been rounded. */
 EP_FUNC uint64_t ep_largest_rail_slot(int32_t each, int64_t row_bytes, int32_t scales, int32_t topk)
 {
     const uint64_t record = ep_rail_slot_of(ep_kept_words(each, topk), row_bytes, scales, topk).bytes;
@@ -113,12 +121,13 @@ EP_FUNC uint64_t ep_largest_rail_slot(int32_t each, int64_t row_bytes, int32_t s
     return record > sum ? record : sum;
 }
 
-/* Chunks of the library's choice: a few of them cover what a network of 10 Gbit/s brings in a trip there and back. */
+/* Chunks where the library chooses. A few of them cover the bytes that a network of 10 Gbit/s carries in a round
+   trip. */
 #define EP_CHUNK_BYTES (128 << 10)
 #define EP_CHUNKS      4
-/* What ring_slots counts where there is no longest row. */
+/* The bytes for which ring_slots counts if rows have no largest size. */
 #define EP_FREE_SLOT_BYTES (4 << 10)
-/* ring_slots: as the caller gave it; 0: none. */
+/* ring_slots: as the caller gave it, or 0 */
 EP_FUNC ep_rails ep_rails_of(int32_t nodes, int32_t each, const ep_shape *shape, int32_t ring_slots)
 {
     ep_rails r;
@@ -135,7 +144,7 @@ EP_FUNC ep_rails ep_rails_of(int32_t nodes, int32_t each, const ep_shape *shape,
 
 /* ---- the buffer -------------------------------------------------------------------------------------------------- */
 
-/* Hellos are as large as the buffer was made for: where E has no limit, for so many experts. */
+/* Headers keep the size for which the buffer was made. If E has no limit, they are made for so many experts. */
 #define EP_MOST_RAIL_EXPERTS (1 << 16)
 EP_FUNC int32_t ep_rail_experts(const ep_shape *shape)
 {
@@ -147,13 +156,16 @@ EP_FUNC int32_t ep_rail_experts(const ep_shape *shape)
 typedef struct ep_rail_space {
     uint64_t hello_bytes, reply_bytes;
     uint64_t hellos, replies, dones, heads, places, staged, outgoing;
-    uint64_t total_bytes; /* of the buffer, with what normal.h has of it */
+    /* of the buffer, with the part of normal.h */
+    uint64_t total_bytes;
 } ep_rail_space;
 
-/* A chunk, however long it is, ends before this, whose flag so has one place in all calls. It comes with the chunk. */
+/* The end of a chunk, which comes with the chunk. The chunk stands right before it, however long it is, so its flag has
+   the same place in all calls. */
 typedef struct ep_rail_end {
-    uint64_t bytes;           /* of the chunk */
-    EP_SHARED(uint64_t) tail; /* set by the network (release), polled by the owner (acquire) */
+    uint64_t bytes; /* of the chunk */
+    /* The network sets it (release); the owner polls it (acquire). */
+    EP_SHARED(uint64_t) tail;
 } ep_rail_end;
 EP_FUNC uint64_t ep_rail_place_bytes(const ep_rails *rails)
 {
@@ -179,7 +191,7 @@ EP_FUNC ep_rail_space ep_rail_space_of(const ep_rails *rails, const ep_shape *sh
     return s;
 }
 
-/* Of the struct, at the end of its place. */
+/* Returns the offset of the struct, which is at the end of its place. */
 EP_FUNC uint64_t ep_rail_hello_at(const ep_rail_space *s, int32_t nodes, uint32_t epoch, int32_t node)
 {
     const uint64_t place = (uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node;
@@ -197,12 +209,12 @@ EP_FUNC uint64_t ep_rail_done_at(const ep_rail_space *s, int32_t nodes, uint32_t
 {
     return s->dones + ((uint64_t)(epoch & 1) * (uint64_t)nodes + (uint64_t)node) * EP_LINE_BYTES;
 }
-/* Behind a done, in its line: what nobody reads. */
+/* Returns the offset of a word after a completion flag, in its line. No rank reads it. */
 EP_FUNC uint64_t ep_rail_last_at(const ep_rail_space *s, int32_t nodes, int32_t node)
 {
     return ep_rail_done_at(s, nodes, 0, node) + 8;
 }
-/* A ring's number, of channel and node; and where its words and places lie. */
+/* Returns a ring's number, from channel and node; the next function returns the offset of its word. */
 EP_FUNC uint64_t ep_rail_ring(int32_t nodes, int32_t channel, int32_t node)
 {
     return (uint64_t)channel * (uint64_t)nodes + (uint64_t)node;
@@ -211,7 +223,7 @@ EP_FUNC uint64_t ep_rail_head_at(const ep_rail_space *s, uint64_t ring, int32_t 
 {
     return s->heads + ring * EP_LINE_BYTES + 8 * (uint64_t)place;
 }
-/* Where the place's chunk ends, in an ep_rail_end: from `places`, or from `staged`. */
+/* Returns where the place's chunk ends, in an ep_rail_end, as an offset from `places` or from `staged`. */
 EP_FUNC uint64_t ep_rail_chunk_end(const ep_rails *rails, uint64_t ring, int32_t place)
 {
     return (ring * (uint64_t)rails->chunks + (uint64_t)place) * ep_rail_place_bytes(rails) + rails->chunk_bytes;

@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Index arithmetic of expert parallelism: who goes where, and where everything lies in an EP buffer.
+/* Index arithmetic of normal mode: which rank gets what, and where everything lies in an EP buffer.
  *
- * Compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. Used by ep, by every executor and
- * by the tests.
+ * This header compiles as C17, under nvcc and under NVRTC: no libc, no pointers to host objects. ep, every executor and
+ * the tests use it.
  *
- * An EP buffer is the same range of offsets in every PE's heap. Seen from its owner:
+ * An EP buffer is the same range of offsets in every PE's heap. The table shows it as its owner sees it:
  *
- *     hellos   [2][N]      hello_bytes        record that opens a call, from each source rank; by parity of the epoch
- *     replies  [2][N]      sizeof(ep_reply)   offers of a fresh dispatch, from each receiver whose room does not stand
- *     dones    [2][N]      64                 "I have written to you / read from you all that I will", from each rank
- *     counters [3][2]      64                 arrivals of the three kinds of record above: who is last rings the bell
- *     heads    [C][N]      64                 rings that this rank sends into: rows that the receiver has taken out
- *     tails    [C][N]      64                 rings that this rank receives from: rows that the source has put in
- *     slots    [C][N][S]   slot_bytes         their rows; on the CPU each ring is filled with slots as large as the
- *                                             call's form needs
- *     pool                 pool_bytes         outputs of direct dispatches, of executors that have them here
+ *     headers  [2][N]     hello_bytes       the record with which each source rank opens a call (`hello`); by parity of
+ *                                           the epoch
+ *     replies  [2][N]     sizeof(ep_reply)  advertisements of a fresh dispatch, from each receiver whose early one in
+ *                                           the header does not hold
+ *     flags    [2][N]     64                completion flags (`done`) from each rank: "I have written to you, and read
+ *                                           from you, all that I will"
+ *     counters [3][2]     64                arrivals of the three kinds of record above; the last writer rings the
+ *                                           doorbell
+ *     heads    [C][N]     64                rings that this rank sends into: rows that the receiver has taken out
+ *     tails    [C][N]     64                rings that this rank receives from: rows that the source has put in
+ *     slots    [C][N][S]  slot_bytes        rows of those rings; on the CPU a ring has slots as large as the call's
+ *                                           form needs
+ *     pool                pool_bytes        outputs of direct dispatches, for executors that keep them here
  *
- * Two parities are enough: every call opens with a hello from each rank to each rank, and a rank opens a call only
- * when its call before the last has ended (ep/call/call.h), so nobody can be two calls ahead of a rank that still
- * reads.
- * Nothing is ever cleared: every flag carries its call's epoch. */
+ * Two parities are enough. Every call opens with a header from each rank to each rank, and a rank opens a call only
+ * after its call before the last has ended (ep/call/call.h). So no rank can be two calls ahead of a rank that still
+ * reads. Nothing is ever cleared: every flag carries its call's epoch. */
 #ifndef EXPAR_PROTO_NORMAL_H
 #define EXPAR_PROTO_NORMAL_H
 
@@ -36,15 +39,15 @@
 #define EXPAR_STATUS_PEER     23
 #define EP_SHARED(T)          PORTABLE_SHARED(T)
 
-#define EP_LINE_BYTES   64  /* one flag a cache line */
-#define EP_ALIGN_BYTES  128 /* parts of buffers and outputs */
-#define EP_REFUSAL_TEXT 220 /* bytes of a reason sent to other ranks, its end included */
+#define EP_LINE_BYTES   64  /* one flag in each cache line */
+#define EP_ALIGN_BYTES  128 /* alignment of parts of buffers and outputs */
+#define EP_REFUSAL_TEXT 220 /* bytes of a reason that is sent to other ranks, with its final zero */
 
 /* ---- records ----------------------------------------------------------------------------------------------------- */
 
 typedef enum ep_kind { EP_DISPATCH = 1, EP_DISPATCH_CACHED = 2, EP_COMBINE = 3, EP_ROUTE = 4 } ep_kind;
 
-/* What all ranks of one call must agree on. */
+/* The members on which all ranks of a call must agree. */
 typedef struct ep_form {
     int32_t kind;      /* ep_kind */
     int32_t hidden;    /* H */
@@ -58,20 +61,21 @@ typedef struct ep_form {
     int32_t sum_order;     /* ep_sum_order of a combine */
     int32_t weights_of;    /* ep_weights_of, with weights */
     uint32_t route;        /* epoch of the call whose handle is used; 0 without */
-    uint32_t route_buffer; /* number of the buffer that it was made on: epochs of two buffers may be the same */
+    uint32_t route_buffer; /* number of the buffer of that handle: two buffers may have equal epochs */
     int32_t options;       /* EP_OPTION_… of a dispatch or a combine */
 } ep_form;
 
 #define EP_OPTION_SRC_TOKENS     1  /* each row brings its number at the source */
 #define EP_OPTION_GLOBAL_EXPERTS 2  /* experts keep their numbers */
-#define EP_OPTION_EXACT_NODES    4  /* a combine across nodes rounds its sums at the end alone */
-#define EP_OPTION_KEEP_SLOTS     8  /* across nodes: records bring the ranks of their slots' experts */
-#define EP_OPTION_ONE_ORDER      16 /* a combine adds rows of all nodes in one order: there are no sums of nodes */
+#define EP_OPTION_EXACT_NODES    4  /* a combine across nodes rounds its sums only at the end */
+#define EP_OPTION_KEEP_SLOTS     8  /* across nodes: records carry the ranks of their slots' experts */
+#define EP_OPTION_ONE_ORDER      16 /* a combine adds rows of all nodes in one order, without sums of nodes */
 
 typedef enum ep_mode { EP_MODE_NONE = 0, EP_MODE_DIRECT = 1, EP_MODE_QUEUE = 2 } ep_mode;
 
-/* Dispatch: where the receiver takes this sender's rows. Combine: where the rows that the sender gave lie now; with
-   EP_SUM_EACH_SLOT x_offset is that of expert-major rows, and idx_offset that of the map to them. */
+/* A buffer advertisement. Dispatch: it says where the receiver wants this sender's rows. Combine: it says where the
+   rows lie that the sender has provided. With EP_SUM_EACH_SLOT x_offset is that of expert-major rows, and idx_offset
+   that of the map to them. */
 typedef struct ep_offer {
     uint64_t x_offset; /* from the heap's start, modulo 2^64; the other offsets likewise */
     uint64_t scales_offset;
@@ -81,62 +85,67 @@ typedef struct ep_offer {
     int64_t x_pitch_bytes; /* from row to row */
     int64_t weights_pitch_bytes;
     int32_t first_row; /* dispatch: the sender's first row in the output */
-    int32_t rows;      /* rows from here on do not exist: they were, or are to be, dropped */
+    int32_t rows;      /* rows from here on do not exist: they were dropped, or will be */
     int32_t mode;      /* ep_mode */
     int32_t unused;
 } ep_offer;
 
-/* Room for the results of a fresh dispatch, offered before it is known how many rows come: by a rank on a GPU, with its
-   hello. Its first bytes are laid out for the rows that come (ep_block_map_of); where they do not fit, the offer does
-   not stand, and another one follows as a reply. All ranks know from the hellos which of the two it is. */
+/* Free space for the results of a fresh dispatch, advertised before the number of rows is known: a rank on a GPU sends
+   it with its header. The space starts with the layout for the rows that come (ep_block_map_of). If they do not fit,
+   this advertisement does not hold, and another one follows as a reply. All ranks know from the headers which of the
+   two holds. */
 typedef struct ep_room {
     uint64_t offset; /* from the heap's start */
     uint64_t bytes;  /* 0: none */
     int32_t mode;    /* ep_mode */
-    int32_t growth;  /* ep_growth: goes with any hello of a fresh dispatch, whether there is room or not */
+    int32_t growth;  /* ep_growth: in every header of a fresh dispatch, with free space or without */
 } ep_room;
-/* Whether pools are to grow between the counts of a call and its rows, which all ranks do together: they do where any
-   rank wishes it, and each can, for its host waits for the counts. No room stands in such a call. */
+/* Says whether pools shall grow between the counts of a call and its rows, which all ranks do together. They grow if
+   some rank requests it and each rank can, since its host waits for the counts. No early advertisement holds in such a
+   call. */
 typedef enum ep_growth {
     EP_GROWTH_NONE = 0,
     EP_GROWTH_CAN = 1,
-    EP_GROWTH_WISHED = 2 /* with the other */
+    EP_GROWTH_WISHED = 2 /* together with EP_GROWTH_CAN */
 } ep_growth;
-/* In groups of more ranks such an offer is not made: each would have to add up what all send to all, as in a route. */
+/* In groups of more ranks no early advertisement is sent: each rank would have to add up the counts of all pairs of
+   ranks, as in a route. */
 #define EP_ROOM_RANKS 16
 EP_FUNC int32_t ep_tells_room(int32_t ranks)
 {
     return ranks <= EP_ROOM_RANKS;
 }
 
-/* Why a rank cannot carry out the call; status 0: it can. */
+/* The reason why a rank cannot carry out the call. With status 0 it can. */
 typedef struct ep_refusal {
     int32_t status;
     char text[EP_REFUSAL_TEXT];
 } ep_refusal;
 
-/* Written by the source rank, read by the owner after it has acquired `flag`, whose high half is then the call's epoch.
-   Behind the struct stand, for a fresh dispatch or a route, int32 channel_prefix[C] (tokens that the source's channels
-   0..c send here), int32 expert_counts[max L] (tokens for each local expert) and, for a route and on GPUs with
-   N ≤ EP_ROOM_RANKS, int32 sent[N] (tokens that the source sends to each rank). */
+/* The header that opens a call. The source rank writes it; the owner reads it after it has acquired `flag`, whose high
+   32 bits are then the call's epoch. For a fresh dispatch or a route these follow the struct: int32 channel_prefix[C]
+   (tokens that the source's channels 0..c send here) and int32 expert_counts[max L] (tokens for each local expert). For
+   a route, and on GPUs with N ≤ EP_ROOM_RANKS, int32 sent[N] comes next (tokens that the source sends to each rank). */
 typedef struct ep_hello {
-    EP_SHARED(uint64_t) flag; /* epoch << 32 | 1. Source stores (release), owner polls (acquire) */
+    /* epoch << 32 | 1. The source stores it last (release); the owner polls it (acquire). */
+    EP_SHARED(uint64_t) flag;
     ep_form form;
     ep_offer offer; /* of a cached dispatch or a combine */
     ep_room room;   /* of a fresh dispatch on a GPU */
     ep_refusal refusal;
 } ep_hello;
 
-/* Written by a receiver at each sender of a fresh dispatch, once it knows its output; not by one whose room stands. */
+/* Each receiver of a fresh dispatch writes this to each sender as soon as it knows its output, unless its early
+   advertisement holds. */
 typedef struct ep_reply {
     EP_SHARED(uint64_t) flag; /* as in ep_hello */
     ep_offer offer;
     ep_refusal refusal;
 } ep_reply;
 
-/* Flags, heads and tails: the epoch in the high half, a value in the low. Epochs wrap, and 0 is one like the others: a
-   word that was never written is 0, which no flag of epoch 0 is, and which as a head or tail says what it should,
-   nothing yet. A word could be taken for that of a call 2^32 calls later, if no call between the two wrote it. */
+/* Flags, heads and tails have the epoch in the high 32 bits and a value in the low ones. Epochs wrap, and 0 is an
+   ordinary epoch. A word that was never written is 0. No flag of epoch 0 equals that; as a head or tail it rightly says
+   "nothing yet". A word could be mistaken for that of a call 2^32 calls later if no call in between wrote it. */
 EP_FUNC uint64_t ep_word(uint32_t epoch, uint32_t value)
 {
     return (uint64_t)epoch << 32 | value;
@@ -145,15 +154,15 @@ EP_FUNC uint32_t ep_word_epoch(uint64_t word)
 {
     return (uint32_t)(word >> 32);
 }
-/* The value if the word is of this epoch, else 0: a head or tail that nobody has moved in this call. */
+/* Returns the value if the word is of this epoch, else 0, since this call has not moved that head or tail yet. */
 EP_FUNC uint32_t ep_word_value(uint64_t word, uint32_t epoch)
 {
     return ep_word_epoch(word) == epoch ? (uint32_t)word : 0;
 }
-/* Whether a flag, head or tail may be in memory while the calling rank waits in the epoch: it is of that or of an
-   earlier call, with a value of `most` at most. No rank is ahead of one that still waits for it. A network may have
-   brought a part of the word so far, its lowest byte first: then it is of no later epoch, either, except in place of a
-   word that nobody has written yet, where the upper bytes are 0. */
+/* Says whether a flag, head or tail can be valid while the calling rank waits in the epoch. It must be of that or of an
+   earlier call, with a value of at most `most`, since no rank is ahead of a rank that still waits for it. A network may
+   have delivered only a part of the word so far, its lowest byte first. Then its epoch is not later either, unless the
+   word is new: in that case its upper bytes are 0. */
 EP_FUNC int32_t ep_word_is_sound(uint64_t word, uint32_t epoch, uint32_t most)
 {
     const uint32_t seen = ep_word_epoch(word);
@@ -165,21 +174,22 @@ EP_FUNC int32_t ep_word_is_sound(uint64_t word, uint32_t epoch, uint32_t most)
 
 /* ---- experts and channels ---------------------------------------------------------------------------------------- */
 
-/* Of an expert that there is: 0 … E - 1. */
+/* Returns the rank of an existing expert, 0 … E - 1. */
 EP_FUNC int32_t ep_expert_owner(int64_t expert, int32_t local_experts)
 {
     return (int32_t)((uint32_t)expert / (uint32_t)local_experts);
 }
-/* What recv_topk_idx holds at `rank` for a top-k entry: the local expert number, or -1. Without a division, since it is
-   asked for every slot of every row. */
+/* Returns what recv_topk_idx holds at `rank` for a top-k entry: the local expert number, or -1. It does without a
+   division, since it runs for every slot of every row. */
 EP_FUNC int32_t ep_expert_seen_by(int64_t expert, int32_t rank, int32_t local_experts)
 {
     int64_t local = expert - (int64_t)rank * local_experts;
     return expert >= 0 && local >= 0 && local < local_experts ? (int32_t)local : -1;
 }
-/* The largest unit that counts are rounded up to, and the most that all ranks together may send to an expert: so that
-   what comes to it fits 31 bits, rounded up, too. Each rank refuses what goes beyond its own share before the call
-   opens; what only the receiver could see, too late to tell the others, cannot be. */
+/* EP_MOST_ALIGNMENT is the largest multiple to which counts are rounded up. ep_most_of_expert is the most tokens that
+   one rank may send to an expert. So the number of tokens that reach an expert fits 31 bits, rounded up, too. Each rank
+   rejects tokens beyond its own share before the call opens. The receiver alone would see an excess too late to tell
+   the others. */
 #define EP_MOST_ALIGNMENT (1 << 30)
 EP_FUNC int32_t ep_most_of_expert(int32_t ranks)
 {
@@ -193,12 +203,12 @@ EP_FUNC int64_t ep_channel_begin(int64_t tokens, int32_t channels, int32_t c)
     return begin < tokens ? begin : tokens;
 }
 /* A handle from another buffer may have more channels than there are rings. Then a ring carries `joined` of them, which
-   lie side by side in tokens and rows. Both are the same on all ranks. */
+   are adjacent in tokens and rows. Both numbers are the same on all ranks. */
 EP_FUNC int32_t ep_channels_joined(int32_t channels, int32_t rings)
 {
     return (channels + rings - 1) / rings;
 }
-/* Rings that are used. */
+/* Returns the number of rings in use. */
 EP_FUNC int32_t ep_rings_of(int32_t channels, int32_t joined)
 {
     return (channels + joined - 1) / joined;
@@ -208,7 +218,8 @@ EP_FUNC int64_t ep_ring_begin(int64_t tokens, int32_t channels, int32_t joined, 
 {
     return ep_channel_begin(tokens, channels, i * joined);
 }
-/* From one rank's inclusive prefix array [C]: rows before ring i, and those that it carries. */
+/* From one rank's inclusive prefix array [C] the first function returns the rows before ring i. The second returns the
+   rows that ring i carries. */
 EP_FUNC int32_t ep_rows_before_ring(const int32_t *prefix, int32_t joined, int32_t i)
 {
     return i ? prefix[i * joined - 1] : 0;
@@ -218,7 +229,7 @@ EP_FUNC int32_t ep_rows_of_ring(const int32_t *prefix, int32_t channels, int32_t
     int32_t end = (i + 1) * joined;
     return prefix[(end < channels ? end : channels) - 1] - ep_rows_before_ring(prefix, joined, i);
 }
-/* From an inclusive prefix array: what comes before entry i. */
+/* From an inclusive prefix array: returns the sum of the entries before entry i. */
 EP_FUNC int32_t ep_prefix_before(const int32_t *prefix, int32_t i)
 {
     return i ? prefix[i - 1] : 0;
@@ -226,32 +237,36 @@ EP_FUNC int32_t ep_prefix_before(const int32_t *prefix, int32_t i)
 
 /* ---- orders of sums ---------------------------------------------------------------------------------------------- */
 
-/* Which rows a token's sum in a combine is made of, and in which order they are added: values of expar_ep_sum_order. */
+/* Says which rows a combine adds for a token, and in which order: values of expar_ep_sum_order. */
 typedef enum ep_sum_order { EP_SUM_BY_RANK = 0, EP_SUM_BY_SLOT = 1, EP_SUM_EACH_SLOT = 2 } ep_sum_order;
-/* What the combined weights are: values of expar_ep_weights_of. */
+/* Says how combined weights are made: values of expar_ep_weights_of. */
 typedef enum ep_weights_of { EP_WEIGHTS_OF_ALL = 0, EP_WEIGHTS_OF_OWNER = 1 } ep_weights_of;
 
-/* The rank of each slot's expert, as a handle keeps them ([T][K]) for orders that go by slots. */
+/* A handle keeps the rank of each slot's expert ([T][K]) for orders that go by slots. A slot without an expert has
+   this. */
 #define EP_NO_OWNER 0xffffu
 
 typedef struct ep_sum {
     int32_t order; /* ep_sum_order */
     int32_t ranks, topk;
-    int32_t strangers; /* 1: a rank may have a token none of whose experts live there, as routings by hand allow */
+    /* 1: a rank may have a token none of whose experts live there, as routings by hand allow */
+    int32_t strangers;
 } ep_sum;
-/* One of a token's places: whose row is added there. The token need not go to that rank, nor its row be there. */
+/* One of a token's places in its sum, and the rank whose row is added there. The token need not go to that rank, and
+   its row need not be there. */
 typedef struct ep_place {
-    int32_t rank; /* -1: nobody's */
-    int32_t slot; /* whose row, with EP_SUM_EACH_SLOT; else -1: the rank's only one */
+    int32_t rank; /* -1: no rank's */
+    /* the slot whose row is added, with EP_SUM_EACH_SLOT; else -1, for the rank's only row */
+    int32_t slot;
 } ep_place;
 
-/* How many places a token has. */
+/* Returns the number of a token's places. */
 EP_FUNC int32_t ep_sum_places(const ep_sum *sum)
 {
     if (sum->order == EP_SUM_BY_RANK) return sum->ranks;
     return sum->topk + (sum->order == EP_SUM_BY_SLOT && sum->strangers ? sum->ranks : 0);
 }
-/* Whether one of the slots from `first` on is the rank's. */
+/* Says whether one of the slots from `first` on belongs to the rank. */
 EP_FUNC int32_t ep_has_slot(const uint16_t *owners, int32_t first, int32_t topk, int32_t rank)
 {
     int32_t found = 0;
@@ -259,8 +274,8 @@ EP_FUNC int32_t ep_has_slot(const uint16_t *owners, int32_t first, int32_t topk,
         found |= owners[k] == rank;
     return found;
 }
-/* The order of a sum: rows are added from place 0 on. owners: [K] of the token; not looked at by rank. By slot a rank
-   stands where its last slot does, behind those that have none. */
+/* Returns a place. It defines the order of a sum: rows are added from place 0 on. owners: [K] of the token, ignored
+   with EP_SUM_BY_RANK. By slot, a rank has the place of its last slot, and ranks without a slot come first. */
 EP_FUNC ep_place ep_sum_place(const ep_sum *sum, const uint16_t *owners, int32_t number)
 {
     ep_place place;
@@ -282,8 +297,8 @@ EP_FUNC ep_place ep_sum_place(const ep_sum *sum, const uint16_t *owners, int32_t
 
 /* ---- the buffer -------------------------------------------------------------------------------------------------- */
 
-/* What fixes the sizes of a buffer; the same on all ranks. Where calls have no limits it is what records and rings
-   hold by now: rings have no slots before the first call. */
+/* The values that fix the sizes of a buffer, the same on all ranks. In a buffer without limits they are what records
+   and rings hold at present, and rings have no slots before the first call. */
 typedef struct ep_shape {
     int32_t ranks;         /* N */
     int32_t channels;      /* C */
@@ -293,15 +308,16 @@ typedef struct ep_shape {
     int32_t local_experts; /* largest L */
     int64_t tokens;        /* largest T */
     int64_t row_bytes;     /* largest row */
-    uint64_t pool_bytes;   /* of a pool inside the buffer; 0: outputs lie elsewhere */
+    /* bytes of a pool inside the buffer; 0: outputs lie elsewhere */
+    uint64_t pool_bytes;
 } ep_shape;
 
 /* Offsets from the start of the buffer. */
 typedef struct ep_space {
-    uint64_t hello_sent; /* inside a hello */
+    uint64_t hello_sent; /* inside a header */
     uint64_t hello_bytes, slot_bytes;
-    uint64_t slot_scales, slot_idx, slot_weights,
-        slot_src; /* inside a slot, behind the row (which has 16 bytes for each top-k) */
+    /* inside a slot, after the row (which has 16 bytes for each top-k entry) */
+    uint64_t slot_scales, slot_idx, slot_weights, slot_src;
     uint64_t hellos, replies, dones, counters, heads, tails, slots, pool;
     uint64_t total_bytes;
 } ep_space;
@@ -311,7 +327,7 @@ EP_FUNC uint64_t ep_round(uint64_t value, uint64_t unit)
     return (value + unit - 1) / unit * unit;
 }
 
-/* What a slot of a ring holds: a row, and offsets of what belongs to it. */
+/* The contents of a ring's slot: a row, then its parts at these offsets. */
 typedef struct ep_slot {
     uint64_t scales, idx, weights, src, bytes;
 } ep_slot;
@@ -327,8 +343,8 @@ EP_FUNC ep_slot ep_slot_of(int64_t row_bytes, int32_t scales, int32_t topk)
     return s;
 }
 
-/* Slots of a ring of the library's choice. Rings small enough to stay in a cache while they are used: a row that has to
-   go to memory and back on its way costs twice (measured: docs/internals/measurements/cpu.md). */
+/* Returns the slots of a ring where the library chooses. Rings are small enough to stay in a cache while they are used:
+   a row that goes through memory costs twice as much (measured: docs/internals/measurements/cpu.md). */
 #define EP_RING_BYTES       (64 << 10)
 #define EP_LEAST_RING_SLOTS 4
 #define EP_MOST_RING_SLOTS  64
@@ -340,7 +356,8 @@ EP_FUNC int32_t ep_ring_slots_for(int64_t row_bytes)
                                                   : slots);
 }
 
-/* The one description of a buffer. The caller has bounded the shape so that nothing overflows (ep_shape_make). */
+/* Returns the layout; this is its only definition. The caller has bounded the shape so that nothing overflows
+   (ep_shape_make). */
 EP_FUNC ep_space ep_space_of(const ep_shape *shape)
 {
     ep_space s;
@@ -365,9 +382,9 @@ EP_FUNC ep_space ep_space_of(const ep_shape *shape)
     return s;
 }
 
-/* Bytes of a row that one slot of a ring takes in a combine: all of them; but with EP_SUM_EACH_SLOT it takes the same
-   part of the rows of all K slots, side by side, so that rings of any length do. The next slots of the ring have the
-   next parts. At its indices' place such a slot has int32 [K]: negative where there is no row. */
+/* Returns the bytes of a row that one slot of a ring takes in a combine: normally all. With EP_SUM_EACH_SLOT a slot
+   takes the same part of the rows of all K slots, side by side, so rings of any length suffice. The next slots of the
+   ring have the next parts. In place of its indices such a slot has int32 [K]: negative where there is no row. */
 EP_FUNC int64_t ep_slot_part_bytes(uint64_t slot_scales, const ep_sum *sum, int64_t row_bytes)
 {
     if (sum->order != EP_SUM_EACH_SLOT) return row_bytes;
@@ -397,7 +414,7 @@ EP_FUNC uint64_t ep_counter_at(const ep_space *s, ep_board board, uint32_t epoch
 {
     return s->counters + ((uint64_t)board * 2 + (epoch & 1)) * EP_LINE_BYTES;
 }
-/* peer: for heads the receiver of the ring, for tails and slots its source. */
+/* peer: for heads the receiver of the ring, for tails and slots its source */
 EP_FUNC uint64_t ep_head_at(const ep_space *s, int32_t ranks, int32_t channel, int32_t peer)
 {
     return s->heads + ((uint64_t)channel * (uint64_t)ranks + (uint64_t)peer) * EP_LINE_BYTES;
@@ -412,7 +429,7 @@ EP_FUNC uint64_t ep_slot_at(const ep_space *s, const ep_shape *shape, int32_t ch
     return s->slots + (ring * (uint64_t)shape->ring_slots + row % (uint32_t)shape->ring_slots) * s->slot_bytes;
 }
 
-/* A count of rows as an int32 tells it. */
+/* Returns a count of rows as int32. A larger count becomes the largest int32. */
 EP_FUNC int32_t ep_saturate(int64_t count)
 {
     const int32_t most = 0x7fffffff;
@@ -421,23 +438,23 @@ EP_FUNC int32_t ep_saturate(int64_t count)
 
 /* ---- outputs of a dispatch --------------------------------------------------------------------------------------- */
 
-/* What one output block holds: recv_x, recv_scales, recv_topk_idx, recv_topk_weights, recv_row_map,
-   recv_src_token, recv_row_weights, recv_src_metadata and column-major scales, in this order. */
+/* The parts of one output block: recv_x, recv_scales, recv_topk_idx, recv_topk_weights, recv_row_map, recv_src_token,
+   recv_row_weights, recv_src_metadata and column-major scales, in this order. */
 typedef struct ep_block_shape {
     int64_t x_rows;      /* rows of recv_x, its scales and its weights */
-    int64_t rows;        /* rows of the rest */
+    int64_t rows;        /* rows of the other parts */
     int64_t row_bytes;   /* 0: no recv_x */
-    int64_t scale_bytes; /* a row; 0: none */
+    int64_t scale_bytes; /* of a row; 0: none */
     int32_t topk;
-    int32_t idx_bytes;    /* an index; 0: none */
+    int32_t idx_bytes;    /* of an index; 0: none */
     int32_t weights;      /* 1: with weights */
     int32_t map;          /* 1: with a row map */
     int32_t src;          /* 1: with numbers at the source */
-    int32_t row_weights;  /* 1: with a weight a row of recv_x */
-    int32_t metadata;     /* 1: with what is told of sources */
-    int64_t column_bytes; /* scales of a row once more, column-major; 0: none */
+    int32_t row_weights;  /* 1: with one weight for each row of recv_x */
+    int32_t metadata;     /* 1: with the metadata of sources */
+    int64_t column_bytes; /* bytes of a row's scales in column-major order; 0: none */
 } ep_block_shape;
-/* Elements from one column of column-major scales to the next. */
+/* Returns the distance between two columns of column-major scales, in elements. */
 EP_FUNC uint64_t ep_column_pitch(int64_t rows)
 {
     return ep_round((uint64_t)rows, 4);
@@ -463,7 +480,7 @@ EP_FUNC ep_block_map ep_block_map_of(const ep_block_shape *shape)
         m.columns + ep_round(ep_column_pitch(shape->x_rows) * (uint64_t)shape->column_bytes, EP_ALIGN_BYTES);
     return m;
 }
-/* The block of a dispatch whose results are the rows as they come. idx_bytes: of an index, 0 without. */
+/* Returns the block of a dispatch whose results are the rows as they come. idx_bytes: bytes of an index, 0 without. */
 EP_FUNC ep_block_shape ep_block_shape_of(const ep_form *form, int64_t row_bytes, int32_t idx_bytes, int64_t rows)
 {
     ep_block_shape s;

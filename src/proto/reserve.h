@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of a low-latency buffer that is made before its shape is known: where words lie that do not depend on it, and
- * how ranks tell each other the shape.
+/* Memory of a low-latency buffer that is made before its shape is known. This header says where the words lie that do
+ * not depend on the shape, and how ranks tell each other the shape.
  *
- * A reserve of so many bytes is the same range of offsets in every PE's heap. A shape is laid out at its begin, as
- * proto/low_latency.h says, by each rank alone. At its end, wherever the shape ends, there are words of which each has
- * one writer, and which are zero at first:
+ * A reserve of so many bytes is the same range of offsets in every PE's heap. Each rank lays out the shape by itself at
+ * the start of the reserve, as proto/low_latency.h says. At the end of the reserve, wherever the shape ends, there are
+ * words. Each has one writer, and is zero at first:
  *
- *     maskers       [N]           64              as in proto/low_latency.h, with masks, which such a buffer always has
+ *     maskers       [N]           64              as in proto/low_latency.h; such a buffer always has masks
  *     cleans        [N]           clean_bytes     likewise
  *     shapes        [N]           64              the shape that each rank has laid out: LL_SHAPE_WORDS words
  *
- * A rank clears its words, and says its shape to all then (release). Whoever has seen there (acquire) that a rank has
- * the same shape may write to it, and nobody else may: so ranks come to their first calls at any time, and a rank that
- * has another shape disturbs nobody. A shape is said once and stays. */
+ * A rank clears its words, and then tells its shape to all (release). A rank that has seen there (acquire) that another
+ * one has the same shape may write to it, and no other rank may. So ranks may come to their first calls at any time,
+ * and a rank with another shape disturbs no rank. A shape is told once and stays. */
 #ifndef EXPAR_PROTO_RESERVE_H
 #define EXPAR_PROTO_RESERVE_H
 
@@ -23,7 +23,7 @@ typedef struct ll_reserved {
     uint64_t maskers, cleans, shapes, total_bytes;
 } ll_reserved;
 
-/* Of so many bytes at least; bytes is less than 2^62. */
+/* Returns the layout of a reserve of at least so many bytes. bytes is less than 2^62. */
 EP_FUNC ll_reserved ll_reserved_of(int32_t ranks, uint64_t bytes)
 {
     ll_shape none = {0};
@@ -39,7 +39,7 @@ EP_FUNC ll_reserved ll_reserved_of(int32_t ranks, uint64_t bytes)
     return reserve;
 }
 
-/* Of a shape in the reserve, or of none, which has no tokens. */
+/* Returns the layout of a shape in the reserve, or of no shape, which has no tokens. */
 EP_FUNC ll_space ll_reserved_space(const ll_reserved *reserve, const ll_shape *shape)
 {
     ll_space space = ll_space_of(shape);
@@ -53,7 +53,7 @@ EP_FUNC int32_t ll_reserved_holds(const ll_reserved *reserve, const ll_shape *sh
     return ll_space_of(shape).total_bytes <= reserve->bytes;
 }
 
-/* A shape in words, each of which has a bit that says it is there. */
+/* A shape in words. Each word has a bit that says that it is there. */
 #define LL_SHAPE_WORDS   2
 #define LL_SHAPE_IS_SAID ((uint64_t)1 << 63)
 
@@ -70,7 +70,7 @@ EP_FUNC ll_shape_words ll_shape_say(const ll_shape *shape)
     said.words[1] = LL_SHAPE_IS_SAID | (uint64_t)shape->topk | (uint64_t)shape->local_experts << 8;
     return said;
 }
-/* What a rank has said, for texts: members that do not depend on the group. */
+/* Returns the shape that a rank has told, for texts. It has only members that do not depend on the group. */
 EP_FUNC ll_shape ll_shape_said(const ll_shape_words *said)
 {
     ll_shape shape = {0};

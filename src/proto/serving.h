@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* In which order the warps of a GPU's dispatch serve the ranks, and how many rows they have on their way at a time
- * (docs/internals/measurements/gpu.md, "Orders of ranks"). The benchmark includes this, too: its copies are served
- * alike. Compiles as C17, by nvcc and by NVRTC. */
+/* In which order the warps of a GPU's dispatch serve the ranks, and how many rows they keep under way
+ * (docs/internals/measurements/gpu.md, "Orders of ranks"). The benchmark includes this header, too, so that its copies
+ * have the same order. It compiles as C17, by nvcc and by NVRTC. */
 #ifndef EXPAR_PROTO_SERVING_H
 #define EXPAR_PROTO_SERVING_H
 
 #include "base/portable.h"
 
-/* The number-th rank that `rank` serves: itself, then those behind it, so that no two begin with the same one. */
+/* Returns the number-th rank that `rank` serves: itself, then the next ones, so that no two ranks start with the same
+   one. */
 PORTABLE_FUNC int32_t ep_served(int32_t rank, int32_t ranks, int32_t number)
 {
     return rank + number < ranks ? rank + number : rank + number - ranks;
 }
 
-/* Rows that a GPU has on their way, each by a warp: more of them only meet on the links. */
+/* The most rows that a GPU keeps under way, one for each warp. More rows would only meet on the links. */
 #define EP_ROWS_UNDER_WAY 180
 
-/* Warps of each of so many blocks, of which `fit` have room for a row, and at least `least`. One more where three
-   quarters of the rows were not under way else: many blocks have few warps each. */
+/* Returns how many warps each of so many blocks uses. `fit` have space for a row, and `least` is the minimum. With many
+   blocks of few warps each, rounding down would keep less than three quarters of the rows under way. Then it is one
+   more. */
 PORTABLE_FUNC int32_t ep_warps_under_way(int32_t blocks, int32_t fit, int32_t least)
 {
     int32_t warps = EP_ROWS_UNDER_WAY / blocks;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codec: payload formats of low-latency mode. A row of H elements becomes a payload, and scales where it is quantised.
+/* codec: payload formats of low-latency mode. A row of H elements becomes a payload, and scales if it is quantised.
  *
- * Called by the executors, on the host and in kernels; by ep for sizes. Compiles as C17, under nvcc and under NVRTC, so
- * that CPU and GPU make the same bytes. Calls number.h and logfmt.h alone.
+ * The executors call it, on the host and in kernels; ep calls it for sizes. It compiles as C17, under nvcc and under
+ * NVRTC, so that CPU and GPU make the same bytes. It calls only number.h and logfmt.h.
  *
- *   number.h    conversions between FP32 and the narrow types
- *   logfmt.h    groups of 10 bits an element, by logarithms
- *   codec.h     the table of formats, sizes, groups, whole rows: the definition, one element after the other
+ *     number.h    conversions between FP32 and the narrow types
+ *     logfmt.h    groups of 10 bits an element, by logarithms
+ *     codec.h     the table of formats, sizes, groups, whole rows: the definition, one element after the other
  *
- * The CPU executor has whole rows in vectors (cpu_encode_row, cpu_decode_row), a kernel has a lane of a warp take a few
- * elements of a group (codec_scaling_of, codec_quantise_pair): both give the bytes of codec_encode_row.
+ * The CPU executor encodes whole rows with vectors (cpu_encode_row, cpu_decode_row). In a kernel, each lane of a warp
+ * takes a few elements of a group (codec_scaling_of, codec_quantise_pair). Both give the bytes of codec_encode_row.
  *
- * A group is CODEC_GROUP elements with one scale. Its amax, the largest magnitude, is handed on as bits
- * (number_magnitude), so that lanes find the largest as integers. A group that holds infinity or NaN decodes to NaN, as
- * a whole: its scale is NaN, its codes are NaN in FP8 and 0 in INT8. docs/low-latency-formats.md has all this for those
- * who use it. */
+ * A group is CODEC_GROUP elements with one scale. Its amax, the largest magnitude, is passed as bits
+ * (number_magnitude), so that lanes find the largest as integers. A group that holds infinity or NaN decodes to NaN as
+ * a whole. Its scale is NaN, and its codes are NaN in FP8 and 0 in INT8. docs/low-latency-formats.md describes this
+ * for users. */
 #ifndef EXPAR_PROTO_CODEC_CODEC_H
 #define EXPAR_PROTO_CODEC_CODEC_H
 
@@ -25,8 +25,8 @@
 
 /* ---- the table of formats ---------------------------------------------------------------------------------------- */
 
-/* number, element bytes (where groups differ: at most), elements that the row is made of (1 or a group), how its scales
-   are kept, largest code */
+/* Columns: number, element bytes (the most, if groups differ), elements of which the row is a multiple (1 or a group),
+   how its scales are kept, largest code. */
 #define CODEC_FORMATS(ROW)                                                                                             \
     ROW(CODEC_BF16, 1, 2, 1, CODEC_NO_SCALES, 0.0f)                                                                    \
     ROW(CODEC_F16, 2, 2, 1, CODEC_NO_SCALES, 0.0f)                                                                     \
@@ -41,8 +41,9 @@ typedef enum codec_scales_kind {
     CODEC_NO_SCALES = 0,
     CODEC_SCALES_F32 = 1,    /* FP32, amax / largest code */
     CODEC_SCALES_POWERS = 2, /* the same, rounded up to a power of two */
-    CODEC_SCALES_UE8M0 = 3,  /* of these the exponents, biased by 127, four groups in a word, the first one lowest */
-    CODEC_SCALES_HEADS = 4   /* two FP32 for each group: its least and its largest magnitude (logfmt.h) */
+    /* the exponents of such scales, biased by 127; four groups in a word, the first one lowest */
+    CODEC_SCALES_UE8M0 = 3,
+    CODEC_SCALES_HEADS = 4 /* two FP32 for each group: its least and its largest magnitude (logfmt.h) */
 } codec_scales_kind;
 
 #define CODEC_FORMAT_NUMBER(name, number, bytes, unit, scales, largest) name = number,
@@ -78,20 +79,20 @@ PORTABLE_FUNC codec_facts codec_facts_of(int32_t format)
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-/* Whether there are rows of so many elements in this format: whole 16-byte units, or whole groups
-   where it is quantised. */
+/* Says whether rows of so many elements exist in this format. They must be whole pieces of 16 bytes, and whole groups
+   if the format is quantised. */
 PORTABLE_FUNC int32_t codec_takes(int32_t format, int64_t hidden)
 {
     codec_facts facts = codec_facts_of(format);
     return facts.element_bytes > 0 && hidden > 0 && hidden <= 0x7fffffff && hidden % facts.unit == 0 &&
            hidden * facts.element_bytes % 16 == 0;
 }
-/* Of a row's payload, of LogFMT the most that there can be; a multiple of 16; 0 where there are no such rows. */
+/* Returns the bytes of a row's payload, for LogFMT the most. It is a multiple of 16, or 0 if there are no such rows. */
 PORTABLE_FUNC int64_t codec_row_bytes(int32_t format, int64_t hidden)
 {
     return codec_takes(format, hidden) ? hidden * codec_facts_of(format).element_bytes : 0;
 }
-/* Words of a row's scales, each of 4 bytes; 0 without scales, or where there are no such rows. */
+/* Returns the number of words, each of 4 bytes, in a row's scales; 0 without scales, or if there are no such rows. */
 PORTABLE_FUNC int64_t codec_scales(int32_t format, int64_t hidden)
 {
     int32_t kind = codec_facts_of(format).scales;
@@ -105,13 +106,13 @@ PORTABLE_FUNC int64_t codec_scale_bytes(int32_t format, int64_t hidden)
     return 4 * codec_scales(format, hidden);
 }
 
-/* How the scales of received rows lie: [experts][words of a row][rows], words of 4 bytes. Where the word stands, in
-   words; the next word of the same row is `rows` further. */
+/* Returns where a word of the received rows' scales stands, in words of 4 bytes. The array is [experts][words of a
+   row][rows], so the next word of the same row is `rows` further. */
 PORTABLE_FUNC int64_t codec_scale_at(int64_t words, int64_t rows, int64_t expert, int64_t word, int64_t row)
 {
     return (expert * words + word) * rows + row;
 }
-/* Bytes of payload or scales of rows, each of `bytes`, for all experts; -1 where that is more than an int64. */
+/* Returns the bytes of payload or scales of rows, each of `bytes`, for all experts; -1 if that exceeds an int64. */
 PORTABLE_FUNC int64_t codec_total_bytes(int64_t bytes, int64_t experts, int64_t rows)
 {
     const int64_t most = 0x7fffffffffffffff;
@@ -123,21 +124,21 @@ PORTABLE_FUNC int64_t codec_total_bytes(int64_t bytes, int64_t experts, int64_t 
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-/* The least amax that a group is taken to have. */
+/* A group with a smaller amax is quantised as if it had this one. */
 #define CODEC_LEAST_AMAX 1e-4f
 
-/* What a group is quantised by, and what it is decoded by. */
+/* A group is quantised by `factor` and decoded by `scale`. */
 typedef struct codec_scaling {
     float factor, scale;
 } codec_scaling;
 
-/* amax / 448 rounded up to a power of two, by the bits of amax: 448 is 1.75 · 2^8, and what lies above it by one bit
+/* Returns amax / 448 rounded up to a power of two, by the bits of amax. 448 is 1.75 · 2^8, and the next number above it
    has a quotient above 1 in FP32, too. */
 PORTABLE_FUNC float codec_power_of_amax(float amax)
 {
     return number_of_bits(((number_bits(amax) + 0x1fffffu) & NUMBER_INFINITY) - (8u << 23));
 }
-/* amax: as bits, of a group of an FP8 or INT8 format. */
+/* amax: the bits of the amax of a group, in an FP8 or INT8 format */
 PORTABLE_FUNC codec_scaling codec_scaling_of(int32_t format, uint32_t amax)
 {
     codec_facts facts = codec_facts_of(format);
@@ -155,7 +156,7 @@ PORTABLE_FUNC codec_scaling codec_scaling_of(int32_t format, uint32_t amax)
     }
     return scaling;
 }
-/* As its scale is kept in UE8M0: 255 is NaN. */
+/* Returns the scale as UE8M0 keeps it: 255 is NaN. */
 PORTABLE_FUNC uint32_t codec_scale_exponent(float scale)
 {
     return number_bits(scale) >> 23 & 0xffu;
@@ -171,7 +172,7 @@ PORTABLE_FUNC uint32_t codec_quantise(int32_t format, float value, float factor)
     float scaled = number_multiply(value, factor);
     return format == CODEC_INT8 ? number_to_i8(scaled) : number_to_e4m3(scaled);
 }
-/* Two codes, that of the first element in the lower byte. */
+/* Returns two codes, that of the first element in the lower byte. */
 PORTABLE_FUNC uint32_t codec_quantise_pair(int32_t format, float first, float second, float factor)
 {
     float low = number_multiply(first, factor), high = number_multiply(second, factor);
@@ -203,7 +204,7 @@ PORTABLE_FUNC void codec_store(int32_t dtype, void *row, int64_t i, float value)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* A row in its own type: bits as they are. */
+/* Copies a row of its own type, bit by bit. */
 PORTABLE_FUNC void codec_copy_row(int32_t dtype, int64_t hidden, const void *row, void *payload)
 {
     if (dtype == CODEC_F32)
@@ -222,7 +223,7 @@ PORTABLE_FUNC uint32_t codec_amax(int32_t dtype, const void *row, int64_t begin,
     }
     return amax;
 }
-/* The scale of group g, in its place among the row's scales. UE8M0 needs words that are 0 before group 0. */
+/* Stores the scale of group g among the row's scales. UE8M0 needs words that are 0 before group 0. */
 PORTABLE_FUNC void codec_store_scale(int32_t format, void *scales, int64_t g, float scale)
 {
     if (codec_facts_of(format).scales == CODEC_SCALES_UE8M0)
@@ -247,7 +248,7 @@ PORTABLE_FUNC void codec_encode_group(int32_t format, int32_t dtype, const void 
 
 /* ---- rows of LogFMT ---------------------------------------------------------------------------------------------- */
 
-/* Of group g of a row. */
+/* Returns the range of group g of a row. */
 PORTABLE_FUNC logfmt_range codec_log_range(int32_t dtype, const void *row, int64_t g)
 {
     uint32_t least_below = 0xffffffffu, most = codec_amax(dtype, row, g * CODEC_GROUP, (g + 1) * CODEC_GROUP);
@@ -257,7 +258,7 @@ PORTABLE_FUNC logfmt_range codec_log_range(int32_t dtype, const void *row, int64
     }
     return logfmt_range_of(least_below, most);
 }
-/* Four elements of a coded group, the first of them number `first` in it. */
+/* Encodes four elements of a coded group; the first of them has number `first` in it. */
 PORTABLE_FUNC void codec_encode_four(const logfmt_range *range, float steps_per_unit, const float values[4],
                                      int32_t first, uint8_t *bytes)
 {
@@ -305,7 +306,7 @@ PORTABLE_FUNC int32_t codec_decode_log_group(const uint8_t *bytes, const number_
 
 /* ---- rows of all formats ----------------------------------------------------------------------------------------- */
 
-/* Bytes that the payload of an encoded row has; below codec_row_bytes where groups of LogFMT are coded. */
+/* Returns the bytes of an encoded row's payload. They are fewer than codec_row_bytes if groups of LogFMT are coded. */
 PORTABLE_FUNC int64_t codec_payload_bytes(int32_t format, int64_t hidden, const void *scales)
 {
     if (format != CODEC_LOGFMT) return codec_row_bytes(format, hidden);
@@ -318,9 +319,10 @@ PORTABLE_FUNC int64_t codec_payload_bytes(int32_t format, int64_t hidden, const 
     return bytes;
 }
 
-/* A row of `dtype` (CODEC_BF16, CODEC_F16 or CODEC_F32) to its payload and its scales, which lie one behind the other;
-   scales may be NULL for formats without. codec_takes holds; row, payload and scales are aligned to their elements.
-   Returns the bytes of the payload. A row whose type is the format's goes as it is, another one is rounded once. */
+/* Encodes a row of `dtype` (CODEC_BF16, CODEC_F16 or CODEC_F32) to its payload and its scales, which are contiguous.
+   scales may be NULL for formats without. The caller has checked codec_takes; row, payload and scales are aligned to
+   their elements. Returns the bytes of the payload. A row of the format's own type is copied, another one is rounded
+   once. */
 PORTABLE_FUNC int64_t codec_encode_row(int32_t format, int32_t dtype, int64_t hidden, const void *row, void *payload,
                                        void *scales)
 {
@@ -343,7 +345,7 @@ PORTABLE_FUNC int64_t codec_encode_row(int32_t format, int32_t dtype, int64_t hi
     }
     return codec_row_bytes(format, hidden);
 }
-/* The way back, to FP32. */
+/* Decodes a row to FP32. */
 PORTABLE_FUNC void codec_decode_row(int32_t format, int64_t hidden, const void *payload, const void *scales, float *out)
 {
     int32_t kind = codec_facts_of(format).scales;

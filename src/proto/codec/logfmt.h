@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* LogFMT: 10 bits an element, a sign and a code of 9 bits. Code 0 is zero; 1 … 511 are evenly spaced in log2 of the
- * magnitude between the least and the largest one of a group of 128, where zeros do not count and the least one is
- * raised to the largest one · 2^-32. These two are the group's head.
+/* LogFMT: 10 bits an element, a sign and a code of 9 bits. Code 0 is zero. Codes 1 … 511 are evenly spaced in log2 of
+ * the magnitude, between the least and the largest magnitude of a group of 128. Zeros do not count for the least one,
+ * and it is raised to at least 2^-32 of the largest one. These two are the group's head.
  *
- * A group whose magnitudes do not lie in [2^-94, 1) at their largest, or are all one, goes as BF16, and its head is
- * {0, 0}. So infinity and NaN get through, one by one. With 2^-94 all numbers here are normal ones.
+ * A group goes as BF16, with the head {0, 0}, if its largest magnitude is not in [2^-94, 1) or all its magnitudes are
+ * equal. So infinity and NaN pass one by one. The limit of 2^-94 keeps all numbers here normal.
  *
- * A group's bytes are 128 low bytes of its elements, then 32 bytes with the two bits above of four elements each, the
- * first one lowest; or 256 bytes of BF16. In a row groups stand one behind the other, without gaps.
+ * A coded group has the low bytes of its 128 elements, then 32 bytes. Each of these has the two upper bits of four
+ * elements, the first one lowest. Other groups are 256 bytes of BF16. Groups of a row follow each other without gaps.
  *
- * Logarithms and powers are polynomials, in products and sums that are rounded one by one; of two logarithms the whole
- * parts are subtracted apart from the fractions, so that what is near each other stays so. It compiles where number.h
- * does, and is included by codec.h. */
+ * Logarithms and powers are polynomials, in products and sums that are rounded one by one. For a difference of two
+ * logarithms, the whole parts are subtracted apart from the fractions, so a small difference keeps its bits. This
+ * header compiles where number.h does, and codec.h includes it. */
 #ifndef EXPAR_PROTO_CODEC_LOGFMT_H
 #define EXPAR_PROTO_CODEC_LOGFMT_H
 
@@ -21,9 +21,9 @@
 #define LOGFMT_STEPS       510 /* from the least magnitude to the largest one */
 #define LOGFMT_CODED_BYTES 160 /* a group */
 #define LOGFMT_BF16_BYTES  256
-#define LOGFMT_LOW_BYTES   128 /* of a coded group, ahead of the bits above them */
+#define LOGFMT_LOW_BYTES   128 /* of a coded group, before the upper bits */
 
-/* 1.5 · 2^23: a sum with it has the whole number nearest to the other one in its lowest bits. */
+/* 1.5 · 2^23. A number plus this has the nearest whole number in its lowest bits. */
 #define LOGFMT_ROUND 12582912.0f
 
 /* ---- logarithms and powers --------------------------------------------------------------------------------------- */
@@ -39,8 +39,8 @@ PORTABLE_FUNC float logfmt_next_term(float sum, float x, float coefficient)
 {
     return number_add(number_multiply(sum, x), coefficient);
 }
-/* Terms of log2(1 + z) / z, the highest power first, in Chebyshev's approximation of degree 7, which is off by less
-   than 3.2e-7. */
+/* Terms of log2(1 + z) / z, the highest power first, in Chebyshev's approximation of degree 7. Its error is less than
+   3.2e-7. */
 #define LOGFMT_LOG_FIRST -0x1.245f38p-3f
 #define LOGFMT_LOG_TERMS(ADD)                                                                                          \
     ADD(0x1.dc78f4p-3f)                                                                                                \
@@ -48,7 +48,8 @@ PORTABLE_FUNC float logfmt_next_term(float sum, float x, float coefficient)
     ADD(0x1.262f0ep-2f) ADD(-0x1.70dedep-2f) ADD(0x1.ec756ep-2f) ADD(-0x1.71552cp-1f) ADD(0x1.715476p+0f)
 #define LOGFMT_ADD_TERM(coefficient) sum = logfmt_next_term(sum, z, coefficient);
 
-/* Of a normal number: by the number between √½ and √2 that it is a power of two away from. */
+/* Returns the log2 of a normal number. The number is a power of two times a number between √½ and √2, which the
+   polynomial takes. */
 PORTABLE_FUNC logfmt_log logfmt_log_of(uint32_t magnitude)
 {
     const uint32_t root_half = 0x3f3504f3u;
@@ -61,8 +62,8 @@ PORTABLE_FUNC logfmt_log logfmt_log_of(uint32_t magnitude)
     log.fraction = number_multiply(sum, z);
     return log;
 }
-/* 2^(exponent + fraction), the fraction of any size: 2^r of what it leaves beside the nearest whole number, |r| ≤ 1/2,
-   as 1 + r · (2^r - 1) / r in Chebyshev's approximation of degree 4, which is off by less than 3.2e-7. */
+/* Returns 2^(exponent + fraction), for a fraction of any size. r is the fraction less the nearest whole number, |r| ≤
+   1/2. 2^r is 1 + r · (2^r - 1) / r in Chebyshev's approximation of degree 4, whose error is less than 3.2e-7. */
 PORTABLE_FUNC float logfmt_power(int32_t exponent, float fraction)
 {
     float rounded = number_add(fraction, LOGFMT_ROUND);
@@ -94,8 +95,8 @@ PORTABLE_FUNC float logfmt_above(const logfmt_range *range, uint32_t magnitude)
 {
     return logfmt_above_log(range, logfmt_log_of(magnitude));
 }
-/* least_below: the least of (magnitude - 1) as uint32, of which zero has the largest; most: the largest magnitude; as
-   bits. What a head says is made a range in the same way: logfmt_range_of_head. */
+/* least_below: the least of (magnitude - 1) as uint32, so that zero has the largest; most: the largest magnitude; both
+   as bits. logfmt_range_of_head makes a head into a range in the same way. */
 PORTABLE_FUNC logfmt_range logfmt_range_of(uint32_t least_below, uint32_t most)
 {
     logfmt_range range;
@@ -122,7 +123,7 @@ PORTABLE_FUNC int32_t logfmt_group_bytes(const logfmt_range *range)
 
 /* ---- elements of a coded group ----------------------------------------------------------------------------------- */
 
-/* What codes are multiplied by to be logarithms, and the other way round. */
+/* The first function returns the factor from logarithms to codes, the second the one from codes to logarithms. */
 PORTABLE_FUNC float logfmt_steps_per_unit(const logfmt_range *range)
 {
     return number_divide((float)LOGFMT_STEPS, range->span);
@@ -132,8 +133,8 @@ PORTABLE_FUNC float logfmt_units_per_step(const logfmt_range *range)
     return number_divide(range->span, (float)LOGFMT_STEPS);
 }
 
-/* The sign in bit 9, the code below it. Of an element of the group: logarithms never fall where numbers rise, so that
-   none is beyond that of the largest one. */
+/* Returns the code of an element of the group: the sign in bit 9, the code below it. Logarithms never fall where
+   numbers rise, so no element's logarithm exceeds that of the largest one. */
 PORTABLE_FUNC uint32_t logfmt_code_of(const logfmt_range *range, float steps_per_unit, float value)
 {
     uint32_t magnitude = number_magnitude(value), least = number_bits(range->least);
@@ -151,12 +152,12 @@ PORTABLE_FUNC float logfmt_value_of(const logfmt_range *range, float units_per_s
     return number_of_bits((code & 0x200u) << 22 | (number_bits(magnitude) & known));
 }
 
-/* Element i of the group's bytes. */
+/* Returns the code of element i, from the group's bytes. */
 PORTABLE_FUNC uint32_t logfmt_load_code(const uint8_t *bytes, int32_t i)
 {
     return bytes[i] | ((uint32_t)bytes[LOGFMT_LOW_BYTES + i / 4] >> (i % 4 * 2) & 3u) << 8;
 }
-/* The bits above of four elements, from their codes. */
+/* Returns the upper bits of four elements, from their codes. */
 PORTABLE_FUNC uint8_t logfmt_bits_above(uint32_t first, uint32_t second, uint32_t third, uint32_t fourth)
 {
     return (uint8_t)(first >> 8 | second >> 8 << 2 | third >> 8 << 4 | fourth >> 8 << 6);

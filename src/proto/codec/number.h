@@ -2,21 +2,21 @@
 /* Numbers of the codec: bits of floats, and conversions between FP32 and the narrow types. Each rounds once, to nearest
  * even. NaN is one value in each type: all bits set but the sign.
  *
- * Compiles as C17, under nvcc and under NVRTC, and gives the same bits everywhere: what is computed goes through
- * number_add, number_multiply and number_divide, which no compiler contracts, and no number that matters is so small
- * that a processor would flush it to zero. */
+ * This header compiles as C17, under nvcc and under NVRTC, and gives the same bits everywhere. All arithmetic goes
+ * through number_add, number_multiply and number_divide, which no compiler contracts. No number that matters is so
+ * small that a processor would flush it to zero. */
 #ifndef EXPAR_PROTO_CODEC_NUMBER_H
 #define EXPAR_PROTO_CODEC_NUMBER_H
 
 #include "base/portable.h"
 
-#define NUMBER_INFINITY 0x7f800000u /* of FP32; as a magnitude: this and more is no finite number */
-#define NUMBER_NAN      0x7fffffffu /* the only one that is made */
+#define NUMBER_INFINITY 0x7f800000u /* of FP32; a magnitude from this on is no finite number */
+#define NUMBER_NAN      0x7fffffffu /* the only NaN that is made */
 #define NUMBER_NAN_BF16 0x7fffu
 #define NUMBER_NAN_F16  0x7fffu
 #define NUMBER_NAN_E4M3 0x7fu
 
-/* Numbers in memory, whatever type its owner has given it. */
+/* Types for numbers in memory that its owner may have given another type. */
 #ifdef __CUDACC__
 typedef float number_f32;
 typedef uint32_t number_u32;
@@ -79,7 +79,8 @@ PORTABLE_FUNC float number_divide(float a, float b)
 }
 #endif
 
-/* The bits of |value|. Magnitudes are compared as integers: NaN is above infinity, and that above all numbers. */
+/* Returns the bits of |value|. Magnitudes are compared as integers: NaN is above infinity, and infinity above all
+   numbers. */
 PORTABLE_FUNC uint32_t number_magnitude(float value)
 {
     return number_bits(value) & 0x7fffffffu;
@@ -87,7 +88,7 @@ PORTABLE_FUNC uint32_t number_magnitude(float value)
 
 /* ---- BF16: the upper half of an FP32 number ---------------------------------------------------------------------- */
 
-/* Here and below all cases are computed and one is chosen, so that compilers make vectors of loops over elements. */
+/* Here and below all cases are computed and one is chosen, so that compilers vectorise loops over elements. */
 PORTABLE_FUNC float number_of_bf16(uint32_t half)
 {
     return number_of_bits(half << 16);
@@ -100,8 +101,8 @@ PORTABLE_FUNC uint32_t number_to_bf16(float value)
 
 /* ---- FP16 -------------------------------------------------------------------------------------------------------- */
 
-/* Of the bits of a finite number without its sign. Moves the fields and corrects the exponent; subnormals are made
-   normal by a subtraction. */
+/* Converts the bits of a finite number without its sign: moves the fields and corrects the exponent. A subtraction
+   makes subnormals normal. */
 PORTABLE_FUNC float number_of_f16_magnitude(uint32_t magnitude)
 {
     uint32_t moved = magnitude << 13;
@@ -128,10 +129,10 @@ PORTABLE_FUNC uint32_t number_to_f16(float value)
 
 /* ---- FP8 E4M3: no infinities, largest 448 ------------------------------------------------------------------------ */
 
-/* Of a magnitude that does not round beyond 448: the code in the lower 16 bits, anything above. A sum with 2^(E + 20),
-   E the exponent and at least -6, that of subnormals, rounds to three bits behind the first and has these four in its
-   lowest bits. To them the exponent adds 8 for each binade, less 8 · (127 - 6), which stands in the step already, where
-   it is even and so changes no tie. */
+/* Returns the code of a magnitude that does not round beyond 448, in the lower 16 bits; the upper bits hold anything. E
+   is the exponent, at least -6, which is that of subnormals. A sum with 2^(E + 20) rounds to three bits after the first
+   one, and has these four in its lowest bits. The exponent adds 8 to them for each binade, less 8 · (127 - 6). `step`
+   includes that subtraction, where it is even and so changes no tie. */
 PORTABLE_FUNC uint32_t number_to_e4m3_low(uint32_t magnitude)
 {
     const uint32_t least = 121u << 23, less = 0x10000u - (least >> 20);
@@ -140,7 +141,7 @@ PORTABLE_FUNC uint32_t number_to_e4m3_low(uint32_t magnitude)
     float step = number_of_bits(exponent + (20u << 23) + less);
     return number_bits(number_add(number_of_bits(magnitude), step)) + (exponent >> 20);
 }
-/* Saturates: what would round beyond 448, infinity included, becomes 448. */
+/* Saturates: a value that would round beyond 448, infinity included, becomes 448. */
 PORTABLE_FUNC uint32_t number_to_e4m3(float value)
 {
     const uint32_t largest = 0x43e00000u;
@@ -148,7 +149,7 @@ PORTABLE_FUNC uint32_t number_to_e4m3(float value)
     uint32_t code = number_to_e4m3_low(magnitude < largest ? magnitude : largest) & 0x7fu;
     return magnitude > NUMBER_INFINITY ? NUMBER_NAN_E4M3 : sign | code;
 }
-/* Two of them, the first one in the lower byte. */
+/* Returns two codes, the first one in the lower byte. */
 PORTABLE_FUNC uint32_t number_to_e4m3_pair(float low, float high)
 {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
@@ -169,12 +170,12 @@ PORTABLE_FUNC float number_of_e4m3(uint32_t code)
 
 /* ---- INT8 -------------------------------------------------------------------------------------------------------- */
 
-/* Of a number in ±127. A sum with 1.5 · 2^23 has the integer in its lowest bits. */
+/* Converts a number in ±127. A sum with 1.5 · 2^23 has the integer in its lowest bits. */
 PORTABLE_FUNC uint32_t number_to_i8_within(float value)
 {
     return number_bits(number_add(value, 12582912.0f)) & 0xffu;
 }
-/* In ±127; NaN gives 0. */
+/* Saturates to ±127; NaN gives 0. */
 PORTABLE_FUNC uint32_t number_to_i8(float value)
 {
     float below = value < 127.0f ? value : 127.0f, within = below > -127.0f ? below : -127.0f;

@@ -14,7 +14,7 @@ static const char buffer_name[] = "the buffer";
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* All but the heap; of one that was made in part, too. */
+/* Ends all but the heap, also for a partly made executor. */
 static void close_part(gpu_executor *self)
 {
     gpu_core_stop(&self->core);
@@ -31,7 +31,7 @@ static void gpu_destroy(executor *base, bool sound, bool quiet)
     const bool halted = atomic_load_explicit(&self->core.halted, memory_order_relaxed);
     if (halted && !gpu_core_abandon(&self->core, "expar_ep_abandon: a call of this rank's")) return;
     close_part(self);
-    /* Peers' kernels may still read here until all ranks have come, and waited for theirs. */
+    /* Peers' kernels may read here until all ranks have come and have waited for theirs. */
     bool all_quiet = sound && quiet && !self->core.unsettled;
     if (sound && device_heap_give(self->core.heap, buffer_name, self->core.place.buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ep_destroy: %s", expar_last_error());
@@ -90,7 +90,7 @@ static const normal_ops gpu_normal_ops = {
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
+/* The heap's memory may have served another buffer: flags of old epochs must go before anybody can post. */
 static expar_status clear_records(gpu_executor *self)
 {
     expar_status status = cuda_enter(self->core.device);
@@ -124,7 +124,7 @@ static expar_status gpu_make_part(gpu_executor *self, const executor_plan *plan,
     return status == EXPAR_OK ? clear_records(self) : status;
 }
 
-/* All ranks come here, or none. Other buffers may be in the home. */
+/* All ranks come here, or none. Other buffers may use the same per-GPU state. */
 static void unmake(gpu_executor *self)
 {
     bool quiet = !self->core.unsettled;
@@ -133,13 +133,13 @@ static void unmake(gpu_executor *self)
     gpu_home_leave(&self->core, quiet);
 }
 
-/* Takes the memory, and makes all parts or none: no kernel has used it then, on any rank. */
+/* Takes the memory, and makes all parts or none. On failure no kernel has used it on any rank. */
 static expar_status gpu_make(gpu_executor *self, const executor_plan *plan)
 {
     int32_t sharers = 0;
     expar_status status = gpu_home_enter(&self->core, plan->device.index);
     if (status != EXPAR_OK) return status;
-    /* What does not grow has at least one block. */
+    /* A pool that cannot grow needs at least one block. */
     if (!device_heap_grows(self->core.heap) && !self->shape.pool_bytes) {
         self->shape.pool_bytes = MEM_POOL_LARGE_BYTES;
         self->space = ep_space_of(&self->shape);
@@ -179,7 +179,7 @@ static expar_status gpu_create(const executor_plan *plan, executor **out)
     return EXPAR_OK;
 }
 
-/* The GPU's own SMs bound num_sms, on either side (share_sms). */
+/* The executor itself checks both bounds of num_sms, by the GPU's SMs (share_sms). */
 const executor_kind executor_cuda = {.create = gpu_create,
                                      .count = gpu_count,
                                      .grows = true,

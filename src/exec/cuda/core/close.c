@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ends with a buffer, of either mode. */
+/* The end of a buffer on the GPU, in both modes. */
 #include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
 
@@ -22,7 +22,7 @@ void gpu_core_free(gpu_core *self)
     if (!self->unsettled) gpu_scratch_give(self->scratch);
 }
 
-/* Nobody may be kept waiting for what is still on a stream. */
+/* A rank that ends alone must not wait for work that is still on a stream. */
 bool gpu_core_abandon(gpu_core *self, const char *what)
 {
     if (gpu_endings_abandon(self, knob(KNOB_CUDA_ABANDON_NS))) return true;

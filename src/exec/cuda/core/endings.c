@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ends of calls that somebody is told of. No host function stands on the stream for it, since that would hold up
- * what comes after it. A call has ended when a later call of the buffer has opened, which its kernel tells in
- * pinned memory; or when the mark after the call has passed, as the driver says. Whoever waits for the call's event
- * asks about the mark; for calls that nobody asks about, the guard does so at its beats (guard.c), and the next
- * call looks at what kernels have told. Where the context is lost, or something of the caller's stands before the
- * call for ever, whoever looks tells that, in the latter case once the group has failed; else the executor tells
- * when it goes. */
+/* Reports the ends of calls to those who asked. It puts no host function on the stream, since that would delay the work
+ * after it. A call has ended if a later call of the buffer has opened, as that call's kernel says in pinned memory. A
+ * call has also ended if the driver says that the mark after it has passed.
+ *
+ * A thread that waits for a call's event asks about its mark. For calls that nobody asks about, the guard asks at each
+ * beat (guard.c), and the next call reads what kernels have told.
+ *
+ * If the context is lost, the thread that looks reports that. If other work on the caller's stream never ends, it
+ * reports the call as lost once the group has failed. When the executor ends, it reports all calls that are left. */
 #include "base/interrupt.h"
 #include "exec/cuda/core/gpu.h"
 
@@ -13,20 +15,21 @@
 #include <sched.h>
 #include <stdlib.h>
 
-/* Known to the executor until it is told, and to the event that it finishes. */
+/* The executor knows it until its end is reported. The event that it finishes knows it, too. */
 typedef struct gpu_ending {
-    gpu_core *self;          /* guarded by lock; NULL: somebody tells, or has told, how the call ended */
+    gpu_core *self;          /* Guarded by lock; NULL: a thread reports, or has reported, how the call ended */
     struct gpu_ending *next; /* guarded by lock */
-    int64_t seen_ns;         /* when somebody who looks first saw that the group has failed; 0: not yet. By lock */
+    int64_t seen_ns;         /* Guarded by lock. When a look first saw that the group has failed; 0: not yet */
     uint64_t ticket;
     cuda_mark *mark; /* after the call */
     executor_done_fn done;
     void *context;
-    atomic_int references; /* the executor's and the keeper's; who gives the last one back (acq_rel) frees it */
+    atomic_int references; /* One of the executor, one of the keeper. Dropping the last one (acq_rel) frees the
+                              object */
 } gpu_ending;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static gpu_core *left_behind; /* guarded by lock: those whose kernels may still come */
+static gpu_core *left_behind; /* guarded by lock: executors whose kernels may still run */
 
 static void drop(void *context)
 {
@@ -41,7 +44,7 @@ static void hold(gpu_ending *end)
     atomic_fetch_add_explicit(&end->references, 1, memory_order_relaxed);
 }
 
-/* With the lock. */
+/* The caller holds the lock. */
 static void unlink_ending(gpu_core *self, gpu_ending *end)
 {
     gpu_ending **place = &self->first_ending;
@@ -51,8 +54,8 @@ static void unlink_ending(gpu_core *self, gpu_ending *end)
     if (!*place) self->last_ending = place;
 }
 
-/* The executor, for the one who is to tell how the call ended, with the executor's reference; else NULL. It stays until
-   one is taken off `endings`. */
+/* Claims the right to report how the call ended. Returns the executor and takes over its reference, or returns NULL if
+   another thread has claimed it. The executor stays until one is subtracted from `endings`. */
 static gpu_core *claim(gpu_ending *end)
 {
     pthread_mutex_lock(&lock);
@@ -77,7 +80,7 @@ void gpu_endings_leave(gpu_core *self)
 
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
-/* The call has ended on the GPU. */
+/* Reports that the call has ended on the GPU. */
 static void tell_ended(gpu_ending *end)
 {
     gpu_core *self = claim(end);
@@ -90,7 +93,7 @@ static void tell_ended(gpu_ending *end)
     gpu_endings_leave(self);
 }
 
-/* With this thread's last error: the GPU does not come to it, or has not yet. */
+/* Reports this thread's last error as the call's end: the GPU has not run the call, and may never do so. */
 static void tell_lost(gpu_ending *end, expar_status status)
 {
     gpu_core *self = claim(end);
@@ -101,7 +104,7 @@ static void tell_lost(gpu_ending *end, expar_status status)
     gpu_endings_leave(self);
 }
 
-/* The memory that the call gives back may serve later ones: they follow it on the GPU all the same. */
+/* A call that is reported as lost gives memory back. Later calls may use it, since they follow this call on the GPU. */
 static expar_status look_at_group(gpu_ending *end, const gpu_core *self)
 {
     pthread_mutex_lock(&lock);
@@ -110,7 +113,7 @@ static expar_status look_at_group(gpu_ending *end, const gpu_core *self)
     return status;
 }
 
-/* Asks the driver. False: the call is still under way. */
+/* Asks the driver about the mark. False: the call is still running. */
 static bool look(gpu_ending *end, const gpu_core *self)
 {
     bool passed = false;
@@ -124,7 +127,7 @@ static bool look(gpu_ending *end, const gpu_core *self)
     return status != EXPAR_OK;
 }
 
-/* The look of event_keeper. */
+/* event_keeper.look */
 static void endings_look(void *context)
 {
     gpu_ending *end = context;
@@ -139,7 +142,7 @@ static void endings_look(void *context)
 
 /* ---- those of an executor ---------------------------------------------------------------------------------------- */
 
-/* The oldest that nobody has told yet, with a reference. */
+/* Returns the oldest call whose end is not reported yet, with a reference. */
 static gpu_ending *first_untold(const gpu_core *self)
 {
     pthread_mutex_lock(&lock);
@@ -149,7 +152,7 @@ static gpu_ending *first_untold(const gpu_core *self)
     return end;
 }
 
-/* A call of the buffer opens after those before it have ended. */
+/* A call of the buffer opens only after all earlier ones have ended. */
 static bool ending_is_over(const gpu_core *self, const gpu_ending *end)
 {
     return end->ticket < __atomic_load_n(&self->report->opened, __ATOMIC_ACQUIRE);
@@ -236,7 +239,7 @@ void gpu_endings_close(gpu_core *self)
     tell_untold(self, EXPAR_ERR_CUDA, "the buffer was destroyed before the GPU came to the end of the call");
 }
 
-/* For good, and so that whoever looks for lost memory finds it. */
+/* Keeps the executor for ever, in a list where leak checkers find it. */
 static void leave_behind(gpu_core *self)
 {
     pthread_mutex_lock(&lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How calls end on the GPU: what they found, and what they waited for in vain. */
+/* How calls end on the GPU: their results, and waits that were given up. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
@@ -9,13 +9,13 @@
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
-/* From the thread that learns of a failure: kernels look at the word while they wait. */
+/* Makes kernels leave their waits: they read the word while they wait. The thread that learns of a failure calls it. */
 static void leave_waits(gpu_core *self)
 {
     __atomic_fetch_or(&self->report->orders, GPU_ABORT, __ATOMIC_RELEASE);
 }
 
-/* Who goes on without ranks that are lost leaves where this one has to. */
+/* A buffer that goes on without lost ranks leaves its waits only if this rank itself cannot go on. */
 static void group_failed(void *context)
 {
     gpu_core *self = context;
@@ -39,7 +39,7 @@ void gpu_end_waits(gpu_core *self, expar_status status)
     leave_waits(self);
 }
 
-/* Why waits end, once the abort word is set. The group may have failed, or this buffer alone be lost. */
+/* Says why waits end, once the abort word is set: the group has failed, or only this buffer is lost. */
 static expar_status why_waits_end(const gpu_core *self, const char *what)
 {
     if (atomic_load_explicit(&self->has_reason, memory_order_acquire)) return error_restore(&self->reason);
@@ -58,7 +58,7 @@ void gpu_halt(executor *base)
     atomic_store_explicit(&gpu_core_of(base)->halted, true, memory_order_relaxed);
 }
 
-/* Kernels open calls, and a rank that goes can wait for none. */
+/* Does nothing: kernels open calls, so a rank that leaves has none to wait for. */
 void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
 {
     (void)base, (void)epoch, (void)refusal;
@@ -67,10 +67,10 @@ void gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
 static const char *const waits[] = {"nothing",   "hello", "offer",   "end of rows", "free slot", "row", "unit",
                                     "free half", "row",   "weights", "unit",        "free half", "row", "weights"};
 
-/* Of what kernels of low latency wait for. */
+/* Names for the waits of low-latency kernels. */
 static const char *const due_names[GPU_LL_WAITS] = {"units", "halves", "rows", "weights"};
 
-/* "; rows of rank 3: 12 of 40" of each rank that kernels miss, as many as fit. */
+/* Adds "; rows of rank 3: 12 of 40" for each rank that kernels miss, as many as fit. */
 static expar_status tell_dues(const gpu_core *self, expar_status status)
 {
     const int32_t wait = self->report->wait - GPU_WAIT_UNIT;
@@ -118,14 +118,14 @@ expar_status gpu_check(executor *base, const char *what)
 
 /* ---- tickets ----------------------------------------------------------------------------------------------------- */
 
-/* Who makes a call knows whether anybody will ask how it ended. */
+/* A call gets a ticket only if somebody will ask how it ended. */
 void gpu_ticket_take(gpu_core *self, exec_call *call)
 {
     call->ticket = call->asked && !call->captured ? ++self->tickets : 0;
 }
 
-/* Whether all that was put on the stream has run. A kernel that crashed is an error. Another thread may be capturing,
-   and its mode forbid the question. */
+/* Says whether all work on the stream has run. A kernel that crashed is an error. The question is asked outside of
+   captures, since another thread may be capturing in a mode that forbids it. */
 static expar_status query_stream(const gpu_core *self, const exec_call *call, bool *idle)
 {
     int mode;
@@ -143,7 +143,7 @@ static expar_status query_stream(const gpu_core *self, const exec_call *call, bo
     return status;
 }
 
-/* A kernel that has run has set the word: whoever waits for it on an idle stream would wait for ever. */
+/* A kernel that has run has set the word. On an idle stream nothing would set it later, so waiting on is an error. */
 static expar_status look_at_stream(const gpu_core *self, const exec_call *call, const uint64_t *word, const char *what)
 {
     bool idle = false;
@@ -154,7 +154,8 @@ static expar_status look_at_stream(const gpu_core *self, const exec_call *call, 
                      (unsigned long long)call->ticket);
 }
 
-/* A kernel that runs sees the abort word, and within milliseconds says itself what it waited for. */
+/* Gives running kernels some time first: they see the abort word and report within milliseconds what they waited
+   for. */
 expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const char *what)
 {
     const int64_t timeout_ns = self->sym->timeout_ms * 1000000, grace_ns = knob(KNOB_CUDA_ABORT_GRACE_NS);
@@ -166,16 +167,16 @@ expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const cha
     return error_prefix(why_waits_end(self, what), "the stream had not come to the call");
 }
 
-/* Polls at first, then gives the core away.
+/* Polls at first, then yields the core.
  *
- * Who is waited for is the guard's to ask, once a kernel runs: before that the stream may have work of the caller's to
- * do, for however long, so that the time-out ends nothing here. But once the group has failed the call must end, though
- * its stream may never come to it: something may stand there that waits for the dead.
+ * Once a kernel runs, the guard asks about the ranks that it awaits. Before that the caller's work may occupy the
+ * stream for any time, so no time-out ends this wait. Only a failed group ends it: the stream may then never reach the
+ * call, for instance because earlier work there waits for a dead rank.
  *
- * Then the kernels are still to come, and may run at any later time, with the abort word set. They find all that they
- * touch: the status poisons the buffer, so that the blocks of the pool that the call gives back are nobody else's, and
- * whoever destroys the buffer waits for the stream first (gpu_order_await). The caller's tensors are the caller's to
- * keep (expar/ep.h). */
+ * In that case the kernels may still run at any later time, with the abort word set. All memory that they touch stays
+ * valid. The status poisons the buffer, so no other call gets the blocks that this call returns to the pool. The thread
+ * that destroys the buffer waits for the stream first (gpu_order_await). The caller must keep its tensors
+ * (expar/ep.h). */
 static expar_status await_word(gpu_core *self, const exec_call *call, const uint64_t *word, const char *what)
 {
     const uint64_t ticket = call->ticket;
@@ -198,25 +199,25 @@ static expar_status await_word(gpu_core *self, const exec_call *call, const uint
 expar_status gpu_ticket_await(gpu_core *self, const exec_call *call, const uint64_t *word, const char *what)
 {
     expar_status status = await_word(self, call, word, what);
-    /* The call has begun, and is lost: nobody is to wait in it any more. */
+    /* The call has begun and is lost, so later waits of its kernels must end, too. */
     if (status == EXPAR_ERR_INTERRUPTED) gpu_end_waits(self, status);
     return status;
 }
 
-/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
+/* ---- results of votes -------------------------------------------------------------------------------------------- */
 
-/* The rows that were dropped, when that is all. */
+/* Copies the result from the report. Returns the number of dropped rows if nothing else went wrong. */
 static int32_t take_verdict(const gpu_verdict *slot, ep_verdict *verdict)
 {
     verdict->rank = slot->rank;
     if (slot->rank < 0) return slot->dropped;
-    /* A form that differs is no refusal: it has no text. */
+    /* Different parameters are not a rejection: there is no text. */
     if (slot->reason.status == EXPAR_OK) {
         ep_verdict_differ(verdict, slot->rank, &slot->form, &slot->form0, sizeof slot->form);
         return 0;
     }
     verdict->reason = slot->reason;
-    /* A broken peer's has no end. */
+    /* The text of a broken peer may lack its terminating zero. */
     verdict->reason.text[EP_REFUSAL_TEXT - 1] = '\0';
     return 0;
 }
@@ -248,7 +249,7 @@ bool gpu_has_told(const gpu_core *self)
     return told;
 }
 
-/* A call that had ended before a later one gave up a wait ended well. */
+/* A call that had ended before a later call gave up a wait ended well. */
 static expar_status check_ticket(gpu_core *self, uint64_t ticket)
 {
     const bool failed = __atomic_load_n(&self->report->failed, __ATOMIC_ACQUIRE) != 0;

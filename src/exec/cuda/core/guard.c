@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The guard: a thread of the host for the waits of kernels, which cannot ask their peers how they stand. One a rank, as
- * long as the rank has buffers on GPUs.
+/* The guard is a host thread for the waits of kernels, since kernels cannot ask their peers for their state. Each rank
+ * has one while it has buffers on GPUs.
  *
- * It moves the pulse of each buffer on. A kernel whose wait has lasted from one pulse to another says so in pinned
- * memory: whom it awaits, for what, in which call. So a wait that is short says nothing, and graphs, of whose launches
- * the host does not know, speak as calls do. Each beat the guard looks at those who are awaited, as a wait of the
- * host's does (boot_wait): as long as they answer the kernel waits. Where nobody will end the wait it has the buffer's
- * kernels leave, by the abort word, and keeps why.
+ * It moves the pulse of each buffer on. A kernel whose wait lasts from one pulse to another says in pinned memory which
+ * rank it awaits, for what, and in which call. So short waits say nothing. Graphs speak as calls do, although the host
+ * does not know of their launches.
  *
- * It sleeps unless calls are under way, or graphs have been captured that may be launched at any time, and for a while
- * behind the last call, so that calls in quick succession need not wake it. */
+ * At each beat the guard looks at the awaited ranks, as a wait of the host does (boot_wait). While they answer, the
+ * kernel waits on. If nobody will end the wait, the guard keeps the reason and makes the buffer's kernels leave by the
+ * abort word.
+ *
+ * The guard sleeps when no call is pending and no captured graph can be launched. It stays awake for a while after the
+ * last call, so that calls in quick succession need not wake it. */
 #include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
 #include "group/group.h"
@@ -19,7 +21,7 @@
 #include <string.h>
 #include <time.h>
 
-/* Buffers whose calls' ends are told in one beat. */
+/* The most buffers whose ends of calls are reported in one beat. */
 #define MOST_TOLD 16
 
 struct gpu_guard {
@@ -27,11 +29,13 @@ struct gpu_guard {
     pthread_t thread; /* runs while there are executors */
     pthread_mutex_t lock;
     pthread_cond_t change;
-    gpu_core *first;      /* guarded by lock, which is held while the guard looks at them */
-    bool closing;         /* guarded by lock */
-    int64_t active_ns;    /* when it last had something to do; by its thread */
-    atomic_bool sleeping; /* or about to: set by its thread before it looks again, read by whoever begins or ends a call
-                             behind what the guard then sees (both in sequential order) */
+    gpu_core *first; /* guarded by lock, which the guard holds while it looks at the buffers */
+    bool closing;    /* guarded by lock */
+    /* When the guard last had something to do. Only its thread uses it. */
+    int64_t active_ns;
+    /* The guard sleeps or is about to. Its thread sets it before it looks once more. A thread that begins or ends a
+       call reads it after its change to what the guard looks at. Both sides are sequentially consistent. */
+    atomic_bool sleeping;
 };
 
 /* ---- what kernels say -------------------------------------------------------------------------------------------- */
@@ -46,15 +50,15 @@ static gpu_awaited await_of(const gpu_core *self, int32_t rank)
     return gpu_await_read(__atomic_load_n(&self->watch.awaits[rank], __ATOMIC_RELAXED));
 }
 
-/* A kernel that waits speaks at every beat. For some beats it may not be run, where processes share a GPU in turns:
-   then the wait goes on, but nobody looks. */
+/* A kernel that waits speaks at every beat. Where processes share a GPU in turns, it may not run for some beats. Its
+   wait then goes on, but the guard does not look at it. */
 static bool is_fresh(const gpu_core *self, const gpu_awaited *await)
 {
     return await->wait != GPU_WAIT_NONE &&
            ((beats_of(self) - await->beat) & GPU_BEAT_MASK) < knob_count(KNOB_CUDA_GUARD_FRESH_BEATS);
 }
 
-/* Of the waits that last the one that spoke last. False: there is none. */
+/* Finds the lasting wait that spoke last. False: there is none. */
 static bool find_await(const gpu_core *self, gpu_awaited *out)
 {
     const uint64_t fresh = knob_count(KNOB_CUDA_GUARD_FRESH_BEATS);
@@ -93,9 +97,9 @@ static const char *const what_is_awaited[] = {"a kernel",
                                               "low-latency combine: rows on the GPU",
                                               "low-latency combine: weights on the GPU"};
 
-/* Graphs move the epoch on, and captured calls do not, so that their calls are not counted alike by hosts and GPUs:
-   then all of the buffer's calls are one; and so are those of a low-latency buffer, of which kernels count each kind
-   by itself. */
+/* Calls get topics of their own only where hosts and GPUs count them alike. They do not in buffers with graphs: replays
+   move the epoch, captured calls do not. They do not in low-latency mode either, where kernels count each kind
+   separately. All calls of such a buffer share one topic. */
 static boot_topic topic_of(const gpu_core *self, uint32_t epoch)
 {
     const bool alike =
@@ -128,14 +132,14 @@ static void guard_begin_wait(gpu_core *self, const gpu_awaited *await)
 
 /* ---- without those who are lost ---------------------------------------------------------------------------------- */
 
-/* Who was silent once may answer again, and is asked. */
+/* Says whether the rank has died or left. A silent rank may answer again, so it does not count as gone. */
 static bool guard_finds_gone(const gpu_core *self, int32_t rank)
 {
     const uint8_t gone = atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire);
     return gone == SYM_PEER_DIED || gone == SYM_PEER_LEFT;
 }
 
-/* Kernels go on without whom their wait has failed for. */
+/* Makes kernels go on without the ranks for which their wait has failed. */
 static void lose_awaited(gpu_core *self)
 {
     const boot_wait *wait = &self->watch.wait;
@@ -148,14 +152,15 @@ static void lose_awaited(gpu_core *self)
         self->lose(self, r, why);
         any = true;
     }
-    /* The one to blame is awaited by others: whom this rank awaits does not come for it. */
+    /* The rank to blame is not awaited here: a rank that this one awaits is itself held up by the rank to blame. So
+       lose the awaited rank. */
     for (int32_t r = 0; r < self->sym->size && !any; r++) {
         any = r != self->sym->rank && guard_is_awaited(self, r);
         if (any) self->lose(self, r, why);
     }
 }
 
-/* As sym_wait_look, with a rank that has died or left among those that are lost. */
+/* As sym_wait_look, but a rank that has died or left counts as lost. */
 static expar_status look_tolerantly(gpu_core *self)
 {
     const char *what = self->watch.wait.what;
@@ -191,8 +196,8 @@ static bool look_at_wait(gpu_core *self)
     return true;
 }
 
-/* Whether the buffer's calls are through. The driver is asked only while no kernel waits: where one holds it up, as a
-   module's load does, nobody else would look after that kernel. */
+/* Says whether the buffer's calls have ended. It asks the driver only while no kernel waits. If a kernel holds the
+   driver up, as during a module's load, the question would block, and nobody else would look after that kernel. */
 static bool is_settled(gpu_core *self)
 {
     gpu_watch *watch = &self->watch;
@@ -204,12 +209,12 @@ static bool is_settled(gpu_core *self)
     return true;
 }
 
-/* True: it has something to do for this buffer. */
+/* True: there is more to do for this buffer. */
 static bool beat(gpu_core *self)
 {
     bool waits = look_at_wait(self);
     gpu_segments_serve(self->segments);
-    /* Kernels that see the new pulse see who was lost before it. */
+    /* Kernels that see the new pulse also see which ranks were lost before it. */
     __atomic_fetch_add(&self->report->orders, GPU_BEAT, __ATOMIC_RELEASE);
     if (waits || atomic_load_explicit(&self->watch.in_graphs, memory_order_relaxed)) return true;
     return !is_settled(self);
@@ -223,7 +228,7 @@ static bool is_idle(const gpu_core *self)
     return atomic_load(&watch->begun) == watch->settled && atomic_load(&watch->marked) == watch->settled;
 }
 
-/* Without asking the driver; with the lock. */
+/* Does not ask the driver. The caller holds the lock. */
 static bool has_work(const gpu_guard *guard)
 {
     for (const gpu_core *one = guard->first; one; one = one->watch.next)
@@ -233,8 +238,8 @@ static bool has_work(const gpu_guard *guard)
     return false;
 }
 
-/* Ends of calls are told without the lock: a thread that hears of one may destroy a buffer. With the lock, which is
-   given back meanwhile. */
+/* Reports ends of calls without the lock, since a thread that hears of one may destroy a buffer. The caller holds the
+   lock, which is released meanwhile. */
 static void tell_ends(gpu_guard *guard)
 {
     gpu_core *these[MOST_TOLD];
@@ -300,7 +305,6 @@ void gpu_guard_note_begin(gpu_core *self)
     wake(self->watch.guard);
 }
 
-/* The call's mark is on its stream. */
 void gpu_guard_note_end(gpu_core *self)
 {
     atomic_fetch_add(&self->watch.marked, 1);
@@ -331,7 +335,7 @@ bool gpu_guard_sees_wait(const gpu_core *self)
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
-/* Its thread has gone with the last buffer, without which no group ends. */
+/* All buffers are destroyed before the group, and the thread ended with the last of them. */
 static void guard_end(group_resident *resident)
 {
     gpu_guard *guard = (gpu_guard *)resident;
@@ -340,7 +344,7 @@ static void guard_end(group_resident *resident)
     free(guard);
 }
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static gpu_guard *guard_of(expar_group *group)
 {
     gpu_guard *guard = (gpu_guard *)group_kept(group, guard_end);

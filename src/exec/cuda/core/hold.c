@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Blocks that streams still use: a graph keeps them as long as it lives; else their memory's next user comes after the
- * point at which the stream is now. */
+/* Keeps blocks that streams still use. In a capture the graph keeps them while it lives. Otherwise the next user of
+ * their memory comes after the stream's present point. */
 #include "exec/cuda/core/gpu.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ typedef struct kept {
     mem_block *blocks[];
 } kept;
 
-/* From a thread of the driver. */
+/* Called from a thread of the driver. */
 static void let_go(void *context)
 {
     kept *all = context;
@@ -32,7 +32,7 @@ static expar_status kept_make(mem_block *const *blocks, int32_t count, kept **ou
     return EXPAR_OK;
 }
 
-/* Until the graph and all that was made of it are gone. Takes them over in any case. */
+/* The graph keeps the blocks until it and all that was made of it are gone. It takes them over even on failure. */
 static expar_status give_to_graph(cu_stream stream, kept *all)
 {
     cu_graph graph = NULL;
@@ -69,8 +69,7 @@ expar_status gpu_keep(executor *base, const exec_call *call, mem_block *const *b
 
 /* ---- until a stream has come to a point -------------------------------------------------------------------------- */
 
-/* A point of a stream that is being captured is one of the graph's, which may come as often as it is launched: the
-   graph keeps the blocks. */
+/* A point of a captured stream belongs to the graph and comes again at each launch, so the graph keeps the blocks. */
 static expar_status hold_in_graph(expar_device device, void *stream, mem_block *const *blocks, int32_t count)
 {
     kept *all;

@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Homes: made by the first buffer of a rank on a GPU, with the device heap; later ones enter it, and the last one to
- * leave ends it. By CUDA IPC, where nothing grows, each buffer has a home of its own. */
+/* Per-GPU state. A rank's first buffer on a GPU makes it, with the device heap. Later buffers share it, and the last
+ * one to leave destroys it. By CUDA IPC, where nothing grows, each buffer has a state of its own. */
 #include "exec/cuda/core/home.h"
 #include "group/group.h"
 
 #include <stdlib.h>
 
-/* A rank's homes: a resident of its group. Changed as buffers are made and destroyed, which the rank does one at a
-   time. */
+/* The per-GPU states of a rank, attached to its group. They change as buffers are made and destroyed, which a rank does
+   one at a time. */
 struct gpu_homes {
     group_resident resident;
     gpu_home *first;
-    uint64_t made; /* so far; the same on all ranks */
+    /* The number made so far, the same on all ranks. */
+    uint64_t made;
 };
 
-/* The homes have gone with the last buffers, without which no group ends. */
+/* All buffers are destroyed before the group, and with them their per-GPU states. */
 static void homes_end(group_resident *resident)
 {
     free((gpu_homes *)resident);
 }
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static gpu_homes *homes_of(expar_group *group)
 {
     gpu_homes *homes = (gpu_homes *)group_kept(group, homes_end);
@@ -30,7 +31,7 @@ static gpu_homes *homes_of(expar_group *group)
     return homes;
 }
 
-/* The home that this rank's buffers on the GPU have; NULL: none yet. */
+/* Returns the state that this rank's buffers on the GPU share; NULL: none yet. */
 static gpu_home *home_on(const gpu_homes *homes, int32_t device)
 {
     gpu_home *home = homes ? homes->first : NULL;
@@ -39,7 +40,7 @@ static gpu_home *home_on(const gpu_homes *homes, int32_t device)
     return home;
 }
 
-/* Collective. Whether all ranks have a home on the GPU that they want, and it is the same one. */
+/* Collective. Says whether all ranks have a state on the GPU that they want, and it is the same one. */
 static expar_status agree_on_home(sym *symmetric, const gpu_homes *homes, uint64_t number, bool *same)
 {
     const size_t size = (size_t)symmetric->size;

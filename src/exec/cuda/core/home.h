@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A home: where a rank's buffers on one GPU have their memory. It has the device heap, the segments of the callers that
- * peers read, and one store of blocks in the part of the heap that grows. Private to core, and to pools of normal mode.
+/* Per-GPU state: the memory of a rank's buffers on one GPU. It has the device heap, the callers' segments that peers
+ * read, and one store of blocks in the growing part of the heap. Private to core, and to pools of normal mode.
  *
- * Homes are residents of the group. A buffer enters one and leaves it (home.c). The store grows and shrinks by all
- * ranks together (store.c). */
+ * The group keeps these states. A buffer enters one and leaves it (home.c). All ranks together let the store grow and
+ * shrink (store.c). */
 #ifndef EXPAR_EXEC_CUDA_CORE_HOME_H
 #define EXPAR_EXEC_CUDA_CORE_HOME_H
 
@@ -15,48 +15,54 @@ typedef struct gpu_source gpu_source;
 struct gpu_home {
     gpu_home *next;
     gpu_homes *homes;
-    uint64_t number;    /* the same on all ranks, for whom it is the same home; from 1 */
+    /* The same on all ranks that share this state; from 1. */
+    uint64_t number;
     int32_t device;     /* index */
     int32_t references; /* buffers that are in it */
     device_heap *heap;
     gpu_segments *segments;
     mem_store *store; /* NULL: not yet */
     gpu_source *source;
-    uint64_t start_bytes; /* of the pools of all buffers that are in it */
-    bool loud;            /* a buffer left it with calls that had failed on some rank */
-    /* Behind the last block that found no memory: an offset in the heap; 0: none since the last growth. By whoever
-       takes a block, under the store's lock, and whoever makes a call (relaxed: a wish that comes late is one all the
-       same). */
+    /* The sum of the initial bytes of all its buffers' pools. */
+    uint64_t start_bytes;
+    /* A buffer left it after calls that had failed on some rank. */
+    bool loud;
+    /* The end of the last block that found no memory, as an offset in the heap; 0: none since the last growth. A thread
+       that takes a block writes it under the store's lock. A thread that makes a call reads it (relaxed: a request that
+       is seen late still counts). */
     _Atomic uint64_t missed;
-    /* Idle memory is to go. By who trims and by whoever makes a call (relaxed: a wish, too). */
+    /* Idle memory shall be freed. gpu_store_trim sets it, and a thread that makes a call reads it (relaxed,
+       likewise). */
     atomic_bool trims;
-    /* Of growths that failed: calls that are still to come before another wish, and how many there were at first. By
-       whoever makes a call: two buffers' threads may count at once, and lose a count (relaxed). */
+    /* After growths that failed: how many calls come before the next request, and how many there were at first. Threads
+       that make calls write them. Two threads of different buffers may lose a count, which does no harm (relaxed). */
     atomic_int patience, last_patience;
 };
 
 /* ---- store.c ----------------------------------------------------------------------------------------------------- */
-/* The home's store, unless it has one: over the part that grows; or, by CUDA IPC, over these bytes of the heap. */
+/* Makes the store unless there is one. It covers the growing part of the heap, or by CUDA IPC these bytes of the
+   heap. */
 expar_status gpu_store_open(gpu_home *home, gpu_places *places, uint64_t fixed_offset, uint64_t fixed_bytes);
-/* With the home. Blocks that are out stay good. */
+/* Call it with the end of the per-GPU state. Blocks that are out stay valid. */
 void gpu_store_close(gpu_home *home);
-/* What pools may have now without growing. */
+/* Returns how much pools may have now without growing. */
 uint64_t gpu_store_bytes(const gpu_home *home);
-/* The offset behind what has memory. */
+/* Returns the offset of the end of the memory. */
 uint64_t gpu_store_end(const gpu_home *home);
-/* Collective: more memory; these bytes, as far as there are none yet. */
+/* Collective: adds memory so that there are that many bytes. */
 expar_status gpu_store_grow(gpu_home *home, uint64_t bytes);
-/* Collective: memory up to `end`, and up to what found none; idle memory goes where a rank has trimmed. */
+/* Collective: adds memory up to `end`, and up to the last block that found none. Frees idle memory if a rank has
+   trimmed. */
 expar_status gpu_store_resize(gpu_home *home, uint64_t end);
-/* What hellos say of this rank's pools: whether they wish to grow or to shrink. For each call once. */
+/* Says whether this rank's header asks for growing or shrinking. Call it once for each call. */
 bool gpu_store_wishes(gpu_home *home);
-/* After a growth that failed or was wished for in vain: it is not tried again at once. */
+/* Call this after a growth that failed or was requested in vain: the next one is not tried at once. */
 void gpu_store_be_patient(gpu_home *home);
-/* After one that did not. */
+/* Call this after a growth that succeeded. */
 void gpu_store_forget_patience(gpu_home *home);
 /* False: no growth is tried now. */
 bool gpu_store_may_grow(const gpu_home *home);
-/* Idle memory goes with the next call of which all ranks see that all of them wait. */
+/* Idle memory is freed in the next call in which all ranks see that all of them wait. */
 void gpu_store_trim(gpu_home *home);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory beside the pool, for what finds no room there: of the caller's allocator, or of the driver's stream-ordered
- * one. Peers do not reach it, so rows come there by the queue.
+/* Memory beside the pool, for outputs that find no free space there. It comes from the caller's allocator, or from the
+ * driver's stream-ordered one. Peers do not reach it, so rows get there through rings.
  *
- * Like memory of the pool it is used again behind this rank's next call: what stands on the call's stream when a block
- * is let go may still read it, the call that is being made included. So blocks wait for the mark behind that call, and
- * a thread of the library's (cuda_later) gives them back once it has passed: whoever lets a block go last may be a
- * function that the driver calls. When there are no calls any more it waits for all that the GPU does. */
+ * As with memory of the pool, a block may be used again only after this rank's next call. Work on that call's stream at
+ * the time of the release may still read the block, and so may the call that is being made. So released blocks wait for
+ * the mark after that call. A thread of the library (cuda_later) frees them once the mark has passed, since the last
+ * release may happen in a function that the driver calls. When no more calls will come, that thread waits for all work
+ * of the GPU. */
 #include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
 
@@ -14,17 +15,18 @@
 #include <time.h>
 
 struct gpu_lender {
-    atomic_int holders; /* the order of calls, and what was lent; who drops the last one (acquire, release) ends it */
+    /* One of the order of calls, one of each block that is out. Dropping the last one (acquire, release) ends it. */
+    atomic_int holders;
     cuda_device *device;
-    cu_stream stream; /* of taking and giving alone */
-    cu_event last;    /* behind the last call: the order's */
+    cu_stream stream; /* only for taking and freeing */
+    cu_event last;    /* after the last call; the order's event */
     pthread_mutex_t lock;
-    bool ended;         /* there are no calls any more. Guarded by lock */
-    cuda_task *waiting; /* let go since the last call was made. Guarded by lock */
+    bool ended;         /* no more calls will come. Guarded by lock */
+    cuda_task *waiting; /* released since the last call was made. Guarded by lock */
 };
 
 typedef struct lent_block {
-    mem_block block; /* first: what a holder has */
+    mem_block block; /* first: holders know only this */
     cuda_task task;
     gpu_lender *lender;
     mem_allocator from; /* alloc NULL: the driver */
@@ -95,7 +97,7 @@ void gpu_lender_settle(gpu_lender *lender, bool ended)
 static expar_status take_of_driver(gpu_lender *lender, uint64_t bytes, cu_address *out)
 {
     expar_status status = CUDA_CALL(MemAllocAsync, out, bytes, lender->stream);
-    /* Then any stream may use it. Nothing stands on this one but what was given back. */
+    /* After this wait any stream may use the memory. This stream has nothing else but frees. */
     if (status == EXPAR_OK) {
         status = gpu_stream_await(lender->device, lender->stream, "memory beside the pool");
         if (status != EXPAR_OK) cuda_driver()->MemFreeAsync(*out, lender->stream);
@@ -103,7 +105,7 @@ static expar_status take_of_driver(gpu_lender *lender, uint64_t bytes, cu_addres
     return status == EXPAR_ERR_MEMORY ? mem_device_full(lender->device, bytes) : status;
 }
 
-/* The context has been entered: who asks the driver for memory in `from` has it of that GPU. */
+/* The context has been entered, so an allocator `from` that calls the driver gets memory of that GPU. */
 static expar_status lender_take(const lent_block *one, uint64_t bytes, void **out)
 {
     const expar_device here = {.type = EXPAR_CUDA, .index = one->lender->device->index};
@@ -136,7 +138,7 @@ static bool await_calls(gpu_lender *lender)
            CU_OK;
 }
 
-/* What is the caller's goes back in any case; of a context that is lost the driver takes nothing. */
+/* The caller's memory is freed in any case. In a lost context the driver frees nothing. */
 static void lender_give(const lent_block *one)
 {
     const mem_block *block = &one->block;
@@ -152,7 +154,7 @@ static void lender_give(const lent_block *one)
     if (entered) cuda_leave();
 }
 
-/* A stream that still uses the block may stand for long: what waits in line goes on meanwhile. */
+/* A stream may use the block for a long time. The task queues itself again, so that other tasks go on meanwhile. */
 static void give_later(cuda_task *task)
 {
     lent_block *one = (lent_block *)((char *)task - offsetof(lent_block, task));
@@ -166,7 +168,7 @@ static void give_later(cuda_task *task)
     free(one);
 }
 
-/* False: no call is to come. */
+/* False: no more calls will come. */
 static bool wait_for_call(gpu_lender *lender, cuda_task *task)
 {
     pthread_mutex_lock(&lender->lock);
@@ -186,7 +188,7 @@ static void lent_give(mem_block *block)
     if (!wait_for_call(one->lender, &one->task)) cuda_later(&one->task);
 }
 
-/* Its record is there before the memory, which could not be given back in an order without one. */
+/* Allocates the record before the memory: memory without a record could not be freed in order. */
 static expar_status lend(gpu_lender *lender, const mem_allocator *from, void *stream, uint64_t bytes, mem_block **out)
 {
     void *memory;

@@ -1,18 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Order between calls: a rank's calls on one GPU follow each other, whatever buffers of the group and streams they use,
- * so that two kernels that wait for peers never wait for each other's SMs. A call has the order to itself from before
- * its first work until behind its last: another thread's, on another buffer, waits on the host. Inside a capture the
- * order becomes part of the graph: its first call waits for whatever came before the graph's launch, its calls follow
- * each other, and whatever comes after the launch waits for them. That rests on external event nodes: the launch itself
- * is the record, and what a graph waits for are the records before its launch (docs/internals/gpu-calls.md). */
+/* The order of calls. A rank's calls on one GPU follow each other, whatever buffers of the group and streams they use.
+ * So two kernels that wait for peers never wait for each other's SMs. A call holds the order from before its first work
+ * until after its last. Another thread's call, on another buffer, waits on the host.
+ *
+ * Inside a capture the order becomes part of the graph. The first call waits for all that came before the graph's
+ * launch, and the calls follow each other. All that comes after the launch waits for them. This rests on external event
+ * nodes: the launch itself is the record, and a graph waits for the records before its launch
+ * (docs/internals/gpu-calls.md). */
 #include "exec/cuda/core/order.h"
 #include "base/interrupt.h"
 #include "group/group.h"
 
 #include <stdlib.h>
 
-/* A rank's orders, one a GPU that its buffers are on: a resident of its group. Changed as buffers are made and
-   destroyed, which the rank does one at a time. */
+/* A rank's orders, one for each GPU of its buffers. The group keeps them. They change as buffers are made and
+   destroyed, which a rank does one at a time. */
 struct gpu_orders {
     group_resident resident;
     gpu_order *first;
@@ -42,13 +44,13 @@ static void order_destroy(gpu_order *order)
     free(order);
 }
 
-/* The orders have gone with the last buffers, without which no group ends. */
+/* All buffers are destroyed before the group, so no order is left here. */
 static void orders_end(group_resident *resident)
 {
     free((gpu_orders *)resident);
 }
 
-/* NULL: no memory. */
+/* NULL: out of memory. */
 static gpu_orders *orders_of(expar_group *group)
 {
     gpu_orders *orders = (gpu_orders *)group_kept(group, orders_end);
@@ -102,8 +104,8 @@ void gpu_order_release(gpu_core *self)
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-/* A stream's address tells little: one that was destroyed may have had the same, and CU_STREAM_PER_THREAD is another
-   one in each thread. */
+/* Streams are told apart by number. Addresses do not serve: a destroyed stream may have had the same one, and
+   CU_STREAM_PER_THREAD is another stream in each thread. */
 static expar_status follow_on_stream(gpu_core *self, const exec_call *call)
 {
     gpu_order *order = self->order;
@@ -134,7 +136,7 @@ expar_status gpu_join(executor *base, const exec_call *call, expar_event *event)
     return status;
 }
 
-/* Of the capture that the call is in; NULL: it is the first there. */
+/* Returns the earlier calls of the call's capture; NULL: it is the first there. */
 static captured_calls *calls_before(gpu_order *order, const exec_call *call)
 {
     for (int i = 0; i < CAPTURES; i++)
@@ -152,7 +154,7 @@ static expar_status make_stream(cu_stream *out)
     return status;
 }
 
-/* For a new capture: a place that no capture has that still goes on. */
+/* Finds a place for a new capture: one whose capture has ended. */
 static expar_status place_for_capture(gpu_order *order, captured_calls **out)
 {
     for (int i = 0; i < CAPTURES; i++) {
@@ -171,7 +173,8 @@ static expar_status place_for_capture(gpu_order *order, captured_calls **out)
         CAPTURES, order->device, CAPTURES);
 }
 
-/* There and back, so that the capture may end: a stream that joined it has to be waited for. */
+/* Makes the place's own stream join the capture. The caller's stream then waits for it, since a capture can only end
+   after each stream that joined it was waited for. */
 static expar_status join_capture(captured_calls *place, cu_stream stream)
 {
     expar_status status = place->witness ? EXPAR_OK : make_stream(&place->witness);
@@ -229,15 +232,15 @@ expar_status gpu_begin(executor *base, exec_call *call, void *stream)
     self->called_on = stream;
     const int32_t asked = call->num_sms;
     if (status != EXPAR_OK || (asked >= 0 && asked <= self->most_sms)) return status;
-    /* What tells the others of it takes the buffer's. */
+    /* The call that reports this error to the others uses the buffer's number. */
     call->num_sms = 0;
     return error_set(EXPAR_ERR_ARGUMENT,
                      "num_sms is %d; expected 1 to %d, or 0 for the buffer's %d: this rank's share of GPU %d", asked,
                      self->most_sms, self->num_sms, self->device->index);
 }
 
-/* Ranks that share a GPU put no wait on their streams that may be held up by a rank's kernel ("ranks that share a GPU",
-   above): there the host waits. */
+/* Where ranks share a GPU, a wait on a stream could be held up by another rank's kernel (waiting.c, "ranks that share a
+   GPU"). There the host waits instead. */
 bool gpu_follows(const executor *base, const exec_call *call, expar_event *event)
 {
     bool shares = ((const gpu_core *)base)->shares_gpu && !call->captured;
@@ -248,7 +251,7 @@ expar_status gpu_take_place(executor *base, exec_call *call)
 {
     gpu_core *self = gpu_core_of(base);
     if (call->placed) return EXPAR_OK;
-    /* Another thread of this rank's may be in a call there, and wait for its counts. */
+    /* Another thread of this rank may hold the lock in a call, and wait for its counts. */
     expar_status status = interrupt_lock(&self->order->lock, "this rank's calls before");
     if (status != EXPAR_OK) return status;
     status = cuda_enter(self->device);
@@ -289,7 +292,7 @@ expar_status gpu_place_refused(gpu_core *self, exec_call *call)
     return status == EXPAR_OK ? gpu_take_place(&self->base, call) : status;
 }
 
-/* Behind the call's last step: later calls of this rank's follow from here. */
+/* Call this after the call's last step: later calls of this rank follow from here. */
 static expar_status mark(gpu_core *self, exec_call *call)
 {
     gpu_order *order = self->order;
@@ -306,7 +309,7 @@ expar_status gpu_end(executor *base, exec_call *call)
     gpu_core *self = gpu_core_of(base);
     self->capturing = false;
     self->called_on = NULL;
-    /* What was refused in a capture counts for the host alone, too. */
+    /* Rejected calls in a capture count, too: only the host counts them. */
     if (call->captured) gpu_guard_note_captured(self);
     if (!call->placed) return EXPAR_OK;
     expar_status status = mark(self, call);

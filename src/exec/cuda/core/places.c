@@ -2,25 +2,29 @@
 /* Places on streams that a rank's calls come after.
  *
  * A rank's calls on one GPU follow each other. So once a call has taken its place on a stream, all later calls come
- * after what that stream held then, whatever streams they use; and after what the call's wait_event stands for. Memory
- * that a stream still uses may serve later calls at once if the stream was at that point already (mem_covers_fn). */
+ * after the work that the stream held then, on any stream. They also come after the call's wait_event. Memory that a
+ * stream still uses may serve later calls at once if its last use came before such a place (mem_covers_fn). */
 #include "exec/cuda/core/gpu.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-/* A place more than these is forgotten: memory waits for the driver's word then. */
+/* If there are more streams than these, the oldest place is forgotten. Memory then waits until the driver says that it
+   is free. */
 #define STREAMS 16
 
 typedef struct known_place {
     unsigned long long stream; /* the driver's number */
-    uint64_t until;            /* marks of the stream that were made before this moment come before all later calls */
+    /* Marks of the stream that were made before this moment come before all later calls. */
+    uint64_t until;
 } known_place;
 
 struct gpu_places {
-    atomic_int holders; /* the order of calls, and the stores that ask; who drops the last one (acq_rel) frees it */
+    /* One of the order of calls, one of each store that asks. Dropping the last one (acq_rel) frees the object. */
+    atomic_int holders;
     pthread_mutex_t lock;
-    known_place known[STREAMS]; /* guarded by lock: the one that was renewed last first; until 0: none */
+    /* Guarded by lock. The place that was renewed last comes first; until 0: none. */
+    known_place known[STREAMS];
 };
 
 gpu_places *gpu_places_make(void)

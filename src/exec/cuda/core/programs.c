@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Programs of kernels, and launches of them.
+/* Programs of kernels, and their launches.
  *
- * The driver lets no module in while kernels of its context run, and those of another rank of this process may be
- * waiting for the one that loads. So ranks of one process that share a GPU load kernels that take any shape. */
+ * The driver loads no module while kernels of its context run. Such a kernel of another rank of this process may wait
+ * for the rank that loads. So ranks of one process that share a GPU load, in advance, kernels that take any shape. */
 #include "exec/cuda/core/gpu.h"
 
-/* Set by tests before any buffer is made. */
+/* Tests set it before any buffer is made. */
 static uint32_t delays;
 
 void gpu_programs_delay(uint32_t seed)
@@ -13,7 +13,7 @@ void gpu_programs_delay(uint32_t seed)
     delays = seed;
 }
 
-/* With delays one compilation serves all shapes: tests use many. */
+/* With delays one compilation serves all shapes, since tests use many. */
 expar_status gpu_program_load(const gpu_core *self, const char *source, const cuda_macro *macros, size_t num_macros,
                               cuda_program **out)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Small memory, handed on. */
+/* Small memory that one executor after another uses. */
 #include "exec/cuda/core/scratch.h"
 
 #include <pthread.h>

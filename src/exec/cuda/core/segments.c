@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Segments of this rank's caller: found by address, posted to the peers, forgotten when they are freed. */
+/* Segments of this rank's caller: they are found by address, posted to the peers, and dropped when they are freed. */
 #include "exec/cuda/core/segments.h"
 #include "base/knobs.h"
 #include "exec/cuda/core/gpu.h"
@@ -44,7 +44,7 @@ void gpu_segments_drop(gpu_segments *self)
     free(self);
 }
 
-/* The same on all ranks. */
+/* All ranks get the same result. */
 static segment_reach segments_choose_reach(const gpu_segments *self)
 {
     int32_t gpus;
@@ -70,7 +70,7 @@ static expar_status enable_access(const gpu_segments *self, int32_t gpu)
     return status;
 }
 
-/* Here no kernel of the group waits for this rank: the driver may wait for kernels. */
+/* The driver may wait for kernels here, since no kernel of the group waits for this rank now. */
 static bool enable_all_access(const gpu_segments *self)
 {
     int32_t gpus;
@@ -91,14 +91,14 @@ static bool has_all_boards(const gpu_segments *self)
     return true;
 }
 
-/* True when this rank can do what its reach says. */
+/* True if this rank can do what its reach needs. */
 static bool segments_can_serve(const gpu_segments *self)
 {
     if (self->reach == SEGMENTS_BY_ACCESS) return has_all_boards(self) && enable_all_access(self);
     return self->reach == SEGMENTS_HERE || (self->reach == SEGMENTS_BY_HANDLE && has_all_boards(self));
 }
 
-/* Collective, whatever a rank's reach is. Where the heap of the host lacks room all ranks go without a board. */
+/* Collective, whatever a rank's reach is. If the host's heap lacks space, all ranks go without a mailbox array. */
 static expar_status segments_take_board(gpu_segments *self)
 {
     const uint64_t bytes = sizeof(segment_board) + (uint64_t)SEGMENTS * (uint64_t)self->size * sizeof(segment_answer);
@@ -163,7 +163,7 @@ static uint64_t allocation_at(cu_address at)
     return number;
 }
 
-/* True for memory of cuMemAlloc, which alone has handles, and is open to contexts that have access. */
+/* True for memory of cuMemAlloc. Only that has handles, and is accessible to contexts that have peer access. */
 static bool is_plain(cu_address at)
 {
     unsigned int capable = 0;
@@ -192,7 +192,7 @@ static expar_status segment_find_handle(cu_address base, cu_ipc_memory *out)
     return status;
 }
 
-/* ---- the board --------------------------------------------------------------------------------------------------- */
+/* ---- the mailbox array ------------------------------------------------------------------------------------------- */
 
 static int32_t segment_place(const gpu_segments *self, const segment *one)
 {
@@ -207,7 +207,7 @@ static void segment_post_kind(gpu_segments *self, const segment *one, segment_ki
     atomic_fetch_add_explicit(&board->posted, 1, memory_order_release);
 }
 
-/* How many peers have answered the post in this way. */
+/* Counts the peers that have answered the post in this way. */
 static int32_t segment_count_answers(const gpu_segments *self, const segment *one, segment_kind kind)
 {
     int32_t count = 0;
@@ -247,7 +247,7 @@ static bool segment_is_known(const segment *one)
     return one->state == SEGMENT_ASKED || one->state == SEGMENT_MAPPED || one->state == SEGMENT_UNMAPPED;
 }
 
-/* It is not used any more. No call has used one that is not mapped. */
+/* Drops a segment that is not used any more. No call has used one that is not mapped. */
 static void segment_forget(gpu_segments *self, segment *one)
 {
     if (one->state == SEGMENT_ASKED) segment_post_kind(self, one, SEGMENT_CLOSED);
@@ -269,7 +269,7 @@ static void segment_take_answers(gpu_segments *self, segment *one)
     segment_set_state(self, one, SEGMENT_MAPPED);
 }
 
-/* Peers' reading by it ended before the calls of this rank did that offered it, unless one was given up. */
+/* Peers ended their reads before this rank's calls that advertised the segment ended, unless a call was given up. */
 static void segment_close_stale(gpu_segments *self, segment *one)
 {
     bool passed = false;
@@ -302,7 +302,7 @@ static void segments_sweep(gpu_segments *self)
     }
 }
 
-/* One that has long been idle, unless a place is about to be free. */
+/* Finds a segment that has long been idle, unless a place is about to be free. */
 static segment *segments_find_idle(gpu_segments *self)
 {
     segment *found = NULL;
@@ -336,7 +336,8 @@ static segment *segments_find_known(gpu_segments *self, cu_address at, uint64_t 
     return NULL;
 }
 
-/* True when peers may still have what lay at these addresses before: the driver refuses to map two at the same ones. */
+/* True if peers may still map what lay at these addresses before: the driver does not map two segments at the same
+   ones. */
 static bool segments_overlap_closing(const gpu_segments *self, const segment *one)
 {
     for (int32_t i = 0; i < SEGMENTS; i++) {
@@ -363,7 +364,7 @@ static void segments_ask_for(gpu_segments *self, segment *one, cu_address at)
     segment_post_kind(self, one, SEGMENT_OPEN);
 }
 
-/* Asks the peers to map what lies at the address; this call copies its rows. */
+/* Asks the peers to map the allocation at the address. This call copies its rows. */
 static void segments_ask(gpu_segments *self, cu_address at)
 {
     if (!segments_all_serve(self) || !is_plain(at)) return;

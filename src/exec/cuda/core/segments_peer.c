@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Segments of peers: opened and closed as their owners ask for it. The driver may hold such a call up as long as
- * kernels run, so a thread of the library's makes it (cuda_later), and neither a call nor the guard. */
+/* Opens and closes segments of peers as their owners ask for it. The driver may block such a call while kernels run. So
+ * a thread of the library makes it (cuda_later), not a call and not the guard. */
 #include "exec/cuda/core/segments.h"
 
 static opened_segment *segment_opened(const gpu_segments *self, int32_t owner, int32_t place)
@@ -15,7 +15,7 @@ static void segment_give_answer(const gpu_segments *self, int32_t owner, int32_t
     atomic_store_explicit(&out->word, word, memory_order_release);
 }
 
-/* The shift leads from the owner's heap as it is mapped here to the segment as it is mapped here. */
+/* The shift is the distance from the owner's heap to the segment, both as they are mapped here. */
 static void segment_open(const gpu_segments *self, int32_t owner, int32_t place, uint64_t word)
 {
     const cu_ipc_memory handle = segments_board(self, owner)->posts[place].handle;
@@ -77,13 +77,13 @@ static bool segments_have_news(const gpu_segments *self)
     return false;
 }
 
-/* In a group that has failed peers may be gone, and what they still map here stays. */
+/* If the group has failed, peers may be gone, and this rank keeps what it has mapped. */
 void gpu_segments_serve(gpu_segments *self)
 {
     if (!self || self->reach != SEGMENTS_BY_HANDLE || !sym_is_sound(self->sym)) return;
     if (!segments_have_news(self)) return;
     if (atomic_exchange_explicit(&self->serving, true, memory_order_acquire)) return;
-    /* Relaxed: the home holds it meanwhile. */
+    /* Relaxed: the per-GPU state holds it meanwhile. */
     atomic_fetch_add_explicit(&self->holders, 1, memory_order_relaxed);
     self->task.run = segments_run_task;
     cuda_later(&self->task);

@@ -51,8 +51,8 @@ static expar_status share_sms(gpu_core *self, int32_t asked, knob_id usual, int3
                      asked, most, index, all, sharers, sharers == 1 ? "" : "s");
 }
 
-/* Streams of one process share the queues to a GPU, 8 unless its environment says more: kernels in one queue would wait
-   for those behind them. */
+/* Streams of one process share the queues to a GPU. There are 8 unless the environment says more. A kernel would wait
+   in vain for one that comes after it in its queue. */
 static expar_status check_queues(const gpu_core *self, int32_t sharers)
 {
     int64_t queues = 8;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stamps of all warps put together. A warp that has not come to a moment has 0 there, which is before all others. */
+/* Combines the stamps of all warps. A warp that has not reached a moment has 0 there, which sorts before all others. */
 #include "exec/cuda/core/stamps.h"
 
 #include <stdlib.h>
@@ -10,7 +10,7 @@ static int earlier_first(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* A moment in the order of time; the number of warps that have come there, which stand last. */
+/* Sorts the stamps of a moment by time. Returns the number of warps that have reached it; their stamps stand last. */
 static size_t sort_moment(uint64_t *moment, size_t warps)
 {
     size_t none = 0;

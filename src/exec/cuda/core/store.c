@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The store: one for the outputs of all buffers in a home, in the part of the device heap that grows. By CUDA IPC,
- * where nothing grows, it is as large as the buffer's config says.
+/* The store: the outputs of all buffers with the same per-GPU state have one, in the growing part of the device heap.
+ * By CUDA IPC, where nothing grows, it is as large as the buffer's config says.
  *
- * It grows by all ranks together, between the counts of a call and its rows. What a rank's pool had no memory for is
- * noted as it comes up; the hellos of its calls then wish for growth. In the same way idle memory goes once it has been
+ * All ranks together let it grow, between the counts of a call and its rows. The store remembers for what it lacked
+ * memory, and the headers of the rank's calls then ask for growth. In the same way idle memory is freed after it was
  * trimmed. */
 #include "base/knobs.h"
 #include "exec/cuda/core/home.h"
@@ -11,14 +11,16 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* What the store knows of; it may outlive the home. */
+/* The store's context. It may outlive the per-GPU state. */
 struct gpu_source {
     cuda_task task;
     device_part *part;
-    gpu_places *places; /* which tell the store what calls come after */
-    gpu_home *home;     /* there as long as a pool is open */
-    pthread_t closer;   /* the thread that gave the owner's hold of the store back; once `closed` */
-    atomic_bool closed; /* release, by that thread; acquire */
+    gpu_places *places; /* tell the store what calls come after */
+    /* Valid while a pool is open. */
+    gpu_home *home;
+    /* The thread that dropped the owner's reference of the store; valid once `closed`. */
+    pthread_t closer;
+    atomic_bool closed; /* set by that thread (release); read with acquire */
 };
 
 /* ---- the store --------------------------------------------------------------------------------------------------- */
@@ -39,8 +41,8 @@ static void drop_part(cuda_task *task)
     free(source);
 }
 
-/* By whoever gives the last hold back: perhaps a function that the driver calls, which the thread that closed the store
-   is none of. */
+/* The thread that drops the last reference calls it. That may be in a function that the driver calls, unless it is the
+   thread that closed the store. */
 static void source_end(void *context)
 {
     gpu_source *source = context;
@@ -123,7 +125,7 @@ bool gpu_store_wishes(gpu_home *home)
     return atomic_load_explicit(&home->missed, memory_order_relaxed) > gpu_store_end(home);
 }
 
-/* For some calls, and for twice as many each time. Nothing is lost but time. */
+/* Growth waits for some calls, and for twice as many each time. Only time is lost. */
 void gpu_store_be_patient(gpu_home *home)
 {
     const int first = (int)knob(KNOB_CUDA_PATIENCE_CALLS), most = (int)knob(KNOB_CUDA_MOST_PATIENCE_CALLS);
@@ -143,8 +145,8 @@ bool gpu_store_may_grow(const gpu_home *home)
     return get(&home->patience) == 0;
 }
 
-/* Peers map what a rank has. What there is to give is seen by who makes that call: another buffer's may be growing
-   now. */
+/* Peers map this rank's memory, so all ranks shrink together. The thread of that call finds what can be freed, since
+   another buffer may be growing now. */
 void gpu_store_trim(gpu_home *home)
 {
     if (!device_heap_grows(home->heap)) return;
@@ -154,8 +156,8 @@ void gpu_store_trim(gpu_home *home)
 
 /* ---- resizing ---------------------------------------------------------------------------------------------------- */
 
-/* All that lies behind `end` and behind the last block, beyond what the pools have begun with; as far as it is whole
-   pieces. Blocks may be taken meanwhile: nobody finds memory there from here on. Returns what is kept. */
+/* Frees whole pieces after `end` and after the last block, but not the memory that the pools began with. Blocks may be
+   taken meanwhile: from here on they find no memory there. Returns the bytes that are kept. */
 static uint64_t let_go_behind(gpu_home *home, uint64_t end)
 {
     const uint64_t at = device_heap_own_offset(home->heap), held = device_heap_own_bytes(home->heap),
@@ -167,8 +169,8 @@ static uint64_t let_go_behind(gpu_home *home, uint64_t end)
     return mem_store_emptied(home->store, at + keep, held - keep) ? keep : held;
 }
 
-/* By all ranks, whether they have anything to give or not: behind the hellos of a call no kernel of any rank uses what
-   is idle on another one. */
+/* All ranks call it, even those with nothing to free. After the header exchange of a call, no kernel of any rank uses
+   the idle memory of another rank. */
 static expar_status home_shrink(gpu_home *home, bool trims, uint64_t end)
 {
     const uint64_t at = device_heap_own_offset(home->heap), held = device_heap_own_bytes(home->heap),
@@ -179,7 +181,7 @@ static expar_status home_shrink(gpu_home *home, bool trims, uint64_t end)
     return status;
 }
 
-/* What goes may serve the growth of another rank on the same GPU. */
+/* Shrinks before it grows: the freed memory may serve the growth of another rank on the same GPU. */
 expar_status gpu_store_resize(gpu_home *home, uint64_t end)
 {
     const bool trims = atomic_exchange_explicit(&home->trims, false, memory_order_relaxed);

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several programs at once. The compiler takes seconds for one, on one core, and threads do not wait for each other
- * there: so each program but the first has a thread, which ends with the call.
+/* Loads several programs at once. The compiler takes seconds for one program, on one core, and its threads do not wait
+ * for each other. So each program but the first gets a thread, which ends with the call.
  *
- * But for ranks of one process that share a GPU (programs.c): all of them ask for the same programs, and who waits for
- * another one's may do so for as long as kernels run, and has to ask the program all the time whether it is to end. */
+ * Ranks of one process that share a GPU (programs.c) do without these threads. All of them ask for the same programs,
+ * and a rank that waits for another one's may wait as long as kernels run. Such a rank must ask the program all the
+ * time whether to end. */
 #include "base/interrupt.h"
 #include "exec/cuda/core/gpu.h"
 
@@ -13,10 +14,11 @@
 typedef struct helper {
     const gpu_core *self;
     const gpu_wish *wish;
-    const atomic_bool *in_vain; /* true: the caller's part has failed. By it, read by all threads (relaxed) */
+    /* True: the caller's part has failed. The caller sets it, all threads read it (relaxed). */
+    const atomic_bool *in_vain;
     pthread_t thread;
     bool runs;
-    error_kept ended; /* by the thread; read when that has ended */
+    error_kept ended; /* written by the thread; read after that has ended */
 } helper;
 
 static expar_status grant(const gpu_core *self, const gpu_wish *wish)
@@ -27,7 +29,7 @@ static expar_status grant(const gpu_core *self, const gpu_wish *wish)
     return cuda_program_kernel(*wish->program, wish->name, shared_bytes, wish->kernel);
 }
 
-/* Captures of other threads are in nobody's way, nor is this in theirs. */
+/* Captures of other threads do not disturb this one, and it does not disturb them. */
 static void *helper_main(void *argument)
 {
     helper *one = argument;
@@ -40,7 +42,8 @@ static void *helper_main(void *argument)
     return NULL;
 }
 
-/* Signals are for the threads of the program. Without a thread the caller does it. */
+/* Blocks signals in the new thread: they are for the program's threads. If no thread starts, the caller does the
+   work. */
 static void helper_start(helper *one)
 {
     sigset_t all, before;

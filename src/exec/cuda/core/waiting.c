@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waits of the host for what its GPU does: until the rank's last call has ended, until a stream has, and before work is
- * put behind a kernel that may wait. */
+/* Waits of the host for work on its GPU. It waits for the end of the rank's last call, for the end of a stream, and
+ * before it puts work after a kernel that may wait. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
 #include "exec/cuda/core/order.h"
@@ -21,13 +21,14 @@ void gpu_return_to_captures(int mode)
     cuda_driver()->ThreadExchangeStreamCaptureMode(&mode);
 }
 
-/* What the driver says instead of an answer where a capture forbids the question. */
+/* True for what the driver returns instead of an answer where a capture forbids the question. */
 static bool is_of_capture(cu_result result)
 {
     return result >= CU_ERROR_CAPTURE_UNSUPPORTED && result <= CU_ERROR_CAPTURE_WRONG_THREAD;
 }
 
-/* Of the last call's event, or of a stream. What a capture hides counts as ended: there is nothing to wait for. */
+/* Asks about the stream, or about the last call's event if stream is NULL. Work that a capture hides counts as ended:
+   there is nothing to wait for. */
 static expar_status look_at(const gpu_core *self, const cu_stream *stream, bool *ended)
 {
     int mode;
@@ -90,7 +91,7 @@ expar_status gpu_stream_await(const cuda_device *device, cu_stream stream, const
     return status;
 }
 
-/* A program that interrupts it has the kernels leave that wait for ranks. */
+/* If the program interrupts it, kernels that wait for ranks leave. */
 expar_status gpu_order_await(gpu_core *self)
 {
     gpu_order *order = self->order;
@@ -127,18 +128,19 @@ bool gpu_order_has_ended(const gpu_core *self, int64_t wait_ns)
 
 /* ---- ranks that share a GPU -----------------------------------------------------------------------------------------
  *
- * What the streams of a context bring to its GPU shares queues. Kernels put behind one that waits for a rank were seen
- * to keep that rank's from starting for as long as the wait lasted (docs/gpu.md). Ranks of a process that share a GPU,
- * and so its context, therefore put no kernel, copy or wait behind a kernel of theirs while it may be waiting. In a
- * graph they have no choice. */
+ * All streams of a context share the queues to its GPU. Kernels were put after one that waits for a rank, and kept that
+ * rank's kernel from starting while the wait lasted (docs/gpu.md). Ranks of a process that share a GPU also share its
+ * context. While a kernel of theirs may be waiting, they put no kernel, copy or wait after it. In a graph they have no
+ * choice. */
 
 void gpu_order_note_wait(gpu_core *self, bool may_wait)
 {
     self->order->may_wait = may_wait;
 }
 
-/* A stream that the caller holds up is waited for for the time-out at most, one whose kernel waits for a rank as long
-   as that does. A program that interrupts the wait has the kernels leave, and the call behind them fails. */
+/* A stream that the caller holds up is awaited for the time-out at most. If a kernel there waits for a rank, the wait
+   lasts as long as the kernel's. A program that interrupts the wait makes the kernels leave, and the call after them
+   fails. */
 static bool may_settle_later(gpu_core *self, int64_t end_ns, int64_t *asked_ns)
 {
     expar_status asked = interrupt_look(asked_ns, "the call before");
@@ -147,8 +149,8 @@ static bool may_settle_later(gpu_core *self, int64_t end_ns, int64_t *asked_ns)
     return clock_ns() < end_ns || gpu_guard_sees_wait(self);
 }
 
-/* Until all is through that this call has on its stream, or before it begins the call before it. A context that has
-   failed tells the launch; in a group that has failed no kernel waits any more. */
+/* Waits until all work is done that this call has put on its stream, or the previous call's work if this call has not
+   begun. If the context has failed, the launch reports it. If the group has failed, no kernel waits any more. */
 static void await_last(gpu_core *self, const exec_call *call)
 {
     const int64_t end_ns = clock_ns() + self->sym->timeout_ms * 1000000;

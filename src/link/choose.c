@@ -2,7 +2,8 @@
 /* The choice of what reaches a peer. */
 #include "link/link.h"
 
-/* The first transport that has all of `wanted` at pe and does not map it; else the one that shmem has chosen. */
+/* Returns the first transport that has all of `wanted` at pe and does not map it; if there is none, the one that shmem
+   has chosen. */
 static transport *choose_unmapped(const sym *self, int32_t pe, unsigned wanted, transport *chosen)
 {
     for (int32_t t = 0; t < self->num_transports; t++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links: operations on what reaches a peer. */
+/* Links: operations on a peer, by mapped memory or by transports. */
 #include "link/parts.h"
 #include "mem/fence.h"
 
@@ -26,7 +26,7 @@ static void store_data(const link_peer *peer, const link_data *data)
 
 /* ---- transports -------------------------------------------------------------------------------------------------- */
 
-/* What was handed over, if it was: a message, */
+/* Counts a message if it was passed to a transport. */
 static expar_status link_count_message(const link_peer *peer, expar_status status, const link_data *data,
                                        uint64_t behind)
 {
@@ -37,7 +37,7 @@ static expar_status link_count_message(const link_peer *peer, expar_status statu
     return EXPAR_OK;
 }
 
-/* or a flag by itself. */
+/* Counts a flag without data if it was passed to a transport. */
 static expar_status link_count_flag(const link_peer *peer, expar_status status)
 {
     if (status != EXPAR_OK || !peer->counts) return status;
@@ -82,14 +82,14 @@ static expar_status post_together(const link_peer *peer, const link_data *data, 
     return status;
 }
 
-/* Two transports know nothing of each other: the flag is sent when the data has come. */
+/* Two transports do not order their operations: the flag is sent when the data has arrived. */
 static expar_status post_apart(const link_peer *peer, const link_data *data, const link_flag *flag, link_batch *batch)
 {
     link_batch own = {0};
     const transport_request put = put_of(peer, data);
     error_kept kept;
     error_keep(&kept, link_post(peer, peer->data, &put, &own));
-    expar_status status = link_quiet(peer->sym, &own); /* of what was posted before a failure, too */
+    expar_status status = link_quiet(peer->sym, &own); /* also for operations that were posted before a failure */
     if (kept.status != EXPAR_OK) return error_restore(&kept);
     return status == EXPAR_OK ? post_flag(peer, flag, batch) : link_named(peer, status);
 }
@@ -142,7 +142,7 @@ static transport_request atomic_of(const link_peer *peer, const link_change *cha
                                .compare = change->compare};
 }
 
-/* The peer may sleep on its bell, where a transport of this host has changed the word. */
+/* A transport of this host may have changed the word, so the peer may still sleep on its doorbell. */
 static expar_status changed(const link_peer *peer, const link_change *change, expar_status status)
 {
     if (status == EXPAR_OK && change->op != TRANSPORT_FETCH) sym_ring(peer->sym, peer->pe);
@@ -168,7 +168,7 @@ expar_status link_set_flag(const link_peer *peer, const link_flag *flag, link_ba
     return EXPAR_OK;
 }
 
-/* The flag at the end of the data, apart from it. */
+/* Sends the flag at the end of the data as a separate operation. */
 static expar_status put_end_apart(const link_peer *peer, const link_data *data, link_batch *batch)
 {
     link_data before = *data;
@@ -180,7 +180,7 @@ static expar_status put_end_apart(const link_peer *peer, const link_data *data, 
     return link_put_flag(peer, &before, &flag, batch);
 }
 
-/* Whether one transport carries the data and the flag at its end. */
+/* Returns whether one transport carries both the data and the flag at its end. */
 static bool flag_goes_along(const link_peer *peer)
 {
     return !peer->mapped && peer->data == peer->words;
@@ -208,7 +208,7 @@ expar_status link_put_flag(const link_peer *peer, const link_data *data, const l
 
 static_assert(LINK_MOST_PIECES == TRANSPORT_MOST_AHEAD + 1, "the last piece is the put, the others go ahead of it");
 
-/* Whether they went as one message, and how. */
+/* Sends the pieces as one message if that is possible; returns whether it did, and the status. */
 static bool put_joined(const link_peer *peer, const link_piece *pieces, uint32_t num_pieces, expar_status *status)
 {
     const link_piece *last = &pieces[num_pieces - 1];
@@ -236,7 +236,7 @@ static void keep_first(error_kept *first, expar_status status)
     if (status != EXPAR_OK && first->status == EXPAR_OK) error_keep(first, status);
 }
 
-/* What does not go with the last piece goes with the one before it, if it can. */
+/* Pieces that cannot join the last one join the one before it, if they can. */
 expar_status link_put_pieces(const link_peer *peer, const link_piece *pieces, uint32_t num_pieces)
 {
     error_kept first = {.status = EXPAR_OK};
@@ -269,7 +269,7 @@ __attribute__((no_sanitize("thread"))) uint64_t link_peek(const _Atomic uint64_t
 
 expar_status link_quiet(sym *self, link_batch *batch)
 {
-    const bool ended = link_is_quiet(batch); /* the status is there before */
+    const bool ended = link_is_quiet(batch); /* reads the end before the status */
     const bool sound = atomic_load_explicit(&batch->status, memory_order_relaxed) == EXPAR_OK;
     return ended && sound ? EXPAR_OK : sym_settle(self, batch);
 }

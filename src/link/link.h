@@ -1,133 +1,156 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* link: the one way to a peer's memory, mapped or by a network: reach, put, get, flag, change, fetch, fence, quiet.
+/* link: the one way to a peer's memory, mapped or over a network: reach, put, get, flag, change, fetch, fence, quiet.
  *
- * Called by the executors on the CPU and by pgas; calls shmem, and by it net. An executor makes a link for each peer
- * once (link_open), and only reads it from then on. Where the peer's heap is mapped, link_at gives its address, and
- * whoever writes many rows there does so by loads and stores of its own, with sym_ring after the flag; put and flag do
- * the same for those who do not care. Where it is not, operations go to the transports that shmem has chosen for the
- * peer. What these can do, and what one of them does better than another, is known here alone: callers say what must
- * come before what. A call of the program makes one for itself (link_reach), which only knows transports, and the
- * proxy's ring.
+ * The executors on the CPU and pgas call it; it calls shmem, and through shmem net. An executor makes a link for each
+ * peer once (link_open), and only reads it afterwards. If the peer's heap is mapped, link_at gives its address. A
+ * caller that writes many rows there uses its own loads and stores, and calls sym_ring after the flag. Other callers
+ * use put and flag, which do the same. If the heap is not mapped, operations go to the transports that shmem has chosen
+ * for the peer. Only this folder knows what those can do, and which one is better at what: callers only say what must
+ * come before what. A public call makes a link for itself (link_reach), which knows only transports and the proxy's
+ * ring.
  *
- * Batches. What is under way belongs to a batch of the caller's, all zero at its beginning. It stays where it is until
- * link_quiet has returned, which says that all of it has come to its targets. Several peers may share a batch.
+ * Batches. Each operation in progress belongs to a batch of the caller, which is all zero at its beginning. The batch
+ * must not move until link_quiet has returned; then all its operations have arrived at their targets. Several peers may
+ * share a batch.
  *
- * Order, and there is no other:
- *   - a flag comes behind the data of its own put, and whoever finds it by an acquire sees the data, behind sym_behold;
- *   - what is sent behind link_fence or link_quiet comes behind all that was sent with the batch before;
- *   - ordered data is quiet once it is sure to come before all other data that is sent to the peer from then on, and
- *     its source is free: by TCP when it has left, by other networks when it has come. That it has come is known once
- *     later data that is not ordered is quiet.
- * Two puts, two flags, or a put and a later flag may come in any order, also to one peer. So a word to which a flag is
- * on its way is sent no other one, and what a peer concludes from a flag about an earlier put needs a fence between. A
- * flag's word comes whole, but for one in its own data (link_put_flag); words of a put need not, and are looked at
- * behind a flag alone. Of the caller's own loads and stores all that stand before an operation come before it.
+ * These are all the rules of order:
+ *   - A flag arrives after the data of its own put. A thread that finds the flag by an acquire sees the data after
+ *     sym_behold.
+ *   - An operation that is sent after link_fence or link_quiet arrives after all that was sent with the batch before.
+ *   - Ordered data is quiet once it is sure to arrive before all other data that is sent to the peer from then on, and
+ *     its source is free. With TCP that is when it has left; with other networks it is when it has arrived. Its arrival
+ *     is known once later data that is not ordered is quiet.
+ * Two puts, two flags, or a put and a later flag may arrive in any order, even at one peer. So send no second flag to a
+ * word while a flag is on its way there. If a peer shall conclude from a flag that an earlier put has arrived, a fence
+ * must stand between the two. A flag's word arrives whole, except a flag in its own data (link_put_flag). Words of a
+ * put may arrive in parts, so read them only after a flag. The caller's own loads and stores before an operation take
+ * effect before it.
  *
- * Threads. Any thread of the rank, several at a time, also with one batch and one link; link_fence and link_quiet of a
- * batch by one thread, while no other one sends with it. They, and operations for which there is no room, drive the
- * network meanwhile; else its own thread does, so what has been sent arrives without this rank's doing more.
+ * Threads. Any thread of the rank may call, several at a time, also with one batch and one link. Only one thread calls
+ * link_fence or link_quiet of a batch, while no other thread sends with that batch. These two calls, and operations
+ * that find no free space, drive the network while they wait. Otherwise the network's own thread does, so operations
+ * arrive without further calls of this rank.
  *
- * Errors. EXPAR_ERR_PEER: the peer has died, left or fallen silent, or its network has failed; nothing of that
- * operation can be relied on. It is told by the operation, or by the next link_fence or link_quiet of its batch, once,
- * with the peer's name. Waits for an answer end as all do: at once where the peer is known to be gone, else once it is
- * silent. EXPAR_ERR_INTERRUPTED, EXPAR_ERR_ABORTED: likewise. Whatever link_quiet returns, nothing touches the batch
- * from then on. Mapped memory knows no errors: who stores to the dead stores in vain. */
+ * Errors. EXPAR_ERR_PEER: the peer has died, left or fallen silent, or its network has failed; no effect of that
+ * operation can be relied on. The operation reports it, or the next link_fence or link_quiet of its batch does: once,
+ * with the peer's name. A wait for an answer ends at once if the peer is known to be gone, else once it is silent.
+ * EXPAR_ERR_INTERRUPTED and EXPAR_ERR_ABORTED are reported in the same way. After link_quiet nothing touches the batch,
+ * whatever status it returned. Mapped memory reports no errors: stores to a dead peer have no effect. */
 #ifndef EXPAR_LINK_LINK_H
 #define EXPAR_LINK_LINK_H
 
 #include "shmem/sym.h"
 
-/* Handed to transports by a rank's links; of what goes to mapped memory nothing is counted. Raised by any thread of the
-   rank, read by those who ask; relaxed, since they order nothing. */
+/* Counts what a rank's links pass to transports; accesses to mapped memory are not counted. Any thread of the rank
+   raises the counts, and any thread reads them. Relaxed, because they order nothing. */
 typedef struct link_counts {
-    _Atomic uint64_t messages; /* puts, each with the flag behind it */
-    _Atomic uint64_t flags;    /* by themselves */
-    _Atomic uint64_t bytes;    /* of both; a flag has 8 */
-    _Atomic uint64_t rows;     /* in messages, as their senders say */
+    /* puts, each with the flag that follows it */
+    _Atomic uint64_t messages;
+    /* flags without data */
+    _Atomic uint64_t flags;
+    /* bytes of puts and flags; a flag has 8 */
+    _Atomic uint64_t bytes;
+    /* rows in the puts, as their senders state them */
+    _Atomic uint64_t rows;
 } link_counts;
 
-/* What they were at a moment. */
+/* A snapshot of the counts. */
 typedef struct link_sent {
     uint64_t messages, flags, bytes, rows;
 } link_sent;
-/* NULL: nothing goes by a network, all 0. */
+/* With NULL nothing goes over a network, and all members are 0. */
 link_sent link_sent_of(const link_counts *counts);
 
-/* To one peer. The owner's threads read it; nobody writes it behind link_open. */
+/* A link to one peer. The owner's threads read it; nothing writes it after link_open. */
 typedef struct link_peer {
     sym *sym;
     int32_t pe;
-    uint8_t *mapped;         /* the peer's heap here, or NULL */
-    transport *data, *words; /* what carries puts and gets, and what carries words; NULL where it is mapped */
-    link_counts *counts;     /* of all links of the caller; NULL: nothing is counted */
-    const char *call;        /* stands before texts of errors; NULL: nothing does */
-    proxy *proxy;            /* carries what has no batch; NULL: transports do */
+    /* the peer's heap here, or NULL */
+    uint8_t *mapped;
+    /* the transports of puts and gets, and of words; NULL if the heap is mapped */
+    transport *data, *words;
+    /* counts of all links of the caller; NULL: nothing is counted */
+    link_counts *counts;
+    /* name of the call, which opens error texts; NULL: no name */
+    const char *call;
+    /* carries operations without a batch; NULL: transports carry them */
+    proxy *proxy;
 } link_peer;
 
-/* What is under way; all zero at its beginning. */
+/* Operations in progress; all zero at its beginning. */
 typedef transport_batch link_batch;
 
-/* Where data is to go. */
+/* The target of a put. */
 typedef struct link_data {
-    uint64_t offset; /* in the peer's heap */
+    /* in the peer's heap */
+    uint64_t offset;
     const void *source;
     size_t bytes;
-    /* The source may be reused when the call returns, which for more than a few KB waits until the data has come. Else
-       when link_quiet does. */
+    /* With true, the source may be reused when the call returns; for more than a few KB the call waits until the data
+       has arrived. With false, the source may be reused after link_quiet. */
     bool copies;
-    bool ordered;  /* that it comes first is enough: it may be quiet before it has come; see "Order" */
-    uint32_t rows; /* of tokens that are in it: records, sums, messages; only counted */
+    /* order is enough: the put may be quiet before its data has arrived; see "Order" */
+    bool ordered;
+    /* rows of tokens in the data (records, sums, messages); only counted */
+    uint32_t rows;
 } link_data;
 
-/* A word of 8 bytes, aligned, that is stored there. */
+/* An aligned word of 8 bytes that is stored at the target. */
 typedef struct link_flag {
     uint64_t offset, word;
-    bool adds; /* to what is there, by an atomic */
+    /* adds to the word there, by an atomic */
+    bool adds;
 } link_flag;
 
-/* An atomic operation on a word there. */
+/* An atomic operation on a word of the peer. */
 typedef struct link_change {
     transport_atomic_op op;
-    size_t bytes;              /* 4 or 8 */
-    uint64_t operand, compare; /* in the low bytes */
+    /* 4 or 8 */
+    size_t bytes;
+    /* in the low bytes */
+    uint64_t operand, compare;
     uint64_t offset;
-    void *old; /* gets the word that was there, of `bytes` bytes, once it has been done; NULL: nobody wants it */
+    /* receives the former word, of `bytes` bytes, when the operation is complete; NULL: it is not wanted */
+    void *old;
 } link_change;
 
-/* What a call of the program needs of a peer; a set. */
+/* Says what a public call needs of a peer; a set. */
 typedef enum link_needs { LINK_DATA = 1, LINK_WORDS = 2 } link_needs;
 
-/* How this rank, in whose heap everything lies at the same offsets, reaches pe. unmapped: not by mapped memory, even if
-   that is there: by a transport that maps nothing where one reaches the peer, else by the operations of the one that
-   does. EXPAR_ERR_UNSUPPORTED: nothing reaches it. Its own memory is always mapped. */
+/* Opens the way of this rank to pe; everything lies at the same offsets in its heap. With `unmapped` the link does not
+   use mapped memory, even if there is some. It then takes a transport that maps nothing, if one reaches the peer, else
+   the operations of the transport that maps it. EXPAR_ERR_UNSUPPORTED: nothing reaches pe. A rank's own memory is
+   always mapped. */
 expar_status link_open(sym *sym, int32_t pe, bool unmapped, link_counts *counts, link_peer *out);
 
-/* How a call of the program reaches pe: by the transports that shmem has chosen, also where the heap is mapped.
-   EXPAR_ERR_UNSUPPORTED: nothing there does what it needs (link_needs). */
+/* Opens the way of a public call to pe. It uses the transports that shmem has chosen, even if the heap is mapped.
+   EXPAR_ERR_UNSUPPORTED: none of them can do what the call needs (link_needs). */
 expar_status link_reach(sym *sym, int32_t pe, unsigned needs, const char *call, link_peer *out);
 
-/* Whether each rank has every other one's heap mapped. All ranks find the same. */
+/* Returns whether every rank maps the heap of every other rank. All ranks get the same result. */
 bool link_all_mapped(const sym *sym);
 
-/* Address of an offset of the peer's heap; NULL where it is not mapped. */
+/* Returns the address of an offset of the peer's heap; NULL if the heap is not mapped. */
 static inline void *link_at(const link_peer *peer, uint64_t offset)
 {
     return peer->mapped ? peer->mapped + offset : NULL;
 }
 
-/* Operations take a batch. Those of link_reach may have none: they are complete after sym_quiet. Those that end in _now
-   have been carried out when they return: the source may be reused, or what was asked for is here. A change without
-   `old` is complete after sym_quiet. Whoever may watch words in a put's data is the caller's to ring. */
+/* Operations take a batch. With a link of link_reach it may be NULL: the operations are complete after sym_quiet. A
+   call whose name ends in _now has completed when it returns: its source may be reused, or its result is there. A
+   change without `old` is complete after sym_quiet. If a peer may wait for words in a put's data, the caller must ring
+   it. */
 expar_status link_put(const link_peer *peer, const link_data *data, link_batch *batch);
 expar_status link_put_now(const link_peer *peer, const link_data *data);
 expar_status link_get(const link_peer *peer, void *dest, uint64_t offset, size_t bytes, link_batch *batch);
 expar_status link_get_now(const link_peer *peer, void *dest, uint64_t offset, size_t bytes);
-/* Both wake the peer, unless the word is only fetched. Not where the peer is mapped. */
+/* Both calls wake the peer, unless the word is only fetched. Do not call them if the peer is mapped. */
 expar_status link_change_word(const link_peer *peer, const link_change *change, link_batch *batch);
 expar_status link_change_now(const link_peer *peer, const link_change *change);
-/* The flag once the data is there, and wakes the peer. Data of 0 bytes: the flag alone. NULL: the data's last 8 bytes,
-   an aligned word there, are its flag, which is ordered with the data. That word may come in pieces, the lowest byte
-   first: whoever finds its upper half looks at all of it, and at the rest, behind sym_behold. */
+/* Stores the flag once the data has arrived, and wakes the peer. Data of 0 bytes: the flag alone. With `flag` NULL, the
+   data's last 8 bytes, an aligned word, are the flag, and they are ordered with the data. That word may arrive in
+   parts, the lowest byte first. A reader that finds its upper four bytes must read the whole word and the rest of the
+   data again after sym_behold. */
 expar_status link_put_flag(const link_peer *peer, const link_data *data, const link_flag *flag, link_batch *batch);
 
 /* Data that ends with its flag. */
@@ -136,30 +159,33 @@ typedef struct link_piece {
     link_batch *batch;
 } link_piece;
 #define LINK_MOST_PIECES 3
-/* Puts pieces one behind the other, each once its batch is quiet; where they are ordered and the network can, as one
-   message, with the last one's batch, or all but the last few. All but the last one are copied, and few bytes. Where
-   one fails, the others are sent nevertheless, and the first failure is told. */
+/* Puts the pieces one after the other, each once the batch of the one before is quiet. If they are ordered and the
+   network can do so, all of them, or all but the last few, go as one message with the last one's batch. All pieces but
+   the last are copied, so they should have few bytes. If one fails, the others are sent nevertheless, and the first
+   failure is reported. */
 expar_status link_put_pieces(const link_peer *peer, const link_piece *pieces, uint32_t num_pieces);
-/* Such a word as it is by now, in order with nothing: what is found by it is looked for again behind sym_behold, by an
-   acquire. The network may store it as bytes of a message, which ThreadSanitizer is not shown. */
+/* Returns the present value of such a word, without any order. After it finds one, the reader calls sym_behold and
+   reads again by an acquire. The network may store the word as bytes of a message, which ThreadSanitizer is not
+   shown. */
 uint64_t link_peek(const _Atomic uint64_t *word);
-/* Brings a word of 8 bytes, aligned, as the peer itself stores it (release): *word is it once the batch is quiet
+/* Fetches an aligned word of 8 bytes that the peer stores by itself (release). *word is valid once the batch is quiet
    (acquire). */
 expar_status link_fetch(const link_peer *peer, uint64_t offset, uint64_t *word, link_batch *batch);
-/* A flag behind nothing but what was fenced. Wakes the peer. */
+/* Stores a flag that is ordered only after what was fenced. Wakes the peer. */
 expar_status link_set_flag(const link_peer *peer, const link_flag *flag, link_batch *batch);
 
-/* Whether all that was sent with it has come to its end, well or not: then link_quiet does not wait. */
+/* Returns whether all operations of the batch have ended, with success or not; then link_quiet does not wait. */
 static inline bool link_is_quiet(const link_batch *batch)
 {
     return atomic_load_explicit(&batch->left, memory_order_acquire) == 0;
 }
-/* What was sent to the peer with the batch comes before what is sent to it from now on. */
+/* Operations that were sent to the peer with the batch take effect before all that are sent to it from now on. */
 expar_status link_fence(const link_peer *peer, link_batch *batch);
-/* All that was sent with it, to whomever, has come; its sources are free. */
+/* Waits until all operations of the batch, to all peers, have arrived; then their sources are free. */
 expar_status link_quiet(sym *sym, link_batch *batch);
-/* Waits for nothing: what is under way to the peer with the batch may come or not, and nothing touches the batch from
-   then on, nor its sources, but for those of large puts, which a network may read until the group has gone. */
+/* Abandons the operations to the peer with the batch, without waiting: they may still arrive. Nothing touches the batch
+   or their sources afterwards. Sources of large puts are an exception: a network may read them until the group has
+   ended. */
 void link_drop(const link_peer *peer, link_batch *batch);
 
 #endif

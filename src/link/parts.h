@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of this folder share. Private to link. */
+/* Definitions that the files of this folder share. Private to link. */
 #ifndef EXPAR_LINK_PARTS_H
 #define EXPAR_LINK_PARTS_H
 
@@ -11,9 +11,9 @@ static inline bool link_goes_by_ring(const link_peer *peer, const link_batch *ba
 {
     return peer->proxy && !batch;
 }
-/* Hands an operation to the ring, or to `via`; waits while there is no room. */
+/* Passes an operation to the ring or to `via`; waits while there is no free space. */
 expar_status link_post(const link_peer *peer, transport *via, const transport_request *request, link_batch *batch);
-/* The status, with the call's name before the text of an error. */
+/* Returns the status; puts the call's name before the text of an error. */
 expar_status link_named(const link_peer *peer, expar_status status);
 
 #endif

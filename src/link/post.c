@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The way out of operations that are started and completed later: the proxy's ring, or a transport's post. */
+/* Posts operations that are completed later: to the proxy's ring, or to a transport. */
 #include "link/parts.h"
 
 static proxy_command command_of(const transport_request *r)

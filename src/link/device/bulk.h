@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bulk copies (sm_90): the copy engine of an SM moves a row between global and shared memory while its warps do other
- * things. What it brings is complete when the barrier beside it in shared memory says so. On older GPUs stages have no
- * bytes, and rows go by loads and stores.
+ * work. A barrier beside the data in shared memory says when the copy is complete. On older GPUs stages have no bytes,
+ * and rows go by loads and stores.
  *
- * The engine's accesses and ordinary ones are different proxies. fence.proxy.async stands where copies read what other
- * threads have stored in this call, behind the barrier or acquire that shows it, where copies meet a new barrier, and
- * behind the last copies of a warp. Ordinary accesses behind a completed copy need none (its completion is one). */
+ * The engine's accesses and ordinary ones belong to different proxies, in the terms of PTX. fence.proxy.async is needed
+ * at three places:
+ * - before copies that read what other threads have stored in this call, after the barrier or acquire that shows it;
+ * - before copies use a new barrier;
+ * - after the last copies of a warp.
+ * Ordinary accesses after a completed copy need no fence, because the completion is one. */
 #ifndef EXPAR_LINK_DEVICE_BULK_H
 #define EXPAR_LINK_DEVICE_BULK_H
 
@@ -15,7 +18,7 @@
 #define GPU_HAS_BULK
 #endif
 
-/* Where a warp's copies pass through, one at a time. */
+/* Memory that a warp's copies pass through, one at a time. */
 typedef struct bulk_stage {
     uint32_t data, barrier; /* addresses in shared memory */
     int32_t bytes;          /* 0: none */
@@ -31,14 +34,15 @@ GPU_FUNC void bulk_fence(void)
 
 /* ---- barriers: addresses in shared memory ------------------------------------------------------------------------ */
 
-/* By one lane, before the others use it. */
+/* One lane calls this before the others use the barrier. */
 GPU_FUNC void bulk_barrier_open(uint32_t barrier)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barrier) : "memory");
     bulk_fence();
 }
 
-/* One lane says what is to come, as often as it likes, then any lane fetches it, then the one arrives. */
+/* One lane announces the bytes, as often as it likes. Then any lane fetches them, and at last the first lane
+   arrives. */
 GPU_FUNC void bulk_expect(uint32_t barrier, uint32_t bytes)
 {
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
@@ -54,7 +58,7 @@ GPU_FUNC void bulk_arrive(uint32_t barrier)
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 
-/* Until the phase of this parity is over: what it expected is there. */
+/* Waits until the phase of this parity is over: the announced bytes are there. */
 GPU_FUNC void bulk_wait(uint32_t barrier, uint32_t parity)
 {
     asm volatile("{\n\t.reg .pred done;\n"
@@ -67,7 +71,7 @@ GPU_FUNC void bulk_wait(uint32_t barrier, uint32_t parity)
 
 /* ---- stages ------------------------------------------------------------------------------------------------------ */
 
-/* By all threads of a block. Barriers stand behind the stages of all warps. */
+/* All threads of a block call this. The barriers lie after the stages of all warps. */
 GPU_FUNC void bulk_stage_open(bulk_stage *stage, uint8_t *stages, int32_t warp, int32_t warps, int32_t bytes)
 {
     uint32_t base = (uint32_t)__cvta_generic_to_shared(stages);
@@ -79,13 +83,13 @@ GPU_FUNC void bulk_stage_open(bulk_stage *stage, uint8_t *stages, int32_t warp, 
     __syncwarp();
 }
 
-/* This lane's copies out of shared memory have read it. */
+/* Waits until this lane's copies out of shared memory have read it. */
 GPU_FUNC void bulk_wait_read(void)
 {
     asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
 }
 
-/* Global to stage, by one lane; all lanes wait. bytes: a multiple of 16. */
+/* Copies from global memory to the stage: one lane starts it, all lanes wait. bytes: a multiple of 16. */
 GPU_FUNC void bulk_load(bulk_stage *stage, const uint8_t *from, uint32_t bytes)
 {
     if (threadIdx.x % 32 == 0) {
@@ -97,7 +101,7 @@ GPU_FUNC void bulk_load(bulk_stage *stage, const uint8_t *from, uint32_t bytes)
     stage->phase ^= 1;
 }
 
-/* Stage to global, by the calling lane. */
+/* Copies from the stage to global memory; the calling lane starts it. */
 GPU_FUNC void bulk_store(const bulk_stage *stage, uint8_t *to, uint32_t bytes)
 {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(stage->data), "r"(bytes)
@@ -109,7 +113,7 @@ GPU_FUNC void bulk_commit(void)
     asm volatile("cp.async.bulk.commit_group;" ::: "memory");
 }
 
-/* All that this lane had copied is written, and later releases of this thread cover it. */
+/* Waits until all copies of this lane are written; later releases of this thread cover them. */
 GPU_FUNC void bulk_stage_close(const bulk_stage *stage)
 {
     if (!stage->bytes) return;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Litmus: compiled with EXPAR_DELAYS, a seed, kernels hold threads back at random at every ordered access and at every
- * token, so that order alone can make them right. Without it there is nothing here. Timing on a GPU cannot be replayed:
- * the seed only changes which threads tend to be late. */
+/* Random delays for litmus tests. With EXPAR_DELAYS, a seed, kernels delay threads at random at every ordered access
+ * and at every token, so that only correct order gives correct results. Without it this file adds nothing. Timing on a
+ * GPU cannot be replayed: the seed only changes which threads tend to be late. */
 #ifndef EXPAR_LINK_DEVICE_DELAY_H
 #define EXPAR_LINK_DEVICE_DELAY_H
 
 #ifdef EXPAR_DELAYS
 #ifndef COUNT_DELAY
-/* Delays of the module. All threads add to it; tests read it when no kernel runs. */
+/* Number of delays in the module. All threads add to it; tests read it when no kernel runs. */
 __device__ unsigned long long gpu_delays;
 #define COUNT_DELAY() atomicAdd(&gpu_delays, 1ull)
 #endif

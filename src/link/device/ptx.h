@@ -1,33 +1,33 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* link/device: how kernels reach memory of peers that is mapped: ordered loads and stores, fences, and copies of rows
- * (bulk.h); beside them the forms of kernels and shared memory. Whatever is said in PTX stands here and in bulk.h, so
- * that kernels can be carried out without a GPU: tests/cuda/simt has other files of these names. */
+ * (bulk.h); also the forms of kernels and of shared memory. All PTX is here and in bulk.h, so that kernels can run
+ * without a GPU: tests/cuda/simt has other files of these names. */
 #ifndef EXPAR_LINK_DEVICE_PTX_H
 #define EXPAR_LINK_DEVICE_PTX_H
 
 #include "base/portable.h"
 
 #define GPU_FUNC static __device__ __forceinline__
-/* What calls that go well never come to lies aside, and not in the way of what they do: a kernel's code is fetched as
-   it runs, and each jump over what it does not need takes as long as a load from memory. */
+/* Code that successful calls never reach is kept out of line. A kernel's code is fetched as it runs, and each jump over
+   unused code takes as long as a load from memory. */
 #define GPU_ASIDE static __device__ __noinline__
-/* A kernel of blocks of so many threads, found by its name; one block of it an SM. */
+/* A kernel with blocks of that many threads, which the host finds by its name; one block runs on each SM. */
 #define GPU_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads, 1)
-/* Its arguments, which all threads read where they are. */
+/* Arguments of a kernel, which all threads read in place. */
 #define GPU_ARGS const __grid_constant__
-/* What the launch gives a block of shared memory, aligned to 128 bytes. */
+/* The shared memory that the launch gives to a block, aligned to 128 bytes. */
 #define GPU_LAUNCH_SHARED(type, name) extern __shared__ __align__(128) type name[]
 
 /* ---- clocks ------------------------------------------------------------------------------------------------------ */
 
-/* Nanoseconds, the same for all of a GPU. */
+/* Returns nanoseconds; all SMs of a GPU share this clock. */
 GPU_FUNC uint64_t clock_now(void)
 {
     uint64_t value;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(value)::"memory");
     return value;
 }
-/* Of the SM. */
+/* Returns the cycles of this SM. */
 GPU_FUNC uint32_t cycles_now(void)
 {
     uint32_t value;
@@ -67,7 +67,7 @@ GPU_FUNC void store_relaxed_64(uint64_t *address, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(address), "l"(value) : "memory");
 }
-/* Two words that each carry data and their stamp: each is one access, the two of them are not. */
+/* Stores two words that each carry data and their stamp. Each store is one access; the two together are not. */
 GPU_FUNC void store_words(uint64_t *address, uint64_t first, uint64_t second)
 {
     hold_back();
@@ -80,7 +80,7 @@ GPU_FUNC void poll_words(const uint64_t *address, uint64_t *first, uint64_t *sec
                  : "l"(address)
                  : "memory");
 }
-/* Two words that tell of what was stored before each. */
+/* Loads two words, each of which signals stores that were made before it. */
 GPU_FUNC void load_acquire_both(const uint64_t *address, uint64_t *first, uint64_t *second)
 {
     asm volatile("ld.acquire.sys.global.v2.u64 {%0, %1}, [%2];"
@@ -89,7 +89,7 @@ GPU_FUNC void load_acquire_both(const uint64_t *address, uint64_t *first, uint64
                  : "memory");
     hold_back();
 }
-/* Before a thread looks again. */
+/* Pauses before a thread polls again. */
 GPU_FUNC void between_polls(void)
 {
 }
@@ -98,9 +98,9 @@ GPU_FUNC void store_release_32(uint32_t *address, uint32_t value)
     hold_back();
     asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(address), "r"(value) : "memory");
 }
-/* Before an atomic, both are a release; behind one, or behind a relaxed load, an acquire. Not __threadfence_system,
-   which takes longer: it is for threads that each store and then load, once, what the other stores; here they load
-   until they see it. */
+/* Before an atomic, each of the two is a release; after an atomic or a relaxed load, it is an acquire.
+   __threadfence_system takes longer and is not needed: it is for threads that each store once and then load once what
+   the other stores. Here threads load until they see it. */
 GPU_FUNC void fence_system(void)
 {
     asm volatile("fence.acq_rel.sys;" ::: "memory");
@@ -110,13 +110,13 @@ GPU_FUNC void fence_gpu(void)
     asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 
-/* Into the second-level cache. */
+/* Fetches the line into the second-level cache. */
 GPU_FUNC void prefetch(const void *address)
 {
     asm volatile("prefetch.global.L2 [%0];" ::"l"(address));
 }
 
-/* Payload that is read once: keep it out of the first-level cache, which other GPUs' stores do not reach. */
+/* Loads payload that is read once. It bypasses the first-level cache, which other GPUs' stores do not reach. */
 GPU_FUNC uint4 load_row(const uint4 *address)
 {
     uint4 v;
@@ -135,7 +135,7 @@ GPU_FUNC void store_row(uint4 *address, uint4 v)
 
 /* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
-/* So many threads of the block, whole warps, at one of its barriers 1 to 15. */
+/* A barrier for that many threads of the block, in whole warps; `barrier` is 1 to 15. */
 GPU_FUNC void meet_at(int32_t barrier, int32_t threads)
 {
     asm volatile("barrier.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
@@ -150,12 +150,12 @@ GPU_FUNC float widen_f16(uint32_t low)
     return value;
 }
 
-/* The larger one of two magnitudes, of which none is a NaN's. */
+/* Returns the larger of two magnitudes; neither may be that of a NaN. */
 GPU_FUNC float larger_magnitude(float a, float b)
 {
     return fmaxf(fabsf(a), fabsf(b));
 }
-/* 1; 0 of a zero. */
+/* Returns 1, or 0 for a zero. */
 GPU_FUNC float one_unless_zero(float value)
 {
     float one;
@@ -163,8 +163,8 @@ GPU_FUNC float one_unless_zero(float value)
     return one;
 }
 
-/* Two numbers in 16 bits each, the low one in the low half: to nearest even, subnormals kept, infinity beyond the
-   largest. A NaN becomes 0x7fff. */
+/* Converts two numbers to 16 bits each, the low one in the low 16 bits. It rounds to nearest even, keeps subnormals,
+   and gives infinity beyond the largest. A NaN becomes 0x7fff. */
 GPU_FUNC uint32_t narrow_pair_bf16(float low, float high)
 {
     uint32_t bits;

@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The barrier over the heaps: dissemination. In round r every PE tells the PE 2^r above it that it, and all whom it
- * has heard of, have come; after ⌈log2 N⌉ rounds everybody has heard of everybody. No PE waits for a chain longer than
- * that. Where there are several nodes of several PEs, the PEs of a node do so first, then the first PEs of all nodes,
- * who then release their nodes: so the network carries as few words as it can. */
+/* The barrier over the heaps, by dissemination. In round r every PE tells the PE 2^r above it that it has come, and so
+ * have all PEs of which it knows. After ⌈log2 N⌉ rounds every PE knows of all. No PE waits for a longer chain. With
+ * several nodes of several PEs, the PEs of a node meet first, then the first PEs of all nodes, which then release their
+ * nodes. So the network carries as few words as possible. */
 #include "shmem/parts.h"
 #include "shmem/tree.h"
 
 #include <stddef.h>
 #include <stdio.h>
 
-/* PEs at equal distances that meet, each `place` from the first; words of the control page from `word`
-   on are theirs. */
+/* PEs at equal distances that meet, each `place` from the first. Their words of the control page start at `word`. */
 typedef struct meeting {
     int32_t first, stride, count, place, word;
 } meeting;
@@ -28,7 +27,7 @@ static int32_t rounds_of(const meeting *m)
     return rounds;
 }
 
-/* The first meeting that a PE comes to. */
+/* Returns the first meeting of a PE. */
 static meeting meeting_of(const sym *self, int32_t pe)
 {
     const int32_t each = self->node_ranks > 0 ? self->node_ranks : self->size;
@@ -40,7 +39,7 @@ static uint64_t barrier_offset(int32_t word)
     return offsetof(sym_control, barrier) + (uint64_t)word * sizeof(uint64_t);
 }
 
-/* NULL where the PE's heap is not mapped. */
+/* NULL if the PE's heap is not mapped. */
 static _Atomic uint64_t *barrier_word(const sym *self, int32_t pe, int32_t word)
 {
     return sym_at(self, pe, barrier_offset(word));
@@ -51,14 +50,14 @@ static bool barrier_has_come(const _Atomic uint64_t *word, uint64_t epoch)
     return atomic_load_explicit(word, memory_order_acquire) >= epoch;
 }
 
-/* The word by which a rank's coming is seen, in round 0 at the PE above it; NULL where that heap is not mapped. */
+/* Returns the word that shows that a rank has come, in round 0 at the PE above it; NULL if that heap is not mapped. */
 static const _Atomic uint64_t *barrier_first_word(const sym *self, int32_t pe)
 {
     const meeting its = meeting_of(self, pe);
     return barrier_word(self, meeting_pe(&its, 1), 0);
 }
 
-/* Writes the ranks that are seen not to have come to the epoch's barrier into text; false: there is none. */
+/* Writes into text the ranks that are seen not to have come to the epoch's barrier. Returns false if there is none. */
 static bool list_missing(const sym *self, uint64_t epoch, char *text, size_t text_bytes)
 {
     size_t used = 0;
@@ -77,8 +76,8 @@ static boot_topic barrier_topic(uint64_t epoch)
     return (boot_topic){.kind = BOOT_KIND_BARRIER, .number = epoch};
 }
 
-/* Names those who have not come at all, besides who is to blame for a time-out: the ranks are out of
-   step from then on. */
+/* Names the ranks that have not come, besides the rank to blame for a time-out. The ranks are out of step from then
+   on. */
 static expar_status barrier_failed(sym *self, uint64_t epoch, const sym_rest *rest, expar_status status)
 {
     char missing[256];
@@ -95,14 +94,14 @@ static expar_status barrier_tell(sym *self, uint64_t epoch, int32_t pe, int32_t 
     return barrier_failed(self, epoch, &unwaited, status);
 }
 
-/* What this rank still waits for: a word of pe's. */
+/* The word of pe for which this rank still waits. */
 typedef struct barrier_wait {
     const sym *sym;
     uint64_t epoch;
     int32_t pe;
 } barrier_wait;
 
-/* Of one that has come, and has told this rank all, nothing more is needed but that others have heard of it. */
+/* A rank that has come, and has told this rank so, owes nothing more: only other ranks still have to learn of it. */
 static bool barrier_owes(const void *context, int32_t rank)
 {
     const barrier_wait *wait = context;
@@ -110,7 +109,7 @@ static bool barrier_owes(const void *context, int32_t rank)
     return rank == wait->pe || !word || !barrier_has_come(word, wait->epoch);
 }
 
-/* Who has come cannot be told any more, now and later. */
+/* From now on it is unknown which ranks have come. */
 static expar_status barrier_spoilt(sym *self, const boot_topic *topic, expar_status status)
 {
     error_kept kept;
@@ -120,7 +119,7 @@ static expar_status barrier_spoilt(sym *self, const boot_topic *topic, expar_sta
     return error_restore(&kept);
 }
 
-/* Whoever leaves the barrier may leave the group while others still hear of it from each other. */
+/* A rank that has passed the barrier may leave the group while other ranks are still in it. */
 static expar_status barrier_hear(sym *self, uint64_t epoch, int32_t pe, int32_t number)
 {
     const barrier_wait wait = {.sym = self, .epoch = epoch, .pe = pe};
@@ -152,7 +151,7 @@ static expar_status barrier_meet(sym *self, uint64_t epoch, const meeting *m)
     return status;
 }
 
-/* From the first of a node to all others of it. */
+/* The first rank of a node releases all others of it. */
 static expar_status barrier_release(sym *self, uint64_t epoch, const meeting *node, int32_t word)
 {
     const tree t = tree_of_node(node->count, node->place, 0);
@@ -179,7 +178,7 @@ static expar_status barrier_over_heap(sym *self)
     return status == EXPAR_OK ? barrier_release(self, epoch, &node, leaders.word + rounds_of(&leaders)) : status;
 }
 
-/* One who knows that it cannot be met any more does not come, and those who are in it learn of it. */
+/* A rank that knows that the barrier cannot be completed does not come, and tells those that are in it. */
 static expar_status barrier_check(sym *self)
 {
     const boot_topic next = barrier_topic(self->barrier_epoch + 1);

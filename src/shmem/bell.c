@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The bell: a futex in the control page, and the handshake that keeps its users from missing each other. */
+/* The doorbell: a futex in the control page, and the handshake that keeps its users from missing each other. */
 #include "shmem/bell.h"
 
 #include <limits.h>
@@ -19,26 +19,26 @@ void bell_open(sym_bell *bell)
     atomic_store_explicit(&bell->fences, granted, memory_order_relaxed);
 }
 
-/* The least that holds both; watched may be 0. */
+/* Returns the smallest range that holds both; watched may be 0. */
 static uint64_t widened(uint64_t watched, uint64_t range)
 {
     if (watched == 0) return range;
     const uint32_t first = (uint32_t)watched < (uint32_t)range ? (uint32_t)watched : (uint32_t)range;
-    const uint64_t bound = watched > range ? watched : range; /* the higher half decides */
+    const uint64_t bound = watched > range ? watched : range; /* the upper 32 bits decide */
     return (bound >> BELL_BOUND_SHIFT) << BELL_BOUND_SHIFT | first;
 }
 
 void bell_arm(sym_bell *bell, uint64_t range, uint32_t *rings)
 {
-    /* Before watched is set: a writer that takes it down raises rings after this load, and the futex sees the
-     * difference. */
+    /* Read before watched is set. A writer that clears watched raises rings after this load, and the futex sees the
+       difference. */
     *rings = atomic_load_explicit(&bell->rings, memory_order_relaxed);
     uint64_t before = atomic_load_explicit(&bell->watched, memory_order_relaxed);
     while (!atomic_compare_exchange_weak_explicit(&bell->watched, &before, widened(before, range), memory_order_seq_cst,
                                                   memory_order_relaxed)) {
     }
-    /* Partner: the fence in bell_look, which those who are registered leave to this call. Either the writer sees
-       watched, or the caller's next look sees the flag. */
+    /* Partner: the fence in bell_look, which registered writers leave to this call. Either the writer sees watched, or
+       the caller's next check sees the flag. */
     if (atomic_load_explicit(&bell->fences, memory_order_relaxed))
         syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0);
     fence_full();
@@ -48,13 +48,13 @@ void bell_sleep(sym_bell *bell, uint32_t rings, int64_t limit_ns, bool local)
 {
     struct timespec limit = {.tv_sec = limit_ns / 1000000000, .tv_nsec = limit_ns % 1000000000};
     int operation = local ? FUTEX_WAIT_PRIVATE : FUTEX_WAIT;
-    /* Woken, interrupted, late or not asleep at all: the caller looks again in every case. */
+    /* Woken, interrupted, late or not asleep at all: the caller checks again in every case. */
     syscall(SYS_futex, &bell->rings, operation, rings, &limit, NULL, 0);
 }
 
 void bell_wake(sym_bell *bell, bool local)
 {
-    /* One of several writers takes the word down and wakes; the others save the system call. */
+    /* Only one of several writers clears the word and wakes; the others save the system call. */
     if (atomic_exchange_explicit(&bell->watched, 0, memory_order_seq_cst) == 0) return;
     atomic_fetch_add_explicit(&bell->rings, 1, memory_order_seq_cst);
     syscall(SYS_futex, &bell->rings, local ? FUTEX_WAKE_PRIVATE : FUTEX_WAKE, INT_MAX, NULL, NULL, 0);

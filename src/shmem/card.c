@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How full the symmetric heap is, and the card in its control page that tells so to those who look from outside. */
+/* How full the symmetric heap is, and the card in its control page that tells so to other processes. */
 #include "shmem/parts.h"
 #include <expar/memory.h>
 
@@ -30,7 +30,7 @@ void sym_heap_stats(sym *self, expar_heap_stats *out)
     };
 }
 
-/* What the card holds of the statistics, in its order. */
+/* Lists the members of the statistics that the card holds, in its order. */
 static void card_members(expar_heap_stats *stats, uint64_t *members[SYM_CARD_WORDS])
 {
     uint64_t *all[SYM_CARD_WORDS] = {

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whether the ranks of this host have a core each. Launchers bind ranks, each to its own core or all to the same few,
- * so that only all the ranks' sets of cores together tell. Hosts may be containers of one machine, which share its
- * cores unless each has a set of its own: so the machine's ranks are counted as well. */
+/* Finds whether each rank of this host has a core. Launchers bind each rank to its own core, or all ranks to the same
+ * few, so only the core sets of all ranks together tell. Hosts may be containers of one machine, which share its cores
+ * unless each has a set of its own. So the machine's ranks are counted as well. */
 #include "shmem/parts.h"
 
 #include <sched.h>
 #include <stdlib.h>
 
-/* Empty where the machine has more cores than the set can name. */
+/* Returns an empty set if the machine has more cores than the set can name. */
 static cpu_set_t own_cores(void)
 {
     cpu_set_t cores;
@@ -28,7 +28,7 @@ static bool shares_machine(const boot_place *a, const boot_place *b)
     return a->machine == b->machine;
 }
 
-/* Of the ranks that share this one's place, all together. */
+/* Counts the cores of the ranks that share this rank's place, all together. */
 static int32_t count_cores(const boot *ctl, const cpu_set_t *all, shares_fn *shares)
 {
     const boot_place *mine = &ctl->places[ctl->rank];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The symmetric device heap: an arena on every rank that all use alike, and memory mapped behind it as it grows.
+/* The symmetric device heap: an arena on every rank, which all use alike, and memory that is mapped as the heap grows.
  *
- * As in the host's heap each call gathers every rank's wish before anything stays changed. */
+ * As for the host's heap, each call gathers the requests of all ranks before any change becomes final. */
 #include "shmem/device_heap_parts.h"
 
 #include <stdlib.h>
@@ -9,18 +9,18 @@
 
 /* The arena's first block, so that no offset given to a caller is 0. */
 #define FIRST_BYTES 4096
-/* Addresses of a heap: as much as the largest GPU has, in units of it. */
+/* The heap has as many addresses as the largest GPU has memory, rounded up to this. */
 #define RANGE_UNIT ((uint64_t)1 << 30)
-/* Larger than the driver's granularity only to take fewer chunks. */
+/* Larger than the driver's granularity only to have fewer chunks. */
 #define CHUNK_UNIT_MIN ((uint64_t)2 << 20)
 
-/* Which GPU a rank has. */
+/* Describes a rank's GPU. */
 typedef struct heap_card {
     cu_uuid uuid;
     char bus_id[32];
     uint64_t memory_bytes, unit_bytes;
-    cu_address base; /* of its own heap: for ranks that are threads of this process */
-    int32_t kind;    /* heap_kind: what it can do */
+    cu_address base; /* base of its own heap, for ranks that are threads of this process */
+    int32_t kind;    /* heap_kind that it can use */
 } heap_card;
 
 /* ---- agreement --------------------------------------------------------------------------------------------------- */
@@ -42,7 +42,7 @@ expar_status heap_agree(device_heap *self, const char *what, const heap_word *wo
     expar_status status = sym_check_come(self->sym, what);
     if (status != EXPAR_OK) return status;
     status = sym_agree(self->sym, &matter, own);
-    /* A rank's own error does not say yet in what. */
+    /* The text of this rank's own error does not name the call yet. */
     return own != EXPAR_OK && status == own ? error_prefix(status, "%s", what) : status;
 }
 
@@ -60,7 +60,7 @@ static expar_status check_hosts(const sym *symmetric)
     return EXPAR_OK;
 }
 
-/* Threads of one process share addresses, processes hand each other descriptors where they can. */
+/* Threads of one process share addresses. Processes send each other descriptors if they can. */
 static expar_status choose_kind(const device_heap *self, int32_t *kind)
 {
     int64_t forced = 0;
@@ -85,7 +85,7 @@ static expar_status open_own(device_heap *self, int32_t index, heap_card *card)
     return EXPAR_OK;
 }
 
-/* Whether this rank's GPU can reach that of rank r, and its index in this process. */
+/* Checks that this rank's GPU can reach that of rank r, and gives its index in this process. */
 static expar_status check_reach(const device_heap *self, int32_t r, const heap_card *card, int32_t *index)
 {
     cuda_link link = {0};
@@ -112,7 +112,7 @@ static void add_device(device_heap *self, int32_t index)
     self->devices[self->num_devices++] = index;
 }
 
-/* Threads of one process map for all; a process maps for its own GPU. */
+/* A process whose ranks are threads maps for all their GPUs; else it maps for its own GPU. */
 static expar_status find_devices(device_heap *self, const heap_card *cards)
 {
     add_device(self, self->device->index);
@@ -138,7 +138,7 @@ static expar_status heap_open_range(device_heap *self)
     return status == EXPAR_OK ? heap_reserve(self) : status;
 }
 
-/* Two rounds: what each rank's GPU is, then whether all reach all and have addresses, and where. */
+/* Two rounds: the first exchanges each rank's GPU; the second agrees that all reach all, and exchanges addresses. */
 static expar_status heap_meet(device_heap *self, int32_t index, heap_card *cards)
 {
     heap_card card = {.unit_bytes = CHUNK_UNIT_MIN};
@@ -244,7 +244,7 @@ expar_status device_heap_give(device_heap *self, const char *what, uint64_t offs
     if (status != EXPAR_OK) return status;
     for (int32_t r = 0; r < self->sym->size && quiet; r++)
         *quiet = *quiet && self->quiet[r];
-    /* Somebody's kernels may still be on their way to it. */
+    /* Kernels of some rank may still be using the memory. */
     if (quiet && !*quiet) return EXPAR_OK;
     /* The arenas are alike, so this fails on all ranks or on none. */
     if (!arena_give(self, offset))
@@ -276,7 +276,7 @@ cu_address device_heap_at(const device_heap *self, uint64_t offset)
     return self->bases[self->sym->rank] + offset;
 }
 
-/* Whether the range lies in the first `bytes` of a part. */
+/* Returns whether the range lies in the first `bytes` of a part. */
 static bool lies_in(uint64_t at, uint64_t bytes, uint64_t begin, uint64_t part_bytes)
 {
     return at >= begin && at - begin < part_bytes && bytes <= part_bytes - (at - begin);

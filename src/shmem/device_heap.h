@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The symmetric device heap: GPU memory that has the same offset on every rank of a group.
  *
- * Called by exec/cuda (buffers on GPUs); calls mem, cuda and boot. Each rank has one GPU, several ranks may have the
- * same one. Every PE's heap is a range of addresses on every rank, equally long; memory is put behind it chunk by
- * chunk as it is taken. Kernels find PE r's copy of an offset at bases[r] + offset. Ranks that are processes hand each
- * other descriptors; ranks that are threads of one process share the mapping. Take and give are collective: the same
- * calls in the same order on all ranks, as in the host's heap.
+ * Called by exec/cuda (buffers on GPUs); calls mem, cuda and boot. Each rank has one GPU; several ranks may share one.
+ * Every PE's heap is a range of addresses on every rank, equally long; memory is mapped into it chunk by chunk as it is
+ * taken. Kernels find PE r's copy of an offset at bases[r] + offset. Ranks that are processes send each other
+ * descriptors; ranks that are threads of one process share the mapping. Take and give are collective: all ranks make
+ * the same calls in the same order, as for the host's heap.
  *
- * Behind the symmetric part each PE's range has a second one, of which every rank has as much as it asked for
- * (device_heap_grow): its pool, whose blocks it hands out by itself. An offset there is reached like any other; what
- * lies at it is that rank's affair.
+ * After the symmetric part each PE's range has a second part. Each rank asks for as much memory there as it wants
+ * (device_heap_grow); it is the rank's pool, from which it allocates blocks by itself. An offset there is reached like
+ * any other, but each rank uses it in its own way.
  *
- * Where processes get no descriptors (or EXPAR_CUDA_IPC is 1) they share memory by CUDA IPC: then the first take fixes
+ * If processes get no descriptors (or EXPAR_CUDA_IPC is 1), they share memory by CUDA IPC. Then the first take fixes
  * the heap's size and its bases, and there is no second part. */
 #ifndef EXPAR_SHMEM_DEVICE_HEAP_H
 #define EXPAR_SHMEM_DEVICE_HEAP_H
@@ -21,63 +21,65 @@
 
 typedef struct device_heap device_heap;
 
-/* Collective. Opens GPU `index` of this process for this rank, and addresses for all PEs' heaps; takes no memory yet.
-   All ranks return the same status: EXPAR_ERR_UNSUPPORTED (no CUDA; ranks on several hosts; two GPUs without peer
-   access, both named), EXPAR_ERR_REMOTE when only another rank could not. */
+/* Collective. Opens GPU `index` of this process for this rank, and reserves addresses for all PEs' heaps; takes no
+   memory yet. All ranks return the same status: EXPAR_ERR_UNSUPPORTED (no CUDA; ranks on several hosts; two GPUs
+   without peer access, both named), EXPAR_ERR_REMOTE when only another rank could not. */
 expar_status device_heap_create(sym *sym, int32_t index, device_heap **out);
-/* Collective while all is sound. quiet: no kernel of any rank uses it any more; the same on all ranks, as
-   device_heap_give tells. Else (and where the group has failed) what other ranks of this process may still use stays
-   until the last heap of the process goes, and what other processes may use until this one ends. NULL is allowed. */
+/* Collective while the group is sound. quiet: no kernel of any rank uses the heap any more; all ranks pass the same
+   value, which device_heap_give returns. If not quiet, or if the group has failed, some memory stays. Memory that other
+   ranks of this process may still use stays until the last heap of the process is destroyed. Memory that other
+   processes may use stays until this process ends. NULL is allowed. */
 void device_heap_destroy(device_heap *heap, bool quiet);
 
 /* Collective. The memory's content is undefined. alignment: a power of two up to 2 MiB. EXPAR_ERR_MEMORY on all ranks
    says which rank's GPU lacks how much. */
 expar_status device_heap_take(device_heap *heap, const char *what, uint64_t bytes, uint64_t alignment,
                               uint64_t *offset);
-/* Collective; returns when all ranks have come. The memory stays with the heap for later takes, or where not all ranks
-   are quiet for nobody, as long as the heap lives. *quiet (NULL: true)
-   says whether this rank knows that no kernel of its own uses the heap any more, and then whether all ranks do: false
-   on failure. */
+/* Collective; returns when all ranks have come. The heap keeps the memory for later takes; if not all ranks are quiet,
+   it is not used again while the heap lives. On entry *quiet (NULL: true) says whether this rank knows that none of its
+   kernels uses the heap any more. On return it says whether this holds for all ranks; false on failure. */
 expar_status device_heap_give(device_heap *heap, const char *what, uint64_t offset, bool *quiet);
 
-/* ---- the part behind --------------------------------------------------------------------------------------------- */
+/* ---- the second part --------------------------------------------------------------------------------------------- */
 
-/* Whether there is one. The same on all ranks. */
+/* Returns whether there is a second part. The same on all ranks. */
 bool device_heap_grows(const device_heap *heap);
-/* Collective. Puts at least `bytes` more behind what this rank's second part has, in whole units; 0 is allowed, and
-   ranks may say different numbers. All ranks have what they asked for, mapped everywhere, or none has any, and all
-   return the same status: EXPAR_ERR_MEMORY says which rank's GPU lacks how much. No kernel may be waiting for a rank
-   that is in here. */
+/* Collective. Adds at least `bytes` to this rank's second part, rounded up to the driver's granularity; 0 is allowed,
+   and ranks may pass different numbers. Either all ranks get what they asked for, mapped everywhere, or none gets any.
+   All return the same status: EXPAR_ERR_MEMORY says which rank's GPU lacks how much. No kernel may be waiting for a
+   rank that is in this call. */
 expar_status device_heap_grow(device_heap *heap, const char *what, uint64_t bytes);
-/* Collective. Gives back whole pieces from the end of this rank's second part, as long as it keeps `keep_bytes`: when
-   this returns no rank maps them any more. No kernel of any rank may be using them: each says by `quiet` whether its
-   own have ended, and nothing is done unless all have. */
+/* Collective. Frees whole pieces from the end of this rank's second part, which keeps at least `keep_bytes`. When this
+   returns, no rank maps them any more. No kernel of any rank may be using them: each rank says by `quiet` whether its
+   own have ended, and nothing is freed unless all have. */
 expar_status device_heap_shrink(device_heap *heap, const char *what, uint64_t keep_bytes, bool quiet);
-/* What that would leave this rank. */
+/* Returns how many bytes of its second part this rank would keep. */
 uint64_t device_heap_own_kept(const device_heap *heap, uint64_t keep_bytes);
-/* Where the second part begins; its addresses; how many have memory. The same offset on all ranks. */
+/* Where the second part begins (the same offset on all ranks), how many addresses it has, and how many of them have
+   memory. */
 uint64_t device_heap_own_offset(const device_heap *heap);
 uint64_t device_heap_own_room(const device_heap *heap);
 uint64_t device_heap_own_bytes(const device_heap *heap);
 
-/* This rank's memory, for who still uses it when the heap has gone: the second part then stays where it is, readable by
-   this process, until the last holder drops it. By CUDA IPC all of the heap does. Dropping calls the driver: not from a
-   function that the driver calls. NULL is allowed. */
+/* This rank's memory, for users that outlive the heap. The second part stays mapped, readable by this process, until
+   the last holder drops it; with CUDA IPC the whole heap does. Dropping calls the driver, so do not drop in a callback
+   of the driver. NULL is allowed. */
 typedef struct device_part device_part;
 device_part *device_heap_hold(device_heap *heap);
 void device_part_drop(device_part *part);
 
 /* ---- facts ------------------------------------------------------------------------------------------------------- */
 
-/* This rank's GPU; lives as long as the heap. */
+/* Returns this rank's GPU, which lives as long as the heap. */
 const cuda_device *device_heap_device(const device_heap *heap);
-/* GPUs of this process whose ranks map what this rank maps, its own first; *count of them. */
+/* Returns the GPUs of this process whose ranks map what this rank maps, its own first; *count is their number. */
 const int32_t *device_heap_devices(const device_heap *heap, int32_t *count);
-/* [size]: where each PE's heap begins, for kernels of this rank's GPU. Fixed from the first take on. */
+/* Returns [size]: where each PE's heap begins, for kernels of this rank's GPU. Fixed after the first take. */
 const cu_address *device_heap_bases(const device_heap *heap);
-/* This rank's copy of an offset. */
+/* Returns the address of an offset in this rank's heap. */
 cu_address device_heap_at(const device_heap *heap, uint64_t offset);
-/* Offset of an address in this rank's heap; false when [address, address + bytes) is not wholly in taken memory. */
+/* Gives the offset of an address in this rank's heap. Returns false unless [address, address + bytes) is wholly in
+   taken memory. */
 bool device_heap_offset(const device_heap *heap, cu_address address, uint64_t bytes, uint64_t *offset);
 
 #endif

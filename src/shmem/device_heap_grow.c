@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The memory behind the device heap. Growing has three steps that all ranks take together: make a piece (and agree that
- * all could), hand it round, map what came (and agree again). */
+/* The memory of the device heap. All ranks take three steps together to grow it. They make a piece and agree that all
+ * could; they exchange descriptors; they map what arrives and agree again. */
 #include "shmem/device_heap_parts.h"
 
 #include <stdlib.h>
@@ -27,7 +27,7 @@ static expar_status map_one(device_heap *self, int32_t r, int fd, uint64_t offse
     return status == EXPAR_OK ? EXPAR_OK : error_prefix(status, "memory of rank %d", r);
 }
 
-/* Maps the peers' chunks; what was mapped before a failure is unmapped again. */
+/* Maps the peers' chunks; after a failure it unmaps those that it had mapped. */
 static expar_status map_peers(device_heap *self, const int *fds, const uint64_t *offsets, const uint64_t *bytes)
 {
     expar_status status = EXPAR_OK;
@@ -36,7 +36,7 @@ static expar_status map_peers(device_heap *self, const int *fds, const uint64_t 
         if (!heap_is_own(self, r)) status = map_one(self, r, fds[r], offsets[r], bytes[r]);
     if (status == EXPAR_OK) return EXPAR_OK;
     unmap_peers(self, offsets, bytes, r - 1);
-    /* Those not imported are still open. */
+    /* Chunks that were not imported are still open. */
     for (; r < self->sym->size; r++)
         if (!heap_is_own(self, r)) close(fds[r]);
     return status;
@@ -67,7 +67,7 @@ expar_status heap_chunk_make(const device_heap *self, uint64_t offset, uint64_t 
     if (status == EXPAR_OK && !self->sym->by_threads) status = mem_chunk_export(&chunk, fd);
     if (status == EXPAR_OK)
         status = mem_chunk_map(&chunk, self->bases[self->sym->rank] + offset, self->devices, self->num_devices);
-    mem_chunk_release(&chunk); /* the mappings keep it */
+    mem_chunk_release(&chunk); /* the mappings keep the memory */
     if (status == EXPAR_OK || *fd < 0) return status;
     close(*fd);
     *fd = -1;
@@ -79,7 +79,7 @@ void heap_chunk_unmake(const device_heap *self, uint64_t offset, uint64_t bytes)
     mem_chunk_unmap(self->bases[self->sym->rank] + offset, bytes);
 }
 
-/* The same piece at the same offset on all ranks. */
+/* Shares a piece of the same size at the same offset on all ranks. */
 static expar_status share_alike(device_heap *self, const char *what, int fd, uint64_t bytes)
 {
     const size_t size = (size_t)self->sym->size;
@@ -142,7 +142,7 @@ static expar_status make_whole(device_heap *self, uint64_t bytes, mem_ipc *own)
                      (unsigned long long)(self->mapped_bytes >> 20));
 }
 
-/* Two rounds, as with chunks: made, with the handles handed round, and opened. */
+/* Two rounds, as with chunks: each rank makes its memory and exchanges its handle, then opens the others. */
 static expar_status agree_on_whole(device_heap *self, const char *what, uint64_t bytes, const heap_word *wish,
                                    mem_ipc *own)
 {
@@ -181,8 +181,8 @@ expar_status heap_grow(device_heap *self, const char *what, uint64_t end_bytes, 
     return grow_by_chunk(self, what, bytes, wish);
 }
 
-/* A peer may have this rank's memory open until it has said that it closed it; a failed group cannot say so, and what
-   is left goes with the process. */
+/* A peer may have this rank's memory open until it has said that it closed it. In a failed group it cannot say so, and
+   the memory stays until the process ends. */
 void heap_whole_close(device_heap *self, bool quiet)
 {
     close_peers(self);

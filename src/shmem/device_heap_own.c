@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part of the device heap behind the symmetric one: every rank has as much of it as it asked for, and all map what
- * each has. It grows and shrinks as the symmetric part grows: by all ranks together, or not at all. */
+/* The second part of the device heap, which follows the symmetric one. Each rank has as much of it as it asked for, and
+ * all ranks map it. It grows and shrinks as the symmetric part grows: by all ranks together, or not at all. */
 #include "shmem/device_heap_parts.h"
 
 #include <fcntl.h>
@@ -35,9 +35,9 @@ static expar_status check_kind(const device_heap *self, const char *what)
 
 /* ---- growing ----------------------------------------------------------------------------------------------------- */
 
-/* One growth, on its way. */
+/* One growth in progress. */
 typedef struct growth {
-    uint64_t *offsets, *bytes; /* [size] where what each rank adds begins, and how much that is */
+    uint64_t *offsets, *bytes; /* [size] where each rank's addition begins, and its size */
     int fd;
 } growth;
 
@@ -62,7 +62,7 @@ static bool adds_any(const device_heap *self, const growth *grow)
     return false;
 }
 
-/* A rank that adds nothing hands round a descriptor of nothing, which nobody maps. */
+/* A rank that adds nothing sends a descriptor of no memory, which no rank maps. */
 static expar_status share(device_heap *self, const char *what, growth *grow)
 {
     if (self->sym->by_threads) return EXPAR_OK;
@@ -116,7 +116,7 @@ expar_status device_heap_grow(device_heap *self, const char *what, uint64_t byte
 /* ---- shrinking --------------------------------------------------------------------------------------------------- */
 
 typedef struct shrinking {
-    uint64_t pieces; /* that the rank keeps */
+    uint64_t pieces; /* number of pieces that the rank keeps */
     bool quiet;
 } shrinking;
 
@@ -125,7 +125,7 @@ static void drop_last(heap_pieces *pieces)
     pieces->total_bytes -= pieces->bytes[--pieces->count];
 }
 
-/* Threads of one process have but one mapping, the owner's. */
+/* Threads of one process have only one mapping, the owner's. */
 static void shrink_one(device_heap *self, int32_t r, uint64_t keep)
 {
     heap_pieces *pieces = &self->grown[r];
@@ -139,7 +139,7 @@ static void shrink_one(device_heap *self, int32_t r, uint64_t keep)
     }
 }
 
-/* Pieces that have to stay, and what they are together. */
+/* Returns how many pieces must stay, and their total size. */
 static uint64_t pieces_kept(const heap_pieces *pieces, uint64_t keep_bytes, uint64_t *bytes)
 {
     uint64_t count = pieces->count;
@@ -156,7 +156,7 @@ uint64_t device_heap_own_kept(const device_heap *self, uint64_t keep_bytes)
     return bytes;
 }
 
-/* Whether all may, and whether any rank has anything to give. */
+/* Returns whether all ranks may shrink, and any rank has something to free. */
 static bool all_shrink(const device_heap *self, const shrinking *all)
 {
     bool any = false;
@@ -167,7 +167,7 @@ static bool all_shrink(const device_heap *self, const shrinking *all)
     return any;
 }
 
-/* Memory goes when nobody maps it any more: who has come past the second agreement finds it gone. */
+/* Memory is freed when no rank maps it any more: that is so for a rank that has passed the second agreement. */
 static expar_status shrink_to(device_heap *self, const char *what, const shrinking *mine, shrinking *all)
 {
     const heap_word word = {.mine = mine, .all = all, .mine_bytes = sizeof *mine};

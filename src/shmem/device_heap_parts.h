@@ -1,52 +1,71 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of the device heap share: device_heap.c (making, taking, giving), device_heap_grow.c (memory behind
- * the symmetric part), device_heap_own.c (the part behind it, of which each rank has as much as it likes) and
- * device_heap_range.c (addresses, and how long they stay). */
+/* Definitions that the files of the device heap share. device_heap.c makes the heap, takes and gives.
+ * device_heap_grow.c adds memory to the symmetric part. device_heap_own.c has the second part, of which each rank has
+ * as much as it asks for. device_heap_range.c has the addresses, and how long they stay. */
 #ifndef EXPAR_SHMEM_DEVICE_HEAP_PARTS_H
 #define EXPAR_SHMEM_DEVICE_HEAP_PARTS_H
 
 #include "shmem/device_heap.h"
 
-/* How processes come to each other's memory; the same on all ranks. */
+/* How processes get access to each other's memory; the same on all ranks. */
 typedef enum heap_kind {
-    HEAP_CHUNKS, /* VMM: a reserved range for each PE, chunks behind it as descriptors; grows */
-    HEAP_WHOLE   /* CUDA IPC: one piece each, taken by the first take */
+    /* VMM: each PE has a reserved range, into which chunks are mapped by descriptors; it grows */
+    HEAP_CHUNKS,
+    /* CUDA IPC: one piece for each PE, which the first take allocates */
+    HEAP_WHOLE
 } heap_kind;
 
-/* Memory behind a part of a range: so many bytes each, one behind the other. */
+/* Memory of one part of a range: pieces of bytes[i] each, one after the other. */
 typedef struct heap_pieces {
     uint64_t *bytes; /* [count] */
     size_t count;
     uint64_t total_bytes;
 } heap_pieces;
 
-/* A rank's own addresses, with what lies behind them. By CUDA IPC the one piece. */
+/* A rank's own addresses, and the memory mapped there. With CUDA IPC it is one piece. */
 struct device_part {
-    atomic_int holders; /* who drops the last one (acquire, release) gives all back */
+    /* references; dropping the last one (acquire, release) frees everything */
+    atomic_int holders;
     cuda_device *device;
-    cu_address base;            /* 0: none */
-    uint64_t range_bytes;       /* of addresses; 0: by CUDA IPC */
-    uint64_t own_at;            /* offset of the part behind the symmetric one */
-    heap_pieces symmetric, own; /* VMM. Changed by the heap alone, as long as there is one */
-    bool closed;                /* by CUDA IPC: no other process has it open */
-    struct device_part *next;   /* in the list of those left behind */
+    /* 0: none */
+    cu_address base;
+    /* number of addresses; 0: CUDA IPC */
+    uint64_t range_bytes;
+    /* offset of the second part, which follows the symmetric one */
+    uint64_t own_at;
+    /* VMM; only the heap changes them while it exists */
+    heap_pieces symmetric, own;
+    /* CUDA IPC: no other process has it open */
+    bool closed;
+    /* next in the list of parts that outlived their heaps */
+    struct device_part *next;
 };
 
 struct device_heap {
     sym *sym;
     cuda_device *device;
     heap_kind kind;
-    bool counted;     /* among the living heaps of this process */
-    int32_t *devices; /* [num_devices] GPUs of this process whose ranks map what this rank maps */
+    /* it is counted among the living heaps of this process */
+    bool counted;
+    /* [num_devices] GPUs of this process whose ranks map what this rank maps */
+    int32_t *devices;
     int32_t num_devices;
-    device_part *part;                /* this rank's; NULL: not there yet */
-    cu_address *bases;                /* [size] 0: not there yet */
-    bool *quiet;                      /* [size] what the ranks said in the last give */
-    heap_pieces *grown;               /* [size] each PE's part behind the symmetric one */
-    uint64_t range_bytes, unit_bytes; /* addresses of each of the two parts */
-    mem_arena *arena;                 /* guarded by sym->lock */
-    heap_pieces chunks;               /* of the symmetric part, on all PEs alike */
-    uint64_t mapped_bytes;            /* their sum, or the whole */
+    /* this rank's part; NULL: not there yet */
+    device_part *part;
+    /* [size]; 0: not there yet */
+    cu_address *bases;
+    /* [size] what the ranks passed in the last give */
+    bool *quiet;
+    /* [size] each PE's second part, which follows the symmetric one */
+    heap_pieces *grown;
+    /* addresses of each of the two parts; granularity */
+    uint64_t range_bytes, unit_bytes;
+    /* guarded by sym->lock */
+    mem_arena *arena;
+    /* chunks of the symmetric part, equal on all PEs */
+    heap_pieces chunks;
+    /* sum of the chunks, or size of the one piece */
+    uint64_t mapped_bytes;
 };
 
 static inline bool heap_is_own(const device_heap *heap, int32_t r)
@@ -54,41 +73,41 @@ static inline bool heap_is_own(const device_heap *heap, int32_t r)
     return r == heap->sym->rank;
 }
 
-/* What a rank wants, or has found. */
+/* The request of a rank, or what it has found. */
 typedef struct heap_word {
-    uint64_t bytes, alignment, offset; /* of a take or give: to be equal; offset may be BOOT_UNKNOWN */
-    /* Gathered beside it: mine_bytes of each rank, all[size]. */
+    /* of a take or give; they must be equal on all ranks; offset may be BOOT_UNKNOWN */
+    uint64_t bytes, alignment, offset;
+    /* Gathered data: mine_bytes of each rank, all[size]. */
     const void *mine;
     void *all;
     size_t mine_bytes;
 } heap_word;
 
 /* ---- device_heap.c ----------------------------------------------------------------------------------------------- */
-/* Collective: OK on all ranks, or on none. own: why this rank cannot, with the last error's text. */
+/* Collective: OK on all ranks, or on none. own: why this rank cannot take part, with the last error's text. */
 expar_status heap_agree(device_heap *heap, const char *what, const heap_word *word, expar_status own);
 
 /* ---- device_heap_range.c ----------------------------------------------------------------------------------------- */
-/* Addresses for what is to come: this rank's own, and those of peers in other processes. */
+/* Reserves addresses: this rank's own, and those of peers in other processes. */
 expar_status heap_reserve(device_heap *heap);
-/* Notes one more piece; EXPAR_ERR_MEMORY before anything is done: room for its record. */
+/* Makes free space for the record of one more piece. Call it first: EXPAR_ERR_MEMORY comes before anything is done. */
 expar_status heap_pieces_prepare(heap_pieces *pieces);
 void heap_pieces_add(heap_pieces *pieces, uint64_t bytes);
-/* Gives memory and addresses back. The device is closed after it, or kept with what must stay. */
+/* Frees memory and addresses. Closes the device, or keeps it with the memory that must stay. */
 void heap_release(device_heap *heap, bool quiet);
 
 /* ---- device_heap_grow.c ------------------------------------------------------------------------------------------ */
-/* Puts memory behind the heap up to end_bytes. `wish` is what all must agree on before anything is
-   shared. Collective. */
+/* Maps memory into the heap up to end_bytes. Before anything is shared, all ranks must agree on `wish`. Collective. */
 expar_status heap_grow(device_heap *heap, const char *what, uint64_t end_bytes, const heap_word *wish);
-/* This rank's memory of so many bytes at an offset of its range, mapped, and with its descriptor, where there are
-   processes; on failure nothing is left. */
+/* Allocates this rank's memory of that size and maps it at an offset of its range; between processes it also makes a
+   descriptor. On failure nothing is left. */
 expar_status heap_chunk_make(const device_heap *heap, uint64_t offset, uint64_t bytes, int *fd);
 void heap_chunk_unmake(const device_heap *heap, uint64_t offset, uint64_t bytes);
-/* Between processes, collective: hands the descriptors round, and maps what came: bytes[r] of rank r, 0: none, at
-   offsets[r] of its range. OK on all ranks, or on none. */
+/* Between processes, collective: exchanges the descriptors, and maps those that arrive: bytes[r] of rank r (0: none),
+   at offsets[r] of its range. OK on all ranks, or on none. */
 expar_status heap_chunks_share(device_heap *heap, const char *what, int fd, const uint64_t *offsets,
                                const uint64_t *bytes);
-/* By CUDA IPC: no process has another's memory open any more; collective while the group is sound. */
+/* CUDA IPC: afterwards no process has another one's memory open. Collective while the group is sound. */
 void heap_whole_close(device_heap *heap, bool quiet);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Addresses of the device heap, and how long they and the memory behind them stay: this rank's own as long as the heap
- * or somebody else holds them, peers' as long as the heap. */
+/* Addresses of the device heap, and how long they and their memory stay. This rank's own stay as long as the heap or
+ * another holder holds them. Those of peers stay as long as the heap. */
 #include "shmem/device_heap_parts.h"
 
 #include <pthread.h>
@@ -55,7 +55,7 @@ static expar_status part_make(device_heap *self)
 
 device_part *device_heap_hold(device_heap *self)
 {
-    /* Relaxed: the heap holds it meanwhile. */
+    /* Relaxed: the heap holds a reference meanwhile. */
     atomic_fetch_add_explicit(&self->part->holders, 1, memory_order_relaxed);
     return self->part;
 }
@@ -76,10 +76,10 @@ void device_part_drop(device_part *part)
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static int64_t living; /* heaps of this process that have ranges; guarded by lock */
-/* Ranks' own, left behind where ranks are threads and something failed: kernels of another rank may still be using
-   them, and memory taken away under these would end the whole process's GPU context. Guarded by lock; dropped with the
-   last heap of this process. */
+static int64_t living; /* number of heaps of this process that have ranges; guarded by lock */
+/* Parts of thread ranks that stay after a failure. Kernels of another rank may still be using them, and freeing memory
+   under a kernel would end the GPU context of the whole process. Guarded by lock; dropped with the last heap of this
+   process. */
 static device_part *left;
 
 static expar_status reserve_ranges(device_heap *self)
@@ -131,7 +131,7 @@ static void drop_left(void)
     }
 }
 
-/* The symmetric part goes now, whoever holds the other. */
+/* The symmetric part is freed now, even if the other one has holders. */
 static void release_own(device_heap *self, bool leave)
 {
     if (!leave) pieces_free(&self->part->symmetric, self->part->base);

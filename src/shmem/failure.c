@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Failures: how a rank tells its peers that it goes, learns that one of them has gone, and says so in errors. */
+/* Failures: how a rank tells its peers that it leaves, learns that a peer has gone, and reports it in errors. */
 #include "shmem/bell.h"
 #include "shmem/parts.h"
 #include "shmem/sym.h"
 
-/* In `told`: above kind and rank, who tells. */
+/* In `told`, the rank that tells stands above kind and rank. */
 #define TOLD_BY_SHIFT 40
 
 static sym_failure_kind failure_kind(uint64_t failure)
@@ -22,7 +22,7 @@ static sym_control *control_of(const sym *self, int32_t pe)
     return sym_at(self, pe, 0);
 }
 
-/* Before the failure is recorded here: once it is, this rank may leave at any time. */
+/* Call this before recording the failure here: once it is recorded, this rank may leave at any time. */
 static void tell_peers(const sym *self, uint64_t failure)
 {
     const uint64_t told = (uint64_t)self->rank << TOLD_BY_SHIFT | failure;
@@ -35,9 +35,9 @@ static void tell_peers(const sym *self, uint64_t failure)
     }
 }
 
-/* A rank has left, or its program has ended: for a reason that a peer has told, which is the one to report, or for its
-   own. A program that ends without a good-bye does so for what it has told itself; what another one, which may live on,
-   has told of a third says nothing of it. */
+/* A rank has left, or its program has ended. If a peer has told the reason, that is the one to report; otherwise the
+   reason is its own. A program that ends without a good-bye ends for a reason that it has told itself. What another
+   rank, which may live on, has told of a third one does not explain it. */
 static uint64_t reason_of_going(const sym *self, sym_failure_kind kind, int32_t rank)
 {
     uint64_t word = atomic_load_explicit(&control_of(self, self->rank)->told, memory_order_acquire);
@@ -48,15 +48,15 @@ static uint64_t reason_of_going(const sym *self, sym_failure_kind kind, int32_t 
     return known && other && explains ? told : failure_word(kind, rank);
 }
 
-/* The rank for whose silence another one is gone, as a peer has told here or that one by way of the boot, which reaches
-   those too whose heaps it does not map; -1: none is known. */
+/* Returns the rank whose silence made another one leave; -1: none is known. A peer has told it in this heap, or the
+   leaving rank has told it through the boot. The boot also reaches ranks whose heaps it does not map. */
 static int32_t silence_behind(const sym *self, bool went, uint64_t failure, int32_t rank)
 {
     if (failure_kind(failure) == SYM_PEER_SILENT) return (int32_t)(uint32_t)failure;
     return went ? self->boot->ops->blame_of(self->boot, rank) : -1;
 }
 
-/* A death explains a leaving, and this rank's own abort ends what the loss of others has left alone. */
+/* A death explains a leaving. This rank's own abort also ends what the loss of others has not stopped. */
 static bool replaces(sym_failure_kind later, sym_failure_kind earlier)
 {
     if (earlier == SYM_SOUND || later == SYM_ABORTED) return earlier != SYM_ABORTED;
@@ -71,7 +71,7 @@ static void failure_record(sym *self, uint64_t failure)
         if (!replaces(failure_kind(failure), failure_kind(seen))) return;
 }
 
-/* silent: the rank for whose silence it went; -1: none. */
+/* silent: the rank whose silence made it leave; -1: none. */
 static void record_loss(sym *self, sym_failure_kind kind, int32_t rank, int32_t silent)
 {
     atomic_store_explicit(&self->gone_for[rank], silent + 1, memory_order_relaxed);
@@ -86,7 +86,7 @@ static void record_loss(sym *self, sym_failure_kind kind, int32_t rank, int32_t 
     pthread_mutex_unlock(&self->lock);
 }
 
-/* This rank comes to nothing more of a kind that others await. */
+/* This rank takes part in nothing more of a kind that others await. */
 static void note_ended(const sym *self, boot_kind kind, expar_status status, const char *reason)
 {
     const boot_topic all = {.kind = (uint16_t)kind};
@@ -146,8 +146,8 @@ void sym_tell(sym *self, int32_t rank)
                                             memory_order_relaxed);
 }
 
-/* Whose loss explains that a rank went; -1: nobody's is known. *died: it died, else it fell silent. What the first
-   failure is of another rank explains a leaving. */
+/* Returns the rank whose loss explains that a rank left; -1: not known. *died: that rank died, else it fell silent. The
+   first failure explains a leaving if it concerns another rank. */
 static int32_t cause_of_going(const sym *self, sym_failure_kind kind, int32_t rank, bool *died)
 {
     const uint64_t first = atomic_load_explicit(&self->failure, memory_order_acquire);
@@ -171,7 +171,7 @@ static expar_status failed_by_going(sym *self, sym_failure_kind kind, int32_t ra
                      died ? "died (its control connection closed)" : "fell silent", rank, how);
 }
 
-/* The text of a failure that is not SYM_SOUND. */
+/* Sets the error of a failure that is not SYM_SOUND. */
 static expar_status failed_by(sym *self, sym_failure_kind kind, int32_t rank, const char *what)
 {
     if (kind != SYM_SOUND && kind != SYM_ABORTED && rank >= 0) sym_tell(self, rank);
@@ -198,7 +198,7 @@ expar_status sym_check(sym *self, const char *what)
     return failed_by(self, failure_kind(failure), (int32_t)(uint32_t)failure, what);
 }
 
-/* That a rank is given up says less than what it was given up for. */
+/* The error that a rank was given up is less useful than its cause. */
 void sym_note_absent(sym *self, const boot_topic *topic, expar_status status)
 {
     const uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
@@ -236,7 +236,7 @@ expar_status sym_check_pe(sym *self, int32_t pe, const char *what)
     return failure_kind(failure) == SYM_ABORTED || gone != 0 ? sym_check(self, what) : EXPAR_OK;
 }
 
-/* A group is made by all ranks or not at all: whoever is gone ends it for those who wait for others, too. */
+/* A group is made by all ranks or not at all. So a lost rank ends it even for ranks that wait for others. */
 expar_status sym_check_forming(sym *self, const char *what)
 {
     bool clean = false;
@@ -250,7 +250,7 @@ expar_status sym_check_ranks(sym *self, const sym_ranks *ranks, const char *what
     uint64_t failure = atomic_load_explicit(&self->failure, memory_order_acquire);
     expar_status status = EXPAR_OK;
     if (failure == 0) return EXPAR_OK;
-    if ((int32_t)(uint32_t)failure < 0) return sym_check(self, what); /* nobody knows who is out of step */
+    if ((int32_t)(uint32_t)failure < 0) return sym_check(self, what); /* no rank knows which one is out of step */
     for (int32_t i = 0; i < ranks->size && status == EXPAR_OK; i++)
         status = sym_check_pe(self, ranks->start + i * ranks->stride, what);
     return status;

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The symmetric heap: an arena on every rank that all ranks use alike.
+/* The symmetric heap: an arena on every rank, which all use alike.
  *
- * Each call gathers every rank's arguments over the control sockets before anything stays changed, so that all ranks
- * return the same answer. That takes some hundred microseconds: allocate at set-up. */
+ * Each call gathers the arguments of all ranks over the control sockets before any change becomes final, so that all
+ * ranks return the same answer. That takes some hundred microseconds: allocate at set-up. */
 #include "base/knobs.h"
 #include "shmem/parts.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* What a rank wants. */
+/* The request of a rank. */
 typedef struct wish {
-    uint64_t bytes, alignment; /* of a take; 0 for a give */
-    uint64_t offset;           /* where it was taken, or what is given */
-    expar_status status;       /* why this rank can not, with the last error's text */
+    uint64_t bytes, alignment; /* for a take; 0 for a give */
+    uint64_t offset;           /* where the block was taken, or which one is given */
+    expar_status status;       /* why this rank cannot, with the last error's text */
 } wish;
 
-/* Collective. A reason that lies in one rank's arguments is its own; a full heap is everybody's. */
+/* Collective. An error in one rank's arguments is returned by that rank only; a full heap is an error on all ranks. */
 static expar_status wish_agree(sym *self, const char *what, const wish *mine)
 {
     char lacks[64];
@@ -48,8 +48,8 @@ static expar_status heap_full(const sym *self, const char *what, const wish *min
         (unsigned long long)stats.largest_free_bytes);
 }
 
-/* The memory that a block needs. Where pages stay, that below the heap's border is there, and a transport registers all
-   up to the next border. */
+/* The memory that a block needs. If pages stay, all memory below the heap's border exists already, and a transport
+   registers all up to the next border. */
 typedef struct block_range {
     uint64_t offset, bytes;
 } block_range;
@@ -64,7 +64,7 @@ static block_range range_of(const sym *self, const wish *mine, uint64_t filled_b
     return (block_range){.offset = first, .bytes = sym_border(self, end) - first};
 }
 
-/* Takes from this rank's own arena and notes in mine how that went. */
+/* Takes from this rank's own arena and records the outcome in mine. */
 static void take_locally(sym *self, const char *what, wish *mine)
 {
     if (mine->bytes == 0) return;
@@ -102,14 +102,14 @@ static bool give_locally(sym *self, uint64_t offset, uint64_t *bytes)
     return given;
 }
 
-/* No peer writes here again before the next collective take, to which this rank comes after the discarding. */
+/* No peer writes here before the next collective take, and this rank comes to that after it has discarded the pages. */
 static void drop_pages(sym *self, uint64_t offset, uint64_t bytes)
 {
     if (bytes >= (uint64_t)knob(KNOB_HEAP_DISCARD_BYTES) && !self->keeps_pages)
         mem_region_discard(&self->heap, offset, bytes);
 }
 
-/* The agreement on sizes and offsets; then, where much memory is to be had, that on having it. */
+/* Agrees on sizes and offsets; then, for a block that needs much memory, agrees that all ranks have got it. */
 static expar_status take_memory(sym *self, const char *what, uint64_t filled_bytes, wish *mine)
 {
     const block_range range = range_of(self, mine, filled_bytes);

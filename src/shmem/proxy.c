@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rank's proxies, where EXPAR_PROXY asks for them: rings of its non-blocking operations, and a thread for each. */
+/* The rank's proxies, if EXPAR_PROXY asks for them: rings of its non-blocking operations, and a thread for each
+ * ring. */
 #include "base/knobs.h"
 #include "shmem/parts.h"
 

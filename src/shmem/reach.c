@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who is reached how: opens the transports that EXPAR_TRANSPORTS names, exchanges what each one reaches, and picks for
- * every PE the first that maps it, the first that puts and gets, and the first whose atomics do. */
+/* Opens the transports that EXPAR_TRANSPORTS names and exchanges what each one reaches. For every PE it picks the first
+ * one that maps it, the first that puts and gets, and the first that has atomics. */
 #include "base/knobs.h"
 #include "shmem/bell.h"
 #include "shmem/parts.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The heap grows in chunks of whole huge pages, each as large as all before it up to a limit: so that a network that
-   pins memory pins what is used, and keys are few. */
+/* The heap grows in chunks of whole huge pages, each as large as all before it, up to a limit. So a network that pins
+   memory pins only what is used, and there are few keys. */
 #define CHUNK_MIN ((uint64_t)2 << 20)
 /* ---- what the transports may ask --------------------------------------------------------------------------------- */
 
@@ -59,7 +59,7 @@ static bool has_transport(const sym *self, const transport_ops *ops)
     return false;
 }
 
-/* Ranks that differ in these would wait for each other in different exchanges. */
+/* Ranks that differ in these settings would wait for each other in different exchanges. */
 static expar_status agree_on_start(const sym *self, const char *names)
 {
     size_t count;
@@ -70,7 +70,7 @@ static expar_status agree_on_start(const sym *self, const char *names)
     return boot_agree(self->boot, &(boot_matter){.fields = fields, .num_fields = ARRAY_LENGTH(fields)}, EXPAR_OK, NULL);
 }
 
-/* A transport that nobody asked for by name may be missing; why is kept for those who would have needed it. */
+/* A transport that the settings do not name may be missing; the reason is kept for ranks that would have needed it. */
 static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for)
 {
     transport *made;
@@ -90,7 +90,7 @@ static expar_status open_one(sym *self, const transport_ops *ops, bool asked_for
     return EXPAR_OK;
 }
 
-/* What comes behind a transport that serves a node is needed only where there are several. */
+/* The transports that are listed after one that serves a node are needed only if there are several nodes. */
 static bool is_needed(const sym *self, const transport_ops *ops)
 {
     bool served = false;
@@ -137,7 +137,7 @@ unsigned sym_reach(const sym *self, int32_t rank, int32_t pe, transport_memory m
     return self->matrix[(row * (size_t)self->num_transports + (size_t)number) * TRANSPORT_MEMORIES + memory];
 }
 
-/* The first transport by which `rank` has all of `wanted` at that memory of pe; -1: none. */
+/* Returns the first transport by which `rank` has all of `wanted` at that memory of pe; -1: none. */
 static int32_t first_with(const sym *self, int32_t rank, int32_t pe, transport_memory memory, unsigned wanted)
 {
     for (int32_t t = 0; t < self->num_transports; t++)
@@ -145,8 +145,8 @@ static int32_t first_with(const sym *self, int32_t rank, int32_t pe, transport_m
     return -1;
 }
 
-/* Words of pe are changed by all ranks alike. Where one of them does so by a transport whose atomics must not meet a
-   processor's, all must. */
+/* All ranks must change pe's words in the same way. If one of them uses a transport whose atomics must not meet a
+   processor's, all ranks must use it. */
 static int32_t choose_atomics(const sym *self, int32_t pe, transport_memory memory)
 {
     for (int32_t rank = 0; rank < self->size; rank++) {
@@ -189,7 +189,7 @@ bool sym_maps(const sym *self, int32_t rank, int32_t pe)
     return rank == pe || first_with(self, rank, pe, TRANSPORT_HOST, TRANSPORT_MAP) >= 0;
 }
 
-/* All of a node map each other's heaps. All ranks find the same. */
+/* Returns whether all ranks of a node map each other's heaps. All ranks find the same. */
 static bool node_is_mapped(const sym *self, int32_t first, int32_t ranks)
 {
     for (int32_t rank = first; rank < first + ranks; rank++)
@@ -224,7 +224,7 @@ static void select_all(sym *self)
     }
 }
 
-/* A transport that registers the heap's first chunk finds memory behind all of it, and keeps it. */
+/* A transport that registers the heap's first chunk needs memory in all of it, and keeps it. */
 static expar_status start_heap(sym *self)
 {
     expar_status status = EXPAR_OK;
@@ -318,7 +318,7 @@ expar_status sym_order_before(sym *self, expar_status ordered, int32_t pe)
 
 static expar_status tell_owed(sym *self, expar_status status)
 {
-    /* The load spares every quiet a locked instruction. */
+    /* The plain load saves a locked instruction in every quiet. */
     if (!atomic_load_explicit(&self->owes_failure, memory_order_relaxed) ||
         !atomic_exchange_explicit(&self->owes_failure, false, memory_order_relaxed) || status != EXPAR_OK)
         return status;
@@ -331,8 +331,9 @@ static expar_status tell_owed(sym *self, expar_status status)
     return EXPAR_ERR_PEER;
 }
 
-/* What is in a proxy's ring does not know of operations that pass it by: it is completed first. One transport's
-   failures do not keep the others' operations from being completed. A transport's fence says nothing to another one. */
+/* A proxy does not know of operations that bypass its ring, so its ring is completed first. A failure of one transport
+   does not keep the operations of others from being completed. A transport's fence does not order another transport's
+   operations. */
 expar_status sym_fence(sym *self)
 {
     expar_status status = sym_proxy_quiet(self, "fence");

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting: spin, yield, sleep, in this order, and notice failures and time-outs on the way.
+/* Waiting: a wait spins, yields and sleeps, in this order, and notices failures and time-outs meanwhile.
  *
- * A wait of a few turns costs no system call. Whoever waits longer gives the core to the rank that it waits for, which
- * on a crowded host is the sooner the better. Where each rank could have a core, a sleep costs a hundred times what a
- * flag takes from core to core, and so a wait spins for about as long as a sleep costs; yet ranks that are bound to no
- * core may find themselves on one, where whoever spins only keeps the other from coming. So they say where they run. */
+ * A wait of a few turns costs no system call. A longer wait gives the core to the awaited rank; on a crowded host, the
+ * sooner the better. If each rank could have a core, a sleep costs a hundred times what a flag takes from core to core.
+ * So a wait spins for about as long as a sleep costs. Yet ranks that are bound to no core may share one, and then a
+ * spinning rank only delays the awaited one. So ranks publish the core on which they run. */
 #include "base/knobs.h"
 #include "shmem/bell.h"
 #include "shmem/sym.h"
 
 #include <sched.h>
 
-/* Tells the core that this is a spin loop, where the compiler has a word for it. */
+/* Tells the core that this is a spin loop, if the compiler has an instruction for it. */
 static void spin_once(void)
 {
 #if __has_builtin(__builtin_ia32_pause)
@@ -36,7 +36,7 @@ void sym_ring_put(sym *self, int32_t pe, uint64_t offset, uint64_t bytes)
     if (control) bell_ring_put(&control->bell, offset, bytes, self->by_threads);
 }
 
-/* No put goes to the control page: who watches that alone is woken by rings. */
+/* No put goes to the control page, so a wait that watches only that page is woken by rings. */
 static uint64_t watches_nothing(void)
 {
     return bell_range(0, 1);
@@ -44,7 +44,7 @@ static uint64_t watches_nothing(void)
 
 /* ---- cores ------------------------------------------------------------------------------------------------------- */
 
-/* Stored only when it changes: neighbours read it. 0 where the system does not tell. */
+/* Stores the core only when it changes, because neighbours read it. Returns 0 if the system does not tell the core. */
 static uint32_t note_core(const sym *self)
 {
     _Atomic uint32_t *noted = &((sym_control *)self->heap.base)->core;
@@ -54,8 +54,8 @@ static uint32_t note_core(const sym *self)
     return core;
 }
 
-/* Whether another rank was last seen where this thread runs. What it says may be old: then this one yields for nothing,
-   or spins until its time is over. */
+/* Returns whether another rank was last seen on this thread's core. The answer may be old. Then this thread yields for
+   nothing, or spins for its full time. */
 static bool shares_core(const sym *self)
 {
     const uint32_t core = note_core(self);
@@ -80,7 +80,7 @@ static void count_in(sym *self)
     if (!self->crowded) note_core(self);
 }
 
-/* What a wait is for before it is said. */
+/* The wait has no topic until the caller names one. */
 static void begin_wait(sym_rest *rest)
 {
     static const boot_topic none = {.kind = BOOT_KIND_NONE};
@@ -160,7 +160,7 @@ void sym_rest_outlast(sym_rest *rest, bool (*owes)(const void *context, int32_t 
     rest->owed_to = context;
 }
 
-/* The group has failed by the leaving of ranks alone, none of which owes anything. */
+/* Returns true if the group has failed only because ranks have left, and none of those owes anything. */
 static bool is_outlasted(const sym_rest *rest)
 {
     const sym *self = rest->sym;
@@ -172,7 +172,8 @@ static bool is_outlasted(const sym_rest *rest)
     return true;
 }
 
-/* A loss that the caller does not know of yet: what came from that rank came before. */
+/* The caller does not know of this loss yet. It must check once more, because the lost rank's stores came before the
+   loss. */
 static bool looks_once_more(sym_rest *rest)
 {
     const uint32_t losses = atomic_load_explicit(&rest->sym->losses, memory_order_acquire);
@@ -181,7 +182,7 @@ static bool looks_once_more(sym_rest *rest)
     return news;
 }
 
-/* Who was silent once may answer again, and is asked. */
+/* Does not count silence: a rank that was silent once may answer again, and is asked. */
 static bool has_gone(const sym *self, int32_t rank)
 {
     const uint8_t gone = atomic_load_explicit(&self->gone[rank], memory_order_acquire);
@@ -217,7 +218,7 @@ static expar_status rest_check(sym_rest *rest)
     return sym_check(rest->sym, rest->what);
 }
 
-/* Where there is a network this rank's progress on it is the waiter's business, as long as it is awake. */
+/* If there is a network, the waiting thread drives this rank's progress on it while it is awake. */
 static void rest_attend(sym_rest *rest, bool awake)
 {
     const transport_driven *networks = &rest->sym->driven;
@@ -240,7 +241,7 @@ static void arm(sym_rest *rest)
     rest->armed = rest->handed_over || transport_arm_all(&rest->sym->driven);
 }
 
-/* A sleep is short at first, then longer: the bell ends it sooner, but raw stores ring none. */
+/* A sleep is short at first, then longer. The doorbell ends it earlier, but raw stores do not ring. */
 static int64_t sleep_limit_ns(uint32_t sleeps)
 {
     const int64_t most_ns = knob(KNOB_WAIT_MOST_SLEEP_NS);
@@ -248,17 +249,17 @@ static int64_t sleep_limit_ns(uint32_t sleeps)
     return limit_ns < most_ns ? limit_ns : most_ns;
 }
 
-/* True: something came from the network, and so there may be more.
-   Where neighbours may ring, or there are several networks, the bell is slept on, and networks are left to their own
-   threads, which ring when something comes from there. That holds for the rest of the wait: a thread rings whenever it
-   has looked, so a waiter who made it look again would be woken by it again. Without neighbours everything comes from
-   the one network. */
+/* Returns true if something came from the network, so that there may be more.
+ * If neighbours may ring, or there are several networks, the thread sleeps on the doorbell. Networks are left to their
+ * own threads, which ring when something arrives. That holds for the rest of the wait: a network's thread rings after
+ * each time it has looked, so it would wake the waiter that made it look. Without neighbours everything arrives from
+ * the one network. */
 static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
 {
     sym *self = rest->sym;
     const transport_driven *networks = &self->driven;
     if (networks->count == 1 && !self->some_mapped) return networks->list[0]->ops->sleep(networks->list[0], limit_ns);
-    /* That thread stays on guard from then on, and would ring the bell for every time that it is woken. */
+    /* Do this once: the network's thread then keeps watching, and would ring the doorbell each time it is woken. */
     if (networks->count > 0 && !rest->handed_over) {
         rest_attend(rest, false);
         transport_attend_all(networks, 0);
@@ -269,7 +270,7 @@ static bool rest_asleep(sym_rest *rest, int64_t limit_ns)
     return false;
 }
 
-/* From the first spin on. */
+/* Starts the wait over, at the first spin. */
 static void spin_again(sym_rest *rest)
 {
     rest->turn = rest->idle_turns = 0;
@@ -278,8 +279,7 @@ static void spin_again(sym_rest *rest)
     rest->on_shared_core = rest->armed = false;
 }
 
-/* Whether the wait's time for spinning goes on. What comes within the first turns costs no look at the clock and the
-   cores. */
+/* Returns whether the wait still spins. During the first turns it reads neither the clock nor the cores. */
 static bool rest_spins(sym_rest *rest)
 {
     const uint32_t turn = rest->turn++;
@@ -292,8 +292,8 @@ static bool rest_spins(sym_rest *rest)
     return now_ns < rest->spin_end_ns || (rest->sym->driven.count > 0 && turn < knob_count(KNOB_WAIT_DRIVEN_SPINS));
 }
 
-/* A turn behind the spins and yields: looks at those who are awaited, arms, and sleeps once that has been done and the
-   caller has looked again. */
+/* A turn after the spins and yields: looks at the awaited ranks and arms. It sleeps if a former turn has armed and the
+   caller has checked since. */
 static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
 {
     expar_status status = rest->tolerant ? boot_wait_look(&rest->wait) : sym_wait_look(rest->sym, &rest->wait);
@@ -304,7 +304,8 @@ static expar_status rest_bounded(sym_rest *rest, uint32_t turns)
     bool came = rest->armed && rest_asleep(rest, sleep_limit_ns(turns));
     if (!rest->armed && turns > 0) give_core_away(rest);
     rest_drive(rest);
-    /* Waking up takes longer than what is between two pieces of a large message. The time-out runs on. */
+    /* Waking up takes longer than the gap between two pieces of a large message, so the wait spins again. The time-out
+       runs on. */
     if (came)
         spin_again(rest);
     else
@@ -347,7 +348,7 @@ void sym_behold(sym *self)
 void sym_rest_end(sym_rest *rest)
 {
     sym_behold(rest->sym);
-    /* The bell may stay armed, for the sake of another thread of this rank that waits; it costs one needless ring. */
+    /* The doorbell may stay armed for another waiting thread of this rank. That costs one needless ring. */
     rest->armed = false;
     boot_wait_end(&rest->wait);
     rest_attend(rest, false);

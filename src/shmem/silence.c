@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Silence: who is gone because of a wait that has failed. Who is to blame is found by boot_wait, which asks all who
- * could be at fault: their monitors answer whatever else they do. Who gives no answer is silent, and gone for this
- * rank from then on; a rank that answers, but is not waited for any more, is gone only where this rank is out of
- * step with it. */
+/* Silence: which ranks are gone because a wait has failed. boot_wait finds the ranks to blame: it asks all that could
+ * be at fault, and their monitors answer whatever else they do. A rank that gives no answer is silent, and gone for
+ * this rank from then on. A rank that answers but is not waited for any more is gone only if this rank is out of step
+ * with it. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
 #include "boot/ranks.h"
@@ -53,15 +53,15 @@ static int64_t silence_limit_ns(const sym *self)
     return usual_ns < most_ns ? usual_ns : most_ns;
 }
 
-/* Those who died or left will not answer, and are known. */
+/* Returns false for ranks that died or left: they will not answer, and are known already. */
 static bool can_be_asked(const sym *self, int32_t rank)
 {
     uint8_t gone = atomic_load_explicit(&self->gone[rank], memory_order_acquire);
     return rank != self->rank && gone != SYM_PEER_DIED && gone != SYM_PEER_LEFT;
 }
 
-/* How many of those who were asked may still answer before they have been silent for so long. round: [size],
-   scratch. */
+/* Asks again. Returns how many of the ranks asked may still answer before they have been silent for limit_ns. round:
+   [size], scratch. */
 static int32_t ask_again(sym *self, boot_answer *answers, boot_answer *round, int64_t limit_ns)
 {
     static const boot_topic nothing = {.kind = BOOT_KIND_NONE};
@@ -115,7 +115,7 @@ bool sym_blame_silent(sym *self, expar_status status)
 
 /* ---- patience with the network ----------------------------------------------------------------------------------- */
 
-/* After twice as long each time. */
+/* Each log line comes after twice the time of the one before. */
 static bool is_time_to_log(int64_t waited_ns)
 {
     int64_t at_ns = knob(KNOB_SILENCE_LOG_NS);
@@ -135,7 +135,7 @@ static int64_t judge_peer(const boot *ctl, int32_t pe, const boot_answer *answer
     return knob(KNOB_SILENCE_ASK_AGAIN_NS);
 }
 
-/* What pe answers on its line within a round. False: it cannot be asked. */
+/* Asks pe on its line for one round, and gives its answer. Returns false if it cannot be asked. */
 static bool ask_peer(sym *self, int32_t pe, boot_answer *answer)
 {
     static const boot_topic nothing = {.kind = BOOT_KIND_NONE};
@@ -151,7 +151,7 @@ static bool ask_peer(sym *self, int32_t pe, boot_answer *answer)
     return asked;
 }
 
-/* Of a PE that has died or left the check of the site tells. */
+/* For a PE that has died or left, the check of the site reports it. */
 int64_t sym_wait_on(sym *self, int32_t pe, int64_t waited_ns)
 {
     boot_answer answer;
@@ -170,8 +170,9 @@ void sym_give_up(sym *self, int32_t pe)
 
 /* ---- what a network notices first -------------------------------------------------------------------------------- */
 
-/* Who leaves closes its line, on which it has told of the death that it leaves for, before its end of a network: so an
-   answer says that it has not left, and a closed line that this rank's monitor, which may be late, will tell. */
+/* A rank that leaves first tells the death for which it leaves on its line, then closes the line, and closes its
+   network last. So an answer shows that it has not left. After a closed line this rank's monitor, which may be late,
+   will report the loss. */
 expar_status sym_explain(sym *self, int32_t pe, const char *what)
 {
     const int64_t limit_ns = silence_limit_ns(self);

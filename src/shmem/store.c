@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The part behind a rank's heap: how many addresses it has, which cost nothing else, for memory comes as outputs do;
- * and what of it stays as long as the group. */
+/* The part that follows a rank's heap: how many addresses it has, and which of its blocks stay until the group ends.
+ * Addresses cost nothing else, because memory comes with the outputs. */
 #include "shmem/parts.h"
 
 #include <stdlib.h>
@@ -8,9 +8,9 @@
 #include <unistd.h>
 
 #define GRAIN_BYTES ((uint64_t)2 << 20)
-/* For the heaps of all ranks that a process maps: half of what 47 bits address. */
+/* Limit for the heaps of all ranks that a process maps: half of what 47 bits address. */
 #define PROCESS_BYTES ((uint64_t)1 << 46)
-/* Behind the heaps of all thread ranks: ThreadSanitizer leaves a process little. */
+/* Limit for the parts of all thread ranks: ThreadSanitizer leaves few addresses to a process. */
 #define THREADS_BYTES ((uint64_t)1 << 39)
 
 static uint64_t lesser(uint64_t a, uint64_t b)
@@ -34,7 +34,7 @@ static uint64_t limit_of(int resource)
 void sym_strand(sym *self, mem_block *block)
 {
     sym_stranded *one = malloc(sizeof *one);
-    /* Without a record the block is never given back, and its store stays. */
+    /* Without a record the block is never freed, and its store stays. */
     if (!one) return;
     pthread_mutex_lock(&self->lock);
     *one = (sym_stranded){.block = block, .next = self->stranded};
@@ -60,7 +60,7 @@ size_t sym_store_reserve(size_t heap_bytes, int32_t ranks, bool by_threads)
         bytes = lesser(bytes, each);
     else
         bytes = lesser(bytes, each > heap_bytes ? each - heap_bytes : 0);
-    /* Who limits addresses wants the heap to fit first. A file's length is limited, too. */
+    /* If addresses are limited, the heap must fit first. A file's length is limited, too. */
     bytes = lesser(bytes, limit_of(RLIMIT_AS) / (4 * (uint64_t)ranks));
     if (!by_threads) bytes = lesser(bytes, limit_of(RLIMIT_FSIZE));
     bytes -= bytes % GRAIN_BYTES;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The symmetric memory of one rank: its making and end, its addresses. */
+/* The symmetric memory of one rank: creation, end and addresses. */
 #include "shmem/sym.h"
 #include "shmem/bell.h"
 #include "shmem/parts.h"
@@ -9,7 +9,7 @@
 
 static_assert(sizeof(sym_control) <= SYM_CONTROL_BYTES, "the control page holds the control words");
 
-/* For those who size heaps: EXPAR_LOG=info shows it. */
+/* Helps to choose the size of a heap: EXPAR_LOG=info shows it. */
 static void report_heap(const sym *self)
 {
     mem_arena_stats stats;
@@ -30,7 +30,7 @@ void sym_forget_boot(sym *self)
     pthread_mutex_unlock(&self->monitor_lock);
 }
 
-/* Frees what there is; for every stage of the making. */
+/* Frees what exists, so it serves every stage of the creation. */
 void sym_destroy(sym *self)
 {
     if (!self) return;
@@ -99,7 +99,7 @@ static expar_status make_arena(sym *self)
     return EXPAR_OK;
 }
 
-/* A static heap is there as a whole from now on, a dynamic one as far as its first chunk. */
+/* Opens all of a static heap, or a dynamic one up to the end of its first chunk. */
 static expar_status open_heap(sym *self)
 {
     size_t bytes = self->fixed_heap ? self->heap.bytes : SYM_CONTROL_BYTES;
@@ -109,7 +109,7 @@ static expar_status open_heap(sym *self)
     return error_prefix(status, "a static symmetric heap of %zu bytes on each rank", bytes);
 }
 
-/* Huge pages that were asked for and are not to be had make the heap slower, not impossible. */
+/* If huge pages were asked for and none are free, the heap is slower, but it is made. */
 static expar_status make_region(const sym_heap_plan *plan, size_t behind_bytes, mem_region *out)
 {
     if (plan->huge) {
@@ -123,7 +123,7 @@ static expar_status make_region(const sym_heap_plan *plan, size_t behind_bytes, 
     return mem_region_create_before(plan->bytes, behind_bytes, true, out);
 }
 
-/* The heap, and what lies behind it, of a rank that is a process. */
+/* Makes the heap and the part that follows it, for a rank that is a process. */
 static expar_status make_own_regions(sym *self, const sym_heap_plan *plan)
 {
     mem_region behind;
@@ -152,7 +152,7 @@ static expar_status sym_heap_make(sym *self, const sym_heap_plan *plan)
     return status;
 }
 
-/* A rank that could not make its heap says so before the others map what it has not got. */
+/* A rank that could not make its heap says so before the others map it. */
 static expar_status agree_on_heaps(const sym *self, expar_status mine)
 {
     const boot_field kind = {.name = "the heap's kind (EXPAR_HEAP_KIND or heap_kind)",

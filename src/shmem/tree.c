@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Stars and binomial trees. Both count from the root: step 0 is the root, step 1 the place behind it,
- * and so on round. */
+/* Stars and binomial trees. Both count from the root: step 0 is the root, step 1 the place after it, and so on around
+ * the circle. */
 #include "shmem/tree.h"
 
 /* The parent of a step is the step without its lowest bit; the child with the most below it comes first. */

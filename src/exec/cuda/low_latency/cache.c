@@ -1,25 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of results: worst-case sizes, of which there are few. A block that comes back stays for the next one of its
- * size, so that calls that repeat ask the driver for nothing. Kernels of a rank's later calls stand behind those of
- * earlier ones, so it can be handed on at once, unless a stream still reads it (mem_block_follow). */
+/* Memory of results, whose worst-case sizes are few. A block that is returned stays for the next result of its size, so
+ * that repeated calls ask the driver for nothing. Kernels of a rank's later calls run after those of earlier ones. So
+ * the next call can use a block at once, unless a stream still reads it (mem_block_follow). */
 #include "exec/cuda/low_latency/ll_gpu.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-/* One block of the driver's, as its holder sees it. */
+/* One block of the driver's memory, as its holder sees it. */
 typedef struct ll_lent {
-    mem_block block;      /* first: what a holder has; its marks stay with it while nobody holds it */
-    struct ll_lent *next; /* of those that nobody holds: guarded by the cache's lock */
+    /* First: holders know only this. Its marks stay valid while nobody holds the block. */
+    mem_block block;
+    /* The list of blocks that nobody holds. Guarded by the cache's lock. */
+    struct ll_lent *next;
     ll_gpu_cache *cache;
     mem_block *memory;
 } ll_lent;
 
 struct ll_gpu_cache {
-    atomic_int holders; /* the executor, and each block that is out; who gives the last one back (acq_rel) frees it */
+    /* One of the executor, one of each block that is out. Dropping the last one (acq_rel) frees the cache. */
+    atomic_int holders;
     pthread_mutex_t lock;
-    ll_lent *idle; /* guarded by lock: the one that came back last first */
-    bool closed;   /* guarded by lock: nothing is kept any more */
+    ll_lent *idle; /* guarded by lock; the block that was returned last comes first */
+    bool closed;   /* guarded by lock; nothing is kept any more */
 };
 
 ll_gpu_cache *ll_gpu_cache_make(void)
@@ -38,7 +41,7 @@ static void gpu_cache_drop(ll_gpu_cache *cache)
     free(cache);
 }
 
-/* The driver gets it once the rank's calls have passed, and what streams still read of it (lend.c). */
+/* Frees the block once the rank's calls have ended, and work on streams that still reads it (lend.c). */
 static void lent_free(ll_lent *lent)
 {
     cuda_mark *mark = atomic_load_explicit(&lent->block.marks, memory_order_acquire);
@@ -67,7 +70,7 @@ void ll_gpu_cache_close(ll_gpu_cache *cache)
     gpu_cache_drop(cache);
 }
 
-/* The give of mem_block: the last holder gives the block back. */
+/* mem_block.give: the last holder returns the block. */
 static void gpu_cache_give(mem_block *block)
 {
     ll_lent *lent = (ll_lent *)block;
@@ -104,7 +107,7 @@ static ll_lent *gpu_cache_take_idle(ll_gpu_cache *cache, uint64_t bytes)
     return found;
 }
 
-/* One that no stream reads any more, unless the rank's calls come after it. */
+/* Finds a block that no stream reads any more. Readers that all later calls of the rank come after do not count. */
 static ll_lent *gpu_cache_find(ll_gpu *self, uint64_t bytes)
 {
     ll_lent *used = NULL, *found = gpu_cache_take_idle(self->cache, bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making the CUDA executor of low-latency calls. What it is beside that stands in exec/low_latency.h; everything else
- * in this folder is private to it. */
+/* Makes the CUDA executor of low-latency calls. exec/low_latency.h describes it; everything else in this folder is
+ * private to it. */
 #ifndef EXPAR_EXEC_CUDA_LOW_LATENCY_CREATE_H
 #define EXPAR_EXEC_CUDA_LOW_LATENCY_CREATE_H
 

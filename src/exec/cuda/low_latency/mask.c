@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks: the host's part. They lie on the GPU, where kernels make them in the midst of calls; what the host has to do
- * with them between calls a kernel of its own does (ll_mask.cu), which follows the rank's calls. Whom kernels await in
- * vain the guard finds (gpu_core.lose), and cleans are agreed on by hosts (group/members.c). */
+/* Masks: the host's part. Masks are in GPU memory, and kernels make them during calls. Between calls a kernel of its
+ * own changes or reads them for the host (ll_mask.cu), after the rank's calls. The guard finds the ranks that kernels
+ * await in vain (gpu_core.lose). Hosts agree on cleans (group/members.c). */
 #include "base/knobs.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "group/group.h"
@@ -11,9 +11,9 @@
 
 static const char clean_words_name[] = "the words of cleans";
 
-/* ---- who is lost ------------------------------------------------------------------------------------------------- */
+/* ---- ranks that are lost ----------------------------------------------------------------------------------------- */
 
-/* For kernels, which ask when a half is to move. */
+/* Kernels read it when they want to leave a slot for another one. */
 void ll_gpu_note_dead(ll_gpu *self)
 {
     const sym *symmetric = self->core.sym;
@@ -22,22 +22,22 @@ void ll_gpu_note_dead(ll_gpu *self)
             __atomic_store_n(&self->losses[r].dead, 1, __ATOMIC_RELAXED);
 }
 
-/* Of gpu_core: by the guard, or whoever learns of a death. */
+/* gpu_core.lose. The guard calls it, and so does a thread that learns of a death. */
 static void ll_gpu_lose(gpu_core *core, int32_t rank, const char *why)
 {
     ll_gpu *self = (ll_gpu *)(void *)((char *)core - offsetof(ll_gpu, core));
     const uint64_t pulse = __atomic_load_n(&core->report->orders, __ATOMIC_RELAXED) / GPU_BEAT;
     gpu_loss *loss = &self->losses[rank];
     const uint64_t told = __atomic_load_n(&loss->asked, __ATOMIC_RELAXED);
-    /* At each beat anew, until all kernels that wait for it have seen it. */
+    /* Repeated at each beat, until all kernels that wait for the rank have seen it. */
     if (!told || told + knob_count(KNOB_CUDA_LOSS_LOG_BEATS) < pulse) LOG(LOG_WARN, "rank %d is masked: %s", rank, why);
     ll_gpu_note_dead(self);
     __atomic_store_n(&loss->asked, pulse + 1, __ATOMIC_RELAXED);
 }
 
-/* ---- errands ----------------------------------------------------------------------------------------------------- */
+/* ---- requests to the mask kernel --------------------------------------------------------------------------------- */
 
-/* Puts it on the stream, behind the rank's calls. */
+/* Puts the kernel on the stream, after the rank's calls. */
 static expar_status errand_put(ll_gpu *self, ll_mask_args *args, void *stream)
 {
     gpu_core *core = &self->core;
@@ -64,7 +64,7 @@ static expar_status errand_put(ll_gpu *self, ll_mask_args *args, void *stream)
     return kept.status == EXPAR_OK ? status : error_restore(&kept);
 }
 
-/* Until it is done; what has come of it is in the answer. */
+/* Waits until the kernel is done. The answer has its result. */
 static expar_status errand_do(ll_gpu *self, ll_mask_args *args)
 {
     *self->answer = (ll_gpu_answer){0};
@@ -102,7 +102,7 @@ expar_status ll_gpu_mask_query(executor *base, int32_t *status, void *stream)
     return ll_gpu_is_shaped(self) ? errand_put(self, &args, stream) : ll_gpu_early_query(self, status, stream);
 }
 
-/* Nobody is waited for: of a rank whose calls have not ended others learn by asking. */
+/* Waits for nobody. If this rank's calls have not ended, others learn of its leaving when they ask. */
 void ll_gpu_part(ll_gpu *self)
 {
     ll_mask_args args = {.what = LL_ERRAND_PART};
@@ -112,7 +112,7 @@ void ll_gpu_part(ll_gpu *self)
 
 /* ---- clean ------------------------------------------------------------------------------------------------------- */
 
-/* Of a clean that awaits its hooks, which would be lost by it. */
+/* Rejects a clean while calls await their hooks: the clean would lose those calls. */
 static expar_status masks_check_closed(const ll_gpu *self)
 {
     for (int kind = 0; kind < LL_KINDS; kind++)
@@ -137,7 +137,7 @@ expar_status ll_gpu_begin_anew(ll_gpu *self, const uint64_t epochs[LL_KINDS])
                      self->shape.regions);
 }
 
-/* Before there is a shape. */
+/* A clean before there is a shape. */
 static expar_status clean_early(ll_gpu *self, ll_clean_step *step)
 {
     uint64_t epochs[LL_KINDS] = {self->early->epochs[LL_DISPATCH], self->early->epochs[LL_COMBINE]};
@@ -146,7 +146,7 @@ static expar_status clean_early(ll_gpu *self, ll_clean_step *step)
     return status;
 }
 
-/* No graph is to be replayed to a rank without a shape: who is in again is awaited now. */
+/* No graph may be replayed to a rank without a shape, so wait now for ranks that were unmasked. */
 static expar_status meet_again(ll_gpu *self, const ll_clean_step *step)
 {
     for (int32_t r = 0; r < self->shape.ranks; r++)
@@ -173,13 +173,13 @@ expar_status ll_gpu_mask_clean(executor *base, ll_clean_step *step)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Of cleans, and of shapes behind them. */
+/* The bytes of the words of cleans and, after them, of the words of shapes. */
 static uint64_t words_bytes(const ll_gpu *self)
 {
     return (uint64_t)self->shape.ranks * self->space.clean_bytes + ll_gpu_shapes_bytes(self);
 }
 
-/* Words of cleans lie in the host's heap: hosts agree. */
+/* The words of cleans are in the host's heap, since hosts agree on them. */
 static expar_status map_words(ll_gpu *self)
 {
     sym *symmetric = self->core.sym;

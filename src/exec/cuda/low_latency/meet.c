@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of a buffer that gets its shape later (proto/reserve.h): their hosts meet, by words in the host's heap that
- * stand after those of cleans. Whoever has its shape laid out says so; before a call is launched all have said the
- * same, or are masked here. Until there is a shape there are no kernels, and masks are the host's. */
+/* Ranks of a buffer that gets its shape later (proto/reserve.h). Their hosts meet by words in the host's heap, after
+ * those of cleans. A rank that has laid its shape out says so. A call is launched only when all ranks have said the
+ * same shape, or are masked here. Until there is a shape there are no kernels, and the host keeps the masks. */
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "group/group.h"
 
@@ -135,7 +135,7 @@ void ll_gpu_early_free(ll_early *early)
     free(early);
 }
 
-/* A rank that is masked is not awaited; one that is not any more may have no shape yet. */
+/* A masked rank is not awaited. A rank whose mask was cleared may have no shape yet. */
 void ll_gpu_early_settle(ll_gpu *self, int32_t rank, bool masked)
 {
     ll_shape_words words;
@@ -150,7 +150,7 @@ void ll_gpu_early_mask(ll_gpu *self, int32_t rank, bool masked)
     ll_gpu_early_settle(self, rank, masked);
 }
 
-/* Values go with the stream's operations themselves: what the host has may change meanwhile. */
+/* The values are part of the stream's operations, since the host's may change meanwhile. */
 expar_status ll_gpu_early_query(const ll_gpu *self, int32_t *status, void *stream)
 {
     const cu_address there = (cu_address)(uintptr_t)status;
@@ -163,7 +163,7 @@ expar_status ll_gpu_early_query(const ll_gpu *self, int32_t *status, void *strea
     return put;
 }
 
-/* Of a clean that comes before the shape: what it leaves is kept until then. */
+/* For a clean that comes before the shape: keeps its results until then. */
 void ll_gpu_early_begin(ll_gpu *self, const uint64_t epochs[LL_KINDS])
 {
     ll_early *early = self->early;
@@ -173,7 +173,7 @@ void ll_gpu_early_begin(ll_gpu *self, const uint64_t epochs[LL_KINDS])
         ll_gpu_early_mask(self, r, self->cleaner->view[r] == 0);
 }
 
-/* Behind the lay-out: kernels have the masks from now on. */
+/* Call this after the lay-out: kernels have the masks from now on. */
 expar_status ll_gpu_early_end(ll_gpu *self)
 {
     ll_early *early = self->early;

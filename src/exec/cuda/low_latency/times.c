@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of a call's last kernel goes: clocks that its warps read on their way, for benchmarks. Device memory
- * has [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS] words; kernels write them, the host reads them behind a call. */
+/* How the time of a call's last kernel is spent: clocks that its warps read at certain moments, for benchmarks. Device
+ * memory has [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS] words. Kernels write them, the host reads them after a
+ * call. */
 #include "exec/cuda/core/stamps.h"
 #include "exec/cuda/low_latency/ll_gpu.h"
 
@@ -11,7 +12,7 @@ static size_t moments_bytes(int32_t warps)
     return LL_GPU_MOMENTS * (size_t)warps * sizeof(uint64_t);
 }
 
-/* Nothing has been taken. */
+/* Clears all stamps. */
 static expar_status moments_forget(const gpu_core *core)
 {
     expar_status status = cuda_enter(core->device);

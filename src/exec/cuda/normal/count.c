@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The layout by itself, for callers without a buffer: its kernel, one for each GPU that was asked, is kept until the
- * process ends. */
+/* The layout by itself, for callers without a buffer. Each GPU that was asked for has one kernel, which is kept until
+ * the process ends. */
 #include "exec/cuda/normal/normal_gpu.h"
 
 #include <pthread.h>
@@ -16,7 +16,7 @@ typedef struct counter {
 } counter;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static counter *counters; /* guarded by lock; entries are whole and stay */
+static counter *counters; /* guarded by lock; entries are complete and stay */
 
 static counter *counter_find(int32_t index)
 {
@@ -39,7 +39,7 @@ static expar_status counter_load(counter *self)
     return status;
 }
 
-/* Of one that is in no list; what it does not have is NULL. */
+/* Frees a counter that is not in the list. Members that it lacks are NULL. */
 static void counter_free(counter *self)
 {
     cuda_program_release(self->program);
@@ -47,7 +47,7 @@ static void counter_free(counter *self)
     free(self);
 }
 
-/* Two threads may make one for the same GPU: they share the program, and both entries are right. */
+/* Two threads may make one for the same GPU. They share the program, and both entries are valid. */
 static expar_status counter_make(int32_t index, counter **out)
 {
     counter *self = calloc(1, sizeof *self);

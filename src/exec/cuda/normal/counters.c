@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What notify counts for each expert, on the GPU, and what it tells the host of it. Graphs have the addresses, so
- * larger ones come beside those that were there before, which stay until the buffer goes. */
+/* The memory in which notify counts for each expert on the GPU, and by which it tells the host. Graphs have its
+ * addresses. So larger counters are made in addition, and the smaller ones stay until the buffer is destroyed. */
 #include "base/knobs.h"
 #include "exec/cuda/normal/normal_gpu.h"
 

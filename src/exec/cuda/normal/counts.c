@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The caller's numbers of tokens for each expert, on their way to the GPU.
+/* The caller's numbers of tokens for each expert, and their copy to the GPU.
  *
- * They lie in ordinary host memory, which may go when the call returns, and a copy out of that on a stream whose kernel
- * waits for another rank would hold the caller up. So they pass through pinned memory, which is written anew once the
- * stream has come past its last copy; that of a copy in a graph, which may be replayed, stays as it is. Those that lie
- * on the GPU go straight there. */
+ * They are in ordinary host memory, which the caller may free when the call returns. A copy from such memory would
+ * block the caller while a kernel on the stream waits for another rank. So the numbers go through pinned memory. It is
+ * reused once the stream has passed its last copy. If the copy is in a graph, which may be replayed, the pinned memory
+ * stays unchanged. Numbers that are in GPU memory are copied directly. */
 #include "exec/cuda/normal/normal_gpu.h"
 
 #include <stdlib.h>
@@ -12,12 +12,12 @@
 
 struct gpu_counts {
     gpu_scratch *scratch; /* its pinned part */
-    cu_event copied;      /* behind the last copy on a stream */
+    cu_event copied;      /* after the last copy on a stream */
     bool in_graph;
     gpu_counts *next;
 };
 
-/* Of one that is in no list; what it does not have is NULL. */
+/* Frees an entry that is not in the list. Members that it lacks are NULL. */
 static void counts_free(gpu_counts *one)
 {
     if (one->copied) cuda_driver()->EventDestroy(one->copied);
@@ -41,8 +41,8 @@ static expar_status counts_add(gpu_executor *self, int32_t experts)
     return EXPAR_OK;
 }
 
-/* One for so many that no copy will read any more; a new one is for as many as there are counters. An event that was
-   not recorded yet has passed. */
+/* Finds memory of that size that no copy will read any more. A new one is as large as the counters. An event that was
+   never recorded counts as passed. */
 static expar_status counts_find(gpu_executor *self, size_t bytes, gpu_counts **out)
 {
     for (gpu_counts *one = self->counts; one; one = one->next) {

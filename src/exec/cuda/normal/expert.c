@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expert-major rows on the GPU. All sizes are known on the device only: kernels take the room, and
- * stop at what came. */
+/* Expert-major rows on the GPU. All sizes are known on the device only: kernels are launched for the space of the
+ * output, and stop at the rows that came. */
 #include "exec/cuda/normal/normal_gpu.h"
 
 #define THREADS 256
@@ -10,7 +10,7 @@ static uint8_t *part(const ep_routing *routing, uint64_t offset)
     return (uint8_t *)routing->own->data + offset;
 }
 
-/* Local work may use the whole GPU, a warp a row. */
+/* Local work may use the whole GPU, with a warp for each row. */
 static uint32_t blocks_for(const gpu_executor *self, int64_t rows)
 {
     int64_t warps = THREADS / 32, blocks = (rows + warps - 1) / warps, most = 8 * (int64_t)self->core.device->num_sms;

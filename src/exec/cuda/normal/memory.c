@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The CUDA executor's small memory, and what calls take of the pool. */
+/* The CUDA executor's small memory, and what calls take from the pool. */
 #include "exec/cuda/normal/normal_gpu.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 /* ---- with the buffer --------------------------------------------------------------------------------------------- */
 
-/* One block of device memory: where the heaps are, the state, what waits have told of each rank. */
+/* One block of device memory: the addresses of the heaps, the state, what waits have told of each rank. */
 static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t heaps_bytes)
 {
     const size_t ranks = (size_t)self->shape.ranks;
@@ -24,7 +24,7 @@ static expar_status fill_memory(gpu_executor *self, cu_address memory, size_t he
     return status == EXPAR_OK ? gpu_own_stream_await(&self->core) : status;
 }
 
-/* That block, the pinned report with what kernels await behind it, the counters, and the event. */
+/* Makes that block, the pinned report followed by the words of awaited ranks, and the counters. */
 expar_status gpu_memory_open(gpu_executor *self)
 {
     const size_t ranks = (size_t)self->shape.ranks;
@@ -47,7 +47,7 @@ expar_status gpu_memory_open(gpu_executor *self)
 
 /* ---- with a call ------------------------------------------------------------------------------------------------- */
 
-/* A graph may be launched when the caller's memory has gone. */
+/* A graph may be launched after the caller's memory was freed. */
 exec_reach gpu_reach(executor *base, const exec_call *call, const void *data, uint64_t bytes, bool maps,
                      exec_mapping *out)
 {
@@ -81,15 +81,15 @@ expar_status gpu_take(executor *base, const mem_allocator *from, uint64_t bytes,
     return status == EXPAR_ERR_MEMORY ? nothing_left(gpu_of(base), bytes, status) : status;
 }
 
-/* As the pool rounds large blocks. */
+/* Rounds as the pool rounds large blocks. */
 static uint64_t gpu_in_pool(uint64_t bytes)
 {
     return ep_round(bytes, MEM_POOL_LARGE_BYTES);
 }
 
-/* The pool alone has room for the handles of two dispatches, and for copies of the rows and weights that a combine is
-   given in the caller's memory. And it may begin anywhere in what a large block is aligned to, up to which only small
-   blocks have room. */
+/* The pool must also hold the handles of two dispatches, and copies of rows and weights that a combine gets in the
+   caller's memory. Its start may not be aligned for large blocks; up to the first aligned address it holds only small
+   ones. */
 uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows)
 {
     const uint64_t weights_bytes = sizeof(float) * (uint64_t)shape->topk;
@@ -109,7 +109,7 @@ gpu_routing gpu_routing_at(const ep_routing *routing)
                           routing->keeps_slots ? routing->topk : 0);
 }
 
-/* On the host: the counts that the caller may ask for; all else lies in the block. */
+/* In host memory: the counts that the caller may ask for. The block has all the rest. */
 expar_status gpu_routing_make(executor *base, ep_routing *routing, int32_t most_targets)
 {
     (void)most_targets;

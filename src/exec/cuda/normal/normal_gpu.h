@@ -2,14 +2,14 @@
 /* The CUDA executor of normal mode: steps become kernels on the caller's stream. Private to this folder, and to
  * exec/cuda/create.c, which makes the object.
  *
- *   memory.c    its small memory, and what calls take of the pool
+ *   memory.c    its small memory, and what calls take from the pool
  *   pool.c      the pool itself, and its growth
  *   records.c   records and rings that grow
  *   programs.c  which kernels, compiled for which shape
  *   open.c      layout and notify, rows that are sent ahead, and the host's wait for the counts
  *   count.c     the layout by itself, without a buffer
- *   counters.c  what notify counts for each expert
- *   counts.c    the caller's counts of experts, by pinned memory
+ *   counters.c  the counters of notify for each expert
+ *   counts.c    the caller's counts of experts, copied through pinned memory
  *   rows.c      dispatch and combine
  *   expert.c    rows to expert-major order and back
  *   times.c     times that kernels take */
@@ -19,52 +19,54 @@
 #include "exec/cuda/core/gpu.h"
 #include "exec/cuda/kernels/normal/args.h"
 
-/* Kernels for rows of one shape, or of any. */
+/* Kernels for rows of one shape, or of any shape. */
 typedef struct gpu_programs {
-    bool any_shape; /* the three below are 0 */
+    bool any_shape; /* row_bytes, topk and dtype are 0 */
     int64_t row_bytes;
     int32_t topk, dtype;
-    bool by_slot; /* the last program alone; of a shape: the first two. With any_shape: all three */
+    /* Only the program `slots` is loaded; without by_slot only the other two. With any_shape all three are loaded. */
+    bool by_slot;
     cuda_program *dispatch, *combine, *slots;
     cu_function dispatch_kernel, combine_kernel, slots_kernel;
     struct gpu_programs *next;
 } gpu_programs;
 
-/* Bytes of counters in shared memory that every GPU has without asking. */
+/* Bytes of counters in shared memory that every GPU allows without a request. */
 #define GPU_SHARED_COUNTS (40 << 10)
 
-/* What notify counts for each expert, and tells the host (counters.c). */
+/* The counters of notify for each expert, and the memory by which it tells the host (counters.c). */
 typedef struct gpu_counters {
     gpu_scratch *scratch;        /* device: int32 [E], zero between calls; pinned: gpu_notify_args.told */
     int32_t experts;             /* E at most */
     struct gpu_counters *before; /* smaller ones, which graphs may use */
 } gpu_counters;
 
-/* Pinned memory for counts of the caller's (counts.c). */
+/* Pinned memory for the caller's counts (counts.c). */
 typedef struct gpu_counts gpu_counts;
 
-/* Pinned memory for counts of the caller's (counts.c). */
+/* Pinned memory for the caller's counts (counts.c). */
 typedef struct gpu_counts gpu_counts;
 
 typedef struct gpu_executor {
     gpu_core core;
     ep_shape shape;
     ep_space space;
-    int32_t given_slots; /* of a ring, by the config; 0: the library chooses */
-    /* By the thread that makes a call: the report's last wish for growth that was seen; calls that wait for it still;
-       wishes of this rank's in vain. */
+    int32_t given_slots; /* slots of a ring, from the config; 0: the library chooses */
+    /* The thread that makes a call uses these. They are the report's last request for growth that it saw, the number of
+       calls that still wait for it, and the number of this rank's requests in vain. */
     uint64_t wish_seen;
     int32_t waits, vain;
-    uint64_t start_bytes;   /* that the home keeps for this buffer's pool */
-    uint64_t limit_bytes;   /* of the pool; 0: none */
+    uint64_t start_bytes;   /* bytes that the per-GPU state keeps for this buffer's pool */
+    uint64_t limit_bytes;   /* of the pool; 0: no limit */
     uint64_t notified;      /* core.begun of the last call that opened with a notify; for the stamps */
-    gpu_counters *counters; /* the largest; by the thread that makes a call */
-    gpu_counts *counts;     /* list of all; likewise */
+    gpu_counters *counters; /* the largest; the thread that makes a call uses it */
+    gpu_counts *counts;     /* the list of all; likewise */
     cuda_program *open_program, *expert_program;
     cu_function notify_kernel, check_kernel;
     cu_function map_kernel, expand_kernel, padding_kernel, columns_kernel, sources_kernel, reduce_kernel, tell_kernel;
-    gpu_programs *programs; /* kept as long as the buffer: unloading may wait for kernels that wait for this rank */
-    /* [num_old_records] offsets of records that were too small; given back with the buffer */
+    /* Kept until the buffer is destroyed: unloading may wait for kernels that wait for this rank. */
+    gpu_programs *programs;
+    /* [num_old_records] the offsets of records that were too small. They are given back with the buffer. */
     uint64_t *old_records;
     size_t num_old_records;
 } gpu_executor;
@@ -82,54 +84,56 @@ static inline gpu_world gpu_world_of(const gpu_executor *self, const exec_call *
 /* ---- programs.c -------------------------------------------------------------------------------------------------- */
 expar_status gpu_programs_open(gpu_executor *self);
 void gpu_programs_close(gpu_executor *self);
-/* Whether a combine takes the kernel that knows of slots (combine_slots.cu). */
+/* Says whether a combine takes the kernel that handles slots (combine_slots.cu). */
 static inline bool gpu_by_slot(const ep_form *form)
 {
     return form->kind == EP_COMBINE && (form->sum_order != EP_SUM_BY_RANK || form->weights_of != EP_WEIGHTS_OF_ALL);
 }
-/* The kernels for rows of this form; compiles them when they are new. */
+/* Returns the kernels for rows of this form, and compiles them at first use. */
 expar_status gpu_programs_find(gpu_executor *self, int64_t row_bytes, const ep_form *form, const gpu_programs **out);
 
 /* ---- count.c ----------------------------------------------------------------------------------------------------- */
 expar_status gpu_count(const ep_count_step *step);
-/* Loads its kernel, so that no call has to while kernels of other ranks run on the GPU (count.c). */
+/* Loads the kernel of gpu_count, so that no call has to while kernels of other ranks run on the GPU (count.c). */
 expar_status gpu_count_open(int32_t device);
 
 /* ---- memory.c ---------------------------------------------------------------------------------------------------- */
-/* Where the heaps are, the kernels' state, counts, the report. The device has been entered. */
+/* Makes the addresses of the heaps, the kernels' state, counts and the report. The device has been entered. */
 expar_status gpu_memory_open(gpu_executor *self);
-/* What one call needs of the pool beside its output (executor_kind). */
+/* The bytes of the pool that one call needs beside its output (executor_kind). */
 uint64_t gpu_beside_outputs(const ep_shape *shape, int64_t rows);
-/* Device memory of one routing. */
+/* The bytes of device memory of one routing. */
 uint64_t gpu_routing_bytes(const ep_shape *shape, int64_t tokens);
-/* Where a routing's arrays lie in its block; that follows from the routing alone, so that it serves other buffers. */
+/* Says where a routing's arrays are in its block. That follows from the routing alone, so it also serves other
+   buffers. */
 gpu_routing gpu_routing_at(const ep_routing *routing);
 
 /* ---- pool.c ------------------------------------------------------------------------------------------------------ */
-/* Collective: the buffer's records and, where nothing grows, its pool; core.place.buffer is where. */
+/* Collective: takes the buffer's records and, where nothing grows, its pool. core.place.buffer is their offset. */
 expar_status gpu_pool_take_records(gpu_executor *self, const char *what);
-/* Makes the buffer's pool, over what there is. */
+/* Makes the buffer's pool, over the memory that there is. */
 expar_status gpu_pool_make(gpu_executor *self, uint64_t limit_bytes);
-/* Collective: memory that the pool begins with, where it grows. */
+/* Collective: takes the memory that the pool begins with, where it grows. */
 expar_status gpu_pool_start(gpu_executor *self);
-/* Before the home is left. Blocks that are out stay good. */
+/* Call this before the per-GPU state is left. Blocks that are out stay valid. */
 void gpu_pool_close(gpu_executor *self);
-/* What the pool may have now without growing, other buffers' blocks included. */
+/* The bytes that the pool may have now without growing, including other buffers' blocks. */
 uint64_t gpu_pool_bytes(const gpu_executor *self);
-/* What hellos say of this rank's pool. For each call once. */
+/* Says whether this rank's header requests growth of the pool. Call it once for each call. */
 bool gpu_pool_wishes(const gpu_executor *self);
-/* Whether a call that need not wait for its counts does, with these words of its pool. For each such call once. */
+/* Says whether a call that need not wait for its counts does wait, given this growth. Call it once for each such
+   call. */
 bool gpu_pool_awaits_growth(gpu_executor *self, ep_growth growth);
-/* It did, and wished, and not all did. */
+/* Call this after a call that waited and requested growth, if not all ranks waited. */
 void gpu_pool_note_vain(gpu_executor *self);
-/* Whether growth would make room in the pool for such a block; 0: for none. */
+/* Says whether growth would let the pool hold a block of that size; 0: no block is wanted. */
 bool gpu_pool_lacks(const gpu_executor *self, uint64_t bytes);
 /* Operations. */
 expar_status gpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count);
 void gpu_trim(executor *base);
 
 /* ---- records.c --------------------------------------------------------------------------------------------------- */
-/* Collective. Old records, with the buffer's. */
+/* Collective. Gives back the old records of the buffer. */
 void gpu_records_give(gpu_executor *self, bool *quiet);
 /* Operations. */
 bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes);
@@ -157,32 +161,32 @@ expar_status gpu_copy(executor *base, exec_call *call, void *dest, const void *s
 
 /* ---- rows.c ------------------------------------------------------------------------------------------------------ */
 gpu_route gpu_route_of(const ep_route_view *route);
-/* Puts a dispatch on the stream, and waits for nothing. */
+/* Puts a dispatch on the stream, and does not wait. */
 expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, const ep_dispatch_step *step);
 
 /* ---- counters.c -------------------------------------------------------------------------------------------------- */
-/* For calls of that shape; *out is NULL where those that are in use do. No other rank's kernels may be waiting for this
-   one's. The device has been entered. */
+/* Makes counters for calls of that shape; *out is NULL if the present ones suffice. No kernel of another rank may be
+   waiting for this rank. The device has been entered. */
 expar_status gpu_counters_make(gpu_executor *self, const ep_shape *shape, gpu_counters **out);
-/* By the next notify on. NULL is allowed. */
+/* The next notify uses them. NULL is allowed. */
 void gpu_counters_use(gpu_executor *self, gpu_counters *counters);
-/* With all before them, when no kernel uses them. NULL is allowed. */
+/* Gives them back with all smaller ones, when no kernel uses them. NULL is allowed. */
 void gpu_counters_give(gpu_executor *self, gpu_counters *counters);
 
 /* ---- counts.c ---------------------------------------------------------------------------------------------------- */
-/* Takes what one call of so many experts needs, before other ranks' kernels may be waiting for this one. */
+/* Takes the memory for one call with that many experts, before kernels of other ranks may be waiting for this rank. */
 expar_status gpu_counts_open(gpu_executor *self, int32_t experts);
-/* Counts for each expert, to where notify reads them, in the order of the call's stream. The caller's may go when this
-   returns, if they lie on the host. The device has been entered, for both. */
+/* Copies the counts for each expert to where notify reads them, in the order of the call's stream. If the caller's are
+   in host memory, they may be freed when this returns. The device has been entered, for both. */
 expar_status gpu_counts_send(gpu_executor *self, const exec_call *call, const int32_t *counts, int32_t experts);
-/* No copy and no graph uses them any more. */
+/* Call this when no copy and no graph uses them any more. */
 void gpu_counts_close(gpu_executor *self);
 
 /* ---- times.c ----------------------------------------------------------------------------------------------------- */
 /* Operations. */
 expar_status gpu_time(executor *base, bool on);
 bool gpu_times(executor *base, executor_times *out);
-/* Where a dispatch or combine of so many warps a block writes its times; NULL: nowhere. */
+/* The address where a dispatch or combine with that many warps in a block writes its times; NULL: it writes none. */
 uint64_t *gpu_stamps_of_rows(gpu_executor *self, const exec_call *call, int32_t warps);
 
 #endif

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How a fresh dispatch opens: one kernel makes the layout and exchanges the hellos. The host reads its counts from
- * pinned memory as soon as they are there, without a stream synchronisation. Where room for the rows was found before,
- * their kernel stands behind it already. */
+/* How a fresh dispatch opens: one kernel makes the layout and exchanges the headers. The host reads its counts from
+ * pinned memory as soon as they are there, without a stream synchronisation. If space for the rows was found before,
+ * their kernel already follows on the stream. */
 #include "exec/cuda/normal/normal_gpu.h"
 
 #include <string.h>
 
 #define NOTIFY_THREADS 512
 
-/* The counts that the caller gives, where there is no topk_idx to count, go to the GPU. */
+/* Copies the caller's counts to the GPU if there is no topk_idx to count. */
 static expar_status send_counts(gpu_executor *self, const exec_call *call, const ep_notify_step *step)
 {
     if (!step->routing || step->route.idx || !step->route.expert_counts) return EXPAR_OK;
@@ -19,7 +19,7 @@ static expar_status send_counts(gpu_executor *self, const exec_call *call, const
     return status;
 }
 
-/* Counts that kernels wrote, for the caller. */
+/* Copies the counts that kernels wrote to the caller. */
 static void gpu_take_counts(const gpu_executor *self, ep_routing *routing)
 {
     const int32_t *counts = self->counters->scratch->pinned.host;
@@ -46,13 +46,13 @@ static void add_routing(const ep_notify_step *step, gpu_notify_args *args)
     args->shared_counts = (size_t)routing->experts * sizeof(int32_t) <= GPU_SHARED_COUNTS;
 }
 
-/* Of words that each thread reads one by one. The compiler may read aligned 16 bytes for one of them. */
+/* The bytes of words that each thread reads separately. The compiler may read 16 aligned bytes for one word. */
 static uint32_t shared_words_bytes(uint32_t words)
 {
     return (uint32_t)ep_round(words * sizeof(int32_t), 16);
 }
 
-/* A piece of tokens a warp. Only the last block waits, but the call's SMs are all that it takes. */
+/* Each warp takes a piece of tokens. Only the last block waits, but the kernel takes no more than the call's SMs. */
 static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu_notify_args *args)
 {
     int64_t warps = NOTIFY_THREADS / 32, blocks = (gpu_pieces(args->tokens) + warps - 1) / warps;
@@ -63,7 +63,7 @@ static expar_status launch_notify(gpu_executor *self, const exec_call *call, gpu
                       shared_words_bytes(words), args);
 }
 
-/* Who need not wait for counts, and may, does so as long as growth is wished for. */
+/* A call that need not wait for counts, but may, waits while growth is requested. */
 static ep_growth choose_growth(gpu_executor *self, const ep_notify_step *step)
 {
     ep_growth growth = step->growth;
@@ -107,14 +107,14 @@ static expar_status await_counts(gpu_executor *self, const exec_call *call, ep_n
     return EXPAR_OK;
 }
 
-/* Indices out of range are found by the kernel, and come back as a verdict of this rank's. */
+/* The kernel finds indices out of range. They come back as a rejection by this rank. */
 expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
 {
     gpu_executor *self = gpu_of(base);
     expar_status status = call->placed ? EXPAR_OK : gpu_place_refused(&self->core, call);
     if (status != EXPAR_OK) return status;
     status = send_counts(self, call, step);
-    /* A graph would tell the refusal again and again. */
+    /* A graph would repeat the rejection at each launch. */
     if (status != EXPAR_OK && call->captured) return status;
     if (status != EXPAR_OK) step->refusal = ep_refusal_of(status);
     const ep_growth growth = choose_growth(self, step);
@@ -124,7 +124,7 @@ expar_status gpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     call->asked = asked;
     status = put_notify(self, call, step, growth);
     if (status == EXPAR_OK && (for_growth || !step->deferred)) status = await_counts(self, call, step);
-    /* Nobody asks for the rest of it. */
+    /* Nobody asks how the rest of the call ends. */
     if (!asked) call->ticket = 0;
     if (for_growth && growth == EP_GROWTH_WISHED && !step->grows) gpu_pool_note_vain(self);
     return status;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A buffer's pool in its home's store (core/store.c), and its records in the symmetric part of the heap. */
+/* A buffer's pool in the store of its per-GPU state (core/store.c), and its records in the symmetric part of the
+ * heap. */
 #include "base/knobs.h"
 #include "exec/cuda/core/home.h"
 #include "exec/cuda/normal/normal_gpu.h"
@@ -47,11 +48,11 @@ void gpu_pool_close(gpu_executor *self)
     self->start_bytes = 0;
 }
 
-/* ---- calls that need not wait --------------------------------------------------------------------------------------
+/* ---- calls that need not wait ---------------------------------------------------------------------------------------
  *
- * Pools grow in a call in which all hosts wait. A rank that wishes for growth waits. The others learn of it once their
- * kernels have read its hello, and then wait in their next calls, however late they come to know: the wish is repeated
- * until it is met. */
+ * Pools grow in a call in which all hosts wait. A rank that requests growth waits. The others learn of the request when
+ * their kernels have read its header, and then wait in their next calls. The request is repeated until it is met, so it
+ * does not matter how late they learn of it. */
 
 bool gpu_pool_wishes(const gpu_executor *self)
 {

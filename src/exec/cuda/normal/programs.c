@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which kernels of normal mode, compiled for which shape. What opens a call is compiled with the buffer; the kernels
- * for rows when a shape is first used.
+/* Which kernels of normal mode are compiled for which shape. Kernels that open a call are compiled with the buffer,
+ * kernels for rows when a shape is first used.
  *
- * Ranks of one process that share a GPU load all of them with the buffer, for any shape, and nothing afterwards
+ * Ranks of one process that share a GPU load all kernels with the buffer, for any shape, and nothing afterwards
  * (core/programs.c). */
 #include "exec/cuda/normal/normal_gpu.h"
 
@@ -23,7 +23,7 @@ static bool is_number(int32_t dtype)
     return dtype == EXPAR_BF16 || dtype == EXPAR_F16 || dtype == EXPAR_F32;
 }
 
-/* Rows that cannot be added are only dispatched, and a dispatch does not ask for the type. */
+/* Rows that cannot be added are only dispatched, and a dispatch does not use the type. */
 static expar_status programs_load(gpu_executor *self, gpu_programs *out)
 {
     const cuda_macro macros[] = {{"EXPAR_RANKS", self->shape.ranks},
@@ -55,7 +55,7 @@ static expar_status load_beside_captures(gpu_executor *self, gpu_programs *out)
     return status;
 }
 
-/* All that a shape needs, before a call launches any of it. */
+/* Loads all kernels that a shape needs, before a call launches any of them. */
 static expar_status programs_add(gpu_executor *self, const gpu_programs *wanted)
 {
     gpu_programs *made = malloc(sizeof *made);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records and rings of buffers without limits: they grow to hold the forms of the calls that come.
+/* Records and rings of buffers without limits. They grow to hold the forms of the calls that come.
  *
- * A call that they do not hold opens with hellos that carry its form alone, on a stream of the executor's, behind the
- * rank's earlier calls. Where all forms are the same, all earlier calls of all ranks have ended by then; the ranks take
- * larger records together, on the host, and go over to them. The old ones stay as they are until the buffer goes:
- * graphs that were captured before use them. */
+ * If they do not hold a call, it opens with headers that carry only its form. These run on a stream of the executor,
+ * after the rank's earlier calls. If all forms are the same, all earlier calls of all ranks have ended by then. The
+ * hosts of all ranks then take larger records together, and use them from then on. The old records stay unchanged until
+ * the buffer is destroyed, since graphs that were captured before use them. */
 #include "exec/cuda/normal/normal_gpu.h"
 
 #include <stdlib.h>
@@ -23,7 +23,7 @@ bool gpu_fits(executor *base, const ep_form *form, int64_t row_bytes)
            form->experts / shape->ranks <= shape->local_experts;
 }
 
-/* The shape that holds both what there is and the call. */
+/* The shape that holds both the present records and the call. */
 static ep_shape gpu_shape_for(const gpu_executor *self, const ep_grow_step *step)
 {
     ep_shape shape = self->shape;
@@ -38,7 +38,7 @@ static ep_shape gpu_shape_for(const gpu_executor *self, const ep_grow_step *step
 
 /* ---- all ranks together ------------------------------------------------------------------------------------------ */
 
-/* Flags of old epochs must go before anybody can post. */
+/* Flags of old epochs must be cleared before anybody can post. */
 static expar_status records_clear(gpu_executor *self, uint64_t offset, uint64_t bytes)
 {
     expar_status status =
@@ -46,7 +46,7 @@ static expar_status records_clear(gpu_executor *self, uint64_t offset, uint64_t 
     return status == EXPAR_OK ? gpu_own_stream_await(&self->core) : status;
 }
 
-/* Room to remember the old ones by; and what a rank has by itself. */
+/* Reserves the entry for the old records, and makes what a rank has by itself. */
 static expar_status records_prepare(gpu_executor *self, const ep_shape *shape, gpu_counters **counters)
 {
     uint64_t *old = realloc(self->old_records, (self->num_old_records + 1) * sizeof *old);
@@ -55,7 +55,7 @@ static expar_status records_prepare(gpu_executor *self, const ep_shape *shape, g
     return gpu_counters_make(self, shape, counters);
 }
 
-/* This rank's part: *counters is NULL where those that are in use do, or with an error. */
+/* This rank's part. *counters is NULL on error, or if the present counters suffice. */
 static expar_status records_make(gpu_executor *self, const ep_shape *shape, uint64_t offset, gpu_counters **counters)
 {
     *counters = NULL;
@@ -67,7 +67,7 @@ static expar_status records_make(gpu_executor *self, const ep_shape *shape, uint
     return status;
 }
 
-/* Memory that one rank lacks is what all of them are told of. */
+/* If one rank lacks memory, all ranks get the error. */
 static expar_status records_agree(const gpu_executor *self, expar_status own)
 {
     const boot_matter matter = {.what = records_name,
@@ -118,8 +118,8 @@ static expar_status check_growth(const gpu_executor *self, const ep_grow_step *s
                      (long long)step->row_bytes, step->form.topk, step->form.experts);
 }
 
-/* Opens the growth, and closes what it has on its stream, which is the buffer's own; the call that grows goes on with
-   the caller's. */
+/* Opens the growth, and ends its use of its stream, which is the buffer's own. The call that grows goes on with the
+   caller's stream. */
 static expar_status exchange_forms(gpu_executor *self, const ep_grow_step *step, ep_verdict *verdict)
 {
     const expar_status own = check_growth(self, step);
@@ -132,18 +132,18 @@ static expar_status exchange_forms(gpu_executor *self, const ep_grow_step *step,
     expar_status ended = gpu_end(&self->core.base, &call);
     self->core.called_on = called_on;
     *verdict = notify.verdict;
-    /* What this rank refuses itself it says, whoever else does. */
+    /* A rank that rejects the call reports its own error, even if others reject it, too. */
     if (own != EXPAR_OK) *verdict = (ep_verdict){.rank = self->core.place.rank, .reason = refusal};
     return status == EXPAR_OK ? ended : status;
 }
 
-/* Lack of memory is no failure of the executor's: all ranks know of it. */
+/* Lack of memory is no failure of the executor: all ranks know of it. */
 static void tell_lack(const gpu_executor *self, expar_status status, ep_verdict *verdict)
 {
     *verdict = (ep_verdict){.rank = self->core.place.rank, .reason = ep_refusal_of(status)};
 }
 
-/* A call that waits for its counts grows the pool when it knows them; who is not to wait has no other time. */
+/* A call that waits for its counts grows the pool when it knows them. A call that does not wait must grow it now. */
 static expar_status grow_pool_for(gpu_executor *self, const ep_grow_step *step)
 {
     uint64_t bytes[MEM_POOL_MOST_REACHED];

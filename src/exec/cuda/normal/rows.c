@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dispatch and combine: one kernel each; a dispatch whose rows did not fit the room that was offered is
+/* Dispatch and combine: one kernel each. If the rows of a dispatch did not fit the space that was advertised, it is
  * launched again. */
 #include "base/knobs.h"
 #include "exec/cuda/normal/normal_gpu.h"
@@ -7,18 +7,18 @@
 
 #include <string.h>
 
-/* Both teams of the queue need one. */
+/* Both teams of a block with rings need one. */
 #define LEAST_WARPS 2
 
-/* Shared memory of a dispatch: the targets, a stage a sender, a barrier a warp. Rows that go straight to their places
-   are sent by the first warps of a block. */
+/* Shared memory of a dispatch: the targets, a stage for each sender, a barrier for each warp. The first warps of a
+   block are the senders: they send rows that go directly to their places. */
 typedef struct stages {
     int32_t warps, senders, stage_bytes;
     uint32_t shared_bytes;
 } stages;
 
-/* Whether this rank's rows come by the queue, for which warps are never too many: those of all ranks do then, nearly
-   always. */
+/* Says whether this rank's rows come through rings; then those of all ranks nearly always do. For rings more warps are
+   always better. */
 static bool comes_by_queue(const ep_dispatch_step *step)
 {
     const int32_t mode = step->room.bytes ? (int32_t)step->room.mode : (int32_t)step->arrival.mode;
@@ -73,7 +73,7 @@ static gpu_arrival arrival_of(const ep_arrival *arrival)
 
 #define CHECK_THREADS 512
 
-/* Indices that come with a handle nobody has looked at. */
+/* Nobody has checked indices that come with a handle. */
 static bool checks_topk(const ep_dispatch_step *step)
 {
     return step->form.kind == EP_DISPATCH_CACHED && step->route.idx && step->refusal.status == EXPAR_OK;
@@ -91,15 +91,15 @@ static expar_status launch_check(gpu_executor *self, const exec_call *call, cons
     return gpu_launch(&self->core, call, self->check_kernel, blocks ? (uint32_t)blocks : 1, CHECK_THREADS, 0, &args);
 }
 
-/* Rings that rows of the routing go by, and channels that each of them carries. */
+/* The rings that rows of the routing use, and how many channels each of them carries. */
 static void share_rings(const gpu_executor *self, const ep_routing *routing, int32_t *rings, int32_t *joined)
 {
     *joined = ep_channels_joined(routing->channels, self->shape.channels);
     *rings = ep_rings_of(routing->channels, *joined);
 }
 
-/* An output of as many rows as come drops none. How many come is 0 here until the host has asked, which it does not for
-   outputs of a worst-case size. What lies in the pool as the kernel finds it (room) fits, or grows. */
+/* An output with as many rows as come drops none. Until the host has asked, the number here is 0; for worst-case
+   outputs it does not ask. Rows for which the kernel itself takes space in the pool (`room`) fit, or the pool grows. */
 static bool may_drop(const ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
@@ -142,7 +142,7 @@ expar_status gpu_dispatch_launch(gpu_executor *self, const exec_call *call, cons
     return status;
 }
 
-/* Until a kernel knows whether all ranks go on, and which rows it will drop. Rows are still on their way then. */
+/* Waits until a kernel knows whether all ranks go on, and which rows it will drop. Rows are still moving then. */
 static expar_status await_opening(gpu_executor *self, const exec_call *call, const char *what, ep_verdict *verdict,
                                   int64_t *dropped)
 {
@@ -163,20 +163,20 @@ expar_status gpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step
     return await_opening(self, call, "dispatch", &step->verdict, &step->dropped);
 }
 
-/* The kernel does both halves: what follows on the stream finds all rows. */
+/* The kernel does both phases, so later work on the stream finds all rows. */
 expar_status gpu_dispatch_receive(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     (void)base, (void)call, (void)step;
     return EXPAR_OK;
 }
 
-/* Of a combine: how many slots a warp has, and how large a part of a row is. */
+/* For a combine: how many slots a warp has, and how many bytes of a row each part has. */
 typedef struct slots {
     int32_t warps, count, part_bytes;
     uint32_t shared_bytes;
 } slots;
 
-/* rooms: rows that a token's sum may be made of. */
+/* `rooms` is the most rows that a token's sum may have. */
 static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t rooms)
 {
     int64_t ranks = self->shape.ranks, row = (int64_t)ep_round((uint64_t)row_bytes, EP_ALIGN_BYTES);
@@ -194,7 +194,7 @@ static slots plan_slots(const gpu_executor *self, int64_t row_bytes, int64_t roo
     return plan;
 }
 
-/* Each rank has the caller's memory at another offset. */
+/* The caller's memory is at another offset on each rank. */
 static void shift_offers(const gpu_executor *self, const ep_combine_step *step, gpu_combine_args *args)
 {
     const size_t bytes = (size_t)self->shape.ranks * sizeof(uint64_t);

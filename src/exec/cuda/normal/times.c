@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the time of a call goes: clocks that its kernels read on their way, for benchmarks.
+/* How the time of a call is spent: clocks that its kernels read at certain moments, for benchmarks.
  *
- * Device memory has [GPU_NOTIFY_MOMENTS] words of notify and, behind them, [GPU_MOMENTS][blocks][warps] of the dispatch
- * or the combine. Kernels write them, each call those of its kernels; the host reads them when the call is done. */
+ * Device memory has [GPU_NOTIFY_MOMENTS] words of notify, followed by [GPU_MOMENTS][blocks][warps] of the dispatch or
+ * the combine. The kernels of each call write their words; the host reads them when the call is done. */
 #include "exec/cuda/core/stamps.h"
 #include "exec/cuda/normal/normal_gpu.h"
 
@@ -11,7 +11,7 @@
 
 static_assert(GPU_DISPATCH_WARPS >= GPU_COMBINE_WARPS, "there is room for either's stamps");
 
-/* Of calls by so many warps of a GPU. */
+/* For calls with that many warps on a GPU. */
 static size_t stamp_bytes(int32_t warps)
 {
     return (GPU_NOTIFY_MOMENTS + GPU_MOMENTS * (size_t)warps) * sizeof(uint64_t);
@@ -59,7 +59,7 @@ expar_status gpu_time(executor *base, bool on)
     return status;
 }
 
-/* The kernel's four spans, and the gap behind it. */
+/* The kernel's four spans, and the gap after it. */
 static void read_notify(const uint64_t *stamps, uint64_t next_start, executor_times *out)
 {
     out->notified = true;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Before main: without a GPU the program ends as skipped; tests of what GPUs do not have (CMakeLists.txt) are left out;
- * so it does without ready kernels where only these are to be used. */
+/* Before main: without a GPU the program ends as skipped. Tests of what GPUs do not have (CMakeLists.txt) are left out.
+ * It also ends as skipped without ready kernels where only these are to be used. */
 #include "cuda/gpus.h"
 #include "gpu/hand.h"
 #include "oracle/unit.h"
@@ -24,12 +24,12 @@ static void choose_kernels(void)
     _Exit(GPUS_SKIP);
 }
 
-/* The C library hands main's arguments to constructors. */
+/* The C library passes main's arguments to constructors. */
 __attribute__((constructor)) static void gate(int argc, char **argv)
 {
     bool threads = argc < 2 || strcmp(argv[1], "processes") != 0;
-    /* Streams beyond this many share queues to the GPU, where a kernel that waits would hold up the one that it waits
-       for. Tests run up to 16 ranks on one GPU. Contexts of many processes have no room for so many. */
+    /* Streams beyond this many share queues to the GPU, where a kernel that waits would delay the one that it waits
+       for. Tests run up to 16 ranks on one GPU. Contexts of many processes do not fit so many. */
     if (threads) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
     cmocka_set_skip_filter(GPU_LEAVES_OUT);
     if (hand_is_host()) return;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hands and buffers of the mirror. */
+/* `hand` objects and buffers of the mirror. */
 #include "gpu/hand.h"
 #include <pthread.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@ static buffer *buffers; /* guarded by lock */
    few. */
 typedef struct way_back {
     pthread_mutex_t lock;
-    cu_stream stream; /* this and the next guarded by lock; made with the first hand */
+    cu_stream stream; /* this and the next guarded by lock; made with the first thread state */
     mem_pinned staging;
 } way_back;
 static way_back ways[MOST_GPUS];
@@ -49,7 +49,7 @@ expar_device hand_device(int32_t rank)
     return (expar_device){.type = EXPAR_CUDA, .index = rank % count};
 }
 
-/* ---- hands ------------------------------------------------------------------------------------------------------- */
+/* ---- thread state ------------------------------------------------------------------------------------------------ */
 
 static void put_back(void *value)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the mirror works with: a thread's own stream and memory on a GPU, and the GPU memory that stands for the
+/* The mirror's means: a thread's own stream and memory on a GPU (a `hand`), and the GPU memory that stands for the
  * symmetric heap of a buffer's ranks.
  *
- * With EXPAR_TEST_DEVICE=cpu hands work with other memory of the host's instead, and no GPU is needed: so the mirror of
+ * With EXPAR_TEST_DEVICE=cpu they are other memory of the host's instead, and no GPU is needed: so the mirror of
  * low-latency calls is itself tested.
  *
- * Hands are made once and handed on from thread to thread: making or freeing one may wait for kernels, and these for a
- * rank that is not there yet. They keep their GPU's context for the life of the process, too. */
+ * A `hand` is made once and passed from thread to thread: making or freeing one may wait for kernels, and these for a
+ * rank that is not there yet. It keeps its GPU's context until the process ends, too. */
 #ifndef TESTS_GPU_HAND_H
 #define TESTS_GPU_HAND_H
 
@@ -26,7 +26,7 @@ typedef struct hand {
     cuda_device *device; /* NULL: the host's memory, and calls on the CPU */
     cu_stream stream;
     arena own; /* out of the peers' reach */
-    /* What is on its way to the GPU: a copy from ordinary memory may wait for the kernels ahead of it in the stream. */
+    /* Data on its way to the GPU: a copy from ordinary memory may wait for the kernels ahead of it in the stream. */
     mem_pinned stage;
     size_t staged; /* bytes; begins anew with `own` */
     struct hand *next;
@@ -39,14 +39,14 @@ typedef struct buffer {
     expar_group *group;
     int32_t rank, device;
     arena shared; /* in the device heap; bytes 0 where that cannot grow */
-    /* What stands for the memory of expar_ll_get_combine_buffer, of which the test sees `rows`; NULL until it is
+    /* Stands for the memory of expar_ll_get_combine_buffer, of which the test sees `rows`; NULL until it is
        asked. */
     void *rows;
     expar_tensor rows_on;
     struct buffer *next;
 } buffer;
 
-/* Whether calls are played on the CPU. */
+/* Whether calls are simulated on the CPU. */
 bool hand_is_host(void);
 /* The device of a rank. */
 expar_device hand_device(int32_t rank);
@@ -67,8 +67,8 @@ void arena_end(arena *of);
 
 /* In stream order, when `from` may change at once. */
 void hand_send(hand *h, cu_address to, const void *from, size_t bytes);
-/* What has been written, from any thread. Not on the calls' stream, where the copy would wait for the calls behind, and
-   not straight to ordinary memory, when the driver would hold up the process's other ranks meanwhile. */
+/* Fetches written data, from any thread. Not on the calls' stream, where the copy would wait for later calls. Not
+   straight to ordinary memory either, when the driver would delay the process's other ranks meanwhile. */
 void hand_fetch(const hand *h, void *to, cu_address from, size_t bytes);
 /* Overwrites it, in stream order. */
 void hand_spoil(const hand *h, cu_address at, size_t bytes);

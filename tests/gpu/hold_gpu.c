@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hold.h where calls are carried out by kernels: between their steps no thread of the host's can be held. What a test
- * would do there it does behind the call, or while the kernel waits. */
+/* hold.h where calls are carried out by kernels: between their steps no thread of the host's can be held. A test does
+ * its work after the call instead, or while the kernel waits. */
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/ll.h"
 #include "exec/cpu/create.h"

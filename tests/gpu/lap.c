@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Laps: memory, calls, comparison. */
+/* The parts of lap.h: memory, calls, comparison. */
 #include "gpu/lap.h"
 #include <stdlib.h>
 #include <string.h>
@@ -90,7 +90,7 @@ void lap_close(lap *p)
 }
 
 /* A copy from ordinary memory may wait for the kernels ahead of it in the stream, and keep those of other ranks in this
-   process from being launched meanwhile: so the stream is through first. */
+   process from being launched meanwhile. So the stream is through first. */
 bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stream)
 {
     const oracle_input *input = &t->inputs[p->rank];
@@ -139,7 +139,7 @@ expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_ep_path path, cu_s
     return expar_ep_combine(ep, &back, NULL);
 }
 
-/* What the experts gave is the caller's memory, which DIRECT is refused for. */
+/* The experts' output is the caller's memory, for which DIRECT is rejected. */
 expar_status lap_combine(const lap *p, expar_ep *ep, cu_stream stream)
 {
     return lap_combine_by(p, ep, p->path == EXPAR_EP_PATH_DIRECT ? EXPAR_EP_PATH_AUTO : p->path, stream);

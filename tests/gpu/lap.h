@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One rank's GPU, and laps there and back on it: a dispatch and a combine on a given stream, whose inputs lie where
- * they stay, so that a graph can repeat them with other bytes. */
+/* One rank's GPU, and a `lap` there and back on it: a dispatch and a combine on a given stream. Its inputs stay where
+ * they are, so that a graph can repeat them with other bytes. */
 #ifndef TESTS_GPU_LAP_H
 #define TESTS_GPU_LAP_H
 
@@ -44,12 +44,12 @@ typedef struct lap {
 /* Memory for traffic of the shape of t. */
 bool lap_open(lap *p, const card *c, const traffic *t, int32_t rank);
 void lap_close(lap *p);
-/* What the next run reads; waits for the stream first. */
+/* Input of the next run; waits for the stream first. */
 bool lap_upload(const lap *p, const traffic *t, const answers *a, cu_stream stream);
 /* Each puts its call on the stream, or into its capture. */
 expar_status lap_dispatch(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
 expar_status lap_combine(const lap *p, expar_ep *ep, cu_stream stream);
-/* On that path, whatever the lap's is. */
+/* On that path, whatever the path of `lap` is. */
 expar_status lap_combine_by(const lap *p, expar_ep *ep, expar_ep_path path, cu_stream stream);
 /* Both, in this order. */
 bool lap_call(lap *p, expar_ep *ep, const traffic *t, cu_stream stream);
@@ -58,19 +58,19 @@ bool lap_check(const lap *p, const traffic *t, const answers *a, cu_stream strea
 /* Gives output and handle back. */
 void lap_release(lap *p);
 
-/* What laps of a test carry, and what comes of it. */
+/* Traffic and results of such a test. */
 typedef struct lap_inputs {
     traffic *t;
     answers *a;
 } lap_inputs;
-/* Releases the lap, and makes it anew: uploads, calls, compares. */
+/* Releases it, and makes it anew: uploads, calls, compares. */
 bool lap_go(lap *p, expar_ep *ep, const lap_inputs *in, cu_stream stream);
 /* Runs the body on LAP_RANKS ranks with inputs (`shared`): up to 40 tokens a rank, none on rank 2, 64 numbers each, K 3
    of 8 experts. True when no check failed. */
 #define LAP_RANKS 4
 bool laps_run(const ranks_plan *plan, uint64_t seed, ranks_body body);
 
-/* What a rank of such a test has: a buffer, and two laps that take turns on it. */
+/* The state of a rank of such a test: a buffer, and two `lap` objects that take turns on it. */
 typedef struct lap_pair {
     expar_group *group;
     const lap_inputs *in;

@@ -7,7 +7,7 @@
 #include "gpu/kept.h"
 #include <stdlib.h>
 
-/* On a GPU handles and maps lie in the pool, too; what the library chooses (0) has room for them. */
+/* On a GPU handles and maps lie in the pool, too; the size that the library chooses (0) fits them. */
 #define MORE_POOL_BYTES ((int64_t)64 << 20)
 #define SURE_POOL_BYTES ((int64_t)1 << 20)
 #define SHARED_BYTES    ((size_t)16 << 20)
@@ -34,7 +34,7 @@ expar_status mirror_ep_create(expar_group *group, const expar_ep_config *config,
     /* One below what the pool begins with is the library's to refuse. */
     if (config->pool_limit_bytes > 0 && config->pool_limit_bytes >= config->pool_bytes)
         on_gpu.pool_limit_bytes += MORE_POOL_BYTES;
-    /* Where tests are sure of room, they may begin with calls that wait for no counts, which let nothing grow. */
+    /* Where tests are sure of space, they may begin with calls that wait for no counts, which let nothing grow. */
     if (config->pool_limit_bytes > SURE_POOL_BYTES && !config->pool_bytes) on_gpu.pool_bytes = on_gpu.pool_limit_bytes;
     hand_of(on_gpu.device.index);
     expar_status status = expar_ep_create(group, &on_gpu, ep);
@@ -54,7 +54,8 @@ expar_status mirror_ep_destroy(expar_ep *ep)
 
 /* ---- the end of a call ------------------------------------------------------------------------------------------- */
 
-/* What a call is to wait for has happened before anything is copied for it; how it ended is the call's business. */
+/* The events that a call waits for have happened before anything is copied for it; how it ended is the call's business.
+   */
 static void await(expar_event *event)
 {
     if (event) (void)expar_event_wait(event);
@@ -81,7 +82,7 @@ static expar_ep_path path_on_gpu(const buffer *b, expar_ep_path asked, const exp
     return asked == EXPAR_EP_PATH_DIRECT && staged ? EXPAR_EP_PATH_AUTO : asked;
 }
 
-/* What the CPU would have done for a test whose own output is not where peers reach it. */
+/* Does the CPU's part for a test whose own output is not where peers reach it. */
 static expar_ep_path path_on_cpu(const buffer *b, const expar_ep_dispatch_args *args, expar_ep_path path)
 {
     if (args->path != EXPAR_EP_PATH_AUTO) return args->path;
@@ -205,7 +206,7 @@ expar_status mirror_ep_dispatch(expar_ep *ep, const expar_ep_dispatch_args *args
     given.recv_counts = trip_lend_counts(t, args->recv_counts, experts, &counts);
     given.tokens_per_expert = trip_lend_numbers(t, args->tokens_per_expert, args->num_experts);
     given.stream = t->hand->stream;
-    /* What is neither 0 nor 1 is the library's to refuse. */
+    /* The library rejects values other than 0 and 1. */
     if (args->async_finish == 0) given.async_finish = args->num_worst_tokens || !trip_is_plain();
     expar_ep_dispatch_result got = EXPAR_EP_DISPATCH_RESULT_INIT;
     bool sound = result && result->struct_size == sizeof *result;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plays the CPU's tests on GPUs: the harness and the tests of tests/ep are compiled a second time with the library's
- * calls renamed to these. Each copies what the test gives to the rank's GPU, makes the call there on a stream of the
+/* Runs the CPU's tests on GPUs: the harness and the tests of tests/ep are compiled a second time with the library's
+ * calls renamed to these. Each copies the test's arguments to the rank's GPU, makes the call there on a stream of the
  * thread's own, and copies back when the call is done. The test sees host memory and compares with the same oracle.
  *
  * Rank r has GPU r modulo the number of GPUs. All calls are made with async_finish, whose event tells all that the CPU

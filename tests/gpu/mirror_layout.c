@@ -5,7 +5,7 @@
 #include "group/group.h"
 #include <string.h>
 
-/* Of an array that a test means: counts of as many experts as a buffer takes. */
+/* The most that an array of a test has: counts of as many experts as a buffer takes. */
 #define MOST_BYTES ((int64_t)16 << 20)
 
 /* One of a layout's arrays: the test's, and what stands for it on the GPU. */

@@ -75,7 +75,7 @@ static void show(const expar_tensor *own, expar_tensor *got)
     got->device = own->device;
 }
 
-/* Of a call that failed: whether its tensors are sound, and may have been written to. */
+/* For a call that failed: whether its tensors are sound, and may have been written to. */
 static bool rows_came(expar_status status)
 {
     return status == EXPAR_ERR_INDEX || status == EXPAR_ERR_REMOTE || status == EXPAR_ERR_PEER;
@@ -137,7 +137,7 @@ static void lend_dispatch(trip *t, const expar_ll_dispatch_args *args, expar_ll_
     if (!args->hook && !args->async_finish && !trip_is_plain()) given->async_finish = 1;
 }
 
-/* What the call writes to the caller's own memory. */
+/* The caller's own memory that the call writes. */
 static void fetch_dispatch(trip *t, const expar_ll_dispatch_args *args, const expar_ll_dispatch_args *given)
 {
     trip_fetch(t, &given->out_x, args->out_x.data);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plays the CPU's tests of low-latency mode on GPUs, as mirror.h does those of normal mode: arguments are copied to
- * the rank's GPU, the call is made there, and what came is copied back when the call, its hook or its event is done.
- * Rows that a call with a hook has sent are overwritten there, in stream order, for they may be used again.
+/* Runs the CPU's tests of low-latency mode on GPUs, as mirror.h does those of normal mode. Arguments are copied to the
+ * rank's GPU, and the call is made there. Results are copied back when the call, its hook or its event is done. Rows
+ * that a call with a hook has sent are overwritten there, in stream order, for they may be used again.
  *
  * A plain call is made with async_finish, whose event tells all that the CPU tells at once. With EXPAR_TEST_PLAIN=1 it
  * is made without: then expar_ll_query tells, as for hooks, once the stream has come to its end. With

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rogue.h where calls are carried out by kernels. What the rogue writes goes to the victim's GPU by the driver's
- * copies, at the addresses at which the rogue's own kernels would store it, and each is there before the next one goes.
- * Words of cleans lie in the memory of hosts, which agree on them. */
+/* rogue.h where calls are carried out by kernels. The rogue's writes go to the victim's GPU by the driver's copies, at
+ * the addresses at which the rogue's own kernels would store them. Each is there before the next one goes. Words of
+ * cleans lie in the memory of hosts, which agree on them. */
 #include "ep/harness/check.h"
 #include "ep/low_latency/ll.h"
 #include "ep/low_latency/rogue.h"
@@ -77,7 +77,7 @@ void rogue_fetch(const expar_ll *ll, void *to, uint64_t at, size_t bytes)
     CHECK_OK(CUDA_CALL(MemcpyDtoH, to, own_at(ll, at), bytes));
 }
 
-/* ---- what calls are lent ----------------------------------------------------------------------------------------- */
+/* ---- memory for calls -------------------------------------------------------------------------------------------- */
 
 #define GUARDED_BYTES ((size_t)1 << 20)
 
@@ -92,7 +92,7 @@ void rogue_guard_lent(uint8_t value)
     CHECK_OK(cuda_synchronize());
 }
 
-/* The arena begins anew with the next call, and until then tells how much it has lent. */
+/* The arena begins anew with the next call, and until then tells how much of it is in use. */
 bool rogue_lent_is_sound(uint8_t value)
 {
     const hand *h = own_hand();

@@ -58,7 +58,7 @@ static void run(ranks_body body)
     assert_true(laps_run(&ranks, 7, body));
 }
 
-/* What this rank must hear of the odd rank's error. */
+/* This rank must hear this of the odd rank's error. */
 static void hear(const actor *one, expar_status status, expar_status odd, const char *call, const char *word)
 {
     expar_status expected = one->rank == ODD ? odd : EXPAR_ERR_REMOTE;
@@ -91,7 +91,7 @@ static expar_ep_combine_args combine_args(const actor *one)
     return args;
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- rejections -------------------------------------------------------------------------------------------------- */
 
 static void spoil_output(const actor *one, expar_ep_dispatch_args *args)
 {
@@ -163,7 +163,7 @@ static void test_different_calls(void **state)
     run(play_different_calls);
 }
 
-/* Far off, just behind the last expert, and below the one negative number that means none. */
+/* Far off, just after the last expert, and below the one negative number that means none. */
 static const int64_t bad_indices[] = {99, 8, -2, ((int64_t)1 << 32) + 1};
 #define BAD_INDICES (sizeof bad_indices / sizeof *bad_indices)
 
@@ -276,7 +276,7 @@ static void test_layout_with_an_index_out_of_range(void **state)
     run(play_layout);
 }
 
-/* ---- rows that find no room -------------------------------------------------------------------------------------- */
+/* ---- rows that do not fit ---------------------------------------------------------------------------------------- */
 
 /* Told by the event of the dispatch that is the first, and by the call itself where it has the handle of that. */
 static void play_dropped(expar_group *group, void *shared)

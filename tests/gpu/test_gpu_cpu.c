@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each option of dispatch and combine, and dispatches with a handle, by the CPU executor and by the CUDA executor in
- * one group: the same inputs must give the same bytes. */
+ * one group. The same inputs must give the same bytes. */
 #include "ep/harness/check.h"
 #include "ep/harness/pitched.h"
 #include "ep/harness/ranks.h"

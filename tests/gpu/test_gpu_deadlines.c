@@ -168,8 +168,8 @@ static void *abort_soon(void *group)
     return (void *)(intptr_t)expar_group_abort(group);
 }
 
-/* Rank 0 gives up from another thread while it waits, and leaves; only then do the kernels of the others, which wait
-   for it with a deadline that is far off, learn of it. */
+/* Rank 0 gives up from another thread while it waits, and leaves. Only then do the kernels of the others learn of it,
+   which wait for it with a deadline that is far off. */
 static void leave(stage *s, const silence *what, play_arrival *first)
 {
     pthread_t thread;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Each token of a dispatch, and each run of parts of a combine, is dealt out once: to one warp, and to no other. A
- * second warp would store the same bytes, which no result shows; so the GPU that is played counts what kernels store:
- * where runs are parts, where they are rows, and of so few tokens that none is dealt out. (Half rows take more tokens
- * than the mirror carries.) */
+ * second warp would store the same bytes, which no result shows, so the simulated GPU counts the stores of kernels.
+ * Runs are parts, or rows, or so few tokens that none is dealt out. (Half rows take more tokens than the mirror
+ * carries.) */
 #include "cuda/find_controls.h"
 #include "ep/harness/stage.h"
 #include "oracle/unit.h"
@@ -19,7 +19,7 @@ typedef struct scene {
     const answers *back;
 } scene;
 
-/* What all ranks' kernels have stored in a call that each has made. */
+/* Bytes that all ranks' kernels have stored in a call that each has made. */
 typedef struct tally {
     const fake_controls *controls;
     unsigned long long seen;
@@ -99,7 +99,7 @@ static void test_rows(void **state)
     run(&(deal_form){.tokens = {1600, 190}, .hidden = 64});
 }
 
-/* Where the driver is played. */
+/* Where the driver is simulated. */
 static int find_driver(void **state)
 {
     int32_t count;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-/* Long enough for ranks that have played two rounds. */
+/* Long enough for ranks that have done two rounds. */
 #define SILENCE_MS 4000
 
 static void strike(fault_place place, int32_t victim, int signal)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dispatch and combine inside CUDA graphs: captured once and replayed with other inputs, two graphs of one buffer
- * beside calls that are made, two captures at a time, what a graph cannot hold, and what it holds as
- * long as it lives. */
+/* Dispatch and combine inside CUDA graphs, captured once and replayed with other inputs. Two graphs of one buffer run
+ * beside calls that are made, and two captures at a time. Also the limits of a graph, and what it holds as long as it
+ * lives. */
 #include "ep/harness/ranks.h"
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
@@ -89,14 +89,14 @@ static void run(ranks_body body)
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
-/* What a first launch would take, which may wait for kernels that wait for this rank. */
+/* Loads what a first launch would load, which may wait for kernels that wait for this rank. */
 static void upload(cu_graph_exec exec, cu_stream stream)
 {
     CHECK_OK(CUDA_CALL(GraphUpload, exec, stream));
     CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
 }
 
-/* A lap made into a graph, whose output and handle the caller has given back: the graph holds what it needs. */
+/* A `lap` made into a graph, whose output and handle the caller has given back: the graph holds what it needs. */
 static cu_graph_exec capture(actor *one, lap *p, cu_stream stream)
 {
     cu_graph graph = NULL;
@@ -200,14 +200,14 @@ static void test_two_graphs_and_calls(void **state)
 
 /* ---- two captures at a time -------------------------------------------------------------------------------------- */
 
-/* Puts `then` behind what `first` has now, into its capture. */
+/* Puts `then` after what `first` has now, into its capture. */
 static bool follow(cu_event event, cu_stream first, cu_stream then)
 {
     return CHECK_OK(CUDA_CALL(EventRecord, event, first)) && CHECK_OK(CUDA_CALL(StreamWaitEvent, then, event, 0));
 }
 
 /* Call by call in turns. The first capture's combine is on a stream that joined it before the dispatch: only the
-   library's order puts it behind that. */
+   library's order puts it after that. */
 static bool capture_in_turns(actor *one, lap laps[2], cu_graph graphs[2])
 {
     const cu_stream *streams = one->card.streams;
@@ -369,7 +369,7 @@ static void test_captures_in_a_row(void **state)
 
 /* ---- what hosts poll --------------------------------------------------------------------------------------------- */
 
-/* What a dispatch that is waited for has told the host. */
+/* The counts that a dispatch which is waited for has told the host. */
 static const void *told_at(const expar_ep *ep)
 {
     return gpu_of(ep->base.exec)->counters->scratch->pinned.host;
@@ -385,8 +385,8 @@ static void *told_counts(const expar_ep *ep, size_t *bytes)
     return memcpy(copy, told_at(ep), *bytes);
 }
 
-/* A host may still poll for a call of its own, or read its counts, when a dispatch that nobody asks for runs: of a
-   graph, or one without a wait. */
+/* A host may still poll for a call of its own, or read its counts, when a dispatch runs that nobody asks for. That is
+   one of a graph, or one without a wait. */
 static void play_counts_that_stay(expar_group *group, void *shared)
 {
     actor one;
@@ -485,7 +485,7 @@ static void test_what_cannot_be_captured(void **state)
 
 /* ---- what a graph holds ------------------------------------------------------------------------------------------ */
 
-/* Handles, idx and weights of small traffic are small; recv_x of the worst case is what the pool has room for once. */
+/* Handles, idx and weights of small traffic are small; the pool fits recv_x of the worst case once. */
 #define TIGHT_POOL_BYTES (48 << 10)
 
 static expar_status dispatch_direct(const actor *one, const lap *p)
@@ -536,7 +536,7 @@ static void play_hold(expar_group *group, void *shared)
     CHECK_OK(expar_barrier_all(group));
     CHECK_OK(dispatch_direct(&one, &p));
     CHECK_OK(expar_barrier_all(group));
-    CHECK_OK(CUDA_CALL(StreamSynchronize, stream)); /* it reads the lap's x */
+    CHECK_OK(CUDA_CALL(StreamSynchronize, stream)); /* it reads x */
     lap_close(&p);
     actor_end(&one);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls of all forms inside CUDA graphs: dispatches with a handle and their combines, expert-major ones, rows with
- * scales, biases, the caller's own output, numbers at the source, experts' global numbers. Each is captured once and
- * replayed with other inputs; what comes out, the counts on the device too, is compared with the oracle, byte for byte.
+ * scales, and biases. Also the caller's own output, numbers at the source, experts' global numbers. Each is captured
+ * once and replayed with other inputs. The results, and the counts on the device, are compared with the oracle, byte
+ * for byte.
  *
  * A graph holds a dispatch with its combine, and another dispatch with the handle of the first with its own combine. Or
  * it holds the latter two only: the first dispatch was made before, so that the host knows how many rows come. */
@@ -23,7 +24,7 @@
 
 static const int64_t num_tokens[RANKS] = {40, 1, 0, 33};
 
-/* What all calls of one graph have; paths and kinds are filled in. */
+/* Common to all calls of one graph; paths and kinds are filled in. */
 typedef struct form {
     const char *name;
     move_form there, back;
@@ -76,7 +77,7 @@ typedef struct leg_counts {
     expar_tensor tokens_per_expert, expert_prefix, rank_prefix, num_recv_tokens, expert_ends;
 } leg_counts;
 
-/* What goes with the first dispatch (0), and with the one that has its handle (1). */
+/* Options of the first dispatch (0), and of the one that has its handle (1). */
 typedef struct leg {
     deal_move *there, *back;                               /* of this round */
     expar_tensor x, scales, out;                           /* of the dispatch */
@@ -232,7 +233,7 @@ static bool put_if(const actor *one, const expar_tensor *to, const void *from)
     return !to->data || !from || card_put(to, to->shape[0], from, one->stream);
 }
 
-/* What no kernel writes is not what the round before left there. */
+/* Bytes that no kernel writes are not those that the round before left there. */
 static bool spoil(const actor *one, const expar_tensor *tensor, unsigned char byte)
 {
     const int64_t columns = tensor->ndim == 2 ? tensor->shape[1] : 1;
@@ -356,7 +357,7 @@ static void bring(const actor *one, expar_tensor *tensor)
     if (tensor->ndim) tensor->data = card_fetch(&flat, one->stream);
 }
 
-/* What was told where the tensors lie; of the first dispatch, whose size the host may not know, in its place, too. */
+/* Counts where the tensors lie; of the first dispatch, whose size the host may not know, in its place, too. */
 static void bring_counts(const actor *one, int i, deal_call *call)
 {
     const leg *l = &one->legs[i];
@@ -557,7 +558,7 @@ static void run_forms(size_t count, bool made_first, int mode)
     run_some(0, count, made_first, mode);
 }
 
-/* The last form alone, for where kernels are played, which takes long. */
+/* The last form alone, for where kernels are simulated, which takes long. */
 static void test_one_form(void **state)
 {
     (void)state;
@@ -576,7 +577,7 @@ static void test_dispatches_of_unknown_size(void **state)
     run_forms(FORMS, false, CU_CAPTURE_THREAD_LOCAL);
 }
 
-/* What the library does beside a capture is nothing that this mode forbids any thread. */
+/* The library's work beside a capture is nothing that this mode forbids any thread. */
 static void test_captures_in_mode_global(void **state)
 {
     (void)state;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Graphs and calls on streams that nothing orders but the library, while a gate keeps the first of them from running:
- * whatever is put on another stream behind it follows it from its launch on. Each step is a dispatch and a combine of
- * what the step before it has brought back, so that one that ran too early gives other bytes. One rank a GPU, two at
- * most: ranks of a process that share a GPU wait on the host instead (docs/gpu.md). */
+/* Graphs and calls on streams that nothing orders but the library, while a gate keeps the first of them from running.
+ * Later work on another stream follows it from its launch on. Each step is a dispatch and a combine of the results of
+ * the step before it, so that one that ran too early gives other bytes. One rank a GPU, two at most: ranks of a process
+ * that share a GPU wait on the host instead (docs/gpu.md). */
 #include "bench/gpu/kernels/forms.h"
 #include "cuda/gpus.h"
 #include "ep/harness/ranks.h"
@@ -29,7 +29,7 @@ typedef enum kind { CALL, GRAPH, GATED_GRAPH /* the gate stands between its call
 
 static int32_t ranks; /* one a GPU */
 
-/* What is put on streams, in this order. */
+/* Work that is put on streams, in this order. */
 typedef struct scenario {
     const char *name;
     int32_t steps;
@@ -53,7 +53,7 @@ static const scenario scenarios[] = {
 /* In pinned memory. */
 typedef struct words {
     _Atomic uint64_t turn;    /* 1: the gate is open. The host stores (release), the gate loads (acquire) */
-    _Atomic uint32_t expired; /* 1: it was not opened in time; read behind the stream */
+    _Atomic uint32_t expired; /* 1: it was not opened in time; read after the stream */
 } words;
 
 typedef struct actor {
@@ -66,7 +66,7 @@ typedef struct actor {
     expar_tensor points[STEPS + 1], idx; /* step i goes from point i to the next */
     expar_ep_dispatch_result results[STEPS];
     cu_graph_exec execs[STEPS];
-    cu_event passed[STEPS];       /* behind a step */
+    cu_event passed[STEPS];       /* after a step */
     expar_event *ends[2 * STEPS]; /* of calls */
     int32_t num_ends;
 } actor;
@@ -184,7 +184,7 @@ static bool capture(actor *one, int i, cu_stream stream, bool gated)
     return good;
 }
 
-/* What is kept of steps. */
+/* Objects of steps that are kept. */
 static void give_back(actor *one, int32_t steps)
 {
     for (int32_t i = 0; i < one->num_ends; i++) {

@@ -25,7 +25,7 @@ static uint64_t pool_bytes(const lap_pair *one)
     return device_heap_own_bytes(gpu_of(one->ep->base.exec)->core.heap);
 }
 
-/* Two outputs are alive at a time. By the fourth lap there is memory for both, and from then on nothing grows. */
+/* Two outputs are alive at a time. By the fourth round there is memory for both, and from then on nothing grows. */
 static void play_growth(expar_group *group, void *shared)
 {
     lap_pair one;
@@ -44,7 +44,7 @@ static void play_growth(expar_group *group, void *shared)
     lap_pair_close(&one);
 }
 
-/* What does not fit the limit comes by the queue, into memory of the driver's. */
+/* Rows beyond the limit come by the queue, into memory of the driver's. */
 static void play_limit(expar_group *group, void *shared)
 {
     lap_pair one;

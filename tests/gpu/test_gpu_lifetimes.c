@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of outputs on GPUs for as long as somebody has it: rows of a buffer and a group that have gone, which are the
- * caller's memory to another one's combine; rows in memory that the caller took, which combine reads in place; memory
- * given back behind a kernel that still reads, on a buffer that goes on, and when buffer and group have gone. On thread
- * ranks, or with `processes` on process ranks. */
+/* Memory of outputs on GPUs for as long as somebody has it. Rows of a buffer and a group that have gone are the
+ * caller's memory to another one's combine. Combine reads rows in place in memory that the caller took. Memory is given
+ * back after a kernel that still reads, on a buffer that goes on, and when buffer and group have gone. On thread ranks,
+ * or with `processes` on process ranks. */
 #include "ep/normal/normal.h"
 #include "gpu/late_reader.h"
 #include "oracle/unit.h"
@@ -13,7 +13,7 @@
 
 static ranks_kind kind = RANKS_THREADS;
 
-/* Room for all that a test holds, so that nothing grows or lies beside the pool. */
+/* Large enough for all that a test holds, so that nothing grows or lies beside the pool. */
 #define POOL_BYTES ((int64_t)8 << 20)
 
 static bool begin(lap_pair *one, expar_group *group, const void *shared)
@@ -55,7 +55,7 @@ static bool leave_rows(expar_group *group, const void *shared, expar_ep_dispatch
     return CHECK_OK(expar_group_destroy(second));
 }
 
-/* A lap whose answers lie in what the second group has left. */
+/* A round whose answers lie in what the second group has left. */
 static void combine_left(lap_pair *one, const expar_ep_dispatch_result *left)
 {
     lap *p = &one->laps[0];
@@ -69,7 +69,7 @@ static void combine_left(lap_pair *one, const expar_ep_dispatch_result *left)
         CHECK_OK(lap_combine_by(p, one->ep, EXPAR_EP_PATH_QUEUE, one->card.streams[0]));
         lap_check(p, one->in->t, one->in->a, one->card.streams[0]);
         CHECK(stats_of(one).queue_calls == 1, "%llu calls by the queue", (unsigned long long)stats_of(one).queue_calls);
-        /* By a copy in the pool, which has room. */
+        /* By a copy in the pool, where it fits. */
         lap_pair_go(one, 0);
         CHECK(stats_of(one).queue_calls == 1, "%llu calls by the queue", (unsigned long long)stats_of(one).queue_calls);
     }
@@ -90,7 +90,7 @@ static void play_left_rows(expar_group *group, void *shared)
 
 /* ---- rows in taken memory ---------------------------------------------------------------------------------------- */
 
-/* Of the shape, in memory of the pool. */
+/* Tensors of the shape, in memory of the pool. */
 static bool take(expar_ep *ep, const expar_tensor *like, int64_t rows, expar_ep_output **memory, expar_tensor *out)
 {
     expar_tensor flat;
@@ -128,11 +128,11 @@ static void play_taken_rows(expar_group *group, void *shared)
     lap_pair_close(&one);
 }
 
-/* ---- behind a kernel that reads ---------------------------------------------------------------------------------- */
+/* ---- after a kernel that reads ----------------------------------------------------------------------------------- */
 
 #define TAKES 8 /* blocks of that size, of which the pool has more than can be held back */
 
-/* What calls and the caller get meanwhile lies elsewhere. */
+/* Memory that calls and the caller get meanwhile lies elsewhere. */
 static void use_pool(lap_pair *one, const expar_tensor *read)
 {
     expar_ep_output *memory[TAKES] = {NULL};

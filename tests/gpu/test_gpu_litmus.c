@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Litmus on GPUs: the protocols of hellos, offers and dones are right by their order alone.
+/* Litmus on GPUs: the protocols of headers, advertisements and completion flags are right by their order alone.
  *
- * Kernels hold threads back at random at every ordered access and at every token (link/device/delay.h): mostly not at
- * all, some for less than a microsecond, few for up to a tenth of a millisecond. Meanwhile random scripts over all
- * options run. Every result must be the oracle's. Ranks are threads, on as many GPUs as there are. */
+ * Kernels delay threads at random at every ordered access and at every token (link/device/delay.h). Most are not
+ * delayed at all, some for less than a microsecond, few for up to a tenth of a millisecond. Meanwhile random scripts
+ * over all options run. Every result must be the oracle's. Ranks are threads, on as many GPUs as there are. */
 #include "cuda/gpus.h"
 #include "ep/harness/options_script.h"
 #include "exec/cuda/core/gpu.h"
@@ -30,7 +30,7 @@ static bool play_script(uint64_t seed)
     return options_script_run(&s);
 }
 
-/* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+/* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it alone. */
 static void test_delays_change_nothing(void **state)
 {
     (void)state;

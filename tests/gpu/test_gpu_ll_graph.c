@@ -98,7 +98,7 @@ static void actor_end(actor *one)
     card_close(&one->card);
 }
 
-/* ---- a lap ------------------------------------------------------------------------------------------------------- */
+/* ---- there and back ---------------------------------------------------------------------------------------------- */
 
 /* [L][N*B][H] of what card_take made as [L*N*B][H]. */
 static expar_tensor by_expert(const expar_tensor *flat)
@@ -226,7 +226,7 @@ static bool is_one_from(const void *y, const void *least, const void *most, int6
                        : value >= oracle_widen(ORACLE_BF16, low) && value <= oracle_widen(ORACLE_BF16, high);
 }
 
-/* Of coded rows each element is one from y to most. */
+/* In coded rows each element is one from y to most. */
 static bool check_sums(const actor *one, const lowlat_answers *a, const void *y)
 {
     const int64_t count = tokens_of(one) * HIDDEN;
@@ -251,7 +251,7 @@ static bool ll_lap_check(const ll_lap *p, const actor *one, int which, cu_stream
 
 /* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
-/* What a first launch would take, which may wait for kernels that wait for this rank. */
+/* Loads what a first launch would load, which may wait for kernels that wait for this rank. */
 static bool make_ready(cu_graph_exec exec, cu_stream stream)
 {
     return CHECK_OK(CUDA_CALL(GraphUpload, exec, stream)) && CHECK_OK(CUDA_CALL(StreamSynchronize, stream));
@@ -333,7 +333,7 @@ static void test_replays_of_fp8_and_reduced_sums(void **state)
 
 /* ---- one kernel a call ------------------------------------------------------------------------------------------- */
 
-/* Of the driver, and asked for by tests only. */
+/* Call of the driver, used by tests only. */
 typedef struct node_calls {
     cu_result (*get_nodes)(cu_graph graph, void **nodes, size_t *count);
     cu_result (*get_type)(void *node, int *type);
@@ -372,7 +372,7 @@ static int count_kernels(const node_calls *calls, cu_graph graph, const char *wo
     if (!CHECK(calls->get_nodes(graph, nodes, &count) == 0 && count <= MOST_NODES, "the nodes of a graph")) return -1;
     for (size_t i = 0; i < count; i++) {
         int type = -1;
-        /* What the driver says of a kernel begins with the function, and is shorter than this. */
+        /* The driver's text about a kernel begins with the function, and is shorter than this. */
         _Alignas(16) unsigned char params[256] = {0};
         const char *name = NULL;
         if (!CHECK(calls->get_type(nodes[i], &type) == 0, "the type of a node") || type != NODE_IS_KERNEL) continue;

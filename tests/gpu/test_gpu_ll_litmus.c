@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Litmus of low-latency mode on GPUs: the protocol of units, read words and halves is right by its order alone.
+/* Litmus of low-latency mode on GPUs: the protocol of headers, acknowledgements and slots is right by its order alone.
  *
  * Kernels hold threads back at random at every ordered access and at every token (link/device/delay.h), while random
  * scripts run whose ranks are refused, differ, and make third calls. Every result must be the oracle's. Ranks are
@@ -16,7 +16,7 @@
 #define OPS_PER_SCRIPT 24
 #define ROUNDS         1200
 
-/* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+/* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it alone. */
 static bool play_script(uint64_t seed)
 {
     const lowlat_script_plan plan = {.kind = RANKS_THREADS, .num_ops = OPS_PER_SCRIPT, .with_trouble = seed & 1};

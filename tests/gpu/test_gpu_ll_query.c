@@ -49,7 +49,7 @@ static bool differ_untold(const desk *d, lowlat_call *call)
     return true;
 }
 
-/* What each rank had in that call, whatever comes behind it. */
+/* The results of each rank in that call, whatever comes after it. */
 static bool check_difference(const desk *d)
 {
     if (d->rank == WRONG_RANK) return CHECK_TEXT("an earlier call", "dtype of x is bf16 on rank 0 and f16 on rank 1");

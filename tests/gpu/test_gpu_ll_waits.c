@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every wait of a kernel of low-latency mode, given up: for a unit, a free half, messages, rows of slots and of sums,
+/* Every wait of a kernel of low-latency mode, given up: for a header, a free slot, messages, rows of slots and of sums,
  * weights. The error says what had come of how much.
  *
  * Rank 0 is real. Rank 1 has a buffer and makes no call: the test writes into rank 0's memory what rank 1 would have
@@ -57,7 +57,7 @@ static void write_row(const scene *s, uint64_t offset)
     write_there(s, offset, words, sizeof words);
 }
 
-/* All words of the unit but the last so many. */
+/* All words of the header but the last so many. */
 static void write_unit(const scene *s, ll_kind kind, uint64_t epoch, const ll_form *form, int32_t messages,
                        int32_t lacking)
 {
@@ -117,7 +117,7 @@ static void dispatch(const scene *s, const lowlat_choice *choice, lowlat_call *c
     if (due) CHECK_TEXT("low-latency dispatch: ", "timed out after 2000 ms", wait, due);
 }
 
-/* What the error of a wait says. */
+/* The expected error of a wait. */
 typedef struct told_wait {
     const char *wait, *due;
 } told_wait;
@@ -159,7 +159,7 @@ static void miss_messages(const scene *s)
     lowlat_clean(&call);
 }
 
-/* With a hook, so that nobody waits for the unit yet. */
+/* With a hook, so that nobody waits for the header yet. */
 static void miss_half(const scene *s)
 {
     lowlat_call calls[3];
@@ -172,7 +172,7 @@ static void miss_half(const scene *s)
         lowlat_clean(&calls[i]);
 }
 
-/* What rank 1 has for the token: a row a slot, or a sum; in words, or by flags with nothing behind them. */
+/* Data of rank 1 for the token: a row a slot, or a sum; in words, or by flags with no data after them. */
 static void write_rows_of(const scene *s, int32_t token, expar_ll_sum sum)
 {
     const ll_gpu *gpu = ll_gpu_of(s->ll->base.exec);

@@ -83,7 +83,7 @@ static bool begin(lap_pair *one, expar_group *group, void *shared)
     return lap_pair_open(one, group, shared, &config) && lap_pair_go(one, 0);
 }
 
-/* A combine of the lap's rows, with its handle. */
+/* A combine of the received rows, with their handle. */
 static bool combine(lap_pair *one)
 {
     lap *p = &one->laps[0];
@@ -134,7 +134,7 @@ static void spoil(const lap_pair *one, const expar_tensor *memory)
     CHECK_OK(CUDA_CALL(StreamSynchronize, one->card.streams[0]));
 }
 
-/* Handles that are open in this process, on the played driver. */
+/* Handles that are open in this process, on the simulated driver. */
 static int32_t opened_here(void)
 {
     const fake_controls *controls = controls_find();
@@ -246,7 +246,7 @@ static void play_ordered(expar_group *group, void *shared)
     lap_pair_close(&one);
 }
 
-/* Memory that peers refuse, on the played driver. */
+/* Memory that peers reject, on the simulated driver. */
 static void play_refused(expar_group *group, void *shared)
 {
     lap_pair one;

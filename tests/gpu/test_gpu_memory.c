@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of buffers on GPUs, with rows: outputs in what the caller's allocator gives; idle memory that goes, and comes
- * again; pools that grow for calls which need not wait for their counts, and graphs behind these. On thread ranks, or
- * with `processes` on process ranks. */
+/* Memory of buffers on GPUs, with rows: outputs in memory of the caller's allocator, and idle memory that goes and
+ * comes again. Also pools that grow for calls which need not wait for their counts, and graphs after these. On thread
+ * ranks, or with `processes` on process ranks. */
 #include "ep/normal/normal.h"
 #include "exec/cuda/normal/normal_gpu.h"
 #include "gpu/lap.h"
@@ -12,7 +12,7 @@
 
 static ranks_kind kind = RANKS_THREADS;
 
-/* What a rank's allocator has done; config.alloc_context. */
+/* The work of a rank's allocator; config.alloc_context. */
 typedef struct store {
     bool gives_none;
     atomic_int taken, given; /* the latter by a thread of the library's */
@@ -90,7 +90,7 @@ static void play_allocator(expar_group *group, void *shared)
     end_with(&one, &own);
 }
 
-/* The odd rank gets nothing: all are told, and the next lap is as good. */
+/* The odd rank gets nothing: all are told, and the next round is as good. */
 static void play_refusals(expar_group *group, void *shared)
 {
     lap_pair one;
@@ -115,7 +115,7 @@ static void play_refusals(expar_group *group, void *shared)
 
 #define SPARE_BYTES ((uint64_t)64 << 20)
 
-/* The pools of all ranks hold that much more: each misses it once, and the next lap grows. */
+/* The pools of all ranks hold that much more: each misses it once, and the next round grows. */
 static bool grow(lap_pair *one)
 {
     mem_block *spare = NULL;
@@ -123,7 +123,7 @@ static bool grow(lap_pair *one)
     return lap_pair_go(one, 0) && CHECK(reserved(one) >= SPARE_BYTES, "the pool has not grown");
 }
 
-/* Behind a lap that is alive; with rows in what has come again. */
+/* After a round that is alive; with rows in memory that has come again. */
 static void play_trim(expar_group *group, void *shared)
 {
     lap_pair one;
@@ -156,7 +156,7 @@ static void play_worst(expar_group *group, void *shared)
     lap_pair_close(&one);
 }
 
-/* What has grown outside serves a capture, whose rows come at every launch. */
+/* Memory that has grown outside serves a capture, whose rows come at every launch. */
 static void play_graph(expar_group *group, void *shared)
 {
     lap_pair one;

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# scripts/gpu.sh with programs that play tests, needs no GPU: what became of each stands at the end and in `results`, the
-# last lines of what failed before it, and logs are packed.
+# Checks scripts/gpu.sh with programs that stand for tests; needs no GPU. The result of each stands at the end and in
+# `results`, the last lines of failed ones before it, and logs are packed.
 # usage: test_gpu_script.sh GPU_SH
 set -euo pipefail
 unset CUDA_VISIBLE_DEVICES
@@ -30,7 +30,7 @@ fail() {
     cat "$work/out" >&2
     exit 1
 }
-# What the script ends with: its exit code and its output.
+# The script's exit code and its output.
 expect() {
     local code=0
     EXPAR_TEST_SECONDS=3 "$work/gpu.sh" "${@:2}" >"$work/out" 2>&1 || code=$?
@@ -49,7 +49,7 @@ sed -i '$d' "$work/tests.txt"
 expect 0 run "$work" 'good|none'
 grep -q '^1 passed, 0 failed, 1 skipped$' "$work/out" || fail "run does not count"
 [ "$(head -n 2 "$work/out" | tr '\n' ';')" = 'GPUs;  kernel compiler  lost;' ] || fail "run does not say what the machine has"
-# What bench ll prints becomes a table.
+# The output of bench ll becomes a table.
 mv "$work/bin/expar" "$work/bin/kept"
 # shellcheck disable=SC2016 # the program's own shell expands it
 program expar '[ "$1 $2 $3 $4" = "bench ll --device cuda" ] || exit 9' 'printf "%s\n" "{" "  \"results\": [" "    {" \
@@ -166,7 +166,7 @@ grep -q '^14 passed, 1 failed, 0 skipped$' "$work/out" || fail "sanitize does no
 grep -q '^racecheck_test_gpu_layout .* rc 9$' "$work/sane/results" || fail "what a tool found is not told"
 [ "$(cut -d ' ' -f 2,3 "$work/sane/seen" | sort -u | wc -l)" = 9 ] || fail "not every tool saw every program"
 [ "$(grep -c 'test_gpu_options_random [0-9]* /nowhere$' "$work/sane/seen")" = 3 ] || fail "the build's own kernels were not seen"
-# What is put into the cache is what the tools see then.
+# The tools see the cache as it is filled here.
 [ "$(sort "$work/sane/played")" = "$(awk '$5 == "shaped" { print $3, "processes", $4 }' "$work/sane/seen" | sort -u)" ] ||
     fail "other calls were played before"
 grep -q '^[01] memcheck test_gpu_random 48 shaped$' "$work/sane/seen" || fail "the script's seed or its GPU is not set"
@@ -180,7 +180,7 @@ grep -q '^4 passed, 0 failed, 0 skipped$' "$work/out" || fail "sanitize_ll does 
     fail "not every tool saw the benchmark"
 expect 2 call "$work" 30 sanitize_ll=3
 
-# Of those it uses what CUDA_VISIBLE_DEVICES names.
+# It uses those that CUDA_VISIBLE_DEVICES names.
 export EXPAR_TEST_LOGS="$work/chosen"
 CUDA_VISIBLE_DEVICES=GPU-5,7 PATH=$work/path:$PATH expect 1 sanitize "$work"
 [ "$(awk '{ print $1 }' "$work/chosen/seen" | LC_ALL=C sort -u | tr '\n' ' ')" = '7 GPU-5 ' ] || fail "the GPUs are not the chosen ones"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls back to back, as engines make them: asynchronous, outputs let go at once or kept for some calls, rows of the
- * caller's. A block that a stream has let go serves the next call on that stream: after the first rounds no memory is
+/* Calls back to back, as engines make them: asynchronous, outputs released at once or kept for some calls, rows of the
+ * caller's. A block that a stream has released serves the next call on that stream. After the first rounds no memory is
  * added, no more is in use at a time, and no call takes the queue or memory beside the pool. On thread ranks, or with
  * `processes` on process ranks, whose hosts run far ahead of their GPUs. */
 #include "ep/normal/normal.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every wait of a kernel behind the hellos, given up: for an offer, the end of rows, a free slot, a row.
+/* Every wait of a kernel after the headers, given up: for an advertisement, the end of rows, a free slot, a row.
  *
  * Rank 0 is real. Rank 1 has a buffer and makes no call: the test writes into rank 0's memory what rank 1 would have
  * written there until it stopped. Then rank 0 calls, and must say what it waited for, of whom, what it saw and what it
@@ -23,7 +23,7 @@
 #define HIDDEN   64
 #define TOPK     3
 #define EXPERTS  6
-/* Rows of rank 1's results, and the rest of them behind, in its pool. */
+/* Rows of rank 1's results, and the rest of them after that, in its pool. */
 #define REST_OFFSET ((uint64_t)1 << 20)
 
 /* How far rank 1 comes. */
@@ -31,7 +31,7 @@ typedef struct stop {
     const char *wait;        /* of rank 0, as it is told */
     bool combines;           /* it stops in the combine, else in the dispatch before it */
     expar_ep_path path;      /* of rank 0's call in which it stops */
-    ep_mode mode;            /* how it takes its rows, or gives them; NONE: it has said no more than hello */
+    ep_mode mode;            /* how it takes its rows, or gives them; NONE: it has only sent its header */
     bool is_done;            /* it has said that it is through with its rows */
     uint32_t put;            /* rows that it has put into the one to rank 0 */
     uint32_t seen, expected; /* values of the word that rank 0 waits for */
@@ -81,7 +81,7 @@ static ep_offer offer_of(const expar_ep *ep, ep_mode mode)
                       .mode = (int32_t)mode};
 }
 
-/* With the counts of rank 1's tokens; it offers no room. */
+/* With the counts of rank 1's tokens; it advertises no space. */
 static void say_hello(const expar_ep *ep, const traffic *t, uint32_t epoch, const ep_form *form, const ep_offer *offer)
 {
     const ep_space *space = &gpu_of(ep->base.exec)->space;
@@ -191,7 +191,7 @@ static void hear(const stop *s, const char *call, uint32_t epoch)
     CHECK_TEXT(call, "on the GPU: timed out after 1000 ms", wait, words);
 }
 
-/* The call that rank 1 does not come through, and one behind it. */
+/* The call that rank 1 does not come through, and one after it. */
 static void give_up(expar_ep *ep, const traffic *t, const stop *s, expar_ep_dispatch_result *there)
 {
     const char *plain = getenv("EXPAR_TEST_PLAIN"), *call = s->combines ? "expar_ep_combine" : "expar_ep_dispatch";

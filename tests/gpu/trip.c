@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Of a tensor that a test means. */
+/* The most that a tensor of a test has. */
 #define MOST_BYTES ((int64_t)64 << 20)
 /* A step of a test's call takes milliseconds. */
 #define LONG_MS 5000

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One mirrored call on its way: what it was lent on the GPU, and what is to be fetched when it is done. */
+/* One mirrored call on its way: its memory on the GPU, and the data to fetch when it is done. */
 #ifndef TESTS_GPU_TRIP_H
 #define TESTS_GPU_TRIP_H
 
@@ -11,7 +11,7 @@
 typedef struct trip {
     buffer *buffer;
     hand *hand;
-    const void *key; /* event or hook of a call that is open, by which the trip is found */
+    const void *key; /* event or hook of a call that is open, by which it is found */
     bool partly;     /* what a call has written that failed is fetched, too */
     struct {
         expar_tensor from;
@@ -48,11 +48,11 @@ size_t trip_span_bytes(const expar_tensor *tensor);
 void trip_end(trip *t, bool arrived);
 /* Keeps it until its event is waited for, or its hook called. */
 void trip_park(trip *t, const void *key);
-/* The call with this event or hook has ended with this status. No such trip is no trouble. */
+/* The call with this event or hook has ended with this status. If there is no such call, nothing happens. */
 void trip_land(const void *key, expar_status status);
 /* Likewise: it is given up. */
 void trip_lose(const void *key);
-/* The call with this event or hook; NULL: there is no such trip. */
+/* The call with this event or hook; NULL: there is no such call. */
 const trip *trip_find(const void *key);
 /* That host memory goes. */
 void trip_forget(const void *to);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Events: a flag under a lock, with how the call behind it ended. One that lies on a GPU's stream has a mark there,
- * which other streams follow without the host; what other events stand for streams wait for by a gate, which is opened
- * when the event happens. */
+/* Events: a flag under a lock, with the result of the call. An event on a GPU's stream has a mark there, and other
+ * streams wait for that without the host. For other events streams wait at a gate, which is opened when the event
+ * happens. */
 #include "exec/event.h"
 #include "base/interrupt.h"
 #include "base/knobs.h"
@@ -15,17 +15,17 @@
 
 struct expar_event {
     life_record life;     /* the caller's reference, and one for each call that makes it happen or waits for it */
-    pthread_mutex_t lock; /* guards all below; waiting on `change` gives what was written before the signal */
+    pthread_mutex_t lock; /* guards all members below; waiters for `change` see what was written before the signal */
     pthread_cond_t change;
     bool of_call;  /* made by a call: the caller cannot signal it */
-    bool recorded; /* by expar_event_record: its mark says when it happens */
+    bool recorded; /* by expar_event_record: the mark says when it happens */
     bool done;
-    bool heard;            /* somebody has waited for it, and knows how it ended */
-    error_kept ended;      /* how the call went */
-    event_keeper keeper;   /* zero without; its mark is also that of a recorded event */
-    event_hearing hearing; /* zero without */
-    cuda_gate *gate;       /* taken by the first stream that is to wait for an event without a mark; else NULL */
-    int64_t looked_ns;     /* when it was last asked to look */
+    bool heard;            /* a thread has waited for it, and knows how it ended */
+    error_kept ended;      /* the result of the call */
+    event_keeper keeper;   /* zero if there is none; its mark is also that of a recorded event */
+    event_hearing hearing; /* zero if there is none */
+    cuda_gate *gate;       /* the first stream that waits for an event without a mark makes it; else NULL */
+    int64_t looked_ns;     /* when a thread last called look */
 };
 
 #define EVENT_MAGIC 0x746e657665u
@@ -84,7 +84,7 @@ void event_hear(expar_event *event, const event_hearing *hearing)
     event->hearing = *hearing;
 }
 
-/* With the lock. Streams that wait for it go on. */
+/* Lets the streams that wait for the event go on. The caller holds the lock. */
 static void happen(expar_event *event)
 {
     event->done = true;
@@ -92,7 +92,7 @@ static void happen(expar_event *event)
     pthread_cond_broadcast(&event->change);
 }
 
-/* With the lock, which is given back meanwhile. */
+/* The caller holds the lock, which is released meanwhile. */
 static void event_look(expar_event *event)
 {
     event->looked_ns = clock_ns();
@@ -130,7 +130,7 @@ expar_status expar_event_signal(expar_event *event)
     return call_ended(allowed ? EXPAR_OK : error_set(EXPAR_ERR_STATE, "expar_event_signal: the event %s", why));
 }
 
-/* With the lock: until something may have changed. */
+/* Waits until something may have changed. The caller holds the lock. */
 static void await_change(expar_event *event)
 {
     if (!event->keeper.look) {
@@ -142,7 +142,7 @@ static void await_change(expar_event *event)
     if (pthread_cond_timedwait(&event->change, &event->lock, &end) == ETIMEDOUT && !event->done) event_look(event);
 }
 
-/* With the lock. What has been found out stays: the context may be gone the next time. */
+/* The caller holds the lock. The result is kept, since the context may be gone the next time. */
 static expar_status look_at_mark(expar_event *event)
 {
     bool passed = false;
@@ -151,13 +151,13 @@ static expar_status look_at_mark(expar_event *event)
     return status;
 }
 
-/* Its call has left a mark, and a thread that asks for the event has to look at it. */
+/* Says whether its call has left a mark, so that a thread that asks for the event must look at it. */
 static bool is_looked_at(const expar_event *event)
 {
     return event->keeper.look && event->keeper.mark;
 }
 
-/* With the lock, which is given back meanwhile. */
+/* The caller holds the lock, which is released meanwhile. */
 static expar_status await_mark(expar_event *event, int32_t looks)
 {
     expar_status status = EXPAR_OK;
@@ -175,7 +175,7 @@ static expar_status await_mark(expar_event *event, int32_t looks)
     return EXPAR_OK;
 }
 
-/* With the lock, which is given back meanwhile. */
+/* The caller holds the lock, which is released meanwhile. */
 static expar_status look_for_interrupt(expar_event *event, int64_t *asked_ns)
 {
     pthread_mutex_unlock(&event->lock);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What both executors of low latency do alike. */
+/* Code that both executors of low latency share. */
 #include "exec/low_latency.h"
 #include "group/members.h"
 

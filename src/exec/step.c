@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all executors do with steps alike. */
+/* Code for steps that all executors share. */
 #include "exec/step.h"
 
 #include <stdio.h>

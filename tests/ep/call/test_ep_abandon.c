@@ -53,7 +53,7 @@ static expar_status dispatch_alone(stage *s, const scene *one)
     return status;
 }
 
-/* What has ended stays good; the next call names who has gone; the group goes on. */
+/* Ended calls stay good; the next call names who has gone; the group goes on. */
 static void play_one_leaves(stage *s, void *shared)
 {
     const scene *one = shared;
@@ -81,7 +81,7 @@ static void test_the_others_learn_in_their_next_call(void **state)
     run(play_one_leaves);
 }
 
-/* Whoever has heard of it waits for nobody else: one comes to that call only when the others' has ended. */
+/* A rank that has heard of it waits for nobody else: one comes to that call only when the others' has ended. */
 static void play_one_leaves_and_one_is_late(stage *s, void *shared)
 {
     const scene *one = shared;
@@ -167,7 +167,7 @@ static void test_who_is_in_destroy_learns(void **state)
 
 /* ---- calls that are under way ------------------------------------------------------------------------------------ */
 
-/* What was issued comes to its end without the buffer's owner; outputs are held all the while. */
+/* Issued calls come to their ends without the buffer's owner; outputs are held all the while. */
 static void play_issued(stage *s, void *shared)
 {
     const scene *one = shared;
@@ -234,7 +234,7 @@ typedef struct left {
     stage_plan plan;
 } left;
 
-/* Tensors of outputs stay good, with every byte; the buffer is abandoned or destroyed behind it. */
+/* Tensors of outputs stay good, with every byte; the buffer is abandoned or destroyed after it. */
 static void leave_group(expar_group *group, void *shared)
 {
     const left *l = shared;

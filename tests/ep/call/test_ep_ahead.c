@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls that wait for none of the other ranks: with async_finish, and an output whose size is known, a rank returns
- * from them while the others have not called. Who comes first meets the others in a barrier behind its calls, they meet
+ * from them while the others have not called. The first rank meets the others in a barrier after its calls, they meet
  * it before theirs: a call that waited would never end. "processes": on process ranks. */
 #include "ep/harness/table.h"
 #include "ep/normal/normal.h"
@@ -135,8 +135,8 @@ static void test_a_layer_before_the_others_come(void **state)
 
 /* ---- calls that do not ------------------------------------------------------------------------------------------- */
 
-/* Who refuses tells the others, who hear of it at their events: also where the call was to make records larger, and all
-   ranks are in step behind it. */
+/* A rank that rejects tells the others, who hear of it at their events. So it is also where the call was to make records larger,
+   and all ranks are in step after it. */
 static void play_refused(table *t)
 {
     const expar_ep_config config = EXPAR_EP_CONFIG_INIT;
@@ -236,7 +236,7 @@ static void test_events_to_wait_for(void **state)
 
 /* ---- routes ------------------------------------------------------------------------------------------------------ */
 
-/* A route, and a dispatch with its handle that is not there yet; the caller's counts are there behind the route. */
+/* A route, and a dispatch with its handle that is not there yet; the caller's counts are there after the route. */
 static void play_route_ahead(table *t)
 {
     expar_ep_route_args args = EXPAR_EP_ROUTE_ARGS_INIT;

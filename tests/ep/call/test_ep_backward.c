@@ -221,7 +221,7 @@ static void test_worst_case(void **state)
     run((deal_choice){.worst = WORST_LARGER, .expert_major = true});
 }
 
-/* What was dropped has no gradient, and all else its own. */
+/* Dropped rows have no gradient, and all others their own. */
 static void test_dropped_rows(void **state)
 {
     (void)state;

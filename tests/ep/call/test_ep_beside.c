@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dispatch can give beside its rows, made of them on the rank itself: a weight for each expert-major row, where
- * rows came from, and column-major scales. Short enough for GPUs that a CPU plays; test_ep_options has these by every
- * path, and test_ep_options_random at random. */
+/* Outputs of a dispatch beside its rows, made of them on the rank itself: a weight for each expert-major row, where
+ * rows came from, and column-major scales. Short enough for GPUs that a CPU simulates. test_ep_options has these by
+ * every path, and test_ep_options_random at random. */
 #include "ep/harness/stage.h"
 #include "ep/harness/table.h"
 #include "oracle/unit.h"

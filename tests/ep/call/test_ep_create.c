@@ -19,7 +19,7 @@ static const expar_ep_config good = {.struct_size = sizeof(expar_ep_config),
 
 /* One member of the config with a value that does not do. */
 typedef struct wrong_member {
-    const char *words[5]; /* NULL behind the last */
+    const char *words[5]; /* NULL after the last */
     expar_ep_config config;
 } wrong_member;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank leaves the group as soon as its part in a call is complete, while others are in that call still: it ends well
- * for them. The order is planted: the slow rank has told the leaver that its rows are through, and tells the one that
+/* A rank leaves the group as soon as its part in a call is complete, while others are in that call still. It ends well
+ * for them. The order is planted. The slow rank has told the leaver that its rows are through. It tells the one that
  * waits for it only when that one has seen the group fail, and waits on. */
 #include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
@@ -25,7 +25,7 @@ typedef struct scene {
     _Atomic int32_t saw; /* 1: the waiter has looked again since the group failed, or its call has ended; by it */
 } scene;
 
-/* Of one rank, between the steps of its protocol. */
+/* One rank's state, between the steps of its protocol. */
 typedef struct hold {
     scene *s;
     const cpu_executor *cpu;
@@ -80,7 +80,7 @@ static void make_calls(stage *on, scene *s, play_arrival *arrival)
     if (on->rank == WAITER) atomic_store(&s->saw, 1);
 }
 
-/* Whoever stays learns of it in the next call. */
+/* A rank that stays learns of it in the next call. */
 static void learn_of_it(stage *on, const scene *s)
 {
     static const play_choice plain = {0};

@@ -56,7 +56,7 @@ static void family_free(family *f)
     }
 }
 
-/* Room for every routing. */
+/* Large enough for every routing. */
 static stage_plan plan_for(const family *f)
 {
     stage_plan plan = stage_plan_for(f->first[2], kind);

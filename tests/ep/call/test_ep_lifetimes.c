@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who holds an output or a handle has it: tensors held apart, by several threads, and used after the last let go. */
+/* A holder of an output or a handle has it: tensors held apart, by several threads, and used after the last release. */
 #include "ep/harness/played_list.h"
 #include "ep/harness/stage.h"
 #include "oracle/unit.h"
@@ -323,7 +323,7 @@ static void test_tensors_hold_their_output(void **state)
     run(play_tensors);
 }
 
-/* What fails holds nothing; what came before is there. */
+/* A failed call holds nothing; earlier results are there. */
 static void play_no_capsules(stage *s, void *shared)
 {
     const scene *one = shared;

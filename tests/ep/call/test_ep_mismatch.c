@@ -10,7 +10,7 @@
 
 #define ODD_RANK 2
 
-/* What the odd rank makes different. */
+/* The odd rank's difference. */
 typedef struct difference {
     const char *words[4];
     void (*spoil)(expar_ep_dispatch_args *args, const expar_ep_handle *handle);
@@ -178,7 +178,7 @@ static void test_numbers_of_experts(void **state)
     run_mismatch(&(difference){{"global_experts is 1 on rank 2 and 0 on rank 0"}, with_global_experts, false});
 }
 
-/* The 64-bit numbers are small, so that their low halves are valid as 32-bit ones, too. */
+/* The 64-bit numbers are small, so that their low 32 bits are valid as 32-bit ones, too. */
 static void narrow_idx(expar_ep_dispatch_args *args, const expar_ep_handle *handle)
 {
     (void)handle;

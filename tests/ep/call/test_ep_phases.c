@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls whose second half comes later, and two of them on one buffer. What holds a call back is a gate in front of one
- * rank's steps, so that the states between the halves can be looked at; every result is the oracle's. */
+/* Calls whose second phase comes later, and two of them on one buffer. A gate in front of one rank's steps delays a
+ * call, so that the states between the phases can be looked at; every result is the oracle's. */
 #include "ep/harness/table.h"
 #include "ep/normal/normal.h"
 #include "exec/cpu/create.h"
@@ -204,7 +204,7 @@ static void test_second_begins_while_first_is_held(void **state)
     run(play_second_begins_while_first_is_held);
 }
 
-/* Calls that open with their offers are issued behind one that is held before it was sent: nobody waits. */
+/* Calls that open with their advertisements are issued after one that is held before it was sent: nobody waits. */
 static void play_held_before_it_is_sent(table *t)
 {
     play first, repeat, back;
@@ -273,8 +273,8 @@ static void *open_later(void *context)
     return NULL;
 }
 
-/* Calls that open with their offers queue up behind two of which the first is held: nobody waits, and they end in the
-   order in which they were made. */
+/* Calls that open with their advertisements queue up after two of which the first is held: nobody waits, and they end
+   in the order in which they were made. */
 static void play_any_number_behind_the_first(table *t)
 {
     enum { BEHIND = 15 };
@@ -305,8 +305,8 @@ static void test_any_number_behind_the_first(void **state)
     run(play_any_number_behind_the_first);
 }
 
-/* A refusal has ended when it returns, but what comes behind it is begun when what was open before it has ended,
-   too: else calls could run ahead of the records, of which there are two parities. */
+/* A rejection has ended when it returns. A later call begins when all earlier open calls have ended, too. Otherwise
+   calls could run ahead of the records, of which there are two parities. */
 static void play_begins_behind_a_refusal(table *t)
 {
     play first, third;
@@ -332,7 +332,7 @@ static void test_begins_behind_a_refusal(void **state)
     run(play_begins_behind_a_refusal);
 }
 
-/* One that waits comes behind both, and refusals in between are told in their order. */
+/* One that waits comes after both, and rejections in between are told in their order. */
 static void play_refused_between(table *t)
 {
     play first, back;
@@ -394,8 +394,8 @@ static void test_map_behind_a_refusal(void **state)
     run(play_map_behind_a_refusal);
 }
 
-/* The group fails between the halves: the held call, whose rows would have come by the queue, ends with that, and the
-   one behind it, never sent, says that the buffer is poisoned. */
+/* The group fails between the phases. The held call, whose rows would have come by the queue, ends with that. The one
+   after it, never sent, says that the buffer is poisoned. */
 static void fail_between_the_halves(table *t)
 {
     static const deal_choice queued = {.async = true, .path = EXPAR_EP_PATH_QUEUE};
@@ -463,8 +463,8 @@ static void nap(void *context)
     nanosleep(&moment, NULL);
 }
 
-/* Rows by a ring of one slot that take rank 1 longer than the time-out, and behind them a call that rank 0 refuses at
-   once: it waits for rank 1, which comes to it in time, for its rows move. */
+/* Rows by a ring of one slot take rank 1 longer than the time-out. Rank 0 rejects the next call at once. It waits for
+   rank 1, which comes to it in time, for its rows move. */
 static void play_slow_rows(expar_group *group, void *shared)
 {
     (void)shared;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What expar_ep_query tells on CPUs: of calls whose events nobody has asked, and of nothing else. */
+/* Reports of expar_ep_query on CPUs: about calls whose events nobody has asked, and about nothing else. */
 #include "shmem/kind.h"
 
 #define RANKS  2

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers that are destroyed behind a call which failed on some ranks alone: the group is sound, all ranks come, and
- * the next buffer is as good as the first. And a rank that does not come. */
+/* Buffers that are destroyed after a call which failed on some ranks alone: the group is sound, all ranks come, and the
+ * next buffer is as good as the first. And a rank that does not come. */
 #include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
 #include "oracle/unit.h"
@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-/* Of calls that are to time out, once their time runs. */
+/* The time-out of calls that are to time out, once their time runs. */
 #define SHORT_MS 300
 #define RANKS    3
 #define AWAY     1
@@ -20,7 +20,7 @@ typedef struct scene {
     traffic *traffic;
     answers *answers;
     /* In memory that processes share. ended: ranks whose destroying has ended; written and read by them. waiting: 1
-       once all others wait for the rank that stays away, which writes it. */
+       once all others wait for the rank that stays away. That rank writes it. */
     atomic_int *ended, *waiting;
     stage_plan plan;
 } scene;
@@ -53,8 +53,8 @@ static bool await_count(const atomic_int *counter, int count)
     return atomic_load(counter) >= count;
 }
 
-/* Of the rank that stays away: until the others wait in calls on its buffer, or for its end, and have looked there in
-   vain: of one that has not the other would say that it waits for it. */
+/* For the rank that stays away: returns when the others wait in calls on its buffer, or for its end, and have looked
+   there in vain. If one had not, the other would say that it waits for it. */
 static void stay_away(const stage *s, const scene *c, boot_kind kind)
 {
     const boot_topic topic = {.kind = kind, .object = s->ep->base.number, .number = UINT64_MAX};

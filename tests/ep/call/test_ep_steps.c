@@ -139,7 +139,7 @@ static void records_that_grow(void **state)
     }
 }
 
-/* What was sent ahead did nothing where the rows did not fit: they are sent again, to an output of their size. */
+/* Rows sent ahead that did not fit had no effect: they are sent again, to an output of their size. */
 static void spare_memory_that_is_too_small(void **state)
 {
     (void)state;
@@ -220,8 +220,8 @@ static void all_memory_of_the_callers(void **state)
     }
 }
 
-/* What a fresh dispatch opens with, and the rest when rows are to come. The first expert-major dispatch with top-k
-   makes and fills the map. */
+/* The opening of a fresh dispatch, and the rest when rows are to come. The first expert-major dispatch with top-k makes
+   and fills the map. */
 static void route_and_dispatch(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void by_a_thread(void **state)
     clear(s);
 }
 
-/* What needs no counts leaves to the thread as a whole: growth and notify are its, too. */
+/* A call without counts leaves all steps to the thread: growth and notify are its, too. */
 static void by_a_thread_from_the_beginning(void **state)
 {
     (void)state;
@@ -346,9 +346,9 @@ static void by_the_stream(void **state)
     clear(s);
 }
 
-/* ---- refusals and failures --------------------------------------------------------------------------------------- */
+/* ---- rejections and failures ------------------------------------------------------------------------------------- */
 
-/* What is wrong with arguments is told by a notify without a routing; nothing else is done. */
+/* Wrong arguments are told by a notify without a routing; nothing else is done. */
 static void refused_at_once(void **state)
 {
     (void)state;
@@ -364,7 +364,7 @@ static void refused_at_once(void **state)
     }
 }
 
-/* What is found out behind the counts is told with the offers. */
+/* Errors found after the counts are told with the advertisements. */
 static void refused_with_the_offers(void **state)
 {
     (void)state;
@@ -379,7 +379,7 @@ static void refused_with_the_offers(void **state)
     clear(s);
 }
 
-/* A verdict ends a call before its second half. */
+/* The result of a vote ends a call before its second phase. */
 static void refused_by_a_rank(void **state)
 {
     (void)state;
@@ -430,7 +430,7 @@ static void failing_steps(void **state)
     }
 }
 
-/* What the executor says of earlier calls keeps later ones out, whatever it is. */
+/* The executor's report of earlier calls keeps later ones out, whatever it is. */
 static void earlier_calls_that_failed(void **state)
 {
     (void)state;

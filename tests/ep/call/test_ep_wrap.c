@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Epochs run on from 2^32 - 1 to 0: calls of every kind, by every path, before, at and behind the wrap. On thread
- * ranks, or with the argument "processes" on process ranks. */
+/* Epochs run on from 2^32 - 1 to 0: calls of every kind, by every path, before, at and after the wrap. On thread ranks,
+ * or with the argument "processes" on process ranks. */
 #include "ep/harness/epochs.h"
 #include "ep/harness/options_script.h"
 #include "ep/harness/stage.h"
@@ -23,7 +23,7 @@ typedef struct wrap {
 
 /* ---- a call of each kind ----------------------------------------------------------------------------------------- */
 
-/* One rank's arguments are wrong: told to all with the hellos. */
+/* One rank's arguments are wrong: told to all with the headers. */
 static bool play_refusal(const stage *s, const traffic *t)
 {
     play_choice plain = {0};
@@ -37,7 +37,7 @@ static bool play_refusal(const stage *s, const traffic *t)
     return right;
 }
 
-/* Two dispatches alive, the first one's handle used again, combines of both, and a refusal: seven calls. */
+/* Two dispatches alive, the first one's handle used again, combines of both, and a rejection: seven calls. */
 static bool play_kinds(stage *s, const wrap *w, const play_area *again)
 {
     const traffic *t = w->traffic;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes wrong with buffers on GPUs, on a driver that plays it (cuda/fake/fake.c): each is said clearly, on all
- * ranks, and leaves the group usable. */
+/* Errors of buffers on GPUs, on a simulated driver (cuda/fake/fake.c). Each is said clearly, on all ranks, and leaves
+ * the group usable. */
 #include "shmem/kind.h"
 
 static expar_ep_config small_config(const expar_group *group)

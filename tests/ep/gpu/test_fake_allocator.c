@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The caller's allocator on GPUs, on a driver that plays them (cuda/fake/fake.c): outputs that the pool has no room for
- * lie in what it gives, which goes back behind the calls that use it, once; what it may give that is of no use, on one
- * rank alone; what it may call; captures, which do not ask it. Ranks without tokens, whose outputs are of the worst
- * case. */
+/* The caller's allocator on GPUs, on a simulated driver (cuda/fake/fake.c). Outputs that do not fit into the pool lie
+ * in its memory, which goes back after the calls that use it, once. It may give useless memory, on one rank alone. It
+ * may call the library. Captures do not ask it. Ranks without tokens, whose outputs are of the worst case. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
@@ -15,10 +14,10 @@
 #define LIMIT_BYTES ((int64_t)64 << 10)
 #define MANY_ROWS   4096 /* 512 KiB */
 
-/* What a rank's allocator gives. */
+/* The answer of a rank's allocator. */
 typedef enum gift { GIVES_MEMORY, GIVES_NONE, GIVES_ODD, GIVES_HOST, GIVES_OTHER_GPU } gift;
 
-/* What it knows; config.alloc_context, which lasts until the process ends. */
+/* Its state; config.alloc_context, which lasts until the process ends. */
 typedef struct store {
     gift gift;
     void *stream; /* that it is to be asked for */
@@ -73,7 +72,7 @@ static void store_free(void *context, void *data, size_t bytes, void *stream)
     atomic_fetch_add(&self->given, 1);
 }
 
-/* A buffer whose pool has room for results without rows, with an allocator of its own on each rank. */
+/* A buffer whose pool fits results without rows, with an allocator of its own on each rank. */
 static bool begin_as(idle_rank *one, expar_group *group, expar_ep_config config)
 {
     own = calloc(1, sizeof *own);
@@ -145,7 +144,7 @@ static void allocate(expar_group *group, void *shared)
     expar_ep_stats stats = EXPAR_EP_STATS_INIT;
     CHECK_OK(expar_ep_get_stats(one.ep, &stats));
     CHECK(stats.other_blocks == 3, "%d blocks beside the pool", (int)stats.other_blocks);
-    /* What has room asks nobody. */
+    /* A call whose output fits asks nobody. */
     CHECK(idle_dispatch(&one, EXPAR_F32) && own->asks == 3, "%d asked", own->asks);
     end(&one);
 }
@@ -172,7 +171,7 @@ static void an_output_behind_a_growth_is_for_the_callers_stream(void **state)
     run(allocate_behind_growth);
 }
 
-/* Behind no call: any stream may use it. */
+/* Without a later call: any stream may use it. */
 static void allocate_rows(expar_group *group, void *shared)
 {
     (void)shared;
@@ -202,8 +201,8 @@ static void rest_ms(int ms)
     nanosleep(&(struct timespec){.tv_nsec = ms * 1000000L}, NULL);
 }
 
-/* The streams do not come to the kernels, of whose output the caller lets go; not even behind the next call does it go
-   back. Each rank has a GPU of its own: those that share one in a process put nothing behind a kernel that waits. */
+/* The streams do not come to the kernels, whose output the caller releases; it does not go back even after the next
+   call. Each rank has a GPU of its own: those that share one in a process enqueue nothing after a kernel that waits. */
 static void give_back_behind(expar_group *group, void *shared)
 {
     (void)shared;
@@ -292,7 +291,7 @@ static void check_refused(const idle_rank *one, expar_status ended, expar_status
     if (!odd) CHECK_TEXT("rank 1", expar_status_string(expected));
 }
 
-/* Of the odd rank alone: all are told why, what it gave goes back at once, and the next call works. */
+/* An error of the odd rank alone: all are told why, its memory goes back at once, and the next call works. */
 static void allocate_badly(idle_rank *one, gift bad, expar_status expected, const char *text)
 {
     const bool odd = one->group->rank == ODD;
@@ -314,7 +313,7 @@ static void allocate_badly(idle_rank *one, gift bad, expar_status expected, cons
     own->gift = GIVES_MEMORY;
     CHECK_OK(dispatch_many(one));
     if (idle_dispatch(one, EXPAR_F32)) idle_combine(one);
-    /* What goes back later does so as memory. */
+    /* Memory that goes back later does so as memory. */
     cuda_later_await();
 }
 

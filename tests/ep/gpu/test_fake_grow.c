@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools on GPUs that grow, on a driver that plays them (cuda/fake/fake.c): by all ranks together, in calls that wait
- * for their counts, once and then no more; what is there when a growth fails; memory beside the pool; records that grow
- * with the forms of calls; captures; and outputs that outlive buffer and group. Ranks have no tokens: what fills pools
- * are blocks, and worst-case outputs. */
+/* Pools on GPUs that grow, on a simulated driver (cuda/fake/fake.c). All ranks grow together, in calls that wait for
+ * their counts, once and then no more. Also the state when a growth fails, memory beside the pool, and records that
+ * grow with the forms of calls. Also captures, and outputs that outlive buffer and group. Ranks have no tokens: pools
+ * are filled by blocks, and worst-case outputs. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 #define RANKS 2
-#define ODD   1 /* the rank whose pool has no room */
+#define ODD   1 /* the rank whose pool is full */
 #define MIB   ((uint64_t)1 << 20)
 
 static bool is_odd(const idle_rank *one)
@@ -54,7 +54,7 @@ static void check_results(idle_rank *one, bool in_pool)
     CHECK(one->came.path == (in_pool ? EXPAR_EP_PATH_DIRECT : EXPAR_EP_PATH_QUEUE), "path %d", (int)one->came.path);
 }
 
-/* Once nothing is held, and a call has come behind it, no memory is lent any more, by any rank of this process. */
+/* Once nothing is held, and a later call has come, no memory is in use any more, by any rank of this process. */
 static void check_nothing_lent(idle_rank *one)
 {
     idle_forget(one);
@@ -387,8 +387,8 @@ static void captured_forms_do_not_grow(void **state)
 
 /* ---- captures ---------------------------------------------------------------------------------------------------- */
 
-/* Its memory is missing: nothing of the call is on the stream, the buffer is as good as before, and with room the same
-   call goes into the graph. */
+/* The allocation fails. No part of the call is on the stream and the buffer is unchanged. Once memory is free, the same
+   call is captured. */
 static void capture_without_room(expar_group *group, void *shared)
 {
     (void)shared;

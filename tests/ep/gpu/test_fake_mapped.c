@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of combines in the caller's memory, on a driver that plays GPUs (cuda/fake/fake.c): what is copied on streams,
- * and which memory of other ranks a process has open, from a buffer's first call to its end. Ranks have no tokens, but
- * their handles have room for rows that never come. What becomes of rows is for test_gpu_mapped. */
+/* Rows of combines in the caller's memory, on a simulated driver (cuda/fake/fake.c). The test sees copies on streams,
+ * and the memory of other ranks that a process has open, from a buffer's first call to its end. Ranks have no tokens,
+ * but their handles have space for rows that never come. test_gpu_mapped checks rows. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "exec/cuda/core/gpu.h"
@@ -154,7 +154,7 @@ static void mappings_outlive_other_buffers(void **state)
     kind_run((ranks_plan){0}, RANKS, play_two_buffers);
 }
 
-/* What one rank has switched off no rank does. */
+/* If one rank has switched mapping off, no rank maps. */
 static void play_one_off(expar_group *group, void *shared)
 {
     (void)shared;

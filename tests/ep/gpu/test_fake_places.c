@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every tensor of a call on a GPU's buffer, in turns, in host memory and on another GPU: each is refused with its name,
- * where it lies and what was expected. So are arrays for the host's eyes that lie on a GPU. The next call is as good as
- * ever. With GPUs that cuda/fake/fake.c plays, and ranks without tokens. */
+/* Every tensor of a call on a GPU's buffer, in turns, in host memory and on another GPU. Each is rejected with its
+ * name, where it lies and the expectation. So are arrays for the host's eyes that lie on a GPU. The next call is as
+ * good as ever. With GPUs that cuda/fake/fake.c simulates, and ranks without tokens. */
 #include "ep/harness/idle_rank.h"
 #include "shmem/kind.h"
 
@@ -87,7 +87,7 @@ typedef struct argument {
     size_t offset; /* in the call's arguments */
 } argument;
 
-/* What is said of it: behind its name, and what was expected. */
+/* The text about it: after its name, and the expectation. */
 typedef struct place {
     bool on_host;        /* else on GPU 1 */
     expar_device device; /* that the tensor names */

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools on GPUs that are used up, with no memory beside them, on a driver that plays GPUs (cuda/fake/fake.c): the call
- * says what would do, that much does, the other ranks are told, and room that is given back serves. What the pool holds
- * that the library
- * chooses. And expert-major outputs, as far as ranks without tokens have them. */
+/* Pools on GPUs that are used up, with no memory beside them, on a simulated driver (cuda/fake/fake.c). The call says
+ * how much would do, that much does, the other ranks are told, and memory that is given back serves. Also the size of a
+ * pool that the library chooses. And expert-major outputs, as far as ranks without tokens have them. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
@@ -38,7 +37,7 @@ static void end_with_lending(idle_rank *one)
 
 /* ---- outputs that are too large ---------------------------------------------------------------------------------- */
 
-/* What the last error says behind these words. */
+/* The text of the last error after these words. */
 static int64_t number_behind(const char *words)
 {
     const char *found = strstr(expar_last_error(), words);
@@ -65,7 +64,7 @@ static void end_with(const expar_ep_dispatch_result *result, expar_status expect
     expar_ep_handle_release(result->handle);
 }
 
-/* The odd rank's output finds no room in the pool; how large it is told to make it. */
+/* The odd rank's output does not fit into the pool; the error tells how large to make it. */
 static int64_t ask_for_too_much(expar_group *group, expar_ep_path path, const char *words)
 {
     idle_rank one;
@@ -125,7 +124,7 @@ static void direct_outputs_that_find_no_room(void **state)
 
 /* ---- expert-major ------------------------------------------------------------------------------------------------ */
 
-/* Of rows with scales. worst: 0, or the room. */
+/* For rows with scales. worst: 0, or the space. */
 static bool expert_major(idle_rank *one, int64_t worst, expar_ep_dispatch_result *result)
 {
     expar_ep_dispatch_args args = idle_dispatch_args(one, EXPAR_F8E4M3);
@@ -198,8 +197,8 @@ static void combines_that_find_no_room(void **state)
 
 /* ---- the pool that the library chooses --------------------------------------------------------------------------- */
 
-/* Rows, scales, indices and weights make 1 KiB a row: two of the largest outputs end on a multiple of what the pool
-   aligns large blocks to, and leave no room by chance. */
+/* Rows, scales, indices and weights make 1 KiB a row. Two of the largest outputs end on a multiple of the pool's
+   alignment of large blocks, and leave no free space by chance. */
 #define FULL_TOKENS 4096
 #define FULL_ROWS   (RANKS * FULL_TOKENS)
 #define FULL_HIDDEN 1008
@@ -244,7 +243,7 @@ static void give_tensor(const expar_tensor *tensor)
     CHECK_OK(CUDA_CALL(MemFree, (cu_address)(uintptr_t)tensor->data));
 }
 
-/* By way of copies in the pool: what does not find room there comes by the queue, and is not copied. */
+/* By way of copies in the pool: rows that do not fit there come by the queue, and are not copied. */
 static void combine_staged(const idle_rank *one, const expar_ep_handle *handle)
 {
     const int64_t hidden = FULL_HIDDEN / (int64_t)sizeof(float);

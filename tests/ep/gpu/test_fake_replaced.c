@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Buffers on GPUs that are destroyed behind a call which failed on one rank alone, on a driver that plays GPUs
- * (cuda/fake/fake.c): the group is sound, all ranks come, and agree on whether their memory may go at once; the next
+/* Buffers on GPUs that are destroyed after a call which failed on one rank alone, on a simulated driver
+ * (cuda/fake/fake.c). The group is sound, all ranks come, and agree on whether their memory may go at once. The next
  * buffer is as good as the first. */
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"

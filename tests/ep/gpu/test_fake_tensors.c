@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Arguments that lie somewhere, with GPUs that cuda/fake/fake.c plays. Tensors that a buffer cannot take (on the wrong
- * side, on another GPU, with the wrong strides, not aligned) are refused with their name and with what was expected,
- * and the buffer takes the next call; counts of the caller's may go when the call returns. */
+/* Arguments that lie somewhere, with GPUs that cuda/fake/fake.c simulates. Some tensors a buffer cannot take: on the
+ * wrong side, on another GPU, with the wrong strides, not aligned. They are rejected with their name and the
+ * expectation, and the buffer takes the next call. Counts of the caller's may go when the call returns. */
 #include "cuda/cuda.h"
 #include "shmem/kind.h"
 

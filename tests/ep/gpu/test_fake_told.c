@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What one rank cannot do is told to all, on a driver that plays GPUs (cuda/fake/fake.c): the rank returns its own
- * error, the others EXPAR_ERR_REMOTE with its reason, nobody waits in vain, and the buffer takes the next call. */
+/* An error of one rank reaches all, on a simulated driver (cuda/fake/fake.c). The rank returns its own error, the
+ * others EXPAR_ERR_REMOTE with its reason. Nobody waits in vain, and the buffer takes the next call. */
 #include "cuda/find_controls.h"
 #include "ep/harness/epochs.h"
 #include "ep/harness/idle_rank.h"
@@ -17,7 +17,7 @@ static bool is_odd(const idle_rank *one)
     return one->group->rank == ODD;
 }
 
-/* What this rank must hear of the odd rank's error. */
+/* This rank must hear this of the odd rank's error. */
 static void hear(const idle_rank *one, expar_status status, expar_status odd, const char *call, const char *word)
 {
     CHECK_STATUS(is_odd(one) ? odd : EXPAR_ERR_REMOTE, status);
@@ -54,7 +54,7 @@ static void default_streams(expar_group *group, void *shared)
     idle_end(&one);
 }
 
-/* Of ranks that share it; each process has its own. */
+/* For ranks that share it; each process has its own. */
 static void the_default_stream_is_refused(void **state)
 {
     (void)state;
@@ -90,7 +90,7 @@ static void arguments_that_cannot_be_read(void **state)
     run(unreadable_arguments);
 }
 
-/* Sums are written, and biases read, by units of 16 bytes. */
+/* Sums are written, and biases read, in units of 16 bytes. */
 static void sums_beside_units(expar_group *group, void *shared)
 {
     (void)shared;
@@ -119,7 +119,7 @@ static void sums_that_are_not_aligned(void **state)
     run(sums_beside_units);
 }
 
-/* In a capture nothing is told; behind it all is again. */
+/* Nothing is reported during a capture. After the capture everything is reported again. */
 static void after_a_capture(expar_group *group, void *shared)
 {
     (void)shared;
@@ -144,7 +144,7 @@ static void refusals_after_a_capture(void **state)
     run(after_a_capture);
 }
 
-/* ---- no room ----------------------------------------------------------------------------------------------------- */
+/* ---- no free space ----------------------------------------------------------------------------------------------- */
 
 #define POOL_BYTES ((int64_t)64 << 10)
 
@@ -165,7 +165,7 @@ static void end_with_lending(idle_rank *one)
     idle_end(one);
 }
 
-/* Known once all ranks have said hello: the others have offered room with theirs. */
+/* Known once all ranks have sent headers: the others have advertised space with theirs. */
 static void results_without_room(expar_group *group, void *shared)
 {
     (void)shared;
@@ -221,7 +221,7 @@ static void events_of_refused_results(void **state)
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-/* Behind a dispatch of rows that cannot be added, which needs no kernel to add them. */
+/* After a dispatch of rows that cannot be added, which needs no kernel to add them. */
 static void a_combine_without_kernels(expar_group *group, void *shared)
 {
     (void)shared;
@@ -271,7 +271,7 @@ static void launches_that_fail(expar_group *group, void *shared)
     idle_end(&one);
 }
 
-/* A call that gets no place behind the earlier ones puts nothing on its stream. */
+/* A call that gets no place after the earlier ones puts nothing on its stream. */
 static void calls_without_a_place(expar_group *group, void *shared)
 {
     idle_rank one;

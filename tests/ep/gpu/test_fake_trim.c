@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Idle memory of GPUs that goes back, on a driver that plays them (cuda/fake/fake.c): with the next call that all ranks
- * wait in, from where nothing is in use, on all ranks that map it; what is in use, by graphs too, stays, and what the
- * pools have begun with; and pools grow again. Ranks have no tokens: what fills pools are blocks, and worst-case
+/* Idle memory of GPUs that goes back, on a simulated driver (cuda/fake/fake.c). It goes with the next call that all
+ * ranks wait in, from where nothing is in use, on all ranks that map it. Memory in use, by graphs too, stays, and so
+ * does the first memory of pools. Pools grow again. Ranks have no tokens: pools are filled by blocks, and worst-case
  * outputs. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
@@ -39,7 +39,7 @@ static int mapped(const idle_rank *one)
     return found;
 }
 
-/* Room for so many rows and more, in a pool that has none: it grows with the call behind. */
+/* Makes space for so many rows and more, in a pool that has none: it grows with the next call. */
 static mem_block *grow(idle_rank *one, bool grows)
 {
     mem_block *block = NULL;
@@ -113,7 +113,7 @@ static void idle_memory_goes_and_comes_again(void **state)
     run(trim_one);
 }
 
-/* Of a buffer without limits, whose pool began with nothing. */
+/* With a buffer without limits, whose pool began with nothing. */
 static void trim_all(expar_group *group, void *shared)
 {
     (void)shared;
@@ -141,7 +141,7 @@ static void pools_without_limits_keep_what_calls_need(void **state)
 
 /* ---- what stays -------------------------------------------------------------------------------------------------- */
 
-/* An output in memory that has grown, which is in use, and behind it such that is not. */
+/* An output in memory that has grown, which is in use, and after it such that is not. */
 static void trim_beside_output(expar_group *group, void *shared)
 {
     (void)shared;

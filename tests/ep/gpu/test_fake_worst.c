@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Pools on GPUs under traffic whose calls need not wait for their counts, on a driver that plays GPUs
- * (cuda/fake/fake.c): they grow in a call that waits for that alone, and once they have nobody waits any more; calls
- * with async_finish and captures never wait; what is known at a form's first call is there from that on. Ranks have no
- * tokens: their outputs are of the worst case. Each has a GPU of its own, as ranks of a process that share one wait in
- * any case. */
+/* Pools on GPUs under traffic whose calls need not wait for their counts, on a simulated driver (cuda/fake/fake.c).
+ * They grow in a call that waits for that alone, and afterwards nobody waits. Calls with async_finish and captures
+ * never wait. Sizes that are known at a form's first call hold from then on. Ranks have no tokens: their outputs are of
+ * the worst case. Each has a GPU of its own, as ranks of a process that share one wait in any case. */
 #include "cuda/find_controls.h"
 #include "ep/harness/idle_rank.h"
 #include "ep/normal/normal.h"
@@ -11,7 +10,7 @@
 #include "shmem/kind.h"
 
 #define RANKS     2
-#define ODD       1      /* the rank whose pool has no room */
+#define ODD       1      /* the rank whose pool is full */
 #define MANY_ROWS 262144 /* 33 MiB, indices included: more than the pool begins with */
 #define FEW_ROWS  4
 
@@ -71,7 +70,7 @@ static void run(ranks_body body)
 
 /* ---- all ranks alike --------------------------------------------------------------------------------------------- */
 
-/* The first call comes by the queue, and its memory beside the pool; those behind it do not. */
+/* The first call comes by the queue, and its memory beside the pool; later ones do not. */
 static void grow_alike(expar_group *group, void *shared)
 {
     (void)shared;
@@ -120,7 +119,7 @@ static void pools_grow_for_expert_major_worst_cases(void **state)
 
 /* ---- one rank alone ---------------------------------------------------------------------------------------------- */
 
-/* The other rank learns of the wish by the hello of a call that it did not wait in. */
+/* The other rank learns of the request by the header of a call that it did not wait in. */
 static void grow_one(expar_group *group, void *shared)
 {
     (void)shared;
@@ -147,7 +146,7 @@ static void one_ranks_wish_is_heard(void **state)
     run(grow_one);
 }
 
-/* The other rank never waits: the wish is given up after a while, and taken up again when it may be met. */
+/* The other rank never waits: the request is given up after a while, and taken up again when it may be met. */
 static void wish_in_vain(expar_group *group, void *shared)
 {
     (void)shared;

@@ -25,7 +25,7 @@ bool check_status(expar_status expected, expar_status got, const char *call, con
 #define CHECK_TEXT(...) check_text(__FILE__, __LINE__, (const char *const[]){__VA_ARGS__, NULL})
 bool check_text(const char *file, int line, const char *const *words);
 
-/* What a call that fails has to leave alone: filled before it, and checked behind it to be as it was. `call` is
+/* Memory that a failing call has to leave alone: filled before it, and checked after it to be as it was. `call` is
    "a dispatch". A result's struct_size is the caller's to set. */
 void check_fill(void *memory, size_t bytes);
 void check_filled(const void *memory, size_t bytes, const char *call);

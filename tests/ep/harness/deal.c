@@ -258,14 +258,14 @@ expar_status deal_call_ending(const deal_call *call)
     return dropped && m->form.kind != MOVE_COMBINE ? EXPAR_ERR_DROPPED : EXPAR_OK;
 }
 
-/* A worst-case output is made before the others are told anything: what is wrong with it is an early refusal. */
+/* A worst-case output is made before the others are told anything: an error in it is an early rejection. */
 static bool has_worst(const deal_call *call, int32_t rank)
 {
     const deal_move *m = call->move;
     return move_is_fresh(&m->form) && m->deal->inputs[rank].num_worst_tokens;
 }
 
-/* A first dispatch hears of early refusals before it returns; with num_worst_tokens it waits for none of the others,
+/* A first dispatch hears of early rejections before it returns; with num_worst_tokens it waits for none of the others,
    and hears of them at its event. */
 static bool hears_of_refusal(const deal_call *call)
 {

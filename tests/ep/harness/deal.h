@@ -9,7 +9,7 @@
 #include "ep/harness/play.h"
 
 /* Whether a call whose wait_event is still to come keeps its caller waiting, asynchronous or not. So it is on GPUs: no
-   test may then signal the event behind such a call. */
+   test may then signal the event after such a call. */
 #ifndef EVENTS_HOLD_UP_THE_CALLER
 #define EVENTS_HOLD_UP_THE_CALLER false
 #endif
@@ -95,7 +95,7 @@ typedef enum move_kind { MOVE_DISPATCH, MOVE_REPEAT, MOVE_COMBINE } move_kind;
 /* One rank's arguments may be refused: as soon as they are looked at, or once it knows how much it will receive. */
 typedef enum move_refusal { REFUSAL_NONE, REFUSAL_EARLY, REFUSAL_LATE /* not of a combine */ } move_refusal;
 
-/* What all ranks agree on. */
+/* The part of a move that is equal on all ranks. */
 typedef struct move_form {
     move_kind kind;
     oracle_type type;
@@ -164,16 +164,16 @@ typedef struct deal_call {
     bool told;   /* a dispatch whose R the host knew when it returned */
 } deal_call;
 
-/* area: for PLACE_SYMMETRIC. handle: of the deal's first dispatch, for the others. wait_event: NULL or what the call is
-   to wait for. True when the call went as it had to, which may be a refusal. */
+/* area: for PLACE_SYMMETRIC. handle: of the deal's first dispatch, for the others. wait_event: NULL or the event that
+   the call waits for. True when the call went as it had to, which may be a rejection. */
 bool deal_call_start(deal_call *call, expar_ep *ep, const deal_move *m, int32_t rank, const play_area *area,
                      const expar_ep_handle *handle, expar_event *wait_event);
-/* The status that the call ends with: EXPAR_ERR_DROPPED where rows find no room, or that of a refusal. */
+/* The status that the call ends with: EXPAR_ERR_DROPPED where rows do not fit, or that of a rejection. */
 expar_status deal_call_ending(const deal_call *call);
-/* What the call itself returns: an asynchronous one ends otherwise only at its event. */
+/* The status that the call itself returns: an asynchronous one ends otherwise only at its event. */
 expar_status deal_call_returning(const deal_call *call);
-/* The same, where the call has returned `status` on this buffer: one without limits that is to grow for a call hears of
-   an early refusal at once, also where the call is asynchronous; whether it has to grow is not the deal's to know. */
+/* The same, where the call has returned `status` on this buffer. One without limits that is to grow for a call hears of
+   an early rejection at once, also where the call is asynchronous. The deal does not know whether it has to grow. */
 expar_status deal_call_returning_on(const deal_call *call, const expar_ep *ep, expar_status status);
 /* Waits for the end, compares everything, and frees all but the handle. */
 bool deal_call_finish(deal_call *call);
@@ -184,7 +184,7 @@ bool deal_call_make(deal_call *call, expar_ep *ep, const deal_move *m, int32_t r
 
 /* ---- between the files of the harness ---------------------------------------------------------------------------- */
 
-/* What the caller's own outputs of a dispatch hold before it, and how many rows longer than needed they are. */
+/* The content of the caller's own outputs before a dispatch, and how many rows longer than needed they are. */
 #define DEAL_SPARE_BYTE 0x5a
 #define DEAL_SPARE_ROWS 2
 
@@ -213,7 +213,7 @@ static inline bool deal_call_weighs_rows(const deal_call *call)
 bool deal_dispatch_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,
                          expar_event *wait_event);
 bool deal_dispatch_check(const deal_call *call);
-/* Of a dispatch or a route: the counts where the tensors lie. */
+/* For a dispatch or a route: the counts where the tensors lie. */
 bool deal_told_check(const deal_call *call);
 void deal_dispatch_clean(deal_call *call);
 bool deal_combine_start(deal_call *call, expar_ep *ep, const play_area *area, const expar_ep_handle *handle,

@@ -10,7 +10,7 @@ static int64_t gap_of(const deal_move *m, const deal_choice *choice)
     return choice->pad * 16 / (int64_t)oracle_element_bytes(m->form.type);
 }
 
-/* x, and behind it the weights, in symmetric memory. False when they do not fit. */
+/* x, and after it the weights, in symmetric memory. False when they do not fit. */
 static bool place_in_area(deal_call *call, const play_area *area)
 {
     const deal_move *m = call->move;
@@ -106,7 +106,7 @@ void deal_combine_clean(deal_call *call)
     pitched_free(&call->back.expert_weights);
 }
 
-/* What each rank returns for its tokens: its rows, or the sums of its expert-major ones. */
+/* Each rank's answer for its tokens: its rows, or the sums of its expert-major ones. */
 static void *returned_rows(const deal_move *m, int32_t rank)
 {
     oracle_job job = m->job;

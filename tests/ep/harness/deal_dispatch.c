@@ -163,7 +163,7 @@ static expar_ep_dispatch_args make_args(deal_call *call, const play_area *area)
     return args;
 }
 
-/* Late: an output without room for what will come. */
+/* Late: an output too small for what will come. */
 static void spoil(deal_call *call)
 {
     const move_form *form = &call->move->form;
@@ -199,7 +199,7 @@ static void free_counts(deal_call *call)
 
 /* ---- a route before it ------------------------------------------------------------------------------------------- */
 
-/* Who has not waited for a route tells nothing of what comes. */
+/* A caller that has not waited for a route tells nothing of what comes. */
 static bool check_untold(const expar_ep_route_result *route)
 {
     return CHECK(route->num_recv_tokens == -1 && route->num_dropped_tokens == 0 && !route->recv_tokens_per_expert,

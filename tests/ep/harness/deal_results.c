@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a dispatch of a deal gave, against the oracle. */
+/* Compares the results of a dispatch of a deal with the oracle. */
 #include "ep/harness/deal.h"
 #include "ep/harness/pitched.h"
 #include <stdlib.h>
@@ -62,7 +62,7 @@ static bool check_shape(const expar_tensor *tensor, bool given, expar_dtype dtyp
                  "%s has no data or is not contiguous", name);
 }
 
-/* What a rank must get, row by row. */
+/* The rows that a rank must get, one by one. */
 typedef struct expected {
     int64_t kept, rows, x_rows;
     int32_t *map;    /* [rows][K], of any dispatch with top-k */
@@ -309,7 +309,7 @@ static bool check_map(const deal_call *call, const expected *e)
     return true;
 }
 
-/* What is dropped a call that has waited for its rows knows all the same. */
+/* A call that has waited for its rows knows the dropped ones all the same. */
 static bool check_unknown(const deal_call *call, int64_t dropped)
 {
     const expar_ep_dispatch_result *result = &call->result;
@@ -344,7 +344,7 @@ static bool check_counts(const deal_call *call, const expected *e)
     return right;
 }
 
-/* The caller's own parts are where it said, and nothing stands behind their rows. */
+/* The caller's own parts are where it said, and nothing follows their rows. */
 static bool check_own(const deal_call *call)
 {
     const expar_ep_dispatch_args *args = &call->args;

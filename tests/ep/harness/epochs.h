@@ -7,9 +7,9 @@
 #include <expar/ep.h>
 #include <stdint.h>
 
-/* The buffer's first call has the epoch behind this one. Collective, before that call. */
+/* The buffer's first call has the epoch after this one. Collective, before that call. */
 bool epochs_begin_behind(expar_ep *ep, uint32_t epoch);
-/* Of the last call. On a GPU: that is through. */
+/* The epoch of the last call. On a GPU: that is through. */
 uint32_t epochs_last(const expar_ep *ep);
 
 #endif

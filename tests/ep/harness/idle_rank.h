@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank without tokens, for tests on the driver that plays GPUs: so much of the kernels is played
+/* A rank without tokens, for tests on the simulated driver: so much of the kernels is simulated
  * (cuda/fake/kernels.c). */
 #ifndef TESTS_EP_HARNESS_IDLE_RANK_H
 #define TESTS_EP_HARNESS_IDLE_RANK_H
@@ -30,12 +30,12 @@ expar_ep_config idle_config(const expar_group *group);
 bool idle_begin_as(idle_rank *one, expar_group *group, const expar_ep_config *config);
 void idle_end(idle_rank *one);
 
-/* Takes the buffer's pool, but for the handle that the next dispatch makes: its results find no room. */
+/* Takes the buffer's pool, but for the handle that the next dispatch makes: its results do not fit. */
 mem_block *idle_fill_pool(const idle_rank *one);
 
 /* Without elements, on GPU 0. */
 expar_tensor idle_tensor(expar_dtype dtype, int64_t columns);
-/* Of calls that are as they should be. The combine's handle is that of the last idle_dispatch. */
+/* Valid calls. The combine's handle is that of the last idle_dispatch. */
 expar_ep_dispatch_args idle_dispatch_args(const idle_rank *one, expar_dtype dtype);
 expar_ep_combine_args idle_combine_args(const idle_rank *one);
 bool idle_dispatch(idle_rank *one, expar_dtype dtype);

@@ -95,7 +95,7 @@ static void refuse_one(deal_move *m, random_source *random)
     m->form.refusal = late ? REFUSAL_LATE : REFUSAL_EARLY;
 }
 
-/* Who brings topk_idx needs no handle that knows the places. */
+/* A call with topk_idx needs no handle that knows the places. */
 static bool may_be_expert_major(const deal *d, int32_t rank, const move_form *form)
 {
     return d->job.topk && (form->with_topk || d->choices[rank].expert_major);

@@ -9,7 +9,7 @@ typedef struct options_limits {
     const expar_ep_config *config;
     int32_t num_ranks;
     int32_t ranks_per_node; /* 0: one node */
-    bool ample_pool;        /* DIRECT finds room */
+    bool ample_pool;        /* DIRECT always fits */
 } options_limits;
 
 deal *options_draw_deal(const options_limits *limits, random_source *random);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Draws the group and the buffers of a script, and plays it. */
+/* Draws the group and the buffers of a script, and runs it. */
 #include "ep/harness/options_script.h"
 #include "ep/harness/options_draw.h"
 #include <inttypes.h>
@@ -33,7 +33,7 @@ static expar_ep_config draw_config(random_source *random, int32_t ranks, bool am
     return config;
 }
 
-/* What the buffer is made with. */
+/* The config of the buffer. */
 static expar_ep_config config_made(const options_script *s, int32_t buffer)
 {
     expar_ep_config config = s->configs[buffer];
@@ -129,7 +129,7 @@ typedef struct player {
     int64_t played;
 } player;
 
-/* What a move that went wrong was, on this rank. */
+/* Describes a move that went wrong on this rank. */
 static void print_move(const deal_move *m, int32_t rank)
 {
     static const char *const kinds[] = {
@@ -166,8 +166,8 @@ static bool finish_until(player *p, int32_t left)
     return right;
 }
 
-/* What the next call is to wait for: nothing; an unfinished call; an event of ours, which may be signalled late where
-   the call does not wait itself. *late: to be signalled once the call has been made. */
+/* The event that the next call waits for: none, an unfinished call, or an event of ours. Ours may be signalled late
+   where the call does not wait itself. *late: to be signalled once the call has been made. */
 static expar_event *draw_event(player *p, bool may_be_late, expar_event **own, bool *late)
 {
     *own = NULL;

@@ -34,7 +34,7 @@ options_script options_script_make(uint64_t seed, ranks_kind kind, int32_t ranks
 void options_script_widen(options_script *s);
 /* Makes the heap large enough again, after configs were changed. */
 void options_script_fit(options_script *s);
-/* Plays it on its ranks, and says in one line what it is about where that fails. */
+/* Runs it on its ranks, and describes it in one line where that fails. */
 bool options_script_run(options_script *s);
 
 #endif

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define GAP_BYTE 0xa5
-/* Behind the last row, where an overrun would go; a multiple of 16. */
+/* The gap after the last row, where an overrun would go; a multiple of 16. */
 #define TAIL_BYTES 64
 
 static size_t pitch_bytes(const expar_tensor *tensor)

@@ -6,7 +6,7 @@
 #include <expar/expar.h>
 #include <stdbool.h>
 
-/* Memory for [rows][columns] with `gap` elements behind each row, filled with the gap's byte. Freed by pitched_free.
+/* Memory for [rows][columns] with `gap` elements after each row, filled with the gap's byte. Freed by pitched_free.
    NULL data for an empty one when null_if_empty. */
 expar_tensor pitched_make(expar_dtype dtype, int64_t rows, int64_t columns, int64_t gap, bool null_if_empty);
 /* Such memory with contiguous rows in it. */
@@ -21,7 +21,7 @@ void pitched_free(expar_tensor *tensor);
 /* From and against contiguous rows. */
 void pitched_fill(const expar_tensor *tensor, const void *rows);
 bool pitched_equals(const expar_tensor *tensor, const void *rows);
-/* Nobody wrote between the rows, nor behind the last. Only for tensors from pitched_make. */
+/* Nobody wrote between the rows, nor after the last. Only for tensors from pitched_make. */
 bool pitched_gaps_intact(const expar_tensor *tensor);
 
 #endif

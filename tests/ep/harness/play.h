@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plays traffic through the library on one rank, and compares all that comes out with the oracle, byte for byte. */
+/* Runs traffic through the library on one rank, and compares all that comes out with the oracle, byte for byte. */
 #ifndef TESTS_EP_HARNESS_PLAY_H
 #define TESTS_EP_HARNESS_PLAY_H
 
 #include "ep/harness/check.h"
 #include "ep/harness/traffic.h"
 
-/* Whose memory a dispatch's rows go to, and a combine's rows lie in. */
+/* Owners of the memory that a dispatch's rows go to, and a combine's rows lie in. */
 typedef enum play_place {
     PLACE_LIBRARY,  /* the library's output; combine: in place in recv_x */
     PLACE_PRIVATE,  /* the caller's own memory */
@@ -33,7 +33,7 @@ typedef struct play_area {
 bool play_area_take(expar_group *group, size_t bytes, play_area *area);
 void play_area_give(expar_group *group, play_area *area);
 
-/* What a dispatch left on this rank. */
+/* Results of a dispatch on this rank. */
 typedef struct play_arrival {
     const traffic *traffic;
     expar_ep_dispatch_result result;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Weights stand behind the rows in a symmetric area. */
+/* Weights follow the rows in a symmetric area. */
 static void *behind_rows(const play_area *area, size_t row_bytes_total)
 {
     return (char *)area->in + (row_bytes_total + 127) / 128 * 128;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of out_x, where no row goes. */
+/* The content of out_x where no row goes. */
 #define SPARE_BYTE 0x5a
 
 bool play_area_take(expar_group *group, size_t bytes, play_area *area)
@@ -193,7 +193,7 @@ static bool check_path(const play_choice *choice, expar_ep_path path, int64_t nu
     return CHECK(path == expected, "path is %d, expected %d", (int)path, (int)expected);
 }
 
-/* recv_x is the caller's memory, and the rows behind R are as they were. */
+/* recv_x is the caller's memory, and the rows after R are as they were. */
 static bool check_own_out(const expar_ep_dispatch_args *args, const play_arrival *arrival, const play_choice *choice)
 {
     const traffic *t = arrival->traffic;

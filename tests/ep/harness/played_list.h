@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A list of Python's, and capsules, that are played: a capsule is the managed tensor itself. */
+/* A simulated list of Python's, and capsules: a capsule is the managed tensor itself. */
 #ifndef EXPAR_TESTS_EP_PLAYED_LIST_H
 #define EXPAR_TESTS_EP_PLAYED_LIST_H
 
@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct played_list {
-    int32_t length; /* of those that there is room for */
+    int32_t length; /* of those that fit */
     expar_dl_managed *items[4];
 } played_list;
 

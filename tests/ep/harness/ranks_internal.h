@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks.c and ranks_process.c share. */
+/* Shared by ranks.c and ranks_process.c. */
 #ifndef TESTS_EP_HARNESS_RANKS_INTERNAL_H
 #define TESTS_EP_HARNESS_RANKS_INTERNAL_H
 

@@ -24,7 +24,7 @@ int64_t ranks_clock_ms(void)
 }
 
 /* libfabric takes 0.08 s of processor time to start, wherever it is first used. Ranks that will use it, or may, get it
-   started from their parent; not where a test stands another library before it, nor on hosts of its own, whose
+   started from their parent. Not so where a test has another library before it, nor on hosts of its own, whose
    interfaces are not the parent's. */
 void ranks_start_network(const ranks_plan *plan)
 {

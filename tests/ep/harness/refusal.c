@@ -80,7 +80,7 @@ static void check_own_text(const refusal_case *what)
     check_text(__FILE__, __LINE__, words);
 }
 
-/* What the ranks call. */
+/* The call of the ranks. */
 typedef struct refusal_call {
     const char *name;
     expar_status (*call)(const refusal_scene *scene, const refusal_case *what);

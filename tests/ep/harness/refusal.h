@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Bad input: rank 1 of 3 makes one call with one wrong argument, the others make it right.
  *
- * Asserted each time: rank 1 gets the status, and a text with the words; the others get EXPAR_ERR_REMOTE with the rank,
- * the status and the argument; nothing was written; and after it a dispatch with its combine, and a combine with a
- * handle from before, give the oracle's bytes on the same buffer. */
+ * Asserted each time: rank 1 gets the status, and a text with the words. The others get EXPAR_ERR_REMOTE with the rank,
+ * the status and the argument. Nothing was written. After it a dispatch with its combine, and a combine with a handle
+ * from before, give the oracle's bytes on the same buffer. */
 #ifndef TESTS_EP_HARNESS_REFUSAL_H
 #define TESTS_EP_HARNESS_REFUSAL_H
 
@@ -14,7 +14,7 @@
 #define REFUSAL_RANK  1
 #define REFUSAL_WORDS 6
 
-/* What a spoiler can use. */
+/* The means of a spoiler. */
 typedef struct refusal_scene {
     const stage *stage;
     const traffic *traffic;
@@ -34,7 +34,7 @@ typedef struct refusal_case {
     bool is_combine, is_route; /* of `set` and `call`: what the other ranks call, if no dispatch */
 } refusal_case;
 
-/* A case named for the function that spoils its call; behind the status stand words. */
+/* A case named for the function that spoils its call; words follow the status. */
 #define REFUSAL_DISPATCH(function, expected, ...)                                                                      \
     {                                                                                                                  \
         .name = #function, .status = expected, .words = {__VA_ARGS__}, .spoil_dispatch = function                      \

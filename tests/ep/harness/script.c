@@ -10,7 +10,7 @@
 #define MAX_LARGE_TOKENS 24
 #define MAX_ROW_UNITS    896 /* of 16 bytes: 7168 elements of bf16 */
 #define MAX_PAD          4
-/* Of one rank's input, to keep the oracle quick. */
+/* The most of one rank's input, to keep the oracle quick. */
 #define INPUT_BYTES      ((int64_t)96 << 10)
 #define AMPLE_POOL_BYTES ((int64_t)256 << 20)
 #define TINY_POOL_BYTES  4096
@@ -104,7 +104,7 @@ static traffic *draw_traffic(random_source *random, const script *s)
     return made;
 }
 
-/* What a slot holds while the script is drawn. */
+/* The content of a slot while the script is drawn. */
 typedef struct drawn_slot {
     traffic *routing;
     bool have_output;
@@ -137,7 +137,7 @@ static script_op draw_op(random_source *random, const script *s, drawn_slot slot
     return op;
 }
 
-/* Room for all rows that one rank can get, some to spare, and weights. */
+/* Large enough for all rows that one rank can get, some to spare, and weights. */
 static size_t area_bytes(const expar_ep_config *config, int32_t ranks)
 {
     int64_t rows = config->max_tokens * ranks + 16;

@@ -43,7 +43,7 @@ script *script_make_on(uint64_t seed, const ranks_plan *ranks, int64_t num_ops);
 script *script_make(uint64_t seed, ranks_kind kind, int64_t num_ops);
 /* Its buffer is made without the limits that its calls keep to. */
 void script_forget_limits(script *s);
-/* Plays it on its ranks, says in one line what it is about where that fails, and frees it. */
+/* Runs it on its ranks, describes it in one line where that fails, and frees it. */
 bool script_run(script *s);
 /* The body of its ranks; shared is the script. */
 void script_play(expar_group *group, void *shared);

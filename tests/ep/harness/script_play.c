@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plays a script on one rank. */
+/* Runs a script on one rank. */
 #include "ep/harness/script.h"
 #include <stdlib.h>
 
-/* What one rank has alive. `first` owns the handle; `repeat` is the latest dispatch that used it. */
+/* The live objects of one rank. `first` owns the handle; `repeat` is the latest dispatch that used it. */
 typedef struct live_slot {
     play_arrival first, repeat;
     play_area first_area, repeat_area;

@@ -20,11 +20,11 @@ typedef struct stage_plan {
     size_t spare_heap_bytes; /* for what the body makes itself */
 } stage_plan;
 
-/* Room for this traffic and no more; an ample pool. */
+/* Sizes for this traffic and no more; an ample pool. */
 stage_plan stage_plan_for(const traffic *t, ranks_kind kind);
 
 typedef void (*stage_body)(stage *s, void *shared);
-/* Sets the stage on all ranks, plays, and clears it. True when no check failed. */
+/* Sets the stage on all ranks, runs, and clears it. True when no check failed. */
 bool stage_run(const stage_plan *plan, stage_body body, void *shared);
 
 /* Dispatch and combine by one path, both against the oracle; rows in the library's memory, or, for a direct combine, in

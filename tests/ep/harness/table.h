@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A table: thread or process ranks with one EP buffer on which deals are played by hand. */
+/* A table: thread or process ranks with one EP buffer on which deals are run by hand. */
 #ifndef TESTS_EP_HARNESS_TABLE_H
 #define TESTS_EP_HARNESS_TABLE_H
 
@@ -8,8 +8,8 @@
 
 #define TABLE_MAX_RANKS 8
 
-/* What one case plays: a routing, and the calls that are made with it, by every path in turn. All zero but for what a
- * case names; see table_case. */
+/* One case: a routing, and the calls that are made with it, by every path in turn. All zero but for what a case names;
+   see table_case. */
 typedef struct table_case {
     deal_plan plan;                                  /* without choices */
     deal_choice choice;                              /* of every rank's dispatches */
@@ -33,7 +33,7 @@ typedef struct table {
     void *shared;
 } table;
 
-/* Cases of one test, one added behind the other. All zero at its beginning. */
+/* Cases of one test, one added after the other. All zero at its beginning. */
 #define TABLE_MOST_CASES 16
 typedef struct table_cases {
     table_case cases[TABLE_MOST_CASES];
@@ -42,7 +42,7 @@ typedef struct table_cases {
 void table_add(table_cases *list, const table_case *what);
 
 typedef void (*table_body)(table *t);
-/* Sets the table on all ranks, plays, and clears it. True when no check failed. */
+/* Sets the table on all ranks, runs, and clears it. True when no check failed. */
 bool table_run(const table_case *what, ranks_kind kind, table_body body, void *shared);
 /* Several cases of as many ranks each, one after another by the same ranks: to start ranks that are processes takes
    longer than most cases do, on GPUs in particular. */

@@ -25,7 +25,7 @@ typedef struct traffic_plan {
    caller's. */
 traffic_plan traffic_plan_small(int32_t num_ranks, int32_t ranks_per_node, const int64_t *num_tokens);
 
-/* What one rank must get from the dispatch. */
+/* The rows that one rank must get from the dispatch. */
 typedef struct traffic_arrival {
     int64_t num_rows;     /* R */
     void *x;              /* [R][H] */
@@ -53,7 +53,7 @@ size_t traffic_row_bytes(const traffic *t);
 expar_dtype traffic_dtype(const traffic *t);
 int32_t traffic_local_experts(const traffic *t);
 
-/* What the ranks give to a combine, and what each must get. */
+/* The ranks' input of a combine, and the sums that each must get. */
 typedef struct answers {
     int32_t num_ranks;
     bool with_weights;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The vocabulary of the kernels: places, who is last, verdicts. Waiting has a file of its own
- * (watch.h), and so have ordered loads and stores (ptx.h).
+/* Basic functions of the kernels: addresses, the last block, results of votes. Waiting is in watch.h, ordered loads and
+ * stores are in ptx.h.
  *
- * Order between GPUs: payload with plain or bulk stores; then all of a block's threads meet, one of them fences at
- * system scope and arrives at the local counter; the last block, which does neither where it is the only one, stores
- * the flag with release at system scope. A reader polls the flag with acquire at system scope. What blocks leave for
- * the last one of their own GPU (notify) takes a fence at that scope.
+ * Order between GPUs. Blocks store the payload with plain or bulk stores. Then all threads of a block meet, and one of
+ * them fences at system scope and counts its block in. The last block stores the flag with release at system scope. (A
+ * block that is the only one needs neither fence nor counter.) A reader polls the flag with acquire at system scope. If
+ * blocks leave data only for the last block of their own GPU (notify), the fence is at GPU scope.
  *
- * A release covers its thread's own writes and, through a barrier of the block or the warp, those of the threads that
- * it has met (causality order is transitive): no fence stands before it, since each costs a round trip to wherever the
- * block has written last. */
+ * A release covers its thread's own writes. Through a barrier of the block or the warp it also covers those of the
+ * threads that it has met (causality order is transitive). So no fence comes before it: each fence costs a round trip
+ * to wherever the block has written last. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_DEVICE_H
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_DEVICE_H
 
@@ -19,14 +19,15 @@
 
 #define GPU_ALL 0xffffffffu
 
-/* For benchmarks: when the warp came to the moment, of a dispatch or combine, or of a kernel of the benchmark. */
+/* For benchmarks: stores the time at which the warp reached a moment of a dispatch or combine, or of a benchmark's
+   kernel. */
 GPU_FUNC void stamp_warp(uint64_t *stamps, int32_t moment)
 {
     if (!stamps || threadIdx.x % 32) return;
     stamps[(moment * gridDim.x + blockIdx.x) * (blockDim.x / 32) + threadIdx.x / 32] = clock_now();
 }
 
-/* What the shape macros fix is a constant to the compiler; without them it comes with the arguments. */
+/* With the shape macros these are constants to the compiler; without them they come with the arguments. */
 #ifdef EXPAR_RANKS
 #define GPU_RANKS(place) EXPAR_RANKS
 #else
@@ -61,9 +62,9 @@ GPU_FUNC uint8_t *buffer_at(const gpu_place *place, int32_t pe, uint64_t offset)
 
 /* ---- dealing out ------------------------------------------------------------------------------------------------- */
 
-/* The how-many-th one, from 0 on, of what warps come for in this call, which the last block of the grid sets back to 0.
-   By one lane. An addition would not do: lanes that make the same one are compiled to make it together, and so to wait
-   for the answer there and not where it is needed. */
+/* Returns the next number, from 0 on, of the items that warps share in this call. The last block of the grid resets it.
+   One lane calls it. An addition would not do: the compiler joins equal additions of a warp's lanes, and then waits for
+   the answer at that point and not where it is needed. */
 GPU_FUNC uint32_t deal_next(const gpu_place *place)
 {
     return atomicInc(&place->state->dealt, 0x7fffffffu);
@@ -71,10 +72,10 @@ GPU_FUNC uint32_t deal_next(const gpu_place *place)
 
 /* ---- the end of a kernel ----------------------------------------------------------------------------------------- */
 
-/* To be called by all threads of all blocks. True in the last block, for all its threads: whatever all blocks wrote is
-   then ordered before its reads and its releases. for_peers: other GPUs, too, are to see what was written. The block
-   learns it by the barrier itself: racecheck does not see that a shared word, written before this barrier and read
-   behind it, would be as good. */
+/* All threads of all blocks call it. It returns true to all threads of the last block. The writes of all blocks are
+   then ordered before that block's reads and releases. for_peers: other GPUs shall see the writes, too. The block
+   learns the answer by the barrier itself. A shared word, written before the barrier and read after it, would be as
+   good, but racecheck does not see that. */
 GPU_FUNC bool last_block(const gpu_place *place, bool for_peers)
 {
     bool is_last = false;
@@ -95,16 +96,16 @@ GPU_FUNC bool last_block(const gpu_place *place, bool for_peers)
     return __syncthreads_or(is_last);
 }
 
-/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
+/* ---- results of votes -------------------------------------------------------------------------------------------- */
 
-/* Copies by one thread; records are small and this is rare. */
+/* One thread copies; records are small and this is rare. */
 GPU_FUNC void copy_words(void *dest, const void *source, uint32_t bytes)
 {
     for (uint32_t i = 0; i < bytes / 4; i++)
         ((uint32_t *)dest)[i] = ((const uint32_t *)source)[i];
 }
 
-/* Finds the first free slot from that of the ticket on, for a call that somebody will ask for. */
+/* Finds the first free slot, from that of the ticket on, for a call with a ticket. */
 GPU_FUNC gpu_verdict *verdict_slot_of_ticket(const gpu_place *place)
 {
     gpu_report *report = place->report;
@@ -117,7 +118,7 @@ GPU_FUNC gpu_verdict *verdict_slot_of_ticket(const gpu_place *place)
     return NULL;
 }
 
-/* Where this call's verdict goes; NULL: the host has not looked at earlier ones yet. By one thread. */
+/* Returns the slot for this call's result; NULL: the host has not read earlier ones yet. One thread calls it. */
 GPU_FUNC gpu_verdict *verdict_slot(const gpu_place *place)
 {
     if (place->ticket) return verdict_slot_of_ticket(place);
@@ -130,7 +131,7 @@ GPU_FUNC void publish_verdict(const gpu_place *place, gpu_verdict *slot)
     store_release(&slot->ticket, place->ticket ? place->ticket : 1);
 }
 
-/* By block 0 once it knows whether the call goes on: the host may be waiting for that. */
+/* Block 0 calls it once it knows whether the call goes on: the host may be waiting for that. */
 GPU_FUNC void tell_opened(const gpu_place *place)
 {
     if (threadIdx.x || !place->ticket) return;

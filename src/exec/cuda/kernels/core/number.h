@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adding rows: FP32 from +0 in the order given, one rounding to nearest even, one canonical NaN: positive, quiet, all
- * mantissa bits set. The same bytes as the CPU's sums: nothing is contracted, nothing flushed to zero. */
+/* Adds rows: FP32 from +0 in the given order, one rounding to nearest even, one canonical NaN (positive, quiet, all
+ * mantissa bits set). The bytes equal those of the CPU's sums: nothing is contracted, nothing is flushed to zero. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_NUMBER_H
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_NUMBER_H
 
@@ -11,7 +11,7 @@
 #define GPU_F16  2
 #define GPU_F32  3
 
-/* A NaN among sums is 0x7fffffff, as every FP32 operation makes it. */
+/* A NaN among sums is 0x7fffffff, as every FP32 operation produces it. */
 GPU_FUNC uint32_t narrow_pair(int32_t dtype, float low, float high)
 {
     return dtype == GPU_BF16 ? narrow_pair_bf16(low, high) : narrow_pair_f16(low, high);

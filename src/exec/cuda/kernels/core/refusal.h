@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The refusals that kernels write themselves: of an index out of range, which only they see. Used by layout.cu
- * and by the kernels of low-latency mode. */
+/* Rejections that kernels write themselves: only they see an index out of range. layout.cu and the kernels of
+ * low-latency mode use them. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_REFUSAL_H
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_REFUSAL_H
 
 #include "exec/cuda/kernels/core/device.h"
 
-/* Decimal, for the few texts that kernels write; gives the next free place. */
+/* Writes a decimal number, for the few texts that kernels write. Returns the next free position. */
 GPU_FUNC int32_t put_number(char *text, int32_t at, int64_t value)
 {
     uint64_t rest = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
@@ -19,7 +19,7 @@ GPU_FUNC int32_t put_number(char *text, int32_t at, int64_t value)
     return at + digits;
 }
 
-/* Words, and a number behind them. */
+/* Writes words followed by a number. */
 GPU_FUNC int32_t put_words(char *text, int32_t at, const char *words, int64_t value)
 {
     while (*words)
@@ -27,7 +27,7 @@ GPU_FUNC int32_t put_words(char *text, int32_t at, const char *words, int64_t va
     return put_number(text, at, value);
 }
 
-/* Words alone. */
+/* Writes words and the terminating zero. */
 GPU_FUNC void put_text(char *text, const char *words)
 {
     while (*words)
@@ -35,7 +35,7 @@ GPU_FUNC void put_text(char *text, const char *words)
     *text = 0;
 }
 
-/* EXPAR_ERR_ARGUMENT, with the words of the host's check. */
+/* EXPAR_ERR_ARGUMENT, with the text of the host's check. */
 GPU_FUNC void refuse_count(ep_refusal *refusal, int32_t expert, int32_t count, int32_t most)
 {
     refusal->status = EXPAR_STATUS_ARGUMENT;
@@ -45,7 +45,7 @@ GPU_FUNC void refuse_count(ep_refusal *refusal, int32_t expert, int32_t count, i
     refusal->text[at] = 0;
 }
 
-/* EXPAR_ERR_INDEX, with the words of the CPU's layout. */
+/* EXPAR_ERR_INDEX, with the text of the CPU's layout. */
 GPU_FUNC void refuse_index(const gpu_route *route, int32_t experts, ep_refusal *refusal, uint64_t slot)
 {
     int64_t token = (int64_t)(slot >> GPU_SLOT_BITS);

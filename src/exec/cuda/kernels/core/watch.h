@@ -2,16 +2,16 @@
 /* Waiting in kernels, and the watch over waits.
  *
  * A thread that waits polls its own word. Every GPU_POLLS polls it also looks at device memory: whether another wait
- * was given up, and at a copy of the host's orders. The orders themselves lie in pinned host memory, and a read of
- * them crosses the bus. When many threads read them, the reads queue up, and every one of these threads is late to
- * see its own word. So one thread of a kernel reads them at a time: the watch.
+ * was given up, and at a copy of the host's orders. The orders themselves lie in pinned host memory, and a read of them
+ * crosses the bus. When many threads read them, the reads queue up, and every one of these threads is late to see its
+ * own word. So one thread of a kernel reads them at a time: the watch.
  *
- * No thread has the watch by office, since that thread might leave while others wait. Whoever finds the last reading
- * to be older than GPU_WATCH_NS takes the watch by a compare-and-swap on its time, reads, and publishes the copy.
+ * The watch belongs to no fixed thread, since that thread might leave while others wait. A thread that finds the last
+ * reading older than GPU_WATCH_NS takes the watch by a compare-and-swap on its time, reads, and publishes the copy.
  *
- * Words in gpu_state: `watch_ns`, `moved_ns`, `orders` and `seen_ns` are written by the thread that has the watch
- * and read by all that wait. `orders` only grows, so two threads that watch at the same moment may both publish.
- * `seen_ns` is stored last (release) and read first (acquire): it says how old the copy is. */
+ * Words in gpu_state: `watch_ns`, `moved_ns`, `orders` and `seen_ns` are written by the thread that has the watch and
+ * read by all that wait. `orders` only grows, so two threads that watch at the same moment may both publish. `seen_ns`
+ * is stored last (release) and read first (acquire): it says how old the copy is. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_CORE_WATCH_H
 #define EXPAR_EXEC_CUDA_KERNELS_CORE_WATCH_H
 
@@ -22,11 +22,11 @@
 #define GPU_POLLS 256
 /* The orders are read this often while a kernel waits. */
 #define GPU_WATCH_NS 20000u
-/* An older copy says nothing: the kernel has just begun to wait, and somebody is reading. */
+/* An older copy says nothing: the kernel has just begun to wait, and another thread is reading. */
 #define GPU_FRESH_NS 1000000
 
-/* The first wait that is given up is the one that is reported. Nobody leaves before the report is whole: what a leaving
-   thread then tells the host must not overtake it. */
+/* Only the first wait that is given up is reported. No thread leaves before the report is complete: what a leaving
+   thread then tells the host must not overtake the report. */
 GPU_FUNC void give_up(const gpu_place *place, int32_t wait, int32_t peer, uint64_t seen, uint64_t expected,
                       uint32_t was_abort)
 {
@@ -43,8 +43,8 @@ GPU_FUNC void give_up(const gpu_place *place, int32_t wait, int32_t peer, uint64
     atomicExch(&place->state->failed, GPU_FAILED);
 }
 
-/* An acquire where it is true: the report then precedes whatever this thread, or one that it meets at a barrier, tells
-   the host. */
+/* If true, it acts as an acquire. The report then precedes all that this thread, or one that it meets at a barrier,
+   tells the host. */
 GPU_FUNC bool has_failed(const gpu_place *place)
 {
     if (load_relaxed(&place->state->failed) != GPU_FAILED) return false;
@@ -54,7 +54,7 @@ GPU_FUNC bool has_failed(const gpu_place *place)
 
 /* ---- the watch --------------------------------------------------------------------------------------------------- */
 
-/* The host says by a new pulse whom it has found to be lost since the last one (gpu_loss.asked). Only kernels of
+/* By a new pulse the host says which ranks it has found lost since the last one (gpu_loss.asked). Only kernels of
    buffers with masks ask. */
 #if defined(LL_MASKS) && LL_MASKS
 GPU_FUNC void watch_losses(const gpu_place *place)
@@ -69,8 +69,8 @@ GPU_FUNC void watch_losses(const gpu_place *place)
 }
 #endif
 
-/* Reads the host's orders, by the thread that has the watch. A pulse that comes after a time without waits counts as
-   moved: nobody looked whether it did. */
+/* The thread that has the watch reads the host's orders. After a time without waits the pulse counts as moved, since no
+   thread looked whether it did. */
 GPU_FUNC void watch_orders(const gpu_place *place, uint64_t now)
 {
     gpu_state *state = place->state;
@@ -91,8 +91,8 @@ GPU_FUNC void watch_take(const gpu_place *place, uint64_t now)
     if (atomicCAS(time, (unsigned long long)last, (unsigned long long)now) == last) watch_orders(place, now);
 }
 
-/* Tells the host whom this kernel awaits: once for each peer, pulse and call, whatever the number of threads that wait.
-   `noted` is a copy in device memory of what was told. */
+/* Tells the host which rank this kernel awaits: once for each peer, pulse and call, whatever the number of waiting
+   threads. `noted` is a copy in device memory of what was told. */
 GPU_FUNC void watch_note(const gpu_place *place, int32_t peer, uint64_t word)
 {
     const uint64_t told = load_relaxed_64(&place->noted[peer]);
@@ -110,9 +110,9 @@ typedef struct gpu_waiting {
     uint32_t polls;
 } gpu_waiting;
 
-/* A look at the clock and the copy of the host's orders: false when it is time to give up, since another thread
-   has, the host asks for it, or the host itself is gone. However late a peer is, the host decides that (guard.c):
-   it is told of each wait that lasts from one pulse to another. */
+/* Looks at the clock and at the copy of the host's orders. False: give up, since another thread has given up, the host
+   asks for it, or the host itself has stopped. How late a peer may be is the host's decision (guard.c): it is told of
+   each wait that lasts from one pulse to another. */
 GPU_FUNC bool look_at_orders(const gpu_place *place, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                              uint64_t expected)
 {
@@ -134,8 +134,8 @@ GPU_FUNC bool look_at_orders(const gpu_place *place, gpu_waiting *p, int32_t wai
 }
 
 #ifdef GPU_LOOK_ASIDE
-/* The look where it is in nobody's way. Registers are short there: the pulse comes and goes by itself, wait and peer
-   share a word, and low-latency words are expected with a low half of 0. GPU_GIVES_UP is no pulse. */
+/* The same look, out of line. Registers are short there: the pulse is passed and returned by value, and wait and peer
+   share a word. The low 32 bits of expected low-latency words are 0 and are not passed. GPU_GIVES_UP is no pulse. */
 #define GPU_GIVES_UP 0xffffffffu
 GPU_ASIDE uint32_t look_aside(const gpu_place *place, uint32_t pulse, uint32_t wait_of_peer, uint64_t seen,
                               uint32_t stamp)
@@ -147,7 +147,7 @@ GPU_ASIDE uint32_t look_aside(const gpu_place *place, uint32_t pulse, uint32_t w
 }
 #endif
 
-/* False when it is time to give up. */
+/* False: give up. */
 GPU_FUNC bool may_wait(const gpu_place *place, gpu_waiting *p, int32_t wait, int32_t peer, uint64_t seen,
                        uint64_t expected)
 {
@@ -160,7 +160,7 @@ GPU_FUNC bool may_wait(const gpu_place *place, gpu_waiting *p, int32_t wait, int
 #endif
 }
 
-/* Until the flag of a record is that of this call. */
+/* Waits until the flag of a record is that of this call. */
 GPU_FUNC bool await_flag(const gpu_place *place, const uint64_t *flag, uint32_t epoch, int32_t wait, int32_t peer)
 {
     uint64_t expected = ep_word(epoch, 1);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* agree: ranks that come to one answer, by one allgather of records: reason, fields, payload. */
+/* agree: one allgather of records (reason, fields, payload) brings all ranks to one answer. */
 #include "boot/boot.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* In front of a record; the fields' slots and the payload follow. */
+/* Head of a record; the fields' slots and the payload follow. */
 typedef struct record_head {
-    uint32_t subject; /* what the rank is at; records of one size may be of several matters */
-    int32_t status;   /* expar_status: why the rank cannot; EXPAR_OK */
+    uint32_t subject; /* what the agreement is about; records of one size may be of several subjects */
+    int32_t status;   /* expar_status: why the rank cannot take part, or EXPAR_OK */
     char reason[BOOT_REASON_TEXT];
 } record_head;
 
@@ -33,7 +33,7 @@ static void agreement_lay_out(agreement *a)
     a->payload_at = sizeof(record_head);
     for (size_t i = 0; i < a->matter->num_fields; i++)
         a->payload_at += slot_bytes(&a->matter->fields[i]);
-    /* So that every record's head is aligned. */
+    /* Aligns the head of every record. */
     a->record_bytes = align_up(a->payload_at + a->matter->bytes, _Alignof(record_head));
 }
 
@@ -63,7 +63,7 @@ static const record_head *head_of(const agreement *a, int32_t rank)
     return (const record_head *)(const void *)record_of(a, rank);
 }
 
-/* As much of a text as there is room for; the rest of the room is zero already. */
+/* Writes as much of a text as fits; the rest of the bytes is zero already. */
 static void write_text(void *room, size_t bytes, const char *text)
 {
     memcpy(room, text, strnlen(text, bytes - 1));
@@ -93,14 +93,14 @@ static void agreement_hand_out(const agreement *a)
                a->matter->bytes);
 }
 
-/* ---- the verdict ------------------------------------------------------------------------------------------------- */
+/* ---- result ------------------------------------------------------------------------------------------------------ */
 
 static bool is_common(const agreement *a, int32_t status)
 {
     return a->matter->common != EXPAR_OK && status == (int32_t)a->matter->common;
 }
 
-/* The lowest rank that cannot, for a common reason or for its own; -1: none. */
+/* Returns the lowest rank that cannot take part, for a common reason or for its own; -1: none. */
 static int32_t find_refusal(const agreement *a, bool common)
 {
     for (int32_t r = 0; r < a->self->size; r++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bounded: the thread, and who frees. */
+/* bounded: starts the thread, waits for it, and frees the work item. */
 #include "boot/bounded.h"
 #include "base/interrupt.h"
 
@@ -37,7 +37,7 @@ static void bounded_prepare(bounded *self)
     self->done = false;
 }
 
-/* Detached, and without signals, which are the program's. */
+/* The thread is detached, and blocks signals, which are for the program's threads. */
 static int bounded_start_thread(bounded *self)
 {
     pthread_t thread;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What lies near this process: the NUMA node of its cores, and the network devices of its host. */
+/* Finds what is near this process: the NUMA node of its cores, and the network devices of its host. */
 #include "boot/place.h"
 
 #include <dirent.h>
@@ -35,7 +35,7 @@ int32_t place_numa_node(const char *sys, const cpu_set_t *cores)
 
 /* ---- network devices --------------------------------------------------------------------------------------------- */
 
-/* Whole names alone; what has no room is left out. */
+/* Adds a whole name or nothing: a name that does not fit is left out. */
 static void add_name(char text[BOOT_NICS_TEXT], const char *name)
 {
     size_t used = strlen(text), wanted = strlen(name) + (used > 0);
@@ -54,7 +54,7 @@ static void list_rdma_devices(const char *folder, char text[BOOT_NICS_TEXT])
     if (count >= 0) free(entries);
 }
 
-/* Not from below /sys, which may show those of another network namespace. */
+/* Does not read /sys, which may show the interfaces of another network namespace. */
 static void list_interfaces(char text[BOOT_NICS_TEXT])
 {
     struct ifaddrs *all;

@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The chain of an inquiry: who waits for whom, and where that ends (wait.c). */
+/* The chain of an inquiry: which rank waits for which, and where that ends (wait.c). */
 #include "boot/inquiry.h"
 #include "boot/notes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LAST_ANSWER (1000 * NS_PER_MS) /* what a look that has failed waits for, by which others shall learn of it */
+/* how long a failed look waits for answers, from which others shall learn of the failure */
+#define LAST_ANSWER (1000 * NS_PER_MS)
 
 bool boot_same_topic(const boot_topic *a, const boot_topic *b)
 {
     return a->kind == b->kind && a->object == b->object && a->number == b->number;
 }
 
-/* Whoever is missed and does not wait in the topic itself is the likelier reason for this wait. */
+/* A missed rank that does not wait in the topic itself is the likelier reason for this wait. */
 void inquiry_find_reason(inquiry *q)
 {
     boot_wait *wait = q->wait;
@@ -27,13 +28,13 @@ void inquiry_find_reason(inquiry *q)
     boot_wait_find_awaited(wait);
 }
 
-/* Where the chain is: `rank` is awaited in `topic` by the one before it. */
+/* The present place in the chain: the rank before it awaits `rank` in `topic`. */
 typedef struct walk {
     int32_t rank;
     boot_topic topic;
-    bool elsewhere; /* it has come to another topic than this rank's own */
-    bool blocked;   /* all who wait so far have looked in vain for the time-out */
-    bool unknown;   /* somebody on it has not answered in time */
+    bool elsewhere; /* the walk has come to another topic than this rank's own */
+    bool blocked;   /* all ranks that wait so far have looked without success for the time-out */
+    bool unknown;   /* a rank on the walk has not answered in time */
     char text[640];
     size_t length;
 } walk;
@@ -46,7 +47,7 @@ static void walk_tell(walk *w, int32_t rank, const char *doing)
     w->text[w->length] = '\0';
 }
 
-/* How the rank stands to the topic. False: it is not known. */
+/* Asks how the rank stands to the topic. Returns false if that is not known. */
 static bool ask_rank(boot *self, int32_t rank, const boot_topic *topic, int64_t wait_ns, boot_answer *out)
 {
     boot_answer *all = calloc((size_t)self->size, sizeof *all);
@@ -58,7 +59,7 @@ static bool ask_rank(boot *self, int32_t rank, const boot_topic *topic, int64_t 
     return out->came;
 }
 
-/* How the rank that the walk has come to stands to the topic in which it is awaited. False: it is not known. */
+/* Asks how the rank at the present place stands to the topic in which it is awaited. False: it is not known. */
 static bool walk_look(inquiry *q, const walk *w, boot_answer *out)
 {
     boot *self = q->wait->boot;
@@ -73,7 +74,7 @@ static bool walk_look(inquiry *q, const walk *w, boot_answer *out)
     return ask_rank(self, w->rank, &w->topic, ANSWER, out);
 }
 
-/* The chain has come back to this rank's own wait. */
+/* Returns whether the chain has come back to this rank's own wait. */
 static bool is_own(const inquiry *q, const walk *w, const boot_answer *answer)
 {
     return w->rank == q->wait->boot->rank && answer->waits && boot_same_topic(&answer->topic, &q->wait->topic) &&
@@ -88,21 +89,21 @@ static void deadlock(inquiry *q, const walk *w)
                            q->wait->what, (long long)(q->waited_ns / NS_PER_MS), w->text));
 }
 
-/* All of it is of one time: nobody who has looked in vain for the time-out, and looked of late, can have begun to wait
-   since another one on the walk looked last. */
+/* Returns whether all answers are of one time. Take a rank that has looked without success for the time-out, and
+   recently. It cannot have begun to wait after another rank on the walk looked last. */
 static bool was_walked_at_once(const inquiry *q)
 {
     return clock_ns() - q->now_ns < inquiry_timeout_ns(q) - NOTES_FRESH_NS(inquiry_timeout_ns(q));
 }
 
-/* Whether the rank may end the wait if it does not come: not where the one before it on the walk goes on without it, as
-   this rank has done. */
+/* Returns whether the rank may end the wait if it does not come. It may not if the rank before it on the walk goes on
+   without it, as this rank has done. */
 static bool may_end(const inquiry *q, int32_t rank)
 {
     return !q->wait->missed_alone || inquiry_misses(q->wait, rank);
 }
 
-/* One step; false: it has come to an end. */
+/* Makes one step; false: the walk has ended. */
 static bool walk_on(inquiry *q, walk *w)
 {
     boot_answer answer;
@@ -141,16 +142,16 @@ void inquiry_follow_chain(inquiry *q)
     walk_tell(&w, wait->boot->rank, own);
     const bool circled = wait->circled;
     wait->circled = false;
-    /* In a circle that this rank is not in, it comes to no end. */
+    /* In a circle without this rank, the walk would not end by itself. */
     for (int32_t steps = 0; steps <= wait->boot->size && walk_on(q, &w); steps++) {
     }
-    /* An answer that is late undoes no circle. */
+    /* A late answer does not undo a circle. */
     if (w.unknown) wait->circled = circled;
 }
 
-/* Another rank has left a circle before this one has seen that it is in it. Who does says for whom it had waited, and
-   where: so the circle is found behind it, and who awaits this rank there is told (break_circle), which may not have
-   seen it either. */
+/* Another rank has left a circle before this one has seen that it is in it. The rank that left says for whom it had
+   waited, and where. So this rank finds the circle from there, and tells the rank that awaits it in the circle
+   (break_circle), which may not have seen it either. */
 void inquiry_find_broken_circle(const inquiry *q)
 {
     boot_wait *wait = q->wait;

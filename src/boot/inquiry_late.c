@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks that are late: what an inquiry says of them, and whether the limit of the wait ends it (wait.c). */
+/* Late ranks: what an inquiry says of them, and whether the limit of the wait ends it (wait.c). */
 #include "boot/inquiry.h"
 #include "boot/notes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define LATE_TEXT 640 /* bytes: three ranks that have much to say */
+#define LATE_TEXT 640 /* bytes: enough for three ranks with long texts */
 
-/* What the others are told of one rank; as long as snprintf says. */
+/* Writes what the others are told of one rank; returns the length as snprintf does. */
 static int describe_rank(const inquiry *q, int32_t rank, char *text, size_t bytes)
 {
     if (!q->answers[rank].came) return snprintf(text, bytes, "rank %d has not answered yet", rank);
     return snprintf(text, bytes, "rank %d is %s", rank, q->answers[rank].doing);
 }
 
-/* Who will change a word is not known: it may be any of those that were asked. What finds no room is counted. */
+/* It is not known which rank will change a word: any of those that were asked may. Ranks that do not fit into the text
+   are counted. */
 static void describe_all(const inquiry *q, char *text, size_t bytes)
 {
     char one[BOOT_DOING_TEXT + 32];
@@ -32,7 +33,7 @@ static void describe_all(const inquiry *q, char *text, size_t bytes)
     if (left > 0) snprintf(text + length, bytes - length, "; and %d more", left);
 }
 
-/* "rank 2 is alive but has not come to this call: it is in …" */
+/* Writes "rank 2 is alive but has not come to this call: it is in …". */
 static void describe_late(const inquiry *q, char *text, size_t bytes)
 {
     const boot_wait *wait = q->wait;
@@ -47,7 +48,7 @@ static void describe_late(const inquiry *q, char *text, size_t bytes)
         snprintf(text, bytes, "rank %d is alive but has not come to this call: it is %s", rank, q->answers[rank].doing);
 }
 
-/* Who owes an answer may turn out to be silent, which is another thing than late. */
+/* A rank that owes an answer may turn out to be silent, not late. */
 static bool somebody_owes(const inquiry *q)
 {
     for (int32_t r = 0; r < q->wait->boot->size; r++)
@@ -55,7 +56,7 @@ static bool somebody_owes(const inquiry *q)
     return false;
 }
 
-/* 0: none. */
+/* Returns 0 if there is no limit. */
 int64_t boot_wait_late_limit_ms(const boot_wait *wait)
 {
     const int64_t limit_ms = wait->boot->late_limit_ms;
@@ -63,10 +64,10 @@ int64_t boot_wait_late_limit_ms(const boot_wait *wait)
     return own ? wait->late_limit_ms : limit_ms;
 }
 
-/* Whoever is missed and waits for nobody keeps the others. False: it is not yet known who is late, where the wait has a
-   limit of its own and whoever waits goes on without them. One such rank is late. Several may have waited, until this
-   very limit, for one that does not come, and be on their way now; and those who wait have limits, too: so they all
-   have half of it more. wait->silent has who is late. */
+/* A missed rank that waits for no other delays the others. If the wait has a limit of its own, the caller goes on
+   without the late ranks, so they must be known. One such rank is late. Several may have waited, until this very limit,
+   for a rank that does not come, and may be on their way now. Their waits have limits, too. So they all get half the
+   limit more, and until then this returns false. wait->silent has the late ranks. */
 static bool find_late(const inquiry *q, int64_t limit_ns)
 {
     boot_wait *wait = q->wait;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* notes: what a rank says of its own waits, and of calls that it comes to no more. */
+/* The wait registry: what a rank says of its own waits, and of calls to which it comes no more. */
 #include "boot/notes.h"
 #include "base/interrupt.h"
 
@@ -60,13 +60,13 @@ static bool is_of(const boot_topic *topic, uint32_t kind, uint32_t object)
     return topic->kind == kind && topic->object == object;
 }
 
-/* Refusals of collectives are told to who was refused fewer, since all last met; they are counted in the note. */
+/* Rejections of collectives are told to ranks that had fewer of them since all last met; the record counts them. */
 static bool is_collective(uint32_t kind)
 {
     return kind == BOOT_KIND_CONTROL || kind == BOOT_KIND_TEAM;
 }
 
-/* Whether the topics have one note: teams that share a slot have one each. */
+/* Returns whether the topics share a record. Teams that share a slot have one each. */
 static bool share_note(const boot_topic *a, const boot_topic *b)
 {
     return is_of(a, b->kind, b->object) && (a->kind != BOOT_KIND_TEAM || a->number == b->number);
@@ -93,7 +93,7 @@ static note_ended *oldest_end(boot_notes *self)
     return &self->ended[atomic_fetch_add_explicit(&self->num_ended, 1, memory_order_relaxed) % NOTES_ENDED];
 }
 
-/* One that is for good stays; another makes room, but not for one in passing. The caller holds the lock. */
+/* A record for good stays. Another one is replaced, but not by one in passing. The caller holds the lock. */
 static void keep_end(boot_notes *self, note_ended end, const char *reason)
 {
     note_ended *one = find_ended(self, &end.topic);
@@ -164,7 +164,7 @@ void boot_note_refused(boot *self, const boot_topic *topic, expar_status status,
     pthread_mutex_unlock(&notes->lock);
 }
 
-/* As a topic has room for; who has refused more has refused that many. */
+/* Limits the count to what a topic can hold; a rank that has rejected more counts as having rejected that many. */
 static uint16_t refused_within(uint32_t refused)
 {
     return refused < UINT16_MAX ? (uint16_t)refused : UINT16_MAX;
@@ -179,7 +179,7 @@ uint16_t notes_refused(boot_notes *self, const boot_topic *topic)
     return refused_within(refused);
 }
 
-/* Those that are for good, those that are not, or both; counted: also how many refusals there were. */
+/* Which records to forget: those for good, the others, or both. `counted`: also the number of rejections. */
 typedef struct forgetting {
     bool for_good, others, counted;
 } forgetting;
@@ -210,7 +210,7 @@ void boot_note_met(boot *self, const boot_topic *topic)
     forget_end(self->notes, topic, (forgetting){.others = true, .counted = true});
 }
 
-/* In a number of graphs' calls; below it, how many calls this rank has refused. */
+/* Marks the number of graphs' calls; the bits below say how many calls this rank has rejected. */
 #define OF_GRAPHS (UINT64_C(1) << 63)
 
 uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object)
@@ -219,8 +219,8 @@ uint64_t boot_graph_number(const boot *self, boot_kind kind, uint32_t object)
     return OF_GRAPHS | atomic_load_explicit(&calls->refused, memory_order_relaxed);
 }
 
-/* Whether what is of the topic's object is for who asks. Who has broken off a collective of a team is out of step with
-   all that share its slot. */
+/* Returns whether a record of the topic's object concerns the rank that asks. A rank that has broken off a collective
+   of a team is out of step with all teams that share its slot. */
 static bool concerns(const note_ended *one, const boot_topic *topic)
 {
     if (!one->refused) return topic->kind == BOOT_KIND_TEAM || one->topic.number <= topic->number;
@@ -263,15 +263,16 @@ void notes_remove(boot_notes *self, boot_wait *wait)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* Of two topics of one object: whether a wait in the one keeps the rank from the other. */
+/* For two topics of one object: returns whether a wait in the first keeps the rank from the other. */
 static bool comes_first(const boot_topic *one, const boot_topic *other)
 {
     return one->kind == BOOT_KIND_TEAM || one->number <= other->number;
 }
 
-/* What has to end before the rank comes to the topic, or goes on in it: a wait on the same object, for an earlier
-   call or this one; else one of the thread that calls there, which may have left it to another thread. NULL: nothing
-   that is known, so that the rank may come at any time. The caller holds the lock. */
+/* Returns the wait that must end before the rank comes to the topic, or goes on in it. That is a wait on the same
+   object, for an earlier call or this one. Else it is a wait of the thread that calls there, or of another thread to
+   which that one has left its call. NULL: none is known, so the rank may come at any time. The caller holds the
+   lock. */
 static const boot_wait *find_hindrance(const boot_notes *self, const boot_topic *topic)
 {
     const boot_wait *found = NULL;
@@ -311,8 +312,8 @@ static int describe_object(const boot_topic *topic, char *text, size_t bytes)
     return 0;
 }
 
-/* "expar_ep_combine: offers (call 7 on buffer 1)". Of calls on a buffer, its end included, and over control sockets,
-   what is known of the wait is a part of the call. */
+/* Writes a text as "expar_ep_combine: … (call 7 on buffer 1)". For calls on a buffer, its end included, and over
+   control sockets, the name of the wait is shown as a part of the call. */
 static void describe_call(const boot_notes *self, const boot_wait *wait, char *text, size_t bytes)
 {
     const uint32_t kind = wait->topic.kind;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* place: where this process is: the identities of its machine and host, its pid, the cores that it may use. */
+/* place: where this process is: the identities of its machine and host, its pid, and the cores that it may use. */
 #include "boot/place.h"
 
 #include <fcntl.h>
@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Adds the boot id, one per start of a kernel. */
+/* Adds the boot id, which is new at each start of a kernel. */
 static void add_boot_id(crypto_generichash_state *hash)
 {
     unsigned char text[64];
@@ -49,7 +49,7 @@ static uint64_t machine_identity(void)
     return identity_end(&hash);
 }
 
-/* Abstract Unix sockets reach through one network namespace, pids mean the same in one pid namespace. */
+/* Abstract Unix sockets reach through one network namespace, and pids mean the same in one pid namespace. */
 static uint64_t host_identity(void)
 {
     crypto_generichash_state hash;
@@ -59,7 +59,7 @@ static uint64_t host_identity(void)
     return identity_end(&hash);
 }
 
-/* The affinity mask's size is not known before: it grows until the kernel is content. */
+/* The size of the affinity mask is not known: the set grows until the kernel accepts it. */
 static int32_t cores_allowed(void)
 {
     for (int limit = 1024; limit <= 1 << 16; limit *= 2) {
@@ -78,7 +78,7 @@ void place_find(boot_place *place)
     cpu_set_t cores;
     *place = (boot_place){
         .host = host_identity(), .machine = machine_identity(), .pid = (int32_t)getpid(), .num_cores = cores_allowed()};
-    /* On a machine with more cores than the set holds that is not known. */
+    /* This fails on a machine with more cores than the set holds. */
     bool known = sched_getaffinity(0, sizeof cores, &cores) == 0;
     place->numa_node = known ? place_numa_node("/sys", &cores) : -1;
     place_nics("/sys", place->nics);

@@ -9,9 +9,9 @@
 void place_find(boot_place *place);
 
 #define PLACE_MAX_NUMA_NODES 64
-/* The NUMA node that holds all of the cores, by what stands below `sys` (/sys); -1: none does. */
+/* Returns the NUMA node that holds all of the cores, as described below `sys` (/sys); -1: none does. */
 int32_t place_numa_node(const char *sys, const cpu_set_t *cores);
-/* As boot_place.nics; RDMA devices from below `sys`. */
+/* Fills a text as boot_place.nics, with the RDMA devices below `sys`. */
 void place_nics(const char *sys, char text[BOOT_NICS_TEXT]);
 
 #endif

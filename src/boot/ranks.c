@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Adds "a" or "a-b"; false when the text is full. */
+/* Adds "a" or "a-b". Returns false if the text is full. */
 static bool add_run(char *text, size_t bytes, int32_t first, int32_t last)
 {
     static const char dots[] = ",…";

@@ -7,7 +7,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The ranks r with set[r] == value, "0-2,5", "none" when there is none; a long list ends in "…". Returns how many. */
+/* Writes the ranks r with set[r] == value as text: "0-2,5", or "none"; a long list ends in "…". Returns how many there
+   are. */
 int32_t ranks_format(const bool *set, bool value, int32_t size, char *text, size_t bytes);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* threads: the boot of ranks that are threads of one process: a shared block under one lock.
  *
- * A collective: each rank copies its record into a staging buffer of the block, comes to a barrier, copies the others'
- * out, comes to a second barrier. Staging buffers belong to the block and are written again only after that, so a rank
- * that gives up in between leaves nothing dangling under the others. */
+ * In a collective each rank copies its record into a staging buffer of the block and comes to a barrier. Then it copies
+ * the other records out and comes to a second barrier. Staging buffers belong to the block and are written again only
+ * after that. So a rank that gives up in between leaves no dangling pointer to the others. */
 #include "base/interrupt.h"
 #include "boot/boot.h"
 #include "boot/notes.h"
@@ -13,8 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank has brought to the running collective. Written by its thread before the first barrier, read by the others
-   between the two: the barrier's lock orders that. */
+/* The contribution of a rank to the running collective. Its thread writes it before the first barrier, the others read
+   it between the two barriers; the barrier's lock orders that. */
 typedef struct slot {
     const char *call; /* a literal of this file: equal calls have equal pointers or equal text */
     size_t bytes;     /* record size */
@@ -23,11 +23,11 @@ typedef struct slot {
     size_t staging_bytes;
 } slot;
 
-/* All under `lock`. */
+/* All members are guarded by `lock`. */
 typedef struct member {
-    uint64_t arrivals; /* barriers that this rank has come to */
+    uint64_t arrivals; /* number of barriers to which this rank has come */
     bool left, aborted;
-    boot_gone_fn gone; /* NULL: does not watch */
+    boot_gone_fn gone; /* NULL: it does not watch */
     void *gone_context;
 } member;
 
@@ -37,14 +37,14 @@ typedef struct block {
     int32_t size, users;
     member *members;   /* [size] */
     slot *slots;       /* [size] */
-    boot_notes *notes; /* [size] not under the lock */
-    error_kept broken; /* a barrier failed: all later ones do */
+    boot_notes *notes; /* [size], not guarded by the lock */
+    error_kept broken; /* a barrier failed, so all later ones do */
 } block;
 
 typedef struct boot_thread {
     boot base;
     block *shared;
-    uint64_t exchanges; /* that this rank has come to; only the owner's thread */
+    uint64_t exchanges; /* number of exchanges to which this rank has come; only the owner's thread */
 } boot_thread;
 
 static boot_thread *thread_of(boot *self)
@@ -54,7 +54,7 @@ static boot_thread *thread_of(boot *self)
 
 /* ---- the barrier ------------------------------------------------------------------------------------------------- */
 
-/* A rank that has left will never come. -1: none such. */
+/* Returns a missing rank that has left and so will never come. -1: none. */
 static int32_t find_absent(const block *shared, uint64_t arrivals, bool *awaited)
 {
     int32_t absent = -1;
@@ -73,7 +73,7 @@ static bool anybody(const bool *set, int32_t size)
     return false;
 }
 
-/* The others are told what this rank was, or of this rank, if it is nobody else's fault. */
+/* Tells the others this rank's error; or, if no other rank is at fault, that this rank does not come. */
 static expar_status break_block(boot *self, const char *call, expar_status status)
 {
     error_kept own;
@@ -90,7 +90,7 @@ static bool is_awaited(const void *context, int32_t rank)
     return ((const bool *)context)[rank];
 }
 
-/* How those stand who are awaited; the caller holds the lock, which is given back meanwhile. */
+/* Looks at the awaited ranks. The caller holds the lock, which is released meanwhile. */
 static expar_status look_at_awaited(block *shared, boot_wait *wait)
 {
     pthread_mutex_unlock(&shared->lock);
@@ -99,7 +99,7 @@ static expar_status look_at_awaited(block *shared, boot_wait *wait)
     return status;
 }
 
-/* Waits until all have come as often as this rank; the caller holds the lock. awaited: [size], scratch. */
+/* Waits until all ranks have come as often as this one. The caller holds the lock. awaited: [size], scratch. */
 static expar_status await_all(boot *self, boot_wait *wait, uint64_t arrivals, bool *awaited)
 {
     block *shared = thread_of(self)->shared;
@@ -165,7 +165,7 @@ static expar_status bring(boot *self, const char *call, const void *data, size_t
     return EXPAR_OK;
 }
 
-/* Every rank compares all, so that all come to the same end. */
+/* Every rank compares all slots, so that all get the same result. */
 static expar_status slots_compare(const boot *self, const slot *slots)
 {
     for (int32_t rank = 1; rank < self->size; rank++) {
@@ -178,7 +178,7 @@ static expar_status slots_compare(const boot *self, const slot *slots)
     return EXPAR_OK;
 }
 
-/* Takes record `from_index` of every rank's staging (only of `only_from` unless -1) to receive + r·stride. */
+/* Copies record `from_index` of every rank's staging to receive + r·stride; with only_from ≠ -1, only of that rank. */
 static void take_records(const boot *self, const slot *slots, unsigned char *receive, size_t stride, size_t from_index,
                          int32_t only_from)
 {
@@ -189,7 +189,7 @@ static void take_records(const boot *self, const slot *slots, unsigned char *rec
     }
 }
 
-/* The two barriers, with the copying between them. */
+/* The two barriers, and the copying between them. */
 static expar_status slots_exchange(boot *self, const char *call, unsigned char *receive, size_t stride,
                                    size_t from_index, int32_t only_from)
 {
@@ -226,7 +226,7 @@ static expar_status threads_allgather(boot *self, const void *mine, void *all, s
 
 static expar_status threads_alltoall(boot *self, const void *send, void *receive, size_t bytes)
 {
-    /* A size that is out of range is refused by bring() before it looks at the product. */
+    /* If the size is out of range, bring() rejects it before it uses the product. */
     expar_status status = bring(self, "alltoall", send, (size_t)self->size * bytes, bytes, 0);
     return status != EXPAR_OK ? status : slots_exchange(self, "alltoall", receive, bytes, (size_t)self->rank, -1);
 }
@@ -255,7 +255,8 @@ static expar_status threads_exchange_fds(boot *self, int fd, int *fds)
 
 /* ---- leaving and watching ---------------------------------------------------------------------------------------- */
 
-/* There is no monitor here: the leaving thread calls, under the lock, so that no watcher is freed meanwhile. */
+/* There is no monitor here: the leaving thread makes the call, under the lock, so that no watcher is freed
+   meanwhile. */
 static expar_status threads_watch(boot *self, boot_gone_fn gone, void *context)
 {
     block *shared = thread_of(self)->shared;
@@ -287,15 +288,15 @@ static int32_t threads_first_gone(boot *self, bool *clean)
     return rank < shared->size ? rank : -1;
 }
 
-/* Under no lock: who leaves holds it while it tells. */
+/* Takes no lock: a rank that leaves holds it while it reports. */
 static int32_t threads_blame_of(boot *self, int32_t rank)
 {
     const int32_t blamed = notes_blamed(&thread_of(self)->shared->notes[rank]);
     return blamed == rank || blamed == self->rank ? -1 : blamed;
 }
 
-/* Threads of a process that runs are not silent, and need nobody to answer for them. Notes stay until the last rank has
-   gone. */
+/* Threads of a running process are not silent, and need no other thread to answer for them. The wait registry stays
+   until the last rank has gone. */
 static void threads_ask(boot *self, const boot_topic *topic, boot_answer *answers, int64_t wait_ns)
 {
     (void)wait_ns;
@@ -349,7 +350,7 @@ static expar_status threads_finish(boot *self)
     return threads_barrier(self);
 }
 
-/* With the lock held, so that no watcher is freed meanwhile. */
+/* The caller holds the lock, so that no watcher is freed meanwhile. */
 static void tell_of_leaving(block *shared, int32_t rank)
 {
     member *own = &shared->members[rank];
@@ -371,7 +372,7 @@ static void threads_part(boot *self)
     pthread_mutex_unlock(&shared->lock);
 }
 
-/* Nothing outside of this process knows of its threads. */
+/* Does nothing: no other process knows of these threads. */
 static void threads_forsake(boot *self)
 {
     (void)self;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* wait: how those stand who are awaited, asked from time to time by who waits.
+/* wait: the waiting rank asks from time to time how the awaited ranks stand.
  *
- * All who could be at fault are asked at once, about what the wait is for. Who has owed an answer for too long is
- * silent. The answers say who waits for whom, so that whoever is awaited may point at another: the chain ends at a
- * rank that has not come, and is late, or has noted that it will not come. A rank that waits in another call is
- * asked about that one: where that chain comes back to this rank's own wait nobody in it will ever move. Every wait
- * in it has to have looked in vain for the time-out, so that all of them were there at one time. Any thread may be held
- * up between its look and its question, for longer than a short time-out: so a look counts from the end of the question
- * before it, and the chain has to be walked at once.
+ * It asks all ranks that could be at fault at once, about the topic of the wait. A rank that has owed an answer for too
+ * long is silent. The answers say which rank waits for which, so an awaited rank may point at another. The chain ends
+ * at a rank that has not come, and is late, or at one that has recorded that it will not come.
+ *
+ * A rank that waits in another call is asked about that one. If that chain comes back to this rank's own wait, no rank
+ * in it will ever move. Every wait in it must have looked without success for the time-out, so that all of them existed
+ * at one time. Any thread may be delayed between its look and its question, for longer than a short time-out. So a look
+ * counts from the end of the question before it, and the chain has to be walked at once.
  *
  * Ranks in one call that await several others may await each other without being the reason: each awaits the rest of
- * the other's rows, which wait for a third one. So a circle within such a call is none, and who looks for the end of
- * the chain begins at a rank that does not wait there itself. */
+ * the other's rows, which wait for a third rank. So a circle within such a call does not count. The search for the end
+ * of the chain begins at a rank that does not wait there itself. */
 #include "base/interrupt.h"
 #include "boot/inquiry.h"
 #include "boot/notes.h"
@@ -23,7 +24,7 @@
 #define LEAST_SILENCE (3000 * NS_PER_MS)
 #define FIRST_ASK     (250 * NS_PER_MS) /* from a wait's beginning to the first question; twice that to the next */
 #define LAST_ASK      (1000 * NS_PER_MS)
-#define LAST_ASK_RANK (10 * NS_PER_MS) /* and so much for each rank, since all may ask all */
+#define LAST_ASK_RANK (10 * NS_PER_MS) /* plus this for each rank, since all may ask all */
 #define FIRST_LOG     (10000 * NS_PER_MS)
 
 int64_t boot_silence_ns(const boot *self)
@@ -49,7 +50,8 @@ static int64_t last_pause_ns(const boot *self)
     return least(LAST_ASK + self->size * LAST_ASK_RANK, self->timeout_ms * NS_PER_MS / 4 + 1);
 }
 
-/* Who has still to come, for the notes: who is thought to be the reason, or the first one. */
+/* Finds the rank that the wait registry names: the one thought to be the reason, or the first one that has still to
+   come. */
 void boot_wait_find_awaited(boot_wait *wait)
 {
     int32_t rank = 0;
@@ -62,7 +64,7 @@ void boot_wait_find_awaited(boot_wait *wait)
     boot_wait_for(wait, rank < wait->boot->size ? rank : -1);
 }
 
-/* The clock is read at the first look: a wait that ends before costs nothing. */
+/* The clock is read at the first look, so a wait that ends before costs nothing. */
 void boot_wait_begin(boot_wait *wait, boot *self, const boot_topic *topic, const char *what)
 {
     *wait = (boot_wait){.boot = self, .topic = *topic, .what = what, .stride = 1};
@@ -156,7 +158,7 @@ static void judge_silence(inquiry *q)
     int32_t first = -1;
     char text[256];
     bool *silent = calloc((size_t)size, sizeof *silent);
-    if (!silent) return; /* the next look finds it */
+    if (!silent) return; /* the next look finds the silent ranks */
     for (int32_t r = size - 1; r >= 0; r--) {
         const boot_answer *answer = &q->answers[r];
         silent[r] = answer->asked && !answer->came && answer->silent_ns >= boot_silence_ns(wait->boot);
@@ -181,7 +183,7 @@ void inquiry_ended(inquiry *q, int32_t rank, const boot_answer *answer)
     q->left = *answer;
     const bool other = blamed >= 0 && blamed != q->wait->boot->rank;
     if (other) snprintf(given_up, sizeof given_up, "; it has given up rank %d", blamed);
-    /* This rank goes for the same reason, if it goes. */
+    /* If this rank leaves, it leaves for the same reason. */
     if (other && !q->wait->tolerant) boot_note_blamed(q->wait->boot, blamed);
     inquiry_fail(q, BOOT_WILL_NOT_COME, other ? blamed : rank,
                  error_set(EXPAR_ERR_PEER, "%s: rank %d does not come any more: %s: %s%s", q->wait->what, rank,
@@ -207,17 +209,18 @@ static bool is_due(const boot_wait *wait, int64_t now_ns)
            (limit_ms > 0 && notes_looked_for_ns(wait) >= limit_ms * NS_PER_MS);
 }
 
-/* Once a circle is broken here, whoever awaits this rank in it does not find it any more, and is not to wait for it;
-   but a buffer's end is what comes behind a call that was broken off, and who tolerates the failure comes after all. */
+/* Once a circle is broken here, the rank that awaits this one in it can no longer find it, and must not wait for it.
+   There are two exceptions: a buffer's end follows even a call that was broken off, and a rank that tolerates the
+   failure comes after all. */
 static void break_circle(const inquiry *q)
 {
     if (q->failed && q->wait->circled && q->wait->circle.kind != BOOT_KIND_END && !q->wait->tolerant)
         notes_broke(q->wait->boot->notes, q->wait, q->status, expar_last_error());
 }
 
-/* Before the wait leaves the notes: whoever looks for the end of the chain between that and what its call notes would
-   find a rank that waits for nobody here, and take it for the late one. A wait for those alone who are missed is
-   followed by one without them. */
+/* Records the failure before the wait leaves the registry. Another rank may follow the chain between that and the
+   record of this rank's call. It would find a rank that waits for no other, and take it for the late one. A wait only
+   for missed ranks needs no record, because one without them follows. */
 static void note_failure(const inquiry *q)
 {
     const boot_wait *wait = q->wait;
@@ -225,8 +228,8 @@ static void note_failure(const inquiry *q)
         notes_failed(wait->boot->notes, wait, q->status, expar_last_error());
 }
 
-/* Whoever notes an end has told before what it had finished. A wait for several looks at whom it misses when the
-   answers have come; for one alone only its caller has looked, before they were asked. */
+/* A rank that records an end has first told what it had finished. A wait for several ranks checks which it misses after
+   the answers have come. For one rank only the caller has checked, before the question. */
 static void forgive_what_has_come(inquiry *q)
 {
     boot_wait *wait = q->wait;

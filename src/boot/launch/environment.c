@@ -45,7 +45,8 @@ static void set_secret(boot_request *request, const char *text)
     request->have_id = false;
 }
 
-/* The name is a hash, so that jobs and users do not meet by accident; the kernel says who is at the other end. */
+/* The name is a hash, so that jobs and users do not meet by accident; the kernel says which user is at the other
+   end. */
 static void meet_on_host(boot_request *request, const char *launcher, const char *job, const char *port)
 {
     char all[512], digits[2 * AUTH_SECRET_BYTES + 1];
@@ -86,7 +87,7 @@ static bool is_expar_run(void)
     return env_string("EXPAR_RANK") || env_string("EXPAR_SIZE") || env_string("EXPAR_UNIQUE_ID");
 }
 
-/* The library finds its neighbours itself; programs read these, and shall not find what is no number. */
+/* The library finds its neighbours itself. But programs read these variables, and they must hold numbers. */
 static expar_status check_local(int64_t size)
 {
     int64_t local_size = size, local_rank = 0;
@@ -135,7 +136,7 @@ static const char *torchrun_secret(void)
     return run && strcmp(run, "none") != 0 ? run : NULL;
 }
 
-/* Variables that were set by hand may tell less than torchrun's. */
+/* Variables that were set by hand may be fewer than torchrun's. */
 static expar_status refuse_torchrun(int32_t size, int32_t local_size)
 {
     if (local_size > 0)
@@ -201,7 +202,7 @@ static bool is_pmix(void)
     return named && env_foreign("PMIX_NAMESPACE") && env_foreign("PMIX_RANK");
 }
 
-/* Where PMIx is not to be had, Open MPI's variables may do. */
+/* If PMIx is not available, Open MPI's variables may do. */
 static expar_status from_pmix(boot_request *request)
 {
     expar_status status = boot_pmix_request(request);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch: what a launcher has told this process: boot_request_from_env and boot_request_end of boot.h.
+/* launch: reads what a launcher has told this process: boot_request_from_env and boot_request_end of boot.h.
  *
  * Called by the group through boot.h; calls meet.h (ids, the roll), wire and base. Nothing here is for other folders.
  *
@@ -10,8 +10,8 @@
 
 #include "boot/boot.h"
 
-/* Rank, size and meeting place from a process manager that speaks PMIx: mpirun of Open MPI, srun --mpi=pmix. Fills rank
-   and size, and makes (rank 0) or gets the unique id; waits for rank 0 as long as request->timeout_ms. Sets
+/* Gets rank, size and meeting place from a process manager that speaks PMIx: mpirun of Open MPI, srun --mpi=pmix. Fills
+   rank and size, and makes (rank 0) or gets the unique id; waits for rank 0 as long as request->timeout_ms. Sets
    request->own_id on rank 0. EXPAR_ERR_UNSUPPORTED: this build has no PMIx, or its library cannot be loaded; the text
    says how to get it. */
 expar_status boot_pmix_request(boot_request *request);

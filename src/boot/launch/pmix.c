@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pmix: the library is opened at run time. Rank 0 makes a unique id and puts it where the others get it; nothing waits
- * for all ranks here, so that the rendezvous can say who came and who did not.
+/* pmix: ranks from a PMIx process manager. The library is opened at run time. Rank 0 makes a unique id and publishes it
+ * for the others. Nothing here waits for all ranks, so that the rendezvous can say which ranks came and which did not.
  *
- * PMIx_Init, Commit, Get and Finalize wait for the manager without a limit, and there are managers that do not answer:
- * a thread makes these calls (bounded.h), and the rank gives up on it at its deadline. */
+ * PMIx_Init, Commit, Get and Finalize wait for the manager without a limit, and some managers do not answer. A thread
+ * makes these calls (bounded.h), and the rank gives up on it at its deadline. */
 #include "boot/bounded.h"
 #include "boot/launch/launch.h"
 #include "boot/meet/meet.h"
@@ -34,8 +34,8 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pmix_library library;
 static char missing[ERROR_TEXT_BYTES]; /* why the library cannot be used; "" when it can */
 
-/* Groups that this process has formed by PMIx: each has a key of its own, since a value once got stays. All ranks form
-   their groups in the same order. Raised by any thread. */
+/* Number of groups that this process has formed by PMIx. Each group has a key of its own, since a fetched value never
+   changes. All ranks form their groups in the same order. Any thread raises it. */
 static _Atomic uint32_t generation;
 
 /* ---- the library ------------------------------------------------------------------------------------------------- */
@@ -65,12 +65,12 @@ static void pmix_open(void)
 
 /* ---- joining and leaving ----------------------------------------------------------------------------------------- */
 
-/* Joined once and left at the end of the process, since a manager does not take a process twice: MPI may join after us.
-   A manager that sees a process end without leaving takes it for a crash, also when quick_exit ends it. */
+/* The process joins once and leaves at its end, since a manager does not take a process twice: MPI may join after us. A
+   manager takes the end of a process that has not left for a crash, also after quick_exit. */
 static pthread_once_t joining = PTHREAD_ONCE_INIT;
 static pmix_status_t joined;
 static pmix_proc_t self;
-static pid_t owner; /* a child that was forked is not the manager's */
+static pid_t owner; /* a forked child is not known to the manager */
 
 static void finalize(bounded *bound)
 {
@@ -107,9 +107,9 @@ static expar_status failed(const char *what, pmix_status_t code)
     return error_set(EXPAR_ERR_BOOTSTRAP, "PMIx: %s: %s", what, library.error_string(code));
 }
 
-/* ---- what the manager knows -------------------------------------------------------------------------------------- */
+/* ---- facts from the manager -------------------------------------------------------------------------------------- */
 
-/* A number that belongs to the whole job. */
+/* Gets a number of the whole job. */
 static expar_status job_number(const char *key, int32_t *out)
 {
     pmix_proc_t job = self;
@@ -123,7 +123,7 @@ static expar_status job_number(const char *key, int32_t *out)
     return known ? EXPAR_OK : error_set(EXPAR_ERR_BOOTSTRAP, "PMIx: %s is no number of ranks", key);
 }
 
-/* An id that other hosts cannot reach is of no use to them. *here: all ranks are on this host. */
+/* An id that other hosts cannot reach is useless to them. *here: all ranks are on this host. */
 static expar_status pmix_check_hosts(int32_t size, bool *here)
 {
     int32_t local_size = size;
@@ -138,7 +138,7 @@ static expar_status pmix_check_hosts(int32_t size, bool *here)
 
 /* ---- the unique id ----------------------------------------------------------------------------------------------- */
 
-/* An id that could not be made goes round as no text, so that the others need not wait for it. */
+/* If the id could not be made, an empty text is published, so that the others need not wait for it. */
 static expar_status put_id(const char *key, boot_request *request)
 {
     char text[EXPAR_UNIQUE_ID_TEXT] = "";
@@ -152,9 +152,9 @@ static expar_status put_id(const char *key, boot_request *request)
     return code == PMIX_SUCCESS ? EXPAR_OK : failed("publishing the unique id", code);
 }
 
-/* One question. Where rank 0 is on this host the manager answers at once that there is nothing yet: a question that is
-   open when its process leaves makes Open MPI 4.1's manager ignore the next process that joins. From another host the
-   answer is fetched, and has to be waited for. */
+/* Asks the manager once. If rank 0 is on this host, the manager answers at once, even if there is nothing yet. An open
+   question must not outlive its process: Open MPI 4.1's manager would then ignore the next process that joins. From
+   another host the answer is fetched, so it must be waited for. */
 static pmix_status_t pmix_ask(const char *key, bool here, int64_t end_ns, char text[EXPAR_UNIQUE_ID_TEXT])
 {
     pmix_proc_t first = self;
@@ -200,15 +200,15 @@ static expar_status get_id(const char *key, bool here, int64_t end_ns, boot_requ
 
 /* ---- meeting ----------------------------------------------------------------------------------------------------- */
 
-/* The whole of it, as the thread does it. */
+/* The work that the thread does. */
 typedef struct errand {
     bounded bound;
     int64_t end_ns;
-    boot_request request; /* the thread's until it is done */
-    /* The thread waits for rank 0's id, no more. Written by it, read by the rank for the text of an error alone. */
+    boot_request request; /* the thread owns it until it is done */
+    /* The thread now only waits for rank 0's id. The thread writes this; the rank reads it only for an error text. */
     _Atomic bool awaits_first;
     error_kept ended;
-    bool taken; /* request's sockets and id are the caller's */
+    bool taken; /* the caller owns request's sockets and id */
 } errand;
 
 static expar_status pmix_meet(errand *e)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pmix: in builds without its headers. */
+/* pmix: stands in for builds without the headers of PMIx. */
 #include "boot/launch/launch.h"
 
 expar_status boot_pmix_request(boot_request *request)

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How long a late rank of a failed try is told its verdict. */
+/* How long late ranks of a failed try are told its reason. */
 #define FAILURE_KEPT_NS ((int64_t)5 * 1000 * 1000 * 1000)
 
 static void failure_forget(attempt_failure *failure)
@@ -18,7 +18,7 @@ static void failure_forget(attempt_failure *failure)
 
 static void failure_know(attempt_failure *failure, int32_t rank)
 {
-    /* Processes are counted, not ranks: where two came with one rank, another rank never comes to this try. */
+    /* This counts processes, not ranks: if two came with one rank, another rank never comes to this try. */
     if (++failure->num_told >= failure->size) failure_forget(failure);
     if (rank >= 0 && rank < BOOT_MAX_RANKS) failure->told[rank] = true;
 }
@@ -33,7 +33,7 @@ static void failure_keep(attempt_failure *failure, const hello_verdict *verdict,
     memset(failure->told, 0, sizeof failure->told);
 }
 
-/* Frees what belongs to the running try, which has ended. The clients live on. */
+/* Frees what belongs to the running try, which has ended. The clients stay. */
 static void attempt_reset(attempt *self)
 {
     free(self->hellos);
@@ -73,7 +73,7 @@ static void dismiss_members(attempt *self, wire_kind kind, const void *payload, 
     }
 }
 
-/* Ends the try for all. refused: the hello that was turned away because of it; NULL: none. */
+/* Ends the try for all ranks. refused: prefix of the greeting that was rejected because of it; NULL: none. */
 static void attempt_fail(attempt *self, const hello_verdict *verdict, const hello_prefix *refused)
 {
     dismiss_members(self, WIRE_REFUSED, verdict, sizeof *verdict);
@@ -85,7 +85,7 @@ static void attempt_fail(attempt *self, const hello_verdict *verdict, const hell
     attempt_reset(self);
 }
 
-/* True when this hello comes late for a try that has failed: its sender is told that verdict. */
+/* Returns true if this greeting comes late for a failed try; its sender is told the reason. */
 static bool failure_tell(attempt_failure *failure, client *from, const hello_prefix *greeting)
 {
     if (clock_ns() > failure->until_ns || failure->told[greeting->rank]) return false;
@@ -110,10 +110,10 @@ static void describe_progress(const attempt *self, char *text, size_t bytes)
         snprintf(text, bytes, "%d of %d ranks came: %s; missing: %s", self->num_came, self->size, here, missing);
 }
 
-/* ---- hello ------------------------------------------------------------------------------------------------------- */
+/* ---- greeting ---------------------------------------------------------------------------------------------------- */
 
-/* Refuses a hello, and with it the try: the others would wait in vain. When it is the first to come, they learn so as
-   they come. */
+/* Rejects a greeting, and with it the try: the others would wait in vain. If it is the first to come, the others are
+   told when they come. */
 static void refuse(attempt *self, client *from, const hello_verdict *verdict, const hello_prefix *greeting)
 {
     client_dismiss(from, WIRE_REFUSED, verdict, sizeof *verdict);
@@ -247,7 +247,7 @@ void attempt_check_time(attempt *self, int64_t now_ns)
     describe_progress(self, progress, sizeof progress);
     verdict_set(&verdict, EXPAR_ERR_BOOTSTRAP, "time-out: %s", progress);
     attempt_fail(self, &verdict, NULL);
-    /* Who did not come in time owes nothing to this try: it starts the next one. */
+    /* A rank that did not come in time has no part in the failed try: it starts the next one. */
     failure_forget(&self->failure);
 }
 

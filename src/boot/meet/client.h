@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* client: one connection to the rendezvous: a stranger until it has proved that it knows the secret. */
+/* client: one connection to the rendezvous. It is unknown until it has proved that it knows the secret. */
 #ifndef EXPAR_BOOT_MEET_CLIENT_H
 #define EXPAR_BOOT_MEET_CLIENT_H
 
@@ -7,10 +7,10 @@
 #include "boot/wire/wire.h"
 
 typedef enum client_state {
-    CLIENT_STRANGER, /* the handshake runs */
-    CLIENT_KNOWN,    /* has proved the secret; its hello is awaited */
+    CLIENT_STRANGER, /* the handshake is in progress */
+    CLIENT_KNOWN,    /* has proved the secret; its greeting is awaited */
     CLIENT_MEMBER,   /* a rank of the running attempt */
-    CLIENT_LEAVING   /* was told the end; goes when that is sent */
+    CLIENT_LEAVING   /* was told the end; it is dropped when that is sent */
 } client_state;
 
 typedef struct client {
@@ -24,14 +24,15 @@ typedef struct client {
     unsigned char payload[HELLO_LIMIT_BYTES];
 } client;
 
-/* Takes the socket. NULL: out of memory (the socket is closed). */
+/* Takes ownership of the socket. NULL: out of memory (the socket is closed). */
 client *client_create(int fd, const auth_key *key);
 void client_destroy(client *self);
-/* One step on a socket that is ready. WIRE_DONE: a frame is in the inbox. WIRE_BAD, WIRE_CLOSED: to be dropped. */
+/* Makes one step on a socket that is ready. WIRE_DONE: a frame is in the inbox. WIRE_BAD, WIRE_CLOSED: drop the
+   client. */
 wire_result client_step(client *self);
 /* Sends a frame, now or as the socket takes it. */
 void client_tell(client *self, wire_kind kind, const void *payload, size_t bytes);
-/* The same as the last word. */
+/* Sends a frame as the last word. */
 void client_dismiss(client *self, wire_kind kind, const void *payload, size_t bytes);
 short client_events(const client *self);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hello: records of the rendezvous and their checks. */
+/* hello.c: records of the rendezvous and their checks. */
 #include "boot/meet/hello.h"
 
 #include <inttypes.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* hello: the records of rendezvous and mesh, and the checks of what a peer says in them.
+/* hello.h: the records of rendezvous and mesh, and the checks of a peer's records. A rank greets with a `hello`.
  *
  * Records are plain structs in the byte order of the host; the magic number shows a peer of the other order. The prefix
- * of a hello never changes between versions: it is how two versions tell each other apart. */
+ * of a `hello` never changes between versions, so that two versions can tell each other apart. */
 #ifndef EXPAR_BOOT_MEET_HELLO_H
 #define EXPAR_BOOT_MEET_HELLO_H
 
@@ -10,7 +10,7 @@
 
 #define BOOT_PROTOCOL     5
 #define HELLO_MAGIC       0x52415845u /* "EXAR" */
-#define HELLO_LIMIT_BYTES 1024        /* of any version's hello */
+#define HELLO_LIMIT_BYTES 1024        /* of a greeting of any version */
 
 typedef struct hello_prefix {
     uint32_t magic, protocol;
@@ -21,21 +21,24 @@ typedef struct hello_prefix {
 /* Where a rank accepts control sockets. */
 typedef struct hello_contact {
     char unix_name[ADDRESS_UNIX_BYTES];
-    address_ip tcp; /* family 0: only from its own host */
+    /* family 0: it accepts only from its own host */
+    address_ip tcp;
 } hello_contact;
 
 typedef struct hello {
     hello_prefix prefix;
     int32_t ranks_per_node;
-    int32_t reserved; /* 0 */
+    /* 0 */
+    int32_t reserved;
     uint64_t heap_bytes;
-    int64_t timeout_ms; /* how long the sender will go on waiting */
+    /* how long the sender will wait */
+    int64_t timeout_ms;
     boot_place place;
     hello_contact contact;
 } hello;
 _Static_assert(sizeof(hello) <= HELLO_LIMIT_BYTES, "a hello fits");
 
-/* One rank in the table that all get; the payload is hello_table_head and then `size` of these. */
+/* One rank in the table that all ranks get. The payload is hello_table_head and then `size` of these. */
 typedef struct hello_entry {
     boot_place place;
     hello_contact contact;
@@ -53,7 +56,7 @@ static inline size_t hello_table_bytes(int32_t size)
     return sizeof(hello_table_head) + (size_t)size * sizeof(hello_entry);
 }
 
-/* First on a control socket, from the connecting rank, and the answer to it. */
+/* The first record on a control socket, sent by the connecting rank, and the answer to it. */
 typedef struct hello_mesh {
     uint32_t magic;
     int32_t from, to;
@@ -61,23 +64,23 @@ typedef struct hello_mesh {
     unsigned char attempt[HELLO_ATTEMPT_BYTES];
 } hello_mesh;
 
-/* Why a try failed, as it travels. */
+/* The reason why a try failed, as it is sent. */
 typedef struct hello_verdict {
     int32_t status;
     char text[508];
 } hello_verdict;
 
 void hello_fill(const boot_request *request, const boot_place *place, const hello_contact *contact, hello *out);
-/* Whether a payload is a hello of this version with sane values; else the verdict says why not, and of *out only the
-   prefix is set, as far as it is known (rank -1, size 0 where not). */
+/* Checks that a payload is a `hello` of this version with valid values. Else `*verdict` says why not, and only the
+   prefix of *out is set, as far as it is known (else rank -1, size 0). */
 bool hello_check(const void *payload, size_t bytes, hello *out, hello_verdict *verdict);
-/* Whether two ranks of one group agree; else the verdict names rank and field. */
+/* Checks that two ranks of one group agree; else `*verdict` names rank and field. */
 bool hello_agree(const hello *group, const hello *rank, hello_verdict *verdict);
 bool hello_table_check(const void *payload, size_t bytes, int32_t size);
 
 void verdict_set(hello_verdict *verdict, expar_status status, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* A verdict as it came: always a failure, always terminated and printable. */
+/* Reads a received `hello_verdict`. The result is always a failure, terminated and printable. */
 void verdict_read(const void *payload, size_t bytes, hello_verdict *verdict);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meet: one rank's way to the others. */
+/* meet: brings one rank to the others. */
 #include "boot/meet/meet.h"
 #include "boot/meet/mesh.h"
 #include "boot/meet/rendezvous.h"
@@ -7,7 +7,7 @@
 
 #include <errno.h>
 
-/* Where the ranks meet and what they prove. */
+/* Finds where the ranks meet and what they prove. */
 static expar_status find_rendezvous(const boot_request *request, int64_t deadline_ns, address *where,
                                     unique_id_parts *parts)
 {
@@ -18,7 +18,7 @@ static expar_status find_rendezvous(const boot_request *request, int64_t deadlin
     return error_set(EXPAR_ERR_ARGUMENT, "unique id: it names no address");
 }
 
-/* In a meeting rank 0 is the rendezvous, for as long as it joins. */
+/* With a meeting, rank 0 is the rendezvous while it joins. */
 static expar_status serve_meeting(const boot_request *request, const address *where, const unique_id_parts *parts,
                                   boot_server **out)
 {

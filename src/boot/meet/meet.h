@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* meet: how processes come together that are to be a group: ids, the rendezvous, control sockets between all pairs.
+/* meet: how the processes of a group find each other: ids, the rendezvous, control sockets between all pairs.
  *
- * Called by join.c (boot_meet), by launch (ids, the roll), by sockets for how the sockets lie that it is handed, and by
- * programs through include/expar/group.h (unique ids); calls wire, ranks.h and base.
+ * Called by join.c (boot_meet), by launch (ids, the roll), by sockets, which takes over the finished control sockets,
+ * and by programs through include/expar/group.h (unique ids). Calls wire, ranks.h and base.
  *
  *   meet.c         one rank's way: where to meet, the rendezvous, the mesh
  *   rendezvous.c   its connection to the rendezvous        mesh.c      control sockets to all others
@@ -25,39 +25,43 @@ typedef enum boot_line {
     BOOT_LINES
 } boot_line;
 
-/* What a rank has when all have met. */
+/* The result of meeting, for one rank. */
 typedef struct boot_joined {
-    int *fds;              /* [BOOT_LINES · size] of rank r by line: fds[line · size + r]; own: -1 */
-    boot_place *places;    /* [size] */
-    char ip[BOOT_IP_TEXT]; /* as boot.ip */
+    /* [BOOT_LINES · size] sockets; fds[line · size + r] leads to rank r; own: -1 */
+    int *fds;
+    /* [size] */
+    boot_place *places;
+    /* as boot.ip */
+    char ip[BOOT_IP_TEXT];
 } boot_joined;
 
 /* Brings this rank together with all others of a group of several. The arrays are the caller's: fds all -1, places with
-   the own one filled; on failure nothing is left open. Collective. */
+   only the own one filled. On failure nothing is left open. Collective. */
 expar_status boot_meet(const boot_request *request, boot_joined *all);
 
 /* ---- unique ids (unique_id.c) ------------------------------------------------------------------------------------ */
-/* What the 128 bytes of an expar_unique_id hold. */
+/* The content of the 128 bytes of an expar_unique_id. */
 
 typedef struct unique_id_parts {
     unsigned char secret[AUTH_SECRET_BYTES];
-    address_ip ip; /* family 0 for an id that only carries a secret (a meeting has its own address) */
+    /* family 0 for an id that only carries a secret (a meeting has its own address) */
+    address_ip ip;
 } unique_id_parts;
 
 void unique_id_pack(const unique_id_parts *parts, expar_unique_id *id);
-/* EXPAR_ERR_ARGUMENT when the bytes are not an id: other start, or a wrong checksum. */
+/* EXPAR_ERR_ARGUMENT if the bytes are not an id: another start, or a wrong checksum. */
 expar_status unique_id_unpack(const expar_unique_id *id, unique_id_parts *parts);
 
 /* ---- the roll (roll.c) ------------------------------------------------------------------------------------------- */
-/* Which ranks of a job on one host are there, when rank 0, who would know, is not. Each rank listens at an abstract
-   Unix name that follows from user, job and rank; nobody accepts, being there is all. */
+/* The roll tells which ranks of a job on one host are there when rank 0, which would know, is not. Each rank listens at
+   an abstract Unix name that follows from user, job and rank. It never accepts: the name's existence is enough. */
 
 #define ROLL_TEXT 160
 
-/* This rank is there, until roll_close; request->rank is set. */
+/* Makes this rank visible until roll_close; request->rank must be set. */
 void roll_answer(const char *job, boot_request *request);
-/* "here: 1-2, not here: 0,3". Returns a little later than it has looked, so that those whose time-out ends a moment
-   later still find this rank. */
+/* Writes "here: 1-2, not here: 0,3". Returns a little later than it has looked, so that ranks whose time-out ends a
+   moment later still find this rank. */
 void roll_call(const boot_request *request, char text[ROLL_TEXT]);
 void roll_close(boot_request *request);
 

@@ -11,9 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_STRANGERS = 64 }; /* accepted connections beyond the ranks that are due */
-#define RETRY_NS   ((int64_t)2 * 1000 * 1000)
-#define GIVE_UP_NS ((int64_t)600 * 1000 * 1000) /* after the first trouble: time for the rendezvous to say who died */
+enum { MAX_STRANGERS = 64 }; /* accepted connections beyond those of the expected ranks */
+#define RETRY_NS ((int64_t)2 * 1000 * 1000)
+/* after the first trouble: time for the rendezvous to say which rank died */
+#define GIVE_UP_NS ((int64_t)600 * 1000 * 1000)
 
 /* ---- listening --------------------------------------------------------------------------------------------------- */
 
@@ -60,13 +61,13 @@ typedef struct builder {
     session *sessions;    /* [capacity]: BOOT_LINES to each lower rank, then the accepted ones */
     struct pollfd *polls; /* [capacity + 3] */
     int32_t capacity, used;
-    int32_t num_connects; /* sessions to lower ranks */
+    int32_t num_connects; /* number of sessions to lower ranks */
     int32_t num_missing;
-    bool told;             /* the rendezvous, that all control sockets stand */
-    bool go;               /* everybody's do */
+    bool told;             /* the rendezvous knows that all control sockets of this rank stand */
+    bool go;               /* those of all ranks stand */
     int64_t give_up_ns;    /* INT64_MAX: no trouble yet */
-    int64_t answer_due_ns; /* a host that has not answered a connection by then will not */
-    hello_verdict trouble; /* the last one */
+    int64_t answer_due_ns; /* a host that has not answered a connection by then never will */
+    hello_verdict trouble; /* the last trouble */
 } builder;
 
 static void mesh_take_table(builder *self, const boot_request *request)
@@ -90,7 +91,7 @@ static void builder_free(builder *self)
     free(self->polls);
 }
 
-/* Early enough to be told to all before the rendezvous ends the try, which does not know the address. */
+/* Early enough that all ranks are told before the rendezvous ends the try, which does not know the address. */
 static int64_t answer_due_ns(const rendezvous *entrance)
 {
     int64_t now_ns = clock_ns();
@@ -135,8 +136,8 @@ static bool address_of_peer(const builder *self, int32_t rank, address *out)
     return address_from_ip(&peer->contact.tcp, out);
 }
 
-/* A connection that fails is tried again for a while: the rendezvous may know better why it did. All ranks get to read
-   this, so it says whose trouble it is. */
+/* A failed connection is tried again for a while, because the rendezvous may know better why it failed. All ranks get
+   this text, so it names the rank that had the trouble. */
 static void note_trouble(builder *self, int32_t rank, const char *what, int error)
 {
     address where;
@@ -182,7 +183,7 @@ static void mesh_finish(builder *self, session *one)
         wire_close(fd);
     *fd = one->fd;
     one->state = SESSION_DONE;
-    /* Trouble that lasts elsewhere is noted again at its next try. */
+    /* Trouble that lasts elsewhere is recorded again at its next try. */
     self->give_up_ns = INT64_MAX;
 }
 
@@ -217,7 +218,7 @@ static void accept_all(builder *self, int listener)
             wire_close(&fd);
             continue;
         }
-        /* Accepted ones lie in order of age only until one is removed: find the oldest. */
+        /* Accepted sessions are in order of age only until one is removed, so search for the oldest. */
         if (self->used == self->capacity) {
             int32_t oldest = self->num_connects;
             for (int32_t i = oldest + 1; i < self->used; i++) {
@@ -231,7 +232,7 @@ static void accept_all(builder *self, int listener)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-/* The rendezvous has something to say. */
+/* The rendezvous has sent something. */
 static expar_status hear_rendezvous(builder *self)
 {
     rendezvous *from = self->rendezvous;
@@ -245,8 +246,8 @@ static expar_status hear_rendezvous(builder *self)
     return error_set(EXPAR_ERR_BOOTSTRAP, "the rendezvous sent a frame out of place");
 }
 
-/* A host that drops what it does not expect leaves a connection on its way for minutes. A rank that is stopped is
-   connected to by its kernel, and proves nothing. */
+/* A host that drops unexpected packets leaves a connection pending for minutes. The kernel of a stopped rank accepts
+   connections, but the rank proves nothing. */
 static void find_unanswered(builder *self)
 {
     for (int32_t i = 0; i < self->num_connects; i++) {
@@ -303,7 +304,7 @@ static void start_due(builder *self)
 static void tell_when_complete(builder *self)
 {
     if (self->num_missing > 0 || self->told) return;
-    /* A rendezvous that is gone shows when it is read. */
+    /* If the rendezvous is gone, reading shows it. */
     (void)wire_send_frame(self->rendezvous->fd, WIRE_STANDS, NULL, 0, self->rendezvous->deadline_ns);
     self->told = true;
     mesh_close(self->mesh);

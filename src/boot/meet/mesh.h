@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mesh: control sockets between all pairs of ranks, two for each (boot_line).
  *
- * Every rank listens (an abstract Unix name that nobody can guess; TCP where the group spans hosts), connects to all
- * lower ranks and accepts all higher ones, everything at once. Each connection: both prove the secret, the connecting
- * rank says who it is, the accepting one answers in kind. Meanwhile the rendezvous is listened to: it knows first who
- * died. */
+ * Every rank listens: at an abstract Unix name that cannot be guessed, and at a TCP port if the group spans hosts. It
+ * connects to all lower ranks and accepts all higher ones, everything at once. On each connection both sides prove the
+ * secret; then the connecting rank names itself, and the accepting one answers in kind. Meanwhile each rank listens to
+ * the rendezvous, which knows first of a rank that died. */
 #ifndef EXPAR_BOOT_MEET_MESH_H
 #define EXPAR_BOOT_MEET_MESH_H
 
@@ -19,10 +19,10 @@ typedef struct mesh {
 struct rendezvous;
 
 expar_status mesh_open(mesh *self);
-/* A port at the address by which this rank reaches the rendezvous. Does nothing when there is one already. */
+/* Opens a port at the address by which this rank reaches the rendezvous. Does nothing if there is one already. */
 expar_status mesh_listen_tcp(mesh *self, const address *local);
-/* Connects everybody in the table that lies in the rendezvous' inbox. On success fds[line · size + rank] are filled
-   (own: -1), places copied, and all other ranks are as far; on failure nothing is left open. */
+/* Connects to all ranks in the table that lies in the rendezvous' inbox. On success fds[line · size + rank] are filled
+   (own: -1), places copied, and all other ranks are as far. On failure nothing is left open. */
 expar_status mesh_connect(mesh *self, struct rendezvous *entrance, const boot_request *request, int *fds,
                           boot_place *places);
 void mesh_close(mesh *self);

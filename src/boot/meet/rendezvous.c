@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rendezvous: connecting, proving the secret, saying hello, waiting for the table. */
+/* rendezvous: connects, proves the secret, greets, waits for the table. */
 #include "boot/meet/rendezvous.h"
 #include "base/interrupt.h"
 #include "boot/meet/meet.h"
@@ -54,7 +54,7 @@ expar_status rendezvous_lost(const rendezvous *self)
                                    : "the process that made the unique id ended, or retired the id");
 }
 
-/* Sleeps a little longer each time; false when the deadline has passed, or the program wants no more. */
+/* Sleeps a little longer each time. Returns false when the deadline has passed, or the program asks to stop. */
 static bool pause_before_retry(const rendezvous *self, int64_t *pause_ns)
 {
     if (clock_ns() >= self->deadline_ns || interrupt_came()) return false;
@@ -63,7 +63,7 @@ static bool pause_before_retry(const rendezvous *self, int64_t *pause_ns)
     return true;
 }
 
-/* One try. -1 and errno; ETIMEDOUT at the deadline. */
+/* Tries once. On failure -1 and errno; ETIMEDOUT at the deadline. */
 static int connect_once(const rendezvous *self)
 {
     int fd = address_connect(&self->where);
@@ -126,7 +126,7 @@ static expar_status report_silent(const rendezvous *self)
                      rendezvous_server(self));
 }
 
-/* Connects and proves the secret. *again: closed before that was done. */
+/* Connects and proves the secret. *again: the connection closed before that was done. */
 static expar_status approach(rendezvous *self, bool *again)
 {
     auth proof;
@@ -162,8 +162,8 @@ static expar_status await_table(rendezvous *self, int32_t size, bool *again)
         wire_inbox_clear(&self->inbox);
         wire_result result = wire_receive_frame(self->fd, &self->inbox, self->deadline_ns + RENDEZVOUS_GRACE_NS);
         if (result == WIRE_AGAIN) return report_silent(self);
-        /* Without a welcome nobody has seen the hello: the connection came too late for a rendezvous
-           that was closing. */
+        /* Without a welcome the rendezvous has not seen the greeting: the connection came too late, while it was
+           closing. */
         *again = result == WIRE_CLOSED && !welcome;
         if (*again) return EXPAR_OK;
         if (result == WIRE_CLOSED) return rendezvous_lost(self);
@@ -196,7 +196,7 @@ static expar_status say_hello(rendezvous *self, const boot_request *request, con
     hello_fill(request, place, &control->contact, &greeting);
     int64_t left_ms = (self->deadline_ns - clock_ns()) / 1000000;
     greeting.timeout_ms = left_ms > 1 ? left_ms : 1;
-    /* A connection that is gone shows when the answer is read. */
+    /* If the connection is gone, reading the answer shows it. */
     (void)wire_send_frame(self->fd, WIRE_HELLO, &greeting, sizeof greeting, self->deadline_ns);
     return EXPAR_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* roll: names and sockets. */
+/* roll: names of ranks, and their sockets. */
 #include "base/interrupt.h"
 #include "boot/meet/meet.h"
 #include "boot/ranks.h"
@@ -30,7 +30,7 @@ void roll_answer(const char *job, boot_request *request)
     auth_secret_from_text(all, digest);
     sodium_bin2hex(digits, sizeof digits, digest, sizeof digest);
     snprintf(request->roll, sizeof request->roll, "expar-%s", digits);
-    /* Without it the others miss this rank in a text, no more. */
+    /* Without the socket, only a text of the others names this rank as missing. */
     request->roll_fd = name_of(request, request->rank, &own) ? address_listen(&own) : -1;
 }
 

@@ -13,20 +13,21 @@
 #include <unistd.h>
 
 enum {
-    MAX_STRANGERS = 128, /* connections that have not said who they are */
+    MAX_STRANGERS = 128, /* connections that have not proved the secret */
     MAX_CLIENTS = MAX_STRANGERS + 2 * BOOT_MAX_RANKS,
-    MAX_ACCEPTS = 64 /* in one round, so that a flood does not starve those who are inside */
+    MAX_ACCEPTS = 64 /* accepted in one round, so that a flood does not starve known clients */
 };
-#define STRANGER_NS ((int64_t)5000 * 1000 * 1000) /* how long one may stay so; and how long a last word may take */
-#define PAUSE_NS    ((int64_t)50 * 1000 * 1000)   /* no accepting, when descriptors are short */
-#define FLUSH_NS    ((int64_t)500 * 1000 * 1000)  /* for last words when the server stops */
+/* how long a connection may stay unproved; and how long a last word may take */
+#define STRANGER_NS ((int64_t)5000 * 1000 * 1000)
+#define PAUSE_NS    ((int64_t)50 * 1000 * 1000)  /* pause in accepting when descriptors are short */
+#define FLUSH_NS    ((int64_t)500 * 1000 * 1000) /* for last words when the server stops */
 
 struct boot_server {
     pthread_t thread;
     int listener;
     int stop_event; /* eventfd: written by boot_server_stop, polled by the thread */
     auth_key key;
-    /* The rest belongs to the thread. */
+    /* The members below belong to the thread. */
     attempt attempt;
     client *clients[MAX_CLIENTS];
     int32_t num_clients;
@@ -49,7 +50,8 @@ static void server_drop(boot_server *server, int32_t index)
     server->clients[index] = server->clients[--server->num_clients];
 }
 
-/* Clients move when one is dropped, so the oldest is found by its time. False when there is none. */
+/* Drops the oldest client that is not a member. Clients move when one is dropped, so it is found by its time. False:
+   there is none. */
 static bool drop_oldest_transient(boot_server *server)
 {
     int32_t oldest = -1;
@@ -76,7 +78,7 @@ static bool out_of_descriptors(int error)
     return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
 }
 
-/* False: nobody waits at the door. */
+/* Returns false if no connection waits. */
 static bool accept_one(boot_server *server)
 {
     int fd = address_accept(server->listener);
@@ -107,7 +109,7 @@ static void accept_some(boot_server *server)
         continue;
 }
 
-/* False: the client is to be dropped. */
+/* Returns false if the client must be dropped. */
 static bool serve_client(boot_server *server, client *one)
 {
     wire_result result;
@@ -121,7 +123,8 @@ static bool serve_client(boot_server *server, client *one)
 
 /* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
-/* Serves whom poll found ready. From the end, so that dropping one moves only those already seen. */
+/* Serves the clients that poll found ready. It starts at the end, so that dropping a client moves only those already
+   seen. */
 static void serve_ready(boot_server *server, int32_t polled)
 {
     for (int32_t i = polled - 1; i >= 0; i--) {
@@ -168,7 +171,7 @@ static int32_t server_poll(boot_server *server)
     return polled;
 }
 
-/* Sends last words that the sockets did not take at once, then drops everybody. */
+/* Sends last words that the sockets did not take at once, then drops all clients. */
 static void server_say_goodbye(boot_server *server)
 {
     int64_t deadline_ns = clock_ns() + FLUSH_NS;
@@ -201,7 +204,7 @@ static void *server_run(void *argument)
 
 /* ---- start and stop ---------------------------------------------------------------------------------------------- */
 
-/* Signals are for the threads of the program. Returns what pthread_create does. */
+/* Blocks signals, which are for the threads of the program. Returns what pthread_create does. */
 static int server_start_thread(boot_server *server)
 {
     sigset_t all, before;

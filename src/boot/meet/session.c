@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session: one control socket on its way. */
+/* session: one control socket, until it is ready. */
 #include "boot/meet/session.h"
 #include "boot/meet/meet.h"
 
@@ -19,7 +19,7 @@ void session_start(session *self, int fd, auth_side side, const auth_key *key, c
     auth_begin(&self->auth, key, side, AUTH_MESH);
 }
 
-/* Whether the other end is of this attempt, means this rank, and is one that may connect here. */
+/* Returns whether the other end belongs to this attempt, means this rank, and may connect here. */
 static bool names_fit(const session *self, int32_t size)
 {
     const hello_mesh *mine = &self->mine, *theirs = &self->theirs;

@@ -11,23 +11,24 @@ typedef enum session_state {
     SESSION_CONNECT,
     SESSION_AUTH,
     SESSION_NAMES,
-    SESSION_DONE /* its socket is the caller's */
+    SESSION_DONE /* the caller owns its socket */
 } session_state;
 
 typedef struct session {
     session_state state;
     auth_side side;
     int fd;
-    int32_t rank; /* the peer; of an accepted one -1 until it has named itself */
+    /* the peer; for an accepted socket -1 until the peer has named itself */
+    int32_t rank;
     auth auth;
     hello_mesh mine, theirs;
     size_t mine_bytes, theirs_bytes;
     int64_t since_ns, retry_ns;
 } session;
 
-/* `names` says who this end is and whom it expects; to or from -1: not known yet. */
+/* `names` says which rank this end is and which one it expects; to or from -1: not known yet. */
 void session_start(session *self, int fd, auth_side side, const auth_key *key, const hello_mesh *names);
-/* WIRE_DONE: the socket is a control socket to self->rank. WIRE_CLOSED, WIRE_BAD: to be closed. */
+/* WIRE_DONE: the socket is a control socket to self->rank. WIRE_CLOSED, WIRE_BAD: close it. */
 wire_result session_step(session *self, int32_t size);
 short session_events(const session *self);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unique_id: the public calls on ids, and the list of those that this process serves.
+/* unique_id: the public calls on ids, and the list of the ids that this process serves.
  *
  * Bytes of an id: 0…7 a mark, 8…23 the secret, 24…25 family and 26…27 port (big endian), 28…43 the address, 44…111
- * zero, 112…127 a checksum over all before, so that a torn or mistyped id is noticed before anybody connects. */
+ * zero. Bytes 112…127 are a checksum over all before, which shows a torn or mistyped id before any rank connects. */
 #include "base/shown.h"
 #include "boot/meet/meet.h"
 #include "boot/meet/server.h"
@@ -70,7 +70,7 @@ typedef struct served_id {
 static pthread_mutex_t served_lock = PTHREAD_MUTEX_INITIALIZER;
 static served_id *served_ids;
 
-/* The interface given, else EXPAR_BOOTSTRAP_INTERFACE, else loopback; any free port. */
+/* Listens at the given interface, else at EXPAR_BOOTSTRAP_INTERFACE, else at loopback; at any free port. */
 static expar_status listen_for_id(const char *call, const char *interface, int *listener, address_ip *ip)
 {
     address local;

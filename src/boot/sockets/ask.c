@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ask: how a rank stands to a call, and what it says of others, between monitors. */
+/* ask: questions between monitors: how a rank stands to a call, and what it says of others. */
 #include "boot/sockets/ask.h"
 #include "boot/wire/wire.h"
 
@@ -11,43 +11,43 @@
 #include <sys/socket.h>
 #include <time.h>
 
-/* Taken from one peer before the monitor looks at others again. */
+/* Most records that are taken from one peer before the monitor looks at others again. */
 #define MOST_AT_ONCE 64
 
 typedef struct ask_inbox {
     ask_record record;
     size_t have_bytes;
-    bool bye; /* the peer has said so */
+    bool bye; /* the peer has said good-bye */
 } ask_inbox;
 
-/* A peer that owes an answer is asked again so long after the first question, and then no more: what it does not read
-   would fill its line. */
+/* A peer that owes an answer is asked again until this long after the first question, and then no more: questions that
+   it does not read would fill its line. */
 #define OWED_NS ((int64_t)1000 * 1000 * 1000)
 
-/* Lives on the stack of who asks. */
+/* Lives on the stack of the thread that asks. */
 typedef struct question {
     uint32_t serial;
     int32_t pending;
     boot_answer *answers; /* [size] */
-    bool *awaited;        /* [size] it has been asked, and has not answered */
+    bool *awaited;        /* [size] the peer has been asked, and has not answered */
     struct question *next;
 } question;
 
 struct asker {
     int32_t size;
     const int *lines; /* [size] */
-    const boot *boot; /* whose notes are read */
-    /* Guards all below, the questions that hang there, and both directions of the lines: records go whole. */
+    const boot *boot; /* its wait registry is read */
+    /* Guards the members below, the listed questions, and both directions of the lines, so that records stay whole. */
     pthread_mutex_t lock;
     ask_inbox *inboxes; /* [size] */
     pthread_cond_t answered;
     question *questions;
     uint32_t last_serial;
-    bool *cut;           /* [size] a record went out in part, for want of room: nothing can follow it */
-    bool *closed;        /* [size] nobody reads the line any more */
-    int64_t *owed_ns;    /* [size] when the peer was first asked of what it has not answered; 0: it owes nothing */
-    int32_t first_death; /* -1: none that is known */
-    int32_t *blames;     /* [size] whom the peer has given up, by what it said first; -1: nobody */
+    bool *cut;           /* [size] only a part of a record was sent, for lack of free space: nothing can follow it */
+    bool *closed;        /* [size] no process reads the line any more */
+    int64_t *owed_ns;    /* [size] when the peer was first asked and has not answered since; 0: it owes nothing */
+    int32_t first_death; /* -1: none is known */
+    int32_t *blames;     /* [size] the first rank that the peer said it has given up; -1: none */
 };
 
 static bool is_text(const char *text, size_t bytes)
@@ -65,7 +65,8 @@ bool ask_record_check(const ask_record *record, int32_t size)
            is_text(record->doing, sizeof record->doing) && is_text(record->reason, sizeof record->reason);
 }
 
-/* The caller holds the lock. A line without room leads to who does not read: not sent is not answered. */
+/* The caller holds the lock. If a line has no free space, its peer does not read. An unsent record then counts as an
+   unanswered one. */
 static bool send_record(asker *self, int32_t peer, const ask_record *record)
 {
     size_t moved = 0;
@@ -95,7 +96,7 @@ static void asker_answer(asker *self, int32_t peer, const ask_record *asked)
     (void)send_record(self, peer, &record);
 }
 
-/* An answer that nobody waits for any more is forgotten. */
+/* Drops an answer for which no thread waits any more. */
 static void take_answer(asker *self, int32_t peer, const ask_record *record)
 {
     question *one = self->questions;
@@ -117,8 +118,8 @@ static void take_answer(asker *self, int32_t peer, const ask_record *record)
     if (--one->pending == 0) pthread_cond_broadcast(&self->answered);
 }
 
-/* The caller holds the lock. The first one is passed on to all: this rank may go because of it. Some rank that is cut
-   off may take this one for dead, which it knows better. */
+/* The caller holds the lock. The first death is passed on to all ranks, because this rank may leave for it. A rank that
+   is cut off may take this one for dead; such a message is ignored. */
 static void asker_learn(asker *self, int32_t rank)
 {
     const ask_record record = {.mark = ASK_MARK | ASK_DEATH, .rank = rank, .blamed = -1};
@@ -128,7 +129,7 @@ static void asker_learn(asker *self, int32_t rank)
         (void)send_record(self, peer, &record);
 }
 
-/* The caller holds the lock. Nobody goes because it has given itself up, or this rank, which knows better. */
+/* The caller holds the lock. Ignores a peer that names itself or this rank: neither explains why the peer left. */
 static void take_blame(asker *self, int32_t peer, int32_t rank)
 {
     if (self->blames[peer] < 0 && rank != peer && self->lines[rank] >= 0) self->blames[peer] = rank;
@@ -150,7 +151,7 @@ static void take_record(asker *self, int32_t peer, const ask_record *record)
         self->inboxes[peer].bye = true;
 }
 
-/* The caller holds the lock. No answer is awaited of who has gone. */
+/* The caller holds the lock. A peer that has gone owes no answer. */
 static void asker_line_closed(asker *self, int32_t peer)
 {
     self->closed[peer] = true;
@@ -257,8 +258,8 @@ bool ask_heard_bye(asker *self, int32_t peer)
 
 /* ---- asking ------------------------------------------------------------------------------------------------------ */
 
-/* The caller holds the lock. Whether an answer to this question may come: nothing is asked of who has closed its
-   line, and of who is far behind with an answer. */
+/* The caller holds the lock. Returns whether an answer to this question may come. A peer that has closed its line is
+   not asked, nor is one that has owed an answer for long. */
 static bool ask_one(asker *self, const ask_record *record, int32_t peer, int64_t now_ns)
 {
     if (self->closed[peer] || self->lines[peer] < 0) return false;
@@ -281,7 +282,7 @@ static void send_question(asker *self, const boot_topic *topic, question *one)
     }
 }
 
-/* Of those that have not answered: since when. */
+/* Tells since when each peer that has not answered owes its answer. */
 static void question_tell_owed(const asker *self, question *one)
 {
     const int64_t now_ns = clock_ns();
@@ -305,7 +306,7 @@ void ask_peers(asker *self, const boot_topic *topic, boot_answer *answers, int64
     const int64_t end_ns = clock_ns() + wait_ns;
     const struct timespec end = {.tv_sec = end_ns / 1000000000, .tv_nsec = end_ns % 1000000000};
     bool *awaited = calloc((size_t)self->size, sizeof *awaited);
-    if (!awaited) return; /* nobody has answered, and nobody is silent */
+    if (!awaited) return; /* no peer has answered, and none is silent */
     pthread_mutex_lock(&self->lock);
     question one = {.serial = ++self->last_serial, .answers = answers, .awaited = awaited, .next = self->questions};
     self->questions = &one;
@@ -318,7 +319,7 @@ void ask_peers(asker *self, const boot_topic *topic, boot_answer *answers, int64
     free(awaited);
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------------- */
+/* ---- creation and end -------------------------------------------------------------------------------------------- */
 
 static void make_locks(asker *self)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange: the one pattern behind all collectives over control sockets: a frame to and from every peer, all at once.
+/* exchange: the one pattern of all collectives over control sockets: a frame to and from every peer, all at once.
  *
- * Everybody hears from everybody, so every rank sees by itself which peer is in another call, died or stays silent. The
- * cost grows with the square of the ranks in all, which set-up can bear; the payloads move once,
+ * Every rank gets a frame from every peer, so it sees by itself which peer is in another call, died or stays silent.
+ * The total cost grows with the square of the number of ranks, which is acceptable at set-up. Payloads are moved once,
  * straight into place. */
 #include "base/interrupt.h"
 #include "boot/sockets/sockets.h"
@@ -31,7 +31,7 @@ const char *boot_exchange_name(frame_op op)
 
 /* ---- sending ----------------------------------------------------------------------------------------------------- */
 
-/* The first bytes of a head, with a descriptor. */
+/* Sends the first bytes of a head, with a descriptor. */
 static ssize_t send_with_fd(int socket_fd, const lane *one, int fd)
 {
     struct iovec part = {.iov_base = (void *)(uintptr_t)&one->out_head, .iov_len = sizeof one->out_head};
@@ -76,7 +76,7 @@ static wire_result lane_send(int socket_fd, lane *one, int fd)
 
 /* ---- receiving --------------------------------------------------------------------------------------------------- */
 
-/* Keeps the first descriptor that came and closes any other. */
+/* Keeps the first descriptor that arrived and closes any other. */
 static void take_fds(struct msghdr *message, lane *one)
 {
     for (struct cmsghdr *item = CMSG_FIRSTHDR(message); item; item = CMSG_NXTHDR(message, item)) {
@@ -124,7 +124,7 @@ static frame_op op_of(const frame_head *head)
     return (frame_op)(head->mark & 0xff);
 }
 
-/* Whether a head can be one at all. */
+/* Returns whether a head is possible at all. */
 static bool head_is_sane(const frame_head *head)
 {
     frame_op op = op_of(head);
@@ -132,7 +132,7 @@ static bool head_is_sane(const frame_head *head)
            head->payload_bytes <= EXPAR_CONTROL_MAX_BYTES;
 }
 
-/* Reads a head; one that says good-bye counts as the end of the stream. */
+/* Reads a head; a good-bye counts as the end of the stream. */
 static wire_result receive_head(boot_sockets *self, int32_t peer, lane *one)
 {
     pthread_mutex_lock(&self->read_lock);
@@ -146,7 +146,7 @@ static wire_result receive_head(boot_sockets *self, int32_t peer, lane *one)
     return result;
 }
 
-/* Reads and forgets a payload that has no place. */
+/* Reads a payload that has no place, and drops it. */
 static wire_result lane_drain(int socket_fd, size_t bytes, size_t *moved)
 {
     unsigned char sink[SINK_BYTES];
@@ -181,10 +181,11 @@ static wire_result lane_receive(boot_sockets *self, int32_t peer, lane *one, siz
     return result;
 }
 
-/* ---- what went wrong --------------------------------------------------------------------------------------------- */
+/* ---- causes of failures ------------------------------------------------------------------------------------------ */
 
-/* The last bytes of what waits unread, or fewer where others read at the same time. A plain peek ends behind the first
-   descriptor, so it starts where the last bytes lie; TCP carries no descriptors, and old kernels know no such start. */
+/* Peeks at the last unread bytes; gets fewer if another thread reads at the same time. A plain peek ends after the
+   first descriptor, so this one starts at the last bytes. TCP carries no descriptors, and old kernels do not support
+   such a start. */
 static size_t peek_last(int fd, size_t waiting_bytes, void *last, size_t bytes)
 {
     int start = (int)(waiting_bytes - bytes), from_front = -1;
@@ -206,10 +207,10 @@ bool boot_sockets_said_bye(boot_sockets *self, int32_t rank)
     frame_head last;
     int before_bytes = 0, after_bytes = 0;
     if (self->byes[rank] || ask_heard_bye(self->asker, rank)) return true;
-    (void)ask_hear(self->asker, rank); /* one that parts says it there, before its sockets close */
+    (void)ask_hear(self->asker, rank); /* a rank that leaves by part says good-bye there before its sockets close */
     if (ask_heard_bye(self->asker, rank)) return true;
-    /* A good-bye is always the last frame. The exchange reads payloads without read_lock: looked at
-       again when it did. */
+    /* A good-bye is always the last frame. The exchange reads payloads without read_lock; if it has read meanwhile,
+       look again. */
     do {
         if (ioctl(self->fds[rank], FIONREAD, &before_bytes) != 0 || before_bytes < (int)sizeof last) return false;
         size_t count = peek_last(self->fds[rank], (size_t)before_bytes, &last, sizeof last);
@@ -231,9 +232,9 @@ static bool has_said_bye(boot_sockets *self, int32_t rank)
     return bye;
 }
 
-/* A rank that died, -1: none. Survivors leave because of it, so a death explains a good-bye and not the reverse. The
-   kernel closes the sockets of a dead process one by one: this one's may be the last, so it is waited for a little. A
-   survivor that left without having heard of the death has told of none. */
+/* Returns a rank that died; -1: none. Survivors leave because of a death, so a death explains a good-bye and not the
+   reverse. The kernel closes the sockets of a dead process one by one, and the one to this rank may be the last. So
+   this waits a little. A survivor that left before it heard of the death has not told of it. */
 static int32_t find_dead(boot_sockets *self)
 {
     int64_t deadline_ns = clock_ns() + DEATH_NS;
@@ -253,7 +254,8 @@ static int32_t find_dead(boot_sockets *self)
     return -1;
 }
 
-/* Others are told whose silence it went for, before the caller knows, who may end the process. */
+/* Tells the others which rank's silence made the peer leave. The caller learns it afterwards, because it may end the
+   process. */
 static expar_status report_gone(boot_sockets *self, const char *name, int32_t peer, const char *how)
 {
     const int32_t silent = ask_blame_of(self->asker, peer), pid = self->base.places[peer].pid;
@@ -270,7 +272,7 @@ static expar_status report_lost(boot_sockets *self, const exchange_call *call, i
     int32_t dead = ask_first_death(self->asker);
     if (dead < 0 && !has_said_bye(self, peer)) dead = peer;
     if (dead < 0 && ask_blame_of(self->asker, peer) < 0) dead = find_dead(self);
-    /* Before the caller knows, who may end the process. */
+    /* Tells the others before the caller knows, because the caller may end the process. */
     bool bye = dead < 0;
     if (!bye) peer = ask_tell_death(self->asker, dead);
     return report_gone(self, name, peer, bye ? "has left the group" : "died");
@@ -314,7 +316,7 @@ static void lanes_prepare(boot_sockets *self, const exchange_call *call)
     }
 }
 
-/* Moves what can be moved to and from one peer. */
+/* Moves as many bytes as possible to and from one peer. */
 static wire_result lane_step(boot_sockets *self, const exchange_call *call, int32_t peer)
 {
     lane *one = &self->lanes[peer];
@@ -359,7 +361,7 @@ static void step_ready(boot_sockets *self, const exchange_call *call, int32_t *l
     }
 }
 
-/* After a loss: goes on among the survivors for a moment, until no frame is half sent. So a good-bye can follow it, and
+/* After a loss, goes on among the survivors for a moment, until no frame is half sent. So a good-bye can follow, and
    the others see that this rank leaves and does not die. */
 static void finish_frames(boot_sockets *self, const exchange_call *call)
 {
@@ -379,7 +381,7 @@ static bool lane_is_open(const void *context, int32_t peer)
     return !(self->lanes[peer].sent && self->lanes[peer].received);
 }
 
-/* Until something comes, or it is time to look at those who are awaited. */
+/* Waits until something arrives, or it is time to look at the awaited ranks. */
 static expar_status exchange_wait(boot_sockets *self, const exchange_call *call, boot_wait *wait, int *ready)
 {
     *ready = poll(self->polls, (nfds_t)self->base.size + 1, (int)(INTERRUPT_NS / 1000000));
@@ -411,7 +413,7 @@ static expar_status exchange_run(boot_sockets *self, const exchange_call *call, 
     return EXPAR_OK;
 }
 
-/* The call as others see it: all ranks count their exchanges alike. */
+/* Registers the call for other ranks: all ranks count their exchanges alike. */
 static expar_status exchange_noted(boot_sockets *self, const exchange_call *call)
 {
     boot *base = &self->base;
@@ -459,7 +461,7 @@ static expar_status exchange_carry_out(boot_sockets *self, const exchange_call *
     if (atomic_load_explicit(&self->aborted, memory_order_relaxed)) return report_aborted(call);
     lanes_prepare(self, call);
     expar_status status = exchange_noted(self, call);
-    /* From here on the sockets may hold half a frame: every later call gets the same answer. */
+    /* From here on the sockets may hold half a frame, so every later call gets the same answer. */
     if (status != EXPAR_OK)
         error_keep(&self->broken, status);
     else

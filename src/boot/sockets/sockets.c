@@ -12,7 +12,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define GOODBYE_NS ((int64_t)100 * 1000 * 1000) /* for all good-byes together, where sockets are full */
+#define GOODBYE_NS ((int64_t)100 * 1000 * 1000) /* for all good-byes together, if sockets are full */
 
 static boot_sockets *sockets_of(boot *self)
 {
@@ -33,7 +33,7 @@ static expar_status sockets_allgather(boot *self, const void *mine, void *all, s
     expar_status status = sockets_check(self, "allgather", bytes);
     if (status != EXPAR_OK) return status;
     unsigned char *own = (unsigned char *)all + (size_t)self->rank * bytes;
-    /* First, because `mine` may lie where a peer's record goes. */
+    /* Copied first, because `mine` may lie where a peer's record goes. */
     if (bytes > 0) memmove(own, mine, bytes);
     return boot_exchange(sockets_of(self), &(exchange_call){.op = FRAME_ALLGATHER,
                                                             .bytes = bytes,
@@ -127,9 +127,9 @@ static void sockets_abort(boot *self)
     if (write(sockets->abort_event, &one, sizeof one) != sizeof one) LOG(LOG_ERROR, "boot: abort cannot wake a waiter");
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------------- */
+/* ---- creation and end -------------------------------------------------------------------------------------------- */
 
-/* A peer that reads makes room soon; one that does not never learns the difference. */
+/* A peer that reads frees space soon; one that does not never learns the difference. */
 static void sockets_say_goodbye(const boot_sockets *self)
 {
     frame_head bye = {.mark = FRAME_MARK | FRAME_BYE};
@@ -137,7 +137,7 @@ static void sockets_say_goodbye(const boot_sockets *self)
     for (int32_t peer = 0; peer < self->base.size; peer++) {
         const lane *last = &self->lanes[peer];
         size_t moved = 0;
-        /* Never into half a frame, where the peer would take it for data: that peer sees a death. */
+        /* A good-bye never goes into half a frame, where the peer would take it for data. That peer sees a death. */
         bool between_frames = last->sent || last->out_done_bytes == 0;
         if (self->fds[peer] < 0 || !between_frames) continue;
         while (wire_push(self->fds[peer], &bye, sizeof bye, &moved) == WIRE_AGAIN &&
@@ -173,7 +173,7 @@ static expar_status sockets_finish(boot *self)
     return sockets_barrier(self);
 }
 
-/* A collective may be half-way through a frame on the control sockets: the good-bye goes by the lines. */
+/* A collective may have sent half a frame on the control sockets, so the good-bye goes over the lines. */
 static void sockets_part(boot *self)
 {
     boot_sockets *sockets = sockets_of(self);
@@ -187,7 +187,7 @@ static void sockets_forsake(boot *self)
 {
     boot_sockets *sockets = sockets_of(self);
     for (int32_t i = 0; i < BOOT_LINES * self->size; i++) {
-        if (sockets->fds[i] >= 0) close(sockets->fds[i]); /* no more: the connection is the parent's */
+        if (sockets->fds[i] >= 0) close(sockets->fds[i]); /* no shutdown: the connection is the parent's */
         sockets->fds[i] = -1;
     }
 }

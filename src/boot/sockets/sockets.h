@@ -6,18 +6,23 @@
 #include "boot/sockets/ask.h"
 #include <pthread.h>
 
-/* From the end of one of a rank's two sockets to that of the other, where a network brings it. */
+/* The longest time between the ends of a rank's two sockets, as a network delivers them. */
 #define BOOT_LAST_WORDS_NS ((int64_t)100 * 1000 * 1000)
-/* A host that answers nothing for so long is as dead as one that says so, even where waits have no time-out. */
+/* A host that has answered nothing for this long counts as dead, even if waits have no time-out. */
 #define BOOT_HOST_SILENT_MS 120000
 
-/* In front of everything on a control socket once the group stands. */
+/* Precedes everything on a control socket once the group stands. */
 typedef struct frame_head {
-    uint32_t mark;          /* FRAME_MARK | frame_op */
-    uint32_t record_bytes;  /* the record size that the sender was called with */
-    int32_t root;           /* broadcast: its root; else 0 */
-    uint32_t payload_bytes; /* that follow: record_bytes or 0 */
-    uint32_t with_fd;       /* 1: a descriptor travels with the first byte of this head */
+    /* FRAME_MARK | frame_op */
+    uint32_t mark;
+    /* record size with which the sender was called */
+    uint32_t record_bytes;
+    /* broadcast: its root; else 0 */
+    int32_t root;
+    /* payload bytes that follow: record_bytes or 0 */
+    uint32_t payload_bytes;
+    /* 1: a descriptor travels with the first byte of this head */
+    uint32_t with_fd;
 } frame_head;
 
 #define FRAME_MARK 0x45584600u
@@ -31,66 +36,88 @@ typedef enum frame_op {
 } frame_op;
 #define FRAME_OPS (FRAME_BYE + 1)
 
-/* What one peer sends and gets in one collective. */
+/* The exchange with one peer in one collective. */
 typedef struct lane {
     frame_head out_head, in_head;
     const unsigned char *out;
     unsigned char *in;
-    size_t out_bytes, out_done_bytes; /* head and payload */
+    /* head and payload */
+    size_t out_bytes, out_done_bytes;
     size_t in_done_bytes;
-    int fd; /* received, or -1 */
+    /* received, or -1 */
+    int fd;
     bool sent, received, lost;
-    bool fits; /* its head says what this rank's does */
+    /* the peer's head fits this rank's call */
+    bool fits;
 } lane;
 
 typedef struct watch watch;
 
 typedef struct boot_sockets {
     boot base;
-    int *fds;             /* [size] control socket of each rank, -1 for itself; [size] lines behind them */
-    const int *lines;     /* [size] in fds */
-    boot_notes notes;     /* what base.notes points to */
-    lane *lanes;          /* [size] */
-    struct pollfd *polls; /* [size + 1] */
-    /* Held while a head is read and while the monitor looks for a good-bye, so that it is never half consumed there. */
+    /* [size] control socket of each rank, -1 for itself; then [size] lines */
+    int *fds;
+    /* [size] in fds */
+    const int *lines;
+    /* the target of base.notes */
+    boot_notes notes;
+    /* [size] */
+    lane *lanes;
+    /* [size + 1] */
+    struct pollfd *polls;
+    /* Held while a head is read, and while the monitor looks for a good-bye, so that the monitor never sees half a
+       head. */
     pthread_mutex_t read_lock;
-    bool *byes;      /* [size] under read_lock: a good-bye has been read */
-    int abort_event; /* eventfd: written by abort, polled by a waiting collective */
-    /* Written by abort (any thread), read by collectives. Relaxed: it publishes nothing, and the event wakes. */
+    /* [size] a good-bye has been read; guarded by read_lock */
+    bool *byes;
+    /* eventfd: abort writes it, a waiting collective polls it */
+    int abort_event;
+    /* Abort writes it (any thread), collectives read it. Relaxed: it publishes nothing, and the event wakes the
+       reader. */
     atomic_bool aborted;
-    error_kept broken;  /* the first failure after which the sockets may hold half a frame; only the owner's thread */
-    uint64_t exchanges; /* that this rank has come to; likewise */
-    asker *asker;       /* of the lines */
-    watch *watch;       /* NULL: of a rank alone */
+    /* the first failure after which the sockets may hold half a frame; only the owner's thread */
+    error_kept broken;
+    /* number of exchanges in which this rank has taken part; only the owner's thread */
+    uint64_t exchanges;
+    /* reads and writes the lines */
+    asker *asker;
+    /* NULL if the group has one rank */
+    watch *watch;
 } boot_sockets;
 
-/* What a collective does; see exchange.c. */
+/* Describes a collective; see exchange.c. */
 typedef struct exchange_call {
     frame_op op;
-    size_t bytes;              /* record size */
-    int32_t root, only_from;   /* only_from: the one rank that sends records, -1: all do */
-    const unsigned char *send; /* record for rank r at send + r·send_stride_bytes */
+    /* record size */
+    size_t bytes;
+    /* only_from: the one rank that sends records, -1: all do */
+    int32_t root, only_from;
+    /* record for rank r at send + r·send_stride_bytes */
+    const unsigned char *send;
     size_t send_stride_bytes;
-    unsigned char *receive; /* record of rank r at receive + r·receive_stride_bytes */
+    /* record of rank r at receive + r·receive_stride_bytes */
+    unsigned char *receive;
     size_t receive_stride_bytes;
-    int fd; /* to hand to ranks of this host, -1: none */
+    /* descriptor for the ranks of this host, -1: none */
+    int fd;
 } exchange_call;
 
-/* One frame to and from every peer. EXPAR_ERR_MISMATCH: a peer is in another call or gives another size; all are in
-   step again then. EXPAR_ERR_PEER and others: broken. Descriptors that came lie in lanes[r].fd, on success only. */
+/* Exchanges one frame with every peer. EXPAR_ERR_MISMATCH: a peer is in another call or gives another size; all ranks
+   are in step again then. EXPAR_ERR_PEER and others: the sockets are broken. Descriptors that arrived lie in
+   lanes[r].fd, on success only. */
 expar_status boot_exchange(boot_sockets *self, const exchange_call *call);
 const char *boot_exchange_name(frame_op op);
 
-/* True when the peer has said good-bye; else it died. The caller holds read_lock. */
+/* Returns true if the peer has said good-bye; else it died. The caller holds read_lock. */
 bool boot_sockets_said_bye(boot_sockets *self, int32_t rank);
 
 /* The monitor answers peers from now on. */
 expar_status watch_start(boot_sockets *sockets, watch **out);
-/* Tells of peers that go, and of those that have gone. False: that has been done before. */
+/* Reports peers that go from now on, and those that have gone. False: that has been asked for before. */
 bool watch_tell(watch *self, boot_gone_fn gone, void *context);
-/* The first one that has gone, whether that has been told or not; -1: none. NULL is allowed. */
+/* Returns the first rank that has gone, reported or not; -1: none. NULL is allowed. */
 int32_t watch_first(watch *self, bool *clean);
-/* From now on the monitor answers peers, but reports none. */
+/* From now on the monitor still answers peers, but reports none. */
 void watch_hush(watch *self);
 void watch_stop(watch *self);
 

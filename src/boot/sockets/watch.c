@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* watch: the monitor, a thread that sleeps until a peer's control socket closes, or a peer asks. It answers from the
- * moment on when the sockets stand; who has gone it tells as soon as somebody wants to know.
+ * moment on when the sockets stand. It reports ranks that have gone as soon as a caller watches.
  *
- * Of control sockets it asks poll for the end of the stream alone (POLLRDHUP), so data that waits for a collective
- * neither wakes it nor is ever taken by it. The lines beside them are its own (ask.h). Idle, it uses no time at all. */
+ * On control sockets it polls only for the end of the stream (POLLRDHUP), so data for a collective neither wakes it nor
+ * is ever taken by it. Only the monitor reads the lines (ask.h). While idle, it uses no time at all. */
 #include "boot/sockets/ask.h"
 #include "boot/sockets/sockets.h"
 #include "boot/wire/wire.h"
@@ -18,12 +18,13 @@
 struct watch {
     boot_sockets *boot;
     pthread_mutex_t lock; /* guards the next four */
-    boot_gone_fn gone;    /* NULL: nobody wants to know yet */
+    boot_gone_fn gone;    /* NULL: no caller watches yet */
     void *context;
-    int32_t *lost; /* [num_lost] those that have gone, in that order: rank, or -1 - rank of one that died */
+    int32_t *lost; /* [num_lost] ranks that have gone, in that order: rank, or -1 - rank for one that died */
     int32_t num_lost;
     pthread_t thread;
-    /* Written by who leaves, read by the monitor; relaxed: the barrier of leaving comes before any peer goes. */
+    /* The thread that leaves writes it, the monitor reads it. Relaxed: the barrier of leaving comes before any peer
+       goes. */
     atomic_bool hushed;
     int stop_event;       /* eventfd: written by watch_stop, polled by the thread */
     struct pollfd *polls; /* [2 · size + 1]: control sockets, lines, stop_event; fd -1: at its end, or this rank */
@@ -34,7 +35,7 @@ static int32_t lost_rank(int32_t one)
     return one >= 0 ? one : -1 - one;
 }
 
-/* A peer is reported once: its entry is disabled. */
+/* A peer is reported once, so its entry is disabled. */
 static void report(watch *self, int32_t rank, bool clean)
 {
     if (self->polls[rank].fd < 0) return;
@@ -46,15 +47,15 @@ static void report(watch *self, int32_t rank, bool clean)
     pthread_mutex_unlock(&self->lock);
 }
 
-/* A socket has closed. If the rank went because of another's death, whose own socket may close later here, that one is
-   the first to report. All others are told before anybody here can act on it. */
+/* A socket has closed. If the rank left because of another's death, that death is reported first, although the dead
+   rank's socket may close later here. All others are told before any thread of this rank can act on it. */
 static void look_into(watch *self, int32_t rank)
 {
     if (atomic_load_explicit(&self->hushed, memory_order_relaxed)) {
         self->polls[rank].fd = -1;
         return;
     }
-    /* Once the first death is known nothing that is still on its way changes it, and who asks this rank must not
+    /* Once the first death is known, later messages do not change it, and a thread that asks this rank must not
        wait. */
     const bool open = ask_first_death(self->boot->asker) < 0;
     ask_hear_out(self->boot->asker, rank, open ? clock_ns() + BOOT_LAST_WORDS_NS : 0);
@@ -69,7 +70,7 @@ static void look_into(watch *self, int32_t rank)
     report(self, rank, clean);
 }
 
-/* Questions first: who asks waits. */
+/* Serves questions first, because their senders wait. */
 static void watch_serve(watch *self)
 {
     int32_t size = self->boot->base.size;

@@ -40,14 +40,14 @@ void address_random_unix_name(char name[ADDRESS_UNIX_BYTES])
     snprintf(name, ADDRESS_UNIX_BYTES, "expar-%s", digits);
 }
 
-/* The resolver takes any number and cuts it. */
+/* The resolver would take any number and cut it. */
 static bool is_port(const char *text)
 {
     size_t digits = strspn(text, "0123456789");
     return digits > 0 && digits <= 5 && text[digits] == 0 && strtol(text, NULL, 10) <= UINT16_MAX;
 }
 
-/* 0, or what getaddrinfo says. */
+/* Returns 0, or the error of getaddrinfo. */
 static int look_up(const char *host, const char *port, int flags, address *out)
 {
     struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = flags | AI_NUMERICSERV}, *found = NULL;
@@ -59,7 +59,7 @@ static int look_up(const char *host, const char *port, int flags, address *out)
     return 0;
 }
 
-/* A resolver may wait for a server that does not answer for as long as it likes: a thread of its own asks it. */
+/* A resolver may wait without limit for a server that does not answer, so a separate thread asks it. */
 typedef struct lookup {
     bounded bound;
     char host[ADDRESS_TEXT], port[8];
@@ -97,7 +97,7 @@ static expar_status resolve(const char *host, const char *port, int64_t deadline
     return status;
 }
 
-/* "HOST:PORT"; a colon within HOST (IPv6) needs no brackets but may have them. */
+/* Parses "HOST:PORT"; a colon within HOST (IPv6) needs no brackets but may have them. */
 static expar_status parse_tcp(const char *text, int64_t deadline_ns, address *out)
 {
     char host[ADDRESS_TEXT];
@@ -152,7 +152,7 @@ static bool reaches_out(const struct sockaddr *at, sa_family_t family)
     return !IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr);
 }
 
-/* One that is down reaches nobody. */
+/* An interface that is down is not found. */
 static bool find_interface(const char *name, sa_family_t family, address *out)
 {
     struct ifaddrs *all = NULL;
@@ -253,7 +253,7 @@ static int open_socket(const address *self)
     return socket(self->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 }
 
-/* Small frames that answer each other: waiting for more to send only delays them. */
+/* Frames are small and answer each other, so waiting for more to send would only delay them. */
 static void set_nodelay(int fd)
 {
     int one = 1;
@@ -267,7 +267,7 @@ int address_listen(const address *self)
     int one = 1;
     address_ip ip;
     address_to_ip(self, &ip);
-    /* For a fixed port only: with it, two processes that ask for any port may get the same one, and listen() fails. */
+    /* For a fixed port only: with any port, two processes might get the same one, and listen() would fail. */
     if (ip.port != 0) setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
     if (bind(fd, (const struct sockaddr *)&self->storage, self->bytes) == 0 && listen(fd, SOMAXCONN) == 0) return fd;
     int error = errno;

@@ -34,7 +34,7 @@ void auth_begin(auth *self, const auth_key *key, auth_side side, auth_purpose pu
     randombytes_buf(self->out, AUTH_NONCE_BYTES);
 }
 
-/* What `side` signs. */
+/* Builds the message that `side` signs. */
 static void message_of(const auth *self, auth_side side, unsigned char message[MESSAGE_BYTES])
 {
     const unsigned char *connects = self->side == AUTH_CONNECTS ? self->out : self->in;
@@ -53,7 +53,7 @@ static void auth_answer(auth *self)
     self->out_ready_bytes = sizeof self->out;
 }
 
-/* In constant time. */
+/* Compares in constant time. */
 static bool proof_holds(const auth *self)
 {
     unsigned char message[MESSAGE_BYTES];
@@ -70,7 +70,8 @@ wire_result auth_step(auth *self, int fd)
         auth_answer(self);
         sent = wire_push(fd, self->out, self->out_ready_bytes, &self->out_sent_bytes);
     }
-    /* A proof that is here is judged before a closed connection is reported: who has the wrong secret learns that. */
+    /* Judge a complete proof before reporting a closed connection, so that a process with the wrong secret learns
+       that. */
     if (received == WIRE_DONE && !proof_holds(self)) return WIRE_BAD;
     if (received != WIRE_DONE) return received;
     return sent;

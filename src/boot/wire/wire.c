@@ -136,7 +136,7 @@ void wire_keep_alive(int fd, int64_t limit_ms)
 {
     const int one = 1, tries = 5, user_ms = (int)limit_ms;
     const int interval_s = (int)(limit_ms / 10000), idle_s = (int)(limit_ms / 1000) - tries * interval_s;
-    if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s) != 0) return; /* no TCP */
+    if (setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s) != 0) return; /* this is not TCP */
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
     setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &tries, sizeof tries);
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_ms, sizeof user_ms);

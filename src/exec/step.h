@@ -86,8 +86,8 @@ typedef struct ep_grow_step {
     uint32_t epoch; /* of the call */
     ep_form form;
     int64_t row_bytes;
-    /* The memory that the call will take from the pool, as far as it is known before the others are asked: `count`
-       blocks of so many bytes, and the routing of a handle that the call makes. tokens -1: it makes none. */
+    /* The memory that the call will take from the pool, as far as it is known before the others are asked. There are
+       `count` blocks of so many bytes, and the routing of a handle that the call makes. tokens -1: it makes none. */
     const uint64_t *bytes;
     int32_t count;
     int64_t tokens;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows on their way to peers, and the flags behind them. Rows of large calls bypass the cache, which would have to read
- * each line before it is overwritten; such stores need a fence before the flag, and the fence waits for all of them. So
+/* Rows that go to peers, and the flags after them. Rows of large calls bypass the cache, which would have to read each
+ * line before it is overwritten. Such stores need a fence before the flag, and the fence waits for all of them. So
  * flags of a few rows are held back and follow one fence together. */
 #include "base/knobs.h"
 #include "exec/cpu/low_latency/cpu.h"
@@ -29,8 +29,8 @@ bool ll_pace_times(const ll_pace *pace)
     return pace->slow > 0 ? !ll_pace_streams(pace) : pace->sends % knob_count(KNOB_CPU_PACE_TIMED) == 0;
 }
 
-/* Cores of one socket copy 15 to 20 bytes in a nanosecond, those of two 2 (measured:
-   docs/internals/measurements/low-latency-cpu.md). Few bytes tell nothing. */
+/* Cores of one socket copy 15 to 20 bytes in a nanosecond, those of two sockets 2 (measured:
+   docs/internals/measurements/low-latency-cpu.md). A few bytes tell nothing. */
 void ll_pace_note(ll_pace *pace, uint64_t bytes, int64_t ns)
 {
     pace->sends++;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of results: worst-case sizes, of which few pages are ever touched. A block that comes back stays mapped for
- * the next one of its size, with its record, so that a call that repeats allocates nothing and meets no page faults. */
+/* Memory of results. It has worst-case sizes, of which only a few pages are ever touched. A freed block stays mapped
+ * for the next one of its size, with its record. So a repeated call allocates nothing and meets no page faults. */
 #include "exec/cpu/low_latency/cpu.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 
-/* Blocks that are kept while nobody holds them; beyond, the oldest goes. */
+/* The most unused blocks that are kept; beyond that, the oldest is freed. */
 #define CACHED_BLOCKS 16
 
 typedef struct cached {
@@ -16,9 +16,9 @@ typedef struct cached {
 } cached;
 
 struct ll_cache {
-    atomic_int holders; /* the executor, and each block that is out; who gives the last one back (acq_rel) frees it */
+    atomic_int holders; /* references: the executor, and each block in use; dropping the last one (acq_rel) frees it */
     pthread_mutex_t lock;
-    /* Guarded by lock: the oldest first. */
+    /* guarded by lock: the oldest first */
     cached *idle[CACHED_BLOCKS];
     int32_t num_idle;
     bool closed; /* nothing is kept any more */
@@ -47,7 +47,7 @@ static void cached_free(cached *block)
     free(block);
 }
 
-/* With the lock. */
+/* The caller holds the lock. */
 static cached *take_idle(ll_cache *self, int32_t i)
 {
     cached *block = self->idle[i];
@@ -68,7 +68,7 @@ void ll_cache_close(ll_cache *self)
     drop_holder(self);
 }
 
-/* Of mem_block: the last holder gives it back. */
+/* Called by mem_block when its last holder releases it. */
 static void cached_give(mem_block *block)
 {
     cached *back = (cached *)block, *gone = back;
@@ -83,7 +83,7 @@ static void cached_give(mem_block *block)
     drop_holder(self);
 }
 
-/* The one that came back last, whose pages are the warmest. */
+/* Finds the block that was freed last, whose pages are most likely in a cache. */
 static cached *find_idle(ll_cache *self, uint64_t bytes)
 {
     cached *found = NULL;
@@ -94,7 +94,7 @@ static cached *find_idle(ll_cache *self, uint64_t bytes)
     return found;
 }
 
-/* NULL: no memory. */
+/* Returns NULL if there is no memory. */
 static cached *cached_make(ll_cache *self, uint64_t bytes)
 {
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a clean leaves: masks, epochs and halves, begun anew by those who are in it. */
+/* The new beginning after a clean: masks, epochs and slots of the ranks that are in it. */
 #include "exec/cpu/low_latency/far.h"
 
-/* Who is not in the view is masked, and knows where halves have lain until now. */
+/* Masks the ranks that are not in the view. They know where the slots have been until now. */
 static expar_status set_masks(ll_cpu *self)
 {
     ll_masks *masks = self->masks;
@@ -43,7 +43,7 @@ static expar_status begin_anew(ll_cpu *self)
     return EXPAR_OK;
 }
 
-/* Of a clean that awaits its hooks, which would be lost by it. */
+/* Rejects a clean while a hook is open, since the clean would lose it. */
 static expar_status check_closed(const ll_cpu *self)
 {
     for (int kind = 0; kind < LL_KINDS; kind++)

@@ -3,8 +3,8 @@
  *
  * Exact: one row for each slot goes to place [token][slot], and its token's rank adds all of a token, in the order of
  * slots. Reduced: the experts' rank adds its own rows of a token, by weights that came with the dispatch or go ahead of
- * the rows, and one row goes to place [token][j]; the token's rank adds those, ranks ascending. What a token awaits are
- * its parts, in the order in which they are added. */
+ * the rows. One row goes to place [token][j], and the token's rank adds those, ranks ascending. A token waits for its
+ * *parts*, in the order in which they are added. */
 #include "exec/cpu/low_latency/far.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static ll_combine combine_of(ll_cpu *self, ll_combine_step *step)
 
 /* ---- checks ------------------------------------------------------------------------------------------------------ */
 
-/* The dispatch's experts are what rows are awaited for: others would be waited for in vain. */
+/* Compares the experts with the dispatch's: rows for other experts would never come. */
 static expar_status check_idx(const ll_combine *c)
 {
     const ll_routing *routing = c->step->routing;
@@ -42,7 +42,7 @@ static expar_status check_idx(const ll_combine *c)
 
 /* ---- the send ---------------------------------------------------------------------------------------------------- */
 
-/* Rows that this rank sends for tokens of all ranks. */
+/* Returns how many rows this rank sends for tokens of all ranks. */
 static uint64_t count_rows(const ll_combine *c)
 {
     uint64_t rows = 0;
@@ -51,7 +51,7 @@ static uint64_t count_rows(const ll_combine *c)
     return rows;
 }
 
-/* How long coded rows are is known, and counted, when they are sent. */
+/* The bytes of coded rows are known, and counted, when they are sent. */
 static void combine_count(const ll_combine *c, uint64_t rows)
 {
     ll_counts *counts = &c->self->totals;
@@ -125,7 +125,7 @@ int32_t ll_combine_ranks(const ll_combine *c, int32_t token, ll_part *parts)
     return count;
 }
 
-/* Those of a token that are due, in the order in which they are added. */
+/* Finds the parts of a token that will come, in the order in which they are added. */
 static int32_t parts_of_token(const ll_combine *c, int32_t token, ll_part parts[LL_MOST_TOPK])
 {
     const int32_t all = c->reduced ? ll_combine_ranks(c, token, parts) : slots_of_token(c, token, parts);
@@ -135,13 +135,13 @@ static int32_t parts_of_token(const ll_combine *c, int32_t token, ll_part parts[
     return due;
 }
 
-/* Its row lies in x, where it stays, and never comes to a place. */
+/* Says whether the part's row stays in x, and never comes to a place. */
 static bool stays_here(const ll_combine *c, const ll_part *part)
 {
     return part->rank == c->self->sym->rank && c->step->x_stays && !c->reduced && !c->coded;
 }
 
-/* What has come to a place as the i-th row of a sum, in x's type again. */
+/* Returns the row that came to a place as the i-th one of a sum, in x's type again. */
 static const void *decode_row(const ll_combine *c, const ll_scratch *scratch, int32_t i, const uint8_t *place)
 {
     const ll_cpu *self = c->self;
@@ -176,7 +176,7 @@ static const void *row_of_part(const ll_combine *c, int32_t token, const ll_part
     return ll_row_of_slot(c, part->rank, ll_header_of(c, part->rank, self->own_messages[token]), part->place);
 }
 
-/* Adds the token, if all of it is here. */
+/* Adds the token if all of its parts are here. */
 static bool add_token(const ll_combine *c, const ll_scratch *scratch, int32_t token)
 {
     const ll_cpu *self = c->self;
@@ -196,8 +196,8 @@ static bool add_token(const ll_combine *c, const ll_scratch *scratch, int32_t to
     return true;
 }
 
-/* Rows that are due from a rank, and those of them that are here: for the text of a wait that fails, and for who asks.
- */
+/* Returns how many rows are awaited from a rank, and how many of them are here. The text of a failed wait uses it, and
+   so do threads that ask what the wait is for. */
 static ll_due row_due(const void *context, int32_t rank)
 {
     const ll_combine *c = context;
@@ -213,7 +213,7 @@ static ll_due row_due(const void *context, int32_t rank)
     return due;
 }
 
-/* Which message to this rank itself each of its tokens was. */
+/* Finds, for each of this rank's tokens, the number of its message to this rank itself. */
 static void combine_find_own(const ll_combine *c)
 {
     ll_cpu *self = c->self;
@@ -224,7 +224,7 @@ static void combine_find_own(const ll_combine *c)
         self->own_messages[ll_header_of(c, own, m)->token] = m;
 }
 
-/* Of `waiting`: -1 in the place of each token that was added. */
+/* Adds tokens of `waiting`, and sets the entry of each added one to -1. */
 static void add_some(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
 {
     const ll_combine *c = context;
@@ -233,7 +233,7 @@ static void add_some(const void *context, const ll_scratch *scratch, int32_t beg
         if (add_token(c, scratch, waiting[i])) waiting[i] = -1;
 }
 
-/* Bytes that are there to be added, as the last token tells. */
+/* Returns the bytes that are ready to be added, by the example of the last token. */
 static uint64_t bytes_to_add(const ll_combine *c, int32_t count)
 {
     ll_part parts[LL_MOST_TOPK];
@@ -244,7 +244,7 @@ static uint64_t bytes_to_add(const ll_combine *c, int32_t count)
     return (uint64_t)count * (uint64_t)(num_parts + 1) * c->row_bytes;
 }
 
-/* Adds the tokens whose rows are all here; those that are not stay in `waiting`. */
+/* Adds the tokens whose rows are all here; the others stay in `waiting`. */
 static int32_t add_tokens(const ll_combine *c, int32_t count)
 {
     ll_cpu *self = c->self;
@@ -255,7 +255,7 @@ static int32_t add_tokens(const ll_combine *c, int32_t count)
     return left;
 }
 
-/* From whom all has come that had not before: for their times. */
+/* Finds the ranks whose last rows have come since the last look: for their times. */
 static void note_came(const ll_combine *c, ll_wait *wait, bool all)
 {
     ll_cpu *self = c->self;
@@ -293,7 +293,7 @@ static expar_status combine_receive_rows(const ll_combine *c)
     combine_find_own(c);
     if (self->far) self->far->combine_expect(c);
     for (;;) {
-        /* A rank that was masked meanwhile adds to no token: those that have its rows are added anew. */
+        /* A rank that was masked meanwhile adds to no token, so tokens that have its rows are added anew. */
         if (self->masks && self->masks->changes != changes) {
             changes = self->masks->changes;
             left = await_tokens(c);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the files of a combine share: combine.c (the call: checks, phases, sums), combine_rows.c (rows on their way
- * back), combine_weights.c (weights ahead of them) and far/combine.c (both, to and from ranks that are not mapped).
+/* Declarations that the files of a combine share. combine.c has the call: checks, phases, sums. combine_rows.c has rows
+ * that go back, combine_weights.c weights ahead of them. far/combine.c has both, to and from ranks that are not mapped.
  * Private to low_latency. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_COMBINE_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_COMBINE_H
@@ -14,26 +14,27 @@ typedef struct ll_combine {
     ll_combine_step *step;
     ll_record *record;
     size_t row_bytes;
-    uint64_t header_bytes; /* of the handle's */
-    int32_t codec;         /* codec_format of rows on their way */
-    bool reduced, coded;   /* sums of each rank travel; rows travel in another form than x's */
-    bool streaming;        /* rows on their way bypass the cache */
+    uint64_t header_bytes; /* those of the handle */
+    int32_t codec;         /* codec_format of rows as they travel */
+    /* sums of each rank travel; rows travel in another form than x's */
+    bool reduced, coded;
+    bool streaming; /* travelling rows bypass the cache */
 } ll_combine;
 
-/* Of a token's sum: what comes from `rank` to a place; a weight of exact sums. */
+/* A part of a token's sum: it comes from `rank` to a place. weight: of exact sums. */
 typedef struct ll_part {
     int32_t rank, place;
     float weight;
 } ll_part;
 
-/* The header of a message that came with the dispatch. */
+/* Returns the header of a message that came with the dispatch. */
 static inline const ll_header *ll_header_of(const ll_combine *c, int32_t source, int32_t message)
 {
     const uint64_t number = (uint64_t)source * (uint64_t)c->self->shape.tokens + (uint64_t)message;
     return (const ll_header *)(c->step->routing->headers + number * c->header_bytes);
 }
 
-/* The expert's row of a header's slot; NULL: the slot has none here. */
+/* Returns the expert's row of a header's slot, or NULL if the slot has none here. */
 static inline const void *ll_row_of_slot(const ll_combine *c, int32_t source, const ll_header *header, int32_t k)
 {
     const ll_cpu *self = c->self;
@@ -48,38 +49,38 @@ static inline const void *ll_row_of_slot(const ll_combine *c, int32_t source, co
 
 /* ---- combine.c --------------------------------------------------------------------------------------------------- */
 
-/* The parts of a reduced sum: places are numbered in the order in which ranks come first in the token's slots, and
-   parts are in that of ranks. */
+/* Finds the parts of a reduced sum. Places are numbered in the order in which ranks come first in the token's slots;
+   parts are in the order of ranks. */
 int32_t ll_combine_ranks(const ll_combine *c, int32_t token, ll_part *parts);
 
 /* ---- combine_rows.c ---------------------------------------------------------------------------------------------- */
 
-/* Something to do for each peer, once. */
+/* A task that is done once for each peer. */
 typedef struct ll_errand {
     void (*run)(const ll_combine *c, int32_t pe);
-    /* Whether it can be done now, given up, or neither. */
+    /* Says whether it can be done now, must be given up, or neither. */
     ll_door (*door)(const ll_combine *c, int32_t pe);
-    const char *what, *of; /* of its wait */
+    const char *what, *of; /* the names of its wait */
 } ll_errand;
-/* For all that progress does not say to be done already. */
+/* Does it for all peers for which `progress` does not say that it is done. */
 expar_status ll_errand_run(const ll_combine *c, const ll_errand *errand);
-/* The half of the peer is free. */
+/* The credit check of the peer's slot. */
 ll_door ll_combine_door(const ll_combine *c, int32_t pe);
-/* Rows that go back to a rank. */
+/* Returns the number of rows that go back to a rank. */
 uint64_t ll_combine_rows_to(const ll_combine *c, int32_t rank);
 /* Codes a row; returns its bytes. */
 size_t ll_combine_code(const ll_combine *c, const void *row, uint8_t *coded);
-/* The sum of one message's rows. */
+/* Makes the sum of one message's rows. */
 void ll_combine_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message, uint8_t *sum);
-/* All rows, to each rank once its door is open. */
+/* Sends all rows, to each rank once its credit check has passed. */
 expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe));
 
 /* ---- combine_weights.c ------------------------------------------------------------------------------------------- */
 
-/* The token's slots hold an expert of the rank: then its message there is that rank's next. */
+/* Says whether the token's slots hold an expert of the rank. Then its message there is that rank's next. */
 bool ll_combine_goes_to(const ll_combine *c, int32_t token, int32_t pe);
-/* Weights to all ranks, and behind them the sums that are made from weights which others have sent; nothing of those
-   where forms differ. */
+/* Sends weights to all ranks, and then the sums that use weights which others have sent. Sends no sums if forms
+   differ. */
 expar_status ll_combine_send_weighted(const ll_combine *c);
 
 #endif

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a combine on their way back to places of mapped peers. */
+/* Rows of a combine that go back to places of mapped peers. */
 #include "exec/cpu/low_latency/far.h"
 
 #include <string.h>
 
-/* Coded rows begin with their heads, since how long the rest is depends on what it holds. Returns the bytes of all. */
+/* A coded row begins with its heads, since the length of the rest depends on them. Returns the bytes of the whole
+   row. */
 size_t ll_combine_code(const ll_combine *c, const void *row, uint8_t *coded)
 {
     const int64_t hidden = c->self->shape.hidden;
@@ -21,7 +22,7 @@ static size_t send_row(const ll_combine *c, const ll_scratch *scratch, const voi
     return bytes;
 }
 
-/* Rows of one message, each to its slot's place; their bytes. */
+/* Sends the rows of one message, each to its slot's place; returns their bytes. */
 static uint64_t send_slots(const ll_combine *c, const ll_scratch *scratch, int32_t source, const ll_header *header,
                            ll_burst *burst)
 {
@@ -39,8 +40,8 @@ static uint64_t send_slots(const ll_combine *c, const ll_scratch *scratch, int32
     return bytes;
 }
 
-/* Weights of a message's slots: with its header, or where they were sent ahead to. This rank's own are
-   at hand. */
+/* Returns the weights of a message's slots. They came with its header, or were sent ahead; this rank's own are in
+   `route`. */
 static const float *weights_of(const ll_combine *c, int32_t source, int32_t message, const ll_header *header)
 {
     const ll_cpu *self = c->self;
@@ -65,7 +66,7 @@ void ll_combine_sum(const ll_combine *c, const ll_scratch *scratch, int32_t sour
                      c->self->shape.hidden);
 }
 
-/* Made where it belongs. */
+/* The sum is made directly in its place. */
 static void send_sum(const ll_combine *c, const ll_scratch *scratch, int32_t source, int32_t message)
 {
     const ll_cpu *self = c->self;
@@ -77,7 +78,7 @@ static void send_sum(const ll_combine *c, const ll_scratch *scratch, int32_t sou
     ll_store(self, source, ll_row_flag_at(&self->space, place), ll_word(epoch, 1));
 }
 
-/* What names no place comes from a broken peer alone. */
+/* A header that names no place can only come from a broken peer. */
 static bool header_fits(const ll_combine *c, const ll_header *header)
 {
     return header->token >= 0 && header->token < c->self->shape.tokens && header->place >= 0 &&
@@ -94,7 +95,7 @@ uint64_t ll_combine_rows_to(const ll_combine *c, int32_t rank)
     return rows;
 }
 
-/* Where rows go back to. */
+/* The source to which rows go back. */
 typedef struct ll_returns {
     const ll_combine *c;
     int32_t source;
@@ -142,7 +143,7 @@ static ll_due sent_due(const void *context, int32_t rank)
     return (ll_due){.came = self->progress[rank], .all = 1};
 }
 
-/* One look at each far peer, or each near one, for which it has not been done. */
+/* Looks once at each far peer, or each near one, for which the task has not been done. */
 static bool errand_run_some(const ll_combine *c, const ll_errand *errand, bool far, int32_t *waits)
 {
     ll_cpu *self = c->self;
@@ -159,7 +160,7 @@ static bool errand_run_some(const ll_combine *c, const ll_errand *errand, bool f
     return moved;
 }
 
-/* What goes by a network leaves first, and is on its way while the rest is stored. */
+/* Data for a network leave first, so that they travel while the rest is stored. */
 static bool run_open(const ll_combine *c, const ll_errand *errand, int32_t *waits)
 {
     *waits = 0;
@@ -188,7 +189,7 @@ ll_door ll_combine_door(const ll_combine *c, int32_t pe)
     return ll_door_of(c->self, LL_COMBINE, c->step->call.epoch, pe);
 }
 
-/* This rank's own rows need no places where they stay, but for sums and coded rows. */
+/* This rank's own rows need no places if they stay in x, except for sums and coded rows. */
 expar_status ll_combine_send_rows(const ll_combine *c, ll_door (*door)(const ll_combine *c, int32_t pe))
 {
     static const char half[] = "low-latency combine: reading of the half before";

@@ -14,7 +14,7 @@ bool ll_combine_goes_to(const ll_combine *c, int32_t token, int32_t pe)
     return k < topk;
 }
 
-/* Each message's weights go to it, by their own flag. */
+/* Stores each message's weights, with a flag of their own. */
 static void store_weights(const ll_combine *c, int32_t pe)
 {
     const ll_cpu *self = c->self;
@@ -47,7 +47,8 @@ static bool weights_have_come(const ll_combine *c, int32_t source, int32_t messa
     return ll_word_is_of(ll_look(self, ll_weight_flag_at(&self->space, &self->shape, source, epoch, message)), epoch);
 }
 
-/* All of the source's weights are here, of a far one all with the last; or it takes no part in the call. */
+/* Passes when all of the source's weights are here; those of a far source come all with the last one. LL_DOOR_REFUSES:
+   it takes no part in the call. */
 static ll_door door_of_weights(const ll_combine *c, int32_t source)
 {
     const ll_cpu *self = c->self;

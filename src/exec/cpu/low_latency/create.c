@@ -24,20 +24,20 @@ static expar_status ll_cpu_take(executor *base, const mem_allocator *from, uint6
     return ll_cache_take(ll_cpu_of(base)->cache, bytes, out);
 }
 
-/* They are raised as calls are made. */
+/* The counts are raised as calls are made. */
 static const ll_counts *ll_cpu_count(executor *base)
 {
     return &ll_cpu_of(base)->totals;
 }
 
-/* Worker threads are the buffer's. */
+/* There is nothing to do: worker threads belong to the buffer. */
 static expar_status ll_cpu_begin(executor *base, exec_call *call, void *stream)
 {
     (void)base, (void)call, (void)stream;
     return EXPAR_OK;
 }
 
-/* Ranks without a shape are met as units are posted. */
+/* There is nothing to do: ranks without a shape are met when headers are posted. */
 static expar_status ll_cpu_prepare(executor *base, ll_call *call)
 {
     (void)base, (void)call;
@@ -56,7 +56,7 @@ static bool ll_cpu_times(executor *base, ll_times *out)
     return false;
 }
 
-/* What a shape takes. */
+/* Frees everything that depends on the shape. */
 static void free_shaped(ll_cpu *self)
 {
     for (int kind = 0; kind < LL_KINDS; kind++)
@@ -76,7 +76,7 @@ static void free_shaped(ll_cpu *self)
     self->progress = self->waiting = self->own_messages = NULL;
 }
 
-/* Without its place in the heap. */
+/* Frees everything but the buffer's place in the heap. */
 static void ll_free_arrays(ll_cpu *self)
 {
     free_shaped(self);
@@ -86,7 +86,7 @@ static void ll_free_arrays(ll_cpu *self)
     free(self->bases);
 }
 
-/* A failed group gives its heap back as a whole, when it is destroyed. */
+/* A failed group frees its heap as a whole, when it is destroyed. */
 static void ll_cpu_destroy(executor *base, bool sound, bool quiet)
 {
     (void)quiet;
@@ -125,7 +125,7 @@ static expar_status ll_cpu_make_shaped(ll_cpu *self)
     return made ? ll_sends_make(&self->shape, &self->sends) : report_no_memory();
 }
 
-/* What a buffer has whatever its shape is. */
+/* Makes everything that does not depend on the shape. */
 static expar_status make_unshaped(ll_cpu *self)
 {
     self->cache = ll_cache_make();
@@ -137,7 +137,7 @@ static expar_status make_unshaped(ll_cpu *self)
     return made ? EXPAR_OK : report_no_memory();
 }
 
-/* Memory of the heap may have served others: words must be zero before anybody can write any. */
+/* Memory of the heap may have served others: words must be zero before any rank can write one. */
 static void clear_words(const ll_cpu *self)
 {
     memset(ll_here(self, 0), 0, (size_t)self->space.words_bytes);
@@ -148,7 +148,7 @@ static void clear_words(const ll_cpu *self)
     }
 }
 
-/* What comes once the shape is known. */
+/* Makes everything that depends on the shape. */
 static expar_status lay_out(ll_cpu *self)
 {
     expar_status status = ll_cpu_make_shaped(self);
@@ -157,7 +157,7 @@ static expar_status lay_out(ll_cpu *self)
     return status;
 }
 
-/* Without a shape. */
+/* Makes a buffer without a shape. */
 static expar_status ll_cpu_make_reserve(ll_cpu *self)
 {
     const ll_reserved *reserve = &self->reserve;
@@ -200,7 +200,7 @@ static expar_status ll_cpu_lay_out(executor *base, const ll_shape *shape)
     return error_restore(&kept);
 }
 
-/* All parts, or none. */
+/* Makes all parts, or none. */
 static expar_status agree_on_parts(ll_cpu *self, const ll_plan *plan)
 {
     const boot_matter matter = {.what = ll_buffer_name, .refused = "could not make its part"};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch: messages into this rank's share at each receiver, and from the shares here to the experts' rows.
  *
- * The send goes through the tokens once for all peers whose half is free, so that a row is read once however many ranks
- * it goes to. The receive knows from the units how many rows of each expert come from each rank, so each message goes
- * to its rows as soon as it is there, in whatever order messages come. */
+ * The send goes through the tokens once for all peers whose slot is free, so that each row is read once however many
+ * ranks it goes to. The receive knows from the headers how many rows of each expert come from each rank. So each
+ * message goes to its rows as soon as it is there, in whatever order messages come. */
 #include "exec/cpu/low_latency/far.h"
 
 #include <string.h>
@@ -64,9 +64,9 @@ static void send_message(const ll_dispatch *d, int32_t token, const ll_target *t
                   (uint32_t)bank);
 }
 
-/* Whether what this rank's last dispatch to the bank left there has been read, or never will be. If it was of the half
-   of this dispatch, whose door is open, it has; if of the other half, a later dispatch that was let into that says so,
-   or the read word. */
+/* Says whether the data of this rank's last dispatch to the message slot there were read, or never will be. If that
+   dispatch had the parity of the present one, whose credit check has passed, they were. If it had the other parity, a
+   later dispatch that was admitted to that slot of the double buffer shows it, or the acknowledgement. */
 static bool bank_is_free(const ll_cpu *self, int32_t pe, int32_t bank, uint64_t epoch)
 {
     const uint64_t last = self->banks[pe].last[bank], other = self->banks[pe].last[1 - bank];
@@ -76,11 +76,12 @@ static bool bank_is_free(const ll_cpu *self, int32_t pe, int32_t bank, uint64_t 
     return ll_word_is_of(ll_look(self, ll_read_at(&self->space, LL_DISPATCH, pe, last)), last);
 }
 
-/* Messages of this dispatch may go to the peer, whose half is free. Many go to where those of the last one went: what
-   is left of that in the caches need not be fetched again. Few go to the other bank: lines that have just been read
-   there take longer to write (measured: docs/internals/measurements/low-latency-cpu.md). If the bank that is wanted
-   is not free, the other one is: what stands there is of this half, or older than what is in the way, and was free when
-   that was let in. */
+/* Chooses the message slot at a peer whose credit check has passed. Many messages go to the slot of the last dispatch:
+   its lines that are left in the caches need not be fetched again. Few messages go to the other slot, since lines that
+   were just read there take longer to write (measured: docs/internals/measurements/low-latency-cpu.md).
+
+   If the slot of choice is not free, the other one is. Its contents have the parity of this call, or are older than
+   those of the busy slot, and were free when those were admitted. */
 static void bank_choose(ll_cpu *self, int32_t pe, uint64_t epoch, bool many)
 {
     ll_banks *banks = &self->banks[pe];
@@ -95,11 +96,11 @@ static ll_due send_due(const void *context, int32_t rank)
     return (ll_due){.came = self->progress[rank] == SEND_DONE, .all = 1};
 }
 
-/* Peers whose half has come free; how many are still not. */
+/* Finds peers whose slot has become free, and returns how many slots are still busy. */
 static int32_t find_open(const ll_dispatch *d, int32_t *now)
 {
     ll_cpu *self = d->self;
-    /* An eighth of what bypasses the cache. */
+    /* `many` is one eighth of the limit from which rows bypass the cache. */
     const bool many = ll_streams(self, 8 * (uint64_t)self->sends.first[d->step->tokens], d->row_bytes);
     int32_t waits = 0;
     *now = 0;
@@ -114,7 +115,7 @@ static int32_t find_open(const ll_dispatch *d, int32_t *now)
     return waits;
 }
 
-/* Messages of these tokens to the near peers of this round. */
+/* Sends messages of these tokens to the near peers of this round. */
 static void send_tokens(const void *context, const ll_scratch *scratch, int32_t begin, int32_t end)
 {
     const ll_dispatch *d = context;
@@ -133,7 +134,7 @@ static void send_tokens(const void *context, const ll_scratch *scratch, int32_t 
     ll_burst_end(&burst);
 }
 
-/* Of the messages of this round that go by stores. */
+/* Returns the bytes of this round's messages that go by stores. */
 static uint64_t bytes_now(const ll_dispatch *d)
 {
     const ll_cpu *self = d->self;
@@ -143,7 +144,7 @@ static uint64_t bytes_now(const ll_dispatch *d)
     return messages * d->row_bytes;
 }
 
-/* What goes by a network leaves first, and is on its way while the rest is stored. */
+/* Data for a network leave first, so that they travel while the rest is stored. */
 static void send_round(const ll_dispatch *d)
 {
     ll_cpu *self = d->self;
@@ -160,7 +161,7 @@ static void send_round(const ll_dispatch *d)
     }
 }
 
-/* Who has nothing to get is not waited for; nor this rank itself, where its rows stay. */
+/* Skips ranks that receive nothing, and this rank itself if its rows stay in x. */
 static expar_status send_messages(const ll_dispatch *d)
 {
     ll_cpu *self = d->self;
@@ -185,7 +186,7 @@ static expar_status send_messages(const ll_dispatch *d)
     return ll_wait_end(&wait, status);
 }
 
-/* The experts of this rank's own tokens stay with the handle. */
+/* The handle keeps the experts of this rank's own tokens. */
 static void keep_idx(const ll_dispatch *d)
 {
     const int32_t topk = d->self->shape.topk;
@@ -238,7 +239,7 @@ expar_status ll_cpu_dispatch_send(executor *base, exec_call *exec, ll_dispatch_s
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
 
-/* Messages that are due, of a call whose units are known. */
+/* Returns the messages that are awaited, in a call whose headers are known. */
 static ll_due message_due(const void *context, int32_t rank)
 {
     const ll_dispatch *d = context;
@@ -247,7 +248,7 @@ static ll_due message_due(const void *context, int32_t rank)
     return (ll_due){.came = came, .all = ll_sends_data(d->self, d->record, rank) ? d->record->told[rank].messages : 0};
 }
 
-/* A row's scales stand apart: each word in a line of its own, in which rows follow each other. */
+/* A row's scales are stored apart: each word in a column of its own, in which rows follow each other. */
 static void place_scales(const ll_dispatch *d, int64_t row, const void *scales)
 {
     const int64_t rows = (int64_t)d->self->shape.ranks * d->self->shape.tokens;
@@ -257,7 +258,7 @@ static void place_scales(const ll_dispatch *d, int64_t row, const void *scales)
                sizeof(uint32_t));
 }
 
-/* One payload to the rows of all its experts here. */
+/* Copies one payload to the rows of all its experts here. */
 static void fan_out(const ll_dispatch *d, int32_t source, const ll_header *header, const void *payload)
 {
     const int32_t topk = d->self->shape.topk;
@@ -278,7 +279,8 @@ static ll_header *header_kept(const ll_dispatch *d, int32_t source, int32_t mess
     return (ll_header *)(d->step->routing->headers + number * map.header_bytes);
 }
 
-/* The flag has come, and names the bank; what a broken peer says of it is one of the two all the same. */
+/* Returns the message slot that the flag names; the flag has come. Even if a broken peer wrote it, this is one of the
+   two. */
 static int32_t bank_of_message(const ll_dispatch *d, int32_t source, int32_t message)
 {
     const ll_cpu *self = d->self;
@@ -303,7 +305,7 @@ static void take_message(const ll_dispatch *d, int32_t source, int32_t message)
     fan_out(d, source, header, at + self->space.header_bytes);
 }
 
-/* Bytes of all rows that come from the source. */
+/* Returns the bytes of all rows that come from the source. */
 static uint64_t bytes_from(const ll_dispatch *d, int32_t source)
 {
     const int32_t locals = d->self->shape.local_experts;
@@ -313,7 +315,7 @@ static uint64_t bytes_from(const ll_dispatch *d, int32_t source)
     return rows * d->row_bytes;
 }
 
-/* Messages of one source, behind those that were taken. */
+/* Messages of one source, after those that were taken. */
 typedef struct ll_arrivals {
     const ll_dispatch *d;
     int32_t source, first;
@@ -329,7 +331,7 @@ static void take_arrivals(const void *context, const ll_scratch *scratch, int32_
     }
 }
 
-/* How many have come that were not taken yet. */
+/* Returns how many messages have come that were not taken yet. */
 static int32_t count_arrivals(const ll_dispatch *d, int32_t source)
 {
     const ll_cpu *self = d->self;
@@ -343,7 +345,7 @@ static int32_t count_arrivals(const ll_dispatch *d, int32_t source)
     return message - self->progress[source];
 }
 
-/* All that have come from the source since the last look; how many. */
+/* Takes all messages that have come from the source since the last look; returns how many. */
 static int32_t take_messages(const ll_dispatch *d, int32_t source)
 {
     ll_cpu *self = d->self;
@@ -373,7 +375,7 @@ static void take_own_tokens(const void *context, const ll_scratch *scratch, int3
         }
 }
 
-/* This rank's own rows, which need no slots where they have stayed. */
+/* Takes this rank's own rows, which need no slots if they have stayed in x. */
 static void take_own(const ll_dispatch *d)
 {
     ll_cpu *self = d->self;
@@ -414,7 +416,8 @@ static expar_status receive_messages(const ll_dispatch *d)
     return ll_wait_end(&wait, status);
 }
 
-/* Rows of the source for an expert that have come: its messages come in order, and in them the rows of each expert. */
+/* Returns how many rows of the source for an expert have come. Its messages come in order, and so do the rows of each
+   expert in them. */
 static int32_t count_came(const ll_dispatch *d, int32_t source, int32_t local)
 {
     const int32_t topk = d->step->call.form.topk;
@@ -425,7 +428,8 @@ static int32_t count_came(const ll_dispatch *d, int32_t source, int32_t local)
     return came;
 }
 
-/* Rows that have come, and are in the caller's results: of whom messages are missing fewer than were counted. */
+/* Counts the rows that have come and are in the caller's results. If messages of a source are missing, these are fewer
+   than its header counted. */
 static void add_stats(const ll_dispatch *d)
 {
     const int32_t n = d->self->shape.ranks;
@@ -439,7 +443,7 @@ static void add_stats(const ll_dispatch *d)
     }
 }
 
-/* Rows that a masked source has counted and not sent. */
+/* Clears rows that a masked source has counted and not sent. */
 static void clear_missing(const ll_dispatch *d, int32_t source)
 {
     ll_cpu *self = d->self;

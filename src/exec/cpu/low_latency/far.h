@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a low-latency call asks for ranks that are not mapped: a table of operations, which far/ fills, and which is
- * NULL where all ranks map each other. Private to low_latency.
+/* A table of operations for ranks that are not mapped. Low-latency calls use it; far/ fills it. It is NULL if all ranks
+ * map each other. Private to low_latency.
  *
- * A rank is far where ll_is_far says so. To near ranks calls go by stores, as unit.c, dispatch.c and combine.c have it;
- * at the places that are named here they ask for what goes to far ranks, or has come from them. What these operations
- * keep is the executor's `links`, which nobody else opens.
+ * ll_is_far says whether a rank is far. To near ranks calls send by stores, as in unit.c, dispatch.c and combine.c. At
+ * the points named here they ask for data that go to far ranks, or have come from them. The state of these operations
+ * is the executor's `links`, which no other code opens.
  *
- * Threads. All are called by the thread that is in the call. Workers call `row_came` and `row`, too, and whoever asks
- * what a wait is for calls `found` and `row_came`.
- * Errors. What cannot be sent is kept, the first of it, until the phase asks (`check`); with masks the rank is masked
- * for it. So most operations return nothing, and send nothing to a masked rank. */
+ * Threads. The thread in the call calls all of them. Workers also call `row_came` and `row`. A thread that asks what a
+ * wait is for calls `found` and `row_came`.
+ *
+ * Errors. The first failure to send is kept until the phase asks (`check`); with masks the rank is masked for it. So
+ * most operations return nothing, and send nothing to a masked rank. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_FAR_H
 
@@ -17,69 +18,76 @@
 #include "exec/cpu/low_latency/dispatch.h"
 
 struct ll_far_ops {
-    /* ---- units and read words (unit.c) ---- */
+    /* ---- headers and acknowledgements (unit.c) ---- */
 
-    /* This rank's unit of the call to the far rank, whose half is free or not; after all units of the kind before. It
-       may be put off until the call's only piece takes it along, or until `flush`. sends: NULL where nothing comes. */
+    /* Sends this rank's header of the call to the far rank, whether its slot is free or not, after all headers of the
+       kind before. It may be put off until it leaves with the call's only piece, or until `flush`. sends: NULL if no
+       data follow. */
     void (*unit)(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe);
-    /* This rank has read the call: the word, to the offset there. whole: the call was received where it was sent, and
-       this rank's next call may take the word along. */
+    /* Acknowledges the call: sends the word to the offset there. whole: the call was received where it was sent, and
+       the word may leave with this rank's next call. */
     void (*read)(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole);
-    /* Whether a word of the epoch has come from a far rank to an offset here. Then all that came before it is seen, and
-       all of a unit whose last word it is. */
+    /* Says whether a word of the epoch has come from a far rank to an offset here. Then everything that came before it
+       is visible, and all of a header whose last word it is. */
     bool (*found)(const ll_cpu *self, uint64_t at, uint64_t epoch);
-    /* The rank's read word of the epoch has not come, nor its unit of the call after: asks for it, in each turn of a
-       wait anew. OPEN: the rank has it; REFUSES: something could not be sent. Never waits. */
+    /* Neither the rank's acknowledgement of the epoch nor its header of the next call has come. Asks for it, anew in
+       each turn of a wait. LL_DOOR_OPEN: the rank has stored it; LL_DOOR_REFUSES: something could not be sent. Never
+       waits. */
     ll_door (*ask)(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch);
-    /* Before a call waits for anybody, and at its end: all that was put off leaves. */
+    /* Comes before a call waits for any rank, and at its end: everything that was put off leaves. */
     void (*flush)(const ll_cpu *self);
-    /* A call opens, or sends messages: waits until what this rank sends from now on comes after all that it has sent
-       to the half of the epoch. */
+    /* Comes when a call opens, or sends messages. Waits until data that this rank sends from now on come after all that
+       it has sent to the slot of the epoch. */
     void (*await)(const ll_cpu *self, ll_kind kind, uint64_t epoch);
-    /* At the end of a phase: EXPAR_OK, or why something could not be sent, with the phase before the text. */
+    /* Comes at the end of a phase. Returns EXPAR_OK, or why something could not be sent, with the phase before the
+       text. */
     expar_status (*check)(const ll_cpu *self, const char *what);
-    /* A half was read, nobody has leave for the next, and its flags are old: those of pieces become 0, of messages or,
-       in the region, of rows. */
+    /* A slot was read, no rank may write its next data, and its flags are old. Sets the flags of pieces to 0: of
+       messages or, in the region, of rows. */
     void (*clear)(const ll_cpu *self, ll_kind kind, int32_t half, int32_t region);
-    /* The buffer is given up: between the two (true, false) this thread's waits for the network end soon. */
+    /* The buffer is given up: between the two calls (true, false) this thread's waits for the network end soon. */
     void (*part)(const ll_cpu *self, bool begins);
 
     /* ---- dispatch (dispatch.c) ---- */
 
-    /* Before units leave, which tell it: where rows are to come back that far ranks send for this call's tokens. goes:
-       this rank sends messages. */
+    /* Comes before headers leave, which contain the result. Finds where rows for this call's tokens come back that far
+       ranks send. goes: this rank sends messages. */
     void (*dispatch_plan)(const ll_cpu *self, bool goes);
-    /* All messages to the far ranks of this round (SEND_NOW). */
+    /* Sends all messages to the far ranks of this round (SEND_NOW). */
     void (*dispatch_send)(const ll_dispatch *d);
-    /* How many messages of a far source have come after `came`, of `all`; and where one of those stands. */
+    /* The first returns how many messages of a far source have come, of `all`, when `came` had come before. The second
+       returns where one of those lies. */
     int32_t (*messages_came)(const ll_dispatch *d, int32_t source, int32_t came, int32_t all);
     const uint8_t *(*message)(const ll_dispatch *d, int32_t source, int32_t message);
 
     /* ---- combine (combine.c) ---- */
 
-    /* Before units leave. goes: this rank sends rows. */
+    /* Comes before headers leave. goes: this rank sends rows. */
     void (*combine_plan)(const ll_combine *c, bool goes);
-    /* All weights, and all rows, to a far rank whose door is open. */
+    /* Send all weights, and all rows, to a far rank whose credit check has passed. */
     void (*send_weights)(const ll_combine *c, int32_t pe);
     void (*send_rows)(const ll_combine *c, int32_t pe);
-    /* Before rows are received: finds where those of far ranks come to, for each token. */
+    /* Comes before rows are received: finds where those of far ranks come to, for each token. */
     void (*combine_expect)(const ll_combine *c);
-    /* Whether a part of a token's sum has come from its far rank; and, once ll_see has followed, where it stands. */
+    /* The first says whether a part of a token's sum has come from its far rank. The second returns, after ll_see,
+       where it lies. */
     bool (*row_came)(const ll_combine *c, int32_t token, const ll_part *part);
     const void *(*row)(const ll_combine *c, int32_t token, const ll_part *part);
 
     /* ---- masks (mask.c, clean.c) ---- */
 
-    /* What a far rank is told of masks and cleans goes after all that was sent to it, one thing at a time: in each
-       turn of a wait, and when a call opens, the next of it leaves as far as it can. Keeps the caller's error text. */
+    /* Words about masks and cleans go to a far rank after everything that was sent to it, one thing at a time. In each
+       turn of a wait, and when a call opens, the next ones leave as far as they can. Keeps the caller's error text. */
     void (*spread)(const ll_cpu *self);
-    /* This rank's masker word at the far rank is to be this. */
+    /* Sets the new value of this rank's masker word at the far rank. */
     void (*masker)(const ll_cpu *self, int32_t rank, uint64_t word);
-    /* Until the far rank has been told all, but for a short time only: it may be stopped, and learns the rest later. */
+    /* Waits until the far rank has been told everything, but only for a short time: it may be stopped, and then learns
+       the rest later. */
     void (*linger)(const ll_cpu *self, int32_t rank);
-    /* The rank is masked now: what is under way to it keeps its memory. EXPAR_ERR_PEER: there is not so much other. */
+    /* The rank is masked now: data under way to it keep their memory. EXPAR_ERR_PEER: there is not so much other
+       memory. */
     expar_status (*set_aside)(const ll_cpu *self, int32_t rank);
-    /* A clean has ended: until those of its view have been told all, or are lost. EXPAR_ERR_ABORTED,
+    /* A clean has ended. Waits until the ranks of its view have been told everything, or are lost. EXPAR_ERR_ABORTED,
        EXPAR_ERR_INTERRUPTED. */
     expar_status (*conclude)(const ll_cpu *self, const uint32_t *view);
 };

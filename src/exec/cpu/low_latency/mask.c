@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks: ranks without which this rank's calls go on, and regions, to which halves move because of them.
+/* Masks: ranks without which this rank's calls go on, and the regions to which slots move because of them.
  *
- * A rank that is masked may only be slow, or stopped, and may still write where the words that it has seen allow it.
- * In all memory that has one writer that hits nobody. Places of combines belong to tokens, though, and have another
- * writer in each call. So a half whose places a masked rank may still write to goes to a fresh region of them with its
- * next read word, which names the region: not at once, for others have been let in where it lies. A region serves
- * again when all masked ranks that know it are dead, or back. What a far rank has sent may come behind its death: it is
- * never known to be dead here. */
+ * A masked rank may only be slow, or stopped, and may still write where the words that it has seen allow it. That does
+ * no harm in memory that has one writer. But places of combines belong to tokens, and have another writer in each call.
+ * So a slot whose places a masked rank may still write to moves to a fresh region with its next acknowledgement, which
+ * names the region. It does not move at once, since other ranks have been admitted where it lies.
+ *
+ * A region serves again when all masked ranks that know it are dead, or back. Data of a far rank may arrive after its
+ * death, so a far rank never counts as dead here. */
 #include "exec/cpu/low_latency/far.h"
 
 #include <stdlib.h>
@@ -62,8 +63,8 @@ ll_masks *ll_masks_make(ll_cpu *self)
 
 /* ---- regions ----------------------------------------------------------------------------------------------------- */
 
-/* The near dead write nothing any more, and whoever has left the buffer has said so behind all that it has written.
-   Whoever has only left the group may have a thread that still writes. */
+/* Near ranks that are dead write nothing more. A rank that has left the buffer has said so after everything that it has
+   written. A rank that has only left the group may have a thread that still writes. */
 static bool writes_no_more(const ll_cpu *self, int32_t rank)
 {
     const bool dead = atomic_load_explicit(&self->sym->gone[rank], memory_order_acquire) == SYM_PEER_DIED;
@@ -71,7 +72,7 @@ static bool writes_no_more(const ll_cpu *self, int32_t rank)
            (ll_look(self, ll_masker_at(&self->space, rank)) & LL_MASKER_PARTED) != 0;
 }
 
-/* Where the half may lie from its next read word on (ll_region_choose). */
+/* Returns the region of the slot from its next acknowledgement on (ll_region_choose). */
 static int32_t find_region(const ll_cpu *self, int32_t half)
 {
     const ll_masks *masks = self->masks;
@@ -86,7 +87,7 @@ bool ll_regions_suffice(const ll_cpu *self)
     return find_region(self, 0) >= 0 && find_region(self, 1) >= 0;
 }
 
-/* Flags there may be older than any sweep. */
+/* The flags in the new region may be older than any sweep, so they are cleared. */
 void ll_region_settle(ll_cpu *self, int32_t half)
 {
     const uint64_t bytes = (uint64_t)self->shape.tokens * (uint64_t)self->space.places * 8;
@@ -188,7 +189,7 @@ expar_status ll_cpu_mask_set(executor *base, int32_t rank, bool masked)
     return EXPAR_OK;
 }
 
-/* There are no streams. */
+/* There are no streams here. */
 expar_status ll_cpu_mask_query(executor *base, int32_t *status, void *stream)
 {
     const ll_cpu *self = ll_cpu_of(base);

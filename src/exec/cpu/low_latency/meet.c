@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Ranks of a buffer that gets its shape later (proto/reserve.h). Each lays it out at its own first call, and says so;
- * before a rank is sent anything it must have said the same. A rank that is masked meanwhile is not awaited; one that a
- * clean takes in may still have its first call before it, so each call looks at those who have not been met. */
+/* Ranks of a buffer that gets its shape later (proto/reserve.h). Each rank lays it out at its own first call, and tells
+ * it to the others. Before this rank sends anything to another one, that must have told the same shape. A rank that is
+ * masked meanwhile is not awaited. A rank that comes back by a clean may not have made its first call yet, so each call
+ * looks at the ranks that have not been met. */
 #include "exec/cpu/low_latency/cpu.h"
 
 static uint64_t shape_at(const ll_cpu *self, int32_t source)
@@ -19,7 +20,7 @@ void ll_meet_say(ll_cpu *self)
     }
 }
 
-/* Whether the rank has said its shape, and which. */
+/* Says whether the rank has told its shape, and returns it. */
 static bool hear_shape(const ll_cpu *self, int32_t rank, ll_shape_words *out)
 {
     bool said = true;
@@ -38,7 +39,7 @@ static ll_due shape_due(const void *context, int32_t rank)
                     .all = 1};
 }
 
-/* Those that have said it. EXPAR_ERR_MISMATCH */
+/* Meets the ranks that have told their shape. EXPAR_ERR_MISMATCH if one is different. */
 static expar_status meet_those(ll_cpu *self)
 {
     const ll_shape_words own = ll_shape_say(&self->shape);

@@ -58,7 +58,7 @@ static bool read_token(const ll_sends *sends, const ll_shape *shape, const ep_ro
     return true;
 }
 
-/* Numbers the token's rows and messages. Each slot has a row of its own, also where two slots name one expert. */
+/* Numbers the token's rows and messages. Each slot has a row of its own, even if two slots name one expert. */
 static int32_t place_token(ll_sends *sends, const ll_shape *shape, int32_t token, int32_t topk, int32_t next)
 {
     const int64_t slot = (int64_t)token * shape->topk;
@@ -82,7 +82,7 @@ expar_status ll_sends_fill(ll_sends *sends, const ll_shape *shape, const ep_rout
     const size_t n = (size_t)shape->ranks, experts = n * (size_t)shape->local_experts;
     expar_status status = EXPAR_OK;
     int32_t next = 0;
-    /* Messages, counts and last targets stand one after the other. */
+    /* Messages, counts and last targets are contiguous. */
     memset(sends->messages, 0, (2 * n + experts) * sizeof(int32_t));
     for (int32_t t = 0; t < tokens; t++) {
         int32_t bad = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where a dispatch's rows belong among the places of their experts: by the counts that all ranks have told. */
+/* Finds the places of a dispatch's rows among those of their experts, by the counts of all ranks. */
 #include "exec/cpu/low_latency/dispatch.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Counts of all sources for one expert here. */
+/* Returns the sum of all sources' counts for one expert here. */
 static int64_t rows_wanted(const ll_dispatch *d, int32_t local)
 {
     int64_t rows = 0;
@@ -52,7 +52,7 @@ void ll_ranges_place(ll_dispatch *d)
             rows += (uint64_t)count;
         }
     }
-    /* They are read later than what is on its way, and so bypass the cache from half as many on. */
+    /* Results are read later than rows that are under way, so they bypass the cache from half as many on. */
     d->streaming = ll_streams(self, 2 * rows, d->row_bytes);
     if (exceeds) report_excess(d);
 }

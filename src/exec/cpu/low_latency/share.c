@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work on many rows, shared out among the buffer's worker threads; the calling thread is the first of them. */
+/* Work on many rows, divided among the buffer's worker threads; the calling thread is the first of them. */
 #include "base/knobs.h"
 #include "exec/cpu/low_latency/cpu.h"
 
@@ -52,10 +52,11 @@ void ll_workers_free(ll_cpu *self)
     self->scratch = NULL;
 }
 
-/* Threads are started when something is worth them. Between two calls of a decoder a thread has slept for long, on a
-   core that sleeps, too, and is not always woken there: only rows of half a millisecond are worth that (measured:
-   docs/internals/measurements/low-latency-cpu.md). Waits for the network mask the ranks that they have lost,
-   which only the calling thread may do. */
+/* Threads are started when the work is large enough. Between two calls of a decoder a thread has slept for long. Its
+   core sleeps, too, and the thread does not always wake there. So only rows of half a millisecond are worth that
+   (measured: docs/internals/measurements/low-latency-cpu.md).
+
+   Waits for the network mask the ranks that they have lost, which only the calling thread may do. */
 static int32_t workers_worth(const ll_cpu *self, int32_t items, uint64_t bytes)
 {
     if (self->masks && self->far) return 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening units and read words: by these ranks know of each other's calls, and when a half is free.
+/* Message headers and acknowledgements. They tell ranks about each other's calls, and when a slot is free.
  *
- * Units leave without waiting for anybody, since each is kept four times; but a half whose call before was not read
- * here (it was refused, or is still open) says nothing of where the others are. So such a send first waits for all
- * units of the call between, and keeps those of the call that is open, which it is about to overtake. */
+ * Headers leave without waiting for any rank, since each is kept four times. But a slot whose last call was not read
+ * here (it was rejected, or is still open) says nothing about where the others are. So such a send first waits for all
+ * headers of the call between. It also keeps the headers of the open call, which it is about to overtake. */
 #include "exec/cpu/low_latency/far.h"
 
 #include <stdio.h>
@@ -12,15 +12,15 @@
 static const char *const kind_names[] = {"dispatch", "combine"};
 static const char *const opening_phases[] = {"low-latency dispatch: opening", "low-latency combine: opening"};
 
-/* ---- a unit ------------------------------------------------------------------------------------------------------ */
+/* ---- a message header -------------------------------------------------------------------------------------------- */
 
 static uint64_t unit_word(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source, int32_t word)
 {
     return ll_look(self, ll_unit_at(&self->space, kind, source, epoch) + (uint64_t)word * 8);
 }
 
-/* All words of it: each is complete by itself, and the status comes last where stores keep their order. A far rank's
-   are whole behind the last one alone, which is looked at first. */
+/* Says whether all words of the header are here. Each is complete by itself, and the status comes last if stores keep
+   their order. The words of a far rank's header are complete only after the last one, which is read first. */
 static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source)
 {
     const int32_t words = ll_words_of_unit(&self->shape, kind);
@@ -31,9 +31,10 @@ static bool unit_has_come(const ll_cpu *self, ll_kind kind, uint64_t epoch, int3
     return true;
 }
 
-/* Words of a unit that has not come are of no later call: no rank is ahead of one that still awaits its unit. This does
-   not hold with masks, where ranks that have masked this one go on without it, nor once stamps have begun again. Of a
-   far rank's unit only the last word may be read before it has come: the network may be writing the others. */
+/* Checks that words of a header that has not come belong to no later call: no rank is ahead of a rank that still awaits
+   its header. With masks this does not hold, since ranks that have masked this one go on without it. Nor does it hold
+   once stamps have begun again. Of a far rank's header only the last word may be read before it has come: the network
+   may be writing the others. */
 static expar_status look_at_unit(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t source)
 {
     const int32_t words = ll_words_of_unit(&self->shape, kind);
@@ -67,7 +68,7 @@ uint64_t ll_unit_says(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     return ll_word(call->epoch, value);
 }
 
-/* To one peer, the status last. */
+/* Stores the header at one peer, the status last. */
 static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
 {
     const uint64_t unit = ll_unit_at(&self->space, kind, self->sym->rank, call->epoch);
@@ -82,7 +83,7 @@ static void post_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, con
     sym_ring(self->sym, pe);
 }
 
-/* To all who get any. */
+/* Sends headers to all ranks that get one. */
 static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends)
 {
     for (int32_t i = 0; i + 1 < self->shape.ranks; i++) {
@@ -95,7 +96,8 @@ static void post_units(const ll_cpu *self, const ll_call *call, ll_kind kind, co
     }
 }
 
-/* Rows that go back to the source, sums or not, stand within what there is for them. Each count is sound. */
+/* Says whether the rows that go back to the source, or their sums, fit into the memory for them. Each count has been
+   checked. */
 static bool returns_fit(const ll_cpu *self, const ll_told *told, const int32_t *counts)
 {
     int64_t rows = 0;
@@ -106,7 +108,7 @@ static bool returns_fit(const ll_cpu *self, const ll_told *told, const int32_t *
     return told->returns >= 0 && told->returns + pieces <= (int64_t)self->space.return_pieces;
 }
 
-/* What comes from a peer has to fit the buffer, whatever has become of the peer. */
+/* Data from a peer must fit the buffer, whatever has happened to the peer. */
 static void check_told(const ll_cpu *self, ll_told *told, int32_t source, const int32_t *counts)
 {
     const ll_unit_bounds bounds = {self->shape.tokens, -1, ll_rows_at_most(&self->shape)};
@@ -127,7 +129,7 @@ static void check_told(const ll_cpu *self, ll_told *told, int32_t source, const 
     snprintf(told->text, sizeof told->text, "rank %d has told what cannot be: %s, of %d at most", source, seen, most);
 }
 
-/* A unit that has come, into the record of its call. */
+/* Copies a header that has come into the record of its call. */
 static void take_unit(const ll_cpu *self, ll_record *record, ll_kind kind, uint64_t epoch, int32_t source)
 {
     ll_told *told = &record->told[source];
@@ -151,7 +153,7 @@ static void take_unit(const ll_cpu *self, ll_record *record, ll_kind kind, uint6
 
 /* ---- a call opens ------------------------------------------------------------------------------------------------ */
 
-/* Units of an epoch, for a wait. */
+/* The headers of an epoch, for a wait. */
 typedef struct units_context {
     const ll_cpu *self;
     ll_kind kind;
@@ -165,7 +167,7 @@ static ll_due unit_due(const void *context, int32_t rank)
     return (ll_due){.came = skip || unit_has_come(units->self, units->kind, units->epoch, rank), .all = 1};
 }
 
-/* The call before the last, of this half, was not read here: until all ranks have made the one between. */
+/* The slot's last call, two epochs ago, was not read here: waits until all ranks have made the call between. */
 static expar_status units_await_between(ll_cpu *self, const ll_call *call, ll_kind kind, ll_record *record)
 {
     static const char *const phases[] = {"low-latency dispatch: counts of the call before",
@@ -182,7 +184,7 @@ static expar_status units_await_between(ll_cpu *self, const ll_call *call, ll_ki
     return ll_wait_end(&wait, status);
 }
 
-/* This rank's own part of a record is what its units say. */
+/* This rank's own part of a record is what its headers say. */
 static void begin_record(ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends)
 {
     ll_record *record = ll_record_of(self, kind, call->epoch);
@@ -206,7 +208,7 @@ static bool refuses(const ll_call *call)
     return !ll_status_goes_on(call->refusal.status);
 }
 
-/* The call is known to be one that all ranks may be told of. */
+/* Opens a call that is known to be one that all ranks may be told about. */
 static expar_status open_call(ll_cpu *self, ll_call *call, ll_kind kind, const ll_sends *sends)
 {
     call->epoch = ++self->epochs[kind];
@@ -218,7 +220,7 @@ static expar_status open_call(ll_cpu *self, ll_call *call, ll_kind kind, const l
         expar_status status = units_await_between(self, call, kind, record);
         if (status != EXPAR_OK) return status;
     }
-    /* No read word has told others where this half lies: this unit does. */
+    /* No acknowledgement has told others where this slot lies: this header does. */
     if (self->masks && kind == LL_COMBINE && !record->epoch && record->unread)
         ll_region_settle(self, ll_half(call->epoch));
     call->open = !refuses(call);
@@ -237,14 +239,14 @@ expar_status ll_call_open(ll_cpu *self, ll_call *call, ll_kind kind, const ll_se
     return status == EXPAR_OK && call->open ? open_call(self, call, kind, sends) : status;
 }
 
-/* An open door, behind which the peer's half lies in the region that it has told. */
+/* The check passes, and the peer's slot lies in the region that it has named. */
 static ll_door open_door(const ll_cpu *self, ll_kind kind, int32_t pe, uint32_t region)
 {
     if (self->masks && kind == LL_COMBINE) self->masks->peer_regions[pe] = ll_region_told(region, self->shape.regions);
     return LL_DOOR_OPEN;
 }
 
-/* Whether the rank has read what went there in the epoch, and its word of that, whole. */
+/* Says whether the rank has read the data of the epoch, and returns its acknowledgement. */
 static bool was_read(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe, uint64_t *read)
 {
     const uint64_t at = ll_read_at(&self->space, kind, pe, epoch);
@@ -275,8 +277,8 @@ static ll_due told_due(const void *context, int32_t rank)
     return (ll_due){.came = record->told[rank].got, .all = 1};
 }
 
-/* Those that are here and were not; how many are still missing. Nobody's wait is another one's: so all are looked at in
-   each turn. */
+/* Takes the headers that have come since the last look, and returns how many are still missing. It looks at all ranks
+   in each turn, so that no rank's wait holds up another one's. */
 static int32_t take_units(ll_cpu *self, const ll_call *call, ll_kind kind, ll_wait *wait, bool *moved,
                           expar_status *status)
 {
@@ -297,7 +299,7 @@ static int32_t take_units(ll_cpu *self, const ll_call *call, ll_kind kind, ll_wa
     return missing;
 }
 
-/* A rank that has left the buffer for good says so by its units. */
+/* A rank that has left the buffer for good says so in its headers. */
 static expar_status mask_parted(ll_cpu *self, const ll_record *record, int32_t rank)
 {
     const ll_told *told = &record->told[rank];
@@ -305,8 +307,8 @@ static expar_status mask_parted(ll_cpu *self, const ll_record *record, int32_t r
     return ll_mask(self, rank, told->text);
 }
 
-/* Without masks nobody is waited for once a rank has left for good: others may have learned of that in another call,
-   and never come to this one. */
+/* Without masks a wait ends once any rank has left for good. Others may have learned that in another call, and never
+   come to this one. */
 static expar_status find_parted(const ll_cpu *self, const ll_record *record)
 {
     for (int32_t r = 0; r < self->shape.ranks && !self->masks; r++) {
@@ -352,7 +354,7 @@ bool ll_call_mismatches(ll_cpu *self, const ll_call *call, ll_kind kind)
     return false;
 }
 
-/* Whoever refused, or else whoever differs. */
+/* Names the first rank that rejected, or else the first whose form differs. */
 void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind)
 {
     const ll_record *record = ll_record_of(self, kind, call->epoch);
@@ -374,7 +376,7 @@ void ll_call_judge(ll_cpu *self, ll_call *call, ll_kind kind)
 
 /* ---- a call was read --------------------------------------------------------------------------------------------- */
 
-/* Flags of the half, whose data have all been read and whose next have no leave yet. */
+/* Clears the flags of a slot. All its data have been read, and no rank may write the next ones yet. */
 static void flags_sweep(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
     const ll_space *space = &self->space;
@@ -426,7 +428,7 @@ void ll_cpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
 {
     (void)epoch;
     ll_cpu *self = ll_cpu_of(base);
-    /* Whoever learns by the units that this rank has left knows by this that it needs no region of its own. */
+    /* A rank that learns from the headers that this rank has left then knows that it needs no region for it. */
     if (self->masks) ll_masker_part(self);
     if (self->far) self->far->part(self, true);
     for (int kind = 0; kind < LL_KINDS; kind++) {

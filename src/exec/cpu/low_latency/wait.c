@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting in a phase of a call, with what others are told of it, and how long it took for whom. With masks a wait that
- * would end because of a rank goes on without it. */
+/* Waits in a phase of a call, and tells others about them. Measures how long they took for which rank. With masks a
+ * wait that would end because of a rank goes on without it. */
 #include "exec/cpu/low_latency/far.h"
 
 #include <stdio.h>
@@ -28,9 +28,9 @@ static void begin_rest(ll_wait *wait)
     wait->begun = true;
 }
 
-/* ---- without those who are lost ---------------------------------------------------------------------------------- */
+/* ---- without lost ranks ------------------------------------------------------------------------------------------ */
 
-/* A rank that has masked this one sends it nothing any more. *any: there was one that is missed. */
+/* A rank that has masked this one sends it nothing more. *any: such a rank was missing. */
 static expar_status answer_masks(const ll_wait *wait, bool *any)
 {
     expar_status status = EXPAR_OK;
@@ -42,7 +42,7 @@ static expar_status answer_masks(const ll_wait *wait, bool *any)
     return status;
 }
 
-/* The wait has failed: goes on without whom it has failed for. */
+/* The wait has failed: it goes on without the ranks for which it has failed. */
 static expar_status lose_ranks(ll_wait *wait)
 {
     char why[512];
@@ -54,7 +54,7 @@ static expar_status lose_ranks(ll_wait *wait)
         status = ll_mask(wait->cpu, r, why);
         any = true;
     }
-    /* The one to blame is awaited by others: whom this rank awaits does not come for it. */
+    /* The rank to blame is awaited by others: the ranks that this one awaits do not come because of it. */
     for (int32_t r = 0; r < wait->cpu->shape.ranks && status == EXPAR_OK && !any; r++) {
         any = r != wait->cpu->sym->rank && wait_misses(wait, r);
         if (any) status = ll_mask(wait->cpu, r, why);
@@ -76,7 +76,7 @@ static expar_status masking_turn(ll_wait *wait)
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* Only a call that asks for times looks at the clock. */
+/* Only a call that asks for times reads the clock. */
 static void count_idle(ll_wait *wait, bool moved)
 {
     if (!wait->call->wait_ns) return;
@@ -104,7 +104,7 @@ void ll_wait_came(ll_wait *wait, int32_t rank)
     wait_ns[rank] += wait->idle_ns + (wait->idle_since_ns ? clock_ns() - wait->idle_since_ns : 0);
 }
 
-/* "; rows from rank 3: 12 of 40" of each that is missing, as many as fit. */
+/* Adds "; rows from rank 3: 12 of 40" for each rank whose data are missing, as many as fit. */
 static expar_status tell_missing(const ll_wait *wait, expar_status status)
 {
     char text[512] = "";

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of a combine to and from ranks that are not mapped. All that goes back to one rank goes in pieces to one place
- * there, which that rank has told with its dispatch: rows in the order of experts and, of each, of tokens, or sums in
- * that of messages. Both sides know that order, the sender by the counts of the dispatch, the token's rank by its
- * experts; so it finds each row without being told more. Flags say from one row to the next how many bytes it is, which
- * of coded rows nobody knows before. */
+/* Rows of a combine to and from ranks that are not mapped. All rows for one rank go back in pieces to one place there,
+ * which that rank has named with its dispatch. Rows are ordered by experts and, within each, by tokens; sums are in the
+ * order of messages. Both sides know that order: the sender by the counts of the dispatch, the token's rank by its
+ * experts. So the token's rank finds each row without further words. Flags say how many bytes there are from one row to
+ * the next, which is not known before for coded rows. */
 #include "exec/cpu/low_latency/far/links.h"
 
 #include <string.h>
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-/* Pieces that go back to one rank. */
+/* The pieces that go back to one rank. */
 typedef struct far_returns {
     const ll_combine *c;
     int32_t source, rows;
@@ -26,7 +26,7 @@ static int32_t rows_of_expert(const ll_combine *c, int32_t source, int32_t local
     return ll_range_count(c->step->routing->range[(int64_t)local * c->self->shape.ranks + source]);
 }
 
-/* From a row that is there, or behind the last of its expert, to the next that is. */
+/* Moves from a row that exists, or from the end of its expert's rows, to the next row that exists. */
 static void row_settle(const ll_combine *c, int32_t source, far_row *row)
 {
     while (row->number >= rows_of_expert(c, source, row->local)) {
@@ -42,7 +42,7 @@ static const void *row_at(const ll_combine *c, int32_t source, const far_row *ro
            (ll_range_begin(range) + (int64_t)row->number) * c->step->x_row_pitch_bytes;
 }
 
-/* Rows of the piece, one behind the other; returns the pitch at which they lie. */
+/* Copies the rows of the piece one after the other; returns their pitch. */
 static size_t copy_rows(const far_returns *returns, int32_t piece, uint8_t *out)
 {
     const ll_combine *c = returns->c;
@@ -55,7 +55,7 @@ static size_t copy_rows(const far_returns *returns, int32_t piece, uint8_t *out)
     return pitch;
 }
 
-/* Coded ones are moved together once the longest of them is known. */
+/* Codes the rows, and moves them together once the longest is known. */
 static size_t code_rows(const far_returns *returns, int32_t piece, uint8_t *out, uint64_t *bytes)
 {
     const ll_combine *c = returns->c;
@@ -114,7 +114,7 @@ static void return_pieces(const void *context, const ll_scratch *scratch, int32_
     if (returns->c->coded) atomic_fetch_add_explicit(&returns->c->self->totals.bytes_sent, bytes, memory_order_relaxed);
 }
 
-/* Where weights go ahead, rows wait for those of others. */
+/* If weights go ahead, rows wait for those of other ranks. */
 void ll_far_combine_plan(const ll_combine *c, bool goes)
 {
     const bool at_once = goes && !c->step->call.form.weights;
@@ -128,7 +128,7 @@ void ll_far_combine_rows(const ll_combine *c, int32_t pe)
     ll_share_out(c->self, ll_pieces(returns.rows), (uint64_t)returns.rows * c->row_bytes, return_pieces, &returns);
 }
 
-/* All at once, by the flag of the last. */
+/* Sends all weights at once, with the flag of the last one. */
 void ll_far_combine_weights(const ll_combine *c, int32_t pe)
 {
     const ll_cpu *self = c->self;
@@ -218,7 +218,8 @@ bool ll_far_row_came(const ll_combine *c, int32_t token, const ll_part *part)
     return ll_far_came(c->self, row_flag_of(c, token, part), c->step->call.epoch);
 }
 
-/* Behind the flag, by an acquire. A pitch that is none comes from a broken peer: its bytes are what they are. */
+/* Comes after the flag, and acquires it. An invalid pitch can only come from a broken peer; then the bytes do not
+   matter. */
 const void *ll_far_row(const ll_combine *c, int32_t token, const ll_part *part)
 {
     const ll_cpu *self = c->self;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a buffer has for ranks that are not mapped: how it is made, by which operations calls use it, how it ends. */
+/* The parts of a buffer for ranks that are not mapped: how they are made, which operations calls use, and how they
+ * end. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
 #include "exec/cpu/low_latency/far/links.h"
@@ -8,8 +9,8 @@
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* Between the two this thread's waits for the network end soon, for the buffer has been given up: link.linger from
-   the first time on. */
+/* Between the two calls this thread's waits for the network end soon, since the buffer has been given up. The limit is
+   link.linger from the first time on. */
 static void far_linger_begin(const ll_cpu *self)
 {
     ll_links *far = self->links;
@@ -32,8 +33,8 @@ static void far_part(const ll_cpu *self, bool begins)
     ll_far_flush(self);
 }
 
-/* What a wait leaves under way when it ends is dropped. A masked rank may be stopped: for it a sound buffer lingers,
-   too. */
+/* Data that are still under way when the wait ends are dropped. A masked rank may be stopped: a sound buffer lingers
+   for it, too. */
 static void settle(const ll_cpu *self, const ll_far_rank *rank, link_batch *batch, bool sound)
 {
     const bool lingers = sound && ll_is_masked(self, rank->link.pe);
@@ -53,8 +54,8 @@ static void settle_rank(const ll_cpu *self, ll_far_rank *rank, bool sound)
     settle(self, rank, &rank->words.batch, sound);
 }
 
-/* The last read word once more, which is there when all that was sent before it is. A rank that has got none yet holds
-   0 in its place. */
+/* Sends the last acknowledgement once more. When it is there, everything that was sent before is, too. A rank that has
+   got none yet has 0 in its place. */
 static void far_send_last(const ll_cpu *self, ll_far_rank *rank)
 {
     const uint64_t at = rank->read_at ? rank->read_at : ll_read_at(&self->space, LL_DISPATCH, self->sym->rank, 0);
@@ -166,7 +167,7 @@ static expar_status make_stage(const ll_cpu *self)
     return EXPAR_OK;
 }
 
-/* What ranks are told of masks leaves from here. */
+/* The words that ranks are told about masks leave from here. */
 static expar_status make_words(const ll_cpu *self)
 {
     ll_links *far = self->links;

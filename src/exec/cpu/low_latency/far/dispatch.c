@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Messages to and from ranks that are not mapped. Those of a call to one rank are put together in pieces, each of which
- * is one put: so a row costs a copy, and a rank as many trips as there are pieces, all of them at once. Where a piece
- * stands follows from the number of messages, which the unit tells, and from the form, which all ranks share. */
+/* Messages to and from ranks that are not mapped. The messages of a call to one rank are put together in pieces, each
+ * of which is one put. So a row costs a copy, and a rank costs one put for each piece, all under way at once. The place
+ * of a piece follows from the number of messages, which the header tells, and from the form, which all ranks share. */
 #include "exec/cpu/low_latency/far/links.h"
 
 #include <string.h>
@@ -35,8 +35,8 @@ void ll_far_dispatch_plan(const ll_cpu *self, bool goes)
     if (goes) ll_far_place_returns(self);
 }
 
-/* Which token is each message of, to the far ranks of this round; and all their pieces, of each rank the first one
-   before any second one. How many. */
+/* Finds the token of each message to the far ranks of this round, and lists all their pieces. The first piece of each
+   rank comes before the second one of any. Returns how many there are. */
 static int32_t list_pieces(const ll_dispatch *d)
 {
     const ll_cpu *self = d->self;
@@ -98,7 +98,7 @@ void ll_far_dispatch_send(const ll_dispatch *d)
 
 /* ---- receive ----------------------------------------------------------------------------------------------------- */
 
-/* Pieces come in any order; they are taken in theirs, as messages are. */
+/* Pieces come in any order, but are taken in their own, as messages are. */
 int32_t ll_far_messages_came(const ll_dispatch *d, int32_t source, int32_t came, int32_t all)
 {
     const uint64_t epoch = d->step->call.epoch;

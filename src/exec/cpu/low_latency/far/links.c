@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What goes to ranks that are not mapped: the stage, what is under way to each of them, and what could not be sent. */
+/* Data that go to ranks that are not mapped: the stage, data under way to each rank, and failures to send. */
 #include "exec/cpu/low_latency/far/links.h"
 #include "base/knobs.h"
 
@@ -7,7 +7,7 @@
 #include <string.h>
 #include <time.h>
 
-/* ---- what could not be sent -------------------------------------------------------------------------------------- */
+/* ---- failures to send -------------------------------------------------------------------------------------------- */
 
 /* A network notices before the control socket does that a rank has gone; only the latter knows how. */
 static bool left_in_peace(const ll_cpu *self, int32_t pe)
@@ -84,13 +84,13 @@ expar_status ll_far_wait_on(const ll_far_wait *wait)
     return status;
 }
 
-/* Nobody asks what has become of what a masked rank was sent. */
+/* Data that a masked rank was sent are not awaited. */
 static void batch_forget(const ll_cpu *self, link_batch *batch)
 {
     if (link_is_quiet(batch)) link_quiet(self->sym, batch);
 }
 
-/* Of a call that has failed nothing is awaited. */
+/* In a call that has failed nothing is awaited. */
 static void await_tolerantly(const ll_cpu *self, int32_t pe, link_batch *batch)
 {
     const ll_far_wait wait = {.self = self->links->cpu, .pe = pe, .batch = batch};
@@ -125,7 +125,7 @@ ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch)
 {
     ll_links *far = self->links;
     ll_slot **place = &far->turn[atomic_fetch_add_explicit(&far->next, 1, memory_order_relaxed) % LL_STAGED];
-    /* Another one takes its place where its rank is masked meanwhile. */
+    /* If its rank is masked meanwhile, another place replaces this one. */
     if (self->masks) ll_far_await_batch(self, (*place)->pe, &(*place)->batch);
     ll_slot *slot = *place;
     while (atomic_exchange_explicit(&slot->taken, true, memory_order_acquire))
@@ -142,7 +142,7 @@ static link_flag parcel_flag(const ll_cpu *self, const ll_parcel *to)
     return (link_flag){.offset = self->buffer + to->flag, .word = to->word};
 }
 
-/* The flag's word stands in the slot, too, right behind the rows, as it is to stand there. */
+/* The flag's word stands in the place of the stage, too, right after the rows, as it will at the receiver. */
 void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, const ll_parcel *to)
 {
     const link_flag flag = parcel_flag(self, to);
@@ -174,7 +174,7 @@ void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to)
     ll_far_keep(self, to->pe, link_put_flag(&rank->link, &data, &flag, &rank->weights));
 }
 
-/* ---- slots of masked ranks --------------------------------------------------------------------------------------- */
+/* ---- stage places of masked ranks -------------------------------------------------------------------------------- */
 
 static bool is_under_way_to(const ll_slot *slot, int32_t rank)
 {

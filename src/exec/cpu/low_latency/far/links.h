@@ -1,39 +1,43 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* far: ranks whose memory is not mapped here, and what goes to them, by links (link/link.h), as the operations that
- * calls ask for (exec/cpu/low_latency/far.h). Private to this folder, and to create.c, which makes them.
+/* far: ranks whose memory is not mapped here, and the data that go to them by links (link/link.h). It implements the
+ * operations that calls use (exec/cpu/low_latency/far.h). Private to this folder, and to create.c, which makes links.
  *
- *   create.c    a buffer's links and stage, table of operations
- *   links.c     the stage, what is under way to each rank, what could not be sent
- *   units.c     units and read words, with what they travel
- *   pieces.c    where pieces stand
- *   dispatch.c  messages; combine.c weights and rows
- *   words.c     what ranks are told of masks and cleans
+ *     create.c    a buffer's links and stage, table of operations
+ *     links.c     the stage, what is under way to each rank, what could not be sent
+ *     units.c     headers and acknowledgements, and the data with which they travel
+ *     pieces.c    where pieces lie
+ *     dispatch.c  messages; combine.c weights and rows
+ *     words.c     what ranks are told about masks and cleans
  *
- * Near ranks are written to by stores, as cpu.h has it; a buffer without far ranks has nothing of this. Messages, and
- * rows that go back, are put together in pieces (proto/low_latency.h), in a slot of the stage. The slot is free again
- * when what it sent is quiet. Each is one message of the network's, which ends with its flag; words of the protocol go
- * ahead of it in that message where they can (units.c).
+ * Near ranks are written to by stores, as in cpu.h; a buffer without far ranks has nothing of this. Messages, and rows
+ * that go back, are put together in pieces (proto/low_latency.h), in a place of the stage. The place is free again when
+ * its piece is quiet. Each piece is one network message, which ends with its flag. Words of the protocol go ahead of it
+ * in that message if they can (units.c).
  *
- * Order. Stores to near ranks come in the order in which they are made; of links that holds for a message and its own
- * flag, and for what goes to one rank behind an ordered message that is quiet. Without masks all messages are ordered,
- * but for weights. So what the protocol needs beyond that is waited for until it is quiet, which mostly means nothing:
- *   - a rank's units of a kind go one behind the other: who has one has those before it, too (ll_far_unit);
- *   - a unit of a combine comes behind the rows that went to that rank in the combine before (ll_far_await): who has
- *     not read those lets others write to their places in the next call of the half, once all have sent it this unit;
- *   - messages to a half come behind those that this rank has sent there before (ll_far_await), and likewise read words
- *     and weights: two stores to one word are never under way together.
- * None of it waits for a call of the peer's: a network delivers to a rank that does something else, too. Until all has
- * come is waited at the end alone (ll_far_end), and with masks before a rank is told of them.
+ * Order. Stores to near ranks are seen in the order in which they are made. Links keep a flag after its own message,
+ * and later data to a rank after an ordered message that is quiet. Without masks all messages are ordered, except
+ * weights. Where the protocol needs more order, a rank waits until earlier data are quiet, which mostly costs no time:
  *
- * Errors. What cannot be sent is kept, the first of it, until the phase looks (ll_far_check). A rank that has left the
- * group in peace had all that it needed: nothing that does not come to it is an error.
+ * - A rank's headers of a kind follow each other: a rank that has one also has the earlier ones (ll_far_unit).
+ * - A header of a combine comes after the rows that went to that rank in the combine before (ll_far_await). A rank that
+ * has not read those may let others write to their places in the slot's next call, when it has this header from all.
+ * - Messages to a slot come after those that this rank has sent there before (ll_far_await), and likewise
+ *   acknowledgements
+ * and weights: two stores to one word are never under way together.
  *
- * Masks. A wait for the network ends as all do, by masking the rank that is silent or dead, and so does what could not
- * be sent to a rank. What is under way to a masked rank stays so, since that may only be stopped: its slots are set
- * aside. Nobody else is sent anything from there before it has come. Since waits mask, one thread sends. What a rank
- * is told of masks and cleans goes behind all that was sent to it, and before the next unit (words.c): so whoever
- * finds itself masked has all that was sent before, whoever was masked for a moment knows that it is over, and of
- * whoever is back behind a clean nothing old is to come. */
+ * None of these waits needs a call of the peer: a network delivers to a rank that does something else, too. Only the
+ * end (ll_far_end) waits until all data have arrived; with masks, so do words about masks to a rank.
+ *
+ * Errors. The first failure to send is kept until the phase checks for it (ll_far_check). A rank that has left the
+ * group in peace had all that it needed, so data that do not reach it are no error.
+ *
+ * Masks. Waits for the network end as all waits do, by masking the rank that is silent or dead. A failure to send to a
+ * rank masks it, too. Data under way to a masked rank stay so, since it may only be stopped: their places are set
+ * aside, and serve no other rank before the data have arrived. Since waits mask, only one thread sends.
+ *
+ * Words about masks and cleans go after all data sent to the rank before, and before its next header (words.c). So a
+ * rank that finds itself masked has all data that were sent before. A rank that was masked for a moment knows that this
+ * is over. And nothing old can arrive from a rank that is back after a clean. */
 #ifndef EXPAR_EXEC_CPU_LOW_LATENCY_FAR_LINKS_H
 #define EXPAR_EXEC_CPU_LOW_LATENCY_FAR_LINKS_H
 
@@ -42,96 +46,111 @@
 
 #include <pthread.h>
 
-/* A place of the stage, for a piece. A worker takes it, fills it and sends it; then it is under way until its batch is
-   quiet. With masks it may be set aside meanwhile. */
+/* A place of the stage, for one piece. A worker takes it, fills it and sends the piece. Then the place is under way
+   until its batch is quiet. With masks it may be set aside meanwhile. */
 typedef struct ll_slot {
-    /* Exchanged to true by the worker that takes it (acquire), set to false by the same (release). */
+    /* The worker that takes it exchanges this to true (acquire), and sets it to false (release). */
     atomic_bool taken;
     uint8_t *bytes; /* [message_piece_bytes] */
-    /* Of what is, or was last, sent from here. Written by the taker; read by the next one, and between two rounds of
-       work by the thread that is in a call. */
+    /* The piece that is sent from here, or was sent last. The taker writes this. The next taker reads it, and so does
+       the thread in a call, between two rounds of work. */
     ll_kind kind;
     int32_t half, pe;
-    bool in_turn; /* it is one of the LL_STAGED that are taken in turns */
+    bool in_turn; /* it is one of the LL_STAGED places that are taken in turns */
     link_batch batch;
 } ll_slot;
 
-/* What a rank is told of masks and cleans, one thing at a time. Touched by the thread that is in a call. */
+/* Words about masks and cleans for a rank, sent one at a time. Only the thread in a call uses this. */
 typedef struct ll_far_words {
     link_batch batch;
-    uint64_t masker, told_masker;      /* this rank's word there: as it is to be, and as it was sent last */
+    /* this rank's word there: its new value, and the value that was sent last */
+    uint64_t masker, told_masker;
     uint64_t told_stage, told_decided; /* LL_CLEAN_STAGE, LL_CLEAN_DECIDED, as they were sent last */
-    uint64_t *block;                   /* [clean_bytes / 8] words of a clean on their way */
-    bool cut_off;                      /* something could not be sent: nothing more is */
+    uint64_t *block;                   /* [clean_bytes / 8] words of a clean that are being sent */
+    bool cut_off;                      /* something could not be sent: nothing more will be */
 } ll_far_words;
 
-/* What a far rank has read, asked of it, one question at a time. Touched by the thread that is in a call, but that the
-   network writes the answer, before the batch is quiet. */
+/* A question to a far rank: what has it read? There is one at a time. Only the thread in a call uses this, and the
+   network, which writes the answer before the batch is quiet. */
 typedef struct ll_far_question {
     link_batch batch;
-    uint64_t missed_at, missed; /* where the read word lies that was missed last, and its epoch; 0: none yet */
-    uint64_t asked_at, answer;  /* where the one lies that was asked for last, and what it was */
-    int64_t since_ns;           /* when something was first missed, or asked for, last */
+    /* offset of the acknowledgement that was missed last, and its epoch; 0: none yet */
+    uint64_t missed_at, missed;
+    /* offset of the acknowledgement that was fetched last, and its value */
+    uint64_t asked_at, answer;
+    int64_t since_ns; /* when it was first missed, or last fetched */
 } ll_far_question;
 
-/* One rank. Units, read words and weights are sent by the thread that is in a call, rows by workers, too; what is put
-   off leaves with the only piece of a call to that rank, by whichever worker sends it, while that thread waits. */
+/* One rank. The thread in a call sends headers, acknowledgements and weights; workers send rows, too. Data that are put
+   off leave with the only piece of a call to that rank, by whichever worker sends it, while that thread waits. */
 typedef struct ll_far_rank {
-    link_peer link; /* with an address: it is near, or this rank itself */
+    link_peer link; /* with an address: the rank is near, or this rank itself */
     link_batch units[LL_KINDS], reads[LL_KINDS], weights;
-    int32_t pieces;         /* that are to go there in the call which opens, at once if the rank's half is free */
-    uint64_t *unit;         /* the last one that went there, words and text; */
-    uint64_t unit_at;       /* where to; */
-    ll_kind unit_kind;      /* and of which kind of call */
-    uint64_t read_at, read; /* likewise the last read word; 0: none */
+    /* how many pieces will go there in the call that opens, at once if the rank's slot is free */
+    int32_t pieces;
+    uint64_t *unit;    /* the last header that went there, words and text */
+    uint64_t unit_at;  /* its offset there */
+    ll_kind unit_kind; /* the kind of its call */
+    /* likewise the last acknowledgement: its offset and word; offset 0: none */
+    uint64_t read_at, read;
     ll_kind read_kind;
-    bool holds_unit, holds_read; /* they are put off: units.c */
-    ll_far_question question;    /* to it, of what it may have put off */
-    bool unconfirmed;            /* what has gone there may be quiet and not have come */
-    ll_far_words words;          /* with masks */
+    /* the header or acknowledgement is put off (units.c) */
+    bool holds_unit, holds_read;
+    /* to this rank, about data that it may have put off */
+    ll_far_question question;
+    /* data that have gone there may be quiet and not have arrived */
+    bool unconfirmed;
+    ll_far_words words; /* with masks */
 } ll_far_rank;
 
-/* One of those that a dispatch sends. */
+/* One of the pieces that a dispatch sends. */
 typedef struct ll_far_piece {
     int32_t pe, piece;
 } ll_far_piece;
 
 struct ll_links {
     ll_cpu *cpu;
-    ll_far_rank *ranks;    /* [N] */
-    ll_slot *slots;        /* [ll_staged] */
-    ll_slot **turn;        /* [LL_STAGED] those that are taken in turns */
-    uint64_t *blocks;      /* ll_far_words.block of all ranks */
-    _Atomic uint32_t next; /* slots that were taken so far; raised by workers, relaxed: it only spreads them */
-    uint64_t *units;       /* ll_far_rank.unit of all ranks */
-    float *weights;        /* [N][B][K] that go ahead to each rank; NULL where none ever do */
-    /* Of the dispatch that is being sent, or the combine that is being received. Touched by the thread that is in a
-       call, read by workers. */
-    int32_t *tokens;      /* [N][B] of each message to each rank */
-    ll_far_piece *pieces; /* [N * pieces of B] to be sent */
-    int32_t *rows_of;     /* [E] rows of each expert; then the number of its next one */
-    int32_t *numbers;     /* [B][P] of each row among those from its rank */
-    int32_t *due_rows;    /* [N] rows that go back from each rank, of this one's tokens; */
-    int32_t *due_sums;    /* and sums, of a reduced combine */
-    int32_t *returns;     /* [N] the piece here from which on they stand */
-    link_counts counts;   /* of all that was sent */
-    pthread_mutex_t lock; /* guards what follows */
-    error_kept failed;    /* the first that could not be sent; EXPAR_OK: none */
-    int64_t gone_ns;      /* when this rank stops waiting for the network, having given the buffer up; 0: it has not */
+    ll_far_rank *ranks; /* [N] */
+    ll_slot *slots;     /* [ll_staged] */
+    ll_slot **turn;     /* [LL_STAGED] the places that are taken in turns */
+    uint64_t *blocks;   /* ll_far_words.block of all ranks */
+    /* How many places were taken so far. Workers raise it (relaxed, since it only spreads them). */
+    _Atomic uint32_t next;
+    uint64_t *units; /* ll_far_rank.unit of all ranks */
+    /* [N][B][K] weights that go ahead to each rank; NULL in a buffer without such combines */
+    float *weights;
+    /* For the dispatch that is being sent, or the combine that is being received. The thread in a call writes this;
+       workers read it. */
+    int32_t *tokens;      /* [N][B] the token of each message to each rank */
+    ll_far_piece *pieces; /* [N * pieces of B] those that are to be sent */
+    int32_t *rows_of;     /* [E] number of rows of each expert; later the number of its next row */
+    int32_t *numbers;     /* [B][P] number of each row among those from its rank */
+    /* [N] how many rows go back from each rank, for this rank's tokens */
+    int32_t *due_rows;
+    int32_t *due_sums; /* the same for sums of a reduced combine */
+    /* [N] the piece here with which they begin */
+    int32_t *returns;
+    link_counts counts;   /* all data that were sent */
+    pthread_mutex_t lock; /* guards the members below */
+    /* the first failure to send; EXPAR_OK: none */
+    error_kept failed;
+    /* when this rank stops waiting for the network, after it has given the buffer up; 0: it has not */
+    int64_t gone_ns;
 };
 
 /* ---- create.c ---------------------------------------------------------------------------------------------------- */
 
-/* Finds how each rank is reached, and where the buffers of near ones lie here; self->far and links only where one is
-   far. unmapped: all others are. */
+/* Finds how each rank is reached, and where the buffers of near ranks lie here. Sets self->far and links only if some
+   rank is far. unmapped: all others are far. */
 expar_status ll_far_make(ll_cpu *self, bool unmapped);
-/* Nothing of it is under way any more. sound: all of it has come, or else what a living network delivers at once. */
+/* Waits until nothing is under way any more. sound: until all data have arrived; else only for data that a working
+   network delivers at once. */
 void ll_far_end(ll_cpu *self, bool sound);
 
 /* ---- links.c ----------------------------------------------------------------------------------------------------- */
 
-/* A wait of a buffer with masks for what the rank is sent: for the batch; or, where that is NULL, until it has been
-   told all. EXPAR_ERR_PEER: the rank is lost. */
+/* A wait, in a buffer with masks, for data that the rank is sent: for the batch, or, if that is NULL, until the rank
+   has been told everything. EXPAR_ERR_PEER: the rank is lost. */
 typedef struct ll_far_wait {
     ll_cpu *self;
     int32_t pe;
@@ -139,36 +158,38 @@ typedef struct ll_far_wait {
 } ll_far_wait;
 expar_status ll_far_wait_on(const ll_far_wait *wait);
 
-/* Where something goes in a rank's buffer, and the flag behind it. */
+/* The place of data in a rank's buffer, and the flag after them. */
 typedef struct ll_parcel {
     int32_t pe;
     uint64_t at, flag, word;
 } ll_parcel;
 
-/* A free slot for something of the call, to be filled and sent by the same worker. */
+/* Returns a free place of the stage for data of the call. The same worker must fill and send it. */
 ll_slot *ll_far_take(const ll_cpu *self, ll_kind kind, uint64_t epoch);
-/* So many rows that stand there, `pitch` bytes from one to the next, to right before the parcel's flag. */
+/* Sends so many rows that lie in the place, `pitch` bytes from one to the next. They go right before the parcel's
+   flag. */
 void ll_far_send(const ll_cpu *self, ll_slot *slot, int32_t rows, size_t pitch, const ll_parcel *to);
-/* Where weights for the rank are put together, once those before have come; and their way, with the last one's flag.
-   NULL: it has been masked meanwhile. */
+/* The first returns the memory where weights for the rank are put together, once the earlier ones have arrived, or NULL
+   if the rank has been masked meanwhile. The second sends them, with the flag of the last one. */
 float *ll_far_weights(const ll_cpu *self, int32_t pe);
 void ll_far_send_weights(const ll_cpu *self, size_t bytes, const ll_parcel *to);
 
-/* Keeps a failure of what was to be sent to the rank, which with masks is masked for it; whether one is kept; waits
-   until what was sent with the batch is quiet. */
+/* The first keeps a failure to send to the rank, which is masked with masks. The second says whether one is kept. The
+   third waits until all that was sent with the batch is quiet. */
 void ll_far_keep(const ll_cpu *self, int32_t pe, expar_status status);
 bool ll_far_has_failed(ll_links *far);
 void ll_far_await_batch(const ll_cpu *self, int32_t pe, link_batch *batch);
-/* That something has come is awaited at the end alone; with masks also before a rank is told of them. */
+/* Says whether messages are ordered. Then only the end waits for their arrival. With masks a rank also waits for it
+   before it tells another rank about masks. */
 static inline bool ll_far_orders(const ll_cpu *self)
 {
     return !self->masks;
 }
 
-/* Whether all that was sent to the rank has come, or never will. */
+/* Says whether everything that was sent to the rank has arrived, or never will. */
 bool ll_far_has_come(const ll_cpu *self, int32_t rank);
-/* Whether a far rank's flag of the epoch has come, in order with nothing: what it stands for is looked at behind
-   ll_see, and an acquire of the flag. */
+/* Says whether a far rank's flag of the epoch has come; this orders nothing. The data may be read after ll_see, and an
+   acquire of the flag. */
 static inline bool ll_far_came(const ll_cpu *self, uint64_t flag, uint64_t epoch)
 {
     return ll_word_is_of(link_peek(ll_here(self, flag)), epoch);
@@ -177,12 +198,12 @@ static inline bool ll_far_came(const ll_cpu *self, uint64_t flag, uint64_t epoch
 void ll_far_await(const ll_cpu *self, ll_kind kind, uint64_t epoch);
 expar_status ll_far_check(const ll_cpu *self, const char *what);
 expar_status ll_far_set_aside(const ll_cpu *self, int32_t rank);
-/* As ll_far_came and what is to follow it, for flags of which few are awaited. */
+/* Does the same, and then what must follow, for flags of which few are awaited. */
 bool ll_far_found(const ll_cpu *self, uint64_t flag, uint64_t epoch);
 
 /* ---- units.c ----------------------------------------------------------------------------------------------------- */
 
-/* Data that ends with its flag, behind what is put off for the rank. */
+/* Puts data that end with their flag, after those that are put off for the rank. */
 void ll_far_put(const ll_cpu *self, int32_t pe, const link_data *data, link_batch *batch);
 /* Operations. */
 void ll_far_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe);
@@ -194,7 +215,7 @@ void ll_far_flush(const ll_cpu *self);
 
 expar_status ll_far_pieces_make(const ll_cpu *self);
 void ll_far_pieces_free(ll_links *far);
-/* returns, by due_rows and due_sums. */
+/* Sets `returns`, by due_rows and due_sums. */
 void ll_far_place_returns(const ll_cpu *self);
 /* Operation. */
 void ll_far_clear(const ll_cpu *self, ll_kind kind, int32_t half, int32_t region);
@@ -214,7 +235,7 @@ const void *ll_far_row(const ll_combine *c, int32_t token, const ll_part *part);
 
 /* ---- words.c ----------------------------------------------------------------------------------------------------- */
 
-/* Whether there is something that the rank has not been told. */
+/* Says whether there is something that the rank has not been told. */
 bool ll_far_is_owed(const ll_cpu *self, int32_t rank);
 /* Operations. */
 void ll_far_spread(const ll_cpu *self);

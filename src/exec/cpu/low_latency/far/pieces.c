@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where pieces of messages and rows stand, and what is kept of those that are sent or awaited. */
+/* Where pieces of messages and rows lie, and the arrays about those that are sent or awaited. */
 #include "exec/cpu/low_latency/far/links.h"
 
 #include <stdlib.h>
@@ -38,8 +38,8 @@ void ll_far_pieces_free(ll_links *far)
     free(far->pieces);
 }
 
-/* Exact combines have at least as many rows as reduced ones have sums; a handle serves for both, so there is room for
-   the most that a buffer makes. */
+/* Exact combines have at least as many rows as reduced ones have sums. A handle serves both, so there is space for the
+   most that a buffer makes. */
 void ll_far_place_returns(const ll_cpu *self)
 {
     ll_links *far = self->links;

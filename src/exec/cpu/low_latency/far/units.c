@@ -1,16 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening units and read words to ranks that are not mapped. Each by itself would be a message, which costs both ends
- * more than its bytes; so what something else follows to the same rank goes ahead of that, in one where the network
- * can (link_put_pieces):
+/* Message headers and acknowledgements for ranks that are not mapped. A network message costs both ends more than its
+ * bytes. So words go ahead of the data that follow them to the same rank, in one message if the network can do that
+ * (link_put_pieces):
  *
- *   - a unit ahead of the first piece of its call, where that is the only one and leaves with it, since the rank's half
- *     is free already. It is put off for no longer than it takes to put that piece together, and waits for nobody;
- *   - the read word of a call that was received in the call itself ahead of the next unit to the rank, of either kind.
- *     In between nobody awaits it but who is two calls ahead by hooks, and that asks for it (ll_far_ask). A hook's read
- *     word leaves at once, and all that is put off before a call waits for anybody (ll_far_flush).
+ * - A header goes ahead of the first piece of its call. That piece must be the only one, and must leave with the
+ *   header,
+ * since the rank's slot is known to be free. The header is put off only until that piece has been put together, and
+ * waits for no rank.
+ * - The acknowledgement of a call that was received in the call itself goes ahead of the next header to the rank, of
+ *   either
+ * kind. Until then only a rank that is two calls ahead by hooks waits for it, and that rank asks for it (ll_far_ask). A
+ * hook's acknowledgement leaves at once. Everything that was put off leaves before a call waits for any rank
+ * (ll_far_flush).
  *
- * So a call of few tokens is one message to each far rank. With masks, for which arrival is awaited, nothing is put
- * off, and each is a message of its own, in the same order. */
+ * So a call of few tokens is one message to each far rank. With masks arrival is awaited. Then nothing is put off, and
+ * each is a message of its own, in the same order. */
 #include "base/knobs.h"
 #include "exec/cpu/low_latency/far/links.h"
 
@@ -32,18 +36,18 @@ static link_data unit_data(const ll_cpu *self, const ll_far_rank *rank)
                        .ordered = ll_far_orders(self)};
 }
 
-/* What is put off for the rank, in the order in which it goes. */
+/* Takes the data that are put off for the rank, in the order in which they go. */
 static uint32_t take_held(const ll_cpu *self, ll_far_rank *rank, link_piece *pieces)
 {
     uint32_t count = 0;
     if (rank->holds_read) pieces[count++] = (link_piece){read_data(self, rank), &rank->reads[rank->read_kind]};
     if (rank->holds_unit) pieces[count++] = (link_piece){unit_data(self, rank), &rank->units[rank->unit_kind]};
-    /* Workers send to the same rank, and nothing is held by then. */
+    /* Workers send to the same rank; nothing is put off by then. */
     if (count > 0) rank->holds_read = rank->holds_unit = false;
     return count;
 }
 
-/* Waits mask. */
+/* These waits may mask the rank. */
 static void send_tolerantly(const ll_cpu *self, int32_t pe, const link_piece *piece)
 {
     ll_far_await_batch(self, pe, piece->batch);
@@ -80,9 +84,9 @@ void ll_far_flush(const ll_cpu *self)
     }
 }
 
-/* ---- units ------------------------------------------------------------------------------------------------------- */
+/* ---- headers ----------------------------------------------------------------------------------------------------- */
 
-/* Whoever has a unit has what it was told of masks before: that it is masked no more. */
+/* A rank that has a header also has the earlier words about masks: for example, that it is no longer masked. */
 static void await_told(const ll_cpu *self, int32_t pe)
 {
     const ll_far_wait wait = {.self = self->links->cpu, .pe = pe};
@@ -91,7 +95,7 @@ static void await_told(const ll_cpu *self, int32_t pe)
     ll_far_await_batch(self, pe, &self->links->ranks[pe].words.batch);
 }
 
-/* The text of a refusal, which is behind the words that tell of it, goes before them. */
+/* Sends the text of a rejection before the words that announce it, although it lies after them. */
 static void send_text(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t unit)
 {
     ll_far_rank *rank = &self->links->ranks[pe];
@@ -105,7 +109,7 @@ static void send_text(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t uni
     ll_far_await_batch(self, pe, &rank->units[kind]);
 }
 
-/* The rank's `unit` is to leave, its last word behind the others. False: the rank has been masked. */
+/* The rank's `unit` is about to leave, its last word after the others. Returns false if the rank has been masked. */
 static bool hold_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, int32_t pe)
 {
     ll_far_rank *rank = &self->links->ranks[pe];
@@ -122,14 +126,15 @@ static bool hold_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, int
     return true;
 }
 
-/* The rank's half may be known to be free already; then the only piece to it goes with the unit. */
+/* Says whether the only piece to the rank goes with the header, since the rank's slot is already known to be free. */
 static bool piece_follows(const ll_cpu *self, ll_kind kind, uint64_t epoch, int32_t pe)
 {
     return ll_far_orders(self) && self->links->ranks[pe].pieces == 1 &&
            ll_door_of(self, kind, epoch, pe) == LL_DOOR_OPEN;
 }
 
-/* The words that near ranks get by stores, and which piece rows go back from, as one message of the network's. */
+/* Sends the words that near ranks get by stores, and the first piece of the rows that come back, as one network
+   message. */
 void ll_far_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll_sends *sends, int32_t pe)
 {
     const int32_t words = ll_words_of_unit(&self->shape, kind);
@@ -143,7 +148,7 @@ void ll_far_unit(const ll_cpu *self, const ll_call *call, ll_kind kind, const ll
     if (hold_unit(self, call, kind, pe) && !soon) far_release(self, pe);
 }
 
-/* ---- read words -------------------------------------------------------------------------------------------------- */
+/* ---- acknowledgements -------------------------------------------------------------------------------------------- */
 
 void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint64_t word, bool whole)
 {
@@ -156,16 +161,16 @@ void ll_far_read(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t at, uint
     if (!whole || !ll_far_orders(self)) far_release(self, pe);
 }
 
-/* ---- asking for read words --------------------------------------------------------------------------------------- */
+/* ---- asking for acknowledgements --------------------------------------------------------------------------------- */
 
 static bool has_answer(const ll_far_question *question, uint64_t at, uint64_t epoch)
 {
     return question->asked_at == at && link_is_quiet(&question->batch) && ll_word_is_of(question->answer, epoch);
 }
 
-/* Each rank stores its read words for itself, too (ll_call_close), and the network brings them from there while that
-   rank waits elsewhere, or does something else. The last word of a half is the right one or an older one: nobody reads
-   the half anew before this rank has sent to it. */
+/* Each rank stores its acknowledgements for itself, too (ll_call_close). The network fetches them from there while that
+   rank waits elsewhere, or does something else. The last word of a slot is the right one or an older one: no rank reads
+   the slot anew before this rank has sent to it. */
 ll_door ll_far_ask(const ll_cpu *self, ll_kind kind, int32_t pe, uint64_t epoch)
 {
     ll_far_rank *rank = &self->links->ranks[pe];

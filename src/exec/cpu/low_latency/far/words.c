@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What ranks that are not mapped are told of masks and cleans.
+/* Words about masks and cleans for ranks that are not mapped.
  *
- * Near ranks have it at once, by stores. Here each far rank is owed what is to stand in its memory: this rank's masker,
- * and the words that it says in a clean, of which its own memory has the original. What is owed goes behind all that
- * was sent to the rank before (ll_far_has_come), and one thing behind the other. A rank that is stopped may take
- * nothing for long: then what comes to it in the end is what is owed by that time, and never all that was between.
+ * Near ranks get them at once, by stores. A far rank must be told the words that shall stand in its memory: this rank's
+ * masker, and the words that it says in a clean. This rank's own memory has the originals. They go after everything
+ * that was sent to the rank before (ll_far_has_come), and one after the other. A rank that is stopped may take nothing
+ * for long. In the end it gets the values of that time, and never all those between.
  *
- * So it sees what a slow reader of mapped memory might see. A block of words goes by one put, its voucher behind it,
- * and readers trust none that a voucher does not stand for: before words are overwritten that a reader may be looking
- * at the voucher is taken back (LL_CLEAN_DECIDED 0, step 0 of LL_CLEAN_STAGE). The next view alone needs none of that,
- * since views of even and of odd steps lie apart. A decision goes before what was said behind it: who finds a rank in
- * an attempt knows what that has decided before. */
+ * So it sees what a slow reader of mapped memory might see. A block of words goes by one put, with its voucher after
+ * it, and readers trust only words with a voucher. Before words are overwritten that a reader may be looking at, the
+ * voucher is taken back (LL_CLEAN_DECIDED 0, step 0 of LL_CLEAN_STAGE). The next view needs none of that, since views
+ * of even and of odd steps lie apart. A decision goes before later words: a rank that finds another one in an attempt
+ * knows its earlier decisions. */
 #include "base/knobs.h"
 #include "exec/cpu/low_latency/far/links.h"
 
 #include <string.h>
 #include <time.h>
 
-/* ---- what is owed ------------------------------------------------------------------------------------------------ */
+/* ---- what ranks must still be told ------------------------------------------------------------------------------- */
 
 static uint64_t said(const ll_cpu *self, int32_t word)
 {
@@ -32,7 +32,7 @@ bool ll_far_is_owed(const ll_cpu *self, int32_t rank)
            said(self, LL_CLEAN_STAGE) != words->told_stage;
 }
 
-/* ---- one thing on its way ---------------------------------------------------------------------------------------- */
+/* ---- one word under way ------------------------------------------------------------------------------------------ */
 
 static expar_status send_word(const ll_cpu *self, int32_t pe, uint64_t at, uint64_t word)
 {
@@ -47,7 +47,7 @@ static expar_status send_voucher(const ll_cpu *self, int32_t pe, int32_t voucher
     return send_word(self, pe, ll_clean_at(&self->space, self->sym->rank, voucher), word);
 }
 
-/* Words of what this rank says, and behind them the one that vouches for them. */
+/* Sends words that this rank says, and after them the word that vouches for them. */
 static expar_status send_said(const ll_cpu *self, int32_t pe, int32_t first, int32_t count, int32_t voucher,
                               uint64_t word)
 {
@@ -99,7 +99,7 @@ static expar_status tell_stage(const ll_cpu *self, int32_t pe, uint64_t stage)
     return send_voucher(self, pe, LL_CLEAN_STAGE, begun);
 }
 
-/* The next of what is owed. */
+/* Sends the next word that the rank has not been told. */
 static expar_status tell_next(const ll_cpu *self, int32_t pe)
 {
     const ll_far_words *words = &self->links->ranks[pe].words;
@@ -111,14 +111,14 @@ static expar_status tell_next(const ll_cpu *self, int32_t pe)
 
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
-/* Nothing more reaches the rank by this way; what it is sent in calls fails, too, and masks it. */
+/* Nothing more reaches the rank by this way. Data sent to it in calls fail, too, and mask it. */
 static void cut_off(const ll_cpu *self, int32_t pe)
 {
     self->links->ranks[pe].words.cut_off = true;
     self->masks->cleaner->cut_off[pe] = true;
 }
 
-/* It is no matter of the call that is being made: that one's error text stays. */
+/* A failure here does not belong to the present call, whose error text stays. */
 static void spread_to(const ll_cpu *self, int32_t pe)
 {
     ll_far_words *words = &self->links->ranks[pe].words;

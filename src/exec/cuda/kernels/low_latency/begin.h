@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call begins: its epoch, which halves are known to be free, and what this rank itself finds wrong. */
+/* The beginning of a call: its epoch, the slots that are known to be free, and the errors that this rank itself
+ * finds. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_BEGIN_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_BEGIN_H
 
 #include "exec/cuda/kernels/core/refusal.h"
 #include "exec/cuda/kernels/low_latency/call.h"
 
-/* What this rank's kernel has found wrong with the call, which brings nothing then. By one thread. */
+/* Reports an error that this rank's kernel has found. The call then has no results. One thread calls it. */
 GPU_ASIDE void ll_report_own(const ll_gpu_call *c, const ep_refusal *refusal)
 {
     gpu_verdict *slot = verdict_slot(&c->place);
@@ -17,8 +18,8 @@ GPU_ASIDE void ll_report_own(const ll_gpu_call *c, const ep_refusal *refusal)
     publish_verdict(&c->place, slot);
 }
 
-/* A half of a rank whose read word is there already, so that nobody has to look again. A combine with masks has to know
-   where it lies. */
+/* True if the rank's acknowledgement is there already, so that no thread has to look again. A combine with masks always
+   looks, since it has to know where the slot is. */
 GPU_FUNC bool ll_half_is_free(const ll_gpu_call *c, const ll_now *now, int32_t pe)
 {
     if (LL_MASKS && now->kind == LL_COMBINE) return false;
@@ -28,13 +29,13 @@ GPU_FUNC bool ll_half_is_free(const ll_gpu_call *c, const ll_now *now, int32_t p
     return pe == c->place.rank || now->before == 0 || (uint32_t)((now->half ? odd : even) >> 32) == now->before;
 }
 
-/* The host's. By one thread. */
+/* Keeps the host's rejection. One thread calls it. */
 GPU_ASIDE void ll_keep_refusal(const ll_gpu_call *c)
 {
     copy_words(ll_shared_here(c).refusal, &c->refusal, sizeof c->refusal);
 }
 
-/* A third call of the kind would be open. By all threads. */
+/* Rejects a third open call of the kind. All threads call it. */
 GPU_ASIDE void ll_refuse_third(const ll_gpu_call *c)
 {
     ep_refusal *refusal = ll_shared_here(c).refusal;
@@ -46,8 +47,9 @@ GPU_ASIDE void ll_refuse_third(const ll_gpu_call *c)
     __syncthreads();
 }
 
-/* Before the block meets: the epoch, by each thread; the bases, which halves are free, this rank's refusal. Whether the
-   buffer has failed is asked for first, since nobody waits for the answer until then. */
+/* Call this before the block meets. Each thread finds the epoch. Threads also fill in the bases, the slots that are
+   free, and this rank's rejection. Whether the buffer has failed is read first, since the answer is not needed until
+   then. */
 GPU_FUNC void ll_begin(const ll_gpu_call *c, const ll_shared *s, int32_t kind, ll_now *now)
 {
     const bool sends = (c->phases & LL_GPU_SEND) != 0, receives = (c->phases & LL_GPU_RECEIVE) != 0;
@@ -64,7 +66,7 @@ GPU_FUNC void ll_begin(const ll_gpu_call *c, const ll_shared *s, int32_t kind, l
     now->behind = sends && (now->pending || line->unread[now->half]);
     now->quick = sends && receives && !LL_MASKS && !now->behind && !c->wait_ns && !c->refusal.status &&
                  now->epoch - line->swept[now->half] < LL_SWEEP_CALLS;
-    /* By the last warp, since others load meanwhile what the call is of. */
+    /* The last warp does this, since the other warps load the call's data meanwhile. */
 #pragma unroll 1
     for (int32_t pe = (int32_t)threadIdx.x - LL_GPU_THREADS + 32; pe >= 0 && pe < LL_RANKS(c); pe += 32) {
         s->bases[pe] = c->place.heaps[pe] + c->place.buffer;
@@ -78,8 +80,8 @@ GPU_FUNC void ll_begin(const ll_gpu_call *c, const ll_shared *s, int32_t kind, l
     }
 }
 
-/* By all threads, which meet; *doubt: whether any of them has it, as this thread has or not. False: the call has
-   nothing to receive, or the buffer has failed, so that blocks may have different copies. */
+/* All threads call it, and meet. *doubt: in, whether this thread has a doubt; out, whether any thread has. False: the
+   call has nothing to receive, or the buffer has failed, so that blocks may have different copies. */
 GPU_FUNC bool ll_has_begun(const ll_gpu_call *c, const ll_now *now, bool *doubt)
 {
     const bool odd = __syncthreads_or(now->failed || *doubt);

@@ -1,23 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A low-latency call, as a block of its kernel sees it: shapes, shared memory, where ranks lie. The protocol is that
- * of exec/low_latency.h; where words lie, and what they mean, is in proto/low_latency.h.
+/* A low-latency call, as a block of its kernel sees it: its shape, shared memory, and the addresses of ranks. The
+ * protocol is that of exec/low_latency.h. proto/low_latency.h says where words are and what they mean.
  *
- * There is no barrier over the grid. Each block finds out by itself what it needs (the epoch from its copy of the
- * state, the others' units from this rank's own memory). Of a quick call each moves its copy on, and the next kernel
- * says that the half was read; else the last one to end does both. Words of units carry their stamp and are complete
- * by themselves, so they are stored without an order; a refusal's text stands before its status, which is stored with
- * release. Rows are stored by all threads of a block, which then meet, and flagged with release by threads that were
- * there.
+ * There is no barrier over the grid. Each block finds by itself what it needs: the epoch from its copy of the state,
+ * and the other ranks' message headers from this rank's own memory. In a quick call each block moves its copy on, and
+ * the next kernel acknowledges the slot. Otherwise the last block to end does both.
  *
- * What both kernels have: places.h, and in the order of a call begin.h, doors.h, units.h, outcome.h, end.h, of which
- * each needs words.h, masks.h, times.h or none. What one has: dispatch_*.h, combine_*.h and log*.h. */
+ * Words of message headers carry their stamp and are complete by themselves, so they are stored without an order. The
+ * text of a rejection comes before its status, which is stored with release. All threads of a block store rows and then
+ * meet. Threads that were there then store the flags with release.
+ *
+ * Both kernels use places.h, and, in the order of a call, begin.h, doors.h, units.h, outcome.h and end.h. Some of these
+ * need words.h, masks.h or times.h. Only one of the kernels uses dispatch_*.h, or combine_*.h and log*.h. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_CALL_H
 
 #include "exec/cuda/kernels/low_latency/places.h"
 
-/* 1: the form for buffers with masks, a program of its own (ll_dispatch_masks.cu, ll_combine_masks.cu), so that others
-   pay nothing for it: no registers, no shared memory, no looks. */
+/* 1: the form for buffers with masks. It is a program of its own (ll_dispatch_masks.cu, ll_combine_masks.cu). So other
+   buffers pay nothing for masks: no registers, no shared memory, no looks. */
 #ifndef LL_MASKS
 #define LL_MASKS 0
 #endif
@@ -28,7 +29,7 @@
 #define LL_KERNEL(name) name
 #endif
 
-/* Token of a message, or a row, that was counted and has not come. */
+/* The token of a message or row that was counted and has not come. */
 #define LL_NO_TOKEN (-1)
 
 #define LL_BLOCK_WARPS LL_GPU_BLOCK_WARPS
@@ -39,30 +40,33 @@ typedef struct ll_now {
     uint64_t epoch;
     uint32_t stamp, between, before; /* of the epoch, and of the two before it */
     int32_t kind, half;
-    bool failed;  /* the buffer has, as this thread saw it */
-    bool kept;    /* this call's units are where they were kept */
-    bool pending; /* the half's last call is still open */
-    bool behind;  /* its send stands behind a call of the half that was not read */
-    bool quick;   /* both phases, and nothing that blocks would have to come to together: each ends by itself, and the
-                     read words of the call are left to the next kernel */
+    bool failed;  /* the buffer has failed, as this thread saw it */
+    bool kept;    /* this call's message headers are in ll_gpu_call.kept */
+    bool pending; /* the slot's last call is still open */
+    /* Its send comes after a call in the slot that was not received here. */
+    bool behind;
+    /* The kernel has both phases, and its blocks need not agree on anything at the end. So each block ends by itself,
+       and the next kernel stores the call's acknowledgements. */
+    bool quick;
 } ll_now;
 
 /* A block's shared memory. */
 typedef struct ll_shared {
-    uint64_t *bases;                          /* [N] where the buffer of each rank lies */
+    uint64_t *bases;                          /* [N] the address of each rank's buffer */
     unsigned long long *waits;                /* [N] nanoseconds of this block's waits for each rank */
-    uint64_t *places;                         /* [32] */
-    int32_t *status, *tag, *route, *messages; /* [N] that each rank has told */
-    int32_t *open;                            /* [N] 1: the rank's half is known to be free; 0: it is to be awaited */
-    int32_t *owed;                            /* [N] of a combine: the handle's messages */
-    int32_t *doors;                           /* [N] of its send: 1, with masks and the region there: rows may go to the
-                                                 rank; 0: they may not, or not yet */
-    int32_t *out;                             /* [N] with masks: what has become of the rank's unit (ll_gpu_out) */
-    int32_t *notes;                           /* [LL_GPU_NOTES][32] */
-    ep_refusal *refusal;                      /* of this rank */
-    unsigned long long *first_bad;            /* slot; ~0: none */
-    int32_t *sum;                             /* one word */
-    int32_t *rest;                            /* what one kernel has behind that */
+    uint64_t *places;                         /* [32] addresses of a token's messages */
+    int32_t *status, *tag, *route, *messages; /* [N] words of each rank's header */
+    int32_t *open;                            /* [N] 1: the rank's slot is known to be free; 0: wait for it */
+    int32_t *owed;                            /* [N] for a combine: the messages of the handle's dispatch */
+    /* [N] for the send of a combine: 1, or with masks 1 + the region, if rows may go to the rank; 0: not, or not
+       yet. */
+    int32_t *doors;
+    int32_t *out;                  /* [N] with masks: what has become of the rank's header (ll_gpu_out) */
+    int32_t *notes;                /* [LL_GPU_NOTES][32] */
+    ep_refusal *refusal;           /* this rank's */
+    unsigned long long *first_bad; /* slot; ~0: none */
+    int32_t *sum;                  /* one word */
+    int32_t *rest;                 /* the words that only one of the kernels has */
 } ll_shared;
 
 GPU_FUNC ll_shared ll_shared_of(const ll_gpu_call *c, uint8_t *memory)
@@ -88,8 +92,8 @@ GPU_FUNC ll_shared ll_shared_of(const ll_gpu_call *c, uint8_t *memory)
     return s;
 }
 
-/* What lies aside (GPU_ASIDE) finds it so, too: a pointer to what its caller has in registers would put that into
-   memory. */
+/* Functions out of line (GPU_ASIDE) compute it themselves. A pointer to their caller's variables would move those from
+   registers into memory. */
 GPU_FUNC ll_shared ll_shared_here(const ll_gpu_call *c)
 {
     GPU_LAUNCH_SHARED(uint8_t, memory);
@@ -105,7 +109,7 @@ GPU_FUNC uint64_t ll_flag_of(const ll_now *now, uint32_t value)
     return (uint64_t)now->stamp << 32 | value;
 }
 
-/* What the previous kernels have left, in this block's own copy. */
+/* The state that the previous kernels have left, in this block's own copy. */
 GPU_FUNC const ll_gpu_line *ll_line_of(const ll_gpu_call *c, int32_t kind)
 {
     return &c->state[blockIdx.x].lines[kind];

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a combine: what rows it has, and whether they go in words. */
+/* The form of a combine: how many rows it has, and whether they are sent in words. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_FORM_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_FORM_H
 
 #include "exec/cuda/kernels/low_latency/call.h"
 
-/* expar_ll_sum; the host checks it. */
+/* A value of expar_ll_sum; the host checks it. */
 #define LL_GPU_REDUCED 1
 
-/* 1: the kernel for rows of LogFMT, which has no others. */
+/* 1: the kernel for rows in LogFMT, which handles no others. */
 #ifndef LL_CODED
 #define LL_CODED 0
 #endif
@@ -18,8 +18,8 @@ GPU_FUNC bool ll_is_coded(const ll_combine_args *a)
     return LL_MASKS ? a->coded != 0 : LL_CODED != 0;
 }
 
-/* Messages of the dispatch that the rank has sent; whether its rows go back in words: sums of small batches, and rows
-   of even smaller ones. */
+/* The number of messages that the rank has sent in the dispatch. ll_owes_words: rows go back to it in words, as sums
+   for small batches and as rows for even smaller ones. */
 GPU_FUNC int32_t ll_owed(const ll_shared *s, int32_t source)
 {
     return (int32_t)((uint32_t)s->owed[source] & ~LL_UNIT_MARKS);
@@ -29,7 +29,7 @@ GPU_FUNC bool ll_owes_words(const ll_combine_args *a, const ll_shared *s, int32_
     const uint32_t mark = a->call.form.sum == LL_GPU_REDUCED ? LL_UNIT_IN_WORDS : LL_UNIT_FEW;
     return !LL_MASKS && !ll_is_coded(a) && ((uint32_t)s->owed[source] & mark);
 }
-/* Whether this rank's rows come back so. */
+/* Says whether this rank's rows come back in words. */
 GPU_FUNC bool ll_awaits_words(const ll_combine_args *a)
 {
     const int32_t small = LL_SMALL(&a->call);

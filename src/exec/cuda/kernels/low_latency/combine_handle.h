@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a combine: whether the handle is of a dispatch that it can answer. */
+/* The check of a combine's handle: does it belong to a dispatch that this combine can answer? */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_HANDLE_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_HANDLE_H
 
@@ -19,8 +19,8 @@ GPU_FUNC void ll_refuse_expert(const ll_combine_args *a, const ll_shared *s, int
     put_text(text + at, ", as in the handle's dispatch");
 }
 
-/* What a combine finds out before the block meets: what it owes each rank; whether the dispatch has not brought all its
-   rows, or its experts are not those that rows are awaited for, as far as this thread sees. */
+/* The checks before the block meets. Fills in what the combine owes each rank. True: as far as this thread sees, the
+   dispatch has not brought all its rows, or its experts differ from the combine's. */
 GPU_FUNC bool ll_doubts_handle(const ll_combine_args *a, const ll_shared *s, uint32_t route)
 {
     const int32_t topk = a->routing.topk, pitch = LL_BUFFER_TOPK(&a->call);
@@ -34,7 +34,7 @@ GPU_FUNC bool ll_doubts_handle(const ll_combine_args *a, const ll_shared *s, uin
     return doubt;
 }
 
-/* What is wrong with the handle becomes the refusal. */
+/* Rejects the call because of the handle. */
 GPU_ASIDE void ll_refuse_handle(const ll_combine_args *a)
 {
     const ll_shared shared = ll_shared_here(&a->call), *s = &shared;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of an exact combine whose rows are coded: which block sends which. Messages bring from none to K rows, so rows are
- * numbered through, message after message, and each block has as many as another: it finds out by itself which these
- * are, from the headers that all see, and lists them in its shared memory. */
+/* The rows that each block sends in an exact combine with coded rows. A message brings from none to K rows. So rows are
+ * numbered through, message after message, and all blocks get equal numbers of rows. Each block finds its rows by
+ * itself, from the headers that all see, and lists them in its shared memory. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_LIST_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_LIST_H
 
@@ -15,7 +15,7 @@ GPU_FUNC const ll_header *ll_listed_header(const ll_combine_args *a, const ll_sh
     const ll_header *header = ll_header_of(a, source, number);
     return ll_header_fits(a, s, source, header) ? header : NULL;
 }
-/* Slots of the message that have a row here. */
+/* The slots of the message that have a row here. */
 GPU_FUNC uint32_t ll_listed_slots(const ll_combine_args *a, const ll_shared *s, int32_t message)
 {
     const ll_header *header = ll_listed_header(a, s, message);
@@ -33,17 +33,18 @@ GPU_FUNC uint32_t ll_listed_entry(int32_t message, int32_t slot)
 
 /* ---- a block's rows ---------------------------------------------------------------------------------------------- */
 
-/* What a block sends, as each of its threads knows it. */
+/* The rows that a block sends, as each of its threads knows them. */
 typedef struct ll_list {
     int32_t first, end;     /* the block's rows, by number */
-    int32_t message, after; /* messages that this thread has looked at, and lists */
+    int32_t message, after; /* this thread has looked at messages [message, after), and lists them */
     uint32_t slots;         /* of the first of them */
-    int32_t before, rows;   /* rows of all before them, and theirs */
-    uint32_t *entries;      /* [LL_GPU_LISTED] in shared memory, ll_listed_entry; written by the thread that has
-                               looked at the message, read by all behind a meeting */
+    int32_t before, rows;   /* the number of rows in all messages before them, and in them */
+    /* [LL_GPU_LISTED] in shared memory, of ll_listed_entry. The thread that has looked at a message writes its entries.
+       All threads read them after a meeting. */
+    uint32_t *entries;
 } ll_list;
 
-/* Of the numbers of all threads of a block: their sum before this one, and of all. sums: [warps] in shared memory. */
+/* Sums the numbers of all threads of a block: those before this thread, and all. sums: [warps] in shared memory. */
 GPU_FUNC int32_t ll_sum_before(int32_t own, int32_t *sums, int32_t *all)
 {
     const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -63,7 +64,7 @@ GPU_FUNC int32_t ll_sum_before(int32_t own, int32_t *sums, int32_t *all)
     return before + sum - own;
 }
 
-/* By all threads of all blocks. *sending: blocks that have a row, the first ones. */
+/* All threads of all blocks call it. *sending: only that many blocks, the first ones, have a row. */
 GPU_FUNC ll_list ll_list_of(const ll_combine_args *a, const ll_shared *s, int32_t *sending)
 {
     const int32_t messages = ll_all_messages(&a->call, s), blocks = (int32_t)gridDim.x;
@@ -84,7 +85,8 @@ GPU_FUNC ll_list ll_list_of(const ll_combine_args *a, const ll_shared *s, int32_
     return list;
 }
 
-/* Rows from number `first` on, LL_GPU_LISTED of them, or all that are left. By all threads, which meet behind it. */
+/* Lists the rows from number `first` on, LL_GPU_LISTED of them or all that are left. All threads call it, and meet
+   afterwards. */
 GPU_FUNC void ll_list_entries(const ll_combine_args *a, const ll_shared *s, const ll_list *list, int32_t first)
 {
     const int32_t count = min(list->end - first, LL_GPU_LISTED);
@@ -101,15 +103,15 @@ GPU_FUNC void ll_list_entries(const ll_combine_args *a, const ll_shared *s, cons
 
 /* ---- a row ------------------------------------------------------------------------------------------------------- */
 
-/* A lane's. */
+/* A lane's row. */
 typedef struct ll_listed {
-    const uint8_t *row; /* NULL: the lane has none, or the slot, or it may not go */
+    const uint8_t *row; /* NULL: the lane or the slot has none, or it may not be sent */
     uint8_t *place;
     uint64_t *flag;
     int32_t to;
 } ll_listed;
 
-/* An entry that nobody has written, as a broken peer may bring about, names no row, or one that there is. */
+/* A broken peer may cause an entry that no thread has written. It then names no row, or an existing one. */
 GPU_FUNC ll_listed ll_listed_row(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t entry)
 {
     const ll_gpu_call *c = &a->call;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a combine: its receive. Tokens are summed from the rows at their places. */
+/* The receive of a combine. Each token is summed from the rows at its places. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_RECEIVE_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_RECEIVE_H
 
@@ -8,13 +8,14 @@
 #include "exec/cuda/kernels/low_latency/log_receive.h"
 #include "exec/cuda/kernels/low_latency/outcome.h"
 
-/* What a token awaits, this lane's part: from which rank, to which place; of a rank's sum, in the order of ranks. */
+/* This lane's part of what a token awaits: the rank and the place. With sums by rank, lanes are in the order of
+   ranks. */
 typedef struct ll_gpu_part {
     int32_t rank, place; /* rank -1: the lane has none */
     float weight;
 } ll_gpu_part;
 
-/* Of a token that there is not: none. */
+/* A token beyond the last has no parts. */
 GPU_FUNC ll_gpu_part ll_part_of_slot(const ll_combine_args *a, int32_t token)
 {
     const ll_gpu_call *c = &a->call;
@@ -28,8 +29,8 @@ GPU_FUNC ll_gpu_part ll_part_of_slot(const ll_combine_args *a, int32_t token)
     return part;
 }
 
-/* One part a rank: places are numbered in the order in which ranks come first in the token's slots, and lanes have
-   parts in the order of ranks. */
+/* Makes one part for each rank. Places are numbered in the order in which ranks first come in the token's slots. Lanes
+   have their parts in the order of ranks. */
 GPU_FUNC ll_gpu_part ll_parts_by_rank(ll_gpu_part slot)
 {
     const int32_t lane = threadIdx.x % 32;
@@ -53,7 +54,7 @@ GPU_FUNC ll_gpu_part ll_parts_by_rank(ll_gpu_part slot)
     return part;
 }
 
-/* Until the flag of this lane's row is there, if it has one. */
+/* Waits until the flag of this lane's row is there, if the lane has one. */
 GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t rank,
                                   uint64_t number)
 {
@@ -69,7 +70,7 @@ GPU_FUNC ll_gpu_turn ll_await_row(const ll_combine_args *a, const ll_shared *s, 
     return turn;
 }
 
-/* Each warp by itself; part: ll_part_of_slot. False: a wait was given up. */
+/* Each warp works by itself. part: ll_part_of_slot. False: a wait was given up. */
 GPU_FUNC bool ll_add_token(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
                            int32_t token, ll_gpu_part part)
 {
@@ -116,7 +117,7 @@ GPU_FUNC bool ll_combine_receive(const ll_combine_args *a, const ll_shared *s, c
     return true;
 }
 
-/* With masks: a rank that has been masked meanwhile adds to no token. By the last block to end. */
+/* With masks: sums the tokens again without ranks that have been masked meanwhile. The last block to end calls it. */
 GPU_FUNC void ll_combine_mend(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
 {
     const ll_gpu_call *c = &a->call;

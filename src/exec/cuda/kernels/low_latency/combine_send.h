@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a combine: its send. Messages of the dispatch are answered by the rows of their slots, or by one sum. */
+/* The send of a combine. It answers each message of the dispatch by the rows of its slots, or by one sum. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_SEND_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_SEND_H
 
@@ -7,10 +7,10 @@
 #include "exec/cuda/kernels/low_latency/combine_weights.h"
 #include "exec/cuda/kernels/low_latency/log_send.h"
 
-/* ---- opening units ----------------------------------------------------------------------------------------------- */
+/* ---- message headers --------------------------------------------------------------------------------------------- */
 
-/* Rows that go to the rank, whose number is known before they are sent, and but for coded ones their bytes. By the last
-   warp. */
+/* Counts the rows that go to the rank, whose number is known before they are sent. Counts their bytes, too, unless they
+   are coded. The last warp calls it. */
 GPU_FUNC void ll_count_returned(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t pe)
 {
     const ll_gpu_call *c = &a->call;
@@ -32,7 +32,7 @@ GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const
 {
     const ll_gpu_call *c = &a->call;
     if (now->behind && blockIdx.x == 0 && !ll_await_between(c, *now)) return false;
-    /* No read word has told others where this half lies: this unit does. */
+    /* No acknowledgement has told others the region of this slot, so this header does. */
     if (LL_MASKS && now->behind && blockIdx.x == 0 && !ll_line_of(c, LL_COMBINE)->open[now->half])
         ll_settle(c, s, now->half);
     const int32_t region = LL_MASKS ? c->masks->region[now->half] : 0;
@@ -50,7 +50,7 @@ GPU_FUNC bool ll_open_owners(const ll_combine_args *a, const ll_shared *s, const
 
 /* ---- rows as they are -------------------------------------------------------------------------------------------- */
 
-/* The team's part of the rows of up to LL_GPU_PARTS slots, from the lowest one in *mask on. */
+/* Sends the team's part of the rows of up to LL_GPU_PARTS slots, from the lowest one in *mask on. */
 GPU_FUNC void ll_bring_rows(const ll_combine_args *a, const ll_team *team, uint32_t *mask, const uint8_t *row,
                             const uint8_t *place, uint32_t stamp)
 {
@@ -75,7 +75,7 @@ GPU_FUNC void ll_bring_rows(const ll_combine_args *a, const ll_team *team, uint3
     }
 }
 
-/* Each slot's row to the slot's place; where several blocks share the message, of this one's slots. */
+/* Sends each slot's row to the slot's place. If several blocks share the message, each sends those of its slots. */
 GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_split *split,
                             int32_t source, const ll_header *header, const ll_slot *slot)
 {
@@ -98,7 +98,7 @@ GPU_FUNC void ll_send_slots(const ll_combine_args *a, const ll_shared *s, const 
 
 /* ---- send -------------------------------------------------------------------------------------------------------- */
 
-/* Whether all ranks that rows go to were found open as the call began, as nearly always, and none may be left out. */
+/* True if all ranks that get rows were open when the call began, as nearly always, and none may be left out. */
 GPU_FUNC bool ll_all_are_open(const ll_combine_args *a, const ll_shared *s)
 {
     bool open = !LL_MASKS && !a->call.form.weights;
@@ -107,7 +107,7 @@ GPU_FUNC bool ll_all_are_open(const ll_combine_args *a, const ll_shared *s)
     return open;
 }
 
-/* Until it is known whether rows may go to each rank (s->doors). False: a wait was given up. */
+/* Waits until it is known whether rows may go to each rank (s->doors). False: a wait was given up. */
 GPU_FUNC bool ll_await_owners(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
 {
     const ll_gpu_call *c = &a->call;
@@ -147,7 +147,8 @@ GPU_FUNC bool ll_return_message(const ll_combine_args *a, const ll_shared *s, co
     return true;
 }
 
-/* The messages of all ranks, in turn from the next rank on, this one last; *sending: blocks that have one first. */
+/* Answers the messages of all ranks, in turn from the next rank on, this one last. *sending: only that many blocks, the
+   first ones, have a message. */
 GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t *sending)
 {
     const ll_gpu_call *c = &a->call;
@@ -167,8 +168,8 @@ GPU_FUNC bool ll_return_messages(const ll_combine_args *a, const ll_shared *s, c
     return true;
 }
 
-/* *mismatched: nothing is sent, as weights that go ahead are not those of this call. False: nothing is to be received.
-   */
+/* *mismatched: nothing is sent, since weights that were sent ahead are not those of this call. False: there is nothing
+   to receive. */
 GPU_FUNC bool ll_combine_send(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t route,
                               bool *mismatched, int32_t *sending)
 {

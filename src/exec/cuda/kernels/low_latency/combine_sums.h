@@ -8,8 +8,7 @@
 #include "exec/cuda/kernels/low_latency/split.h"
 #include "exec/cuda/kernels/low_latency/times.h"
 
-/* Rows that are added, of which lane has one each: where it begins, and from whom it comes in words; -1: it lies there
-   as it is. */
+/* A row that is added; each lane has one. peer: the rank that sends it in words, or -1 if it is in memory as it is. */
 typedef struct ll_addend {
     const uint8_t *row;
     float weight;
@@ -17,7 +16,8 @@ typedef struct ll_addend {
     int32_t peer;
 } ll_addend;
 
-/* One unit of a sum of rows in words: of the lanes in mask, from the lowest lane on. *ok: no wait was given up. */
+/* One piece of a sum of rows in words: the rows of the lanes in mask, from the lowest lane on. *ok: no wait was given
+   up. */
 GPU_FUNC uint4 ll_add_unit(const ll_combine_args *a, const ll_shared *s, const ll_now *now, uint32_t mask,
                            const ll_addend *mine, int32_t u, bool in, bool *ok)
 {
@@ -45,9 +45,9 @@ GPU_FUNC uint4 ll_add_unit(const ll_combine_args *a, const ll_shared *s, const l
     return narrow_vector(dtype, sums);
 }
 
-/* Units of a sum that a thread has in hand, and units of rows that it has on their way for them: each batch takes as
-   long as the way to the memory and back. More take more registers than there are, and all takes more of them on
-   compute capability 10. */
+/* The numbers of pieces of a sum that a thread computes at a time, and of pieces of rows that it loads for them at
+   once. Each batch takes one memory latency. More pieces need more registers than there are. Compute capability 10
+   needs more registers for the same code. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
 #define LL_SUM_UNITS 1
 #define LL_SUM_LOADS 4
@@ -56,8 +56,8 @@ GPU_FUNC uint4 ll_add_unit(const ll_combine_args *a, const ll_shared *s, const l
 #define LL_SUM_LOADS 6
 #endif
 
-/* `count` units of a sum of rows that lie there as they are, from u on, a team's length apart: of the lanes in mask,
-   from the lowest lane on. */
+/* Adds `count` pieces of a sum of rows that are in memory as they are, from u on, a team's length apart. The rows are
+   those of the lanes in mask, from the lowest lane on. */
 GPU_FUNC void ll_add_units(const ll_combine_args *a, const ll_team *team, uint32_t mask, const ll_addend *mine,
                            int32_t u, int32_t count, uint8_t *to, uint32_t stamp)
 {
@@ -89,7 +89,8 @@ GPU_FUNC void ll_add_units(const ll_combine_args *a, const ll_team *team, uint32
             ll_bring_unit(to, u + j * team->threads, stamp, narrow_vector(dtype, sums[j]));
 }
 
-/* The team's part of a sum. stamp: of words in which it goes; 0: it goes as it is. False: a wait was given up. */
+/* Adds the team's part of a sum. stamp: the sum goes in words with it; 0: it goes as it is. False: a wait was given
+   up. */
 GPU_FUNC bool ll_add_rows(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
                           uint32_t mask, const ll_addend *mine, bool words, uint8_t *to, uint32_t stamp)
 {
@@ -108,7 +109,8 @@ GPU_FUNC bool ll_add_rows(const ll_combine_args *a, const ll_shared *s, const ll
     return ok;
 }
 
-/* A message's rows, added where they are, to the place of this rank. What goes by a flag goes from one block. */
+/* Adds a message's rows in place, and sends the sum to this rank's place. A sum that goes by a flag goes from one
+   block. */
 GPU_FUNC void ll_send_sum(const ll_combine_args *a, const ll_shared *s, const ll_now *now, const ll_split *split,
                           int32_t source, const ll_header *header, const ll_slot *slot)
 {

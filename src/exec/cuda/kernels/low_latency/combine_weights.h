@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a reduced combine whose dispatch had no weights: they go ahead of the rows. */
+/* Weights of a reduced combine whose dispatch had none: they are sent ahead of the rows. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_WEIGHTS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_COMBINE_WEIGHTS_H
 
@@ -7,7 +7,8 @@
 #include "exec/cuda/kernels/low_latency/doors.h"
 #include "exec/cuda/kernels/low_latency/outcome.h"
 
-/* The token's message to the rank, if it has one, is that rank's next: its weights go to it. By one warp a rank. */
+/* If the token has a message to the rank, it is that rank's next one, and its weights go there. One warp for each
+   rank. */
 GPU_FUNC void ll_send_weights(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t pe)
 {
     const ll_gpu_call *c = &a->call;
@@ -25,7 +26,7 @@ GPU_FUNC void ll_send_weights(const ll_combine_args *a, const ll_shared *s, cons
     }
 }
 
-/* To all ranks, by block 0. False: a wait was given up. */
+/* Sends to all ranks. Block 0 calls it. False: a wait was given up. */
 GPU_FUNC bool ll_send_all_weights(const ll_combine_args *a, const ll_shared *s, const ll_now *now)
 {
     const ll_gpu_call *c = &a->call;

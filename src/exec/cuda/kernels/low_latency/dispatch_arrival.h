@@ -1,26 +1,27 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a dispatch: messages on their way in, and what a thread sees of one. */
+/* Incoming messages of a dispatch, and what a thread sees of one. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_ARRIVAL_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_ARRIVAL_H
 
 #include "exec/cuda/kernels/low_latency/dispatch_targets.h"
 
-/* A message on its way in: where it lies, and whether it does in words. */
+/* An incoming message: its address, and whether it comes in words. */
 typedef struct ll_incoming {
     const uint8_t *message;
     bool in_words;
     int32_t source, number;
 } ll_incoming;
 
-/* What a thread has seen of a message: its lane's slot and header word, and its first part of row and scales. */
+/* The parts of a message that a thread has seen: its lane's slot and header word, and its first part of row and
+   scales. */
 typedef struct ll_arrival {
     uint32_t first; /* lane 0: the token; lane 1: its place */
     uint32_t expert, row, weight, scale;
     uint4 units[LL_HAND_UNITS];
-    uint4 more[LL_MORE_UNITS]; /* of one that goes by a flag: the next */
+    uint4 more[LL_MORE_UNITS]; /* the next pieces, of a message that goes by a flag */
 } ll_arrival;
 
-/* Of a message in words: number i, or what stands there instead of a word that the lane does not need. */
+/* For a message in words: reads word i. Clears *here if it does not have this call's stamp. */
 GPU_FUNC uint32_t ll_see_word(const ll_now *now, const ll_incoming *in, int64_t i, bool *here)
 {
     const uint64_t seen = load_relaxed_64((const uint64_t *)in->message + i);
@@ -28,8 +29,8 @@ GPU_FUNC uint32_t ll_see_word(const ll_now *now, const ll_incoming *in, int64_t 
     return (uint32_t)seen;
 }
 
-/* Looks at all that the thread needs at once: each look takes as long as the way to the memory and back. Lanes that
-   have no slot look at the token's word. False: some of it is not there. */
+/* Looks at all that the thread needs at once, since each look takes one memory latency. Lanes that have no slot look at
+   the token's word. False: some of it is not there. */
 GPU_FUNC bool ll_see_words(const ll_dispatch_args *a, const ll_now *now, const ll_team *team, const ll_incoming *in,
                            ll_arrival *seen)
 {
@@ -52,7 +53,7 @@ GPU_FUNC bool ll_see_words(const ll_dispatch_args *a, const ll_now *now, const l
     return here;
 }
 
-/* Units from u on, a team's length apart, of a message whose flag has come. */
+/* Loads pieces from u on, a team's length apart, of a message whose flag has come. */
 GPU_FUNC void ll_see_more(const ll_dispatch_args *a, const ll_team *team, const ll_incoming *in, int32_t u,
                           ll_arrival *seen)
 {
@@ -63,7 +64,7 @@ GPU_FUNC void ll_see_more(const ll_dispatch_args *a, const ll_team *team, const 
         if (u + i * team->threads < units) seen->more[i] = load_row(payload + u + i * team->threads);
 }
 
-/* The same of a message whose flag has come. */
+/* Likewise for a message whose flag has come. */
 GPU_FUNC void ll_see_message(const ll_dispatch_args *a, const ll_team *team, const ll_incoming *in, ll_arrival *seen)
 {
     const int32_t lane = threadIdx.x % 32, slots = LL_BUFFER_TOPK(&a->call), at = team->at;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a dispatch with masks: what a rank has counted and not sent. */
+/* With masks: rows that a rank has counted and not sent in a dispatch. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_MISSING_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_MISSING_H
 
@@ -50,11 +50,11 @@ GPU_FUNC void ll_clear_missing(const ll_dispatch_args *a, const ll_tokens *t, in
             ll_clear_row(a, rows + i);
             cleared++;
         }
-        if (threadIdx.x == 0 && a->stats) a->stats[l] -= cleared; /* they were counted, and did not come */
+        if (threadIdx.x == 0 && a->stats) a->stats[l] -= cleared; /* they were counted and did not come */
     }
 }
 
-/* Rows of ranks that have been masked meanwhile: those that have not come are zero. By the last block to end. */
+/* Zeroes the rows that have not come from ranks that were masked meanwhile. The last block to end calls it. */
 GPU_FUNC void ll_dispatch_mend(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
 {
     const ll_gpu_call *c = &a->call;

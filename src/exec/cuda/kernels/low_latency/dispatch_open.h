@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a dispatch: what this rank sends to each, counted and told in its opening unit. */
+/* How a dispatch opens: what this rank sends to each rank is counted and told in its message header. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_OPEN_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_OPEN_H
 
 #include "exec/cuda/kernels/low_latency/dispatch_tokens.h"
 #include "exec/cuda/kernels/low_latency/units.h"
 
-/* Rows for each of the rank's experts into t->first, and messages to it. */
+/* Counts the rows for each of the rank's experts into t->first. Returns the number of messages to the rank. */
 GPU_FUNC int32_t ll_count_for(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, int32_t pe)
 {
     const int32_t locals = LL_LOCALS(&a->call), slots = LL_BUFFER_TOPK(&a->call);
@@ -28,7 +28,7 @@ GPU_FUNC int32_t ll_count_for(const ll_dispatch_args *a, const ll_shared *s, con
     return *s->sum;
 }
 
-/* Of a message, as it is counted. */
+/* The bytes of a message, as they are counted. */
 GPU_FUNC uint64_t ll_message_bytes(const ll_dispatch_args *a)
 {
     const uint64_t numbers = a->route.weights ? 12 : 8;
@@ -36,13 +36,13 @@ GPU_FUNC uint64_t ll_message_bytes(const ll_dispatch_args *a)
     return header + (uint64_t)a->row_bytes + 4 * (uint64_t)ll_scales_of(a);
 }
 
-/* Rows of a call of so few tokens go in words. */
+/* Rows of a call with so few tokens go in words. */
 GPU_FUNC bool ll_sends_words(const ll_dispatch_args *a)
 {
     return !LL_MASKS && LL_SMALL(&a->call) && a->routing.tokens <= LL_SMALL(&a->call);
 }
 
-/* What is told of the call with the number of messages. */
+/* The marks that are told together with the number of messages. */
 GPU_FUNC int32_t ll_marks_of(const ll_dispatch_args *a)
 {
     if (!ll_sends_words(a)) return 0;

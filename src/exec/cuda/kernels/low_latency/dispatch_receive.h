@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a dispatch: messages come in, and each row goes to the rows of its experts. */
+/* The receive of a dispatch: messages come in, and each row is copied to the rows of its experts. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_RECEIVE_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_RECEIVE_H
 
 #include "exec/cuda/kernels/low_latency/dispatch_arrival.h"
 #include "exec/cuda/kernels/low_latency/split.h"
 
-/* ---- what comes goes on ------------------------------------------------------------------------------------------ */
+/* ---- copies to the experts --------------------------------------------------------------------------------------- */
 
-/* The team's part of the row. False: a wait was given up. */
+/* Copies the team's part of the row. False: a wait was given up. */
 GPU_FUNC bool ll_fan_out_row(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
                              const ll_incoming *in, uint32_t mask, const ll_target *to, ll_arrival *seen)
 {
@@ -34,7 +34,7 @@ GPU_FUNC bool ll_fan_out_row(const ll_dispatch_args *a, const ll_shared *s, cons
     return ok;
 }
 
-/* Number i of a message's words. False: a wait was given up. */
+/* Reads number i of a message's words. False: a wait was given up. */
 GPU_FUNC bool ll_get(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_incoming *in, int64_t i,
                      uint32_t *value)
 {
@@ -70,7 +70,8 @@ GPU_FUNC bool ll_fan_out_scales(const ll_dispatch_args *a, const ll_shared *s, c
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
-/* With masks: whether the message is lost, as all warps of the block see it then. *ok: no wait was given up. */
+/* With masks: returns whether the message is lost. All warps of the block get the same answer. *ok: no wait was given
+   up. */
 GPU_FUNC bool ll_loses_message(const ll_dispatch_args *a, int32_t source, int32_t number, ll_gpu_turn turn, bool *ok)
 {
     const int64_t place = (int64_t)source * LL_TOKENS(&a->call) + number;
@@ -81,7 +82,7 @@ GPU_FUNC bool ll_loses_message(const ll_dispatch_args *a, int32_t source, int32_
     return true;
 }
 
-/* Until the message's flag is there; each warp by itself, but with masks. */
+/* Waits until the message's flag is there. Each warp waits by itself, but with masks all warps of the block meet. */
 GPU_FUNC ll_gpu_turn ll_await_message(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now,
                                       const ll_incoming *in)
 {
@@ -124,8 +125,8 @@ GPU_FUNC bool ll_take_message(const ll_dispatch_args *a, const ll_shared *s, con
     return __all_sync(GPU_ALL, ok);
 }
 
-/* Which teams have messages, of those of all ranks in turn, and how many there are of all ranks, if each sent as many
-   as that which sends most. The first block that has some stands behind those that send first. */
+/* Which teams take messages, of those of all ranks in turn. `all` is the number of messages if each rank sent as many
+   as the rank with the most. The first messages go to the blocks after those that send. */
 typedef struct ll_intake {
     ll_split split;
     int32_t all;
@@ -155,7 +156,7 @@ GPU_FUNC ll_incoming ll_incoming_of(const ll_dispatch_args *a, const ll_shared *
     return in;
 }
 
-/* Those that the team has; early: as of ll_take_early. False: a wait was given up. */
+/* Takes the team's messages. early: as for ll_take_early. False: a wait was given up. */
 GPU_FUNC bool ll_take_messages(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                                int32_t early)
 {
@@ -169,17 +170,17 @@ GPU_FUNC bool ll_take_messages(const ll_dispatch_args *a, const ll_shared *s, co
 
 /* ---- while tokens are left to be sent ---------------------------------------------------------------------------- */
 
-/* Whether the flag there is of this call, as all lanes of the warp see it. */
+/* Says whether the flag is of this call; all lanes of the warp get the same answer. */
 GPU_FUNC bool ll_has_come(const ll_gpu_call *c, const ll_now *now, uint64_t flag)
 {
     const uint64_t seen = load_acquire((const uint64_t *)ll_own(c, flag));
     return __all_sync(GPU_ALL, (uint32_t)(seen >> 32) == now->stamp);
 }
 
-/* Messages that a warp takes between two tokens, at most. */
+/* The most messages that a warp takes between two tokens. */
 #define LL_EARLY_MESSAGES 2
 
-/* Whether all ranks' units are there, and such as a call brings that goes well. By all threads, which meet. */
+/* Says whether all ranks' headers are there and belong to a call that goes well. All threads call it, and meet. */
 GPU_FUNC bool ll_units_are_here(const ll_gpu_call *c, const ll_shared *s, const ll_now *now)
 {
     const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
@@ -192,9 +193,9 @@ GPU_FUNC bool ll_units_are_here(const ll_gpu_call *c, const ll_shared *s, const 
     return !__syncthreads_or(!here);
 }
 
-/* Of a quick call, between two tokens that the block sends: messages whose flags are there already, each warp by
-   itself, which waits for nothing. early: the message that the team has next, or -1, as long as nobody knows which it
-   has. Returns what that is now. */
+/* In a quick call, between two tokens that the block sends: takes messages whose flags are there already. Each warp
+   does so by itself and does not wait. early: the team's next message, or -1 while that is not known. Returns its new
+   value. */
 GPU_ASIDE int32_t ll_take_early(const ll_dispatch_args *a, ll_now call, int32_t early)
 {
     const ll_gpu_call *c = &a->call;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a dispatch: a row on its way out, as it is or quantised, to the messages at s->places. */
+/* Sends a row of a dispatch, as it is or quantised, to the messages at s->places. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_ROWS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_ROWS_H
 
@@ -7,7 +7,7 @@
 #include "exec/cuda/kernels/low_latency/split.h"
 #include "exec/cuda/kernels/low_latency/words.h"
 
-/* Number i of the words of a message, from its header on. */
+/* Stores number i of the words of a message, from its header on. */
 GPU_FUNC void ll_put(const ll_dispatch_args *a, const ll_now *now, uint64_t message, int64_t i, uint32_t value)
 {
     if (ll_sends_words(a))
@@ -16,8 +16,8 @@ GPU_FUNC void ll_put(const ll_dispatch_args *a, const ll_now *now, uint64_t mess
         ((uint32_t *)message)[i] = value;
 }
 
-/* What a thread has in hand of a row: loaded, and coded where the format says so, before it is known where that goes.
-   */
+/* The part of a row that a thread holds. It is loaded, and coded if the format says so, before its targets are
+   known. */
 #ifdef EXPAR_LL_TOKENS
 #define LL_HAND_UNITS 2
 #else
@@ -30,7 +30,7 @@ typedef struct ll_hand {
 
 /* ---- rows as they are -------------------------------------------------------------------------------------------- */
 
-/* At that byte of the payload. */
+/* Stores a piece at that byte of the payload. */
 GPU_FUNC void ll_store_units(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks,
                              int64_t at, uint4 value)
 {
@@ -44,7 +44,7 @@ GPU_FUNC void ll_store_units(const ll_dispatch_args *a, const ll_shared *s, cons
     }
 }
 
-/* Units u, and one team's length further on. */
+/* Loads piece u, and those one team's length further on. */
 GPU_FUNC void ll_load_units(const ll_dispatch_args *a, const ll_team *team, const uint4 *row, int32_t u, ll_hand *hand)
 {
     const int32_t units = (int32_t)(GPU_ROW_BYTES(a) / 16);
@@ -82,7 +82,7 @@ GPU_FUNC void ll_widen(int32_t dtype, uint4 v, float *out)
         }
 }
 
-/* This lane's elements of a group. */
+/* Loads this lane's elements of a group. */
 GPU_FUNC void ll_load_elements(int32_t dtype, const uint8_t *row, int64_t first, float values[LL_LANE_ELEMENTS])
 {
     const int64_t bytes = dtype == CODEC_F32 ? 4 : 2;
@@ -121,7 +121,7 @@ GPU_FUNC uint4 ll_quantise(int32_t codec, const float values[LL_LANE_ELEMENTS], 
     return make_uint4(words[0], words[1], words[2], words[3]);
 }
 
-/* A word of a row's scales: number `at`, which this lane has; at -1: it has none. */
+/* A word of a row's scales. This lane has number `at`; -1: it has none. */
 typedef struct ll_scale_word {
     int32_t at;
     uint32_t word;
@@ -142,7 +142,7 @@ GPU_FUNC ll_scale_word ll_scale_word_of(const ll_dispatch_args *a, int32_t group
     return word;
 }
 
-/* Scales stand behind the payload. */
+/* Scales come after the payload. */
 GPU_FUNC void ll_store_scale(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks,
                              int32_t group, float scale)
 {
@@ -152,8 +152,8 @@ GPU_FUNC void ll_store_scale(const ll_dispatch_args *a, const ll_shared *s, cons
         if (s->places[j]) ll_put(a, now, s->places[j], bytes / 4 + word.at, word.word);
 }
 
-/* Eight lanes a group, so that a warp has four that begin at a multiple of four: group of the thread that is number
-   `at`, and its first element. */
+/* Each group has eight lanes, so that a warp has four groups, the first with a number that is a multiple of four.
+   Returns the group of the thread with number `at`; ll_element_at returns its first element. */
 GPU_FUNC int32_t ll_group_at(int32_t at)
 {
     return at / 32 * LL_WARP_GROUPS + at % 32 / LL_GROUP_LANES;
@@ -182,7 +182,7 @@ GPU_FUNC void ll_send_group(const ll_dispatch_args *a, const ll_shared *s, const
 
 /* ---- a row, part by part ----------------------------------------------------------------------------------------- */
 
-/* at: from the thread's number in the team on, in steps of ll_hand_step. */
+/* `at` goes from the thread's number in the team on, in steps of ll_hand_step. */
 GPU_FUNC int32_t ll_hand_step(const ll_dispatch_args *a, const ll_team *team)
 {
     return ll_is_scaled(a) ? team->threads : LL_HAND_UNITS * team->threads;
@@ -196,14 +196,14 @@ GPU_FUNC void ll_take_in_hand(const ll_dispatch_args *a, const ll_team *team, co
         ll_load_units(a, team, (const uint4 *)row, at, hand);
 }
 
-/* Threads that a row's parts take, whole warps. */
+/* The number of threads that a row's parts take, in whole warps. */
 GPU_FUNC int32_t ll_hand_end(const ll_dispatch_args *a)
 {
     const int32_t lanes = ll_is_scaled(a) ? LL_HIDDEN(&a->call) / LL_LANE_ELEMENTS : (int32_t)(GPU_ROW_BYTES(a) / 16);
     return (lanes + 31) / 32 * 32;
 }
 
-/* To all of the token's ranks; `hand` has the first part. */
+/* Sends the row to all of the token's ranks; `hand` has the first part. */
 GPU_FUNC void ll_send_row(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_team *team,
                           const uint8_t *row, int32_t ranks, ll_hand *hand)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a dispatch: its send. Each token finds its messages, and its header and row go there. */
+/* The send of a dispatch. Each token finds its messages, and its header and row go there. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_SEND_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_SEND_H
 
@@ -9,8 +9,8 @@
 
 /* ---- one token --------------------------------------------------------------------------------------------------- */
 
-/* What a token's slots are, in s->notes: rows among this rank's for the expert, and of the j-th of its ranks the number
-   of its message, the rank itself, whose row goes to s->places[j] then; 0: to none. */
+/* A token's slots in s->notes: the number of each slot's row among this rank's rows for the expert. For the token's
+   j-th rank: the number of its message, and the rank itself. s->places[j] is where the row goes; 0: it goes nowhere. */
 #define LL_NOTE_ROW     0
 #define LL_NOTE_MESSAGE 1
 #define LL_NOTE_RANK    2
@@ -20,7 +20,7 @@ GPU_FUNC int32_t *ll_notes(const ll_shared *s, int32_t which)
     return s->notes + which * LL_MOST_TOPK;
 }
 
-/* The token's slot k, by one warp. False: a wait was given up. */
+/* Finds the place of the token's slot k. One warp calls it. False: a wait was given up. */
 GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                             int32_t token, int32_t k)
 {
@@ -52,7 +52,7 @@ GPU_FUNC bool ll_place_slot(const ll_dispatch_args *a, const ll_shared *s, const
     return door != LL_DOOR_SHUT;
 }
 
-/* Ranks that the token goes to. */
+/* The number of ranks that the token goes to. */
 GPU_FUNC int32_t ll_count_ranks(const ll_dispatch_args *a, const ll_tokens *t, int32_t token)
 {
     const int32_t slots = LL_BUFFER_TOPK(&a->call), lane = threadIdx.x % 32;
@@ -62,7 +62,7 @@ GPU_FUNC int32_t ll_count_ranks(const ll_dispatch_args *a, const ll_tokens *t, i
     return __popc(__ballot_sync(GPU_ALL, mine >= 0 && __ffs((int)same) - 1 == lane));
 }
 
-/* To the j-th of the token's ranks, by one warp. */
+/* Writes the header for the j-th of the token's ranks. One warp calls it. */
 GPU_FUNC void ll_write_header(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                               int32_t token, int32_t j)
 {
@@ -92,7 +92,7 @@ GPU_FUNC ll_split ll_sending(const ll_dispatch_args *a)
     return ll_split_of(a->routing.tokens, 0, ll_sends_words(a) ? 2 : 1, 1);
 }
 
-/* So that rows are near when their indices are there. */
+/* Prefetches rows, so that they are near when their indices are there. */
 GPU_FUNC void ll_fetch_row(const ll_dispatch_args *a)
 {
     const ll_split split = ll_sending(a);
@@ -103,8 +103,8 @@ GPU_FUNC void ll_fetch_row(const ll_dispatch_args *a)
         prefetch(row + at);
 }
 
-/* Flags behind all that the block has stored; by the last warp, which has the least of a row, while others take the
-   next token's in hand. */
+/* Stores the flags after all that the block has stored. The last warp calls it: it has the least of a row, and others
+   load the next token's row meanwhile. */
 GPU_FUNC void ll_flag_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t ranks)
 {
     const ll_gpu_call *c = &a->call;
@@ -116,9 +116,9 @@ GPU_FUNC void ll_flag_token(const ll_dispatch_args *a, const ll_shared *s, const
     }
 }
 
-/* The token's slots find their places, by all threads of the block, which meet. doubt: of its indices, as this thread
-   sees them, which nobody has looked at yet; the block that meets doubt looks, and begins again. False: a wait was
-   given up. */
+/* The token's slots find their places. All threads of the block call it, and meet. doubt: whether this thread doubts
+   the indices, which nobody has checked yet. If any thread of the block does, the block checks them and begins again.
+   False: a wait was given up. */
 GPU_FUNC bool ll_place_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                              int32_t token, bool *doubt)
 {
@@ -133,7 +133,7 @@ GPU_FUNC bool ll_place_token(const ll_dispatch_args *a, const ll_shared *s, cons
     }
 }
 
-/* By all threads of the block, which have the first part of the row in hand; false: a wait was given up. */
+/* All threads of the block call it; they hold the first part of the row. False: a wait was given up. */
 GPU_FUNC bool ll_send_token(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                             const ll_split *split, int32_t token, ll_hand *hand, bool *doubt)
 {
@@ -156,7 +156,8 @@ GPU_FUNC void ll_take_token(const ll_dispatch_args *a, const ll_split *split, in
     ll_take_in_hand(a, &split->team, a->x + token * a->x_pitch_bytes, split->team.at, hand);
 }
 
-/* False: nothing is to be received, as this rank refused, or a wait was given up. *early: as of ll_take_early. */
+/* False: there is nothing to receive, since this rank rejected the call or a wait was given up. *early: as for
+   ll_take_early. */
 GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                                int32_t *early)
 {
@@ -176,7 +177,7 @@ GPU_FUNC bool ll_dispatch_send(const ll_dispatch_args *a, const ll_shared *s, co
         if (token >= a->routing.tokens) break;
         if (now->quick && !ll_sends_words(a)) *early = ll_take_early(a, *now, *early);
         ll_take_token(a, &split, token, &hand);
-        __syncthreads(); /* notes of the token before are read */
+        __syncthreads(); /* the previous token's s->notes are read */
     }
     return true;
 }

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a dispatch: where rows belong at this rank, by the counts that all have told, and what the handle keeps of them.
-   */
+/* The places of rows at the receiver of a dispatch, by the counts that all ranks have told, and what the handle
+ * keeps. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TARGETS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TARGETS_H
 
 #include "exec/cuda/kernels/low_latency/dispatch_rows.h"
 #include "exec/cuda/kernels/low_latency/outcome.h"
 
-/* ---- what the counts say ----------------------------------------------------------------------------------------- */
+/* ---- counts ------------------------------------------------------------------------------------------------------ */
 
-/* From counts to first rows: ranks ascending. Returns true if an expert has more rows than places: those beyond are
-   left out. By all threads of a block, which meet. */
+/* Turns counts into first rows: ranks ascending. Returns true if an expert has more rows than places; those beyond are
+   left out. All threads of a block call it, and meet. */
 GPU_FUNC bool ll_place_ranks(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t)
 {
     const int32_t locals = LL_LOCALS(&a->call), n = LL_RANKS(&a->call), places = (int32_t)ll_rows_of_expert(&a->call);
@@ -29,7 +29,7 @@ GPU_FUNC bool ll_place_ranks(const ll_dispatch_args *a, const ll_shared *s, cons
     return __syncthreads_or(exceeds) != 0;
 }
 
-/* Rows that all ranks have counted for an expert here. By one thread. */
+/* The number of rows that all ranks have counted for an expert here. One thread calls it. */
 GPU_FUNC int64_t ll_rows_wanted(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t local)
 {
     int64_t rows = 0;
@@ -39,7 +39,7 @@ GPU_FUNC int64_t ll_rows_wanted(const ll_gpu_call *c, const ll_shared *s, const 
     return rows;
 }
 
-/* Reports the first expert whose rows exceed its places, with the words of the CPU's report. By one thread. */
+/* Reports the first expert whose rows exceed its places, with the text of the CPU's report. One thread calls it. */
 GPU_ASIDE void ll_report_excess(const ll_gpu_call *c, ll_now call)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
@@ -60,7 +60,7 @@ GPU_ASIDE void ll_report_excess(const ll_gpu_call *c, ll_now call)
     publish_verdict(&c->place, slot);
 }
 
-/* What the host's caller and combines read of the counts; of a call that brings nothing zeros. By one block. */
+/* Writes the counts that the caller and combines read; a call without results has zeros. One block calls it. */
 GPU_FUNC void ll_tell_counts(const ll_dispatch_args *a, const ll_shared *s, const ll_tokens *t, const ll_now *now,
                              ll_outcome outcome)
 {
@@ -79,14 +79,14 @@ GPU_FUNC void ll_tell_counts(const ll_dispatch_args *a, const ll_shared *s, cons
     if (threadIdx.x == 0) *a->routing.stamp = outcome.odd ? 0 : now->stamp;
 }
 
-/* Units of a message that a thread has on their way at a time, behind the first: each batch takes as long as the way to
-   the memory and back. More take more registers than there are. */
+/* The number of pieces of a message that a thread loads at once, after the first ones. Each batch takes one memory
+   latency. More pieces need more registers than there are. */
 #define LL_MORE_UNITS 3
 
 /* ---- where rows go ----------------------------------------------------------------------------------------------- */
 
-/* Where a slot's row goes: of which expert, and the how-many-th of its rows; local -1: nowhere, whatever its source
-   says. Each lane of a warp has one. */
+/* Where a slot's row goes: its local expert, and its number among that expert's rows. local -1: nowhere, whatever its
+   source says. Each lane of a warp has one. */
 typedef struct ll_target {
     int32_t local, row;
 } ll_target;
@@ -107,8 +107,8 @@ GPU_FUNC int64_t ll_row_of(const ll_dispatch_args *a, int32_t local, int32_t row
     return (int64_t)local * LL_RANKS(&a->call) * LL_TOKENS(&a->call) + row;
 }
 
-/* A unit to the rows in `to` of the lanes in `mask`, by a warp whose lanes have a unit each, but for those that are not
-   `in` the row. */
+/* Stores a piece to the rows in `to` of the lanes in `mask`. A warp calls it, whose lanes have a piece each. Lanes
+   beyond the row's end are not `in`. */
 GPU_FUNC void ll_fan_out_unit(const ll_dispatch_args *a, uint32_t mask, const ll_target *to, int32_t u, bool in,
                               uint4 value)
 {
@@ -119,7 +119,7 @@ GPU_FUNC void ll_fan_out_unit(const ll_dispatch_args *a, uint32_t mask, const ll
     }
 }
 
-/* Units from u on, a team's length apart. */
+/* Stores pieces from u on, a team's length apart. */
 GPU_FUNC void ll_fan_out_more(const ll_dispatch_args *a, uint32_t mask, const ll_target *to, const ll_team *team,
                               int32_t u, const uint4 values[LL_MORE_UNITS])
 {
@@ -136,15 +136,15 @@ GPU_FUNC void ll_fan_out_more(const ll_dispatch_args *a, uint32_t mask, const ll
 
 /* ---- the handle -------------------------------------------------------------------------------------------------- */
 
-/* What came with a message, or belongs to a token of this rank's own, for the handle. */
+/* The handle keeps this of a message, or of a token of this rank's own. */
 typedef struct ll_kept {
     int32_t source, number; /* of the message */
     int32_t token, place;
     float weight; /* of this lane's slot */
 } ll_kept;
 
-/* A message's header, with each slot's row among all of its expert's; -1: it has none. By one warp, whose lanes have
-   the slots. */
+/* Keeps a message's header, with each slot's row among all of its expert's; -1: it has none. One warp calls it, whose
+   lanes have the slots. */
 GPU_FUNC void ll_keep_header(const ll_dispatch_args *a, const ll_kept *kept, const ll_target *to)
 {
     const ll_gpu_call *c = &a->call;

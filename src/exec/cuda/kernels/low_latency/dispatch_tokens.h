@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a dispatch: the experts of this rank's tokens, in shared memory, and what is wrong with them. */
+/* The experts of this rank's tokens in a dispatch, in shared memory, and their check. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TOKENS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DISPATCH_TOKENS_H
 
 #include "exec/cuda/kernels/core/refusal.h"
 #include "exec/cuda/kernels/low_latency/call.h"
 
-/* 1: the kernel for formats with scales, which has no others. */
+/* 1: the kernel for formats with scales, which handles no others. */
 #ifndef LL_SCALED
 #define LL_SCALED 0
 #endif
 
-/* Whether rows are quantised; words of a row's scales. */
+/* Whether rows are quantised; the number of words of a row's scales. */
 GPU_FUNC bool ll_is_scaled(const ll_dispatch_args *a)
 {
     return LL_MASKS ? a->scales != 0 : LL_SCALED != 0;
@@ -21,10 +21,10 @@ GPU_FUNC int32_t ll_scales_of(const ll_dispatch_args *a)
     return ll_is_scaled(a) ? a->scales : 0;
 }
 
-/* Shared memory of this kernel, behind what both have. */
+/* The shared memory of this kernel, after what both kernels have. */
 typedef struct ll_tokens {
-    int32_t *first; /* [N+1][L] counts, then first rows, of each rank's for each expert here */
-    int32_t *idx;   /* [K][pitch] expert, or -1, K the buffer's; a token that is not right goes nowhere */
+    int32_t *first; /* [N+1][L] counts, then first rows, of each rank's rows for each expert here */
+    int32_t *idx;   /* [K][pitch] expert or -1; K is the buffer's. A token with a bad index goes nowhere */
     int32_t pitch;
 } ll_tokens;
 
@@ -39,7 +39,7 @@ GPU_FUNC ll_tokens ll_tokens_of(const ll_dispatch_args *a, const ll_shared *s)
 
 #define LL_OUT_OF_RANGE (-2)
 
-/* By all warps but the last, which looks at the ranks' halves meanwhile (ll_begin). */
+/* All warps but the last call it; the last one looks at the ranks' slots meanwhile (ll_begin). */
 GPU_FUNC void ll_load_idx(const ll_dispatch_args *a, const ll_tokens *t)
 {
     const int32_t slots = LL_BUFFER_TOPK(&a->call), experts = LL_RANKS(&a->call) * LL_LOCALS(&a->call);
@@ -52,7 +52,7 @@ GPU_FUNC void ll_load_idx(const ll_dispatch_args *a, const ll_tokens *t)
     }
 }
 
-/* The first slot of a token that is out of range; -1: none. Where they are few all are loaded at once. */
+/* The first slot of a token that is out of range; -1: none. If there are few slots, all are loaded at once. */
 GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
 {
     int32_t first = -1;
@@ -62,7 +62,7 @@ GPU_FUNC int32_t ll_find_bad(const int32_t *column, int32_t pitch, int32_t topk)
     return first;
 }
 
-/* With the words of the CPU's check. */
+/* Uses the text of the CPU's check. */
 GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
 {
     const int32_t token = (int32_t)(*s->first_bad >> GPU_SLOT_BITS);
@@ -78,7 +78,7 @@ GPU_FUNC void ll_refuse_index(const ll_dispatch_args *a, const ll_shared *s)
     text[at] = 0;
 }
 
-/* Whether an index that this thread looks at is out of range. */
+/* True if an index that this thread looks at is out of range. */
 GPU_FUNC bool ll_doubts_tokens(const ll_dispatch_args *a, const ll_tokens *t)
 {
     const int32_t slots = LL_BUFFER_TOPK(&a->call);
@@ -88,7 +88,7 @@ GPU_FUNC bool ll_doubts_tokens(const ll_dispatch_args *a, const ll_tokens *t)
     return doubt;
 }
 
-/* A token with a bad index goes nowhere, and this rank reports it. By all threads, once one of them doubts. */
+/* A token with a bad index goes nowhere, and this rank reports it. All threads call it, once one of them doubts. */
 GPU_ASIDE void ll_take_out_bad(const ll_dispatch_args *a)
 {
     const int32_t slots = LL_BUFFER_TOPK(&a->call);
@@ -106,9 +106,9 @@ GPU_ASIDE void ll_take_out_bad(const ll_dispatch_args *a)
     __syncthreads();
 }
 
-/* Slots of the tokens before this one that name the expert, and in the high half those tokens that name one of its
-   rank. Both fit 16 bits: the indices of all slots lie in shared memory, of which a block has less than 256 KiB. By a
-   warp. */
+/* Counts the slots of the earlier tokens that name the expert and, in the high half, the earlier tokens that name an
+   expert of the same rank. Both fit 16 bits: the indices of all slots lie in shared memory, of which a block has less
+   than 256 KiB. A warp calls it. */
 GPU_FUNC uint32_t ll_count_before(const ll_tokens *t, int32_t slots, int32_t token, int32_t expert, int32_t locals)
 {
     const int32_t low = expert / locals * locals;

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Doors: whether this rank's data of a call may go to another, whose half it has read, or which refuses. */
+/* Credit checks: this rank's data of a call may go to another rank if that has acknowledged the slot or rejects the
+ * call. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DOORS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DOORS_H
 
 #include "exec/cuda/kernels/low_latency/masks.h"
 
-/* A door (ll_door) that this rank has waited for, and where the half lies behind it, in a combine with masks. */
+/* The result of a credit check (ll_door) after a wait. In a combine with masks it includes the region of the slot. */
 typedef struct ll_gpu_way {
     ll_door door; /* shut: the wait was given up */
     int32_t region;
 } ll_gpu_way;
 
-/* Until the peer's half is free, or it refuses: its read word of the call before the last, or its unit of this one.
-   This rank's own unit tells its own. */
+/* Waits until the peer's slot is free or the peer rejects the call. It reads the peer's acknowledgement of the call
+   before the last, and the peer's header of this call. This rank reads only its own header about itself. */
 GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
@@ -42,7 +43,7 @@ GPU_ASIDE ll_gpu_way ll_await_way(const ll_gpu_call *c, ll_now now, int32_t pe)
     }
 }
 
-/* The same, of a half that is known to be free nearly always; shut: the wait was given up. */
+/* Likewise, with a fast path: the slot is nearly always known to be free. Shut: the wait was given up. */
 GPU_FUNC ll_door ll_await_half(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe, int32_t *region)
 {
     const bool own = pe == c->place.rank, tells = LL_MASKS && now->kind == LL_COMBINE;

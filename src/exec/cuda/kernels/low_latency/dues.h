@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How far each rank had come when a wait of this kernel's was given up, which the host tells with it. The first warp
- * that leaves its call because of that looks at all words that the call waits for; they lie in this rank's own memory.
- * A call that goes well does none of this. */
+/* How far each rank had come when a wait of this kernel was given up; the host reports it with the error. The first
+ * warp that leaves its call for that reason looks at all words that the call waits for. They are in this rank's own
+ * memory. A call that goes well does none of this. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DUES_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_DUES_H
 
 #include "exec/cuda/kernels/low_latency/outcome.h"
 
-/* By all lanes of a warp that leaves: what was waited for, if this warp is the one to tell how far that had come, else
-   GPU_WAIT_NONE. A refusal, too, makes a warp leave. */
+/* All lanes of a leaving warp call it. It returns what was awaited if this warp shall report the progress, else
+   GPU_WAIT_NONE. A warp may also leave because of a rejection. */
 GPU_FUNC int32_t ll_dues_begin(const ll_gpu_call *c)
 {
     int32_t wait = GPU_WAIT_NONE;
@@ -28,7 +28,7 @@ GPU_FUNC bool ll_has_stamp(const uint64_t *word, uint32_t stamp)
     return (uint32_t)(load_acquire(word) >> 32) == stamp;
 }
 
-/* Of so many flags that stand one behind the other from the offset on: how many have come. By a warp. */
+/* Counts the flags that have come, of that many consecutive ones from the offset on. A warp calls it. */
 GPU_FUNC int32_t ll_count_flags(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint64_t at, int32_t flags)
 {
     const uint64_t *first = (const uint64_t *)ll_own(c, at);
@@ -38,7 +38,8 @@ GPU_FUNC int32_t ll_count_flags(const ll_gpu_call *c, const ll_shared *s, const 
     return __reduce_add_sync(GPU_ALL, came);
 }
 
-/* All words of the rank's unit, of this call or, where that was waited for, of the one before. By a warp. */
+/* True if all words of the rank's header are here. The header is that of this call or, if that was awaited, of the call
+   before. A warp calls it. */
 GPU_FUNC bool ll_unit_is_here(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank)
 {
     const bool between = (uint32_t)(c->place.report->expected >> 32) != now->stamp;
@@ -50,14 +51,14 @@ GPU_FUNC bool ll_unit_is_here(const ll_gpu_call *c, const ll_shared *s, const ll
     return __all_sync(GPU_ALL, here);
 }
 
-/* What the rank's unit says of its part in the call: it sends data. */
+/* True if the rank's header says that the rank sends data in the call. */
 GPU_FUNC bool ll_unit_promises(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank)
 {
     const uint64_t status = load_acquire(ll_unit_of(c, s, now, rank) + LL_UNIT_STATUS);
     return (uint32_t)(status >> 32) == now->stamp && ll_status_goes_on((int32_t)(uint32_t)status);
 }
 
-/* The rank's half is free, or its unit of this call is here. */
+/* True if the rank's slot is free, or its header of this call is here. */
 GPU_FUNC bool ll_half_is_known(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank)
 {
     const ll_kind kind = (ll_kind)now->kind;
@@ -66,7 +67,7 @@ GPU_FUNC bool ll_half_is_known(const ll_gpu_call *c, const ll_shared *s, const l
     return ll_has_stamp(read, now->before) || ll_has_stamp(unit + LL_UNIT_STATUS, now->stamp);
 }
 
-/* Units and halves, of which there is one a rank. By a warp. */
+/* For headers and slots, of which each rank has one. A warp calls it. */
 GPU_FUNC void ll_dues_tell_one(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t wait, int32_t rank)
 {
     const bool came = wait == GPU_WAIT_UNIT ? ll_unit_is_here(c, s, now, rank) : ll_half_is_known(c, s, now, rank);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A call ends: read words, sweeps, and the state that the next kernel finds. */
+/* The end of a call: acknowledgements, sweeps, and the state for the next kernel. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_END_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_END_H
 
@@ -15,8 +15,8 @@ GPU_FUNC void ll_clear_words(const ll_gpu_call *c, uint64_t at, uint64_t bytes)
         words[i] = 0;
 }
 
-/* Words of the half, whose data have all been read and whose next have no leave yet: once in so many calls, that none
-   of them is taken for one of a call with the same stamp. True: they have been. */
+/* Clears the slot's words once in LL_SWEEP_CALLS calls, so that none is taken for that of a later call with the same
+   stamp. All their data have been read, and nobody may write the next yet. True: they were cleared. */
 GPU_FUNC bool ll_sweep(const ll_gpu_call *c, const ll_now *now)
 {
     const ll_space space = ll_space_here(c);
@@ -52,7 +52,7 @@ GPU_FUNC void ll_say_read(const ll_gpu_call *c, const ll_shared *s, const ll_now
     }
 }
 
-/* What a call leaves to the next kernel, of its line as it was found. */
+/* Updates the line for the next kernel. */
 GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_now *now, ll_gpu_line *line, bool refused, bool received,
                          bool mismatched)
 {
@@ -70,7 +70,7 @@ GPU_FUNC void ll_move_on(const ll_gpu_call *c, const ll_now *now, ll_gpu_line *l
     }
 }
 
-/* So in all copies; by all threads of the last block to end. */
+/* Updates all copies. All threads of the last block to end call it. */
 GPU_FUNC void ll_move_all_on(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received,
                              bool mismatched, bool swept)
 {
@@ -87,8 +87,8 @@ GPU_FUNC void ll_move_all_on(const ll_gpu_call *c, const ll_shared *s, const ll_
     if (!c->record && refused && !c->refusal.status) ll_report_own(c, s->refusal);
 }
 
-/* A quick call that was received: each block by itself, for its own copy and those that are no block's here. Before it
-   nothing was open, kept or unread in the half. */
+/* For a quick call that was received. Each block updates its own copy and some of those without a block. Before the
+   call nothing was open, kept or unread in the slot. */
 GPU_FUNC void ll_move_on_quickly(const ll_gpu_call *c, const ll_now *now, bool mismatched)
 {
     for (int32_t i = (int32_t)blockIdx.x; i < c->copies && threadIdx.x == 0; i += (int32_t)gridDim.x) {
@@ -107,7 +107,7 @@ GPU_FUNC void ll_ends_quickly(const ll_gpu_call *c, const ll_now *now, bool mism
     ll_stamp_time(c, LL_GPU_ENDED);
 }
 
-/* By all threads of all blocks: true in the last one to end. */
+/* All threads of all blocks call it. It returns true in the last block to end. */
 GPU_FUNC bool ll_ends_last(const ll_gpu_call *c, const ll_shared *s, bool received)
 {
     ll_stamp_time(c, LL_GPU_DONE);
@@ -115,7 +115,7 @@ GPU_FUNC bool ll_ends_last(const ll_gpu_call *c, const ll_shared *s, bool receiv
     return last_block(&c->place, false);
 }
 
-/* By that block. */
+/* The last block to end calls it. */
 GPU_FUNC void ll_close(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, bool received, bool mismatched)
 {
     bool swept = false;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the host hands to the kernels of a low-latency buffer, beside args.h. Compiles as C17, under NVRTC and under
- * nvcc.
+/* The arguments that the host passes to the kernels of a low-latency buffer, in addition to args.h. Compiles as C17,
+ * under NVRTC and under nvcc.
  *
  *   ll_gpu_call    the same for both kinds of call, a member of either kernel's arguments
- *   ll_gpu_state   device memory of this rank alone, touched by its own kernels; so is ll_gpu_tally [N]
- *   ll_gpu_counts  [N] pinned host memory: kernels write, the host reads whenever it is asked
- *   ll_gpu_masks   device memory of this rank alone, of a buffer with masks, and ll_gpu_mask [N]
+ *   ll_gpu_state   device memory that only this rank's kernels use; likewise ll_gpu_tally [N]
+ *   ll_gpu_counts  [N] pinned host memory: kernels write, the host reads at any time
+ *   ll_gpu_masks   device memory of this rank alone, for a buffer with masks, and ll_gpu_mask [N]
  *   ll_gpu_due     [N] pinned host memory: kernels tell the host what was missing
- *   gpu_loss       [N] pinned host memory: the host tells kernels of ranks that are lost (args.h) */
+ *   gpu_loss       [N] pinned host memory: the host tells kernels which ranks are lost (args.h) */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LL_ARGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LL_ARGS_H
 
@@ -17,91 +17,96 @@
 #define LL_GPU_LOG_THREADS 9
 #define LL_GPU_THREADS     (1 << LL_GPU_LOG_THREADS) /* of a block; the kernels' registers are bounded by it */
 
-/* Parts of a call that one kernel carries out. */
+/* Phases of a call that one kernel carries out. */
 #define LL_GPU_SEND    1
 #define LL_GPU_RECEIVE 2
 
-/* Kernels of a rank follow each other, so that what one has left here the next one finds: of each kind of call. */
+/* The state of one kind of call. Kernels of a rank follow each other, so each kernel finds here what the last one
+   left. */
 typedef struct ll_gpu_line {
     uint64_t epoch;             /* of the last call */
     uint64_t open[LL_HALVES];   /* epoch of the call whose receive is still to come; 0: none */
-    uint64_t swept[LL_HALVES];  /* of the last sweep of the half's words */
-    uint32_t unread[LL_HALVES]; /* 1: the half's last call was not read here */
-    uint32_t kept[LL_HALVES];   /* 1: units of the call that is open lie in ll_gpu_call.kept */
-    uint64_t untold;            /* of the last call, which has been read here, and whose read words the next kernel of
-                                   this rank stores; 0: they are stored */
+    uint64_t swept[LL_HALVES];  /* epoch of the last sweep of the slot's words */
+    uint32_t unread[LL_HALVES]; /* 1: the slot's last call was not read here */
+    uint32_t kept[LL_HALVES];   /* 1: headers of the call that is open are in ll_gpu_call.kept */
+    /* Epoch of the last call if it was read here and the next kernel of this rank shall store its acknowledgements; 0:
+       they are stored. */
+    uint64_t untold;
 } ll_gpu_line;
 
-/* There is a copy of it for each block that a kernel can have, all the same between kernels. A block reads its own as
-   it begins. A quick call (ll_now) is followed by what each block knows by itself, and each writes its own, with those
-   that are no block's; else the last block to end writes all. So no block waits for others to end. */
+/* Each block that a kernel can have has a copy, and all copies are equal between kernels. A block reads its own copy
+   when it begins. After a quick call (ll_now) the blocks know all by themselves: each writes its own copy, and some of
+   those without a block. Otherwise the last block to end writes all copies. So no block waits for others to end. */
 typedef struct ll_gpu_state {
     ll_gpu_line lines[LL_KINDS];
 } ll_gpu_state;
 
-/* [N] What this rank's kernels have sent to each rank: by the block that opens a call there. Bytes of coded rows are
-   known when the last of them is on its way: who brings it adds them up. */
+/* [N] Totals of what this rank's kernels have sent to each rank. The block that opens a call there adds to them. The
+   bytes of coded rows are known only when the last of them is sent; the thread that sends it adds them. */
 typedef struct ll_gpu_tally {
     unsigned long long messages, rows, bytes;
-    /* Of a combine in LogFMT by its half: rows that are to be sent yet, << LL_GPU_CODED_BITS, and bytes of those that
-       were; modulo 2^64, as rows may be sent before they are counted. By all blocks; 0 where all were sent, by who
-       sends the last, and of a call before, whose rows were refused, by who opens the next one. */
+    /* For a combine in LogFMT, by its slot: the number of rows still to be sent << LL_GPU_CODED_BITS, and the bytes of
+       those that were sent. It is modulo 2^64, since rows may be sent before they are counted. All blocks add to it.
+       The thread that sends the last row resets it to 0. If the rows of an earlier call were rejected, the block that
+       opens the next call does. */
     unsigned long long coded[LL_HALVES];
 } ll_gpu_tally;
 #define LL_GPU_CODED_BITS 40
 
-/* [N] The same for the host, for expar_ll_get_stats: each word by itself (relaxed, system scope). */
+/* [N] Likewise for the host, for expar_ll_get_stats (relaxed, system scope: each word stands for itself). */
 typedef struct ll_gpu_counts {
     uint64_t messages, rows, bytes;
 } ll_gpu_counts;
 
-/* [N] pinned: what had come of what a rank was to bring, and all of it, when a wait was given up; 0: nothing is
-   missing. Written by the kernel in which that was, read by the host once it knows of it (relaxed: each by itself). */
+/* [N] pinned: how much of a rank's data had come when a wait was given up, and how much there was to come; 0: nothing
+   is missing. The kernel of that wait writes it. The host reads it once it knows of the wait (relaxed: each word stands
+   for itself). */
 EP_FUNC uint64_t ll_gpu_due(int32_t came, int32_t all)
 {
     return came < all ? (uint64_t)came << 32 | (uint32_t)all : 0;
 }
 
-/* Of a call with a hook: what its send leaves for its receive. By kernels alone. */
+/* For a call with a hook: the send leaves it for the receive. Only kernels use it. */
 typedef struct ll_gpu_record {
-    uint64_t epoch;     /* 0: nothing is to be received */
-    ep_refusal refusal; /* then: what the send found wrong, for the receive to tell */
+    uint64_t epoch;     /* 0: there is nothing to receive */
+    ep_refusal refusal; /* then the error that the send found, for the receive to report */
 } ll_gpu_record;
 
 /* ---- masks ------------------------------------------------------------------------------------------------------- */
 
-#define LL_MASK_SET   1u /* of ll_gpu_mask.masked */
-#define LL_MASK_BEGUN 2u /* by whoever has the lock */
+#define LL_MASK_SET   1u /* a value of ll_gpu_mask.masked */
+#define LL_MASK_BEGUN 2u /* likewise; only the thread that has the lock sets it */
 
-/* Of a buffer with masks. Kernels of a rank follow each other; whoever changes it in one has the lock. */
+/* For a buffer with masks. Kernels of a rank follow each other. Within a kernel only the thread that has the lock
+   changes it. */
 typedef struct ll_gpu_masks {
-    uint32_t lock;             /* 1: somebody has it */
-    uint32_t lost;             /* 1: a rank has been masked in this kernel; 0 again at its end */
-    uint32_t attempt;          /* the last one of this rank's cleans */
-    int32_t region[LL_HALVES]; /* in which each half of combines lies here */
+    uint32_t lock;             /* 1: a thread has it */
+    uint32_t lost;             /* 1: a rank was masked in this kernel; reset at its end */
+    uint32_t attempt;          /* the last attempt of this rank's cleans */
+    int32_t region[LL_HALVES]; /* the present region of each slot of combines */
     uint32_t unused;
-    uint64_t steps; /* kernels of calls that have ended */
+    uint64_t steps; /* the number of kernels of calls that have ended */
 } ll_gpu_masks;
 
-/* A rank, as this one sees it. */
+/* The state of a rank, as this rank sees it. */
 typedef struct ll_gpu_mask {
-    uint32_t masked;          /* LL_MASK_SET: it is sent nothing, and nothing is awaited from it */
-    int32_t knows[LL_HALVES]; /* of a masked rank: the region of each half in which it may still write */
-    uint32_t with;            /* the attempt in which it was in the last clean that this rank was in with it */
+    uint32_t masked;          /* LL_MASK_SET: nothing is sent to the rank, and nothing is awaited from it */
+    int32_t knows[LL_HALVES]; /* of a masked rank: the region of each slot to which it may still write */
+    uint32_t with;            /* the attempt of the last clean that had both this rank and that one */
     uint64_t since;           /* of a masked rank: `steps` when the caller masked it; ~0: not the caller */
 } ll_gpu_mask;
 
-/* What ll_mask is to do; one block. */
+/* The requests of the host to ll_mask, which runs as one block. */
 typedef enum ll_gpu_errand {
     LL_ERRAND_SET,   /* mask `rank`, for the caller */
-    LL_ERRAND_UNSET, /* take that back */
-    LL_ERRAND_QUERY, /* [N] to `status` */
-    LL_ERRAND_READ,  /* what a clean has to know, to the answer */
-    LL_ERRAND_BEGIN, /* anew behind a clean: masks by `view`, epochs */
-    LL_ERRAND_PART   /* tell all that this rank has left the buffer */
+    LL_ERRAND_UNSET, /* clear that mask */
+    LL_ERRAND_QUERY, /* write [N] masks to `status` */
+    LL_ERRAND_READ,  /* write what a clean needs to know to the answer */
+    LL_ERRAND_BEGIN, /* start anew after a clean: masks by `view`, epochs */
+    LL_ERRAND_PART   /* tell all ranks that this one has left the buffer */
 } ll_gpu_errand;
 
-/* Pinned: what comes of it, for the host, which reads it when the stream has come there. */
+/* Pinned: the result, which the host reads after the kernel has run. */
 typedef struct ll_gpu_answer {
     uint64_t epochs[LL_KINDS];
     int32_t status;         /* expar_status */
@@ -114,30 +119,30 @@ typedef struct ll_gpu_answer {
 #define LL_GPU_BLOCK_WARPS (LL_GPU_THREADS / 32)
 
 typedef struct ll_gpu_call {
-    gpu_place place; /* its shape and space are not those of an EP buffer, and only `ranks` of them counts */
+    gpu_place place; /* the buffer's memory and state */
     ll_shape shape;
     ll_space space;
-    ll_form form;          /* route: 0, it lies with the handle */
-    ep_refusal refusal;    /* status 0: the host finds nothing wrong */
+    ll_form form;          /* its route is 0; the real one is in the handle */
+    ep_refusal refusal;    /* status 0: the host has found no error */
     uint8_t *own;          /* this rank's buffer */
     ll_gpu_state *state;   /* [copies] */
-    uint32_t *told;        /* 1: what was missing when a wait was given up has been told */
+    uint32_t *told;        /* 1: a warp has reported what was missing when a wait was given up */
     ll_gpu_tally *tally;   /* [N] */
     ll_gpu_counts *counts; /* [N] */
     uint64_t *dues;        /* [N] ll_gpu_due */
-    uint8_t *kept;         /* [kind][half][N] units, each of unit_bytes[LL_DISPATCH] */
+    uint8_t *kept;         /* [kind][slot][N] headers, each of unit_bytes[LL_DISPATCH] */
     ll_gpu_record *record; /* NULL: the call has both phases in one kernel */
     uint64_t *stamps;      /* [LL_GPU_MOMENTS][blocks][LL_GPU_BLOCK_WARPS], or NULL */
-    int64_t *wait_ns;      /* [N] the caller's, added to by a receive, or NULL */
-    uint64_t *waits;       /* [N] of device memory: the longest of all blocks so far; zeros between receives */
+    int64_t *wait_ns;      /* [N] the caller's; a receive adds to it; or NULL */
+    uint64_t *waits;       /* [N] device memory: the longest wait of all blocks so far; zero between receives */
     int32_t phases;        /* LL_GPU_SEND | LL_GPU_RECEIVE */
     int32_t kind;          /* ll_kind */
     int32_t copies, unused;
-    /* Of a buffer with masks; else NULL. */
+    /* NULL in a buffer without masks, as are mask_of and decided. */
     ll_gpu_masks *masks;
     ll_gpu_mask *mask_of; /* [N] */
-    /* [kind][half][N] what the blocks of a kernel agree on: stamp << 32 | 1, the rank's unit counts for nothing, or 2,
-       it has been seen whole. By whoever comes first. */
+    /* [kind][slot][N] What the blocks of a kernel agree on: stamp << 32 | 1, the rank's header does not count, or 2, it
+       has been seen whole. The first block to decide writes it. */
     uint64_t *decided;
 } ll_gpu_call;
 
@@ -146,7 +151,7 @@ typedef struct ll_gpu_routing {
     int64_t *range;
     int32_t *src_info, *messages, *idx; /* messages: with LL_UNIT_MARKS */
     uint8_t *headers;
-    uint64_t *stamp; /* of the dispatch, when its rows are all there; 0: it serves no combine */
+    uint64_t *stamp; /* of the dispatch, once all its rows are there; 0: it serves no combine */
     uint64_t header_bytes;
     int32_t tokens, topk; /* T, K */
 } ll_gpu_routing;
@@ -172,14 +177,14 @@ typedef struct ll_combine_args {
     int64_t x_expert_pitch_bytes, x_row_pitch_bytes, row_bytes;
     uint8_t *y;
     int64_t y_pitch_bytes;
-    int32_t coded; /* 1: rows go as LogFMT */
+    int32_t coded; /* 1: rows go in LogFMT */
     int32_t unused;
 } ll_combine_args;
 
 typedef struct ll_mask_args {
     ll_gpu_call call;
     ll_gpu_answer *answer;
-    const uint32_t *view; /* [N] pinned: attempts of those who are in; 0: is not */
+    const uint32_t *view; /* [N] pinned: the attempt of each rank in the view; 0: the rank is not in it */
     int32_t *status;      /* [N] the caller's */
     uint64_t epochs[LL_KINDS];
     int32_t what; /* ll_gpu_errand */
@@ -188,18 +193,22 @@ typedef struct ll_mask_args {
     int32_t unused;
 } ll_mask_args;
 
-/* ---- shared memory of a block ------------------------------------------------------------------------------------
+/* ---- shared memory of a block ---------------------------------------------------------------------------------------
  *
- * bases [N] u64, waits [N] u64, then of a dispatch the destinations [32] u64 of a token; then i32: what each source
- * has told [4][N], whether its half is open [N], what a combine owes it [N], whether its rows may go there [N], and
- * with masks whether what it told counts [N]; notes [4][32]; of a dispatch the first rows of experts [N+1][L] and the
- * experts of all tokens [K][pitch], of a combine what rows in LogFMT take (ll_gpu_combine_shared). */
+ * First come u64 words: bases [N], waits [N], and the 32 addresses of a token's messages in a dispatch.
+ *
+ * Then come i32 words: the four words that each source has told [4][N], whether its slot is open [N], and the messages
+ * that a combine answers [N]. They also say whether its rows may go there [N], and with masks whether the source's
+ * header counts [N].
+ *
+ * Four words for each slot of a token follow [4][32]. A dispatch then has the first rows of experts [N+1][L] and the
+ * experts of all tokens [K][pitch]. A combine has the memory for rows in LogFMT (ll_gpu_combine_shared). */
 
 #define LL_GPU_TOLD  4
 #define LL_GPU_NOTES 4
-#define LL_GPU_TEAMS 4 /* of a block, at most: each has a message, or a token */
+#define LL_GPU_TEAMS 4 /* the most teams of a block; each has a message or a token */
 
-/* So that neighbours in a column of K lie in different banks. */
+/* Chosen so that neighbours in a column of K are in different memory banks. */
 EP_FUNC int32_t ll_gpu_idx_pitch(int32_t tokens)
 {
     return (tokens + 31) / 32 * 32 + 4;
@@ -210,8 +219,8 @@ EP_FUNC uint64_t ll_gpu_words_bytes(const ll_shape *shape)
     const uint64_t words = told * ranks + LL_GPU_NOTES * LL_MOST_TOPK;
     return 8 * (2 * ranks + LL_MOST_TOPK) + 4 * words + sizeof(ep_refusal) + 32;
 }
-/* Of a combine in LogFMT: of each warp a sum, so many rows that the block sends, so many floats, and of 32 rows a byte
-   for each group, in whole words. */
+/* A combine in LogFMT has a sum of each warp, the entries of LL_GPU_LISTED rows, and a table of LL_GPU_LOG_TABLE
+   floats. For each of 32 rows it has one byte for each group, in whole words. */
 #define LL_GPU_LISTED    256
 #define LL_GPU_LOG_TABLE 128
 EP_FUNC int32_t ll_gpu_log_pitch(int32_t groups)
@@ -223,7 +232,7 @@ EP_FUNC uint64_t ll_gpu_combine_shared(const ll_shape *shape)
     const uint64_t coded = 4 * (LL_GPU_BLOCK_WARPS + LL_GPU_LISTED + LL_GPU_LOG_TABLE);
     return ll_gpu_words_bytes(shape) + coded + 32 * (uint64_t)ll_gpu_log_pitch(shape->hidden / 128);
 }
-/* Of a dispatch of so many tokens. */
+/* For a dispatch of that many tokens. */
 EP_FUNC uint64_t ll_gpu_dispatch_shared(const ll_shape *shape, int32_t tokens)
 {
     const uint64_t firsts = ((uint64_t)shape->ranks + 1) * (uint64_t)shape->local_experts;

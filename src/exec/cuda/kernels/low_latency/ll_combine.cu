@@ -2,17 +2,18 @@
 /* ll_combine_impl: a low-latency combine, or one of its two phases.
  *
  *   grid     as many blocks as the call may use SMs, all resident with those of the other ranks; LL_GPU_THREADS each
- *   units    the last N blocks open the call at one rank each, before they do anything else
- *   send     teams of several blocks, of one, or of a part of one's warps have messages of the dispatch, of all ranks
- *            in turn: they bring the rows of its slots to their places (exact; where blocks share a message each has
- *            some of its slots), or add them and bring the sum to its place (reduced); then a flag a place. Rows of
- *            small batches go in words. Rows of LogFMT are shared out one by one (combine_list.h)
- *   receive  teams have tokens, the first block behind those that send first: each warp polls the flags of the token's
- *            places, or their words, and adds its part of these rows
- *   waits    the send for the half before to be read; where weights go ahead, for those of the others; the receive for
- *            all units, then for each token's rows
- *   bytes    of a token: each row of a slot once from memory and once to its place, or once from memory, and one row a
- *            rank; then each place once from memory */
+ *   headers  the last N blocks open the call at one rank each, before they do anything else
+ *   send     teams of several blocks, of one block, or of a part of its warps take messages of the dispatch, of all
+ *            ranks in turn. Exact: they copy the rows of the message's slots to their places, and blocks that share a
+ *            message each take some of its slots. Reduced: they add the rows and copy the sum to its place. Then they
+ *            store a flag for each place. Rows of small batches go in words. Rows in LogFMT are divided one by one
+ *            (combine_list.h)
+ *   receive  teams take tokens, from the first block after those that send first. Each warp polls the flags of the
+ *            token's places, or their words, and adds its part of these rows
+ *   waits    the send waits for acknowledgements of the slot and, if weights are sent ahead, for those of the other
+ *            ranks. The receive waits for all headers, then for each token's rows
+ *   bytes    exact: each row of a slot is read once and written once to its place. Reduced: each row is read once, and
+ *            one row for each rank is written. Then each place is read once */
 #define GPU_LOOK_ASIDE 1
 #include "exec/cuda/kernels/low_latency/begin.h"
 #include "exec/cuda/kernels/low_latency/combine_handle.h"
@@ -25,9 +26,9 @@
 #define LL_COMBINE_KERNEL ll_combine_impl
 #endif
 
-/* ---- what was missing when a wait was given up ------------------------------------------------------------------- */
+/* ---- progress of a wait that was given up ------------------------------------------------------------------------ */
 
-/* Of the lanes' rows of a token: those that have come whole. */
+/* Counts the lanes' rows of a token that have come whole. */
 GPU_FUNC int32_t ll_count_word_rows(const ll_combine_args *a, const ll_now *now, int32_t token, uint32_t mask,
                                     int32_t place)
 {
@@ -40,7 +41,7 @@ GPU_FUNC int32_t ll_count_word_rows(const ll_combine_args *a, const ll_now *now,
     return came;
 }
 
-/* Rows of the rank that have come; *all: those that are to come. By a warp. */
+/* Counts the rows of the rank that have come; *all: those that are to come. A warp calls it. */
 GPU_FUNC int32_t ll_count_rows(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t rank,
                                int32_t *all)
 {
@@ -64,7 +65,7 @@ GPU_FUNC int32_t ll_count_rows(const ll_combine_args *a, const ll_shared *s, con
     return came;
 }
 
-/* By each warp that leaves. */
+/* Each leaving warp calls it. */
 GPU_ASIDE void ll_combine_tell_dues(const ll_combine_args *a, ll_now call)
 {
     const ll_gpu_call *c = &a->call;
@@ -84,7 +85,7 @@ GPU_ASIDE void ll_combine_tell_dues(const ll_combine_args *a, ll_now call)
     }
 }
 
-/* What calls have behind them that are not quick. By all threads of all blocks. */
+/* Ends calls that are not quick. All threads of all blocks call it. */
 GPU_ASIDE void ll_combine_close(const ll_combine_args *a, ll_now now, bool goes, bool receives, bool mismatched)
 {
     const ll_shared s = ll_shared_here(&a->call);

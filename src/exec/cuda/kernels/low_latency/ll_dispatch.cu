@@ -2,20 +2,20 @@
 /* ll_dispatch_impl: a low-latency dispatch, or one of its two phases.
  *
  *   grid     as many blocks as the call may use SMs, all resident with those of the other ranks; LL_GPU_THREADS each
- *   units    the last N blocks count the experts of one rank each (a histogram in shared memory) and open the call
+ *   headers  the last N blocks count the experts of one rank each (a histogram in shared memory) and open the call
  *            there, before they do anything else
- *   send     block b has tokens b, b + blocks, …: its warps find each slot's message and row by looking at all tokens
- *            before (the indices of all tokens lie in shared memory), then all threads load the row once, quantise it
- *            where the format says so, and store it to the slots of all its ranks; then a flag a message. Small batches
- *            go in words, each row by two blocks. Between two tokens each warp takes what has come already (below), and
- *            waits for nothing
- *   receive  teams of two blocks, of one, or of a part of one's warps have messages of all ranks in turn, the first
- *            block behind those that send first: each warp polls the message's flag, or its words, and brings its part
- *            of the row to all rows of the message's experts
- *   waits    the send for the half before to be read (a word that is there already, but for a rank that is behind);
- *            the receive for all units, then for each message
- *   bytes    of a token: its row once from memory, once to each of its ranks; there once from the slot, and once to
- *            each expert's row */
+ *   send     block b has tokens b, b + blocks, …. Its warps find each slot's message and row by looking at all earlier
+ *            tokens; the indices of all tokens are in shared memory. Then all threads load the row once, quantise it
+ *            if the format says so, and store it to the messages of all its ranks. Then they store a flag for each
+ *            message. Small batches go in words, each row by two blocks. Between two tokens each warp takes messages
+ *            that have come already (below), without waiting
+ *   receive  teams of two blocks, of one block, or of a part of its warps take messages of all ranks in turn, from the
+ *            first block after those that send first. Each warp polls the message's flag, or its words, and copies its
+ *            part of the row to all rows of the message's experts
+ *   waits    the send waits for acknowledgements of the slot, which are there already unless a rank lags behind. The
+ *            receive waits for all headers, then for each message
+ *   bytes    each token's row is read once, and written once to each of its ranks. There it is read once from the
+ *            message, and written once to each expert's row */
 #define GPU_LOOK_ASIDE 1
 #include "exec/cuda/kernels/low_latency/begin.h"
 #include "exec/cuda/kernels/low_latency/dispatch_missing.h"
@@ -28,7 +28,7 @@
 #define LL_DISPATCH_KERNEL ll_dispatch_impl
 #endif
 
-/* early: as of ll_take_early. False: the call was not received. */
+/* early: as for ll_take_early. False: the call was not received. */
 GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, const ll_tokens *t,
                                   int32_t early, bool *mismatched)
 {
@@ -52,9 +52,9 @@ GPU_FUNC bool ll_dispatch_receive(const ll_dispatch_args *a, const ll_shared *s,
     return true;
 }
 
-/* ---- what was missing when a wait was given up ------------------------------------------------------------------- */
+/* ---- progress of a wait that was given up ------------------------------------------------------------------------ */
 
-/* Messages of the rank that have come. By a warp. */
+/* Counts the messages of the rank that have come. A warp calls it. */
 GPU_FUNC int32_t ll_count_messages(const ll_dispatch_args *a, const ll_shared *s, const ll_now *now, int32_t rank,
                                    uint32_t told)
 {
@@ -71,7 +71,7 @@ GPU_FUNC int32_t ll_count_messages(const ll_dispatch_args *a, const ll_shared *s
     return came;
 }
 
-/* What was missing of each rank when a wait was given up. By each warp that leaves. */
+/* Reports what was missing from each rank when a wait was given up. Each leaving warp calls it. */
 GPU_ASIDE void ll_dispatch_tell_dues(const ll_dispatch_args *a, ll_now call)
 {
     const ll_gpu_call *c = &a->call;
@@ -90,7 +90,7 @@ GPU_ASIDE void ll_dispatch_tell_dues(const ll_dispatch_args *a, ll_now call)
     }
 }
 
-/* What calls have behind them that are not quick. By all threads of all blocks. */
+/* Ends calls that are not quick. All threads of all blocks call it. */
 GPU_ASIDE void ll_dispatch_close(const ll_dispatch_args *a, ll_now now, bool goes, bool receives, bool mismatched)
 {
     const ll_shared s = ll_shared_here(&a->call);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ll_mask: what the host has to do with a rank's masks, between calls (ll_gpu_errand).
+/* ll_mask: the host's requests about a rank's masks, between calls (ll_gpu_errand).
  *
- *   grid   one block of LL_GPU_THREADS; it follows the rank's calls, and waits for nobody
- *   bytes  some words a rank, here and there; behind a clean also the row flags of a region */
+ *   grid   one block of LL_GPU_THREADS; it follows the rank's calls, and does not wait
+ *   bytes  some words for each rank, here and there; after a clean also the row flags of a region */
 #define GPU_LOOK_ASIDE 1
 #define LL_MASKS       1
 #include "exec/cuda/kernels/low_latency/end.h"
 
-/* By thread 0, which is alone. */
+/* Thread 0 calls it alone. */
 GPU_FUNC void ll_set_mask(const ll_mask_args *a, const ll_shared *s)
 {
     const ll_gpu_call *c = &a->call;
@@ -40,7 +40,7 @@ GPU_FUNC void ll_read_state(const ll_mask_args *a)
     }
 }
 
-/* Who is not in the view is masked, and knows where halves have lain until now. */
+/* Masks the ranks that are not in the view. A newly masked rank may still write to the slots' present regions. */
 GPU_FUNC void ll_take_view(const ll_mask_args *a, const ll_shared *s)
 {
     const ll_gpu_call *c = &a->call;
@@ -58,7 +58,7 @@ GPU_FUNC void ll_take_view(const ll_mask_args *a, const ll_shared *s)
     }
 }
 
-/* Epochs go on behind all that any word of these ranks carries, with the same halves. */
+/* Epochs go on from values above those in any word of these ranks. The slots stay the same. */
 GPU_FUNC void ll_begin_anew(const ll_mask_args *a, const ll_shared *s)
 {
     const ll_gpu_call *c = &a->call;

@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rows of LogFMT on their way back (proto/codec/logfmt.h): heads, two FP32 a group, and behind them the groups without
- * gaps. A warp has up to 32 groups at a time. What there is to know of a group, a lane finds out for all: lane i of the
- * i-th one, so that logarithms and quotients of 32 heads take as long as those of one. Then the warp codes one after
- * the other, or decodes them, four elements a lane.
+/* Rows in LogFMT of a combine (proto/codec/logfmt.h): heads, two FP32 for each group, followed by the groups without
+ * gaps.
  *
- * Where a group begins follows from how many before it in its row go as BF16, which have a head of zeros: the sender
- * (log_send.h) keeps a byte for each in shared memory, the receiver (log_receive.h) looks at the heads. */
+ * A warp works on up to 32 groups at a time. Lane i computes what all lanes need to know of the i-th group, so that
+ * logarithms and quotients of 32 heads take as long as those of one. Then the warp codes or decodes one group after the
+ * other, four elements in each lane.
+ *
+ * The address of a group depends on the number of earlier groups in its row that go as BF16; these have a head of
+ * zeros. The sender (log_send.h) keeps a byte for each group in shared memory. The receiver (log_receive.h) looks at
+ * the heads. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_H
 
@@ -14,18 +17,18 @@
 #include "exec/cuda/kernels/low_latency/split.h"
 #include "proto/codec/codec.h"
 
-#define LL_LOG_LANE 4 /* elements */
+#define LL_LOG_LANE 4 /* elements of a lane */
 
 GPU_FUNC int32_t ll_log_groups(const ll_gpu_call *c)
 {
     return LL_HIDDEN(c) / LOGFMT_GROUP;
 }
-/* Of a group, in bytes from the row's place. */
+/* The offset of a group in bytes, from the row's place. */
 GPU_FUNC int32_t ll_log_begin(const ll_gpu_call *c, int32_t group, int32_t bf16_before)
 {
     return 8 * ll_log_groups(c) + group * LOGFMT_CODED_BYTES + bf16_before * (LOGFMT_BF16_BYTES - LOGFMT_CODED_BYTES);
 }
-/* What a warp knows of a group, from the lane that has found it out. */
+/* Gives all lanes the range of a group, from the lane that has computed it. */
 GPU_FUNC logfmt_range ll_log_range_of(const logfmt_range *range, int32_t lane)
 {
     logfmt_range of = *range;
@@ -35,7 +38,8 @@ GPU_FUNC logfmt_range ll_log_range_of(const logfmt_range *range, int32_t lane)
     return of;
 }
 
-/* Of a mask: its i-th lane from below, i being this lane's number; this lane where there are not so many. */
+/* Returns the lane of the i-th lowest bit of the mask, i being this lane's number, or this lane if there are fewer
+   bits. */
 GPU_FUNC int32_t ll_log_lane_of(uint32_t mask)
 {
     const int32_t lane = threadIdx.x % 32;

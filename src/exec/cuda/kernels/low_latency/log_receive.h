@@ -1,21 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a combine in LogFMT: its receive. Each warp of a token's team adds up its part of the groups, some at a time: as
- * many as there are lanes for, one for each row's. */
+/* The receive of a combine in LogFMT. Each warp of a token's team adds up its part of the groups, some at a time. Each
+ * lane has the term of one row in one group, so the number of groups follows from the number of rows. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_RECEIVE_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_RECEIVE_H
 
 #include "exec/cuda/kernels/low_latency/log_codes.h"
 
-/* Rows whose elements are on their way while those before them are added, and heads that are at a time. */
+/* The number of rows whose elements are loaded while earlier ones are added, and the number of heads loaded at a
+   time. */
 #define LL_LOG_ROWS_LOADED  (LL_MASKS ? 2 : 8)
 #define LL_LOG_HEADS_LOADED (LL_MASKS ? 4 : 16)
 
-/* A token's rows, and how a warp's lanes are shared out among them: lane i + j * width has row i of the j-th group. */
+/* A token's rows, and how a warp's lanes are divided among them: lane i + j * width has row i of the j-th group. */
 typedef struct ll_log_sum {
     int32_t count;
-    int32_t width;        /* rows, raised to a power of two */
+    int32_t width;        /* rows, rounded up to a power of two */
     int32_t row, ahead;   /* i and j */
-    uint32_t row_lanes;   /* with the same i */
+    uint32_t row_lanes;   /* lanes with the same i */
     const uint8_t *place; /* of row i */
     float weight;
     bool is; /* there is a row i */
@@ -25,7 +26,7 @@ typedef struct ll_log_sum {
 typedef struct ll_log_term {
     const uint8_t *bytes;
     logfmt_range range;
-    float units_per_step; /* 0: it came as BF16 */
+    float units_per_step; /* 0: the group came as BF16 */
 } ll_log_term;
 
 /* The rows of the lanes in mask, from the lowest lane on. */
@@ -49,12 +50,12 @@ GPU_FUNC ll_log_sum ll_log_sum_of(uint32_t mask, const uint8_t *place, float wei
 
 /* ---- heads ------------------------------------------------------------------------------------------------------- */
 
-/* Of row i's group, or of none. */
+/* The head of row i's group; 0 if there is none. */
 GPU_FUNC uint64_t ll_log_head(const ll_log_sum *sum, int32_t group, int32_t end)
 {
     return sum->is && group < end ? load_relaxed_64((const uint64_t *)sum->place + group) : 0;
 }
-/* Groups of row i before this one that came as BF16. */
+/* The number of groups of row i before this one that came as BF16. */
 GPU_FUNC int32_t ll_log_bf16_heads(const ll_log_sum *sum, int32_t group)
 {
     const uint32_t *heads = (const uint32_t *)sum->place;
@@ -77,8 +78,8 @@ GPU_FUNC int32_t ll_log_bf16_heads(const ll_log_sum *sum, int32_t group)
     return count;
 }
 
-/* Of group first + j, of those below end, and its head. *bf16: of row i, groups before `first` that came as BF16; it
-   goes on behind the j of all lanes. */
+/* The term of group first + j, with its head, if that number is below end. *bf16 counts the groups of
+   row i before `first` that came as BF16. It is increased by those of all lanes. */
 GPU_FUNC ll_log_term ll_log_term_of(const ll_gpu_call *c, const ll_log_sum *sum, int32_t first, int32_t end,
                                     uint64_t head, int32_t *bf16)
 {
@@ -96,7 +97,7 @@ GPU_FUNC ll_log_term ll_log_term_of(const ll_gpu_call *c, const ll_log_sum *sum,
 
 /* ---- elements ---------------------------------------------------------------------------------------------------- */
 
-/* Of a group, this lane's four: low bytes of codes and bits above them, or two words of BF16. */
+/* Loads this lane's four elements of a group: low bytes of codes and bits above them, or two words of BF16. */
 GPU_FUNC void ll_log_fetch(const uint8_t *bytes, bool coded, uint32_t words[2])
 {
     const int32_t lane = threadIdx.x % 32;
@@ -105,7 +106,7 @@ GPU_FUNC void ll_log_fetch(const uint8_t *bytes, bool coded, uint32_t words[2])
     words[1] = load_relaxed(from + (coded ? LOGFMT_LOW_BYTES / 4 + lane / 4 : 2 * lane + 1));
 }
 
-/* As rows of that type have them; a type that is known when this is compiled, or is not. */
+/* Rounds as rows of that type do. The type may be known at compile time. */
 GPU_FUNC void ll_log_round(int32_t type, float values[LL_LOG_LANE])
 {
 #pragma unroll
@@ -116,7 +117,7 @@ GPU_FUNC void ll_log_round(int32_t type, float values[LL_LOG_LANE])
     }
 }
 
-/* sums += weight · row, of the group's row in that lane. */
+/* sums += weight · row, for the group's row in that lane. */
 GPU_FUNC void ll_log_add(int32_t type, const ll_log_sum *sum, const ll_log_term *term, int32_t lane,
                          const uint32_t words[2], float sums[LL_LOG_LANE])
 {
@@ -159,7 +160,7 @@ typedef struct ll_log_batch {
     uint32_t words[LL_LOG_ROWS_LOADED][2];
 } ll_log_batch;
 
-/* Of a token that has rows. */
+/* The token must have rows. */
 GPU_FUNC ll_log_batch ll_log_batch_of(const ll_log_sum *sum, const ll_log_term *term, int32_t j, int32_t row)
 {
     ll_log_batch batch;
@@ -173,14 +174,14 @@ GPU_FUNC ll_log_batch ll_log_batch_of(const ll_log_sum *sum, const ll_log_term *
     }
     return batch;
 }
-/* The one behind it, if there is one. */
+/* The next batch, if there is one. */
 GPU_FUNC ll_log_batch ll_log_batch_behind(const ll_log_sum *sum, const ll_log_term *term, const ll_log_batch *batch)
 {
     const int32_t row = batch->row + LL_LOG_ROWS_LOADED;
     return row < sum->count ? ll_log_batch_of(sum, term, batch->j, row) : ll_log_batch_of(sum, term, batch->j + 1, 0);
 }
 
-/* The warp's groups number first to first + count - 1 of y, of which it has terms. */
+/* Adds the terms of the warp's groups first to first + count - 1, and writes them to y. */
 GPU_FUNC void ll_log_add_terms(int32_t type, const ll_log_sum *sum, const ll_log_term *term, int32_t first,
                                int32_t count, uint8_t *y)
 {
@@ -208,7 +209,7 @@ GPU_FUNC void ll_log_add_terms(int32_t type, const ll_log_sum *sum, const ll_log
     }
 }
 
-/* The warp's groups from begin on, below end. */
+/* Adds the warp's groups from begin on, below end. */
 GPU_FUNC void ll_log_add_groups(const ll_gpu_call *c, int32_t type, const ll_log_sum *sum, int32_t begin, int32_t end,
                                 uint8_t *y)
 {
@@ -223,7 +224,7 @@ GPU_FUNC void ll_log_add_groups(const ll_gpu_call *c, int32_t type, const ll_log
     }
 }
 
-/* The team's part of the sum of the rows of the lanes in mask, from the lowest lane on. */
+/* Adds the team's part of the sum of the rows of the lanes in mask, from the lowest lane on. */
 GPU_FUNC void ll_log_add_rows(const ll_gpu_call *c, const ll_team *team, uint32_t mask, const uint8_t *place,
                               float weight, uint8_t *y)
 {

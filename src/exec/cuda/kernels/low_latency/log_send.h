@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Of a combine in LogFMT: its send. The groups of up to 32 of a block's rows (combine_list.h) are numbered through, row
- * after row; each warp has its part of them, and takes two looks at it: for the ranges, behind which the block meets,
- * as it is known then where groups begin, and to code them. */
+/* The send of a combine in LogFMT. The groups of up to 32 of a block's rows (combine_list.h) are numbered through, row
+ * after row, and each warp has a part of them. It passes over its part twice. The first pass finds the ranges. Then the
+ * block meets, since the addresses of groups are only known after that. The second pass codes the groups. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_LOG_SEND_H
 
@@ -9,16 +9,17 @@
 #include "exec/cuda/kernels/low_latency/log_codes.h"
 #include "exec/cuda/kernels/low_latency/units.h"
 
-/* Words of a lane that are on their way at the first look, before it uses the first. */
+/* The most words that a lane loads at once in the first pass. */
 #define LL_LOG_WORDS (LL_MASKS ? 8 : 16)
 
 /* Rows that a block sends at a time. */
 typedef struct ll_log_rows {
     int32_t count;
-    ll_listed mine; /* this lane's, of lanes below count */
+    ll_listed mine; /* this lane's, in lanes below count */
     const float *table;
-    uint8_t *bf16; /* [count][pitch] in shared memory, 1: the group goes as BF16; written by the group's lane at the
-                      first look, read at the second behind a meeting */
+    /* [count][pitch] in shared memory, 1: the group goes as BF16. The group's lane writes it in the first pass; the
+       second pass reads it after a meeting. */
+    uint8_t *bf16;
 } ll_log_rows;
 
 /* This lane's group. */
@@ -31,13 +32,13 @@ typedef struct ll_log_group {
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* What rows are of, and the words that a lane has of a group, or has room for: both are known when this is compiled, or
-   the second alone. */
+/* The type of the rows, and the most words that a lane has of a group. Both are known at compile time, or at least
+   `words`. */
 typedef struct ll_log_type {
     int32_t dtype, words;
 } ll_log_type;
 
-/* The lane's elements of the group of lane j. Through the first-level cache, which has them at the second look. */
+/* Loads the lane's elements of the group of lane j. They stay in the first-level cache for the second pass. */
 GPU_FUNC void ll_log_load(ll_log_type type, const ll_log_group *at, int32_t j, uint32_t *words)
 {
     const uint8_t *from = ll_pointer_of(at->from, j);
@@ -61,9 +62,10 @@ GPU_FUNC void ll_log_values(ll_log_type type, const uint32_t *words, float value
     }
 }
 
-/* ---- the first look: ranges -------------------------------------------------------------------------------------- */
+/* ---- the first pass: ranges -------------------------------------------------------------------------------------- */
 
-/* Of the warp's group: the least of (magnitude - 1), of which zero has the largest, and the largest magnitude. */
+/* For the warp's group: the least of (magnitude - 1), where zero gives the largest number, and the largest
+   magnitude. */
 GPU_FUNC void ll_log_extent(const float values[LL_LOG_LANE], uint32_t *least_below, uint32_t *most)
 {
     uint32_t below = 0xffffffffu, above = 0;
@@ -77,7 +79,7 @@ GPU_FUNC void ll_log_extent(const float values[LL_LOG_LANE], uint32_t *least_bel
     *most = __reduce_max_sync(GPU_ALL, above);
 }
 
-/* Of this lane's group; `count` lanes have one. */
+/* The range of this lane's group; `count` lanes have one. */
 GPU_FUNC logfmt_range ll_log_ranges(ll_log_type type, const ll_log_group *at, int32_t count)
 {
     const int32_t lane = threadIdx.x % 32, loads = LL_LOG_WORDS / type.words;
@@ -99,9 +101,9 @@ GPU_FUNC logfmt_range ll_log_ranges(ll_log_type type, const ll_log_group *at, in
     return logfmt_range_of(least_below, most);
 }
 
-/* ---- the second look: codes -------------------------------------------------------------------------------------- */
+/* ---- the second pass: codes -------------------------------------------------------------------------------------- */
 
-/* Groups before this one in its row that go as BF16. */
+/* The number of earlier groups in its row that go as BF16. */
 GPU_FUNC int32_t ll_log_bf16_before(const uint8_t *bf16_of_row, int32_t group)
 {
     const uint32_t *words = (const uint32_t *)bf16_of_row;
@@ -118,7 +120,7 @@ GPU_FUNC uint32_t ll_log_signs(ll_log_type type, const uint32_t *words)
     return __byte_perm(__byte_perm(words[0], words[1], 0x7373), __byte_perm(words[2], words[3], 0x7373), 0x5410);
 }
 
-/* By one warp: low bytes of codes, and a byte of the bits above of four, from each lane. */
+/* Stores the low bytes of codes, and a byte of the bits above of four, from each lane. One warp calls it. */
 GPU_FUNC void ll_log_store_coded(const logfmt_range *range, float steps_per_unit, const float values[LL_LOG_LANE],
                                  uint32_t signs, const float *table, uint8_t *bytes)
 {
@@ -137,8 +139,8 @@ GPU_FUNC void ll_log_store_bf16(const float values[LL_LOG_LANE], uint8_t *bytes)
     ((uint64_t *)bytes)[threadIdx.x % 32] = (uint64_t)high << 32 | low;
 }
 
-/* The warp's groups to where they begin: `to` and steps_per_unit of each are its lane's, 0 steps: it goes as BF16. The
-   next one is on its way from the cache meanwhile. */
+/* Stores the warp's groups. `to` and steps_per_unit of a group are in its lane; 0 steps: it goes as BF16. The next
+   group is loaded from the cache meanwhile. */
 GPU_FUNC void ll_log_store_groups(ll_log_type type, const ll_log_group *at, int32_t count, const logfmt_range *range,
                                   float steps_per_unit, const float *table, const uint8_t *to)
 {
@@ -161,7 +163,7 @@ GPU_FUNC void ll_log_store_groups(ll_log_type type, const ll_log_group *at, int3
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* Rows that the call is to send to the rank, or has sent, -1, and bytes of these. By one thread. */
+/* Adds rows that the call will send to the rank, or -1 for a sent row and its bytes. One thread calls it. */
 GPU_FUNC void ll_log_count(const ll_gpu_call *c, const ll_now *now, int32_t to, int32_t rows, int32_t bytes)
 {
     unsigned long long *coded = &c->tally[to].coded[now->half];
@@ -187,7 +189,7 @@ GPU_FUNC ll_log_rows ll_log_rows_of(const ll_combine_args *a, const ll_shared *s
     rows.bf16 = (uint8_t *)(rows.table + LL_GPU_LOG_TABLE);
     return rows;
 }
-/* Number `first` and this lane's beyond it, of those below `end`. */
+/* The group of number `first` plus this lane's number; none if that is not below `end`. */
 GPU_FUNC ll_log_group ll_log_group_of(const ll_gpu_call *c, ll_log_type type, const ll_log_rows *rows, int32_t first,
                                       int32_t end)
 {
@@ -201,7 +203,7 @@ GPU_FUNC ll_log_group ll_log_group_of(const ll_gpu_call *c, ll_log_type type, co
     return at;
 }
 
-/* The block's groups of numbers from base on: `each` of them a warp. */
+/* Sends the block's groups from number base on, `each` of them by each warp. */
 GPU_FUNC void ll_log_send_groups(const ll_gpu_call *c, const ll_now *now, ll_log_type type, const ll_log_rows *rows,
                                  int32_t base, int32_t each)
 {
@@ -225,7 +227,7 @@ GPU_FUNC void ll_log_send_groups(const ll_gpu_call *c, const ll_now *now, ll_log
     if (at.is && at.group == groups - 1) ll_log_count(c, now, to, -1, begin + logfmt_group_bytes(&range));
 }
 
-/* By all threads of a block, which meet behind it. */
+/* All threads of a block call it, and meet afterwards. */
 GPU_FUNC void ll_log_send_rows(const ll_gpu_call *c, const ll_now *now, const ll_log_rows *rows)
 {
     const int32_t all = rows->count * ll_log_groups(c), each = min((all + LL_BLOCK_WARPS - 1) / LL_BLOCK_WARPS, 32);
@@ -237,8 +239,9 @@ GPU_FUNC void ll_log_send_rows(const ll_gpu_call *c, const ll_now *now, const ll
             ll_log_send_groups(c, now, any, rows, base, each);
 }
 
-/* All of the block's rows: where there are several blocks for each message, some of its slots, else as many rows as
-   another block has, which takes a while to find out. *sending: blocks that have a row, the first ones. */
+/* Sends all of the block's rows. If several blocks share each message, each sends some of its slots. Otherwise all
+   blocks send equal numbers of rows, which takes a while to compute. *sending: only that many blocks, the first ones,
+   have a row. */
 GPU_FUNC void ll_log_send(const ll_combine_args *a, const ll_shared *s, const ll_now *now, int32_t *sending)
 {
     const int32_t messages = ll_all_messages(&a->call, s), lane = threadIdx.x % 32;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Masks in kernels: ranks without which a call goes on, and regions, to which halves of combines move because of them.
- * The rules are those of the CPU's executor (exec/cpu/low_latency/mask.c); what a call is to do about a rank that is
- * lost in its midst stands in the kernels.
+/* Masks in kernels: ranks without which a call goes on, and regions, to which slots of combines move because of them.
+ * The rules are those of the CPU's executor (exec/cpu/low_latency/mask.c). The kernels handle a rank that is lost
+ * during a call.
  *
- * A thread that waits for a rank looks now and then whether that has been masked, whether it has masked this one, and
- * whether the host has found it to be lost; in the latter cases it looks once more at what it waits for, and masks the
- * rank. Blocks see that at different times: where they have to be of one mind they agree by a word (ll_decide), or the
- * last one to end makes the results anew. */
+ * A thread that waits for a rank makes three checks now and then: has the rank been masked, has it masked this one, has
+ * the host found it lost? In the latter two cases the thread looks once more at what it waits for, and then masks the
+ * rank. Blocks see that at different times. Where they must agree, they do so by a word (ll_decide), or
+ * the last one to end computes the results again. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_MASKS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_MASKS_H
 
@@ -19,7 +19,7 @@ GPU_FUNC bool ll_is_masked(const ll_gpu_call *c, int32_t rank)
 
 /* ---- the lock ---------------------------------------------------------------------------------------------------- */
 
-/* Never waited for by a thread that waits for a rank. */
+/* A thread that waits for a rank never waits for the lock. */
 GPU_FUNC bool ll_try_lock(const ll_gpu_call *c)
 {
     if (atomicCAS(&c->masks->lock, 0u, 1u)) return false;
@@ -44,7 +44,8 @@ GPU_FUNC bool ll_writes_no_more(const ll_gpu_call *c, const ll_shared *s, int32_
     return load_relaxed_64(&c->place.losses[rank].dead) || (load_acquire(ll_masker_of(c, s, rank)) & LL_MASKER_PARTED);
 }
 
-/* Where the half may lie from its next read word on (ll_region_choose). With the lock. */
+/* The region in which the slot may be from its next acknowledgement on (ll_region_choose). The caller holds the
+   lock. */
 GPU_FUNC int32_t ll_find_region(const ll_gpu_call *c, const ll_shared *s, int32_t half)
 {
     uint32_t known = 0;
@@ -60,8 +61,9 @@ GPU_FUNC bool ll_regions_suffice(const ll_gpu_call *c, const ll_shared *s)
     return ll_find_region(c, s, 0) >= 0 && ll_find_region(c, s, 1) >= 0;
 }
 
-/* The half of combines, of which nothing is awaited and to which nobody may write yet, leaves a region that a masked
-   rank may still write to. Flags there may be older than any sweep. By all threads of a block. */
+/* Moves the slot of combines out of a region that a masked rank may still write to. Nothing is awaited in the slot, and
+   nobody may write to it yet. Flags in the new region may be older than any sweep, so they are cleared. All threads of
+   a block call it. */
 GPU_FUNC void ll_settle(const ll_gpu_call *c, const ll_shared *s, int32_t half)
 {
     const uint64_t words = (uint64_t)LL_TOKENS(c) * (uint64_t)ll_space_here(c).places;
@@ -92,7 +94,8 @@ GPU_FUNC void ll_tell_masker(const ll_gpu_call *c, const ll_shared *s, int32_t r
     store_release((uint64_t *)ll_there(s, rank, ll_masker_place(c, c->place.rank)), word);
 }
 
-/* Masks another rank, for good or until clean, and tells it so. By one thread; what it does is `lost` first. */
+/* Masks another rank, until a clean if there is one, and tells it so. One thread calls it. It sets `lost` before the
+   mask. */
 GPU_FUNC ll_gpu_masking ll_mask_rank(const ll_gpu_call *c, const ll_shared *s, int32_t rank)
 {
     ll_gpu_mask *one = &c->mask_of[rank];
@@ -113,14 +116,15 @@ GPU_FUNC ll_gpu_masking ll_mask_rank(const ll_gpu_call *c, const ll_shared *s, i
     return may ? LL_MASKING_DONE : LL_MASKING_NO_REGION;
 }
 
-/* What a block makes of a rank's unit: it has it; it does without; or others have it, and so will this one. */
+/* How a block handles a rank's header: it has it; it does without; or other blocks have it, and this one reads it,
+   too. */
 typedef enum ll_gpu_out { LL_OUT_NOT = 0, LL_OUT = 1, LL_OUT_BUT_HERE = 2 } ll_gpu_out;
 
-/* With masks: the rank's unit counts for nothing, and none of the rank's data do. In the place of a status; but that a
-   peer may say, too, and who is out is told by LL_OUT. */
+/* With masks: neither the rank's header nor its data count. It replaces the status. Since a peer may send that status,
+   too, LL_OUT tells which ranks are out. */
 #define LL_GPU_IS_OUT (-1)
 
-/* Those that have left, or whose counts do not fit the buffer, by all threads of each block; they are out. */
+/* Masks the ranks that have left, or whose counts do not fit the buffer. All threads of each block call it. */
 GPU_FUNC void ll_mask_doubted(const ll_gpu_call *c, const ll_shared *s)
 {
     for (int32_t r = 0; threadIdx.x == 0 && r < LL_RANKS(c); r++) {
@@ -137,18 +141,18 @@ GPU_FUNC void ll_mask_doubted(const ll_gpu_call *c, const ll_shared *s)
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
-/* What comes of a wait, or of a look at one: it goes on, or what was awaited has come; the rank has been masked; all
-   waits end. */
+/* The result of a wait, or of a look at one. ON: the wait goes on, or what was awaited has come. LOST: the rank has
+   been masked. LEAVE: all waits end. */
 typedef enum ll_gpu_turn { LL_TURN_LEAVE = -1, LL_TURN_LOST = 0, LL_TURN_ON = 1 } ll_gpu_turn;
 
 /* A wait in progress. */
 typedef struct ll_waiting {
     gpu_waiting at;
-    uint32_t since_pulse; /* one more than the pulse when it was first looked at; 0: not yet */
+    uint32_t since_pulse; /* one more than the pulse at the first look; 0: none yet */
     bool loses;           /* the rank is lost, unless what is awaited has come by now */
 } ll_waiting;
 
-/* Polls between two looks at what lies in this rank's own memory: at masks, and at maskers. */
+/* Polls between two looks at masks and maskers, which are in this rank's own memory. */
 #define LL_MASK_POLLS 16
 
 GPU_FUNC bool ll_is_masked_by(const ll_gpu_call *c, const ll_shared *s, int32_t peer)
@@ -156,8 +160,8 @@ GPU_FUNC bool ll_is_masked_by(const ll_gpu_call *c, const ll_shared *s, int32_t 
     return ll_masker_masks(load_acquire(ll_masker_of(c, s, peer)), c->mask_of[peer].with);
 }
 
-/* The host has found the rank to be lost, in this wait. A wait that has not looked yet knows no pulse, and an old copy
-   of what the host has found may be of a wait before. */
+/* True if the host has found the rank lost during this wait. A wait that has not looked yet knows no pulse, and an old
+   copy of the host's findings may be about an earlier wait. */
 GPU_FUNC bool ll_is_lost(const ll_gpu_call *c, ll_waiting *w, int32_t peer)
 {
     if (!w->at.pulse) return false;
@@ -182,9 +186,9 @@ GPU_FUNC ll_gpu_turn ll_may_wait(const ll_gpu_call *c, const ll_shared *s, ll_wa
     return may_wait(&c->place, &w->at, named, peer, seen, expected) ? LL_TURN_ON : LL_TURN_LEAVE;
 }
 
-/* ---- of one mind ------------------------------------------------------------------------------------------------- */
+/* ---- decisions of all blocks ------------------------------------------------------------------------------------- */
 
-/* out: this block does without. */
+/* out: this block does without the header. */
 GPU_FUNC int32_t ll_decide(const ll_gpu_call *c, const ll_now *now, int32_t rank, bool out)
 {
     unsigned long long *word =

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the units of all ranks make of a call: who sends how much, who refuses, differs or is out, and what is told of
- * that. */
+/* How a call goes on, by the headers of all ranks: how much each rank sends, which ranks reject, differ or are out, and
+ * the report of that. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_OUTCOME_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_OUTCOME_H
 
@@ -8,7 +8,7 @@
 #include "exec/cuda/kernels/low_latency/times.h"
 #include "exec/cuda/kernels/low_latency/units.h"
 
-/* A word of the source's unit. */
+/* Keeps a word of the source's header. */
 GPU_FUNC void ll_note_told(const ll_gpu_call *c, const ll_shared *s, int32_t source, int32_t w, int32_t value,
                            int32_t *counts)
 {
@@ -25,7 +25,7 @@ GPU_FUNC ll_unit_bounds ll_bounds_here(const ll_gpu_call *c)
     return bounds;
 }
 
-/* Whether a word of a unit is what a call that goes well brings. */
+/* True if the word of a header is one that a successful call brings. */
 GPU_FUNC bool ll_is_usual(const ll_gpu_call *c, int32_t w, uint32_t value, uint32_t route)
 {
     if (w == LL_UNIT_STATUS) return value == 0;
@@ -34,7 +34,7 @@ GPU_FUNC bool ll_is_usual(const ll_gpu_call *c, int32_t w, uint32_t value, uint3
     return ll_count_can_be(w, value, ll_bounds_here(c));
 }
 
-/* A peer whose counts do not fit the buffer is taken for one that refuses, whatever has become of it. */
+/* A peer whose counts do not fit the buffer is treated as one that rejects the call. */
 GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const int32_t *counts)
 {
     const int32_t locals = LL_LOCALS(c);
@@ -46,9 +46,9 @@ GPU_FUNC void ll_doubt_counts(const ll_gpu_call *c, const ll_shared *s, const in
     __syncthreads();
 }
 
-/* A word of a unit that another block has seen whole, so that it is there, but where a broken peer has overwritten it
-   since: then blocks are not of one mind any more, and the call ends once the host finds the rank to be lost. False:
-   the wait was given up. */
+/* Waits for a word of a header that another block has seen whole. So it is there, unless a broken peer has overwritten
+   it since. Then blocks no longer agree, and the call ends once the host finds the rank lost. False: the wait was given
+   up. */
 GPU_FUNC bool ll_await_seen(const ll_gpu_call *c, const ll_now *now, const uint64_t *word, int32_t source,
                             uint64_t *seen)
 {
@@ -63,8 +63,8 @@ GPU_FUNC bool ll_await_seen(const ll_gpu_call *c, const ll_now *now, const uint6
     }
 }
 
-/* What has become of each rank's unit in this block, which all blocks agree on: those that have seen it whole, and
-   those that have not, since its rank has been masked meanwhile. counts as below. False: a wait was given up. */
+/* Decides for each rank whether its header counts, equally in all blocks. Some blocks have seen the header whole.
+   Others have not, since its rank was masked meanwhile. counts as below. False: a wait was given up. */
 GPU_FUNC bool ll_decide_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t *counts)
 {
     const int32_t words = ll_unit_words(c, now->kind), all = words * LL_RANKS(c);
@@ -98,18 +98,18 @@ GPU_FUNC bool ll_sends_data(const ll_shared *s, int32_t source)
     return ll_status_goes_on(s->status[source]);
 }
 
-/* How the call stands once all units are known. */
+/* The state of the call once all headers are known. */
 typedef struct ll_outcome {
     bool left;       /* a wait was given up */
-    bool odd;        /* somebody refused, reports or differs */
-    bool mismatched; /* a rank that goes on has another form: nothing more is awaited */
+    bool odd;        /* some rank rejects, reports an error or differs */
+    bool mismatched; /* a rank that goes on has other parameters: nothing more is awaited */
 } ll_outcome;
 
 GPU_FUNC bool ll_is_out(const ll_shared *s, int32_t source)
 {
     return LL_MASKS && s->out[source] == LL_OUT;
 }
-/* It does, or reports. */
+/* The rank rejects the call, or reports an error. */
 GPU_FUNC bool ll_refuses(const ll_shared *s, int32_t source)
 {
     return s->status[source] && !ll_is_out(s, source);
@@ -121,7 +121,7 @@ GPU_FUNC bool ll_has_form(const ll_gpu_call *c, const ll_shared *s, int32_t sour
     return ll_is_same_call((uint32_t)s->tag[source], (uint32_t)s->route[source], ll_form_tag(&c->form), route);
 }
 
-/* Of units that all are known. By all threads of a block. */
+/* Call after all message headers have arrived. All threads of the block must call it. */
 GPU_FUNC ll_outcome ll_judge(const ll_gpu_call *c, const ll_shared *s, uint32_t route)
 {
     bool odd = false, differs = false;
@@ -135,14 +135,14 @@ GPU_FUNC ll_outcome ll_judge(const ll_gpu_call *c, const ll_shared *s, uint32_t 
     return outcome;
 }
 
-/* Units of which some are not usual, or were not awaited to the end (ok). counts as below. */
+/* Handles headers if some are unusual, or were not awaited to the end (ok). counts as below. */
 GPU_ASIDE ll_outcome ll_weigh_units(const ll_gpu_call *c, ll_now now, bool ok, uint32_t route, int32_t *counts)
 {
     const ll_shared s = ll_shared_here(c);
     ll_outcome outcome = {false, false, false};
     outcome.left = __syncthreads_or(!ok) != 0;
     if (outcome.left) return outcome;
-    fence_system(); /* what a refusal's status stands behind */
+    fence_system(); /* orders the reads of rejections' texts after those of their status */
     if (LL_MASKS) outcome.left = !ll_decide_units(c, &s, &now, counts);
     if (outcome.left) return outcome;
     if (now.kind == LL_DISPATCH) ll_doubt_counts(c, &s, counts);
@@ -150,8 +150,8 @@ GPU_ASIDE ll_outcome ll_weigh_units(const ll_gpu_call *c, ll_now now, bool ok, u
     return ll_judge(c, &s, route);
 }
 
-/* All ranks' units, into shared memory, and what they make of the call; counts: [N][L], of a dispatch. By all threads
-   of each block, which meet once where all is well. */
+/* Reads all ranks' headers into shared memory, and says how the call goes on. counts: [N][L], for a dispatch. All
+   threads of each block call it. They meet once if all is well. */
 GPU_FUNC ll_outcome ll_take_units(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, uint32_t route,
                                   int32_t *counts)
 {
@@ -177,13 +177,13 @@ GPU_FUNC ll_outcome ll_take_units(const ll_gpu_call *c, const ll_shared *s, cons
     return ll_weigh_units(c, *now, ok, route, counts);
 }
 
-/* So that the code stands there once. */
+/* Out of line, so that the code exists only once. */
 GPU_ASIDE int32_t ll_put_words(char *text, int32_t at, const char *words, int64_t value)
 {
     return put_words(text, at, words, value);
 }
 
-/* The first count of the rank's unit that cannot be, with the words of the CPU's check. By one thread. */
+/* Reports the first impossible count of the rank's header, with the text of the CPU's check. One thread calls it. */
 GPU_FUNC void ll_tell_doubt(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank, char *text)
 {
     const uint64_t *unit = ll_unit_of(c, s, now, rank);
@@ -191,7 +191,7 @@ GPU_FUNC void ll_tell_doubt(const ll_gpu_call *c, const ll_shared *s, const ll_n
     while (w + 1 < ll_unit_words(c, now->kind) && ll_is_usual(c, w, (uint32_t)load_relaxed_64(unit + w), 0))
         w++;
     const int32_t value = (int32_t)(uint32_t)load_relaxed_64(unit + w);
-    /* Below 0 no bits are marks. */
+    /* Negative counts have no marks. */
     const ll_unit_count count = ll_count_told(w, (uint32_t)max(value, 0), ll_bounds_here(c));
     int32_t at = ll_put_words(text, 0, "rank ", rank);
     at = ll_put_words(text, at, " has told what cannot be: ", value < 0 ? value : (int64_t)count.told);
@@ -205,7 +205,7 @@ GPU_FUNC void ll_tell_doubt(const ll_gpu_call *c, const ll_shared *s, const ll_n
     put_text(text + at, " at most");
 }
 
-/* Why the rank refuses, or does not go on. */
+/* The reason why the rank rejects the call, or does not go on. */
 GPU_FUNC void ll_tell_reason(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t rank, char *text)
 {
     const uint64_t *unit = ll_unit_of(c, s, now, rank);
@@ -215,8 +215,8 @@ GPU_FUNC void ll_tell_reason(const ll_gpu_call *c, const ll_shared *s, const ll_
         copy_words(text, (const uint8_t *)unit + ll_unit_text_place(c, (ll_kind)now->kind), EP_REFUSAL_TEXT);
 }
 
-/* Of a call that is odd, by one thread: this rank where it refused, else the lowest that did, with its reason, else the
-   lowest that differs. */
+/* Reports a call that is not usual. It names this rank if it rejected, else the lowest rank that did, with its reason,
+   else the lowest rank that differs. One thread calls it. */
 GPU_ASIDE void ll_report(const ll_gpu_call *c, ll_now call, uint32_t route)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where everything of a call lies: what proto/low_latency.h says of this buffer's shape. Kernels that are compiled for
- * a shape have it in their code, and all that follows from it: offsets are then constants, divisions shifts, loops over
- * slots unrolled. Kernels for any shape read it from their arguments. */
+/* The addresses of a call's data: proto/low_latency.h for this buffer's shape. Kernels that are compiled for a shape
+ * have it in their code. Offsets are then constants, divisions are shifts, and loops over slots are unrolled. Kernels
+ * for any shape read it from their arguments. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_PLACES_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_PLACES_H
 
-/* watch.h has to see it, whichever header of kernels/core is included first. */
+/* watch.h must see it, whichever header of kernels/core is included first. */
 #ifndef GPU_LOOK_ASIDE
 #error "a low-latency kernel defines GPU_LOOK_ASIDE before it includes anything"
 #endif
@@ -14,7 +14,7 @@
 
 /* ---- the shape --------------------------------------------------------------------------------------------------- */
 
-/* The macros are given by exec/cuda/low_latency/create.c, all or none. */
+/* exec/cuda/low_latency/create.c gives all of these macros or none. */
 GPU_FUNC ll_shape ll_shape_here(const ll_gpu_call *c)
 {
 #ifdef EXPAR_LL_TOKENS
@@ -54,20 +54,20 @@ GPU_FUNC ll_space ll_space_here(const ll_gpu_call *c)
 #define LL_BUFFER_TOPK(c) (ll_shape_here(c).topk)
 #define LL_MOST_ROWS(c)   (LL_TOKENS(c) * LL_BUFFER_TOPK(c)) /* of one source for an expert: ll_rows_at_most */
 
-/* Room for them: N * B. */
+/* The number of row places of an expert: N * B. */
 GPU_FUNC uint32_t ll_rows_of_expert(const ll_gpu_call *c)
 {
     return (uint32_t)LL_RANKS(c) * (uint32_t)LL_TOKENS(c);
 }
 
-/* 1: it is known how many slots a token has, and that a register for each of them is not too much. */
+/* 1: the number of slots of a token is known, and small enough for a register for each. */
 #if defined(EXPAR_LL_TOKENS) && EXPAR_TOPK <= 8
 #define LL_FEW_SLOTS 1
 #else
 #define LL_FEW_SLOTS 0
 #endif
 
-/* Ahead of a loop over slots. */
+/* Stands before a loop over slots. */
 #if LL_FEW_SLOTS
 #define LL_UNROLL_SLOTS _Pragma("unroll")
 #elif defined(EXPAR_LL_TOKENS)
@@ -90,7 +90,7 @@ GPU_FUNC uint64_t ll_unit_place(const ll_gpu_call *c, ll_kind kind, int32_t sour
     const ll_space space = ll_space_here(c);
     return ll_unit_at(&space, kind, source, epoch);
 }
-/* From the unit's begin. */
+/* From the header's begin. */
 GPU_FUNC uint64_t ll_unit_text_place(const ll_gpu_call *c, ll_kind kind)
 {
     const ll_shape shape = ll_shape_here(c);

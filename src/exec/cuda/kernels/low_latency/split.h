@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Who does what: rows, messages or tokens are shared out among the blocks of a kernel and the warps of a block. */
+/* Divides rows, messages or tokens among the blocks of a kernel and the warps of a block. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_SPLIT_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_SPLIT_H
 
 #include "exec/cuda/kernels/low_latency/call.h"
 
-/* Threads that work on one row together: those of several blocks, of one, or of a part of one's warps. */
+/* Threads that work on one row together: those of several blocks, of one block, or of a part of its warps. */
 typedef struct ll_team {
-    int32_t at, threads; /* this thread's number, and how many there are */
+    int32_t at, threads; /* this thread's number, and the number of threads */
 } ll_team;
 
-/* Rows, messages or tokens of which this thread's team has every stride-th from the first on. */
+/* Rows, messages or tokens: this thread's team has every stride-th from the first on. */
 typedef struct ll_split {
     int32_t first, stride;
     int32_t part, parts; /* blocks that share each of them */
@@ -18,13 +18,13 @@ typedef struct ll_split {
     int32_t group, groups; /* teams of the block */
 } ll_split;
 
-/* As many teams a block as leave none with more than one of the items, up to so many; of a part of the blocks each if
-   items are few. The first of the blocks is that number. */
+/* Chooses as many teams for each block, up to most_groups, as give each team one item at most. If items are few,
+   up to most_parts blocks share each item. Items begin at block first_block. */
 GPU_FUNC ll_split ll_split_of(int32_t items, int32_t first_block, int32_t most_parts, int32_t most_groups)
 {
     const int32_t blocks = (int32_t)gridDim.x, from = first_block < blocks ? first_block : 0;
     const int32_t block = (int32_t)blockIdx.x - from + ((int32_t)blockIdx.x < from ? blocks : 0);
-    int32_t parts = 0, groups = 0; /* powers of two */
+    int32_t parts = 0, groups = 0; /* exponents of two */
     while (2 << parts <= most_parts && (int64_t)items << (parts + 1) <= blocks)
         parts++;
     while (2 << groups <= most_groups && items > blocks << groups)
@@ -37,13 +37,13 @@ GPU_FUNC ll_split ll_split_of(int32_t items, int32_t first_block, int32_t most_p
     split.group = (int32_t)threadIdx.x >> (LL_GPU_LOG_THREADS - groups);
     split.stride = blocks >> parts << groups;
     split.first = (block >> parts << groups) + split.group;
-    if (split.first >= split.stride) split.first = items; /* blocks that are left over */
+    if (split.first >= split.stride) split.first = items; /* a block that is left over has no item */
     split.team.at = split.part * threads + ((int32_t)threadIdx.x & (threads - 1));
     split.team.threads = threads << parts;
     return split;
 }
 
-/* Threads of a block that flag a row behind all that they have stored meet. */
+/* Threads of a block that store a row meet here before its flag is stored. */
 GPU_FUNC void ll_meet_group(const ll_split *split)
 {
     if (split->groups == 1)

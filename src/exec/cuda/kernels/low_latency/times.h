@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How long a call takes: stamps of warps, for benchmarks, and what a receive has waited for each rank. */
+/* How long a call takes: stamps of warps, for benchmarks, and how long a receive has waited for each rank. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_TIMES_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_TIMES_H
 
@@ -7,7 +7,7 @@
 
 /* ---- stamps ------------------------------------------------------------------------------------------------------ */
 
-/* Of the warp. */
+/* Stores the warp's stamp. */
 GPU_FUNC void ll_stamp_time(const ll_gpu_call *c, int32_t which)
 {
     if (!c->stamps || threadIdx.x % 32) return;
@@ -23,7 +23,8 @@ GPU_FUNC void ll_stamp_start(const ll_gpu_call *c)
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */
 
-/* What waits for ranks have come to in a block's receive; each rank's data are awaited behind its unit. */
+/* How long a block's receive has waited for each rank. The wait for a rank's data comes after the wait for its
+   header. */
 GPU_FUNC void ll_clear_waits(const ll_gpu_call *c, const ll_shared *s)
 {
     for (int32_t r = threadIdx.x; c->wait_ns && r < LL_RANKS(c); r += blockDim.x)
@@ -34,13 +35,14 @@ GPU_FUNC uint64_t ll_wait_begin(const ll_gpu_call *c)
 {
     return c->wait_ns ? clock_now() : 0;
 }
-/* By several threads that have begun alike at `before`: what the block had waited for the rank by then. */
+/* Several threads that began equally at `before` call it; that is how long the block had waited for the rank by
+   then. */
 GPU_FUNC void ll_wait_end(const ll_gpu_call *c, const ll_shared *s, int32_t source, uint64_t before, uint64_t since_ns)
 {
     if (c->wait_ns && source != c->place.rank) atomicMax(&s->waits[source], before + (clock_now() - since_ns));
 }
 
-/* By all threads of a block that has received. */
+/* All threads of a block that has received call it. */
 GPU_FUNC void ll_keep_waits(const ll_gpu_call *c, const ll_shared *s)
 {
     if (!c->wait_ns) return;
@@ -49,7 +51,7 @@ GPU_FUNC void ll_keep_waits(const ll_gpu_call *c, const ll_shared *s)
         atomicMax((unsigned long long *)&c->waits[r], s->waits[r]);
 }
 
-/* By the last block. */
+/* The last block calls it. */
 GPU_FUNC void ll_tell_waits(const ll_gpu_call *c)
 {
     for (int32_t r = threadIdx.x; c->wait_ns && r < LL_RANKS(c); r += blockDim.x) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Opening units: this rank's, with which it opens a call at each rank, and what it counts of it; where others' lie.
- * With them go the read words of quick calls before. */
+/* Message headers. This rank opens a call at each rank by one, and counts what it sends. Acknowledgements of earlier
+ * quick calls go with them. Here is also where the others' headers are. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_UNITS_H
 #define EXPAR_EXEC_CUDA_KERNELS_LOW_LATENCY_UNITS_H
 
@@ -11,7 +11,7 @@ GPU_FUNC int32_t ll_unit_words(const ll_gpu_call *c, int32_t kind)
     return LL_UNIT_COUNTS + (kind == LL_DISPATCH ? LL_LOCALS(c) : 0);
 }
 
-/* Whether the rank is told of the call; the same for all threads of the block. */
+/* Says whether the rank is told of the call; all threads of the block get the same answer. */
 GPU_FUNC bool ll_is_told(const ll_gpu_call *c, int32_t pe)
 {
     return !LL_MASKS || !__syncthreads_or(ll_is_masked(c, pe));
@@ -23,8 +23,9 @@ GPU_FUNC uint8_t *ll_kept_unit(const ll_gpu_call *c, int32_t kind, int32_t half,
     return c->kept + number * (int64_t)ll_space_here(c).unit_bytes[LL_DISPATCH];
 }
 
-/* The half's last call was not read here: until all ranks have made the one between. Of a call that is still open the
-   units are kept, which this one lets others overtake. By one block, before its units leave. */
+/* For a slot whose last call was not read here: waits until all ranks have made the call between. If that last call is
+   still open, this call's headers could let others overwrite its headers, so they are kept. One block calls it before
+   its headers leave. */
 GPU_ASIDE bool ll_await_between(const ll_gpu_call *c, ll_now call)
 {
     const ll_shared shared = ll_shared_here(c), *s = &shared;
@@ -51,8 +52,8 @@ GPU_ASIDE bool ll_await_between(const ll_gpu_call *c, ll_now call)
     return true;
 }
 
-/* Whether this block opens the call at some ranks, and from which one on: the last blocks at one each, as they have
-   less else to do. */
+/* The first rank at which this block opens the call, if any. The last blocks open it at one rank each, since they have
+   less other work. */
 GPU_FUNC int32_t ll_first_opened(const ll_now *now)
 {
     return now->behind && blockIdx.x ? 1 << 30 : now->behind ? 0 : (int32_t)(gridDim.x - 1 - blockIdx.x);
@@ -62,8 +63,8 @@ GPU_FUNC int32_t ll_opened_stride(const ll_now *now)
     return now->behind ? 1 : (int32_t)gridDim.x;
 }
 
-/* That quick calls have been read here. The kernels that have read them have ended. By the blocks that open a call of
-   any kind, or the last one of a receive. */
+/* Acknowledges quick calls that have been read here. The kernels that have read them have ended. The blocks that open a
+   call of any kind, or the last block of a receive, call it. */
 GPU_FUNC void ll_tell_read(const ll_gpu_call *c, const ll_shared *s, int32_t pe)
 {
     for (int32_t kind = threadIdx.x; kind < LL_KINDS && pe != c->place.rank; kind += blockDim.x) {
@@ -74,7 +75,7 @@ GPU_FUNC void ll_tell_read(const ll_gpu_call *c, const ll_shared *s, int32_t pe)
     }
 }
 
-/* The reason, and behind it the status. */
+/* Stores the reason and after it the status. */
 GPU_ASIDE void ll_post_refusal(const ll_gpu_call *c, uint64_t *unit, ll_kind kind, uint64_t status)
 {
     const uint32_t *text = (const uint32_t *)ll_shared_here(c).refusal->text;
@@ -85,7 +86,8 @@ GPU_ASIDE void ll_post_refusal(const ll_gpu_call *c, uint64_t *unit, ll_kind kin
     if (threadIdx.x == 0) store_release(unit + LL_UNIT_STATUS, status);
 }
 
-/* One rank's unit; messages and counts ([L], shared) of a dispatch. By all threads of a block. */
+/* Posts one rank's header. messages and counts ([L], shared) are those of a dispatch. All threads of a block call
+   it. */
 GPU_FUNC void ll_post_unit(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t pe, uint32_t route,
                            int32_t messages, const int32_t *counts)
 {
@@ -105,7 +107,7 @@ GPU_FUNC void ll_post_unit(const ll_gpu_call *c, const ll_shared *s, const ll_no
     if (status) ll_post_refusal(c, unit, kind, ll_flag_of(now, (uint32_t)status));
 }
 
-/* Each by one thread: what the call sends to the rank. */
+/* Adds what the call sends to the rank. One thread calls each of them. */
 GPU_FUNC void ll_count_bytes(const ll_gpu_call *c, int32_t pe, uint64_t bytes)
 {
     c->tally[pe].bytes += (unsigned long long)bytes;

@@ -7,7 +7,8 @@
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-/* Until the word has the stamp (LL_TURN_ON), and with `behind` what was stored before it is there; what it says. */
+/* Waits until the word has the stamp (LL_TURN_ON) and returns the word. With `behind`, all that was stored before the
+   word is visible, too. */
 GPU_FUNC ll_gpu_turn ll_await_stamp(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
                                     int32_t wait, int32_t peer, bool behind, uint64_t *seen)
 {
@@ -22,13 +23,13 @@ GPU_FUNC ll_gpu_turn ll_await_stamp(const ll_gpu_call *c, const ll_shared *s, co
     }
 }
 
-/* For a word that carries all there is to know. */
+/* For a word that carries all information itself. */
 GPU_FUNC ll_gpu_turn ll_await_word(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
                                    int32_t wait, int32_t peer, uint64_t *seen)
 {
     return ll_await_stamp(c, s, word, stamp, wait, peer, false, seen);
 }
-/* For one that other data stand behind. */
+/* For a word that is stored after other data. */
 GPU_FUNC ll_gpu_turn ll_await(const ll_gpu_call *c, const ll_shared *s, const uint64_t *word, uint32_t stamp,
                               int32_t wait, int32_t peer, uint64_t *seen)
 {
@@ -44,7 +45,7 @@ GPU_FUNC void ll_store_in_words(uint64_t *to, uint32_t stamp, uint4 value)
     store_words(to + 2, high | value.z, high | value.w);
 }
 
-/* Whether all four words have the stamp; what they carry. */
+/* True if all four words have the stamp; value: their data. */
 GPU_FUNC bool ll_look_at_words(const uint64_t *from, uint32_t stamp, uint4 *value)
 {
     uint64_t w[4];
@@ -55,7 +56,7 @@ GPU_FUNC bool ll_look_at_words(const uint64_t *from, uint32_t stamp, uint4 *valu
            (uint32_t)(w[3] >> 32) == stamp;
 }
 
-/* 16 bytes of a row that the peer sends. False: a wait was given up. */
+/* Waits for 16 bytes of a row that the peer sends. False: a wait was given up. */
 GPU_FUNC bool ll_await_row_words(const ll_gpu_call *c, const ll_shared *s, const ll_now *now, int32_t peer,
                                  const uint64_t *from, uint4 *value)
 {
@@ -68,7 +69,7 @@ GPU_FUNC bool ll_await_row_words(const ll_gpu_call *c, const ll_shared *s, const
     return true;
 }
 
-/* Whether so many words from the offset on are here. By a warp. */
+/* True if that many words from the offset on are here. A warp calls it. */
 GPU_FUNC bool ll_words_are_here(const ll_gpu_call *c, const ll_now *now, uint64_t at, int64_t words)
 {
     const uint64_t *first = (const uint64_t *)ll_own(c, at);

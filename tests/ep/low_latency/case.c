@@ -54,7 +54,7 @@ static float weight_of(int32_t rank, int32_t token, int32_t k)
     return (float)(mix((uint32_t)rank, (uint32_t)token, (uint32_t)k + 99) % 1000) / 1024.0f;
 }
 
-/* What an expert makes of value h of a row: below 1 but in every third group, which LogFMT does not code. */
+/* An expert's answer for value h of a row: below 1 but in every third group, which LogFMT does not code. */
 static float expert_value(const ll_case *c, int32_t expert, int32_t h, float value)
 {
     const bool below = c->logfmt && (expert + h / CODEC_GROUP) % 3;
@@ -309,8 +309,8 @@ static float sum_reduced(const ll_round *round, int32_t token, int32_t h, float 
     return sum;
 }
 
-/* What an expert gives back for a token of round `number`, coded: bytes of the payload, and in row, [4][hidden], of
-   which the rest is scratch, what is left behind the code. */
+/* An expert's coded answer for a token of round `number`: bytes of the payload, and in `row`, [4][hidden], the values
+   after coding. The rest of it is scratch. */
 static int64_t code_row(const ll_case *c, uint32_t number, int32_t rank, int32_t token, int32_t expert, float *row)
 {
     float *heads = row + c->hidden, *payload = row + 2 * c->hidden;
@@ -330,7 +330,7 @@ int64_t case_coded_bytes(const ll_case *c, uint32_t number, int32_t rank, int32_
     return bytes;
 }
 
-/* Of a slot: what is left of the expert's row behind the code. */
+/* For a slot: the values of the expert's row after coding. */
 static void add_coded(const ll_round *round, int32_t token, int32_t k, float *sum)
 {
     const ll_case *c = round->c;

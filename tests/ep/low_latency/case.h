@@ -27,7 +27,7 @@ extern const ll_case case_example;
 expar_ll_config case_config(const ll_case *c);
 /* Expert of a slot, or -1; no two slots of a token have the same. */
 int32_t case_expert(const ll_case *c, int32_t rank, int32_t token, int32_t k);
-/* Of the row that comes back for a rank's token of that round, in LogFMT. */
+/* The row that comes back for a rank's token of that round, in LogFMT. */
 int64_t case_coded_bytes(const ll_case *c, uint32_t number, int32_t rank, int32_t token, int32_t expert);
 
 /* One dispatch of a rank, with its arguments' memory, and what the caller gets. x is FP32. */

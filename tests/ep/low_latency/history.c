@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plays histories on thread ranks: each waits for its turn before each of its deeds, and is looked at from step to step
+/* Runs histories on thread ranks: each waits for its turn before each of its deeds, and is looked at from step to step
  * by the delay hook of the executor. */
 #include "ep/low_latency/history.h"
 #include "ep/low_latency/hold.h"
@@ -93,7 +93,7 @@ static void turn(void *context, int32_t rank, int32_t step, bool begins)
     pthread_mutex_unlock(&d->lock);
 }
 
-/* The w behind a deed. */
+/* The w after a deed. */
 static int32_t end_of_stop(const director *d, int32_t deed)
 {
     while (deed + 1 < d->num_deeds && d->deeds[deed].what != 'w')
@@ -112,7 +112,7 @@ static void take_step(void *context)
     pass_on(d);
     if (deed >= 0 && d->deeds[deed].stops && d->steps[seat->rank] - d->begun_at[seat->rank] == d->stop) {
         int32_t until = end_of_stop(d, deed);
-        /* Who stands still is as far as it comes. */
+        /* A rank that stands still is as far as it comes. */
         d->steps[seat->rank] += FIRST_STEPS;
         pass_on(d);
         while (!d->passed[until] && !d->broken)
@@ -139,7 +139,7 @@ static expar_status status_of(char letter)
     }
 }
 
-/* All tokens of a rank go to one expert of the rank `distance` behind it; 0: each to any two. */
+/* All tokens of a rank go to one expert of the rank `distance` after it; 0: each to any two. */
 static lowlat_traffic *make_traffic(int32_t ranks, int32_t distance, random_source *random)
 {
     int64_t num_tokens[HISTORY_MAX_RANKS] = {TOKENS, TOKENS, TOKENS};
@@ -219,7 +219,7 @@ static void read_deeds(director *d, lowlat_script *s, const char *text)
     }
 }
 
-/* ---- playing ----------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static void take_seat(void *context, expar_ll *ll, int32_t rank)
 {

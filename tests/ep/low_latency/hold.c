@@ -55,7 +55,7 @@ uint64_t hold_pulse(const expar_ll *ll, int32_t source)
     return 0;
 }
 
-/* What the source has said at rank `at`, which the group maps, whether the buffer makes use of that or not. */
+/* Words of the source at rank `at`, which the group maps, whether the buffer makes use of that or not. */
 static uint64_t clean_word_at(const expar_ll *ll, int32_t at, int32_t source, int32_t word)
 {
     const ll_cpu *self = ll_cpu_of(ll->base.exec);

@@ -18,7 +18,7 @@ void hold_skip(expar_ll *ll, uint64_t calls);
 /* Rows that are together more than so many bytes bypass the cache. */
 void hold_stream(expar_ll *ll, uint64_t bytes);
 
-/* Whether what the memory of a combine's tensors holds is looked at behind the call: by kernels. */
+/* Whether the memory of a combine's tensors is looked at after the call: by kernels. */
 bool hold_finds_late(void);
 /* Whether a call that has begun goes on while its rank is stopped: kernels do. */
 bool hold_goes_on(void);

@@ -16,7 +16,7 @@ typedef enum masked_view {
 } masked_view;
 
 typedef struct masked_traffic {
-    int32_t num_ranks, victim, second; /* the rank behind the victim */
+    int32_t num_ranks, victim, second; /* the rank after the victim */
     lowlat_traffic *there[MASKED_VIEWS];
     lowlat_answers *back[MASKED_VIEWS]; /* rows of a token are the same in all views */
     uint8_t *masks;                     /* [MASKED_VIEWS][N] */
@@ -25,7 +25,7 @@ typedef struct masked_traffic {
 /* plan->num_tokens stays the caller's; FP32 answers where the traffic is, else BF16. */
 masked_traffic *masked_traffic_make(const lowlat_plan *plan, int32_t victim, expar_ll_sum sum, uint64_t seed);
 void masked_traffic_free(masked_traffic *m);
-/* What the mask query of `rank` must give: [N]. */
+/* The expected mask query of `rank`: [N]. */
 static inline const uint8_t *masked_of(const masked_traffic *m, int32_t rank)
 {
     return m->masks + (rank == m->victim ? MASKED_OTHERS : MASKED_VICTIM) * m->num_ranks;

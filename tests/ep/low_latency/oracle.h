@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The oracle of low-latency mode: what dispatch and combine must give, computed in one process from the definitions.
  *
- * It shares nothing with the library, not even a header, and knows neither slots nor messages: it walks over all ranks,
+ * It shares nothing with the library, not even a header, and knows neither slots nor messages. It walks over all ranks,
  * tokens and slots in the plainest order. Elements and weights are bits. Letters in shapes: N ranks, B tokens of a rank
- * at most, T of a rank in this call, H hidden, K top-k, E experts, L = E/N, S words of scales a row. */
+ * at most, T of a rank in this call, H hidden, K top-k. E experts, L = E/N, S words of scales a row. */
 #ifndef TESTS_EP_LOW_LATENCY_ORACLE_H
 #define TESTS_EP_LOW_LATENCY_ORACLE_H
 
@@ -28,7 +28,7 @@ typedef struct llo_job {
    0x7f. And back. */
 uint8_t llo_e4m3_round(float value);
 float llo_e4m3_widen(uint8_t bits);
-/* Of a row on its way: bytes of an element, and words of scales (S). */
+/* For a row on its way: bytes of an element, and words of scales (S). */
 size_t llo_element_bytes(const llo_job *job);
 int32_t llo_num_scales(const llo_job *job);
 /* x: [H] elements of the job's type. q: [H] elements of the format; scales: [S] words, bits of FP32 or four exponents
@@ -36,12 +36,12 @@ int32_t llo_num_scales(const llo_job *job);
    elements, 0 in INT8. */
 void llo_quantise(const llo_job *job, const void *x, void *q, uint32_t *scales);
 
-/* LogFMT (oracle_log.c). x: [hidden] elements of the type, groups of LLO_GROUP; low and high: what they may be when
-   they have arrived, of the type again. Libm's logarithms and powers are not the library's, so each element has an
-   interval: of the two neighbouring codes where its logarithm lies so near the middle between two steps that either may
-   be meant, and of what a decoded number may be off by (docs/low-latency-formats.md), rounded to the type. Returns how
-   many elements have two ends that differ: few in BF16 and FP16, most in FP32. A group whose magnitudes differ, but by
-   less than logarithms tell, is no case for a test: it aborts. */
+/* LogFMT (oracle_log.c). x: [hidden] elements of the type, groups of LLO_GROUP. low and high: their bounds after
+   arrival, of the type again. Libm's logarithms and powers are not the library's, so each element has an interval. It
+   has the two neighbouring codes where its logarithm lies so near the middle between two steps that either may be
+   meant. It also has the error of a decoded number (docs/low-latency-formats.md), rounded to the type. Returns how many
+   elements have two ends that differ: few in BF16 and FP16, most in FP32. A group whose magnitudes differ, but by less
+   than logarithms tell, is no case for a test: it aborts. */
 int64_t llo_log_row(oracle_type type, int32_t hidden, const void *x, void *low, void *high);
 
 /* ---- rows (oracle_rows.c) ---------------------------------------------------------------------------------------- */
@@ -54,10 +54,10 @@ int32_t *llo_map_make(const llo_job *job);
 /* Tokens of `rank` times the ranks that each goes to, this one included. */
 int64_t llo_messages(const llo_job *job, int32_t rank);
 
-/* Of `rank`: count [L]; src_info [L][N*B], token numbers, -1 beyond the count; range [L][N], begin << 32 | count. */
+/* For `rank`: count [L]; src_info [L][N*B], token numbers, -1 beyond the count; range [L][N], begin << 32 | count. */
 void llo_places(const llo_job *job, const int32_t *map, int32_t rank, int32_t *count, int32_t *src_info,
                 int64_t *range);
-/* Of `rank`: x [L][N*B][H] in the format, scales [L][N*B][S]; rows beyond the counts are left alone. */
+/* For `rank`: x [L][N*B][H] in the format, scales [L][N*B][S]; rows beyond the counts are left alone. */
 void llo_dispatch(const llo_job *job, const int32_t *map, int32_t rank, void *x, uint32_t *scales);
 
 /* ---- sums (oracle_sums.c) ---------------------------------------------------------------------------------------- */

@@ -7,7 +7,7 @@
 
 #define E4M3_LARGEST 0x7e
 #define E4M3_NAN     0x7f
-/* Of a group's largest magnitude. */
+/* From a group's largest magnitude. */
 #define LEAST_AMAX 1e-4f
 
 /* S.EEEE.FFF: (-1)^S · 2^(E - 7) · 1.FFF; exponent 0: 2^-6 · 0.FFF; all ones: NaN. */

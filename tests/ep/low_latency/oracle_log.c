@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What docs/low-latency-formats.md allows: two logarithms, their difference and the product with it; and a number. */
+/* Bounds of docs/low-latency-formats.md: two logarithms, their difference and the product with it; and a number. */
 #define LOG_ERROR   8e-7L /* of a difference of logarithms, absolute */
 #define ROUND_ERROR 3e-7L /* of it and of its product, relative */
 #define VALUE_ERROR 4e-6L
@@ -37,7 +37,7 @@ static log_group look_at_group(oracle_type type, const void *x, int64_t begin)
     return group;
 }
 
-/* The code of a magnitude, that before it and that behind it where its logarithm is so near the middle of two. */
+/* The code of a magnitude, and those before and after it where its logarithm is so near the middle of two. */
 static void find_codes(const log_group *group, long double magnitude, long double *low, long double *high)
 {
     const long double above = magnitude > group->least ? log2l(magnitude / group->least) : 0;
@@ -64,7 +64,7 @@ static float float_above(long double value)
     return (long double)near < value ? nextafterf(near, INFINITY) : near;
 }
 
-/* Of one element of a coded group. */
+/* One element of a coded group. */
 static void code_element(oracle_type type, const log_group *group, float value, uint32_t *low, uint32_t *high)
 {
     const long double magnitude = fabsl((long double)value);

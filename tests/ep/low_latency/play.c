@@ -10,7 +10,7 @@
 #define SPARE_BYTE   0x5a
 #define GARBAGE_BYTE 0xc3
 
-/* What the counters stand at before a call. */
+/* The counters before a call. */
 #define FIRST_WAIT(rank) (1000 + (rank))
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
@@ -122,7 +122,7 @@ void lowlat_prepare_dispatch(lowlat_call *call, expar_ll *ll, const lowlat_traff
     args->num_sms = choice->threads;
 }
 
-/* Rows of a combine: memory of their own, with gaps behind rows and experts, or the buffer's. */
+/* Rows of a combine: memory of their own, with gaps after rows and experts, or the buffer's. */
 static expar_tensor make_answers(const lowlat_call *call, const expar_ll_handle *handle)
 {
     const lowlat_answers *a = call->answers;
@@ -226,7 +226,7 @@ static bool all_spare(const void *bytes, size_t count)
     return true;
 }
 
-/* Rows up to the count are the oracle's; those behind, in memory of the caller's, were left alone. */
+/* Rows up to the count are the oracle's; later ones, in memory of the caller's, were left alone. */
 static bool check_recv_x(const lowlat_call *call)
 {
     const llo_job *job = &call->traffic->job;

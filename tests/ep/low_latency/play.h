@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plays low-latency calls on one rank, and compares all that comes out with the oracle, byte for byte.
+/* Makes low-latency calls on one rank, and compares all that comes out with the oracle, byte for byte.
  *
  * A call is prepared, started, ended, checked and cleaned; between start and end there may be others. */
 #ifndef TESTS_EP_LOW_LATENCY_PLAY_H
@@ -53,7 +53,7 @@ expar_status lowlat_start(lowlat_call *call);
 expar_status lowlat_end(lowlat_call *call);
 /* Whether all that came is the oracle's. May be asked again. */
 bool lowlat_is_right(const lowlat_call *call);
-/* What the call was given, and what it gave; the handle, too. */
+/* The call's arguments and results; the handle, too. */
 void lowlat_clean(lowlat_call *call);
 
 /* All but the cleaning; true when both statuses were EXPAR_OK and the results right. */

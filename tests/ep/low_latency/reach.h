@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How ranks of a test reach each other, by the environment that it was started with: EXPAR_TEST_UNMAPPED=1: by
- * transports alone, though memory is mapped; EXPAR_TEST_NODES=1: on pretended nodes, so that some are mapped and others
- * not; EXPAR_TRANSPORTS, the library's own, without mapped memory. */
+/* How ranks of a test reach each other, by the environment that it was started with. EXPAR_TEST_UNMAPPED=1: by
+ * transports alone, though memory is mapped. EXPAR_TEST_NODES=1: on simulated nodes, so that some are mapped and others
+ * not. EXPAR_TRANSPORTS, the library's own, without mapped memory. */
 #ifndef TESTS_EP_LOW_LATENCY_REACH_H
 #define TESTS_EP_LOW_LATENCY_REACH_H
 
@@ -14,7 +14,7 @@ static inline int32_t reach_unmapped(void)
     return getenv("EXPAR_TEST_UNMAPPED") != NULL;
 }
 
-/* Of so many ranks: two nodes, or nodes of one rank where the ranks do not make two; 0: one node. */
+/* For so many ranks: two nodes, or nodes of one rank where the ranks do not make two; 0: one node. */
 static inline int32_t reach_ranks_per_node(int32_t ranks)
 {
     if (!getenv("EXPAR_TEST_NODES") || ranks == 1) return 0;

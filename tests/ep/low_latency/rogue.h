@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A broken peer: what rank 1 of two writes by hand into rank 0's memory, and what rank 0 is to make of it. The cases
- * are the same for calls that threads of the CPU carry out and for those of kernels; how words come to a rank's memory
- * is not (rogue.c, and for kernels tests/gpu/rogue_gpu.c). */
+/* A broken peer: rank 1 of two writes by hand into rank 0's memory, and rank 0 must cope with it. The cases are the
+ * same for calls that threads of the CPU carry out and for those of kernels. The way of words to a rank's memory is not
+ * (rogue.c, and for kernels tests/gpu/rogue_gpu.c). */
 #ifndef TESTS_EP_LOW_LATENCY_ROGUE_H
 #define TESTS_EP_LOW_LATENCY_ROGUE_H
 
@@ -25,7 +25,7 @@ enum {
 
 /* ---- cases ------------------------------------------------------------------------------------------------------- */
 
-/* What comes: one message, of which the counts say that it has one row of expert 0. */
+/* The data that comes: one message; the counts say that it has one row of expert 0. */
 typedef struct rogue_case {
     const char *name;
     int32_t messages, counts[ROGUE_LOCALS];
@@ -34,7 +34,7 @@ typedef struct rogue_case {
     uint32_t tag, route, region;            /* tag, route: what is added to them */
     uint32_t marks;                         /* told with the messages, which come in words where they say so */
     uint32_t bank;                          /* the flag's; 0: the second one */
-    uint64_t stamp;                         /* added to the unit's epoch */
+    uint64_t stamp;                         /* added to the header's epoch */
     int32_t returns;                        /* where rows go back to, which ranks alone tell that are not mapped */
     bool far;                               /* only to these */
     uint64_t masker;
@@ -47,7 +47,7 @@ typedef struct rogue_case {
 extern const rogue_case rogue_cases[];
 extern const size_t rogue_count;
 
-/* What rank 1 says in a clean, of which both attempts are the first; as LL_CLEAN_* have it. */
+/* The words of rank 1 in a clean, of which both attempts are the first; as LL_CLEAN_* have it. */
 typedef struct rogue_clean {
     const char *name;
     uint64_t stage, decided, calls, epoch, refusal, view;
@@ -64,10 +64,10 @@ const ll_shape *rogue_shape(const expar_ll *ll);
 const ll_space *rogue_space(const expar_ll *ll);
 /* Whether words come to the victim by links. */
 bool rogue_is_far(const expar_ll *ll);
-/* Whether calls without masks tell a unit of a later call from one that has not come; else they wait on. */
+/* Whether calls without masks tell a header of a later call from one that has not come; else they wait on. */
 bool rogue_is_found_out(void);
 
-/* By the rogue, to an offset of the victim's buffer: bytes; a word, behind all that was put before it; and a word of a
+/* By the rogue, to an offset of the victim's buffer: bytes; a word, after all that was put before it; and a word of a
    clean. They are there when the call returns. */
 void rogue_put(const expar_ll *ll, uint64_t at, const void *source, size_t bytes);
 void rogue_put_word(const expar_ll *ll, uint64_t at, uint64_t word);
@@ -76,8 +76,8 @@ void rogue_put_clean_word(const expar_ll *ll, int32_t word, uint64_t value);
 void rogue_fill(const expar_ll *ll, uint64_t at, uint8_t value, size_t bytes);
 void rogue_fetch(const expar_ll *ll, void *to, uint64_t at, size_t bytes);
 
-/* Of a mirrored call: memory behind what it is lent is filled before, and has to be as it was behind it. Where tensors
-   are not mirrored the test's own guards are all there is. */
+/* For a mirrored call: memory after its own is filled before, and has to be as it was afterwards. Where tensors are not
+   mirrored the test's own guards are all there is. */
 void rogue_guard_lent(uint8_t value);
 bool rogue_lent_is_sound(uint8_t value);
 

@@ -6,7 +6,7 @@
 /* A message as it should be, but for what a case is about. */
 #define SOUND .messages = 1, .counts = {1, 0}, .experts = {0, -1}, .placed = true
 #define STRAY .messages = 1, .counts = {1, 0}
-/* Of a small batch. On CPUs, and with masks, there are none: there they are more messages than there can be. */
+/* Words of a small batch. On CPUs, and with masks, there are none: there they are more messages than there can be. */
 #define IN_WORDS .marks = LL_UNIT_IN_WORDS
 #define FEW      .marks = LL_UNIT_MARKS
 

@@ -9,7 +9,7 @@
 
 #define MAX_TOKENS 24
 #define MAX_LOCALS 16
-/* Of what one rank receives, to keep the oracle quick. */
+/* The most that one rank receives, to keep the oracle quick. */
 #define RECEIVED_ELEMENTS ((int64_t)48 << 10)
 #define MAX_HIDDEN_UNITS  96 /* of 16 bytes */
 #define MAX_GROUPS        5
@@ -128,7 +128,7 @@ static lowlat_choice draw_combine_choice(random_source *random, const lowlat_op 
 
 /* ---- drawing one call after the other ---------------------------------------------------------------------------- */
 
-/* What the script has come to. */
+/* The state of the script. */
 typedef struct draft {
     lowlat_script *script;
     random_source *random;
@@ -319,7 +319,7 @@ static void draw_op(draft *d, int32_t number)
     d->slots[op->slot] = number;
 }
 
-/* Hooks that are left are never called, or only behind the buffer's end. */
+/* Hooks that are left are never called, or only after the buffer's end. */
 static void draw_end(draft *d)
 {
     lowlat_script *s = d->script;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Scripts of low-latency mode: random sequences of dispatches and combines on one buffer, up to two of each kind open
- * on a rank, ended in any order, with calls of normal mode between; and, if wanted, calls that one rank gets wrong.
+/* Scripts of low-latency mode: random sequences of dispatches and combines on one buffer, with calls of normal mode
+ * between. Up to two of each kind are open on a rank, ended in any order. If wanted, there are calls that one rank gets
+ * wrong.
  *
  * A script is drawn from a seed by one thread: for each rank which call it starts and which it ends, and how each must
  * end. Then all ranks play it. */
@@ -14,7 +15,7 @@
 /* Dispatches whose handles may be alive at a time. */
 #define LOWLAT_SLOTS 3
 
-/* What one rank does wrong. */
+/* One rank's error. */
 typedef enum lowlat_trouble {
     LOWLAT_WELL,
     LOWLAT_REFUSED,  /* an argument that it sees itself */
@@ -41,7 +42,7 @@ typedef struct lowlat_op {
     expar_status *statuses; /* [N] how the call ends */
 } lowlat_op;
 
-/* What a rank does next. */
+/* A rank's next step. */
 typedef enum lowlat_deed { LOWLAT_START, LOWLAT_END, LOWLAT_FORGET } lowlat_deed;
 typedef struct lowlat_step {
     lowlat_deed deed;
@@ -61,7 +62,7 @@ typedef struct lowlat_script {
     /* Called on each rank once it has its buffer; may be NULL. */
     void (*prepare)(void *context, expar_ll *ll, int32_t rank);
     void *prepare_context;
-    /* Called by each rank before and behind each of its steps, and with step -1 when one went wrong; may be NULL. */
+    /* Called by each rank before and after each of its steps, and with step -1 when one went wrong; may be NULL. */
     void (*around)(void *context, int32_t rank, int32_t step, bool begins);
     void *around_context;
 } lowlat_script;

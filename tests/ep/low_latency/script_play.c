@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Plays a script of low-latency mode on one rank. */
+/* Runs a script of low-latency mode on one rank. */
 #include "ep/low_latency/script.h"
 #include <stdlib.h>
 #include <string.h>
@@ -148,7 +148,7 @@ static bool start_op(player *p, int32_t number)
     return (status == EXPAR_OK && call->wants_finish) || settle_call(p, number, status);
 }
 
-/* What was told at the start needs no end. */
+/* Calls that were reported at the start need no end. */
 static bool end_op(player *p, int32_t number)
 {
     lowlat_call *call = &p->calls[number];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cases in which a rank, the victim, kills or stops itself in a phase of low-latency calls, and how they are played: by
- * ranks that are processes, several cases side by side. What comes of it is the tests' own. */
+/* Cases in which a rank, the victim, kills or stops itself in a phase of low-latency calls. They run on ranks that are
+ * processes, several cases side by side. The tests check the results. */
 #ifndef TESTS_EP_LOW_LATENCY_STRIKE_H
 #define TESTS_EP_LOW_LATENCY_STRIKE_H
 
@@ -10,11 +10,11 @@
 #include <stdatomic.h>
 
 enum { STRIKE_RANKS = 3, STRIKE_ROUND = 2, STRIKE_MOST = 6 /* cases side by side */ };
-/* Of the others while a victim is stopped: what it takes to be silent is longer all the same. */
+/* The time-out of the others while a victim is stopped: silence is longer all the same. */
 #define STRIKE_SILENCE_MS 1500
 
 /* All make rounds of a dispatch and a combine, each with a hook but where the case says otherwise. In STRIKE_ROUND the
-   victim strikes itself in the phase of the case, at one of its steps, or, if the phase has fewer, behind it. */
+   victim strikes itself in the phase of the case, at one of its steps, or, if the phase has fewer, after it. */
 typedef enum strike_phase {
     SENDS_THERE,
     OPEN_THERE,
@@ -32,12 +32,12 @@ typedef struct strike_case {
     int32_t step;
     int signal; /* SIGKILL, or SIGSTOP */
     bool ahead; /* combines are reduced, and their weights go ahead: the send waits for others, and there is no hook */
-    bool whole; /* the call of the phase has no hook, and the others begin theirs when the victim has struck itself: in
-                   its wait for them, at the step, on GPUs whenever it is seen there */
+    bool whole; /* the call of the phase has no hook. The others begin theirs when the victim has struck itself
+                   in its wait for them: at the step, on GPUs at any place of the wait */
     bool wakes; /* SIGSTOP: goes on when the others have ended */
 } strike_case;
 
-/* What a test's table begins with, in memory that all ranks and the parent share. */
+/* The start of a test's table, in memory that all ranks and the parent share. */
 typedef struct strike_table {
     strike_case what;
     _Atomic int32_t struck; /* 1: the victim is about to strike itself. Written by it, read by the others */
@@ -45,7 +45,7 @@ typedef struct strike_table {
 
 /* ---- a rank ------------------------------------------------------------------------------------------------------ */
 
-/* What a rank's own state begins with. */
+/* The start of a rank's own state. */
 typedef struct strike_seat {
     strike_table *table;
     expar_group *group;
@@ -58,7 +58,7 @@ strike_seat strike_sit(expar_group *group, strike_table *table);
 bool strike_is_victim(const strike_seat *seat);
 /* Whether the call whose send that is has no hook in a round in which the victim may strike itself. */
 bool strike_without_hook(const strike_case *what, strike_phase send);
-/* Before and behind a phase, of each rank. Others than the victim come to the phase, where it is stopped or waits for
+/* Before and after a phase, of each rank. Others than the victim come to the phase, where it is stopped or waits for
    them, when it is about to strike itself: so nobody is late but the victim. In a clean it waits for them. */
 void strike_enter(strike_seat *seat, strike_phase now);
 void strike_leave(strike_seat *seat, strike_phase now);
@@ -87,14 +87,14 @@ void strike_tell(const strike_case *what);
 void strike_play_all(const strike_play *play, const strike_case *cases, int32_t count);
 /* In each phase, by one victim at one step. */
 void strike_play_phases(const strike_play *play, int32_t victim, int32_t step, int signal, bool wakes);
-/* At the first step, in the unit's words, behind them, among the rows, and behind all; in each phase. */
+/* At the first step, in the header's words, after them, among the rows, and after all; in each phase. */
 void strike_play_killed(const strike_play *play);
-/* While weights go ahead: among the units, the weights, and the rows. */
+/* While weights go ahead: among the headers, the weights, and the rows. */
 void strike_play_ahead(const strike_play *play, int signal);
-/* What the victim sends is with the others; it waits for theirs. */
+/* The victim's messages are with the others; it waits for theirs. */
 void strike_play_waits(const strike_play *play, int signal);
-/* Of so many victims or steps, how many are played. Nobody counts a kernel's steps: there each rank is the victim once,
-   or where EXPAR_TEST_QUICK asks for it one is. */
+/* How many of so many victims or steps are run. Nobody counts a kernel's steps: there each rank is the victim once, or
+   where EXPAR_TEST_QUICK asks for it one is. */
 int32_t strike_victims_of(size_t steps);
 
 #endif

@@ -144,8 +144,8 @@ static void test_logfmt(void **state)
     run(c, play_rounds);
 }
 
-/* Rows of an odd number of groups, so many that on a GPU whose blocks have several messages or one no warp has a group
-   for each of its lanes, or more; and tokens whose rows are no power of two. */
+/* Rows of an odd number of groups. On a GPU whose blocks have several messages, or one, no warp then has a group for
+   each of its lanes, or more. Also tokens whose rows are no power of two. */
 static void test_logfmt_long_rows(void **state)
 {
     (void)state;

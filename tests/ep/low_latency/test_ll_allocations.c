@@ -7,8 +7,8 @@
 #include "ep/low_latency/play.h"
 #include "oracle/unit.h"
 
-/* WARM: rounds until records are renewed. Of those behind, the one with the fewest allocations counts, since a wait
-   that is long on a busy machine asks for the others, and allocates what it asks with. */
+/* WARM: rounds until records are renewed. Among later ones, the one with the fewest allocations counts, since a wait
+   that is long on a busy machine asks for the others, and allocates its questions. */
 enum { RANKS = 2, WARM = LIFE_SPENT_RECORDS + 8, ROUNDS = 16 };
 
 static _Thread_local int64_t allocations;
@@ -46,7 +46,7 @@ typedef struct allocation_show {
     lowlat_choice choice;
 } allocation_show;
 
-/* Of the call and its hook; -1 where it fails. */
+/* Allocations of the call and its hook; -1 where it fails. */
 static int64_t count_in(lowlat_call *call)
 {
     const int64_t before = allocations;

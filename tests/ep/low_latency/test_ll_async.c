@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Calls that finish by themselves: their events, what comes behind them, what goes wrong in them. */
+/* Calls that finish by themselves: their events, later calls, errors in them. */
 #include "ep/harness/check.h"
 #include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
@@ -69,7 +69,7 @@ static bool await_combine(ll_round *round)
     return good && round_check_combine(round);
 }
 
-/* Two on their way; the second combine behind the first's event; then one in the caller's thread, behind both. */
+/* Two on their way; the second combine after the first's event; then one in the caller's thread, after both. */
 static bool play_pairs(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     bool good = true;
@@ -107,8 +107,8 @@ static bool all_open(ll_round **rounds, int count)
     return true;
 }
 
-/* Behind one that a rank holds back all return at once; a call in the caller's thread and its hook come behind them,
-   and then as many combines. */
+/* After one that a rank delays all return at once; a call in the caller's thread and its hook come after them, and then
+   as many combines. */
 static bool play_queue(const ll_case *c, int32_t rank, expar_ll *ll, int count)
 {
     ll_round *rounds[MANY], *hooked = round_make(c, rank, MANY);
@@ -152,7 +152,7 @@ static void test_any_number(void **state)
     run_body(play_any_number);
 }
 
-/* A rank that refuses a call behind one that it holds back hears of it at once; the others at their event. */
+/* A rank delays one call and rejects the next. It gets the error at once; the others get it from their event. */
 static bool play_refused_in_queue(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     ll_round *held = make(c, rank, 0), *refused = make(c, rank, 1), *fine = make(c, rank, 2);
@@ -209,7 +209,7 @@ static void test_unheld(void **state)
     run_body(play_unheld);
 }
 
-/* What one rank alone finds wrong it returns; an index, and what others learn, comes by the event. */
+/* An error that one rank alone finds it returns; an index, and what others learn, comes by the event. */
 static bool play_refusals(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     bool good = true;
@@ -239,7 +239,7 @@ static void test_refusals(void **state)
     run_body(play_refusals);
 }
 
-/* An event that ended badly is this rank's refusal: in the caller's thread, and by the call's own event. */
+/* An event that ended badly is this rank's rejection: in the caller's thread, and by the call's own event. */
 static bool play_bad_event(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     ll_round *index = make(c, rank, 0), *sync = round_make(c, rank, 1), *async = make(c, rank, 2);
@@ -298,7 +298,7 @@ static void await_abandoned(ll_round *round, bool may_be_broken_off)
     expar_event_release(round->received.event);
 }
 
-/* What was issued goes on without the caller; on a GPU that is too slow it is broken off. */
+/* Issued calls go on without the caller; on a GPU that is too slow they are broken off. */
 static bool play_abandon(const ll_case *c, int32_t rank, expar_ll *ll)
 {
     ll_round *last = make(c, rank, 2);

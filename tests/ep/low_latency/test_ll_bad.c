@@ -405,7 +405,7 @@ static void test_configs(void **state)
     run_body(play_configs);
 }
 
-/* ---- rows of whole units by one type alone ----------------------------------------------------------------------- */
+/* ---- rows of whole pieces by one type alone ---------------------------------------------------------------------- */
 
 static void x_of_half_units(ll_round *r)
 {

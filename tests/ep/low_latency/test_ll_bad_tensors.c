@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every tensor of a low-latency call, damaged in every way: rank 1 of 3 alone finds it, before anything is sent or
- * written; the others learn of it, and the next calls are as if nothing had been. Rows are FP8, so that there are
+/* Every tensor of a low-latency call, damaged in every way. Rank 1 of 3 alone finds it, before anything is sent or
+ * written. The others learn of it, and the next calls are as if nothing had been. Rows are FP8, so that there are
  * scales, and all results lie in the caller's memory. And formats that differ between ranks. */
 #include "ep/low_latency/wrong.h"
 
@@ -149,7 +149,7 @@ static uint64_t sum_of(const expar_tensor *t)
     return sum;
 }
 
-/* Of all that the call could have written. */
+/* Checks all that the call could have written. */
 static uint64_t sum_of_results(const lowlat_call *call)
 {
     const expar_ll_dispatch_args *there = &call->there_args;

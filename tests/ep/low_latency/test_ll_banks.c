@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where the messages of dispatches lie at their receivers: many in the bank of the dispatch before, once that has been
- * read there, and in the other one while it has not; few in the two in turns. On thread ranks, or with the argument
- * "processes" on process ranks. */
+/* Where the messages of dispatches lie at their receivers. Many lie in the slot of the dispatch before, once that has
+ * been read there, and in the other one while it has not. Few lie in the two in turns. On thread ranks, or with the
+ * argument "processes" on process ranks. */
 #include "ep/harness/check.h"
 #include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"

@@ -486,7 +486,7 @@ typedef struct wrong_index {
     const char *word;
 } wrong_index;
 
-/* The token goes nowhere; all others arrive in the memory that callers lent. */
+/* The token goes nowhere; all others arrive in the callers' memory. */
 static void send_wrong_index(desk *d)
 {
     const wrong_index *what = d->set->what;

@@ -38,7 +38,7 @@ static void works(expar_group *group)
 
 /* One member of the config with a value that does not do. */
 typedef struct wrong_member {
-    const char *words[5]; /* NULL behind the last */
+    const char *words[5]; /* NULL after the last */
     expar_ll_config config;
 } wrong_member;
 
@@ -280,7 +280,7 @@ static uint64_t used_bytes(expar_group *group)
 /* The heap rounds each of a buffer's two blocks up. */
 #define ROUNDING 256
 
-/* What the formula says is what the heap gives, what the buffer says of itself, and what comes back. */
+/* The formula's size is what the heap gives, what the buffer says of itself, and what comes back. */
 static void compare_bytes(expar_group *group, void *shared)
 {
     expar_ll_config config = good;
@@ -407,14 +407,14 @@ static size_t bytes_of(const expar_ll_config *config, int32_t ranks)
     return bytes;
 }
 
-/* Two halves of N·B messages and of B·K rows, or with reduced sums alone of B·min(K, N), and little beside them. */
+/* Two slots of N·B messages and of B·K rows, or with reduced sums alone of B·min(K, N), and little beside them. */
 static void check_formula(const expar_ll_config *config, int32_t ranks)
 {
     const size_t n = (size_t)ranks, tokens = (size_t)config->max_tokens, topk = (size_t)config->max_topk;
     const size_t places = config->sums == 1 << EXPAR_LL_SUM_REDUCED && topk > n ? n : topk;
     const size_t row = (size_t)config->hidden * (config->max_row_bytes == 4 * (int64_t)config->hidden ? 4 : 2);
     const size_t rows = 2 * tokens * (n + places), bytes = bytes_of(config, ranks);
-    /* A message has its header, and every row room for scales; a row has its flag, which for messages comes twice. */
+    /* A message has its header, and every row space for scales; a row has its flag, which for messages comes twice. */
     const size_t each = row + row / 16 + 12 * topk + 256;
     const size_t counts = n * 4 * 8 * (size_t)config->num_experts / n;
     assert_true(bytes > rows * row);

@@ -67,7 +67,7 @@ static void learn_of_leaver(ll_round *round, expar_ll *ll)
     CHECK_TEXT("rank 1", "abandoned");
 }
 
-/* Whoever has its unit waits for nobody else: one comes to that call only when the others' has ended. */
+/* A rank that has its header waits for nobody else: one comes to that call only when the others' has ended. */
 static void play_leaver_before_a_late_rank(expar_group *group, void *shared)
 {
     const ll_case *c = shared;
@@ -103,8 +103,8 @@ static bool refuse_on_leaver(const ll_case *c, int32_t rank, expar_ll *ll)
     return good;
 }
 
-/* Where its next call's half was not read there, because that call was refused or its hook has not been called, it may
-   not send units without waiting: the others learn of it otherwise, and at once all the same. */
+/* A rank may not send headers without waiting if its next call's slot was not read there, because that call was
+   rejected or its hook has not been called. The others learn of it otherwise, and at once all the same. */
 static void play_leaver_with_unread_half(expar_group *group, void *shared)
 {
     const ll_case *c = shared;
@@ -218,7 +218,7 @@ static bool play_pair(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t num
 
 #define STAMPS 0xfffffffcu /* so many calls later words are the same */
 
-/* Over the end of the stamps, by all of the first calls behind it. */
+/* Over the end of the stamps, by all of the first calls after it. */
 static void play_wrap(expar_group *group, void *shared)
 {
     const ll_case *c = shared;
@@ -241,7 +241,7 @@ static void test_wrap(void **state)
     run_body(play_wrap);
 }
 
-/* By the clock: where all cores are taken a yield lasts as long as the slice of whoever runs next. */
+/* By the clock: where all cores are taken a yield lasts as long as the slice of the next thread. */
 static void sleep_a_little(void *context)
 {
     const struct timespec moment = {.tv_nsec = 200000};
@@ -249,8 +249,8 @@ static void sleep_a_little(void *context)
     nanosleep(&moment, NULL);
 }
 
-/* Flags of the first call, which no call has written since, are those of the last one to the bit, unless they have
-   been swept in between: rank 0, which sends late, would be read before it has. */
+/* Flags of the first call, which no call has written since, equal those of the last one to the bit, unless they have
+   been swept in between. Rank 0 sends late; it would be read before it has sent. */
 static void play_stale(expar_group *group, void *shared)
 {
     ll_case few = *(const ll_case *)shared;
@@ -264,7 +264,7 @@ static void play_stale(expar_group *group, void *shared)
     CHECK_OK(expar_group_barrier(group));
     ll_executor_cpu_skip(ll->base.exec, STAMPS / 2 - 2);
     CHECK_OK(expar_group_barrier(group));
-    good = good && round_play(&few, rank, ll, 3) && round_play(&few, rank, ll, 4); /* both halves are swept */
+    good = good && round_play(&few, rank, ll, 3) && round_play(&few, rank, ll, 4); /* both slots are swept */
     CHECK_OK(expar_group_barrier(group));
     ll_executor_cpu_skip(ll->base.exec, STAMPS / 2 - 2);
     if (rank == 0) ll_executor_cpu_delay(ll->base.exec, sleep_a_little, NULL);

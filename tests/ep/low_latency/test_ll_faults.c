@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank dies, or falls silent, in each phase of low-latency calls: the others' calls or hooks end with EXPAR_ERR_PEER
- * and name it, wherever they stand; the next one fails at once; buffer and group can be destroyed. */
+/* A rank dies, or falls silent, in each phase of low-latency calls. The others' calls or hooks end with EXPAR_ERR_PEER
+ * and name it, wherever they stand. The next one fails at once; buffer and group can be destroyed. */
 #include "ep/harness/check.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/play.h"
@@ -17,7 +17,7 @@ enum { RANKS = STRIKE_RANKS, ROUNDS = 50 };
 /* Survivors must have ended by then; they are expected to need a second, or their time-out and some. */
 #define DEADLINE_MS 60000
 
-/* Of one rank, in memory that all share: written by the rank, read when it has ended. */
+/* One rank's, in memory that all share: written by the rank, read when it has ended. */
 typedef struct fault_note {
     expar_status status, again;
     char text[1024], again_text[1024];
@@ -92,7 +92,7 @@ static void try_again(const strike_seat *seat, fault_note *note)
     lowlat_clean(&call);
 }
 
-/* Who has been told of a silence stays until all have: so nobody hears of another's leaving in its stead. */
+/* A rank that has been told of a silence stays until all have: so nobody hears of another's leaving in its stead. */
 static void await_others(strike_seat *seat)
 {
     const int64_t deadline_ms = ranks_clock_ms() + DEADLINE_MS / 2;
@@ -102,8 +102,8 @@ static void await_others(strike_seat *seat)
         strike_nap();
 }
 
-/* What a network has taken from a rank that is stopped may not come, and so others may wait before they are where it
- * has struck itself. */
+/* Data that a network has taken from a stopped rank may not come, and so others may wait before they are where it has
+   struck itself. */
 static void expect_silence(const strike_seat *seat)
 {
     if (seat->table->what.signal == SIGSTOP && !strike_is_victim(seat) && !reach_is_mapped())
@@ -174,9 +174,9 @@ static const char *const waits_of[PHASES] = {
     [RECEIVES_THERE] = ": low-latency combine: ", [SENDS_BACK] = ": low-latency combine: ",
     [OPEN_BACK] = ": low-latency dispatch: ",     [RECEIVES_BACK] = ": low-latency dispatch: "};
 
-/* A kernel that is on its way goes on though its rank is stopped, but where the CPU plays it: then either may be. So it
- * is where a rank is stopped in its wait for the others, behind what it sends. What a network has taken from a stopped
- * rank may not come, and what is sent to it is not taken: any wait may be the one. */
+/* A kernel that is on its way goes on though its rank is stopped, but where the CPU simulates it: then either may be.
+ * So it is where a rank is stopped in its wait for the others, after its sends. Data that a network has taken from a
+ * stopped rank may not come, and data for it is not taken: any wait may be the one. */
 static bool names_its_wait(const char *text, const strike_case *what)
 {
     if (!reach_is_mapped()) return strstr(text, ": low-latency ");
@@ -188,7 +188,7 @@ static bool names_its_wait(const char *text, const strike_case *what)
 }
 
 /* The phase, and what had come from the victim: "low-latency dispatch: rows: … rows of rank 1: 3 of 7", and not all.
- * Of kernels that the CPU plays, and that get no core for the second in which a GPU's say what they waited for, the
+ * Kernels that the CPU simulates may get no core for the second in which a GPU's say what they waited for. Then the
  * host says that alone. */
 static bool tells_of_a_wait(const char *text, const strike_case *what)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Hooks: two calls of each kind open at a time, received in any order; a third, a second call of one hook, hooks that
- * are never called, and hooks of a buffer that has gone. */
+/* Hooks. Two calls of each kind are open at a time, received in any order. Also a third, a second call of one hook,
+ * hooks that are never called, and hooks of a buffer that has gone. */
 #include "ep/harness/check.h"
 #include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
@@ -122,7 +122,7 @@ static void test_micro_batches(void **state)
     run_case(case_example, play_micro_batches);
 }
 
-/* Two buffers of one group, two dispatches and two combines open on each: their halves and epochs are their own. */
+/* Two buffers of one group, two dispatches and two combines open on each: their slots and epochs are their own. */
 static bool play_two_buffers(scene *s)
 {
     const expar_ll_config config = case_config(&s->c);

@@ -124,7 +124,7 @@ static void learn(interrupt_seat *seat, lowlat_call *back)
     hold_install(back->ll, NULL, NULL);
 }
 
-/* Behind an abandoned buffer the group makes another one. */
+/* The group makes another buffer after an abandoned one. */
 static void play_rank(expar_group *group, void *shared)
 {
     interrupt_seat seat = {.show = shared, .group = group, .rank = expar_group_rank(group)};
@@ -184,7 +184,7 @@ static void test_units(void **state)
         run_case(&(interrupt_case){.awaited = "low-latency combine: units", .masking = masking});
 }
 
-/* Behind two units of four words, with a step each behind the words, or of one message: before the first weights. */
+/* After two headers of four words, with a step each after the words, or of one message: before the first weights. */
 static void test_weights(void **state)
 {
     const int32_t unit = reach_unmapped() ? 1 : 4 + 1;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank leaves the group once it has sent all that a call wants of it, while another rank has not come to the call:
- * that ends well for those who stay. The late one comes only when the one that waits for it has seen the group fail,
- * and waits on. Over a network what is on its way goes with a rank that abandons its group, and kernels of GPUs leave
- * with their group: there who stays has all that the call brings, or is told who went. */
+/* A rank leaves the group once it has sent all that a call needs of it, while another rank has not come to the call.
+ * That ends well for those who stay. The late one comes only when the one that waits for it has seen the group fail,
+ * and waits on. Over a network, data on its way goes with a rank that abandons its group, and kernels of GPUs leave
+ * with their group. There a rank that stays has all data of the call, or is told who went. */
 #include "ep/harness/check.h"
 #include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"
@@ -26,7 +26,7 @@ typedef struct scene {
     _Atomic int32_t saw; /* 1: the waiter has looked again since the group failed, or its call has ended; by it */
 } scene;
 
-/* Of the one that waits, between the steps of its protocol. */
+/* For the one that waits, between the steps of its protocol. */
 typedef struct lookout {
     scene *s;
     const sym *memory;

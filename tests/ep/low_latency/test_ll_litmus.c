@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Litmus: the protocol of units, read words and halves is right by its order alone.
+/* Litmus: the protocol of headers, acknowledgements and slots is right by its order alone.
  *
  * Each rank is held back at random between any two steps: not at all, for a yield, for some microseconds, rarely for a
  * millisecond. Meanwhile random scripts run whose ranks are refused, differ, and make third calls. Every result must be
@@ -36,7 +36,7 @@ static bool play_script(uint64_t seed)
     return passed;
 }
 
-/* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+/* A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it alone. */
 static void test_delays_change_nothing(void **state)
 {
     (void)state;

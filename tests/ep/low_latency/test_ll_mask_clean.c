@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Cleans of which the model tells (tests/models/clean.pml) that ranks come to different ends where decisions are taken
- * over in steps alone, or views tell no attempts: its histories, step by step.
+/* Cleans in which ranks come to different ends if decisions are taken over in steps alone, or views tell no attempts.
+ * They are the histories of the model (tests/models/clean.pml), step by step.
  *
  * Three ranks hold each other back between two steps of the agreement, by what each has told whom. One of them gives
  * another up in the midst, by a late limit that is short for as long as that takes. */
@@ -21,7 +21,7 @@ enum { RANKS = 3, VICTIM = 1, ROUNDS = 2, LOOKS = 60, MOST_NAPS = 60000 };
 
 typedef struct clean_show clean_show;
 
-/* Of places that no word of the agreement tells of. Written by one rank each, read by the others. */
+/* Places that no word of the agreement tells of. Written by one rank each, read by the others. */
 typedef struct clean_notes {
     _Atomic int32_t reached;      /* 1: the rank that is left out, or slow, is at its place */
     _Atomic int32_t looks[RANKS]; /* steps of each rank since the slow one has told it its decision */
@@ -38,7 +38,7 @@ typedef struct clean_seat {
 struct clean_show {
     masked_traffic *rounds[ROUNDS];
     void (*holds[RANKS])(void *seat); /* between any two steps */
-    bool apart;                       /* there is a clean before that of all, behind which rank 1 is alone */
+    bool apart;                       /* there is a clean before that of all, after which rank 1 is alone */
     uint32_t slow_until; /* of a rank that is slow: the step of the others' second clean at which it goes on */
     clean_notes *notes;
 };
@@ -136,7 +136,7 @@ static void hold_decider(void *context)
 /* ---- slow, with a decision of the clean before ------------------------------------------------------------------- */
 
 /* Rank 0 gives rank 1 up. Rank 1 has seen all three views before, decides for all, and is stopped before it tells
-   anybody; rank 0 and rank 2 decide without it, and come to a second clean. They find rank 1 there, as it seems. */
+   anybody. Rank 0 and rank 2 decide without it, and come to a second clean. They find rank 1 there, as it seems. */
 
 static bool views_are_told(const clean_seat *seat)
 {
@@ -171,8 +171,8 @@ static bool slow_tells(const clean_seat *seat)
     return hold_clean_decided(seat->ll, seat->rank, VICTIM) == 1;
 }
 
-/* Rank 1: says whom it sees when it is given up, and what it has decided when the others are in their second clean; it
-   goes on when they have seen that. */
+/* Rank 1 says whom it sees when it is given up. It says what it has decided when the others are in their second clean,
+   and goes on when they have seen that. */
 static void hold_slow(void *context)
 {
     clean_seat *seat = context;
@@ -191,7 +191,7 @@ static void hold_slow(void *context)
     }
 }
 
-/* Of a rank that comes to its second clean: it sees the decision of rank 1 before it says whom it sees, where rank 1
+/* For a rank that comes to its second clean: it sees the decision of rank 1 before it says whom it sees, where rank 1
    goes on so soon. */
 static void hold_in_second(const clean_seat *seat)
 {
@@ -248,7 +248,7 @@ static bool play_clean(const clean_seat *seat, masked_view masked, masked_view c
            lowlat_round_trip(seat->ll, m->there[calls], &m->back[calls], 1, seat->rank, &plain);
 }
 
-/* Rank 1 takes itself for one of all behind its first clean, and finds in its calls that it is alone. */
+/* Rank 1 takes itself for one of all after its first clean, and finds in its calls that it is alone. */
 static bool play_apart(const clean_seat *seat)
 {
     return seat->rank == VICTIM ? play_clean(seat, MASKED_NOBODY, MASKED_OTHERS, 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A sound buffer with masks ends while what was sent to a masked rank is still under way, on a network that brings
- * nothing of it (LATE_ROWS_NS): both ranks come to the end, and the one that masked the other waits for the network no
- * longer than one that gives a buffer up. */
+/* A sound buffer with masks ends while data for a masked rank is still under way, on a network that brings nothing of
+ * it (LATE_ROWS_NS). Both ranks come to the end. The one that masked the other waits for the network no longer than one
+ * that gives a buffer up. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/case.h"

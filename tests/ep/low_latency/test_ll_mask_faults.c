@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* With masks a rank dies, or is stopped, in each phase of low-latency calls, and the others' calls go on without an
- * error: with what the oracle says without that rank. One that was stopped wakes while they go on, ends its call, finds
- * itself alone, and counts again behind a clean. A clean before the round in which it happens the others decide on with
- * the victim, which then is lost in the round, or without it. */
+/* With masks a rank dies, or is stopped, in each phase of low-latency calls. The others' calls go on without an error,
+ * with the oracle's results without that rank. One that was stopped wakes while they go on, ends its call, finds itself
+ * alone, and counts again after a clean. There is a clean before the round in which it happens. The others decide it
+ * with the victim, which then is lost in the round, or without it. */
 #include "ep/harness/check.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/masked.h"
@@ -35,7 +35,7 @@ typedef struct fault_table {
 typedef struct fault_seat {
     strike_seat strike;
     fault_table *table;
-    bool cleaned; /* of a victim: the clean that left it out has become that of the others behind */
+    bool cleaned; /* of a victim: the clean that left it out has become that of the later others */
 } fault_seat;
 
 /* One call with its hook; `now`: its send. */
@@ -54,7 +54,7 @@ static bool play_phases(fault_seat *seat, lowlat_call *call, strike_phase now)
 
 /* ---- what comes of the round in which it happens ----------------------------------------------------------------- */
 
-/* What was added for each expert is as many rows as came. */
+/* Each expert's counter rises by as many rows as came. */
 static bool check_stats(const lowlat_call *call, const int32_t *src_info)
 {
     const llo_job *job = &call->traffic->job;
@@ -117,8 +117,8 @@ static bool check_sums(lowlat_call *call, const masked_traffic *m, masked_view v
     return CHECK(lowlat_is_right(call), "sums in the round in which it happens, view %d", (int)view);
 }
 
-/* What a rank has sent over a network, and what has not come by then, is lost with it, or held up. So all that is of
-   rounds before has come, and whom something of the round itself is held up for, in whatever phase, need not wait long.
+/* Data that a rank has sent over a network, and that has not come by then, is lost with it, or delayed. So all data of
+   rounds before has come, and a rank for which data of the round itself is delayed, in any phase, need not wait long.
    */
 static bool settle_before(const fault_seat *seat)
 {
@@ -151,7 +151,7 @@ static bool play_fatal(fault_seat *seat, const masked_traffic *m)
     return well;
 }
 
-/* ---- before and behind it ---------------------------------------------------------------------------------------- */
+/* ---- before and after it ----------------------------------------------------------------------------------------- */
 
 static const masked_traffic *traffic_of(const fault_seat *seat)
 {
@@ -206,7 +206,7 @@ static bool play_behind(fault_seat *seat)
     return well;
 }
 
-/* Units of the round behind may have come before the others masked the victim, which is alone for sure in the next. */
+/* Headers of the next round may have come before the others masked the victim, which is alone for sure in the next. */
 static bool play_alone(fault_seat *seat)
 {
     bool well = play_fatal(seat, traffic_of(seat));
@@ -237,7 +237,7 @@ static bool clean_in_phase(fault_seat *seat)
     return well;
 }
 
-/* Twice, with calls behind both. */
+/* Twice, with calls after both. */
 static bool play_cleaned(fault_seat *seat)
 {
     const bool dead = seat->table->strike.what.signal == SIGKILL;
@@ -369,7 +369,7 @@ static void test_stopped_while_weights_go_ahead(void **state)
     strike_play_ahead(&play, SIGSTOP);
 }
 
-/* Among the words of its coming, its view, its decision, and behind. */
+/* Among the words of its coming, its view, its decision, and after. */
 static void play_cleans(int signal)
 {
     static const int32_t steps[2 * STRIKE_MOST] = {1, 8, 19, 20, 23, 25, 26, 28, 29, 31, 33, 1000};

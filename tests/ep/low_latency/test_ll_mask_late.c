@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank that is held in the middle of a call is masked by the others, and goes on when they have: what it then writes
- * disturbs nothing. These are the histories by which the model of the protocol fails where halves do not move, move at
- * once, or go back to where another masked rank still may write.
+/* A rank that is held in the middle of a call is masked by the others, and goes on when they have. Its writes then
+ * disturb nothing. In these histories the model of the protocol fails where slots do not move, move at once, or go back
+ * to where another masked rank still may write.
  *
  * Calls of the others are started, then ended by their hooks. In the phase of the case, between both, they mask the
- * victim as soon as it is held at its step; in a later combine, between both, they let it go and await the end of its
+ * victim as soon as it is held at its step. In a later combine, between both, they let it go and await the end of its
  * call. With a second victim that one is held and masked in the combine of round SECOND, and let go last of all. */
 #include "ep/harness/check.h"
 #include "ep/harness/stage.h"
@@ -24,7 +24,7 @@ static ranks_kind kind;
 
 enum { MOST_RANKS = 4, FATAL = 2, SECOND = 4, ROUNDS = 9, CLEANED = 2, MOST_NAPS = 60000 };
 
-/* Of each dispatch and combine: its send and its receive. */
+/* Each dispatch and combine has two: its send and its receive. */
 typedef enum phase { SENDS_THERE, RECEIVES_THERE, SENDS_BACK, RECEIVES_BACK, PHASES } phase;
 static const char *const phase_names[] = {"dispatch: send", "dispatch: receive", "combine: send", "combine: receive"};
 
@@ -34,10 +34,10 @@ typedef struct late_case {
     int32_t step;
     int32_t release; /* the round in which it is let go */
     bool second;
-    bool refused; /* the first of the others refuses its combine of round FATAL, so that its half is not read */
+    bool refused; /* the first of the others rejects its combine of round FATAL, so that its slot is not read */
 } late_case;
 
-/* Of a victim; in memory that all ranks share. Written by it, but for `released`; read by the others. */
+/* A victim's; in memory that all ranks share. Written by it, but for `released`; read by the others. */
 typedef struct late_note {
     _Atomic int32_t held, released, ended;
 } late_note;
@@ -47,7 +47,7 @@ typedef struct late_show {
     int32_t ranks;
     const masked_traffic *const *rounds; /* [ROUNDS] */
     late_note *notes;                    /* [2] */
-    _Atomic int32_t *arrived;            /* [ROUNDS] of the others, in the combine of the round, behind their sends */
+    _Atomic int32_t *arrived;            /* [ROUNDS] of the others, in the combine of the round, after their sends */
 } late_show;
 
 typedef struct late_seat {
@@ -107,7 +107,7 @@ static void leave_phase(late_seat *seat, phase now)
 
 /* ---- between a call's start and its end -------------------------------------------------------------------------- */
 
-/* Who is not held masks the victim that is, in either phase of the call; now: its send. */
+/* A rank that is not held masks the victim that is, in either phase of the call; now: its send. */
 static bool mask_held(const late_seat *seat, phase now)
 {
     const masked_traffic *m = seat->show->rounds[0];
@@ -284,7 +284,7 @@ static void play_cases(late_case what, int32_t ranks, const int32_t *steps, int3
     assert_true(passed);
 }
 
-/* Before the first word, among the words of units, and before many a row; and behind all. */
+/* Before the first word, among the words of headers, and before many a row; and after all. */
 static const int32_t all_steps[] = {1, 2, 6, 9, 12, 13, 14, 15, 16, 18, 21, 24, 28, 33, 40, 48, 60, 1000};
 #define NUM_STEPS (int32_t)(sizeof all_steps / sizeof *all_steps)
 
@@ -296,7 +296,7 @@ static void test_one(void **state)
             play_cases((late_case){.victim = victim, .phase = (phase)i}, 3, all_steps, NUM_STEPS);
 }
 
-/* A half that was not read has no read word to move with: its next opening unit tells where it lies. */
+/* A slot that was not read has no acknowledgement to move with: its next message header tells where it lies. */
 static void test_unread(void **state)
 {
     (void)state;

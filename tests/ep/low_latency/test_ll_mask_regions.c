@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Regions of halves, of which there are four: ranks that live and are masked one by one, each behind calls of both
- * halves without the one before, know one each, and with the fourth such rank there is none that nobody might write
- * to. A set is refused then; a wait, or a clean, that would have to go on without that rank fails, and the others go on
- * without the rank that has failed. Who is back after a clean keeps no region, nor does whoever has left the buffer. */
+/* Regions of slots, of which there are four. Ranks that live are masked one by one, each after calls of both slots
+ * without the one before. They know one each, and with the fourth such rank there is none that nobody might write to. A
+ * set is rejected then. A wait, or a clean, that would have to go on without that rank fails, and the others go on
+ * without the rank that has failed. A rank that is back after a clean keeps no region, nor does one that has left. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
 #include "ep/low_latency/hold.h"
@@ -136,7 +136,7 @@ static bool play_leaver(const region_seat *seat, int32_t leaver)
            play_through(seat, 1);
 }
 
-/* One after the other, each behind calls of both halves without the one before, and every other time behind a clean. */
+/* One after the other, each after calls of both slots without the one before, and every other time after a clean. */
 static void play_leavers(expar_group *group, void *shared)
 {
     region_seat seat;
@@ -234,7 +234,7 @@ static void test_wait(void **state)
 
 /* ---- a clean ----------------------------------------------------------------------------------------------------- */
 
-/* Whoever has not come when all that are to have is late. */
+/* A rank that has not come when all that are to have is late. */
 static void limit_coming(void *context)
 {
     const region_seat *seat = context;

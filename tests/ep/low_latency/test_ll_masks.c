@@ -118,7 +118,7 @@ static void play_set(expar_group *group, void *shared)
     if (good) CHECK_OK(expar_ll_destroy(ll));
 }
 
-/* Fewer where EXPAR_TEST_QUICK asks for it: on a GPU that is played a rank is not cheap. */
+/* Fewer where EXPAR_TEST_QUICK asks for it: on a simulated GPU a rank is not cheap. */
 static int32_t most_ranks(int32_t most)
 {
     return getenv("EXPAR_TEST_QUICK") && most > 3 ? 3 : most;
@@ -200,14 +200,14 @@ static void play_rest(expar_group *group, void *shared)
     CHECK_OK(expar_ll_mask_clean(ll));
     bool good = play_taken_back(ll, show, rank) && CHECK_OK(expar_group_barrier(group)) &&
                 play_view(ll, rounds[0], MASKED_NOBODY, rank, &plain) && CHECK_OK(expar_group_barrier(group));
-    /* Behind a call without the victim the mask stays. */
+    /* The mask stays after a call without the victim. */
     if (good && rank != victim) CHECK_OK(expar_ll_mask_set(ll, victim, 1));
     good = good && CHECK_OK(expar_group_barrier(group)) &&
            play_view(ll, rounds[1], rank == victim ? MASKED_OTHERS : MASKED_VICTIM, rank, &plain);
     CHECK_STATUS(EXPAR_ERR_STATE,
                  expar_ll_mask_set(ll, rank == victim ? (rank + 1) % show->plan.num_ranks : victim, 0));
     CHECK_TEXT("expar_ll_mask_clean");
-    /* A handle of before serves no combine behind a clean. */
+    /* An earlier handle serves no combine after a clean. */
     lowlat_prepare_dispatch(&there, ll, rounds[1]->there[rank == victim ? MASKED_OTHERS : MASKED_VICTIM], rank, &plain);
     good = good && lowlat_play(&there) && CHECK_OK(expar_ll_mask_clean(ll));
     if (good) {
@@ -262,7 +262,7 @@ static void test_open(void **state)
 
 /* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
-/* What masks add: words, and three more regions of the places of two halves. */
+/* Masks add this: words, and three more regions of the places of two slots. */
 static void test_bytes(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What calls add to the caller's numbers: wait_ns, by which the rank that was late is found, and expert_recv_stats over
- * many calls of all manners, those that fail included. */
+/* Calls add to the caller's numbers: wait_ns, by which the late rank is found, and expert_recv_stats over many calls of
+ * all manners, those that fail included. */
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/reach.h"
 #include "group/calls.h"
@@ -103,7 +103,7 @@ static void take_step(void *context)
     await_looks(seat);
 }
 
-/* Who waited for both others waited longest for the one that was held; nobody waits for itself. */
+/* The rank that waited for both others waited longest for the delayed one. No rank waits for itself. */
 static void check_waits(const int64_t *waits, const int64_t *before, int32_t rank, int32_t held)
 {
     int64_t added[RANKS];
@@ -121,10 +121,10 @@ static void check_waits(const int64_t *waits, const int64_t *before, int32_t ran
 typedef struct wait_case {
     const char *name;
     bool combine, hook, reduced;
-    int64_t row_step; /* among the rows: behind the steps of the units */
+    int64_t row_step; /* among the rows: after the steps of the headers */
 } wait_case;
 
-/* A unit takes a step for each of its words and one more, and there are two: 7 steps in a dispatch, and 5. */
+/* A header takes a step for each of its words and one more, and there are two: 7 steps in a dispatch, and 5. */
 static const wait_case wait_cases[] = {
     {"dispatch", .row_step = 16},
     {"dispatch's hook", .hook = true, .row_step = 16},
@@ -133,7 +133,7 @@ static const wait_case wait_cases[] = {
     {"reduced combine", .combine = true, .reduced = true, .row_step = 12},
 };
 
-/* To ranks that are not mapped a unit takes one step, and all rows up to the next flag one: the third is that of the
+/* To ranks that are not mapped a header takes one step, and all rows up to the next flag one. The third is that of the
  * first rows, before they leave. From then on a rank may have all, and waits no more. */
 static int64_t row_step_of(const wait_case *c)
 {
@@ -220,7 +220,7 @@ static void test_waits_find_who_is_late(void **state)
 enum { FULL, HOLES, UNEVEN, NOTHING, WRONG, KINDS }; /* of traffic; WRONG: rank 1 names an expert that is none */
 enum { WELL, REFUSED, MISMATCHED };
 
-/* What all ranks do in the i-th call. */
+/* The i-th call of all ranks. */
 typedef struct stats_call {
     int32_t kind, trouble, culprit;
     bool hook, async;

@@ -20,7 +20,7 @@ typedef struct hall {
     lowlat_traffic *traffic;
     lowlat_answers *back;
     void (*body)(seat *s);
-    const expar_ll_handle *handles[WRONG_RANKS]; /* each written by its rank before a barrier, read behind it */
+    const expar_ll_handle *handles[WRONG_RANKS]; /* each written by its rank before a barrier, read after it */
 } hall;
 
 static hall *open_hall; /* of the test that runs; ranks are threads */
@@ -154,7 +154,7 @@ static void test_hooks_of_a_poisoned_buffer(void **state)
 
 /* ---- three of a kind --------------------------------------------------------------------------------------------- */
 
-/* Calls that finish by themselves, behind one whose hook is not called: the second is well, the third is told that two
+/* Calls that finish by themselves, after one whose hook is not called: the second is well, the third is told that two
    are open, and the hook stays good. */
 static void queue_behind_a_hook(seat *s)
 {
@@ -254,7 +254,7 @@ static void hold_a_handle_by_capsules(seat *s)
     CHECK_STATUS(EXPAR_ERR_MEMORY, expar_python_put_ll_handle(handle, &played_python, &shorter));
     CHECK_TEXT("expar_python_put_ll_handle", "no item 1");
     if (!CHECK_OK(expar_python_put_ll_handle(handle, &played_python, &list))) return;
-    /* Of a GPU's the test sees copies. */
+    /* The test sees copies of a GPU's. */
     if (!hold_finds_late())
         CHECK(list.items[0]->tensor.data == info.src_info.data && list.items[1]->tensor.data == info.range.data,
               "items are not src_info and range");
@@ -276,7 +276,7 @@ static void test_capsules_hold_their_handle(void **state)
     run(hold_a_handle_by_capsules);
 }
 
-/* Of the same dispatch, but another rank's: ranks that are threads can come by one. */
+/* The handle of the same dispatch, but another rank's: ranks that are threads can come by one. */
 static void combine_with_a_neighbours_handle(seat *s)
 {
     lowlat_call there;

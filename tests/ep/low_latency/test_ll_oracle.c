@@ -122,8 +122,8 @@ static bool lies_between(const uint32_t *low, const uint32_t *high, int i, doubl
     return oracle_widen(ORACLE_F32, low[i]) <= value && value <= oracle_widen(ORACLE_F32, high[i]);
 }
 
-/* From 2^-11 to 2^-1 there are ten binades of 51 steps each: powers of two arrive as they are, what lies a third of a
-   step above one does, too, and what lies two thirds above it arrives a step higher. */
+/* From 2^-11 to 2^-1 there are ten binades of 51 steps each. Powers of two arrive as they are. So does a number a third
+   of a step above one; a number two thirds above it arrives a step higher. */
 static void test_log_of_powers_of_two(void **state)
 {
     (void)state;
@@ -176,8 +176,8 @@ static void test_log_groups_that_go_as_bf16(void **state)
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
-/* 2 ranks of 2 experts, B 3, H 1; rank 0: {0, 3}, {1, 0}; rank 1: {0, 2}, {-1, 0}, and {1, 1},
-   which has two rows at expert 1. */
+/* 2 ranks of 2 experts, B 3, H 1. Rank 0: {0, 3}, {1, 0}. Rank 1: {0, 2}, {-1, 0}, and {1, 1}, which has two rows at
+   expert 1. */
 static const int64_t idx0[] = {0, 3, 1, 0}, idx1[] = {0, 2, -1, 0, 1, 1};
 static const uint32_t x0[] = {10, 11}, x1[] = {20, 21, 22};
 static const oracle_input inputs[2] = {{.num_tokens = 2, .topk_idx = idx0, .x = x0},

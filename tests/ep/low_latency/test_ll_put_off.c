@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Read words that leave with a rank's next call: whoever sends two calls ahead by hooks needs them before, while the
- * others wait until it has sent, in a barrier of the group or in no call of the library at all. Of two buffers, each
- * of which has words of its own. And from ranks that have died, or answer no more. */
+/* Acknowledgements that leave with a rank's next call. A rank that sends two calls ahead by hooks needs them before.
+ * The others wait until it has sent, in a barrier of the group or in no call of the library at all. On two buffers,
+ * each of which has words of its own. And from ranks that have died, or answer no more. */
 #include "ep/harness/check.h"
 #include "ep/harness/stage.h"
 #include "ep/low_latency/case.h"

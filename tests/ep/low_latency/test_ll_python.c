@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expar_python_run with an interpreter that is played: what a form's call gives is the oracle's, and a call whose
- * tensors look otherwise is not made. The buffer and its traffic are those of wrong.h. */
+/* expar_python_run with a simulated interpreter: the result of a form's call is the oracle's, and a call whose tensors
+ * look otherwise is not made. The buffer and its traffic are those of wrong.h. */
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/wrong.h"
 #include <expar/python.h>
@@ -154,7 +154,7 @@ static object tensor_item(const expar_tensor *of)
     return (object){.references = 1, .tensor = *of};
 }
 
-/* What a call with these tensors and words gives. */
+/* The result of a call with these tensors and words. */
 static object *run_form(const expar_python_form *form, object *tensors, void *const *words)
 {
     object self = {.references = 1, .address = (void *)form}, numbers[2] = {{0}, {0}};

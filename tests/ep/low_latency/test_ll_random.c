@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random scripts of low-latency mode on thread ranks, or with the argument "processes" on process ranks. A round is one
- * call of the library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+ * call of the library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it alone. */
 #include "ep/harness/stage.h"
 #include "ep/low_latency/hold.h"
 #include "ep/low_latency/script.h"
@@ -41,7 +41,7 @@ static void test_calls(void **state)
     play_scripts("low-latency scripts", &plan);
 }
 
-/* Refusals, wrong indices, mismatches, third calls: each with its report, and all that comes behind is right. */
+/* Rejections, wrong indices, mismatches, third calls: each with its report, and all later calls are right. */
 static void test_troubled_calls(void **state)
 {
     (void)state;

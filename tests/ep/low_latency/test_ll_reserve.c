@@ -164,7 +164,7 @@ static void test_no_clean(void **state)
     run_show(play_no_clean);
 }
 
-/* A rank that is in calls behind masks that a caller has set before any shape. */
+/* A rank that is in calls after masks that a caller has set before any shape. */
 static void play_masked_first(expar_group *group, void *shared)
 {
     const reserve_show *show = shared;
@@ -300,7 +300,7 @@ static void check_configs(expar_group *group, const expar_ll_config *shape)
     CHECK_TEXT("config.reserve_bytes is given", "network");
 }
 
-/* Before it has a shape, and behind that. */
+/* Before it has a shape, and after that. */
 static void check_calls(const reserve_show *show, expar_ll *ll, int32_t rank)
 {
     expar_ll_config shape = masked_config(&show->plan);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a broken peer writes: units with counts, statuses, forms and stamps that cannot be, and messages whose flags and
- * headers name banks, experts, rows, tokens, places and regions that are none. Rank 1 makes no calls, and writes into
- * rank 0's memory by hand what a call would (rogue.h). Rank 0 says of whom it is and what it has seen, or with masks
- * goes on without that rank, or leaves out what it cannot place; it writes nowhere else. Likewise words of a clean:
+/* Writes of a broken peer. Headers have counts, statuses, forms and stamps that cannot be. Flags and headers of
+ * messages name slots, experts, rows, tokens, places and regions that are none. Rank 1 makes no calls, and writes into
+ * rank 0's memory by hand what a call would (rogue.h). Rank 0 says of whom it is and what it has seen. With masks it
+ * goes on without that rank, or leaves out what it cannot place. It writes nowhere else. Likewise words of a clean:
  * steps, calls and decisions that cannot be; and rows that come back at pitches that are none. */
 #include "ep/harness/check.h"
 #include "ep/harness/ranks.h"
@@ -20,9 +20,10 @@
 
 enum { RANKS = ROGUE_RANKS, VICTIM = ROGUE_VICTIM, ROGUE = ROGUE_PEER, TOKENS = ROGUE_TOKENS, TOPK = ROGUE_TOPK };
 enum { HIDDEN = 8, LOCALS = ROGUE_LOCALS, GUARD = 0x5a };
-/* Of the dispatch, and of the first combine: behind two that both have not made, whose read words are rank 1's. */
+/* The epochs of the dispatch, and of the first combine: after two that both have not made, whose acknowledgements are
+   rank 1's. */
 enum { SKIPPED = 2, FIRST = SKIPPED + 1 };
-/* For whom nothing comes any more: there is no unit of the call's. */
+/* A rank for which nothing comes any more: there is no header of the call's. */
 #define LATE_MS 300
 
 /* Rank 0 has no tokens, so it awaits no rows. */
@@ -88,7 +89,7 @@ static void put_in_words(const seat *s, const uint8_t *message, size_t bytes)
     }
 }
 
-/* It lies in the second bank, which is the half's, too; a flag that names none is taken for that. */
+/* It lies in the second slot, which is of that parity, too; a flag that names none is taken for that. */
 static void put_message(const seat *s)
 {
     _Alignas(16) uint8_t message[512] = {0};
@@ -115,7 +116,7 @@ static void put_message(const seat *s)
     rogue_put_word(s->ll, flag, ll_word(FIRST, s->what.bank ? s->what.bank : (uint32_t)bank));
 }
 
-/* One dispatch and two combines, exact and reduced, whose halves are free. */
+/* One dispatch and two combines, exact and reduced, whose slots are free. */
 static void put_calls(const seat *s)
 {
     const rogue_case *what = &s->what;
@@ -152,8 +153,8 @@ static void check_part(const seat *s, const uint8_t *bytes, const part *p)
     }
 }
 
-/* Each message is answered, with a sum of 0 where it names no rows, at the places of its token; or, by a rank that is
-   not mapped, where its source has asked for it. */
+/* Each message is answered, with a sum of 0 where it names no rows, at the places of its token. A rank that is not
+   mapped answers where its source has asked for it. */
 static void check_guard(const seat *s)
 {
     const ll_space *space = s->space;
@@ -195,7 +196,7 @@ static void check_error(const seat *s, expar_status expected, expar_status got, 
     const bool named =
         expected == EXPAR_OK || (strstr(expar_last_error(), "rank 1") && strstr(expar_last_error(), text ? text : ""));
     CHECK(got == expected && named, "%s: %s: %s", s->name, expar_status_string(got), expar_last_error());
-    char whole[EP_REFUSAL_TEXT + 1] = ""; /* and what stands behind it */
+    char whole[EP_REFUSAL_TEXT + 1] = ""; /* and what stands after it */
     make_reason(whole);
     CHECK(!strstr(expar_last_error(), whole), "%s: the text has no end", s->name);
 }
@@ -234,7 +235,7 @@ static void combine(const seat *s, ll_round *round)
     }
 }
 
-/* Rows of this rank's experts, and what stands before and behind them. */
+/* Rows of this rank's experts, and what stands before and after them. */
 typedef float expert_rows[RANKS * TOKENS][HIDDEN];
 typedef struct guarded_rows {
     expert_rows before, x[LOCALS], behind;
@@ -303,8 +304,8 @@ static void receive(const seat *s)
    1 looks (acquire). */
 static _Atomic uint32_t *through;
 
-/* Where rank 0 waits for what does not come, and gives up, rank 1 waits for it by no call: the two would wait for each
-   other in a circle, and whoever is in one learns that it has been given up. */
+/* Where rank 0 waits in vain and gives up, rank 1 waits for it by no call. The two would wait for each other in a
+   circle, and a rank of a circle learns that it has been given up. */
 static void await_through(const seat *s)
 {
     const int64_t deadline_ms = ranks_clock_ms() + RANKS_TIMEOUT_MS;
@@ -345,7 +346,7 @@ static void play_case(seat *s)
     read_marks(s);
     hold_skip(s->ll, SKIPPED);
     rogue_fill(s->ll, s->space->weights, GUARD, s->space->total_bytes - s->space->weights);
-    if (!rogue) atomic_store_explicit(through, 0, memory_order_relaxed); /* the barrier is behind it */
+    if (!rogue) atomic_store_explicit(through, 0, memory_order_relaxed); /* the barrier was passed */
     CHECK_OK(expar_group_barrier(s->group));
     if (rogue) put_calls(s);
     CHECK_OK(expar_group_barrier(s->group));
@@ -421,11 +422,11 @@ static void test_cleans(void **state)
 
 /* ---- rows back --------------------------------------------------------------------------------------------------- */
 
-/* Of rank 0, whose tokens all go to rank 1's expert. */
+/* The answers for rank 0, whose tokens all go to rank 1's expert. */
 enum { WIDE = 40, RETURNED = 3 };
 static const ll_case returned = {
     .ranks = RANKS, .max_tokens = TOKENS, .hidden = WIDE, .topk = 1, .experts = RANKS, .tokens = {RETURNED, 0}};
-/* What rank 1 says, whose rows lie at the pitch of a place, which is 192 bytes. */
+/* The header of rank 1, whose rows lie at the pitch of a place, which is 192 bytes. */
 static const uint32_t pitches[] = {192, 0, 1, 100, 256, 4096, UINT32_MAX, UINT32_MAX - EP_LINE_BYTES + 1};
 
 static void put_rows(const seat *s, uint32_t pitch)

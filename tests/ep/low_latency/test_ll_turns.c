@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* More tokens than a GPU's call has blocks: a block sends one behind the other, and takes what has come in between;
- * beside a rank whose few tokens go in words. Rows are so long that each thread of a part of a block has several units
+/* More tokens than a GPU's call has blocks. A block sends one after the other, and takes what has come in between,
+ * beside a rank whose few tokens go in words. Rows are so long that each thread of a part of a block has several pieces
  * of one. */
 #include "ep/harness/check.h"
 #include "ep/harness/stage.h"
@@ -11,7 +11,7 @@
 
 static ranks_kind kind;
 
-/* Of quantised rows the dispatch alone. */
+/* Quantised rows have the dispatch alone. */
 static bool play_round(const ll_case *c, int32_t rank, expar_ll *ll, uint32_t number)
 {
     if (c->format == EXPAR_LL_FORMAT_PLAIN) return round_play(c, rank, ll, number);

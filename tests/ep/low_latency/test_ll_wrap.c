@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Epochs of low-latency calls run over the wrap of their stamps, of which there are 2^32 - 4, and over the moments at
- * which flags are swept: random scripts that begin before, at and behind these. On thread ranks, or with the argument
+ * which flags are swept. Random scripts begin before, at and after these. On thread ranks, or with the argument
  * "processes" on process ranks. */
 #include "ep/harness/stage.h"
 #include "ep/low_latency/hold.h"
@@ -26,7 +26,7 @@ static void skip_calls(void *context, expar_ll *ll, int32_t rank)
     hold_skip(ll, *(const uint64_t *)context);
 }
 
-/* An even number up to 16 before, or behind. */
+/* An even number up to 16 before, or after. */
 static uint64_t begin_near(uint64_t epoch, random_source *random)
 {
     return epoch - 16 + 2 * (uint64_t)random_between(random, 0, 9);

@@ -250,8 +250,8 @@ static void shrink_rows(const lowlat_answers *a, const lowlat_traffic *t)
                 shrink(a->job.type, a->x[r], row, a->job.hidden);
 }
 
-/* In the types of 16 bits nearly all elements have one value: one in a hundred of BF16 may have two, which has 2^-8
-   between them, and one in ten of FP16; and some of any traffic, since those of a small one prove nothing. */
+/* In the types of 16 bits nearly all elements have one value. One in a hundred of BF16 may have two, which has 2^-8
+   between them, and one in ten of FP16. Some of any traffic may, since those of a small one prove nothing. */
 #define UNSURE_OF_ANY 16
 static void check_sure(const lowlat_answers *a, const arrived *rows)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What all ranks put into a low-latency dispatch and its combines, drawn from a seed, with what the oracle says must
- * come out. Made by one thread before the ranks start; they read it only. */
+/* The ranks' input of a low-latency dispatch and its combines, drawn from a seed, with the oracle's results. Made by
+ * one thread before the ranks start; they read it only. */
 #ifndef TESTS_EP_LOW_LATENCY_TRAFFIC_H
 #define TESTS_EP_LOW_LATENCY_TRAFFIC_H
 
@@ -19,7 +19,7 @@ typedef struct lowlat_plan {
     const int64_t *num_tokens; /* [N] */
 } lowlat_plan;
 
-/* What one rank must get from the dispatch. */
+/* The rows that one rank must get from the dispatch. */
 typedef struct lowlat_arrival {
     int32_t *count, *src_info; /* [L], [L][N*B] */
     int64_t *range;            /* [L][N] */
@@ -46,7 +46,7 @@ int64_t lowlat_places(const llo_job *job); /* N*B */
 expar_dtype lowlat_dtype(oracle_type type);
 expar_ll_format lowlat_format(llo_format format);
 
-/* What the ranks give to a combine, and what each must get. */
+/* The ranks' input of a combine, and the sums that each must get. */
 typedef struct lowlat_answers {
     llo_job job;          /* the dispatch's, with the combine's type and weights */
     oracle_input *inputs; /* [N] */

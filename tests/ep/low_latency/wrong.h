@@ -2,8 +2,8 @@
 /* Bad input: rank 1 of 3 makes one low-latency call with one wrong argument, the others make it right.
  *
  * Asserted each time, with calls that receive themselves and with hooks: rank 1 gets the status, and a text with the
- * words; the others get EXPAR_ERR_REMOTE with the rank, the status and the first word; nothing was written; and after
- * it a dispatch with its combines gives the oracle's bytes on the same buffer. */
+ * words. The others get EXPAR_ERR_REMOTE with the rank, the status and the first word. Nothing was written. After it a
+ * dispatch with its combines gives the oracle's bytes on the same buffer. */
 #ifndef TESTS_EP_LOW_LATENCY_WRONG_H
 #define TESTS_EP_LOW_LATENCY_WRONG_H
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random scripts, plain ones and over all options together, on ranks of several nodes, which one host pretends to have:
- * thread ranks, or with the argument "processes" process ranks. Every other script's buffers have no limits. A round is
- * one call of the library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it
- * alone. */
+/* Random scripts, plain ones and over all options together, on ranks of several nodes, which one host simulates: thread
+ * ranks, or with the argument "processes" process ranks. Every other script's buffers have no limits. A round is one
+ * call of the library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it alone. */
 #include "ep/harness/options_script.h"
 #include "ep/harness/script.h"
 #include "ep/harness/stage.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank of one of two nodes abandons a buffer: those of its node learn of it by its hello, though nothing that comes
- * by its rail is handed on any more, and those of the other node, too. Thread ranks, or with the argument "processes"
+/* A rank of one of two nodes abandons a buffer. Those of its node learn of it by its header, though nothing that comes
+ * by its rail is forwarded any more. Those of the other node do, too. Thread ranks, or with the argument "processes"
  * process ranks. */
 #include "ep/harness/stage.h"
 #include "ep/normal/normal.h"
@@ -39,8 +39,8 @@ static bool make_other(const stage *s, const scene *one, stage *other)
     return CHECK_OK(expar_ep_create(s->group, &plan.config, &other->ep));
 }
 
-/* On the leaver's node its hello says it. Else its note does, that it does not come any more, which is found by asking:
-   on the other node either may be first. */
+/* On the leaver's node its header says it. Else its note does, that it does not come any more, which is found by
+   asking: on the other node either may be first. */
 static void check_told(stage *s, const scene *one, expar_ep *ep)
 {
     const bool near = s->rank / RANKS_PER_NODE == one->leaver / RANKS_PER_NODE;

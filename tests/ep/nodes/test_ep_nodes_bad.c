@@ -204,7 +204,7 @@ static void create_in_its_size(expar_group *group, void *shared)
     CHECK_TEXT("expar_ep_create", "max_topk", "rank 2", "rank 0");
 }
 
-/* Without limits hellos have room for 65536 experts, and that is the limit then. */
+/* Without limits headers have space for 65536 experts, and that is the limit then. */
 static void create_without_limits(expar_group *group, void *shared)
 {
     expar_ep_config config = EXPAR_EP_CONFIG_INIT;
@@ -236,8 +236,8 @@ static void create_without_limits(expar_group *group, void *shared)
     CHECK_OK(expar_ep_destroy(ep));
 }
 
-/* So many tokens of so many slots, all of -1, that in sums of each slot in one order their slots of a ring could not be
-   counted: those of rank 0 alone. By rank they can. */
+/* Rank 0 alone has so many tokens of so many slots, all of -1, that sums of each slot in one order could not count their
+   slots of a ring. By rank they can. */
 static void combine_uncounted(expar_group *group, void *shared)
 {
     enum { SLOTS = 4096, HIDDEN = 8 };

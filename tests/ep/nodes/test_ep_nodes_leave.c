@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A rank of one node leaves the group as soon as its combine has returned, while others, on its node and on the other
- * one, may be in theirs: these end well, all the same. Thread ranks, or with the argument "processes" process ranks.
+/* A rank of one node leaves the group as soon as its combine has returned. Others, on its node and on the other one,
+ * may be in theirs: these end well, all the same. Thread ranks, or with the argument "processes" process ranks.
  * EXPAR_TEST_ROUNDS sets how often. */
 #include "ep/harness/stage.h"
 #include "oracle/unit.h"

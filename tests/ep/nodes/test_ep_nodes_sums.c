@@ -100,8 +100,8 @@ static table_case in_one_order(int32_t nodes, int32_t each, deal_order order)
     return c;
 }
 
-/* Rows of all nodes one by one, of each type; weights of owners and sums of all; routings by hand of few slots, which
-   give nodes tokens and none of their slots; rings of one slot; rows that were dropped. */
+/* Rows of all nodes one by one, of each type; weights of owners and sums of all. Also routings by hand of few slots,
+   which give nodes tokens and none of their slots; rings of one slot; rows that were dropped. */
 static void add_in_one_order(table_cases *list, int32_t nodes, int32_t each, deal_order order)
 {
     table_case c = in_one_order(nodes, each, order);

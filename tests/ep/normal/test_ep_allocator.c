@@ -12,7 +12,7 @@
 
 static ranks_kind kind;
 
-/* What a rank's allocator does; config.alloc_context. */
+/* The work of a rank's allocator; config.alloc_context. */
 typedef struct store {
     bool gives_none, gives_odd;
     atomic_int taken, given;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every wrong argument of expar_ep_dispatch (refusal.h). The traffic: 3 ranks; rank 1 has T 5, H 16 (bf16), K 3, E
- * 6; the buffer was made for T 6 and for exactly these K, E and rows. */
+/* Every wrong argument of expar_ep_dispatch (refusal.h). The traffic: 3 ranks; rank 1 has T 5, H 16 (bf16), K 3, E 6.
+ * The buffer was made for T 6 and for exactly these K, E and rows. */
 #include "ep/harness/refusal.h"
 #include <string.h>
 

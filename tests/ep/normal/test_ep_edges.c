@@ -104,7 +104,7 @@ static void test_sixteen_ranks(void **state)
     run_edge(&plan, NULL, NULL, play_edge);
 }
 
-/* On a GPU so many do not offer room with their hellos (EP_ROOM_RANKS). */
+/* On a GPU so many do not advertise space with their headers (EP_ROOM_RANKS). */
 static void test_seventeen_ranks(void **state)
 {
     (void)state;
@@ -138,8 +138,8 @@ static void test_many_experts(void **state)
     run_edge(&plan, NULL, NULL, play_edge);
 }
 
-/* More than a GPU's buffer begins with counters for, behind calls with few and before such. By CUDA IPC nothing
-   grows. */
+/* More than a GPU's buffer begins with counters for, after calls with few and before such. By CUDA IPC nothing grows.
+   */
 static void play_more_experts(stage *s, void *shared)
 {
     const edge *edges = shared; /* with few, and many */
@@ -184,7 +184,7 @@ static void exchange_slots(int64_t *slots, int64_t values[2])
     }
 }
 
-/* Of two bad ones, in pieces far apart, the first is named; nothing of that call is left in the next. */
+/* The first of two bad ones, in pieces far apart, is named; nothing of that call is left in the next. */
 static void play_bad_indices(stage *s, void *shared)
 {
     const edge *e = shared;
@@ -458,8 +458,8 @@ static void none_at_all(traffic *t)
             slots_of(t, r)[i] = -1;
 }
 
-/* Calls of which each brings more rows, or fewer, than the one before, with a hole in the pool that has room for some:
-   on a GPU a dispatch is put on its way before it is known how many come, by what came the last time. */
+/* Each call brings more rows, or fewer, than the one before, with a hole in the pool that fits some. On a GPU a
+   dispatch is put on its way before it is known how many come, by what came the last time. */
 static void play_jumps(stage *s, void *shared)
 {
     static const int order[] = {0, 2, 2, 0, 1, 2, 1, 0, 0, 2, 1};

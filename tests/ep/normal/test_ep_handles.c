@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Handles on other buffers than that of their dispatch: they serve any of their group, also behind the end of their
- * own, and ranks that mean different ones hear of it. */
+/* Handles on other buffers than that of their dispatch. They serve any of their group, also after the end of their own,
+ * and ranks that mean different ones hear of it. */
 #include "ep/harness/pitched.h"
 #include "ep/harness/stage.h"
 #include "oracle/unit.h"
@@ -91,7 +91,7 @@ static void outlive_their_buffer(stage *s, void *shared)
     expar_ep_handle_release(first.handle);
 }
 
-/* Of two buffers whose calls have the same epochs. */
+/* Handles of two buffers whose calls have the same epochs. */
 static void differ_by_buffer(stage *s, void *shared)
 {
     const scene *c = shared;

@@ -192,7 +192,7 @@ static void test_arrays_not_wanted(void **state)
     setting_end(&s);
 }
 
-/* ---- refusals ---------------------------------------------------------------------------------------------------- */
+/* ---- rejections -------------------------------------------------------------------------------------------------- */
 
 static void assert_refused(expar_status got, expar_status expected, const char *const *words)
 {

@@ -72,7 +72,7 @@ static void use_all(expar_group *group, expar_ep *ep)
     }
 }
 
-/* shared: the config. The heap has room for its buffer and, where it is large, for nothing else. */
+/* shared: the config. The heap fits its buffer and, where it is large, nothing else. */
 static void take_exactly(expar_group *group, void *shared)
 {
     const expar_ep_config *config = shared;
@@ -119,7 +119,7 @@ static void test_no_call_takes_heap(void **state)
 
 /* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
-/* What a buffer must hold at the very least, in numbers that do not overflow. */
+/* The least that a buffer must hold, in numbers that do not overflow. */
 static long double least_bytes(const expar_ep_config *c, int32_t ranks)
 {
     long double channels = c->num_channels ? c->num_channels : 1, slots = c->ring_slots ? c->ring_slots : 1;
@@ -211,7 +211,7 @@ static expar_ep_config draw_gpu_config(random_source *random, int32_t ranks)
     return c;
 }
 
-/* What two dispatches and a combine take at most. */
+/* The most that two dispatches and a combine take. */
 #define GPU_BLOCKS 6
 
 static void fill_sizes(const ep_shape *shape, uint64_t sizes[GPU_BLOCKS])

@@ -408,7 +408,7 @@ static void refuse_shapes(table *t)
     deal_free(d);
 }
 
-/* Rows are summed into the pool first, so only the weights must lie in symmetric memory; and there must be room. */
+/* Rows are summed into the pool first, so only the weights must lie in symmetric memory; and they must fit. */
 static void refuse_direct(table *t)
 {
     random_source random = random_start(12);

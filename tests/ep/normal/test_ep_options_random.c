@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random scripts over all options together, on thread ranks, or with the argument "processes" on process ranks. A round
- * is one call of the library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it
+ * is one call of the library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it
  * alone. */
 #include "ep/harness/check.h"
 #include "ep/harness/options_script.h"

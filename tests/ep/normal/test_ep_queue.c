@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Any number of calls that finish by themselves, behind one that one rank holds back by its wait_event: they return at
- * once, come in the order in which they were made, and give what they give when each is waited for. */
+/* Any number of calls that finish by themselves, after one that one rank delays by its wait_event. They return at once,
+ * come in the order in which they were made, and give the same results as if each is waited for. */
 #include "ep/harness/stage.h"
 #include "ep/harness/table.h"
 #include "ep/normal/normal.h"
@@ -221,7 +221,7 @@ static void test_all_kinds_mixed(void **state)
     run(play_mixture);
 }
 
-/* A call that waits comes behind all. */
+/* A call that waits comes after all. */
 static void play_waiting_behind(table *t)
 {
     static const deal_choice sync = {0};
@@ -245,8 +245,8 @@ static void test_a_call_that_waits_comes_behind_all(void **state)
 
 /* ---- what goes wrong --------------------------------------------------------------------------------------------- */
 
-/* A rank refuses calls in the middle of its queue: it is told at once, the others at their events, and what comes
-   behind goes well. */
+/* A rank rejects calls in the middle of its queue: it is told at once, the others at their events, and later calls go
+   well. */
 static void play_refused(table *t)
 {
     queue q = queue_make(t, t->ep, 130);

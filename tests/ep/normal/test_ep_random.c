@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random scripts on thread ranks, or with the argument "processes" on process ranks. A round is one call of the
- * library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 plays it alone. */
+ * library. A script that fails prints its seed: EXPAR_TEST_SEED=… EXPAR_TEST_ROUNDS=1 repeats it alone. */
 #include "ep/harness/script.h"
 #include "ep/harness/stage.h"
 #include "oracle/unit.h"

@@ -130,7 +130,7 @@ static void combine_without_a_dispatch(stage *s, void *shared)
     expar_ep_handle_release(handle);
 }
 
-/* What a caller with memory of its own does: it allocates once it knows R. */
+/* A caller with memory of its own allocates once it knows R. */
 static void allocate_behind_a_route(stage *s, void *shared)
 {
     const scene *c = shared;
@@ -180,7 +180,7 @@ static expar_status dispatch_by_expert(stage *s, const traffic *t, const expar_e
     return status;
 }
 
-/* The dispatch that was to fill the handle's row map ends with another rank's refusal: the next one fills it. */
+/* The dispatch that was to fill the handle's row map ends with another rank's rejection: the next one fills it. */
 static void fill_the_map_behind_a_refusal(stage *s, void *shared)
 {
     const scene *c = shared;

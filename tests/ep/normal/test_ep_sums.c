@@ -231,7 +231,7 @@ static void test_ranks_without_tokens(void **state)
     play(&list);
 }
 
-/* What was dropped adds nothing, whole rows and single slots alike. */
+/* Dropped rows add nothing, whole rows and single slots alike. */
 static void test_dropped_rows(void **state)
 {
     (void)state;
@@ -358,7 +358,7 @@ static void test_what_ranks_may_not_ask_for(void **state)
     assert_true(table_run(&c, kind, refuse_all, NULL));
 }
 
-/* Peers need the handle's map beside the rows; where there is no room for a copy, rows come by the queue. */
+/* Peers need the handle's map beside the rows; where a copy does not fit, rows come by the queue. */
 static void refuse_direct(table *t)
 {
     random_source random = random_start(33);

@@ -125,7 +125,7 @@ static void test_growth_of_forms_that_differ(void **state)
     run(grow_apart);
 }
 
-/* What one rank refuses all hear, in place of growing. */
+/* All hear of one rank's rejection, in place of growing. */
 static void grow_refused(stage *s, void *shared)
 {
     const traffic_forms *f = shared;
@@ -235,7 +235,7 @@ static int stop(void *context)
     return stops;
 }
 
-/* Rows of zeros with the handle of an arrival of another form; whoever has an event comes behind it. */
+/* Rows of zeros with the handle of an arrival of another form; a rank with an event comes after it. */
 typedef struct queued_combine {
     expar_ep_combine_args args;
     expar_event *event;
@@ -282,7 +282,7 @@ static void queued_finish(queued_combine *one)
     queued_free(one);
 }
 
-/* A call that would grow them behind two that wait: nobody has heard of it. */
+/* A call that would grow them after two that wait: nobody has heard of it. */
 static void be_interrupted(stage *s, const traffic_forms *f, const play_arrival *before)
 {
     const uint32_t epoch = (uint32_t)s->ep->base.calls;
@@ -343,7 +343,7 @@ static void await_growths(const stage *s, uint64_t expected)
     check_growths(s, expected);
 }
 
-/* However many calls have begun: old records are there until the hellos of a later one have come, as rank 0 has none
+/* However many calls have begun: old records are there until the headers of a later one have come, as rank 0 has none
    while its calls wait for their event. */
 static void grow_and_queue(stage *s, void *shared)
 {
@@ -379,7 +379,8 @@ static void test_old_records_behind_queued_calls(void **state)
 
 /* ---- failures and limits ----------------------------------------------------------------------------------------- */
 
-/* What has grown may still be written to by peers of a group that has failed: it stays as long as the group does. */
+/* Memory that has grown may still be written to by peers of a group that has failed: it stays as long as the group
+   does. */
 static void grow_and_abort(expar_group *group, void *shared)
 {
     const traffic_forms *f = shared;
@@ -392,7 +393,7 @@ static void grow_and_abort(expar_group *group, void *shared)
     play_release(&arrival, false);
     play_dispatch(s.ep, f->traffic[LONGER], s.rank, &plain, NULL, NULL, &arrival);
     check_growths(&s, 2);
-    /* Nobody's dispatch is under way behind it; the barrier itself may meet the first abort. */
+    /* Nobody's dispatch is under way after it; the barrier itself may meet the first abort. */
     (void)expar_barrier_all(group);
     CHECK_OK(expar_group_abort(group));
     CHECK_OK(expar_ep_destroy(s.ep));

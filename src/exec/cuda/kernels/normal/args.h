@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the host hands to the kernels of normal mode, beside core/args.h. Compiles as C17, under NVRTC and under nvcc.
+/* The arguments that the host passes to the kernels of normal mode, in addition to core/args.h. Compiles as C17, under
+ * NVRTC and under nvcc.
  *
  *   gpu_world    the same for all calls on a buffer, a member of every kernel's arguments
- *   gpu_routing  where a handle's arrays lie in device memory */
+ *   gpu_routing  the offsets of a handle's arrays in device memory */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_ARGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_ARGS_H
 
 #include "exec/cuda/kernels/core/args.h"
 #include "proto/decisions.h"
 
-/* Tokens are routed in pieces of one warp's width: a bit a token. */
+/* Tokens are routed in pieces of a warp's width: one bit for each token. */
 #define GPU_PIECE_TOKENS 32
 
 /* A handle's arrays, as offsets in its block of device memory. */
@@ -21,7 +22,7 @@ typedef struct gpu_routing {
     uint64_t recv_channel_prefix; /* int32 [N][C] */
     uint64_t recv_expert_counts;  /* int32 [L] */
     uint64_t first_row;           /* int32 [N] */
-    uint64_t owners;              /* uint16 [T][K], of a handle that keeps its slots */
+    uint64_t owners;              /* uint16 [T][K], if the handle keeps its slots */
     uint64_t total_bytes;
 } gpu_routing;
 
@@ -30,7 +31,7 @@ EP_FUNC int64_t gpu_pieces(int64_t tokens)
     return (tokens + GPU_PIECE_TOKENS - 1) / GPU_PIECE_TOKENS;
 }
 
-/* slots: that are kept of each token, K or 0. */
+/* slots: how many slots of each token are kept, K or 0. */
 EP_FUNC gpu_routing gpu_routing_of(int64_t tokens, int32_t ranks, int32_t channels, int32_t local_experts,
                                    int32_t slots)
 {
@@ -55,23 +56,24 @@ typedef struct gpu_world {
     ep_space space;
 } gpu_world;
 
-/* A block has so many warps at most: the kernels' registers are bounded by it. */
+/* The most warps of a block: the kernels' registers are bounded by it. */
 #define GPU_DISPATCH_WARPS 32
 #define GPU_COMBINE_WARPS  16
 
-/* Dynamic shared memory of notify for each rank: tokens that it is sent, and that it sends. */
+/* Dynamic shared memory of notify for each rank: the tokens that this rank sends to it, and those that it sends
+   here. */
 #define GPU_NOTIFY_RANK_WORDS 2
 
-/* Dynamic shared memory for each rank: where its rows go or lie, and both ends of its rings. */
+/* Dynamic shared memory for each rank: the place of its rows, and both ends of its rings. */
 #define GPU_DISPATCH_RANK_BYTES 88
 #define GPU_COMBINE_RANK_BYTES  88
 
-/* And for each slot of a combine's warp. */
+/* Likewise for each slot of a combine's warp. */
 #define GPU_COMBINE_NOTE_BYTES 32
 
 /* ---- arguments of kernels ---------------------------------------------------------------------------------------- */
 
-/* NULL: not wanted. */
+/* A pointer is NULL if its output is not wanted. */
 typedef struct gpu_count_args {
     gpu_route route;
     int64_t tokens;
@@ -87,25 +89,25 @@ typedef struct gpu_notify_args {
     ep_form form;
     ep_refusal refusal;
     gpu_route route;
-    int64_t tokens, channel_tokens; /* of this rank, and of each of its channels but the last ones */
+    int64_t tokens, channel_tokens; /* of this rank, and of each of its channels except the last ones */
     int32_t channels, local_experts;
     int32_t topk, experts;
-    uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a refusal */
+    uint8_t *routing; /* the handle's block, arranged by gpu_routing_of; NULL with a rejection */
     gpu_routing at;
-    void *idx_copy; /* [T][K], as route.idx; NULL: nobody wants it */
-    ep_room room;   /* bytes 0: none */
-    /* [E], scratch of the buffer: zero or, without topk_idx, the caller's counts; left at zero. */
+    void *idx_copy; /* [T][K], as route.idx; NULL: no copy is wanted */
+    ep_room room;   /* bytes 0: there is none */
+    /* [E], the buffer's counters: zero or, without topk_idx, the caller's counts. Notify leaves them at zero. */
     int32_t *expert_counts;
     /* Pinned, of the last notify with a ticket: rank_prefix[N], channel_prefix[N][C], recv_expert_counts[L]. */
     int32_t *told;
     int32_t shared_counts; /* 1: dynamic shared memory holds [E] counts */
     int32_t keeps_slots;   /* 1: the routing has owners */
-    int32_t check_counts;  /* 1: the caller's counts may be anything */
+    int32_t check_counts;  /* 1: the caller's counts were not checked */
     int32_t unused;
     uint64_t *stamps; /* [GPU_NOTIFY_MOMENTS], or NULL */
 } gpu_notify_args;
 
-/* Indices that a dispatch with a handle carries. */
+/* Indices that come with a dispatch with a handle. */
 typedef struct gpu_check_args {
     gpu_world world;
     gpu_route route;
@@ -113,12 +115,12 @@ typedef struct gpu_check_args {
     int32_t topk, experts;
 } gpu_check_args;
 
-/* Where the rows of a dispatch come to on this rank. What its form does not have is not used. */
+/* The place of a dispatch's rows on this rank. Members that its form does not need are not used. */
 typedef struct gpu_arrival {
     ep_offer offer; /* first_row is filled in for each sender */
-    uint8_t *idx;   /* this rank's own indices: rows that nobody sent are set to -1. NULL without */
-    int32_t *src;   /* and their numbers at the source, likewise */
-    uint8_t *x;     /* this and the rest: for rows that come through the queue */
+    uint8_t *idx;   /* this rank's own indices: rows that nobody sent are set to -1. NULL: there are none */
+    int32_t *src;   /* their numbers at the source, likewise */
+    uint8_t *x;     /* this and the members below are for rows that come through rings */
     uint32_t *scales;
     float *weights;
 } gpu_arrival;
@@ -131,17 +133,17 @@ typedef struct gpu_dispatch_args {
     int64_t tokens;
     int32_t channels, local_experts;
     int32_t rings, joined; /* of each rank, and how many channels each carries (ep_channels_joined) */
-    uint8_t *routing;      /* NULL with a refusal */
+    uint8_t *routing;      /* NULL with a rejection */
     gpu_routing at;
     const uint8_t *x;
     int64_t x_pitch_bytes, row_bytes;
     const uint32_t *scales;
     int64_t scales_row_pitch, scales_column_pitch;
     gpu_arrival arrival;
-    ep_room room;        /* as in ep_dispatch_step: instead of the arrival, unless it has no bytes */
+    ep_room room;        /* as in ep_dispatch_step: it replaces the arrival, unless it has no bytes */
     int32_t stage_bytes; /* shared memory of each sender; 0: rows are copied by loads and stores */
-    int32_t senders;     /* warps of a block that send rows straight to their places, its first */
-    int32_t checked;     /* 1: gpu_state.checked stands in place of refusal */
+    int32_t senders;     /* warps of a block, the first ones, that send rows directly to their places */
+    int32_t checked;     /* 1: gpu_state.checked replaces `refusal` */
     int32_t may_drop;    /* 0: the host knows that all rows find space */
     uint64_t *stamps;    /* [GPU_MOMENTS][blocks][warps], or NULL */
 } gpu_dispatch_args;
@@ -153,48 +155,49 @@ typedef struct gpu_combine_args {
     int64_t tokens;
     int32_t channels, local_experts;
     int32_t rings, joined;  /* of each rank, and how many channels each carries (ep_channels_joined) */
-    const uint8_t *routing; /* NULL with a refusal */
+    const uint8_t *routing; /* NULL with a rejection */
     gpu_routing at;
-    ep_offer offer;   /* what this rank gives; rows: the most that it has */
-    const uint8_t *x; /* its rows, for the queue */
+    ep_offer offer;   /* this rank's buffer advertisement; rows: the most that it has */
+    const uint8_t *x; /* its rows, for rings */
     const float *weights;
     const uint8_t *bias[2];
     int64_t bias_pitch_bytes[2];
     uint8_t *y;
     int64_t y_pitch_bytes, row_bytes;
-    float *out_weights; /* NULL without */
+    float *out_weights; /* NULL: there are none */
     int64_t out_weights_pitch;
-    int32_t part_bytes; /* a warp adds so much of a row at a time; 0: rows are read by loads */
-    int32_t slots;      /* of a warp; each has room for a part of every row */
+    int32_t part_bytes; /* a warp adds that many bytes of a row at a time; 0: rows are read by loads */
+    int32_t slots;      /* of a warp; each holds a part of every row */
     uint64_t *stamps;
-    /* Of sums that go by slots (combine_slots.cu): */
+    /* For sums that go by slots (combine_slots.cu). */
     ep_sum sum;
     const int32_t *map;      /* [R][K] to this rank's expert-major rows, with EP_SUM_EACH_SLOT */
     int64_t ring_part_bytes; /* ep_ring_part_bytes */
     int32_t ring_parts;      /* of a row */
-    int32_t rooms;           /* rows that a token's sum may be made of */
-    int32_t shifted;         /* 1: the offer to each rank has these shifts; for GPU_MOST_SHIFTED ranks at most */
+    int32_t rooms;           /* the most rows that a token's sum may have */
+    int32_t shifted;         /* 1: the advertisement to each rank has these shifts; for GPU_MOST_SHIFTED ranks at
+                                most */
     uint64_t x_shifts[GPU_MOST_SHIFTED], weights_shifts[GPU_MOST_SHIFTED];
 } gpu_combine_args;
 
-/* Rows of an expert-major output and the map to them; see ep_arrange_step and ep_reduce_step. */
+/* Rows of an expert-major output, and the map to them; see ep_arrange_step and ep_reduce_step. */
 typedef struct gpu_map_args {
     const void *idx; /* [rows][K] expert numbers */
     int32_t idx_bytes;
     int32_t topk, local_experts, alignment;
     const int32_t *expert_counts; /* [L] unaligned */
-    const int32_t *rank_prefix;   /* [N]: its last entry is what came */
+    const int32_t *rank_prefix;   /* [N]: its last entry is the number of rows that came */
     int32_t ranks;
-    int32_t first_expert; /* as idx has it */
-    int64_t rows;         /* of the map; those beyond what came get -1 */
+    int32_t first_expert; /* the number of the first expert in idx */
+    int64_t rows;         /* of the map; those beyond the rows that came get -1 */
     int64_t expert_rows;  /* of the output; slots whose row would lie beyond get -1 */
     int32_t *map;
-    const uint32_t *brought; /* of gpu_state: where it is 0 the map stays as it is; NULL: it is filled in any case */
+    const uint32_t *brought; /* of gpu_state: if it is 0 the map stays unchanged; NULL: the map is always filled */
 } gpu_map_args;
 
 typedef struct gpu_expand_args {
     const int32_t *map;
-    int64_t rows; /* room for; of these came rank_prefix[N - 1] at most */
+    int64_t rows; /* space for them; of these at most rank_prefix[N - 1] came */
     const int32_t *rank_prefix;
     int32_t ranks, topk;
     const uint8_t *x, *scales;
@@ -228,7 +231,8 @@ typedef struct gpu_padding_args {
     int32_t local_experts, alignment;
     const int32_t *map;
     int64_t map_rows;
-    const int32_t *rank_prefix; /* [N]: its last entry is what came; more than map_rows: some were dropped */
+    const int32_t *rank_prefix; /* [N]: its last entry is the number of rows that came; if above map_rows, some were
+                                   dropped */
     int32_t ranks, topk;
     int64_t rows; /* of the output */
     uint8_t *x, *scales;

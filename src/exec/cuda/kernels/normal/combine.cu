@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Combine: the way back. Each owner fetches the rows of its tokens from the ranks that had them, and adds them.
+/* Combine: each owner fetches the rows of its tokens from the ranks that had them, and adds them.
  *
- * Grid: as many blocks as SMs were granted. Block 0 writes this rank's hello, with where its rows lie, into every
- * peer's memory (release). All blocks poll the peers' hellos in local memory (acquire): a peer's hello says that its
- * rows are ready, since it is posted in stream order behind the kernels that made them. Then each warp takes parts of
- * rows (sm_90): bulk copies bring them from all ranks that have them into shared memory, the next part while one is
- * added, and a lane takes every 32nd vector of 16 bytes (combine_bulk.h): biases and rows in rank order in FP32, one
- * rounding. On older GPUs a warp takes a token, and a lane loads its vector from up to GPU_SOURCES ranks at once. Where
- * some rank's rows come by the queue, blocks take channels instead (combine_queue.h). The last block posts the dones
- * (release): "I have read all that I will", and polls those of all peers (acquire), after which x may be used again.
+ * Grid: as many blocks as SMs were granted. Block 0 writes this rank's header, with the place of its rows, into every
+ * peer's memory (release). All blocks poll the peers' headers in local memory (acquire). A peer's header says that its
+ * rows are ready, since it is posted in stream order after the kernels that made them.
  *
- * Bytes a token: one row read a rank that had it, one row written. Shared memory: [N] places of rows, [2][N] rings, and
- * slots for parts of rows.
+ * Then each warp takes parts of rows (sm_90). Bulk copies bring them from all ranks that have them into shared memory.
+ * The warp adds one part while the next is copied (combine_bulk.h). A lane takes every 32nd vector of 16 bytes. Biases
+ * and rows are added in rank order in FP32, with one rounding. On older GPUs a warp takes a token, and a lane loads its
+ * vector from up to GPU_SOURCES ranks at once. If rows of some rank come through rings, blocks take channels instead
+ * (combine_queue.h).
  *
- * combine_slots.cu is this kernel for sums that go by slots, and for weights of the slots' owners. What differs stands
- * under GPU_BY_SLOT: a token's rows are found by places (ep_sum_place), which are the ranks here. */
+ * The last block posts the completion flags (release), "I have read all that I will". It polls those of all peers
+ * (acquire). After that x may be used again.
+ *
+ * Bytes of a token: one row is read from each rank that had it, one row is written. Shared memory: [N] places of rows,
+ * [2][N] rings, and slots for parts of rows.
+ *
+ * combine_slots.cu is this kernel for sums that go by slots, and for weights of the slots' owners. GPU_BY_SLOT marks
+ * the differences: a token's rows are found by places (ep_sum_place), which are the ranks here. */
 #ifndef GPU_BY_SLOT
 #define GPU_BY_SLOT 0
 #define GPU_COMBINE ep_combine_impl
@@ -24,24 +28,24 @@
 #include "exec/cuda/kernels/normal/rings.h"
 #include "proto/serving.h"
 
-/* Rows of which a lane has a vector in flight. */
+/* The most rows of which a lane loads a vector at once. */
 #define GPU_SOURCES 4
 
-/* Where one provider's rows lie, as addresses; in shared memory. */
+/* The addresses of one provider's rows, in shared memory. */
 typedef struct gpu_source {
     const uint8_t *x, *weights;
     const int32_t *map; /* with EP_SUM_EACH_SLOT */
     int64_t x_pitch_bytes, weights_pitch_bytes;
     int32_t first_row; /* this rank's first row there */
-    int32_t rows;      /* rows from here on were dropped */
+    int32_t rows;      /* rows from this number on were dropped */
     int32_t mode;      /* ep_mode */
     int32_t unused;
 } gpu_source;
 static_assert(sizeof(gpu_source) + 2 * sizeof(gpu_ring) == GPU_COMBINE_RANK_BYTES, "the host plans shared memory");
 
-/* ---- hellos ------------------------------------------------------------------------------------------------------ */
+/* ---- headers ----------------------------------------------------------------------------------------------------- */
 
-/* Rows that this rank has: what came, but no more than it had room for. */
+/* The rows that this rank has: those that came, as far as there was space for them. */
 GPU_FUNC int32_t rows_held(const gpu_combine_args *a)
 {
     if (!a->routing) return 0;
@@ -49,7 +53,7 @@ GPU_FUNC int32_t rows_held(const gpu_combine_args *a)
     return came < a->offer.rows ? came : a->offer.rows;
 }
 
-/* By block 0. */
+/* Block 0 calls it. */
 GPU_FUNC void post_hellos(const gpu_combine_args *a, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
@@ -68,7 +72,8 @@ GPU_FUNC void post_hellos(const gpu_combine_args *a, uint32_t epoch)
     }
 }
 
-/* By every block: waits for the hellos of all, and notes where the rows lie. False: nothing is to be added. */
+/* Every block calls it. It waits for the headers of all ranks, and keeps the places of their rows. False: nothing is to
+   be added. */
 GPU_FUNC bool accept_hellos(const gpu_combine_args *a, uint32_t epoch, gpu_source *sources)
 {
     const gpu_world *world = &a->world;
@@ -104,7 +109,7 @@ GPU_FUNC ep_sum sum_of(const gpu_combine_args *a)
     return sum;
 }
 
-/* How many places a token has. */
+/* The number of places of a token. */
 GPU_FUNC int32_t places_of(const gpu_combine_args *a)
 {
     const ep_sum sum = sum_of(a);
@@ -126,7 +131,7 @@ GPU_FUNC ep_place place_of(const gpu_combine_args *a, int64_t token, int32_t num
     return place;
 }
 
-/* By the queue a row of a sum of each slot comes in parts, one a slot of the ring. */
+/* Through rings, a row of a sum of each slot comes in parts, each in one slot of the ring. */
 GPU_FUNC int32_t ring_parts_of(const gpu_combine_args *a)
 {
     return GPU_BY_SLOT ? a->ring_parts : 1;
@@ -135,10 +140,10 @@ GPU_FUNC int32_t ring_parts_of(const gpu_combine_args *a)
 /* A token, or one of these parts of it. */
 typedef struct gpu_token {
     int64_t number;
-    int32_t part; /* 0: also the whole token, where there are no teams */
+    int32_t part; /* 0: also the whole token, if there are no teams */
 } gpu_token;
 
-/* Bytes of a row that are added at a time, and those from the part's begin on. */
+/* The bytes of a row that are added at a time, and those of one part. */
 GPU_FUNC int64_t ring_part_bytes(const gpu_combine_args *a, const gpu_team *team)
 {
     return GPU_BY_SLOT && team ? a->ring_part_bytes : GPU_ROW_BYTES(a);
@@ -151,14 +156,14 @@ GPU_FUNC int64_t token_bytes(const gpu_combine_args *a, const gpu_team *team, in
 
 /* ---- one token --------------------------------------------------------------------------------------------------- */
 
-/* The rows of a token at one word of 32 places: lane i has place first + i. */
+/* The rows of a token at 32 consecutive places: lane i has place first + i. */
 typedef struct gpu_find {
     const uint8_t *x;
     const float *weights;
     uint32_t places; /* bit i: the lane's place has a row */
 } gpu_find;
 
-/* A slot's row; false: there is none. base: the slot of the ring, or NULL. */
+/* A slot's row. False: there is none. base: the slot of the ring, or NULL. */
 GPU_FUNC bool find_slot_row(const gpu_combine_args *a, const gpu_source *source, const uint8_t *base, int64_t row,
                             int32_t slot, int64_t at, const uint8_t **x)
 {
@@ -171,8 +176,8 @@ GPU_FUNC bool find_slot_row(const gpu_combine_args *a, const gpu_source *source,
     return expert_row >= 0;
 }
 
-/* By one lane: where the place's row lies, from the part's begin on, and the rank's weights for the token. Rows that
-   come by the queue lie in slots; team: the one that takes them, or NULL where there are none. False: there is none. */
+/* Finds the place's row, from the part's begin on, and the rank's weights for the token. Rows that come through rings
+   are in slots. team: the team that takes them, or NULL. False: there is no row. One lane calls it. */
 GPU_FUNC bool find_row(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team,
                        const gpu_token *token, ep_place place, const uint8_t **x, const float **weights)
 {
@@ -191,7 +196,7 @@ GPU_FUNC bool find_row(const gpu_combine_args *a, const gpu_source *sources, con
     return there;
 }
 
-/* by_rank: places are the ranks, whatever the order of sums. */
+/* by_rank: places are the ranks, whatever the order of sums is. */
 GPU_FUNC gpu_find find_places(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team,
                               const gpu_token *token, int32_t first, bool by_rank)
 {
@@ -217,8 +222,8 @@ GPU_FUNC const uint8_t *pick(const uint8_t *value, int32_t lane)
     return (const uint8_t *)__shfl_sync(GPU_ALL, (unsigned long long)value, lane);
 }
 
-/* Adds vector v of all rows found, in the order of places, GPU_SOURCES in flight. Lanes whose vector is past the end
-   take part in the shuffles only. */
+/* Adds vector v of all rows found, in the order of places, GPU_SOURCES at a time. Lanes whose vector is past the end
+   take part only in the shuffles. */
 GPU_FUNC void add_found(const gpu_combine_args *a, const gpu_find *f, int32_t v, bool inside, float sums[8])
 {
     for (uint32_t left = f->places; left;) {
@@ -250,7 +255,7 @@ GPU_FUNC void add_biases(const gpu_combine_args *a, int64_t token, int32_t v, fl
     }
 }
 
-/* By one warp: the share-th of `shares` of a token, or of its part. */
+/* One warp adds a part of a token, or of its part: number `share` of `shares`. */
 GPU_FUNC void add_row(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team,
                       const gpu_token *token, const gpu_find *first_found, int32_t share, int32_t shares)
 {
@@ -271,7 +276,7 @@ GPU_FUNC void add_row(const gpu_combine_args *a, const gpu_source *sources, cons
     }
 }
 
-/* What each slot's owner gave for it, as it is; lanes take slots. */
+/* Takes the weight that each slot's owner gave for it, unchanged; lanes take slots. */
 GPU_FUNC void take_weights(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team,
                            const gpu_token *token)
 {
@@ -287,7 +292,7 @@ GPU_FUNC void take_weights(const gpu_combine_args *a, const gpu_source *sources,
     }
 }
 
-/* Slot by slot, ranks ascending; lanes take slots. The token's first part has its weights. */
+/* Adds slot by slot, ranks ascending; lanes take slots. The token's first part has its weights. */
 GPU_FUNC void add_weights(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team,
                           const gpu_token *token)
 {
@@ -333,7 +338,7 @@ GPU_FUNC void add_all(const gpu_combine_args *a, const gpu_source *sources, uint
 
 #include "exec/cuda/kernels/normal/combine_queue.h"
 
-/* rings: [2][N] shared; slots behind them. */
+/* rings: [2][N] shared; slots follow them. */
 GPU_FUNC void move_rows(const gpu_combine_args *a, const gpu_source *sources, gpu_ring *rings, uint8_t *slots,
                         uint32_t epoch)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A combine's rows through shared memory (sm_90). Used by combine.cu alone.
+/* Copies a combine's rows through shared memory (sm_90). Only combine.cu uses it.
  *
- * A warp has some slots, each with room for one part of a row from every rank, side by side. Bulk copies fill them; the
- * warp waits for the oldest, adds its parts up, and sends for the next part into the same slot. So the other slots are
- * on their way while one is added; a single slot as large would stand still meanwhile.
+ * A warp has some slots. Each holds one part of a row from every rank, side by side. Bulk copies fill the slots. The
+ * warp waits for the oldest, adds its parts, and starts the copies of the next part into the same slot. So the other
+ * slots are being filled while one is added. A single slot of the same total size would be idle meanwhile.
  *
- * A slot's barrier goes through one phase each time that the slot is filled: lane 0 says how many bytes come, and
- * arrives once all copies have been sent for; all lanes wait. The next phase begins behind __syncwarp, so that no lane
- * can miss one. No fence stands before copies that overwrite a slot: what was read there has gone into sums that are
- * stored by then. */
+ * A slot's barrier goes through one phase each time that the slot is filled. Lane 0 says how many bytes come, and
+ * arrives after it has started all copies; all lanes wait. The next phase begins after __syncwarp, so that no lane can
+ * miss one. No fence comes before copies that overwrite a slot: the values that were read there have gone into sums
+ * that are stored by then. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_COMBINE_BULK_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_COMBINE_BULK_H
 
@@ -16,29 +16,30 @@
 
 /* ---- which parts a warp takes ------------------------------------------------------------------------------------ */
 
-/* A run is what a warp takes in turn: a whole row where tokens are many, so that it is looked up once, or half a row
-   where warps are many, too, so that all are through at the same time; else one part, so that few rows spread over many
-   warps. A warp's first run is its number among all warps. Those behind are dealt out as warps come for them, as tokens
-   of a dispatch are; but of few warps, whose SMs are what is short and not the links, each has its share from the
-   beginning. */
-#define GPU_MANY_TOKENS 8 /* a warp */
-#define GPU_MANY_WARPS  (2 * EP_ROWS_UNDER_WAY)
-#define GPU_FEW_WARPS   (EP_ROWS_UNDER_WAY / 2) /* fewer are */
+/* A run is what a warp takes at a time. With many tokens it is a whole row, so that the row is looked up once. If there
+   are many warps, too, it is half a row, so that all warps finish at the same time. Otherwise it is one part, so that
+   few rows spread over many warps.
 
-/* The number of a run fits 32 bits: y has EP_ALIGN_BYTES for each part but a row's last. */
+   A warp's first run is its number among all warps. Warps take later runs by a counter, as tokens of a dispatch. But if
+   warps are few, SMs are the bottleneck and not the links, and each warp has a fixed share. */
+#define GPU_MANY_TOKENS 8 /* for each warp */
+#define GPU_MANY_WARPS  (2 * EP_ROWS_UNDER_WAY)
+#define GPU_FEW_WARPS   (EP_ROWS_UNDER_WAY / 2) /* fewer warps than this are few */
+
+/* The number of a run fits 32 bits: y has EP_ALIGN_BYTES for each part except a row's last. */
 typedef struct gpu_course {
-    uint32_t first; /* number of the first run that is dealt out; else of the warp's next */
-    uint32_t dealt; /* the how-many-th from there on is the warp's next, as lane 0 alone is told; else 0 */
+    uint32_t first; /* number of the first run that is taken by the counter; else of the warp's next */
+    uint32_t dealt; /* counter value of the warp's next run, from `first` on, only in lane 0; else 0 */
     bool deals;
     int32_t parts; /* of a row */
     int32_t run;   /* parts of a run */
     int32_t runs;  /* of a row */
-    int32_t left;  /* parts of this run, the current one too; 0: the next run is to be begun */
+    int32_t left;  /* parts of this run, including the current one; 0: the next run begins */
     int32_t part;
-    int64_t token; /* behind the last one: the course is run */
+    int64_t token; /* past the last token: the course has ended */
 } gpu_course;
 
-/* Of the grid. */
+/* The warps of the grid. */
 GPU_FUNC uint32_t course_warps(void)
 {
     return (blockDim.x / 32) * gridDim.x;
@@ -60,7 +61,7 @@ GPU_FUNC gpu_course course_begin(const gpu_combine_args *a)
     return c;
 }
 
-/* Behind a part that has been sent for. */
+/* Call this after the copies of a part were started. */
 GPU_FUNC void course_step(const gpu_combine_args *a, gpu_course *c)
 {
     c->part++;
@@ -72,8 +73,8 @@ GPU_FUNC void course_step(const gpu_combine_args *a, gpu_course *c)
     if (c->deals && threadIdx.x % 32 == 0) c->dealt = deal_next(&a->world.place);
 }
 
-/* Whether there is a part to be sent for. What lane 0 was told is looked at here, and not where it asked, so that
-   nobody waits for the answer meanwhile. By the whole warp. */
+/* True if there is another part. The whole warp calls it. It reads lane 0's counter value here, and not where lane 0
+   asked for it, so that no lane waits for the answer meanwhile. */
 GPU_FUNC bool course_goes(const gpu_combine_args *a, gpu_course *c)
 {
     if (c->left == 0) {
@@ -91,18 +92,18 @@ GPU_FUNC bool course_goes(const gpu_combine_args *a, gpu_course *c)
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
-/* Beside each slot, in shared memory. */
+/* Each slot has one in shared memory. */
 typedef struct gpu_slot_note {
     uint64_t barrier; /* the parts have come */
-    int64_t token; /* this and the next two: written by lane 0 when it sends for the parts, read by the warp when they
-                      have come */
+    /* Lane 0 writes this and the next two when it starts the copies. The warp reads them when the parts have come. */
+    int64_t token;
     int32_t part;
     int32_t count; /* of the rows that are added */
     int64_t unused;
 } gpu_slot_note;
 static_assert(sizeof(gpu_slot_note) == GPU_COMBINE_NOTE_BYTES, "the host plans shared memory");
 
-/* A warp's. */
+/* A warp's slots. */
 typedef struct gpu_slots {
     uint8_t *data;
     gpu_slot_note *notes;
@@ -110,13 +111,13 @@ typedef struct gpu_slots {
     int32_t count;
 } gpu_slots;
 
-/* Places of a token that have rows, at most. */
+/* The most places of a token that have rows. */
 GPU_FUNC int32_t rooms_of(const gpu_combine_args *a)
 {
     return GPU_BY_SLOT ? a->rooms : GPU_RANKS(&a->world.place);
 }
 
-/* Notes stand behind the slots of all warps. */
+/* The gpu_slot_note records come after the slots of all warps. */
 GPU_FUNC gpu_slots slots_open(const gpu_combine_args *a, uint8_t *memory)
 {
     int32_t warp = threadIdx.x / 32, warps = blockDim.x / 32;
@@ -137,13 +138,13 @@ GPU_FUNC uint32_t part_size(const gpu_combine_args *a, int32_t part)
     return (uint32_t)(left < a->part_bytes ? left : a->part_bytes);
 }
 
-/* What the warp looked up last. */
+/* The warp's last lookup. */
 typedef struct gpu_lookup {
-    int64_t token; /* -1: nothing yet */
+    int64_t token; /* -1: none yet */
     gpu_find found;
 } gpu_lookup;
 
-/* Sends for the current part of the course, by the warp that has read the slot. */
+/* Starts the copies of the current part of the course. The warp has read the slot. */
 GPU_FUNC void send_for_part(const gpu_combine_args *a, const gpu_source *sources, const gpu_course *c, gpu_lookup *last,
                             const gpu_slots *s, int32_t slot)
 {
@@ -175,7 +176,7 @@ GPU_FUNC void send_for_part(const gpu_combine_args *a, const gpu_source *sources
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* Vector v of all parts, in the order of places, two of them in flight. */
+/* Adds vector v of all parts, in the order of places, two of them at once. */
 GPU_FUNC void add_parts(const gpu_combine_args *a, const uint8_t *data, int32_t count, int32_t v, float sums[8])
 {
     for (int32_t i = 0; i < count; i += 2, data += 2 * a->part_bytes) {
@@ -187,8 +188,8 @@ GPU_FUNC void add_parts(const gpu_combine_args *a, const uint8_t *data, int32_t 
     }
 }
 
-/* All vectors of two parts without biases, as most tokens of two ranks have them. Nothing is looked at on the way: few
-   SMs are short of instructions, and not of rows. */
+/* Adds all vectors of two parts without biases, as most tokens of two ranks have them. There are no conditions inside:
+   if SMs are few, instructions are the bottleneck and not rows. */
 GPU_FUNC void add_two(const gpu_combine_args *a, const uint4 *first, const uint4 *second, int32_t vectors, uint4 *y)
 {
     for (int32_t v = threadIdx.x % 32; v < vectors; v += 32) {
@@ -200,7 +201,7 @@ GPU_FUNC void add_two(const gpu_combine_args *a, const uint4 *first, const uint4
     }
 }
 
-/* The slot's parts have come. */
+/* The slot's parts must have come. */
 GPU_FUNC void add_slot(const gpu_combine_args *a, const gpu_slots *s, int32_t slot)
 {
     const gpu_slot_note *note = &s->notes[slot];
@@ -227,7 +228,7 @@ GPU_FUNC void add_all_by_bulk(const gpu_combine_args *a, const gpu_source *sourc
     gpu_lookup last = {-1, {NULL, NULL, 0}};
     int32_t under_way = 0, slot = 0;
     uint32_t parity = 0;
-    /* Rows were written by ordinary stores, seen by the acquire of the hellos. */
+    /* Rows were written by ordinary stores, which the acquire of the headers has made visible. */
     bulk_fence();
     for (; under_way < s.count && course_goes(a, &c); under_way++, course_step(a, &c))
         send_for_part(a, sources, &c, &last, &s, under_way);

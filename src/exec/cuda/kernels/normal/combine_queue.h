@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Combine with rows that come by the queue: those of ranks whose rows their owners cannot reach, or who want it so. One
- * team of each block puts this rank's rows into the owners' rings, in the owners' token order; the other adds tokens,
- * as many at a time as a ring has slots, once all rows that they need from rings have come. Rows of ranks that offered
- * them in place are read there. Used by combine.cu alone, behind find_rows and its like.
+/* Combine with rows that come through rings: those that their owners cannot reach, or by choice. One team of each block
+ * puts this rank's rows into the owners' rings, in the owners' token order. The other team adds tokens, up to as many
+ * at a time as a ring has slots, once all rows that they need from rings have come. Rows that ranks advertised in place
+ * are read there. Only combine.cu uses it, after find_row and its like.
  *
- * Sums of each slot's row (combine_slots.cu): a slot of a ring has the same part of the rows of all of the token's
- * slots, and it is such parts that are counted, waited for and added, a ring's slot each, instead of tokens.
+ * For sums of each slot's row (combine_slots.cu), a slot of a ring has the same part of the rows of all of the token's
+ * slots. Then such parts are counted, awaited and added instead of tokens; each takes one slot of the ring.
  *
- * The adding team waits for all ranks' rings of its channel together; each of these is filled by a team that never
- * waits for one ring alone, and channels ascend everywhere: no circle. */
+ * The adding team waits for the rings of its channel from all ranks together. Each of these is filled by a team that
+ * never waits for one ring alone, and channels ascend everywhere. So there is no cycle of waits. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_COMBINE_QUEUE_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_COMBINE_QUEUE_H
 
@@ -16,7 +16,7 @@
 
 /* ---- into the rings ---------------------------------------------------------------------------------------------- */
 
-/* Rows that came from each owner's channel and go back there; those that were dropped do not exist. */
+/* Rows that came from each owner's channel and go back there. Dropped rows do not exist. */
 GPU_FUNC void open_returns(const gpu_combine_args *a, const gpu_team *team)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.recv_channel_prefix);
@@ -35,7 +35,7 @@ GPU_FUNC void open_returns(const gpu_combine_args *a, const gpu_team *team)
     }
 }
 
-/* The same part of the row of each of a token's slots. */
+/* Puts the same part of the row of each of a token's slots. */
 GPU_FUNC void return_slots(const gpu_combine_args *a, const gpu_piece *p, uint8_t *slot, int64_t row, int32_t part)
 {
     const int32_t topk = GPU_TOPK(a), *map = a->map + row * topk;
@@ -70,7 +70,7 @@ GPU_FUNC void return_channel(const gpu_combine_args *a, gpu_team *team, uint32_t
 
 /* ---- out of the rings -------------------------------------------------------------------------------------------- */
 
-/* Rows of this rank's channel that come back by each ring. */
+/* Rows of this rank's channel that come back through each ring. */
 GPU_FUNC void open_sums(const gpu_combine_args *a, const gpu_team *team, const gpu_source *sources)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
@@ -87,14 +87,14 @@ GPU_FUNC void open_sums(const gpu_combine_args *a, const gpu_team *team, const g
     }
 }
 
-/* Parts of tokens are numbered through. */
+/* Parts of all tokens have consecutive numbers. */
 GPU_FUNC gpu_token token_at(const gpu_combine_args *a, int64_t number)
 {
     gpu_token token = {number / ring_parts_of(a), (int32_t)(number % ring_parts_of(a))};
     return token;
 }
 
-/* Parts of tokens before this one that went to the rank. */
+/* The number of earlier parts of tokens that went to the rank. */
 GPU_FUNC int32_t sent_before(const gpu_combine_args *a, int64_t number, int32_t rank)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
@@ -104,7 +104,7 @@ GPU_FUNC int32_t sent_before(const gpu_combine_args *a, int64_t number, int32_t 
     return hop.index * ring_parts_of(a) + (hop.goes ? token.part : 0);
 }
 
-/* Until the rank's ring holds all that parts of tokens before `end` need of it. False: given up. */
+/* Waits until the rank's ring holds all that parts of tokens before `end` need of it. False: given up. */
 GPU_FUNC bool await_rows(const gpu_combine_args *a, const gpu_team *team, int32_t rank, int64_t end, uint32_t epoch)
 {
     gpu_ring *ring = &team->rings[rank];
@@ -119,7 +119,7 @@ GPU_FUNC bool await_rows(const gpu_combine_args *a, const gpu_team *team, int32_
     }
 }
 
-/* Adds parts of tokens [begin, end), of which all rows are there. */
+/* Adds parts of tokens [begin, end), whose rows are all there. */
 GPU_FUNC void add_tokens(const gpu_combine_args *a, const gpu_source *sources, const gpu_team *team, int64_t begin,
                          int64_t end)
 {
@@ -152,7 +152,7 @@ GPU_FUNC void sum_channel(const gpu_combine_args *a, const gpu_source *sources, 
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
-/* By every block, when some rank's rows come by the queue. rings: [2][N] shared. */
+/* Every block calls it if rows of some rank come through rings. rings: [2][N] shared. */
 GPU_FUNC void add_queued(const gpu_combine_args *a, const gpu_source *sources, gpu_ring *rings, uint32_t epoch)
 {
     gpu_team *team = team_of(GPU_RANKS(&a->world.place), rings);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The layout that a caller asks for by itself: counts of tokens for each rank, node and expert, and who goes where.
  *
- * ep_count: a lane a token; for each rank and node the warp's ballot is counted at once, experts are counted in shared
- * memory first. Reads topk_idx once for the experts and again, from the cache, for each 32 ranks and nodes; writes a
- * byte a token and rank, and the counts by atomics, which are zero before. Indices outside [-1, E) count as -1. Nobody
- * waits.
+ * ep_count: each lane takes a token. For each rank and node the warp counts its ballot at once. Experts are counted in
+ * shared memory first. It reads topk_idx once for the experts and again, from the cache, for each 32 ranks and nodes.
+ * It writes a byte for each token and rank, and adds to the counts, which are zero before, by atomics. Indices outside
+ * [-1, E) count as -1. No thread waits.
  *
  * Registers: under 64; shared memory: [E] counters, dynamic. */
 #include "exec/cuda/kernels/normal/slots.h"
@@ -20,7 +20,8 @@ GPU_FUNC void count_experts(const gpu_count_args *a, int64_t token, int32_t *cou
     }
 }
 
-/* By a warp, a lane a token; `here`: there is such a token. counts: [number] or NULL. in_team: [T][number] or NULL. */
+/* A warp calls it, with a token in each lane; `here`: there is such a token. counts: [number] or NULL. in_team:
+   [T][number] or NULL. */
 GPU_FUNC void count_teams(const gpu_count_args *a, int64_t token, bool here, int32_t number, int32_t *counts,
                           uint8_t *in_team)
 {

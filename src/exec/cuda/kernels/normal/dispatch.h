@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rows of a dispatch: a warp takes a token and sends it everywhere. Used by dispatch.cu alone. */
+/* The rows of a dispatch: a warp takes a token and sends it to all of its ranks. Only dispatch.cu uses it. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_DISPATCH_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_DISPATCH_H
 
@@ -7,23 +7,24 @@
 #include "link/device/bulk.h"
 #include "proto/serving.h"
 
-/* What this rank was offered by one receiver, as addresses; in shared memory. */
+/* The buffer advertisement of one receiver, as addresses; in shared memory. */
 typedef struct gpu_target {
     uint8_t *x, *scales, *idx;
     float *weights;
     int32_t *src;
     int32_t first_row;
-    int32_t rows; /* from here on rows are dropped */
+    int32_t rows; /* rows from this number on are dropped */
     int32_t mode;
     int32_t unused;
 } gpu_target;
 
-/* A token on its way to the ranks of one word of 32, as they are served: lane i has number 32 · word + i. */
+/* A token on its way to 32 ranks, those of one word: lane i has number 32 · word + i in the order in which they are
+   served. */
 typedef struct gpu_parcel {
     int64_t token;
     int64_t row;    /* at the lane's rank */
-    uint8_t *x;     /* where the row belongs there */
-    uint32_t lanes; /* bit i: it goes to the rank of lane i directly */
+    uint8_t *x;     /* the row's place there */
+    uint32_t lanes; /* bit i: it goes directly to the rank of lane i */
     int32_t rank;   /* the lane's */
 } gpu_parcel;
 
@@ -69,7 +70,7 @@ GPU_FUNC gpu_choice choice_at(const gpu_dispatch_args *a, int64_t token, int32_t
     return c;
 }
 
-/* Entry `at` of recv_topk_idx and recv_topk_weights, as the rank sees the slot. */
+/* Stores entry `at` of recv_topk_idx and recv_topk_weights, as the rank sees the slot. */
 GPU_FUNC void put_choice(const gpu_dispatch_args *a, const gpu_choice *c, int32_t rank, uint8_t *idx, float *weights,
                          int64_t at)
 {
@@ -82,7 +83,7 @@ GPU_FUNC void put_choice(const gpu_dispatch_args *a, const gpu_choice *c, int32_
     if (a->form.weights) weights[at] = local < 0 ? 0.0f : c->weight;
 }
 
-/* recv_topk_idx and recv_topk_weights, as each of the ranks sees them; lanes take slots. */
+/* Sends recv_topk_idx and recv_topk_weights, as each of the ranks sees them; lanes take slots. */
 GPU_FUNC void send_topk(const gpu_dispatch_args *a, const gpu_target *targets, const gpu_parcel *p)
 {
     int32_t topk = GPU_TOPK(a), lane = threadIdx.x % 32;
@@ -112,7 +113,7 @@ GPU_FUNC void send_scales(const gpu_dispatch_args *a, const gpu_target *targets,
     }
 }
 
-/* A lane a rank. */
+/* Each lane takes a rank. */
 GPU_FUNC void send_source(const gpu_target *targets, const gpu_parcel *p)
 {
     int32_t lane = threadIdx.x % 32;
@@ -121,7 +122,7 @@ GPU_FUNC void send_source(const gpu_target *targets, const gpu_parcel *p)
 
 /* ---- the row ----------------------------------------------------------------------------------------------------- */
 
-/* Vectors that a lane has in flight. */
+/* The most vectors that a lane loads at once. */
 #define GPU_VECTORS 4
 
 /* One load, n stores. */
@@ -144,7 +145,7 @@ GPU_FUNC void send_row_by_vectors(const gpu_dispatch_args *a, const gpu_parcel *
 }
 
 #ifdef GPU_HAS_BULK
-/* The bulk copy engine brings the row, or as much of it as the stage holds, and takes it to each place. */
+/* The bulk copy engine brings the row, or as much of it as the stage holds, and copies it to each place. */
 GPU_FUNC void send_row_by_bulk(const gpu_dispatch_args *a, const gpu_parcel *p, bulk_stage *stage)
 {
     const uint8_t *from = a->x + p->token * a->x_pitch_bytes;
@@ -181,17 +182,18 @@ GPU_FUNC void send_token(const gpu_dispatch_args *a, const gpu_target *targets, 
     }
 }
 
-/* The token that the warp takes behind the current one. Its first is its number among all warps; those behind are dealt
-   out as warps come for them: SMs do not get the same share of the links, and half of the warps of a long dispatch
-   would be through when it is two thirds over. Told to lane 0 alone, so that the others need not wait for it yet. */
+/* Returns the token that the warp takes after the current one. Its first is its number among all warps. Warps take
+   later ones by a counter, since SMs do not get equal shares of the links. Otherwise half of the warps of a long
+   dispatch would finish after two thirds of its time. Only lane 0 gets the number, so that the others need not wait for
+   it yet. */
 GPU_FUNC uint32_t deal_token(const gpu_dispatch_args *a, uint32_t all)
 {
     if (all >= a->tokens) return all;
     return threadIdx.x % 32 ? 0 : all + deal_next(&a->world.place);
 }
 
-/* By the senders of each block; the others find no token. stages: stage_bytes of shared memory for each sender, and
-   behind all stages a barrier for each warp. */
+/* The senders of each block call it; the other warps find no token. stages: stage_bytes of shared memory for each
+   sender, followed by a barrier for each warp. */
 GPU_FUNC void send_rows(const gpu_dispatch_args *a, const gpu_target *targets, uint8_t *stages)
 {
     int32_t warp = threadIdx.x / 32, warps = a->senders;

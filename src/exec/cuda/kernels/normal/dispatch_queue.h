@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Dispatch by the queue: rows for receivers whose output their senders cannot reach, or who want it so. One team of
- * each block puts rows into the receivers' rings, the other takes rows out of this rank's rings to their final places.
- * Two writes and two reads a destination. Used by dispatch.cu alone. */
+/* Dispatch through rings: for receivers whose output their senders cannot reach, or by choice. One team of each block
+ * puts rows into the receivers' rings. The other takes rows out of this rank's rings to their final places. A row costs
+ * two writes and two reads for each destination. Only dispatch.cu uses it. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_DISPATCH_QUEUE_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_DISPATCH_QUEUE_H
 
 #include "exec/cuda/kernels/normal/dispatch.h"
 #include "exec/cuda/kernels/normal/rings.h"
 
-/* The index-th of this rank's tokens that go to `rank`, found by one warp: the piece by a search 32 wide, then the
-   bit. */
+/* Finds the token with that index among this rank's tokens that go to `rank`. One warp calls it: it finds the piece by
+   a search 32 wide, then the bit. */
 GPU_FUNC int64_t token_at(const gpu_dispatch_args *a, int32_t rank, int32_t index)
 {
     const int32_t *befores = (const int32_t *)(a->routing + a->at.befores);
@@ -29,7 +29,7 @@ GPU_FUNC int64_t token_at(const gpu_dispatch_args *a, int32_t rank, int32_t inde
 
 /* ---- into the rings ---------------------------------------------------------------------------------------------- */
 
-/* Rows of this rank's channel for each receiver that takes the queue. */
+/* Rows of this rank's channel for each receiver that uses rings. */
 GPU_FUNC void open_puts(const gpu_dispatch_args *a, const gpu_team *team, const gpu_target *targets)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.channel_prefix);
@@ -42,7 +42,7 @@ GPU_FUNC void open_puts(const gpu_dispatch_args *a, const gpu_team *team, const 
     }
 }
 
-/* What goes with the row, into its slot; by one warp. */
+/* Puts the data that go with the row into its slot. One warp calls it. */
 GPU_FUNC void put_rest(const gpu_dispatch_args *a, int64_t token, int32_t rank, uint8_t *slot)
 {
     const ep_space *space = &a->world.space;
@@ -57,7 +57,7 @@ GPU_FUNC void put_rest(const gpu_dispatch_args *a, int64_t token, int32_t rank, 
     if (lane == 0 && a->form.options & EP_OPTION_SRC_TOKENS) *(int32_t *)(slot + space->slot_src) = (int32_t)token;
 }
 
-/* Rows that the receiver will drop travel all the same: it counts them. */
+/* Rows that the receiver will drop are sent, too, since it counts them. */
 GPU_FUNC void put_channel(const gpu_dispatch_args *a, gpu_team *team, uint32_t epoch)
 {
     int32_t warp = team_thread(team) / 32, warps = team->threads / 32;
@@ -75,7 +75,7 @@ GPU_FUNC void put_channel(const gpu_dispatch_args *a, gpu_team *team, uint32_t e
 
 /* ---- out of the rings -------------------------------------------------------------------------------------------- */
 
-/* Rows that come here from each source's channel, and where the first of them belongs. */
+/* Rows that come here from each source's channel, and the place of the first of them. */
 GPU_FUNC void open_takes(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_team *team)
 {
     const int32_t *prefix = (const int32_t *)(a->routing + a->at.recv_channel_prefix);
@@ -121,7 +121,7 @@ GPU_FUNC void take_channel(const gpu_dispatch_args *a, const gpu_arrival *arriva
 
 /* ---- both -------------------------------------------------------------------------------------------------------- */
 
-/* By every block, when some rank takes its rows by the queue. rings: [2][N] shared. */
+/* Every block calls it if some rank gets its rows through rings. rings: [2][N] shared. */
 GPU_FUNC void move_queued(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_target *targets,
                           gpu_ring *rings, uint32_t epoch)
 {

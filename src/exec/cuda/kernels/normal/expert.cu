@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expert-major rows: the map from slots to rows, the copies there and the weighted sums back. All local; nobody waits.
+/* Expert-major rows: the map from slots to rows, the copies there and the weighted sums back. All work is local; no
+ * thread waits.
  *
- * ep_map: a warp an expert walks over all slots in order and numbers those of its expert. ep_expand: a warp a row,
- * copied to the row of each of its slots. ep_zero_padding: a block an expert. ep_reduce: a warp a token.
- * ep_columns: a thread a scale, those of a column together. ep_sources: a warp a row. ep_tell_counts: one warp tells
- * the caller what the handle knows. */
+ * ep_map: a warp for each expert walks over all slots in order and numbers those of its expert. ep_expand: a warp for
+ * each row copies it to the row of each of its slots. ep_zero_padding: a block for each expert. ep_reduce: a warp for
+ * each token. ep_columns: a thread for each scale, those of a column together. ep_sources: a warp for each row.
+ * ep_tell_counts: one warp writes the counts that the handle knows for the caller. */
 #include "exec/cuda/kernels/core/number.h"
 #include "exec/cuda/kernels/normal/records.h"
 
@@ -14,7 +15,7 @@ GPU_FUNC int64_t aligned_count(int32_t count, int32_t alignment)
     return ((uint32_t)count + unit - 1) / unit * unit;
 }
 
-/* First row of an expert. */
+/* The first row of an expert. */
 GPU_FUNC int64_t expert_begin(const int32_t *counts, int32_t alignment, int32_t expert)
 {
     int64_t begin = 0;
@@ -23,21 +24,21 @@ GPU_FUNC int64_t expert_begin(const int32_t *counts, int32_t alignment, int32_t 
     return begin;
 }
 
-/* Rows that are there. */
+/* The rows that have come. */
 GPU_FUNC int64_t rows_held(const int32_t *rank_prefix, int32_t ranks, int64_t rows)
 {
     int64_t came = rank_prefix[ranks - 1];
     return came < rows ? came : rows;
 }
 
-/* Local number, or less than 0. */
+/* The local number, or less than 0. */
 GPU_FUNC int64_t slot_expert(const gpu_map_args *a, int64_t slot)
 {
     int64_t expert = a->idx_bytes == 8 ? ((const int64_t *)a->idx)[slot] : ((const int32_t *)a->idx)[slot];
     return expert - a->first_expert;
 }
 
-/* Slots with no expert here, by all threads of the grid. */
+/* Slots with no expert here. All threads of the grid call it. */
 GPU_FUNC void map_nowhere(const gpu_map_args *a, int64_t slots)
 {
     int64_t all = a->rows * a->topk, stride = (int64_t)gridDim.x * blockDim.x;
@@ -45,7 +46,7 @@ GPU_FUNC void map_nowhere(const gpu_map_args *a, int64_t slots)
         if (i >= slots || slot_expert(a, i) < 0) a->map[i] = -1;
 }
 
-/* By one warp. */
+/* One warp calls it. */
 GPU_FUNC void map_expert(const gpu_map_args *a, int64_t slots, int32_t expert)
 {
     int32_t lane = threadIdx.x % 32;
@@ -55,7 +56,7 @@ GPU_FUNC void map_expert(const gpu_map_args *a, int64_t slots, int32_t expert)
         bool mine = i < slots && slot_expert(a, i) == expert;
         uint32_t hits = __ballot_sync(GPU_ALL, mine);
         int64_t row = next + __popc(hits & ((1u << lane) - 1));
-        /* Counts tell all that was sent: where rows were dropped, places may lie beyond the output. */
+        /* Counts include all rows that were sent. If rows were dropped, places may lie beyond the output. */
         if (mine) a->map[i] = row < a->expert_rows ? (int32_t)row : -1;
         next += __popc(hits);
     }
@@ -73,7 +74,7 @@ GPU_KERNEL(256) ep_map(GPU_ARGS gpu_map_args a)
 
 /* ---- copies ------------------------------------------------------------------------------------------------------ */
 
-/* To the rows of a token's slots, each slot's weight as it is. */
+/* Copies the weight of each of a token's slots, unchanged, to the slot's row. */
 GPU_FUNC void expand_weights(const gpu_expand_args *a, int64_t row)
 {
     for (int32_t k = threadIdx.x % 32; k < a->topk; k += 32) {
@@ -82,7 +83,7 @@ GPU_FUNC void expand_weights(const gpu_expand_args *a, int64_t row)
     }
 }
 
-/* A row's scales, to that row of the output. */
+/* Copies a row's scales to that row of the output. */
 GPU_FUNC void expand_scales(const gpu_expand_args *a, const uint32_t *scales, int64_t to)
 {
     int32_t count = (int32_t)(a->scale_bytes / 4);
@@ -92,7 +93,7 @@ GPU_FUNC void expand_scales(const gpu_expand_args *a, const uint32_t *scales, in
         out[s * pitch] = scales[s];
 }
 
-/* One row to the rows of all its slots; vectors of 16 bytes. */
+/* Copies one row to the rows of all its slots, in vectors of 16 bytes. */
 GPU_FUNC void expand_row(const gpu_expand_args *a, int64_t row)
 {
     int32_t lane = threadIdx.x % 32, vectors = (int32_t)(a->row_bytes / 16);
@@ -121,7 +122,7 @@ GPU_FUNC void zero_words(uint8_t *data, int64_t begin, int64_t end)
         ((uint32_t *)data)[i] = 0;
 }
 
-/* Where the rows in [begin, end) end that some slot has: they are numbered without gaps. By one block. */
+/* The end of the rows in [begin, end) that some slot has; they are numbered without gaps. One block calls it. */
 GPU_FUNC int64_t mapped_end(const gpu_padding_args *a, int64_t begin, int64_t end)
 {
     __shared__ int32_t most;
@@ -147,7 +148,7 @@ GPU_KERNEL(256) ep_zero_padding(GPU_ARGS gpu_padding_args a)
     for (int32_t e = (int32_t)blockIdx.x; e < a.local_experts; e += (int32_t)gridDim.x) {
         int64_t begin = expert_begin(a.expert_counts, a.alignment, e), used = begin + a.expert_counts[e];
         int64_t end = begin + aligned_count(a.expert_counts[e], a.alignment);
-        /* Behind the last expert nobody has rows. */
+        /* No expert has the rows after the last expert's. */
         if (end > a.rows || e == a.local_experts - 1) end = a.rows;
         if (begin >= end) continue;
         if (dropped) used = mapped_end(&a, begin, end);
@@ -169,7 +170,7 @@ GPU_KERNEL(256) ep_columns(GPU_ARGS gpu_columns_args a)
 
 /* ---- sources ----------------------------------------------------------------------------------------------------- */
 
-/* The rank among whose rows this one is. */
+/* The rank that sent this row. */
 GPU_FUNC int32_t source_of(const gpu_sources_args *a, int64_t row)
 {
     int32_t low = 0, high = a->ranks - 1;
@@ -183,7 +184,7 @@ GPU_FUNC int32_t source_of(const gpu_sources_args *a, int64_t row)
     return low;
 }
 
-/* By one warp. */
+/* One warp calls it. */
 GPU_FUNC void tell_source(const gpu_sources_args *a, int64_t row, bool came)
 {
     int32_t *out = a->out + row * (2 + a->topk), source = came ? source_of(a, row) : -1;
@@ -220,7 +221,7 @@ GPU_FUNC void reduce_vector(const gpu_reduce_args *a, int64_t row, int32_t v)
     ((uint4 *)(a->out + row * a->row_bytes))[v] = narrow_vector(dtype, sums);
 }
 
-/* To each slot of a token the weight of its row, as it is. */
+/* Copies to each slot of a token the weight of its row, unchanged. */
 GPU_FUNC void spread_weights(const gpu_reduce_args *a, int64_t row)
 {
     for (int32_t k = threadIdx.x % 32; k < a->topk; k += 32) {
@@ -243,7 +244,8 @@ GPU_KERNEL(256) ep_reduce(GPU_ARGS gpu_reduce_args a)
 
 /* ---- counts ------------------------------------------------------------------------------------------------------ */
 
-/* The experts, by one warp: a lane an expert, their rounded counts summed up across the lanes. */
+/* Writes the counts of experts. One warp calls it, with an expert in each lane; it sums the rounded counts across
+   lanes. */
 GPU_FUNC void tell_experts(const gpu_tell_args *a)
 {
     int32_t lane = threadIdx.x, locals = a->local_experts;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Layout and notify: who goes where, and what comes here.
+/* Layout and notify: where tokens go, and what comes here.
  *
- * Grid: a block for every 16 pieces of 32 tokens, one at least and num_sms at most. All blocks make the layout: a warp
- * takes a piece, a lane a token. For each rank the warp's ballot is the piece's mask; experts are counted in shared
- * memory first. Reads topk_idx for the counts and again, from the cache, for each 32 ranks and for a copy of it; writes
- * 4 bytes a piece and rank, and the copy. Then all but the last block to finish leave; nobody waits for it, so that the
- * grid need not fit on the GPU.
+ * Grid: a block for every 16 pieces of 32 tokens, at least one and at most num_sms. All blocks make the layout: a warp
+ * takes a piece, and a lane a token. For each rank the warp's ballot is the piece's mask. Experts are counted in shared
+ * memory first. The layout reads topk_idx for the counts and again, from the cache, for each 32 ranks and for a copy of
+ * it. It writes 4 bytes for each piece and rank, and the copy. Then all blocks but the last to finish leave. They do
+ * not wait for it, so the grid need not fit on the GPU.
  *
- * The last block goes on by itself. (1) A warp a rank sums the masks' bits up over the pieces. (2) A warp a peer writes
- * the hello and its flag (release) into the peer's memory. (3) A thread a source polls the source's flag here
- * (acquire): this is the only wait, for every rank's notify. (4) Counts go to the handle and, of a call that has a
- * ticket, to the host's pinned memory, the ticket last.
+ * The last block goes on by itself. (1) A warp for each rank sums the masks' bits over the pieces. (2) A warp for each
+ * peer writes the header and its flag (release) into the peer's memory. (3) A thread for each source polls the source's
+ * flag here (acquire). This is the only wait, for every rank's notify. (4) Counts go to the handle and, if the call has
+ * a ticket, to the host's pinned memory, the ticket last.
  *
- * Registers: under 100; shared memory, dynamic: [2][N] counts and, where there is room for them, [E] counters.
+ * Registers: under 100; shared memory, dynamic: [2][N] counts and, if there is space for them, [E] counters.
  *
- * ep_check_topk: a thread a slot, for a dispatch with a handle that carries topk_idx; reads that once. */
+ * ep_check_topk: a thread for each slot, for a dispatch with a handle that carries topk_idx; it reads that once. */
 #include "exec/cuda/kernels/core/refusal.h"
 #include "exec/cuda/kernels/normal/slots.h"
 
@@ -29,7 +29,7 @@ GPU_FUNC uint32_t ranks_by_hand(const gpu_notify_args *a, int64_t token, int32_t
     return bits;
 }
 
-/* Where the caller routes by hand, an expert gets a token only if its rank does. */
+/* If the caller says which ranks get a token, an expert gets it only if its rank does. */
 GPU_FUNC bool reaches(const gpu_notify_args *a, int64_t token, int64_t expert)
 {
     if (!a->route.token_in_rank) return true;
@@ -37,7 +37,7 @@ GPU_FUNC bool reaches(const gpu_notify_args *a, int64_t token, int64_t expert)
     return a->route.token_in_rank[token * a->route.token_in_rank_pitch + rank] != 0;
 }
 
-/* One occurrence an entry of topk_idx; the smallest bad one is kept. */
+/* Counts one entry of topk_idx; the smallest bad one is kept. */
 GPU_FUNC void count_slot(const gpu_notify_args *a, int64_t token, int32_t k, int64_t expert, int32_t *counts)
 {
     if (expert >= 0 && expert < a->experts) {
@@ -57,7 +57,7 @@ GPU_FUNC void count_experts(const gpu_notify_args *a, int64_t token, int32_t *co
     }
 }
 
-/* For sums that go by slots. What is out of range is refused later. */
+/* For sums that go by slots. Indices out of range are rejected later. */
 GPU_FUNC void keep_owners(const gpu_notify_args *a, int64_t token, int32_t locals)
 {
     uint16_t *owners = (uint16_t *)(a->routing + a->at.owners) + token * a->topk;
@@ -68,7 +68,7 @@ GPU_FUNC void keep_owners(const gpu_notify_args *a, int64_t token, int32_t local
     }
 }
 
-/* For a caller who may write to its own behind this call. */
+/* For a caller that may write to its own array after this call. */
 GPU_FUNC void copy_slots(const gpu_notify_args *a, int64_t token)
 {
     for (int32_t k = 0; k < a->topk; k++) {
@@ -104,7 +104,7 @@ GPU_FUNC void layout_piece(const gpu_notify_args *a, int64_t piece, int32_t *cou
     }
 }
 
-/* By the whole grid. block_counts: [E] shared, where the host has found room for them. */
+/* The whole grid calls it. block_counts: [E] shared, if the host has found space for them. */
 GPU_FUNC void lay_out(const gpu_notify_args *a, int32_t *block_counts)
 {
     int32_t *counts = a->shared_counts ? block_counts : a->expert_counts;
@@ -122,10 +122,10 @@ GPU_FUNC void stamp(const gpu_notify_args *a, int32_t moment)
 
 /* ---- notify: what this rank sends -------------------------------------------------------------------------------- */
 
-/* Pieces of which a lane has the masks in flight. */
+/* The number of pieces whose masks a lane loads at once. */
 #define GPU_LANE_PIECES 4
 
-/* Tokens that go to `rank` before each piece, by one warp; their sum. */
+/* Computes the number of tokens that go to `rank` before each piece. Returns the sum. One warp calls it. */
 GPU_FUNC int32_t sum_pieces(const gpu_notify_args *a, int32_t rank)
 {
     const uint32_t *masks = (const uint32_t *)(a->routing + a->at.masks);
@@ -157,7 +157,7 @@ GPU_FUNC int32_t sum_pieces(const gpu_notify_args *a, int32_t rank)
     return total;
 }
 
-/* Tokens before `token` that go to `rank`. */
+/* The number of tokens before `token` that go to `rank`. */
 GPU_FUNC int32_t count_before(const gpu_notify_args *a, int64_t token, int32_t rank, int32_t total)
 {
     if (token >= a->tokens) return total;
@@ -181,9 +181,9 @@ GPU_FUNC void close_layout(const gpu_notify_args *a, int32_t *sent)
     __syncthreads();
 }
 
-/* ---- notify: hellos ---------------------------------------------------------------------------------------------- */
+/* ---- notify: headers --------------------------------------------------------------------------------------------- */
 
-/* By one warp. sent: [N] shared. */
+/* One warp calls it. sent: [N] shared. */
 GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, const ep_refusal *refusal,
                          const int32_t *sent)
 {
@@ -215,13 +215,13 @@ GPU_FUNC void post_hello(const gpu_notify_args *a, uint32_t epoch, int32_t pe, c
     if (lane == 0) store_release((uint64_t *)&hello->flag, ep_word(epoch, 1));
 }
 
-/* How the exchange ended. */
+/* The result of the exchange. */
 typedef struct gpu_exchange {
-    bool come;       /* all hellos */
-    int32_t against; /* who stands in the way, or -1 */
-    bool refused;    /* it refused; else its form differs from rank 0's */
+    bool come;       /* all headers have come */
+    int32_t against; /* the rank that rejects or differs, or -1 */
+    bool refused;    /* it rejects; else its form differs from rank 0's */
     bool grows;      /* all go on, and pools grow before rows move (ep_growth) */
-    bool in_vain;    /* they would, but not all hosts wait */
+    bool in_vain;    /* pools would grow, but not all hosts wait */
 } gpu_exchange;
 
 GPU_FUNC const int32_t *counts_from(const gpu_notify_args *a, uint32_t epoch, int32_t source)
@@ -229,7 +229,7 @@ GPU_FUNC const int32_t *counts_from(const gpu_notify_args *a, uint32_t epoch, in
     return (const int32_t *)(hello_at(&a->world, a->world.place.rank, epoch, source) + 1);
 }
 
-/* Posts to all, and waits for all. sent, received: [N] shared, tokens to and from each rank. */
+/* Posts to all ranks, and waits for all. sent, received: [N] shared, tokens to and from each rank. */
 GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, const ep_refusal *refusal,
                                       const int32_t *sent, int32_t *received)
 {
@@ -243,7 +243,7 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
         const ep_hello *hello = hello_at(world, world->place.rank, epoch, pe);
         come &= await_flag(&world->place, (const uint64_t *)&hello->flag, epoch, GPU_WAIT_HELLO, pe);
-        /* Loaded beside the form: behind the store it would be waited for by itself. */
+        /* Loaded together with the form: after the store, the load would be awaited separately. */
         const int32_t growth = hello->room.growth;
         agree &= hello_agrees(hello, &a->form);
         received[pe] = counts_from(a, epoch, pe)[a->channels - 1];
@@ -260,8 +260,8 @@ GPU_FUNC gpu_exchange exchange_hellos(const gpu_notify_args *a, uint32_t epoch, 
 
 /* ---- notify: what comes here ------------------------------------------------------------------------------------- */
 
-/* The notify part of the handle, and all counts for the host if it asks for this call: else it may still be reading
-   those of another one. received: [N] shared. */
+/* Fills the notify part of the handle. Copies all counts for the host, but only if it asks for this call: else it may
+   still be reading those of another one. received: [N] shared. */
 GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *received)
 {
     int32_t ranks = GPU_RANKS(&a->world.place), channels = a->channels, locals = a->local_experts;
@@ -290,8 +290,8 @@ GPU_FUNC void collect(const gpu_notify_args *a, uint32_t epoch, const int32_t *r
     }
 }
 
-/* Of a route: where this rank's rows begin at each rank, behind those of the ranks before it. A dispatch learns it from
-   the offers. */
+/* For a route: where this rank's rows begin at each rank, after those of the ranks before it. A dispatch learns it from
+   the buffer advertisements. */
 GPU_FUNC void find_first_rows(const gpu_notify_args *a, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
@@ -308,8 +308,8 @@ GPU_FUNC void find_first_rows(const gpu_notify_args *a, uint32_t epoch)
 
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
-/* By the last block, where the caller's counts lie here: the first bad one stands in the place of a slot, of which
-   there are none then. */
+/* The last block calls it if the caller's counts are here. The first bad count is stored as bad_slot, since there are
+   no slots then. */
 GPU_FUNC void check_counts(const gpu_notify_args *a)
 {
     const int32_t most = ep_most_of_expert(GPU_RANKS(&a->world.place));
@@ -319,8 +319,8 @@ GPU_FUNC void check_counts(const gpu_notify_args *a)
     __syncthreads();
 }
 
-/* What this rank tells the others: the refusal that came with the call, or the first bad index. By the last warp, which
-   has the least to sum up. */
+/* Finds what this rank tells the others: the rejection that came with the call, or the first bad index. The last warp
+   does it, since it has the least to sum. */
 GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
 {
     if (threadIdx.x != blockDim.x - 1) return;
@@ -335,7 +335,7 @@ GPU_FUNC void find_refusal(const gpu_notify_args *a, ep_refusal *refusal)
         refuse_index(&a->route, a->form.experts, refusal, bad_slot);
 }
 
-/* What the next call finds, and the host, which may be waiting. */
+/* Writes the state for the next call, and the report for the host, which may be waiting. */
 GPU_FUNC void close_notify(const gpu_notify_args *a, uint32_t epoch, const gpu_exchange *end)
 {
     const gpu_world *world = &a->world;
@@ -383,7 +383,7 @@ GPU_KERNEL(512) ep_notify(GPU_ARGS gpu_notify_args a)
 
 /* ---- beside a handle --------------------------------------------------------------------------------------------- */
 
-/* All blocks look; the last one to finish says what was found. Nobody waits. */
+/* All blocks look; the last one to finish reports the result. No block waits. */
 GPU_KERNEL(512) ep_check_topk(GPU_ARGS gpu_check_args a)
 {
     gpu_state *state = a.world.place.state;

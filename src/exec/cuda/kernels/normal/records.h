@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The records of a call in normal mode, as kernels see them: hellos, replies and dones of all ranks (proto/normal.h),
- * what they come to, and lookups in a routing. */
+/* The records of a call in normal mode, as kernels see them: headers, replies and completion flags of all ranks
+ * (proto/normal.h), their evaluation, and lookups in a routing. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_RECORDS_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_RECORDS_H
 
@@ -26,8 +26,8 @@ GPU_FUNC uint64_t *done_at(const gpu_world *world, int32_t pe, uint32_t epoch, i
 
 /* ---- the end of a kernel ----------------------------------------------------------------------------------------- */
 
-/* Tells every rank that this one is through, and waits for all of them; but not when a block of this call, or of an
-   earlier one, gave up a wait and so left rows where they were. By the last block. */
+/* Tells every rank that this one has finished, and waits for all of them. It does neither if a block of this call, or
+   of an earlier one, gave up a wait and so left rows where they were. The last block calls it. */
 GPU_FUNC void exchange_dones(const gpu_world *world, uint32_t epoch)
 {
     int32_t ranks = GPU_RANKS(&world->place);
@@ -39,10 +39,10 @@ GPU_FUNC void exchange_dones(const gpu_world *world, uint32_t epoch)
     __syncthreads();
 }
 
-/* ---- verdicts ---------------------------------------------------------------------------------------------------- */
+/* ---- results of votes -------------------------------------------------------------------------------------------- */
 
-/* Who stands in the way of a call of which not all hellos agree, by one block; -1: nobody. All hellos must have come;
-   *refused (may be NULL): it refuses, or its form differs. */
+/* Finds the rank because of which a call cannot go on, if not all headers agree; -1: there is none. All headers must
+   have come. *refused (may be NULL): the rank rejects the call; else its form differs. One block calls it. */
 GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refused)
 {
     __shared__ int32_t least;
@@ -58,15 +58,16 @@ GPU_FUNC int32_t judge_hellos(const gpu_world *world, uint32_t epoch, bool *refu
     return ep_ballot_rank(least);
 }
 
-/* Whether a hello, which must have come, stands in nobody's way: it does not refuse, and has this rank's own form. What
-   the thread that has seen it come finds out at once, while it loads the rest; judge_hellos says who it was. */
+/* Says whether a header, which must have come, lets the call go on: it does not reject, and has this rank's own form.
+   The thread that has seen it come finds that out at once, while it loads the rest. judge_hellos then finds the
+   rank. */
 GPU_FUNC bool hello_agrees(const ep_hello *hello, const ep_form *own)
 {
     int32_t status = hello->refusal.status;
     return ep_is_same_form(&hello->form, own) && !status;
 }
 
-/* By one thread: `rank` stands in the way, by its hello. */
+/* Reports that the call cannot go on because of the header of `rank`. One thread calls it. */
 GPU_FUNC void report_hello(const gpu_world *world, uint32_t epoch, int32_t rank, bool refused)
 {
     gpu_verdict *slot = verdict_slot(&world->place);
@@ -102,7 +103,7 @@ GPU_FUNC void report_dropped(const gpu_world *world, int32_t rows)
 
 /* ---- routing ----------------------------------------------------------------------------------------------------- */
 
-/* Whether token t goes to rank r, and as the how-many-th of those that go there. */
+/* Says whether token t goes to rank r, and its index among the tokens that go there. */
 typedef struct gpu_hop {
     bool goes;
     int32_t index;
@@ -120,8 +121,8 @@ GPU_FUNC gpu_hop hop_of(const uint8_t *routing, const gpu_routing *at, int32_t r
     return hop;
 }
 
-/* Makes it one that sends nothing anywhere: of a dispatch that was refused, so that what stands behind it on the stream
-   finds no rows. By one block. */
+/* Clears a routing, so that it sends nothing anywhere. After a rejected dispatch, later work on the stream then finds
+   no rows. One block calls it. */
 GPU_FUNC void empty_routing(uint8_t *routing, const gpu_routing *at)
 {
     for (uint64_t i = threadIdx.x; routing && i < at->total_bytes / 4; i += blockDim.x)

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue rings on a GPU: the rings of proto/normal.h, moved by teams of warps. Used by dispatch and combine.
+/* The rings of proto/normal.h on a GPU, moved by teams of warps. Dispatch and combine use them.
  *
  * A block has two teams: one puts rows into this rank's outgoing rings, the other takes them out of its incoming ones.
- * A team works on one channel at a time, on the rings to (from) all ranks at once, in turns: it looks at all words, all
- * its warps copy what may be copied, then it publishes. It never waits for one ring alone, and both ends go through the
- * channels in ascending order; so no rings can wait for each other in a circle, whatever their size and however many
- * blocks each rank has.
+ * A team works on one channel at a time, on the rings to (from) all ranks together, in turns. In a turn it looks at all
+ * words, all its warps copy what may be copied, and then it publishes. It never waits for one ring alone, and both ends
+ * go through the channels in ascending order. So rings cannot wait for each other in a cycle, whatever their size and
+ * however many blocks each rank has.
  *
- *   tail  in the receiver's memory: rows put in.   The source's put team stores it (release) behind its barrier, after
- *         all warps filled their slots; the receiver's take team loads it (acquire) and then meets at its barrier.
- *   head  in the source's memory: rows taken out.  Stored (release) by the take team, loaded (acquire) by the put team,
- *         likewise.
+ *   tail  in the receiver's memory: rows put in. The source's put team stores it (release) after its barrier, when all
+ *         warps have filled their slots. The receiver's take team loads it (acquire) and then meets at its barrier.
+ *   head  in the source's memory: rows taken out. The take team stores it (release) and the put team loads it
+ *         (acquire), likewise.
  *
- * Both carry the call's epoch; a word of another epoch counts as 0, so that nothing is ever reset. */
+ * Both carry the call's epoch. A word of another epoch counts as 0, so nothing is ever reset. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_RINGS_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_RINGS_H
 
@@ -20,20 +20,21 @@
 
 typedef enum gpu_end { GPU_PUT = 0, GPU_TAKE = 1 } gpu_end;
 
-/* This end of one ring, in shared memory. Written by the one thread of the team that has the rank, read by the whole
-   team between two of its barriers. */
+/* This end of one ring, in shared memory. The one thread of the team that has the rank writes it. The whole team reads
+   it between two of its barriers. */
 typedef struct gpu_ring {
-    int32_t all;   /* rows that travel by it in this call */
-    int32_t moved; /* of these, put in or taken out */
+    int32_t all;   /* rows that go through it in this call */
+    int32_t moved; /* of these, rows put in or taken out */
     int32_t batch; /* rows of this turn */
-    int32_t first; /* what number the first row has for the caller */
+    int32_t first; /* the caller's number of the first row */
 } gpu_ring;
 
-/* One team, in shared memory. Made by one thread before the block's barrier; thread 0 of the team changes channel and
-   waiting; any thread sets `stopped` (a wait was given up); all of them read behind a barrier of the team. */
+/* One team, in shared memory. One thread makes it before the block's barrier. Thread 0 of the team changes channel and
+   waiting. Any thread sets `stopped` (a wait was given up). All threads of the team read it after a barrier of the
+   team. */
 typedef struct gpu_team {
     gpu_end end;
-    int32_t begin, threads; /* of the block's threads, it has [begin, begin + threads) */
+    int32_t begin, threads; /* it has the block's threads [begin, begin + threads) */
     int32_t channel;
     int32_t stopped;
     gpu_ring *rings; /* [N] */
@@ -45,8 +46,8 @@ GPU_FUNC int32_t team_thread(const gpu_team *team)
     return (int32_t)threadIdx.x - team->begin;
 }
 
-/* The first half of the block's warps puts, the other takes. By all threads of a block of two warps at least.
-   rings: [2][N] shared. */
+/* The first half of the block's warps puts, the second half takes. All threads of a block of at least two warps call
+   it. rings: [2][N] shared. */
 GPU_FUNC gpu_team *team_of(int32_t ranks, gpu_ring *rings)
 {
     __shared__ gpu_team teams[2];
@@ -66,13 +67,13 @@ GPU_FUNC gpu_team *team_of(int32_t ranks, gpu_ring *rings)
     return &teams[end];
 }
 
-/* All threads of the team, and no others. */
+/* All threads of the team call it, and no others. */
 GPU_FUNC void team_meet(const gpu_team *team)
 {
     meet_at(1 + (int32_t)team->end, team->threads);
 }
 
-/* Goes on to the next channel, once all are through with the one before. */
+/* Goes on to the next channel, once all threads have finished the previous one. */
 GPU_FUNC void team_begin(gpu_team *team, int32_t channel)
 {
     team_meet(team);
@@ -82,7 +83,7 @@ GPU_FUNC void team_begin(gpu_team *team, int32_t channel)
 
 /* ---- words and slots --------------------------------------------------------------------------------------------- */
 
-/* What the other end of the ring has written, in this rank's memory. */
+/* The word that the other end of the ring writes, in this rank's memory. */
 GPU_FUNC const uint64_t *ring_word_here(const gpu_world *world, const gpu_team *team, int32_t peer)
 {
     const ep_space *space = &world->space;
@@ -92,7 +93,7 @@ GPU_FUNC const uint64_t *ring_word_here(const gpu_world *world, const gpu_team *
                                                             : ep_tail_at(space, ranks, team->channel, peer));
 }
 
-/* What this end writes, in the peer's memory. */
+/* The word that this end writes, in the peer's memory. */
 GPU_FUNC uint64_t *ring_word_there(const gpu_world *world, const gpu_team *team, int32_t peer)
 {
     const ep_space *space = &world->space;
@@ -102,7 +103,7 @@ GPU_FUNC uint64_t *ring_word_there(const gpu_world *world, const gpu_team *team,
                                                       : ep_head_at(space, ranks, team->channel, world->place.rank));
 }
 
-/* Slots lie in the memory of the rank that takes. */
+/* Slots are in the memory of the rank that takes. */
 GPU_FUNC uint8_t *ring_slot(const gpu_world *world, const gpu_team *team, int32_t peer, int32_t row)
 {
     int32_t owner = team->end == GPU_PUT ? peer : world->place.rank,
@@ -113,8 +114,8 @@ GPU_FUNC uint8_t *ring_slot(const gpu_world *world, const gpu_team *team, int32_
 
 /* ---- turns ------------------------------------------------------------------------------------------------------- */
 
-/* How many rows of the ring may be moved now. A put team leaves half of the ring for its next turn, so that both ends
-   are at work at a time. */
+/* The number of rows of the ring that may be moved now. A put team leaves half of the ring for its next turn, so that
+   both ends can work at the same time. */
 GPU_FUNC int32_t ring_look(const gpu_world *world, const gpu_team *team, int32_t peer, uint32_t epoch)
 {
     const gpu_ring *ring = &team->rings[peer];
@@ -128,7 +129,7 @@ GPU_FUNC int32_t ring_look(const gpu_world *world, const gpu_team *team, int32_t
     return may < left ? may : left;
 }
 
-/* By thread 0 when no ring moved: the first ring with rows left is the one that is named. */
+/* Thread 0 calls it if no ring moved. An error would name the first ring with rows left. */
 GPU_FUNC void ring_wait(const gpu_world *world, gpu_team *team, uint32_t epoch)
 {
     int32_t peer = 0;
@@ -163,7 +164,7 @@ GPU_FUNC int32_t turn_open(const gpu_world *world, gpu_team *team, uint32_t epoc
     }
 }
 
-/* Closes it: the rows have been moved, and the other ends are told. */
+/* Closes the turn: the rows have been moved, and the other ends are told. */
 GPU_FUNC void turn_close(const gpu_world *world, const gpu_team *team, uint32_t epoch)
 {
     team_meet(team);
@@ -175,9 +176,9 @@ GPU_FUNC void turn_close(const gpu_world *world, const gpu_team *team, uint32_t 
     }
 }
 
-/* ---- what each warp does in a turn ------------------------------------------------------------------------------- */
+/* ---- the work of each warp in a turn ----------------------------------------------------------------------------- */
 
-/* One warp's piece of the turn's rows: a part of a row, where there are more warps than rows. */
+/* One warp's piece of the turn's rows: a part of a row if there are more warps than rows. */
 typedef struct gpu_piece {
     int32_t peer;
     int32_t row; /* of the ring */
@@ -203,10 +204,10 @@ GPU_FUNC gpu_piece piece_of(const gpu_team *team, int32_t number, int32_t parts)
     return p;
 }
 
-/* Vectors that a lane has in flight. */
+/* The most vectors that a lane loads at once. */
 #define GPU_PIECE_VECTORS 2
 
-/* The warp's part of a row of 16-byte vectors. */
+/* Copies the warp's part of a row of 16-byte vectors. */
 GPU_FUNC void copy_part(uint8_t *to, const uint8_t *from, int32_t vectors, const gpu_piece *p)
 {
     int32_t lane = threadIdx.x % 32, unit = 32 * GPU_PIECE_VECTORS;
@@ -221,7 +222,7 @@ GPU_FUNC void copy_part(uint8_t *to, const uint8_t *from, int32_t vectors, const
     }
 }
 
-/* 4-byte words, by one warp. */
+/* Copies 4-byte words. One warp calls it. */
 GPU_FUNC void copy_lanes(void *to, const void *from, int32_t words)
 {
     for (int32_t i = threadIdx.x % 32; i < words; i += 32)

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A token's slots, as the kernels of layout look at them. Used by layout.cu and counts.cu. */
+/* A token's slots, as the layout kernels look at them. layout.cu and counts.cu use it. */
 #ifndef EXPAR_EXEC_CUDA_KERNELS_NORMAL_SLOTS_H
 #define EXPAR_EXEC_CUDA_KERNELS_NORMAL_SLOTS_H
 
 #include "exec/cuda/kernels/normal/records.h"
 
-/* Slots of a token that a lane has in flight: a loop that looks at each before it loads the next would wait for memory
-   once a slot. */
+/* The slots of a token that a lane loads at once. A loop that looks at each slot before it loads the next would wait
+   for memory once for each slot. */
 #define GPU_LANE_SLOTS 8
 
-/* What a token's experts are counted by. */
+/* How a token's experts are counted. */
 typedef struct gpu_teams {
     int32_t topk, experts;
     int32_t size; /* experts of a team: those of a rank, or of a node */
 } gpu_teams;
 
-/* Slots first … first + GPU_LANE_SLOTS - 1; -1 beyond the last. */
+/* Loads slots first … first + GPU_LANE_SLOTS - 1; -1 beyond the last. */
 GPU_FUNC void load_slots(const gpu_route *route, int32_t topk, int64_t token, int32_t first,
                          int64_t experts[GPU_LANE_SLOTS])
 {
@@ -43,7 +43,7 @@ GPU_FUNC uint32_t teams_of(const gpu_route *route, const gpu_teams *teams, int64
 
 /* ---- counts of a block ------------------------------------------------------------------------------------------- */
 
-/* By all threads: counters in shared memory, at zero. */
+/* All threads call it: sets counters in shared memory to zero. */
 GPU_FUNC void block_counts_open(int32_t *counts, int32_t number)
 {
     for (int32_t i = threadIdx.x; i < number; i += blockDim.x)
@@ -51,7 +51,7 @@ GPU_FUNC void block_counts_open(int32_t *counts, int32_t number)
     __syncthreads();
 }
 
-/* By all threads, once they have counted: added to those of the grid. */
+/* All threads call it after they have counted: adds the counters to those of the grid. */
 GPU_FUNC void block_counts_close(const int32_t *counts, int32_t number, int32_t *sums)
 {
     __syncthreads();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Several transports that need progress, as one. */
+/* Handles several transports that need progress as one. */
 #include "net/transport.h"
 
 bool transport_progress_all(const transport_driven *driven)
@@ -22,7 +22,7 @@ void transport_attend_all(const transport_driven *driven, int change)
         driven->list[i]->ops->attend(driven->list[i], change);
 }
 
-/* One that has something already is reason enough to stay awake; the others are armed all the same. */
+/* If one transport has something already, the thread must stay awake; the others are armed all the same. */
 bool transport_arm_all(const transport_driven *driven)
 {
     bool may_sleep = true;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Kinds of memory, and the refusal of those that a transport does not know. */
+/* Kinds of memory, and the rejection of those that a transport does not know. */
 #include "net/transport.h"
 
 const char *transport_memory_name(transport_memory memory)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Patience with a PE of which nothing is heard while operations to it are under way: late is not dead. */
+/* How long to wait for a PE that is silent while operations to it are in progress: late is not dead. */
 #include "base/knobs.h"
 #include "net/transport.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Posting that waits for room: what stands on top of every transport's post. */
+/* Posts and waits for free space, on top of every transport's post. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
 #include "net/transport.h"
@@ -20,7 +20,7 @@ transport_request transport_flag_apart(const transport_request *put)
     return apart;
 }
 
-/* Room comes by progress alone. */
+/* Only progress frees space. */
 static void post_make_room(transport *self, uint32_t turn)
 {
     if (self->ops->progress(self)) return;

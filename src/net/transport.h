@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* net: transports, the ways by which one PE's memory is reached from another.
+/* net: transports, the ways by which one PE reaches the memory of another.
  *
- * Called by shmem, which opens them, and by link, the way to them for all layers above; calls mem (regions), boot
- * (exchange of keys) and base. One folder a transport: p2p (mapped memory), fabric (a network by libfabric). A
- * transport joins by filling this table in a folder of its own (CONTRIBUTING: in five steps). Every one passes
+ * Called by shmem, which opens them, and by link, through which all layers above use them; calls mem (regions), boot
+ * (exchange of keys) and base. Each transport has a folder: p2p (mapped memory), fabric (a network, by libfabric). A
+ * new transport fills this table in a folder of its own (CONTRIBUTING: in five steps). Every one passes
  * tests/net/test_transport.c.
  *
- * Contract of the operations: `offset` is from the start of a segment, already checked against its size and within what
- * has grown; pe is one that `reach` named for that kind of operation on that kind of memory; words are aligned. All
- * operations may be called from any thread of the rank. */
+ * Contract of the operations. `offset` counts from the start of a segment; it has been checked against the segment's
+ * size and against what has grown. `pe` is one that `reach` named for that kind of operation on that kind of memory.
+ * Words are aligned. All operations may be called from any thread of the rank. */
 #ifndef EXPAR_NET_TRANSPORT_H
 #define EXPAR_NET_TRANSPORT_H
 
@@ -16,28 +16,28 @@
 #include "boot/boot.h"
 #include "mem/mem.h"
 
-/* Kinds of memory that peers reach. A rank has one segment of each at most, and all ranks have the same. */
+/* Kinds of memory that peers reach. A rank has at most one segment of each, and all ranks have the same ones. */
 typedef enum transport_memory { TRANSPORT_HOST, TRANSPORT_PINNED, TRANSPORT_DEVICE } transport_memory;
 #define TRANSPORT_MEMORIES 3
 const char *transport_memory_name(transport_memory memory);
 
-/* Memory of this rank that peers reach at the same offsets in theirs. */
+/* Memory of this rank; peers reach it at the offsets that they use in their own. */
 typedef struct transport_segment {
     const mem_region *region; /* NULL: the ranks have no such memory */
-    /* What lies behind it at the same offsets on all ranks, of each rank's own size: memory of outputs, that who maps
-       the segment maps, too, and no network reaches. NULL: nothing. */
+    /* The part that follows the segment, at the same offset on all ranks, in a size that each rank chooses: memory of
+       outputs. A rank that maps the segment maps this part, too, and no network reaches it. NULL: there is none. */
     const mem_region *behind;
-    /* Thread ranks: peers[r] is rank r's region in this same process. Else NULL. */
+    /* For thread ranks: peers[r] is rank r's region in this process. Else NULL. */
     const mem_region *const *peers;
 } transport_segment;
 
-/* How a transport reaches a PE; a set. */
+/* Says how a transport reaches a PE; a set. */
 typedef enum transport_reach {
-    TRANSPORT_MAP = 1, /* loads and stores at map(), which do what its put, get and atomics do */
+    TRANSPORT_MAP = 1, /* by loads and stores at map(), which can do all that its put, get and atomics do */
     TRANSPORT_PUT = 2, /* put and signal */
     TRANSPORT_GET = 4,
     TRANSPORT_ATOMIC = 8,
-    TRANSPORT_COHERENT = 16 /* its atomics and those of the PE's processor may meet on one word */
+    TRANSPORT_COHERENT = 16 /* its atomics and those of the PE's processor may be used on one word */
 } transport_reach;
 
 typedef enum transport_atomic_op {
@@ -51,7 +51,7 @@ typedef enum transport_atomic_op {
     TRANSPORT_XOR
 } transport_atomic_op;
 
-/* A few bytes that go ahead of a put's data, in its message: copied when that is posted. */
+/* A few bytes that are sent before a put's data, in its message. They are copied when the put is posted. */
 typedef struct transport_ahead {
     uint64_t offset;
     const void *source;
@@ -64,60 +64,72 @@ typedef enum transport_kind { TRANSPORT_KIND_PUT, TRANSPORT_KIND_GET, TRANSPORT_
 typedef struct transport_request {
     transport_kind kind;
     int32_t pe;
-    /* transport_memory that offset, and what goes ahead, is of, and that signal_offset is of. */
+    /* transport_memory of offset and of the bytes sent ahead, and that of signal_offset. */
     uint8_t memory, signal_memory;
     uint64_t offset;
-    const void *source; /* put: read until complete */
-    void *dest;         /* get: written until complete. atomic: gets the old word of `bytes` bytes, or NULL */
-    size_t bytes;       /* atomic: 4 or 8 */
+    /* put: read until complete */
+    const void *source;
+    /* get: written until complete. atomic: gets the old word of `bytes` bytes, or NULL */
+    void *dest;
+    /* atomic: 4 or 8 */
+    size_t bytes;
     transport_atomic_op op;
-    uint64_t operand, compare; /* in the low bytes */
-    bool copies;               /* put: source is free again when post returns, which may take longer */
-    bool signals;              /* put: once the data is there, the 64-bit word at signal_offset is changed by op (SET or
-                                  ADD) and operand; complete when that has been done */
+    /* in the low bytes */
+    uint64_t operand, compare;
+    /* put: source is free again when post returns, which may take longer */
+    bool copies;
+    /* put: once the data is there, op (SET or ADD) with operand changes the 64-bit word at signal_offset. The put is
+       complete when that has been done. */
+    bool signals;
     uint64_t signal_offset;
-    bool flagged; /* put without `signals`: its last 8 bytes, an aligned word there, are a flag. It comes behind all
-                     before it, and may come in pieces, the lowest byte first: who has found its upper half sees all of
-                     it, and what is before it, behind `behold`; else at most some of its lower bytes */
-    bool leads;   /* put without `signals`: complete as soon as its source is free and no put that is posted to pe from
-                   then on can come before it. That it is there is known once a later one that does not lead is
-                   complete; of its failure behind that nobody is told */
-    /* put with `flagged` and `leads` that `joins` has said yes to: these come before its data, in their order, as if
-       each were such a put, posted before it. */
+    /* put without `signals`: its last 8 bytes, an aligned word there, are a flag. The flag arrives after everything
+       before it. It may arrive in parts, the lowest byte first. A reader that has found its upper four bytes sees the
+       whole put after `behold`; before, it sees at most some of the lower bytes. */
+    bool flagged;
+    /* put without `signals`: complete as soon as its source is free and no put that is posted to pe later can arrive
+       before it. Its arrival is known once a later put that does not lead is complete. A failure after that is not
+       reported. */
+    bool leads;
+    /* For a put with `flagged` and `leads` that `joins` has accepted. These bytes arrive before its data, in their
+       order, as if each were such a put that was posted before it. */
     const transport_ahead *ahead;
     uint32_t num_ahead;
 } transport_request;
 
-/* What was posted with it and is not complete. Owned by the poster, who may free it once `left` is 0 (acquire). */
+/* The incomplete operations that were posted with it. Owned by the poster, who may free it once `left` is 0
+   (acquire). */
 typedef struct transport_batch {
-    /* Raised by post, lowered by whoever sees a completion (release, after status). */
+    /* Post raises it; the thread that sees a completion lowers it (release, after status). */
     _Atomic uint32_t left;
-    /* expar_status of one that failed, and the PE that it went to. Written before left is lowered, the PE first. */
+    /* expar_status of a failed operation, and its PE. Written before left is lowered, the PE first. */
     _Atomic int32_t status;
     _Atomic int32_t pe;
 } transport_batch;
 
-/* What a transport needs of the rank that opens it; lives as long as the transport. */
+/* The view of a rank that its transports get; lives as long as the transports. */
 typedef struct transport_site {
     boot *boot;
-    transport_segment segments[TRANSPORT_MEMORIES]; /* by transport_memory */
-    /* nodes[r]: the node number of rank r; a transport that maps memory must not reach across nodes. */
+    /* by transport_memory */
+    transport_segment segments[TRANSPORT_MEMORIES];
+    /* nodes[r]: the node number of rank r. A transport that maps memory must not reach across nodes. */
     const int32_t *nodes;
-    int64_t timeout_ms; /* how long an operation may take of which nothing is heard, where there is no patience */
-    bool crowded;       /* more ranks than cores on this host: give the core away early */
-    /* EXPAR_OK while operations to pe may be waited for (-1: to anybody), else what ends them, with `what` in the text.
-       Any thread. */
+    /* how long an operation without any answer may take, if `patience` is NULL */
+    int64_t timeout_ms;
+    /* more ranks than cores on this host: waits yield early */
+    bool crowded;
+    /* EXPAR_OK while a thread may wait for operations to pe (-1: to any PE). Else the reason why not, with `what` in
+       the text. Any thread. */
     expar_status (*check)(void *context, int32_t pe, const char *what);
-    /* An operation to pe has failed, which the network noticed before anybody said why: waits until pe answers, or is
-       known to have gone. As check. Any thread, without locks. */
+    /* The network has failed an operation to pe before any other sign of a loss. Waits until pe answers, or is known to
+       have gone. Returns as check. Any thread, without locks. */
     expar_status (*explain)(void *context, int32_t pe, const char *what);
-    /* An error that names pe as lost goes to a caller. Any thread. */
+    /* Call this when an error that names pe as lost goes to a caller. Any thread. */
     void (*told)(void *context, int32_t pe);
-    /* Something may have come from the network: wakes those of this rank who wait for it. Any thread. */
+    /* Something may have arrived from the network: wakes the threads of this rank that wait for it. Any thread. */
     void (*arrived)(void *context);
-    /* Nothing has been heard of pe here for waited_ns, with operations to it under way: how long (ns) they are to be
-       waited for until this is asked again. 0: no longer, for pe does not answer on its line either, or is late by more
-       than the late limit. Takes some 50 ms. NULL: only timeout_ms counts. Any thread. */
+    /* pe has been silent here for waited_ns, with operations to it in progress. Returns for how many ns to wait until
+       the next call. 0: stop waiting, because pe does not answer on its line either, or is late by more than the late
+       limit. Takes some 50 ms. NULL: only timeout_ms counts. Any thread. */
     int64_t (*patience)(void *context, int32_t pe, int64_t waited_ns);
     void *context;
 } transport_site;
@@ -126,12 +138,12 @@ typedef struct transport_site {
 typedef struct transport_patience {
     int64_t since_ns, end_ns;
 } transport_patience;
-/* False: it is given up. now_ns: clock_ns (patience.c). */
+/* False: the wait is given up. now_ns: clock_ns (patience.c). */
 bool transport_waits_on(const transport_site *site, transport_patience *wait, int32_t pe, int64_t now_ns);
 
 typedef struct transport transport;
 
-/* Operations of this rank that were handed to a network, and the bytes that they carry. */
+/* Operations of this rank that were passed to a network, and their bytes. */
 typedef struct transport_count {
     uint64_t operations, bytes;
 } transport_count;
@@ -141,57 +153,62 @@ typedef struct transport_traffic {
 
 typedef struct transport_ops {
     const char *name;
-    const char *summary; /* whom it reaches, and by what, for people */
-    /* Reaches all of its node, by loads and stores too, and nobody else: what stands behind it in the list is opened
-       only where there are several nodes. */
+    /* which PEs it reaches, and by what, for people */
+    const char *summary;
+    /* Reaches exactly the PEs of its node, also by loads and stores. The transports after it in the list are opened
+       only if there are several nodes. */
     bool node_local;
-    /* Makes this rank's end and exchanges what peers need to reach it; collective over site->boot, and all ranks return
-       success or all fail. EXPAR_ERR_UNSUPPORTED: not to be had on (at least) one rank; the text says how to get it.
-       Segments whose memory it does not know it leaves alone: `reach` says so. */
+    /* Makes this rank's end and exchanges what peers need to reach it. Collective over site->boot; it succeeds on all
+       ranks or fails on all. EXPAR_ERR_UNSUPPORTED: not available on (at least) one rank; the text says how to get it.
+       A transport ignores segments of unknown memory, and `reach` says so. */
     expar_status (*open)(const transport_site *site, transport **out);
     /* Makes [offset, offset + bytes) of that segment of all ranks reachable; ranges do not overlap. Collective with
-       equal arguments. EXPAR_ERR_UNSUPPORTED: it reaches no such memory. NULL: all of it is, from the start. */
+       equal arguments. EXPAR_ERR_UNSUPPORTED: it does not reach such memory. NULL: all memory is reachable from the
+       start. */
     expar_status (*grow)(transport *self, transport_memory memory, uint64_t offset, uint64_t bytes);
-    unsigned (*reach)(const transport *self, int32_t pe, transport_memory memory); /* set of transport_reach */
+    /* set of transport_reach */
+    unsigned (*reach)(const transport *self, int32_t pe, transport_memory memory);
     /* NULL without TRANSPORT_MAP. */
     void *(*map)(const transport *self, int32_t pe, transport_memory memory, uint64_t offset);
-    /* Carries out a request without a signal and without hints. A put: returns when its source may be reused. A get, or
-       an atomic with a `dest`: when that is there. Else it is complete after quiet. */
+    /* Performs a request without a signal and without hints. A put: returns when its source may be reused. A get, or an
+       atomic with a `dest`: returns when the result is there. Another atomic is complete after quiet. */
     expar_status (*run)(transport *self, const transport_request *request);
-    /* Starts an operation and returns. It is complete at its target, and the caller's memory free, when *batch has come
-       to 0; with batch NULL after quiet. EXPAR_ERR_BUSY: no room, nothing was started; call progress, try again. */
+    /* Starts an operation and returns. When *batch is 0 again, it is complete at its target and the caller's memory is
+       free; with batch NULL, after quiet. EXPAR_ERR_BUSY: no free space, nothing was started; call progress, try
+       again. */
     expar_status (*post)(transport *self, const transport_request *request, transport_batch *batch);
-    /* Whether all of the put, with what goes ahead of it, is one message. NULL: never. */
+    /* Returns whether the whole put, with the bytes sent ahead, is one message. NULL: never. */
     bool (*joins)(const transport *self, const transport_request *put);
-    /* pe answers no more: what was posted to it with the batch is given up. From then on nothing touches the batch, nor
-       the caller's memory but for the data of a large get or put. NULL: post never leaves anything under way. */
+    /* pe does not answer any more: the operations to it that were posted with the batch are given up. From then on
+       nothing touches the batch, nor the caller's memory except the data of a large get or put. NULL: post always
+       completes operations. */
     void (*drop)(transport *self, int32_t pe, transport_batch *batch);
     /* Orders earlier operations without a batch before all later ones, to each PE. Fails as quiet does. */
     expar_status (*fence)(transport *self);
-    /* All operations of this rank that have no batch are complete at their targets. Those that failed since the last
-       one are told of once. */
+    /* Waits until all operations of this rank without a batch are complete at their targets. Failures since the last
+       call are reported once. */
     expar_status (*quiet)(transport *self);
-    /* The same for those of a batch, whose status is EXPAR_OK again afterwards. NULL: what was posted is complete. */
+    /* The same for the operations of a batch, whose status is EXPAR_OK again afterwards. NULL: posted operations are
+       complete. */
     expar_status (*settle)(transport *self, transport_batch *batch);
-    /* Moves on what this rank has under way, and serves what others ask of it; never sleeps. NULL: nothing ever needs
-       it. True when something happened. */
+    /* Advances this rank's operations, and serves the requests of others; never sleeps. Returns true if something
+       happened. NULL: never needed. */
     bool (*progress)(transport *self);
-    /* What this rank's threads have brought in by now, the transport's own too, is seen by the caller from here on: not
-       only a flag that it has found set, but all that the network wrote before. NULL: loads are enough. */
+    /* Makes visible to the caller what this rank's threads, and the transport's own, have received so far. That
+       includes all that the network wrote before a flag that the caller has found set. NULL: loads are enough. */
     void (*behold)(transport *self);
     /* change 1: a thread begins to call progress over and over; -1: it has ended. Meanwhile the transport's own thread
-       leaves the work to it. 0: the caller goes to sleep on something else, so that thread must take over at once, and
-       call `arrived`. NULL as progress. */
+       leaves the work to it. 0: the caller goes to sleep on something else, so the transport's thread must take over at
+       once, and call `arrived`. NULL as progress. */
     void (*attend)(transport *self, int change);
-    /* To be called before a sleep, while attending; the caller looks at its condition once more in between, since it
-       may make progress. False: there is no need to sleep. NULL as progress. */
+    /* Call this before a sleep, while attending. It may make progress, so the caller checks its condition once more
+       before it sleeps. False: do not sleep. NULL as progress. */
     bool (*arm)(transport *self);
-    /* Sleeps until there is something to make progress with, at most limit_ns; false: there was nothing. NULL as
-       progress. */
+    /* Sleeps until progress can be made, at most limit_ns; false: it cannot. NULL as progress. */
     bool (*sleep)(transport *self, int64_t limit_ns);
-    /* One line for people on what it runs on and what its self-test found. NULL: nothing to tell. */
+    /* Writes one line for people: what it runs on and what its self-test found. NULL: there is nothing to write. */
     void (*describe)(const transport *self, char *text, size_t text_bytes);
-    /* Adds what it has handed to a network since it was opened. NULL: it uses none. */
+    /* Adds what it has passed to a network since it was opened. NULL: it uses none. */
     void (*add_traffic)(const transport *self, transport_traffic *sum);
     void (*close)(transport *self);
 } transport_ops;
@@ -202,41 +219,41 @@ struct transport {
 
 /* ---- all transports of this build (transports.c) ----------------------------------------------------------------- */
 
-/* The transports in the order of preference, from 0; NULL behind the last one. */
+/* Returns the transports in the order of preference, from 0; NULL after the last one. */
 const transport_ops *transport_at(size_t place);
-/* The transport of that name; NULL when this build has none. */
+/* Returns the transport of that name; NULL if this build has none. */
 const transport_ops *transport_find(const char *name, size_t name_length);
-/* "p2p,fabric": those of this build, in the order of preference. */
+/* Returns the names of this build's transports, in the order of preference: "p2p,fabric". */
 const char *transport_names(void);
 
-/* ---- what several layers make of them ---------------------------------------------------------------------------- */
+/* ---- shared helpers of several layers ---------------------------------------------------------------------------- */
 
-/* By what a rank reaches one kind of memory of a PE; NULL: by nothing. */
+/* The transports by which a rank reaches one kind of memory of a PE; NULL: none. */
 typedef struct transport_ways {
     transport *map, *data, *words; /* loads and stores; puts and gets; atomics */
 } transport_ways;
 
-#define TRANSPORT_MOST 4 /* that a rank may have open */
-/* The transports of a rank that need progress: all of them are driven, and looked at. Filled before anybody uses it. */
+#define TRANSPORT_MOST 4 /* the most transports that a rank may have open */
+/* The transports of a rank that need progress; all of them are driven and checked. Filled before any thread uses it. */
 typedef struct transport_driven {
     transport *list[TRANSPORT_MOST];
     int32_t count;
 } transport_driven;
-/* progress, behold, attend and arm of each (driven.c). */
+/* Call progress, behold, attend and arm of each (driven.c). */
 bool transport_progress_all(const transport_driven *driven);
 void transport_behold_all(const transport_driven *driven);
 void transport_attend_all(const transport_driven *driven, int change);
 bool transport_arm_all(const transport_driven *driven);
 
-/* Refuses memory that the transport does not know, by name. */
+/* Rejects memory that the transport does not know, by name. */
 expar_status transport_refuse(const transport *self, transport_memory memory);
 
 /* ---- on top of post (post.c) ------------------------------------------------------------------------------------- */
 
-/* A put that is flagged as one with a signal: for transports that do not keep bytes in order. */
+/* Turns a put that is flagged into one with a signal: for transports that do not keep bytes in order. */
 transport_request transport_flag_apart(const transport_request *put);
 
-/* Posts, making progress while there is no room, for the site's time-out at most. */
+/* Posts; while there is no free space it makes progress, at most for the site's time-out. */
 expar_status transport_post(transport *self, const transport_site *site, const transport_request *request,
                             transport_batch *batch);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The transports of this build, by name. transports.inc and transport_names.h are made from the folders beside this
- * file. */
+/* The transports of this build, by name. The build makes transports.inc and transport_names.h from the folders beside
+ * this file. */
 #include "net/transport.h"
 #include "transport_names.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Endpoints: their queues, their staging memory, and where the peers' are. */
+/* Endpoints: their queues, their staging memory, and where the peers' endpoints are. */
 #include "base/knobs.h"
 #include "net/fabric/fabric.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank tells of itself. */
+/* The data that a rank sends about itself. */
 typedef struct introduction {
     uint8_t names[FABRIC_MAX_CHANNELS][FABRIC_NAME_BYTES];
 } introduction;
@@ -36,7 +36,7 @@ static expar_status open_endpoint(fabric *f, fabric_channel *c)
     return EXPAR_OK;
 }
 
-/* Fewer than the provider's queue holds, so that it never has to turn one away for want of room. */
+/* Returns fewer than the provider's queue holds, so that the provider never rejects one for lack of space. */
 static uint32_t count_ops(const fabric *f)
 {
     const uint32_t wanted = knob_count(KNOB_FABRIC_IN_FLIGHT);
@@ -90,7 +90,7 @@ static expar_status introduce(const fabric *f, introduction *mine)
     return EXPAR_OK;
 }
 
-/* The peer's endpoint is the one that its own operations to this rank leave from. */
+/* The peer's endpoint is the one from which its own operations to this rank leave. */
 static expar_status insert(fabric *f, const introduction *all)
 {
     int32_t theirs = f->rank % f->num_channels;
@@ -103,7 +103,7 @@ static expar_status insert(fabric *f, const introduction *all)
     return EXPAR_OK;
 }
 
-/* Where one rank has no such network, none has. A rank without it knows no provider. */
+/* If one rank has no such network, no rank uses it. A rank without it knows no provider. */
 static expar_status channel_exchange(const fabric *f, const introduction *own, expar_status mine, introduction *all)
 {
     const bool known = mine == EXPAR_OK;

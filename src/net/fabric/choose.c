@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which provider carries the operations: the first of the table that is there and offers all that is needed, or the one
- * that EXPAR_FABRIC_PROVIDER names. */
+/* Chooses the provider: the one that EXPAR_FABRIC_PROVIDER names, else the first of the table that is there and has all
+ * that is needed. */
 #include "base/shown.h"
 #include "net/fabric/fabric.h"
 
@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The version of the interface that this code was written for. */
+/* The version of the interface for which this code was written. */
 #define INTERFACE FI_VERSION(1, 15)
 
-/* In the order of preference. No provider is taken at its word on order: whatever must come after something is posted
- * when that has been delivered. What comes by TCP comes in order, though, since it is read from a stream. */
+/* In the order of preference. The code does not rely on any provider's order: an operation that must come after another
+ * is posted when that one has been delivered. Yet TCP keeps order, since its data is read from a stream. */
 static const fabric_quirks table[] = {
     {.provider = "cxi", .place = FABRIC_OWN_DEVICES, .note = "the NIC does the atomics"},
     {.provider = "efa", .place = FABRIC_OWN_DEVICES, .note = "orders nothing"},
@@ -44,15 +44,16 @@ static bool is_address(const char *text)
     return inet_pton(AF_INET, text, bytes) == 1 || inet_pton(AF_INET6, text, bytes) == 1;
 }
 
-/* Where the endpoints shall be. "": whatever the provider takes first. */
+/* Where the endpoints shall be. "": the provider's first choice. */
 typedef struct source {
     char address[BOOT_IP_TEXT];
-    const char *domain; /* libfabric's own name of a device; NULL */
+    const char *domain; /* libfabric's own name of a device, or NULL */
 } source;
 
-/* Of an interface libfabric's tcp takes the first address that the system lists, which may be a link-local one, of no
- * use to a peer: so the address is looked up here. Without a word from the user it is the one at which the ranks met:
- * there the others reach this host. Who sets libfabric's own variable is left to it. */
+/* Finds the local address. For an interface, libfabric's tcp takes the first address that the system lists. That may be
+ * a link-local one, which is useless to a peer, so the address is looked up here. Without a setting it is the address
+ * at which the ranks met, because there the others reach this host. If the user sets libfabric's own variable, the
+ * choice is left to libfabric. */
 static source find_source(const transport_site *site, fabric_place place)
 {
     source from = {0};
@@ -82,7 +83,7 @@ static void set_hints(struct fi_info *hints, uint32_t traffic_class)
     hints->domain_attr->av_type = FI_AV_TABLE;
 }
 
-/* Of what was found that of the device alone. A provider that knows no device of that name may give all it has. */
+/* Keeps only the results of the device. A provider that knows no device of that name may give all it has. */
 static struct fi_info *only(const fabric_library *library, struct fi_info *found, const char *device)
 {
     struct fi_info *one = found;
@@ -93,7 +94,7 @@ static struct fi_info *only(const fabric_library *library, struct fi_info *found
     return copy;
 }
 
-/* NULL where the provider is not there. libfabric frees the names with the hints. */
+/* Returns NULL if the provider is not there. libfabric frees the names with the hints. */
 static struct fi_info *ask(const fabric_library *library, const char *provider, const source *from,
                            uint32_t traffic_class)
 {
@@ -130,7 +131,7 @@ static expar_status report_none(const char *named, const source *from)
                      where ? " on " : "", where ? where : "");
 }
 
-/* A class that a provider does not have is no reason to take another one. */
+/* A class that a provider does not have is no reason to take another provider. */
 static struct fi_info *ask_all(const fabric_library *library, const char *provider, const source *from,
                                uint32_t traffic_class)
 {

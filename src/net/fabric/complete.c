@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations come back: their data is handed over, their records are free again. */
+/* Operations come back: their data goes to its destination, and their records are free again. */
 #include "net/fabric/fabric.h"
 
 #include <string.h>
@@ -21,7 +21,7 @@ void fabric_op_unlink(fabric_channel *c, fabric_op *op)
     c->in_flight[op->pe]--;
 }
 
-/* Lowers the batch of an op. Release: who sees 0 sees the data and the status. */
+/* Lowers the batch of an op. Release: a thread that sees 0 also sees the data and the status. */
 static void tell_batch(fabric_op *op, expar_status status)
 {
     transport_batch *batch = op->batch;
@@ -44,7 +44,7 @@ static void end_op(fabric *f, fabric_channel *c, fabric_op *op, expar_status sta
     if (behind) fabric_op_release(f, c, behind, status);
 }
 
-/* False: there is no room, it is late. */
+/* Returns false if there is no free space; the op is late then. */
 static bool send_rest(fabric *f, fabric_channel *c, fabric_op *op)
 {
     ssize_t code = fabric_post_rest(f, c, op);
@@ -56,7 +56,7 @@ static void finish(fabric *f, fabric_channel *c, fabric_op *op, expar_status sta
 {
     if (!op->leads) atomic_fetch_add_explicit(&f->answers[op->pe], 1, memory_order_relaxed);
     if (status == EXPAR_OK && op->dest) memcpy(op->dest, op->stage + op->result_at, op->bytes);
-    /* Of an op that was given up the rest is not wanted any more. */
+    /* An op that was given up has no next operation. */
     if (status != EXPAR_OK || !(op->confirms || op->signals) || !op->batch) {
         end_op(f, c, op, status);
     } else if (!send_rest(f, c, op)) {
@@ -99,7 +99,7 @@ bool fabric_channel_poll(fabric *f, fabric_channel *c)
     if (c->num_late > 0) send_late(f, c);
     ssize_t count = fi_cq_read(c->cq, entries, ENTRIES_AT_ONCE);
     if (count == -FI_EAVAIL) return take_error(f, c);
-    /* Without a context it is none of ours: a stranger's write with immediate data, for one. */
+    /* A completion without a context is not ours, for example a foreign process's write with immediate data. */
     for (ssize_t i = 0; i < count; i++)
         if (entries[i].op_context) finish(f, c, entries[i].op_context, EXPAR_OK);
     return count > 0;
@@ -110,7 +110,7 @@ bool fabric_progress(fabric *f)
     bool happened = false;
     for (int32_t i = 0; i < f->num_channels; i++) {
         fabric_channel *c = &f->channels[i];
-        /* Whoever holds the lock makes progress, or is about to. */
+        /* The thread that holds the lock makes progress, or is about to. */
         if (pthread_mutex_trylock(&c->lock) != 0) continue;
         happened |= fabric_channel_poll(f, c);
         pthread_mutex_unlock(&c->lock);
@@ -118,7 +118,7 @@ bool fabric_progress(fabric *f)
     return happened;
 }
 
-/* What arrives is written by the thread that polls, under the lock. */
+/* The thread that polls writes what arrives, under the lock. */
 void fabric_behold(fabric *f)
 {
     for (int32_t i = 0; i < f->num_channels; i++) {
@@ -135,9 +135,9 @@ void fabric_drop(fabric *f, int32_t pe, const transport_batch *batch, expar_stat
         next = op->next;
         if (op->pe != pe || !op->batch || (batch && op->batch != batch)) continue;
         bool late = op->late;
-        tell_batch(op, status); /* a signal behind others is ended by the last of them */
+        tell_batch(op, status); /* a signal that follows several pieces is ended by the last of them */
         if (!late) continue;
-        /* It has come back already. */
+        /* The op has come back already. */
         c->num_late--;
         fabric_op_unlink(c, op);
     }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The sockets at which a provider over TCP accepts connections. All ranks connect to each other in the self-test, and
- * anybody else who connects takes a descriptor of the rank: so outside of the self-test connections are not accepted.
+/* The sockets at which a provider over TCP accepts connections. All ranks connect to each other in the self-test. Any
+ * other process that connects takes a descriptor of the rank, so connections are accepted only during the self-test.
  *
- * libfabric does not show its listening socket, so it is looked for among this process's descriptors. A socket filter
- * then drops what comes from new peers; connections that stand have sockets of their own, without it. To shut the
+ * libfabric does not show its listening socket, so this looks for it among the process's descriptors. A socket filter
+ * then drops packets from new peers; existing connections have sockets of their own, without the filter. Shutting the
  * socket down instead would wake libfabric's queues without end. */
 #include "net/fabric/fabric.h"
 
@@ -25,7 +25,7 @@ static bool same_address(const struct sockaddr_storage *a, const struct sockaddr
            memcmp(&a6->sin6_addr, &b6->sin6_addr, sizeof a6->sin6_addr) == 0;
 }
 
-/* A descriptor that is no socket, or is being closed by another thread, does not listen. */
+/* A descriptor that is no socket, or that another thread is closing, does not listen. */
 static bool listens_at(int fd, const struct sockaddr_storage *address)
 {
     struct sockaddr_storage own = {0};
@@ -43,7 +43,7 @@ static int find_listener(const struct sockaddr_storage *address)
     /* The stream is this call's own. */
     // cppcheck-suppress readdirCalled
     for (struct dirent *entry; found < 0 && (entry = readdir(all)) != NULL;) {
-        int fd = atoi(entry->d_name); /* "." and ".." come to 0, which is looked at twice more */
+        int fd = atoi(entry->d_name); /* "." and ".." become 0, so descriptor 0 is checked twice more */
         if (listens_at(fd, address)) found = fd;
     }
     closedir(all);

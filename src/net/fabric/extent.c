@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registered memory: own parts of the heap, and the keys by which peers' parts are reached. */
+/* Registered memory: this rank's parts of the heap, and the keys by which it reaches its peers' parts. */
 #include "net/fabric/fabric.h"
 
 #include <stdio.h>
@@ -7,9 +7,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define EXTENT_BYTES ((size_t)1 << 20) /* none is smaller, but the last one */
+#define EXTENT_BYTES ((size_t)1 << 20) /* the smallest size of an extent, except the last one */
 
-/* Networks that keep registered memory where it is count it against the limit of what a process may lock. */
+/* Networks that pin registered memory count it against the process's limit of locked memory. */
 static expar_status tell_unregistered(const fabric *f, const fabric_extent *e, int code)
 {
     char host[64] = "";
@@ -33,8 +33,8 @@ static expar_status register_own(const fabric *f, fabric_extent *e)
     return code == 0 ? EXPAR_OK : tell_unregistered(f, e, code);
 }
 
-/* Hands the keys round. Memory that one rank cannot register is none that any has; to miss the others is another
-   failure, this rank's alone. */
+/* Exchanges the keys. If one rank cannot register the memory, no rank has it. A failed exchange is another failure, of
+   this rank alone. */
 static expar_status extent_exchange(const fabric *f, fabric_extent *e, expar_status mine)
 {
     bool out_of_step;
@@ -143,7 +143,7 @@ const fabric_extent *fabric_extent_find(const fabric *f, transport_memory memory
     return NULL;
 }
 
-/* The extent of this rank's own memory in which the address lies, or NULL. */
+/* Returns the extent of this rank's own memory in which the address lies, or NULL. */
 static const fabric_extent *extent_find_local(const fabric *f, const uint8_t *at)
 {
     for (int k = 0; k < TRANSPORT_MEMORIES; k++) {

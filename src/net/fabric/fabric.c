@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The table of operations of the fabric transport, its making and its end. */
+/* The operations of the fabric transport, its creation and its end. */
 #include "net/fabric/fabric.h"
 #include "base/knobs.h"
 #include "base/shown.h"
@@ -102,7 +102,7 @@ static expar_status open_domain(fabric *f)
     return status == EXPAR_OK ? fabric_channels_open(f) : status;
 }
 
-/* Everything that needs no peer. */
+/* Opens everything that needs no peer. */
 static expar_status open_locally(fabric *f)
 {
     const char *interface = env_string("EXPAR_FABRIC_INTERFACE");
@@ -123,7 +123,7 @@ static expar_status open_page(fabric *f)
     return status;
 }
 
-/* The self-test is over: what it sent is nobody's traffic. */
+/* The self-test is over; what it sent does not count as traffic. */
 static void forget_traffic(fabric *f)
 {
     for (int32_t i = 0; i < f->num_channels; i++) {
@@ -138,7 +138,7 @@ static expar_status fabric_open(const transport_site *site, transport **out)
     fabric *f = fabric_new(site);
     if (!f) return error_set(EXPAR_ERR_MEMORY, "no memory for the fabric transport of %d ranks", site->boot->size);
     expar_status status = fabric_channels_connect(f, open_locally(f));
-    /* Nobody connects before the keys of the page have gone round, and so before all doors are open. */
+    /* No rank connects before the keys of the page are exchanged, and so not before all ranks accept connections. */
     if (status == EXPAR_OK) fabric_doors_open(f);
     if (status == EXPAR_OK) status = open_page(f);
     if (status == EXPAR_OK) status = fabric_thread_start(f);
@@ -178,7 +178,7 @@ static void *fabric_map(const transport *self, int32_t pe, transport_memory memo
     return NULL;
 }
 
-/* Small sources are copied, so that many puts are on their way at once; large ones are waited for. */
+/* Small sources are copied, so that many puts are in progress at once; the call waits for large ones. */
 static expar_status fabric_run_request(transport *self, const transport_request *request)
 {
     fabric *f = fabric_of(self);
@@ -191,7 +191,7 @@ static expar_status fabric_run_request(transport *self, const transport_request 
                  : fabric_post_soon(f, what, &(fabric_sending){.request = request}, NULL);
 }
 
-/* What cannot be left to the op's record: data first, and when it is there the signal. */
+/* For puts whose signal cannot be left to the op's record: sends the data first, and the signal when it is there. */
 static expar_status put_then_signal(fabric *f, const transport_request *request, transport_batch *batch)
 {
     transport_request data = *request, signal = fabric_signal_of(request);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Registration of memory, and its keys. Whoever reaches an endpoint may name any key, and offsets count from 0: so the
- * key is all that keeps a stranger out. Where the provider leaves the choice to the caller, keys are random, and only
+/* Registration of memory, and its keys. A process that reaches an endpoint may name any key, and offsets count from 0.
+ * So only the key keeps foreign processes out. If the provider leaves the choice to the caller, keys are random. Only
  * ranks of the group learn them, over connections that have proved the secret. */
 #include "base/knobs.h"
 #include "net/fabric/fabric.h"
@@ -8,7 +8,7 @@
 #include <limits.h>
 #include <sodium.h>
 
-/* Keys that the provider chooses have no bits of ours. */
+/* If the provider chooses keys, they have no random bits of ours. */
 static size_t key_bits(const fabric *f)
 {
     const struct fi_domain_attr *domain = f->info->domain_attr;
@@ -28,7 +28,7 @@ int fabric_register(const fabric *f, const void *base, size_t bytes, uint64_t ac
 {
     const size_t bits = key_bits(f);
     int code = -FI_ENOKEY;
-    /* Two of the same are likely only where keys are short. */
+    /* Two equal keys are likely only if keys are short. */
     for (int i = 0; i < knob(KNOB_FABRIC_KEY_TRIES) && code == -FI_ENOKEY; i++)
         code = fi_mr_reg(f->domain, base, bytes, access, 0, random_key(bits), 0, out, NULL);
     return code;

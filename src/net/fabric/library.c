@@ -7,7 +7,7 @@
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static fabric_library opened;
-static error_kept failure; /* why it is not opened */
+static error_kept failure; /* why it could not be opened */
 
 static bool library_find(void *handle, const char *name, void *function, size_t bytes)
 {
@@ -17,29 +17,30 @@ static bool library_find(void *handle, const char *name, void *function, size_t 
     return address != NULL;
 }
 
-/* Two of the libraries that Debian's libfabric brings along take over the program's signals for crashes, and write
-   files into its folder then, unless told not to. */
+/* Two of the libraries that come with Debian's libfabric install signal handlers for crashes in the program, and then
+   write files into its folder. These variables prevent that. */
 static void keep_signals(void)
 {
     setenv("IPATH_NO_BACKTRACE", "1", 0);
     setenv("HFI_NO_BACKTRACE", "1", 0);
 }
 
-/* Endpoints of rxm take pools of 1024 bounce buffers, 17 MB each, and clear them, for messages of up to 16 KiB. Calls
-   here read and write memory alone, which goes by none of them: a rank of two takes 27 MB so, and 103 otherwise. */
+/* Endpoints of rxm take pools of 1024 bounce buffers for messages of up to 16 KiB, 17 MB each, and clear them. This
+   library only reads and writes remote memory, which uses none of them. Without the pools a rank of two takes 27 MB,
+   with them 103 MB. */
 static void keep_memory(void)
 {
     setenv("FI_OFI_RXM_BUFFER_SIZE", "1024", 0);
 }
 
-/* The first question makes libfabric load its providers, some of which set variables of their own. */
+/* The first query makes libfabric load its providers, some of which set variables of their own. */
 static void load_providers(void)
 {
     struct fi_info *info = NULL;
     if (opened.getinfo(FI_VERSION(1, 15), NULL, NULL, FI_PROV_ATTR_ONLY, NULL, &info) == 0) opened.freeinfo(info);
 }
 
-/* NULL, or why not. */
+/* Returns NULL, or why the library cannot be opened. */
 static const char *library_open(void)
 {
     keep_signals();
@@ -63,7 +64,7 @@ static void open_once(void)
     const char *reason = library_open();
     env_change_end();
     if (!reason) return;
-    /* Behind the change, since an error may look variables up. */
+    /* Made after the change of variables, since an error may look variables up. */
     error_keep(&failure, error_set(EXPAR_ERR_UNSUPPORTED,
                                    "libfabric cannot be loaded (%s); Debian: apt-get install libfabric1", reason));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations leave: cut into pieces that lie in one extent, and handed to libfabric. */
+/* Operations leave: they are cut into pieces that lie in one extent, and passed to libfabric. */
 #include "base/knobs.h"
 #include "net/fabric/fabric.h"
 
@@ -8,12 +8,12 @@
 /* One piece, ready to be posted. */
 typedef struct piece {
     const transport_request *request;
-    uint64_t done; /* bytes of the request before it */
+    uint64_t done; /* bytes of the request before this piece */
     uint64_t bytes;
     bool staged;
 } piece;
 
-/* Where the bytes of a piece are here and there, with what goes ahead of it: that, and what is staged, is one. */
+/* The places of a piece's bytes here and at the peer. Bytes sent ahead and staged bytes are one local place. */
 typedef struct piece_places {
     struct iovec local[2];
     void *descriptors[2];
@@ -34,8 +34,8 @@ static size_t bytes_ahead(const transport_request *r)
     return bytes;
 }
 
-/* The next piece of a put or get: no more than a slow network brings within any time-out, since a PE counts as silent
-   when none of its pieces comes back for that long. False: the heap has not grown there. */
+/* Cuts the next piece of a put or get. A PE counts as silent if none of its pieces comes back within the time-out, so a
+   piece is no larger than a slow network can move in that time. False: the heap has not grown there. */
 static bool cut(const fabric *f, const transport_request *r, uint64_t done, piece *out)
 {
     void *descriptor;
@@ -83,7 +83,7 @@ static void *staging_descriptor(const fabric_channel *c)
     return c->staging_mr ? fi_mr_desc(c->staging_mr) : NULL;
 }
 
-/* Of what libfabric's call gave. */
+/* Counts an operation that libfabric has accepted. */
 static ssize_t counted(ssize_t code, transport_count *count, uint64_t bytes)
 {
     if (code != 0) return code;
@@ -92,7 +92,7 @@ static ssize_t counted(ssize_t code, transport_count *count, uint64_t bytes)
     return code;
 }
 
-/* It need not come back from there: what is posted behind it comes behind it, too. */
+/* Such a put need not come back from the peer: operations that are posted after it also arrive after it. */
 static bool put_leads(const fabric *f, const transport_request *r)
 {
     return r->leads && !r->signals && f->ascends;
@@ -105,7 +105,7 @@ static void add_remote(const fabric *f, const transport_request *r, uint64_t off
         (struct fi_rma_iov){.addr = remote_address(e, r->pe, offset), .len = bytes, .key = e->peers[r->pe].key};
 }
 
-/* So many bytes more of the stage; where they stand. */
+/* Adds bytes of the stage; returns where they are. */
 static uint8_t *add_staged(const fabric_channel *c, fabric_op *op, size_t bytes, piece_places *out)
 {
     if (out->num_local == 0) {
@@ -162,9 +162,9 @@ static ssize_t move(fabric *f, fabric_channel *c, fabric_op *op, const piece *p)
                                  .rma_iov_count = places.num_remote,
                                  .context = &op->context};
     const uint64_t bytes = p->bytes + bytes_ahead(r);
-    /* libfabric's tcp has its peer confirm what is complete when it has been transmitted, too. A few bytes are not
-       injected, though they need no record then: up to libfabric 1.17 rxm follows the context of what fails because a
-       peer is gone, and injected ones have none. */
+    /* libfabric's tcp has its peer confirm even operations that are complete when transmitted. Small operations are not
+       injected, although they would need no record then. Up to libfabric 1.17, rxm follows the context of operations
+       that fail because a peer is gone, and injected ones have none. */
     const uint64_t when = op->leads ? FI_INJECT_COMPLETE : FI_DELIVERY_COMPLETE;
     return is_put ? counted(fi_writemsg(c->ep, &message, when | FI_COMPLETION), &c->traffic.puts, bytes)
                   : counted(fi_readmsg(c->ep, &message, FI_COMPLETION), &c->traffic.gets, bytes);
@@ -181,7 +181,7 @@ static const enum fi_op atomic_ops[] = {
     [TRANSPORT_XOR] = FI_BXOR,
 };
 
-/* Where things lie in the stage of an atomic. */
+/* Places in the stage of an atomic. */
 enum { OPERAND_AT = 0, COMPARE_AT = 16, RESULT_AT = 32 };
 
 static void put_word(uint8_t *at, uint64_t value, size_t bytes)
@@ -190,7 +190,7 @@ static void put_word(uint8_t *at, uint64_t value, size_t bytes)
     memcpy(at, bytes == 8 ? (const void *)&value : (const void *)&low, bytes);
 }
 
-/* Whoever reads what was written has it delivered: a read does not pass the writes before it. */
+/* A read of written bytes shows that they are delivered, because it does not pass the writes before it. */
 static ssize_t confirm(fabric *f, fabric_channel *c, fabric_op *op)
 {
     const fabric_extent *e = fabric_extent_find(f, op->last_memory, op->last_at);
@@ -207,7 +207,7 @@ static void add_confirmation(fabric_op *op, const piece *p)
     op->last_at = p->request->offset + p->done + p->bytes - op->bytes;
 }
 
-/* All are fetching ones: their completion says that the target has done it. */
+/* All atomics fetch, because then their completion says that the target has performed them. */
 static ssize_t change(fabric *f, fabric_channel *c, fabric_op *op, const transport_request *r)
 {
     const fabric_extent *e = fabric_extent_find(f, r->memory, r->offset);
@@ -277,14 +277,14 @@ static void add_signal(fabric_op *op, const transport_request *put)
     op->signal = fabric_signal_of(put);
 }
 
-/* The record of the signal behind a put in several pieces. False: there is no room. */
+/* Takes the record of the signal that follows a put in several pieces. False: there is no free record. */
 static bool take_signal(const fabric *f, fabric_channel *c, fabric_sending *sending, transport_batch *batch)
 {
     const transport_request *put = sending->request;
     if (!has_room(f, c, put->pe)) return false;
     sending->behind = take_op(f, c, put, batch);
     add_signal(sending->behind, put);
-    sending->behind->references = 1; /* by `sending` */
+    sending->behind->references = 1; /* held back by `sending` */
     sending->behind->status = EXPAR_OK;
     return true;
 }
@@ -319,7 +319,7 @@ void fabric_sending_end(fabric *f, fabric_sending *sending, expar_status status)
     fabric_channel *c = fabric_channel_of(f, sending->request->pe);
     if (!sending->behind) return;
     pthread_mutex_lock(&c->lock);
-    /* The caller is told of a failure here; it is not the batch's as well. */
+    /* The caller gets this failure here, so the batch does not get it as well. */
     if (status != EXPAR_OK) sending->behind->signals = false;
     fabric_op_release(f, c, sending->behind, EXPAR_OK);
     pthread_mutex_unlock(&c->lock);
@@ -348,7 +348,7 @@ int32_t fabric_full_of(fabric *f, int32_t pe)
     return full_of;
 }
 
-/* code: libfabric's; 0: an earlier operation found it out. */
+/* code: libfabric's; 0: an earlier operation found out. */
 static expar_status unreachable(fabric *f, const transport_request *r, ssize_t code)
 {
     static const char *const names[] = {

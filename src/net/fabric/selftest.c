@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The self-test at the start: what a provider says of itself is not what it does. Every rank puts into a page of the
- * next one, gets it back, and lets every kind of atomic run there; then it touches all others, so that connections
- * stand before anybody is in a hurry. */
+/* The self-test at the start, since a provider may not do what it reports. Every rank puts into a page of the next one,
+ * gets it back, and performs every kind of atomic there. Then it accesses all other ranks, so that connections exist
+ * before calls need them. */
 #include "net/fabric/fabric.h"
 
 #include <stdio.h>
@@ -42,7 +42,7 @@ static expar_status try_atomics(fabric *f, int32_t pe, size_t bytes)
 {
     static const struct {
         transport_atomic_op op;
-        uint64_t operand, compare, before; /* before: what the word holds until then */
+        uint64_t operand, compare, before; /* before: the word's value until then */
     } steps[] = {
         {TRANSPORT_SET, 12, 0, 0},          {TRANSPORT_ADD, 30, 0, 12}, {TRANSPORT_COMPARE_SWAP, 15, 42, 42},
         {TRANSPORT_COMPARE_SWAP, 1, 2, 15}, {TRANSPORT_AND, 7, 0, 15},  {TRANSPORT_OR, 24, 0, 7},
@@ -77,7 +77,7 @@ static expar_status touch_all(fabric *f)
     return status;
 }
 
-/* All ranks come to the same end, so that none uses a transport that another has given up. */
+/* All ranks get the same result, so that none uses a transport that another has given up. */
 static expar_status selftest_agree(const fabric *f, expar_status mine)
 {
     const boot_matter matter = {.refused = "failed", .common = EXPAR_ERR_UNSUPPORTED, .lacks = "failed the self-test"};

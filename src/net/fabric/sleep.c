@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sleeping until the network has something, and the hand-over between those who wait and the transport's own thread. */
+/* Sleeping until the network has something, and the division of work between waiting threads and the transport's own
+ * thread. */
 #include "net/fabric/fabric.h"
 
 #include <poll.h>
 #include <unistd.h>
 
-/* It may make progress on any channel, which is made under their locks (fabric_behold); nobody else holds two. */
+/* It may make progress on any channel, under the channel's lock (fabric_behold). No other thread holds two of these
+   locks. */
 bool fabric_arm(fabric *f)
 {
     struct fid *fids[FABRIC_MAX_CHANNELS];
@@ -57,7 +59,7 @@ void fabric_attend(fabric *f, int change)
 {
     int32_t left = atomic_fetch_add(&f->attendants, change) + change;
     if (change > 0) atomic_fetch_add_explicit(&f->visits, 1, memory_order_relaxed);
-    /* This thread may have taken what another one sleeps for, here or on the bell. */
+    /* This thread may have taken what another one sleeps for, here or on the doorbell. */
     if (change < 0) {
         fabric_nudge(f);
         f->site->arrived(f->site->context);

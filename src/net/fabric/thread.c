@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The progress thread: serves the peers while nobody of this rank waits. It sleeps until something comes; when somebody
- * attends to the network then, it leaves the work to him and looks again a little later. */
+/* The progress thread serves the peers while no thread of this rank waits. It sleeps until something arrives. If a
+ * waiting thread drives the network then, it leaves the work to that thread and looks again a little later. */
 #include "base/knobs.h"
 #include "net/fabric/fabric.h"
 
@@ -11,8 +11,8 @@
 #include <time.h>
 #include <unistd.h>
 
-/* While somebody attends, or has done so since the last one: short at first, so that it need not be ended; long
-   beside one who attends for long, and then whoever ends attending ends it. */
+/* Naps while a thread attends, or has attended since the last nap. A short nap ends by itself. The nap is long if a
+   thread attends for long; that thread ends it when it stops attending. */
 static void fabric_nap(fabric *f, int64_t nap_ns)
 {
     uint64_t count;
@@ -24,9 +24,9 @@ static void fabric_nap(fabric *f, int64_t nap_ns)
     if (wake.revents && read(f->wake_event, &count, sizeof count) < 0) LOG(LOG_DEBUG, "fabric: woken twice");
 }
 
-/* Somebody attends: asking the queues now would take from him what he sleeps for. Who comes and goes, for one operation
-   after the other, would wake this thread each time that he goes, so it is not there for him then. *visits: their
-   number when this was last called. */
+/* While a thread attends, this thread does not poll the queues: it would take what the other sleeps for. A thread that
+   attends for one operation after the other would wake this thread each time it stops. So a nap is then too short to be
+   ended that way. *visits: their number when this was last called. */
 static void leave_to_attendants(fabric *f, uint32_t *visits)
 {
     int64_t nap_ns = knob(KNOB_FABRIC_NAP_NS);
@@ -40,14 +40,14 @@ static void leave_to_attendants(fabric *f, uint32_t *visits)
     }
 }
 
-/* What a peer wrote here leaves no trace in a queue, so any progress, arming too, may have brought it. */
+/* A peer's write leaves no trace in a queue, so any progress, also by arming, may have brought one. */
 static void tell_of_progress(fabric *f)
 {
     f->site->arrived(f->site->context);
     fabric_nudge(f);
 }
 
-/* What has woken this thread goes on for a while, mostly, and waking up again takes longer than looking. */
+/* More usually follows what has woken this thread, and waking up again takes longer than looking. */
 static void serve(fabric *f)
 {
     for (uint32_t turn = 0; turn <= f->spins && atomic_load(&f->attendants) == 0 && !f->stops; turn++) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The class of the network's traffic: what the user asks for, and whether the provider takes it. Classes are what
- * libfabric has for service levels, too: a provider turns them into what its network knows. */
+/* The class of the network's traffic. The user asks for a class, and this file checks whether the provider takes it.
+ * libfabric's classes also stand for service levels; a provider maps them to those of its network. */
 #include "base/shown.h"
 #include "net/fabric/fabric.h"
 
@@ -33,7 +33,7 @@ expar_status fabric_traffic_read(uint32_t *traffic_class)
     return EXPAR_OK;
 }
 
-/* An endpoint without a class of its own has its domain's. */
+/* An endpoint without a class has the class of its domain. */
 static bool is_taken(const fabric *f)
 {
     uint32_t own = f->info->tx_attr->tclass;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Waiting for one's own operations. Whoever waits makes the progress: spins, yields, then sleeps until
- * something comes. */
+/* Waits for the caller's own operations. The waiting thread drives the network: it spins, yields, then sleeps until
+ * something arrives. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
 #include "net/fabric/fabric.h"
@@ -11,9 +11,9 @@
 typedef struct fabric_wait {
     fabric *f;
     const char *what;
-    int32_t pe; /* who is waited for */
+    int32_t pe; /* the awaited PE */
     uint32_t turn;
-    uint32_t answers;            /* of pe, when last looked at */
+    uint32_t answers;            /* answers of pe at the last look */
     transport_patience patience; /* since pe's last answer */
     int64_t interrupt_ns;
     bool interrupted;
@@ -43,8 +43,8 @@ static expar_status silent(fabric_wait *w)
                              (long long)((clock_ns() - w->patience.since_ns) / 1000000));
 }
 
-/* While the group forms all ranks are here, and nobody is late: who is not reached within the time for that never is,
-   though it answers on its line. */
+/* While the group forms, all ranks are here and none is late. A PE that is not reached within the time-out for that
+   never is, even if it answers on its line. */
 static bool is_unreached(const fabric_wait *w)
 {
     return !w->f->opened && w->patience.since_ns != 0 &&
@@ -62,7 +62,7 @@ static expar_status unreached(const fabric_wait *w)
         w->what, w->pe, where, (long long)fabric_timeout_ms(w->f));
 }
 
-/* One step of waiting for an answer of pe. */
+/* Makes one step of waiting for an answer of pe. */
 static expar_status fabric_wait_turn(fabric_wait *w, int32_t pe)
 {
     fabric *f = w->f;
@@ -86,7 +86,7 @@ static expar_status fabric_wait_turn(fabric_wait *w, int32_t pe)
     const int64_t most_ns = knob(KNOB_FABRIC_MOST_SLEEP_NS);
     if (is_unreached(w)) return unreached(w);
     if (!transport_waits_on(f->site, &w->patience, pe, clock_ns())) return silent(w);
-    /* Completions lie in a queue until they are read, so what arming brings is not slept over. */
+    /* Completions stay in a queue until they are read, so the thread does not sleep over those that arming brings. */
     if (fabric_arm(f) && fabric_sleep(f, limit_ns < most_ns ? limit_ns : most_ns, -1)) w->turn = 0;
     return EXPAR_OK;
 }
@@ -131,7 +131,7 @@ expar_status fabric_run(fabric *f, const char *what, const transport_request *re
     return fabric_peer_error(f, request->pe, "%s: an operation to rank %d failed", what, request->pe);
 }
 
-/* The PE that the batch's oldest operation up to `number` goes to; -1: all of them are complete. */
+/* Returns the PE of the batch's oldest incomplete operation up to `number`; -1: all of them are complete. */
 static int32_t oldest_pe(fabric_channel *c, const transport_batch *batch, uint64_t number)
 {
     pthread_mutex_lock(&c->lock);
@@ -143,8 +143,8 @@ static int32_t oldest_pe(fabric_channel *c, const transport_batch *batch, uint64
     return pe;
 }
 
-/* Waits for what was posted before; a PE that does not answer is given up, and the others are waited
-   for all the same. */
+/* Waits for the operations that were posted before. Gives up a PE that does not answer, and goes on waiting for the
+   others. */
 static void settle_channel(fabric_wait *w, fabric_channel *c, const transport_batch *batch)
 {
     int32_t pe;
@@ -152,13 +152,14 @@ static void settle_channel(fabric_wait *w, fabric_channel *c, const transport_ba
     uint64_t number = c->posted;
     pthread_mutex_unlock(&c->lock);
     while ((pe = oldest_pe(c, batch, number)) >= 0) {
-        /* What an interrupt leaves under way is given up, to whomever it goes. */
+        /* After an interrupt all operations in progress are given up, whatever their PE. */
         expar_status status = w->interrupted ? EXPAR_ERR_INTERRUPTED : fabric_wait_turn(w, pe);
         if (status != EXPAR_OK) fabric_drop(w->f, pe, batch, status);
     }
 }
 
-/* That the PE is gone is a better text than that an operation failed, and who it has gone for a better one yet. */
+/* That the PE is gone is a better text than that an operation failed. If it left because of another rank, that rank's
+   name is better still. */
 static expar_status failure_of(fabric *f, const char *what, int32_t pe)
 {
     expar_status status = fabric_explain(f, pe, what);
@@ -174,7 +175,7 @@ expar_status fabric_settle(fabric *f, const char *what, transport_batch *batch)
     for (int32_t i = 0; i < f->num_channels; i++)
         settle_channel(&w, &f->channels[i], batch);
     fabric_attend(f, -1);
-    /* Told once. */
+    /* The failure is reported once. */
     const int32_t failed = atomic_exchange_explicit(&batch->status, EXPAR_OK, memory_order_relaxed);
     if (w.interrupted) return error_set(EXPAR_ERR_INTERRUPTED, "%s: interrupted", what);
     if (failed == EXPAR_OK) return EXPAR_OK;

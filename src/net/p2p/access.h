@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* access: how mapped memory is read and written, for the transport and for the short way of pgas past it. */
+/* access: how mapped memory is read and written, for the transport and for the fast path of pgas. */
 #ifndef EXPAR_NET_P2P_ACCESS_H
 #define EXPAR_NET_P2P_ACCESS_H
 
@@ -15,8 +15,8 @@ static inline bool p2p_is_word(const void *a, const void *b, size_t bytes, size_
     return bytes == word_bytes && ((uintptr_t)a | (uintptr_t)b) % word_bytes == 0;
 }
 
-/* Aligned words travel whole and in order, for programs that put a flag behind their data and wait for it there:
-   release here, acquire in the target's wait. Longer copies are ordered by fence, quiet or a signal. */
+/* Aligned words travel whole and in order, for programs that put a flag after their data and wait for it there: release
+   here, acquire in the target's wait. Longer copies are ordered by fence, quiet or a signal. */
 static inline void p2p_store(void *dest, const void *source, size_t bytes)
 {
     if (p2p_is_word(dest, source, bytes, 8))
@@ -41,7 +41,7 @@ static inline void p2p_load(void *dest, const void *source, size_t bytes)
         memmove(dest, source, bytes);
 }
 
-/* One function a width; all sequentially consistent, as the public atomics promise. */
+/* One function for each width; all sequentially consistent, as the public atomics promise. */
 #define P2P_ATOMIC_DEFINE(T, name)                                                                                     \
     static inline T name(_Atomic T *word, transport_atomic_op op, T operand, T compare)                                \
     {                                                                                                                  \

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* p2p: the transport of mapped memory: every operation is a load, a store or an atomic instruction of this rank.
  *
- * Reaches the PEs of its own node and no other, also when the nodes are only pretended. Between processes each rank
- * maps its peers' memfds; ranks that are threads use each other's regions as they are. */
+ * It reaches only the PEs of its own node, also with simulated nodes. If ranks are processes, each maps its peers'
+ * memfds; ranks that are threads use each other's regions as they are. */
 #include "mem/fence.h"
 #include "net/p2p/access.h"
 #include "net/transport.h"
@@ -13,7 +13,7 @@
 
 extern const transport_ops transport_p2p;
 
-/* What of a kind of memory is reached. */
+/* The reachable part of a kind of memory. */
 typedef struct p2p_segment {
     mem_region *mapped; /* [size] peers' regions that this transport mapped itself; base NULL: none */
     uint8_t **peers;    /* [size] start of the PE's segment here, or NULL. NULL: there is no such segment */
@@ -25,7 +25,7 @@ typedef struct p2p {
     p2p_segment segments[TRANSPORT_MEMORIES];
 } p2p;
 
-/* Memory of GPUs is not mapped by descriptors of files. */
+/* Memory of GPUs cannot be mapped by file descriptors. */
 static bool is_served(transport_memory memory)
 {
     return memory == TRANSPORT_HOST || memory == TRANSPORT_PINNED;
@@ -47,7 +47,7 @@ static void p2p_close(transport *self)
     free(p);
 }
 
-/* A peer's descriptors: of its heap, and of what lies behind that; -1: it has sent none. */
+/* A peer's descriptors: of its heap, and of the part that follows it; -1: it has sent none. */
 typedef struct peer_fds {
     int heap, behind;
 } peer_fds;
@@ -59,7 +59,7 @@ static void close_fds(peer_fds *fds)
     *fds = (peer_fds){-1, -1};
 }
 
-/* Mapped when the PE is of this node. */
+/* Maps the peer's memory if the PE is of this node. */
 static expar_status map_peer(p2p *p, transport_memory memory, int32_t r, peer_fds *fds, const transport_site *site)
 {
     const transport_segment *own = &site->segments[memory];
@@ -75,7 +75,7 @@ static expar_status map_peer(p2p *p, transport_memory memory, int32_t r, peer_fd
     return EXPAR_OK;
 }
 
-/* Everybody's descriptors of one kind; got[] is scratch. */
+/* Exchanges the descriptors of one kind with all ranks; got[] is scratch. */
 static expar_status exchange_kind(const p2p *p, boot *ctl, int mine, int *got, peer_fds *fds, bool behind)
 {
     for (int32_t r = 0; r < p->size; r++)
@@ -175,7 +175,7 @@ static void p2p_change(const transport_request *r, void *at)
     if (r->dest && r->bytes == 4) *(uint32_t *)r->dest = (uint32_t)old;
 }
 
-/* Everything is done at once. */
+/* Every operation is complete when this returns. */
 static expar_status p2p_run(transport *self, const transport_request *r)
 {
     uint8_t *at = p2p_map(self, r->pe, r->memory, r->offset);
@@ -194,7 +194,7 @@ static expar_status p2p_run(transport *self, const transport_request *r)
     return EXPAR_OK;
 }
 
-/* A batch never waits. */
+/* A batch never has to wait. */
 static expar_status p2p_post(transport *self, const transport_request *r, transport_batch *batch)
 {
     (void)batch;

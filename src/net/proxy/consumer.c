@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The proxy's thread. While commands are on their way it makes the network's progress like any waiter; before it sleeps
- * it leaves that to the transport's own thread, whose `arrived` leads back here. */
+/* The proxy's thread. While commands are in progress it drives the network like any waiting thread. Before it sleeps it
+ * leaves that to the transport's own thread, whose `arrived` leads back here. */
 #include "base/knobs.h"
 #include "net/proxy/parts.h"
 
@@ -16,7 +16,7 @@ static void attend(proxy *self, bool begins)
     if (self->attends == begins) return;
     self->attends = begins;
     transport_attend_all(self->plan.driven, begins ? 1 : -1);
-    /* To sleep on something else. */
+    /* The thread is about to sleep on something else. */
     if (!begins) transport_attend_all(self->plan.driven, 0);
 }
 
@@ -25,7 +25,7 @@ static bool drive(proxy *self)
     if (!in_flight(self) || self->plan.driven->count == 0) return false;
     attend(self, true);
     bool moved = transport_progress_all(self->plan.driven);
-    /* What came on the way may be for others. */
+    /* Other threads may wait for what has arrived. */
     self->plan.site->arrived(self->plan.site->context);
     return moved;
 }
@@ -44,7 +44,7 @@ static bool is_wanted(const void *context)
     return atomic_load_explicit(&self->stops, memory_order_acquire) || proxy_has_work(self);
 }
 
-/* With commands on their way it is short: completions that other threads see wake nobody. */
+/* The nap is short while commands are in progress, because completions that other threads see do not wake this one. */
 static void consumer_nap(proxy *self, uint32_t naps)
 {
     const int64_t most_ns = knob(KNOB_PROXY_MOST_NAP_NS);
@@ -55,7 +55,7 @@ static void consumer_nap(proxy *self, uint32_t naps)
     proxy_gate_wait(&self->work, is_wanted, self, limit_ns);
 }
 
-/* A network answers within some of the turns that spin and yield. */
+/* A network answers during some of the turns that spin and yield. */
 static void idle(proxy *self)
 {
     uint32_t turn = self->idle_turns++;
@@ -73,7 +73,7 @@ static bool work(proxy *self)
 {
     bool moved = take_all(self);
     moved |= proxy_move_flights(self);
-    /* Whoever waits for a slot, or for the end. */
+    /* Wakes threads that wait for a slot, or for the end. */
     if (moved) proxy_gate_open(&self->moved);
     return moved || drive(self);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Commands on their way: taken from the ring, posted when nothing stands before them, ended when they are delivered or
- * hopeless. All of it is done by the proxy's thread. */
+/* Commands in progress: taken from the ring, posted when nothing precedes them, ended when they are delivered or
+ * hopeless. Only the proxy's thread does this. */
 #include "net/proxy/parts.h"
 
 static flight *flight_of(proxy *self, uint64_t number)
@@ -10,7 +10,8 @@ static flight *flight_of(proxy *self, uint64_t number)
 
 /* ---- checks: a producer may be a kernel that nobody has checked -------------------------------------------------- */
 
-/* Behind what has grown there is no memory, and before the heap proper lies what keeps the ranks together. */
+/* Beyond the grown part there is no memory, and before the heap proper lies the control page, which keeps the ranks
+   together. */
 static bool is_within(const proxy *self, uint8_t memory, uint64_t offset, uint64_t bytes)
 {
     if (memory >= TRANSPORT_MEMORIES || !self->plan.bounds[memory].end) return false;
@@ -104,7 +105,7 @@ static transport_request request_of(const flight *f)
     return request;
 }
 
-/* False: its transport has no room. */
+/* Returns false if its transport has no free space. */
 static bool post(proxy *self, flight *f)
 {
     const transport_request request = request_of(f);
@@ -124,7 +125,7 @@ static bool post(proxy *self, flight *f)
     return true;
 }
 
-/* What is posted has been delivered, or has failed. */
+/* The posted part has been delivered, or has failed. */
 static void land(proxy *self, flight *f)
 {
     expar_status status = (expar_status)atomic_load_explicit(&f->batch.status, memory_order_relaxed);
@@ -142,7 +143,7 @@ static bool has_landed(const flight *f)
     return f->state == FLIGHT_POSTED && atomic_load_explicit(&f->batch.left, memory_order_acquire) == 0;
 }
 
-/* Nothing to the PE that was turned away in this pass stands before it, and nothing from before a fence. */
+/* Returns true if no command to the PE that was delayed in this pass precedes it, and none from before a fence. */
 static bool may_go(const proxy_peer *peer, const flight *f)
 {
     return f->state == FLIGHT_WAITS && !peer->busy && !(peer->unfinished && peer->oldest_epoch < f->epoch);
@@ -169,7 +170,7 @@ static bool move_flight(proxy *self, flight *f, proxy_peer *peer)
     return moved;
 }
 
-/* What was found of a PE in an earlier pass counts no more. */
+/* Facts about a PE from an earlier pass do not count any more. */
 static proxy_peer *peer_in_pass(proxy *self, int32_t pe)
 {
     proxy_peer *peer = &self->peers[pe];
@@ -242,7 +243,7 @@ bool proxy_has_work(const proxy *self)
 
 /* ---- those that nothing will come of ----------------------------------------------------------------------------- */
 
-/* EXPAR_OK while the PE may be waited for. */
+/* Returns EXPAR_OK while the thread may wait for the PE. */
 static expar_status judge(proxy *self, int32_t pe, int64_t now_ns)
 {
     const transport_site *site = self->plan.site;

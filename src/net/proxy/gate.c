@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Gates: a condition variable that costs a waker nothing while nobody sleeps. */
+/* Gates: condition variables that cost the waking thread nothing while no thread sleeps. */
 #include "mem/fence.h"
 #include "net/proxy/parts.h"
 
@@ -31,7 +31,7 @@ void proxy_gate_wait(proxy_gate *gate, bool (*is_over)(const void *context), con
     atomic_fetch_add_explicit(&gate->sleepers, 1, memory_order_relaxed);
     /* Partner: the fence in proxy_gate_open. */
     fence_full();
-    /* Woken for nothing, or late: the caller looks again in every case. */
+    /* Woken for nothing, or late: the caller checks again in every case. */
     if (!is_over(context)) pthread_cond_timedwait(&gate->opened, &gate->lock, &until);
     atomic_fetch_sub_explicit(&gate->sleepers, 1, memory_order_relaxed);
     pthread_mutex_unlock(&gate->lock);
@@ -42,7 +42,7 @@ void proxy_gate_open(proxy_gate *gate)
     /* Partner: the fence in proxy_gate_wait. */
     fence_full();
     if (atomic_load_explicit(&gate->sleepers, memory_order_relaxed) == 0) return;
-    /* Under the lock a sleeper either sleeps already or has not looked yet. */
+    /* With the lock held, a sleeper either sleeps already or has not checked yet. */
     pthread_mutex_lock(&gate->lock);
     pthread_cond_broadcast(&gate->opened);
     pthread_mutex_unlock(&gate->lock);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Threads of this process as producers: they wait for a slot, and for quiet, with a deadline, and wake the thread. */
+/* Threads of this process as producers. They wait for a slot, and for quiet, with a deadline, and wake the proxy's
+ * thread. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
 #include "net/proxy/parts.h"
@@ -12,10 +13,10 @@
 typedef struct wait {
     proxy *self;
     const char *what;
-    bool for_room; /* in the ring; else until all before `head` is done */
+    bool for_room; /* for a free slot in the ring; else until all commands before `head` are done */
     uint64_t head;
-    uint64_t seen;    /* of `done`, when the clock was last set back */
-    uint32_t excuses; /* likewise */
+    uint64_t seen;    /* value of `done` when the clock was last reset */
+    uint32_t excuses; /* value of `excuses` then */
     int64_t since_ns, interrupt_ns;
     uint32_t turn;
 } wait;
@@ -28,7 +29,7 @@ static bool is_over(const void *context)
     return proxy_load(&port->head) - proxy_load(&port->ring->consumed) < port->num_slots;
 }
 
-/* Each command ends within one time-out after the last sign of its PE; more mean that the thread is stuck. */
+/* Each command ends within one time-out after the last sign of its PE. A longer wait means that the thread is stuck. */
 static expar_status wait_turn(wait *w)
 {
     proxy *self = w->self;
@@ -61,7 +62,7 @@ expar_status proxy_issue(proxy *self, const char *what, const proxy_command *com
     return status;
 }
 
-/* A failure is told to one caller. */
+/* A failure is reported to one caller. */
 static expar_status tell_failure(proxy *self, const char *what)
 {
     uint64_t failure = proxy_load(&self->ring->failure);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A proxy's making and end. */
+/* Creation and end of a proxy. */
 #include "net/proxy/parts.h"
 
 #include <assert.h>
@@ -11,7 +11,7 @@
 static_assert(sizeof(proxy_slot) == 64, "a slot is a cache line");
 static_assert(sizeof(proxy_ring) % sizeof(proxy_slot) == 0, "slots begin on a line");
 
-/* Whole pages, so that a driver can pin them. */
+/* The ring has whole pages, so that a driver can pin them. */
 static expar_status make_ring(proxy *self)
 {
     uint64_t num_slots = self->plan.num_slots, first = self->plan.first;

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of the library with tensors of PyTorch's, in as few steps of the interpreter as there can be.
+"""Calls of the library with PyTorch tensors, in as few interpreter steps as possible.
 
-expar's own bindings take tensors of any library, and give results that live by themselves; here both sides are
-PyTorch's, and a call should cost microseconds. So views of tensors are packed into the structs of arguments as bytes,
-and results go to PyTorch by DLPack, with deleters in C.
+expar's own bindings take tensors of any library, and return results that own their memory. Here both sides are
+PyTorch's, and a call should cost microseconds. So views of tensors are packed into the argument structs as bytes, and
+results go to PyTorch by DLPack, with deleters in C.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _raised = _interrupt._raised
 _VIEW = struct.Struct("@Pii4q4qii")
 _MATRIX = struct.Struct("@Pii2q16x2q16xii")  # of two dimensions
 assert _VIEW.size == _MATRIX.size == ctypes.sizeof(_abi.Tensor)
-put_address = struct.Struct("@P").pack_into  # of a tensor whose view is there, where that begins
+# Replaces the address in a tensor view. It is the view's first member.
+put_address = struct.Struct("@P").pack_into
 _CPU, _CUDA = int(_abi.DeviceType.CPU), int(_abi.DeviceType.CUDA)
-# What tensors of the host's memory are to the library.
+# The library's device for tensors in host memory.
 host = (_CPU, 0)
 
 CODES: dict[Any, int] = {
@@ -47,14 +48,14 @@ if FP8 is not None:
 
 
 def _foreign(dtype: Any) -> int:
-    """Of a dtype that the library has no code for, and refuses by this one, so that the other ranks learn of it, too: it
-    tells DLPack's code and the bits."""
+    """Returns a code for a dtype that the library does not know. It holds DLPack's code and the bits. The library
+    rejects it in the call, so that the other ranks learn of the error."""
     kind = 2 if dtype.is_floating_point else 5 if dtype.is_complex else 0 if dtype.is_signed else 1
     return -int(kind << 8 | 8 * dtype.itemsize)
 
 
 def plain(name: str, *arguments: Any) -> Callable[..., int]:
-    """A call of the library's with its status as a number; `check` is for that."""
+    """Returns a call of the library whose result is the status as a number. `check` raises errors from it."""
     function: Any = lib[name]
     function.argtypes = arguments
     function.restype = ctypes.c_int
@@ -62,13 +63,14 @@ def plain(name: str, *arguments: Any) -> Callable[..., int]:
 
 
 def check(status: int) -> None:
-    """Raises what a status, or a signal during the call, stands for."""
+    """Raises the error of a status, or that of a signal that came during the call."""
     if status or _raised:
         _check(status, None, ())
 
 
 def _device_of(tensor: Any, name: str) -> tuple[int, int]:
-    """AssertionError: it is no tensor. RuntimeError: one that lies where buffers have no backend."""
+    """Returns (device type, index). AssertionError if it is no tensor; RuntimeError if buffers have no backend for its
+    device."""
     if not isinstance(tensor, torch.Tensor):
         raise AssertionError(f"{name} is of type {type(tensor).__name__}: expected a tensor")
     if not tensor.is_cuda:
@@ -77,7 +79,7 @@ def _device_of(tensor: Any, name: str) -> tuple[int, int]:
 
 
 def put(args: Any, offset: int, tensor: Any, name: str) -> None:
-    """The view of a tensor, as that argument."""
+    """Writes the view of a tensor into args at that offset. name: the argument's name, for errors."""
     try:
         if tensor.is_cpu:
             kind, index = host
@@ -108,7 +110,7 @@ def put(args: Any, offset: int, tensor: Any, name: str) -> None:
 def put_view(
     args: Any, offset: int, data: int, code: int, shape: tuple[int, ...], device: tuple[int, int] = (_CPU, 0)
 ) -> None:
-    """Contiguous memory of two dimensions, as that argument."""
+    """Writes a view of contiguous memory with two dimensions into args at that offset."""
     rows, columns = shape
     _MATRIX.pack_into(args, offset, data, code, 2, rows, columns, columns, 1, *device)
 
@@ -116,7 +118,7 @@ def put_view(
 def put_memory(
     args: Any, offset: int, tensor: Any, shape: tuple[int, ...], strides: tuple[int, ...], device: tuple[int, int]
 ) -> None:
-    """The view of a tensor that lies there and is that large, as that argument."""
+    """Writes a view with the tensor's address and dtype, and with this shape, these strides and this device."""
     fill = (0,) * (4 - len(shape))
     _VIEW.pack_into(
         args, offset, tensor.data_ptr(), CODES[tensor.dtype], len(shape), *shape, *fill, *strides, *fill, *device
@@ -127,8 +129,8 @@ _int_arrays: dict[int, Any] = {}
 
 
 def ints_at(address: int | None, count: int) -> list[int]:
-    """int32 [count] of the library's. Types of arrays are kept: to make one takes longer than a call, and leaves
-    garbage for the collector."""
+    """Reads int32 [count] from the library's memory. Array types are cached: making one takes longer than a call, and
+    leaves garbage for the collector."""
     kind = _int_arrays.get(count)
     if kind is None:
         kind = _int_arrays[count] = ctypes.c_int32 * count
@@ -139,7 +141,8 @@ def ints_at(address: int | None, count: int) -> list[int]:
 # ---- results ---------------------------------------------------------------------------------------------------------
 
 def held(name: str, *arguments: Any) -> Callable[..., int]:
-    """A call that never waits, made without letting other threads in: they would take longer than it does."""
+    """Returns a call that never waits and keeps the interpreter's lock. Releasing the lock would take longer than the
+    call."""
     made: Callable[..., int] = ctypes.PYFUNCTYPE(ctypes.c_int, *arguments)((name, lib))
     return made
 
@@ -147,7 +150,7 @@ def held(name: str, *arguments: Any) -> Callable[..., int]:
 _to_dlpack = held(
     "expar_tensor_to_dlpack", ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p
 )
-# These make all capsules of a call: one by one most of the time would be that of the ways there.
+# These make all capsules of a call at once. One by one, most of the time would go into the calls through ctypes.
 _output_capsules = held(
     "expar_python_put_output", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.py_object
 )
@@ -155,12 +158,12 @@ _handle_capsules = held("expar_python_put_ll_handle", ctypes.c_void_p, ctypes.c_
 
 
 class Exchange(ctypes.Structure):
-    """DLPack's DLPackExchangeAPI, version 1.x: functions that a library for Python gives to C."""
+    """DLPack's DLPackExchangeAPI, version 1.x: functions of a Python library that C code may call."""
 
     _fields_ = [
         ("major", ctypes.c_uint32),
         ("minor", ctypes.c_uint32),
-        ("before", ctypes.c_void_p),  # one of an earlier version, or NULL
+        ("before", ctypes.c_void_p),  # the table of an earlier version, or NULL
         ("allocate", ctypes.c_void_p),
         ("managed_of", ctypes.c_void_p),
         ("object_of", ctypes.c_void_p),
@@ -170,7 +173,7 @@ class Exchange(ctypes.Structure):
 
 
 def _exchange_of_torch() -> Any:
-    """PyTorch's; None where it has none, or one that does not know FP8, which goes as bytes then."""
+    """Returns PyTorch's table. None if it has no table, or one that does not know FP8; FP8 then goes as bytes."""
     capsule, name = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None), b"dlpack_exchange_api"
     at = _tensor._pointer_in(capsule, name) if _tensor._is_valid(capsule, name) else None
     try:
@@ -192,16 +195,16 @@ _python = _abi.PythonObjects(
 )
 _python_at = addressof(_python)
 _release = lib.expar_ep_output_release
-# What torch.utils.dlpack calls for a capsule, without looking whether it is one.
+# The function that torch.utils.dlpack calls for a capsule, without its check that it is a capsule.
 _from_capsule: Callable[[Any], Any] = getattr(torch._C, "_from_dlpack", torch.utils.dlpack.from_dlpack)
 _NAME = b"dltensor"
-# What may go out by DLPack as bytes.
+# DLPack may carry these dtypes as bytes.
 _BYTES = (FP8, torch.bool)
 
 
 def _taken(made: list[Any], wanted: Sequence[tuple[int, Any]]) -> list[Any]:
-    """The same list, with PyTorch's tensors in the places of capsules, if these are. wanted: places, and dtypes that
-    DLPack may not have said."""
+    """Returns the same list, with PyTorch tensors in place of the wanted capsules. wanted: places, and the dtypes that
+    DLPack may not have carried."""
     capsules = not _python.tensor_new
     for place, dtype in wanted:
         tensor = made[place]
@@ -213,14 +216,14 @@ def _taken(made: list[Any], wanted: Sequence[tuple[int, Any]]) -> list[Any]:
 
 
 def _give_back(made: list[Any]) -> None:
-    """Something went wrong: nobody takes the capsules that are left."""
+    """Frees the capsules that are left in the list after an error."""
     for each in made:
         if _tensor._is_valid(each, _NAME):
             _tensor._give_back(each, _NAME)
 
 
 def lent_tensor(view: int, dtype: Any) -> Any:
-    """A tensor of the view at that address, which keeps nothing."""
+    """Returns a tensor of the view at that address. It keeps no reference to the memory."""
     managed = ctypes.c_void_p()
     check(_to_dlpack(view, 0, None, None, addressof(managed)))
     capsule = _tensor._make(managed.value, _NAME, None)
@@ -236,7 +239,7 @@ _HANDLE_TENSORS = ((0, None), (1, None))
 
 
 def handle_tensors(handle: int) -> list[Any]:
-    """src_info and range of a low-latency handle, which have references to it."""
+    """Returns src_info and range of a low-latency handle. Both tensors have references to it."""
     made: list[Any] = [None, None]
     try:
         check(_handle_capsules(handle, _python_at, made))
@@ -247,7 +250,7 @@ def handle_tensors(handle: int) -> list[Any]:
 
 
 class Parts:
-    """Which of an output's tensors a call wants, and as what."""
+    """The tensors of an output that a call wants, with their dtypes."""
 
     __slots__ = ("numbers", "at", "wanted", "none")
 
@@ -262,12 +265,12 @@ class Parts:
 
 @functools.lru_cache(maxsize=1024)
 def parts_of(numbers: tuple[int, ...], *dtypes: Any) -> Parts:
-    """Those parts with these dtypes; None: not wanted."""
+    """Returns the cached `Parts` of these numbers and dtypes. A dtype of None means that the part is not wanted."""
     return Parts(numbers, dtypes)
 
 
 class Output:
-    """The memory of a call's results, as long as tensors of it are to be made. Copies share it."""
+    """The memory of a call's results, kept while tensors are still made from it. Copies share it."""
 
     __slots__ = ("pointer",)
 
@@ -275,7 +278,7 @@ class Output:
         self.pointer = pointer
 
     def tensors(self, parts: Parts) -> list[Any]:
-        """Those of the library's, each with a reference of its own; None in the place of one that is not wanted."""
+        """Returns tensors of the library's memory, each with its own reference. A part that is not wanted is None."""
         made: list[Any] = parts.none[:]
         try:
             check(_output_capsules(self.pointer, parts.at, len(made), _python_at, made))
@@ -299,7 +302,7 @@ class Output:
 
 _alloc = plain("expar_ep_alloc", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _MEMORY = Parts((int(_abi.EpPart.X),), (torch.uint8,))
-# Where PyTorch's allocator on the CPU asks the system for each piece of memory, and the pool does not.
+# From this size on PyTorch's CPU allocator asks the system for each block of memory; the pool does not.
 _LARGE_BYTES = 1 << 16
 
 
@@ -307,15 +310,16 @@ def _strided_on_cpu(sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any
     return torch.empty_strided(sizes, strides, dtype=dtype, device="cpu")
 
 
-# By which PyTorch's compiled programs take memory: without its dispatcher, in half the time, of the same allocator.
-# They look at nothing: sizes and strides are tuples of numbers. Not in all builds; that of a GPU is of the current one.
+# PyTorch's compiled programs allocate by these functions. They skip the dispatcher, use the same allocator, and take
+# half the time. They check nothing: sizes and strides must be tuples of numbers. Some builds lack them. The one for
+# GPUs allocates on the current GPU.
 _compiled: Any = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
 strided_on_cpu: Callable[..., Any] = getattr(_compiled, "_empty_strided_cpu", _strided_on_cpu)
 strided_on_gpu: Callable[..., Any] | None = getattr(_compiled, "_empty_strided_cuda", None)
 
 
 def pool_tensor(buffer: int, rows: int, columns: int, dtype: Any) -> Any:
-    """Memory of the pool of a buffer on the CPU, or of PyTorch's where it is little; not set to anything."""
+    """Returns uninitialized memory from the pool of a CPU buffer. Small tensors come from PyTorch's allocator."""
     size = rows * columns * dtype.itemsize
     if size < _LARGE_BYTES:
         return strided_on_cpu((rows, columns), (columns or 1, 1), dtype)
@@ -330,13 +334,14 @@ def pool_tensor(buffer: int, rows: int, columns: int, dtype: Any) -> Any:
 
 
 def give_owner(tensor: Any, owner: Any) -> None:
-    """The memory of that tensor keeps the owner, whoever has the memory by then: views, autograd, operators."""
+    """Makes the tensor's memory keep a reference to the owner. It lasts as long as views, autograd or operators keep
+    the memory."""
     tensor.untyped_storage().expar_owner = owner
 
 
 def owner_of(tensor: Any) -> Any:
-    """What the memory of a tensor keeps by `give_owner`, or None."""
+    """Returns the owner that `give_owner` attached to the tensor's memory, or None."""
     try:
         return getattr(tensor.untyped_storage(), "expar_owner", None)
-    except (AttributeError, NotImplementedError):  # no tensor, or one without memory of its own
+    except (AttributeError, NotImplementedError):  # it is no tensor, or it has no memory of its own
         return None

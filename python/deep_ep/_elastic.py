@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatches and combines of `ElasticBuffer` on a buffer of the library's.
+"""Dispatches and combines of `ElasticBuffer` on a library buffer.
 
-Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows received,
-X rows expanded, M tokens of a rank at most, A expert_alignment.
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts.
+R rows received, X rows expanded, M maximum of tokens on a rank, A expert_alignment.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _BIAS = getattr(_Sums, "bias").offset
 _BY_SLOT, _EACH_SLOT, _OWNER = int(EpSumOrder.BY_SLOT), int(EpSumOrder.EACH_SLOT), int(EpWeightsOf.OWNER)
 _ONE_ORDER = int(_abi.EpNodesSum.ONE_ORDER)
 
-# The results of a dispatch: arguments for memory of one's own, and the library's parts.
+# The results of a dispatch: the arguments for memory that the caller provides, and the library's parts.
 _OUT = {
     "x": _Args.out_x.offset,
     "scales": _Args.out_scales.offset,
@@ -76,13 +76,16 @@ _EXPANDED_PARTS = (*_PARTS[:3], int(EpPart.ROW_WEIGHTS))
 _TOPK_IDX_COPY = _Args.topk_idx_copy.offset
 _TENSORS = Places(x="x", x_scales="x[1]", topk_idx="topk_idx", topk_weights="topk_weights")
 _ONE_BY_ONE = (1,)  # strides
-_OF_ROWS = ("x", "scales", "row_weights")  # of results: a row each of recv_x; the others of tokens
+# The results with one row for each row of recv_x. The others have one for each token.
+_OF_ROWS = ("x", "scales", "row_weights")  #
 
 
 class Form:
-    """What dispatches are asked for, beside their tensors. Whoever keeps one has it for calls whose tensors are alike
-    (`ElasticMode.frame`): the first one's arguments are the others' but for addresses. routing: of fresh ones; num_sms:
-    that their handles show; workers: that calls use."""
+    """The options of dispatches, without their tensors.
+
+    A kept form serves all calls whose tensors look alike (`ElasticMode.frame`): their arguments differ only in
+    addresses. routing: set for fresh dispatches. num_sms: the number that handles show. workers: the number that calls
+    use."""
 
     __slots__ = (
         "num_experts",
@@ -113,19 +116,21 @@ class Form:
         self.routing = routing
         self.num_sms = num_sms
         self.workers = workers
-        self.frame = b""  # of calls, once there has been one
+        self.frame = b""  # of its calls, after the first one
         self.parts: Parts | None = None
 
 
 def _mine(own: dict[str, Any]) -> tuple[Any, Any, Any, Any]:
-    """Of results in memory of one's own what the caller gets."""
+    """Returns what the caller gets of results that lie in memory from `_own`."""
     weights = own.get("topk_weights", own.get("row_weights"))
     return own["x"], own.get("scales"), own.get("topk_idx"), weights
 
 
 class ElasticMode:
-    """Calls on one buffer of the library's. On a GPU the library's calls return before it is known how they end: what
-    went wrong is raised by a later one, which has been made by then, so that no rank waits for it."""
+    """Calls on one library buffer.
+
+    On a GPU the library's calls return before their outcome is known. A later call raises the error. That call has been
+    submitted by then, so no rank waits for it."""
 
     def __init__(self, group: Group, place: _place.Place) -> None:
         self.ep = EpBuffer(group, device=place.pair)
@@ -133,18 +138,18 @@ class ElasticMode:
         self._size = group.size
         self._on_gpu = place.on_gpu
         self._across = group.num_nodes > 1
-        self._meeting: Any = None  # a dispatch that all ranks have a part in
+        self._meeting: Any = None  # the handle of a dispatch in which all ranks take part
 
     def ask(self) -> None:
-        """Raises what went wrong in earlier calls on a GPU."""
+        """Raises errors of earlier calls on a GPU."""
         if self._on_gpu:
             check(_query(self.ep.pointer))
 
     # ---- refusals ----------------------------------------------------------------------------------------------------
 
     def refuse_dispatch(self, text: str) -> NoReturn:
-        """RuntimeError for what the library does not look at. It gets a call that it refuses: so the other ranks, who
-        are in theirs, learn of it."""
+        """Raises RuntimeError for an error that the library does not check. It first makes a call that the library
+        rejects, so that the other ranks, which are in their calls, learn of the error."""
         args, result = _Args(ARGS_BYTES), _Result(RESULT_BYTES)
         self.place.turn(None, False).begin(args)
         put_view(args, _Args.x.offset, 0, -1, (0, 0))
@@ -153,7 +158,7 @@ class ElasticMode:
         raise RuntimeError(text)
 
     def refuse_combine(self, text: str) -> NoReturn:
-        """Likewise."""
+        """Does the same for a combine."""
         args = _Sums(_SUMS_BYTES)
         self.place.turn(None, False).begin(args)
         put_view(args, _Sums.x.offset, 0, -1, (0, 0))
@@ -166,8 +171,10 @@ class ElasticMode:
     def dispatch(
         self, tensors: Tensors, stats: Any, frame: Any, form: Form, turn: _place.Turn, asynchronous: bool
     ) -> tuple[Sequence[Any], EPHandle, EventHandle | None]:
-        """A fresh one: what comes of the tensors, a handle, and where it is asked for an event. stats: int32 [L], to which
-        what comes is added; or None. frame: of these tensors, as `frame` gives it."""
+        """Makes a fresh dispatch: returns the received tensors, a handle, and an event if one is asked for.
+
+        stats: int32 [L] or None; the counts of received rows are added to it. frame: the one that `frame` returned for
+        these tensors."""
         x, scales, topk_idx, topk_weights = tensors
         routing, pointer = form.routing, self.ep.pointer
         assert routing is not None
@@ -215,7 +222,8 @@ class ElasticMode:
     def dispatch_again(
         self, tensors: Tensors, handle: EPHandle, frame: Any, form: Form, turn: _place.Turn, asynchronous: bool
     ) -> tuple[Sequence[Any], EPHandle, EventHandle | None]:
-        """One with a handle, likewise. topk_idx among the tensors: the handle's, which is carried: it comes again."""
+        """Makes a dispatch with a handle, and returns the same as `dispatch`. The topk_idx among the tensors is the
+        handle's; it is carried to the receivers again."""
         pointer = self.ep.pointer
         frame[W_STREAM] = turn.stream
         if turn.previous is not None:
@@ -236,7 +244,7 @@ class ElasticMode:
         return found, handle, event
 
     def again_form(self, tensors: Tensors, handle: EPHandle, form: Form, asked: bool) -> AgainForm | None:
-        """Of dispatches such as one that has been made; None: those whose results are in memory of one's own."""
+        """Returns the form of dispatches like the one just made. None if their results lie in memory from `_own`."""
         if not handle._synced and not self._on_gpu:
             return None
         args = _Args.from_buffer_copy(form.frame)
@@ -244,7 +252,8 @@ class ElasticMode:
         return AgainForm(self, form, CallForm(AGAIN, self.ep, args, form.parts, alone, alone), asked)
 
     def meet(self, turn: _place.Turn) -> None:
-        """What comes behind it in the call's stream comes behind what all ranks have put before theirs."""
+        """Orders streams: work after it in this call's stream starts after all work that the ranks enqueued before
+        it."""
         with turn.work():
             x = self.place.zeros((self._size, 8), torch.bfloat16)
             if self._meeting is None:
@@ -255,20 +264,21 @@ class ElasticMode:
             self.again((x, None, None), self._meeting, Form(self._size), turn)
 
     def again(self, given: tuple[Any, Any, Any], handle: EPHandle, form: Form, turn: _place.Turn) -> Any:
-        """The x that comes of a dispatch with a handle, of a form that nobody keeps. given: x, scales, topk_weights"""
+        """Returns the received x of a dispatch with a handle, without keeping its form. given: x, scales,
+        topk_weights."""
         x, scales, topk_weights = given
         tensors = x, scales, handle.topk_idx, topk_weights
         return self.dispatch_again(tensors, handle, self.frame(form, tensors), form, turn, False)[0][0]
 
     def frame(self, form: Form, tensors: Tensors) -> Any:
-        """Of a call of that form; None where these tensors are not alike with those of the form's first call."""
+        """Returns the frame of a call of that form. None if these tensors do not look like those of its first call."""
         if not form.frame:
             form.frame, form.parts = self._first_frame(tensors, form), self._parts(tensors, form.expand)
         frame = Words.from_buffer_copy(form.frame)
         return frame if fill(frame, addressof(frame), _TENSORS, tensors) else None
 
     def _first_frame(self, tensors: Tensors, form: Form) -> bytes:
-        """What a form's frames have alike."""
+        """Returns the content that all frames of a form share."""
         _, scales, topk_idx, topk_weights = tensors
         frame, routing = Frame(), form.routing
         args = frame.args
@@ -283,14 +293,14 @@ class ElasticMode:
             args.num_experts, args.expert_alignment = routing.num_experts, routing.alignment
             args.keep_slots, args.src_stride = 1, max(routing.num_max_tokens_per_rank, 1)  # 0: numbers of no tokens
             if routing.copied:
-                put(args, _TOPK_IDX_COPY, topk_idx, "topk_idx")  # which is contiguous
+                put(args, _TOPK_IDX_COPY, topk_idx, "topk_idx")  # it is contiguous
             if not routing.synced and self.place.on_gpu:
                 args.num_worst_tokens = routing.worst_tokens(form.expand)
         return bytes(frame)
 
     @staticmethod
     def _parts(tensors: Tensors, expand: bool) -> Parts:
-        """The library's (x, scales, topk_idx, topk_weights), of a dispatch of these."""
+        """Returns the library's parts (x, scales, topk_idx, topk_weights) of a dispatch of these tensors."""
         x, scales, topk_idx, topk_weights = tensors
         return parts_of(
             _EXPANDED_PARTS if expand else _PARTS,
@@ -302,7 +312,7 @@ class ElasticMode:
 
     @staticmethod
     def _shapes(tensors: Tensors, expand: bool) -> dict[str, tuple[int, Any]]:
-        """Columns and dtype of each result that the caller gets; 0 columns: it has one dimension."""
+        """Returns columns and dtype of each result that the caller gets. A result with 0 columns has one dimension."""
         x, scales, topk_idx, topk_weights = tensors
         shapes: dict[str, tuple[int, Any]] = {"x": (x.shape[1], x.dtype)}
         if scales is not None:
@@ -314,8 +324,8 @@ class ElasticMode:
         return shapes
 
     def _own(self, frame: Any, shapes: dict[str, tuple[int, Any]], of: Any, form: Form) -> dict[str, Any]:
-        """On a CPU: memory of the pool for more rows than may come. Numbers of those that do not are -1. of: the
-        routing, or the handle of one."""
+        """On a CPU, allocates results from the pool for the largest possible number of rows. Indices of rows that do
+        not come are -1. of: the routing, or a handle."""
         found = {}
         for name, (columns, dtype) in shapes.items():
             many = of.num_expanded_tokens if form.expand and name in _OF_ROWS else of.num_recv_tokens
@@ -327,18 +337,18 @@ class ElasticMode:
             if name in ("topk_idx", "metadata"):
                 memory.fill_(-1)
             made = found[name] = memory if columns else memory.view(-1)
-            # With its strides, also where it has no rows, and any would do for PyTorch.
+            # Pass its strides even if it has no rows. PyTorch would accept any strides then.
             put_memory(frame, _OUT[name], made, made.shape, made.stride(), self.place.pair)
         return found
 
     def _results(self, output: Output, handle: EPHandle, form: Form, turn: _place.Turn) -> Sequence[Any]:
-        """The library's (x, scales, topk_idx, topk_weights)."""
+        """Returns the library's (x, scales, topk_idx, topk_weights)."""
         turn.give(output.pointer)
         assert form.parts is not None
         return self.only_rows(output.tensors(form.parts), handle, form, turn)
 
     def only_rows(self, found: Sequence[Any], handle: EPHandle, form: Form, turn: _place.Turn) -> Sequence[Any]:
-        """Of these what the caller gets."""
+        """Cuts these results to the rows that the caller gets."""
         if not handle._synced:
             recv_x, recv_scales, idx, weights = found
             rows = handle.num_expanded_tokens if form.expand else handle.num_recv_tokens
@@ -348,13 +358,13 @@ class ElasticMode:
 
     @staticmethod
     def _first(tensor: Any, rows: int, turn: _place.Turn, columns: bool) -> Any:
-        """So many of its rows: the library may have room for more, since it knows experts that are not distinct.
-        columns: where that is between columns, it is taken out."""
+        """Returns the first rows of a tensor. The library reserves more, since it also accepts experts that are not
+        distinct. columns: the tensor is column-major, and extra space between columns is removed."""
         if tensor is None or tensor.shape[0] == rows:
             return tensor
         if not columns or tensor.stride(1) == align(rows, 4):
             return tensor[:rows]
-        if rows == 0:  # of new memory PyTorch would choose the strides
+        if rows == 0:  # PyTorch would choose other strides for new memory
             return tensor.as_strided((0, tensor.shape[1]), (1, 0))
         with turn.work():
             memory = tensor.new_empty((tensor.shape[1], align(rows, 4)))
@@ -390,8 +400,9 @@ class ElasticMode:
         turn: _place.Turn,
         asynchronous: bool,
     ) -> tuple[Any, Any, EventHandle | None]:
-        """(y, topk_weights, event). each_slot: expanded rows are not summed on the ranks that they come from. one_order:
-        nor rows on their nodes. workers: SMs of a GPU, threads of a CPU; 0: the library's choice."""
+        """Returns (y, topk_weights, event). each_slot: expanded rows are not summed first on the ranks that they come
+        from. one_order: rows are not summed first on their nodes. workers: SMs of a GPU or threads of a CPU; with 0 the
+        library chooses."""
         expand, routing = handle.do_expand, handle._routing
         args = self._sums(expand, each_slot, one_order, workers)
         turn.begin(args)
@@ -422,7 +433,7 @@ class ElasticMode:
 
     @staticmethod
     def _sums(expand: bool, each_slot: bool, one_order: bool, workers: int) -> Any:
-        """What arguments of a combine say beside tensors."""
+        """Returns the arguments of a combine without its tensors."""
         args = _Sums(_SUMS_BYTES, num_sms=workers, expert_major=expand)
         args.sum_order = _EACH_SLOT if each_slot else _BY_SLOT
         args.nodes_sum = _ONE_ORDER if one_order else 0
@@ -431,7 +442,7 @@ class ElasticMode:
     def combine_form(
         self, x: Any, handle: EPHandle, topk_weights: Any, each_slot: bool, one_order: bool, workers: int, asked: bool
     ) -> CombineForm:
-        """Of combines such as one that has been made."""
+        """Returns the form of combines like the one just made."""
         routing, weights, matrix = handle._routing, None, self.place.matrix
         args = self._sums(handle.do_expand, each_slot, one_order, workers)
         COMBINE.put(args, "x", x)
@@ -446,8 +457,8 @@ class ElasticMode:
         return CombineForm(self, CallForm(COMBINE, self.ep, args, None, alone, alone), asked, y, weights)
 
     def _put_rows(self, args: Any, offset: int, tensor: Any, rows: int, turn: _place.Turn) -> Any:
-        """As an argument with as many rows as the library knows of, of which only those that are named are read. What
-        has to stay meanwhile."""
+        """Writes the tensor as an argument with the number of rows that the library knows. Only named rows are read.
+        Returns the tensor that must stay alive during the call."""
         many, columns = tensor.shape
         if many < rows and (many == 0 or not self.place.on_gpu):
             with turn.work():

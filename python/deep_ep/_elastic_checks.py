@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What arguments of `ElasticBuffer` have to be, beyond what the library looks at.
+"""Checks of `ElasticBuffer` arguments that the library does not make.
 
-`check_…` raise what is wrong use on every rank. `wrong_…` say what is wrong, or None: other ranks may be in the call,
-and have to learn of it.
+Functions `check_…` raise errors that every rank sees. Functions `wrong_…` return the error's text, or None: other
+ranks may be in the call, and must learn of it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _FP8 = torch.float8_e4m3fn
 
 
 def check_tensors(**tensors: Any) -> None:
-    """TypeError for what is neither a tensor nor None."""
+    """TypeError if one of them is neither a tensor nor None."""
     for name, tensor in tensors.items():
         if tensor is not None and not isinstance(tensor, torch.Tensor):
             raise TypeError(f"{name} is of type {type(tensor).__name__}: expected a tensor")
 
 
 def rows_and_scales(x: Any) -> tuple[Any, Any]:
-    """x, or the tuple that it is. TypeError for another thing."""
+    """Returns (rows, scales); scales are None if x is a tensor. TypeError for anything else."""
     if isinstance(x, torch.Tensor):
         return x, None
     if not isinstance(x, tuple):
@@ -36,7 +36,7 @@ def rows_and_scales(x: Any) -> tuple[Any, Any]:
 
 
 def two_biases(bias: Any) -> tuple[Any, ...]:
-    """TypeError for what is neither a tensor nor a tuple of two."""
+    """Returns the biases that are not None. TypeError if bias is neither a tensor nor a tuple of two."""
     if bias is None:
         return ()
     biases = bias if isinstance(bias, tuple) else (bias,)
@@ -56,7 +56,7 @@ def check_handle(
     do_cpu_sync: bool | None,
     do_expand: bool,
 ) -> None:
-    """Of a dispatch with a handle."""
+    """Checks the arguments of a dispatch with a handle."""
     if not isinstance(handle, EPHandle):
         raise TypeError(f"handle is of type {type(handle).__name__}: expected the EPHandle that dispatch gave")
     if topk_idx is not None:
@@ -89,7 +89,7 @@ def wrong_rows(x: Any, scales: Any, max_tokens: int) -> str | None:
 
 
 def wrong_routing(topk_idx: Any, topk_weights: Any, tokens: int, topk: int) -> str | None:
-    """topk_idx: None with a handle."""
+    """Checks topk_idx and topk_weights. topk_idx is None with a handle."""
     if topk_idx is not None:
         if topk_idx.dtype is not torch.int64 or topk_idx.dim() != 2 or not topk_idx.is_contiguous():
             return f"topk_idx is {topk_idx.dtype} {tuple(topk_idx.shape)}: expected contiguous torch.int64 [T, K]"
@@ -116,7 +116,7 @@ def wrong_stats(stats: Any, handle: EPHandle | None, local_experts: int) -> str 
 
 
 def wrong_sums(x: Any, handle: EPHandle, topk_weights: Any, biases: tuple[Any, ...]) -> str | None:
-    """Of a combine."""
+    """Checks the arguments of a combine."""
     if x.dtype is not torch.bfloat16 or x.dim() != 2 or not x.is_contiguous():
         return f"x is {x.dtype} {tuple(x.shape)}: expected contiguous torch.bfloat16 [rows, H]"
     rows = x.shape[0]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of `ElasticBuffer` with a handle as one before them, which has been looked at: their tensors look alike, and
-they are asked the same. They wait for no event, and have no biases."""
+"""`ElasticBuffer` calls with a handle that repeat an earlier, checked call.
+
+Their tensors look alike, and their options are the same. They wait for no event, and have no biases."""
 
 from __future__ import annotations
 
@@ -41,7 +42,7 @@ _RESULTS = 4  # of a dispatch: recv_x, scales, topk_idx, topk_weights
 
 
 def dispatch_key(x: Any, handle: Any, num_sms: Any, num_qps: Any, *more: Any) -> tuple[Any, ...] | None:
-    """What such dispatches have alike; None: something is wrong. more: of their other options."""
+    """Returns the key that such dispatches share; None if an argument is wrong. more: their other options."""
     if type(handle) is not EPHandle or type(num_sms) is not int or type(num_qps) is not int:
         return None
     rows = x[0] if type(x) is tuple and len(x) == 2 else x
@@ -51,7 +52,8 @@ def dispatch_key(x: Any, handle: Any, num_sms: Any, num_qps: Any, *more: Any) ->
 def combine_key(
     x: Any, handle: Any, topk_weights: Any, num_sms: Any, num_qps: Any, asked: bool
 ) -> tuple[Any, ...] | None:
-    """Likewise; None also where x has not the rows that the library knows of, or expanded rows have weights."""
+    """Returns the key of such combines. It is also None if x does not have the rows that the library knows, or if
+    expanded rows have weights."""
     if type(handle) is not EPHandle or type(num_sms) is not int or type(num_qps) is not int:
         return None
     shape: Any = getattr(x, "shape", ())
@@ -68,16 +70,16 @@ def combine_key(
 
 
 class AgainForm:
-    """Dispatches with a handle whose tensors look alike, which are asked the same, and which wait for no event."""
+    """Dispatches with a handle that wait for no event. Their tensors look alike and their options are the same."""
 
     __slots__ = ("_mode", "_form", "_call", "_asked", "_pick")
 
     def __init__(self, mode: ElasticMode, form: Form, call: CallForm, asked: bool) -> None:
-        """asked: for an event"""
+        """asked: an event is asked for."""
         self._mode, self._form, self._asked, self._call = mode, form, asked, call
         assert form.parts is not None
         places = [place for place, _ in form.parts.wanted]
-        # Of a list with what there is, and None at its end.
+        # Places in a list of the results that exist, with None at its end.
         at = [places.index(place) if place in places else -1 for place in range(_RESULTS)]
         self._pick = itemgetter(*at)
 
@@ -86,8 +88,8 @@ class AgainForm:
         return self._mode.place
 
     def dispatch(self, x: Any, topk_weights: Any, handle: EPHandle) -> tuple[Any, Any, Any, EPHandle, Any] | None:
-        """As the buffer's, with an EventHandle or None instead of its event. None: the tensors do not look alike, or
-        something is wrong."""
+        """Does what the buffer's dispatch does, but returns an EventHandle or None as the event. Returns None if the
+        tensors do not look alike, or an argument is wrong."""
         mode, asked = self._mode, self._asked
         if mode.place.on_comm():
             return None
@@ -111,12 +113,12 @@ class AgainForm:
 
 
 class CombineForm:
-    """Combines likewise, without biases. What is not expanded has as many rows as the library knows of."""
+    """Combines of the same kind, without biases. Rows that are not expanded are as many as the library knows."""
 
     __slots__ = ("_mode", "_call", "_asked", "_y", "_weights")
 
     def __init__(self, mode: ElasticMode, call: CallForm, asked: bool, y: Any, weights: Any) -> None:
-        """y, weights: rows, columns and dtype"""
+        """y, weights: their rows, columns and dtype."""
         self._mode, self._call, self._asked, self._y, self._weights = mode, call, asked, y, weights
 
     @property
@@ -124,7 +126,8 @@ class CombineForm:
         return self._mode.place
 
     def combine(self, x: Any, handle: EPHandle, topk_weights: Any) -> tuple[Any, Any, EventHandle | None] | None:
-        """As ElasticMode's. None: the tensors do not look alike, or something is wrong."""
+        """Does what ElasticMode's combine does. Returns None if the tensors do not look alike, or an argument is
+        wrong."""
         mode, asked, weights = self._mode, self._asked, None
         place = mode.place
         if place.on_comm():

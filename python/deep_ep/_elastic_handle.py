@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a dispatch of `ElasticBuffer` leaves: its handle, and what it goes by.
+"""`EPHandle`, the handle of an `ElasticBuffer` dispatch, and `Routing`, its parameters.
 
-Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, R rows received,
-M tokens of a rank at most, A expert_alignment.
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts.
+R rows received, M maximum of tokens on a rank, A expert_alignment.
 """
 
 from __future__ import annotations
@@ -22,8 +22,10 @@ _METADATA = Parts((int(EpPart.SRC_METADATA),), (torch.int32,))
 
 
 class Routing:
-    """What fresh dispatches of one form go by. synced: as many rows as come; else the most that there can be, which are
-    num_recv_tokens and num_expanded_tokens. copied: the handle gets a topk_idx of its own."""
+    """The parameters of fresh dispatches of one form.
+
+    synced: results have as many rows as come. Otherwise they have the most that there can be, num_recv_tokens and
+    num_expanded_tokens. copied: the handle gets its own copy of topk_idx."""
 
     __slots__ = (
         "topk",
@@ -51,7 +53,7 @@ class Routing:
         synced: bool = True,
         copied: bool = True,
     ) -> None:
-        """scaleup: ranks that scale up, where they are fewer than all."""
+        """scaleup: the number of scale-up ranks, if it is smaller than all ranks."""
         self.topk = topk
         self.num_experts = num_experts
         self.num_max_tokens_per_rank = max_tokens
@@ -61,8 +63,8 @@ class Routing:
         self.local = max(num_experts // ranks, 1)
         self.scaleup = scaleup or ranks
         self.num_recv_tokens = ranks * max_tokens
-        # What a handle is told of what comes, int32: rows from ranks 0..i; real counts of local experts; of rounded ones
-        # the library gives where they begin: 0 first, then the ends.
+        # The int32 counts in a handle: rows from ranks 0..i, then real counts of local experts. Then come the places
+        # where the rows of each expert begin, by rounded counts: first 0, then the ends.
         self.num_counts = ranks + 2 * self.local + 1
         self.count_words = align(self.num_counts, _ALIGNED_COUNTS) // 2  # in a handle's memory
 
@@ -72,29 +74,32 @@ class Routing:
         return align(most, self.alignment)
 
     def worst_rows(self, tokens: int) -> int:
-        """Expanded rows that the library has room for, of so many tokens."""
+        """Returns the number of expanded rows that the library reserves for this number of tokens."""
         return tokens * self.topk + (self.alignment - 1) * self.local
 
     def worst_tokens(self, expand: bool) -> int:
-        """For how many there is room, that there is enough for the expanded ones. One at least: to the library 0 is no
-        number, and where no rank has a token it does not come."""
+        """Returns the number of tokens to reserve for, so that all expanded rows fit. It is at least 1: the library
+        takes 0 for "not given". If no rank has a token, that one does not come."""
         tokens = self.num_recv_tokens
         lacking = self.num_expanded_tokens - self.worst_rows(tokens) if expand else 0
         return max(tokens + ceil_div(max(lacking, 0), max(self.topk, 1)), 1)
 
 
 class EPHandle:
-    """The routing of one dispatch: for any number of combines and of later dispatches, on later buffers of the group,
-    too. Attributes are for reading, and may be set to equal ones; tensors are int32 on the device of x, and filled when
-    the dispatch is done.
+    """The routing of one dispatch, for any number of combines and later dispatches, also on later buffers of the group.
+    Attributes are for reading; setting one to an equal value is allowed. Tensors are int32 on the device of x, and are
+    filled when the dispatch is done.
 
-    topk_idx [T, K]; num_experts, expert_alignment, num_max_tokens_per_rank: as the dispatch was given them;
-    num_recv_tokens, num_expanded_tokens: rows, or the most there can be where the host has not waited;
-    num_recv_tokens_per_expert_list [L]: rounded up to A, [] where the host has not waited;
-    num_unaligned_recv_tokens_per_expert [L]; psum_num_recv_tokens_per_expert [L]: sums of the rounded counts, expanded:
-    where the rows of an expert end; psum_num_recv_tokens_per_scaleup_rank: rows from scale-up ranks 0..i of all nodes;
-    recv_src_metadata [rows, 2+K]: source rank * M + token, the source rank, and where slots' rows are, expanded, or -1;
-    dst_buffer_slot_idx [T, K]: the rank of each slot, or -1.
+    topk_idx: [T, K].
+    num_experts, expert_alignment, num_max_tokens_per_rank: as given to the dispatch.
+    num_recv_tokens, num_expanded_tokens: the number of rows, or the largest possible number if the host has not waited.
+    num_recv_tokens_per_expert_list: [L], rounded up to multiples of A; [] if the host has not waited.
+    num_unaligned_recv_tokens_per_expert: [L], the real counts.
+    psum_num_recv_tokens_per_expert: [L], prefix sums of the rounded counts; if expanded, where each expert's rows end.
+    psum_num_recv_tokens_per_scaleup_rank: rows from scale-up ranks 0..i of all nodes.
+    recv_src_metadata: [rows, 2+K]: source rank * M + token, the source rank, and, if expanded, the row of each slot,
+        else -1.
+    dst_buffer_slot_idx: [T, K], the rank of each slot, or -1.
     """
 
     def __init__(
@@ -107,27 +112,31 @@ class EPHandle:
         output: Output,
         aligned: int,
     ) -> None:
-        """memory: int64 [count_words], the counts, and T * K more for a topk_idx of its own. output: of the dispatch.
-        aligned: where int32 [L] lies, rows of local experts, rounded up, as long as the output does; 0 where the host
-        does not know what came."""
+        """Makes a handle from the results of a dispatch.
+
+        memory: int64 [count_words] with the counts, then T * K words if topk_idx is copied.
+
+        output: the results of the dispatch.
+        aligned: the address of int32 [L], the rounded counts of local experts, which exists as long as output. It is 0
+        if the host does not know what came."""
         synced = routing.synced
         self._routing = made
         self._form = routing
         self._memory = memory
-        self._synced = synced  # recv_x has the rows that came, else as many as there can be
+        self._synced = synced  # recv_x has the rows that came; otherwise the largest possible number
         self._counted = aligned != 0  # the host knows how many came
         self._aligned_at = aligned
-        self._output: Output | None = output  # has recv_src_metadata, until somebody asks for it
+        self._output: Output | None = output  # it has recv_src_metadata until a caller reads it
         self.do_expand = expand
         self.num_sms = num_sms
         self.num_experts = routing.num_experts
         self.num_recv_tokens = made.num_rows if synced else routing.num_recv_tokens
 
-    # Of forwarders, which there are across nodes only, and opaque.
+    # The data of forwarders is opaque, and exists only across nodes.
     token_metadata_at_forward: Any = None
     channel_linked_list: Any = None
 
-    # What most programs never look at is made when somebody does.
+    # Most programs never read these, so each is made when it is first read.
 
     @functools.cached_property
     def topk_idx(self) -> Any:
@@ -151,7 +160,7 @@ class EPHandle:
 
     @functools.cached_property
     def _rows_of_library(self) -> int:
-        """Expanded ones that the library takes back."""
+        """The number of expanded rows that the library expects in a combine."""
         return sum(self._aligned) if self._counted else self._form.worst_rows(self._routing.num_rows)
 
     @functools.cached_property
@@ -167,7 +176,7 @@ class EPHandle:
         ranks, scaleup = self._form.ranks, self._form.scaleup
         if scaleup == ranks:
             return self._counts[:ranks]
-        prefix = torch.empty((1, ranks), dtype=torch.int32, device="cpu")  # the CPU's: GPUs are on one node
+        prefix = torch.empty((1, ranks), dtype=torch.int32, device="cpu")  # on the CPU: GPUs are on one node
         _handles.read_prefix(self._routing, prefix.data_ptr(), ranks)
         from_ranks = torch.diff(prefix[0], prepend=prefix.new_zeros(1))
         return from_ranks.view(-1, scaleup).sum(0, dtype=torch.int32).cumsum(0, dtype=torch.int32)
@@ -187,13 +196,13 @@ class EPHandle:
         return found[: self.num_recv_tokens]
 
     def let_output_go(self) -> Output:
-        """To whoever wants the last of it. What lies there and is small stays."""
+        """Returns the output, and drops the handle's reference to it. The rounded counts are copied first."""
         output, self._output = self._output, None
         assert output is not None and self._aligned is not None
         return output
 
     def num_metadata_rows(self) -> int:
-        """Of recv_src_metadata, which nobody may have asked for yet, or set."""
+        """Returns the number of rows of recv_src_metadata. A caller may have set it, or not have read it yet."""
         known = self.__dict__.get("recv_src_metadata")
         return self.num_recv_tokens if known is None else int(known.shape[0])
 
@@ -202,7 +211,7 @@ class EPHandle:
         return torch.where(self.topk_idx >= 0, self.topk_idx // self._form.local, -1).to(torch.int32)
 
     def last_row(self) -> int:
-        """The last of the expanded rows that some slot has, or -1. On a GPU the host waits for it."""
+        """Returns the index of the last expanded row that belongs to a slot, or -1. On a GPU the host waits for it."""
         counts, local = self._counts, self._form.local
         ends: list[int] = counts[-local:][counts[self._form.ranks :][:local] > 0].tolist()
         return max(ends, default=0) - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory calls of `ElasticBuffer` need, how many SMs and queue pairs they want, and where ranks are."""
+"""Sizes of `ElasticBuffer`: memory of calls, numbers of SMs and queue pairs, and numbers of nodes and ranks."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ._groups import group_of
 from .utils.envs import get_rdma_gbs
 from .utils.math import align, ceil_div
 
-UNIT_BYTES = 2 << 20  # of sizes
+UNIT_BYTES = 2 << 20  # sizes are multiples of it
 _DEFAULT_TOPK = 32
-_TIMEOUT_MS = 300_000  # of waits of the host
+_TIMEOUT_MS = 300_000  # for waits of the host
 _NVLINK_GBS = 450.0
-_RDMA_GBS = 50.0  # where there is no port to ask
+_RDMA_GBS = 50.0  # if the host has no RDMA port
 _FEWEST_SMS = 4
 _SMS_WITHOUT_OVERLAP = 64
 _MOST_QPS = 9  # without hybrid mode
@@ -27,11 +27,11 @@ _QPS, _QPS_HYBRID, _QPS_HYBRID_MT4131 = 17, 129, 65
 
 
 class Usual(int):
-    """A default of `ElasticBuffer`, which is told apart from the same number where a caller names it."""
+    """A default of `ElasticBuffer`. Its type tells it apart from the same number given by a caller."""
 
 
 def limits_of(cpu_secs: float, gpu_secs: float, on_gpu: bool) -> dict[str, int]:
-    """Of waits, for `group_for`. A GPU's waits are watched by the host, so both count there."""
+    """Returns the time limits of waits, for `group_for`. The host watches a GPU's waits, so both limits count there."""
     seconds = [cpu_secs, gpu_secs] if on_gpu else [cpu_secs]
     named = [each for each in seconds if not isinstance(each, Usual)]
     return {"timeout_ms": _in_ms(min(seconds)), "late_ms": _in_ms(min(named)) if named else 0}
@@ -42,9 +42,10 @@ def _in_ms(seconds: float) -> int:
 
 
 def group_for(group: Any, timeout_ms: int = _TIMEOUT_MS, late_ms: int = 0) -> expar.Group:
-    """That of a process group, or of a communicator of mpi4py's. The limits are those of a group that is made now:
-    timeout_ms is how long a rank may be silent, late_ms how long one that answers is waited for, 0: as long as it does.
-    TypeError for another thing."""
+    """Returns the expar group of a process group or an mpi4py communicator.
+
+    timeout_ms: how long a rank may be silent. late_ms: how long to wait for a rank that answers; 0: as long as it
+    answers. They apply if the group is created now. TypeError for anything else."""
     if hasattr(group, "bcast") and hasattr(group, "Get_rank"):
         return group_of(None, group, timeout_ms, late_ms)
     if not hasattr(group, "rank") or not hasattr(group, "size"):
@@ -53,15 +54,16 @@ def group_for(group: Any, timeout_ms: int = _TIMEOUT_MS, late_ms: int = 0) -> ex
 
 
 def _size_of(group: Any) -> int:
-    """N, without any other rank."""
+    """Returns N. It is local."""
     size = group.Get_size() if hasattr(group, "Get_size") else group.size()
     return int(size)
 
 
 @functools.lru_cache(maxsize=None, typed=True)
 def _bytes_hint(ranks: int, tokens: int, hidden: int, topk: int) -> int:
-    """Of results: the rows of all ranks' tokens, which a combine has in bf16 whatever the dispatch had, with what goes
-    beside them, and a token's own sum. TypeError or RuntimeError for what is no number of tokens and columns."""
+    """Returns the bytes of results: the rows of all ranks' tokens, with their scales, indices and weights, and this
+    rank's sums. Combined rows are always bf16, so rows are counted as bf16. TypeError or RuntimeError for a wrong
+    number of tokens or columns."""
     for name, given in (("num_max_tokens_per_rank", tokens), ("hidden", hidden), ("num_topk", topk)):
         if integer(given, name) < 0:
             raise RuntimeError(f"{name} is {given}: expected 0 or more")
@@ -78,7 +80,7 @@ def buffer_size_hint(group: Any, num_max_tokens_per_rank: int, hidden: int, num_
 
 
 def physical_domain_size(group: expar.Group) -> tuple[int, int]:
-    """Nodes, and ranks a node."""
+    """Returns (nodes, ranks a node)."""
     return group.num_nodes, group.ranks_per_node
 
 
@@ -114,7 +116,8 @@ def theoretical_num_sms(
     overlaps: bool,
     most: int | None,
 ) -> int:
-    """As many as keep the slowest link busy: a token is read once, and written once for each rank that it goes to."""
+    """Returns the number of SMs that keeps the slowest link busy. An SM reads a token once, and writes it once for each
+    destination rank."""
     for name, given in (
         ("num_experts", num_experts),
         ("num_topk", num_topk),
@@ -132,7 +135,7 @@ def theoretical_num_sms(
         raise AssertionError(f"num_experts is {num_experts}: expected a multiple of the {ranks} ranks")
     copies = _expected_owners(ranks, num_experts, num_topk)
     nodes = min(_expected_owners(scaleout, num_experts, num_topk), num_scaleout_topk or scaleout)
-    # Seconds for each GB of tokens: of one SM, and of the links.
+    # Seconds for each GB of tokens: on one SM, and on the links.
     of_sm = 1 / sm_read_gbs + copies / sm_write_gbs
     of_links = copies * (scaleup - 1) / scaleup / (nvlink_gbs or _NVLINK_GBS)
     if scaleout > 1:
@@ -143,7 +146,7 @@ def theoretical_num_sms(
 
 
 def _expected_owners(owners: int, num_experts: int, num_topk: int) -> float:
-    """How many of them a token's distinct experts have, on average."""
+    """Returns the average number of owners that a token's distinct experts have."""
     none = 1.0
     for taken in range(min(num_topk, num_experts)):
         others = num_experts - num_experts // owners
@@ -152,7 +155,7 @@ def _expected_owners(owners: int, num_experts: int, num_topk: int) -> float:
 
 
 def theoretical_num_qps(num_sms: int, hybrid: bool, allocated: int) -> int:
-    """hybrid: as allow_hybrid_mode says, on one node too."""
+    """Returns the number of queue pairs. hybrid: allow_hybrid_mode, also on one node."""
     integer(num_sms, "num_sms")
     return min(16 * num_sms + 1 if hybrid else min(num_sms, _MOST_QPS), allocated)
 
@@ -166,7 +169,7 @@ def allocated_qps(given: int, hybrid: bool) -> int:
 
 
 def _has_mt4131() -> bool:
-    """Whether the host has such a network card."""
+    """Returns whether the host has a network card of type MT4131."""
     folder = "/sys/class/infiniband"
     for device in os.listdir(folder) if os.path.isdir(folder) else []:
         try:

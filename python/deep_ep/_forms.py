@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls of one form: dispatches or combines whose tensors look alike, so that arguments differ in addresses alone.
+"""Calls of one form: dispatches or combines whose arguments differ only in the addresses of their tensors.
 
-Where PyTorch shows its tensors to C (DLPack's exchange), such a call is one function object of Python's
-(expar/python.h): it looks at tensors, calls without the interpreter's lock, and makes tensors of results. Elsewhere the
-same steps are taken here, one by one.
+Where PyTorch shows its tensors to C (DLPack's exchange), such a call is one function object of Python (expar/python.h).
+It checks the tensors, calls without the interpreter's lock, and makes tensors of the results. Elsewhere the same steps
+run here in Python.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from . import _call
 from ._call import check, held, Output, Parts, plain, put, put_address
 
 _VIEW_BYTES = sizeof(_abi.Tensor)
-_DATA_BYTES = sizeof(c_void_p)  # of a view, where it begins
+_DATA_BYTES = sizeof(c_void_p)  # the address, a view's first member
 _LIKE_FIRST = slice(_DATA_BYTES, _VIEW_BYTES)
 READER = -1  # EXPAR_PYTHON_READER
 _NO_PARTS = Parts((), ())
@@ -66,17 +66,17 @@ _functions = _abi.PythonFunctions(
         }.items()
     },
 )
-# True: calls are function objects. False: their steps are taken in Python.
+# Says whether calls are function objects. Otherwise their steps run in Python.
 shown = _call.exchange is not None
 if shown:
     check(lib.expar_python_use(addressof(_functions)))
 
 _MOST_FORMS = 1024
-Forms = Dict[Any, Any]  # of a buffer's calls, by what they have alike
+Forms = Dict[Any, Any]  # a buffer's forms, by the key that their calls share
 
 
 def keep_form(forms: Forms, key: tuple[Any, ...], form: Any) -> None:
-    """There is a limit to them."""
+    """Keeps a form under that key. If there are too many forms, all are dropped first."""
     if len(forms) >= _MOST_FORMS:
         forms.clear()
     forms[key] = form
@@ -88,19 +88,19 @@ _read_on = held("expar_ep_output_read_on", c_void_p, c_void_p)
 
 
 def _offset_of(args: Any, member: str) -> int:
-    """member: its name, or name[index] of an array of tensors."""
+    """Returns the offset of a member. member: its name, or name[index] in an array of tensors."""
     name, _, index = member.rstrip("]").partition("[")
     offset: int = getattr(args, name).offset
     return offset + int(index or 0) * _VIEW_BYTES
 
 
 class Kind:
-    """Which call of the library's, and what of its arguments the items of a call are."""
+    """A call of the library, and the places of a call's items in its arguments."""
 
     def __init__(
         self, number: PythonKind, name: str, args: Any, result: Any, tensors: dict[str, str], words: tuple[str, ...]
     ) -> None:
-        """tensors: what the caller calls them, by members of args; words: other members, "reader" for a stream."""
+        """tensors: maps members of args to the caller's names. words: other members; "reader" stands for a stream."""
         self.number = number
         self.args, self.result = args, result
         self.names = tuple(tensors.values())
@@ -113,13 +113,13 @@ class Kind:
         self.query = plain("expar_ll_query" if name.startswith("expar_ll") else "expar_ep_query", c_void_p)
 
     def put(self, args: Any, member: str, tensor: Any) -> None:
-        """The view of that tensor, as `put` does it."""
+        """Writes the view of that tensor, as `_call.put` does."""
         offset, name = self.members[member]
         put(args, offset, tensor, name)
 
 
 class _Struct:
-    """An expar_python_form, and what it names."""
+    """An expar_python_form, with the memory that it points to."""
 
     __slots__ = ("struct", "_args", "_parts", "__weakref__")
 
@@ -142,7 +142,7 @@ class _Struct:
         _structs.add(self)
 
     def function(self) -> Any:
-        """It works as long as this object is there."""
+        """Returns a function object. It works while this object lives."""
         return _new_function(addressof(_method), addressof(self.struct), None)
 
 
@@ -150,7 +150,8 @@ _structs: weakref.WeakSet[_Struct] = weakref.WeakSet()
 
 
 def _end_functions() -> None:
-    """A child by fork is no rank. No call fits a form there, and the long way raises the error that says so."""
+    """Runs in a forked child, which is no rank. No call matches a form there any more, so the general path runs and
+    raises the error that says so."""
     for each in _structs:
         each.struct.num_words = -1
 
@@ -159,7 +160,7 @@ os.register_at_fork(after_in_child=_end_functions)
 
 
 class _Steps:
-    """The same, step by step."""
+    """The same as a function object, step by step in Python."""
 
     __slots__ = ("_kind", "_buffer", "_args", "_parts", "_forget", "_query")
 
@@ -168,11 +169,11 @@ class _Steps:
         self._forget, self._query = forget, query
 
     def alike(self, *items: Any) -> Any:
-        """None for tensors that do not look like the first ones."""
+        """Makes a call. Returns None if the tensors do not look like the first ones."""
         return self.all(*items, alike=True)
 
     def all(self, *items: Any, alike: bool = False) -> Any:
-        """For any tensors. AssertionError or RuntimeError for what is no tensor."""
+        """Makes a call with any tensors. AssertionError or RuntimeError if an item is no tensor."""
         kind, reader = self._kind, 0
         args = kind.args.from_buffer_copy(self._args)
         for offset, name, item in zip(kind.tensors, kind.names, items):
@@ -218,16 +219,18 @@ class _Steps:
 
 
 class Form:
-    """call(*tensors, *words) makes one: what it gives is as expar_python_run says it, which is None for tensors that do
-    not look like those of the first arguments; these need not live. steps: makes one with any tensors."""
+    """The calls of one form.
+
+    call(*tensors, *words) makes a call, and returns what expar_python_run describes. That is None if the tensors do not
+    look like those of the first arguments, which need not live any more. steps: makes a call with any tensors."""
 
     __slots__ = ("call", "steps", "_struct")
 
     def __init__(
         self, kind: Kind, buffer: Any, args: Any, parts: Parts | None = None, forget: bool = False, query: bool = False
     ) -> None:
-        """buffer: of expar's; parts: of the output, as tensors; forget: nobody wants the event; query: what went wrong
-        in earlier calls is asked."""
+        """buffer: an expar buffer. parts: parts of the output to return as tensors. forget: the event is released at
+        once. query: errors of earlier calls are raised."""
         given = (kind, buffer, bytes(args), parts or _NO_PARTS, forget, query)
         steps = _Steps(*given)
         self.steps = steps.all
@@ -236,7 +239,7 @@ class Form:
 
 
 class _Objects:
-    """The library's, of one call; 0: none."""
+    """The library's objects of one call; 0 stands for none."""
 
     def __init__(self, result: Any) -> None:
         self.event: int = result.event or 0

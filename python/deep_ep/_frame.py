@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All that a dispatch says to the library and is told, in one piece of memory.
+"""Arguments and results of a dispatch in one block of memory.
 
-Calls of one form say the same but for their tensors: whoever keeps a frame of one as bytes copies it, and has the views
-of the next one's tensors written over those of the first. Where PyTorch shows its tensors to C (DLPack's exchange), one
-call of the library's does so; else each tensor is read here.
+The arguments of calls of one form differ only in their tensors. A caller keeps the frame of one call as bytes, copies
+it, and overwrites the views of its tensors with those of the next call. Where PyTorch shows its tensors to C (DLPack's
+exchange), one call of the library writes all views. Otherwise each tensor is read here.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ ARGS_BYTES, RESULT_BYTES, COUNTS_BYTES = sizeof(EpDispatchArgs), sizeof(EpDispat
 
 
 class Frame(Structure):
-    """differing: of the views that were put last, how many are not as those before them."""
+    """A frame. differing: the number of views of the last `fill` that differ from those before in more than the
+    address."""
 
     _fields_ = [
         ("args", EpDispatchArgs),
@@ -31,12 +32,12 @@ class Frame(Structure):
     ]
 
 
-# A frame as words, which are told and asked sooner than members are.
+# A frame as words. Words are written and read faster than members of a struct.
 Words = c_uint64 * (sizeof(Frame) // sizeof(c_uint64))
 
 
 def _words(part: str, kind: Any, *names: str) -> tuple[int, ...]:
-    """Where these members of that part are."""
+    """Returns the word offsets of these members of that part."""
     offsets = [getattr(Frame, part).offset + getattr(kind, name).offset for name in names]
     assert not any(offset % sizeof(c_uint64) for offset in offsets)
     return tuple(offset // sizeof(c_uint64) for offset in offsets)
@@ -56,7 +57,7 @@ COUNTS_AT, RESULT_AT = getattr(Frame, "counts").offset, getattr(Frame, "result")
 _DIFFERING_AT = getattr(Frame, "differing").offset
 _W_DIFFERING = _DIFFERING_AT // sizeof(c_uint64)
 _VIEW_BYTES = sizeof(_abi.Tensor)
-_DATA_BYTES = sizeof(c_void_p)  # of a view, at its beginning
+_DATA_BYTES = sizeof(c_void_p)  # the address, a view's first member
 
 
 _put_views = held("expar_python_view_tensors", c_void_p, c_void_p, c_void_p)
@@ -65,12 +66,12 @@ _item = ctypes.cast(ctypes.pythonapi.PyTuple_GetItem, c_void_p).value
 
 
 class Places:
-    """Which arguments of a dispatch are tensors, and what they are called."""
+    """The arguments of a dispatch that are tensors, and their names in errors."""
 
     __slots__ = ("names", "offsets", "views", "at")
 
     def __init__(self, **names: str) -> None:
-        """By members of EpDispatchArgs."""
+        """Maps members of EpDispatchArgs to names."""
         self.names = tuple(names.values())
         self.offsets = (c_int32 * len(names))(*(getattr(EpDispatchArgs, member).offset for member in names))
         self.views = _abi.PythonViews(_item, _view, id(None), addressof(self.offsets), len(names), _DIFFERING_AT)
@@ -78,13 +79,15 @@ class Places:
 
 
 def fill(frame: Any, at: int, places: Places, tensors: tuple[Any, ...]) -> bool:
-    """Puts views of these tensors, whether they are alike those before them in all but their addresses. None leaves
-    what is there. at: of the frame. AssertionError or RuntimeError for what is no tensor, with its name."""
+    """Writes views of these tensors into the frame. Returns whether they equal those before in all but their addresses.
+
+    A tensor of None leaves its view unchanged. at: the frame's address. AssertionError or RuntimeError, with the name,
+    if an item is no tensor."""
     if _view:
         try:
             if not _put_views(places.at, id(tensors), at):
                 return not frame[_W_DIFFERING]
-        except Exception:  # of PyTorch's; what is wrong is told below
+        except Exception:  # an error of PyTorch; the code below reports what is wrong
             pass
     return _fill_one_by_one(frame, at, places, tensors)
 

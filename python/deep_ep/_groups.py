@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups of expar's for groups of PyTorch's, and for communicators of mpi4py's.
+"""The expar groups of PyTorch process groups and mpi4py communicators.
 
-There is one for each, so that the handles of one buffer serve the next one, too.
+There is one for each, so that handles of one buffer work on later buffers, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 import expar
 
 _by_group: weakref.WeakKeyDictionary[Any, expar.Group] = weakref.WeakKeyDictionary()
-# Of communicators that have no weak references: they stay with it.
+# Groups of communicators that do not support weak references. These entries are never removed.
 _by_comm: dict[int, tuple[Any, expar.Group]] = {}
 
 # How long a rank may be silent, unless EXPAR_TIMEOUT says something else.
@@ -21,9 +21,11 @@ _TIMEOUT_MS = 100_000
 
 
 def group_of(group: Any, comm: Any, timeout_ms: int = _TIMEOUT_MS, late_ms: int = 0) -> expar.Group:
-    """Collective where there is none yet; one that there is keeps its limits. late_ms: how long a rank that answers is
-    waited for; 0: as long as it answers. EXPAR_TIMEOUT and EXPAR_LATE_LIMIT say otherwise. ValueError without group and
-    comm."""
+    """Returns the expar group of a process group or communicator. Collective if it must be created.
+
+    timeout_ms: how long a rank may be silent. late_ms: how long to wait for a rank that answers; 0: as long as it
+    answers. EXPAR_TIMEOUT and EXPAR_LATE_LIMIT override them, and a group that exists keeps its limits. ValueError
+    without group and comm."""
     if group is None and comm is None:
         raise ValueError(
             "neither group nor comm is given: expected a process group of torch.distributed, or an mpi4py communicator"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles: tuples of tensors for engines, routings of dispatches for the library.
 
-An engine may keep a handle in autograd's context, in a dict, unpack it and pack it again, or send its tensors through
-custom operators: what stays is the memory of its tensors. So the memory of one, the first inside a node, owns the
-library's handle, and is what the handle is found by.
+An engine may keep a handle in autograd's context or a dict, unpack and repack it, or send its tensors through custom
+operators. Only the memory of its tensors survives all of this. So the memory of one tensor, the first inside a node,
+owns the library's handle, and the handle is found by it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Handle:
         return self
 
     def __deepcopy__(self, memo: Any) -> Handle:
-        """What copies of an engine's share: there is one routing."""
+        """Returns the same object: copies share one routing."""
         return self
 
     def __reduce__(self) -> Any:
@@ -48,28 +48,30 @@ _INFO_BYTES = ctypes.sizeof(_abi.EpHandleInfo)
 
 
 def read_prefix(handle: Handle, to: int, ranks: int) -> None:
-    """Writes int32 [N] to that address on a CPU: what the handle knows of rows that come from ranks 0..i."""
+    """Writes int32 [N] to that address on a CPU: the number of rows that come from ranks 0..i, as the handle knows
+    it."""
     info = _abi.EpHandleInfo(_INFO_BYTES)
     check(_info_get(handle.pointer, ctypes.addressof(info)))
     ctypes.memmove(to, info.rank_prefix or 0, 4 * ranks)
 
 
 def wrap(handle: Handle, prefix: Any, place: _place.Place, token_in_rank: Any) -> tuple[Any, ...]:
-    """The tuple of a dispatch on one node: what ranks 0..i send here in column `rank` of row i (int32 [N, N]; other
-    columns are 0), three opaque tensors, token_in_rank, and another opaque one. prefix: that matrix; on a GPU its column
-    is written by the call."""
+    """Returns the tuple of a dispatch on one node: prefix, three opaque tensors, token_in_rank, and another opaque one.
+
+    prefix: int32 [N, N]. Row i of column `rank` has the number of rows that ranks 0..i send here; other columns are 0.
+    On a GPU the call writes the column."""
     give_owner(prefix, handle)
     opaque = place.opaque()
     return (prefix, opaque[0], opaque[1], opaque[2], token_in_rank, opaque[3])
 
 
-# Of the tuple across nodes, the item whose memory owns the routing: token_in_rank is the caller's.
+# The item whose memory owns the routing in a tuple across nodes. token_in_rank cannot: it is the caller's.
 _ACROSS_OWNER = 6
 
 
 def wrap_across(handle: Handle, prefix: Any, place: _place.Place, token_in_rank: Any) -> tuple[Any, ...]:
-    """The tuple of a dispatch across nodes: token_in_rank, five opaque tensors, rows from ranks 0..i (int32 [N], the
-    prefix), and three opaque ones."""
+    """Returns the tuple of a dispatch across nodes: token_in_rank, five opaque tensors, prefix, and three opaque ones.
+    prefix: int32 [N], the number of rows from ranks 0..i."""
     give_owner(prefix, handle)
     opaque = place.opaque()
     return (token_in_rank, *opaque[:5], prefix, *opaque[5:])
@@ -105,7 +107,8 @@ class LowLatencyHandle:
 
 
 def wrap_low_latency(pointer: int, key: Any, src_info: Any, ranges: Any) -> tuple[Any, ...]:
-    """(src_info int32 [L, N*B], range int64 [L, N], B, H, E). Filled when rows are. key: of the buffer."""
+    """Returns (src_info int32 [L, N*B], range int64 [L, N], B, H, E). The tensors are filled together with the rows.
+    key: the buffer's."""
     src_info.untyped_storage().expar_owner = LowLatencyHandle(pointer, key)  # as `give_owner`
     return (src_info, ranges, key.tokens, key.hidden, key.experts)
 

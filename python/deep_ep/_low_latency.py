@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Low-latency mode: a buffer of the library's for each shape that comes.
+"""Low-latency mode: one library buffer for each shape of calls.
 
-Letters in shapes: B tokens a rank at most, T tokens of this rank in a call, H hidden, K top-k, E experts, N ranks,
-L = E/N local experts.
+Letters in shapes: B maximum of tokens a rank, T tokens of this rank in a call, H hidden, K top-k, E experts, N ranks, L
+= E/N local experts.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _COMBINE = Kind(
 
 
 class Shape(NamedTuple):
-    """What a buffer is made for."""
+    """The shape for which a buffer is made."""
 
     tokens: int  # B
     hidden: int  # H
@@ -74,7 +74,7 @@ class Shape(NamedTuple):
 
 
 class Hook:
-    """The second half of a call: it receives when it is called, once; on a GPU on the stream that is current then."""
+    """The second part of a call. Calling it receives, once. On a GPU it runs on the stream that is current then."""
 
     __slots__ = ("_pointer", "_place", "_process", "_kept", "__weakref__")
 
@@ -100,7 +100,7 @@ def _scale_dtype(format: LlFormat) -> Any:
 
 
 def _received(format: LlFormat, dtype: Any) -> Parts:
-    """Rows, scales and counts of a dispatch, in the library's memory."""
+    """Returns the parts of a dispatch's results in the library's memory: rows, scales and counts."""
     if format == LlFormat.PLAIN:
         return parts_of(_RECV_PARTS, dtype, None, torch.int32)
     return parts_of(_RECV_PARTS, FP8, _scale_dtype(format), torch.int32)
@@ -110,20 +110,20 @@ Options = Tuple[LlFormat, bool, bool]  # format, async_finish, hook
 
 
 class _Made(NamedTuple):
-    """A buffer, and what it was made with."""
+    """A buffer, and the top-k for which it was made."""
 
     buffer: LowLatencyBuffer
     topk: int
 
 
 class _Results:
-    """The results of a dispatch in memory of PyTorch's: all that calls of one shape and format have alike."""
+    """The layout of dispatch results in PyTorch's memory. Calls of one shape and format share it."""
 
     __slots__ = ("parts", "_places")
 
     def __init__(self, shape: Shape, ranks: int, format: LlFormat, dtype: Any) -> None:
         local, rows = shape.experts // ranks, ranks * shape.tokens
-        # Of each: its shape and strides, and its dtype.
+        # Each item has a shape, strides and a dtype.
         self.parts = [
             ((local, rows, shape.hidden), (rows * shape.hidden, shape.hidden, 1), dtype),
             ((local,), (1,), torch.int32),
@@ -135,12 +135,12 @@ class _Results:
             self.parts.append(((local, rows, columns), (rows * columns, 1, rows), _scale_dtype(format)))
 
     def put(self, args: Any, device: tuple[int, int]) -> None:
-        """Views of such, of no memory yet."""
+        """Writes views of such results, which have no memory yet."""
         for offset, (sizes, strides, dtype) in zip(self._places, self.parts):
             put_memory(args, offset, torch.empty(0, dtype=dtype, device="cpu"), sizes, strides, device)
 
     def make(self, strided: Callable[..., Any]) -> tuple[Any, ...]:
-        """(x, count, scales)"""
+        """Allocates and returns (x, count, scales)."""
         made = tuple([strided(*part) for part in self.parts])
         return made if len(made) == 3 else (*made, None)
 
@@ -150,7 +150,7 @@ Combined = Tuple[Any, EventOverlap, Optional[Hook]]
 
 
 class DispatchForm:
-    """Dispatches whose tensors look alike, and which are asked the same."""
+    """Dispatches whose tensors look alike, with the same options."""
 
     __slots__ = ("_place", "_form", "_shape", "_buffer", "_results", "_has_scales", "_aside")
 
@@ -202,14 +202,15 @@ class DispatchForm:
 
 
 class CombineForm:
-    """Combines likewise."""
+    """Combines whose tensors look alike, with the same options."""
 
     __slots__ = ("_place", "_form", "_buffer", "_y", "_region", "_aside")
 
     def __init__(
         self, place: _place.Place, form: Form, buffer: LowLatencyBuffer, y: Any, region: Any, aside: bool
     ) -> None:
-        """y: its sizes, strides and dtype, where PyTorch has its memory; region: what goes instead of x, or None"""
+        """y: its sizes, strides and dtype if it lies in PyTorch's memory. region: the tensor to send in place of x, or
+        None."""
         self._place, self._form, self._buffer, self._y, self._region = place, form, buffer, y, region
         self._aside = aside
 
@@ -255,13 +256,16 @@ class CombineForm:
 _NO_OUTS = (None, None, None)
 
 
-_LEAST_RESERVE = 1 << 16  # bytes; less holds no shape
-_RESERVED_PART = 8  # reserves of all ranks of a CPU host take at most 1/8 of its memory, which is taken at once
+_LEAST_RESERVE = 1 << 16  # bytes; a smaller reserve holds no shape
+# The reserves of all ranks of a CPU host take at most 1/8 of its memory, because they are allocated at once.
+_RESERVED_PART = 8
 
 
 class LowLatencyMode:
-    """Low-latency calls of a group, of any shape: the first one of a shape makes its buffer, on all ranks together. With
-    a reserve each rank lays the first shape out in it by itself, where that fits."""
+    """Low-latency calls of a group, of any shape.
+
+    The first call of a shape makes its buffer; all ranks do so together. With a reserve, each rank places the first
+    shape there on its own, if it fits."""
 
     def __init__(
         self,
@@ -273,30 +277,32 @@ class LowLatencyMode:
         outputs_of_torch: bool,
         forms: Forms,
     ) -> None:
-        """forms: those of the buffers that there are, which may be let go. shrink: None: there are no masks."""
+        """forms: the forms of existing buffers; they may be dropped. shrink: None without masks."""
         self._group = group
         self.place = place
         self._size = group.size
         self._shrink, self._unmapped = shrink, unmapped
         self._sums = sums
-        self._of_torch = outputs_of_torch or place.on_gpu  # there PyTorch's memory is as good as the library's
+        self._of_torch = outputs_of_torch or place.on_gpu  # on a GPU PyTorch's memory is as good as the library's
         self._made: dict[Shape, _Made] = {}
-        self._regions: dict[Shape, Any] = {}  # of zero copy
+        self._regions: dict[Shape, Any] = {}  # memory for zero copy
         self._forms = forms
         self._reserve = self._make_reserve()
-        self._laid_out = False  # the reserve has its shape
+        self._laid_out = False  # whether the reserve has a shape
 
     def _options(self) -> dict[str, Any]:
-        """Of all buffers."""
+        """Returns the options that all buffers share."""
         options: dict[str, Any] = dict(device=self.place.pair, unmapped=int(self._unmapped))
         if self._shrink is not None:
             options.update(masking=1, late_limit_ms=self._shrink.late_limit_ms)
         return options
 
     def _make_reserve(self) -> LowLatencyBuffer | None:
-        """None: there is to be none, or the library has none for these ranks, which all of them find.
+        """Makes the reserve. Returns None if none is wanted, or if the library does not support one for these ranks;
+        all ranks agree on that.
 
-        The caller's size is a hint: where the ranks' memory does not hold it, all of them ask for half, and so on.
+        The caller's size is a hint. If the memory of some rank does not hold it, all ranks try half the size, and so
+        on.
         """
         if self._shrink is None or self._unmapped:
             return None
@@ -315,7 +321,7 @@ class LowLatencyMode:
         return None
 
     def _lay_out(self, shape: Shape, topk: int) -> _Made | None:
-        """The reserve, if it has no shape yet and takes this one. Local."""
+        """Gives the reserve this shape, if it has no shape yet and the shape fits. It is local."""
         if self._reserve is None or self._laid_out:
             return None
         sizes = (shape.tokens, shape.hidden, topk, shape.experts)
@@ -330,7 +336,7 @@ class LowLatencyMode:
         return made
 
     def buffers(self) -> list[LowLatencyBuffer]:
-        """All there are, in the order in which they were made, which is that of all ranks."""
+        """Returns all buffers in the order in which they were made. All ranks have the same order."""
         reserve = [] if self._reserve is None else [self._reserve]
         return reserve + [made.buffer for made in self._made.values() if made.buffer is not self._reserve]
 
@@ -359,7 +365,7 @@ class LowLatencyMode:
             )
             made = self._made[shape] = _Made(buffer, topk)
             if self.place.on_gpu:
-                self._regions.pop(shape, None)  # it was the buffer's before
+                self._regions.pop(shape, None)  # it belonged to the former buffer
             for rank in self._shrink.masked if self._shrink is not None else ():
                 buffer.mask_set(rank)
         return made.buffer
@@ -369,7 +375,7 @@ class LowLatencyMode:
     def dispatch_form(
         self, x: Any, topk_idx: Any, tokens: int, experts: int, stats: Any, wait_ns: Any, options: Options
     ) -> DispatchForm:
-        """That of dispatches of such tensors, which have been looked at."""
+        """Returns the form of dispatches with such tensors, after checking them."""
         format, async_finish, hook = options
         _place.of(topk_idx, "topk_idx")
         if x.dim() != 2 or topk_idx.dim() != 2:
@@ -379,7 +385,7 @@ class LowLatencyMode:
         ll = self._buffer(shape, topk_idx.shape[1], async_finish)
         args = _Args(_ARGS_BYTES, format=format, hook=hook, async_finish=self._asynchronous(async_finish))
         results = None
-        if self._of_torch and x.dtype in CODES:  # another dtype is one that the library refuses
+        if self._of_torch and x.dtype in CODES:  # the library rejects any other dtype
             results = _Results(shape, self._size, format, x.dtype)
             results.put(args, self.place.pair)
         for member, tensor in (("x", x), ("topk_idx", topk_idx), ("expert_recv_stats", stats), ("wait_ns", wait_ns)):
@@ -390,7 +396,8 @@ class LowLatencyMode:
         return DispatchForm(self.place, form, shape, ll, results, format != LlFormat.PLAIN, async_finish)
 
     def _asynchronous(self, asked: bool) -> bool:
-        """Whether the library returns before the call is through, with an event: on a GPU it always does, without."""
+        """Returns whether to ask for an event. On a GPU the library always returns before the call is complete, without
+        one."""
         return asked and not self.place.on_gpu
 
     # ---- combine -----------------------------------------------------------------------------------------------------
@@ -402,7 +409,8 @@ class LowLatencyMode:
         zero_copy: bool,
         options: Options,
     ) -> CombineForm:
-        """That of combines of such tensors, which have been looked at. tensors: x, topk_idx, topk_weights, out, wait_ns"""
+        """Returns the form of combines with such tensors, after checking them. tensors: x, topk_idx, topk_weights, out,
+        wait_ns."""
         x, topk_idx, topk_weights, out, wait_ns = tensors
         format, async_finish, hook = options
         made = self._made.get(handle.buffer)
@@ -423,7 +431,7 @@ class LowLatencyMode:
             y = ((tokens, hidden), (hidden or 1, 1), x.dtype)
             _COMBINE.put(args, "out_y", self.place.matrix(tokens, hidden, x.dtype))
         args.hook, args.async_finish = hook, self._asynchronous(async_finish)
-        # A hook's call has no time to wait for weights, which this surface's dispatch does not carry.
+        # A call with a hook cannot wait for weights, because dispatches of this interface do not carry them.
         args.sum = LlSum.EXACT if hook or format == LlFormat.LOGFMT else self._sums
         args.format = format
         parts = parts_of(_SUM_PARTS, x.dtype) if out is None and y is None else None
@@ -431,9 +439,10 @@ class LowLatencyMode:
         return CombineForm(self.place, form, made.buffer, y, region, async_finish)
 
     def region(self, handle: _handles.LowLatencyHandle, dtype: Any) -> Any:
-        """[L, N*B, H] that combines with zero_copy send from, always the same. On a CPU they send from any memory, so
-        it is PyTorch's, and stays as long as somebody has it. On a GPU it is the library's, and its rows may lie further
-        apart than H; it is there as long as this buffer."""
+        """Returns [L, N*B, H], from which combines with zero_copy send. It is always the same tensor.
+
+        On a CPU combines send from any memory, so it is PyTorch's and lives as long as its references. On a GPU it is
+        the library's, and lives as long as this buffer; its rows may lie further apart than H."""
         shape: Shape = handle.buffer
         found = self._regions.get(shape)
         if found is None:
@@ -455,9 +464,8 @@ class LowLatencyMode:
         return lent_tensor(addressof(view), dtype)
 
     def meet(self, tokens: int, hidden: int, experts: int) -> None:
-        """A dispatch of nothing by the buffers of that shape, so that this rank comes to all that are not masked, and
-        they to it, or are masked. Where no call has made such a buffer, and no reserve takes its shape, there is nobody
-        to come to."""
+        """Makes an empty dispatch on the buffers of that shape. So this rank meets all ranks that are not masked, and
+        late ranks are masked. If no call has made such a buffer and no reserve takes the shape, it does nothing."""
         usual = Shape(tokens, hidden, experts, 2)
         if usual not in self._made:
             self._lay_out(usual, 1)
@@ -477,7 +485,8 @@ class LowLatencyMode:
             buffer.mask_set(rank, masked)
 
     def add_masked(self, status: Any) -> None:
-        """status: int32 [N], anywhere; what is masked on one buffer or more becomes 1, on a GPU in the current stream."""
+        """Sets status to 1 for each rank that is masked on some buffer; on a GPU the current stream does. status: int32
+        [N], on any device."""
         for buffer in self.buffers():
             view, found = _abi.Tensor(), self.place.vector(self._size, torch.int32)
             put(view, 0, found, "mask_status")

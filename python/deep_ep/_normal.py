@@ -88,7 +88,8 @@ COMBINE = Kind(
 def layout(
     group: Group, topk_idx: Any, num_experts: int, num_nodes: int, previous: EventHandle | None, async_finish: bool
 ) -> tuple[Any, Any, Any, Any, EventHandle | None]:
-    """(tokens per rank int32 [N], per node int32 [M] or None, per expert int32 [E], token in rank bool [T, N], event)"""
+    """Returns (tokens per rank int32 [N], per node int32 [M] or None, per expert int32 [E], token in rank bool [T, N],
+    event)."""
     place = _place.of(topk_idx, "topk_idx")
     turn = place.turn(previous, async_finish)
     if turn.previous is not None:
@@ -105,12 +106,12 @@ def layout(
     check(_layout(group.pointer, addressof(view), num_experts, addressof(wanted)))
     event = turn.end(None, [topk_idx], [*counts, in_rank], async_finish)
     if event is None and async_finish:
-        event = event_of(None)  # it has happened
+        event = event_of(None)  # the call is complete
     return counts[0], counts[1] if num_nodes > 1 else None, counts[2], in_rank, event
 
 
 def _received(x: Any, scales: Any, topk_idx: Any, topk_weights: Any) -> Parts:
-    """Results, in the library's memory, of a dispatch of these."""
+    """Returns the parts of a dispatch's results in the library's memory, for these tensors."""
     return parts_of(
         _PARTS,
         x.dtype,
@@ -121,7 +122,7 @@ def _received(x: Any, scales: Any, topk_idx: Any, topk_weights: Any) -> Parts:
 
 
 def _ask(place: _place.Place, ep: EpBuffer) -> None:
-    """Raises what went wrong in earlier calls on a GPU."""
+    """Raises errors of earlier calls on a GPU."""
     if place.on_gpu:
         check(_query(ep.pointer))
 
@@ -130,7 +131,7 @@ Again = Tuple[Any, None, None, None, None, EventOverlap]
 
 
 class AgainForm:
-    """Dispatches with a handle whose tensors look alike, and which are asked the same."""
+    """Dispatches with a handle whose tensors look alike, with the same options."""
 
     __slots__ = ("_place", "_form", "_ep")
 
@@ -159,12 +160,12 @@ class AgainForm:
 
 
 class CombineForm:
-    """Combines likewise."""
+    """Combines whose tensors look alike, with the same options."""
 
     __slots__ = ("_place", "_form", "_ep", "_y", "_weights", "_pooled")
 
     def __init__(self, place: _place.Place, form: Form, ep: EpBuffer, y: Any, weights: Any, pooled: bool) -> None:
-        """y, weights: rows, columns and dtype; pooled: y is of the library's memory."""
+        """y, weights: their rows, columns and dtype. pooled: y lies in the library's memory."""
         self._place, self._form, self._ep = place, form, ep
         self._y, self._weights, self._pooled = y, weights, pooled
 
@@ -208,22 +209,25 @@ _NO_BIASES = (None, None)
 
 
 class NormalMode:
-    """Dispatches and combines on one buffer of the library's. On a GPU the library's calls return before it is known how
-    they end: what went wrong is raised by a later one, which has been made by then, so that no rank waits for it."""
+    """Dispatches and combines on one library buffer.
+
+    On a GPU the library's calls return before their outcome is known. A later call raises the error. That call has been
+    submitted by then, so no rank waits for it."""
 
     def __init__(self, group: Group, place: _place.Place, pool_bytes: int, outputs_of_torch: bool) -> None:
-        """pool_bytes: taken now on a GPU. Not on a CPU, whose ranks together may name more than the host has."""
+        """pool_bytes: the memory that is allocated now on a GPU. On a CPU it is not, because the ranks together may ask
+        for more than the host has."""
         self.ep = EpBuffer(group, device=place.pair, pool_bytes=pool_bytes if place.on_gpu else 0)
-        place.opaque()  # not in a capture
+        place.opaque()  # they must not be made in a capture
         self._place = place
         self._rank, self._size = group.rank, group.size
         across = group.num_nodes > 1
-        # Of the matrix in handles, of which there is this rank's column alone across nodes: where that begins, bytes.
+        # The offset in bytes of this rank's column in the matrix of handles. Across nodes there is only that column.
         self._across = across
         self._own_column = 0 if across else 4 * self._size * self._rank
         self._wrap = _handles.wrap_across if across else _handles.wrap
         self._of_torch = outputs_of_torch
-        self._frames: dict[tuple[int, int, int, int], bytes] = {}  # by _first_frame
+        self._frames: dict[tuple[int, int, int, int], bytes] = {}  # made by _first_frame
 
     def dispatch(
         self,
@@ -239,7 +243,7 @@ class NormalMode:
         previous: EventHandle | None,
         async_finish: bool,
     ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], EventHandle | None]:
-        """A fresh one: (x, scales, topk_idx, topk_weights, counts, handle, event)"""
+        """Makes a fresh dispatch: returns (x, scales, topk_idx, topk_weights, counts, handle, event)."""
         num_experts = tokens_per_expert.numel()
         key = num_experts, expert_alignment, num_worst_tokens, num_threads
         frame = Words.from_buffer_copy(self._frames.get(key) or self._first_frame(key))
@@ -260,7 +264,7 @@ class NormalMode:
         handle = None
         if turn.asynchronous(async_finish, counted=True):
             frame[W_ASYNC] = 1
-            if num_worst_tokens:  # it would return before the handle knows its counts
+            if num_worst_tokens:  # the call would return before the handle knows its counts
                 route = self._route_first(Frame.from_buffer(frame).args)
                 handle = self._handle(route.handle or 0, route.num_rows, kept, prefix)
         self._carry_out(frame, at)
@@ -275,7 +279,7 @@ class NormalMode:
         return recv_x, recv_scales, idx, weights, counts, handle, event
 
     def _first_frame(self, key: tuple[int, int, int, int]) -> bytes:
-        """What frames of such dispatches have alike: all but their tensors."""
+        """Returns the content that frames of such dispatches share: all but their tensors."""
         frame = Frame()
         args = frame.args
         args.struct_size, frame.counts.struct_size, frame.result.struct_size = ARGS_BYTES, COUNTS_BYTES, RESULT_BYTES
@@ -286,8 +290,10 @@ class NormalMode:
         return made
 
     def _prefix(self) -> Any:
-        """int32 [N, N], whose column `rank` is how many rows come from ranks 0..i, other ranks' 0; across nodes that
-        column alone: on a GPU the call writes it, on a CPU the handle tells it at once. Columns lie in one piece each."""
+        """Returns the prefix of a handle: int32 [N, N], in which each column is contiguous. Column `rank` has the
+        number of rows that come from ranks 0..i; other columns are 0. Across nodes there is only that column.
+
+        On a GPU the call writes it; on a CPU the handle has it at once."""
         strided, size = self._place.maker(), self._size
         if self._across:
             return strided((size,), (1,), torch.int32)
@@ -295,7 +301,7 @@ class NormalMode:
         return matrix.zero_() if size > 1 else matrix
 
     def _handle(self, pointer: int, rows: int, given: list[Any], prefix: Any) -> tuple[Any, ...]:
-        """given: what the dispatch was."""
+        """Wraps a library handle into the tuple for engines. given: the arguments of the dispatch."""
         x, _, topk_idx, _, token_in_rank, _ = given
         handle = _handles.Handle(pointer, x.shape[0], 0 if topk_idx is None else topk_idx.shape[1], rows)
         if not self._place.on_gpu:
@@ -303,7 +309,7 @@ class NormalMode:
         return self._wrap(handle, prefix, self._place, token_in_rank)
 
     def again_form(self, x: Any, scales: Any, num_threads: int, aside: bool) -> AgainForm:
-        """That of dispatches of such tensors with a handle, whose results are in the library's memory."""
+        """Returns the form of dispatches with a handle and such tensors, with results in the library's memory."""
         args = _Args(ARGS_BYTES, num_sms=num_threads)
         AGAIN.put(args, "x", x)
         if scales is not None:
@@ -321,7 +327,7 @@ class NormalMode:
         previous: EventHandle | None,
         async_finish: bool,
     ) -> tuple[Any, Any, EventHandle | None]:
-        """One with a handle, whose results are in memory of PyTorch's: (x, scales, event)"""
+        """Makes a dispatch with a handle and results in PyTorch's memory: returns (x, scales, event)."""
         args, result = _Args(ARGS_BYTES), _Result(RESULT_BYTES)
         turn = self._place.turn(previous, async_finish)
         turn.begin(args)
@@ -339,7 +345,8 @@ class NormalMode:
         return own[0], own[1], event
 
     def _carry_out(self, frame: Any, at: int) -> None:
-        """What comes with an error that fills the result all the same is given back. at: of the frame."""
+        """Calls the library. If an error still fills the result, the objects in it are released. at: the frame's
+        address."""
         try:
             check(_dispatch(self.ep.pointer, at, at + RESULT_AT))
         except DroppedError:
@@ -351,7 +358,7 @@ class NormalMode:
             raise
 
     def _route_first(self, args: Any) -> Any:
-        """The routing of a fresh dispatch, which has a handle then, and whose counts are known."""
+        """Makes the routing of a fresh dispatch first. Then args has a handle, and the counts are known."""
         routing, route = _abi.EpRouteArgs(sizeof(_abi.EpRouteArgs)), _abi.EpRouteResult(sizeof(_abi.EpRouteResult))
         for name in ("topk_idx", "token_in_rank"):
             ctypes.memmove(
@@ -389,7 +396,7 @@ class NormalMode:
     def _dispatch_to_torch(
         self, frame: Any, kept: list[Any], turn: _place.Turn, prefix: Any, async_finish: bool
     ) -> tuple[Any, Any, Any, Any, list[int], tuple[Any, ...], EventHandle | None]:
-        """Its routing first: then it is known how large they are."""
+        """Makes a dispatch with results in PyTorch's memory. Its routing comes first, so that their sizes are known."""
         x, scales, topk_idx, topk_weights, _, _ = kept
         args = Frame.from_buffer(frame).args
         tells = not args.num_worst_tokens
@@ -419,7 +426,7 @@ class NormalMode:
         num_threads: int,
         aside: bool,
     ) -> CombineForm:
-        """That of combines of such tensors, which have been looked at."""
+        """Returns the form of combines with such tensors, after checking them."""
         args = _Sums(_SUMS_BYTES, num_sms=num_threads)
         COMBINE.put(args, "x", x)
         tokens, topk, matrix = handle.num_tokens, handle.num_topk, self._place.matrix

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where tensors of calls lie, and how a call stands among the streams there.
+"""The device where a call's tensors lie, and the streams that the call uses there.
 
-A call on a GPU is put on the current stream. Where it is to run beside that (`async_finish`), or waits for less than all
-that is there (`previous_event`), it is put on a stream for communication, of which each GPU has one: that waits for the
-current stream, or for the event, and the current stream waits for it, now or by the call's event.
+A call on a GPU runs on the current stream by default. With `async_finish` or `previous_event` it runs on a stream for
+communication, one for each GPU. That stream waits for the current stream, or for the event only. The current stream
+waits for it at once, or by the call's event.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from expar._library import lib
 from ._call import check, held, strided_on_cpu, strided_on_gpu
 from .utils.event import EventHandle, event_of
 
-# Of CUDA's interfaces: the default stream by a name of its own.
+# CUDA's name for the legacy default stream.
 _LEGACY = 1
 _cuda: Any = torch.cuda
-# 1: events keep what calls beside the current stream use, which the allocator is not told of then.
+# With 1, events keep the tensors of calls beside the current stream, and the allocator is not told about them.
 _AVOID_RECORDING = "EP_AVOID_RECORD_STREAM"
 _read_on = held("expar_ep_output_read_on", ctypes.c_void_p, ctypes.c_void_p)
 _forget = lib.expar_event_release
-_ASKS = 50  # before the host sleeps: some 100 us
+_ASKS = 50  # queries before the host sleeps: some 100 us
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 20e-6, 1e-3
 _MAP_NORESERVE = 0x4000  # Linux's; `mmap` has the name from Python 3.13 on
 
 
-# What PyTorch's compiled programs ask: one call instead of the ten that make an object. Not in all builds.
+# PyTorch's compiled programs call this: one call instead of the ten that make a stream object. Some builds lack it.
 _raw_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
-# Of a thread whose PyTorch has a GPU, where `torch.cuda.current_device` looks first whether it has.
+# Returns the current GPU. `torch.cuda.current_device` also checks first that there is one.
 _current_gpu: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", torch.cuda.current_device)
 
 
 class Place:
-    """The CPU: a call begins when it is made."""
+    """The CPU. A call begins when it is made."""
 
     on_gpu = False
-    ends_alone = False  # whether nothing is left to be done behind a call on the current stream
+    ends_alone = False  # whether nothing is left to do after a call on the current stream
 
     def __init__(self) -> None:
         self.pair = (int(DeviceType.CPU), 0)
@@ -53,43 +53,46 @@ class Place:
         self._opaque: tuple[Any, ...] = ()
 
     def opaque(self) -> tuple[Any, ...]:
-        """Eight tensors for places of tuples that engines hand on: always the same, of memory of its own each, as results
-        of operators have it."""
+        """Returns eight tensors for opaque items of tuples. They are always the same. Each has its own memory, as
+        PyTorch requires for results of operators."""
         if not self._opaque:
             with torch.inference_mode(False):  # they may stay for a backward
                 self._opaque = tuple(self.zeros((1,), torch.int32) for _ in range(8))
         return self._opaque
 
     def turn(self, previous: EventHandle | None, aside: bool) -> Turn:
-        """previous: what the call waits for; aside: it runs beside what comes on the current stream."""
+        """Returns the streams of one call. previous: the event that the call waits for. aside: the call runs beside
+        later work on the current stream."""
         return Turn(self, previous)
 
     def maker(self) -> Callable[..., Any]:
-        """Gives memory of PyTorch's, not set to anything, by sizes, strides and dtype: for the results of one call."""
+        """Returns a function that allocates uninitialized PyTorch memory by sizes, strides and dtype, for the results
+        of one call."""
         return strided_on_cpu
 
     def strided(self, sizes: tuple[int, ...], strides: tuple[int, ...], dtype: Any) -> Any:
-        """Such memory."""
+        """Allocates such memory."""
         return self.maker()(sizes, strides, dtype)
 
     def vector(self, count: int, dtype: Any) -> Any:
-        """Likewise, as [count]."""
+        """Allocates such memory with shape [count]."""
         return self.strided((count,), (1,), dtype)
 
     def matrix(self, rows: int, columns: int, dtype: Any) -> Any:
-        """Likewise, as [rows, columns]."""
+        """Allocates such memory with shape [rows, columns]."""
         return self.strided((rows, columns), (columns or 1, 1), dtype)
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
-        return torch.zeros(*shape, dtype=dtype, device=self.device)  # one by one: a tuple takes twice as long
+        return torch.zeros(*shape, dtype=dtype, device=self.device)  # separate arguments: a tuple takes twice as long
 
     def zero_bytes(self, count: int) -> Any:
-        """Zeros uint8 [count], of which nobody may ever use many: pages come as they are written to."""
+        """Returns uint8 [count] of zeros. Pages are allocated only when they are written, since a caller may never use
+        most of them."""
         if count == 0:
             return self.zeros((0,), torch.uint8)
         pages = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
-        with torch.inference_mode(False):  # whoever asks next may be outside of it
-            return torch.frombuffer(pages, dtype=torch.uint8)  # keeps them
+        with torch.inference_mode(False):  # the next caller may be outside of inference mode
+            return torch.frombuffer(pages, dtype=torch.uint8)  # the tensor keeps the pages
 
     def num_sms(self) -> int:
         return 0
@@ -99,18 +102,18 @@ class Place:
         return False
 
     def settle(self) -> None:
-        """Waits for what the current stream holds."""
+        """Waits for all work on the current stream."""
 
 
 _HERE = contextlib.nullcontext()
 
 
 class Turn:
-    """A call's, on the CPU."""
+    """The streams of one call; on the CPU there are none."""
 
     stream = 0
     reader = 0  # the stream that reads the library's results
-    ends = False  # whether `end` has something to do where there is no event
+    ends = False  # whether `end` has work to do without an event
 
     @property
     def captured(self) -> bool:
@@ -123,18 +126,19 @@ class Turn:
             self.follow(previous)
 
     def follow(self, other: EventHandle) -> None:
-        """The call waits for that one, too. Of several the host waits, and where something is left to be done."""
+        """Makes the call wait for that event, too. The library takes one event. The host waits for further ones, and
+        for an event whose results are not finished."""
         if self.previous is None and other.finished:
             self.previous = other.work
         else:
             other.current_stream_wait()
 
     def work(self) -> Any:
-        """For what PyTorch does as a part of the call."""
+        """Returns a context for PyTorch's work that is part of the call."""
         return _HERE
 
     def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Does so by a function: sooner than by a context that does nothing."""
+        """Runs a function in that context. It is faster than a context that does nothing."""
         return function(*arguments)
 
     def begin(self, args: Any) -> None:
@@ -142,18 +146,20 @@ class Turn:
             args.wait_event = self.previous.pointer
 
     def asynchronous(self, asked: bool, counted: bool = False) -> bool:
-        """Whether the library returns before the call is through. counted: the call waits for counts."""
+        """Returns whether the library shall return before the call is complete. counted: the call waits for counts."""
         return asked
 
     def give(self, output: int) -> None:
-        """The results of the library's that the caller is about to get."""
+        """Prepares the library's results for the stream that reads them."""
 
     def made(self, tensor: Any) -> None:
-        """PyTorch has its memory, and it goes to the caller."""
+        """Prepares a result in PyTorch's memory for the caller's stream."""
 
     def end(self, event: int | None, kept: list[Any], own: Sequence[Any], asked: bool) -> EventHandle | None:
-        """The call has been made. event: of the library's; kept: what it uses, own: what PyTorch has the memory of among
-        the results; asked: for an event."""
+        """Ends the call's use of the streams, after the call was made.
+
+        event: the library's event. kept: the tensors that the call uses. own: the results in PyTorch's memory. asked:
+        the caller wants an event."""
         if not event:
             return None
         work = Event(event)
@@ -165,7 +171,7 @@ class Turn:
 
 
 def _await(done: Callable[[], bool]) -> None:
-    """By asking, so that a signal ends it: PyTorch's own waits do not come back before they are through."""
+    """Polls until done, so that a signal can interrupt it. PyTorch's own waits cannot be interrupted."""
     for _ in range(_ASKS):
         if done():
             return
@@ -176,7 +182,7 @@ def _await(done: Callable[[], bool]) -> None:
 
 
 class Gpu(Place):
-    """A GPU of PyTorch's."""
+    """A GPU, used through PyTorch."""
 
     on_gpu = True
     ends_alone = True
@@ -188,7 +194,7 @@ class Gpu(Place):
         self.device = torch.device("cuda", index)
         self._comm: Any = None
         self._num_sms = 0
-        self._last_turn: GpuTurn | None = None  # on the current stream, of which such turns know no more
+        self._last_turn: GpuTurn | None = None  # the turn on the current stream, which holds nothing else
 
     def turn(self, previous: EventHandle | None, aside: bool) -> Turn:
         if aside or previous is not None:
@@ -221,12 +227,12 @@ class Gpu(Place):
         return torch.cuda.current_stream(self.index)
 
     def address(self) -> int:
-        """Of the current stream, without an object for it."""
+        """Returns the address of the current stream, without making an object for it."""
         found: int = self.current().cuda_stream if _raw_stream is None else _raw_stream(self.index)
         return found
 
     def comm(self) -> Any:
-        """The stream for communication, one a GPU and process. What it holds goes before others' work."""
+        """Returns the stream for communication, one for each GPU and process. It has a higher priority than others."""
         if self._comm is None:
             self._comm = _cuda.Stream(self.index, priority=-1)
         return self._comm
@@ -235,11 +241,11 @@ class Gpu(Place):
         return self._comm is not None and bool(self._comm.cuda_stream == self.address())
 
     def synchronize(self) -> None:
-        """Waits for all that the GPU has to do by now."""
+        """Waits for all work that is queued on the GPU now."""
         _await(self.current().query)
         if self._comm is not None:
             _await(self._comm.query)
-        torch.cuda.synchronize(self.index)  # streams of the caller's
+        torch.cuda.synchronize(self.index)  # the caller's streams
 
     def capturing(self) -> bool:
         return bool(torch.cuda.is_current_stream_capturing())
@@ -248,13 +254,14 @@ class Gpu(Place):
         return torch.cuda.stream(stream)
 
     def record(self, stream: Any) -> Any:
-        """All that the stream holds now."""
+        """Records an event after all work that the stream holds now."""
         point = _cuda.Event()
         point.record(stream)
         return point
 
     def used_on(self, tensor: Any, stream: Any) -> None:
-        """Its memory is not given to others before the stream has come past what it holds when the tensor goes."""
+        """Tells the allocator that the stream uses the tensor. Its memory is reused only after the work that the stream
+        holds when the tensor is freed."""
         tensor.record_stream(stream)
 
 
@@ -269,7 +276,7 @@ def _tensors_of(values: Any) -> list[Any]:
 
 
 class GpuTurn(Turn):
-    """A call's, on a GPU: on the current stream. How a call of its own ended is told by the next one."""
+    """A call on a GPU, on the current stream. The next call reports its errors."""
 
     def __init__(self, place: Gpu, stream: int) -> None:
         self.place: Gpu = place
@@ -282,22 +289,22 @@ class GpuTurn(Turn):
         return self.place.capturing()
 
     def own(self) -> Any:
-        """The stream that it is put on."""
+        """Returns the stream that the call runs on."""
         return self.place.current()
 
     def follow(self, other: EventHandle) -> None:
-        """Its stream waits."""
+        """Makes the call's stream wait for that event."""
         if other.point is not None:
             self.own().wait_event(other.point)
         elif other.work is not None:
-            other.work.wait()  # of a call on the CPU
+            other.work.wait()  # a call on the CPU
 
     def begin(self, args: Any) -> None:
         args.stream = self.stream or None
 
     def asynchronous(self, asked: bool, counted: bool = False) -> bool:
-        """The host waits for counts only. That is so by itself in calls that have some, whose memory grows then; others
-        have an event, but not in a graph."""
+        """Returns whether the library shall return an event. The host waits for counts only; calls that have counts do
+        that anyway, and their memory grows then. Other calls get an event, except in a graph."""
         return not counted and not self.captured
 
     def give(self, output: int) -> None:
@@ -311,7 +318,7 @@ class GpuTurn(Turn):
 
 
 class AsideTurn(GpuTurn):
-    """On the stream for communication."""
+    """A call on the stream for communication."""
 
     ends = True
 
@@ -360,7 +367,8 @@ _gpus: dict[int, Gpu] = {}
 
 
 def of(tensor: Any, name: str) -> Place:
-    """Where it lies. AssertionError: it is no tensor. RuntimeError: it lies where the library has no backend."""
+    """Returns the place where the tensor lies. AssertionError if it is no tensor; RuntimeError if the library has no
+    backend there."""
     if not isinstance(tensor, torch.Tensor):
         raise AssertionError(f"{name} is of type {type(tensor).__name__}: expected a tensor")
     if tensor.is_cpu:
@@ -378,5 +386,5 @@ def gpu(index: int) -> Gpu:
 
 
 def usual() -> Place:
-    """Where tensors lie that nothing is said of: on the current GPU, if there is one."""
+    """Returns the default place: the current GPU if there is one, else the CPU."""
     return gpu(torch.cuda.current_device()) if torch.cuda.is_available() else CPU

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `Buffer` says of masks with enable_shrink."""
+"""Settings of `Buffer` for masks, with enable_shrink."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ _USUAL_MS = 100_000
 
 
 class Shrink(NamedTuple):
-    """Of low-latency buffers with masks."""
+    """Settings of low-latency buffers with masks."""
 
-    masked: set[int]  # by the caller
+    masked: set[int]  # the ranks that the caller has masked
     late_limit_ms: int  # how long a rank that answers is waited for before it is masked
-    reserve_bytes: int  # for the shape of the first call, which nobody is waited for to make; 0: none
+    # Bytes for the shape of the first call, which then needs no other rank to make its buffer; 0: none.
+    reserve_bytes: int
 
 
 def reserve_of(num_rdma_bytes: int) -> int:
-    """Hints are of buffers without masks, for top-32, or as many as there are experts. In twice as many bytes there is
-    room for masks, and half of that top-k."""
+    """Returns the bytes to reserve. Size hints are for buffers without masks, and for top-32, or the number of experts
+    if smaller. Twice as many bytes hold the masks and half of that top-k."""
     return 2 * num_rdma_bytes
 
 
 def mask_ms() -> int:
-    """How long low-latency calls wait for a rank before they mask it, alive or not: EXPAR_DEEP_EP_MASK_TIMEOUT seconds,
-    else EXPAR_TIMEOUT, else 100."""
+    """Returns the milliseconds that low-latency calls wait for a rank, alive or not, before they mask it.
+    EXPAR_DEEP_EP_MASK_TIMEOUT sets it in seconds; else EXPAR_TIMEOUT does; else it is 100 s."""
     for name in ("EXPAR_DEEP_EP_MASK_TIMEOUT", "EXPAR_TIMEOUT"):
         value = os.environ.get(name)
         if not value:

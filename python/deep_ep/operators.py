@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Dispatch and combine of an `ElasticBuffer` as operators of PyTorch's: differentiable, and known to torch.compile.
+"""Dispatch and combine of an `ElasticBuffer` as PyTorch operators, differentiable and known to torch.compile.
 
-`dispatch` and `combine` give the same whether they are compiled or not. An operator takes and gives tensors: a buffer
-is its number there, and a handle a tensor of bytes whose memory owns it. Rows that did not come are zero, so that what
-experts make of them adds nothing to gradients.
+`dispatch` and `combine` return the same whether they are compiled or not. Operators take and return tensors. So a
+buffer is passed by its number, and a handle is a tensor of bytes whose memory owns it. Rows that did not come are zero,
+so that they add nothing to gradients.
 
-Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, M
-num_max_tokens_per_rank.
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts.
+M num_max_tokens_per_rank.
 """
 
-# No annotations from the future: PyTorch reads schemas from the types, of which 2.4 does not take the texts.
+# No annotations from the future: PyTorch reads schemas from the types, and 2.4 does not accept them as strings.
 import itertools
 import weakref
 from typing import Any, Callable, Optional, Tuple, Union
@@ -28,21 +28,21 @@ _next = itertools.count(1)
 
 
 class _Memory(bytearray):
-    """Of a handle's tensor."""
+    """The memory of a handle's tensor."""
 
     __slots__ = ("handle", "__weakref__")
     handle: EPHandle
 
 
-# By their address, which is nobody else's as long as an entry is there, and by the number that stands in them: tools
-# that look at graphs give operators copies.
+# Memories by their address, which is unique while an entry exists, and by the number that they hold. The number is
+# needed because tools that look at graphs give copies to operators.
 _memories: weakref.WeakValueDictionary[int, _Memory] = weakref.WeakValueDictionary()
 _by_number: weakref.WeakValueDictionary[int, _Memory] = weakref.WeakValueDictionary()
 _NUMBER_BYTES = 8
 
 
 def _wrap(handle: EPHandle) -> Tensor:
-    """uint8 [T + 8]"""
+    """Returns the tensor of a handle: uint8 [T + 8]."""
     number = next(_next)
     memory = _Memory(number.to_bytes(_NUMBER_BYTES, "little") + bytes(handle._routing.num_tokens))
     memory.handle = handle
@@ -52,7 +52,7 @@ def _wrap(handle: EPHandle) -> Tensor:
 
 
 def _find(handle: Tensor) -> EPHandle:
-    """Of that tensor, or of a copy while it is alive."""
+    """Returns the handle of that tensor, or of a copy while the tensor is alive."""
     memory = _memories.get(handle.data_ptr())
     if memory is None:
         memory = _by_number.get(int.from_bytes(handle[:_NUMBER_BYTES].tolist(), "little"))
@@ -69,7 +69,7 @@ def _buffer(number: int) -> ElasticBuffer:
 
 
 def number_of(buffer: ElasticBuffer) -> int:
-    """What operators call it by."""
+    """Returns the number by which operators name the buffer."""
     number = _numbers.get(buffer)
     if number is None:
         number = _numbers[buffer] = next(_next)
@@ -77,7 +77,7 @@ def number_of(buffer: ElasticBuffer) -> int:
     return number
 
 
-# Decorators with types of their own: PyTorch's have none where it is not installed, as for a type checker.
+# Typed decorators. Those of PyTorch have no types if it is not installed, as for a type checker.
 
 
 def _operator(name: str) -> Callable[[Callable[..., Any]], Any]:
@@ -86,7 +86,7 @@ def _operator(name: str) -> Callable[[Callable[..., Any]], Any]:
 
 
 def _fake_of(operator: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The shapes that it gives, without a call."""
+    """Returns a decorator that registers the operator's output shapes, for use without a call."""
     made: Callable[[Callable[..., Any]], Callable[..., Any]] = operator.register_fake
     return made
 
@@ -126,12 +126,12 @@ def _dispatch(
 
 
 def _clear(rows: Tensor, handle: EPHandle, expand: bool) -> None:
-    """Rows behind those that came."""
+    """Sets the rows after those that came to zero."""
     if handle._counted:
         rows[handle._rows_of_library if expand else handle._routing.num_rows :].zero_()
         return
     came = (handle.psum_num_recv_tokens_per_expert if expand else handle.psum_num_recv_tokens_per_scaleup_rank)[-1]
-    if expand:  # rows that round up are zero already
+    if expand:  # padding rows are zero already
         came = (came + handle.expert_alignment - 1) // handle.expert_alignment * handle.expert_alignment
     behind = torch.arange(rows.shape[0], device=rows.device) >= came
     rows.masked_fill_(behind.view(-1, *(1,) * (rows.dim() - 1)), 0)
@@ -167,7 +167,8 @@ def _(
 def _dispatch_backward(
     grad: Tensor, grad_weights: Tensor, handle: Tensor, buffer: int, topk: int
 ) -> Tuple[Tensor, Tensor]:
-    """Of tokens [T, H], and of their weights [T, K]. Expanded rows are summed on their rank first, always."""
+    """Returns the gradients of tokens [T, H] and of their weights [T, K]. Expanded rows are always summed on their rank
+    first."""
     of, found = _buffer(buffer), _find(handle)
     place = _place.of(grad, "grad")
     workers, turn = of._workers(found.num_sms, place), place.turn(None, False)
@@ -212,7 +213,7 @@ def _(x: Tensor, handle: Tensor, bias0: Optional[Tensor], bias1: Optional[Tensor
 
 @_operator("elastic_combine_backward")
 def _combine_backward(grad: Tensor, handle: Tensor, buffer: int, rows: int) -> Tensor:
-    """Of rows, which are as many as the dispatch gave."""
+    """Returns the gradients of the rows that the dispatch returned."""
     of, found = _buffer(buffer), _find(handle)
     expand, place = found.do_expand, _place.of(grad, "grad")
     form = Form(found.num_experts, expand, expand, workers=of._workers(found.num_sms, place))
@@ -256,13 +257,16 @@ def dispatch(
     do_expand: bool = False,
     do_cpu_sync: bool = False,
 ) -> Tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """(recv_x, recv_topk_idx, recv_topk_weights, psum_num_recv_tokens_per_expert, handle) of
-    `ElasticBuffer.dispatch`; recv_topk_idx is empty where rows are expanded. x: bf16 [T, H]; topk_idx: int64 [T, K];
-    topk_weights: float32 [T, K]; handle: uint8, opaque. buffer: what `number_of` gave for it; the buffer has to be
-    kept. Collective, as its backward is.
+    """Returns (recv_x, recv_topk_idx, recv_topk_weights, psum_num_recv_tokens_per_expert, handle) as
+    `ElasticBuffer.dispatch` does. Collective, as its backward is.
 
-    do_cpu_sync=False: outputs have the same shapes always, which is what compilers like; True: as many rows as come,
-    for which torch._dynamo.config.capture_dynamic_output_shape_ops has to be set (with gradients from PyTorch 2.5 on)."""
+    buffer: the number that `number_of` returned. The caller must keep the buffer alive.
+    x: bf16 [T, H]. topk_idx: int64 [T, K]. topk_weights: float32 [T, K].
+    do_expand: rows are expanded, and recv_topk_idx is empty.
+    do_cpu_sync: with False, outputs always have the same shapes, as compilers prefer. With True they have the rows that
+        come. This needs torch._dynamo.config.capture_dynamic_output_shape_ops, and with gradients PyTorch 2.5 or later.
+
+    The handle is an opaque uint8 tensor."""
     found: Tuple[Tensor, Tensor, Tensor, Tensor, Tensor] = _dispatch(
         x,
         topk_idx,
@@ -280,8 +284,8 @@ def dispatch(
 def combine(
     buffer: int, x: Tensor, handle: Tensor, bias: Union[Tensor, Tuple[Optional[Tensor], Optional[Tensor]], None] = None
 ) -> Tensor:
-    """y of `ElasticBuffer.combine`, bf16 [T, H], of x: bf16 [rows, H]; handle: what `dispatch` gave; bias: bf16 [T, H], or
-    a tuple of two. Collective, as its backward is."""
+    """Returns y of `ElasticBuffer.combine`, bf16 [T, H]. x: bf16 [rows, H]. handle: the tensor that `dispatch`
+    returned. bias: bf16 [T, H], or a tuple of two. Collective, as its backward is."""
     biases = bias if isinstance(bias, tuple) else (bias, None)
     y: Tensor = _combine(x, handle, biases[0], biases[1], buffer)
     return y

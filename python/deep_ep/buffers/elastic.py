@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ElasticBuffer`: dispatch and combine with the surface of the second generation.
+"""`ElasticBuffer`: dispatch and combine with the interface of the second generation.
 
-Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts, M
-num_max_tokens_per_rank, A expert_alignment, R rows received, X rows expanded.
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N local experts.
+M num_max_tokens_per_rank, A expert_alignment, R rows received, X rows expanded.
 
-Wrong use that is seen here is an AssertionError, what the library reports a RuntimeError with its text.
+Wrong use that is found here raises AssertionError. Errors that the library reports raise RuntimeError with its text.
 """
 
 from __future__ import annotations
@@ -34,17 +34,22 @@ _CPU_TIMEOUT_SECS, _GPU_TIMEOUT_SECS = sizes.Usual(300), sizes.Usual(100)
 
 
 class ElasticBuffer(Others):
-    """What the ranks of a group dispatch and combine in. Collective; ends with a barrier. group: a process group of
-    torch.distributed, or an mpi4py communicator.
+    """The buffer with which the ranks of a group dispatch and combine. Creating it is collective, and ends with a
+    barrier.
 
-    num_bytes: memory for results, a multiple of 2 MiB; without it num_max_tokens_per_rank and hidden say how much there
-    will be. Neither is a limit, and memory is taken when a call needs it. deterministic: always.
-    allow_multiple_reduction: expanded rows of a token are summed on each rank first. prefer_overlap_with_compute: calls
-    want fewer SMs. explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the
-    buffer up. num_cpu_timeout_secs, num_gpu_timeout_secs: how long a rank may be silent, unless EXPAR_TIMEOUT says it,
-    of the first buffer of a group: the former on a CPU, the less of both on GPUs, whose kernels the host watches. A
-    rank that is late and answers is waited for; but where the caller gives a time-out, that ends waits for such a rank,
-    too, unless EXPAR_LATE_LIMIT says when. The others are stored, and shown.
+    group: a process group of torch.distributed, or an mpi4py communicator.
+    num_bytes: memory for results, a multiple of 2 MiB. Without it, num_max_tokens_per_rank and hidden give the size.
+        Neither is a limit, and memory is allocated when a call needs it.
+    deterministic: results always are.
+    allow_multiple_reduction: expanded rows of a token are summed on each rank first.
+    prefer_overlap_with_compute: calls use fewer SMs by default.
+    explicitly_destroy: the caller will call `destroy()`. Without it the garbage collector releases the buffer.
+    num_cpu_timeout_secs, num_gpu_timeout_secs: how long a rank may be silent; the first buffer of a group sets it. The
+        former holds on a CPU, the smaller one on GPUs, because the host watches their kernels. EXPAR_TIMEOUT overrides
+        them. A late rank that answers is waited for. If the caller gives a time-out, it also ends waits for such a
+        rank, unless EXPAR_LATE_LIMIT gives another limit.
+
+    The other arguments are stored and shown.
     """
 
     def __init__(
@@ -66,7 +71,7 @@ class ElasticBuffer(Others):
         num_gpu_timeout_secs: int = _GPU_TIMEOUT_SECS,
         explicitly_destroy: bool = False,
     ) -> None:
-        # By where tensors lie: of the first call's, where there is a choice.
+        # One mode for each place of tensors. Where there is a choice, the tensors of the first call decide.
         self._modes: dict[_place.Place, ElasticMode] | None = None
         self.explicitly_destroy = False  # until there is something to destroy
         self.num_bytes = self._total_bytes(num_bytes, group, num_max_tokens_per_rank, hidden, num_topk)
@@ -124,8 +129,8 @@ class ElasticBuffer(Others):
         return given
 
     def destroy(self) -> None:
-        """Collective: every rank ends the buffer. Results and handles stay good. Again: no effect. AssertionError for a
-        buffer without explicitly_destroy."""
+        """Destroys the buffer. Collective. Results and handles stay valid. A second call has no effect. AssertionError
+        for a buffer without explicitly_destroy."""
         if self._modes is None:
             return
         if not self.explicitly_destroy:
@@ -138,11 +143,11 @@ class ElasticBuffer(Others):
 
     def __del__(self, warn: Any = warnings.warn) -> None:
         if self.explicitly_destroy and self._modes is not None:
-            with contextlib.suppress(Exception):  # of an interpreter that is ending
+            with contextlib.suppress(Exception):  # the interpreter may be shutting down
                 warn("an ElasticBuffer with explicitly_destroy=True ends without destroy()", RuntimeWarning, 2)
 
     def _at(self, place: _place.Place) -> ElasticMode:
-        """What works on tensors that lie there. Collective where there is none yet, as calls are."""
+        """Returns the mode for tensors in that place. Collective if it must be created, as calls are."""
         if self._modes is None:
             raise AssertionError("the buffer has been destroyed")
         found = self._modes.get(place)
@@ -162,16 +167,16 @@ class ElasticBuffer(Others):
         allow_hybrid_mode: bool = True,
         allow_multiple_reduction: bool = True,
     ) -> int:
-        """Bytes that the results of a dispatch and a combine take, a multiple of 2 MiB. Local, and cheap. Combined rows
-        are bf16 whatever was dispatched, so use_fp8_dispatch saves nothing."""
+        """Returns the bytes that the results of a dispatch and a combine take, a multiple of 2 MiB. It is local and
+        cheap. Combined rows are always bf16, so use_fp8_dispatch saves nothing."""
         return sizes.buffer_size_hint(group, num_max_tokens_per_rank, hidden, num_topk)
 
     def get_physical_domain_size(self) -> tuple[int, int]:
-        """(nodes, ranks a node)"""
+        """Returns (nodes, ranks a node)."""
         return sizes.physical_domain_size(self._group)
 
     def get_logical_domain_size(self) -> tuple[int, int]:
-        """(scale-out ranks, scale-up ranks)"""
+        """Returns (scale-out ranks, scale-up ranks)."""
         return sizes.logical_domain_size(self._group, self.allow_hybrid_mode)
 
     def get_theoretical_num_sms(
@@ -184,8 +189,8 @@ class ElasticBuffer(Others):
         sm_read_gbs: float = 200,
         sm_write_gbs: float = 50,
     ) -> int:
-        """What num_sms=0 stands for: an even number, at least 4, and 64 unless overlap is preferred. On a CPU as many
-        threads, where a rank has as many cores."""
+        """Returns the number that num_sms=0 stands for. It is even and at least 4, or at least 64 unless overlap is
+        preferred. On a CPU it is the number of threads, if a rank has as many cores."""
         return sizes.theoretical_num_sms(
             self.num_scaleout_ranks,
             self.num_scaleup_ranks,
@@ -201,20 +206,21 @@ class ElasticBuffer(Others):
         )
 
     def get_theoretical_num_qps(self, num_sms: int) -> int:
-        """What num_qps=0 stands for, by allow_hybrid_mode; at most num_allocated_qps."""
+        """Returns the number that num_qps=0 stands for. It depends on allow_hybrid_mode, and is at most
+        num_allocated_qps."""
         return sizes.theoretical_num_qps(num_sms, self.allow_hybrid_mode, self.num_allocated_qps)
 
     # ---- streams -----------------------------------------------------------------------------------------------------
 
     @staticmethod
     def capture() -> EventHandle:
-        """All that the current stream holds now."""
+        """Returns an event after all work that the current stream holds now."""
         return EventHandle()
 
     def get_comm_stream(self) -> Any:
-        """What calls run on that have async_with_compute_stream or previous_event, one a process and GPU; others run on
-        the current stream, and the order is the same. It must not be current in a call. On a CPU streams are there,
-        and do nothing."""
+        """Returns the stream of calls with async_with_compute_stream or previous_event; there is one for each process
+        and GPU. Other calls run on the current stream, in the same order. It must not be current in a call. On a CPU it
+        is a stream that does nothing."""
         global _comm_stream
         place = _place.usual()
         if isinstance(place, _place.Gpu):
@@ -224,8 +230,8 @@ class ElasticBuffer(Others):
         return _comm_stream
 
     def barrier(self, use_comm_stream: bool = True, with_cpu_sync: bool = False, sequential: bool = True) -> None:
-        """Collective: behind the calls before it nobody goes on before all have come. On a GPU the streams do, and the
-        host waits with_cpu_sync alone, for all that the GPU has to do, before and behind it."""
+        """Waits until all ranks have come here, after their calls so far. Collective. On a GPU the streams wait. The
+        host waits only with_cpu_sync, for all work of the GPU, before and after the barrier."""
         place = _place.usual()
         mode = self._at(place)
         self._settle(wait=True)
@@ -239,7 +245,7 @@ class ElasticBuffer(Others):
             place.synchronize()
 
     def _settle(self, wait: bool) -> None:
-        """Finishes calls on the CPU that are done; wait: all."""
+        """Finishes calls on the CPU that are done. wait: waits for all others, and finishes them too."""
         left = []
         for handle in self._unfinished:
             if wait or handle.work is None or handle.work.done:
@@ -256,7 +262,7 @@ class ElasticBuffer(Others):
         return handle
 
     def _turn(self, place: _place.Place, previous: Any, before_epilogue: Any, asynchronous: bool) -> _place.Turn:
-        """A call's, behind these events."""
+        """Returns the streams of a call that waits for these events."""
         first = self._event_of(previous, "previous_event")
         second = self._event_of(before_epilogue, "previous_event_before_epilogue")
         turn = place.turn(first, asynchronous)
@@ -265,7 +271,7 @@ class ElasticBuffer(Others):
         return turn
 
     def _event(self, place: _place.Place, handle: EventHandle | None) -> EventOverlap:
-        """That of a call which has been made."""
+        """Returns the event of a call that was just made."""
         if self._unfinished:
             self._settle(wait=handle is None)
         if handle is not None and not place.on_gpu:
@@ -275,7 +281,7 @@ class ElasticBuffer(Others):
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     def _sms(self, num_sms: int, num_experts: int, num_topk: int, num_qps: int) -> int:
-        """That a call uses."""
+        """Returns the number of SMs that a call uses."""
         if num_sms != 0 or num_qps != 0:
             for name, given in (("num_sms", num_sms), ("num_qps", num_qps)):
                 if integer(given, name) < 0:
@@ -291,7 +297,7 @@ class ElasticBuffer(Others):
         return found
 
     def _workers(self, num_sms: int, place: _place.Place) -> int:
-        """Of a call: SMs of a GPU, threads on a CPU; 0: the library chooses."""
+        """Returns the number of SMs or CPU threads that a call uses. With 0 the library chooses."""
         most = place.num_sms() if place.on_gpu else self._max_threads - 1
         return num_sms if 0 < num_sms <= most else 0
 
@@ -314,7 +320,7 @@ class ElasticBuffer(Others):
     def _routing(
         self, topk_idx: Any, num_experts: int, most: int, alignment: int, synced: bool, copied: bool
     ) -> Routing:
-        """most: M"""
+        """Checks the arguments of a fresh dispatch, and returns its routing. most: M."""
         if topk_idx is None or num_experts is None:
             raise AssertionError("without a handle topk_idx and num_experts are needed")
         integer(num_experts, "num_experts")
@@ -329,12 +335,12 @@ class ElasticBuffer(Others):
     def _form(
         self, mode: ElasticMode, tensors: Tensors, numbers: tuple[Any, ...], flags: tuple[Any, ...], handle: Any
     ) -> tuple[Form, Any, str | None]:
-        """What a dispatch has alike with others of its form, which has been looked at once, its frame, and what is wrong
-        with it."""
+        """Returns a dispatch's form, its frame, and the text of an error or None. The arguments of a form are checked
+        once."""
         x, scales, _, topk_weights = tensors
         experts, most, alignment, num_sms, num_qps = numbers
         key = (mode.place, x.shape, scales is None, topk_weights is None, handle is None, flags, numbers)
-        # Others are no numbers, as is told below, or of another kind than what they are equal to.
+        # Other types are no numbers, which is reported below, or they equal a number of another type.
         plain = type(experts) is type(most) is type(alignment) is type(num_sms) is type(num_qps) is int
         found = self._forms.get(key) if plain else None
         if found is not None:
@@ -387,15 +393,21 @@ class ElasticBuffer(Others):
         do_zero_padding: bool = False,
         use_tma_aligned_col_major_sf: bool = False,
     ) -> tuple[Any, Any, Any, EPHandle, EventOverlap]:
-        """Carries tokens to the ranks that hold their experts: (recv_x, recv_topk_idx, recv_topk_weights, handle,
-        event). Collective. docs/deep_ep.md has the table of what comes; rows are ordered by source rank, then token.
+        """Carries tokens to the ranks that hold their experts. Collective.
 
-        x: bf16 [T, H], or a tuple of e4m3 [T, H] and scales of 4 bytes [T, n]; T <= M, which is the same on all ranks,
-            and may be 0 where none has a token. topk_idx: int64 [T, K], -1 for none. topk_weights: float32 [T, K].
-            cumulative_local_expert_recv_stats: int32 [L], rows are added.
-        handle: of an earlier dispatch, instead of topk_idx: rows and their places are the same.
-        do_expand: a row for each (token, local expert), by expert; do_zero_padding: rows between are zero.
-        do_cpu_sync=False: as many rows as there can be. do_handle_copy=False: the handle keeps the caller's topk_idx.
+        Returns (recv_x, recv_topk_idx, recv_topk_weights, handle, event). Rows are ordered by source rank, then token.
+        docs/deep_ep.md has a table of the results.
+
+        x: bf16 [T, H], or a tuple of e4m3 [T, H] and scales of 4 bytes [T, n]. T <= M; M is the same on all ranks, and
+            may be 0 if no rank has a token.
+        topk_idx: int64 [T, K], -1 for none.
+        topk_weights: float32 [T, K].
+        cumulative_local_expert_recv_stats: int32 [L], to which the counts of received rows are added.
+        handle: the handle of an earlier dispatch, in place of topk_idx. Rows and their places are the same.
+        do_expand: one row for each (token, local expert), ordered by expert. do_zero_padding: rows between experts are
+            zero.
+        do_cpu_sync: with False, results have the largest possible number of rows.
+        do_handle_copy: with False, the handle keeps the caller's topk_idx.
         """
         stats, beside, key = cumulative_local_expert_recv_stats, bool(async_with_compute_stream), None
         if (
@@ -463,14 +475,18 @@ class ElasticBuffer(Others):
         async_with_compute_stream: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Any, Any, EventOverlap]:
-        """Brings rows back, and sums them: (y bf16 [T, H], topk_weights float32 [T, K] or None, event). Collective.
+        """Brings rows back and sums them. Collective. Returns (y bf16 [T, H], topk_weights float32 [T, K] or None,
+        event).
 
-        x: bf16 [rows, H], as the dispatch gave rows. topk_weights: float32 [rows, K], expanded [rows]: what comes back
-        for a slot is what the rank of its expert gave, 0 without one; x is not multiplied by it. bias: bf16 [T, H], or
-        a tuple of two. Sums are FP32, biases first, then ranks by the highest slot of the token that lives there; one
-        rounding. Expanded: each rank first sums the token's rows by ascending slot, and rounds, or without
-        allow_multiple_reduction all rows are added by ascending slot. Across nodes with both allow_multiple_reduction
-        and allow_hybrid_mode each node has a sum, rounded, and nodes follow each other by their highest slots."""
+        x: bf16 [rows, H], in the dispatch's layout.
+        topk_weights: float32 [rows, K], or expanded [rows]. The weight that comes back for a slot is the one given by
+            its expert's rank, 0 without an expert. x is not multiplied by it.
+        bias: bf16 [T, H], or a tuple of two.
+
+        Sums are FP32 and rounded once. Biases come first, then ranks, ordered by the highest slot of the token on each.
+        Each rank first sums a token's expanded rows by ascending slot, and rounds. Without allow_multiple_reduction all
+        expanded rows are added by ascending slot. Across nodes with allow_multiple_reduction and allow_hybrid_mode,
+        each node has a rounded sum, and nodes follow each other by their highest slots."""
         beside, key = bool(async_with_compute_stream), None
         if bias is previous_event is previous_event_before_epilogue is None:
             key = combine_key(x, handle, topk_weights, num_sms, num_qps, beside)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of the second generation there is not: other ways to move data than dispatch and combine."""
+"""The calls of the second generation that expar lacks: other ways to move data than dispatch and combine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TABLE = ("fetch of table rows from host memory", "expar.Group has get and put o
 
 
 class Others:
-    """The names, for programs that ask whether they work."""
+    """Defines the names, for programs that try whether they work."""
 
     get_agrs_num_max_session_bytes = staticmethod(_missing("get_agrs_num_max_session_bytes", *_GATHER))
     get_agrs_buffer_size_hint = staticmethod(_missing("get_agrs_buffer_size_hint", *_GATHER))

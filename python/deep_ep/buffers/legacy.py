@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Buffer`: dispatch and combine with the surface that engines know, in normal and in low-latency mode.
+"""`Buffer`: dispatch and combine with the interface that engines know, in normal and in low-latency mode.
 
-Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, M nodes, L = E/N local experts, R rows
-that this rank receives; low latency: B tokens a rank at most. Expert e lives on rank e // L and is local expert e % L.
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, M nodes, L = E/N local experts.
+R rows that this rank receives; low latency: B maximum of tokens a rank. Expert e is local expert e % L of rank e // L.
 
-Wrong use that is seen here is an AssertionError, what the library reports a RuntimeError with its text.
+Wrong use that is found here raises AssertionError. Errors that the library reports raise RuntimeError with its text.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ topk_idx_t = torch.int64
 
 
 class Runtime:
-    """What engines ask of a buffer's place in its group."""
+    """The place of a buffer in its group, for engines that ask."""
 
     def __init__(self, group: Group) -> None:
         self._group = group
 
     def is_available(self) -> bool:
-        """Whether the group is still there."""
+        """Returns whether the group still exists."""
         return not self._group.closed
 
     def get_num_rdma_ranks(self) -> int:
-        """M"""
+        """Returns M."""
         return self._group.num_nodes
 
     def get_rdma_rank(self) -> int:
-        """The number of this rank's node."""
+        """Returns the number of this rank's node."""
         return self._group.node
 
 
 def _choice(name: str, fallback: str, others: tuple[str, ...]) -> str:
-    """An environment variable."""
+    """Returns the value of an environment variable with fixed choices."""
     value = os.environ.get(name) or fallback
     if value not in (fallback, *others):
         raise RuntimeError(f"{name} is {value!r}: expected {' or '.join((fallback, *others))}")
@@ -59,16 +59,17 @@ def _choice(name: str, fallback: str, others: tuple[str, ...]) -> str:
 
 
 class Buffer(LowLatencyCalls):
-    """What the ranks of a group dispatch and combine in. Collective. group: a process group of torch.distributed;
-    comm: an mpi4py communicator, instead.
+    """The buffer with which the ranks of a group dispatch and combine. Creating it is collective.
 
-    num_nvl_bytes, num_rdma_bytes: memory for results that is taken now, on a CPU hints; never a limit, more comes with
-    the calls. In low-latency mode num_rdma_bytes is not taken: the first call of a shape takes what it needs.
-    num_qps_per_rank, allow_mnnvl, use_fabric: stored, and shown. allow_nvlink_for_low_latency_mode: False forbids
-    mapped memory there; on a GPU such calls are a RuntimeError then.
-    explicitly_destroy: `destroy()` is going to be called; without it the garbage collector gives the buffer up.
-    enable_shrink: ranks that are lost in low-latency calls, or do not come to them in time (`mask_ms`), are masked, and
-    those go on. Twice num_rdma_bytes are taken for the first shape, so that a rank may never make its first call.
+    group: a process group of torch.distributed. comm: an mpi4py communicator, in place of group.
+    num_nvl_bytes, num_rdma_bytes: memory for results that is allocated now; on a CPU they are hints. They are no limit:
+        calls allocate more. In low-latency mode num_rdma_bytes is not allocated; the first call of a shape allocates
+        its memory.
+    num_qps_per_rank, allow_mnnvl, use_fabric: stored and shown.
+    allow_nvlink_for_low_latency_mode: False forbids mapped memory there. On a GPU such calls then raise RuntimeError.
+    explicitly_destroy: the caller will call `destroy()`. Without it the garbage collector releases the buffer.
+    enable_shrink: low-latency calls mask ranks that are lost or do not come in time (`mask_ms`), and go on. Twice
+        num_rdma_bytes are allocated for the first shape, so that they work even if a rank never makes its first call.
     """
 
     num_sms: int = 20
@@ -109,19 +110,19 @@ class Buffer(LowLatencyCalls):
         self._of_torch = _choice("EXPAR_DEEP_EP_OUTPUTS", "pool", ("torch",)) == "torch"
         reduced = _choice("EXPAR_DEEP_EP_SUM", "exact", ("reduced",)) == "reduced"
         self._sums = LlSum.REDUCED if reduced else LlSum.EXACT
-        self._masked: set[int] = set()  # by the caller
+        self._masked: set[int] = set()  # the ranks that the caller has masked
         reserved = reserve_of(num_rdma_bytes) if low_latency_mode else 0
         self._shrink = Shrink(self._masked, mask_ms(), reserved) if enable_shrink else None
-        self._forms: Forms = {}  # of low-latency calls that have been looked at
-        self._normal_forms: Forms = {}  # of normal ones
-        # By where tensors lie: of the first call's, where there is a choice.
+        self._forms: Forms = {}  # forms of low-latency calls that have been checked
+        self._normal_forms: Forms = {}  # forms of normal calls
+        # One pair of modes for each place of tensors. Where there is a choice, the tensors of the first call decide.
         self._modes: dict[_place.Place, tuple[NormalMode, LowLatencyMode]] | None = {}
         usual = _place.usual()
         if not usual.on_gpu or (enable_shrink and low_latency_mode and num_rdma_bytes):
             self._make(usual)
         self.runtime: Runtime | None = Runtime(self._group)
         self._local: dict[bool, Any] = {}
-        # More threads than cores for each rank only get in each other's way.
+        # More threads than cores for each rank slow each other down.
         self._max_threads = max((os.cpu_count() or 1) // self._group.ranks_per_node, 1)
 
     def _make(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
@@ -135,14 +136,14 @@ class Buffer(LowLatencyCalls):
         return made
 
     def _at(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
-        """What works on tensors that lie there. Collective where there is none yet, as calls are."""
+        """Returns the modes for tensors in that place. Collective if they must be created, as calls are."""
         if self._modes is None:
             raise AssertionError(DESTROYED)
         return self._modes.get(place) or self._make(place)
 
     def destroy(self) -> None:
-        """Collective: every rank ends the buffer. Results and handles stay good. Again: no effect. AssertionError for a
-        buffer without explicitly_destroy."""
+        """Destroys the buffer. Collective. Results and handles stay valid. A second call has no effect. AssertionError
+        for a buffer without explicitly_destroy."""
         if not self.explicitly_destroy:
             raise AssertionError("destroy() is for buffers with explicitly_destroy=True; others end by themselves")
         if self._modes is None:
@@ -160,12 +161,13 @@ class Buffer(LowLatencyCalls):
 
     @staticmethod
     def is_sm90_compiled() -> bool:
-        """Whether there is what FP8 and low-latency calls need: always."""
+        """Returns whether FP8 and low-latency calls are supported: always True."""
         return True
 
     @staticmethod
     def set_num_sms(new_num_sms: int) -> None:
-        """For normal calls from now on. On a CPU that many threads, where there are cores for them."""
+        """Sets the number of SMs of later normal calls. On a CPU it is the number of threads, if there are enough
+        cores."""
         if whole(new_num_sms, "new_num_sms") % 2 != 0:
             raise AssertionError(f"new_num_sms is {new_num_sms}: expected an even number")
         Buffer.num_sms = new_num_sms
@@ -190,7 +192,8 @@ class Buffer(LowLatencyCalls):
     def get_low_latency_rdma_size_hint(
         num_max_dispatch_tokens_per_rank: int, hidden: int, num_ranks: int, num_experts: int
     ) -> int:
-        """Bytes that low-latency calls of that shape, in BF16, take on each rank, for any top-k there is."""
+        """Returns the bytes that low-latency calls of that shape take on each rank, in BF16 and for any supported
+        top-k."""
         config = _abi.LlConfig(
             struct_size=sizeof(_abi.LlConfig),
             max_tokens=whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
@@ -203,7 +206,7 @@ class Buffer(LowLatencyCalls):
         return size.value
 
     def _workers(self, config: Config | None, place: _place.Place) -> int:
-        """Of a call: SMs of a GPU, threads on a CPU; 0: the library chooses."""
+        """Returns the number of SMs or CPU threads that a call uses. With 0 the library chooses."""
         try:
             wanted = whole(self.num_sms if config is None else config.num_sms, "num_sms")
         except AttributeError:
@@ -215,20 +218,20 @@ class Buffer(LowLatencyCalls):
 
     @staticmethod
     def capture() -> EventOverlap:
-        """All that the current stream holds now."""
+        """Returns an event after all work that the current stream holds now."""
         return EventOverlap(EventHandle())
 
     def get_comm_stream(self) -> Any:
-        """What calls run on that have async_finish or previous_event, others run on the current stream. On a CPU streams
-        are there, and do nothing."""
+        """Returns the stream of calls with async_finish or previous_event; other calls run on the current stream. On a
+        CPU it is a stream that does nothing."""
         place = _place.usual()
         return place.comm() if isinstance(place, _place.Gpu) else torch.cpu.Stream()
 
     def get_local_buffer_tensor(
         self, dtype: Any, size: Any = None, offset: int = 0, use_rdma_buffer: bool = False
     ) -> Any:
-        """Memory of num_nvl_bytes, or num_rdma_bytes, from that byte on. It is the caller's alone: nothing of a call
-        lies there, so anything may be written to it, zeros included. On a CPU pages come as they are written to."""
+        """Returns memory of num_nvl_bytes or num_rdma_bytes, from byte offset on. It belongs to the caller: no call
+        uses it, so anything may be written to it. On a CPU pages are allocated when they are written."""
         self._check_open()
         memory = self._local.get(use_rdma_buffer)
         if memory is None:
@@ -258,8 +261,8 @@ class Buffer(LowLatencyCalls):
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Any, Any, Any, Any, EventOverlap]:
-        """(tokens per rank int32 [N], per node int32 [M] or None on one node, per expert int32 [E], is_token_in_rank
-        bool [T, N], event). topk_idx: [T, K] int64 or int32, -1 for none."""
+        """Returns (tokens per rank int32 [N], per node int32 [M] or None on one node, per expert int32 [E],
+        is_token_in_rank bool [T, N], event). topk_idx: [T, K] int64 or int32, -1 for none."""
         if allocate_on_comm_stream:
             self._check_streams(previous_event, async_finish)
         self._check_open()
@@ -270,7 +273,7 @@ class Buffer(LowLatencyCalls):
 
     @staticmethod
     def _check_streams(previous: EventOverlap | None, async_finish: bool) -> None:
-        """Of a call with allocate_on_comm_stream."""
+        """Checks a call with allocate_on_comm_stream."""
         if previous is None or not async_finish:
             raise AssertionError("allocate_on_comm_stream needs previous_event and async_finish")
 
@@ -291,16 +294,20 @@ class Buffer(LowLatencyCalls):
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Any, Any, Any, list[int] | None, tuple[Any, ...] | None, EventOverlap]:
-        """Carries each token to the ranks that hold its experts: (recv_x, recv_topk_idx [R, K], dtype of topk_idx,
-        recv_topk_weights float32 [R, K], rows of each local expert, handle, event). With a handle, whose routing it takes: (recv_x, None,
-        None, None, None, event).
+        """Carries each token to the ranks that hold its experts. Returns (recv_x [R, H], recv_topk_idx [R, K],
+        recv_topk_weights float32 [R, K], rows of each local expert, handle, event). With a handle it uses its routing,
+        and returns (recv_x, None, None, None, None, event).
 
-        x: [T, H] bf16, f16, f32, or a pair of FP8 or int8 [T, H] and scales [T, n] float32 or int32; recv_x likewise.
-        is_token_in_rank: bool [T, N], drives the routing; with num_tokens_per_rank int32 [N], num_tokens_per_rdma_rank
-            int32 [M] or None, and num_tokens_per_expert int32 [E], as of get_dispatch_layout, or made by hand.
-        topk_idx: int64 or int32 [T, K], -1 for none. topk_weights: float32 [T, K].
-        expert_alignment: counts are rounded up to multiples of it. num_worst_tokens: recv_x has so many rows, whatever
-            comes; the list is empty, and recv_topk_idx is -1 behind the last row.
+        x: [T, H] bf16, f16, f32, or a pair of FP8 or int8 [T, H] and scales [T, n] float32 or int32. recv_x has the
+            same form.
+        is_token_in_rank: bool [T, N]. It defines the routing.
+        num_tokens_per_rank: int32 [N]. num_tokens_per_rdma_rank: int32 [M] or None. num_tokens_per_expert: int32 [E].
+            These and is_token_in_rank come from get_dispatch_layout, or from the caller.
+        topk_idx: int64 or int32 [T, K], -1 for none; recv_topk_idx has its dtype. topk_weights: float32 [T, K].
+        expert_alignment: counts are rounded up to multiples of it.
+        num_worst_tokens: recv_x has this number of rows, whatever comes. The list of rows is empty, and recv_topk_idx
+            is -1 after the last received row.
+
         Rows are ordered by source rank, then by the source's token."""
         if allocate_on_comm_stream:
             self._check_streams(previous_event, async_finish)
@@ -355,7 +362,7 @@ class Buffer(LowLatencyCalls):
         )
 
     def _key(self, x: Any, config: Config | None, *more: Any) -> tuple[Any, ...] | None:
-        """Of a call's form; None: it has none, since something is wrong."""
+        """Returns the key of a call's form. None if the call has none, because an argument is wrong."""
         sms = self.num_sms if config is None else getattr(config, "num_sms", None)
         return (getattr(x, "shape", None), sms, *more) if type(sms) is int else None
 
@@ -370,7 +377,7 @@ class Buffer(LowLatencyCalls):
         previous: EventHandle | None,
         async_finish: bool,
     ) -> Again:
-        """A dispatch with a handle, of its form."""
+        """Makes the first dispatch with a handle of its form."""
         found = _handles.find(handle)
         if self._of_torch:
             rows, row_scales, event = mode.dispatch_again(x, scales, found, workers, previous, async_finish)
@@ -412,11 +419,13 @@ class Buffer(LowLatencyCalls):
         async_finish: bool = False,
         allocate_on_comm_stream: bool = False,
     ) -> tuple[Any, Any, EventOverlap]:
-        """Brings rows back, and sums them: (y [T, H], topk_weights float32 [T, K] or None, event).
+        """Brings rows back and sums them. Returns (y [T, H], topk_weights float32 [T, K] or None, event).
 
-        x: [R, H] bf16, f16 or f32, as many rows as recv_x had. topk_weights: float32 [R, K]; they are summed slot by
-        slot. bias: [T, H], dtype of x, or a pair of such, added first. y is the sum over the ranks that had the token, ascending,
-        in FP32, rounded once."""
+        x: [R, H] bf16, f16 or f32, with the rows of recv_x.
+        topk_weights: float32 [R, K]. They are summed slot by slot.
+        bias: [T, H], dtype of x, or a pair of such. It is added first.
+
+        y is the sum over the ranks that had the token, in ascending order, in FP32, rounded once."""
         if allocate_on_comm_stream:
             self._check_streams(previous_event, async_finish)
         biases = bias if isinstance(bias, tuple) else () if bias is None else (bias,)

@@ -26,7 +26,7 @@ def _unsupported(name: str, value: Any, instead: str) -> NoReturn:
 
 
 class LowLatencyCalls:
-    """A part of `Buffer`, which has the rest."""
+    """The low-latency part of `Buffer`."""
 
     rank: int
     group_size: int
@@ -41,20 +41,21 @@ class LowLatencyCalls:
             raise AssertionError(DESTROYED)
 
     def _at(self, place: _place.Place) -> tuple[NormalMode, LowLatencyMode]:
-        """What works on tensors that lie there."""
+        """Returns the modes for tensors in that place."""
         raise NotImplementedError
 
     def _low_latency(self, x: Any) -> LowLatencyMode:
-        """For calls with that tensor."""
+        """Returns the mode for calls with that tensor."""
         return self._at(_place.of(x, "x"))[1]
 
     # ---- low latency -------------------------------------------------------------------------------------------------
 
     def clean_low_latency_buffer(self, num_max_dispatch_tokens_per_rank: int, hidden: int, num_experts: int) -> None:
-        """Before low-latency calls behind normal ones. Collective: no rank leaves before all have come, and what their
-        current streams hold by then is done. The two modes share no memory here, so there is nothing to clean. With
-        enable_shrink ranks come to each other by an empty low-latency call, on a GPU in the current stream, and who does
-        not come in time is masked. Before the first call of a shape that is not the reserve's nobody is waited for."""
+        """Prepares low-latency calls after normal ones. Collective. No rank leaves before all have come, and the work
+        on their current streams is done by then. The two modes share no memory here, so nothing is cleaned.
+
+        With enable_shrink ranks meet by an empty low-latency call, on a GPU in the current stream. A rank that does not
+        come in time is masked. Before the first call of a shape, ranks wait only if the reserve takes that shape."""
         self._check_open()
         shape = (
             whole(num_max_dispatch_tokens_per_rank, "num_max_dispatch_tokens_per_rank"),
@@ -84,16 +85,16 @@ class LowLatencyCalls:
         use_nvfp4: bool = False,
         x_global_scale: Any = None,
     ) -> tuple[Any, Any, tuple[Any, ...], EventOverlap, Callable[[], None] | None]:
-        """Carries each token to its experts: (recv_x [L, N*B, H] or a pair (FP8, scales), rows of each expert [L],
-        handle, event, hook). Collective; the first call with new B, H, E, or a larger K, makes memory for it.
+        """Carries each token to its experts. Returns (recv_x [L, N*B, H] or a pair (FP8, scales), rows of each expert
+        [L], handle, event, hook). Collective; the first call with new B, H, E, or a larger K allocates memory.
 
-        x: [T, H] bf16, f16 or f32, T <= B, which is num_max_dispatch_tokens_per_rank. topk_idx: int64 or
-            int32 [T, K], -1 for none.
-        cumulative_local_expert_recv_stats: int32 [L], rows are added. dispatch_wait_recv_cost_stats: int64 [N],
-            nanoseconds of waiting are added.
-        use_fp8: rows are FP8 with scales float32 [L, N*B, H/128]; round_scale: powers of two; use_ue8m0: their
-            exponents, int32 [L, N*B, ceil(H/512)]. Scales lie with the rows' dimension contiguous.
-        return_recv_hook: only sends; the hook receives, and nothing is there before it has been called."""
+        x: [T, H] bf16, f16 or f32. T <= B, which is num_max_dispatch_tokens_per_rank.
+        topk_idx: int64 or int32 [T, K], -1 for none.
+        cumulative_local_expert_recv_stats: int32 [L], to which the counts of rows are added.
+        dispatch_wait_recv_cost_stats: int64 [N], to which nanoseconds of waiting are added.
+        use_fp8: rows are FP8 with scales float32 [L, N*B, H/128]. round_scale: scales are powers of two. use_ue8m0:
+            scales are their exponents, int32 [L, N*B, ceil(H/512)]. In memory, scales are contiguous along the rows.
+        return_recv_hook: the call only sends. The hook receives; results are valid after it was called."""
         if use_nvfp4:
             _unsupported("use_nvfp4", use_nvfp4, "rows are BF16 or FP8 (use_fp8)")
         if x_global_scale is not None:
@@ -110,7 +111,7 @@ class LowLatencyCalls:
         return self._first_dispatch(key, *given) if found is None else found
 
     def _first_dispatch(self, key: tuple[Any, ...], x: Any, topk_idx: Any, stats: Any, wait_ns: Any) -> Dispatched:
-        """Of its form."""
+        """Makes the first dispatch of its form."""
         _, tokens, experts, use_fp8, round_scale, use_ue8m0, async_finish, hook = key
         self._check_hook(async_finish, hook)
         if use_fp8 and use_ue8m0 and not round_scale:
@@ -146,13 +147,15 @@ class LowLatencyCalls:
         src_signals: Any = None,
         src_signal_expect_value: int = 0,
     ) -> tuple[Any, EventOverlap, Callable[[], None] | None]:
-        """Brings the experts' rows back: (y [T, H], event, hook), y the sum of weight times row over the slots of the
-        token, ascending, in FP32, rounded once. Collective.
+        """Brings the experts' rows back. Returns (y [T, H], event, hook). Collective. y is the sum of weight times row
+        over the token's slots, in ascending order, in FP32, rounded once.
 
-        x: bf16, f16 or f32 [L, N*B, H] in the dispatch's layout; zero_copy: what get_next_low_latency_combine_buffer gave goes instead.
-        topk_idx int64 or int32, topk_weights float32 [T, K]: of the dispatch's tokens. out: [T, H], dtype of x: the
-            caller's own y.
-        use_logfmt: rows travel in 10 bits an element. combine_wait_recv_cost_stats: int64 [N], nanoseconds are added.
+        x: bf16, f16 or f32 [L, N*B, H], in the dispatch's layout. zero_copy: the tensor from
+            get_next_low_latency_combine_buffer is sent in its place.
+        topk_idx: int64 or int32 [T, K]. topk_weights: float32 [T, K]. Both are those of the dispatch's tokens.
+        out: [T, H], dtype of x: memory for y from the caller.
+        use_logfmt: rows travel in 10 bits an element.
+        combine_wait_recv_cost_stats: int64 [N], to which nanoseconds of waiting are added.
         """
         if (
             overlap
@@ -187,7 +190,7 @@ class LowLatencyCalls:
         out: Any,
         wait_ns: Any,
     ) -> Combined:
-        """Of its form."""
+        """Makes the first combine of its form."""
         _, _, _, logfmt, zero_copy, async_finish, hook = key
         self._check_hook(async_finish, hook)
         if logfmt and zero_copy:
@@ -218,22 +221,22 @@ class LowLatencyCalls:
             raise AssertionError("async_finish and return_recv_hook do not go together")
 
     def get_next_low_latency_combine_buffer(self, handle: tuple[Any, ...]) -> Any:
-        """bf16 [L, N*B, H], for a GEMM to write to: a combine with zero_copy sends from there."""
+        """Returns bf16 [L, N*B, H], to which a GEMM can write. A combine with zero_copy sends from it."""
         found = _handles.find_low_latency(handle)
         return self._low_latency(handle[0]).region(found, torch.bfloat16)
 
     # ---- masks -------------------------------------------------------------------------------------------------------
 
     def _with_masks(self) -> list[LowLatencyMode]:
-        """What there is by now: masks are local, and make nothing that all ranks would have to come to."""
+        """Returns the modes that exist now. Masks are local, so none is created: that would be collective."""
         if not self.enable_shrink:
             raise AssertionError("masks need enable_shrink=True")
         self._check_open()
         return [low_latency for _, low_latency in (self._modes or {}).values()]
 
     def low_latency_update_mask_buffer(self, rank_to_mask: int, mask: bool = False) -> None:
-        """Masks the rank here, or does not any more: it is sent nothing, and nobody waits for it. On a GPU behind this
-        rank's calls so far, which are waited for."""
+        """Masks the rank on this rank, or ends its mask. Nothing is sent to a masked rank, and no call waits for it. On
+        a GPU this first waits for the rank's own calls so far."""
         modes = self._with_masks()
         if not 0 <= whole(rank_to_mask, "rank_to_mask") < self.group_size or rank_to_mask == self.rank:
             raise AssertionError(
@@ -244,8 +247,8 @@ class LowLatencyCalls:
         (self._masked.add if mask else self._masked.discard)(rank_to_mask)
 
     def low_latency_query_mask_buffer(self, mask_status: Any) -> None:
-        """mask_status: int32 [N], where tensors of calls lie; 1 for masked ranks, else 0. On a GPU it is filled in the
-        current stream, behind this rank's calls, and nobody waits for it."""
+        """Fills mask_status with 1 for masked ranks, else 0. mask_status: int32 [N], on the device of the calls'
+        tensors. On a GPU the current stream fills it, after this rank's calls, and the host does not wait."""
         modes = self._with_masks()
         _place.of(mask_status, "mask_status")
         if mask_status.dtype is not torch.int32 or tuple(mask_status.shape) != (self.group_size,):
@@ -259,7 +262,7 @@ class LowLatencyCalls:
             low_latency.add_masked(mask_status)
 
     def low_latency_clean_mask_buffer(self) -> None:
-        """Nobody is masked any more. Collective among the living."""
+        """Ends the masks of all ranks. Collective among the living."""
         for low_latency in self._with_masks():
             low_latency.clean_masks()
         self._masked.clear()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users of the package import beside `Buffer`."""
+"""Names that users of the package import in addition to `Buffer`."""
 
 from __future__ import annotations
 
@@ -11,5 +11,4 @@ __all__ = ["EventHandle", "EventOverlap", "check_nvlink_connections"]
 
 
 def check_nvlink_connections(group: Any) -> None:
-    """Whether the GPUs of a node reach each other. There is nothing to check where there are none: what ranks reach is
-    found out when a buffer is made, which says what is missing."""
+    """Checks nothing. Creating a buffer finds out which ranks reach each other, and reports what is missing."""

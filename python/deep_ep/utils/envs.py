@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How a test's processes find each other, and what machine they are on.
+"""Start of a test's processes, and facts about their machine.
 
-A program is started once a node, and starts its ranks itself; MASTER_ADDR, MASTER_PORT, WORLD_SIZE (nodes) and RANK
-(this node) say where the others are.
+A program is started once on each node, and starts its ranks itself. The environment has the address of the others:
+MASTER_ADDR, MASTER_PORT, WORLD_SIZE (nodes) and RANK (this node).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-_local_rank = 0  # of init_dist
+_local_rank = 0  # set by init_dist
 
 
 def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0) -> tuple[int, int, Any]:
-    """(rank, number of ranks, a new group of all). Collective. With GPUs: by NCCL, and tensors are made on this rank's
-    GPU; else by gloo, on the CPU. Their dtype is bf16 unless one is given."""
+    """Returns (rank, number of ranks, a new group of all). Collective. With GPUs the group uses NCCL, and tensors are
+    created on this rank's GPU. Otherwise it uses gloo on the CPU. The default dtype becomes bf16."""
     global _local_rank
     _local_rank = local_rank
     address, port = os.getenv("MASTER_ADDR", "127.0.0.1"), int(os.getenv("MASTER_PORT", "8361"))
@@ -40,26 +40,26 @@ def init_dist(local_rank: int, num_local_ranks: int, seed: int = 0) -> tuple[int
 
 
 def init_seed(seed: int) -> None:
-    """Of PyTorch and of `random`: seed + rank."""
+    """Seeds PyTorch and `random` with seed + rank."""
     own = seed + (dist.get_rank() if dist.is_initialized() else 0)
     torch.manual_seed(own)
     random.seed(own)
 
 
 def dist_print(s: str = "", once_in_node: bool = False) -> None:
-    """Prints, on one rank of a node or on all; then nobody goes on before all have. Collective."""
+    """Prints on one rank of a node or on all ranks, and then waits for all ranks. Collective."""
     if not once_in_node or _local_rank == 0:
-        print(f"{s}\n", end="", flush=True)  # in one piece: others print, too
+        print(f"{s}\n", end="", flush=True)  # one write, because other ranks print, too
     dist.barrier()
 
 
 def get_rdma_gbs() -> float:
-    """GB/s of this host's fastest port for RDMA that is up; 0 without one."""
+    """Returns the GB/s of this host's fastest active RDMA port; 0 without one."""
     return max((_gbs_of(each) for each in glob.glob("/sys/class/infiniband/*/ports/*")), default=0.0)
 
 
 def _gbs_of(port: str) -> float:
-    """Of a folder with `state` (4: ACTIVE) and `rate` (400 Gb/sec (4X NDR))."""
+    """Returns the GB/s of a port's folder, from its files `state` (4: ACTIVE) and `rate` (400 Gb/sec (4X NDR))."""
     try:
         with open(os.path.join(port, "state")) as state, open(os.path.join(port, "rate")) as rate:
             found = re.match(r"([\d.]+) Gb/sec", rate.read())

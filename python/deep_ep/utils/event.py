@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Events: where a stream stands, and when an asynchronous call is done.
+"""Events: points in streams, and the ends of asynchronous calls.
 
-On a CPU there are no streams: what the current stream waits for, the thread waits for. On a GPU nobody waits but
-streams; what a call ended with is told where it is known.
+A CPU has no streams: the thread waits in place of the current stream. On a GPU only streams wait. An error of a call is
+reported where it is known.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ _NO_EVENT = object()
 
 
 class EventHandle:
-    """`EventHandle()`: all that the current stream holds now. Asynchronous calls have their own."""
+    """An event. `EventHandle()` is an event after all work that the current stream holds now. Asynchronous calls return
+    their own."""
 
     __slots__ = ("work", "point", "kept", "_finish", "__weakref__")
 
     def __init__(self) -> None:
-        self.work: Event | None = None  # of a call; without one nothing is under way on the CPU
-        self.point: Any = _mark()  # PyTorch's event, of a stream
+        self.work: Event | None = None  # a call's event; without one nothing is pending on the CPU
+        self.point: Any = _mark()  # PyTorch's event on a stream
         self.kept: list[Any] | None = None  # what the call uses, where the event has to keep it
-        self._finish: Callable[[], object] | None = None  # what of the results is made when the call is done
+        self._finish: Callable[[], object] | None = None  # makes the results that are left when the call is done
 
     def current_stream_wait(self) -> None:
-        """The current stream goes on when it has happened; RuntimeError with what the call ended with, on a GPU where
-        that is known by now."""
+        """Makes the current stream wait for the event. RuntimeError with the call's error; on a GPU only if it is known
+        by now."""
         if self.point is not None:
             self.point.wait()
             if self.work is not None and self.work.done:
@@ -42,20 +43,20 @@ class EventHandle:
             with _finishing:
                 if self._finish is not None:
                     self._finish()
-                self._finish = None  # behind it: who finds none comes back at once
+                self._finish = None  # after the call: a thread that finds None returns at once
 
     def finish_by(self, finish: Callable[[], object]) -> None:
-        """What is left to be done once the call is through: by the first who waits."""
+        """Sets work that is left when the call is done. The first thread that waits does it."""
         self._finish = finish
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to be done but by the library."""
+        """Returns whether no work is left except the library's."""
         return self._finish is None
 
 
 def _mark() -> Any:
-    """All that the current stream holds now; None where there is no stream that holds anything."""
+    """Returns an event after all work of the current stream. None if there is no stream with work."""
     cuda: Any = torch.cuda
     if not cuda.is_initialized():
         return None
@@ -65,7 +66,7 @@ def _mark() -> Any:
 
 
 def event_of(work: Event | None) -> EventHandle:
-    """That of a call, or of nothing."""
+    """Returns the event of a call, or one that has happened."""
     made = EventHandle.__new__(EventHandle)
     made.work, made.point, made.kept, made._finish = work, None, None, None
     return made
@@ -73,7 +74,7 @@ def event_of(work: Event | None) -> EventHandle:
 
 class EventOverlap:
     """An event, and the tensors that must stay until then. As a context manager it waits at the end of the block.
-    hook_after_wait: what the next wait runs behind it, once."""
+    hook_after_wait: a function that the next wait calls at its end, once."""
 
     __slots__ = ("event", "extra_tensors", "hook_after_wait", "_release_at_exit", "__weakref__")
 
@@ -84,7 +85,8 @@ class EventOverlap:
         self._release_at_exit = False
 
     def current_stream_wait(self, release_handle: bool = False) -> None:
-        """AssertionError without an event. release_handle: `event` is None behind it."""
+        """Makes the current stream wait for the event. AssertionError without one. release_handle: sets `event` to None
+        afterwards."""
         if self.event is None:
             raise AssertionError("there is no event: only asynchronous calls have one")
         self.event.current_stream_wait()
@@ -95,13 +97,13 @@ class EventOverlap:
             self.event = None
 
     def register_hook_after_wait(self, fn: Callable[[], Any]) -> None:
-        """AssertionError where there is one already."""
+        """Sets the hook of the next wait. AssertionError if there is one already."""
         if self.hook_after_wait is not None:
             raise AssertionError("there is a hook already: expected one until the next wait")
         self.hook_after_wait = fn
 
     def __call__(self, release_handle: bool = False) -> EventOverlap:
-        """Itself, for `with event(release_handle=True):`, behind whose block `event` is None then."""
+        """Returns itself, for `with event(release_handle=True):`. After that block `event` is None."""
         self._release_at_exit = release_handle
         return self
 
@@ -117,7 +119,8 @@ class EventOverlap:
 
 
 def before(previous: Any) -> EventHandle | None:
-    """What a call has to wait for: the `event` of an EventOverlap, or of what has one as it does; None: nothing."""
+    """Returns the event that a call must wait for: the `event` of an EventOverlap or of a similar object. None stands
+    for nothing."""
     if previous is None:
         return None
     event = getattr(previous, "event", _NO_EVENT)

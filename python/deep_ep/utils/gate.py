@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scores of a gate, for tests that need one rank to have more to do than the others."""
+"""Gate scores for tests in which one rank needs more work than the others."""
 
 from __future__ import annotations
 
@@ -9,25 +9,28 @@ import torch
 
 from .math import ceil_div
 
-# How far a ratio of whole numbers may be off before fewer tokens are tried, and before ranks get different numbers.
+# The error of a ratio at which smaller numbers of tokens are tried no more, and the one above which ranks get different
+# numbers.
 _ROUNDING, _NEAR = 0.005, 0.1
-# Tokens of a rank from which on whole numbers come as near.
+# From this number of tokens on a rank, whole numbers come near enough to the ratio.
 _MANY = 10
 
 
 def get_unbalanced_scores(
     num_tokens: int, num_experts: int, num_ranks: int, num_topk: int, ratio: float, precise: bool
 ) -> torch.Tensor:
-    """float32 [T, E], whose top-K experts give rank 0 `ratio` times as many tokens as any other rank; a token counts
-    once for a rank. All other ranks get the same number, or where that leads too far off numbers that differ by one.
-    What comes nearest, where tokens are few; precise: AssertionError for a ratio that no number of tokens can have."""
+    """Returns float32 [T, E]. Its top-K experts give rank 0 `ratio` times as many tokens as any other rank; a token
+    counts once for a rank.
+
+    All other ranks get the same number, or numbers that differ by one if that is nearer to the ratio. With few tokens
+    the result is the nearest possible. precise: AssertionError if no numbers of tokens have that ratio."""
     if num_experts % num_ranks:
         raise AssertionError(f"num_experts is {num_experts}: expected a multiple of num_ranks, {num_ranks}")
     chosen = _choose_ranks(num_tokens, num_experts // num_ranks, num_ranks, num_topk, ratio, precise)
     device = torch.get_default_device()
     chosen = chosen.to(device)
     scores = torch.rand((num_tokens, num_ranks, num_experts // num_ranks), dtype=torch.float32, device=device)
-    # One expert of each chosen rank for certain; the others are of chosen ranks, too.
+    # Each chosen rank gets one expert for certain. The other experts are on chosen ranks, too.
     best = torch.zeros_like(scores, dtype=torch.bool)
     if scores.numel():
         best.scatter_(2, scores.argmax(dim=2, keepdim=True), True)
@@ -36,7 +39,7 @@ def get_unbalanced_scores(
 
 
 def _choose_ranks(tokens: int, local: int, ranks: int, topk: int, ratio: float, precise: bool) -> torch.Tensor:
-    """bool [T, N]: between ceil(K/L) and min(K, N) ranks a token."""
+    """Returns bool [T, N], with ceil(K/L) to min(K, N) ranks for each token."""
     fewest, most = ceil_div(topk, local), min(topk, ranks)
     if fewest > ranks:
         raise AssertionError(f"num_topk is {topk}: expected at most the number of experts, {local * ranks}")
@@ -51,7 +54,7 @@ def _choose_ranks(tokens: int, local: int, ranks: int, topk: int, ratio: float, 
     least = (fewest - here).clamp(min=0)
     room = torch.minimum(most - here, torch.tensor(ranks - 1, device=device)) - least
     number = least + _share(total - int(least.sum()), room)
-    # In turn: so all other ranks get the same number, or one more, and a token no rank twice.
+    # Ranks take turns. So all other ranks get the same number, or one more, and a token never has a rank twice.
     begin = number.cumsum(0) - number
     turn = torch.randperm(ranks - 1, device=device)
     place = (torch.arange(ranks - 1, device=device) - begin[:, None]) % (ranks - 1)
@@ -60,11 +63,11 @@ def _choose_ranks(tokens: int, local: int, ranks: int, topk: int, ratio: float, 
 
 
 def _counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float, precise: bool) -> tuple[int, int]:
-    """Tokens of rank 0, and of all other ranks together."""
+    """Returns the tokens of rank 0, and those of all other ranks together."""
     first, total, off = _even_counts(tokens, ranks, fewest, most, ratio)
     if off > _NEAR:
         first, total, off = _uneven_counts(tokens, ranks, fewest, most, ratio)
-    # Tokens that each of the ranks would have, at least: where they are few, whole numbers are no nearer.
+    # The least number of tokens on each rank. If it is small, whole numbers cannot come near the ratio.
     each = tokens * fewest * min(ratio, 1) / (ratio + ranks - 1)
     if precise and off > _NEAR and each >= _MANY:
         raise AssertionError(
@@ -74,17 +77,17 @@ def _counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float, preci
 
 
 def _off(first: int, total: int, ranks: int, ratio: float) -> float:
-    """How far rank 0 is from what it should have, as a part of that."""
+    """Returns the relative error of rank 0's tokens."""
     wanted = ratio * total / (ranks - 1)
     return abs(first - wanted) / max(wanted, 1)
 
 
 def _even_counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float) -> tuple[int, int, float]:
-    """Tokens of rank 0, of the others, which have the same number, and how far the ratio is off: the most tokens there
-    can be with that ratio, else those nearest to it; infinitely far where there are none."""
+    """Returns tokens of rank 0, those of the others, which all have the same number, and the error of the ratio. It
+    picks the most tokens with that ratio, else the nearest; the error is infinite if there are none."""
     best = (0, 0, math.inf)
     for others in range(tokens, -1, -1):
-        # Tokens have their fewest ranks with those that rank 0 takes, and not more than their most.
+        # With those of rank 0, each token has at least its fewest ranks, and at most its most.
         total = others * (ranks - 1)
         low, high = max(tokens * fewest - total, 0), min(tokens * most - total, tokens)
         if low > high:
@@ -99,8 +102,8 @@ def _even_counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float) 
 
 
 def _uneven_counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float) -> tuple[int, int, float]:
-    """The same where numbers of the others differ by one: rank 0's part of all is nearest to what it should be. Of
-    equals the one with the most tokens, first on rank 0."""
+    """Returns the same if the numbers of the others may differ by one. Rank 0's part of all tokens is as near as
+    possible to the wanted one. Of equal choices it takes the one with the most tokens, first on rank 0."""
     part = ratio / (ratio + ranks - 1)
     found = []
     for first in range(tokens + 1):
@@ -116,7 +119,7 @@ def _uneven_counts(tokens: int, ranks: int, fewest: int, most: int, ratio: float
 
 
 def _share(total: int, room: torch.Tensor) -> torch.Tensor:
-    """So much over tokens, evenly, as far as each has room for."""
+    """Spreads total over the tokens evenly, within the limit of each."""
     given = torch.zeros_like(room)
     while total > 0:
         able = (given < room).nonzero()[:, 0]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What dispatch and combine must give, by PyTorch from their definitions: for tests, and slow.
+"""References of dispatch and combine, written in PyTorch from their definitions. They are for tests, and slow.
 
-Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N, R rows received, M tokens of a
-rank at most; g = source rank * M + token.
+Letters in shapes: T tokens on this rank, H hidden, K top-k, E experts, N ranks, L = E/N, R rows received.
+M maximum of tokens on a rank; g = source rank * M + token.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .math import ceil_div
 
 
 def _from_all(tensor: Any, rows: int, sizes: Sequence[int]) -> list[Any]:
-    """That tensor of every rank: [its T, columns]. They travel as bytes, of rows so many each."""
+    """Returns that tensor of every rank, [its T, columns]. It travels as bytes, padded to rows."""
     columns = tensor.shape[1] * tensor.element_size()
     own = torch.zeros((rows, columns), dtype=torch.uint8, device=tensor.device)
     own[: tensor.shape[0]] = tensor.contiguous().view(torch.uint8)
@@ -28,9 +28,12 @@ def _from_all(tensor: Any, rows: int, sizes: Sequence[int]) -> list[Any]:
 def dispatch(
     x: Any, topk_idx: Any, topk_weights: Any, num_max_tokens_per_rank: int, num_experts: int
 ) -> tuple[Any, Any, Any, Any, Any]:
-    """(recv_x, recv_topk_idx, recv_topk_weights, g int32 [R], rows from each rank int32 [N]), ordered by g. x: bf16
-    [T, H], or another, or a tuple with its scales [T, n]; topk_idx: int64 [T, K]; topk_weights: float32 [T, K];
-    recv_topk_idx are local experts and -1, recv_topk_weights 0 there. Collective, in the default group."""
+    """Returns (recv_x, recv_topk_idx, recv_topk_weights, g int32 [R], rows from each rank int32 [N]), ordered by g.
+    Collective, in the default group.
+
+    x: bf16 [T, H], or another dtype, or a tuple with its scales [T, n].
+    topk_idx: int64 [T, K]. recv_topk_idx has local experts and -1.
+    topk_weights: float32 [T, K]. recv_topk_weights is 0 where recv_topk_idx is -1."""
     if isinstance(x, tuple):
         parts = [dispatch(each, topk_idx, topk_weights, num_max_tokens_per_rank, num_experts) for each in x]
         return (tuple(part[0] for part in parts), *parts[0][1:])
@@ -58,7 +61,8 @@ def dispatch(
 def generate_pre_combine_data(
     src_token_global_idx: Any, num_max_tokens_per_rank: int, num_topk: int, hidden: int, seed: int = 0
 ) -> Any:
-    """bf16 [n, K, H] in [-1, 1): a function of g, slot, column and seed alone, so that every rank makes the same."""
+    """Returns bf16 [n, K, H] in [-1, 1). It is a function of g, slot, column and seed alone, so every rank makes the
+    same."""
     device = src_token_global_idx.device
     g = src_token_global_idx.to(torch.int64).view(-1, 1, 1)
     slot = torch.arange(num_topk, dtype=torch.int64, device=device).view(1, -1, 1)
@@ -72,8 +76,8 @@ def generate_pre_combine_data(
 
 
 def ordered_accumulate(data: Any, initial: Any = None) -> Any:
-    """[T, H] of data's dtype: initial [T, H], or 0, and then data [T, K, H] by ascending k, both bf16 or another, in
-    float32, and one rounding."""
+    """Returns [T, H] of data's dtype: initial [T, H], bf16 or another, or 0, plus data [T, K, H], bf16 or another, by
+    ascending k, in float32, rounded once."""
     total = torch.zeros((data.shape[0], data.shape[2]), dtype=torch.float32, device=data.device)
     if initial is not None:
         total += initial.float()
@@ -83,7 +87,8 @@ def ordered_accumulate(data: Any, initial: Any = None) -> Any:
 
 
 def _reduce(y: Any, owner: Any) -> tuple[Any, Any]:
-    """Slots of one owner [T, K] summed by ascending k, rounded, at the highest of them; -1 for the others' owner."""
+    """Sums the slots of each owner [T, K] by ascending k, and rounds. The sum stands at the owner's highest slot; other
+    slots get owner -1."""
     slots = y.shape[1]
     reduced, kept = torch.zeros_like(y), torch.full_like(owner, -1)
     for k in range(slots):
@@ -105,9 +110,12 @@ def combine(
     reduce_in_local: bool,
     reduce_in_scaleup: bool,
 ) -> Any:
-    """[T, H] of y [T, K, H], bf16 or another, the rows of this rank's slots, by topk_idx, int64 [T, K]: FP32 from bias,
-    one or two [T, H] of y's dtype, ascending k, one rounding to that. reduce_in_local: rows of one rank are summed and
-    rounded first, and stand at their highest slot; reduce_in_scaleup: so are then those of one node."""
+    """Returns [T, H], the sums of y in FP32: bias first, then slots by ascending k, rounded once to y's dtype.
+
+    y: [T, K, H], bf16 or another, the rows of this rank's slots. topk_idx: int64 [T, K].
+    bias: one or two [T, H] of y's dtype.
+    reduce_in_local: rows of one rank are summed and rounded first, and stand at their highest slot.
+    reduce_in_scaleup: the same is done next for rows of one node."""
     local = ceil_div(num_experts, num_scaleout_ranks * num_scaleup_ranks)
     rank = torch.where(topk_idx >= 0, topk_idx // local, -1)
     y = torch.where((rank >= 0)[..., None], y, 0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long calls and kernels take. Where there is no GPU, there are no kernels, and calls are timed by the clock."""
+"""Times of calls and kernels. Without a GPU there are no kernels, and the clock times calls."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from typing import Any, Callable, Iterable, Iterator, NamedTuple
 import torch
 import torch.distributed as dist
 
-# Of kernels that are not there: tests divide by it.
+# The time that is returned for missing kernels. Tests divide by it.
 _NO_KERNEL_S = 1e-6
 _FLUSH_BYTES = 256 << 20  # more than a GPU's L2
-_REST_CYCLES = 2_000_000  # of a GPU: about a millisecond, longer than hosts that profile take for a call
+# GPU cycles, about a millisecond. A host under a profiler needs less for a call.
+_REST_CYCLES = 2_000_000
 
 
 def bench(
@@ -27,7 +28,7 @@ def bench(
     post_fn: Callable[[], Any] | None = None,
     flush_l2: bool = True,
 ) -> tuple[float, float, float]:
-    """Mean, least and most seconds of fn(); post_fn() comes behind each, and is not counted."""
+    """Returns mean, least and most seconds of fn(). post_fn() runs after each fn() and is not counted."""
     for _ in range(num_warmups):
         fn()
     times = _times_of_gpu if torch.cuda.is_available() else _times_of_cpu
@@ -71,8 +72,10 @@ def _flush(flush_l2: bool) -> None:
 
 
 def _meet() -> None:
-    """All ranks of the default group, if there is one: by NCCL their streams do, behind a rest in which hosts come to
-    what follows, so that kernels behind it begin together; else hosts."""
+    """Waits until all ranks of the default group are here, if there is one.
+
+    With NCCL the streams meet. The GPUs rest first, so that hosts can enqueue what follows, and kernels after the
+    meeting start together. Otherwise the hosts meet."""
     if not dist.is_initialized():
         return
     if torch.cuda.is_available() and dist.get_backend() == "nccl":
@@ -105,11 +108,11 @@ def bench_kineto(
     num_kernels_per_period: int = 1,
     barrier: Callable[[], Any] | None = None,
 ) -> Any:
-    """Seconds of kernels whose name contains a given one, on average: a number for a string, a list for a tuple. With
-    so many kernels a period each is a list, by their order in it. A small time stands for kernels that are not there.
+    """Returns the mean seconds of kernels whose name contains a given one: a number for a string, a list for a tuple.
+    With several kernels a period, each is a list by their order in it. Missing kernels get a small time.
 
-    barrier: called before each fn(); barrier_comm_profiling: all ranks meet there. EP_USE_NVIDIA_TOOLS=1: another
-    profiler is at work; fn() runs, and all times are 1."""
+    barrier: called before each fn(). barrier_comm_profiling: all ranks meet before each fn().
+    EP_USE_NVIDIA_TOOLS=1 says that another profiler runs; then fn() runs, and all times are 1."""
     names = (kernel_names,) if isinstance(kernel_names, str) else tuple(kernel_names)
     if int(os.environ.get("EP_USE_NVIDIA_TOOLS", "0")):
         _run(fn, num_tests, flush_l2, barrier_comm_profiling, barrier)
@@ -118,7 +121,7 @@ def bench_kineto(
     launches: list[Launch] = []
     with _quiet(suppress_kineto_output):
         if trace_path is None and not torch.cuda.is_available():
-            run()  # a profiler would find no kernels, and say so
+            run()  # a profiler would warn that it found no kernels
         else:
             launches = _profiled(run, trace_path)
     times = _average(launches, names, num_kernels_per_period)
@@ -144,7 +147,7 @@ def _run(
 
 
 def _profiled(run: Callable[[], None], trace_path: str | None) -> list[Launch]:
-    """The kernels of run(), under a profiler. Without a GPU what that says of itself goes nowhere: it looks for one."""
+    """Returns the kernels of run(), found by a profiler. Without a GPU the profiler's warnings are dropped."""
     kind, on_gpu = torch.profiler.ProfilerActivity, torch.cuda.is_available()
     profiler = _profiler([kind.CUDA] if on_gpu else [kind.CPU])
     aside = functools.partial(_quiet, not on_gpu)
@@ -164,7 +167,7 @@ def _profiled(run: Callable[[], None], trace_path: str | None) -> list[Launch]:
 
 
 def _profiler(activities: list[Any]) -> Any:
-    """One that keeps its events, where PyTorch has that: another warns of them."""
+    """Returns a profiler that keeps its events if PyTorch supports that; others warn about them."""
     make = torch.profiler.profile
     options: dict[str, Any] = {}
     if "acc_events" in inspect.signature(make).parameters:
@@ -173,7 +176,7 @@ def _profiler(activities: list[Any]) -> Any:
 
 
 def _average(launches: Iterable[Launch], names: tuple[str, ...], period: int) -> list[Any]:
-    """Of each name: seconds, or with a period that many."""
+    """Returns the mean seconds of each name, or with a period a list of that length."""
     times: list[Any] = []
     for name in names:
         found = sorted((each for each in launches if name in each.name), key=lambda each: each.begin_us)
@@ -185,7 +188,7 @@ def _average(launches: Iterable[Launch], names: tuple[str, ...], period: int) ->
 
 @contextlib.contextmanager
 def _quiet(whether: bool) -> Iterator[None]:
-    """Nothing goes to this process's output, also from C."""
+    """Drops all output of this process, including that of C code."""
     if not whether:
         yield
         return

@@ -26,8 +26,8 @@ static void unmap_nothing(executor *base, exec_mapping *mapping)
     (void)base, (void)mapping;
 }
 
-/* The pool of private memory, made when it is first needed; NULL where there are no addresses for one. Its blocks keep
-   it. */
+/* Returns the pool of private memory, which is made when it is first needed, or NULL if there are no addresses for one.
+   Its blocks keep it. */
 static mem_pool *private_pool(cpu_executor *self)
 {
     const sym *symmetric = self->sym;
@@ -55,8 +55,8 @@ static expar_status take_from_caller(const mem_allocator *from, uint64_t bytes, 
     return status;
 }
 
-/* Private memory stays mapped from one dispatch to the next, as the pool's does. What does not fit is
-   taken by itself. */
+/* Private memory stays mapped from one dispatch to the next, like that of the pool. If it is full, the block is
+   allocated by itself. */
 static expar_status cpu_take(executor *base, const mem_allocator *from, uint64_t bytes, mem_block **out)
 {
     if (from) return take_from_caller(from, bytes, out);
@@ -139,7 +139,7 @@ static expar_status cpu_call_copy(executor *base, exec_call *call, void *dest, c
 
 /* ---- the object -------------------------------------------------------------------------------------------------- */
 
-/* Without its place in the heap. */
+/* Frees everything but the buffer's place in the heap. */
 static void free_part(cpu_executor *self)
 {
     mem_pool_close(self->record_pool);
@@ -152,7 +152,7 @@ static void free_part(cpu_executor *self)
     free(self->rings);
 }
 
-/* Peers of a failed group may still write to them: they stay with the group. */
+/* Peers of a failed group may still write to these records, so they stay with the group. */
 static void give_records(cpu_executor *self, mem_block *records, bool sound)
 {
     if (!records) return;
@@ -162,7 +162,7 @@ static void give_records(cpu_executor *self, mem_block *records, bool sound)
         sym_strand(self->sym, records);
 }
 
-/* A failed group gives its heap back as a whole, when it is destroyed. */
+/* A failed group frees its heap as a whole, when it is destroyed. */
 static void cpu_destroy(executor *base, bool sound, bool quiet)
 {
     (void)quiet;
@@ -178,7 +178,7 @@ static void cpu_destroy(executor *base, bool sound, bool quiet)
     free(self);
 }
 
-/* It grows by itself. */
+/* There is nothing to do: the pool grows by itself. */
 static expar_status cpu_grow_pool(executor *base, const uint64_t *bytes, int32_t count)
 {
     (void)base, (void)bytes, (void)count;
@@ -231,7 +231,7 @@ static const normal_ops cpu_normal_ops = {
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
 
-/* Of the ranks of this node, which are mapped here. */
+/* Finds the addresses of the ranks of this node, which are mapped here. */
 static expar_status find_bases(cpu_executor *self)
 {
     self->bases = calloc((size_t)self->shape.ranks, sizeof *self->bases);
@@ -241,7 +241,8 @@ static expar_status find_bases(cpu_executor *self)
     return EXPAR_OK;
 }
 
-/* Worker threads of this rank: as asked, by the environment, or the cores of the host shared out among its ranks. */
+/* Chooses the number of worker threads of this rank: the caller's, that of the environment, or its share of the host's
+   cores. */
 static expar_status choose_threads(cpu_executor *self, const executor_plan *plan)
 {
     const expar_group *group = plan->group;
@@ -264,7 +265,7 @@ static expar_status make_lanes(cpu_executor *self)
     return status != EXPAR_OK ? status : cpu_workers_create(self->num_workers, &self->workers);
 }
 
-/* This rank's own part of a buffer that has its place in the heap. */
+/* Makes this rank's own part of a buffer that has its place in the heap. */
 static expar_status cpu_make_part(cpu_executor *self, const executor_plan *plan)
 {
     expar_status status = find_bases(self);
@@ -274,13 +275,13 @@ static expar_status cpu_make_part(cpu_executor *self, const executor_plan *plan)
         status = mem_pool_create_in(self->sym->store, plan->pool_limit_bytes, plan->pool_bytes, &self->base.pool);
     if (status == EXPAR_OK) status = mem_pool_create_in(self->sym->store, 0, 0, &self->record_pool);
     if (status != EXPAR_OK) return status;
-    /* Memory of the heap may have served another buffer: flags of old epochs must go before anybody can post. */
+    /* Memory of the heap may have served another buffer: flags of old epochs must go before any rank can post. */
     memset(sym_at(self->sym, self->sym->rank, self->buffer), 0, self->space.slots);
     if (self->rails) rail_clear(self);
     return EXPAR_OK;
 }
 
-/* All parts, or none: a rank that cannot make its own tells the others, and all give the place back. */
+/* Makes all parts, or none. A rank that cannot make its own tells the others, and all free the place. */
 static expar_status cpu_make_parts(cpu_executor *self, const executor_plan *plan)
 {
     const boot_matter matter = {.what = buffer_name, .refused = "could not make its part"};
@@ -293,7 +294,7 @@ static expar_status cpu_make_parts(cpu_executor *self, const executor_plan *plan
     return error_restore(&kept);
 }
 
-/* Before the buffer's size is known. All ranks have them, or none. */
+/* Comes before the buffer's size is known. All ranks have rails, or none has. */
 static expar_status make_rails(cpu_executor *self, const executor_plan *plan)
 {
     const boot_matter matter = {.what = buffer_name, .refused = "could not make its rails"};
@@ -334,14 +335,14 @@ static expar_status cpu_create(const executor_plan *plan, executor **out)
     return EXPAR_OK;
 }
 
-/* Nothing is queued here. */
+/* Nothing is queued here, so there is nothing to hold. */
 static expar_status hold_until_nothing(expar_device device, void *stream, mem_block *const *blocks, int32_t count)
 {
     (void)device, (void)stream, (void)blocks, (void)count;
     return EXPAR_OK;
 }
 
-/* The pool is the group's. */
+/* The pool belongs to the group. */
 const executor_kind executor_cpu = {.create = cpu_create,
                                     .count = cpu_count,
                                     .grows = true,

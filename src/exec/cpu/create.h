@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making the CPU executor, which carries out steps by worker threads over mapped memory, and across nodes by links.
- * What it is beside that stands in exec/executor.h; everything else in this folder is private to it. */
+/* Makes the CPU executor, which carries out steps by worker threads over mapped memory, and across nodes by links. The
+ * rest of its interface is in exec/executor.h; everything else in this folder is private to it. */
 #ifndef EXPAR_EXEC_CPU_CREATE_H
 #define EXPAR_EXEC_CPU_CREATE_H
 
 #include "exec/cpu/core/delay.h"
 #include "exec/executor.h"
 
-/* In the group's heap. create: EXPAR_ERR_UNSUPPORTED, a rank is not mapped here, and no transport reaches it. */
+/* The buffer lies in the group's heap. create: EXPAR_ERR_UNSUPPORTED if a rank is not mapped here and no transport
+   reaches it. */
 extern const executor_kind executor_cpu;
 
 /* For tests. A delay of NULL ends it. */

@@ -45,7 +45,7 @@ expar_status cpu_end(executor *base, exec_call *call)
     return EXPAR_OK;
 }
 
-/* Nobody may ask for it here. */
+/* No thread may ask for it here. */
 expar_status cpu_tell(executor *base, const exec_call *call, executor_done_fn done, void *context, event_keeper *keeper)
 {
     (void)base, (void)call, (void)done, (void)context, (void)keeper;

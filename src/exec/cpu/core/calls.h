@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Operations of executor_ops that are the same for both modes on the CPU: nothing is queued here, and all is known when
- * a step returns. */
+/* Operations of executor_ops that are the same for both modes on the CPU: nothing is queued here, and everything is
+ * known when a step returns. */
 #ifndef EXPAR_EXEC_CPU_CORE_CALLS_H
 #define EXPAR_EXEC_CPU_CORE_CALLS_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Moving rows. A row that nobody reads again soon goes out by non-temporal stores: they spare the read of the line that
-   is about to be overwritten, and leave the cache to rows that still have destinations to reach. */
+/* Moves rows. A row that no thread reads again soon is written by non-temporal stores. They save the read of the line
+   that is about to be overwritten, and leave the cache to rows that still have destinations to reach. */
 #include "exec/cpu/core/rows.h"
 
 #include <simde/x86/sse2.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How tests hold a rank back between any two steps of the protocols, to show that order alone makes them right: for
- * both modes of the CPU's executors. */
+/* Tests use this to delay a rank between any two steps of the protocols, to show that order alone makes them right. It
+ * serves both modes of the CPU's executors. */
 #ifndef EXPAR_EXEC_CPU_CORE_DELAY_H
 #define EXPAR_EXEC_CPU_CORE_DELAY_H
 

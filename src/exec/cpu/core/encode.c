@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The codec's functions with format and type known to the compiler, which makes vectors of the loops, for each of the
- * instruction sets named below. Groups are looked through first, so that only finite ones are quantised. */
+/* The codec's functions with format and type known to the compiler. It vectorises the loops for each of the instruction
+ * sets named below. Groups are scanned first, so that only finite ones are quantised. */
 #include "exec/cpu/core/encode.h"
 #include "exec/cpu/core/clones.h"
 #include "exec/cpu/core/encode_log.h"
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* The largest magnitude of a group, as bits of its type: of all three they are ordered as integers. */
+/* Returns the largest magnitude of a group, as bits of its type: in all three types they are ordered as integers. */
 LOOP_PART uint32_t group_amax_halves(const number_u16 *group)
 {
     uint16_t amax = 0;
@@ -27,12 +27,12 @@ LOOP_PART uint32_t group_amax(int32_t dtype, const void *row, int64_t begin)
     return number_bits(dtype == CODEC_BF16 ? number_of_bf16(half) : number_of_f16(half));
 }
 
-/* Rows in memory: two halves, or four codes, at once. */
+/* Rows in memory: two 16-bit elements, or two codes, at once. */
 typedef uint32_t __attribute__((may_alias, aligned(2))) halves;
 typedef uint16_t __attribute__((may_alias, aligned(1))) codes;
 
-/* Two codes from two finite halves, the first one low. Nothing is wider than the word that both came in, but for the
-   two numbers in between: so vectors of words need no shuffles. */
+/* Makes two codes from two finite 16-bit elements, the first one low. Nothing is wider than the word that both came in,
+   except the two numbers in between. So vectors of words need no shuffles. */
 LOOP_PART uint16_t quantise_halves_i8(int32_t dtype, uint32_t word, float factor)
 {
     float low = dtype == CODEC_BF16 ? number_of_bits(word << 16) : number_of_f16(word & 0xffffu);
@@ -51,7 +51,7 @@ LOOP_PART uint16_t quantise_halves_e4m3(int32_t dtype, uint32_t word, float fact
     return (uint16_t)((pair | (word & 0x80000000u) | ((word << 8) & 0x00800000u)) >> 16);
 }
 
-/* By hand, where the processor can, and the compiler does not do as well. */
+/* Uses hand-written code if the processor can run it, and if the compiler does not do as well. */
 LOOP_PART bool quantise_wide(const encode_wide *wide, int32_t format, int32_t dtype, const void *row, int64_t begin,
                              float factor, uint8_t *payload)
 {
@@ -61,7 +61,7 @@ LOOP_PART bool quantise_wide(const encode_wide *wide, int32_t format, int32_t dt
     return true;
 }
 
-/* The finite elements of a group. */
+/* Quantises the finite elements of a group. */
 LOOP_PART void quantise_group(int32_t format, int32_t dtype, const void *row, int64_t begin, float factor,
                               uint8_t *restrict payload)
 {
@@ -77,8 +77,8 @@ LOOP_PART void quantise_group(int32_t format, int32_t dtype, const void *row, in
                                         : quantise_halves_e4m3(dtype, words[i], factor);
 }
 
-/* Scales are found for so many groups before the first one is quantised: one waits long for its quotients, several wait
-   at once. */
+/* Scales of so many groups are found before the first one is quantised. One group alone waits long for its quotients;
+   several wait at the same time. */
 #define SCALES_AHEAD 8
 
 typedef struct scaled_group {
@@ -142,7 +142,7 @@ static encode_function *const *const encode_functions[] = {[CODEC_FP8] = encode_
                                                            [CODEC_FP8_UE8M0] = encode_fp8_ue8m0,
                                                            [CODEC_INT8] = encode_int8};
 
-/* A type as another one, both known. */
+/* Converts one type to another one, both known to the compiler. */
 LOOP_PART void convert_row(int32_t from, int32_t to, int64_t hidden, const void *row, void *restrict payload)
 {
     for (int64_t i = 0; i < hidden; i++)

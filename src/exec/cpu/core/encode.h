@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Whole rows by the codec, in vectors: the bytes of codec_encode_row and codec_decode_row (proto/codec/codec.h),
-   sooner.
+/* Whole rows by the codec, in vectors. The bytes are those of codec_encode_row and codec_decode_row
+ * (proto/codec/codec.h), which are slower.
  *
- * Called by the CPU executor, and by bench/codec, which measures them. */
+ * The CPU executor calls this, and so does bench/codec, which measures it. */
 #ifndef EXPAR_EXEC_CPU_CORE_ENCODE_H
 #define EXPAR_EXEC_CPU_CORE_ENCODE_H
 

@@ -37,7 +37,7 @@ LANES_PART lanes_f32 lanes_multiply_add(lanes_f32 a, lanes_f32 b, lanes_f32 c)
 {
     return (lanes_f32)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 }
-/* Bits of a where those of the mask are set, else of b. */
+/* Takes bits of a where those of the mask are set, else of b. */
 LANES_PART lanes_u32 lanes_choose(lanes_u32 mask, lanes_u32 a, lanes_u32 b)
 {
     return ((a ^ b) & mask) ^ b;
@@ -54,7 +54,7 @@ LANES_PART lanes_u32 lanes_nearest(lanes_f32 a)
 {
     return (lanes_u32)_mm256_cvtps_epi32((__m256)a);
 }
-/* Of numbers below 256, in order: packed within each 128 bits, which are then put in order. */
+/* Packs numbers below 256, in order: first within each 128 bits, which are then put in order. */
 LANES_PART __m256i lanes_bytes(const lanes_u32 numbers[4])
 {
     const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
@@ -66,7 +66,7 @@ LANES_PART void lanes_store_bytes(uint8_t *out, const lanes_u32 numbers[4])
 {
     _mm256_storeu_si256((__m256i *)out, lanes_bytes(numbers));
 }
-/* Of numbers below 4: four in a byte, the first one lowest. */
+/* Packs numbers below 4: four in a byte, the first one lowest. */
 LANES_PART void lanes_store_quads(uint8_t *out, const lanes_u32 numbers[4])
 {
     const __m256i pairs = _mm256_maddubs_epi16(lanes_bytes(numbers), _mm256_set1_epi16(1 | 4 << 8));

@@ -37,7 +37,7 @@ LANES_PART lanes_f32 lanes_multiply_add(lanes_f32 a, lanes_f32 b, lanes_f32 c)
 {
     return (lanes_f32)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 }
-/* Bits of a where those of the mask are set, else of b. */
+/* Takes bits of a where those of the mask are set, else of b. */
 LANES_PART lanes_u32 lanes_choose(lanes_u32 mask, lanes_u32 a, lanes_u32 b)
 {
     return (lanes_u32)_mm512_ternarylogic_epi32((__m512i)mask, (__m512i)a, (__m512i)b, 0xca);
@@ -54,7 +54,7 @@ LANES_PART lanes_u32 lanes_nearest(lanes_f32 a)
 {
     return (lanes_u32)_mm512_cvtps_epi32((__m512)a);
 }
-/* Of numbers below 256, in order: packed within each 128 bits, which are then put in order. */
+/* Packs numbers below 256, in order: first within each 128 bits, which are then put in order. */
 LANES_PART __m512i lanes_bytes(const lanes_u32 numbers[4])
 {
     const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
@@ -66,7 +66,7 @@ LANES_PART void lanes_store_bytes(uint8_t *out, const lanes_u32 numbers[4])
 {
     _mm512_storeu_si512(out, lanes_bytes(numbers));
 }
-/* Of numbers below 4: four in a byte, the first one lowest. */
+/* Packs numbers below 4: four in a byte, the first one lowest. */
 LANES_PART void lanes_store_quads(uint8_t *out, const lanes_u32 numbers[4])
 {
     const __m512i pairs = _mm512_maddubs_epi16(lanes_bytes(numbers), _mm512_set1_epi16(1 | 4 << 8));

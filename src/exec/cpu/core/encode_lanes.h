@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The codec's functions on vectors, for files that say what a vector is: LANES elements in `lanes_f32` and `lanes_u32`,
- * LANES_PART functions of their instruction set, and the operations that are no operators. What they compute is
- * rounded as in proto/codec; the one sum that is fused there has an exact product. */
+/* The codec's functions on vectors. The including file says what a vector is: LANES elements in `lanes_f32` and
+ * `lanes_u32`, LANES_PART functions of their instruction set, and the operations that are no operators. Results are
+ * rounded as in proto/codec; the one sum that is fused here has an exact product. */
 #ifndef EXPAR_EXEC_CPU_CORE_ENCODE_LANES_H
 #define EXPAR_EXEC_CPU_CORE_ENCODE_LANES_H
 
@@ -12,8 +12,8 @@ LANES_PART lanes_f32 lanes_load(int32_t dtype, const void *group, int32_t i)
     return (lanes_f32)(lanes_load_u16((const uint16_t *)group + i) << 16);
 }
 
-/* As number_to_e4m3 of what does not round beyond 448. The step that is added there, 2^20 · 2^E and some of its lowest
-   bits, is a multiple of 2^E: so that it comes in one rounding with the sum. */
+/* Like number_to_e4m3 for values that do not round beyond 448. The step that is added there, 2^20 · 2^E and some of its
+   lowest bits, is a multiple of 2^E. So it can be added in the same rounding as the sum. */
 LANES_PART lanes_u32 lanes_to_e4m3(lanes_f32 value)
 {
     const uint32_t least = 121u << 23, less = 0x10000u - (least >> 20);
@@ -35,7 +35,7 @@ LANES_PART void lanes_e4m3(int32_t dtype, const void *group, float factor, uint8
     }
 }
 
-/* As number_to_i8_within. */
+/* Like number_to_i8_within. */
 LANES_PART void lanes_i8(int32_t dtype, const void *group, float factor, uint8_t *payload)
 {
     const lanes_f32 factors = (lanes_f32)lanes_all(number_bits(factor));
@@ -50,7 +50,7 @@ LANES_PART void lanes_i8(int32_t dtype, const void *group, float factor, uint8_t
 
 #define LANES_ADD_TERM(coefficient) sum = sum * z + (coefficient);
 
-/* As logfmt_above: the whole part of the least logarithm is taken off the exponent at once. */
+/* Like logfmt_above, but the whole part of the least logarithm is taken off the exponent at once. */
 LANES_PART lanes_f32 lanes_log_above(const logfmt_range *range, lanes_u32 magnitude)
 {
     const uint32_t root_half = 0x3f3504f3u;
@@ -61,7 +61,7 @@ LANES_PART lanes_f32 lanes_log_above(const logfmt_range *range, lanes_u32 magnit
     return lanes_of_integers((lanes_i32)beyond >> 23) + (sum * z - range->start.fraction);
 }
 
-/* As logfmt_code_of. */
+/* Like logfmt_code_of. */
 LANES_PART lanes_u32 lanes_log_code(const logfmt_range *range, float steps_per_unit, lanes_f32 value)
 {
     const lanes_u32 bits = (lanes_u32)value, magnitude = bits & 0x7fffffffu;
@@ -70,7 +70,7 @@ LANES_PART lanes_u32 lanes_log_code(const logfmt_range *range, float steps_per_u
     return lanes_unless_zero(magnitude, code) | (bits >> 22 & 0x200u);
 }
 
-/* Codes of 4 · LANES elements: their low bytes, and the bits above of each four of them in one byte. */
+/* Stores codes of 4 · LANES elements: their low bytes, and the upper bits of four elements in each byte. */
 LANES_PART void lanes_store_codes(uint8_t *low, uint8_t *above, const lanes_u32 codes[4])
 {
     lanes_u32 lows[4], aboves[4];

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Groups of LogFMT: the codec's functions, in loops over all elements of a group, of which the compiler makes vectors.
- * Codes are made first, then packed. */
+/* Groups of LogFMT: the codec's functions, in loops over all elements of a group, which the compiler vectorises. Codes
+ * are made first, then packed. */
 #include "exec/cpu/core/encode_log.h"
 #include "exec/cpu/core/clones.h"
 #include "exec/cpu/core/encode_wide.h"
@@ -21,8 +21,8 @@ LOOP_PART void pack_codes(const uint16_t codes[CODEC_GROUP], uint8_t *restrict b
     }
 }
 
-/* Magnitudes of both narrow types are ordered as integers. Without one that counts least is 0, as its bits below are
-   none of a number. */
+/* Magnitudes of both narrow types are ordered as integers. If no element counts, least is 0, since no number has the
+   bits below it. */
 LOOP_PART logfmt_range group_range_halves(int32_t dtype, const number_u16 *group)
 {
     uint16_t least_below = 0xffffu, most = 0;
@@ -35,7 +35,7 @@ LOOP_PART logfmt_range group_range_halves(int32_t dtype, const number_u16 *group
     return logfmt_range_of(number_bits(codec_load(dtype, &least, 0)) - 1, number_bits(codec_load(dtype, &most, 0)));
 }
 
-/* As codec_log_range. */
+/* Like codec_log_range. */
 LOOP_PART logfmt_range group_range(int32_t dtype, const void *row, int64_t begin)
 {
     if (dtype != CODEC_F32) return group_range_halves(dtype, (const number_u16 *)row + begin);
@@ -58,7 +58,7 @@ LOOP_PART void encode_logs(int32_t dtype, const void *row, int64_t begin, const 
     pack_codes(codes, bytes);
 }
 
-/* By hand, where the processor can. */
+/* Uses hand-written code if the processor can run it. */
 LOOP_PART void encode_log_group(const encode_wide *wide, int32_t dtype, const void *row, int64_t begin,
                                 const logfmt_range *range, uint8_t *bytes)
 {
@@ -72,7 +72,8 @@ LOOP_PART void encode_log_group(const encode_wide *wide, int32_t dtype, const vo
         encode_logs(dtype, row, begin, range, bytes);
 }
 
-/* So many ranges are found before the first group is coded: one waits long for its logarithms, several wait at once. */
+/* So many ranges are found before the first group is coded. One group alone waits long for its logarithms; several wait
+   at the same time. */
 #define RANGES_AHEAD 8
 
 LOOP_PART int64_t encode_log_groups(int32_t dtype, int64_t hidden, const void *row, uint8_t *payload, number_f32 *heads)

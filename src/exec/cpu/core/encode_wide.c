@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Which of the vectors that are written by hand this processor has. */
+/* Finds which of the hand-written vectors this processor can run. */
 #include "exec/cpu/core/encode_wide.h"
 
 #include <stdatomic.h>
@@ -37,7 +37,7 @@ static int32_t find_width(void)
 
 const encode_wide *encode_wide_here(void)
 {
-    /* 0: not found yet. Written by whoever comes first, and always the same (relaxed: it publishes nothing else). */
+    /* 0: not found yet. The first thread writes it, always with the same value (relaxed: it publishes nothing else). */
     static _Atomic int32_t found;
     int32_t width = atomic_load_explicit(&found, memory_order_relaxed);
     if (width == 0) {

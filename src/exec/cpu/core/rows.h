@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Work on rows that every executor of the CPU has: moving them, adding them. For this folder and those in it; payload
+/* Work on rows that every executor of the CPU needs: moving them, adding them. For this folder and those in it; payload
  * formats are in encode.h. */
 #ifndef EXPAR_EXEC_CPU_CORE_ROWS_H
 #define EXPAR_EXEC_CPU_CORE_ROWS_H

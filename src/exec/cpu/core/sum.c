@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Adding rows, in the widest vectors that this processor has; for one that has neither AVX2 nor AVX-512, or is of
- * another kind, in vectors of 4 words. */
+/* Adds rows, in the widest vectors that this processor has. Without AVX2 and AVX-512, or on another kind of processor,
+ * vectors have 4 words. */
 #define LANES   4
 #define VECTORS 4
 #define LANES_FUNC

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums in the compiler's vectors, for files that say what a vector is: LANES words, VECTORS of them in a strip, and
- * LANES_FUNC, whose instruction set has vectors of that width. Of a width that it does not have GCC takes comparisons
- * apart, element by element, and keeps sums in memory: a tenth of the speed (docs/internals/measurements/cpu.md).
+/* Sums in the compiler's vectors. The including file says what a vector is: LANES words, VECTORS of them in a strip,
+ * and LANES_FUNC, whose instruction set has vectors of that width. For a width that it lacks, GCC does comparisons
+ * element by element, and keeps sums in memory: a tenth of the speed (docs/internals/measurements/cpu.md).
  *
- * A strip of each row is added to sums that stay in registers, then the sums are rounded and stored. FP32 accumulation
- * in the order given, one rounding at the end. NaN is one value in each type: positive, quiet, all mantissa bits set,
- * which is also what the conversions of NVIDIA GPUs give. */
+ * A strip of each row is added to sums that stay in registers, then the sums are rounded and stored. Accumulation is
+ * FP32 in the order given, with one rounding at the end. NaN is one value in each type: positive, quiet, all mantissa
+ * bits set. The conversions of NVIDIA GPUs give the same. */
 #ifndef EXPAR_EXEC_CPU_CORE_SUM_LANES_H
 #define EXPAR_EXEC_CPU_CORE_SUM_LANES_H
 
@@ -26,9 +26,9 @@ typedef float float_lanes __attribute__((vector_size(4 * LANES)));
    side. */
 #define STRIP_BYTES (VECTORS * sizeof(word_lanes))
 
-/* Several rows are read in turn, a strip each, which is too short a run for the hardware to read ahead: we do it
-   ourselves. At the end of a row that is the next row, which is often the next to be read; past the end of memory a
-   prefetch does nothing. (Measured: docs/internals/measurements/cpu.md.) */
+/* Several rows are read in turn, a strip each. Such a run is too short for the hardware to read ahead, so we prefetch.
+   After the end of a row comes the next row, which is often the next to be read; past the end of memory a prefetch does
+   nothing. (Measured: docs/internals/measurements/cpu.md.) */
 #define AHEAD_BYTES 2048
 
 LANES_PART void prefetch_ahead(const void *strip)
@@ -38,8 +38,8 @@ LANES_PART void prefetch_ahead(const void *strip)
         __builtin_prefetch((const void *)(from + i), 0, 3); /* NOLINT(performance-no-int-to-ptr): may leave the row */
 }
 
-/* Macros below, and not functions: how vectors are passed to functions depends on the instruction set. All work on
-   word_lanes and float_lanes. */
+/* These are macros, not functions, since the way in which vectors are passed to functions depends on the instruction
+   set. All work on word_lanes and float_lanes. */
 #define CHOOSE(mask, a, b) (((word_lanes)(mask) & (a)) | (~(word_lanes)(mask) & (b)))
 #define IS_NAN(sum)        ((mask_lanes)((sum) != (sum)))
 #define ALL(value)         ((word_lanes){0} + (value))
@@ -48,8 +48,8 @@ LANES_PART void prefetch_ahead(const void *strip)
 #define EVEN_F32(floats, words)     ((floats) = (float_lanes)(words))
 #define ROUND_F32(words, even, odd) ((words) = CHOOSE(IS_NAN(even), ALL(0x7fffffffu), (word_lanes)(even)))
 
-/* bfloat16: the upper half of an FP32 value. Rounds to nearest even by adding half a unit, less one where the kept part
-   is even; the low half is left over. */
+/* bfloat16: the upper 16 bits of an FP32 value. Rounds to nearest even: adds half of the last kept bit, less one if the
+   kept part is even. The low 16 bits are left over. */
 #define EVEN_BF16(floats, words) ((floats) = (float_lanes)((words) << 16))
 #define ODD_BF16(floats, words)  ((floats) = (float_lanes)((words)&0xffff0000u))
 #define ROUNDED_BF16(sum)                                                                                              \
@@ -91,15 +91,15 @@ LANES_PART void prefetch_ahead(const void *strip)
 /* FP32 words have no odd elements. */
 #define ODD_F32(floats, words) ((floats) = (float_lanes){0})
 
-/* Bytes of a strip's v-th vector that a strip of `bytes` bytes has. */
+/* Returns the bytes of a strip's v-th vector, in a strip of `bytes` bytes. */
 LANES_PART size_t vector_bytes(size_t bytes, size_t v)
 {
     size_t begin = v * sizeof(word_lanes);
     return bytes <= begin ? 0 : bytes - begin < sizeof(word_lanes) ? bytes - begin : sizeof(word_lanes);
 }
 
-/* strip_NAME: one strip of y from the same strip of all rows. bytes: STRIP_BYTES, or what is left at the end of the
-   rows. weights NULL: the rows as they are. */
+/* strip_NAME: adds one strip of y from the same strip of all rows. bytes: STRIP_BYTES, or the rest at the end of the
+   rows. weights NULL: the rows are added as they are. */
 #define DEFINE_STRIP(NAME, name)                                                                                       \
     LANES_PART void strip_##name(uint8_t *y, const void *const *rows, const float *weights, int32_t num_rows,          \
                                  int64_t begin, size_t bytes)                                                          \

@@ -28,8 +28,8 @@ struct cpu_workers {
     bool closing;
     cpu_share_fn share;
     void *context;
-    /* The caller's wait was interrupted: so are those of its workers. Written by the caller, read by their waits
-       (relaxed: nothing else goes with it); false again before the next run begins. */
+    /* The caller's wait was interrupted, and so are the waits of its workers. The caller writes this, their waits read
+       it (relaxed: nothing else goes with it). It is false again before the next run begins. */
     atomic_bool interrupted;
 };
 
@@ -42,7 +42,7 @@ static void worker_finish(worker *self, expar_status status)
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* Who takes no part in a run may see only a later one. */
+/* A worker that takes no part in a run may see only a later one. */
 static void *worker_main(void *argument)
 {
     worker *self = argument;
@@ -62,7 +62,7 @@ static void *worker_main(void *argument)
     }
 }
 
-/* One more of so many, with its thread but for the first. */
+/* Adds one more worker of so many, with its thread unless it is the first. */
 static expar_status worker_add(cpu_workers *pool, int32_t wanted)
 {
     const int32_t index = pool->num_workers;
@@ -134,8 +134,8 @@ static void run_begin(cpu_workers *pool, int32_t active, cpu_share_fn share, voi
     pthread_mutex_unlock(&pool->lock);
 }
 
-/* With the lock, which is given back meanwhile: for a while, or until the workers are done. Asks for the caller whether
-   to go on. */
+/* The caller holds the lock, which is released meanwhile. Waits for a while, or until the workers have finished. Asks
+   for the caller whether to go on. */
 static void run_await(cpu_workers *pool, int64_t *asked_ns)
 {
     interrupt_cond_wait(&pool->end, &pool->lock);

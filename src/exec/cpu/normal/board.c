@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The board: the records by which ranks open a call (hello), answer with their outputs (reply) and close it (done).
+/* The records by which ranks open a call (header: `hello`), advertise their outputs (`reply`) and close it (completion
+ * flag: `done`).
  *
  * Every rank posts each record to every rank, itself included, so each phase is also a meeting of all. A poster fills
- * the record, then stores its flag (release); the owner polls the flag (acquire) and reads. Posts are counted at the
- * owner: the one that makes the set complete rings the bell, so that a sleeping owner wakes once a phase and not once a
- * record. The counter is only about waking: what has come is known by the flags.
+ * the record, then stores its flag (release); the owner polls the flag (acquire) and reads. The owner's counter counts
+ * posts. The post that makes the set complete rings the doorbell, so a sleeping owner wakes once for each phase and not
+ * for each record. The counter only decides about waking: flags tell what has come.
  *
- * Across nodes a rank posts to those of its node, and the records of others come over the network (nodes.h), which
- * whoever waits here hands on; for the rest all is the same. */
+ * Across nodes a rank posts to the ranks of its node. The records of others come over the network (nodes.h), and the
+ * thread that waits here passes them on. Everything else is the same. */
 #include "exec/cpu/normal/nodes.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Peers in turn from the next rank on, so that not all ranks knock at the first one first. */
+/* Returns the i-th peer, counted from the next rank on, so that not all ranks start with the first one. */
 static int32_t peer_in_turn(const cpu_executor *self, int32_t i)
 {
     return self->near_first + (self->sym->rank - self->near_first + 1 + i) % self->near_ranks;
@@ -21,8 +22,8 @@ static int32_t peer_in_turn(const cpu_executor *self, int32_t i)
 
 static void count_arrival(cpu_executor *self, ep_board board, uint32_t epoch, int32_t pe)
 {
-    /* Written by all posters, read by them alone. Each use of a parity adds exactly N, and no post of the use after
-       next comes before this one is complete, so a multiple of N means: complete. */
+    /* All posters write this, and only they read it. Each use of a parity adds exactly N. No post of the use after next
+       comes before this one is complete, so a multiple of N means "complete". */
     _Atomic uint64_t *counter = cpu_at(self, pe, ep_counter_at(&self->space, board, epoch));
     cpu_step(self);
     uint64_t before = atomic_fetch_add_explicit(counter, 1, memory_order_acq_rel);
@@ -36,7 +37,7 @@ void cpu_record_publish(cpu_executor *self, ep_board board, uint32_t epoch, int3
     count_arrival(self, board, epoch, pe);
 }
 
-/* all: behind these, what this rank sends to each, so that the other ranks learn where its rows begin. */
+/* all: after these, adds what this rank sends to each, so that the other ranks learn where its rows begin. */
 static void fill_counts(const cpu_executor *self, ep_hello *hello, const ep_routing *routing, int32_t pe, bool all)
 {
     int32_t *counts = (int32_t *)(hello + 1), locals = routing->local_experts;
@@ -55,7 +56,7 @@ static ep_offer offer_to(const cpu_offers *offers, int32_t pe)
     return offer;
 }
 
-/* To this node's ranks. */
+/* Posts the header to this node's ranks. */
 static void post_hello_near(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                             const cpu_offers *offers, const ep_routing *counts)
 {
@@ -70,9 +71,9 @@ static void post_hello_near(cpu_executor *self, uint32_t epoch, const ep_form *f
     }
 }
 
-/* To other nodes first: they are far away. Where rows follow all hellos at once (with offers in these) the ranks here
-   hear of this one's when it has come there: else their rows, on the same wire, would keep it, and so the rows of other
-   nodes. */
+/* Other nodes get the header first, since they are far away. If rows follow all headers at once (with advertisements in
+   these), the ranks here get this one's header when it has arrived there. Otherwise their rows, on the same wire, would
+   delay it, and so the rows of other nodes. */
 expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                             const cpu_offers *offers, const ep_routing *counts)
 {
@@ -83,8 +84,8 @@ expar_status cpu_hello_post(cpu_executor *self, uint32_t epoch, const ep_form *f
     return status;
 }
 
-/* To this node first: its ranks learn of it by this alone, since other nodes hand its hellos on to their own alone.
-   They wake for it, though their boards are not full. */
+/* This node gets the header first. Its ranks learn of it only by this, since other nodes pass headers on only to their
+   own ranks. They are woken for it, although their sets of records are not complete. */
 void cpu_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal)
 {
     const ep_form none = {0};
@@ -134,9 +135,9 @@ static bool has_come(const cpu_executor *self, ep_board board, uint32_t epoch, i
     return ep_word_value(word, epoch) == 1;
 }
 
-/* A rank that has given the buffer up says so by its hello to every rank, and whoever has that waits for no other: some
-   may have learned of it in another call, and never come to this one. What it owes those of its node it has handed on
-   before, and it hands nothing on any more. *seen: arrivals at the last look. */
+/* A rank that has given the buffer up says so in its header to every rank. A rank that has this header waits for no
+   other: some may have learned it in another call, and never come to this one. The leaving rank has passed on before
+   what the ranks of its node need, and passes nothing on any more. *seen: arrivals at the last look. */
 static expar_status look_for_retired(cpu_executor *self, uint32_t epoch, uint64_t *seen)
 {
     const _Atomic uint64_t *counter = cpu_at(self, self->sym->rank, ep_counter_at(&self->space, EP_BOARD_HELLO, epoch));
@@ -152,7 +153,7 @@ static expar_status look_for_retired(cpu_executor *self, uint32_t epoch, uint64_
     return EXPAR_OK;
 }
 
-/* The word of a rank that has not come. */
+/* Checks the flag of a rank whose record has not come. */
 static expar_status look_at_flag(const cpu_executor *self, ep_board board, uint32_t epoch, int32_t source)
 {
     const uint64_t word = atomic_load_explicit(flag_of(self, board, epoch, source), memory_order_relaxed);
@@ -167,7 +168,7 @@ static expar_status look_around(cpu_executor *self, ep_board board, uint32_t epo
     return look_for_retired(self, epoch, seen);
 }
 
-/* The wait has ended because a rank does not come any more. Who has gone said so by its hello first. */
+/* The wait has ended because a rank does not come any more. A rank that has left said so first in its header. */
 static expar_status name_retired(cpu_executor *self, ep_board board, uint32_t epoch, expar_status status)
 {
     error_kept kept;
@@ -190,7 +191,7 @@ static expar_status name_missing(const cpu_executor *self, ep_board board, uint3
     return error_prefix(status, "no %s from %s", records[board], missing);
 }
 
-/* A done that has come to this node is handed on by a rank that all here wait for anyhow. */
+/* A completion flag that has reached this node is passed on by a rank that all ranks here await in any case. */
 static bool is_missing(const void *context, int32_t rank)
 {
     const cpu_missing *missing = context;
@@ -212,8 +213,9 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
     rest.halt = &self->halted;
     const cpu_missing missing = {.self = self, .board = board, .epoch = epoch};
     cpu_expect(&rest, &missing);
-    /* Whoever has posted its done, and has left since this rank did, leaves nothing of the call undone. Before that it
-       has broken the call off, and what it sends may be its program's again. */
+    /* A rank that has posted its completion flag, and has left since this rank posted its own, leaves nothing of the
+       call undone. If it left before that, it has broken the call off, and its program may use the memory that it sends
+       from. */
     if (board == EP_BOARD_DONE && self->sound_at_done) sym_rest_outlast(&rest, is_missing, &missing);
     expar_status status = EXPAR_OK;
     int32_t next = 0;
@@ -228,8 +230,8 @@ expar_status cpu_board_await(cpu_executor *self, ep_board board, uint32_t epoch,
         status = look_at_flag(self, board, epoch, next);
         if (status != EXPAR_OK) break;
         cpu_step(self);
-        /* Others open this call behind the one before it, which they see to an end as this rank does: while its rows
-           move here nobody is late. */
+        /* Other ranks open this call after the one before it, which they complete as this rank does: while its rows
+           move here no rank is late. */
         if (next != before || atomic_load_explicit(&self->moving, memory_order_relaxed)) sym_rest_progress(&rest);
         status = sym_rest_turn(&rest);
         if (status != EXPAR_OK) break;
@@ -250,7 +252,7 @@ const ep_reply *cpu_reply_from(const cpu_executor *self, uint32_t epoch, int32_t
     return cpu_at(self, self->sym->rank, ep_reply_at(&self->space, self->shape.ranks, epoch, source));
 }
 
-/* As it came; a broken peer's text has no end. */
+/* Copies the rejection as it came; a broken peer's text may lack its end. */
 static void verdict_blame(ep_verdict *verdict, int32_t rank, const ep_refusal *refusal)
 {
     verdict->rank = rank;
@@ -258,7 +260,7 @@ static void verdict_blame(ep_verdict *verdict, int32_t rank, const ep_refusal *r
     verdict->reason.text[EP_REFUSAL_TEXT - 1] = '\0';
 }
 
-/* All ranks see the same hellos, so all come to the same verdict (ep_hello_stands). */
+/* All ranks see the same headers, so all come to the same result of the vote (ep_hello_stands). */
 void cpu_hello_judge(const cpu_executor *self, uint32_t epoch, ep_verdict *verdict)
 {
     const ep_form *form0 = &cpu_hello_from(self, epoch, 0)->form;

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Combine: the way back. A rank is provider of the rows it received, and owner of the tokens it sent.
+/* Combine: the way back. A rank is provider of the rows that it received, and owner of the tokens that it sent.
  *
- * 1. Offers, with the hellos: each provider tells each owner where its rows lie, or that they come through the queue.
+ * 1. Advertisements, with the headers. Each provider tells each owner where its rows lie, or that they come by the
+ *    queue.
  * 2. Rows. Direct: the owner reads a token's rows where they are, adds them in the order of the call's sums (ep_sum)
- * and writes the sum: one read a row, one write a token. Queue: the provider puts rows into the owner's ring, in the
- * owner's token order; the owner adds a token as soon as all of its rows are there. Sums of each slot's row go through
- * the rings in parts (ep_slot_part_bytes), and are added part by part.
- * 3. Done: each owner tells each provider that it has read all; only then may x be used again.
+ *    and writes the sum. That is one read for each row and one write for each token. Queue: the provider puts rows into
+ *    the owner's ring, in the owner's token order. The owner adds a token as soon as all of its rows are there. Sums
+ *    of each slot's row go through the rings in parts (ep_slot_part_bytes), and are added part by part.
+ * 3. Completion flags. Each owner tells each provider that it has read all; only then may x be used again.
  *
- * Across nodes these are the rows inside one; what other nodes give for a token is added with them, and this node's
- * rows for tokens of others go there (nodes.h). */
+ * Across nodes this is what happens inside a node. The data that other nodes return for a token are added with them,
+ * and this node's rows for tokens of others go there (nodes.h). */
 #include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
@@ -24,7 +25,7 @@ static cpu_combine_run combine_run_make(cpu_executor *self, const ep_combine_ste
     return run;
 }
 
-/* ---- offers ------------------------------------------------------------------------------------------------------ */
+/* ---- advertisements ---------------------------------------------------------------------------------------------- */
 
 const ep_offer *cpu_combine_offer(const cpu_combine_run *run, int32_t provider)
 {
@@ -47,7 +48,7 @@ static expar_status combine_exchange_offers(cpu_executor *self, ep_combine_step 
     return status;
 }
 
-/* ---- what a rank gave for a token -------------------------------------------------------------------------------- */
+/* ---- rows that a rank returns for a token ------------------------------------------------------------------------ */
 
 static bool is_queued(const cpu_combine_run *run, const cpu_given *given)
 {
@@ -127,7 +128,7 @@ int32_t cpu_find_biases(const ep_combine_step *step, const cpu_token_part *part,
     return count;
 }
 
-/* What a target of this node gave: false for one of another node, and where the row was dropped. */
+/* Finds the row that a target of this node returns; false for a target of another node, and if the row was dropped. */
 static bool given_by(const cpu_combine_run *run, ep_target target, cpu_given *out)
 {
     if (!cpu_is_near(run->self, target.rank)) return false;
@@ -136,7 +137,7 @@ static bool given_by(const cpu_combine_run *run, ep_target target, cpu_given *ou
     return row < cpu_combine_offer(run, target.rank)->rows;
 }
 
-/* The token's target at a rank is found where it stands: lists are short. */
+/* Searches the token's targets for the rank: these lists are short. */
 static bool find_given(const cpu_combine_run *run, const cpu_token_part *part, int32_t rank, cpu_given *out)
 {
     const ep_routing *routing = run->routing;
@@ -152,7 +153,7 @@ cpu_places cpu_places_of(const cpu_combine_run *run, int64_t token)
         .sum = run->sum, .owners = owners ? owners + token * run->routing->topk : NULL, .find = find_given};
 }
 
-/* The targets as they stand. */
+/* Takes the targets in their order. */
 static int32_t find_rows_by_rank(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const ep_routing *routing = run->routing;
@@ -182,14 +183,14 @@ int32_t cpu_find_weights(const cpu_combine_run *run, const cpu_token_part *part,
     return count;
 }
 
-/* The first part has the weights with it. */
+/* The first part carries the weights. */
 float *cpu_weights_of(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const ep_combine_step *step = run->step;
     return step->out_weights && part->begin == 0 ? step->out_weights + part->token * step->out_weights_pitch : NULL;
 }
 
-/* Sums slot by slot over all ranks, in rank order. */
+/* Sums weights slot by slot over all ranks, in rank order. */
 static void combine_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     float *weights = cpu_weights_of(run, part);
@@ -216,7 +217,7 @@ static void sum_part(const cpu_combine_run *run, int32_t worker, const cpu_token
     combine_weights(run, part, rows);
 }
 
-/* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
+/* All rows are direct: every worker takes an equal share of the tokens, and there is nothing to wait for. */
 static void sum_share_direct(const cpu_combine_run *run, int32_t worker)
 {
     int32_t workers = run->self->active;
@@ -225,7 +226,7 @@ static void sum_share_direct(const cpu_combine_run *run, int32_t worker)
         sum_part(run, worker, &(cpu_token_part){.token = t, .bytes = run->step->row_bytes});
 }
 
-/* True when each of the token's rows of this node is in place or at the front of its ring. */
+/* Says whether each of the token's rows of this node is in place or at the front of its ring. */
 static bool rows_ready(const cpu_combine_run *run, int32_t channel, int64_t token)
 {
     const ep_routing *routing = run->routing;
@@ -257,7 +258,8 @@ static int64_t combine_ring_begin(const cpu_combine_run *run, int32_t channel)
     return ep_ring_begin(run->routing->tokens, run->routing->channels, run->joined, channel);
 }
 
-/* The next part of the channel's tokens, or what of it there is: true when it is added. *moved: when any of it was. */
+/* Adds the next part of the channel's tokens, or what of it has come. Returns true when all of it is added. *moved: any
+   of it was. */
 static bool sum_next(const cpu_combine_run *run, int32_t worker, int32_t channel, bool *moved, expar_status *status)
 {
     const cpu_nodes_ops *nodes = run->self->nodes;
@@ -273,7 +275,7 @@ static bool sum_next(const cpu_combine_run *run, int32_t worker, int32_t channel
     return whole;
 }
 
-/* Adds the parts of the channel's tokens until one lacks a row; true when any was added. */
+/* Adds the parts of the channel's tokens until a row is missing; returns true if any was added. */
 static bool sum_some(const cpu_combine_run *run, int32_t worker, int32_t channel, expar_status *status)
 {
     cpu_cursor *cursor = &run->self->cursors[channel];
@@ -286,7 +288,7 @@ static bool sum_some(const cpu_combine_run *run, int32_t worker, int32_t channel
 
 /* ---- provider ---------------------------------------------------------------------------------------------------- */
 
-/* The first of the rows that came from owner's channel. */
+/* Returns the number of the first row that came from the owner's channel. */
 static int64_t first_row_of(const cpu_combine_run *run, int32_t channel, int32_t owner)
 {
     const int32_t *prefix = run->routing->recv_channel_prefix + (int64_t)owner * run->routing->channels;
@@ -294,7 +296,7 @@ static int64_t first_row_of(const cpu_combine_run *run, int32_t channel, int32_t
            ep_rows_before_ring(prefix, run->joined, channel);
 }
 
-/* Slots of the channel's ring that this rank fills for owner; rows that were dropped do not exist. */
+/* Returns how many slots of the channel's ring this rank fills for the owner; rows that were dropped do not exist. */
 static uint32_t slots_to_fill(const cpu_combine_run *run, int32_t channel, int32_t owner)
 {
     if (run->step->mode == EP_MODE_DIRECT) return 0;
@@ -305,7 +307,7 @@ static uint32_t slots_to_fill(const cpu_combine_run *run, int32_t channel, int32
     return (uint32_t)(room < 0 ? 0 : came < room ? came : room) * run->parts;
 }
 
-/* The same part of the row of each of the token's slots. */
+/* Copies the same part of the row of each of the token's slots. */
 static void put_slot_rows(const cpu_combine_run *run, uint8_t *slot, int64_t row, int64_t begin)
 {
     const ep_combine_step *step = run->step;
@@ -336,7 +338,7 @@ static bool fill_slot(const cpu_combine_run *run, int32_t channel, int32_t owner
     return true;
 }
 
-/* Fills the channel's rings; true when any row went. *open counts what is still to go. */
+/* Fills the channel's rings; returns true if any row went. *open counts the rows that are still to go. */
 static bool return_some(const cpu_combine_run *run, int32_t channel, uint64_t *open)
 {
     bool moved = false;
@@ -357,7 +359,7 @@ static int32_t combine_rings(const cpu_combine_run *run)
     return ep_rings_of(run->routing->channels, run->joined);
 }
 
-/* One look at all channels of a lane: true when anything moved. What is open are rows and tokens. */
+/* Looks once at all channels of a lane; returns true if anything moved. turn->open counts rows and tokens. */
 static bool combine_lane_turn(const void *context, int32_t worker, cpu_lane_turn *turn)
 {
     const cpu_combine_run *run = context;
@@ -372,7 +374,7 @@ static bool combine_lane_turn(const void *context, int32_t worker, cpu_lane_turn
     return moved;
 }
 
-/* For each peer: rows that came back by its rings, and rows that went into ours. */
+/* Reports for each peer the rows that came back by its rings, and those that went into the peer's rings. */
 static expar_status combine_report_lane(const void *context, int32_t worker, expar_status status)
 {
     const cpu_combine_run *run = context;
@@ -404,7 +406,7 @@ static expar_status combine_share(void *context, int32_t worker)
     return EXPAR_OK;
 }
 
-/* ---- the halves -------------------------------------------------------------------------------------------------- */
+/* ---- send and receive -------------------------------------------------------------------------------------------- */
 
 static bool takes_all_directly(const cpu_combine_run *run)
 {
@@ -414,7 +416,7 @@ static bool takes_all_directly(const cpu_combine_run *run)
     return true;
 }
 
-/* What this rank moves: the rows that it adds, and those that it puts into rings. */
+/* Returns the bytes that this rank moves: the rows that it adds, and those that it puts into rings. */
 static int64_t combine_bytes(const ep_combine_step *step)
 {
     const ep_routing *routing = step->routing;
@@ -422,7 +424,7 @@ static int64_t combine_bytes(const ep_combine_step *step)
     return (routing->first[routing->tokens] + put) * step->row_bytes;
 }
 
-/* Rows that lie ready for their owners are on their way with the offer. */
+/* Rows that are ready for their owners need only the advertisement. */
 expar_status cpu_combine_send(executor *base, exec_call *call, ep_combine_step *step)
 {
     (void)call;

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch: rows from their source to their receivers.
  *
- * 1. Offers: each receiver tells each sender where its rows belong, or that they go through the queue. Nobody writes
- * before.
- * 2. Rows. Direct: the sender writes each row to its final place: one read, one write a destination. Queue: the sender
- * puts records into the receiver's ring; the receiver copies them out. A lane (one a worker) does both in turn, never
- * blocks on one ring, and so ranks with a single thread cannot wait for each other in a circle.
- * 3. Done: each rank tells each receiver that it wrote all it had.
+ * 1. Advertisements. Each receiver tells each sender where its rows belong, or that they go through the queue. No rank
+ *    writes before.
+ * 2. Rows. Direct: the sender writes each row to its final place, with one read, and one write for each destination.
+ *    Queue: the sender puts records into the receiver's ring; the receiver copies them out. A lane (one for each
+ *    worker) does both in turn and never blocks on one ring. So ranks with a single thread cannot wait for each other
+ *    in a circle.
+ * 3. Completion flags. Each rank tells each receiver that it has written all it had.
  *
- * Across nodes these are the offers, rows and rings inside one; a lane sends and forwards records of its channels
- * besides (nodes.h). */
+ * Across nodes this is what happens inside a node; a lane also sends and forwards records of its channels (nodes.h). */
 #include "base/knobs.h"
 #include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
 
-/* What is done for every row of this rank's own is to be one piece: a call, and a token that is put together for it,
-   cost a tenth of a row of 512 bytes. */
+/* Force inlining for the work on each of this rank's rows: a call and its argument struct cost 10 % on rows of 512
+   bytes. */
 #define ROW_FUNC static inline __attribute__((always_inline))
 
-/* ---- offers ------------------------------------------------------------------------------------------------------ */
+/* ---- advertisements ---------------------------------------------------------------------------------------------- */
 
 ROW_FUNC const ep_offer *offer_of(const cpu_dispatch_run *run, int32_t receiver)
 {
@@ -46,7 +46,7 @@ static cpu_offers offers_of(const ep_dispatch_step *step)
                         .rank_prefix = step->routing ? step->routing->rank_prefix : NULL};
 }
 
-/* Posts this rank's offers, or its refusal, and waits for all others'. */
+/* Posts this rank's advertisements, or its rejection, and waits for those of all others. */
 static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_step *step)
 {
     const cpu_offers offers = offers_of(step);
@@ -66,8 +66,8 @@ static expar_status dispatch_exchange_offers(cpu_executor *self, ep_dispatch_ste
     return EXPAR_OK;
 }
 
-/* Whether every receiver that this rank sends to, and this rank itself, take rows directly, and nobody's help is
-   needed for them. */
+/* Says whether every receiver to which this rank sends, and this rank itself, take rows directly, without help of
+   another rank. */
 static bool accept_offers(const cpu_dispatch_run *run)
 {
     ep_routing *routing = run->step->routing;
@@ -83,10 +83,10 @@ static bool accept_offers(const cpu_dispatch_run *run)
 
 /* ---- one row to one place ---------------------------------------------------------------------------------------- */
 
-/* recv_topk_idx and recv_topk_weights of one token, as `rank` sees them. */
+/* Writes recv_topk_idx and recv_topk_weights of one token, as `rank` sees them. */
 ROW_FUNC void write_topk(const cpu_dispatch_run *run, const cpu_token *token, int32_t rank, const cpu_place *to)
 {
-    /* Copies: what is stored here may be of the type of any of these. */
+    /* Copies: the stores below may alias these, as far as the compiler knows. */
     const ep_route_view route = *token->route;
     const int32_t topk = run->routing->topk, locals = run->routing->local_experts;
     const float *weights = to->weights ? route.weights + token->entry * route.weights_pitch : NULL;
@@ -113,7 +113,7 @@ ROW_FUNC void write_token(const cpu_dispatch_run *run, const cpu_token *token, i
     if (to->src) *to->src = token->number;
 }
 
-/* Row `row` of an output whose parts begin at x, scales, idx and weights. */
+/* Returns the places of row `row` in an output whose parts begin at x, scales, idx and weights. */
 ROW_FUNC cpu_place output_place_of(const cpu_dispatch_run *run, int64_t row, void *x, void *scales, void *idx,
                                    float *weights, int32_t *src)
 {
@@ -154,7 +154,7 @@ void cpu_token_put(const cpu_dispatch_run *run, const cpu_token *token, int32_t 
     put_token(run, token, rank, row);
 }
 
-/* Rows that the receiver will drop travel all the same: it counts them. */
+/* Rows that the receiver will drop are sent all the same, since it counts them. */
 ROW_FUNC bool queue_token(const cpu_dispatch_run *run, const cpu_token *token, int32_t channel, int32_t rank,
                           int32_t peer)
 {
@@ -172,7 +172,7 @@ bool cpu_token_queue(const cpu_dispatch_run *run, const cpu_token *token, int32_
     return queue_token(run, token, channel, rank, peer);
 }
 
-/* One of this rank's own. */
+/* Returns one of this rank's own tokens. */
 ROW_FUNC cpu_token token_of(const cpu_dispatch_run *run, int64_t number)
 {
     const ep_dispatch_step *step = run->step;
@@ -190,7 +190,7 @@ static void send_direct(const cpu_dispatch_run *run, int64_t number, ep_target t
     put_token(run, &token, target.rank, (int64_t)run->routing->first_row[target.rank] + target.index);
 }
 
-/* False while the ring is full. */
+/* Returns false while the ring is full. */
 static bool send_queued(const cpu_dispatch_run *run, int32_t channel, int64_t number, ep_target target)
 {
     const cpu_token token = token_of(run, number);
@@ -199,7 +199,7 @@ static bool send_queued(const cpu_dispatch_run *run, int32_t channel, int64_t nu
 
 /* ---- lanes ------------------------------------------------------------------------------------------------------- */
 
-/* All direct: every worker takes an equal share of the tokens; nothing to wait for. */
+/* All rows are direct: every worker takes an equal share of the tokens, and there is nothing to wait for. */
 static void send_share_direct(const cpu_dispatch_run *run, int32_t worker)
 {
     const ep_routing *routing = run->routing;
@@ -217,7 +217,7 @@ static int64_t channel_end(const cpu_dispatch_run *run, int32_t channel)
     return routing->first[ep_ring_begin(routing->tokens, routing->channels, run->joined, channel + 1)];
 }
 
-/* Sends the channel's rows to this node's ranks until one has no free slot; true when any went. */
+/* Sends the channel's rows to this node's ranks until one has no free slot; returns true if any went. */
 static bool send_some(const cpu_dispatch_run *run, int32_t channel)
 {
     const ep_routing *routing = run->routing;
@@ -236,7 +236,7 @@ static bool send_some(const cpu_dispatch_run *run, int32_t channel)
     return cursor->target != begin;
 }
 
-/* Rows that come to this rank by the ring (channel, source): none when the output is direct. */
+/* Returns how many rows come to this rank by the ring (channel, source): none if the output is direct. */
 static uint32_t rows_expected(const cpu_dispatch_run *run, int32_t channel, int32_t source)
 {
     if (run->step->arrival.mode == EP_MODE_DIRECT) return 0;
@@ -264,7 +264,8 @@ static void place_row(const cpu_dispatch_run *run, int32_t channel, int32_t sour
     if (to.src) memcpy(to.src, slot + at->src, sizeof *to.src);
 }
 
-/* Takes out what lies ready on a channel's rings; true when any did. *missing counts what is still to come. */
+/* Takes the ready rows out of a channel's rings; returns true if there were any. *missing counts the rows that are
+   still to come. */
 static bool receive_some(const cpu_dispatch_run *run, int32_t channel, uint64_t *missing)
 {
     cpu_executor *self = run->self;
@@ -288,7 +289,7 @@ static int32_t dispatch_rings(const cpu_dispatch_run *run)
     return ep_rings_of(run->routing->channels, run->joined);
 }
 
-/* One look at all channels of a lane: true when rows moved. What is open are rows to be sent or received. */
+/* Looks once at all channels of a lane; returns true if rows moved. turn->open counts rows to be sent or received. */
 static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_turn *turn)
 {
     const cpu_dispatch_run *run = context;
@@ -303,7 +304,7 @@ static bool dispatch_lane_turn(const void *context, int32_t worker, cpu_lane_tur
     return moved;
 }
 
-/* For each peer: rows that came by its rings, and rows that it has taken out of ours. */
+/* Reports for each peer the rows that came by its rings, and the rows that it has taken out of ours. */
 static expar_status dispatch_report_lane(const void *context, int32_t worker, expar_status status)
 {
     const cpu_dispatch_run *run = context;
@@ -334,7 +335,7 @@ static expar_status send_share(void *context, int32_t worker)
     return EXPAR_OK;
 }
 
-/* ---- the halves -------------------------------------------------------------------------------------------------- */
+/* ---- send and receive -------------------------------------------------------------------------------------------- */
 
 static cpu_dispatch_run run_of(cpu_executor *self, ep_dispatch_step *step)
 {
@@ -359,7 +360,7 @@ static int32_t rows_coming(const ep_routing *routing)
     return routing->rank_prefix[routing->ranks - 1];
 }
 
-/* What this rank moves: the rows that it sends, and those that it takes out of rings. */
+/* Returns the bytes that this rank moves: the rows that it sends, and those that it takes out of rings. */
 static int64_t dispatch_bytes(const ep_dispatch_step *step)
 {
     const ep_routing *routing = step->routing;
@@ -367,8 +368,8 @@ static int64_t dispatch_bytes(const ep_dispatch_step *step)
     return (routing->first[routing->tokens] + taken) * step->row_bytes;
 }
 
-/* Where all go directly, and inside one node, they need nobody's help, and go now; else in the second half, beside
-   those by the queue. */
+/* If all rows are direct, and inside one node, they need no other rank's help, and go now. Otherwise they go in
+   dispatch_receive, beside those of the queue. */
 expar_status cpu_dispatch_send(executor *base, exec_call *call, ep_dispatch_step *step)
 {
     cpu_executor *self = cpu_of(base);
@@ -399,7 +400,7 @@ static expar_status exchange_queued(cpu_dispatch_run *run)
     return status;
 }
 
-/* Rows that nobody sent have no experts, and come from nowhere. */
+/* Rows that no rank sent have no experts and no source. */
 static void blank_tail(const ep_dispatch_step *step)
 {
     const ep_arrival *arrival = &step->arrival;

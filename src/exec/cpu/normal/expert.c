@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Expert-major rows: what arrived in token order is copied to one row for each (token, local expert), sorted by expert,
-   each expert's rows beginning at a multiple of the alignment; on the way back a token's rows are weighted and summed
-   to one. All is local; rows are shared out among the workers by tokens. */
+/* Expert-major rows. Rows that arrived in token order are copied to one row for each (token, local expert), sorted by
+   expert. Each expert's rows begin at a multiple of the alignment. On the way back a token's rows are weighted and
+   summed to one. All of this is local; the workers divide the rows by tokens. */
 #include "base/knobs.h"
 #include "exec/cpu/normal/cpu.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows of a room that came. */
+/* Returns how many rows came, of an output with space for `rows`. */
 static int64_t rows_here(const ep_routing *routing, int64_t rows)
 {
     int64_t coming = routing->rank_prefix[routing->ranks - 1];
@@ -17,7 +17,7 @@ static int64_t rows_here(const ep_routing *routing, int64_t rows)
 
 /* ---- which row belongs to which slot ----------------------------------------------------------------------------- */
 
-/* Local number, or less than 0. */
+/* Returns the local number, or less than 0. */
 static int64_t expert_at(const ep_map_step *step, int64_t slot)
 {
     const void *idx = step->idx;
@@ -25,7 +25,7 @@ static int64_t expert_at(const ep_map_step *step, int64_t slot)
     return expert - step->first_expert;
 }
 
-/* next: [L] the row that each expert's next slot gets. */
+/* next: [L] the row that each expert's next slot gets */
 static void begin_experts(const ep_map_step *step, int64_t *next)
 {
     int64_t begin = 0;
@@ -35,7 +35,7 @@ static void begin_experts(const ep_map_step *step, int64_t *next)
     }
 }
 
-/* Slots of an expert in rows from `begin` on. */
+/* Returns how many slots name the expert in rows from `begin` to `end`. */
 static int64_t slots_of(const ep_map_step *step, int32_t expert, int64_t begin, int64_t end)
 {
     const int64_t topk = step->routing->topk;
@@ -45,8 +45,8 @@ static int64_t slots_of(const ep_map_step *step, int32_t expert, int64_t begin, 
     return count;
 }
 
-/* Whose fault it is that not as many rows came for an expert as were counted: by the counts in the hellos, which stand
-   on the board until the dispatch has ended. */
+/* Finds the rank that sent another number of rows for an expert than it had counted. It uses the counts in the headers,
+   which are valid until the dispatch has ended. */
 static expar_status miscounted(const cpu_executor *self, const ep_map_step *step, int32_t expert)
 {
     const ep_routing *routing = step->routing;
@@ -64,8 +64,8 @@ static expar_status miscounted(const cpu_executor *self, const ep_map_step *step
                      (long long)slots_of(step, expert, 0, ends[routing->ranks - 1]));
 }
 
-/* next: behind the last slot. Rows that nobody fills, or two slots do, are not handed out; where rows were dropped
-   their slots are not known. */
+/* next: the row after each expert's last slot. Checks that no row stays empty and none has two slots. If rows were
+   dropped, their slots are not known, and nothing is checked. */
 static expar_status map_check_counts(const cpu_executor *self, const ep_map_step *step, const int64_t *next)
 {
     const ep_routing *routing = step->routing;
@@ -89,7 +89,7 @@ expar_status cpu_map(executor *base, exec_call *call, const ep_map_step *step)
     for (int64_t slot = 0; slot < slots; slot++) {
         int64_t expert = expert_at(step, slot);
         int64_t row = expert < 0 ? -1 : next[expert]++;
-        /* Counts tell all that was sent: where rows were dropped, places may lie beyond the output. */
+        /* Counts include all rows that were sent. If some were dropped, places may lie beyond the output. */
         step->map[slot] = row < step->expert_rows ? (int32_t)row : -1;
     }
     for (int64_t slot = slots; slot < step->rows * routing->topk; slot++)
@@ -99,7 +99,7 @@ expar_status cpu_map(executor *base, exec_call *call, const ep_map_step *step)
     return status;
 }
 
-/* The scales of one row of an output; from: NULL for zeros. */
+/* Writes the scales of one row of an output; from: NULL for zeros. */
 static void put_scales(void *scales, int64_t pitch, int64_t row, const uint32_t *from, int64_t bytes)
 {
     uint32_t *to = (uint32_t *)scales + (pitch ? row : row * bytes / 4);
@@ -117,7 +117,7 @@ static void put_scales(void *scales, int64_t pitch, int64_t row, const uint32_t 
 typedef struct arrange_run {
     const cpu_executor *self;
     const ep_arrange_step *step;
-    int64_t rows; /* that came */
+    int64_t rows; /* how many came */
 } arrange_run;
 
 static void expand_row(const ep_arrange_step *step, int64_t row)
@@ -144,7 +144,7 @@ static expar_status expand_share(void *context, int32_t worker)
     return EXPAR_OK;
 }
 
-/* Rows of the output that the map names nowhere. */
+/* Zeroes rows of the output that no entry of the map names. */
 static expar_status pad(const ep_arrange_step *step)
 {
     int64_t slots = step->rows * step->topk;
@@ -197,7 +197,7 @@ expar_status cpu_arrange(executor *base, exec_call *call, const ep_arrange_step 
 typedef struct sources_run {
     const cpu_executor *self;
     const ep_sources_step *step;
-    int64_t rows; /* that came */
+    int64_t rows; /* how many came */
 } sources_run;
 
 static void tell_source(const ep_sources_step *step, int32_t source, int64_t row)
@@ -241,10 +241,10 @@ expar_status cpu_tell_sources(executor *base, exec_call *call, const ep_sources_
 typedef struct reduce_run {
     const cpu_executor *self;
     const ep_reduce_step *step;
-    int64_t rows; /* that came */
+    int64_t rows; /* how many came */
 } reduce_run;
 
-/* To each slot the weight of its row. */
+/* Gives each slot the weight of its row. */
 static void spread_weights(const ep_reduce_step *step, int64_t row)
 {
     for (int64_t slot = row * step->topk; slot < (row + 1) * step->topk; slot++) {
@@ -254,7 +254,7 @@ static void spread_weights(const ep_reduce_step *step, int64_t row)
     }
 }
 
-/* One token's rows, slots ascending. */
+/* Sums one token's rows, slots ascending. */
 static void reduce_row(const ep_reduce_step *step, const void **rows, int64_t row)
 {
     float *weights = (float *)(rows + step->topk);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A lane: one worker with every W-th channel. It looks at all of its rings in turn, sends and receives what it can, and
-   rests only when nothing moved at all: so ranks with a single thread cannot wait for each other in a circle. */
+   rests only if nothing moved at all. So ranks with a single thread cannot wait for each other in a circle. */
 #include "base/knobs.h"
 #include "exec/cpu/normal/cpu.h"
 
-/* What the lane waits for comes never where a word has been overwritten. */
+/* Rows would never come if a word has been overwritten, so the words are checked. */
 static expar_status lane_check(const cpu_executor *self, uint32_t epoch, int32_t worker)
 {
     expar_status status = EXPAR_OK;
@@ -18,7 +18,7 @@ expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epo
     sym_rest rest = sym_rest_begin(self->sym, lane->what);
     rest.halt = &self->halted;
     rest.crowded = sym_outnumbers(self->sym, self->active);
-    /* Whoever has said that all its rows have moved is waited for no more. */
+    /* A rank that has posted its completion flag is awaited no more. */
     const cpu_missing missing = {.self = self, .board = EP_BOARD_DONE, .epoch = epoch};
     cpu_expect(&rest, &missing);
     expar_status status = EXPAR_OK;
@@ -38,7 +38,7 @@ expar_status cpu_lane_run(cpu_executor *self, const cpu_lane *lane, uint32_t epo
         if (status != EXPAR_OK) break;
     }
     sym_rest_end(&rest);
-    /* Direct rows that went out on the way. */
+    /* orders the direct rows that this lane has written */
     cpu_copy_fence();
     return status == EXPAR_OK ? EXPAR_OK : lane->report(context, worker, status);
 }

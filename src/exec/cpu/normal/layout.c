@@ -29,7 +29,7 @@ static int32_t insert_rank(ep_target *list, int32_t length, int32_t rank)
     return length + 1;
 }
 
-/* The ranks of a token's experts; its experts are counted on the way. */
+/* Finds the ranks of a token's experts, and counts its experts. */
 static int32_t ranks_by_topk(const ep_route_view *route, ep_routing *routing, int64_t token, ep_target *list)
 {
     int32_t length = 0;
@@ -42,7 +42,7 @@ static int32_t ranks_by_topk(const ep_route_view *route, ep_routing *routing, in
     return length;
 }
 
-/* The ranks that the caller named. Experts count where their rank gets the token. */
+/* Finds the ranks that the caller named. Experts count if their rank gets the token. */
 static int32_t ranks_by_hand(const ep_route_view *route, ep_routing *routing, int64_t token, ep_target *list)
 {
     const uint8_t *in_rank = route->token_in_rank + token * route->token_in_rank_pitch;
@@ -56,7 +56,8 @@ static int32_t ranks_by_hand(const ep_route_view *route, ep_routing *routing, in
     return length;
 }
 
-/* One token: its targets in rank order, each with its place among all tokens that go there. sent[r] counts them. */
+/* Routes one token: finds its targets in rank order, each with its place among all tokens that go there. sent[r] counts
+   them. */
 static void route_token(const ep_route_view *route, ep_routing *routing, int32_t *sent, int64_t token)
 {
     ep_target *list = routing->targets + routing->first[token];
@@ -64,7 +65,7 @@ static void route_token(const ep_route_view *route, ep_routing *routing, int32_t
         route->token_in_rank ? ranks_by_hand(route, routing, token, list) : ranks_by_topk(route, routing, token, list);
     int32_t last_node = -1;
     for (int32_t i = 0; i < length; i++) {
-        /* Ranks ascend and are numbered node by node: those of one node stand together. */
+        /* Ranks ascend and are numbered node by node, so those of one node are adjacent. */
         int32_t node = list[i].rank / routing->ranks_per_node;
         if (node != last_node) routing->node_counts[node]++;
         last_node = node;
@@ -73,7 +74,7 @@ static void route_token(const ep_route_view *route, ep_routing *routing, int32_t
     routing->first[token + 1] = routing->first[token] + length;
 }
 
-/* Whose expert stands in each slot, for sums that go by slots. */
+/* Keeps the rank of each slot's expert, for sums that go by slots. */
 static void keep_owners(const ep_route_view *route, ep_routing *routing)
 {
     for (int64_t t = 0; t < routing->tokens; t++)
@@ -84,7 +85,7 @@ static void keep_owners(const ep_route_view *route, ep_routing *routing)
         }
 }
 
-/* idx may have other pitches. */
+/* The pitches of idx may differ. */
 static void copy_idx(const ep_route_view *route, const ep_routing *routing)
 {
     const size_t bytes = (size_t)route->idx_bytes, row_bytes = (size_t)routing->topk * bytes;
@@ -103,7 +104,7 @@ expar_status cpu_layout(const ep_route_view *route, ep_routing *routing)
     memset(routing->expert_counts, 0, count_bytes);
     if (!route->idx && route->expert_counts) memcpy(routing->expert_counts, route->expert_counts, count_bytes);
     memset(routing->node_counts, 0, (size_t)(ranks / routing->ranks_per_node) * sizeof(int32_t));
-    /* The running counts live in first_row, which is free until the offers come. */
+    /* first_row holds the running counts; it is free until the advertisements come. */
     int32_t *sent = routing->first_row;
     memset(sent, 0, (size_t)ranks * sizeof(int32_t));
     routing->first[0] = 0;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a call of normal mode asks of other nodes: a table of operations, which nodes/ fills, and which is NULL where
- * all ranks map each other. Private to the CPU executor.
+/* A table of operations for other nodes, which calls of normal mode use. nodes/ fills it; it is NULL if all ranks map
+ * each other. Private to the CPU executor.
  *
- * Inside a node a call goes as board.c, dispatch.c and combine.c have it. At the places that are named here it asks for
- * the part that goes over the network. What these operations keep is the executor's `rails`, which nobody else opens.
+ * Inside a node a call goes as in board.c, dispatch.c and combine.c. At the points named here it asks for the part that
+ * goes over the network. The state of these operations is the executor's `rails`, which no other code opens.
  *
- * Threads. Operations of lanes are called by the worker that has the channel; all others by the thread that is in the
- * call. Those that open a call may run beside those that see another call to its end.
- * Errors. An expar_status other than EXPAR_OK has its text, and ends the call: EXPAR_ERR_PEER with the rank that is
- * lost or has sent what cannot be; EXPAR_ERR_MEMORY; of waits what sym_rest_turn returns. A lane is told by *status. */
+ * Threads. The worker that has the channel calls the operations of lanes; the thread in the call calls all others.
+ * Operations that open a call may run beside those that complete another call.
+ *
+ * Errors. An expar_status other than EXPAR_OK has its text, and ends the call. EXPAR_ERR_PEER names the rank that is
+ * lost or has sent impossible values. There are also EXPAR_ERR_MEMORY, and from waits what sym_rest_turn returns. A
+ * lane gets it in *status. */
 #ifndef EXPAR_EXEC_CPU_NORMAL_NODES_H
 #define EXPAR_EXEC_CPU_NORMAL_NODES_H
 
@@ -17,56 +19,57 @@
 struct cpu_nodes_ops {
     /* ---- buffers whose records grow (records.c) ---- */
 
-    /* As cpu_fits. Asks nobody, and answers the same on all ranks. */
+    /* Like cpu_fits. It asks no other rank, and answers the same on all ranks. */
     bool (*fits)(const cpu_executor *self, const ep_form *form, int64_t row_bytes);
-    /* Makes what calls of the shape need besides. It is not used before `grown`. */
+    /* Makes what calls of the shape need in addition. It is not used before `grown`. */
     expar_status (*grow)(cpu_executor *self, const ep_shape *shape);
-    /* After `grow`, or instead. all: all ranks could, and go over to it; the call opens a second time in its epoch.
-       Else it is given back. */
+    /* Comes after `grow`, or instead. all: all ranks could grow, and now use the new memory; the call opens a second
+       time in its epoch. Otherwise the new memory is freed. */
     void (*grown)(cpu_executor *self, uint32_t epoch, bool all);
 
     /* ---- a call opens and closes (board.c) ---- */
 
-    /* Before this rank's offers. A dispatch gets room for what its records tell; a combine (back) is refused with
-       EXPAR_ERR_HANDLE unless a dispatch with the handle has told it. *refusal: what the call had, which stays, or why
-       it cannot go on. */
+    /* Comes before this rank's advertisements. For a dispatch it allocates memory for the contents of its records. A
+       combine (back) is rejected with EXPAR_ERR_HANDLE if no dispatch with the handle has brought these. `*refusal`
+       gets the reason why the call cannot go on, unless it has one already. */
     void (*admit)(const ep_routing *routing, bool back, ep_refusal *refusal);
-    /* As cpu_hello_post, which goes on with this node's ranks. counts: its layout has just been filled. rows_follow:
-       the hello has offers, and rows follow it at once; then it returns when the hello has come to the other nodes. */
+    /* Does for other nodes what cpu_hello_post, which calls it, does for this one. counts: its layout has just been
+       filled. rows_follow: the header has advertisements, and rows follow at once; then it returns when the header has
+       reached the other nodes. */
     expar_status (*hello_post)(cpu_executor *self, uint32_t epoch, const ep_form *form, const ep_refusal *refusal,
                                const ep_routing *counts, bool rows_follow);
-    /* As cpu_retirement_post, after it; keeps the caller's error text. */
+    /* Does for other nodes what cpu_retirement_post does, after that; keeps the caller's error text. */
     void (*retire)(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
-    /* As cpu_reply_post and cpu_done_post, before them. Offers stay inside a node. */
+    /* Do for other nodes what cpu_reply_post and cpu_done_post do, before them. Advertisements stay inside a node. */
     expar_status (*reply_post)(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal);
     expar_status (*done_post)(cpu_executor *self, uint32_t epoch);
-    /* In each turn of the wait for the board: hands on to this node's ranks what has come for them by this rank, by
-       cpu_record_publish, each record once. Never waits. */
+    /* Called in each turn of the wait for records. Passes on the records that this rank has received for this node's
+       ranks, by cpu_record_publish, each once. Never waits. */
     expar_status (*relay)(cpu_executor *self, ep_board board, uint32_t epoch);
-    /* For reports of that wait: whether the done of a rank has come to this node, handed on or not. */
+    /* For reports of that wait: says whether the completion flag of a rank has reached this node, passed on or not. */
     bool (*done_is_here)(const cpu_executor *self, uint32_t epoch, int32_t rank);
-    /* Hellos with counts have come from all ranks: fills what the routing keeps of other nodes, and first_row. */
+    /* Headers with counts have come from all ranks: fills the part of the routing about other nodes, and first_row. */
     expar_status (*collect)(const cpu_executor *self, uint32_t epoch, ep_routing *routing);
-    /* All dones have come: the routing has all that records told, and this rank's dones have come to other nodes, so
-       that it may leave. */
+    /* All completion flags have come. The routing now has everything that records brought, and this rank's completion
+       flags have reached the other nodes, so that it may leave. */
     void (*end)(cpu_executor *self, const ep_routing *routing);
 
     /* ---- rows move (lanes of dispatch.c and combine.c) ---- */
 
-    /* Before the lanes of a call begin: nothing has moved. */
+    /* Come before the lanes of a call begin: nothing has moved. */
     void (*dispatch_begin)(const cpu_dispatch_run *run);
     void (*combine_begin)(const cpu_combine_run *run);
-    /* One look at the channel: of a dispatch sends what is for other nodes, and forwards what comes from them, by
-       cpu_token_put and cpu_token_queue; of a combine sends back what this node's ranks gave for other nodes' tokens.
-       Adds to turn->open what is left to do, and returns true when anything moved. */
+    /* Look once at the channel. A dispatch sends rows for other nodes, and forwards those that come from them, by
+       cpu_token_put and cpu_token_queue. A combine sends back the rows that this node's ranks return for other nodes'
+       tokens. They add to turn->open how much is left to do, and return true if anything moved. */
     bool (*dispatch_turn)(const cpu_dispatch_run *run, int32_t channel, cpu_lane_turn *turn);
     bool (*combine_turn)(const cpu_combine_run *run, int32_t worker, int32_t channel, cpu_lane_turn *turn);
-    /* A part of this rank's own token whose rows of this node lie ready, and stay so: adds biases, these rows, and what
-       other nodes give to y, and weights to out_weights. True when all of it is added; false when something has not
-       come, and *place says from where on it goes on, 0 where it begins anew. */
+    /* For a part of this rank's own token whose rows of this node are ready, and stay so. Adds biases, these rows, and
+       the data of other nodes to y, and weights to out_weights. Returns true when all of it is added. It returns false
+       if something has not come. *place then says where to go on, or 0 to begin anew. */
     bool (*add)(const cpu_combine_run *run, int32_t worker, const cpu_token_part *part, int32_t *place,
                 expar_status *status);
-    /* A lane has failed: what the rings of the worker's channels, of so many, lack. */
+    /* A lane has failed: reports what is missing on the rings of the worker's channels, of so many. */
     void (*report)(const cpu_executor *self, int32_t rings, int32_t worker, cpu_report *report);
 };
 

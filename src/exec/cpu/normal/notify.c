@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Notify: the layout, and then every rank tells every rank how many tokens it will send there, by channel, and how many
- * for each expert. */
+/* Notify: makes the layout. Then every rank tells every rank how many tokens it will send there, by channel, and how
+ * many for each expert. */
 #include "exec/cpu/normal/nodes.h"
 
 #include <string.h>
 
-/* Sources in rank order: their rows follow each other in the output. */
+/* Takes sources in rank order, since their rows follow each other in the output. */
 static void collect(const cpu_executor *self, uint32_t epoch, ep_routing *routing)
 {
     int32_t channels = routing->channels, locals = routing->local_experts, total = 0;
@@ -20,7 +20,7 @@ static void collect(const cpu_executor *self, uint32_t epoch, ep_routing *routin
     }
 }
 
-/* Where this rank's rows begin at each rank: behind those of the ranks before it. */
+/* Finds where this rank's rows begin at each rank: after those of the ranks before it. */
 static void find_first_rows(const cpu_executor *self, uint32_t epoch, ep_routing *routing)
 {
     memset(routing->first_row, 0, (size_t)routing->ranks * sizeof(int32_t));
@@ -51,7 +51,7 @@ expar_status cpu_notify(executor *base, exec_call *call, ep_notify_step *step)
     return EXPAR_OK;
 }
 
-/* ---- what the caller wants to know ------------------------------------------------------------------------------- */
+/* ---- counts for the caller --------------------------------------------------------------------------------------- */
 
 static void tell_experts(const ep_counts_step *step)
 {

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Where a buffer's records and rings lie, and how they grow.
  *
- * They begin in the symmetric heap, at one offset on all ranks. A call that they do not hold opens with hellos that
- * carry its form alone. Where all forms are the same each rank takes larger records in the part behind its heap, which
- * asks nobody, makes them empty, and says where they lie by a reply in the old ones; where all could, all go over to
- * the new ones, where the call opens in the same epoch, which is on no flag there. Nobody writes to the old ones again
- * but for the counters of those replies: they are given back when later hellos have shown that these have come, too.
+ * The first ones lie in the symmetric heap, at one offset on all ranks. A call for which they are too small opens with
+ * headers that carry only its form. If all forms are equal, each rank takes larger records from the memory after its
+ * heap, which needs no other rank. It empties them, and says by a reply in the old records where they lie.
  *
- * Across nodes that goes for the ranks of one. What the network reaches does not grow (nodes/room.c). */
+ * If all ranks could do that, all go over to the new records. There the call opens in the same epoch, which is on no
+ * flag yet. No rank writes to the old ones again, except to the counters of those replies. So the old ones are freed
+ * when later headers have shown that the replies have come, too.
+ *
+ * Across nodes this holds for the ranks of one node. Memory that the network reaches does not grow (nodes/room.c). */
 #include "base/knobs.h"
 #include "exec/cpu/normal/nodes.h"
 
@@ -60,7 +62,7 @@ static int64_t greater(int64_t a, int64_t b)
     return a > b ? a : b;
 }
 
-/* The shape that holds both what there is and the call. */
+/* Returns the shape that holds both the present one and the call. */
 static ep_shape shape_for(const cpu_executor *self, const ep_grow_step *step)
 {
     ep_shape shape = self->shape;
@@ -84,7 +86,7 @@ expar_status cpu_sources_make(const ep_shape *shape, int32_t workers, cpu_source
     return EXPAR_OK;
 }
 
-/* A worker takes some 15 µs to wake, in which one thread moves cpu.worker bytes (measured:
+/* A worker takes some 15 µs to wake. One thread moves cpu.worker bytes in that time (measured:
    docs/internals/measurements/cpu.md). */
 static int32_t workers_for(const cpu_executor *self, const exec_call *call, int64_t bytes)
 {
@@ -108,7 +110,7 @@ void cpu_call_workers(cpu_executor *self, const exec_call *call, int64_t bytes)
 
 /* ---- growing ----------------------------------------------------------------------------------------------------- */
 
-/* What this rank has made, and all have not yet gone over to. */
+/* The memory that this rank has made, and that not all ranks use yet. */
 typedef struct growth {
     ep_shape shape;
     ep_space space;
@@ -149,7 +151,7 @@ static expar_status growth_make(cpu_executor *self, const ep_grow_step *step, gr
                         (long long)step->row_bytes, step->form.topk, step->form.experts);
 }
 
-/* All have said where theirs lie, to the ranks of their node. */
+/* All ranks of the node have said where their new records lie. */
 static void go_over(cpu_executor *self, const ep_grow_step *step, growth *grown)
 {
     for (int32_t r = self->near_first; r < self->near_first + self->near_ranks; r++)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a wait that failed was waiting for: for each peer, how much had come of what was awaited. */
+/* Texts about data that a failed wait was waiting for: for each peer, how much of them had come. */
 #include "exec/cpu/normal/cpu.h"
 
 #include <stdio.h>
@@ -16,7 +16,7 @@ void cpu_report_add(cpu_report *report, int32_t peer, const char *what, uint64_t
     size_t room = sizeof report->text - report->length;
     int length = snprintf(report->text + report->length, room, "; %s rank %d: %llu of %llu", what, peer,
                           (unsigned long long)came, (unsigned long long)all);
-    /* A line that does not fit is left out whole. */
+    /* A line that does not fit is left out completely. */
     if (length > 0 && (size_t)length < room) report->length += (size_t)length;
     report->text[report->length] = '\0';
 }

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The queue rings. A ring lies in its receiver's memory; for each (channel, source, receiver) there is one.
+/* The queue rings. For each (channel, source, receiver) there is one, in its receiver's memory.
  *
- *   tail  in the receiver's memory: rows put in.   The source stores (release) after it filled the slots, the receiver
- *         loads (acquire).
- *   head  in the source's memory: rows taken out.  The receiver stores (release) after it read the slots, the source
- *         loads (acquire).
+ *     tail  in the receiver's memory: rows put in.   The source stores it (release) after it has filled the slots, the
+ *           receiver loads it (acquire).
+ *     head  in the source's memory: rows taken out.  The receiver stores it (release) after it has read the slots, the
+ *           source loads it (acquire).
  *
- * Where a peer is on another node, the ring (channel, peer) carries what is forwarded inside this one, in the name of
- * ranks there. For node m and local rank l, peer m · P + l stands for: to the rank l here, in the name of this rank's
- * rail on m; and from the rank l here, which puts in what is for, or comes from, its own rail on m. So a receiver
- * finds the rows of every source in the ring of that source, whoever has put them in.
+ * If a peer is on another node, the ring (channel, peer) carries rows that are forwarded inside this node, in the name
+ * of ranks there. Peer m · P + l is local rank l of node m. The ring towards it goes to the rank l here, in the name of
+ * this rank's rail on m. The ring from it comes from the rank l here, which puts in rows for, or from, its own rail on
+ * m. So a receiver finds the rows of every source in the ring of that source, whichever rank has put them in.
  *
- * Both count rows of the current call and carry its epoch; a word of another epoch counts as 0. Rings are empty
- * between calls: a source sends rows of a call only when its call before that has ended, which takes the word of every
- * receiver that it has taken everything out. */
+ * Both words count rows of the current call and carry its epoch; a word of another epoch counts as 0. Rings are empty
+ * between calls. A source sends rows of a call only after its call before that has ended. Then every receiver has said
+ * that it has taken everything out. */
 #include "exec/cpu/normal/cpu.h"
 
 #include <string.h>
@@ -23,13 +23,13 @@ void cpu_rings_reset(cpu_executor *self)
     memset(self->rings, 0, (size_t)self->shape.ranks * (size_t)self->shape.channels * sizeof *self->rings);
 }
 
-/* Rows that are announced, or slots that are returned, together: a quarter of the ring. */
+/* The number of rows that are announced, or slots that are returned, together: a quarter of the ring. */
 static uint32_t chunk_rows(const cpu_executor *self)
 {
     return self->slots < 4 ? 1 : self->slots / 4;
 }
 
-/* The rank of this node at the other end of the ring, and under which number it has this end. */
+/* Returns the rank of this node at the other end of the ring, by the number under which it has this end. */
 static int32_t end_of(const cpu_executor *self, int32_t peer)
 {
     return self->nodes ? self->near_first + peer % self->near_ranks : peer;
@@ -46,7 +46,7 @@ static _Atomic uint64_t *word_at(const cpu_executor *self, int32_t pe, uint64_t 
     return cpu_at(self, pe, offset);
 }
 
-/* A ring begins where the first of the slots does that records were made for. */
+/* A ring begins at the first slot of the layout for which the records were made. */
 static void *slot_at(const cpu_executor *self, int32_t receiver, int32_t channel, int32_t source, uint32_t row)
 {
     const uint64_t ring = ep_slot_at(&self->space, &self->shape, channel, source, 0);
@@ -102,7 +102,7 @@ uint32_t cpu_ring_ready(cpu_executor *self, uint32_t epoch, int32_t channel, int
     return (uint32_t)ep_ring_ready(tail, epoch, cpu_ring_of(self, channel, peer)->taken, (int32_t)self->slots);
 }
 
-/* Rows are taken after they were put, and not more are on their way than there are slots. */
+/* Checks that rows are taken after they were put, and that no more are under way than there are slots. */
 static expar_status ring_check(const cpu_executor *self, uint32_t epoch, int32_t channel, int32_t peer)
 {
     const int32_t ranks = self->shape.ranks, rank = self->sym->rank;

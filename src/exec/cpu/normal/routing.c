@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* Where one array begins behind those before it; *bytes grows by it. */
+/* Returns where one array begins after those before it; *bytes grows by it. */
 static size_t routing_place(size_t *bytes, size_t count, size_t each)
 {
     size_t at = *bytes;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The object: its place in the device heap, its small memory, its kernels. */
+/* The object: its part of the device heap, its small memory, its kernels. */
 #include "exec/cuda/low_latency/ll_gpu.h"
 #include "group/group.h"
 #include <expar/low_latency.h>
@@ -17,7 +17,7 @@ static const char ll_buffer_name[] = "the low-latency buffer";
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
-/* All but the heap; of one that was made in part, too. */
+/* Ends all but the heap, also for a partly made executor. */
 static void ll_gpu_close_part(ll_gpu *self)
 {
     gpu_core_stop(&self->core);
@@ -39,7 +39,7 @@ static void ll_gpu_destroy(executor *base, bool sound, bool quiet)
     gpu_core *core = &self->core;
     if (!sound && ll_gpu_is_shaped(self) && !gpu_core_abandon(core, "a low-latency call of this rank's")) return;
     ll_gpu_close_part(self);
-    /* Peers' kernels may still write here until all ranks have come, and waited for theirs. */
+    /* Peers' kernels may write here until all ranks have come and have waited for theirs. */
     bool all_quiet = sound && quiet && !core->unsettled;
     if (sound && device_heap_give(core->heap, ll_buffer_name, core->place.buffer, &all_quiet) != EXPAR_OK)
         LOG(LOG_WARN, "expar_ll_destroy: %s", expar_last_error());
@@ -50,8 +50,8 @@ static void ll_gpu_destroy(executor *base, bool sound, bool quiet)
 
 /* ---- operations that are not calls ------------------------------------------------------------------------------- */
 
-/* Kernels open calls, and a rank that goes can wait for none: others learn of it as they ask. With masks they learn,
-   too, that it writes no more. */
+/* Kernels open calls, so a rank that leaves has none to wait for. Others learn of it when they ask. With masks they
+   also learn that it writes no more. */
 static void ll_gpu_retire(executor *base, uint32_t epoch, const ep_refusal *refusal)
 {
     (void)epoch, (void)refusal;
@@ -64,7 +64,7 @@ static expar_status ll_gpu_take(executor *base, const mem_allocator *from, uint6
     return ll_gpu_cache_take(ll_gpu_of(base), bytes, out);
 }
 
-/* Before there is a shape there are no calls to tell of. */
+/* Before there is a shape there are no calls that could have failed. */
 static expar_status check_shaped(executor *base, const char *what)
 {
     return ll_gpu_is_shaped(ll_gpu_of(base)) ? gpu_check(base, what) : EXPAR_OK;
@@ -82,7 +82,7 @@ static bool untold_shaped(executor *base, ep_verdict *verdict, int64_t *dropped)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-/* Parts of the one block of device memory, and of pinned memory. */
+/* Offsets of the parts of the one block of device memory, and of pinned memory. */
 typedef struct ll_gpu_parts {
     size_t state, ll_state, tally, told, waits, noted, lost, masks, mask_of, decided, kept, device_bytes;
     size_t awaits, dues, counts, losses, answer, view, pinned_bytes;
@@ -114,7 +114,7 @@ static ll_gpu_parts parts_of(const ll_gpu *self)
     return parts;
 }
 
-/* Words of the buffer, which may have served another one, and the states. */
+/* Fills the buffer's words, whose memory may have served another buffer, and the states. */
 static expar_status fill_device(const ll_gpu *self, const ll_gpu_parts *parts)
 {
     const gpu_core *core = &self->core;
@@ -126,7 +126,7 @@ static expar_status fill_device(const ll_gpu *self, const ll_gpu_parts *parts)
     if (status == EXPAR_OK) status = CUDA_CALL(MemcpyHtoDAsync, memory + parts->state, &state, sizeof state, own);
     if (status == EXPAR_OK)
         status = CUDA_CALL(MemsetD8Async, memory + parts->ll_state, 0, parts->kept - parts->ll_state, own);
-    /* Others may have told a reserve of masks already: it was cleared as it was made. */
+    /* Other ranks may have written masks to a reserve already. It was cleared when it was made. */
     if (status != EXPAR_OK || self->early) return status;
     return CUDA_CALL(MemsetD8Async, buffer, 0, self->space.words_bytes, own);
 }
@@ -193,7 +193,8 @@ static bool ll_gpu_fits(executor *base, const ll_shape *shape)
     return ll_gpu_dispatch_shared(shape, shape->tokens) <= room && ll_gpu_combine_shared(shape) <= room;
 }
 
-/* In a block's shared memory lie the indices of all tokens, or of a combine in LogFMT what its rows' groups are. */
+/* A block's shared memory holds the indices of all tokens, or for a combine in LogFMT what it needs to know of its
+   rows' groups. */
 static expar_status check_shared(const ll_gpu *self)
 {
     const ll_shape *shape = &self->shape;
@@ -213,8 +214,8 @@ static expar_status check_shared(const ll_gpu *self)
     return EXPAR_OK;
 }
 
-/* For the buffer's whole shape (kernels/low_latency/places.h). All of them now: the driver lets no module in while
-   other ranks' kernels run on the GPU. */
+/* Loads the kernels for the buffer's whole shape (kernels/low_latency/places.h). It loads all of them now: the driver
+   loads no module while other ranks' kernels run on the GPU. */
 static expar_status load_kernels(ll_gpu *self)
 {
     const ll_shape *shape = &self->shape;
@@ -256,7 +257,7 @@ static expar_status refuse_no_memory(void)
     return error_set(EXPAR_ERR_MEMORY, "no memory for a low-latency buffer");
 }
 
-/* What comes once the shape is known. */
+/* Makes the parts that depend on the shape. */
 static expar_status ll_gpu_make_shaped(ll_gpu *self)
 {
     gpu_core *core = &self->core;
@@ -272,7 +273,7 @@ static expar_status ll_gpu_make_shaped(ll_gpu *self)
     return EXPAR_OK;
 }
 
-/* Without a shape. */
+/* Makes the buffer without a shape. */
 static expar_status ll_gpu_make_reserve(ll_gpu *self)
 {
     gpu_core *core = &self->core;
@@ -297,7 +298,7 @@ static expar_status ll_gpu_make_part(ll_gpu *self, const ll_plan *plan, int32_t 
     return self->reserve.bytes ? ll_gpu_make_reserve(self) : ll_gpu_make_shaped(self);
 }
 
-/* A lay-out that has failed has left parts, which go with the buffer. */
+/* A lay-out that has failed leaves parts, which are freed with the buffer. */
 static expar_status ll_gpu_lay_out(executor *base, const ll_shape *shape)
 {
     ll_gpu *self = ll_gpu_of(base);
@@ -349,7 +350,7 @@ static const ll_ops ll_gpu_phases = {
     .lay_out = ll_gpu_lay_out,
 };
 
-/* All ranks come here, or none. Other buffers may be in the home. */
+/* All ranks come here, or none. Other buffers may use the same per-GPU state. */
 static void ll_gpu_unmake(ll_gpu *self)
 {
     bool quiet = !self->core.unsettled;
@@ -359,7 +360,7 @@ static void ll_gpu_unmake(ll_gpu *self)
     gpu_home_leave(&self->core, quiet);
 }
 
-/* Takes the memory, and makes all parts or none: no kernel has used it then, on any rank. */
+/* Takes the memory, and makes all parts or none. On failure no kernel has used it on any rank. */
 static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
 {
     gpu_core *core = &self->core;
@@ -377,7 +378,7 @@ static expar_status ll_gpu_make(ll_gpu *self, const ll_plan *plan)
     return error_restore(&kept);
 }
 
-/* Kernels reach their peers by mapped memory alone. All ranks find the same. */
+/* Kernels reach their peers only by mapped memory. All ranks get the same result. */
 static expar_status check_mapped(const ll_plan *plan)
 {
     const char *why = NULL;

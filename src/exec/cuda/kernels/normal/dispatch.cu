@@ -1,23 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch: rows from their source to the outputs of their receivers.
  *
- * Grid: as many blocks as SMs were granted, each of as many warps as fit. No row is written before its receiver has
- * offered the place. Of a fresh dispatch that may have happened with the hellos that notify has seen: then every block
- * works out what stands (standing_offer). Else block 0 writes this rank's offers into every peer's memory (release),
- * and all blocks poll those of the peers in local memory (acquire). Then each warp takes every n-th token: it looks up
- * the ranks that the token goes to, brings the row in once and sends it to each of them, with its indices, weights and
- * scales. Where some rank offered the queue, blocks then take channels: half of a block's warps put rows into rings,
- * the other half takes rows out of this rank's (dispatch_queue.h). The last block to finish posts the dones (release)
- * and polls those of all peers (acquire); the kernel ends when all rows are here.
+ * Grid: as many blocks as SMs were granted, each with as many warps as fit. No row is written before its receiver has
+ * advertised the place. In a fresh dispatch the headers that notify has seen may have done so. Then every block
+ * computes the valid advertisement (standing_offer). Otherwise block 0 writes this rank's advertisements into every
+ * peer's memory (release), and all blocks poll those of the peers in local memory (acquire).
  *
- * Launched before the host knows how many rows come, each block first lays out this rank's room for them, or leaves at
- * once where they do not fit, or where pools grow before rows move.
+ * Then each warp takes every n-th token. It looks up the ranks that the token goes to, brings the row in once and sends
+ * it to each of them, with its indices, weights and scales. If some rank advertised rings, blocks then take channels.
+ * Half of a block's warps put rows into rings, and the others take rows out of this rank's (dispatch_queue.h). The last
+ * block to finish posts the completion flags (release) and polls those of all peers (acquire). The kernel ends when all
+ * rows are here.
  *
- * Bytes a token: one row read, one row written a destination. The row goes by bulk copies through the warp's stage of
- * shared memory where the GPU has them (sm_90), else by 16-byte loads and stores, four in flight a lane.
+ * The kernel may be launched before the host knows how many rows come. Then each block first lays out this rank's space
+ * for them. It leaves at once if they do not fit, or if pools grow before rows move.
  *
- * Who waits: block 0 … n for offers that do not stand, ring teams for free slots and for rows, the last block for
- * dones. */
+ * Bytes of a token: one row is read, and one row is written to each destination. If the GPU has bulk copies (sm_90),
+ * the row goes through the warp's stage of shared memory. Otherwise it goes by 16-byte loads and stores, four at once
+ * in each lane.
+ *
+ * Waits: blocks 0 … n wait for advertisements that notify did not bring, ring teams for free slots and for rows, the
+ * last block for completion flags. */
 #include "exec/cuda/kernels/normal/dispatch_queue.h"
 
 static_assert(sizeof(gpu_target) + 2 * sizeof(gpu_ring) == GPU_DISPATCH_RANK_BYTES, "the host plans shared memory");
@@ -29,7 +32,7 @@ GPU_FUNC int32_t rows_coming(const gpu_dispatch_args *a)
     return ((const int32_t *)(a->routing + a->at.rank_prefix))[GPU_RANKS(&a->world.place) - 1];
 }
 
-/* What a room has to offer for so many rows. False where they do not fit. */
+/* Computes the buffer advertisement of a pool's space for that many rows. False: they do not fit. */
 GPU_FUNC bool offer_of_room(const gpu_dispatch_args *a, const ep_room *room, int64_t rows, ep_offer *offer)
 {
     int32_t idx_bytes = a->form.idx_dtype ? a->route.idx_bytes : 0;
@@ -45,7 +48,7 @@ GPU_FUNC bool offer_of_room(const gpu_dispatch_args *a, const ep_room *room, int
     return map.total_bytes <= room->bytes;
 }
 
-/* By one thread: where the rows come to in this rank's own room. False where they do not fit. */
+/* Computes the place of the rows in this rank's own space. False: they do not fit. One thread calls it. */
 GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
 {
     const gpu_world *world = &a->world;
@@ -60,15 +63,16 @@ GPU_FUNC bool settle_arrival(const gpu_dispatch_args *a, gpu_arrival *arrival)
     return fits;
 }
 
-/* ---- offers ------------------------------------------------------------------------------------------------------ */
+/* ---- buffer advertisements --------------------------------------------------------------------------------------- */
 
-/* By block 0. With the hello of a cached dispatch, else as the reply to the receivers' notify. */
+/* Block 0 calls it. The advertisement goes with the header of a cached dispatch, else as the reply to the receivers'
+   notify. */
 GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival, uint32_t epoch)
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(&world->place);
     bool cached = a->form.kind == EP_DISPATCH_CACHED;
-    /* The call's own stands among the arguments, where one pointer to either would not find it as fast. */
+    /* The call's own status is among the arguments. One pointer to either status would be slower. */
     const int32_t status = a->checked ? world->place.state->checked.status : a->refusal.status;
     const int32_t *rank_prefix = (const int32_t *)(a->routing + a->at.rank_prefix);
     for (int32_t pe = threadIdx.x; pe < ranks; pe += blockDim.x) {
@@ -85,13 +89,14 @@ GPU_FUNC void post_offers(const gpu_dispatch_args *a, const gpu_arrival *arrival
     }
 }
 
-/* The offer that rank pe made with its hello. False: it made none, or it does not stand. notify has seen all hellos. */
+/* Computes the advertisement that rank pe made with its header. False: it made none, or it is not valid. notify has
+   seen all headers. */
 GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, ep_offer *offer)
 {
     const gpu_world *world = &a->world;
     int32_t ranks = GPU_RANKS(&world->place), before = 0, all = 0;
     if (!ep_tells_room(ranks)) return false;
-    /* Looked at last, so that it is loaded beside the rest. */
+    /* It is used last, so that it is loaded together with the rest. */
     const uint32_t grows = world->place.state->grows;
     const ep_room room = hello_at(world, world->place.rank, epoch, pe)->room;
     for (int32_t s = 0; s < ranks; s++) {
@@ -104,8 +109,8 @@ GPU_FUNC bool standing_offer(const gpu_dispatch_args *a, uint32_t epoch, int32_t
     return !grows && room.bytes && offer_of_room(a, &room, all, offer);
 }
 
-/* Where this rank's rows go at rank pe. False when its offer was waited for in vain. *against: it refused with it, or
-   its hello, with which it came, does not agree. */
+/* Finds the place of this rank's rows at rank pe. False: the wait for the advertisement was given up. *against: the
+   rank rejects the call, or the header that brought the advertisement does not agree. */
 GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe, gpu_target *target, bool *against)
 {
     const gpu_world *world = &a->world;
@@ -134,7 +139,8 @@ GPU_FUNC bool find_target(const gpu_dispatch_args *a, uint32_t epoch, int32_t pe
     return come;
 }
 
-/* By every block: waits for the offers of all, and notes where this rank's rows go. False: no rows are to be moved. */
+/* Every block calls it. It waits for the advertisements of all ranks, and keeps the places of this rank's rows. False:
+   no rows are to be moved. */
 GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_target *targets)
 {
     const gpu_world *world = &a->world;
@@ -161,7 +167,7 @@ GPU_FUNC bool accept_offers(const gpu_dispatch_args *a, uint32_t epoch, gpu_targ
     return false;
 }
 
-/* The handle keeps where this rank's rows went: the combine fetches them there. */
+/* The handle keeps the places of this rank's rows: the combine fetches them there. */
 GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targets)
 {
     int32_t *first_row = (int32_t *)(a->routing + a->at.first_row);
@@ -171,8 +177,8 @@ GPU_FUNC void keep_first_rows(const gpu_dispatch_args *a, const gpu_target *targ
 
 /* ---- rows of this rank that nobody sends ------------------------------------------------------------------------- */
 
-/* Rows from `came` on have no experts, and come from nowhere: those of worst-case outputs beyond the ones that come, or
-   all where none do. */
+/* Rows from `came` on get no experts and no source. Those are rows of worst-case outputs beyond the rows that come, or
+   all rows if none come. */
 GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival, int64_t came)
 {
     int32_t topk = GPU_TOPK(a);
@@ -187,8 +193,9 @@ GPU_FUNC void blank_tail(const gpu_dispatch_args *a, const gpu_arrival *arrival,
             ((int32_t *)arrival->idx)[i] = -1;
 }
 
-/* Rows that will find no space; by a dispatch with a handle, too. By one thread, and aside: registers are short. It
-   takes 0.7 us to read the arguments by a pointer, so that calls that cannot drop any leave it out. */
+/* Reports rows that will find no space, also in a dispatch with a handle. One thread calls it. It is out of line, since
+   registers are short. It takes 0.7 us to read the arguments by a pointer, so calls that cannot drop any leave it
+   out. */
 GPU_ASIDE void tell_dropped(const gpu_dispatch_args *a, const gpu_arrival *arrival)
 {
     int32_t over = rows_coming(a) - arrival->offer.rows;
@@ -197,7 +204,7 @@ GPU_ASIDE void tell_dropped(const gpu_dispatch_args *a, const gpu_arrival *arriv
 
 /* ---- all rows ---------------------------------------------------------------------------------------------------- */
 
-/* rings: [2][N] shared; stages behind them. */
+/* rings: [2][N] shared; stages follow them. */
 GPU_FUNC void move_rows(const gpu_dispatch_args *a, const gpu_arrival *arrival, const gpu_target *targets,
                         gpu_ring *rings, uint8_t *stages, uint32_t epoch)
 {
@@ -222,7 +229,7 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
     __shared__ gpu_arrival settled;
     const gpu_arrival *arrival = &a.arrival;
     bool cached = a.form.kind == EP_DISPATCH_CACHED, refused = !cached && world->place.state->refused;
-    bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(&world->place)); /* the offer that notify made */
+    bool stands = a.room.bytes && ep_tells_room(GPU_RANKS(&world->place)); /* notify has made the advertisement */
     if (a.room.bytes) {
         /* Both are loaded at once: blocks that wait for one and then for the other begin later. */
         const bool grows = world->place.state->grows;
@@ -230,7 +237,7 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
         arrival = &settled;
     }
     if (refused) {
-        /* As a dispatch that brought nothing: notify has emptied the routing. */
+        /* Ends as a dispatch without rows does: notify has emptied the routing. */
         if (arrival->idx || arrival->src) blank_tail(&a, arrival, rows_coming(&a));
         return;
     }
@@ -247,7 +254,7 @@ GPU_KERNEL(32 * GPU_DISPATCH_WARPS) ep_dispatch_impl(GPU_ARGS gpu_dispatch_args 
                   shared + ep_round(GPU_RANKS(&world->place) * GPU_DISPATCH_RANK_BYTES, EP_ALIGN_BYTES), epoch);
         if (arrival->idx || arrival->src) blank_tail(&a, arrival, rows_coming(&a));
     } else if (cached && (arrival->idx || arrival->src))
-        /* The handle's routing stays: what stands behind on the stream looks at these rows. */
+        /* The handle's routing stays: later work on the stream looks at these rows. */
         blank_tail(&a, arrival, 0);
     if (!last_block(&world->place, true)) return;
     if (go) exchange_dones(world, epoch);

@@ -170,8 +170,8 @@ expar_status gpu_look_at_group(const gpu_core *self, int64_t *seen_ns, const cha
 /* Polls at first, then yields the core.
  *
  * Once a kernel runs, the guard asks about the ranks that it awaits. Before that the caller's work may occupy the
- * stream for any time, so no time-out ends this wait. Only a failed group ends it: the stream may then never reach the
- * call, for instance because earlier work there waits for a dead rank.
+ * stream for any time, so no time-out ends this wait. A failed group ends it: the stream may then never reach the call,
+ * for instance because earlier work there waits for a dead rank.
  *
  * In that case the kernels may still run at any later time, with the abort word set. All memory that they touch stays
  * valid. The status poisons the buffer, so no other call gets the blocks that this call returns to the pool. The thread

@@ -205,7 +205,7 @@ void gpu_core_stop(gpu_core *self);
 /* Call this after gpu_core_stop. Frees the buffer's small memory. */
 void gpu_core_free(gpu_core *self);
 /* For a rank that ends alone. False: a call is still on its stream, and `what` goes to the log. Then everything that
-   its kernels use must stay, including the object. In both cases nothing watches the buffer any more. */
+   its kernels use must stay, including the object. Nothing watches the buffer any more. */
 bool gpu_core_abandon(gpu_core *self, const char *what);
 
 /* ---- lend.c ------------------------------------------------------------------------------------------------------ */

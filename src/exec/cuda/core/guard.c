@@ -152,8 +152,8 @@ static void lose_awaited(gpu_core *self)
         self->lose(self, r, why);
         any = true;
     }
-    /* The rank to blame is not awaited here: a rank that this one awaits is itself held up by the rank to blame. So
-       lose the awaited rank. */
+    /* Other ranks await the rank to blame, and the rank that this one awaits is held up by that. So this rank loses the
+       awaited one. */
     for (int32_t r = 0; r < self->sym->size && !any; r++) {
         any = r != self->sym->rank && guard_is_awaited(self, r);
         if (any) self->lose(self, r, why);

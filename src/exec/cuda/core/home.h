@@ -28,10 +28,10 @@ struct gpu_home {
     /* A buffer left it after calls that had failed on some rank. */
     bool loud;
     /* The end of the last block that found no memory, as an offset in the heap; 0: none since the last growth. A thread
-       that takes a block writes it under the store's lock. A thread that makes a call reads it (relaxed: a request that
-       is seen late still counts). */
+       that takes a block writes it under the store's lock. A thread that makes a call reads and resets it (relaxed: a
+       request that is seen late still counts). */
     _Atomic uint64_t missed;
-    /* Idle memory shall be freed. gpu_store_trim sets it, and a thread that makes a call reads it (relaxed,
+    /* Idle memory shall be freed. gpu_store_trim sets it, and a thread that makes a call reads and resets it (relaxed,
        likewise). */
     atomic_bool trims;
     /* After growths that failed: how many calls come before the next request, and how many there were at first. Threads
@@ -49,7 +49,7 @@ void gpu_store_close(gpu_home *home);
 uint64_t gpu_store_bytes(const gpu_home *home);
 /* Returns the offset of the end of the memory. */
 uint64_t gpu_store_end(const gpu_home *home);
-/* Collective: adds memory so that there are that many bytes. */
+/* Collective: adds at least that many bytes. Ranks may pass different numbers. */
 expar_status gpu_store_grow(gpu_home *home, uint64_t bytes);
 /* Collective: adds memory up to `end`, and up to the last block that found none. Frees idle memory if a rank has
    trimmed. */

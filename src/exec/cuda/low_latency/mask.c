@@ -13,7 +13,7 @@ static const char clean_words_name[] = "the words of cleans";
 
 /* ---- ranks that are lost ----------------------------------------------------------------------------------------- */
 
-/* Kernels read it when they want to leave a slot for another one. */
+/* Kernels read it when they choose the region of a slot. */
 void ll_gpu_note_dead(ll_gpu *self)
 {
     const sym *symmetric = self->core.sym;

@@ -119,7 +119,7 @@ expar_status gpu_pool_start(gpu_executor *self);
 void gpu_pool_close(gpu_executor *self);
 /* The bytes that the pool may have now without growing, including other buffers' blocks. */
 uint64_t gpu_pool_bytes(const gpu_executor *self);
-/* Says whether this rank's header requests growth of the pool. Call it once for each call. */
+/* Says whether this rank's header requests that pools grow or shrink. Call it once for each call. */
 bool gpu_pool_wishes(const gpu_executor *self);
 /* Says whether a call that need not wait for its counts does wait, given this growth. Call it once for each such
    call. */

@@ -24,7 +24,7 @@ GPU_FUNC void ll_put(const ll_dispatch_args *a, const ll_now *now, uint64_t mess
 #define LL_HAND_UNITS 1
 #endif
 typedef struct ll_hand {
-    uint4 units[LL_HAND_UNITS]; /* coded: the first */
+    uint4 units[LL_HAND_UNITS]; /* a coded row uses only the first */
     float scale;
 } ll_hand;
 

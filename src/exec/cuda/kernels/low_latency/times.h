@@ -35,8 +35,8 @@ GPU_FUNC uint64_t ll_wait_begin(const ll_gpu_call *c)
 {
     return c->wait_ns ? clock_now() : 0;
 }
-/* Several threads that began equally at `before` call it; that is how long the block had waited for the rank by
-   then. */
+/* `before` is how long the block had waited for the rank when this wait began. Several threads that began with the same
+   value may call it. */
 GPU_FUNC void ll_wait_end(const ll_gpu_call *c, const ll_shared *s, int32_t source, uint64_t before, uint64_t since_ns)
 {
     if (c->wait_ns && source != c->place.rank) atomicMax(&s->waits[source], before + (clock_now() - since_ns));

@@ -98,7 +98,7 @@ LANES_PART size_t vector_bytes(size_t bytes, size_t v)
     return bytes <= begin ? 0 : bytes - begin < sizeof(word_lanes) ? bytes - begin : sizeof(word_lanes);
 }
 
-/* strip_NAME: adds one strip of y from the same strip of all rows. bytes: STRIP_BYTES, or the rest at the end of the
+/* strip_NAME: adds one strip of y from the same strip of all rows. `bytes` is STRIP_BYTES, or less at the end of the
    rows. weights NULL: the rows are added as they are. */
 #define DEFINE_STRIP(NAME, name)                                                                                       \
     LANES_PART void strip_##name(uint8_t *y, const void *const *rows, const float *weights, int32_t num_rows,          \

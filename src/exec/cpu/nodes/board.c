@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The board across nodes. A rank posts each record to the ranks of its node as ever, and once to every other node: to
- * the rank of its rail there, with all that the node's ranks must know of it. That rank hands it on to them as the
- * source would have posted it, its own copy last: so who has heard from all has handed on all that came by its rail,
- * and nobody on the node waits for it any more.
+/* Records across nodes. A rank posts each record to the ranks of its node as always, and once to every other node.
+ * There it goes to the rank of its rail, with everything that the node's ranks must know. That rank passes it on to
+ * them as the source would have posted it, its own copy last. So a rank that has heard from all has passed on
+ * everything that came by its rail, and no rank on the node waits for it any more.
  *
- * It is handed on by whoever awaits the board, and only for that call. So the two parities are enough here, too: a
- * rank that hands on a record of call n + 2 has opened that call, for which all ranks of its node have judged call n +
+ * The thread that awaits the records passes them on, and only those of that call. So the two parities are enough here,
+ * too: a rank that passes on a record of call n + 2 has opened that call. So all ranks of its node have judged call n +
  * 1. */
 #include "base/interrupt.h"
 #include "base/knobs.h"
@@ -30,22 +30,22 @@ static void fill_rail_counts(const cpu_executor *self, ep_rail_hello *hello, con
     }
 }
 
-/* Of what stands before it. */
+/* Returns the bytes of the counts that stand before a header. */
 static size_t rail_counts_bytes(const cpu_executor *self, const ep_routing *counts)
 {
     if (!counts) return 0;
     return sizeof(int32_t) * ep_rail_counts(self->rails->shape.each, counts->channels, counts->local_experts);
 }
 
-/* Of hellos and replies. Those of a call whose records have grown come a second time in its epoch. */
+/* Returns the flag of headers and replies. Those of a call whose records have grown come a second time in its epoch. */
 static uint64_t opening_word(const cpu_executor *self, uint32_t epoch)
 {
     const uint64_t again = ep_word(epoch, 2);
     return self->rails->again == again ? again : ep_word(epoch, 1);
 }
 
-/* As other waits of a call, which are soon over; what takes longer than a network does is left to link_quiet, which
-   finds out who is silent. */
+/* Waits like the other waits of a call, which are soon over. If it takes longer than a network does, link_quiet waits
+   on, and finds out which rank is silent. */
 static expar_status await_hello(cpu_executor *self, uint32_t epoch)
 {
     const link_batch *batch = &self->rails->hellos[epoch & 1];
@@ -100,8 +100,8 @@ void rail_retirement_post(cpu_executor *self, uint32_t epoch, const ep_refusal *
     error_put_back(&kept);
 }
 
-/* A flag where the rank goes on, which takes one trip; else the refusal, and the flag once that is there. The first row
-   of another rank may be on the same wire as soon as this one's node has its reply. */
+/* If the rank goes on, it sends only a flag, in one message. Otherwise it sends the rejection, and the flag once that
+   is there. The first row of another rank may use the same wire as soon as this rank's node has its reply. */
 static expar_status post_reply(cpu_executor *self, uint32_t epoch, const ep_refusal *refusal, int32_t node)
 {
     cpu_rails *rails = self->rails;
@@ -140,7 +140,8 @@ expar_status rail_done_post(cpu_executor *self, uint32_t epoch)
     return rail_ended(self, status);
 }
 
-/* All rows are here, so the call has gone well, whatever comes of this: who cannot be told any more has gone. */
+/* All rows are here, so the call has succeeded, whatever the result of this is: a rank that cannot be told any more has
+   left. */
 static void settle_dones(cpu_executor *self)
 {
     error_kept kept;
@@ -175,8 +176,8 @@ static uint64_t awaited_word(const cpu_executor *self, ep_board board, uint32_t 
     return board == EP_BOARD_DONE ? ep_word(epoch, 1) : opening_word(self, epoch);
 }
 
-/* In the memory of pe, which is mapped; its own loads are what progress brings. A hello's flag, which comes with the
-   rest of it, is not yet the one that is awaited where it has come in part. */
+/* Looks in the memory of pe, which is mapped; reading this rank's own memory drives the network. A header's flag comes
+   with the rest of the header. If it has come in part, it does not equal the awaited one yet. */
 static bool rail_has_come(const cpu_executor *self, int32_t pe, ep_board board, uint32_t epoch, int32_t node)
 {
     const uint64_t offset =
@@ -198,16 +199,16 @@ bool rail_done_is_here(const cpu_executor *self, uint32_t epoch, int32_t source)
     return node != self->rails->node && rail_has_come(self, pe, EP_BOARD_DONE, epoch, node);
 }
 
-/* ---- what a hello may say ---------------------------------------------------------------------------------------- */
+/* ---- checks of a header ------------------------------------------------------------------------------------------ */
 
-/* Experts of a rank, by the form that came. */
+/* Returns the number of experts of a rank, by the form that came. */
 static int32_t locals_of(const cpu_executor *self, const ep_rail_hello *hello)
 {
     return hello->form.experts / self->shape.ranks;
 }
 
-/* A call whose form is this rank's, which has counts, has them, too, unless it is refused. Another form ends the call,
-   whatever comes with it. */
+/* Says whether a header that must have counts lacks them. It must have them if its form is this rank's, which has
+   counts, and it does not reject the call. Another form ends the call in any case. */
 static bool lacks_counts(const cpu_executor *self, const ep_rail_hello *hello)
 {
     const cpu_rails *rails = self->rails;
@@ -215,8 +216,8 @@ static bool lacks_counts(const cpu_executor *self, const ep_rail_hello *hello)
     return ep_is_same_form(&hello->form, &rails->form);
 }
 
-/* What comes from the network is looked at before it is used: the kind has a name, and counts are places in memory
-   later, whose sums over all ranks fit. An error tells what was seen. */
+/* Data from the network are checked before they are used. The kind must be a known one. Counts become places in memory
+   later, so their sums over all ranks must fit. An error names the value. */
 static expar_status look_at_step(int64_t step, int64_t most, const char *what, int32_t channel)
 {
     if (step >= 0 && step <= most) return EXPAR_OK;
@@ -238,7 +239,7 @@ static expar_status look_at_records(const cpu_executor *self, const int32_t *rec
     return status;
 }
 
-/* Those for the local rank: of each channel no more rows than records. */
+/* Checks the counts for the local rank: no channel has more rows than records. */
 static expar_status look_at_counts(const cpu_executor *self, const ep_rail_hello *hello, const int32_t *records,
                                    const int32_t *counts)
 {
@@ -272,7 +273,7 @@ static expar_status look_at_hello(const cpu_executor *self, const ep_rail_hello 
     return status;
 }
 
-/* ---- handing on -------------------------------------------------------------------------------------------------- */
+/* ---- passing on -------------------------------------------------------------------------------------------------- */
 
 static void hand_refusal(ep_refusal *to, const ep_refusal *from)
 {
@@ -280,7 +281,7 @@ static void hand_refusal(ep_refusal *to, const ep_refusal *from)
     to->text[sizeof to->text - 1] = 0;
 }
 
-/* What the hello has for the local rank, as its source would have posted it. */
+/* Writes the header's counts for the local rank, as its source would have posted them. */
 static void hand_counts(const cpu_executor *self, const ep_rail_hello *from, ep_hello *to, int32_t local)
 {
     const int32_t channels = self->shape.channels, each = self->rails->shape.each;
@@ -300,7 +301,7 @@ static void hand_hello(cpu_executor *self, uint32_t epoch, int32_t source, int32
     hand_refusal(&hello->refusal, &from->refusal);
     if (from->with_counts) hand_counts(self, from, hello, local);
     cpu_record_publish(self, EP_BOARD_HELLO, epoch, pe, &hello->flag);
-    /* Of a rank that has gone it ends the wait for all others. */
+    /* The header of a rank that has left ends the wait for all others. */
     if (from->refusal.status == EXPAR_ERR_PEER) sym_ring(self->sym, pe);
 }
 
@@ -346,7 +347,7 @@ static uint64_t *handed_of(const cpu_rails *rails, ep_board board, uint32_t epoc
     return rails->handed + ((size_t)board * 2 + (epoch & 1)) * (size_t)rails->shape.nodes;
 }
 
-/* The flag of a record that has not come. */
+/* Checks the flag of a record that has not come. */
 static expar_status look_at_rail_flag(const cpu_executor *self, ep_board board, uint32_t epoch, int32_t node)
 {
     const uint32_t most = board == EP_BOARD_HELLO ? 2 : board == EP_BOARD_REPLY ? EP_REPLY_REFUSES | 2 : 1;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Combine across nodes.
  *
- * Forwarder: for each record that its rail has sent here, in that order, it adds the rows of this node's ranks, in
- * place or from the rings that they fill for it, and sends one row back. Source: adds a token's biases, then the sums
- * of the nodes that had it, its own node's at its place, as soon as all of them lie ready. Both go in the order of the
- * call's sums: by rank, ranks and then nodes ascend; by slots, ranks (or slots) of a node follow their slots, and nodes
- * their last ones. Each node's sum is FP32 from +0, rounded once to the payload's type unless it is to stay exact; sums
- * of weights stay FP32, and those of owners come as they are. In one order over all nodes rows go back instead of their
- * sum, and the source adds them otherwise (one_order.c). */
+ * Forwarder: takes the records that its rail has sent here, in that order. For each it adds the rows of this node's
+ * ranks, in place or from the rings that they fill for it, and sends one row back. Source: adds a token's biases, then
+ * the sums of the nodes that had it, its own node's at its place, as soon as all of them are ready.
+ *
+ * Both add in the order of the call's sums. By rank, ranks and then nodes ascend. By slots, ranks (or slots) of a node
+ * follow their slots, and nodes follow their last ones. Each node's sum is FP32 from +0, rounded once to the payload's
+ * type unless it must stay exact. Sums of weights stay FP32, and those of owners come unchanged. In one order over all
+ * nodes, rows go back in place of their sum, and the source adds them in another way (one_order.c). */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
@@ -17,7 +18,7 @@ static int64_t elements_of(const cpu_combine_run *run, int64_t bytes)
     return bytes / (int64_t)expar_dtype_bytes((expar_dtype)run->step->form.dtype);
 }
 
-/* What so many bytes of a row take in what goes back. */
+/* Returns how many bytes the sums take for so many bytes of a row. */
 static int64_t sum_bytes_of(const cpu_combine_run *run, int64_t bytes)
 {
     return rail_is_exact(run) ? elements_of(run, bytes) * (int64_t)sizeof(float) : bytes;
@@ -32,7 +33,7 @@ void rail_combine_begin(const cpu_combine_run *run)
     if (rail_is_one_order(run)) rail_count_rows(run);
 }
 
-/* What a node's rows add up to: rounded to their type, or not. */
+/* Makes the sum of a node's rows, rounded to their type or not. */
 static void sum_node(const cpu_combine_run *run, void *sum, const void *const *rows, int32_t count, int64_t bytes)
 {
     const expar_dtype dtype = (expar_dtype)run->step->form.dtype;
@@ -44,7 +45,8 @@ static void sum_node(const cpu_combine_run *run, void *sum, const void *const *r
 
 /* ---- forwarder --------------------------------------------------------------------------------------------------- */
 
-/* What the local rank gave for the record; false where it does not have it, or has dropped it. */
+/* Finds the row that the local rank returns for the record; false if it does not have the record, or has dropped the
+   row. */
 static bool given_locally(const cpu_combine_run *run, const cpu_token_part *part, int32_t local, cpu_given *out)
 {
     const cpu_executor *self = run->self;
@@ -62,7 +64,7 @@ static bool find_local(const cpu_combine_run *run, const cpu_token_part *part, i
     return rank < run->self->near_ranks && given_locally(run, part, rank, out);
 }
 
-/* The local ranks of the record's slots; those of other nodes are nobody's. */
+/* Returns the local ranks of the record's slots; slots of other nodes have no owner here. */
 static const uint16_t *local_owners(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const cpu_executor *self = run->self;
@@ -77,7 +79,7 @@ static const uint16_t *local_owners(const cpu_combine_run *run, const cpu_token_
     return owners;
 }
 
-/* As on one node, of this node's ranks alone. Their source may have routed by hand. */
+/* Returns the places as on one node, but only of this node's ranks. Their source may have routed by hand. */
 cpu_places rail_places(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const ep_sum sum = {
@@ -124,7 +126,7 @@ static void fill_weights(const cpu_combine_run *run, float *out, const cpu_token
     cpu_sum_rows(EXPAR_F32, out, rows, count, run->routing->topk);
 }
 
-/* The first part, and of its rows the first one, has the weights with it. */
+/* The first part carries the weights, and of its rows the first one. */
 static void back_slot_fill(const cpu_combine_run *run, uint8_t *slot, const rail_ring *ring, const cpu_token_part *part,
                            const void **rows)
 {
@@ -140,7 +142,7 @@ static void back_slot_fill(const cpu_combine_run *run, uint8_t *slot, const rail
         fill_weights(run, (float *)(slot + at->weights), part, rows);
 }
 
-/* The part's rows have been added; with the last one the record's. */
+/* The part's rows have been added, and with the last part those of the record. */
 static void pop_rows(const cpu_combine_run *run, const cpu_token_part *part, bool last)
 {
     int32_t *next = rail_next_of(run->self, part->channel, part->origin->node);
@@ -151,7 +153,7 @@ static void pop_rows(const cpu_combine_run *run, const cpu_token_part *part, boo
     }
 }
 
-/* Behind what the slot has: the ring's next row, part and record. True when the slot is full. */
+/* Moves on after the slot's contents: to the ring's next row, part and record. Returns true if the slot is full. */
 static bool go_on(const cpu_combine_run *run, rail_ring *ring, const cpu_token_part *part)
 {
     const bool one_order = rail_is_one_order(run);
@@ -218,7 +220,7 @@ static bool has_target(const cpu_combine_run *run, int64_t token, int32_t node)
     return rail_targets(run->routing, token, node, &end) != NULL;
 }
 
-/* Whether the sums of all other nodes that had the token lie ready. */
+/* Says whether the sums of all other nodes that had the token are ready. */
 static bool sums_are_ready(const cpu_combine_run *run, int32_t channel, int64_t token, expar_status *status)
 {
     const cpu_rails *rails = run->self->rails;
@@ -240,7 +242,7 @@ static expar_status pop_sums(const cpu_combine_run *run, int32_t channel, int64_
 
 /* ---- source: the order of nodes ---------------------------------------------------------------------------------- */
 
-/* By slots nodes follow their last ones, as ranks do inside one. */
+/* By slots nodes follow their last ones, as ranks do inside a node. */
 static ep_sum sum_of_nodes(const cpu_combine_run *run, int32_t order)
 {
     return (ep_sum){.order = order == EP_SUM_BY_RANK ? EP_SUM_BY_RANK : EP_SUM_BY_SLOT,
@@ -249,7 +251,7 @@ static ep_sum sum_of_nodes(const cpu_combine_run *run, int32_t order)
                     .strangers = 1};
 }
 
-/* The nodes of the token's slots. */
+/* Returns the nodes of the token's slots. */
 static const uint16_t *owning_nodes(const cpu_combine_run *run, const cpu_token_part *part)
 {
     const cpu_rails *rails = run->self->rails;
@@ -260,7 +262,8 @@ static const uint16_t *owning_nodes(const cpu_combine_run *run, const cpu_token_
     return nodes;
 }
 
-/* Of the other nodes' slots: the part that begins at `at`; own: what this node has at its place, NULL for none. */
+/* Gathers the other nodes' sums: the part of their slots that begins at `at`. own: this node's row at its place, NULL
+   for none. */
 static int32_t gather_sums(const cpu_combine_run *run, const cpu_token_part *part, const ep_sum *sum, uint64_t at,
                            const void *own, const void **rows)
 {
@@ -277,7 +280,7 @@ static int32_t gather_sums(const cpu_combine_run *run, const cpu_token_part *par
     return count;
 }
 
-/* Sums of nodes in the order of the call. Returns how many there are. */
+/* Finds the sums of nodes in the order of the call. Returns how many there are. */
 static int32_t find_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     void *own = rail_scratch_of(run, part->channel, 0);
@@ -288,7 +291,7 @@ static int32_t find_sums(const cpu_combine_run *run, const cpu_token_part *part,
     return gather_sums(run, part, &sum, at, count > 0 ? own : NULL, rows);
 }
 
-/* Sums of their weights, nodes ascending. */
+/* Finds the sums of their weights, nodes ascending. */
 static int32_t find_node_weights(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const cpu_rails *rails = run->self->rails;
@@ -299,7 +302,7 @@ static int32_t find_node_weights(const cpu_combine_run *run, const cpu_token_par
     return gather_sums(run, part, &sum, rails->slot.weights, count > 0 ? own : NULL, rows);
 }
 
-/* What the owners of slots on other nodes gave for them. */
+/* Takes the weights that the owners of slots on other nodes gave for them. */
 static void take_far_weights(const cpu_combine_run *run, const cpu_token_part *part, float *out)
 {
     const cpu_rails *rails = run->self->rails;
@@ -328,7 +331,7 @@ void rail_add_weights(const cpu_combine_run *run, const cpu_token_part *part, co
 
 /* ---- source: one part -------------------------------------------------------------------------------------------- */
 
-/* Biases, then the nodes' sums in order. */
+/* Adds biases, then the nodes' sums in order. */
 static void add_sums(const cpu_combine_run *run, const cpu_token_part *part, const void **rows)
 {
     const ep_combine_step *step = run->step;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Dispatch across nodes.
  *
- * Sender: a token that has targets on another node goes there once, as a record for the rank of this rail; records of
- * a channel and node go in token order. Forwarder: reads each record once, and writes rows to their final places at
- * the ranks in its mask, or puts them into the rings towards those, in the name of the token's source. A lane does
- * both for its channels, nodes in turn, and never waits for one of them alone. */
+ * Sender: a token that has targets on another node goes there once, as a record for the rank of this rail. Records of a
+ * channel and node go in token order. Forwarder: reads each record once. It writes rows to their final places at the
+ * ranks in its mask, or puts them into the rings towards those, in the name of the token's source. A lane does both for
+ * its channels, nodes in turn, and never waits for one of them alone. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
@@ -17,7 +17,7 @@ void rail_dispatch_begin(const cpu_dispatch_run *run)
     rail_begin(run->self, &slot, run->routing, run->joined, false);
 }
 
-/* Of the ring's channels, by a local rank's prefix. */
+/* Returns the records of the ring's channels, by a local rank's prefix. */
 static uint32_t records_of(const cpu_dispatch_run *run, const int32_t *prefix, int32_t channel)
 {
     return (uint32_t)ep_rows_of_ring(prefix, run->routing->channels, run->joined, channel);
@@ -34,7 +34,8 @@ static void fill_mask(const cpu_rails *rails, uint8_t *slot, const ep_target *ta
     }
 }
 
-/* What the forwarder keeps: the mask, and the ranks of the token's slots as this rank's handle has them. */
+/* Fills in the words that the forwarder keeps: the mask, and the ranks of the token's slots as this rank's handle has
+   them. */
 static void fill_kept(const cpu_dispatch_run *run, uint8_t *slot, int64_t token, const ep_target *target,
                       const ep_target *end)
 {
@@ -47,7 +48,7 @@ static void fill_kept(const cpu_dispatch_run *run, uint8_t *slot, int64_t token,
         memcpy(slot + behind_mask, routing->owners + (size_t)token * topk, topk * sizeof *routing->owners);
 }
 
-/* All parts as the caller gave them. */
+/* Copies all parts as the caller gave them. */
 static void fill_record(const cpu_dispatch_run *run, uint8_t *slot, int64_t token)
 {
     const ep_dispatch_step *step = run->step;
@@ -67,7 +68,7 @@ static void fill_record(const cpu_dispatch_run *run, uint8_t *slot, int64_t toke
         memcpy(slot + at->weights, route->weights + token * route->weights_pitch, topk * sizeof(float));
 }
 
-/* Sends the channel's records to the node until there is no place; true when any went. */
+/* Sends the channel's records to the node until there is no place; returns true if any went. */
 static bool send_records(const cpu_dispatch_run *run, int32_t channel, int32_t node, cpu_lane_turn *turn)
 {
     cpu_executor *self = run->self;
@@ -90,8 +91,8 @@ static bool send_records(const cpu_dispatch_run *run, int32_t channel, int32_t n
 
 /* ---- forwarder --------------------------------------------------------------------------------------------------- */
 
-/* Keeps the record's mask and slots, or looks whether they are those that are known. What cannot be is the peer's
-   fault; of slots anything can, for they are only compared. */
+/* Keeps the record's mask and slots, or checks that they are the known ones. Impossible masks are the peer's fault.
+   Slots may have any value, since they are only compared. */
 static expar_status learn_record(const cpu_dispatch_run *run, int32_t channel, int32_t node, const uint8_t *slot)
 {
     const cpu_rails *rails = run->self->rails;
@@ -124,7 +125,7 @@ static cpu_token token_in(const cpu_rails *rails, const uint8_t *slot, const ep_
     return token;
 }
 
-/* The row goes to a local rank. False: there is no place for it now. */
+/* Sends the row to a local rank. Returns false if there is no place for it now. */
 static bool forward_row(const cpu_dispatch_run *run, const cpu_token *token, int32_t channel, int32_t node,
                         int32_t local, expar_status *status)
 {
@@ -145,7 +146,7 @@ static bool forward_row(const cpu_dispatch_run *run, const cpu_token *token, int
     return true;
 }
 
-/* All of the record's rows that have not gone. False: not all could. */
+/* Sends all of the record's rows that have not gone. Returns false if not all could go. */
 static bool forward_record(const cpu_dispatch_run *run, int32_t channel, int32_t node, const uint8_t *slot,
                            expar_status *status)
 {
@@ -164,7 +165,8 @@ static bool forward_record(const cpu_dispatch_run *run, int32_t channel, int32_t
     return *status == EXPAR_OK;
 }
 
-/* All records have gone: each local rank has got of the channel what it was told of, and awaits no more. */
+/* All records have gone. Checks that each local rank has got as many rows of the channel as it was told, since it
+   awaits no more. */
 static expar_status check_forwarded(const cpu_dispatch_run *run, int32_t channel, int32_t node)
 {
     const cpu_executor *self = run->self;
@@ -180,7 +182,7 @@ static expar_status check_forwarded(const cpu_dispatch_run *run, int32_t channel
     return EXPAR_OK;
 }
 
-/* Forwards what has come of the channel from the node; true when any record went. */
+/* Forwards the records of the channel that have come from the node; returns true if any went. */
 static bool forward_records(const cpu_dispatch_run *run, int32_t channel, int32_t node, cpu_lane_turn *turn)
 {
     cpu_executor *self = run->self;

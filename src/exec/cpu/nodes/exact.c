@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Sums that are rounded at the end alone: what a node's rows add up to stays FP32, on its way and where it is added; or
- * there are no sums of nodes, and rows are added one by one. */
+/* Sums that are rounded only at the end. Either a node's sum stays FP32, on its way and where it is added, or there are
+ * no sums of nodes, and rows are added one by one. */
 #include "exec/cpu/nodes/rails.h"
 #include "proto/codec/number.h"
 
 #include <string.h>
 
-/* Elements that are added in one go: they stay in the first cache. */
+/* The number of elements that are added in one pass: they stay in the first cache. */
 #define SPAN 256
 
 void rail_add_row(expar_dtype dtype, float *sums, const void *row, int64_t count)
@@ -35,7 +35,7 @@ void rail_round_sums(expar_dtype dtype, void *y, const float *sums, int64_t coun
             ((number_u32 *)y)[i] = number_magnitude(sums[i]) > NUMBER_INFINITY ? NUMBER_NAN : number_bits(sums[i]);
 }
 
-/* Where the elements from `begin` on lie. */
+/* Returns where the elements from `begin` on lie. */
 static const void *span_begin(const void *row, expar_dtype dtype, int64_t begin)
 {
     return (const uint8_t *)row + begin * (int64_t)expar_dtype_bytes(dtype);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Combine across nodes in one order: rows of all nodes are added as on one node, to the bit.
  *
- * There are no sums of nodes. Forwarder: each row of a record goes back by itself, in the order of its node's places,
- * and where rows come in parts, so do these: all rows' first part, then all rows' second. Both sides know from the
- * routing how many that are: a row for each rank that had the token, or for each of its slots there, but one at least,
- * which has the node's weights with it. A row that was dropped goes as a slot that says so.
- * Source: a part begins when the first row from each node has come, and all rows of this one. Then rows are added,
- * place by place over all nodes, to FP32 sums in the channel's scratch, as far as they have come; the cursor keeps the
- * place. It waits for the oldest slot of one ring, and that ring is empty before it: so there is a place for it. */
+ * There are no sums of nodes. Forwarder: each row of a record goes back by itself, in the order of its node's places.
+ * If rows come in parts, all rows' first parts go first, then all rows' second parts. Both sides know from the routing
+ * how many rows there are: one for each rank that had the token, or for each of its slots there. It is at least one,
+ * which carries the node's weights. A row that was dropped goes as a slot that says so.
+ *
+ * Source: a part begins when the first row from each node has come, and all rows of this node. Then rows are added as
+ * far as they have come, place by place over all nodes, to FP32 sums in the channel's scratch; the cursor keeps the
+ * place. It waits for the oldest slot of one ring, and that ring is empty before it. So there is a place for that
+ * slot. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
@@ -17,7 +19,7 @@ static bool has_row_of_slots(const cpu_combine_run *run)
     return run->sum.order == EP_SUM_EACH_SLOT;
 }
 
-/* Behind the number: whether there is a row. */
+/* Returns the offset of the word after the number, which says whether there is a row. */
 static uint64_t presence_at(const ep_rail_slot *slot)
 {
     return slot->number + sizeof(uint32_t);
@@ -25,7 +27,7 @@ static uint64_t presence_at(const ep_rail_slot *slot)
 
 /* ---- forwarder --------------------------------------------------------------------------------------------------- */
 
-/* Whether the record has a row at the place, dropped or not. */
+/* Says whether the record has a row at the place, dropped or not. */
 static bool is_at_place(const cpu_token_part *part, ep_place place)
 {
     return place.rank >= 0 && rail_mask_has(part->origin->kept, place.rank);
@@ -41,7 +43,7 @@ int32_t rail_rows_of_record(const cpu_combine_run *run, const cpu_token_part *pa
     return count > 0 ? count : 1;
 }
 
-/* What the place's rank gave, or NULL. */
+/* Returns the row that the place's rank returns, or NULL. */
 static const void *row_at_place(const cpu_combine_run *run, const cpu_token_part *part, const cpu_places *places,
                                 ep_place place)
 {
@@ -67,7 +69,7 @@ void rail_fill_row(const cpu_combine_run *run, uint8_t *slot, const cpu_token_pa
 
 /* ---- both: how many ---------------------------------------------------------------------------------------------- */
 
-/* Whether the token goes to a rank of another node. */
+/* Says whether the token goes to a rank of another node. */
 static bool goes_across(const cpu_combine_run *run, int64_t token, int32_t rank)
 {
     const int32_t node = ep_node_of(&run->self->rails->shape, rank);
@@ -77,7 +79,7 @@ static bool goes_across(const cpu_combine_run *run, int64_t token, int32_t rank)
     return false;
 }
 
-/* Of each part of the token's rows those that have a place there. */
+/* Returns how many of the token's rows have a place on that node, for each part. */
 static int32_t rows_from(const cpu_combine_run *run, int64_t token, int32_t node)
 {
     const ep_target *end, *target = rail_targets(run->routing, token, node, &end);
@@ -91,7 +93,7 @@ static int32_t rows_from(const cpu_combine_run *run, int64_t token, int32_t node
     return count;
 }
 
-/* The node has the token, and none of its slots. */
+/* Says whether the node has the token, but none of its slots. */
 static bool has_no_row(const cpu_combine_run *run, int64_t token, int32_t node)
 {
     const ep_target *end;
@@ -146,7 +148,7 @@ static void add(const cpu_combine_run *run, const cpu_token_part *part, const vo
     if (row) rail_add_row((expar_dtype)run->step->form.dtype, sums, row, elements_in(run, part));
 }
 
-/* The oldest slot from the node. False: it has not come. */
+/* Adds the oldest slot from the node. Returns false if it has not come. */
 static bool add_next(const cpu_combine_run *run, const cpu_token_part *part, int32_t node, expar_status *status)
 {
     const ep_rail_slot *at = &run->self->rails->slot;
@@ -159,7 +161,7 @@ static bool add_next(const cpu_combine_run *run, const cpu_token_part *part, int
     return *status == EXPAR_OK;
 }
 
-/* Slots that only bring weights, which have been taken. */
+/* Pops slots that carry only weights, which have been taken. */
 static void pop_without_row(const cpu_combine_run *run, const cpu_token_part *part, expar_status *status)
 {
     const cpu_rails *rails = run->self->rails;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A buffer's rails: made with it where its ranks do not all map each other. */
+/* A buffer's rails. They are made with it if its ranks do not all map each other. */
 #include "exec/cpu/nodes/rails.h"
 #include "base/interrupt.h"
 #include "base/knobs.h"
@@ -9,7 +9,7 @@
 
 /* ---- which ranks are a node -------------------------------------------------------------------------------------- */
 
-/* Ranks of the group's node that are mapped here, this one included. */
+/* Counts the ranks of the group's node that are mapped here, this one included. */
 static int32_t ranks_mapped(const sym *symmetric, const expar_group *group)
 {
     int32_t mapped = 0;
@@ -18,7 +18,7 @@ static int32_t ranks_mapped(const sym *symmetric, const expar_group *group)
     return mapped;
 }
 
-/* All of it, or nobody but this rank, as where mapped memory is switched off. */
+/* Either all ranks of the node are mapped, or only this one, as when mapped memory is switched off. */
 static expar_status ranks_a_node(const expar_group *group, int32_t *out)
 {
     const int32_t mapped = ranks_mapped(group->sym, group);
@@ -75,7 +75,7 @@ static bool rail_take_arrays(cpu_rails *rails, const ep_shape *shape)
     return rails->links && rails->batches && rails->handed && rails->rings && rails->next;
 }
 
-/* The part of the object that its place in the heap depends on. */
+/* Makes the part of the object on which its place in the heap depends. */
 expar_status rail_make(cpu_executor *self, const executor_plan *plan)
 {
     int32_t each;
@@ -98,7 +98,7 @@ expar_status rail_make(cpu_executor *self, const executor_plan *plan)
     return status == EXPAR_OK ? rail_open_links(self) : status;
 }
 
-/* Of hellos and places the flags alone: the rest may be large, and is never touched. */
+/* Clears only the flags of headers and places: the rest may be large, and is never touched. */
 void rail_clear(cpu_executor *self)
 {
     cpu_rails *rails = self->rails;
@@ -128,7 +128,7 @@ void rail_linger_end(void)
     interrupt_at(0);
 }
 
-/* Of a call that has not come to its end: behind this all of its chunks and heads have come. */
+/* For a call that has not come to its end: when this word has arrived, all of its chunks and heads have, too. */
 static void rail_send_last(const cpu_executor *self)
 {
     cpu_rails *rails = self->rails;
@@ -138,8 +138,8 @@ static void rail_send_last(const cpu_executor *self)
         link_set_flag(&rails->links[rail_node_in_turn(rails, i)], &last, &rails->flags);
 }
 
-/* Before the memory of their batches goes, and, sound, that of the buffer. What a wait leaves under way when it ends is
-   dropped. */
+/* Comes before the memory of the batches is freed and, if sound, that of the buffer. Data that are still under way when
+   the wait ends are dropped. */
 static void rail_settle(const cpu_executor *self, bool sound)
 {
     cpu_rails *rails = self->rails;
@@ -184,7 +184,7 @@ expar_status rail_ended(const cpu_executor *self, expar_status status)
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-/* What moves by the ring of the channel: records from their sources, or back to them. */
+/* Sets how many slots move by the ring of the channel: records from their sources, or sums back to them. */
 static void ring_begin(const cpu_executor *self, const ep_routing *routing, int32_t joined, bool back, int32_t channel,
                        int32_t node)
 {

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Rings over the network. The slots lie in the receiver's memory, in K places for chunks; the sender fills a chunk in
- * a place of its own, and sends it as one put that ends with its flag. Chunk j has place j mod K.
+/* Rings over the network. The slots lie in the receiver's memory, in K places for chunks. The sender fills a chunk in a
+ * place of its own, and sends it as one put that ends with its flag. Chunk j has place j mod K.
  *
- *   tail  a word a place, at the receiver: chunks sent in all, this one included. The source sends it behind the chunk
- *         (release), the receiver loads it (acquire).
- *   head  a word a place, at the source: chunks read in all, this one included. The receiver sends it (release) when
- *         it has read the chunk, the source loads it (acquire).
+ *     tail  a word of each place, at the receiver: chunks sent in all, this one included. The source sends it after the
+ *           chunk (release), the receiver loads it (acquire).
+ *     head  a word of each place, at the source: chunks read in all, this one included. The receiver sends it (release)
+ *           when it has read the chunk, the source loads it (acquire).
  *
- * A chunk goes into a place only when the head of the chunk before has come there, so no word has two flags under way,
- * and nothing is asked of the network's order but that a flag comes behind its own put. Both lead: nobody confirms
- * them, and that all have come is known by the done behind them. Words count chunks of the current call and carry its
- * epoch. All chunks are full but a ring's last, so both sides know how long one is; it ends where its tail is, and is
- * filled from its beginning on. Heads that nobody will wait for are not sent.
+ * A chunk goes into a place only after the head of the chunk before has come there. So no word has two flags under way.
+ * The network need only keep a flag after its own put. No rank confirms heads and tails: the completion flag after them
+ * shows that all have arrived. Words count chunks of the current call and carry its epoch. All chunks are full except a
+ * ring's last, so both sides know how long each one is. A chunk ends where its tail is, and is filled from its
+ * beginning on. Heads for which no rank will wait are not sent.
  *
- * A word may come in pieces, its lowest byte first. What is there meanwhile is of another call, or, with upper bytes of
- * a smaller count, less than the word: both mean that it has not come.
+ * A word may come in pieces, its lowest byte first. Meanwhile it has the value of another call. Or its upper bytes are
+ * those of a smaller count, and it is less than the final word. Both mean that it has not come.
  *
- * A slot that is larger than a place goes in pieces, each of them a chunk: it is filled, and read, in memory of its own
- * at both ends, and nobody waits there for a piece. */
+ * A slot that is larger than a place goes in pieces, each of them a chunk. It is filled, and read, in memory of its own
+ * at both ends, where no rank waits for a piece. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <string.h>
@@ -37,13 +37,13 @@ static link_batch *batch_of(const cpu_rails *rails, uint64_t ring, int32_t place
     return &rails->batches[ring * (uint64_t)rails->shape.chunks + (uint64_t)place];
 }
 
-/* The slot that the ring's pieces are of: one that goes, or one that comes. */
+/* Returns the outgoing or incoming slot of which the ring carries pieces. */
 static uint8_t *wide_slot(const cpu_rails *rails, uint64_t ring, bool comes)
 {
     return rails->room.wide + (2 * ring + comes) * rails->room.wide_bytes;
 }
 
-/* Of a slot the piece before which so many are left. */
+/* Returns the offset of a slot's next piece, when so many are left. */
 static uint64_t piece_at(const cpu_rails *rails, uint32_t left)
 {
     return (uint64_t)(rails->pieces - left) * rails->shape.chunk_bytes;
@@ -55,7 +55,7 @@ static uint64_t piece_bytes(const cpu_rails *rails, uint64_t at)
     return rest < rails->shape.chunk_bytes ? rest : rails->shape.chunk_bytes;
 }
 
-/* Slots of the chunk that is next where so many are to go or come. */
+/* Returns the slots of the next chunk, when so many are to go or come. */
 static uint32_t slots_of_chunk(const cpu_rails *rails, uint32_t left)
 {
     return left < rails->slots ? left : rails->slots;
@@ -63,7 +63,7 @@ static uint32_t slots_of_chunk(const cpu_rails *rails, uint32_t left)
 
 /* ---- source ------------------------------------------------------------------------------------------------------ */
 
-/* The value of a word of this call, as far as it is at least `wanted`; else less. A word that the rank of this rail on
+/* Returns the value of a word of this call if it is at least `wanted`; else less. A word that the rank of this rail on
    the node cannot have sent is an error. */
 static uint32_t rail_word_come(const cpu_executor *self, const _Atomic uint64_t *word, uint32_t epoch, uint32_t wanted,
                                int32_t node, expar_status *status)
@@ -80,8 +80,8 @@ static uint32_t rail_word_come(const cpu_executor *self, const _Atomic uint64_t 
     return ep_word_value(atomic_load_explicit(word, memory_order_acquire), epoch);
 }
 
-/* The network no longer reads from the place, and the receiver no longer from its own. A head that no chunk was sent
-   for is the peer's fault. */
+/* Says whether the network no longer reads from the place, and the receiver no longer from its own. A head for which no
+   chunk was sent is the peer's fault. */
 static bool place_is_free(cpu_executor *self, uint32_t epoch, const rail_ring *ring, uint64_t number, int32_t node,
                           expar_status *status)
 {
@@ -100,7 +100,7 @@ static bool place_is_free(cpu_executor *self, uint32_t epoch, const rail_ring *r
     return read == sent;
 }
 
-/* Where the next chunk, which is filled here, ends. */
+/* Returns where the next chunk, which is filled here, ends. */
 static ep_rail_end *staged_end(const cpu_executor *self, const rail_ring *ring, uint64_t number)
 {
     const cpu_rails *rails = self->rails;
@@ -108,13 +108,13 @@ static ep_rail_end *staged_end(const cpu_executor *self, const rail_ring *ring, 
     return rail_at(self, rails->space.staged + ep_rail_chunk_end(&rails->shape, number, place));
 }
 
-/* The last bytes before its end, or before that of one that has come. */
+/* Returns the last bytes before the end of a chunk, which is being filled or has come. */
 static uint8_t *bytes_before(const ep_rail_end *end, uint64_t bytes)
 {
     return (uint8_t *)(uintptr_t)end - bytes;
 }
 
-/* It has been filled with so many bytes, and so many slots whose end is in it. */
+/* Sends the chunk. It has been filled with so many bytes, and has the ends of so many slots. */
 static expar_status send_chunk(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t bytes,
                                uint32_t slots)
 {
@@ -185,7 +185,7 @@ expar_status rail_slot_push(cpu_executor *self, uint32_t epoch, int32_t channel,
 
 /* ---- receiver ---------------------------------------------------------------------------------------------------- */
 
-/* Where the next chunk ends. */
+/* Returns where the next chunk ends. */
 static const ep_rail_end *end_here(const cpu_executor *self, const rail_ring *ring, uint64_t number)
 {
     const cpu_rails *rails = self->rails;
@@ -193,7 +193,7 @@ static const ep_rail_end *end_here(const cpu_executor *self, const rail_ring *ri
     return rail_at(self, rails->space.places + ep_rail_chunk_end(&rails->shape, number, place));
 }
 
-/* Whether it has come, of so many bytes. Another one is the peer's fault. */
+/* Says whether the chunk has come, with so many bytes. Another number is the peer's fault. */
 static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *ring, uint64_t number, int32_t node,
                            uint64_t bytes, expar_status *status)
 {
@@ -207,8 +207,8 @@ static bool chunk_has_come(cpu_executor *self, uint32_t epoch, const rail_ring *
     return false;
 }
 
-/* It has been read. left: slots, or pieces, that are to come behind it, where those of the chunks that have places of
-   their own need none of this one. */
+/* Returns the place of a chunk that has been read. left: slots, or pieces, that are still to come. If the chunks of
+   these have places of their own, this one is not needed again. */
 static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node, uint64_t left)
 {
     const cpu_rails *rails = self->rails;
@@ -226,7 +226,7 @@ static expar_status return_place(cpu_executor *self, uint32_t epoch, int32_t cha
     return rail_ended(self, link_put_flag(&rails->links[node], &head, NULL, &self->rails->flags));
 }
 
-/* The oldest slot, once all of its pieces have come. */
+/* Returns the oldest slot, once all of its pieces have come. */
 static const uint8_t *collect_pieces(cpu_executor *self, uint32_t epoch, int32_t channel, int32_t node,
                                      expar_status *status)
 {

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory of this rank's own that calls across nodes need: scratch for tokens that are added, and slots that are larger
- * than a place of a ring, which go in pieces. It grows with a buffer's records (exec/cpu/normal/records.c); what lies
- * in the heap, where the network reaches it, stays as large as it was made. */
+/* Memory of this rank's own for calls across nodes. It has scratch for tokens that are added, and slots that are larger
+ * than a place of a ring, which go in pieces. It grows with a buffer's records (exec/cpu/normal/records.c). Memory in
+ * the heap, which the network reaches, keeps its size. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <stdlib.h>
 
-/* A row, in FP32 too; weights; and owners of slots, in words of four. */
+/* Scratch has a row, in FP32 too; weights; and owners of slots, in words of four. */
 static rail_scratch scratch_map_of(const ep_shape *shape)
 {
     const uint64_t topk = (uint64_t)shape->topk;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What a handle keeps of its rail: how many records go to and come from each node, which ranks have each of them, and
- * where their rows lie. With it a combine, or another dispatch, needs nothing but hellos. */
+/* The part of a handle about its rail: how many records go to and come from each node, which ranks have each of them,
+ * and where their rows lie. With it a combine, or another dispatch, needs nothing but headers. */
 #include "exec/cpu/nodes/rails.h"
 
 #include <stdlib.h>
@@ -40,7 +40,7 @@ const ep_target *rail_targets(const ep_routing *routing, int64_t token, int32_t 
     return begin < target ? begin : NULL;
 }
 
-/* Adds each of the token's nodes once: targets of one node stand together. */
+/* Adds each of the token's nodes once: targets of one node are adjacent. */
 static void count_records(const ep_routing *routing, int64_t token, int32_t channel)
 {
     const ep_rail_routing *known = routing->rails;
@@ -69,7 +69,7 @@ void rail_layout(const ep_routing *routing)
 
 /* ---- what comes -------------------------------------------------------------------------------------------------- */
 
-/* The counts of this rail's rank on a node, which were looked at when they came. */
+/* Copies the counts of this rail's rank on a node, which were checked when they came. */
 static void collect_node(const cpu_executor *self, uint32_t epoch, const ep_routing *routing, int32_t node)
 {
     const cpu_rails *rails = self->rails;
@@ -118,8 +118,8 @@ expar_status rail_collect(const cpu_executor *self, uint32_t epoch, ep_routing *
     return status;
 }
 
-/* A handle of a route may serve dispatches on several buffers before any has brought masks: the first one's memory is
-   everybody's. */
+/* A handle of a route may serve dispatches on several buffers before any has brought masks. All of them use the memory
+   of the first one. */
 static expar_status make_masks(const ep_routing *routing)
 {
     ep_rail_routing *known = routing->rails;
@@ -134,7 +134,7 @@ static expar_status make_masks(const ep_routing *routing)
     return EXPAR_OK;
 }
 
-/* Masks come with the records of a dispatch. */
+/* Checks that the masks are there, which come with the records of a dispatch. */
 static expar_status find_masks(const ep_routing *routing)
 {
     if (rail_masks_are_known(routing)) return EXPAR_OK;
